@@ -1,0 +1,2 @@
+//! softhca
+fn main() {}

@@ -1,0 +1,2 @@
+//! hca-vm
+fn main() {}
