@@ -1,2 +1,39 @@
-//! (being written)
+//! The programmer's interface of a ConnectX-4-class host channel adapter (HCA), as code.
+//!
+//! Layout only: the initialization segment, the command entry and its mailboxes, each command's
+//! input and output, the contexts (queue pair, completion queue, event queue, shared receive queue,
+//! memory key), work queue entries, completion and event queue entries, the UAR page, the doorbell
+//! record, management datagrams and the InfiniBand headers on the wire. Nothing here *does*
+//! anything; firmware, hardware model and driver all read these definitions.
+//!
+//! Every structure is a view over big-endian bytes made by the `layout!` macro (see [`layout`]):
+//! a field is a typed constant, read with `get` and written with `set`.
+//!
+//! Sources are named at each structure: "PRM" is the Mellanox Adapters Programmer's Reference Manual
+//! (ConnectX-4), "IBTA" the InfiniBand Architecture Specification volume 1, release 1.3. Where the
+//! public manual is silent the field's place was taken from how the mlx5 driver uses it.
+//!
+//! Not here: Ethernet offloads and flow steering, DC transport, signature and T10-DIF structures.
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod layout;
+
+pub mod caps;
+pub mod cmd;
+pub mod command;
+pub mod cqe;
+pub mod eqe;
+pub mod ids;
+pub mod init_segment;
+pub mod mad;
+pub mod mkc;
+pub mod qpc;
+pub mod queue;
+pub mod uar;
+pub mod wire;
+pub mod wqe;
+
+pub use layout::{be32, be64, put_be32, put_be64};

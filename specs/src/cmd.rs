@@ -1,0 +1,431 @@
+//! Inputs and outputs of the commands, the 16-byte headers included.
+//!
+//! Source: PRM "Command Reference", each command's input and output layout. Commands that only name
+//! an object share [`ObjectIn`] and [`ObjectOut`].
+
+use crate::caps;
+use crate::layout::layout;
+use crate::mkc::Mkc;
+use crate::qpc::Qpc;
+use crate::queue::{Cqc, Eqc, Rmpc, Srqc};
+
+/// Offset of the page or translation list in CREATE_* and MODIFY_CQ inputs.
+pub const PAS_OFFSET: usize = 0x110;
+
+layout! {
+    /// Input of commands that name one object: DESTROY_*, DEALLOC_*, QUERY_*, 2RST, 2ERR...
+    pub struct ObjectIn[0x10] {
+        /// The object's number (DESTROY_EQ: 8 bits used).
+        NUMBER: 0x8 [23:0];
+        /// Second parameter, e.g. ARM_RQ's limit water mark.
+        LWM: 0xc [15:0];
+    }
+
+    /// Output of commands that return one object: CREATE_*, ALLOC_*.
+    pub struct ObjectOut[0x10] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+        /// Syndrome of the command.
+        SYNDROME: 0x4 [31:0];
+        /// The object's number.
+        NUMBER: 0x8 [23:0];
+    }
+
+    /// ENABLE_HCA, DISABLE_HCA, INIT_HCA, TEARDOWN_HCA, QUERY_PAGES and MANAGE_PAGES input.
+    pub struct FunctionIn[0x10] {
+        /// The function; 0 = self.
+        FUNCTION_ID: 0x8 [15:0];
+        /// TEARDOWN_HCA: 0 = graceful close, 1 = forced, 2 = fast.
+        PROFILE: 0x8 [15:0];
+        /// MANAGE_PAGES: entries of the page list.
+        INPUT_NUM_ENTRIES: 0xc [31:0];
+    }
+
+    /// QUERY_PAGES output.
+    pub struct QueryPagesOut[0x10] {
+        /// The function.
+        FUNCTION_ID: 0x8 [15:0];
+        /// Pages wanted, signed.
+        NUM_PAGES: 0xc [31:0];
+    }
+
+    /// MANAGE_PAGES output; a page list follows for "take".
+    pub struct ManagePagesOut[0x10] {
+        /// Pages given back.
+        OUTPUT_NUM_ENTRIES: 0x8 [31:0];
+    }
+
+    /// SET_ISSI input.
+    pub struct SetIssiIn[0x10] {
+        /// Interface step sequence id the driver speaks.
+        CURRENT_ISSI: 0x8 [15:0];
+    }
+
+    /// QUERY_ISSI output.
+    pub struct QueryIssiOut[0x70] {
+        /// Interface step sequence id in force.
+        CURRENT_ISSI: 0x8 [15:0];
+        /// Bit mask of supported ids 31..0.
+        SUPPORTED_ISSI_DW0: 0x6c [31:0];
+    }
+
+    /// QUERY_HCA_CAP output: 4 KiB of capabilities.
+    pub struct QueryHcaCapOut[0x1010] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+    } views {
+        /// The general capabilities.
+        general, general_mut: 0x10 caps::General;
+        /// The atomic capabilities.
+        atomic, atomic_mut: 0x10 caps::Atomic;
+    }
+
+    /// SET_HCA_CAP input: 4 KiB of capabilities.
+    pub struct SetHcaCapIn[0x1010] {
+        /// Capability type << 1.
+        OP_MOD: 0x4 [15:0];
+    } views {
+        /// The general capabilities.
+        general, general_mut: 0x10 caps::General;
+        /// The atomic capabilities.
+        atomic, atomic_mut: 0x10 caps::Atomic;
+    }
+
+    /// QUERY_ADAPTER output.
+    pub struct QueryAdapterOut[0x110] {
+        /// IEEE company id of the vendor.
+        IEEE_VENDOR_ID: 0x28 [23:0];
+        /// Vendor of the vendor specific data.
+        VSD_VENDOR_ID: 0x2c [15:0];
+        /// Board id (PSID), 16 ASCII characters, first half.
+        PSID_H: 0x100 u64;
+        /// Board id, second half.
+        PSID_L: 0x108 u64;
+    }
+
+    /// QUERY_SPECIAL_CONTEXTS output.
+    pub struct QuerySpecialContextsOut[0x20] {
+        /// Key for the dump-fill pattern.
+        DUMP_FILL_MKEY: 0x8 [31:0];
+        /// Reserved lkey.
+        RESD_LKEY: 0xc [31:0];
+        /// Null key.
+        NULL_MKEY: 0x10 [31:0];
+    }
+
+    /// ACCESS_REGISTER input; the register's data follows.
+    pub struct AccessRegIn[0x10] {
+        /// 0 = write, 1 = read.
+        OP_MOD: 0x4 [15:0];
+        /// The register.
+        REGISTER_ID: 0x8 [15:0];
+        /// The register's argument.
+        ARGUMENT: 0xc [31:0];
+    }
+
+    /// CREATE_MKEY input; MTTs or KLMs follow at [`PAS_OFFSET`].
+    pub struct CreateMkeyIn[0x110] {
+        /// 1 = the list's entries carry access bits.
+        PG_ACCESS: 0xc [31:31];
+        /// Entries of the list, 16-byte units.
+        TRANSLATIONS_OCTWORD_ACTUAL_SIZE: 0x60 [31:0];
+    } views {
+        /// The key's context.
+        mkc, mkc_mut: 0x10 Mkc;
+    }
+
+    /// QUERY_MKEY output.
+    pub struct QueryMkeyOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+    } views {
+        /// The key's context.
+        mkc, mkc_mut: 0x10 Mkc;
+    }
+
+    /// CREATE_EQ input; the page list follows at [`PAS_OFFSET`].
+    pub struct CreateEqIn[0x110] {
+        /// Event mask, word 0: bit n = event type n.
+        EVENT_BITMASK_0: 0x58 u64;
+        /// Event mask, word 1.
+        EVENT_BITMASK_1: 0x60 u64;
+        /// Event mask, word 2.
+        EVENT_BITMASK_2: 0x68 u64;
+        /// Event mask, word 3.
+        EVENT_BITMASK_3: 0x70 u64;
+    } views {
+        /// The queue's context.
+        eqc, eqc_mut: 0x10 Eqc;
+    }
+
+    /// QUERY_EQ output; the page list follows at [`PAS_OFFSET`].
+    pub struct QueryEqOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+        /// Event mask, word 0.
+        EVENT_BITMASK_0: 0x58 u64;
+    } views {
+        /// The queue's context.
+        eqc, eqc_mut: 0x10 Eqc;
+    }
+
+    /// CREATE_CQ input; the page list follows at [`PAS_OFFSET`].
+    pub struct CreateCqIn[0x110] {
+        /// Status of the command.
+        OP_MOD: 0x4 [15:0];
+    } views {
+        /// The queue's context.
+        cqc, cqc_mut: 0x10 Cqc;
+    }
+
+    /// QUERY_CQ output; the page list follows at [`PAS_OFFSET`].
+    pub struct QueryCqOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+    } views {
+        /// The queue's context.
+        cqc, cqc_mut: 0x10 Cqc;
+    }
+
+    /// MODIFY_CQ input; the page list follows at [`PAS_OFFSET`].
+    pub struct ModifyCqIn[0x110] {
+        /// 0 = moderation, 1 = resize.
+        OP_MOD: 0x4 [15:0];
+        /// The queue.
+        CQN: 0x8 [23:0];
+        /// Which fields change. Moderation: bit 0 period, bit 1 count. Resize: bit 0 size, 1 offset, 2 page size.
+        FIELD_SELECT: 0xc [31:0];
+    } views {
+        /// The new context.
+        cqc, cqc_mut: 0x10 Cqc;
+    }
+
+    /// CREATE_QP input; the page list follows at [`PAS_OFFSET`].
+    pub struct CreateQpIn[0x110] {
+        /// Optional parameters.
+        OPT_PARAM_MASK: 0x10 [31:0];
+    } views {
+        /// The QP's context.
+        qpc, qpc_mut: 0x18 Qpc;
+    }
+
+    /// Input of the QP transitions that carry a context (RST2INIT .. SQD2RTS).
+    pub struct ModifyQpIn[0x110] {
+        /// The queue pair.
+        QPN: 0x8 [23:0];
+        /// Optional parameters ([`crate::qpc::opt`]).
+        OPT_PARAM_MASK: 0x10 [31:0];
+    } views {
+        /// New values.
+        qpc, qpc_mut: 0x18 Qpc;
+    }
+
+    /// QUERY_QP output; the page list follows at [`PAS_OFFSET`].
+    pub struct QueryQpOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+        /// Optional parameters.
+        OPT_PARAM_MASK: 0x10 [31:0];
+    } views {
+        /// The QP's context.
+        qpc, qpc_mut: 0x18 Qpc;
+    }
+
+    /// CREATE_SRQ and CREATE_XRC_SRQ input; the page list follows at [`PAS_OFFSET`].
+    pub struct CreateSrqIn[0x110] {
+        /// Modifier.
+        OP_MOD: 0x4 [15:0];
+    } views {
+        /// The queue's context.
+        srqc, srqc_mut: 0x10 Srqc;
+    }
+
+    /// QUERY_SRQ and QUERY_XRC_SRQ output; the page list follows at [`PAS_OFFSET`].
+    pub struct QuerySrqOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+    } views {
+        /// The queue's context.
+        srqc, srqc_mut: 0x10 Srqc;
+    }
+
+    /// CREATE_RMP input; the page list follows at [`PAS_OFFSET`].
+    pub struct CreateRmpIn[0x110] {
+        /// Modifier.
+        OP_MOD: 0x4 [15:0];
+    } views {
+        /// The pool's context.
+        rmpc, rmpc_mut: 0x20 Rmpc;
+    }
+
+    /// MODIFY_RMP input.
+    pub struct ModifyRmpIn[0x110] {
+        /// Current state.
+        RMP_STATE: 0x8 [31:28];
+        /// The pool.
+        RMPN: 0x8 [23:0];
+        /// 1 = the limit water mark changes.
+        BITMASK_LWM: 0x14 [0:0];
+    } views {
+        /// New values.
+        rmpc, rmpc_mut: 0x20 Rmpc;
+    }
+
+    /// QUERY_RMP output; the page list follows at [`PAS_OFFSET`].
+    pub struct QueryRmpOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+    } views {
+        /// The pool's context.
+        rmpc, rmpc_mut: 0x20 Rmpc;
+    }
+
+    /// MAD_IFC input and output.
+    pub struct MadIfc[0x110] {
+        /// Input: bit 0 ignore M_Key, bit 1 ignore B_Key.
+        OP_MOD: 0x4 [15:0];
+        /// Input: the port, from 1.
+        PORT: 0x8 [7:0];
+    } views {
+        /// The management datagram.
+        mad, mad_mut: 0x10 crate::mad::Mad;
+    }
+
+    /// ATTACH_TO_MCG and DETACH_FROM_MCG input.
+    pub struct McgIn[0x20] {
+        /// The queue pair.
+        QPN: 0x8 [23:0];
+        /// Multicast GID, first half.
+        GID_H: 0x10 u64;
+        /// Multicast GID, second half.
+        GID_L: 0x18 u64;
+    }
+
+    /// QUERY_HCA_VPORT_CONTEXT, _GID and _PKEY input.
+    pub struct QueryHcaVportIn[0x10] {
+        /// 1 = another function's port.
+        OTHER_VPORT: 0x8 [31:31];
+        /// Port number.
+        PORT_NUM: 0x8 [19:16];
+        /// Index of the GID or P_Key; 0xffff = all.
+        INDEX: 0xc [15:0];
+    }
+
+    /// QUERY_HCA_VPORT_CONTEXT output.
+    pub struct QueryHcaVportContextOut[0x210] {
+        /// A subnet manager knows of virtualization.
+        SM_VIRT_AWARE: 0x30 [31:31];
+        /// QP0 is there.
+        HAS_SMI: 0x30 [30:30];
+        /// Raw packets are there.
+        HAS_RAW: 0x30 [29:29];
+        /// Packets must carry a GRH.
+        GRH_REQUIRED: 0x30 [28:28];
+        /// Physical port state (IBTA PortInfo).
+        PORT_PHYSICAL_STATE: 0x30 [15:12];
+        /// Logical port state (IBTA PortInfo).
+        VPORT_STATE: 0x30 [3:0];
+        /// System image GUID.
+        SYSTEM_IMAGE_GUID: 0x38 u64;
+        /// Port GUID.
+        PORT_GUID: 0x40 u64;
+        /// Node GUID.
+        NODE_GUID: 0x48 u64;
+        /// Capability mask.
+        CAP_MASK1: 0x50 [31:0];
+        /// Which bits of the capability mask may be changed.
+        CAP_MASK1_FIELD_SELECT: 0x54 [31:0];
+        /// Capability mask 2.
+        CAP_MASK2: 0x58 [31:0];
+        /// LID.
+        LID: 0x70 [31:16];
+        /// Init type reply.
+        INIT_TYPE_REPLY: 0x70 [11:8];
+        /// LID mask control.
+        LMC: 0x70 [7:5];
+        /// Subnet timeout.
+        SUBNET_TIMEOUT: 0x70 [4:0];
+        /// LID of the subnet manager.
+        SM_LID: 0x74 [31:16];
+        /// Service level of the subnet manager.
+        SM_SL: 0x74 [15:12];
+        /// Q_Key violations.
+        QKEY_VIOLATION_COUNTER: 0x78 [31:16];
+        /// P_Key violations.
+        PKEY_VIOLATION_COUNTER: 0x78 [15:0];
+    }
+}
+
+/// Register ids of ACCESS_REG.
+pub mod reg {
+    /// Node description.
+    pub const NODE_DESC: u32 = 0x6001;
+    /// Host endianness.
+    pub const HOST_ENDIANNESS: u32 = 0x7004;
+    /// Port capabilities.
+    pub const PCAP: u32 = 0x5001;
+    /// Port MTU.
+    pub const PMTU: u32 = 0x5003;
+    /// Port type and speed.
+    pub const PTYS: u32 = 0x5004;
+    /// Port virtual lanes.
+    pub const PVLC: u32 = 0x500f;
+    /// Default timeouts.
+    pub const DTOR: u32 = 0xc00e;
+}
+
+/// QUERY_HCA_CAP op_mod: bit 0 set = current values, clear = maximum values.
+pub const CAP_CURRENT: u32 = 1;
+/// QUERY_PAGES op_mod: pages to boot with.
+pub const PAGES_BOOT: u32 = 1;
+/// QUERY_PAGES op_mod: pages to initialize with.
+pub const PAGES_INIT: u32 = 2;
+/// QUERY_PAGES op_mod: pages in regular operation.
+pub const PAGES_REGULAR: u32 = 3;
+/// MANAGE_PAGES op_mod: the host can't give pages.
+pub const PAGES_CANT_GIVE: u32 = 0;
+/// MANAGE_PAGES op_mod: the host gives pages.
+pub const PAGES_GIVE: u32 = 1;
+/// MANAGE_PAGES op_mod: the host takes pages back.
+pub const PAGES_TAKE: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{InHeader, Opcode};
+    use zerocopy::FromBytes;
+
+    /// A CREATE_EQ input as the driver lays it out: header, EQC at 0x10, mask at 0x58.
+    #[test]
+    fn golden_create_eq() {
+        let mut c = CreateEqIn::new();
+        if let Ok((h, _)) = InHeader::mut_from_prefix(c.bytes_mut()) {
+            h.set(InHeader::OPCODE, Opcode::CreateEq as u32);
+        }
+        c.eqc_mut().set(Eqc::LOG_EQ_SIZE, 8).set(Eqc::UAR_PAGE, 0x10).set(Eqc::INTR, 1);
+        c.set(CreateEqIn::EVENT_BITMASK_0, 1 << 0xa);
+        let b = c.bytes();
+        assert_eq!(b[..4], [3, 1, 0, 0]);
+        assert_eq!(b[0x1c..0x28], [8, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(b[0x58..0x60], [0, 0, 0, 0, 0, 0, 4, 0]);
+    }
+
+    #[test]
+    fn golden_modify_qp() {
+        let mut c = ModifyQpIn::new();
+        c.set(ModifyQpIn::QPN, 0x102).set(ModifyQpIn::OPT_PARAM_MASK, 0xe);
+        c.qpc_mut().set(Qpc::RWE, 1).set(Qpc::RRE, 1);
+        let b = c.bytes();
+        assert_eq!(b[8..0x14], [0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0xe]);
+        assert_eq!(b[0x18 + 0x90..0x18 + 0x94], [0, 0, 0xc0, 0]);
+    }
+
+    #[test]
+    fn golden_vport_context() {
+        let mut c = QueryHcaVportContextOut::new();
+        c.set(QueryHcaVportContextOut::HAS_SMI, 1).set(QueryHcaVportContextOut::VPORT_STATE, 4);
+        c.set(QueryHcaVportContextOut::LID, 1).set(QueryHcaVportContextOut::SM_LID, 2);
+        assert_eq!(c.bytes()[0x30..0x34], [0x40, 0, 0, 4]);
+        assert_eq!(c.bytes()[0x70..0x78], [0, 1, 0, 0, 0, 2, 0, 0]);
+    }
+}

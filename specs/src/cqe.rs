@@ -1,0 +1,166 @@
+//! Completion queue entry (CQE).
+//!
+//! Source: PRM "Completion Queue Entry Format", "Completion with error".
+
+use crate::layout::layout;
+
+/// Byte offset (within the 64-byte CQE) of the opcode and owner byte, written last.
+pub const OP_OWN_BYTE: usize = 0x3f;
+
+layout! {
+    /// Completion queue entry, 64 bytes. In a 128-byte CQE this is the second half.
+    pub struct Cqe[64] {
+        /// Path bits of the destination LID.
+        ML_PATH: 0x10 [22:16];
+        /// Source LID.
+        SLID: 0x14 [15:0];
+        /// GRH present (non-zero).
+        GRH: 0x18 [29:28];
+        /// Service level.
+        SL: 0x18 [27:24];
+        /// Source QP (datagrams).
+        RQPN: 0x18 [23:0];
+        /// SRQ number (version 0) or user index (version 1).
+        SRQN_USER_INDEX: 0x20 [23:0];
+        /// Immediate data, invalidated rkey, or P_Key.
+        IMM_INVAL_PKEY: 0x24 [31:0];
+        /// Bytes received or read.
+        BYTE_CNT: 0x2c [31:0];
+        /// Time in cycles of the internal timer.
+        TIMESTAMP: 0x30 u64;
+        /// Error CQE: vendor syndrome.
+        VENDOR_ERR_SYND: 0x34 [15:8];
+        /// Error CQE: [`Syndrome`].
+        SYNDROME: 0x34 [7:0];
+        /// Requester CQE: the WQE's opcode.
+        SEND_WQE_OPCODE: 0x38 [31:24];
+        /// The queue pair.
+        QPN: 0x38 [23:0];
+        /// Index of the WQE.
+        WQE_COUNTER: 0x3c [31:16];
+        /// Signature.
+        SIGNATURE: 0x3c [15:8];
+        /// [`CqeOpcode`].
+        OPCODE: 0x3c [7:4];
+        /// Solicited event.
+        SE: 0x3c [1:1];
+        /// Owner bit.
+        OWNER: 0x3c [0:0];
+    }
+}
+
+/// Kind of a CQE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum CqeOpcode {
+    /// Requester: a send WQE completed.
+    Req = 0,
+    /// Responder: RDMA write with immediate.
+    RespWrImm = 1,
+    /// Responder: send.
+    RespSend = 2,
+    /// Responder: send with immediate.
+    RespSendImm = 3,
+    /// Responder: send with invalidate.
+    RespSendInv = 4,
+    /// The CQ was resized; following CQEs are in the new buffer.
+    Resize = 5,
+    /// Requester error.
+    ReqErr = 13,
+    /// Responder error.
+    RespErr = 14,
+    /// Never written by hardware.
+    Invalid = 15,
+}
+
+impl CqeOpcode {
+    /// The opcode with that number, if there is one.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        Some(match bits {
+            0 => Self::Req,
+            1 => Self::RespWrImm,
+            2 => Self::RespSend,
+            3 => Self::RespSendImm,
+            4 => Self::RespSendInv,
+            5 => Self::Resize,
+            13 => Self::ReqErr,
+            14 => Self::RespErr,
+            15 => Self::Invalid,
+            _ => return None,
+        })
+    }
+}
+
+/// Syndrome of a completion with error (PRM "Completion with error syndromes").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Syndrome {
+    /// Message longer than the buffers or than allowed.
+    LocalLength = 0x01,
+    /// Malformed or unsupported WQE.
+    LocalQpOperation = 0x02,
+    /// Key, protection domain, range or rights of local memory.
+    LocalProtection = 0x04,
+    /// Flushed because the QP is in error.
+    WorkRequestFlushed = 0x05,
+    /// Memory window bind failed.
+    MemoryWindowBind = 0x06,
+    /// The response was malformed.
+    BadResponse = 0x10,
+    /// Responder: local memory can't be accessed.
+    LocalAccess = 0x11,
+    /// The remote side saw an invalid request.
+    RemoteInvalidRequest = 0x12,
+    /// The remote side refused access.
+    RemoteAccess = 0x13,
+    /// The remote side failed.
+    RemoteOperation = 0x14,
+    /// No answer after all retries.
+    TransportRetryExceeded = 0x15,
+    /// Receiver not ready after all retries.
+    RnrRetryExceeded = 0x16,
+    /// The operation was aborted.
+    RemoteAborted = 0x22,
+}
+
+impl Syndrome {
+    /// The syndrome with that number, if there is one.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        Some(match bits {
+            0x01 => Self::LocalLength,
+            0x02 => Self::LocalQpOperation,
+            0x04 => Self::LocalProtection,
+            0x05 => Self::WorkRequestFlushed,
+            0x06 => Self::MemoryWindowBind,
+            0x10 => Self::BadResponse,
+            0x11 => Self::LocalAccess,
+            0x12 => Self::RemoteInvalidRequest,
+            0x13 => Self::RemoteAccess,
+            0x14 => Self::RemoteOperation,
+            0x15 => Self::TransportRetryExceeded,
+            0x16 => Self::RnrRetryExceeded,
+            0x22 => Self::RemoteAborted,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let mut c = Cqe::new();
+        c.set(Cqe::SEND_WQE_OPCODE, 0x0a)
+            .set(Cqe::QPN, 0x102)
+            .set(Cqe::WQE_COUNTER, 5)
+            .set(Cqe::BYTE_CNT, 64);
+        c.set(Cqe::OPCODE, CqeOpcode::RespSend as u32).set(Cqe::SE, 1).set(Cqe::OWNER, 1);
+        assert_eq!(c.bytes()[0x2c..0x30], [0, 0, 0, 64]);
+        assert_eq!(c.bytes()[0x38..], [0x0a, 0, 1, 2, 0, 5, 0, 0x23]);
+        let mut e = Cqe::new();
+        e.set(Cqe::SYNDROME, 5).set(Cqe::VENDOR_ERR_SYND, 0xf9);
+        assert_eq!(e.bytes()[0x36..0x38], [0xf9, 5]);
+    }
+}

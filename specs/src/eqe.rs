@@ -1,0 +1,118 @@
+//! Event queue entry (EQE).
+//!
+//! Source: PRM "Event Queue Entry Format" and "Event types".
+
+use crate::layout::layout;
+
+/// Byte offset of the owner byte, written last.
+pub const OWNER_BYTE: usize = 0x3f;
+
+layout! {
+    /// Event queue entry, 64 bytes.
+    pub struct Eqe[64] {
+        /// [`EventType`].
+        TYPE: 0x0 [23:16];
+        /// Sub-type, for port changes [`port_change`].
+        SUB_TYPE: 0x0 [7:0];
+        /// First word of the event's data. Command events: mask of completed entries.
+        COMMAND_VECTOR: 0x20 [31:0];
+        /// Completion events: the completion queue.
+        COMPLETION_CQN: 0x38 [23:0];
+        /// CQ errors: the completion queue.
+        CQ_ERROR_CQN: 0x20 [23:0];
+        /// CQ errors: [`cq_syndrome`].
+        CQ_ERROR_SYNDROME: 0x28 [7:0];
+        /// QP and SRQ events: 0 = QP, 1 = RQ, 2 = SQ.
+        QUEUE_TYPE: 0x34 [31:24];
+        /// QP and SRQ events: the number.
+        QUEUE_NUMBER: 0x38 [23:0];
+        /// Port changes: the port.
+        PORT: 0x28 [7:4];
+        /// Page requests: the function.
+        PAGE_FUNCTION_ID: 0x20 [15:0];
+        /// Page requests: pages wanted, negative = given back.
+        PAGE_COUNT: 0x24 [31:0];
+        /// Signature.
+        SIGNATURE: 0x3c [15:8];
+        /// Owner bit.
+        OWNER: 0x3c [0:0];
+    }
+}
+
+/// Event types (PRM "Event types").
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum EventType {
+    /// A completion queue has entries.
+    Completion = 0x00,
+    /// Path migrated.
+    PathMigrated = 0x01,
+    /// First packet of a connection in RTR.
+    CommEstablished = 0x02,
+    /// Send queue drained.
+    SqDrained = 0x03,
+    /// Completion queue error.
+    CqError = 0x04,
+    /// Work queue catastrophic error.
+    WqCatastrophic = 0x05,
+    /// Path migration failed.
+    PathMigrationFailed = 0x07,
+    /// Port state changed.
+    PortChange = 0x09,
+    /// Command completed.
+    CommandCompletion = 0x0a,
+    /// The firmware wants or gives back pages.
+    PageRequest = 0x0b,
+    /// Invalid request at the responder.
+    InvalidRequest = 0x10,
+    /// Access violation at the responder.
+    AccessError = 0x11,
+    /// SRQ catastrophic error.
+    SrqCatastrophic = 0x12,
+    /// Last WQE of a QP on an SRQ reached.
+    LastWqe = 0x13,
+    /// SRQ limit reached.
+    SrqLimit = 0x14,
+}
+
+/// Sub-types of [`EventType::PortChange`].
+pub mod port_change {
+    /// The port went down.
+    pub const DOWN: u8 = 1;
+    /// The port became active.
+    pub const ACTIVE: u8 = 4;
+    /// The link is up, not yet configured.
+    pub const INITIALIZED: u8 = 5;
+    /// The LID changed.
+    pub const LID: u8 = 6;
+    /// The P_Key table changed.
+    pub const PKEY: u8 = 7;
+    /// The GUID table changed.
+    pub const GUID: u8 = 8;
+    /// The subnet manager asks clients to register again.
+    pub const CLIENT_REREGISTER: u8 = 9;
+}
+
+/// Syndromes of [`EventType::CqError`].
+pub mod cq_syndrome {
+    /// Overrun.
+    pub const OVERRUN: u32 = 1;
+    /// The CQ's memory could not be accessed.
+    pub const ACCESS: u32 = 2;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let mut e = Eqe::new();
+        e.set(Eqe::TYPE, EventType::PortChange as u32).set(Eqe::SUB_TYPE, 4).set(Eqe::PORT, 1);
+        assert_eq!(e.bytes()[..4], [0, 9, 0, 4]);
+        assert_eq!(e.bytes()[0x2b], 0x10);
+        let mut e = Eqe::new();
+        e.set(Eqe::CQ_ERROR_SYNDROME, 1).set(Eqe::OWNER, 1);
+        assert_eq!((e.bytes()[0x2b], e.bytes()[0x3f]), (1, 1));
+    }
+}

@@ -1,0 +1,155 @@
+//! Numbers that name things, each its own type.
+
+use core::fmt;
+
+macro_rules! id {
+    ($($(#[$m:meta])* $name:ident($int:ty) $fmt:literal;)*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $int);
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "(", $fmt, ")"), self.0)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $fmt, self.0)
+            }
+        }
+    )*};
+}
+
+id! {
+    /// Queue pair number, 24 bits.
+    Qpn(u32) "{:#x}";
+    /// Completion queue number, 24 bits.
+    Cqn(u32) "{:#x}";
+    /// Event queue number, 8 bits.
+    Eqn(u8) "{}";
+    /// Shared receive queue number (basic, XRC or RMP), 24 bits.
+    Srqn(u32) "{:#x}";
+    /// Protection domain number, 24 bits.
+    Pd(u32) "{:#x}";
+    /// XRC domain number, 24 bits.
+    Xrcd(u32) "{:#x}";
+    /// UAR page index: the page lies at BAR0 + index * 4096.
+    UarIndex(u32) "{:#x}";
+    /// A full memory key: index in bits 31..8, variant in bits 7..0.
+    Mkey(u32) "{:#010x}";
+    /// Local identifier of a port (IBTA 4.1.3).
+    Lid(u16) "{:#x}";
+}
+
+impl Mkey {
+    /// Joins a table index (24 bits) and a variant.
+    pub const fn new(index: u32, variant: u8) -> Self {
+        Self(index << 8 | variant as u32)
+    }
+
+    /// The index into the memory key table.
+    pub const fn index(self) -> u32 {
+        self.0 >> 8
+    }
+
+    /// The variant byte, which must match the context's.
+    pub const fn variant(self) -> u8 {
+        self.0 as u8
+    }
+}
+
+impl Lid {
+    /// The permissive LID: "whoever receives this" (IBTA 4.1.3).
+    pub const PERMISSIVE: Lid = Lid(0xffff);
+
+    /// Whether the LID is in the multicast range 0xC000..=0xFFFE.
+    pub const fn is_multicast(self) -> bool {
+        self.0 >= 0xc000 && self.0 != 0xffff
+    }
+}
+
+/// Packet sequence number: 24 bits, compared modulo 2^24 (IBTA 9.7.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Takes the low 24 bits of `value`.
+    pub const fn new(value: u32) -> Self {
+        Self(value & 0xff_ffff)
+    }
+
+    /// The 24-bit value.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The PSN `n` packets later.
+    #[allow(clippy::should_implement_trait, reason = "modulo 2^24, and of a plain count")]
+    pub const fn add(self, n: u32) -> Self {
+        Self::new(self.0.wrapping_add(n))
+    }
+
+    /// The following PSN.
+    pub const fn next(self) -> Self {
+        self.add(1)
+    }
+
+    /// The preceding PSN.
+    pub const fn prev(self) -> Self {
+        Self::new(self.0.wrapping_sub(1))
+    }
+
+    /// How far `self` lies after `other`: -2^23..2^23 (negative = before).
+    pub const fn since(self, other: Self) -> i32 {
+        ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
+    }
+}
+
+impl fmt::Debug for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Psn({:#08x})", self.0)
+    }
+}
+
+/// Global identifier of a port (IBTA 4.1.1): 8 bytes subnet prefix, 8 bytes interface GUID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// Joins a subnet prefix and an interface identifier.
+    pub const fn new(prefix: u64, guid: u64) -> Self {
+        Self((((prefix as u128) << 64) | guid as u128).to_be_bytes())
+    }
+
+    /// Whether this is a multicast GID (first byte 0xff).
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] == 0xff
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({:032x})", u128::from_be_bytes(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn psn_wraps_at_24_bits() {
+        let last = Psn::new(0xff_ffff);
+        assert_eq!(last.next(), Psn::new(0));
+        assert_eq!(last.next().since(last), 1);
+        assert_eq!(last.since(last.next()), -1);
+        assert_eq!(Psn::new(0x80_0000).since(Psn::new(0)), -0x80_0000);
+        assert_eq!(Psn::new(0).prev(), last);
+    }
+
+    #[test]
+    fn mkey_parts() {
+        let key = Mkey::new(0x1234, 0x56);
+        assert_eq!((key.0, key.index(), key.variant()), (0x12_3456, 0x1234, 0x56));
+    }
+}

@@ -1,0 +1,288 @@
+//! The `layout!` macro: a device structure as a typed, big-endian view over its bytes.
+//!
+//! The manuals give each field as "byte offset of a 32-bit big-endian word, bits hi..lo". That is
+//! written here literally: `LOG_EQ_SIZE: 0x0c[28:24];`. Each field becomes a typed constant of its
+//! structure, so a field of one structure can't be read from another, and a structure can be
+//! printed field by field for a diagnosis.
+//!
+//! The structures are plain byte arrays with `zerocopy` derives: any byte slice of sufficient
+//! length can be viewed without a copy (`Eqc::ref_from_prefix(bytes)`), and no value of the bytes
+//! is invalid.
+
+use core::marker::PhantomData;
+
+/// A field of at most 32 bits within one big-endian 32-bit word of structure `L`.
+pub struct Field<L> {
+    name: &'static str,
+    word: u16,
+    lo: u8,
+    width: u8,
+    of: PhantomData<fn() -> L>,
+}
+
+/// A big-endian 64-bit field of structure `L`.
+pub struct Field64<L> {
+    name: &'static str,
+    offset: u16,
+    of: PhantomData<fn() -> L>,
+}
+
+impl<L> Clone for Field<L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<L> Copy for Field<L> {}
+impl<L> Clone for Field64<L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<L> Copy for Field64<L> {}
+
+impl<L> Field<L> {
+    /// Describes bits `hi..=lo` of the 32-bit word at byte `offset` (which must be 4-aligned).
+    ///
+    /// Evaluated at compile time: a field that does not fit in `size` bytes fails the build.
+    pub const fn new(name: &'static str, offset: usize, hi: u8, lo: u8, size: usize) -> Self {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= size && hi >= lo && hi < 32);
+        Self { name, word: offset as u16, lo, width: hi - lo + 1, of: PhantomData }
+    }
+
+    /// The largest value the field can hold.
+    pub const fn max(self) -> u32 {
+        u32::MAX >> (32 - self.width)
+    }
+
+    /// The field's name as the manual spells it, in capitals.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Byte offset of the field's 32-bit word.
+    pub const fn offset(self) -> usize {
+        self.word as usize
+    }
+
+    /// Position of the lowest bit within the word.
+    pub const fn shift(self) -> u32 {
+        self.lo as u32
+    }
+}
+
+impl<L> Field64<L> {
+    /// Describes the 64-bit word at byte `offset`.
+    pub const fn new(name: &'static str, offset: usize, size: usize) -> Self {
+        assert!(offset.is_multiple_of(4) && offset + 8 <= size);
+        Self { name, offset: offset as u16, of: PhantomData }
+    }
+
+    /// The field's name as the manual spells it, in capitals.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Byte offset of the field.
+    pub const fn offset(self) -> usize {
+        self.offset as usize
+    }
+}
+
+/// What `get` and `set` accept: a [`Field`] (value `u32`) or a [`Field64`] (value `u64`).
+pub trait Access<L> {
+    /// The value's type.
+    type Value;
+    /// Reads the field from the structure's bytes.
+    fn read(self, bytes: &[u8]) -> Self::Value;
+    /// Writes the field; bits beyond its width are cut off.
+    fn write(self, bytes: &mut [u8], value: Self::Value);
+}
+
+impl<L> Access<L> for Field<L> {
+    type Value = u32;
+
+    #[inline(always)]
+    fn read(self, bytes: &[u8]) -> u32 {
+        (be32(bytes, self.word as usize) >> self.lo) & self.max()
+    }
+
+    #[inline(always)]
+    fn write(self, bytes: &mut [u8], value: u32) {
+        let mask = self.max() << self.lo;
+        let old = be32(bytes, self.word as usize);
+        put_be32(bytes, self.word as usize, (old & !mask) | ((value << self.lo) & mask));
+    }
+}
+
+impl<L> Access<L> for Field64<L> {
+    type Value = u64;
+
+    #[inline(always)]
+    fn read(self, bytes: &[u8]) -> u64 {
+        be64(bytes, self.offset as usize)
+    }
+
+    #[inline(always)]
+    fn write(self, bytes: &mut [u8], value: u64) {
+        put_be32(bytes, self.offset as usize, (value >> 32) as u32);
+        put_be32(bytes, self.offset as usize + 4, value as u32);
+    }
+}
+
+/// Reads a big-endian 32-bit word; bytes beyond the end of `bytes` read as zero.
+#[inline(always)]
+pub fn be32(bytes: &[u8], offset: usize) -> u32 {
+    match bytes.get(offset..).and_then(|b| b.first_chunk::<4>()) {
+        Some(word) => u32::from_be_bytes(*word),
+        None => 0,
+    }
+}
+
+/// Reads a big-endian 64-bit word; bytes beyond the end of `bytes` read as zero.
+#[inline(always)]
+pub fn be64(bytes: &[u8], offset: usize) -> u64 {
+    match bytes.get(offset..).and_then(|b| b.first_chunk::<8>()) {
+        Some(word) => u64::from_be_bytes(*word),
+        None => 0,
+    }
+}
+
+/// Writes a big-endian 32-bit word; a write beyond the end of `bytes` is dropped.
+#[inline(always)]
+pub fn put_be32(bytes: &mut [u8], offset: usize, value: u32) {
+    if let Some(word) = bytes.get_mut(offset..).and_then(|b| b.first_chunk_mut::<4>()) {
+        *word = value.to_be_bytes();
+    }
+}
+
+/// Writes a big-endian 64-bit word; a write beyond the end of `bytes` is dropped.
+#[inline(always)]
+pub fn put_be64(bytes: &mut [u8], offset: usize, value: u64) {
+    if let Some(word) = bytes.get_mut(offset..).and_then(|b| b.first_chunk_mut::<8>()) {
+        *word = value.to_be_bytes();
+    }
+}
+
+/// Declares structures over big-endian bytes. See the [module documentation](self).
+///
+/// ```text
+/// layout! {
+///     /// An example of sixteen bytes.
+///     pub struct Example[16] {
+///         /// Bits 27..24 of the word at byte 0.
+///         KIND: 0x0 [27:24];
+///         /// A 64-bit number at byte 8.
+///         ADDRESS: 0x8 u64;
+///     } views {
+///         /// A structure inside this one, from byte 4 on.
+///         inner, inner_mut: 0x4 Inner;
+///     }
+/// }
+/// ```
+macro_rules! layout {
+    ($(
+        $(#[$sm:meta])*
+        pub struct $name:ident[$size:expr] {
+            $( $(#[$fm:meta])* $field:ident : $offset:literal $spec:tt; )*
+        } $( views {
+            $( $(#[$vm:meta])* $view:ident, $view_mut:ident : $voffset:literal $vty:ty; )*
+        } )?
+    )*) => { $(
+        $(#[$sm])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable,
+            zerocopy::KnownLayout, zerocopy::Unaligned,
+        )]
+        #[repr(transparent)]
+        pub struct $name([u8; $size]);
+
+        impl $name {
+            /// Size of the structure in bytes.
+            pub const SIZE: usize = $size;
+
+            $( $crate::layout::layout!(@field $(#[$fm])* $field $offset $size; $spec); )*
+
+            /// The structure with every bit zero.
+            pub const fn new() -> Self {
+                Self([0; $size])
+            }
+
+            /// A copy of the first bytes of `bytes`; what is missing at the end is zero.
+            pub fn from_prefix_or_zero(bytes: &[u8]) -> Self {
+                let mut s = Self::new();
+                let n = bytes.len().min($size);
+                s.0[..n].copy_from_slice(&bytes[..n]);
+                s
+            }
+
+            /// The value of `field`.
+            #[inline(always)]
+            pub fn get<F: $crate::layout::Access<Self>>(&self, field: F) -> F::Value {
+                field.read(&self.0)
+            }
+
+            /// Sets `field`; bits beyond its width are cut off.
+            #[inline(always)]
+            pub fn set<F: $crate::layout::Access<Self>>(&mut self, field: F, value: F::Value) -> &mut Self {
+                field.write(&mut self.0, value);
+                self
+            }
+
+            /// The structure's bytes.
+            pub const fn bytes(&self) -> &[u8; $size] {
+                &self.0
+            }
+
+            /// The structure's bytes, to change.
+            pub const fn bytes_mut(&mut self) -> &mut [u8; $size] {
+                &mut self.0
+            }
+
+            $($(
+                $(#[$vm])*
+                pub fn $view(&self) -> &$vty {
+                    const { assert!($voffset + <$vty>::SIZE <= $size) };
+                    zerocopy::transmute_ref!(
+                        self.0[$voffset..].first_chunk::<{ <$vty>::SIZE }>().unwrap_or(const { &[0; <$vty>::SIZE] })
+                    )
+                }
+
+                $(#[$vm])*
+                pub fn $view_mut(&mut self) -> &mut $vty {
+                    const { assert!($voffset + <$vty>::SIZE <= $size) };
+                    match <$vty as zerocopy::FromBytes>::mut_from_prefix(&mut self.0[$voffset..]) {
+                        Ok((view, _)) => view,
+                        Err(_) => unreachable!("the structure's size is asserted at build time"),
+                    }
+                }
+            )*)?
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut s = f.debug_struct(stringify!($name));
+                $( s.field(stringify!($field), &format_args!("{:#x}", self.get(Self::$field))); )*
+                s.finish()
+            }
+        }
+    )* };
+
+    (@field $(#[$fm:meta])* $field:ident $offset:literal $size:expr; [$hi:literal : $lo:literal]) => {
+        $(#[$fm])*
+        pub const $field: $crate::layout::Field<Self> =
+            $crate::layout::Field::new(stringify!($field), $offset, $hi, $lo, $size);
+    };
+    (@field $(#[$fm:meta])* $field:ident $offset:literal $size:expr; u64) => {
+        $(#[$fm])*
+        pub const $field: $crate::layout::Field64<Self> =
+            $crate::layout::Field64::new(stringify!($field), $offset, $size);
+    };
+}
+pub(crate) use layout;

@@ -1,0 +1,124 @@
+//! Memory key context (MKC) and translation entries.
+//!
+//! Source: PRM "Memory Key Context", "MTT entry", "KLM".
+
+use crate::layout::layout;
+
+layout! {
+    /// Memory key context, 64 bytes.
+    pub struct Mkc[0x40] {
+        /// 1 = the key is free: no access passes.
+        FREE: 0x0 [30:30];
+        /// Access mode, bits 4..2 ([`AccessMode`]).
+        ACCESS_MODE_4_2: 0x0 [28:26];
+        /// 1 = UMR WQEs may change the key.
+        UMR_EN: 0x0 [15:15];
+        /// Remote atomic allowed.
+        A: 0x0 [14:14];
+        /// Remote write allowed.
+        RW: 0x0 [13:13];
+        /// Remote read allowed.
+        RR: 0x0 [12:12];
+        /// Local write allowed.
+        LW: 0x0 [11:11];
+        /// Local read allowed.
+        LR: 0x0 [10:10];
+        /// Access mode, bits 1..0.
+        ACCESS_MODE_1_0: 0x0 [9:8];
+        /// The only queue pair that may use the key; [`ANY_QP`] = any.
+        QPN: 0x4 [31:8];
+        /// Variant: the low byte of the key.
+        MKEY_7_0: 0x4 [7:0];
+        /// 1 = the whole address space, `LEN` is ignored.
+        LENGTH64: 0xc [31:31];
+        /// 1 = remote invalidation allowed.
+        EN_RINVAL: 0xc [24:24];
+        /// Protection domain.
+        PD: 0xc [23:0];
+        /// First (virtual) address of the region.
+        START_ADDR: 0x10 u64;
+        /// Length of the region in bytes.
+        LEN: 0x18 u64;
+        /// Size of the signature part, 16-byte units.
+        BSF_OCTWORD_SIZE: 0x20 [31:0];
+        /// Room for translations, 16-byte units (2 MTTs or 1 KLM each).
+        TRANSLATIONS_OCTWORD_SIZE: 0x34 [31:0];
+        /// log2 of the page size in bytes.
+        LOG_PAGE_SIZE: 0x38 [4:0];
+    }
+
+    /// Indirect translation entry: a piece of another key, 16 bytes.
+    pub struct Klm[16] {
+        /// Bytes of the piece.
+        BYTE_COUNT: 0x0 [31:0];
+        /// The other key.
+        MKEY: 0x4 [31:0];
+        /// Address under the other key.
+        ADDRESS: 0x8 u64;
+    }
+}
+
+/// [`Mkc::QPN`]: any queue pair may use the key.
+pub const ANY_QP: u32 = 0xff_ffff;
+
+/// MTT entry: readable.
+pub const MTT_READ: u64 = 1;
+/// MTT entry: writable.
+pub const MTT_WRITE: u64 = 2;
+/// MTT entry: the bits of the page address.
+pub const MTT_ADDRESS: u64 = !0xfff;
+
+/// How a memory key translates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum AccessMode {
+    /// Physical: the address is the DMA address.
+    Pa = 0,
+    /// A list of pages.
+    Mtt = 1,
+    /// A list of pieces of other keys.
+    Klm = 2,
+    /// A list of equally long pieces of other keys.
+    Ksm = 3,
+}
+
+impl Mkc {
+    /// The access mode, if it is one this adapter has.
+    pub fn access_mode(&self) -> Option<AccessMode> {
+        Some(match self.get(Mkc::ACCESS_MODE_4_2) << 2 | self.get(Mkc::ACCESS_MODE_1_0) {
+            0 => AccessMode::Pa,
+            1 => AccessMode::Mtt,
+            2 => AccessMode::Klm,
+            3 => AccessMode::Ksm,
+            _ => return None,
+        })
+    }
+
+    /// Sets the access mode.
+    pub fn set_access_mode(&mut self, mode: AccessMode) -> &mut Self {
+        self.set(Mkc::ACCESS_MODE_4_2, 0).set(Mkc::ACCESS_MODE_1_0, mode as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_pa_key() {
+        let mut m = Mkc::new();
+        m.set_access_mode(AccessMode::Pa).set(Mkc::LW, 1).set(Mkc::LR, 1).set(Mkc::LENGTH64, 1);
+        m.set(Mkc::PD, 9).set(Mkc::QPN, ANY_QP);
+        let b = m.bytes();
+        assert_eq!(b[..16], [0, 0, 0x0c, 0, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0x80, 0, 0, 9]);
+    }
+
+    #[test]
+    fn golden_mtt_key() {
+        let mut m = Mkc::new();
+        m.set_access_mode(AccessMode::Mtt).set(Mkc::FREE, 1).set(Mkc::UMR_EN, 1).set(Mkc::LOG_PAGE_SIZE, 12);
+        assert_eq!(m.bytes()[..4], [0x40, 0, 0x81, 0]);
+        assert_eq!(m.bytes()[0x38..0x3c], [0, 0, 0, 12]);
+        assert_eq!(m.access_mode(), Some(AccessMode::Mtt));
+    }
+}

@@ -1,0 +1,188 @@
+//! Contexts of completion, event and shared receive queues.
+//!
+//! Source: PRM "Completion Queue Context", "Event Queue Context", "SRQ Context",
+//! "XRC SRQ Context", "RMP Context" and "Work Queue".
+
+use crate::layout::layout;
+
+layout! {
+    /// Completion queue context (CQC), 64 bytes.
+    pub struct Cqc[0x40] {
+        /// 0 = good, 9 = overrun, 0xa = write failure.
+        STATUS: 0x0 [31:28];
+        /// CQE size: 0 = 64 bytes, 1 = 128 bytes.
+        CQE_SZ: 0x0 [23:21];
+        /// Collapsed: every CQE overwrites the first.
+        CC: 0x0 [20:20];
+        /// Ignore overrun.
+        OI: 0x0 [17:17];
+        /// Moderation period starts at the event (0) or at the CQE (1).
+        CQ_PERIOD_MODE: 0x0 [16:15];
+        /// CQE compression enabled.
+        CQE_COMP_EN: 0x0 [14:14];
+        /// Armed state.
+        ST: 0x0 [11:8];
+        /// Offset of the buffer in its first page, in 64ths of a page.
+        PAGE_OFFSET: 0x8 [11:6];
+        /// log2 of the number of CQEs.
+        LOG_CQ_SIZE: 0xc [28:24];
+        /// UAR page of the arm doorbell.
+        UAR_PAGE: 0xc [23:0];
+        /// Moderation period in microseconds.
+        CQ_PERIOD: 0x10 [27:16];
+        /// Moderation count in CQEs.
+        CQ_MAX_COUNT: 0x10 [15:0];
+        /// Event queue for completion events.
+        C_EQN: 0x14 [7:0];
+        /// log2 of the buffer's page size in 4 KiB units.
+        LOG_PAGE_SIZE: 0x18 [28:24];
+        /// Index of the last notified CQE.
+        LAST_NOTIFIED_INDEX: 0x20 [23:0];
+        /// Index of the last solicited CQE.
+        LAST_SOLICIT_INDEX: 0x24 [23:0];
+        /// Consumer counter.
+        CONSUMER_COUNTER: 0x28 [23:0];
+        /// Producer counter.
+        PRODUCER_COUNTER: 0x2c [23:0];
+        /// DMA address of the doorbell record.
+        DBR_ADDR: 0x38 u64;
+    }
+
+    /// Event queue context (EQC), 64 bytes.
+    pub struct Eqc[0x40] {
+        /// 0 = good, 9 = overrun, 0xa = write failure.
+        STATUS: 0x0 [31:28];
+        /// Ignore overrun.
+        OI: 0x0 [17:17];
+        /// State: 9 = armed, 0xa = fired.
+        ST: 0x0 [11:8];
+        /// Offset of the buffer in its first page, in 64ths of a page.
+        PAGE_OFFSET: 0x8 [11:6];
+        /// log2 of the number of EQEs.
+        LOG_EQ_SIZE: 0xc [28:24];
+        /// UAR page of the doorbell.
+        UAR_PAGE: 0xc [23:0];
+        /// MSI-X vector.
+        INTR: 0x14 [11:0];
+        /// log2 of the buffer's page size in 4 KiB units.
+        LOG_PAGE_SIZE: 0x18 [28:24];
+        /// Consumer counter.
+        CONSUMER_COUNTER: 0x28 [23:0];
+        /// Producer counter.
+        PRODUCER_COUNTER: 0x2c [23:0];
+    }
+
+    /// Shared receive queue context, basic and XRC, 64 bytes.
+    pub struct Srqc[0x40] {
+        /// 0 = good, 1 = error.
+        STATE: 0x0 [31:28];
+        /// log2 of the number of WQEs.
+        LOG_SRQ_SIZE: 0x0 [27:24];
+        /// log2 of the WQE's stride in 16-byte units.
+        LOG_RQ_STRIDE: 0x4 [26:24];
+        /// XRC domain.
+        XRCD: 0x4 [23:0];
+        /// Offset of the buffer in its first page, in 64ths of a page.
+        PAGE_OFFSET: 0x8 [31:26];
+        /// Completion queue (XRC).
+        CQN: 0x8 [23:0];
+        /// log2 of the buffer's page size in 4 KiB units.
+        LOG_PAGE_SIZE: 0x10 [29:24];
+        /// Value echoed in CQEs of version 1 (XRC).
+        USER_INDEX: 0x10 [23:0];
+        /// Protection domain.
+        PD: 0x18 [23:0];
+        /// Limit water mark; 0 = not armed.
+        LWM: 0x1c [31:16];
+        /// WQEs posted and not consumed.
+        WQE_CNT: 0x1c [15:0];
+        /// DMA address of the doorbell record.
+        DBR_ADDR: 0x28 u64;
+    }
+
+    /// Work queue, as part of other contexts, 192 bytes.
+    pub struct Wq[0xc0] {
+        /// Kind: 0 linked list, 1 cyclic.
+        WQ_TYPE: 0x0 [31:28];
+        /// Offset of the buffer in its first page, in 64ths of a page.
+        PAGE_OFFSET: 0x4 [20:16];
+        /// Limit water mark; 0 = not armed.
+        LWM: 0x4 [15:0];
+        /// Protection domain.
+        PD: 0x8 [23:0];
+        /// UAR page.
+        UAR_PAGE: 0xc [23:0];
+        /// DMA address of the doorbell record.
+        DBR_ADDR: 0x10 u64;
+        /// WQEs consumed.
+        HW_COUNTER: 0x18 [31:0];
+        /// WQEs posted.
+        SW_COUNTER: 0x1c [31:0];
+        /// log2 of the WQE's stride in bytes.
+        LOG_WQ_STRIDE: 0x20 [19:16];
+        /// log2 of the buffer's page size in 4 KiB units.
+        LOG_WQ_PG_SZ: 0x20 [12:8];
+        /// log2 of the number of WQEs.
+        LOG_WQ_SZ: 0x20 [4:0];
+    }
+
+    /// Receive memory pool (RMP) context without its page list, 240 bytes.
+    pub struct Rmpc[0xf0] {
+        /// 0 = reset, 1 = ready, 3 = error.
+        STATE: 0x0 [23:20];
+        /// 1 = a cyclic queue instead of a linked list.
+        BASIC_CYCLIC_RCV_WQE: 0x4 [31:31];
+    } views {
+        /// The pool's work queue.
+        wq, wq_mut: 0x30 Wq;
+    }
+}
+
+/// Context status "overrun" of CQs and EQs.
+pub const STATUS_OVERRUN: u32 = 9;
+/// Context status "write failure" of CQs and EQs.
+pub const STATUS_WRITE_FAILURE: u32 = 0xa;
+/// [`Eqc::ST`] and [`Cqc::ST`]: armed.
+pub const ST_ARMED: u32 = 9;
+/// [`Eqc::ST`] and [`Cqc::ST`]: fired.
+pub const ST_FIRED: u32 = 0xa;
+/// [`Cqc::ST`]: armed for solicited completions.
+pub const ST_SOLICITED_ARMED: u32 = 6;
+/// [`Rmpc::STATE`]: ready.
+pub const RMP_READY: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_cqc() {
+        let mut c = Cqc::new();
+        c.set(Cqc::CQE_SZ, 1).set(Cqc::LOG_CQ_SIZE, 8).set(Cqc::UAR_PAGE, 0x11).set(Cqc::C_EQN, 3);
+        c.set(Cqc::PAGE_OFFSET, 0x3f).set(Cqc::DBR_ADDR, 0x1000);
+        let b = c.bytes();
+        assert_eq!(b[..4], [0, 0x20, 0, 0]);
+        assert_eq!(b[8..0x10], [0, 0, 0x0f, 0xc0, 8, 0, 0, 0x11]);
+        assert_eq!(b[0x14..0x18], [0, 0, 0, 3]);
+        assert_eq!(b[0x38..], [0, 0, 0, 0, 0, 0, 0x10, 0]);
+    }
+
+    #[test]
+    fn golden_eqc() {
+        let mut c = Eqc::new();
+        c.set(Eqc::LOG_EQ_SIZE, 13).set(Eqc::UAR_PAGE, 0x10).set(Eqc::INTR, 2);
+        let b = c.bytes();
+        assert_eq!(b[0xc..0x18], [13, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn golden_rmp() {
+        let mut c = Rmpc::new();
+        c.set(Rmpc::STATE, RMP_READY);
+        c.wq_mut().set(Wq::LOG_WQ_STRIDE, 5).set(Wq::LOG_WQ_SZ, 1).set(Wq::PD, 6);
+        let b = c.bytes();
+        assert_eq!(b[..4], [0, 0x10, 0, 0]);
+        assert_eq!(b[0x38..0x3c], [0, 0, 0, 6]);
+        assert_eq!(b[0x50..0x54], [0, 5, 0, 1]);
+    }
+}

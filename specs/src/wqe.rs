@@ -1,0 +1,264 @@
+//! Send and receive work queue entries (WQE) and their segments.
+//!
+//! Source: PRM "Work Queue Element (WQE) Format" and the segments named there.
+
+use crate::layout::layout;
+
+/// A send WQE is a multiple of this many bytes: the WQE basic block (WQEBB).
+pub const WQEBB: usize = 64;
+/// Unit of [`Ctrl::DS`].
+pub const DS_UNIT: usize = 16;
+/// Key that ends a receive scatter list.
+pub const TERMINATE_LKEY: u32 = 0x100;
+
+layout! {
+    /// Control segment: the first 16 bytes of a send WQE. Its first 8 bytes are also the doorbell.
+    pub struct Ctrl[16] {
+        /// Modifier of the opcode.
+        OPMOD: 0x0 [31:24];
+        /// Index of the WQE's first basic block, modulo 2^16.
+        WQE_INDEX: 0x0 [23:8];
+        /// [`SendOpcode`].
+        OPCODE: 0x0 [7:0];
+        /// The queue pair.
+        QPN: 0x4 [31:8];
+        /// Size of the WQE in 16-byte units.
+        DS: 0x4 [5:0];
+        /// Signature.
+        SIGNATURE: 0x8 [31:24];
+        /// Fence mode.
+        FM: 0x8 [7:5];
+        /// Completion: see `CE_*`.
+        CE: 0x8 [3:2];
+        /// Solicited event.
+        SE: 0x8 [1:1];
+        /// Immediate data, rkey to invalidate, or mkey of a UMR.
+        IMM: 0xc [31:0];
+    }
+
+    /// Remote address segment.
+    pub struct RemoteAddr[16] {
+        /// Remote virtual address.
+        VA: 0x0 u64;
+        /// Remote key.
+        RKEY: 0x8 [31:0];
+    }
+
+    /// Atomic segment.
+    pub struct AtomicSeg[16] {
+        /// Swap value, or the value to add.
+        SWAP_ADD: 0x0 u64;
+        /// Value to compare with.
+        COMPARE: 0x8 u64;
+    }
+
+    /// XRC segment.
+    pub struct XrcSeg[16] {
+        /// Remote XRC shared receive queue.
+        SRQN: 0x0 [23:0];
+    }
+
+    /// Datagram segment (address vector), 48 bytes.
+    pub struct Datagram[48] {
+        /// Q_Key.
+        QKEY: 0x0 [31:0];
+        /// 1 = all 48 bytes are present.
+        EXT: 0x8 [31:31];
+        /// Destination queue pair.
+        DQPN: 0x8 [23:0];
+        /// Static rate.
+        STAT_RATE: 0xc [31:28];
+        /// Service level.
+        SL: 0xc [27:24];
+        /// 1 = force loopback.
+        FL: 0xc [23:23];
+        /// Source path bits.
+        MLID: 0xc [22:16];
+        /// Destination LID.
+        RLID: 0xc [15:0];
+        /// GRH traffic class.
+        TCLASS: 0x18 [15:8];
+        /// GRH hop limit.
+        HOP_LIMIT: 0x18 [7:0];
+        /// 1 = the packet carries a GRH.
+        GRH: 0x1c [30:30];
+        /// Index of the source GID.
+        SGID_INDEX: 0x1c [27:20];
+        /// GRH flow label.
+        FLOW_LABEL: 0x1c [19:0];
+        /// Destination GID, first half.
+        RGID_H: 0x20 u64;
+        /// Destination GID, second half.
+        RGID_L: 0x28 u64;
+    }
+
+    /// Data segment: one piece of host memory.
+    pub struct Data[16] {
+        /// 1 = inline data follows ([`Data::INLINE_LENGTH`]).
+        INLINE: 0x0 [31:31];
+        /// Bytes of the piece.
+        BYTE_COUNT: 0x0 [30:0];
+        /// Bytes of inline data that follow the first word.
+        INLINE_LENGTH: 0x0 [9:0];
+        /// Local key.
+        LKEY: 0x4 [31:0];
+        /// Address under the key.
+        ADDRESS: 0x8 u64;
+    }
+
+    /// First 16 bytes of a WQE in a shared receive queue.
+    pub struct SrqNext[16] {
+        /// Index of the following WQE in the list.
+        NEXT_WQE_INDEX: 0x0 [15:0];
+        /// Signature.
+        SIGNATURE: 0x4 [31:24];
+    }
+
+    /// UMR control segment, 48 bytes; a 64-byte memory key context follows.
+    pub struct UmrCtrl[48] {
+        /// 1 = the translations are in the WQE.
+        INLINE: 0x0 [31:31];
+        /// 1 = fail unless the key is in use (not free).
+        CHECK_FREE: 0x0 [30:30];
+        /// 1 = fail unless the key is free.
+        CHECK_NOT_FREE: 0x0 [29:29];
+        /// 1 = `XLT_OFFSET` is valid.
+        TRANSLATION_OFFSET_EN: 0x0 [28:28];
+        /// Translations to load, 16-byte units.
+        XLT_OCTOWORDS: 0x4 [31:16];
+        /// Where to load them, 16-byte units, bits 15..0.
+        XLT_OFFSET: 0x4 [15:0];
+        /// Which fields of the context change ([`umr_mask`]).
+        MKEY_MASK: 0x8 u64;
+        /// Bits 47..16 of the offset.
+        XLT_OFFSET_47_16: 0x10 [31:0];
+    }
+}
+
+/// [`Ctrl::CE`]: CQE only on error.
+pub const CE_ON_ERROR: u32 = 0;
+/// [`Ctrl::CE`]: CQE on error, flush on the first error.
+pub const CE_ON_FIRST_ERROR: u32 = 1;
+/// [`Ctrl::CE`]: CQE always.
+pub const CE_ALWAYS: u32 = 2;
+/// [`Ctrl::CE`]: CQE always, and an event.
+pub const CE_ALWAYS_EVENT: u32 = 3;
+
+/// Bits of [`UmrCtrl::MKEY_MASK`].
+pub mod umr_mask {
+    /// Length.
+    pub const LEN: u64 = 1 << 0;
+    /// Page size.
+    pub const PAGE_SIZE: u64 = 1 << 1;
+    /// Start address.
+    pub const START_ADDR: u64 = 1 << 6;
+    /// Protection domain.
+    pub const PD: u64 = 1 << 7;
+    /// Remote invalidate.
+    pub const EN_RINVAL: u64 = 1 << 8;
+    /// Variant byte.
+    pub const KEY: u64 = 1 << 13;
+    /// Queue pair.
+    pub const QPN: u64 = 1 << 14;
+    /// Local write.
+    pub const LW: u64 = 1 << 18;
+    /// Local read.
+    pub const LR: u64 = 1 << 17;
+    /// Remote read.
+    pub const RR: u64 = 1 << 19;
+    /// Remote write.
+    pub const RW: u64 = 1 << 20;
+    /// Remote atomic.
+    pub const A: u64 = 1 << 21;
+    /// Relaxed ordering of writes.
+    pub const RELAXED_ORDERING_WRITE: u64 = 1 << 25;
+    /// Free bit.
+    pub const FREE: u64 = 1 << 29;
+    /// Relaxed ordering of reads.
+    pub const RELAXED_ORDERING_READ: u64 = 1 << 47;
+}
+
+/// Opcodes of send WQEs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SendOpcode {
+    /// No operation.
+    Nop = 0x00,
+    /// Send with invalidate.
+    SendInval = 0x01,
+    /// RDMA write.
+    RdmaWrite = 0x08,
+    /// RDMA write with immediate.
+    RdmaWriteImm = 0x09,
+    /// Send.
+    Send = 0x0a,
+    /// Send with immediate.
+    SendImm = 0x0b,
+    /// RDMA read.
+    RdmaRead = 0x10,
+    /// Atomic compare and swap.
+    AtomicCs = 0x11,
+    /// Atomic fetch and add.
+    AtomicFa = 0x12,
+    /// Masked compare and swap.
+    AtomicMaskedCs = 0x14,
+    /// Masked fetch and add.
+    AtomicMaskedFa = 0x15,
+    /// Local invalidate.
+    LocalInval = 0x1b,
+    /// User-mode memory registration.
+    Umr = 0x25,
+}
+
+impl SendOpcode {
+    /// The opcode with that number, if this adapter has it.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        Some(match bits {
+            0x00 => Self::Nop,
+            0x01 => Self::SendInval,
+            0x08 => Self::RdmaWrite,
+            0x09 => Self::RdmaWriteImm,
+            0x0a => Self::Send,
+            0x0b => Self::SendImm,
+            0x10 => Self::RdmaRead,
+            0x11 => Self::AtomicCs,
+            0x12 => Self::AtomicFa,
+            0x14 => Self::AtomicMaskedCs,
+            0x15 => Self::AtomicMaskedFa,
+            0x1b => Self::LocalInval,
+            0x25 => Self::Umr,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_ctrl() {
+        let mut c = Ctrl::new();
+        c.set(Ctrl::WQE_INDEX, 0x1234).set(Ctrl::OPCODE, SendOpcode::Send as u32).set(Ctrl::QPN, 0x102);
+        c.set(Ctrl::DS, 2).set(Ctrl::CE, CE_ALWAYS).set(Ctrl::SE, 1).set(Ctrl::FM, 4);
+        assert_eq!(*c.bytes(), [0, 0x12, 0x34, 0x0a, 0, 1, 2, 2, 0, 0, 0, 0x8a, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn golden_datagram() {
+        let mut d = Datagram::new();
+        d.set(Datagram::EXT, 1).set(Datagram::DQPN, 1).set(Datagram::RLID, 2).set(Datagram::SL, 3);
+        d.set(Datagram::TCLASS, 9).set(Datagram::HOP_LIMIT, 0xff).set(Datagram::GRH, 1);
+        assert_eq!(d.bytes()[8..16], [0x80, 0, 0, 1, 3, 0, 0, 2]);
+        assert_eq!(d.bytes()[0x1a..0x20], [9, 0xff, 0x40, 0, 0, 0]);
+    }
+
+    #[test]
+    fn golden_umr() {
+        let mut u = UmrCtrl::new();
+        u.set(UmrCtrl::INLINE, 1).set(UmrCtrl::CHECK_NOT_FREE, 1).set(UmrCtrl::XLT_OCTOWORDS, 4);
+        u.set(UmrCtrl::MKEY_MASK, umr_mask::FREE);
+        assert_eq!(u.bytes()[..8], [0xa0, 0, 0, 0, 0, 4, 0, 0]);
+        assert_eq!(u.bytes()[12..16], [0x20, 0, 0, 0]);
+    }
+}
