@@ -1,0 +1,24 @@
+//! What the adapter's firmware does.
+//!
+//! A command's input bytes go in, its output bytes come out, and the hardware is told what changed:
+//!
+//! ```text
+//! input ──▶ Firmware::execute ──▶ output (status, syndrome, data)
+//!                │  changes
+//!                ▼
+//!          Icm: tables of contexts            Effect: "QP 0x42 went INIT -> RTR"
+//! ```
+//!
+//! The tables ([`icm::Icm`]) hold every object's *context* as the driver gave it: configuration, not
+//! motion. The hardware model reads them, keeps the moving parts (producer indices, sequence numbers)
+//! itself, and writes those back before a context is queried.
+//!
+//! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
+//! user contexts (DevX), on-demand paging.
+
+pub mod effect;
+pub mod icm;
+pub mod table;
+
+pub use effect::Effect;
+pub use icm::Icm;

@@ -1,0 +1,62 @@
+//! What a command asks of the hardware once its output is decided.
+
+use hca_spec::ids::{Cqn, Eqn, Qpn, Srqn};
+use hca_spec::qpc::QpState;
+
+use crate::icm::Buffer;
+
+/// A change that the hardware has to follow. Order matters; the context is already in the tables
+/// (or, for `*Destroyed`, already gone).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// A new event queue.
+    EqCreated(Eqn),
+    /// An event queue is gone; its memory must not be written any more.
+    EqDestroyed(Eqn),
+    /// A new completion queue.
+    CqCreated(Cqn),
+    /// Moderation of a completion queue changed.
+    CqModerated(Cqn),
+    /// A completion queue has a new buffer; a RESIZE CQE goes to the old one.
+    CqResized {
+        /// The queue.
+        cqn: Cqn,
+        /// The buffer to leave.
+        old: Buffer,
+    },
+    /// A completion queue is gone; its memory must not be written any more.
+    CqDestroyed(Cqn),
+    /// A new queue pair, in RESET.
+    QpCreated(Qpn),
+    /// A queue pair went through a transition (`from` may equal `to`); its context holds the new values.
+    QpModified {
+        /// The queue pair.
+        qpn: Qpn,
+        /// State before.
+        from: QpState,
+        /// State after. `Error`: flush. `Reset`: drop everything silently.
+        to: QpState,
+    },
+    /// A queue pair is gone.
+    QpDestroyed(Qpn),
+    /// A new shared receive queue (basic, XRC or RMP).
+    SrqCreated(Srqn),
+    /// A shared receive queue's limit was armed; the water mark is in its context.
+    SrqArmed(Srqn),
+    /// A shared receive queue is gone.
+    SrqDestroyed(Srqn),
+    /// A port changed: event of that sub-type ([`hca_spec::eqe::port_change`]).
+    PortChange {
+        /// Port, from 1.
+        port: u8,
+        /// Sub-type.
+        sub_type: u8,
+    },
+    /// The firmware wants pages (positive) or gives pages back (negative).
+    PageRequest {
+        /// Number of 4 KiB pages.
+        pages: i32,
+    },
+    /// TEARDOWN_HCA or DISABLE_HCA: no object is left; all moving parts must be dropped.
+    AllGone,
+}

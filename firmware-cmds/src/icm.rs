@@ -1,0 +1,255 @@
+//! The tables of contexts (interconnect context memory, ICM).
+
+use hca_spec::ids::{Gid, Pd, Qpn, Xrcd};
+use hca_spec::mkc::{Klm, Mkc};
+use hca_spec::qpc::{QpState, Qpc, ServiceType};
+use hca_spec::queue::{Cqc, Eqc, Srqc};
+
+use crate::table::Table;
+
+/// A queue's memory: contiguous for the device, scattered in host pages (PRM "Virtually contiguous
+/// buffers"). Offsets are in bytes from the queue's start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Buffer {
+    pages: Box<[u64]>,
+    page_shift: u32,
+    offset: u64,
+    len: u64,
+}
+
+impl Buffer {
+    /// A buffer of `len` bytes in `pages` (DMA addresses) of `1 << page_shift` bytes, starting `offset`
+    /// bytes into the first. `None` if the pages don't hold it.
+    pub fn new(pages: Box<[u64]>, page_shift: u32, offset: u64, len: u64) -> Option<Self> {
+        let room = (pages.len() as u64).checked_shl(page_shift)?;
+        let end = offset.checked_add(len)?;
+        (page_shift < 52 && room >> page_shift == pages.len() as u64 && end <= room).then_some(Self {
+            pages,
+            page_shift,
+            offset,
+            len,
+        })
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the size is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The DMA address of the byte at `offset`, and how many bytes follow it in the same page.
+    #[inline]
+    pub fn at(&self, offset: u64) -> Option<(u64, u64)> {
+        if offset >= self.len {
+            return None;
+        }
+        let o = self.offset + offset;
+        let page = *self.pages.get((o >> self.page_shift) as usize)?;
+        let in_page = o & ((1 << self.page_shift) - 1);
+        Some((page.wrapping_add(in_page), ((1 << self.page_shift) - in_page).min(self.len - offset)))
+    }
+
+    /// The pages' DMA addresses.
+    pub fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+}
+
+/// An event queue.
+#[derive(Debug, Clone, Default)]
+pub struct Eq {
+    /// Its context.
+    pub ctx: Eqc,
+    /// Bit n of word n / 64 = event type n is wanted. All zero: a completion event queue.
+    pub events: [u64; 4],
+    /// The entries, 64 bytes each.
+    pub buffer: Buffer,
+}
+
+impl Eq {
+    /// Whether the queue asked for events of that type.
+    pub fn wants(&self, event_type: u8) -> bool {
+        self.events.get(event_type as usize / 64).is_some_and(|w| w >> (event_type % 64) & 1 == 1)
+    }
+}
+
+/// A completion queue.
+#[derive(Debug, Clone, Default)]
+pub struct Cq {
+    /// Its context.
+    pub ctx: Cqc,
+    /// The entries.
+    pub buffer: Buffer,
+    /// Queue pairs and shared receive queues that report here.
+    pub users: u32,
+}
+
+/// A queue pair.
+#[derive(Debug, Clone, Default)]
+pub struct Qp {
+    /// Its context. `STATE` is the firmware's view; the hardware writes moving parts back.
+    pub ctx: Qpc,
+    /// Optional parameters given at creation and since.
+    pub opt_param_mask: u32,
+    /// Receive queue first, then send queue.
+    pub buffer: Buffer,
+    /// Multicast groups the queue pair is attached to.
+    pub multicast: u32,
+}
+
+impl Qp {
+    /// Current state.
+    pub fn state(&self) -> QpState {
+        QpState::from_bits(self.ctx.get(Qpc::STATE)).unwrap_or_default()
+    }
+
+    /// Service type.
+    pub fn service(&self) -> ServiceType {
+        ServiceType::from_bits(self.ctx.get(Qpc::ST)).unwrap_or_default()
+    }
+
+    /// Bytes of the receive queue, which precedes the send queue in the buffer.
+    pub fn rq_bytes(&self) -> u64 {
+        match self.ctx.get(Qpc::RQ_TYPE) {
+            0 => 1 << (self.ctx.get(Qpc::LOG_RQ_SIZE) + self.ctx.get(Qpc::LOG_RQ_STRIDE) + 4),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the send queue.
+    pub fn sq_bytes(&self) -> u64 {
+        match self.ctx.get(Qpc::NO_SQ) {
+            0 => 64 << self.ctx.get(Qpc::LOG_SQ_SIZE),
+            _ => 0,
+        }
+    }
+}
+
+/// Kind of a shared receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SrqKind {
+    /// CREATE_SRQ.
+    #[default]
+    Basic,
+    /// CREATE_XRC_SRQ.
+    Xrc,
+    /// CREATE_RMP.
+    Rmp,
+}
+
+/// A shared receive queue of any kind: RMPs are brought into the same form.
+#[derive(Debug, Clone, Default)]
+pub struct Srq {
+    /// How it was created; only commands of that family find it.
+    pub kind: SrqKind,
+    /// Its context; of an RMP, the fields that RMPs have.
+    pub ctx: Srqc,
+    /// The WQEs.
+    pub buffer: Buffer,
+    /// log2 of the WQE's stride in bytes.
+    pub log_stride: u32,
+    /// log2 of the number of WQEs.
+    pub log_size: u32,
+    /// Queue pairs that receive from here.
+    pub users: u32,
+}
+
+/// Translations of a memory key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Translation {
+    /// None: physical address.
+    #[default]
+    None,
+    /// One DMA address per page, access bits in the low bits (see [`hca_spec::mkc`]).
+    Mtt(Vec<u64>),
+    /// Pieces of other keys.
+    Klm(Vec<Klm>),
+}
+
+/// A memory key.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryKey {
+    /// Its context.
+    pub ctx: Mkc,
+    /// Whether MTT entries carry access bits that count.
+    pub pg_access: bool,
+    /// Its translations.
+    pub translation: Translation,
+    /// Capacity in 16-byte units; UMR WQEs can't load more.
+    pub octwords: u32,
+}
+
+/// A protection domain, XRC domain or transport domain: only its users count.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Domain {
+    /// Objects that name the domain.
+    pub users: u32,
+}
+
+/// Members of a multicast group.
+#[derive(Debug, Clone, Default)]
+pub struct Mcg {
+    /// The group.
+    pub gid: Gid,
+    /// Its queue pairs.
+    pub qps: Vec<Qpn>,
+}
+
+/// All tables.
+#[derive(Debug)]
+pub struct Icm {
+    /// Event queues, numbers from 1 (8 bits).
+    pub eqs: Table<Eq>,
+    /// Completion queues.
+    pub cqs: Table<Cq>,
+    /// Queue pairs. Numbers below 0x40 are never handed out: 0 and 1 are special.
+    pub qps: Table<Qp>,
+    /// Shared receive queues of every kind: one number space.
+    pub srqs: Table<Srq>,
+    /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
+    pub mkeys: Table<MemoryKey>,
+    /// Protection domains.
+    pub pds: Table<Domain>,
+    /// XRC domains.
+    pub xrcds: Table<Domain>,
+    /// Transport domains.
+    pub tds: Table<Domain>,
+    /// UAR pages: the index times 4096 is the offset in BAR0.
+    pub uars: Table<Domain>,
+    /// Q counters.
+    pub q_counters: Table<Domain>,
+    /// Multicast groups.
+    pub mcgs: Vec<Mcg>,
+}
+
+impl Icm {
+    /// The shared protection and XRC domain types, named here so that callers need no second import.
+    pub fn pd(&self, pd: Pd) -> Option<&Domain> {
+        self.pds.get(pd.0)
+    }
+
+    /// The XRC domain of that number.
+    pub fn xrcd(&self, xrcd: Xrcd) -> Option<&Domain> {
+        self.xrcds.get(xrcd.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffer_walks_pages() {
+        let b = Buffer::new(Box::new([0x10000, 0x40000]), 12, 0x800, 0x1000).unwrap();
+        assert_eq!(b.at(0), Some((0x10800, 0x800)));
+        assert_eq!(b.at(0x7ff), Some((0x10fff, 1)));
+        assert_eq!(b.at(0x800), Some((0x40000, 0x800)));
+        assert_eq!(b.at(0x1000), None);
+        assert!(Buffer::new(Box::new([0x10000]), 12, 0x800, 0x1000).is_none());
+        assert!(Buffer::new(Box::new([0x10000]), 60, 0, 1).is_none());
+    }
+}
