@@ -1,0 +1,15 @@
+//! The server of softhca: attaches modelled adapters to QEMU (or any vfio-user client).
+//!
+//! The flow: a [`topology`] says which adapters there are; for each, the engine listens on a Unix
+//! socket and speaks [`vfio_user`] with the client that connects. Accesses to configuration space
+//! and MSI-X end in [`pci`], accesses to BAR0 go to the model, which reaches guest memory through
+//! [`memory`] and returns interrupts that are signalled to the client.
+//!
+//! This is the only crate with `unsafe` code: the socket edge and the mapped guest memory.
+//!
+//! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
+
+pub mod memory;
+pub mod pci;
+pub mod topology;
+pub mod vfio_user;

@@ -1,0 +1,311 @@
+//! Configuration space as a register file.
+//!
+//! Each byte has a value, a mask of bits software may write, and a mask of bits that writing a 1
+//! clears. What a write sets in motion is returned as [`ConfigEffects`].
+
+use super::caps;
+use super::{
+    BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, DEVICE_ID, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS,
+    SUBSYSTEM_ID, VENDOR_ID,
+};
+
+/// Registers of the common header (PCIe 7.5.1).
+pub mod reg {
+    /// Vendor id, 16 bits.
+    pub const VENDOR: usize = 0x00;
+    /// Device id, 16 bits.
+    pub const DEVICE: usize = 0x02;
+    /// Command, 16 bits.
+    pub const COMMAND: usize = 0x04;
+    /// Status, 16 bits.
+    pub const STATUS: usize = 0x06;
+    /// Revision id, 8 bits.
+    pub const REVISION: usize = 0x08;
+    /// Programming interface, 8 bits; sub class and class follow.
+    pub const CLASS: usize = 0x09;
+    /// Cache line size, 8 bits.
+    pub const CACHE_LINE: usize = 0x0c;
+    /// First base address register, 32 bits.
+    pub const BAR0: usize = 0x10;
+    /// Third base address register.
+    pub const BAR2: usize = 0x18;
+    /// Subsystem vendor id, 16 bits.
+    pub const SUBSYSTEM_VENDOR: usize = 0x2c;
+    /// Subsystem id, 16 bits.
+    pub const SUBSYSTEM: usize = 0x2e;
+    /// Offset of the first capability, 8 bits.
+    pub const CAPABILITIES: usize = 0x34;
+    /// Interrupt line, 8 bits, free for software.
+    pub const INTERRUPT_LINE: usize = 0x3c;
+}
+
+/// Memory space enable.
+pub const COMMAND_MEMORY: u16 = 1 << 1;
+/// Bus master enable: DMA and message interrupts are allowed.
+pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+/// Parity error response, SERR# enable, INTx disable: stored, without effect here.
+const COMMAND_STORED: u16 = 1 << 6 | 1 << 8 | 1 << 10;
+/// There is a capability list.
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+/// Error bits of the status register, cleared by writing 1.
+const STATUS_ERRORS: u16 = 0xf900;
+
+/// 64-bit prefetchable memory (PCIe 7.5.1.2.1).
+const BAR_MEM64_PREFETCH: u32 = 0x0c;
+
+/// Link layer that a port starts with; it selects the class code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortType {
+    /// InfiniBand: class 02 07 00.
+    Ib,
+}
+
+impl PortType {
+    /// Class, sub class and programming interface, as a 24-bit number.
+    pub fn class_code(self) -> u32 {
+        match self {
+            PortType::Ib => 0x02_0700,
+        }
+    }
+}
+
+/// What a write to configuration space sets in motion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfigEffects {
+    /// Function level reset was initiated: the function must be reset (the space already is).
+    pub reset: bool,
+}
+
+/// Configuration space of one function.
+#[derive(Clone)]
+pub struct ConfigSpace {
+    port_type: PortType,
+    value: [u8; CONFIG_SIZE],
+    writable: [u8; CONFIG_SIZE],
+    write_1_clears: [u8; CONFIG_SIZE],
+}
+
+impl std::fmt::Debug for ConfigSpace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConfigSpace")
+            .field("command", &self.command())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConfigSpace {
+    /// The space after power-on.
+    pub fn new(port_type: PortType) -> ConfigSpace {
+        let mut space = ConfigSpace {
+            port_type,
+            value: [0; CONFIG_SIZE],
+            writable: [0; CONFIG_SIZE],
+            write_1_clears: [0; CONFIG_SIZE],
+        };
+        space.fill_header();
+        caps::fill(&mut space);
+        space
+    }
+
+    /// Puts every register back to its power-on value. (Registers that a function level reset
+    /// spares hold constants here.)
+    pub fn reset(&mut self) {
+        *self = ConfigSpace::new(self.port_type);
+    }
+
+    fn fill_header(&mut self) {
+        let class = self.port_type.class_code().to_le_bytes();
+        self.set_u16(reg::VENDOR, VENDOR_ID);
+        self.set_u16(reg::DEVICE, DEVICE_ID);
+        self.set_u16(reg::STATUS, STATUS_CAPABILITIES);
+        self.put(reg::REVISION, &[0]);
+        self.put(reg::CLASS, class.get(..3).unwrap_or_default());
+        self.set_u16(reg::SUBSYSTEM_VENDOR, VENDOR_ID);
+        self.set_u16(reg::SUBSYSTEM, SUBSYSTEM_ID);
+        self.put(reg::CAPABILITIES, &[caps::FIRST]);
+        self.allow(
+            reg::COMMAND,
+            &(COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_STORED).to_le_bytes(),
+        );
+        self.clear_by_1(reg::STATUS, &STATUS_ERRORS.to_le_bytes());
+        self.allow(reg::CACHE_LINE, &[0xff]);
+        self.allow(reg::INTERRUPT_LINE, &[0xff]);
+        self.fill_bar(reg::BAR0, BAR0_SIZE);
+        self.fill_bar(reg::BAR2, BAR2_SIZE);
+    }
+
+    /// A 64-bit prefetchable BAR: the address bits below its size read as 0, which is how software
+    /// finds out the size.
+    fn fill_bar(&mut self, at: usize, size: u64) {
+        let address = !(size - 1);
+        self.put(at, &BAR_MEM64_PREFETCH.to_le_bytes());
+        self.allow(at, &address.to_le_bytes());
+    }
+
+    /// Reads `data.len()` bytes; what lies outside reads as 0.
+    pub fn read(&self, offset: usize, data: &mut [u8]) {
+        for (i, byte) in data.iter_mut().enumerate() {
+            let at = offset.saturating_add(i);
+            *byte = self.value.get(at).copied().unwrap_or(0);
+        }
+    }
+
+    /// Writes `data`, as far as the registers allow.
+    pub fn write(&mut self, offset: usize, data: &[u8]) -> ConfigEffects {
+        for (i, &new) in data.iter().enumerate() {
+            let at = offset.saturating_add(i);
+            let (Some(value), Some(&writable), Some(&clears)) = (
+                self.value.get_mut(at),
+                self.writable.get(at),
+                self.write_1_clears.get(at),
+            ) else {
+                break;
+            };
+            *value = (*value & !writable) | (new & writable);
+            *value &= !(new & clears);
+        }
+        let reset = caps::take_function_reset(self);
+        if reset {
+            self.reset();
+        }
+        ConfigEffects { reset }
+    }
+
+    /// The command register.
+    pub fn command(&self) -> u16 {
+        self.get_u16(reg::COMMAND)
+    }
+
+    /// True if the function may access memory: bus master on, power state D0.
+    pub fn may_master(&self) -> bool {
+        self.command() & COMMAND_BUS_MASTER != 0 && caps::power_state(self) == 0
+    }
+
+    /// True if software has switched MSI-X on.
+    pub fn msix_enabled(&self) -> bool {
+        caps::msix_control(self) & caps::MSIX_ENABLE != 0
+    }
+
+    /// True if software has masked all MSI-X vectors at once.
+    pub fn msix_function_masked(&self) -> bool {
+        caps::msix_control(self) & caps::MSIX_FUNCTION_MASK != 0
+    }
+
+    /// The 16-bit register at `at`.
+    pub fn get_u16(&self, at: usize) -> u16 {
+        let mut bytes = [0; 2];
+        self.read(at, &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// The 32-bit register at `at`.
+    pub fn get_u32(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        self.read(at, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    pub(super) fn set_u16(&mut self, at: usize, value: u16) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Sets initial bytes.
+    pub(super) fn put(&mut self, at: usize, bytes: &[u8]) {
+        copy(&mut self.value, at, bytes);
+    }
+
+    /// Makes bits writable.
+    pub(super) fn allow(&mut self, at: usize, mask: &[u8]) {
+        copy(&mut self.writable, at, mask);
+    }
+
+    /// Makes bits clear on writing 1.
+    pub(super) fn clear_by_1(&mut self, at: usize, mask: &[u8]) {
+        copy(&mut self.write_1_clears, at, mask);
+    }
+}
+
+fn copy(to: &mut [u8; CONFIG_SIZE], at: usize, bytes: &[u8]) {
+    if let Some(place) = at
+        .checked_add(bytes.len())
+        .and_then(|end| to.get_mut(at..end))
+    {
+        place.copy_from_slice(bytes);
+    }
+}
+
+/// Table and PBA inside BAR2, checked where they are used.
+const _: () = {
+    assert!(MSIX_TABLE_OFFSET + 16 * MSIX_VECTORS as u64 <= MSIX_PBA_OFFSET);
+    assert!(MSIX_PBA_OFFSET + (MSIX_VECTORS as u64).div_ceil(64) * 8 <= BAR2_SIZE);
+    assert!(BAR0_SIZE.is_power_of_two() && BAR2_SIZE.is_power_of_two());
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> ConfigSpace {
+        ConfigSpace::new(PortType::Ib)
+    }
+
+    #[test]
+    fn header_golden_bytes() {
+        let mut header = [0; 64];
+        space().read(0, &mut header);
+        #[rustfmt::skip]
+        let golden: [u8; 64] = [
+            0xb3, 0x15, 0x13, 0x10, 0x00, 0x00, 0x10, 0x00,
+            0x00, 0x00, 0x07, 0x02, 0x00, 0x00, 0x00, 0x00,
+            0x0c, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x0c, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0xb3, 0x15, 0x08, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x60, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        ];
+        assert_eq!(header, golden);
+    }
+
+    #[test]
+    fn bars_answer_sizing() {
+        let mut space = space();
+        for at in [reg::BAR0, reg::BAR0 + 4, reg::BAR2, reg::BAR2 + 4] {
+            space.write(at, &[0xff; 4]);
+        }
+        assert_eq!(space.get_u32(reg::BAR0), 0xfe00_000c);
+        assert_eq!(space.get_u32(reg::BAR0 + 4), 0xffff_ffff);
+        assert_eq!(space.get_u32(reg::BAR2), 0xffff_e00c);
+        assert_eq!(space.get_u32(reg::BAR2 + 4), 0xffff_ffff);
+        // BAR4, BAR5 and the ROM don't exist.
+        for at in [0x20, 0x24, 0x30] {
+            space.write(at, &[0xff; 4]);
+            assert_eq!(space.get_u32(at), 0);
+        }
+        space.write(reg::BAR0, &0x1234_5678u32.to_le_bytes());
+        assert_eq!(space.get_u32(reg::BAR0), 0x1200_000c);
+    }
+
+    #[test]
+    fn identity_is_read_only_and_command_is_masked() {
+        let mut space = space();
+        space.write(0, &[0xff; 64]);
+        assert_eq!(space.get_u32(0), 0x1013_15b3);
+        assert_eq!(space.command(), 0x0546);
+        assert_eq!(space.get_u16(reg::STATUS), STATUS_CAPABILITIES);
+        assert!(space.may_master());
+        space.reset();
+        assert!(!space.may_master());
+    }
+
+    #[test]
+    fn accesses_at_the_edge_are_harmless() {
+        let mut space = space();
+        let mut data = [0xaa; 8];
+        space.read(CONFIG_SIZE - 4, &mut data);
+        assert_eq!(data[4..], [0; 4]);
+        space.write(CONFIG_SIZE - 1, &[0xff; 64]);
+        space.read(usize::MAX, &mut data);
+        assert_eq!(data, [0; 8]);
+    }
+}

@@ -1,0 +1,39 @@
+//! The PCI Express function: configuration space, capabilities, MSI-X.
+//!
+//! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
+//! [`caps`] the capabilities of a ConnectX-4, [`msix`] the vectors with table and PBA. None of
+//! them knows vfio-user or the adapter.
+//!
+//! Source: "PCI Express Base Specification" 3.0 ("PCIe <section>" in comments); identity and
+//! placement of the capabilities as real ConnectX-4 VPI cards show in `lspci` (field use).
+//!
+//! Not implemented: vital product data, SR-IOV, ATS, expansion ROM, INTx.
+
+pub mod caps;
+pub mod config;
+pub mod msix;
+
+/// PCI vendor id of Mellanox.
+pub const VENDOR_ID: u16 = 0x15b3;
+/// PCI device id of the ConnectX-4 physical function.
+pub const DEVICE_ID: u16 = 0x1013;
+/// Subsystem id of a ConnectX-4 VPI card (MCX455A/MCX456A family).
+pub const SUBSYSTEM_ID: u16 = 0x0008;
+
+/// Region of the initialization segment and the UAR pages.
+pub const BAR0_REGION: u32 = 0;
+/// Bytes of BAR0: 8192 pages of 4 KiB.
+pub const BAR0_SIZE: u64 = 32 << 20;
+/// Region of the MSI-X table and the PBA. BAR0 of a real card has them behind the initialization
+/// segment; here they have a BAR of their own, so that nothing in BAR0 has to be carved out.
+pub const BAR2_REGION: u32 = 2;
+/// Bytes of BAR2.
+pub const BAR2_SIZE: u64 = 8 << 10;
+/// Offset of the MSI-X table in BAR2.
+pub const MSIX_TABLE_OFFSET: u64 = 0;
+/// Offset of the pending bit array in BAR2, on a page of its own.
+pub const MSIX_PBA_OFFSET: u64 = 0x1000;
+/// Number of MSI-X vectors.
+pub const MSIX_VECTORS: u16 = 64;
+/// Bytes of configuration space.
+pub const CONFIG_SIZE: usize = 4096;
