@@ -1,2 +1,71 @@
-//! (being written)
+//! A small reference driver for the adapter, to read before writing one for a new operating system.
+//!
+//! The core is `no_std` + `alloc`, has no global state and no `unsafe`: whatever touches hardware lies
+//! behind one trait, [`Bus`] (registers, DMA memory, a way to let time pass). It needs only `hca-spec`,
+//! the programmer's interface as code; it knows nothing of the model it is usually tested against.
+//!
+//! The flow, in reading order:
+//!
+//! 1. [`bus`]: what a port provides.
+//! 2. [`cmdq`]: commands. A 64-byte entry, chains of 512-byte mailboxes, a doorbell, an ownership bit.
+//! 3. [`hca`]: [`Hca::open`] brings the adapter up (initialization segment, command queue, pages for the
+//!    firmware, capabilities, INIT_HCA, UAR page, event queues); [`Hca::close`] takes it down again.
+//! 4. [`pages`]: memory that the firmware borrows.
+//! 5. [`events`]: event queues; commands complete through one once it exists.
+//! 6. [`mr`]: protection domains and memory keys. [`cq`]: completion queues.
+//! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries.
+//! 8. [`mad`]: asking the port about itself.
+//!
+//! A program connects two queue pairs like this:
+//!
+//! ```text
+//! let mut hca = Hca::open(bus, Config::default())?;
+//! let pd = hca.alloc_pd()?;
+//! let mut cq = hca.create_cq(CqConfig::new(256))?;
+//! let mut qp = hca.create_qp(&QpConfig::rc(pd, &cq, &cq))?;
+//! hca.qp_to_init(&mut qp, &InitAttr::default())?;
+//! hca.qp_to_rtr(&mut qp, &RtrAttr::new(peer_qpn, Path::lid(peer_lid)))?;
+//! hca.qp_to_rts(&mut qp, &RtsAttr::default())?;
+//! qp.post_send(hca.bus_mut(), &SendRequest::send(1, &[sge]))?;
+//! let done = loop { if let Some(c) = cq.poll() { break c } else { hca.wait(None) } };
+//! let wr_id = qp.finish(&done);
+//! ```
+//!
+//! One thread at a time drives an adapter: every call that touches it takes `&mut Hca` or `&mut Bus`.
+//! Queues are bus-contiguous memory; registered memory may be any list of pages.
+//!
+//! Not here: shared receive queues, XRC, UMR, memory windows, atomics, CQ resizing and moderation,
+//! BlueFlame, Ethernet. Health recovery is left to the caller, who finds [`Hca::health`].
 #![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "vfio-user"))]
+extern crate std;
+
+pub mod bus;
+pub mod cmdq;
+pub mod cq;
+pub mod error;
+pub mod events;
+pub mod hca;
+pub mod mad;
+pub mod mr;
+pub mod pages;
+pub mod qp;
+pub mod wqe;
+
+pub use bus::{Bus, Dma};
+pub use cq::{Completion, Cq, CqConfig, Failure, Side};
+pub use error::Error;
+pub use events::{Eq, Event};
+pub use hca::{Config, Hca, Health};
+pub use mr::{Access, Mr};
+pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr};
+pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};
+
+/// The adapter's own page size: page lists name 4 KiB pages (PRM "Memory Key Context").
+pub const PAGE_SIZE: usize = 4096;
+
+#[cfg(test)]
+mod fake;

@@ -1,0 +1,542 @@
+//! Queue pairs (QP): a send and a receive queue with a connection (or none, for datagrams).
+//!
+//! One buffer holds the receive ring and, behind it, the send ring; a doorbell record holds how much was
+//! posted to each (PRM "QP Context", "Work Queues").
+
+use crate::bus::{Bus, Dma, pages_of};
+use crate::cq::{Completion, Cq, RECORD_LINE, Side};
+use crate::error::Error;
+use crate::events::{page, with_pages};
+use crate::hca::Hca;
+use crate::mr::Access;
+use crate::wqe::{self, SendRequest, Sge, Wqe};
+use alloc::vec;
+use alloc::vec::Vec;
+use hca_spec::caps::General;
+use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, QueryQpOut};
+use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, UarIndex};
+use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt};
+use hca_spec::uar::{SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::wqe::{Data, WQEBB};
+
+/// Offset of the receive counter in the doorbell record.
+const RECORD_RECEIVE: usize = 0;
+/// Offset of the send counter in the doorbell record.
+const RECORD_SEND: usize = 4;
+/// `Qpc::PM_STATE`: migrated, i.e. the primary path is in use.
+const PM_MIGRATED: u32 = 3;
+/// An ACK is asked for at least every 2^8 packets.
+const LOG_ACK_REQ_FREQ: u32 = 8;
+/// Path MTU code of datagram queue pairs: 4096 bytes, so that the port's MTU is the limit.
+const DATAGRAM_MTU: u32 = 5;
+/// The 16-bit counters limit a ring to half their range.
+const LOG_MAX_RING: u32 = 15;
+
+/// How a queue pair shall be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpConfig {
+    /// RC, UC or UD.
+    pub service: ServiceType,
+    /// Protection domain.
+    pub pd: Pd,
+    /// Completion queue of the send queue.
+    pub send_cq: Cqn,
+    /// Completion queue of the receive queue.
+    pub recv_cq: Cqn,
+    /// Size of the send ring in basic blocks of 64 bytes; rounded up to a power of two.
+    pub send_blocks: u32,
+    /// Receive requests; rounded up to a power of two, 0 = no receive queue.
+    pub recv_requests: u32,
+    /// Scatter entries of a receive request; rounded up to a power of two.
+    pub recv_sges: u32,
+}
+
+impl QpConfig {
+    /// A reliable connection with queues of moderate size.
+    pub fn rc<D: Dma>(pd: Pd, send_cq: &Cq<D>, recv_cq: &Cq<D>) -> Self {
+        let service = ServiceType::Rc;
+        let (send_cq, recv_cq) = (send_cq.number(), recv_cq.number());
+        Self { service, pd, send_cq, recv_cq, send_blocks: 256, recv_requests: 128, recv_sges: 4 }
+    }
+
+    /// A datagram queue pair with queues of moderate size.
+    pub fn ud<D: Dma>(pd: Pd, send_cq: &Cq<D>, recv_cq: &Cq<D>) -> Self {
+        Self { service: ServiceType::Ud, ..Self::rc(pd, send_cq, recv_cq) }
+    }
+}
+
+/// Values of the transition RESET to INIT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InitAttr {
+    /// Local port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table.
+    pub pkey_index: u16,
+    /// What the peer may do.
+    pub access: Access,
+    /// Datagrams: the Q_Key that senders must know.
+    pub qkey: u32,
+}
+
+impl Default for InitAttr {
+    fn default() -> Self {
+        Self { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE | Access::REMOTE_READ, qkey: 0x1111_1111 }
+    }
+}
+
+/// The way to the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// The peer's port.
+    pub lid: Lid,
+    /// Service level.
+    pub sl: u8,
+    /// The peer's GID; with one, packets carry a GRH.
+    pub gid: Option<Gid>,
+    /// Index of the local GID, when `gid` is used.
+    pub sgid_index: u8,
+}
+
+impl Path {
+    /// The way to a LID.
+    pub const fn lid(lid: Lid) -> Self {
+        Self { lid, sl: 0, gid: None, sgid_index: 0 }
+    }
+}
+
+/// Values of the transition INIT to RTR (ready to receive).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RtrAttr {
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// The way to it.
+    pub path: Path,
+    /// Path MTU, IBTA code 1..=5 = 256..=4096 bytes.
+    pub mtu: u8,
+    /// The peer's first packet sequence number.
+    pub receive_psn: Psn,
+    /// Outstanding RDMA reads served at once; a power of two.
+    pub responder_reads: u8,
+    /// How long the peer shall wait when there is no receive request (IBTA table 45).
+    pub rnr_timer: u8,
+}
+
+impl RtrAttr {
+    /// Moderate values: MTU 4096, PSN 0, 16 reads, RNR timer 0.12 ms.
+    pub const fn new(remote_qpn: Qpn, path: Path) -> Self {
+        Self { remote_qpn, path, mtu: 5, receive_psn: Psn::new(0), responder_reads: 16, rnr_timer: 7 }
+    }
+}
+
+/// Values of the transition RTR to RTS (ready to send).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RtsAttr {
+    /// First packet sequence number.
+    pub send_psn: Psn,
+    /// Local ACK timeout: 4.096 us * 2^value; 0 = never.
+    pub timeout: u8,
+    /// Retries after a timeout or a sequence error, 0..=7.
+    pub retries: u8,
+    /// Retries after "receiver not ready", 0..=6; 7 = for ever.
+    pub rnr_retries: u8,
+    /// Outstanding RDMA reads asked for at once; a power of two.
+    pub initiator_reads: u8,
+}
+
+impl Default for RtsAttr {
+    fn default() -> Self {
+        Self { send_psn: Psn::new(0), timeout: 14, retries: 7, rnr_retries: 7, initiator_reads: 16 }
+    }
+}
+
+/// A queue pair.
+#[must_use = "destroy it with Hca::destroy_qp"]
+pub struct Qp<D> {
+    number: Qpn,
+    config: QpConfig,
+    buffer: D,
+    record: D,
+    uar: UarIndex,
+    send: Ring,
+    recv: Ring,
+    state: QpState,
+    /// Doorbell of the last WQE queued and not yet announced.
+    doorbell: Option<u64>,
+    /// Doorbells alternate between two registers.
+    doorbell_half: u64,
+}
+
+/// Bookkeeping of one ring: 16-bit running counters, of which the low bits are the place.
+struct Ring {
+    offset: usize,
+    stride: usize,
+    size: u32,
+    head: u16,
+    tail: u16,
+    /// Per place: the caller's number, and how many places the request takes.
+    requests: Vec<(u64, u16)>,
+}
+
+impl Ring {
+    fn new(offset: usize, stride: usize, size: u32) -> Self {
+        Self { offset, stride, size, head: 0, tail: 0, requests: vec![(0, 0); size as usize] }
+    }
+
+    fn place(&self, index: u16) -> usize {
+        usize::from(index) & (self.size as usize).saturating_sub(1)
+    }
+
+    fn free(&self) -> u32 {
+        self.size - u32::from(self.head.wrapping_sub(self.tail))
+    }
+
+    /// Takes `count` places for a request.
+    fn take(&mut self, wr_id: u64, count: u16) {
+        let place = self.place(self.head);
+        self.requests[place] = (wr_id, count);
+        self.head = self.head.wrapping_add(count);
+    }
+
+    /// The request at `index` is done, and so are all before it.
+    fn retire(&mut self, index: u16) -> Option<u64> {
+        // Only an index between tail and head can be meant; anything else is not ours.
+        if index.wrapping_sub(self.tail) >= self.head.wrapping_sub(self.tail) {
+            return None;
+        }
+        let (wr_id, count) = *self.requests.get(self.place(index))?;
+        self.tail = index.wrapping_add(count);
+        Some(wr_id)
+    }
+
+    fn reset(&mut self) {
+        (self.head, self.tail) = (0, 0);
+    }
+
+    /// Copies whole strides into the ring, around its end if need be.
+    fn write<D: Dma>(&self, memory: &mut D, data: &[u8]) {
+        let first = self.place(self.head);
+        for (i, piece) in data.chunks(self.stride).enumerate() {
+            let place = (first + i) & (self.size as usize - 1);
+            memory.write(self.offset + place * self.stride, piece);
+        }
+    }
+}
+
+impl<D: Dma> Qp<D> {
+    /// The queue pair's number.
+    pub fn number(&self) -> Qpn {
+        self.number
+    }
+
+    /// The state as the driver knows it: the adapter may have gone to error meanwhile.
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// Posts a send request and announces it.
+    ///
+    /// # Errors
+    /// Nothing is posted: the ring is full or the request can't be built.
+    pub fn post_send<B: Bus>(&mut self, bus: &mut B, request: &SendRequest<'_>) -> Result<(), Error> {
+        self.queue_send(request)?;
+        self.ring_doorbell(bus);
+        Ok(())
+    }
+
+    /// Puts a send request into the ring; the adapter does not know of it before [`Qp::ring_doorbell`].
+    pub fn queue_send(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
+        let wqe = Wqe::send(self.number, self.send.head, request)?;
+        if u32::from(wqe.blocks()) > self.send.free() {
+            return Err(Error::QueueFull);
+        }
+        self.send.write(&mut self.buffer, wqe.bytes());
+        self.send.take(request.wr_id, wqe.blocks());
+        self.doorbell = Some(wqe.doorbell());
+        Ok(())
+    }
+
+    /// Announces what was queued: first in the doorbell record, then with a doorbell.
+    pub fn ring_doorbell<B: Bus>(&mut self, bus: &mut B) {
+        let Some(doorbell) = self.doorbell.take() else { return };
+        self.record.store32(RECORD_SEND, self.send.head.into());
+        bus.mmio_write64(page(self.uar) + SEND_DOORBELL + self.doorbell_half, doorbell);
+        self.doorbell_half ^= SEND_DOORBELL_STEP;
+    }
+
+    /// Posts a receive request. There is no doorbell: the adapter looks at the record when it needs one.
+    ///
+    /// # Errors
+    /// Nothing is posted: the ring is full or the list is too long.
+    pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), Error> {
+        if self.recv.free() == 0 {
+            return Err(Error::QueueFull);
+        }
+        let mut wqe = vec![0; self.recv.stride];
+        wqe::receive(sges, self.recv.stride / Data::SIZE, &mut wqe)?;
+        self.recv.write(&mut self.buffer, &wqe);
+        self.recv.take(wr_id, 1);
+        self.record.store32(RECORD_RECEIVE, self.recv.head.into());
+        Ok(())
+    }
+
+    /// Takes note of a completion of this queue pair and gives the caller's number of the request.
+    ///
+    /// On the send side all earlier requests are done as well, reported or not. `None` if the completion
+    /// names no request that is under way.
+    pub fn finish(&mut self, completion: &Completion) -> Option<u64> {
+        if completion.qpn != self.number {
+            return None;
+        }
+        match completion.side {
+            Side::Send => self.send.retire(completion.wqe_index),
+            Side::Receive => self.recv.retire(completion.wqe_index),
+        }
+    }
+
+    /// Basic blocks free in the send ring.
+    pub fn send_room(&self) -> u32 {
+        self.send.free()
+    }
+
+    /// Receive requests that can be posted.
+    pub fn recv_room(&self) -> u32 {
+        self.recv.free()
+    }
+
+    /// The fields that every transition repeats.
+    fn common(&self, qpc: &mut Qpc) {
+        qpc.set(Qpc::ST, self.config.service as u32).set(Qpc::PM_STATE, PM_MIGRATED);
+        qpc.set(Qpc::PD, self.config.pd.0);
+        qpc.set(Qpc::CQN_SND, self.config.send_cq.0).set(Qpc::CQN_RCV, self.config.recv_cq.0);
+    }
+}
+
+fn log2_of(count: u32) -> Result<u32, Error> {
+    let log = count.max(1).checked_next_power_of_two().map(u32::ilog2);
+    log.filter(|l| *l <= LOG_MAX_RING).ok_or(Error::Invalid("the queue is too long"))
+}
+
+fn set_access(qpc: &mut Qpc, access: Access) {
+    qpc.set(Qpc::RRE, access.contains(Access::REMOTE_READ).into());
+    qpc.set(Qpc::RWE, access.contains(Access::REMOTE_WRITE).into());
+}
+
+fn set_path(to: &mut AddressPath, path: &Path) {
+    to.set(AddressPath::RLID, path.lid.0.into()).set(AddressPath::SL, path.sl.into());
+    if let Some(gid) = path.gid {
+        to.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, path.sgid_index.into());
+        to.set(AddressPath::HOP_LIMIT, 0xff);
+        to.set(AddressPath::RGID_H, hca_spec::be64(&gid.0, 0));
+        to.set(AddressPath::RGID_L, hca_spec::be64(&gid.0, 8));
+    }
+}
+
+impl<B: Bus> Hca<B> {
+    /// Creates a queue pair in state RESET (PRM "CREATE_QP").
+    pub fn create_qp(&mut self, config: &QpConfig) -> Result<Qp<B::Dma>, Error> {
+        let log_send = log2_of(config.send_blocks)?;
+        let log_sges = log2_of(config.recv_sges)?;
+        // The send ring starts on a basic block, so the receive ring has at least one.
+        let log_recv =
+            log2_of(config.recv_requests)?.max((WQEBB / Data::SIZE).ilog2().saturating_sub(log_sges));
+        let max = self.caps().get(General::LOG_MAX_QP_SZ);
+        let stride = Data::SIZE << log_sges;
+        if log_send > max || log_recv > max || stride as u32 > self.caps().get(General::MAX_WQE_SZ_RQ) {
+            return Err(Error::Invalid("larger queues than the adapter has"));
+        }
+        let has_recv = config.recv_requests > 0;
+        let recv_size = if has_recv { 1 << log_recv } else { 0 };
+        let send_offset = recv_size as usize * stride;
+        let size = send_offset + (WQEBB << log_send);
+
+        let buffer = self.dma_alloc(size.max(crate::PAGE_SIZE))?;
+        let record = self.dma_alloc(RECORD_LINE)?;
+        let uar = self.uar();
+        let mut qp = Qp {
+            number: Qpn(0),
+            config: *config,
+            buffer,
+            record,
+            uar,
+            send: Ring::new(send_offset, WQEBB, 1 << log_send),
+            recv: Ring::new(0, stride, recv_size),
+            state: QpState::Reset,
+            doorbell: None,
+            doorbell_half: 0,
+        };
+        let mut input = CreateQpIn::new();
+        let qpc = input.qpc_mut();
+        qp.common(qpc);
+        qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::UAR_PAGE, uar.0);
+        if has_recv {
+            // The stride is given in units of 16 bytes.
+            qpc.set(Qpc::LOG_RQ_SIZE, log_recv).set(Qpc::LOG_RQ_STRIDE, log_sges);
+        }
+        qpc.set(Qpc::RQ_TYPE, if has_recv { RqType::Own } else { RqType::Zero } as u32);
+        qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
+        // No index of our own in CQEs: they name the queue pair anyway.
+        qpc.set(Qpc::USER_INDEX, Qpc::USER_INDEX.max());
+        let input = with_pages(input.bytes(), pages_of(qp.buffer.bus_address(), size));
+        qp.number = Qpn(self.create(Opcode::CreateQp, 0, input)?);
+        Ok(qp)
+    }
+
+    /// RESET to INIT: port, partition and rights. Receives may be posted from now on.
+    pub fn qp_to_init(&mut self, qp: &mut Qp<B::Dma>, attr: &InitAttr) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        let qpc = input.qpc_mut();
+        set_access(qpc, attr.access);
+        qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
+        if qp.config.service.is_datagram() {
+            qpc.set(Qpc::Q_KEY, attr.qkey);
+        }
+        let path = qpc.primary_path_mut();
+        path.set(AddressPath::PKEY_INDEX, attr.pkey_index.into());
+        path.set(AddressPath::VHCA_PORT_NUM, attr.port.into());
+        self.modify_qp(qp, Opcode::Rst2InitQp, QpState::Init, input)
+    }
+
+    /// INIT to RTR: who the peer is. Its requests are served from now on.
+    pub fn qp_to_rtr(&mut self, qp: &mut Qp<B::Dma>, attr: &RtrAttr) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        let qpc = input.qpc_mut();
+        qpc.set(Qpc::REMOTE_QPN, attr.remote_qpn.0).set(Qpc::MTU, attr.mtu.into());
+        qpc.set(Qpc::NEXT_RCV_PSN, attr.receive_psn.get()).set(Qpc::MIN_RNR_NAK, attr.rnr_timer.into());
+        qpc.set(Qpc::LOG_RRA_MAX, log2_of(attr.responder_reads.into())?);
+        set_path(qpc.primary_path_mut(), &attr.path);
+        let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
+        input.qpc_mut().set(Qpc::LOG_MSG_MAX, log_msg_max);
+        self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
+    }
+
+    /// INIT to RTR of a datagram queue pair, which has no peer.
+    pub fn ud_to_rtr(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
+        input.qpc_mut().set(Qpc::MTU, DATAGRAM_MTU).set(Qpc::LOG_MSG_MAX, log_msg_max);
+        self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
+    }
+
+    /// RTR to RTS: how to send. Send requests are executed from now on.
+    pub fn qp_to_rts(&mut self, qp: &mut Qp<B::Dma>, attr: &RtsAttr) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        let qpc = input.qpc_mut();
+        qpc.set(Qpc::NEXT_SEND_PSN, attr.send_psn.get());
+        if qp.config.service.is_reliable() {
+            qpc.set(Qpc::RETRY_COUNT, attr.retries.into()).set(Qpc::RNR_RETRY, attr.rnr_retries.into());
+            qpc.set(Qpc::LOG_SRA_MAX, log2_of(attr.initiator_reads.into())?);
+            qpc.set(Qpc::LOG_ACK_REQ_FREQ, LOG_ACK_REQ_FREQ);
+            qpc.primary_path_mut().set(AddressPath::ACK_TIMEOUT, attr.timeout.into());
+        }
+        self.modify_qp(qp, Opcode::Rtr2RtsQp, QpState::Rts, input)
+    }
+
+    /// Changes what the peer may do, in INIT, RTR or RTS order of the state machine: here RTS to RTS.
+    pub fn qp_set_access(&mut self, qp: &mut Qp<B::Dma>, access: Access) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE);
+        set_access(input.qpc_mut(), access);
+        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
+    }
+
+    /// To ERR from any state: everything outstanding completes with "flushed".
+    pub fn qp_to_error(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        self.object_command(Opcode::ToErrQp, qp.number.0)?;
+        qp.state = QpState::Error;
+        Ok(())
+    }
+
+    /// To RESET from any state: everything outstanding is forgotten, and no completion of it will come.
+    ///
+    /// Completions that came before are still in the completion queue: poll them first.
+    pub fn qp_to_reset(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        self.object_command(Opcode::ToRstQp, qp.number.0)?;
+        qp.state = QpState::Reset;
+        qp.send.reset();
+        qp.recv.reset();
+        qp.doorbell = None;
+        qp.record.store32(RECORD_RECEIVE, 0);
+        qp.record.store32(RECORD_SEND, 0);
+        Ok(())
+    }
+
+    /// Resets and destroys a queue pair.
+    pub fn destroy_qp(&mut self, mut qp: Qp<B::Dma>) -> Result<(), Error> {
+        if qp.state != QpState::Reset
+            && let Err(error) = self.qp_to_reset(&mut qp)
+        {
+            core::mem::forget(qp);
+            return Err(error);
+        }
+        self.destroy(Opcode::DestroyQp, qp.number.0, qp)
+    }
+
+    /// Asks the adapter for a queue pair's context.
+    pub fn query_qp(&mut self, qp: &Qp<B::Dma>) -> Result<Qpc, Error> {
+        let mut input = ObjectIn::new();
+        input.set(ObjectIn::NUMBER, qp.number.0);
+        let out = self.execute(Opcode::QueryQp, 0, input.bytes().to_vec(), QueryQpOut::SIZE)?;
+        Ok(*QueryQpOut::from_prefix_or_zero(&out).qpc())
+    }
+
+    fn modify_qp(
+        &mut self,
+        qp: &mut Qp<B::Dma>,
+        opcode: Opcode,
+        next: QpState,
+        mut input: ModifyQpIn,
+    ) -> Result<(), Error> {
+        input.set(ModifyQpIn::QPN, qp.number.0);
+        qp.common(input.qpc_mut());
+        self.execute(opcode, 0, input.bytes().to_vec(), OutHeader::SIZE)?;
+        qp.state = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Memory;
+
+    #[test]
+    fn ring_wraps_within_a_request() {
+        let mut ring = Ring::new(64, 64, 4);
+        let mut memory = Memory::new(64 + 4 * 64);
+        ring.take(1, 3);
+        assert_eq!(ring.retire(0), Some(1));
+        let data: Vec<u8> = (1..=2).flat_map(|n| [n; 64]).collect();
+        ring.write(&mut memory, &data);
+        ring.take(2, 2);
+        let mut byte = [0];
+        for (place, expected) in [(3, 1), (0, 2), (1, 0), (2, 0)] {
+            memory.read(64 + place * 64, &mut byte);
+            assert_eq!(byte[0], expected, "place {place}");
+        }
+        assert_eq!((ring.free(), ring.head), (2, 5));
+    }
+
+    #[test]
+    fn ring_counts_modulo_65536() {
+        let mut ring = Ring::new(0, 64, 8);
+        for i in 0..70_000u32 {
+            ring.take(u64::from(i), 2);
+            if i % 3 == 2 {
+                // One report retires the three requests up to it.
+                assert_eq!(ring.retire(ring.head.wrapping_sub(2)), Some(u64::from(i)));
+                assert_eq!(ring.free(), 8);
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_about_nothing_is_refused() {
+        let mut ring = Ring::new(0, 64, 4);
+        assert_eq!(ring.retire(0), None);
+        ring.take(9, 1);
+        assert_eq!((ring.retire(1), ring.retire(u16::MAX)), (None, None));
+        assert_eq!((ring.retire(0), ring.retire(0)), (Some(9), None));
+        assert_eq!(Ring::new(0, 64, 0).retire(0), None);
+    }
+}

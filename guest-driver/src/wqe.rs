@@ -1,0 +1,363 @@
+//! Send work queue entries (WQE), built in memory of our own before they go to the ring.
+//!
+//! A WQE is a list of 16-byte segments, padded to basic blocks of 64 bytes: a control segment, then by
+//! operation a datagram or remote address segment, then data (PRM "Work Queue Element (WQE) Format").
+
+use crate::error::Error;
+use hca_spec::ids::{Gid, Lid, Mkey, Qpn};
+use hca_spec::wqe::{
+    CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
+    TERMINATE_LKEY, WQEBB,
+};
+
+/// The largest send WQE: the control segment counts 16-byte units in 6 bits.
+pub const MAX_WQE: usize = 63 * DS_UNIT;
+/// Fence mode "small fence and read fence": starts after every earlier RDMA read.
+const FENCE: u32 = 4;
+
+/// One piece of local memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sge {
+    /// Address under the key.
+    pub address: u64,
+    /// Bytes; at most 2^31 - 1.
+    pub len: u32,
+    /// The local key.
+    pub key: Mkey,
+}
+
+/// What a request operates on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload<'a> {
+    /// Pieces of registered memory.
+    Gather(&'a [Sge]),
+    /// Bytes that are copied into the WQE; not for RDMA reads.
+    Inline(&'a [u8]),
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram {
+    /// Queue pair at the other end.
+    pub qpn: Qpn,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// Its port.
+    pub lid: Lid,
+    /// Service level.
+    pub sl: u8,
+    /// Destination GID; with one, the packet carries a GRH.
+    pub gid: Option<Gid>,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// Nothing, but it completes.
+    Nop,
+    /// Sends a message into a receive request of the peer.
+    Send {
+        /// Immediate data.
+        imm: Option<u32>,
+    },
+    /// Sends a datagram.
+    Datagram {
+        /// Where to.
+        to: Datagram,
+        /// Immediate data.
+        imm: Option<u32>,
+    },
+    /// Writes the peer's memory.
+    Write {
+        /// Address under the key.
+        address: u64,
+        /// The peer's key.
+        rkey: Mkey,
+        /// Immediate data; uses up a receive request of the peer.
+        imm: Option<u32>,
+    },
+    /// Reads the peer's memory.
+    Read {
+        /// Address under the key.
+        address: u64,
+        /// The peer's key.
+        rkey: Mkey,
+    },
+}
+
+/// A send request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendRequest<'a> {
+    /// The caller's number; [`crate::Qp::finish`] gives it back.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// With which data.
+    pub payload: Payload<'a>,
+    /// Whether success is reported. Failure always is.
+    pub signaled: bool,
+    /// Whether the peer's completion is solicited.
+    pub solicited: bool,
+    /// Whether to start only after all earlier RDMA reads are done.
+    pub fence: bool,
+}
+
+impl<'a> SendRequest<'a> {
+    /// A signalled request.
+    pub const fn new(wr_id: u64, op: SendOp, sges: &'a [Sge]) -> Self {
+        Self { wr_id, op, payload: Payload::Gather(sges), signaled: true, solicited: false, fence: false }
+    }
+
+    /// A signalled send.
+    pub const fn send(wr_id: u64, sges: &'a [Sge]) -> Self {
+        Self::new(wr_id, SendOp::Send { imm: None }, sges)
+    }
+
+    /// A signalled RDMA write.
+    pub const fn write(wr_id: u64, sges: &'a [Sge], address: u64, rkey: Mkey) -> Self {
+        Self::new(wr_id, SendOp::Write { address, rkey, imm: None }, sges)
+    }
+
+    /// A signalled RDMA read.
+    pub const fn read(wr_id: u64, sges: &'a [Sge], address: u64, rkey: Mkey) -> Self {
+        Self::new(wr_id, SendOp::Read { address, rkey }, sges)
+    }
+
+    /// The same request with data in the WQE.
+    pub const fn inline(self, data: &'a [u8]) -> Self {
+        Self { payload: Payload::Inline(data), ..self }
+    }
+
+    /// The same request, not signalled.
+    pub const fn unsignaled(self) -> Self {
+        Self { signaled: false, ..self }
+    }
+
+    /// The same request, solicited.
+    pub const fn solicited(self) -> Self {
+        Self { solicited: true, ..self }
+    }
+}
+
+/// A WQE under construction.
+pub struct Wqe {
+    bytes: [u8; MAX_WQE.next_multiple_of(WQEBB)],
+    len: usize,
+}
+
+impl Wqe {
+    /// Builds the WQE of `request` for the send queue of `qpn`, to stand at basic block `index`.
+    ///
+    /// # Errors
+    /// The request does not fit into a WQE or is contradictory.
+    pub fn send(qpn: Qpn, index: u16, request: &SendRequest<'_>) -> Result<Self, Error> {
+        let mut wqe = Self { bytes: [0; MAX_WQE.next_multiple_of(WQEBB)], len: 0 };
+        let mut ctrl = Ctrl::new();
+        wqe.push(ctrl.bytes())?;
+        let (opcode, imm) = match request.op {
+            SendOp::Nop => (SendOpcode::Nop, None),
+            SendOp::Send { imm } => (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm),
+            SendOp::Datagram { to, imm } => {
+                wqe.push(datagram(&to).bytes())?;
+                (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm)
+            }
+            SendOp::Write { address, rkey, imm } => {
+                wqe.push(remote(address, rkey).bytes())?;
+                (if imm.is_some() { SendOpcode::RdmaWriteImm } else { SendOpcode::RdmaWrite }, imm)
+            }
+            SendOp::Read { address, rkey } => {
+                wqe.push(remote(address, rkey).bytes())?;
+                (SendOpcode::RdmaRead, None)
+            }
+        };
+        match request.payload {
+            // Empty pieces are left out: a byte count of 0 would mean 2 GiB (PRM "Memory Pointer Data Segment").
+            Payload::Gather(sges) => {
+                sges.iter().filter(|s| s.len > 0).try_for_each(|s| wqe.push(data(s).bytes()))?
+            }
+            Payload::Inline(_) if opcode == SendOpcode::RdmaRead => {
+                return Err(Error::Invalid("an RDMA read can't be inline"));
+            }
+            Payload::Inline(bytes) => wqe.push_inline(bytes)?,
+        }
+        ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode as u32).set(Ctrl::QPN, qpn.0);
+        ctrl.set(Ctrl::DS, (wqe.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
+        ctrl.set(Ctrl::CE, if request.signaled { CE_ALWAYS } else { CE_ON_ERROR });
+        ctrl.set(Ctrl::SE, request.solicited.into()).set(Ctrl::FM, if request.fence { FENCE } else { 0 });
+        wqe.bytes[..Ctrl::SIZE].copy_from_slice(ctrl.bytes());
+        Ok(wqe)
+    }
+
+    /// The WQE's bytes, padded to whole basic blocks.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.next_multiple_of(WQEBB)]
+    }
+
+    /// Basic blocks the WQE takes in the ring.
+    pub fn blocks(&self) -> u16 {
+        self.len.div_ceil(WQEBB) as u16
+    }
+
+    /// The doorbell that announces this WQE: its first 8 bytes.
+    pub fn doorbell(&self) -> u64 {
+        hca_spec::be64(&self.bytes, 0)
+    }
+
+    fn push(&mut self, segment: &[u8]) -> Result<(), Error> {
+        let end = self.len + segment.len();
+        if end > MAX_WQE {
+            return Err(Error::Invalid("the request does not fit into a WQE"));
+        }
+        self.bytes[self.len..end].copy_from_slice(segment);
+        self.len = end.next_multiple_of(DS_UNIT);
+        Ok(())
+    }
+
+    /// Inline data follows the first word of its segment directly and is padded to 16 bytes.
+    fn push_inline(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.len + size_of::<u32>() + bytes.len() > MAX_WQE {
+            return Err(Error::Invalid("the request does not fit into a WQE"));
+        }
+        let mut head = Data::new();
+        head.set(Data::INLINE, 1).set(Data::INLINE_LENGTH, bytes.len() as u32);
+        let start = self.len;
+        self.push(&head.bytes()[..size_of::<u32>()])?;
+        self.bytes[start + size_of::<u32>()..][..bytes.len()].copy_from_slice(bytes);
+        self.len = (start + size_of::<u32>() + bytes.len()).next_multiple_of(DS_UNIT);
+        Ok(())
+    }
+}
+
+/// Builds a receive WQE of `room` segments in `out`; a shorter list is ended by the terminating key.
+pub fn receive(sges: &[Sge], room: usize, out: &mut [u8]) -> Result<(), Error> {
+    if sges.len() > room || room * Data::SIZE > out.len() {
+        return Err(Error::Invalid("more scatter entries than the queue was made for"));
+    }
+    out.fill(0);
+    let mut segments = out.chunks_exact_mut(Data::SIZE);
+    let filled = sges.iter().filter(|s| s.len > 0);
+    for (sge, segment) in filled.zip(&mut segments) {
+        segment.copy_from_slice(data(sge).bytes());
+    }
+    if let Some(segment) = segments.next() {
+        let mut end = Data::new();
+        end.set(Data::LKEY, TERMINATE_LKEY);
+        segment.copy_from_slice(end.bytes());
+    }
+    Ok(())
+}
+
+fn data(sge: &Sge) -> Data {
+    let mut data = Data::new();
+    data.set(Data::BYTE_COUNT, sge.len).set(Data::LKEY, sge.key.0).set(Data::ADDRESS, sge.address);
+    data
+}
+
+fn remote(address: u64, rkey: Mkey) -> RemoteAddr {
+    let mut segment = RemoteAddr::new();
+    segment.set(RemoteAddr::VA, address).set(RemoteAddr::RKEY, rkey.0);
+    segment
+}
+
+fn datagram(to: &Datagram) -> DatagramSeg {
+    let mut segment = DatagramSeg::new();
+    segment.set(DatagramSeg::QKEY, to.qkey).set(DatagramSeg::EXT, 1).set(DatagramSeg::DQPN, to.qpn.0);
+    segment.set(DatagramSeg::SL, to.sl.into()).set(DatagramSeg::RLID, to.lid.0.into());
+    if let Some(gid) = to.gid {
+        segment.set(DatagramSeg::GRH, 1).set(DatagramSeg::HOP_LIMIT, 0xff);
+        segment.set(DatagramSeg::RGID_H, hca_spec::be64(&gid.0, 0));
+        segment.set(DatagramSeg::RGID_L, hca_spec::be64(&gid.0, 8));
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const SGE: Sge = Sge { address: 0x1122_3344_5566_7788, len: 0x1000, key: Mkey(0x0102_0304) };
+    const DATA: [u8; 16] = [0, 0, 0x10, 0, 1, 2, 3, 4, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
+
+    #[test]
+    fn golden_send() {
+        let wqe = Wqe::send(Qpn(0x102), 0x1234, &SendRequest::send(0, &[SGE]).solicited()).unwrap();
+        let mut expected = [0; 64];
+        expected[..16].copy_from_slice(&[0, 0x12, 0x34, 0x0a, 0, 1, 2, 2, 0, 0, 0, 0x0a, 0, 0, 0, 0]);
+        expected[16..32].copy_from_slice(&DATA);
+        assert_eq!(wqe.bytes(), expected);
+        assert_eq!((wqe.blocks(), wqe.doorbell()), (1, 0x0012_340a_0001_0202));
+    }
+
+    #[test]
+    fn golden_write_imm_unsignaled() {
+        let op = SendOp::Write { address: 0x10, rkey: Mkey(0x20), imm: Some(0xaabb_ccdd) };
+        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::new(0, op, &[SGE]).unsignaled()).unwrap();
+        let b = wqe.bytes();
+        assert_eq!(b[..16], [0, 0, 0, 9, 0, 0, 1, 3, 0, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd]);
+        assert_eq!(b[16..32], [0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x20, 0, 0, 0, 0]);
+        assert_eq!(b[32..48], DATA);
+    }
+
+    #[test]
+    fn golden_read_with_fence_skips_empty_pieces() {
+        let sges = [Sge { len: 0, ..SGE }, SGE];
+        let request = SendRequest { fence: true, ..SendRequest::read(0, &sges, 0x10, Mkey(0x20)) };
+        let wqe = Wqe::send(Qpn(1), 1, &request).unwrap();
+        assert_eq!(wqe.bytes()[..12], [0, 0, 1, 0x10, 0, 0, 1, 3, 0, 0, 0, 0x88]);
+        assert_eq!(wqe.bytes()[32..48], DATA);
+    }
+
+    #[test]
+    fn golden_inline() {
+        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(b"hello world, hi")).unwrap();
+        let b = wqe.bytes();
+        assert_eq!(b[7], 3);
+        assert_eq!(b[16..20], [0x80, 0, 0, 15]);
+        assert_eq!(&b[20..35], b"hello world, hi");
+        // 12 bytes fit beside the first word, 13 do not.
+        for (len, ds) in [(0, 1), (1, 2), (12, 2), (13, 3), (28, 3), (29, 4)] {
+            let data = std::vec![7; len];
+            let wqe = Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data)).unwrap();
+            assert_eq!(wqe.bytes()[7], ds, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn golden_datagram() {
+        let to = Datagram { qpn: Qpn(5), qkey: 0x1111_1111, lid: Lid(7), sl: 0, gid: None };
+        let op = SendOp::Datagram { to, imm: None };
+        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::new(0, op, &[SGE])).unwrap();
+        let b = wqe.bytes();
+        assert_eq!((b[7], wqe.blocks()), (5, 2));
+        assert_eq!(b[16..32], [0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0, 0x80, 0, 0, 5, 0, 0, 0, 7]);
+        assert_eq!(b[64..80], DATA);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let sges = [SGE; 63];
+        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &sges[..62])).is_ok());
+        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &sges)).is_err());
+        let data = [0; 1024];
+        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..988])).is_ok());
+        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..989])).is_err());
+        assert!(Wqe::send(Qpn(1), 0, &SendRequest::read(0, &[], 0, Mkey(0)).inline(&data[..1])).is_err());
+    }
+
+    #[test]
+    fn golden_receive() {
+        let mut out = [0xff; 64];
+        receive(&[SGE], 3, &mut out).unwrap();
+        assert_eq!(out[..16], DATA);
+        assert_eq!(out[16..32], [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(out[32..].iter().all(|b| *b == 0));
+        let full: Vec<Sge> = std::vec![SGE; 4];
+        receive(&full, 4, &mut out).unwrap();
+        assert_eq!(out[48..], DATA);
+        assert!(receive(&full, 3, &mut out).is_err());
+    }
+}
