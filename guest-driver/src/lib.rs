@@ -16,6 +16,8 @@
 //! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries.
 //! 8. [`mad`]: asking the port about itself.
 //!
+//! With the feature `vfio-user`, `VfioUserBus` drives an adapter behind a vfio-user socket.
+//!
 //! A program connects two queue pairs like this:
 //!
 //! ```text
@@ -43,6 +45,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "vfio-user"))]
 extern crate std;
 
+pub mod arena;
 pub mod bus;
 pub mod cmdq;
 pub mod cq;
@@ -53,6 +56,8 @@ pub mod mad;
 pub mod mr;
 pub mod pages;
 pub mod qp;
+#[cfg(feature = "vfio-user")]
+pub mod vfio_user;
 pub mod wqe;
 
 pub use bus::{Bus, Dma};
