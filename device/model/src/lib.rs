@@ -1,0 +1,7 @@
+//! The adapter's hardware as a sans-IO discrete-event model.
+#![forbid(unsafe_code)]
+
+pub mod time;
+pub mod wire;
+
+pub use time::Ps;

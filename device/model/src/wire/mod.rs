@@ -1,0 +1,347 @@
+//! InfiniBand packets, as the bytes that are on the link.
+//!
+//! ```text
+//! LRH | GRH? | BTH | extended headers? | payload | pad 0..3 | ICRC | VCRC
+//! ```
+//!
+//! [`Packet`] owns the bytes; [`Repr`] is what the headers say. [`Packet::build`] turns a `Repr` and
+//! a payload into bytes, [`Packet::parse`] checks bytes and turns them back. Whatever passes
+//! `parse` is complete and consistent, so nothing behind it has to check a length again.
+//!
+//! Not here: raw packets (LNH 0 and 1), RD, DC and link packets (flow control is not modelled).
+
+mod crc;
+mod repr;
+
+use hca_spec::ids::{Lid, Psn, Qpn};
+use hca_spec::layout::be32;
+use hca_spec::wire::{
+    Bth, GRH_NXT_IBA, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, Operation, Transport, VCRC_SIZE,
+};
+
+use repr::Reader;
+pub use repr::{AethRepr, AtomicRepr, Carried, DethRepr, GrhRepr, Repr, RethRepr};
+
+/// The largest payload: a path MTU of 4096 bytes.
+pub const MAX_PAYLOAD: usize = 4096;
+
+/// One packet: LRH to VCRC, exactly the bytes on the link.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Packet(Vec<u8>);
+
+/// Why bytes are not a packet a port may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// The bytes end before the headers and CRCs do.
+    #[error("packet of {len} bytes ends within its headers")]
+    Truncated {
+        /// Bytes there are.
+        len: usize,
+    },
+    /// The variant CRC is wrong: the packet changed on the link.
+    #[error("VCRC is {found:04x}, computed {expected:04x} (IBTA vol 1 7.8.2)")]
+    Vcrc {
+        /// In the packet.
+        found: u16,
+        /// Computed.
+        expected: u16,
+    },
+    /// The link version is not 0.
+    #[error("LRH:LVer is {0}, must be 0 (IBTA vol 1 7.7.2)")]
+    LinkVersion(u8),
+    /// The LRH's length is not that of the bytes.
+    #[error("LRH:PktLen says {said} bytes up to the ICRC, there are {len} (IBTA vol 1 7.7.8)")]
+    Length {
+        /// What the header says.
+        said: usize,
+        /// Bytes there are.
+        len: usize,
+    },
+    /// Not an IBA transport packet.
+    #[error("LRH:LNH is {0}: raw packets are not supported (IBTA vol 1 7.7.5)")]
+    Raw(u8),
+    /// The invariant CRC is wrong although the VCRC is right: the packet changed within a switch.
+    #[error("ICRC is {found:08x}, computed {expected:08x} (IBTA vol 1 7.8.1)")]
+    Icrc {
+        /// In the packet.
+        found: u32,
+        /// Computed.
+        expected: u32,
+    },
+    /// A field of the GRH has a value it can't have.
+    #[error(
+        "GRH: IPVer {version} must be 6, NxtHdr {next:#x} must be 0x1b, PayLen {said} must be {len} (IBTA vol 1 8.3)"
+    )]
+    Grh {
+        /// IPVer.
+        version: u8,
+        /// NxtHdr.
+        next: u8,
+        /// PayLen.
+        said: usize,
+        /// Bytes from BTH to ICRC.
+        len: usize,
+    },
+    /// The transport version is not 0.
+    #[error("BTH:TVer is {0}, must be 0 (IBTA vol 1 9.2.4)")]
+    TransportVersion(u8),
+    /// There is no such opcode, or not on a transport that the adapter has.
+    #[error("BTH:OpCode {0:#04x} is reserved or of a transport that is not supported (IBTA vol 1 9.2.1)")]
+    Opcode(u8),
+    /// More pad bytes than payload.
+    #[error("BTH:PadCnt is {pad}, but only {len} bytes follow the headers (IBTA vol 1 9.2.3)")]
+    Pad {
+        /// Pad count.
+        pad: usize,
+        /// Bytes between headers and ICRC.
+        len: usize,
+    },
+    /// Payload where the opcode has none, or more than the largest MTU.
+    #[error("{len} bytes of payload, but {operation:?} may carry {max} (IBTA vol 1 9.4)")]
+    Payload {
+        /// The operation.
+        operation: Operation,
+        /// Bytes of payload.
+        len: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+}
+
+/// A counter of the port that a dropped packet adds to (IBTA vol 1 16.1.3.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortCounter {
+    /// `PortRcvErrors`: CRC errors, and wrong LVer, length or VL.
+    RcvErrors,
+}
+
+impl Malformed {
+    /// The port's counter that this drop adds to; `None` where the packet is dropped in silence, as
+    /// the transport's header checks do (IBTA vol 1 9.6.1).
+    pub const fn counter(&self) -> Option<PortCounter> {
+        match self {
+            Self::Truncated { .. }
+            | Self::Vcrc { .. }
+            | Self::Icrc { .. }
+            | Self::LinkVersion(_)
+            | Self::Length { .. } => Some(PortCounter::RcvErrors),
+            Self::Raw(_)
+            | Self::Grh { .. }
+            | Self::TransportVersion(_)
+            | Self::Opcode(_)
+            | Self::Pad { .. }
+            | Self::Payload { .. } => None,
+        }
+    }
+}
+
+impl Packet {
+    /// The smallest IBA transport packet: LRH, BTH, ICRC, VCRC.
+    pub const MIN_SIZE: usize = Lrh::SIZE + Bth::SIZE + ICRC_SIZE + VCRC_SIZE;
+
+    /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place.
+    ///
+    /// Lengths, pad count, ICRC and VCRC are computed. The only error is `fill`'s. A payload longer
+    /// than [`MAX_PAYLOAD`], payload on an opcode without one, or an opcode that its transport
+    /// doesn't have is an error of the caller: the payload is cut off, the receiver will complain.
+    pub fn build<E>(
+        repr: &Repr,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Packet, E> {
+        let carried = Carried::by(repr.transport, repr.operation);
+        debug_assert!(carried.is_some(), "no opcode {:?} on {:?}", repr.operation, repr.transport);
+        let carried = carried.unwrap_or_default();
+        let max = if carried.payload { MAX_PAYLOAD } else { 0 };
+        debug_assert!(payload_len <= max, "{payload_len} bytes of payload on {:?}", repr.operation);
+        let payload_len = payload_len.min(max);
+        let padded = payload_len.next_multiple_of(4);
+        let bth = repr.bth(padded - payload_len);
+        let from_bth = repr::bytes_from_bth(carried, padded);
+        let grh = repr.grh.map(|g| g.grh(from_bth));
+        let to_icrc = Lrh::SIZE + grh.map_or(0, |_| Grh::SIZE) + from_bth;
+        let lrh = repr.lrh(to_icrc);
+
+        let mut bytes = Vec::with_capacity(to_icrc + VCRC_SIZE);
+        bytes.extend_from_slice(lrh.bytes());
+        if let Some(grh) = &grh {
+            bytes.extend_from_slice(grh.bytes());
+        }
+        bytes.extend_from_slice(bth.bytes());
+        let after_bth = bytes.len();
+        repr.write_extended(carried, &mut bytes);
+        let payload_at = bytes.len();
+        bytes.resize(payload_at + padded, 0);
+        if let Some(payload) = bytes.get_mut(payload_at..payload_at + payload_len) {
+            fill(payload)?;
+        }
+        let rest = bytes.get(after_bth..).unwrap_or_default();
+        let icrc = match &grh {
+            None => crc::icrc_local(&lrh, &bth, rest),
+            Some(grh) => crc::icrc_global(grh, &bth, rest),
+        };
+        bytes.extend_from_slice(&icrc);
+        let vcrc = crc::vcrc(&bytes);
+        bytes.extend_from_slice(&vcrc);
+        Ok(Packet(bytes))
+    }
+
+    /// Builds a packet without payload.
+    pub fn build_empty(repr: &Repr) -> Packet {
+        match Self::build(repr, 0, |_| Ok::<(), std::convert::Infallible>(())) {
+            Ok(packet) => packet,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Checks every byte that a receiving port checks; gives the headers and the payload without pad.
+    pub fn parse(&self) -> Result<(Repr, &[u8]), Malformed> {
+        let len = self.0.len();
+        let truncated = Malformed::Truncated { len };
+        let (covered, vcrc) = self.0.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
+        let expected = crc::vcrc(covered);
+        if *vcrc != expected {
+            let (found, expected) = (u16::from_be_bytes(*vcrc), u16::from_be_bytes(expected));
+            return Err(Malformed::Vcrc { found, expected });
+        }
+        let (body, icrc) = covered.split_last_chunk::<ICRC_SIZE>().ok_or(truncated)?;
+
+        let mut reader = Reader(body);
+        let lrh = Lrh::from_prefix_or_zero(reader.take(Lrh::SIZE).ok_or(truncated)?);
+        let link_version = lrh.get(Lrh::LVER) as u8;
+        if link_version != 0 {
+            return Err(Malformed::LinkVersion(link_version));
+        }
+        let said = lrh.get(Lrh::PKT_LEN) as usize * 4;
+        if said != covered.len() {
+            return Err(Malformed::Length { said, len: covered.len() });
+        }
+        let grh = match lrh.get(Lrh::LNH) {
+            LNH_BTH => None,
+            LNH_GRH => Some(Grh::from_prefix_or_zero(reader.take(Grh::SIZE).ok_or(truncated)?)),
+            raw => return Err(Malformed::Raw(raw as u8)),
+        };
+        let from_bth = reader.0.len() + ICRC_SIZE;
+        let bth = Bth::from_prefix_or_zero(reader.take(Bth::SIZE).ok_or(truncated)?);
+        let computed = match &grh {
+            None => crc::icrc_local(&lrh, &bth, reader.0),
+            Some(grh) => crc::icrc_global(grh, &bth, reader.0),
+        };
+        if *icrc != computed {
+            let (found, expected) = (u32::from_be_bytes(*icrc), u32::from_be_bytes(computed));
+            return Err(Malformed::Icrc { found, expected });
+        }
+        let grh = grh.map(|g| check_grh(&g, from_bth)).transpose()?;
+        let mut repr = transport_header(&bth)?;
+        repr.sl = lrh.get(Lrh::SL) as u8;
+        repr.vl = lrh.get(Lrh::VL) as u8;
+        repr.dlid = Lid(lrh.get(Lrh::DLID) as u16);
+        repr.slid = Lid(lrh.get(Lrh::SLID) as u16);
+        repr.grh = grh;
+        let opcode = Malformed::Opcode(bth.get(Bth::OPCODE) as u8);
+        let carried = Carried::by(repr.transport, repr.operation).ok_or(opcode)?;
+        repr.read_extended(carried, &mut reader).ok_or(truncated)?;
+
+        let padded = reader.0;
+        let pad = bth.get(Bth::PAD_CNT) as usize;
+        let short = Malformed::Pad { pad, len: padded.len() };
+        let payload = padded.len().checked_sub(pad).and_then(|n| padded.get(..n)).ok_or(short)?;
+        let max = if carried.payload { MAX_PAYLOAD } else { 0 };
+        if payload.len() > max || (max == 0 && pad != 0) {
+            return Err(Malformed::Payload { operation: repr.operation, len: payload.len(), max });
+        }
+        Ok((repr, payload))
+    }
+
+    /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes on the link.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes on the link, to keep.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Bytes on the link, LRH to VCRC.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The destination LID as it stands there, unchecked; 0 if the packet is too short.
+    pub fn dlid(&self) -> Lid {
+        Lid(self.lrh().get(Lrh::DLID) as u16)
+    }
+
+    /// The source LID as it stands there, unchecked; 0 if the packet is too short.
+    pub fn slid(&self) -> Lid {
+        Lid(self.lrh().get(Lrh::SLID) as u16)
+    }
+
+    /// The virtual lane as it stands there, unchecked; 0 if the packet is too short.
+    pub fn vl(&self) -> u8 {
+        self.lrh().get(Lrh::VL) as u8
+    }
+
+    /// The service level as it stands there, unchecked; 0 if the packet is too short.
+    pub fn sl(&self) -> u8 {
+        self.lrh().get(Lrh::SL) as u8
+    }
+
+    fn lrh(&self) -> Lrh {
+        Lrh::from_prefix_or_zero(&self.0)
+    }
+}
+
+impl std::fmt::Debug for Packet {
+    /// Short: length, LIDs and the word with the opcode of a packet without GRH.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = be32(&self.0, Lrh::SIZE);
+        write!(f, "Packet({} bytes, {} to {}, {word:08x}..)", self.len(), self.slid(), self.dlid())
+    }
+}
+
+/// The GRH checks of IBTA vol 1 9.6.1.2.
+fn check_grh(grh: &Grh, len: usize) -> Result<GrhRepr, Malformed> {
+    const IP_VERSION: u32 = 6;
+    let (version, next) = (grh.get(Grh::IP_VER), grh.get(Grh::NXT_HDR));
+    let said = grh.get(Grh::PAY_LEN) as usize;
+    if version != IP_VERSION || next != GRH_NXT_IBA || said != len {
+        return Err(Malformed::Grh { version: version as u8, next: next as u8, said, len });
+    }
+    Ok(GrhRepr::from_grh(grh))
+}
+
+/// The BTH checks of IBTA vol 1 9.6.1.1 that need no queue pair.
+fn transport_header(bth: &Bth) -> Result<Repr, Malformed> {
+    let version = bth.get(Bth::TVER) as u8;
+    if version != 0 {
+        return Err(Malformed::TransportVersion(version));
+    }
+    let opcode = bth.get(Bth::OPCODE);
+    let unknown = Malformed::Opcode(opcode as u8);
+    Ok(Repr {
+        transport: Transport::from_opcode(opcode).ok_or(unknown)?,
+        operation: Operation::from_opcode(opcode).ok_or(unknown)?,
+        solicited: bth.get(Bth::SE) == 1,
+        migrated: bth.get(Bth::M) == 1,
+        pkey: bth.get(Bth::P_KEY) as u16,
+        dest_qp: Qpn(bth.get(Bth::DEST_QP)),
+        ack_req: bth.get(Bth::ACK_REQ) == 1,
+        psn: Psn::new(bth.get(Bth::PSN)),
+        ..Repr::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;
