@@ -1,0 +1,25 @@
+//! Guests for the adapter: finds or installs QEMU, makes guest images from Debian packages, starts the
+//! adapter's server and the guests of a topology, runs commands in them and judges the outcome.
+//!
+//! The flow of a run ([`run`]): [`lab`] prepares [`qemu`] and [`image`] (through [`apt`], kept in [`cache`]), has
+//! the [`server`] check the [`topology`] and starts it; each [`guest`] boots, loads the mlx5 drivers and says that
+//! it is ready; when all are, the commands start together; their output streams back line by line; in the end
+//! the kernel logs are judged ([`kmsg`]), the guests power off, and nothing is left running.
+//!
+//! Not implemented: guests other than x86-64 Debian, migration and snapshots of guests, topologies that
+//! change while they run.
+
+pub mod apt;
+pub mod cache;
+pub mod child;
+pub mod guest;
+pub mod image;
+pub mod kmsg;
+pub mod lab;
+pub mod prefix;
+pub mod progress;
+pub mod qemu;
+pub mod run;
+pub mod server;
+pub mod signals;
+pub mod topology;

@@ -1,0 +1,412 @@
+//! Debian packages without root: the machine's own apt with a private state, into the cache directory only.
+//!
+//! Proxy, authentication and the like come from the machine's apt configuration, which apt reads before
+//! the file we pass with `-c`. Nothing is installed: packages are resolved against an empty dpkg status,
+//! downloaded, verified by apt, and unpacked with `dpkg-deb -x`. Maintainer scripts never run.
+
+pub mod sources;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::cache::Cache;
+use crate::progress::Step;
+
+/// Package indexes older than this are fetched again before packages are resolved.
+const INDEX_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// A private apt for one set of suites.
+pub struct Apt {
+    cache: Cache,
+    dir: PathBuf,
+    suites: Vec<String>,
+}
+
+/// One resolved package file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    /// Address it comes from.
+    pub uri: String,
+    /// Name of the file, `name_version_arch.deb` (with `:` of the version as `%3a`).
+    pub file: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Package {
+    /// The package's name.
+    pub fn name(&self) -> &str {
+        self.file.split('_').next().unwrap_or(&self.file)
+    }
+}
+
+impl Apt {
+    /// A private apt that sees these suites of the Debian archive.
+    pub fn new(cache: &Cache, suites: &[&str]) -> Self {
+        Self {
+            cache: cache.clone(),
+            dir: cache.root().join("apt").join(suites.join("+")),
+            suites: suites.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Resolves, downloads and unpacks `wanted` (names, or `name/suite`) with everything they depend on,
+    /// except packages for which `skip` says so. Returns what was unpacked.
+    pub fn unpack(
+        &self,
+        wanted: &[String],
+        into: &Path,
+        skip: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Package>> {
+        let (packages, files) = self.download(wanted, skip)?;
+        let mut step = Step::start(format!("unpacking {} packages", packages.len()));
+        // base-files carries the links /bin -> usr/bin that the others rely on.
+        let (first, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
+            file.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
+        });
+        for file in &first {
+            unpack_deb(file, into)?;
+        }
+        let next = AtomicUsize::new(0);
+        let (next, rest) = (&next, &rest);
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(8);
+        std::thread::scope(|scope| -> Result<()> {
+            let workers: Vec<_> = (0..threads)
+                .map(|_| {
+                    scope.spawn(move || -> Result<()> {
+                        while let Some(file) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            unpack_deb(file, into)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                step.at(next.load(Ordering::Relaxed).min(rest.len()), rest.len(), "");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            for worker in workers {
+                worker
+                    .join()
+                    .map_err(|_| anyhow!("an unpacking thread panicked"))??;
+            }
+            Ok(())
+        })?;
+        step.done();
+        Ok(packages)
+    }
+
+    /// Downloads `wanted` with dependencies; returns the packages and the paths of their files.
+    pub fn download(
+        &self,
+        wanted: &[String],
+        skip: impl Fn(&str) -> bool,
+    ) -> Result<(Vec<Package>, Vec<PathBuf>)> {
+        let _lock = self.cache.lock("apt")?;
+        self.prepare()?;
+        self.update(INDEX_AGE)?;
+        match self.resolve_and_fetch(wanted, &skip) {
+            Ok(result) => Ok(result),
+            // An index can be younger than a day and still name packages that the archive has replaced.
+            Err(_) => {
+                self.update(Duration::ZERO)?;
+                self.resolve_and_fetch(wanted, &skip)
+            }
+        }
+    }
+
+    /// Names of packages that match a regular expression of apt-cache(8).
+    pub fn search(&self, pattern: &str) -> Result<Vec<String>> {
+        let _lock = self.cache.lock("apt")?;
+        self.prepare()?;
+        self.update(INDEX_AGE)?;
+        let output = self
+            .command("apt-cache")
+            .args(["search", "--names-only", pattern])
+            .output()?;
+        if !output.status.success() {
+            bail!(
+                "apt-cache search failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .map(str::to_owned)
+            .collect())
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.cache.root().join("debs")
+    }
+
+    fn prepare(&self) -> Result<()> {
+        if !cfg!(target_arch = "x86_64") {
+            bail!(
+                "only x86-64 machines are supported: guests and the private QEMU are amd64 packages"
+            );
+        }
+        for folder in ["state/lists/partial", "cache/none/partial"] {
+            fs::create_dir_all(self.dir.join(folder))?;
+        }
+        fs::create_dir_all(self.archives().join("partial"))?;
+        fs::write(self.dir.join("status"), "")?;
+        let archive = sources::find()?;
+        let signed = archive.signed_by.as_ref().map_or(String::new(), |path| {
+            format!(" signed-by={}", path.display())
+        });
+        let list: String = self
+            .suites
+            .iter()
+            .map(|suite| format!("deb [arch=amd64{signed}] {} {suite} main\n", archive.uri))
+            .collect();
+        fs::write(self.dir.join("sources.list"), list)?;
+        fs::write(self.dir.join("apt.conf"), self.configuration())?;
+        Ok(())
+    }
+
+    /// What differs from the machine's configuration: other folders, and none of its hooks.
+    fn configuration(&self) -> String {
+        let dir = self.dir.display();
+        let archives = self.archives();
+        let archives = archives.display();
+        let mut text = format!(
+            "Dir::State \"{dir}/state\";\nDir::State::lists \"{dir}/state/lists\";\n\
+             Dir::State::status \"{dir}/status\";\nDir::State::extended_states \"{dir}/state/extended\";\n\
+             Dir::Cache \"{dir}/cache\";\nDir::Cache::archives \"{archives}/\";\n\
+             Dir::Log \"{dir}/cache\";\n\
+             Dir::Etc::sourcelist \"{dir}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::Etc::preferences \"/dev/null\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
+             APT::Default-Release \"\";\nAPT::Install-Recommends \"false\";\nAPT::Install-Suggests \"false\";\n\
+             APT::Get::Assume-Yes \"true\";\nAcquire::Languages \"none\";\nAcquire::Retries \"3\";\n\
+             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
+             #clear APT::Architectures;\nAPT::Architecture \"amd64\";\nAPT::Architectures {{ \"amd64\"; }};\n"
+        );
+        for hook in [
+            "APT::Update::Pre-Invoke",
+            "APT::Update::Post-Invoke",
+            "APT::Update::Post-Invoke-Success",
+            "DPkg::Pre-Invoke",
+            "DPkg::Post-Invoke",
+            "DPkg::Pre-Install-Pkgs",
+        ] {
+            text.push_str(&format!("#clear {hook};\n"));
+        }
+        if nix::unistd::geteuid().is_root() {
+            // The unprivileged user that apt downloads as can't write below root's home.
+            text.push_str("APT::Sandbox::User \"root\";\n");
+        }
+        text
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg("-c")
+            .arg(self.dir.join("apt.conf"))
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn update(&self, max_age: Duration) -> Result<()> {
+        let stamp = self.dir.join("updated");
+        let fresh = fs::metadata(&stamp)
+            .and_then(|meta| meta.modified())
+            .ok()
+            .and_then(|time| SystemTime::now().duration_since(time).ok())
+            .is_some_and(|age| age < max_age);
+        if fresh {
+            return Ok(());
+        }
+        let step = Step::start(format!(
+            "fetching the package indexes of {}",
+            self.suites.join(", ")
+        ));
+        let output = self
+            .command("apt-get")
+            .args(["-q", "-o", "APT::Update::Error-Mode=any", "update"])
+            .output()
+            .context("cannot run apt-get (package apt)")?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let hint = if text.contains("NO_PUBKEY") || text.contains("not signed") {
+                "\nThe archive keyring of this machine is too old: upgrade the package debian-archive-keyring, or set \
+                 HCA_VM_DEBIAN_KEYRING to a newer one"
+            } else {
+                "\nCheck the network and proxy settings in /etc/apt; anything that `apt-get update` needs, this needs too"
+            };
+            bail!(
+                "apt-get update for {} failed:\n{}{hint}",
+                self.suites.join(", "),
+                text.trim()
+            );
+        }
+        fs::write(stamp, "")?;
+        step.done();
+        Ok(())
+    }
+
+    fn resolve_and_fetch(
+        &self,
+        wanted: &[String],
+        skip: &impl Fn(&str) -> bool,
+    ) -> Result<(Vec<Package>, Vec<PathBuf>)> {
+        let output = self
+            .command("apt-get")
+            // An empty archive folder: files that are there already would not be listed.
+            .arg("-o")
+            .arg(format!(
+                "Dir::Cache::archives={}/cache/none/",
+                self.dir.display()
+            ))
+            .args(["-q", "--print-uris", "install"])
+            .args(wanted)
+            .output()
+            .context("cannot run apt-get (package apt)")?;
+        if !output.status.success() {
+            bail!(
+                "cannot resolve the packages {}:\n{}",
+                wanted.join(" "),
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        let mut packages = parse_uris(&String::from_utf8_lossy(&output.stdout));
+        packages.retain(|package| !skip(package.name()));
+        packages.sort_by(|a, b| a.file.cmp(&b.file));
+        if packages.is_empty() {
+            bail!("apt resolved the packages {} to nothing", wanted.join(" "));
+        }
+        let missing = packages
+            .iter()
+            .filter(|package| !self.file_of(package).is_file())
+            .count();
+        if missing > 0 {
+            self.fetch(wanted, missing, &packages)?;
+        }
+        let files = packages
+            .iter()
+            .map(|package| self.file_of(package))
+            .collect::<Vec<_>>();
+        if let Some(absent) = files.iter().find(|file| !file.is_file()) {
+            bail!(
+                "apt-get did not leave the expected file {}",
+                absent.display()
+            );
+        }
+        Ok((packages, files))
+    }
+
+    fn file_of(&self, package: &Package) -> PathBuf {
+        match package.uri.strip_prefix("file:") {
+            // Local archives are used where they are.
+            Some(path) => PathBuf::from(path.trim_start_matches("//")),
+            None => self.archives().join(&package.file),
+        }
+    }
+
+    fn fetch(&self, wanted: &[String], missing: usize, packages: &[Package]) -> Result<()> {
+        let bytes: u64 = packages
+            .iter()
+            .filter(|package| !self.file_of(package).is_file())
+            .map(|package| package.size)
+            .sum();
+        let mut step = Step::start(format!(
+            "downloading {missing} packages, {} MB",
+            bytes.div_ceil(1_000_000)
+        ));
+        let mut child = self
+            .command("apt-get")
+            .args(["-q", "--download-only", "install"])
+            .args(wanted)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot run apt-get (package apt)")?;
+        let errors = child.stderr.take();
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            if let Some(mut errors) = errors {
+                let _ = errors.read_to_string(&mut text);
+            }
+            text
+        });
+        let mut got = 0;
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if line.starts_with("Get:") {
+                    got += 1;
+                    step.at(got, missing, line.split_whitespace().nth(4).unwrap_or(""));
+                }
+            }
+        }
+        let status = child.wait()?;
+        let errors = errors.join().unwrap_or_default();
+        if !status.success() {
+            bail!("downloading packages failed:\n{}", errors.trim());
+        }
+        step.done();
+        Ok(())
+    }
+}
+
+/// Lines of `apt-get --print-uris`: `'address' file size [hash]`.
+fn parse_uris(text: &str) -> Vec<Package> {
+    text.lines()
+        .filter_map(|line| {
+            let (uri, rest) = line.strip_prefix('\'')?.split_once('\'')?;
+            let mut words = rest.split_whitespace();
+            Some(Package {
+                uri: uri.to_owned(),
+                file: words.next()?.to_owned(),
+                size: words.next()?.parse().ok()?,
+            })
+        })
+        .collect()
+}
+
+/// Unpacks the files of one package, without its maintainer scripts.
+pub fn unpack_deb(deb: &Path, into: &Path) -> Result<()> {
+    let output = Command::new("dpkg-deb")
+        .arg("-x")
+        .args([deb, into])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run dpkg-deb (package dpkg)")?;
+    if !output.status.success() {
+        bail!(
+            "unpacking {} failed: {}",
+            deb.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn print_uris_lines() {
+        let text = "Reading package lists...\n\
+                    'http://m.example/pool/main/k/kmod/kmod_34.2-2_amd64.deb' kmod_34.2-2_amd64.deb 96532 SHA256:00\n\
+                    'http://m.example/x%3a1_all.deb' x_1%3a1_all.deb 7 \n'broken\n'u' f many\n";
+        let packages = parse_uris(text);
+        assert_eq!(packages.len(), 2);
+        assert_eq!(packages[0].name(), "kmod");
+        assert_eq!(packages[0].size, 96532);
+        assert_eq!(packages[1].file, "x_1%3a1_all.deb");
+    }
+}

@@ -1,0 +1,173 @@
+//! The kernel modules a guest needs, and their order of loading, from `modules.dep`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+
+/// Needed before the root file system is there, in this order.
+pub const EARLY: [&str; 6] = [
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_console",
+    "crc32c_generic",
+    "erofs",
+    "overlay",
+];
+/// The guest is of no use without these.
+const REQUIRED: [&str; 7] = [
+    "mlx5_core",
+    "mlx5_ib",
+    "ib_uverbs",
+    "ib_umad",
+    "rdma_ucm",
+    "ib_ipoib",
+    "virtio_net",
+];
+/// In the image when the kernel has them as modules.
+const WANTED: [&str; 43] = [
+    "ib_cm",
+    "ib_core",
+    "ib_iser",
+    "ib_isert",
+    "ib_srp",
+    "ib_srpt",
+    "iw_cm",
+    "rdma_cm",
+    "rdma_rxe",
+    "siw",
+    "rds",
+    "rds_rdma",
+    "rds_tcp",
+    "nvme",
+    "nvme_rdma",
+    "nvmet",
+    "nvmet_rdma",
+    "rpcrdma",
+    "smc",
+    "smc_diag",
+    "qemu_fw_cfg",
+    "vfio",
+    "vfio_pci",
+    "vfio_iommu_type1",
+    "uio",
+    "uio_pci_generic",
+    "virtio_rng",
+    "crc32_generic",
+    "crc32c_intel",
+    "crc32_pclmul",
+    "crc64",
+    "configfs",
+    "fuse",
+    "loop",
+    "tun",
+    "veth",
+    "dummy",
+    "bridge",
+    "8021q",
+    "vxlan",
+    "sch_netem",
+    "tcp_diag",
+    "af_packet",
+];
+
+/// `modules.dep`: path of each module, and the paths of those that must be loaded before it.
+#[derive(Debug, Default)]
+pub struct Dependencies {
+    paths: BTreeMap<String, String>,
+    needs: BTreeMap<String, Vec<String>>,
+}
+
+impl Dependencies {
+    /// Parses `modules.dep`.
+    pub fn parse(text: &str) -> Self {
+        let mut all = Self::default();
+        for line in text.lines() {
+            if let Some((path, needs)) = line.split_once(':') {
+                all.paths.insert(module_name(path), path.to_owned());
+                // depmod lists the closure with the first one to load at the end.
+                all.needs.insert(
+                    path.to_owned(),
+                    needs.split_whitespace().rev().map(str::to_owned).collect(),
+                );
+            }
+        }
+        all
+    }
+
+    /// Paths to load, in order, for these modules; those that aren't there are built in or absent.
+    pub fn load_order(&self, names: &[&str]) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        let mut order = Vec::new();
+        for path in names.iter().filter_map(|name| self.paths.get(*name)) {
+            for one in self.needs.get(path).into_iter().flatten().chain([path]) {
+                if seen.insert(one.clone()) {
+                    order.push(one.clone());
+                }
+            }
+        }
+        order
+    }
+
+    /// Every module that goes into a guest. Fails when the kernel lacks a required one.
+    pub fn for_guest(&self, built_in: &str) -> Result<Vec<String>> {
+        let built_in: BTreeSet<String> = built_in.lines().map(module_name).collect();
+        let missing: Vec<_> = REQUIRED
+            .iter()
+            .filter(|name| !self.paths.contains_key(**name) && !built_in.contains(**name))
+            .copied()
+            .collect();
+        if !missing.is_empty() {
+            bail!(
+                "this kernel has no {}; take one with InfiniBand drivers (Debian's amd64 flavour, not the cloud flavour)",
+                missing.join(", ")
+            );
+        }
+        let all: Vec<&str> = EARLY
+            .iter()
+            .chain(&REQUIRED)
+            .chain(&WANTED)
+            .copied()
+            .collect();
+        Ok(self.load_order(&all))
+    }
+}
+
+/// `kernel/drivers/block/virtio_blk.ko.xz` is `virtio_blk`; dashes count as underscores.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split(".ko").next().unwrap_or(file).replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "kernel/a/top-one.ko.xz: kernel/a/mid.ko.xz kernel/a/low.ko.xz\n\
+                        kernel/a/mid.ko.xz: kernel/a/low.ko.xz\nkernel/a/low.ko.xz:\nkernel/b/other.ko:\n";
+
+    #[test]
+    fn order_puts_needs_first_and_each_once() {
+        let all = Dependencies::parse(TEXT);
+        assert_eq!(
+            all.load_order(&["mid", "top_one", "built_in", "other"]),
+            [
+                "kernel/a/low.ko.xz",
+                "kernel/a/mid.ko.xz",
+                "kernel/a/top-one.ko.xz",
+                "kernel/b/other.ko"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_the_drivers_is_refused() {
+        let error = Dependencies::parse(TEXT)
+            .for_guest("kernel/x/mlx5_core.ko\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("mlx5_ib") && !error.contains("mlx5_core"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! The guest's user space: packages of Debian 13, unpacked and unmodified, without systemd.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::apt::Apt;
+use crate::cache::{Cache, remove_tree};
+use crate::image::{make_erofs, run, tools};
+use crate::prefix::Prefix;
+use crate::progress::Step;
+
+/// Raise when this file makes other images from the same packages.
+const VERSION: u32 = 1;
+
+const PACKAGES: [&str; 47] = [
+    // a shell and the usual tools
+    "base-files",
+    "base-passwd",
+    "bash",
+    "bsdutils",
+    "coreutils",
+    "dash",
+    "debianutils",
+    "diffutils",
+    "findutils",
+    "gawk",
+    "grep",
+    "gzip",
+    "hostname",
+    "less",
+    "libc-bin",
+    "login",
+    "mount",
+    "ncurses-base",
+    "ncurses-bin",
+    "procps",
+    "psmisc",
+    "sed",
+    "tar",
+    "time",
+    "util-linux",
+    "xz-utils",
+    // kernel, devices, network
+    "ethtool",
+    "iperf3",
+    "iproute2",
+    "iputils-ping",
+    "kmod",
+    "netcat-openbsd",
+    "pciutils",
+    "strace",
+    // RDMA
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "infiniband-diags",
+    "opensm",
+    "perftest",
+    "qperf",
+    "rdma-core",
+    "rdmacm-utils",
+    "srptools",
+    "libibverbs1",
+    "librdmacm1t64",
+    // Python
+    "python3",
+    "python3-pyverbs",
+];
+
+/// Pulled in by dependencies, of no use without systemd, dpkg or a login.
+const SKIPPED: [&str; 13] = [
+    "adduser",
+    "apt",
+    "debconf",
+    "dpkg",
+    "init-system-helpers",
+    "libpam-runtime",
+    "libsystemd-shared",
+    "passwd",
+    "systemd",
+    "systemd-sysv",
+    "tzdata",
+    "ucf",
+    "udev",
+];
+
+/// Documentation that stays: rdma-core ships its tests as documentation.
+const KEPT_DOCUMENTATION: [&str; 2] = ["rdma-core", "python3-pyverbs"];
+
+/// The image with these additional packages, made if need be. Returns the path of the erofs file.
+pub fn get(cache: &Cache, additional: &[String]) -> Result<PathBuf> {
+    let mut additional = additional.to_vec();
+    additional.sort();
+    additional.dedup();
+    let mut recipe = format!("rootfs {VERSION}: trixie: {}", PACKAGES.join(" "));
+    for name in &additional {
+        recipe.push_str(&format!("\n+ {name}"));
+    }
+    let folder = cache.get_or_build("rootfs", &recipe, |folder| {
+        build(cache, &additional, folder)
+    })?;
+    Ok(folder.join("rootfs.erofs"))
+}
+
+fn build(cache: &Cache, additional: &[String], folder: &Path) -> Result<()> {
+    let tools = tools(cache)?;
+    let tree = folder.join("tree");
+    fs::create_dir(&tree)?;
+    let wanted: Vec<String> = PACKAGES
+        .iter()
+        .filter(|name| !SKIPPED.contains(name))
+        .map(ToString::to_string)
+        .chain(additional.iter().cloned())
+        .collect();
+    let asked = |name: &str| additional.iter().any(|wanted| wanted == name);
+    let packages = Apt::new(cache, &["trixie"])
+        .unpack(&wanted, &tree, |name| {
+            SKIPPED.contains(&name) && !asked(name)
+        })
+        .context("cannot get the packages of the guest image")?;
+    let list: String = packages
+        .iter()
+        .map(|package| format!("{}\n", package.file))
+        .collect();
+    fs::write(folder.join("packages"), list)?;
+
+    let step = Step::start("making the guest's root file system");
+    prune(&tree)?;
+    configure(&tree)?;
+    run(Command::new(tree.join("usr/sbin/ldconfig"))
+        .arg("-r")
+        .arg(&tree))?;
+    compile_python(&tree)?;
+    make_erofs(&tools, &tree, &folder.join("rootfs.erofs"))?;
+    remove_tree(&tree)?;
+    step.done();
+    Ok(())
+}
+
+/// Removes what no guest reads: manuals, translations, documentation.
+fn prune(tree: &Path) -> Result<()> {
+    for path in [
+        "usr/share/man",
+        "usr/share/locale",
+        "usr/share/info",
+        "usr/share/lintian",
+        "usr/share/doc-base",
+    ] {
+        remove_tree(&tree.join(path))?;
+    }
+    let documentation = tree.join("usr/share/doc");
+    if let Ok(entries) = fs::read_dir(&documentation) {
+        for entry in entries.flatten() {
+            let kept = KEPT_DOCUMENTATION
+                .iter()
+                .any(|name| entry.file_name() == *name);
+            if !kept && entry.file_type()?.is_dir() {
+                remove_tree(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What maintainer scripts would have left behind, as far as a guest needs it.
+fn configure(tree: &Path) -> Result<()> {
+    let write = |path: &str, text: &str| -> Result<()> {
+        let path = tree.join(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    for (database, source) in [("passwd", "passwd.master"), ("group", "group.master")] {
+        let text = fs::read_to_string(tree.join("usr/share/base-passwd").join(source))
+            .with_context(|| format!("base-passwd has no {source}"))?;
+        // The masters have "*" where a password goes; root may log in at the console without one.
+        write(
+            &format!("etc/{database}"),
+            &text.replacen("root:*:", "root::", 1),
+        )?;
+    }
+    write(
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files\nnetworks: files\nprotocols: files\nservices: files\n",
+    )?;
+    write("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")?;
+    write("etc/fstab", "")?;
+    write("etc/resolv.conf", "")?;
+    write("etc/machine-id", "")?;
+    // Memory registration pins pages; PAM isn't there to raise the limit, but tools look here.
+    write(
+        "etc/security/limits.d/rdma.conf",
+        "* soft memlock unlimited\n* hard memlock unlimited\n",
+    )?;
+    write("root/.bashrc", "PS1='\\h:\\w# '\nalias ll='ls -l'\n")?;
+    for folder in [
+        "dev",
+        "proc",
+        "sys",
+        "run",
+        "tmp",
+        "mnt",
+        "root",
+        "var/tmp",
+        "var/log",
+        "var/cache",
+        "var/lib",
+        "lib/modules",
+    ] {
+        fs::create_dir_all(tree.join(folder))?;
+    }
+    fs::set_permissions(tree.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+    for (link, target) in [
+        ("usr/bin/awk", "gawk"),
+        ("usr/bin/which", "which.debianutils"),
+        ("usr/bin/nc", "nc.openbsd"),
+        ("usr/bin/pager", "less"),
+        ("etc/mtab", "../proc/self/mounts"),
+    ] {
+        let path = tree.join(link);
+        if !path.is_symlink() && !path.exists() {
+            symlink(target, path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Compiles Python's modules at build time: under emulation that saves more than a second per start.
+fn compile_python(tree: &Path) -> Result<()> {
+    let prefix = Prefix::new(tree);
+    let Some(python) = fs::read_dir(tree.join("usr/bin"))?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .find(|name| name.starts_with("python3.") && !name.contains('-'))
+    else {
+        return Ok(());
+    };
+    let mut command = prefix.command(&python)?;
+    command
+        .env_clear()
+        .env("PYTHONHOME", tree.join("usr"))
+        .env("LC_ALL", "C.UTF-8")
+        .args([
+            "-S",
+            "-m",
+            "compileall",
+            "-q",
+            "-j0",
+            "--invalidation-mode",
+            "unchecked-hash",
+            "-s",
+        ])
+        .arg(tree)
+        .arg(tree.join("usr/lib").join(&python));
+    let packages = tree.join("usr/lib/python3/dist-packages");
+    if packages.is_dir() {
+        command.arg(packages);
+    }
+    // A file that doesn't compile (templates, old syntax) is no reason to have no image.
+    let _ = command.output();
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! A topology set up: the server running, the guests ready to be booted one by one.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+
+use crate::cache::Cache;
+use crate::guest::{Boot, Copy, Guest, Machine, Task};
+use crate::image::{kernel, rootfs, tools};
+use crate::qemu::Qemu;
+use crate::server::{Binary, Server};
+use crate::topology::{self, Topology};
+
+/// What a lab is made of.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of a built-in topology, or a path.
+    pub topology: String,
+    /// Kernel series or path.
+    pub kernel: String,
+    /// Additional Debian packages for the guests.
+    pub packages: Vec<String>,
+    /// Files for every guest.
+    pub copies: Vec<Copy>,
+    /// Load the mlx5 drivers before jobs.
+    pub modprobe: bool,
+    /// Keep logs here instead of in a temporary folder.
+    pub log_dir: Option<PathBuf>,
+}
+
+impl Options {
+    /// The defaults, for this topology.
+    pub fn new(topology: impl Into<String>) -> Self {
+        Self {
+            topology: topology.into(),
+            kernel: kernel::DEFAULT.to_owned(),
+            packages: Vec::new(),
+            copies: Vec::new(),
+            modprobe: true,
+            log_dir: None,
+        }
+    }
+}
+
+/// Makes everything a guest needs (QEMU, images), or finds it in the cache.
+pub fn prepare(kernel: &str, packages: &[String]) -> Result<Machine> {
+    let cache = Cache::open()?;
+    Ok(Machine {
+        qemu: Qemu::get(&cache)?,
+        tools: tools(&cache)?,
+        rootfs: rootfs::get(&cache, packages)?,
+        kernel: kernel::get(&cache, kernel)?,
+    })
+}
+
+/// A running server and the means to boot the guests of its topology.
+///
+/// Use it from one thread: processes end when the thread that started them does.
+pub struct Lab {
+    machine: Machine,
+    options: Options,
+    topology: Topology,
+    server: Server,
+    log_dir: PathBuf,
+    hosts_file: String,
+    // Last: removed when everything else is gone.
+    scratch: Scratch,
+}
+
+impl Lab {
+    /// Prepares images if need be, and starts the server.
+    pub fn start(options: Options) -> Result<Self> {
+        let machine = prepare(&options.kernel, &options.packages)?;
+        let binary = Binary::find()?;
+        let scratch = Scratch::new()?;
+        let log_dir = match &options.log_dir {
+            Some(dir) => {
+                fs::create_dir_all(dir)
+                    .with_context(|| format!("cannot create {}", dir.display()))?;
+                dir.canonicalize()?
+            }
+            None => scratch.0.clone(),
+        };
+        let file = topology::file(&options.topology, &scratch.0)?;
+        let topology = topology::load(&binary, &file)?;
+        let server = Server::start(&binary, &file, &scratch.0, &log_dir.join("server.log"))?;
+        let hosts_file = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
+        Ok(Self {
+            machine,
+            options,
+            topology,
+            server,
+            log_dir,
+            hosts_file,
+            scratch,
+        })
+    }
+
+    /// The topology.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The server.
+    pub fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
+    /// Where logs are written.
+    pub fn log_dir(&self) -> &Path {
+        &self.log_dir
+    }
+
+    /// Starts one guest. A host whose earlier guest is gone can be booted again.
+    pub fn boot(&self, host: &str, task: Task) -> Result<Guest> {
+        let host = self.topology.host(host)?;
+        Guest::boot(
+            &self.machine,
+            &Boot {
+                host,
+                task,
+                modprobe: self.options.modprobe,
+                copies: &self.options.copies,
+                run_dir: &self.scratch.0,
+                log_dir: &self.log_dir,
+                hosts_file: &self.hosts_file,
+                side: None,
+            },
+        )
+    }
+}
+
+/// A private temporary folder, removed in the end. Its path is short: socket addresses end at 107 bytes.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hca-vm-{}-{number}", std::process::id()));
+        // Left by a process that had our number before us and was killed.
+        let _ = fs::remove_dir_all(&path);
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

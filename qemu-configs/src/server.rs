@@ -1,0 +1,205 @@
+//! The adapter's server process: found or built, started, asked for its resource counts, ended.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::child::Owned;
+use crate::progress;
+
+/// Names the server binary to use.
+pub const SERVER_VARIABLE: &str = "SOFTHCA_BIN";
+const READY: &str = "softhca: ready";
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// Where the server's program is.
+#[derive(Clone, Debug)]
+pub struct Binary(PathBuf);
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl Binary {
+    /// From the environment, else beside our own executable, else built from the source checkout we came from.
+    pub fn find() -> Result<Self> {
+        if let Some(path) = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from) {
+            if !path.is_file() {
+                bail!(
+                    "{SERVER_VARIABLE} names {}, which is not a file",
+                    path.display()
+                );
+            }
+            return Ok(Self(path));
+        }
+        let own = std::env::current_exe().context("cannot find our own executable")?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let checkout = source.join("device/server/Cargo.toml").is_file();
+        // From a checkout the server is always brought up to date: an old one beside us would mislead.
+        if checkout && own.components().any(|part| part.as_os_str() == "target") {
+            return Self::build(&source);
+        }
+        let beside = own.with_file_name("softhca");
+        if beside.is_file() {
+            return Ok(Self(beside));
+        }
+        if checkout {
+            return Self::build(&source);
+        }
+        bail!(
+            "no softhca beside {}; set {SERVER_VARIABLE} to the server's binary",
+            own.display()
+        )
+    }
+
+    fn build(source: &Path) -> Result<Self> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(&cargo)
+            .current_dir(source)
+            .args([
+                "build",
+                "--release",
+                "--message-format=json-render-diagnostics",
+                "-p",
+                "softhca",
+            ])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {} to build the server", cargo.display()))?;
+        if !output.status.success() {
+            bail!("building the server (cargo build --release -p softhca) failed");
+        }
+        let executable = output
+            .stdout
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+            .filter(|message| message["target"]["name"] == "softhca")
+            .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+            .next_back();
+        executable
+            .map(Self)
+            .context("cargo did not say where it put the server")
+    }
+
+    /// A command that starts it.
+    pub fn command(&self) -> Command {
+        Command::new(&self.0)
+    }
+}
+
+/// A running server.
+pub struct Server {
+    binary: Binary,
+    child: Owned,
+    run_dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts the server of a topology and waits until its sockets listen. Its messages go to `log`.
+    pub fn start(binary: &Binary, topology: &Path, run_dir: &Path, log: &Path) -> Result<Self> {
+        let mut child = Owned::spawn(
+            binary
+                .command()
+                .arg("serve")
+                .arg("--topology")
+                .arg(topology)
+                .arg("--run-dir")
+                .arg(run_dir)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(File::create(log)?),
+            &[],
+        )?;
+        let (sender, lines) = mpsc::channel();
+        if let Some(stdout) = child.inner().stdout.take() {
+            std::thread::spawn(move || {
+                // Keeps reading after "ready", so that the server never blocks on a full pipe.
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        let mut server = Self {
+            binary: binary.clone(),
+            child,
+            run_dir: run_dir.to_path_buf(),
+            log: log.to_path_buf(),
+        };
+        let deadline = Instant::now() + READY_LIMIT;
+        loop {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.trim() == READY => return Ok(server),
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    bail!(
+                        "the server was not ready after {} s:\n{}",
+                        READY_LIMIT.as_secs(),
+                        server.messages()
+                    )
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    server.child.wait_for(Duration::from_secs(1));
+                    bail!(
+                        "the server ended before it was ready:\n{}",
+                        server.messages()
+                    )
+                }
+            }
+        }
+    }
+
+    /// The folder with its sockets.
+    pub fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
+    /// Process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Is it still running?
+    pub fn alive(&mut self) -> bool {
+        self.child.ended().is_none()
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn messages(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The resource counts of each adapter, now and at the last teardown: as text, or as JSON.
+    pub fn resources(&self, json: bool) -> Result<String> {
+        let mut command = self.binary.command();
+        command.arg("resources").arg("--run-dir").arg(&self.run_dir);
+        if json {
+            command.arg("--json");
+        }
+        let output = command.stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            bail!(
+                "cannot read the resource counts: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Ends it.
+    pub fn stop(&mut self) {
+        self.child.stop(Duration::from_secs(5));
+        if !self.messages().is_empty() && std::env::var_os("HCA_VM_VERBOSE").is_some() {
+            progress::note(&format!("the server said:\n{}", self.messages()));
+        }
+    }
+}

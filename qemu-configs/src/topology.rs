@@ -1,0 +1,132 @@
+//! Topologies, as `softhca topology` describes them. The launcher never parses the TOML itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::server::Binary;
+
+/// Topologies that come with the program.
+pub const BUILT_IN: [(&str, &str); 2] = [
+    ("loopback", include_str!("../topologies/loopback.toml")),
+    ("two-hosts", include_str!("../topologies/two-hosts.toml")),
+];
+
+/// A checked topology.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Topology {
+    /// The guests.
+    pub hosts: Vec<Host>,
+}
+
+/// One guest.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Host {
+    /// Name, used as host name and in front of output lines.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Adapters.
+    #[serde(default)]
+    pub hcas: Vec<Hca>,
+}
+
+/// One adapter.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Hca {
+    /// Name within the host.
+    pub name: String,
+    /// Socket, relative to the server's run directory.
+    pub socket: PathBuf,
+}
+
+impl Topology {
+    /// The host with this name.
+    pub fn host(&self, name: &str) -> Result<&Host> {
+        self.hosts
+            .iter()
+            .find(|host| host.name == name)
+            .with_context(|| {
+                let names: Vec<_> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+                format!(
+                    "the topology has no host '{name}'; its hosts are: {}",
+                    names.join(", ")
+                )
+            })
+    }
+}
+
+/// Finds a topology by name or path; a built-in one is written to `folder`.
+pub fn file(name: &str, folder: &Path) -> Result<PathBuf> {
+    if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+        let path = folder.join(format!("{name}.toml"));
+        fs::write(&path, text)?;
+        return Ok(path);
+    }
+    let path = Path::new(name);
+    if path.is_file() {
+        return Ok(path.canonicalize()?);
+    }
+    let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+    bail!(
+        "no topology '{name}': neither a file nor one of the built-in ones ({})",
+        names.join(", ")
+    )
+}
+
+/// Has the server check the file and describe it.
+pub fn load(server: &Binary, file: &Path) -> Result<Topology> {
+    let output = server
+        .command()
+        .arg("topology")
+        .arg(file)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {server}"))?;
+    if !output.status.success() {
+        bail!(
+            "the topology {} is not valid:\n{}",
+            file.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("cannot understand what `{server} topology` printed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_of_the_server() {
+        let text = r#"{"hosts":[{"name":"a","memory":"1G","memory_bytes":1073741824,"cpus":1,
+            "hcas":[{"name":"hca0","guid":"0x0002c90300a00001","socket":"a-hca0.sock"}]}]}"#;
+        let topology: Topology = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            topology.host("a").unwrap().hcas[0].socket,
+            Path::new("a-hca0.sock")
+        );
+        assert!(
+            topology
+                .host("z")
+                .unwrap_err()
+                .to_string()
+                .contains("its hosts are: a")
+        );
+    }
+
+    #[test]
+    fn unknown_names_list_the_known_ones() {
+        let error = file("nonesuch", Path::new("/")).unwrap_err().to_string();
+        assert!(
+            error.contains("loopback") && error.contains("two-hosts"),
+            "{error}"
+        );
+    }
+}
