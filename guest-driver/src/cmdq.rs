@@ -159,6 +159,11 @@ impl<D: Dma> CommandQueue<D> {
     /// Gives up a command that the adapter still owns: its slot and its memory stay taken for good.
     pub fn abandon(&mut self, _slot: Slot) {}
 
+    /// Whether a slot is taken: the adapter may still use the memory of the queue.
+    pub fn busy(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
     /// From now on commands complete by events (`true`) or by their ownership bit alone (`false`).
     pub fn use_events(&mut self, on: bool) {
         self.completed = on.then_some(0);

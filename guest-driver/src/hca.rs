@@ -175,13 +175,10 @@ impl<B: Bus> Hca<B> {
             note(self.function_command(Opcode::DisableHca));
         }
         let Self { bus, cmdq, pages, .. } = self;
-        match first {
-            Ok(()) => Ok(bus),
-            Err(error) => {
-                core::mem::forget((cmdq, pages));
-                Err(error)
-            }
+        if first.is_err() || cmdq.busy() {
+            core::mem::forget((cmdq, pages));
         }
+        first.map(|()| bus)
     }
 
     /// The general capabilities in force.
@@ -504,3 +501,6 @@ fn wait_for_firmware<B: Bus>(bus: &mut B, polls: u32) -> Result<(), Error> {
     }
     Err(Error::Timeout { what: "firmware initialization", polls })
 }
+
+#[cfg(test)]
+mod tests;
