@@ -3,6 +3,7 @@
 
 pub mod fabric;
 pub mod time;
+pub mod timing;
 pub mod wire;
 
 pub use time::Ps;
