@@ -224,6 +224,8 @@ pub struct Icm {
     pub q_counters: Table<Domain>,
     /// Multicast groups.
     pub mcgs: Vec<Mcg>,
+    /// Bytes that the translations of all memory keys take.
+    pub translation_bytes: u64,
 }
 
 impl Icm {

@@ -13,12 +13,23 @@
 //! motion. The hardware model reads them, keeps the moving parts (producer indices, sequence numbers)
 //! itself, and writes those back before a context is queried.
 //!
+//! The firmware is also the port's subnet management agent ([`port`]).
+//!
 //! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
-//! user contexts (DevX), on-demand paging.
+//! user contexts (DevX), Q counters, on-demand paging.
 
+mod commands;
 pub mod effect;
+mod failure;
+mod firmware;
 pub mod icm;
+mod pages;
+pub mod port;
+pub mod profile;
 pub mod table;
 
 pub use effect::Effect;
+pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
+pub use port::{Link, LinkSpeed, Port, PortCounters};
+pub use profile::Config;

@@ -1,0 +1,260 @@
+//! The firmware's state and its one entry: a command.
+
+use std::collections::HashSet;
+
+use hca_spec::caps::{Atomic, General};
+use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
+use hca_spec::put_be32;
+
+use crate::commands;
+use crate::effect::Effect;
+use crate::failure::Failure;
+use crate::icm::{Icm, Translation};
+use crate::pages::Pages;
+use crate::port::Port;
+use crate::profile::{Config, atomic_max, general_max};
+use crate::table::Table;
+
+/// How far the driver has brought the adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum State {
+    /// Before ENABLE_HCA.
+    #[default]
+    Disabled,
+    /// After ENABLE_HCA.
+    Enabled,
+    /// After INIT_HCA.
+    Initialized,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Execution {
+    /// Executed: its output, status included.
+    Done(Vec<u8>),
+    /// No page is left for the object. The command has to be tried again after the next MANAGE_PAGES;
+    /// nothing was changed.
+    NeedPages,
+}
+
+/// Counts of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "each counts the objects of its name")]
+pub struct Snapshot {
+    pub eqs: u32,
+    pub cqs: u32,
+    pub qps: u32,
+    pub srqs: u32,
+    pub mkeys: u32,
+    pub pds: u32,
+    pub xrcds: u32,
+    pub transport_domains: u32,
+    pub uars: u32,
+    pub multicast_groups: u32,
+    /// Pages that the host gave and did not get back.
+    pub pages: u32,
+}
+
+/// Objects that the adapter holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Resources {
+    /// Now.
+    pub now: Snapshot,
+    /// When the driver last executed DISABLE_HCA, before anything was dropped: what it left behind.
+    pub at_last_teardown: Option<Snapshot>,
+}
+
+/// The adapter's firmware.
+pub struct Firmware {
+    /// The tables of contexts.
+    pub icm: Icm,
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) issi: u32,
+    pub(crate) general: General,
+    pub(crate) general_max: General,
+    pub(crate) atomic: Atomic,
+    pub(crate) pages: Pages,
+    pub(crate) port: Port,
+    pub(crate) at_last_teardown: Option<Snapshot>,
+    /// Objects at TEARDOWN_HCA, until DISABLE_HCA adds the pages.
+    pub(crate) teardown_snapshot: Option<Snapshot>,
+    unknown: HashSet<u16>,
+}
+
+fn tables() -> Icm {
+    Icm {
+        eqs: Table::new(1, 127),
+        cqs: Table::new(0x40, (1 << 24) - 0x40),
+        qps: Table::new(0x40, (1 << 18) - 0x40),
+        srqs: Table::new(0x40, (1 << 18) - 0x40),
+        mkeys: Table::new(0x100, (1 << 24) - 0x100),
+        pds: Table::new(1, (1 << 24) - 2),
+        xrcds: Table::new(1, (1 << 24) - 2),
+        tds: Table::new(1, (1 << 16) - 1),
+        // The first pages of BAR0 hold the initialization segment.
+        uars: Table::new(0x10, 8192 - 0x10),
+        q_counters: Table::new(1, 0),
+        mcgs: Vec::new(),
+        translation_bytes: 0,
+    }
+}
+
+impl Firmware {
+    /// An adapter at power-on.
+    pub fn new(config: Config) -> Self {
+        let general_max = general_max(&config);
+        Self {
+            icm: tables(),
+            port: Port::new(&config),
+            state: State::Disabled,
+            issi: 0,
+            general: general_max,
+            general_max,
+            atomic: atomic_max(),
+            pages: Pages::default(),
+            at_last_teardown: None,
+            teardown_snapshot: None,
+            unknown: HashSet::new(),
+            config,
+        }
+    }
+
+    /// Function level reset: everything to power-on. What the last teardown left is remembered.
+    pub fn reset(&mut self) {
+        let at_last_teardown = self.at_last_teardown;
+        *self = Self::new(self.config.clone());
+        self.at_last_teardown = at_last_teardown;
+    }
+
+    /// How far the driver has brought the adapter.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The port of that number, from 1.
+    pub fn port(&self, port: u8) -> Option<&Port> {
+        (port == 1).then_some(&self.port)
+    }
+
+    /// The port of that number, to count on.
+    pub fn port_mut(&mut self, port: u8) -> Option<&mut Port> {
+        (port == 1).then_some(&mut self.port)
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let icm = &self.icm;
+        Snapshot {
+            eqs: icm.eqs.len(),
+            cqs: icm.cqs.len(),
+            qps: icm.qps.len(),
+            srqs: icm.srqs.len(),
+            mkeys: icm.mkeys.len(),
+            pds: icm.pds.len(),
+            xrcds: icm.xrcds.len(),
+            transport_domains: icm.tds.len(),
+            uars: icm.uars.len(),
+            multicast_groups: icm.mcgs.len() as u32,
+            pages: self.pages.given(),
+        }
+    }
+
+    /// Objects that the adapter holds.
+    pub fn resources(&self) -> Resources {
+        Resources { now: self.snapshot(), at_last_teardown: self.at_last_teardown }
+    }
+
+    /// Drops every object.
+    pub(crate) fn drop_objects(&mut self, effects: &mut Vec<Effect>) {
+        self.icm = tables();
+        self.pages.account(0);
+        effects.push(Effect::AllGone);
+    }
+
+    /// Executes a command: `input` with its 16-byte header; the output has at most `output_len` bytes.
+    pub fn execute(&mut self, input: &[u8], output_len: usize, effects: &mut Vec<Effect>) -> Execution {
+        let header = InHeader::from_prefix_or_zero(input);
+        let number = header.get(InHeader::OPCODE) as u16;
+        let opcode = Opcode::from_u16(number);
+        if let Some(op) = opcode
+            && let Some(bytes) = commands::icm_bytes(op, input)
+            && !self.pages.has_room(bytes)
+        {
+            let host_listens =
+                self.icm.eqs.iter().any(|(_, eq)| eq.wants(hca_spec::eqe::EventType::PageRequest as u8));
+            if host_listens && !self.pages.refused() {
+                if let Some(pages) = self.pages.ask_for(bytes) {
+                    effects.push(Effect::PageRequest { pages: pages as i32 });
+                }
+                return Execution::NeedPages;
+            }
+            if self.state == State::Initialized && self.pages.given() > 0 {
+                const FULL: Failure =
+                    Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
+                return Execution::Done(self.refuse(op, FULL, output_len));
+            }
+        }
+        let outcome = match opcode {
+            None => {
+                if self.unknown.insert(number) {
+                    tracing::warn!("unknown command opcode {number:#x}: answered BAD_OP");
+                }
+                return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
+            }
+            Some(op) => {
+                commands::dispatch(self, op, input, output_len, effects).map_err(|failure| (op, failure))
+            }
+        };
+        let mut output = match outcome {
+            Ok(output) => output,
+            Err((op, failure)) => self.refuse(op, failure, output_len),
+        };
+        if let Some(pages) = self.pages.account(self.icm_used())
+            && self.state == State::Initialized
+        {
+            effects.push(Effect::PageRequest { pages: pages as i32 });
+        }
+        output.truncate(output_len);
+        Execution::Done(output)
+    }
+
+    fn refuse(&self, op: Opcode, failure: Failure, output_len: usize) -> Vec<u8> {
+        tracing::warn!(
+            "{op:?} refused: {} ({:?}, syndrome {:#x})",
+            failure.why,
+            failure.status,
+            failure.syndrome
+        );
+        failed(failure, output_len)
+    }
+
+    /// Bytes of ICM that all objects use.
+    fn icm_used(&self) -> u64 {
+        // Sums over tables are kept by count; only keys vary in size, and their translations are counted
+        // when they are created.
+        let icm = &self.icm;
+        u64::from(icm.qps.len()) * commands::QP_BYTES
+            + u64::from(icm.cqs.len()) * commands::CQ_BYTES
+            + u64::from(icm.srqs.len()) * commands::SRQ_BYTES
+            + u64::from(icm.eqs.len()) * commands::EQ_BYTES
+            + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
+            + icm.translation_bytes
+    }
+}
+
+/// Bytes of ICM that a key's translations take.
+pub(crate) fn translation_bytes(octwords: u32, translation: &Translation) -> u64 {
+    let loaded = match translation {
+        Translation::None => 0,
+        Translation::Mtt(list) => list.len() as u64 * 8,
+        Translation::Klm(list) => list.len() as u64 * 16,
+    };
+    loaded.max(u64::from(octwords) * 16)
+}
+
+fn failed(failure: Failure, output_len: usize) -> Vec<u8> {
+    let mut output = vec![0; OutHeader::SIZE.min(output_len.max(8))];
+    put_be32(&mut output, 0, u32::from(failure.status as u8) << 24);
+    put_be32(&mut output, 4, failure.syndrome);
+    output
+}

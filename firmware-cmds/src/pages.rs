@@ -1,0 +1,115 @@
+//! Pages that the host gave, and what they are used for: the accounting of ICM.
+//!
+//! Source: PRM "Host pages supply", QUERY_PAGES, MANAGE_PAGES, "Page Request event".
+
+/// Pages the firmware boots with.
+const BOOT: u32 = 64;
+/// Pages it needs to initialize.
+const INIT: u32 = 256;
+/// When fewer pages than this are unused, more are asked for.
+const LOW_WATER: u32 = 128;
+/// How many are asked for at a time.
+const CHUNK: u32 = 512;
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// The pool of pages.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    given: Vec<u64>,
+    /// Bytes of ICM in use.
+    used: u64,
+    /// Pages that were asked for and have not come.
+    asked: u32,
+    /// The host said that it can't give more.
+    refused: bool,
+}
+
+impl Pages {
+    /// Pages wanted before the firmware can boot.
+    pub(crate) fn boot(&self) -> u32 {
+        BOOT.saturating_sub(self.given())
+    }
+
+    /// Pages wanted before INIT_HCA.
+    pub(crate) fn init(&self) -> u32 {
+        (BOOT + INIT).saturating_sub(self.given())
+    }
+
+    pub(crate) fn given(&self) -> u32 {
+        self.given.len() as u32
+    }
+
+    pub(crate) fn used(&self) -> u32 {
+        self.used.div_ceil(PAGE) as u32
+    }
+
+    fn unused(&self) -> u32 {
+        self.given().saturating_sub(self.used())
+    }
+
+    pub(crate) fn give(&mut self, pages: impl Iterator<Item = u64>) {
+        let before = self.given();
+        self.given.extend(pages);
+        self.asked = self.asked.saturating_sub(self.given() - before);
+        self.refused = false;
+    }
+
+    pub(crate) fn cant_give(&mut self) {
+        self.asked = 0;
+        self.refused = true;
+    }
+
+    /// Gives back up to `n` pages that are not in use.
+    pub(crate) fn take(&mut self, n: u32) -> Vec<u64> {
+        let n = n.min(self.unused()) as usize;
+        self.given.split_off(self.given.len() - n)
+    }
+
+    /// Whether `bytes` more fit into what was given.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        (self.used + bytes).div_ceil(PAGE) <= u64::from(self.given())
+    }
+
+    /// The pages in use are now those of `bytes`. Returns how many pages to ask for, if any.
+    pub(crate) fn account(&mut self, bytes: u64) -> Option<u32> {
+        self.used = bytes;
+        (self.unused() < LOW_WATER && self.asked == 0 && !self.refused).then(|| {
+            self.asked = CHUNK;
+            CHUNK
+        })
+    }
+
+    /// Asks again, because a command waits.
+    pub(crate) fn ask_for(&mut self, bytes: u64) -> Option<u32> {
+        if self.asked > 0 || self.refused {
+            return None;
+        }
+        self.asked = CHUNK.max(bytes.div_ceil(PAGE) as u32);
+        Some(self.asked)
+    }
+
+    pub(crate) fn refused(&self) -> bool {
+        self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn life_of_a_pool() {
+        let mut p = Pages::default();
+        assert_eq!((p.boot(), p.init()), (BOOT, BOOT + INIT));
+        p.give((0..BOOT as u64).map(|i| i << 12));
+        p.give((0..INIT as u64).map(|i| (1 << 20) + (i << 12)));
+        assert_eq!((p.boot(), p.init()), (0, 0));
+        assert_eq!(p.account(100 * PAGE), None);
+        assert_eq!(p.account(200 * PAGE), Some(CHUNK), "below the low water mark");
+        assert_eq!(p.account(201 * PAGE), None, "already asked");
+        assert_eq!(p.take(10_000).len() as u32, BOOT + INIT - 201, "pages in use stay");
+        p.account(0);
+        assert_eq!(p.take(10_000).len(), 201);
+    }
+}

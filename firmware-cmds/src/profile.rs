@@ -1,0 +1,90 @@
+//! Identity and capabilities of an adapter.
+
+use hca_spec::caps::{Atomic, General};
+
+/// Identity of one adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// GUID of the system.
+    pub system_image_guid: u64,
+    /// GUID of port 1.
+    pub port_guid: u64,
+    /// PCI device id: 0x1013 is a ConnectX-4.
+    pub device_id: u16,
+    /// NodeDescription before the driver sets one; at most 64 bytes are used.
+    pub node_description: String,
+    /// Board id, 16 ASCII characters are used.
+    pub psid: String,
+    /// Frequency of the internal timer in kHz.
+    pub timer_khz: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::with_guid(0x0002_c903_00a0_0001)
+    }
+}
+
+impl Config {
+    /// A ConnectX-4 with that node GUID; port and system GUID are derived as the vendor does.
+    pub fn with_guid(guid: u64) -> Self {
+        Self {
+            node_guid: guid,
+            system_image_guid: guid,
+            port_guid: guid,
+            device_id: 0x1013,
+            node_description: "softhca".into(),
+            psid: "SHC_2180110032".into(),
+            // ConnectX-4: 156.25 MHz.
+            timer_khz: 156_250,
+        }
+    }
+}
+
+/// Entries of a port's P_Key table.
+pub const PKEYS: usize = 32;
+/// Entries of a port's GUID table.
+pub const GUIDS: usize = 8;
+/// IEEE company id in NodeInfo and QUERY_ADAPTER.
+pub const VENDOR_ID: u32 = 0x0002c9;
+
+/// The most the adapter can do (QUERY_HCA_CAP with "maximum").
+pub fn general_max(config: &Config) -> General {
+    let mut c = General::new();
+    c.set(General::LOG_MAX_SRQ_SZ, 15).set(General::LOG_MAX_QP_SZ, 15).set(General::LOG_MAX_QP, 18);
+    c.set(General::LOG_MAX_SRQ, 18);
+    c.set(General::MAX_SGL_FOR_OPTIMIZED_PERFORMANCE, 30);
+    c.set(General::LOG_MAX_CQ_SZ, 22).set(General::LOG_MAX_CQ, 24);
+    c.set(General::LOG_MAX_EQ_SZ, 22).set(General::LOG_MAX_MKEY, 24).set(General::LOG_MAX_EQ, 7);
+    c.set(General::MAX_INDIRECTION, 4).set(General::LOG_MAX_MRW_SZ, 64);
+    c.set(General::LOG_MAX_KLM_LIST_SIZE, 16);
+    c.set(General::LOG_MAX_RA_REQ_QP, 4).set(General::LOG_MAX_RA_RES_QP, 4);
+    c.set(General::PORT_TYPE, 0).set(General::NUM_PORTS, 1).set(General::LOCAL_CA_ACK_DELAY, 15);
+    c.set(General::LOG_MAX_MSG, 30).set(General::STAT_RATE_SUPPORT, 1).set(General::CQE_VERSION, 1);
+    c.set(General::UMR_MODIFY_ATOMIC_DISABLED, 0).set(General::ATOMIC, 1);
+    c.set(General::CQ_OI, 1).set(General::CQ_RESIZE, 1).set(General::CQ_MODERATION, 1);
+    c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
+    c.set(General::QKV, 1).set(General::PKV, 1);
+    c.set(General::XRC, 1).set(General::UD, 1).set(General::UC, 1).set(General::RC, 1);
+    c.set(General::UAR_SZ, 5).set(General::LOG_PG_SZ, 12);
+    // The size is also the distance between send doorbells, so it stands even without BlueFlame.
+    c.set(General::BF, 0).set(General::LOG_BF_REG_SIZE, 9);
+    c.set(General::MAX_WQE_SZ_SQ, 1024).set(General::MAX_WQE_SZ_RQ, 512).set(General::MAX_WQE_SZ_SQ_DC, 512);
+    c.set(General::MAX_QP_MCG, 240).set(General::LOG_MAX_MCG, 13);
+    c.set(General::LOG_MAX_TRANSPORT_DOMAIN, 16).set(General::LOG_MAX_PD, 24).set(General::LOG_MAX_XRCD, 24);
+    c.set(General::LOG_MAX_RMP, 18).set(General::LOG_MAX_WQ_SZ, 15);
+    c.set(General::DEVICE_FREQUENCY_MHZ, config.timer_khz / 1000);
+    c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);
+    c
+}
+
+/// Atomic capabilities.
+pub fn atomic_max() -> Atomic {
+    let mut c = Atomic::new();
+    c.set(Atomic::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1);
+    // Compare and swap, fetch and add; 8 bytes.
+    c.set(Atomic::ATOMIC_OPERATIONS, 0b11).set(Atomic::ATOMIC_SIZE_QP, 1 << 3);
+    c
+}
