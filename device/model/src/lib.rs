@@ -1,9 +1,37 @@
 //! The adapter's hardware as a sans-IO discrete-event model.
+//!
+//! A [`World`] holds the adapters of one topology, the links between them and one heap of timed
+//! events. Whoever owns it injects register accesses, advances the time, and drains interrupts:
+//!
+//! ```text
+//! mmio_write ─▶ uar decode ─▶ event ─▶ send: fetch WQE ─▶ requester: gather, segment ─▶ port
+//!                                                                                      │ fabric
+//! interrupt ◀─ eq ◀─ cq ◀─ responder: check key, scatter, ACK ◀─────────────── packet ◀┘
+//! ```
+//!
+//! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
+//! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
+//!
+//! Not implemented: BlueFlame, DC, on-demand paging, signature offload, Ethernet and RoCE, switches.
 #![forbid(unsafe_code)]
 
+pub mod dma;
 pub mod fabric;
 pub mod time;
 pub mod timing;
 pub mod wire;
 
+mod command;
+mod core;
+mod cq;
+mod eq;
+mod hca;
+mod mkey;
+mod registers;
+mod slots;
+mod transport;
+mod world;
+
+pub use dma::{DmaError, GuestMemory};
 pub use time::Ps;
+pub use world::{ConfigError, Effect, HcaConfig, HcaId, LinkConfig, World, WorldConfig};

@@ -98,6 +98,18 @@ pub struct Link {
     busy_until: [Ps; 2],
 }
 
+impl From<LinkRate> for hca_firmware::LinkSpeed {
+    fn from(rate: LinkRate) -> Self {
+        match rate {
+            LinkRate::Sdr => Self::Sdr,
+            LinkRate::Ddr => Self::Ddr,
+            LinkRate::Qdr => Self::Qdr,
+            LinkRate::Fdr10 | LinkRate::Fdr => Self::Fdr,
+            LinkRate::Edr | LinkRate::Hdr => Self::Edr,
+        }
+    }
+}
+
 impl Link {
     /// A link of `width` lanes (1, 4, 8 or 12; at least 1 is assumed) and propagation time `delay`.
     pub const fn new(rate: LinkRate, width: u8, delay: Ps) -> Self {

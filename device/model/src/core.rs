@@ -1,0 +1,204 @@
+//! What every engine of an adapter may use: the firmware and its tables, guest memory, event and
+//! completion queues, the ports' way out, and the outbox of effects.
+
+use std::sync::Arc;
+
+use hca_firmware::Firmware;
+use hca_spec::eqe::{Eqe, EventType};
+use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::wire::{Grh, Lrh, Operation};
+
+use crate::cq::CompletionQueue;
+use crate::dma::{DmaError, GuestMemory, NoMemory};
+use crate::eq::EventQueue;
+use crate::slots::Slots;
+use crate::time::Ps;
+use crate::timing::Timing;
+use crate::wire::{Packet, Repr};
+
+/// A packet whose headers and checksums were found good.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) repr: Repr,
+    pub(crate) packet: Packet,
+    pub(crate) payload: std::ops::Range<usize>,
+}
+
+impl Arrived {
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.packet.as_bytes().get(self.payload.clone()).unwrap_or_default()
+    }
+
+    /// The 40 bytes of the GRH as they were on the wire.
+    pub(crate) fn grh(&self) -> Option<&[u8]> {
+        self.repr.grh.as_ref()?;
+        self.packet.as_bytes().get(Lrh::SIZE..Lrh::SIZE + Grh::SIZE)
+    }
+}
+
+/// Something an adapter does later.
+#[derive(Debug)]
+pub(crate) enum HcaEvent {
+    /// Fetch and execute the command in that slot.
+    Command(u8),
+    /// Deliver a command's output.
+    CommandDone(Box<crate::command::Finished>),
+    /// A doorbell was rung: look at the send queue.
+    SendDoorbell(Qpn),
+    /// The queue pair's turn to send a request packet.
+    SendTurn(Qpn),
+    /// The queue pair's turn to send a response packet.
+    ResponseTurn(Qpn),
+    /// The ACK timer ran out; the deadline may have moved since.
+    AckTimeout(Qpn),
+    /// A queue pair in error looks for posted work to flush.
+    ErrorPoll(Qpn),
+    /// The RNR timer set with that generation ran out.
+    RnrTimeout(Qpn, u32),
+    /// A packet has passed the receive pipeline.
+    Receive(Box<Arrived>),
+    /// The moderation period set with that generation ran out.
+    CqModeration(Cqn, u32),
+    /// Raise an interrupt.
+    Interrupt(u16),
+    /// The link has trained.
+    LinkUp,
+}
+
+/// Effects that leave the adapter, in the order they happened.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(crate) events: Vec<(Ps, HcaEvent)>,
+    pub(crate) packets: Vec<(Ps, Packet)>,
+    pub(crate) vectors: Vec<u16>,
+    /// The port went down or up, or its identity changed: the fabric has to look.
+    pub(crate) port_changed: bool,
+}
+
+/// Counts of guest mistakes; the log is limited to a few lines per model second.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnoses {
+    pub(crate) total: u64,
+    second: u64,
+    in_second: u32,
+}
+
+impl Diagnoses {
+    /// Lines per model second that reach the log.
+    const LIMIT: u32 = 20;
+
+    fn record(&mut self, now: Ps, text: std::fmt::Arguments<'_>, who: &str) {
+        self.total += 1;
+        let second = now.0 / Ps::from_ms(1000).0;
+        if second != self.second {
+            if self.in_second > Self::LIMIT {
+                tracing::warn!(hca = who, "{} more diagnoses were not printed", self.in_second - Self::LIMIT);
+            }
+            (self.second, self.in_second) = (second, 0);
+        }
+        self.in_second += 1;
+        if self.in_second <= Self::LIMIT {
+            tracing::warn!(hca = who, at = %now, "{text}");
+        }
+    }
+}
+
+pub(crate) struct Core {
+    pub(crate) name: String,
+    pub(crate) fw: Firmware,
+    pub(crate) memory: Arc<dyn GuestMemory>,
+    pub(crate) eqs: Slots<EventQueue>,
+    pub(crate) cqs: Slots<CompletionQueue>,
+    pub(crate) srqs: Slots<crate::transport::recv::SharedQueue>,
+    pub(crate) timing: Arc<Timing>,
+    pub(crate) units: crate::timing::Units,
+    pub(crate) out: Outbox,
+    pub(crate) diagnoses: Diagnoses,
+}
+
+impl Core {
+    pub(crate) fn new(name: String, fw: Firmware, timing: Arc<Timing>) -> Self {
+        Self {
+            name,
+            fw,
+            memory: Arc::new(NoMemory),
+            eqs: Slots::default(),
+            cqs: Slots::default(),
+            srqs: Slots::default(),
+            units: timing.units(),
+            timing,
+            out: Outbox::default(),
+            diagnoses: Diagnoses::default(),
+        }
+    }
+
+    /// Power-on state; the host's memory and the identity stay.
+    pub(crate) fn reset(&mut self) {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self { name: _, fw, memory: _, eqs, cqs, srqs, timing, units, out, diagnoses: _ } = self;
+        fw.reset();
+        eqs.clear();
+        cqs.clear();
+        srqs.clear();
+        *units = timing.units();
+        *out = Outbox::default();
+    }
+
+    pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {
+        self.out.events.push((at, event));
+    }
+
+    /// Records a guest's mistake in plain words.
+    pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
+        self.diagnoses.record(now, text, &self.name);
+    }
+
+    pub(crate) fn read<const N: usize>(&self, iova: u64) -> Result<[u8; N], DmaError> {
+        let mut bytes = [0; N];
+        self.memory.read(iova, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn read_be32(&self, iova: u64) -> Result<u32, DmaError> {
+        self.read(iova).map(u32::from_be_bytes)
+    }
+
+    /// Sends an event to one event queue and raises its interrupt if it is armed.
+    pub(crate) fn push_eqe(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
+        let Some(eq) = self.eqs.get_mut(eqn.0.into()) else { return };
+        match eq.push(&*self.memory, eqe) {
+            Ok(Some(vector)) => {
+                let at = now + self.timing.interrupt();
+                self.schedule(at, HcaEvent::Interrupt(vector));
+            }
+            Ok(None) => {}
+            Err(why) => self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
+        }
+    }
+
+    /// Sends an asynchronous event to the event queue that asked for its type, if one did.
+    pub(crate) fn push_event(&mut self, now: Ps, event: EventType, eqe: &mut Eqe) {
+        eqe.set(Eqe::TYPE, event as u32);
+        let taker = self.fw.icm.eqs.iter().find(|(_, eq)| eq.wants(event as u8)).map(|(n, _)| Eqn(n as u8));
+        match taker {
+            Some(eqn) => self.push_eqe(now, eqn, *eqe),
+            None => tracing::debug!(hca = self.name, ?event, "no event queue asked for this event"),
+        }
+    }
+
+    /// Sends an asynchronous event about a queue pair.
+    pub(crate) fn push_qp_event(&mut self, now: Ps, event: EventType, qpn: Qpn) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::QUEUE_NUMBER, qpn.0);
+        self.push_event(now, event, &mut eqe);
+    }
+
+    /// Takes a packet to the port at time `at`; `repr` is what it was built from.
+    pub(crate) fn transmit(&mut self, at: Ps, operation: Operation, packet: Packet) {
+        tracing::trace!(hca = self.name, %at, ?operation, len = packet.len(), "transmit");
+        if let Some(port) = self.fw.port_mut(1) {
+            port.counters.xmit(packet.len());
+        }
+        self.out.packets.push((at, packet));
+    }
+}

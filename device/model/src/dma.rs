@@ -1,0 +1,47 @@
+//! The adapter's view of its host's memory.
+
+use std::fmt;
+
+/// A DMA access that did not happen: outside every mapping, not writable, or bus mastering is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaError {
+    /// First address of the access.
+    pub iova: u64,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+impl fmt::Display for DmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMA of {} bytes at {:#x} failed", self.len, self.iova)
+    }
+}
+
+impl std::error::Error for DmaError {}
+
+/// The DMA window of one adapter's host. An access happens wholly or not at all.
+pub trait GuestMemory: Send + Sync {
+    /// Reads `buf.len()` bytes at bus address `iova`.
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError>;
+    /// Writes `data` at bus address `iova`.
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError>;
+
+    /// Writes one byte that hands ownership over: every earlier write is visible before it.
+    fn write_release(&self, iova: u64, byte: u8) -> Result<(), DmaError> {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        self.write(iova, &[byte])
+    }
+}
+
+/// Memory of a host that is not there: every access fails.
+#[derive(Debug, Default)]
+pub struct NoMemory;
+
+impl GuestMemory for NoMemory {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        Err(DmaError { iova, len: buf.len() })
+    }
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+        Err(DmaError { iova, len: data.len() })
+    }
+}

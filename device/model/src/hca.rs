@@ -1,0 +1,207 @@
+//! One adapter: register accesses and events in, effects out.
+
+use std::sync::Arc;
+
+use hca_firmware::{Config, Firmware, Resources};
+use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::init_segment;
+use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::{be32, uar};
+
+use crate::command::Stalled;
+use crate::core::{Arrived, Core, HcaEvent};
+use crate::dma::{GuestMemory, NoMemory};
+use crate::registers::Registers;
+use crate::slots::Slots;
+use crate::time::Ps;
+use crate::timing::Timing;
+use crate::transport::QueuePair;
+use crate::wire::Packet;
+
+/// One adapter.
+pub(crate) struct Hca {
+    pub(crate) core: Core,
+    pub(crate) registers: Registers,
+    pub(crate) qps: Slots<QueuePair>,
+    pub(crate) stalled: Stalled,
+    /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
+    half: Option<(u64, u32)>,
+    /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
+    pub(crate) epoch: u32,
+}
+
+impl Hca {
+    pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
+        Self {
+            core: Core::new(name, Firmware::new(config), timing),
+            registers: Registers::default(),
+            qps: Slots::default(),
+            stalled: Stalled::default(),
+            half: None,
+            epoch: 0,
+        }
+    }
+
+    pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
+        self.core.memory = memory;
+    }
+
+    pub(crate) fn detach(&mut self, now: Ps) {
+        self.core.memory = Arc::new(NoMemory);
+        self.reset(now);
+    }
+
+    /// Function level reset: back to power-on, then the link trains again.
+    pub(crate) fn reset(&mut self, now: Ps) {
+        let Self { core, registers, qps, stalled, half, epoch } = self;
+        core.reset();
+        *registers = Registers::default();
+        qps.clear();
+        *stalled = Stalled::default();
+        *half = None;
+        *epoch = epoch.wrapping_add(1);
+        self.start(now);
+    }
+
+    /// The link starts to train.
+    pub(crate) fn start(&mut self, now: Ps) {
+        let at = now + self.core.timing.link_training();
+        self.core.schedule(at, HcaEvent::LinkUp);
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        self.core.fw.resources()
+    }
+
+    pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
+        self.registers.read(now, &self.core.timing, offset, buf);
+    }
+
+    pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
+        if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
+            return self.core.diagnose(
+                now,
+                format_args!(
+                    "{}-byte write at BAR0+{offset:#x}: registers are 32 or 64 bits wide",
+                    data.len()
+                ),
+            );
+        }
+        let uar_page = offset >= init_segment::SIZE.next_multiple_of(PAGE_SIZE as usize) as u64;
+        if uar_page && data.len() == 8 {
+            return self.doorbell64(now, offset, be32(data, 0), be32(data, 4));
+        }
+        for (i, word) in data.chunks_exact(4).enumerate() {
+            let (at, value) = (offset.wrapping_add(4 * i as u64), be32(word, 0));
+            if uar_page {
+                self.doorbell32(now, at, value);
+            } else if let Some(bits) = self.registers.write(at, value) {
+                self.command_doorbell(now, bits);
+            }
+        }
+    }
+
+    /// Decodes a 32-bit write to a UAR page: an EQ doorbell, or half of a 64-bit one.
+    fn doorbell32(&mut self, now: Ps, offset: u64, value: u32) {
+        match offset % PAGE_SIZE {
+            EQ_ARM | EQ_UPDATE => {
+                let mut db = uar::EqDoorbell::new();
+                db.bytes_mut().copy_from_slice(&value.to_be_bytes());
+                let eqn = Eqn(db.get(uar::EqDoorbell::EQN) as u8);
+                let arm = offset % PAGE_SIZE == EQ_ARM;
+                match self.core.eqs.get_mut(eqn.0.into()) {
+                    Some(eq) => {
+                        if let Some(vector) = eq.doorbell(db.get(uar::EqDoorbell::CONSUMER_INDEX), arm) {
+                            let at = now + self.core.timing.doorbell() + self.core.timing.interrupt();
+                            self.core.schedule(at, HcaEvent::Interrupt(vector));
+                        }
+                    }
+                    None => {
+                        self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"))
+                    }
+                }
+            }
+            low if low % 8 == 0 => self.half = Some((offset, value)),
+            _ => match self.half.take() {
+                Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
+                _ => self.core.diagnose(
+                    now,
+                    format_args!("second half of a doorbell at BAR0+{offset:#x} without its first half"),
+                ),
+            },
+        }
+    }
+
+    /// Decodes a 64-bit write to a UAR page: CQ arm or send doorbell.
+    fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
+        let index = (offset / PAGE_SIZE) as u32;
+        if self.core.fw.icm.uars.get(index).is_none() {
+            return self.core.diagnose(
+                now,
+                format_args!(
+                    "doorbell in UAR page {index:#x}, which is not allocated (ALLOC_UAR comes first)"
+                ),
+            );
+        }
+        match offset % PAGE_SIZE {
+            CQ_DOORBELL => {
+                let mut db = uar::CqDoorbell::new();
+                db.bytes_mut()[..4].copy_from_slice(&first.to_be_bytes());
+                let solicited = db.get(uar::CqDoorbell::SOLICITED) == 1;
+                let consumer = db.get(uar::CqDoorbell::CONSUMER_INDEX);
+                self.core.cq_arm(now, Cqn(second & 0xff_ffff), consumer, solicited);
+            }
+            at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
+                let qpn = Qpn(second >> 8);
+                if self.qps.get(qpn.0).is_none() {
+                    return self
+                        .core
+                        .diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
+                }
+                let at = now + self.core.timing.doorbell();
+                self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
+            }
+            at => {
+                self.core.diagnose(now, format_args!("no doorbell at offset {at:#x} of UAR page {index:#x}"))
+            }
+        }
+    }
+
+    /// A packet arrived at the port.
+    pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) {
+        if let Some(port) = self.core.fw.port_mut(1) {
+            port.counters.rcv(packet.len());
+        }
+        match packet.parse() {
+            Ok((repr, payload)) => {
+                let start = repr.header_size();
+                let payload = start..start + payload.len();
+                let at = self.core.units.receive.admit(now, self.core.timing.receive(packet.len()));
+                self.core.schedule(at, HcaEvent::Receive(Box::new(Arrived { repr, packet, payload })));
+            }
+            Err(why) => {
+                tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
+                if let Some(port) = self.core.fw.port_mut(1) {
+                    port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
+        match event {
+            HcaEvent::Command(slot) => self.command(now, slot),
+            HcaEvent::CommandDone(done) => self.command_done(now, *done),
+            HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
+            HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),
+            HcaEvent::ResponseTurn(qpn) => self.response_turn(now, qpn),
+            HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
+            HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
+            HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
+            HcaEvent::Receive(arrived) => self.receive(now, &arrived),
+            HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
+            HcaEvent::Interrupt(vector) => self.core.out.vectors.push(vector),
+            HcaEvent::LinkUp => self.core.out.port_changed = true,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Receive queues: their own and shared ones.
+//!
+//! Source: PRM "Receive Queue WQE", "Shared Receive Queue", "Doorbell Records".
+
+use hca_firmware::icm::{Qp, Srq};
+use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
+use hca_spec::eqe::{Eqe, EventType};
+use hca_spec::ids::{Mkey, Srqn};
+use hca_spec::qpc::{Qpc, RqType};
+use hca_spec::queue::Srqc;
+use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
+use zerocopy::FromBytes;
+
+use super::QueuePair;
+use crate::core::Core;
+use crate::dma::GuestMemory;
+use crate::mkey::{Access, Accessor, Fault, write};
+use crate::time::Ps;
+
+/// Largest receive WQE in bytes: stride codes go up to 16 << 7.
+const MAX_STRIDE: usize = 2048;
+
+/// A receive WQE that was taken from its queue.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Receive {
+    /// What the CQE carries as `wqe_counter`.
+    pub(crate) index: u16,
+    pub(crate) pieces: Vec<(Mkey, u64, u32)>,
+    pub(crate) room: u64,
+}
+
+impl Receive {
+    fn parse(index: u16, segments: &[u8]) -> Self {
+        let mut pieces = Vec::new();
+        for raw in segments.chunks_exact(DS_UNIT) {
+            let Ok(data) = Data::read_from_bytes(raw) else { break };
+            let (key, len) = (data.get(Data::LKEY), data.get(Data::BYTE_COUNT));
+            if key == TERMINATE_LKEY {
+                break;
+            }
+            if len > 0 {
+                pieces.push((Mkey(key), data.get(Data::ADDRESS), len));
+            }
+        }
+        let room = pieces.iter().map(|p| u64::from(p.2)).sum();
+        Self { index, pieces, room }
+    }
+
+    /// Writes `data` from byte `offset` of the scatter list on.
+    pub(crate) fn scatter(&self, core: &Core, who: Accessor, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let (mut skip, mut rest) = (offset, data);
+        for (key, va, len) in &self.pieces {
+            let len = u64::from(*len);
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let n = (len - skip).min(rest.len() as u64) as usize;
+            let (now, later) = rest.split_at(n);
+            let at = va.wrapping_add(skip);
+            write(&core.fw.icm, &*core.memory, who, *key, at, now, Access::LocalWrite)?;
+            rest = later;
+            skip = 0;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A receive queue of a queue pair.
+#[derive(Debug)]
+pub(crate) enum ReceiveQueue {
+    None,
+    Own { log_size: u32, stride: u64, head: u16, posted: u16 },
+    Shared(Srqn),
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(qp: &Qp) -> Self {
+        match RqType::from_bits(qp.ctx.get(Qpc::RQ_TYPE)) {
+            Some(RqType::Own) => Self::Own {
+                log_size: qp.ctx.get(Qpc::LOG_RQ_SIZE),
+                stride: 16 << qp.ctx.get(Qpc::LOG_RQ_STRIDE),
+                head: 0,
+                posted: 0,
+            },
+            Some(RqType::Shared) => Self::Shared(Srqn(qp.ctx.get(Qpc::SRQN_RMPN))),
+            _ => Self::None,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> Option<Srqn> {
+        match self {
+            Self::Shared(srqn) => Some(*srqn),
+            _ => None,
+        }
+    }
+
+    /// The WQE taken last was not used: it is taken again.
+    pub(crate) fn give_back(&mut self) {
+        if let Self::Own { head, .. } = self {
+            *head = head.wrapping_sub(1);
+        }
+    }
+
+    /// WQEs consumed and posted.
+    pub(crate) fn counters(&self, memory: &dyn GuestMemory, doorbell_record: u64) -> (u16, u16) {
+        match self {
+            Self::Own { head, posted, .. } => {
+                (*head, fetch_posted(memory, doorbell_record).unwrap_or(*posted))
+            }
+            _ => (0, 0),
+        }
+    }
+}
+
+fn fetch_posted(memory: &dyn GuestMemory, doorbell_record: u64) -> Option<u16> {
+    let mut word = [0; 4];
+    memory.read(doorbell_record, &mut word).ok()?;
+    Some(u32::from_be_bytes(word) as u16)
+}
+
+/// The moving parts of a shared receive queue: a linked list whose head the hardware follows.
+#[derive(Debug)]
+pub(crate) struct SharedQueue {
+    srqn: Srqn,
+    doorbell_record: u64,
+    log_stride: u32,
+    log_size: u32,
+    /// Index of the WQE to take next.
+    next: u16,
+    consumed: u16,
+    posted: u16,
+    /// Limit water mark; 0 = not armed.
+    limit: u16,
+}
+
+impl SharedQueue {
+    pub(crate) fn new(srqn: Srqn, srq: &Srq) -> Self {
+        Self {
+            srqn,
+            doorbell_record: srq.ctx.get(Srqc::DBR_ADDR),
+            log_stride: srq.log_stride,
+            log_size: srq.log_size,
+            next: 0,
+            consumed: 0,
+            posted: 0,
+            limit: srq.ctx.get(Srqc::LWM) as u16,
+        }
+    }
+
+    pub(crate) fn arm(&mut self, srq: &Srq) {
+        self.limit = srq.ctx.get(Srqc::LWM) as u16;
+    }
+
+    pub(crate) fn write_back(&mut self, memory: &dyn GuestMemory, ctx: &mut Srqc) {
+        self.posted = fetch_posted(memory, self.doorbell_record).unwrap_or(self.posted);
+        ctx.set(Srqc::WQE_CNT, self.posted.wrapping_sub(self.consumed).into());
+        ctx.set(Srqc::LWM, self.limit.into());
+    }
+
+    fn available(&mut self, memory: &dyn GuestMemory) -> u16 {
+        if self.posted == self.consumed {
+            self.posted = fetch_posted(memory, self.doorbell_record).unwrap_or(self.posted);
+        }
+        self.posted.wrapping_sub(self.consumed)
+    }
+}
+
+/// Why no receive WQE could be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoReceive {
+    /// None is posted.
+    NotReady,
+    /// The queue can't be read.
+    Broken,
+}
+
+impl Core {
+    /// Takes the next WQE of a shared receive queue.
+    fn take_shared(&mut self, now: Ps, srqn: Srqn) -> Result<Receive, NoReceive> {
+        let hw = self.srqs.get_mut(srqn.0).ok_or(NoReceive::NotReady)?;
+        if hw.available(&*self.memory) == 0 {
+            return Err(NoReceive::NotReady);
+        }
+        let index = hw.next;
+        let stride = (1usize << hw.log_stride).min(MAX_STRIDE);
+        let slot = u64::from(index) & ((1 << hw.log_size) - 1);
+        let buffer = self.fw.icm.srqs.get(srqn.0).map(|s| &s.buffer);
+        let at = buffer.and_then(|b| b.at(slot << hw.log_stride)).ok_or(NoReceive::Broken)?.0;
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = bytes.get_mut(..stride).ok_or(NoReceive::Broken)?;
+        self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+        let (next, segments) = SrqNext::read_from_prefix(bytes).map_err(|_| NoReceive::Broken)?;
+        hw.next = next.get(SrqNext::NEXT_WQE_INDEX) as u16;
+        hw.consumed = hw.consumed.wrapping_add(1);
+        let receive = Receive::parse(index, segments);
+        self.srq_limit(now, srqn);
+        Ok(receive)
+    }
+
+    /// Raises the limit event if fewer WQEs are left than the armed limit says; it disarms.
+    pub(crate) fn srq_limit(&mut self, now: Ps, srqn: Srqn) {
+        let Some(hw) = self.srqs.get_mut(srqn.0).filter(|s| s.limit > 0) else { return };
+        hw.posted = fetch_posted(&*self.memory, hw.doorbell_record).unwrap_or(hw.posted);
+        if hw.posted.wrapping_sub(hw.consumed) < hw.limit {
+            hw.limit = 0;
+            let number = hw.srqn.0;
+            if let Some(srq) = self.fw.icm.srqs.get_mut(number) {
+                srq.ctx.set(Srqc::LWM, 0);
+            }
+            let mut eqe = Eqe::new();
+            eqe.set(Eqe::QUEUE_NUMBER, number);
+            self.push_event(now, EventType::SrqLimit, &mut eqe);
+        }
+    }
+}
+
+impl QueuePair {
+    /// Takes the next receive WQE.
+    pub(crate) fn take_receive(&mut self, core: &mut Core, now: Ps) -> Result<Receive, NoReceive> {
+        match &mut self.rq {
+            ReceiveQueue::None => Err(NoReceive::NotReady),
+            ReceiveQueue::Shared(srqn) => core.take_shared(now, *srqn),
+            ReceiveQueue::Own { log_size, stride, head, posted } => {
+                if *head == *posted {
+                    *posted =
+                        fetch_posted(&*core.memory, self.params.doorbell_record).ok_or(NoReceive::Broken)?;
+                }
+                if *head == *posted {
+                    return Err(NoReceive::NotReady);
+                }
+                let slot = u64::from(*head) & ((1 << *log_size) - 1);
+                let buffer = core.fw.icm.qps.get(self.qpn.0).map(|q| &q.buffer);
+                let at = buffer.and_then(|b| b.at(slot * *stride)).ok_or(NoReceive::Broken)?.0;
+                let mut bytes = [0; MAX_STRIDE];
+                let bytes = bytes.get_mut(..*stride as usize).ok_or(NoReceive::Broken)?;
+                core.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+                let receive = Receive::parse(*head, bytes);
+                *head = head.wrapping_add(1);
+                Ok(receive)
+            }
+        }
+    }
+
+    /// Completes every posted receive as flushed. A shared queue's WQEs stay.
+    pub(crate) fn flush_receives(&mut self, core: &mut Core, now: Ps) {
+        if let Some(started) = self.responder.abandon() {
+            self.complete_receive_error(core, now, started, Syndrome::WorkRequestFlushed);
+        }
+        let ReceiveQueue::Own { log_size, head, posted, .. } = &mut self.rq else { return };
+        let Some(now_posted) = fetch_posted(&*core.memory, self.params.doorbell_record) else { return };
+        *posted = now_posted;
+        let waiting = posted.wrapping_sub(*head);
+        if u32::from(waiting) > 1 << *log_size {
+            // More than the queue holds: the record is rubbish, nothing sensible can be flushed.
+            *head = *posted;
+            return;
+        }
+        for _ in 0..waiting {
+            let ReceiveQueue::Own { head, .. } = &mut self.rq else { return };
+            let index = *head;
+            *head = head.wrapping_add(1);
+            self.complete_receive_error(core, now, index, Syndrome::WorkRequestFlushed);
+        }
+    }
+
+    pub(crate) fn complete_receive_error(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        index: u16,
+        syndrome: Syndrome,
+    ) {
+        let mut cqe = self.cqe(CqeOpcode::RespErr, index);
+        cqe.set(Cqe::SYNDROME, syndrome as u32);
+        let cqn = self.params.cqn_rcv;
+        self.complete(core, now, cqn, cqe);
+    }
+}

@@ -1,0 +1,181 @@
+//! Work requests that change memory keys: UMR, local and remote invalidate.
+//!
+//! Source: PRM "UMR WQE", "UMR Control Segment"; which mask bit stands for which field as the mlx5
+//! driver uses them.
+
+use hca_firmware::Icm;
+use hca_firmware::icm::{MemoryKey, Translation};
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::Mkey;
+use hca_spec::layout::Field;
+use hca_spec::mkc::{AccessMode, Klm, Mkc};
+use hca_spec::qpc::ServiceType;
+use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
+use zerocopy::FromBytes;
+
+use super::QueuePair;
+use super::requester::gather;
+use super::wqe::{Umr, Wqe};
+use crate::core::Core;
+use crate::mkey::{Accessor, Fault};
+use crate::time::Ps;
+
+/// Bytes of one translation unit: two MTTs or one KLM.
+const OCTWORD: usize = 16;
+/// Translations that one WQE may load: 65535 units of 16 bytes.
+const MAX_LOAD: usize = 0xffff * OCTWORD;
+
+/// Fields that a mask bit covers wholly.
+const SIMPLE: [(u64, Field<Mkc>); 10] = [
+    (umr_mask::PAGE_SIZE, Mkc::LOG_PAGE_SIZE),
+    (umr_mask::PD, Mkc::PD),
+    (umr_mask::EN_RINVAL, Mkc::EN_RINVAL),
+    (umr_mask::KEY, Mkc::MKEY_7_0),
+    (umr_mask::LR, Mkc::LR),
+    (umr_mask::LW, Mkc::LW),
+    (umr_mask::RR, Mkc::RR),
+    (umr_mask::RW, Mkc::RW),
+    (umr_mask::A, Mkc::A),
+    (umr_mask::FREE, Mkc::FREE),
+];
+
+impl QueuePair {
+    /// Executes a work request that sends nothing.
+    pub(crate) fn execute_local(&mut self, core: &mut Core, now: Ps, wqe: &Wqe) -> Result<(), Syndrome> {
+        let outcome = match wqe.opcode {
+            SendOpcode::LocalInval => invalidate(&mut core.fw.icm, self.accessor(), Mkey(wqe.imm)),
+            SendOpcode::Umr => match &wqe.umr {
+                Some(umr) => self.load(core, wqe, umr),
+                None => Err("no UMR control segment".to_string()),
+            },
+            _ => Ok(()),
+        };
+        outcome.map_err(|why| {
+            core.diagnose(
+                now,
+                format_args!("QP {}: {:?} of key {:#x}: {why}", self.qpn, wqe.opcode, wqe.imm),
+            );
+            Syndrome::LocalQpOperation
+        })
+    }
+
+    fn load(&self, core: &mut Core, wqe: &Wqe, umr: &Umr) -> Result<(), String> {
+        let key = Mkey(wqe.imm);
+        let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
+        let bytes = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
+            umr.inline.get(..wanted.min(umr.inline.len())).unwrap_or_default().to_vec()
+        } else {
+            let len = wqe.length.min(MAX_LOAD as u64) as usize;
+            let mut bytes = vec![0; if wanted > 0 { len.min(wanted) } else { 0 }];
+            gather(core, self.accessor(), wqe, 0, &mut bytes).map_err(|f| f.to_string())?;
+            bytes
+        };
+        let entry = core.fw.icm.mkeys.get_mut(key.index()).ok_or("no such key")?;
+        if entry.ctx.get(Mkc::UMR_EN) == 0 {
+            return Err("the key was not created for UMR (umr_en)".into());
+        }
+        let free = entry.ctx.get(Mkc::FREE) == 1;
+        if umr.ctrl.get(UmrCtrl::CHECK_FREE) == 1 && free {
+            return Err("the key is free, the WQE asks that it is not".into());
+        }
+        if umr.ctrl.get(UmrCtrl::CHECK_NOT_FREE) == 1 && !free {
+            return Err("the key is in use, the WQE asks that it is free".into());
+        }
+        if self.service != ServiceType::RegUmr && !free && entry.ctx.get(Mkc::PD) != self.params.pd.0 {
+            return Err("the key belongs to another protection domain".into());
+        }
+        let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
+        apply_mask(&mut entry.ctx, &umr.mkc, mask);
+        if !bytes.is_empty() {
+            let at = if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
+                u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET_47_16)) << 16
+                    | u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET))
+            } else {
+                0
+            };
+            store(entry, at, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn apply_mask(ctx: &mut Mkc, new: &Mkc, mask: u64) {
+    for (bit, field) in SIMPLE {
+        if mask & bit != 0 {
+            ctx.set(field, new.get(field));
+        }
+    }
+    if mask & umr_mask::LEN != 0 {
+        ctx.set(Mkc::LEN, new.get(Mkc::LEN)).set(Mkc::LENGTH64, new.get(Mkc::LENGTH64));
+    }
+    if mask & umr_mask::START_ADDR != 0 {
+        ctx.set(Mkc::START_ADDR, new.get(Mkc::START_ADDR));
+    }
+    if mask & umr_mask::QPN != 0 {
+        ctx.set(Mkc::QPN, new.get(Mkc::QPN));
+    }
+}
+
+/// Loads translations from unit `at` on; the key's capacity bounds them.
+fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
+    let units = bytes.len().div_ceil(OCTWORD) as u64;
+    let capacity = u64::from(entry.octwords);
+    if at.checked_add(units).is_none_or(|end| end > capacity) {
+        return Err(format!("{units} units at {at} are more than the key's {capacity}"));
+    }
+    let (at, end) = (at as usize, (at + units) as usize);
+    let indirect = matches!(entry.ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
+    if indirect {
+        if !matches!(entry.translation, Translation::Klm(_)) {
+            entry.translation = Translation::Klm(Vec::new());
+        }
+        let Translation::Klm(list) = &mut entry.translation else { return Ok(()) };
+        if list.len() < end {
+            list.resize(end, Klm::new());
+        }
+        for (slot, raw) in list.iter_mut().skip(at).zip(bytes.chunks_exact(OCTWORD)) {
+            *slot = Klm::read_from_bytes(raw).unwrap_or_default();
+        }
+    } else {
+        if !matches!(entry.translation, Translation::Mtt(_)) {
+            entry.translation = Translation::Mtt(Vec::new());
+        }
+        let Translation::Mtt(list) = &mut entry.translation else { return Ok(()) };
+        if list.len() < end * 2 {
+            list.resize(end * 2, 0);
+        }
+        for (slot, raw) in list.iter_mut().skip(at * 2).zip(bytes.chunks_exact(8)) {
+            *slot = hca_spec::be64(raw, 0);
+        }
+    }
+    Ok(())
+}
+
+fn invalidate(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), String> {
+    let entry = icm.mkeys.get_mut(key.index()).ok_or("no such key")?;
+    if entry.ctx.get(Mkc::PD) != who.pd.0 {
+        return Err("the key belongs to another protection domain".into());
+    }
+    if entry.ctx.get(Mkc::UMR_EN) == 0 {
+        return Err("the key can't be invalidated by a work request (umr_en)".into());
+    }
+    entry.ctx.set(Mkc::FREE, 1);
+    Ok(())
+}
+
+/// Invalidation that a peer asks for with SEND with invalidate.
+pub(crate) fn invalidate_remote(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Fault> {
+    let entry = icm.mkeys.get_mut(key.index()).ok_or(Fault::Key(key))?;
+    let ctx = &mut entry.ctx;
+    if ctx.get(Mkc::MKEY_7_0) != u32::from(key.variant())
+        || ctx.get(Mkc::FREE) == 1
+        || ctx.get(Mkc::EN_RINVAL) == 0
+    {
+        return Err(Fault::Key(key));
+    }
+    if ctx.get(Mkc::PD) != who.pd.0 {
+        return Err(Fault::Domain(key));
+    }
+    ctx.set(Mkc::FREE, 1);
+    Ok(())
+}

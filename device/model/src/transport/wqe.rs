@@ -1,0 +1,210 @@
+//! Parsing a send WQE into an owned value: it is read from guest memory once.
+//!
+//! Source: PRM "Work Queue Element (WQE) Format".
+
+use hca_spec::ids::Mkey;
+use hca_spec::mkc::Mkc;
+use hca_spec::qpc::ServiceType;
+use hca_spec::wqe::{
+    AtomicSeg, CE_ALWAYS, Ctrl, DS_UNIT, Data, Datagram, RemoteAddr, SendOpcode, UmrCtrl, XrcSeg,
+};
+use zerocopy::FromBytes;
+
+/// A piece of the message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Piece {
+    Memory { key: Mkey, va: u64, len: u32 },
+    Inline(Vec<u8>),
+}
+
+impl Piece {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Memory { len, .. } => u64::from(*len),
+            Self::Inline(data) => data.len() as u64,
+        }
+    }
+}
+
+/// What a UMR WQE asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Umr {
+    pub(crate) ctrl: UmrCtrl,
+    pub(crate) mkc: Mkc,
+    /// What follows: inline translations, or empty.
+    pub(crate) inline: Vec<u8>,
+}
+
+/// A send WQE.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wqe {
+    pub(crate) index: u16,
+    pub(crate) opcode: SendOpcode,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
+    pub(crate) imm: u32,
+    pub(crate) remote: Option<(u64, Mkey)>,
+    pub(crate) atomic: Option<(u64, u64)>,
+    pub(crate) datagram: Option<Datagram>,
+    pub(crate) xrc_srqn: Option<u32>,
+    pub(crate) umr: Option<Box<Umr>>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) length: u64,
+}
+
+/// Why a WQE can't be executed: in plain words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadWqe(pub(crate) &'static str);
+
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + Copy>(
+        &mut self,
+    ) -> Result<T, BadWqe> {
+        let (value, rest) =
+            T::read_from_prefix(self.0).map_err(|_| BadWqe("DS is too small for its segments"))?;
+        self.0 = rest;
+        Ok(value)
+    }
+
+    fn bytes(&mut self, n: usize) -> Result<&'a [u8], BadWqe> {
+        let (now, rest) = self.0.split_at_checked(n).ok_or(BadWqe("inline data is longer than the WQE"))?;
+        self.0 = rest;
+        Ok(now)
+    }
+}
+
+impl Wqe {
+    /// Stands for a WQE that could not be read, so that it can be completed with an error.
+    pub(crate) fn unreadable(index: u16) -> Self {
+        Self {
+            index,
+            opcode: SendOpcode::Nop,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            imm: 0,
+            remote: None,
+            atomic: None,
+            datagram: None,
+            xrc_srqn: None,
+            umr: None,
+            pieces: Vec::new(),
+            length: 0,
+        }
+    }
+
+    /// Parses the `DS * 16` bytes of a WQE of a queue pair with that service type.
+    pub(crate) fn parse(bytes: &[u8], service: ServiceType, xrc_initiator: bool) -> Result<Self, BadWqe> {
+        let mut cursor = Cursor(bytes);
+        let ctrl: Ctrl = cursor.take()?;
+        let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).ok_or(BadWqe("unknown opcode"))?;
+        let mut wqe = Wqe {
+            index: ctrl.get(Ctrl::WQE_INDEX) as u16,
+            opcode,
+            signaled: ctrl.get(Ctrl::CE) >= CE_ALWAYS,
+            solicited: ctrl.get(Ctrl::SE) == 1,
+            fence: ctrl.get(Ctrl::FM) != 0,
+            imm: ctrl.get(Ctrl::IMM),
+            remote: None,
+            atomic: None,
+            datagram: None,
+            xrc_srqn: None,
+            umr: None,
+            pieces: Vec::new(),
+            length: 0,
+        };
+        match opcode {
+            SendOpcode::Nop | SendOpcode::LocalInval => return Ok(wqe),
+            SendOpcode::Umr => {
+                wqe.umr =
+                    Some(Box::new(Umr { ctrl: cursor.take()?, mkc: cursor.take()?, inline: Vec::new() }));
+            }
+            _ if service.is_datagram() => wqe.datagram = Some(cursor.take()?),
+            _ if xrc_initiator => wqe.xrc_srqn = Some(cursor.take::<XrcSeg>()?.get(XrcSeg::SRQN)),
+            _ => {}
+        }
+        if matches!(
+            opcode,
+            SendOpcode::RdmaWrite
+                | SendOpcode::RdmaWriteImm
+                | SendOpcode::RdmaRead
+                | SendOpcode::AtomicCs
+                | SendOpcode::AtomicFa
+        ) {
+            let raddr: RemoteAddr = cursor.take()?;
+            wqe.remote = Some((raddr.get(RemoteAddr::VA), Mkey(raddr.get(RemoteAddr::RKEY))));
+        }
+        if matches!(opcode, SendOpcode::AtomicCs | SendOpcode::AtomicFa) {
+            let atomic: AtomicSeg = cursor.take()?;
+            wqe.atomic = Some((atomic.get(AtomicSeg::SWAP_ADD), atomic.get(AtomicSeg::COMPARE)));
+        }
+        if let Some(umr) = wqe.umr.as_mut().filter(|u| u.ctrl.get(UmrCtrl::INLINE) == 1) {
+            umr.inline = cursor.0.to_vec();
+            return Ok(wqe);
+        }
+        while cursor.0.len() >= DS_UNIT {
+            let word: [u8; 4] = cursor.0.first_chunk().copied().unwrap_or_default();
+            let mut head = Data::new();
+            head.bytes_mut()[..4].copy_from_slice(&word);
+            if head.get(Data::INLINE) == 1 {
+                let len = head.get(Data::INLINE_LENGTH) as usize;
+                let padded = (4 + len).next_multiple_of(DS_UNIT).min(cursor.0.len());
+                let all = cursor.bytes(padded)?;
+                let data = all.get(4..4 + len).ok_or(BadWqe("inline data is longer than the WQE"))?;
+                wqe.pieces.push(Piece::Inline(data.to_vec()));
+            } else {
+                let data: Data = cursor.take()?;
+                let len = data.get(Data::BYTE_COUNT);
+                if len > 0 {
+                    wqe.pieces.push(Piece::Memory {
+                        key: Mkey(data.get(Data::LKEY)),
+                        va: data.get(Data::ADDRESS),
+                        len,
+                    });
+                }
+            }
+        }
+        wqe.length = wqe.pieces.iter().map(Piece::len).sum();
+        if wqe.atomic.is_some() && wqe.length != 8 {
+            return Err(BadWqe("an atomic operation's local buffer must be 8 bytes"));
+        }
+        Ok(wqe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ctrl(opcode: SendOpcode, ds: u32) -> Ctrl {
+        let mut c = Ctrl::new();
+        c.set(Ctrl::OPCODE, opcode as u32).set(Ctrl::DS, ds).set(Ctrl::CE, 2).set(Ctrl::WQE_INDEX, 7);
+        c
+    }
+
+    #[test]
+    fn write_with_inline() {
+        let mut b = ctrl(SendOpcode::RdmaWrite, 3).bytes().to_vec();
+        let mut r = RemoteAddr::new();
+        r.set(RemoteAddr::VA, 0x1000).set(RemoteAddr::RKEY, 0x42);
+        b.extend(r.bytes());
+        b.extend([0x80, 0, 0, 5]);
+        b.extend(b"hello.......");
+        let w = Wqe::parse(&b, ServiceType::Rc, false).unwrap();
+        assert_eq!((w.index, w.signaled, w.length, w.remote), (7, true, 5, Some((0x1000, Mkey(0x42)))));
+        assert_eq!(w.pieces, [Piece::Inline(b"hello".to_vec())]);
+    }
+
+    #[test]
+    fn truncated_is_bad() {
+        let b = ctrl(SendOpcode::RdmaRead, 1).bytes().to_vec();
+        assert!(Wqe::parse(&b, ServiceType::Rc, false).is_err());
+        assert!(Wqe::parse(&[], ServiceType::Rc, false).is_err());
+        let mut b = ctrl(SendOpcode::Send, 2).bytes().to_vec();
+        b.extend([0x80, 0, 3, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(Wqe::parse(&b, ServiceType::Rc, false).is_err(), "inline length beyond the end");
+    }
+}
