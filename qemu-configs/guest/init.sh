@@ -36,7 +36,9 @@ done
 exec 3<>"$control"
 # /dev/kmsg gives each record once per reader; cat ends when it was overrun, and the launcher drops repeats.
 (while :; do cat /dev/kmsg; sleep 0.1; done >"$kernel" 2>/dev/null) &
-stty -F /dev/hvc0 raw -echo -echoe -echok 2>/dev/null
+# Held open: a terminal forgets its settings when the last one closes it.
+exec 4<>/dev/hvc0
+stty raw -echo <&4
 mount -t configfs configfs /sys/kernel/config 2>/dev/null
 mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
 ip link set lo up
@@ -67,13 +69,13 @@ done
 cd /root
 case $HCA_MODE in
 job)
-	setsid sh /run/hca/job </dev/null >/dev/hvc0 2>&1 3>&-
+	setsid sh /run/hca/job </dev/null >/dev/hvc0 2>&1 3>&- 4>&-
 	status=$?
 	;;
 shell)
-	stty -F /dev/hvc0 sane rows "$HCA_ROWS" cols "$HCA_COLUMNS"
+	stty sane rows "$HCA_ROWS" cols "$HCA_COLUMNS" <&4
 	export TERM="$HCA_TERM"
-	setsid -c bash -i </dev/hvc0 >/dev/hvc0 2>&1 3>&-
+	setsid -c bash -i </dev/hvc0 >/dev/hvc0 2>&1 3>&- 4>&-
 	status=$?
 	;;
 *)
@@ -81,7 +83,11 @@ shell)
 	;;
 esac
 [ $status = none ] || {
-	stty -F /dev/hvc0 raw 2>/dev/null
+	if [ "$HCA_MODE" = job ]; then
+		exec 4<>/dev/hvc0
+		stty raw <&4
+		printf '\000hca-vm: end of output\n' >&4
+	fi
 	echo "hca-vm: end of job" >/dev/kmsg
 	echo "exit $status" >&3
 }

@@ -26,9 +26,7 @@ impl Cache {
             Some(dir) if dir.is_absolute() => dir,
             _ => match std::env::var_os("HOME") {
                 Some(home) if !home.is_empty() => PathBuf::from(home).join(".cache"),
-                _ => bail!(
-                    "neither XDG_CACHE_HOME nor HOME is set; set one to say where to cache guests"
-                ),
+                _ => bail!("neither XDG_CACHE_HOME nor HOME is set; set one to say where to cache guests"),
             },
         };
         Self::at(base.join("softhca"))
@@ -49,8 +47,7 @@ impl Cache {
 
     /// Where the artefact with this kind and recipe is, or would be.
     pub fn path_of(&self, kind: &str, recipe: &str) -> PathBuf {
-        self.root
-            .join(format!("{kind}-{:016x}", fingerprint(recipe)))
+        self.root.join(format!("{kind}-{:016x}", fingerprint(recipe)))
     }
 
     /// Returns the artefact's folder, making it first if it isn't there.
@@ -92,11 +89,8 @@ impl Cache {
             .open(&path)
             .with_context(|| format!("cannot open the lock file {}", path.display()))?;
         if file.try_lock().is_err() {
-            progress::note(&format!(
-                "another hca-vm is preparing '{name}'; waiting for it"
-            ));
-            file.lock()
-                .with_context(|| format!("cannot lock {}", path.display()))?;
+            progress::note(&format!("another hca-vm is preparing '{name}'; waiting for it"));
+            file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
         }
         Ok(file)
     }
@@ -127,9 +121,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
 fn fingerprint(text: &str) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    text.bytes().fold(OFFSET_BASIS, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
-    })
+    text.bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]
@@ -153,12 +145,8 @@ mod tests {
         let cache = scratch("once");
         assert!(cache.get_or_build("x", "r", |_| bail!("no")).is_err());
         assert!(!cache.path_of("x", "r").exists());
-        let first = cache
-            .get_or_build("x", "r", |dir| Ok(fs::write(dir.join("f"), "1")?))
-            .unwrap();
-        let second = cache
-            .get_or_build("x", "r", |_| bail!("must not build again"))
-            .unwrap();
+        let first = cache.get_or_build("x", "r", |dir| Ok(fs::write(dir.join("f"), "1")?)).unwrap();
+        let second = cache.get_or_build("x", "r", |_| bail!("must not build again")).unwrap();
         assert_eq!(first, second);
         assert_eq!(fs::read_to_string(first.join("f")).unwrap(), "1");
         assert_ne!(cache.path_of("x", "r"), cache.path_of("x", "s"));

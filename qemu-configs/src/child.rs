@@ -35,9 +35,7 @@ impl Owned {
                 Ok(())
             });
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        let child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         Ok(Self { child })
     }
 
@@ -108,11 +106,8 @@ mod tests {
 
     #[test]
     fn stop_insists() {
-        let mut child = Owned::spawn(
-            Command::new("sh").args(["-c", "trap '' TERM; sleep 1000"]),
-            &[],
-        )
-        .unwrap();
+        let mut child =
+            Owned::spawn(Command::new("sh").args(["-c", "trap '' TERM; sleep 1000"]), &[]).unwrap();
         child.stop(Duration::from_millis(200));
         assert!(child.ended().is_some());
     }

@@ -6,15 +6,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use hca_vm::guest::Copy;
+use hca_vm::lab::{self, Options};
 use hca_vm::run::{self, Run};
-use hca_vm::signals;
+use hca_vm::{demo, doctor, shell, signals};
 use regex::Regex;
 
 #[derive(Parser)]
 #[command(
     name = "hca-vm",
     version,
-    about = "Guests for the softhca adapter: runs commands in stock Debian guests of a topology"
+    about = "Guests for the softhca adapter: runs commands in stock Debian guests of a topology",
+    after_help = EXAMPLES
 )]
 struct Cli {
     #[command(subcommand)]
@@ -23,10 +25,54 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Shows an unmodified Debian guest drive the adapter, with all the set-up that takes
+    #[command(after_help = "Examples:\n  cargo demo\n  hca-vm demo --kernel 6.1")]
+    Demo {
+        /// Kernel: a Debian series (6.1, 6.12, 7.2), a linux-image .deb, or a folder
+        #[arg(long, default_value = hca_vm::image::kernel::DEFAULT, value_name = "SERIES|PATH")]
+        kernel: String,
+    },
     /// Runs commands in the guests of a topology, all at the same time
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
+    /// Opens an interactive shell in one host of a topology
+    #[command(
+        after_help = "Examples:\n  hca-vm shell loopback a\n  hca-vm shell two-hosts b --kernel 6.1 --package gdb\n\n\
+        The topology's other hosts run beside it. Leave with 'exit' or Ctrl-D."
+    )]
+    Shell {
+        /// Name or file of the topology
+        topology: String,
+        /// Host to open the shell in
+        host: String,
+        #[command(flatten)]
+        image: ImageArguments,
+    },
+    /// Says what this machine has, what is missing and how to get it
+    #[command(
+        after_help = "Example:\n  hca-vm doctor\n\nExit code 0 when nothing essential is missing, else 1. It installs nothing."
+    )]
+    Doctor,
+    /// Makes QEMU and the guest images now, so that later runs start at once
+    #[command(after_help = "Examples:\n  hca-vm prepare\n  hca-vm prepare --kernel 6.1 --kernel 7.2")]
+    Prepare {
+        /// Kernel to prepare (may be repeated)
+        #[arg(long = "kernel", default_value = hca_vm::image::kernel::DEFAULT, value_name = "SERIES|PATH")]
+        kernels: Vec<String>,
+        /// Additional Debian package for the guests (may be repeated)
+        #[arg(long = "package", value_name = "NAME")]
+        packages: Vec<String>,
+    },
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hca-vm demo
+  hca-vm run loopback a='ibv_devinfo -v'
+  hca-vm shell loopback a
+  hca-vm doctor
+
+Everything made or downloaded is kept in $XDG_CACHE_HOME/softhca (~/.cache/softhca); removing that folder is safe.";
 
 const RUN_EXAMPLES: &str = "\
 Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), or a TOML file.
@@ -84,37 +130,50 @@ pub(crate) fn main() -> Result<i32> {
     let cli = Cli::parse();
     signals::install()?;
     match cli.command {
+        Verb::Demo { kernel } => demo::run(&kernel),
         Verb::Run(arguments) => run(arguments),
+        Verb::Shell { topology, host, image } => shell::open(image.options(topology)?, &host),
+        Verb::Doctor => {
+            let findings = doctor::examine();
+            print!("{}", findings.text);
+            Ok(i32::from(!findings.healthy))
+        }
+        Verb::Prepare { kernels, packages } => {
+            for kernel in kernels {
+                let machine = lab::prepare(&kernel, &packages)?;
+                println!("ready: {}, kernel {}", machine.qemu.describe(), machine.kernel.release);
+            }
+            Ok(0)
+        }
+    }
+}
+
+impl ImageArguments {
+    fn options(self, topology: String) -> Result<Options> {
+        Ok(Options {
+            topology,
+            kernel: self.kernel,
+            packages: self.packages,
+            copies: self.copies.iter().map(|text| Copy::parse(text)).collect::<Result<_>>()?,
+            modprobe: !self.no_modprobe,
+            log_dir: self.keep_logs,
+        })
     }
 }
 
 fn run(arguments: RunArguments) -> Result<i32> {
-    let image = arguments.image;
-    let mut run = Run::new(arguments.topology)
-        .kernel(image.kernel)
+    let mut run = Run::with(arguments.image.options(arguments.topology)?)
         .timeout(Duration::from_secs(arguments.timeout))
         .echo(true);
     for text in &arguments.commands {
         let (host, command) = run::parse_command(text)?;
         run = run.host(host, command);
     }
-    for name in image.packages {
-        run = run.package(name);
-    }
-    for text in &image.copies {
-        run = run.copy(Copy::parse(text)?);
-    }
     for text in &arguments.allow_dmesg {
         run = run.allow_dmesg(
             Regex::new(text)
                 .with_context(|| format!("--allow-dmesg '{text}' is not a regular expression"))?,
         );
-    }
-    if image.no_modprobe {
-        run = run.no_modprobe();
-    }
-    if let Some(dir) = image.keep_logs {
-        run = run.keep_logs(dir);
     }
     let report = run.run()?;
     report.explain();

@@ -22,13 +22,9 @@ pub struct Line {
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
-            Some(_) => write!(
-                f,
-                "[{:5}.{:06}] {}",
-                self.time_us / 1_000_000,
-                self.time_us % 1_000_000,
-                self.text
-            ),
+            Some(_) => {
+                write!(f, "[{:5}.{:06}] {}", self.time_us / 1_000_000, self.time_us % 1_000_000, self.text)
+            }
             None => f.write_str(&self.text),
         }
     }
@@ -72,9 +68,7 @@ pub fn bad_lines(lines: &[Line], allowed: &[Regex]) -> Vec<Line> {
     let mut rest = lines;
     while let Some((line, tail)) = rest.split_first() {
         let block = if line.text.contains(CUT_HERE) {
-            tail.iter()
-                .position(|line| line.text.contains(END_TRACE))
-                .map_or(rest.len(), |end| end + 2)
+            tail.iter().position(|line| line.text.contains(END_TRACE)).map_or(rest.len(), |end| end + 2)
         } else {
             1
         };
@@ -97,23 +91,14 @@ mod tests {
     use super::*;
 
     fn line(level: u8, text: &str) -> Line {
-        Line {
-            level: Some(level),
-            sequence: 0,
-            time_us: 1_500_000,
-            text: text.to_owned(),
-        }
+        Line { level: Some(level), sequence: 0, time_us: 1_500_000, text: text.to_owned() }
     }
 
     #[test]
     fn records() {
-        let parsed =
-            parse("30,339,5140900,-;mlx5_core 0000:01:00.0: firmware version; 12.28").unwrap();
+        let parsed = parse("30,339,5140900,-;mlx5_core 0000:01:00.0: firmware version; 12.28").unwrap();
         assert_eq!((parsed.level, parsed.sequence), (Some(6), 339));
-        assert_eq!(
-            parsed.to_string(),
-            "[    5.140900] mlx5_core 0000:01:00.0: firmware version; 12.28"
-        );
+        assert_eq!(parsed.to_string(), "[    5.140900] mlx5_core 0000:01:00.0: firmware version; 12.28");
         assert_eq!(parse(" SUBSYSTEM=pci"), None);
         assert_eq!(parse("x,1,2,-;t"), None);
     }
@@ -123,18 +108,9 @@ mod tests {
         let bad = |level, text: &str| !bad_lines(&[line(level, text)], &[]).is_empty();
         assert!(bad(4, "WARNING: CPU: 0 PID: 12 at drivers/x.c:3"));
         assert!(bad(0, "BUG: kernel NULL pointer dereference"));
-        assert!(bad(
-            3,
-            "INFO: task modprobe:9 blocked for more than 120 seconds."
-        ));
-        assert!(bad(
-            3,
-            "mlx5_core 0000:01:00.0: mlx5_cmd_out_err: QUERY_X failed"
-        ));
-        assert!(!bad(
-            6,
-            "mlx5_core 0000:01:00.0: firmware version: 12.28.2006"
-        ));
+        assert!(bad(3, "INFO: task modprobe:9 blocked for more than 120 seconds."));
+        assert!(bad(3, "mlx5_core 0000:01:00.0: mlx5_cmd_out_err: QUERY_X failed"));
+        assert!(!bad(6, "mlx5_core 0000:01:00.0: firmware version: 12.28.2006"));
         assert!(!bad(3, "pcieport: some error of somebody else"));
         assert!(!bad(6, "debugfs: BUGS is not a word to fear"));
     }

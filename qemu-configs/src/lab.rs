@@ -78,8 +78,7 @@ impl Lab {
         let scratch = Scratch::new()?;
         let log_dir = match &options.log_dir {
             Some(dir) => {
-                fs::create_dir_all(dir)
-                    .with_context(|| format!("cannot create {}", dir.display()))?;
+                fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
                 dir.canonicalize()?
             }
             None => scratch.0.clone(),
@@ -88,15 +87,7 @@ impl Lab {
         let topology = topology::load(&binary, &file)?;
         let server = Server::start(&binary, &file, &scratch.0, &log_dir.join("server.log"))?;
         let hosts_file = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
-        Ok(Self {
-            machine,
-            options,
-            topology,
-            server,
-            log_dir,
-            hosts_file,
-            scratch,
-        })
+        Ok(Self { machine, options, topology, server, log_dir, hosts_file, scratch })
     }
 
     /// The topology.

@@ -12,6 +12,8 @@
 pub mod apt;
 pub mod cache;
 pub mod child;
+pub mod demo;
+pub mod doctor;
 pub mod guest;
 pub mod image;
 pub mod kmsg;
@@ -21,5 +23,6 @@ pub mod progress;
 pub mod qemu;
 pub mod run;
 pub mod server;
+pub mod shell;
 pub mod signals;
 pub mod topology;

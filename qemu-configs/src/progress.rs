@@ -35,11 +35,7 @@ impl Step {
 
     /// Shows how far it is; without a terminal only every ten seconds.
     pub fn at(&mut self, done: usize, total: usize, detail: &str) {
-        let pause = if self.terminal {
-            Duration::from_millis(100)
-        } else {
-            Duration::from_secs(10)
-        };
+        let pause = if self.terminal { Duration::from_millis(100) } else { Duration::from_secs(10) };
         if self.drawn.unwrap_or(self.started).elapsed() < pause {
             return;
         }

@@ -16,7 +16,8 @@ pub const MINIMUM: (u32, u32) = (10, 1);
 pub const QEMU_VARIABLE: &str = "HCA_VM_QEMU";
 
 const BINARY: &str = "qemu-system-x86_64";
-const RECIPE: &str = "qemu 1: trixie + trixie-backports: qemu-system-x86 qemu-system-common qemu-system-data seabios";
+const RECIPE: &str =
+    "qemu 1: trixie + trixie-backports: qemu-system-x86 qemu-system-common qemu-system-data seabios";
 
 /// A QEMU that can attach the adapter.
 #[derive(Clone, Debug)]
@@ -38,9 +39,7 @@ impl Qemu {
             return Some(on_path);
         }
         let private = cache.path_of("qemu", RECIPE);
-        private
-            .is_dir()
-            .then(|| Self::Private(Prefix::new(private)))
+        private.is_dir().then(|| Self::Private(Prefix::new(private)))
     }
 
     /// Finds a QEMU, installing one privately if need be.
@@ -56,32 +55,18 @@ impl Qemu {
                 cache.root().display()
             ));
             // The four packages must be of one version; the libraries are those of the release.
-            let wanted: Vec<String> = [
-                "qemu-system-x86",
-                "qemu-system-common",
-                "qemu-system-data",
-                "seabios",
-            ]
-            .iter()
-            .map(|name| format!("{name}/trixie-backports"))
-            .collect();
-            let unneeded = [
-                "adduser",
-                "passwd",
-                "debconf",
-                "libpam-modules",
-                "libpam-modules-bin",
-                "login.defs",
-            ];
+            let wanted: Vec<String> =
+                ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"]
+                    .iter()
+                    .map(|name| format!("{name}/trixie-backports"))
+                    .collect();
+            let unneeded =
+                ["adduser", "passwd", "debconf", "libpam-modules", "libpam-modules-bin", "login.defs"];
             Apt::new(cache, &["trixie", "trixie-backports"])
                 .unpack(&wanted, folder, |name| unneeded.contains(&name))?;
             let qemu = Self::Private(Prefix::new(folder));
             if qemu.version().is_none_or(|version| version < MINIMUM) {
-                bail!(
-                    "the QEMU just unpacked does not start, or is older than {}.{}",
-                    MINIMUM.0,
-                    MINIMUM.1
-                );
+                bail!("the QEMU just unpacked does not start, or is older than {}.{}", MINIMUM.0, MINIMUM.1);
             }
             Ok(())
         })?;
@@ -97,10 +82,7 @@ impl Qemu {
                 for folder in ["usr/share/seabios", "usr/share/qemu", "usr/lib/ipxe/qemu"] {
                     command.arg("-L").arg(prefix.root().join(folder));
                 }
-                command.env(
-                    "QEMU_MODULE_DIR",
-                    prefix.root().join("usr/lib/x86_64-linux-gnu/qemu"),
-                );
+                command.env("QEMU_MODULE_DIR", prefix.root().join("usr/lib/x86_64-linux-gnu/qemu"));
                 Ok(command)
             }
         }
@@ -108,13 +90,7 @@ impl Qemu {
 
     /// Its version, if it starts.
     pub fn version(&self) -> Option<(u32, u32)> {
-        let output = self
-            .command()
-            .ok()?
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
-            .ok()?;
+        let output = self.command().ok()?.arg("--version").stdin(Stdio::null()).output().ok()?;
         parse_version(&String::from_utf8_lossy(&output.stdout))
     }
 
@@ -129,16 +105,8 @@ impl Qemu {
     fn has_vfio_user(&self) -> bool {
         self.command()
             .ok()
-            .and_then(|mut command| {
-                command
-                    .args(["-device", "help"])
-                    .stdin(Stdio::null())
-                    .output()
-                    .ok()
-            })
-            .is_some_and(|output| {
-                String::from_utf8_lossy(&output.stdout).contains("\"vfio-user-pci\"")
-            })
+            .and_then(|mut command| command.args(["-device", "help"]).stdin(Stdio::null()).output().ok())
+            .is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains("\"vfio-user-pci\""))
     }
 }
 
@@ -155,14 +123,9 @@ mod tests {
 
     #[test]
     fn versions() {
-        assert_eq!(
-            parse_version("QEMU emulator version 11.1.3 (Debian 1:11.1.3)\nCopy"),
-            Some((11, 1))
-        );
+        assert_eq!(parse_version("QEMU emulator version 11.1.3 (Debian 1:11.1.3)\nCopy"), Some((11, 1)));
         assert_eq!(parse_version("QEMU emulator version 7.2.0"), Some((7, 2)));
         assert_eq!(parse_version("bash: not found"), None);
-        assert!(
-            parse_version("QEMU emulator version 10.0.13").is_some_and(|version| version < MINIMUM)
-        );
+        assert!(parse_version("QEMU emulator version 10.0.13").is_some_and(|version| version < MINIMUM));
     }
 }

@@ -95,8 +95,13 @@ pub enum CutShort {
 impl Run {
     /// A run in a built-in topology, or one in a file.
     pub fn new(topology: impl Into<String>) -> Self {
+        Self::with(Options::new(topology))
+    }
+
+    /// A run with these options.
+    pub fn with(options: Options) -> Self {
         Self {
-            options: Options::new(topology),
+            options,
             commands: Vec::new(),
             timeout: Duration::from_secs(300),
             allowed: Vec::new(),
@@ -163,21 +168,11 @@ impl Run {
         let mut lab = Lab::start(self.options.clone())?;
         for (index, (name, _)) in self.commands.iter().enumerate() {
             lab.topology().host(name)?;
-            if self
-                .commands
-                .iter()
-                .take(index)
-                .any(|(other, _)| other == name)
-            {
+            if self.commands.iter().take(index).any(|(other, _)| other == name) {
                 bail!("two commands for host '{name}'; join them with ';' or '&'");
             }
         }
-        let hosts: Vec<String> = lab
-            .topology()
-            .hosts
-            .iter()
-            .map(|host| host.name.clone())
-            .collect();
+        let hosts: Vec<String> = lab.topology().hosts.iter().map(|host| host.name.clone()).collect();
         let deadline = Instant::now() + self.timeout;
         let mut guests = Vec::new();
         for name in &hosts {
@@ -193,9 +188,7 @@ impl Run {
             });
         }
         let server_alive = lab.server().alive();
-        let resources_text = server_alive
-            .then(|| lab.server().resources(false).ok())
-            .flatten();
+        let resources_text = server_alive.then(|| lab.server().resources(false).ok()).flatten();
         let resources = server_alive
             .then(|| lab.server().resources(true).ok())
             .flatten()
@@ -204,20 +197,10 @@ impl Run {
             guests.iter_mut().for_each(|(guest, _)| guest.power_off());
             self.settle(&mut guests, POWER_OFF_LIMIT, |guest, _| guest.is_off());
         }
-        let hosts = guests
-            .into_iter()
-            .map(|(guest, _)| self.conclude(guest))
-            .collect();
+        let hosts = guests.into_iter().map(|(guest, _)| self.conclude(guest)).collect();
         lab.server().stop();
         let server_log = lab.server().messages();
-        Ok(Report {
-            hosts,
-            cut_short,
-            resources,
-            resources_text,
-            server_log,
-            first_failure,
-        })
+        Ok(Report { hosts, cut_short, resources, resources_text, server_log, first_failure })
     }
 
     /// Until every command has ended, or the run is cut short.
@@ -231,11 +214,7 @@ impl Run {
         let mut first_failure = None;
         loop {
             self.poll(guests);
-            if !started
-                && guests
-                    .iter()
-                    .all(|(guest, _)| *guest.state() == State::Ready)
-            {
+            if !started && guests.iter().all(|(guest, _)| *guest.state() == State::Ready) {
                 started = true;
                 guests.iter_mut().for_each(|(guest, _)| guest.go());
             }
@@ -250,10 +229,7 @@ impl Run {
             let busy = |(guest, has_command): &(Guest, bool)| {
                 *has_command && !matches!(guest.state(), State::Done(_))
             };
-            if guests
-                .iter()
-                .any(|(guest, _)| *guest.state() == State::Died)
-            {
+            if guests.iter().any(|(guest, _)| *guest.state() == State::Died) {
                 return (Some(CutShort::GuestDied), first_failure);
             }
             if started && !guests.iter().any(busy) {
@@ -310,16 +286,9 @@ impl Run {
         let mut log = guest.kernel_log().to_vec();
         // The console repeats errors; what only it has is what user space could no longer read.
         for text in guest.console_log() {
-            let message = text
-                .split_once("] ")
-                .map_or(text.as_str(), |(_, message)| message);
+            let message = text.split_once("] ").map_or(text.as_str(), |(_, message)| message);
             if !log.iter().any(|line| line.text == message) {
-                log.push(kmsg::Line {
-                    level: None,
-                    sequence: 0,
-                    time_us: 0,
-                    text: text.clone(),
-                });
+                log.push(kmsg::Line { level: None, sequence: 0, time_us: 0, text: text.clone() });
             }
         }
         HostReport {
@@ -350,14 +319,7 @@ impl Report {
             (_, Some(status)) => status,
             (Some(CutShort::Timeout), None) => TIMED_OUT,
             (Some(CutShort::GuestDied | CutShort::ServerDied), None) => GUEST_DIED,
-            (None, None)
-                if self
-                    .hosts
-                    .iter()
-                    .any(|host| !host.bad_kernel_lines.is_empty()) =>
-            {
-                BAD_KERNEL_LOG
-            }
+            (None, None) if self.hosts.iter().any(|host| !host.bad_kernel_lines.is_empty()) => BAD_KERNEL_LOG,
             (None, None) => 0,
         }
     }
@@ -379,15 +341,14 @@ impl Report {
                     .filter(|host| host.exit.is_none())
                     .map(|host| host.name.as_str())
                     .collect();
-                all.push(format!(
-                    "time is up; not finished: {} (--timeout gives more)",
-                    late.join(", ")
-                ));
+                let why = match self.first_failure {
+                    Some(_) => "stopped, since another command failed",
+                    None => "time is up (--timeout gives more)",
+                };
+                all.push(format!("{why}; not finished: {}", late.join(", ")));
             }
             Some(CutShort::Interrupted) => all.push("interrupted".to_owned()),
-            Some(CutShort::ServerDied) => {
-                all.push(format!("the server ended:\n{}", self.server_log.trim()))
-            }
+            Some(CutShort::ServerDied) => all.push(format!("the server ended:\n{}", self.server_log.trim())),
             Some(CutShort::GuestDied) | None => {}
         }
         for host in &self.hosts {
@@ -395,11 +356,7 @@ impl Report {
                 all.push(format!("guest {} died:\n{}", host.name, words.trim()));
             }
             if !host.bad_kernel_lines.is_empty() {
-                let lines: String = host
-                    .bad_kernel_lines
-                    .iter()
-                    .map(|line| format!("  {line}\n"))
-                    .collect();
+                let lines: String = host.bad_kernel_lines.iter().map(|line| format!("  {line}\n")).collect();
                 all.push(format!(
                     "bad kernel messages in {} (--allow-dmesg REGEX accepts them, --keep-logs DIR shows their surroundings):\n{}",
                     host.name,
@@ -407,10 +364,7 @@ impl Report {
                 ));
             }
             if let Some(status @ 1..) = host.exit {
-                all.push(format!(
-                    "the command in {} ended with status {status}",
-                    host.name
-                ));
+                all.push(format!("the command in {} ended with status {status}", host.name));
             }
         }
         all
@@ -445,14 +399,8 @@ pub fn parse_command(text: &str) -> Result<(String, String)> {
     let (host, command) = text.split_once('=').with_context(|| {
         format!("'{text}' is not of the form HOST='COMMAND', for example a='ibv_devinfo'")
     })?;
-    if host.is_empty()
-        || !host
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    {
-        bail!(
-            "'{host}' in '{text}' is not a host name; write HOST='COMMAND', for example a='ibv_devinfo'"
-        );
+    if host.is_empty() || !host.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        bail!("'{host}' in '{text}' is not a host name; write HOST='COMMAND', for example a='ibv_devinfo'");
     }
     Ok((host.to_owned(), command.to_owned()))
 }
@@ -462,12 +410,7 @@ mod tests {
     use super::*;
 
     fn report(exits: &[Option<i32>], cut_short: Option<CutShort>, bad: bool) -> Report {
-        let line = kmsg::Line {
-            level: Some(4),
-            sequence: 1,
-            time_us: 0,
-            text: "WARNING: x".into(),
-        };
+        let line = kmsg::Line { level: Some(4), sequence: 1, time_us: 0, text: "WARNING: x".into() };
         Report {
             hosts: exits
                 .iter()
@@ -494,31 +437,16 @@ mod tests {
         assert_eq!(report(&[Some(0), None], None, false).exit_code(), 0);
         assert_eq!(report(&[Some(0), Some(7)], None, true).exit_code(), 7);
         assert_eq!(report(&[Some(0)], None, true).exit_code(), BAD_KERNEL_LOG);
-        assert_eq!(
-            report(&[None], Some(CutShort::Timeout), false).exit_code(),
-            TIMED_OUT
-        );
+        assert_eq!(report(&[None], Some(CutShort::Timeout), false).exit_code(), TIMED_OUT);
         // A peer that hangs because the other failed must not hide the failure.
-        assert_eq!(
-            report(&[Some(5), None], Some(CutShort::Timeout), false).exit_code(),
-            5
-        );
-        assert_eq!(
-            report(&[None], Some(CutShort::GuestDied), true).exit_code(),
-            GUEST_DIED
-        );
-        assert_eq!(
-            report(&[None], Some(CutShort::Interrupted), false).exit_code(),
-            INTERRUPTED
-        );
+        assert_eq!(report(&[Some(5), None], Some(CutShort::Timeout), false).exit_code(), 5);
+        assert_eq!(report(&[None], Some(CutShort::GuestDied), true).exit_code(), GUEST_DIED);
+        assert_eq!(report(&[None], Some(CutShort::Interrupted), false).exit_code(), INTERRUPTED);
     }
 
     #[test]
     fn commands() {
-        assert_eq!(
-            parse_command("a=X=1 env").unwrap(),
-            ("a".into(), "X=1 env".into())
-        );
+        assert_eq!(parse_command("a=X=1 env").unwrap(), ("a".into(), "X=1 env".into()));
         assert!(parse_command("ibv_devinfo").is_err());
         assert!(parse_command("=x").is_err());
         assert!(parse_command("a b=x").is_err());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -33,10 +33,7 @@ impl Binary {
     pub fn find() -> Result<Self> {
         if let Some(path) = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from) {
             if !path.is_file() {
-                bail!(
-                    "{SERVER_VARIABLE} names {}, which is not a file",
-                    path.display()
-                );
+                bail!("{SERVER_VARIABLE} names {}, which is not a file", path.display());
             }
             return Ok(Self(path));
         }
@@ -54,40 +51,60 @@ impl Binary {
         if checkout {
             return Self::build(&source);
         }
-        bail!(
-            "no softhca beside {}; set {SERVER_VARIABLE} to the server's binary",
-            own.display()
-        )
+        bail!("no softhca beside {}; set {SERVER_VARIABLE} to the server's binary", own.display())
     }
 
     fn build(source: &Path) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(&cargo)
+        let mut child = Command::new(&cargo)
             .current_dir(source)
             .args([
                 "build",
+                "--quiet",
                 "--release",
                 "--message-format=json-render-diagnostics",
                 "-p",
                 "softhca",
             ])
             .stdin(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
-            .output()
+            .spawn()
             .with_context(|| format!("cannot run {} to build the server", cargo.display()))?;
-        if !output.status.success() {
+        let stdout = child.stdout.take();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(mut stdout) = stdout {
+                let _ = stdout.read_to_end(&mut bytes);
+            }
+            bytes
+        });
+        let started = Instant::now();
+        let mut step = None;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            // Most of the time there is nothing to build, and nothing to say.
+            if step.is_none() && started.elapsed() > Duration::from_secs(2) {
+                step = Some(progress::Step::start("building the server"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let stdout = reader.join().unwrap_or_default();
+        if let Some(step) = step {
+            step.done();
+        }
+        if !status.success() {
             bail!("building the server (cargo build --release -p softhca) failed");
         }
-        let executable = output
-            .stdout
+        let executable = stdout
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
             .filter(|message| message["target"]["name"] == "softhca")
             .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
             .next_back();
-        executable
-            .map(Self)
-            .context("cargo did not say where it put the server")
+        executable.map(Self).context("cargo did not say where it put the server")
     }
 
     /// A command that starts it.
@@ -129,12 +146,8 @@ impl Server {
                 }
             });
         }
-        let mut server = Self {
-            binary: binary.clone(),
-            child,
-            run_dir: run_dir.to_path_buf(),
-            log: log.to_path_buf(),
-        };
+        let mut server =
+            Self { binary: binary.clone(), child, run_dir: run_dir.to_path_buf(), log: log.to_path_buf() };
         let deadline = Instant::now() + READY_LIMIT;
         loop {
             match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -149,10 +162,7 @@ impl Server {
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     server.child.wait_for(Duration::from_secs(1));
-                    bail!(
-                        "the server ended before it was ready:\n{}",
-                        server.messages()
-                    )
+                    bail!("the server ended before it was ready:\n{}", server.messages())
                 }
             }
         }
@@ -187,10 +197,7 @@ impl Server {
         }
         let output = command.stdin(Stdio::null()).output()?;
         if !output.status.success() {
-            bail!(
-                "cannot read the resource counts: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
+            bail!("cannot read the resource counts: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }

@@ -48,16 +48,10 @@ pub struct Hca {
 impl Topology {
     /// The host with this name.
     pub fn host(&self, name: &str) -> Result<&Host> {
-        self.hosts
-            .iter()
-            .find(|host| host.name == name)
-            .with_context(|| {
-                let names: Vec<_> = self.hosts.iter().map(|host| host.name.as_str()).collect();
-                format!(
-                    "the topology has no host '{name}'; its hosts are: {}",
-                    names.join(", ")
-                )
-            })
+        self.hosts.iter().find(|host| host.name == name).with_context(|| {
+            let names: Vec<_> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+            format!("the topology has no host '{name}'; its hosts are: {}", names.join(", "))
+        })
     }
 }
 
@@ -73,10 +67,7 @@ pub fn file(name: &str, folder: &Path) -> Result<PathBuf> {
         return Ok(path.canonicalize()?);
     }
     let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-    bail!(
-        "no topology '{name}': neither a file nor one of the built-in ones ({})",
-        names.join(", ")
-    )
+    bail!("no topology '{name}': neither a file nor one of the built-in ones ({})", names.join(", "))
 }
 
 /// Has the server check the file and describe it.
@@ -108,25 +99,13 @@ mod tests {
         let text = r#"{"hosts":[{"name":"a","memory":"1G","memory_bytes":1073741824,"cpus":1,
             "hcas":[{"name":"hca0","guid":"0x0002c90300a00001","socket":"a-hca0.sock"}]}]}"#;
         let topology: Topology = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            topology.host("a").unwrap().hcas[0].socket,
-            Path::new("a-hca0.sock")
-        );
-        assert!(
-            topology
-                .host("z")
-                .unwrap_err()
-                .to_string()
-                .contains("its hosts are: a")
-        );
+        assert_eq!(topology.host("a").unwrap().hcas[0].socket, Path::new("a-hca0.sock"));
+        assert!(topology.host("z").unwrap_err().to_string().contains("its hosts are: a"));
     }
 
     #[test]
     fn unknown_names_list_the_known_ones() {
         let error = file("nonesuch", Path::new("/")).unwrap_err().to_string();
-        assert!(
-            error.contains("loopback") && error.contains("two-hosts"),
-            "{error}"
-        );
+        assert!(error.contains("loopback") && error.contains("two-hosts"), "{error}");
     }
 }

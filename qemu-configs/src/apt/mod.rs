@@ -26,6 +26,7 @@ pub struct Apt {
     cache: Cache,
     dir: PathBuf,
     suites: Vec<String>,
+    prefer: Option<String>,
 }
 
 /// One resolved package file.
@@ -53,7 +54,14 @@ impl Apt {
             cache: cache.clone(),
             dir: cache.root().join("apt").join(suites.join("+")),
             suites: suites.iter().map(ToString::to_string).collect(),
+            prefer: None,
         }
+    }
+
+    /// Takes packages, dependencies too, from this suite rather than from the others.
+    pub fn prefer(mut self, suite: &str) -> Self {
+        self.prefer = Some(suite.to_owned());
+        self
     }
 
     /// Resolves, downloads and unpacks `wanted` (names, or `name/suite`) with everything they depend on,
@@ -68,17 +76,14 @@ impl Apt {
         let mut step = Step::start(format!("unpacking {} packages", packages.len()));
         // base-files carries the links /bin -> usr/bin that the others rely on.
         let (first, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
-            file.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
+            file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
         });
         for file in &first {
             unpack_deb(file, into)?;
         }
         let next = AtomicUsize::new(0);
         let (next, rest) = (&next, &rest);
-        let threads = std::thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(8);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         std::thread::scope(|scope| -> Result<()> {
             let workers: Vec<_> = (0..threads)
                 .map(|_| {
@@ -95,9 +100,7 @@ impl Apt {
                 std::thread::sleep(Duration::from_millis(50));
             }
             for worker in workers {
-                worker
-                    .join()
-                    .map_err(|_| anyhow!("an unpacking thread panicked"))??;
+                worker.join().map_err(|_| anyhow!("an unpacking thread panicked"))??;
             }
             Ok(())
         })?;
@@ -129,15 +132,9 @@ impl Apt {
         let _lock = self.cache.lock("apt")?;
         self.prepare()?;
         self.update(INDEX_AGE)?;
-        let output = self
-            .command("apt-cache")
-            .args(["search", "--names-only", pattern])
-            .output()?;
+        let output = self.command("apt-cache").args(["search", "--names-only", pattern]).output()?;
         if !output.status.success() {
-            bail!(
-                "apt-cache search failed: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
+            bail!("apt-cache search failed: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout)
             .lines()
@@ -152,9 +149,7 @@ impl Apt {
 
     fn prepare(&self) -> Result<()> {
         if !cfg!(target_arch = "x86_64") {
-            bail!(
-                "only x86-64 machines are supported: guests and the private QEMU are amd64 packages"
-            );
+            bail!("only x86-64 machines are supported: guests and the private QEMU are amd64 packages");
         }
         for folder in ["state/lists/partial", "cache/none/partial"] {
             fs::create_dir_all(self.dir.join(folder))?;
@@ -162,9 +157,8 @@ impl Apt {
         fs::create_dir_all(self.archives().join("partial"))?;
         fs::write(self.dir.join("status"), "")?;
         let archive = sources::find()?;
-        let signed = archive.signed_by.as_ref().map_or(String::new(), |path| {
-            format!(" signed-by={}", path.display())
-        });
+        let signed =
+            archive.signed_by.as_ref().map_or(String::new(), |path| format!(" signed-by={}", path.display()));
         let list: String = self
             .suites
             .iter()
@@ -202,6 +196,9 @@ impl Apt {
         ] {
             text.push_str(&format!("#clear {hook};\n"));
         }
+        if let Some(suite) = &self.prefer {
+            text.push_str(&format!("APT::Default-Release \"{suite}\";\n"));
+        }
         if nix::unistd::geteuid().is_root() {
             // The unprivileged user that apt downloads as can't write below root's home.
             text.push_str("APT::Sandbox::User \"root\";\n");
@@ -230,10 +227,7 @@ impl Apt {
         if fresh {
             return Ok(());
         }
-        let step = Step::start(format!(
-            "fetching the package indexes of {}",
-            self.suites.join(", ")
-        ));
+        let step = Step::start(format!("fetching the package indexes of {}", self.suites.join(", ")));
         let output = self
             .command("apt-get")
             .args(["-q", "-o", "APT::Update::Error-Mode=any", "update"])
@@ -247,11 +241,7 @@ impl Apt {
             } else {
                 "\nCheck the network and proxy settings in /etc/apt; anything that `apt-get update` needs, this needs too"
             };
-            bail!(
-                "apt-get update for {} failed:\n{}{hint}",
-                self.suites.join(", "),
-                text.trim()
-            );
+            bail!("apt-get update for {} failed:\n{}{hint}", self.suites.join(", "), text.trim());
         }
         fs::write(stamp, "")?;
         step.done();
@@ -267,10 +257,7 @@ impl Apt {
             .command("apt-get")
             // An empty archive folder: files that are there already would not be listed.
             .arg("-o")
-            .arg(format!(
-                "Dir::Cache::archives={}/cache/none/",
-                self.dir.display()
-            ))
+            .arg(format!("Dir::Cache::archives={}/cache/none/", self.dir.display()))
             .args(["-q", "--print-uris", "install"])
             .args(wanted)
             .output()
@@ -288,22 +275,13 @@ impl Apt {
         if packages.is_empty() {
             bail!("apt resolved the packages {} to nothing", wanted.join(" "));
         }
-        let missing = packages
-            .iter()
-            .filter(|package| !self.file_of(package).is_file())
-            .count();
+        let missing = packages.iter().filter(|package| !self.file_of(package).is_file()).count();
         if missing > 0 {
             self.fetch(wanted, missing, &packages)?;
         }
-        let files = packages
-            .iter()
-            .map(|package| self.file_of(package))
-            .collect::<Vec<_>>();
+        let files = packages.iter().map(|package| self.file_of(package)).collect::<Vec<_>>();
         if let Some(absent) = files.iter().find(|file| !file.is_file()) {
-            bail!(
-                "apt-get did not leave the expected file {}",
-                absent.display()
-            );
+            bail!("apt-get did not leave the expected file {}", absent.display());
         }
         Ok((packages, files))
     }
@@ -322,10 +300,8 @@ impl Apt {
             .filter(|package| !self.file_of(package).is_file())
             .map(|package| package.size)
             .sum();
-        let mut step = Step::start(format!(
-            "downloading {missing} packages, {} MB",
-            bytes.div_ceil(1_000_000)
-        ));
+        let mut step =
+            Step::start(format!("downloading {missing} packages, {} MB", bytes.div_ceil(1_000_000)));
         let mut child = self
             .command("apt-get")
             .args(["-q", "--download-only", "install"])
@@ -385,11 +361,7 @@ pub fn unpack_deb(deb: &Path, into: &Path) -> Result<()> {
         .output()
         .context("cannot run dpkg-deb (package dpkg)")?;
     if !output.status.success() {
-        bail!(
-            "unpacking {} failed: {}",
-            deb.display(),
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("unpacking {} failed: {}", deb.display(), String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }

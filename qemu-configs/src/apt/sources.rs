@@ -13,10 +13,8 @@ pub const MIRROR_VARIABLE: &str = "HCA_VM_DEBIAN_MIRROR";
 pub const KEYRING_VARIABLE: &str = "HCA_VM_DEBIAN_KEYRING";
 
 const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-const SUITES: [&str; 10] = [
-    "buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "stable", "testing",
-    "unstable",
-];
+const SUITES: [&str; 10] =
+    ["buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "stable", "testing", "unstable"];
 
 /// A Debian archive with component `main`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +31,7 @@ pub fn find() -> Result<Archive> {
     if let Ok(uri) = std::env::var(MIRROR_VARIABLE)
         && !uri.is_empty()
     {
-        return Ok(with_default_keyring(Archive {
-            uri,
-            signed_by: keyring,
-        }));
+        return Ok(with_default_keyring(Archive { uri, signed_by: keyring }));
     }
     let Some(mut archive) = find_in(Path::new("/etc/apt")) else {
         bail!(
@@ -77,10 +72,7 @@ fn find_in(etc_apt: &Path) -> Option<Archive> {
 
 /// Is it a suite of the main archive (and not of the security archive, or somebody else's)?
 fn is_main_suite(suite: &str) -> bool {
-    let base = suite
-        .strip_suffix("-updates")
-        .or_else(|| suite.strip_suffix("-backports"))
-        .unwrap_or(suite);
+    let base = suite.strip_suffix("-updates").or_else(|| suite.strip_suffix("-backports")).unwrap_or(suite);
     SUITES.contains(&base)
 }
 
@@ -129,20 +121,14 @@ fn parse_deb822(text: &str) -> Option<Archive> {
         }
     }
     stanzas.iter().find_map(|stanza| {
-        let field = |name: &str| {
-            stanza
-                .iter()
-                .find(|(key, _)| key == name)
-                .map(|(_, value)| value.as_str())
-        };
+        let field = |name: &str| stanza.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let has = |name: &str, wanted: &str| {
             field(name).is_some_and(|value| value.split_whitespace().any(|word| word == wanted))
         };
         if field("enabled").is_some_and(|value| value.eq_ignore_ascii_case("no")) {
             return None;
         }
-        let main_suite =
-            field("suites").is_some_and(|value| value.split_whitespace().any(is_main_suite));
+        let main_suite = field("suites").is_some_and(|value| value.split_whitespace().any(is_main_suite));
         if !has("types", "deb") || !has("components", "main") || !main_suite {
             return None;
         }
@@ -150,10 +136,7 @@ fn parse_deb822(text: &str) -> Option<Archive> {
             // The field may also hold a whole key block; then the default keyring has to do.
             .filter(|value| value.starts_with('/') && !value.contains('\n'))
             .map(PathBuf::from);
-        Some(Archive {
-            uri: field("uris")?.split_whitespace().next()?.to_owned(),
-            signed_by,
-        })
+        Some(Archive { uri: field("uris")?.split_whitespace().next()?.to_owned(), signed_by })
     })
 }
 
@@ -169,16 +152,10 @@ mod tests {
                     deb [arch=amd64 signed-by=/k.gpg] http://m.example/debian trixie-updates contrib main\n";
         assert_eq!(
             parse_list(text),
-            Some(Archive {
-                uri: "http://m.example/debian".into(),
-                signed_by: Some("/k.gpg".into())
-            })
+            Some(Archive { uri: "http://m.example/debian".into(), signed_by: Some("/k.gpg".into()) })
         );
         assert_eq!(parse_list("deb http://m.example/debian trixie"), None);
-        assert_eq!(
-            parse_list("deb [broken http://m.example/debian trixie main"),
-            None
-        );
+        assert_eq!(parse_list("deb [broken http://m.example/debian trixie main"), None);
     }
 
     #[test]
@@ -187,10 +164,7 @@ mod tests {
                     Components: main\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://other.example\n";
         assert_eq!(
             parse_deb822(text),
-            Some(Archive {
-                uri: "http://m.example/debian".into(),
-                signed_by: Some("/k.gpg".into())
-            })
+            Some(Archive { uri: "http://m.example/debian".into(), signed_by: Some("/k.gpg".into()) })
         );
     }
 
@@ -198,8 +172,7 @@ mod tests {
     fn foreign_and_disabled_archives_do_not_count() {
         let foreign = "Types: deb\nURIs: http://x.example\nSuites: nodistro\nComponents: main\n";
         assert_eq!(parse_deb822(foreign), None);
-        let disabled =
-            "Enabled: no\nTypes: deb\nURIs: http://x.example\nSuites: sid\nComponents: main\n";
+        let disabled = "Enabled: no\nTypes: deb\nURIs: http://x.example\nSuites: sid\nComponents: main\n";
         assert_eq!(parse_deb822(disabled), None);
         assert!(!is_main_suite("bookworm-pgdg"));
         assert!(!is_main_suite("noble"));

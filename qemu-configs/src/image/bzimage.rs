@@ -101,10 +101,7 @@ fn decompress(mut command: std::process::Command, payload: &[u8]) -> Result<Vec<
     })?;
     // Some complain about what follows the stream; the caller checks what came out.
     if output.stdout.is_empty() {
-        bail!(
-            "decompressing the kernel failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("decompressing the kernel failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(output.stdout)
 }
@@ -129,10 +126,7 @@ mod tests {
     fn finds_the_payload() {
         let image = bzimage(b"\x7fELFrest");
         assert_eq!(payload(&image).unwrap(), b"\x7fELFrest");
-        assert_eq!(
-            extract(&Prefix::new("/nowhere"), &image).unwrap(),
-            b"\x7fELFrest"
-        );
+        assert_eq!(extract(&Prefix::new("/nowhere"), &image).unwrap(), b"\x7fELFrest");
     }
 
     #[test]
@@ -140,9 +134,6 @@ mod tests {
         assert!(payload(b"short").is_err());
         assert!(payload(&bzimage(b"\x7fELF")[..SECTOR * 2]).is_err());
         assert!(compression(b"????????").is_err());
-        assert_eq!(
-            compression(&[0x28, 0xb5, 0x2f, 0xfd, 0]).unwrap(),
-            Compression::Zstd
-        );
+        assert_eq!(compression(&[0x28, 0xb5, 0x2f, 0xfd, 0]).unwrap(), Compression::Zstd);
     }
 }

@@ -74,23 +74,8 @@ impl Cpio {
         let name_size = path.len() + 1;
         // magic, inode, mode, uid, gid, links, mtime, size, device (2), special device (2), name size, checksum
         self.bytes.extend_from_slice(b"070701");
-        for value in [
-            self.inode,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            size,
-            0,
-            0,
-            0,
-            0,
-            name_size as u32,
-            0,
-        ] {
-            self.bytes
-                .extend_from_slice(format!("{value:08x}").as_bytes());
+        for value in [self.inode, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size as u32, 0] {
+            self.bytes.extend_from_slice(format!("{value:08x}").as_bytes());
         }
         self.bytes.extend_from_slice(path.as_bytes());
         self.bytes.push(0);
@@ -121,10 +106,7 @@ mod tests {
         assert!(text.contains("00000005"));
         assert!(text.contains("TRAILER!!!"));
         assert_eq!(bytes.len() % 4, 0);
-        let name = bytes
-            .windows(4)
-            .position(|window| window == b"a/b\0")
-            .unwrap();
+        let name = bytes.windows(4).position(|window| window == b"a/b\0").unwrap();
         // Header of 110 bytes and the name are padded to four before the content.
         let content = (name + 4).next_multiple_of(4);
         assert_eq!(&bytes[content..content + 5], b"hello");
@@ -136,12 +118,6 @@ mod tests {
         cpio.file("x/y/one", 0o644, b"").unwrap();
         cpio.file("x/y/two", 0o644, b"").unwrap();
         let bytes = cpio.finish().unwrap();
-        assert_eq!(
-            bytes
-                .windows(4)
-                .filter(|window| *window == b"x/y\0")
-                .count(),
-            1
-        );
+        assert_eq!(bytes.windows(4).filter(|window| *window == b"x/y\0").count(), 1);
     }
 }

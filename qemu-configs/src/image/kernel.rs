@@ -32,12 +32,15 @@ pub struct Kernel {
     pub early: Vec<PathBuf>,
 }
 
+/// A kernel is in one package, or (from 6.19 on) in several; their names begin with these.
+const PARTS: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
+
 /// What `--kernel` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     /// A Debian kernel series, such as 6.12.
     Series(u32, u32),
-    /// A `.deb`, or a folder with `boot/vmlinuz-*` and `lib/modules/*`.
+    /// A `.deb`, or a folder like one unpacked: `boot/vmlinuz-*` (or `lib/modules/*/vmlinuz`) and `lib/modules/*`.
     Path(PathBuf),
 }
 
@@ -60,12 +63,22 @@ fn parse(text: &str) -> Result<Choice> {
 /// The kernel named by `choice`, prepared if need be.
 pub fn get(cache: &Cache, choice: &str) -> Result<Kernel> {
     let choice = parse(choice)?;
-    let recipe = match &choice {
+    let folder = cache.get_or_build("kernel", &recipe(&choice)?, |folder| build(cache, &choice, folder))?;
+    open(&folder)
+}
+
+/// Is this kernel there, ready to boot?
+pub fn is_made(cache: &Cache, choice: &str) -> bool {
+    parse(choice)
+        .and_then(|choice| recipe(&choice))
+        .is_ok_and(|recipe| cache.path_of("kernel", &recipe).is_dir())
+}
+
+fn recipe(choice: &Choice) -> Result<String> {
+    Ok(match choice {
         Choice::Series(major, minor) => format!("kernel {VERSION}: Debian {major}.{minor} amd64"),
         Choice::Path(path) => format!("kernel {VERSION}: {}", path_identity(path)?),
-    };
-    let folder = cache.get_or_build("kernel", &recipe, |folder| build(cache, &choice, folder))?;
-    open(&folder)
+    })
 }
 
 /// A path, and what changes when something else is put there.
@@ -73,30 +86,22 @@ fn path_identity(path: &Path) -> Result<String> {
     let mut text = path.display().to_string();
     let mut parts = vec![path.to_path_buf()];
     if path.is_dir() {
-        parts.push(find_vmlinuz(path)?);
+        parts.push(find_vmlinuz(path)?.0);
     }
     for part in parts {
         let meta = fs::metadata(&part)?;
-        let time = meta
-            .modified()?
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_nanos();
+        let time = meta.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         text.push_str(&format!(" {} {time}", meta.len()));
     }
     Ok(text)
 }
 
 fn open(folder: &Path) -> Result<Kernel> {
-    let mut early: Vec<PathBuf> = fs::read_dir(folder.join("early"))?
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let mut early: Vec<PathBuf> =
+        fs::read_dir(folder.join("early"))?.flatten().map(|entry| entry.path()).collect();
     early.sort();
     Ok(Kernel {
-        release: fs::read_to_string(folder.join("release"))?
-            .trim()
-            .to_owned(),
+        release: fs::read_to_string(folder.join("release"))?.trim().to_owned(),
         vmlinux: folder.join("vmlinux"),
         modules: folder.join("modules.erofs"),
         early,
@@ -119,13 +124,7 @@ fn build(cache: &Cache, choice: &Choice, folder: &Path) -> Result<()> {
         }
     };
     let step = Step::start("preparing the kernel and its modules");
-    let vmlinuz = find_vmlinuz(&root)?;
-    let release = vmlinuz
-        .file_name()
-        .and_then(|name| name.to_str())
-        .and_then(|name| name.split_once('-'))
-        .map(|(_, release)| release.to_owned())
-        .with_context(|| format!("{} has no release in its name", vmlinuz.display()))?;
+    let (vmlinuz, release) = find_vmlinuz(&root)?;
     let image = fs::read(&vmlinuz).with_context(|| format!("cannot read {}", vmlinuz.display()))?;
     fs::write(folder.join("vmlinux"), bzimage::extract(&tools, &image)?)?;
     fs::write(folder.join("release"), &release)?;
@@ -143,12 +142,13 @@ fn build(cache: &Cache, choice: &Choice, folder: &Path) -> Result<()> {
 /// The package of the newest kernel of a series, with the packages it is split into.
 fn fetch_debian(cache: &Cache, major: u32, minor: u32, into: &Path) -> Result<()> {
     // 6.1 is the kernel of Debian 12; everything newer is in Debian 13 or its backports.
-    let suites: &[&str] = if (major, minor) < (6, 12) {
-        &["bookworm"]
-    } else {
-        &["trixie", "trixie-backports"]
-    };
-    let apt = Apt::new(cache, suites);
+    let suites: &[&str] =
+        if (major, minor) < (6, 12) { &["bookworm"] } else { &["trixie", "trixie-backports"] };
+    let mut apt = Apt::new(cache, suites);
+    if let Some(backports) = suites.get(1) {
+        // A kernel from backports needs helpers of its own age.
+        apt = apt.prefer(backports);
+    }
     let names = apt.search(&format!("^linux-image-{major}\\.{minor}[.-].*-amd64$"))?;
     let Some(name) = newest(&names) else {
         bail!(
@@ -158,9 +158,7 @@ fn fetch_debian(cache: &Cache, major: u32, minor: u32, into: &Path) -> Result<()
         );
     };
     apt.unpack(std::slice::from_ref(name), into, |package| {
-        !["linux-image-", "linux-binary-", "linux-modules-"]
-            .iter()
-            .any(|prefix| package.starts_with(prefix))
+        !PARTS.iter().any(|prefix| package.starts_with(prefix))
     })
     .with_context(|| format!("cannot get the kernel package {name}"))?;
     Ok(())
@@ -170,33 +168,42 @@ fn fetch_debian(cache: &Cache, major: u32, minor: u32, into: &Path) -> Result<()
 fn newest(names: &[String]) -> Option<&String> {
     names
         .iter()
-        .filter(|name| {
-            !["-cloud-", "-rt-", "-dbg", "-unsigned", "~"]
-                .iter()
-                .any(|part| name.contains(part))
-        })
-        .max_by_key(|name| {
-            name.split(|c: char| !c.is_ascii_digit())
-                .filter_map(|number| number.parse::<u64>().ok())
-                .collect::<Vec<_>>()
-        })
+        .filter(|name| !["-cloud-", "-rt-", "-dbg", "-unsigned", "~"].iter().any(|part| name.contains(part)))
+        .max_by_key(|name| numbers(name))
 }
 
-fn find_vmlinuz(root: &Path) -> Result<PathBuf> {
-    let mut found: Vec<PathBuf> = fs::read_dir(root.join("boot"))
-        .with_context(|| format!("no boot folder in {}", root.display()))?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            path.file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(|name| name.starts_with("vmlinuz-") || name.starts_with("vmlinux-"))
-        })
-        .collect();
-    found.sort();
-    found
-        .pop()
-        .with_context(|| format!("no boot/vmlinuz-* in {}", root.display()))
+/// The kernel image below an unpacked package, and its release.
+///
+/// Older packages have `boot/vmlinuz-<release>`, newer ones `usr/lib/modules/<release>/vmlinuz`.
+fn find_vmlinuz(root: &Path) -> Result<(PathBuf, String)> {
+    let names = |folder: &str| -> Vec<(PathBuf, String)> {
+        let mut all: Vec<_> = fs::read_dir(root.join(folder))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| (entry.path(), entry.file_name().to_string_lossy().into_owned()))
+            .collect();
+        all.sort();
+        all
+    };
+    let in_boot = names("boot").into_iter().filter_map(|(path, name)| {
+        let release = name.strip_prefix("vmlinuz-").or_else(|| name.strip_prefix("vmlinux-"))?;
+        Some((path, release.to_owned()))
+    });
+    let beside_modules = ["usr/lib/modules", "lib/modules"]
+        .into_iter()
+        .flat_map(names)
+        .map(|(path, release)| (path.join("vmlinuz"), release));
+    in_boot
+        .chain(beside_modules)
+        .filter(|(path, _)| path.is_file())
+        .max_by_key(|(_, release)| numbers(release))
+        .with_context(|| format!("neither boot/vmlinuz-* nor lib/modules/*/vmlinuz in {}", root.display()))
+}
+
+/// The numbers in a text, for ordering versions.
+fn numbers(text: &str) -> Vec<u64> {
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
 /// Copies the modules a guest needs, uncompressed, and makes the index and the image of them.
@@ -221,11 +228,7 @@ fn select_modules(tools: &Prefix, source: &Path, release: &str, folder: &Path) -
         }
     }
     let uncompressed = |path: &str| -> Result<PathBuf> {
-        let plain = path
-            .split_once(".ko")
-            .map_or(path, |(stem, _)| stem)
-            .to_owned()
-            + ".ko";
+        let plain = path.split_once(".ko").map_or(path, |(stem, _)| stem).to_owned() + ".ko";
         let to = target.join(&plain);
         if !to.exists() {
             if let Some(parent) = to.parent() {
@@ -260,11 +263,7 @@ fn select_modules(tools: &Prefix, source: &Path, release: &str, folder: &Path) -
     fs::create_dir(&early)?;
     for (index, path) in dependencies.load_order(&EARLY).iter().enumerate() {
         let from = uncompressed(path)?;
-        let name = from
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
         fs::copy(&from, early.join(format!("{index:02}-{name}")))?;
     }
     depmod(tools, &tree, release)?;
@@ -280,11 +279,7 @@ fn depmod(tools: &Prefix, base: &Path, release: &str) -> Result<()> {
         fs::create_dir_all(base.join("usr"))?;
         std::os::unix::fs::symlink("../lib", &usr_lib)?;
     }
-    run(tools
-        .command_as("kmod", "depmod")?
-        .arg("-b")
-        .arg(base)
-        .arg(release))
+    run(tools.command_as("kmod", "depmod")?.arg("-b").arg(base).arg(release))
 }
 
 #[cfg(test)]

@@ -18,14 +18,7 @@ use crate::apt::Apt;
 use crate::cache::Cache;
 use crate::prefix::Prefix;
 
-const TOOLS: [&str; 6] = [
-    "busybox-static",
-    "erofs-utils",
-    "kmod",
-    "lz4",
-    "xz-utils",
-    "zstd",
-];
+const TOOLS: [&str; 6] = ["busybox-static", "erofs-utils", "kmod", "lz4", "xz-utils", "zstd"];
 
 /// The programs that make images, from the same Debian release as the guests.
 pub fn tools(cache: &Cache) -> Result<Prefix> {
@@ -43,13 +36,7 @@ pub(crate) fn make_erofs(tools: &Prefix, folder: &Path, image: &Path) -> Result<
     run(tools
         .command("mkfs.erofs")?
         // Fixed time and identifier: the same packages give the same bytes.
-        .args([
-            "--quiet",
-            "--all-root",
-            "-T0",
-            "-U",
-            "00000000-0000-0000-0000-000000000000",
-        ])
+        .args(["--quiet", "--all-root", "-T0", "-U", "00000000-0000-0000-0000-000000000000"])
         .args([image, folder]))
 }
 

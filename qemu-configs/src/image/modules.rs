@@ -5,24 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 
 /// Needed before the root file system is there, in this order.
-pub const EARLY: [&str; 6] = [
-    "virtio_pci",
-    "virtio_blk",
-    "virtio_console",
-    "crc32c_generic",
-    "erofs",
-    "overlay",
-];
+pub const EARLY: [&str; 6] =
+    ["virtio_pci", "virtio_blk", "virtio_console", "crc32c_generic", "erofs", "overlay"];
 /// The guest is of no use without these.
-const REQUIRED: [&str; 7] = [
-    "mlx5_core",
-    "mlx5_ib",
-    "ib_uverbs",
-    "ib_umad",
-    "rdma_ucm",
-    "ib_ipoib",
-    "virtio_net",
-];
+const REQUIRED: [&str; 7] =
+    ["mlx5_core", "mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm", "ib_ipoib", "virtio_net"];
 /// In the image when the kernel has them as modules.
 const WANTED: [&str; 43] = [
     "ib_cm",
@@ -85,10 +72,8 @@ impl Dependencies {
             if let Some((path, needs)) = line.split_once(':') {
                 all.paths.insert(module_name(path), path.to_owned());
                 // depmod lists the closure with the first one to load at the end.
-                all.needs.insert(
-                    path.to_owned(),
-                    needs.split_whitespace().rev().map(str::to_owned).collect(),
-                );
+                all.needs
+                    .insert(path.to_owned(), needs.split_whitespace().rev().map(str::to_owned).collect());
             }
         }
         all
@@ -122,12 +107,7 @@ impl Dependencies {
                 missing.join(", ")
             );
         }
-        let all: Vec<&str> = EARLY
-            .iter()
-            .chain(&REQUIRED)
-            .chain(&WANTED)
-            .copied()
-            .collect();
+        let all: Vec<&str> = EARLY.iter().chain(&REQUIRED).chain(&WANTED).copied().collect();
         Ok(self.load_order(&all))
     }
 }
@@ -150,24 +130,13 @@ mod tests {
         let all = Dependencies::parse(TEXT);
         assert_eq!(
             all.load_order(&["mid", "top_one", "built_in", "other"]),
-            [
-                "kernel/a/low.ko.xz",
-                "kernel/a/mid.ko.xz",
-                "kernel/a/top-one.ko.xz",
-                "kernel/b/other.ko"
-            ]
+            ["kernel/a/low.ko.xz", "kernel/a/mid.ko.xz", "kernel/a/top-one.ko.xz", "kernel/b/other.ko"]
         );
     }
 
     #[test]
     fn a_kernel_without_the_drivers_is_refused() {
-        let error = Dependencies::parse(TEXT)
-            .for_guest("kernel/x/mlx5_core.ko\n")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("mlx5_ib") && !error.contains("mlx5_core"),
-            "{error}"
-        );
+        let error = Dependencies::parse(TEXT).for_guest("kernel/x/mlx5_core.ko\n").unwrap_err().to_string();
+        assert!(error.contains("mlx5_ib") && !error.contains("mlx5_core"), "{error}");
     }
 }

@@ -95,14 +95,22 @@ pub fn get(cache: &Cache, additional: &[String]) -> Result<PathBuf> {
     let mut additional = additional.to_vec();
     additional.sort();
     additional.dedup();
+    let folder =
+        cache.get_or_build("rootfs", &recipe(&additional), |folder| build(cache, &additional, folder))?;
+    Ok(folder.join("rootfs.erofs"))
+}
+
+/// Is the image without additional packages there?
+pub fn is_made(cache: &Cache) -> bool {
+    cache.path_of("rootfs", &recipe(&[])).is_dir()
+}
+
+fn recipe(additional: &[String]) -> String {
     let mut recipe = format!("rootfs {VERSION}: trixie: {}", PACKAGES.join(" "));
-    for name in &additional {
+    for name in additional {
         recipe.push_str(&format!("\n+ {name}"));
     }
-    let folder = cache.get_or_build("rootfs", &recipe, |folder| {
-        build(cache, &additional, folder)
-    })?;
-    Ok(folder.join("rootfs.erofs"))
+    recipe
 }
 
 fn build(cache: &Cache, additional: &[String], folder: &Path) -> Result<()> {
@@ -117,22 +125,15 @@ fn build(cache: &Cache, additional: &[String], folder: &Path) -> Result<()> {
         .collect();
     let asked = |name: &str| additional.iter().any(|wanted| wanted == name);
     let packages = Apt::new(cache, &["trixie"])
-        .unpack(&wanted, &tree, |name| {
-            SKIPPED.contains(&name) && !asked(name)
-        })
+        .unpack(&wanted, &tree, |name| SKIPPED.contains(&name) && !asked(name))
         .context("cannot get the packages of the guest image")?;
-    let list: String = packages
-        .iter()
-        .map(|package| format!("{}\n", package.file))
-        .collect();
+    let list: String = packages.iter().map(|package| format!("{}\n", package.file)).collect();
     fs::write(folder.join("packages"), list)?;
 
     let step = Step::start("making the guest's root file system");
     prune(&tree)?;
     configure(&tree)?;
-    run(Command::new(tree.join("usr/sbin/ldconfig"))
-        .arg("-r")
-        .arg(&tree))?;
+    run(Command::new(tree.join("usr/sbin/ldconfig")).arg("-r").arg(&tree))?;
     compile_python(&tree)?;
     make_erofs(&tools, &tree, &folder.join("rootfs.erofs"))?;
     remove_tree(&tree)?;
@@ -142,21 +143,15 @@ fn build(cache: &Cache, additional: &[String], folder: &Path) -> Result<()> {
 
 /// Removes what no guest reads: manuals, translations, documentation.
 fn prune(tree: &Path) -> Result<()> {
-    for path in [
-        "usr/share/man",
-        "usr/share/locale",
-        "usr/share/info",
-        "usr/share/lintian",
-        "usr/share/doc-base",
-    ] {
+    for path in
+        ["usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian", "usr/share/doc-base"]
+    {
         remove_tree(&tree.join(path))?;
     }
     let documentation = tree.join("usr/share/doc");
     if let Ok(entries) = fs::read_dir(&documentation) {
         for entry in entries.flatten() {
-            let kept = KEPT_DOCUMENTATION
-                .iter()
-                .any(|name| entry.file_name() == *name);
+            let kept = KEPT_DOCUMENTATION.iter().any(|name| entry.file_name() == *name);
             if !kept && entry.file_type()?.is_dir() {
                 remove_tree(&entry.path())?;
             }
@@ -178,10 +173,7 @@ fn configure(tree: &Path) -> Result<()> {
         let text = fs::read_to_string(tree.join("usr/share/base-passwd").join(source))
             .with_context(|| format!("base-passwd has no {source}"))?;
         // The masters have "*" where a password goes; root may log in at the console without one.
-        write(
-            &format!("etc/{database}"),
-            &text.replacen("root:*:", "root::", 1),
-        )?;
+        write(&format!("etc/{database}"), &text.replacen("root:*:", "root::", 1))?;
     }
     write(
         "etc/nsswitch.conf",
@@ -192,10 +184,7 @@ fn configure(tree: &Path) -> Result<()> {
     write("etc/resolv.conf", "")?;
     write("etc/machine-id", "")?;
     // Memory registration pins pages; PAM isn't there to raise the limit, but tools look here.
-    write(
-        "etc/security/limits.d/rdma.conf",
-        "* soft memlock unlimited\n* hard memlock unlimited\n",
-    )?;
+    write("etc/security/limits.d/rdma.conf", "* soft memlock unlimited\n* hard memlock unlimited\n")?;
     write("root/.bashrc", "PS1='\\h:\\w# '\nalias ll='ls -l'\n")?;
     for folder in [
         "dev",
@@ -244,16 +233,7 @@ fn compile_python(tree: &Path) -> Result<()> {
         .env_clear()
         .env("PYTHONHOME", tree.join("usr"))
         .env("LC_ALL", "C.UTF-8")
-        .args([
-            "-S",
-            "-m",
-            "compileall",
-            "-q",
-            "-j0",
-            "--invalidation-mode",
-            "unchecked-hash",
-            "-s",
-        ])
+        .args(["-S", "-m", "compileall", "-q", "-j0", "--invalidation-mode", "unchecked-hash", "-s"])
         .arg(tree)
         .arg(tree.join("usr/lib").join(&python));
     let packages = tree.join("usr/lib/python3/dist-packages");

@@ -1,0 +1,155 @@
+//! Says what this machine has, what is missing, and how to get it.
+
+use std::fmt::Write;
+use std::process::{Command, Stdio};
+
+use crate::apt::sources;
+use crate::cache::Cache;
+use crate::image::{kernel, rootfs};
+use crate::qemu::{self, Qemu};
+use crate::server::Binary;
+
+/// What an examination found.
+pub struct Findings {
+    /// One line per check, for people.
+    pub text: String,
+    /// Nothing essential is missing.
+    pub healthy: bool,
+}
+
+/// Examines the machine. Installs and downloads nothing.
+pub fn examine() -> Findings {
+    let mut findings = Findings { text: String::new(), healthy: true };
+    let all = &mut findings;
+
+    if cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        all.good("machine", "Linux on x86-64");
+    } else {
+        all.bad(
+            "machine",
+            "not Linux on x86-64",
+            "guests and the private QEMU are amd64 packages: use another machine",
+        );
+    }
+    for (program, package, why) in
+        [("apt-get", "apt", "downloads QEMU and the guests' packages"), ("dpkg-deb", "dpkg", "unpacks them")]
+    {
+        if runs(program) {
+            all.good(program, why);
+        } else {
+            all.bad(
+                program,
+                &format!("missing; it {why}"),
+                &format!("install the package {package}; any Debian or derivative has it"),
+            );
+        }
+    }
+    match sources::find() {
+        Ok(archive) => {
+            all.good("Debian archive", &archive.uri);
+            match archive.signed_by {
+                Some(path) if path.is_file() => all.good("archive keyring", &path.display().to_string()),
+                Some(path) => all.bad(
+                    "archive keyring",
+                    &format!("{} does not exist", path.display()),
+                    "install the package debian-archive-keyring, or set HCA_VM_DEBIAN_KEYRING to its file",
+                ),
+                None => all.note("archive keyring", "none named; apt's trusted keys are used"),
+            }
+        }
+        Err(error) => all.bad("Debian archive", "not found", &error.to_string()),
+    }
+    match Cache::open() {
+        Ok(cache) => examine_cache(all, &cache),
+        Err(error) => all.bad(
+            "cache directory",
+            &format!("{error:#}"),
+            "set XDG_CACHE_HOME to a folder you can write to",
+        ),
+    }
+    if std::env::var_os("SOFTHCA_BIN").is_some() {
+        match Binary::find() {
+            Ok(binary) => all.good("server", &binary.to_string()),
+            Err(error) => all.bad("server", &error.to_string(), "correct or unset SOFTHCA_BIN"),
+        }
+    } else {
+        all.note("server", "softhca beside this program, or built from the source checkout when needed");
+    }
+    findings
+}
+
+fn examine_cache(all: &mut Findings, cache: &Cache) {
+    all.good("cache directory", &cache.root().display().to_string());
+    match Qemu::find(cache) {
+        Some(found) => match found.version() {
+            Some((major, minor)) if (major, minor) >= qemu::MINIMUM => {
+                all.good("QEMU", &format!("{major}.{minor}, {}", found.describe()));
+            }
+            _ => all.bad(
+                "QEMU",
+                &format!("{} does not start or is too old", found.describe()),
+                "remove that folder to have it installed anew, or correct HCA_VM_QEMU",
+            ),
+        },
+        None => all.note(
+            "QEMU",
+            &format!(
+                "none >= {}.{} on the PATH; the first run installs one into the cache directory (40 MB to download)",
+                qemu::MINIMUM.0,
+                qemu::MINIMUM.1
+            ),
+        ),
+    }
+    if rootfs::is_made(cache) {
+        all.good("guest image", "made");
+    } else {
+        all.note("guest image", "the first run makes it (60 MB to download)");
+    }
+    if kernel::is_made(cache, kernel::DEFAULT) {
+        all.good("guest kernel", kernel::DEFAULT);
+    } else {
+        all.note("guest kernel", "the first run gets it (110 MB to download)");
+    }
+    if let Ok(space) = nix::sys::statvfs::statvfs(cache.root()) {
+        const NEEDED: u64 = 2_000_000_000;
+        let free = space.blocks_available().saturating_mul(space.fragment_size());
+        let text = format!("{:.1} GB free", free as f64 / 1e9);
+        if free >= NEEDED {
+            all.good("disk", &text);
+        } else {
+            all.bad(
+                "disk",
+                &text,
+                "a complete cache takes about 2 GB: make room, or set XDG_CACHE_HOME elsewhere",
+            );
+        }
+    }
+}
+
+fn runs(program: &str) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+impl Findings {
+    fn good(&mut self, what: &str, detail: &str) {
+        let _ = writeln!(self.text, "  ok    {what}: {detail}");
+    }
+
+    fn note(&mut self, what: &str, detail: &str) {
+        let _ = writeln!(self.text, "  -     {what}: {detail}");
+    }
+
+    fn bad(&mut self, what: &str, detail: &str, remedy: &str) {
+        self.healthy = false;
+        let _ = writeln!(self.text, "  BAD   {what}: {detail}");
+        for line in remedy.lines() {
+            let _ = writeln!(self.text, "        -> {line}");
+        }
+    }
+}

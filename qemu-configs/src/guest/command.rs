@@ -1,0 +1,75 @@
+//! The QEMU command line of a guest.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::guest::boot::{Boot, Machine};
+
+/// Set to `kvm` to use hardware virtualisation instead of emulation.
+pub const ACCELERATOR_VARIABLE: &str = "HCA_VM_ACCEL";
+/// Adds words to the guests' kernel command line.
+pub const KERNEL_ARGUMENTS_VARIABLE: &str = "HCA_VM_KERNEL_ARGS";
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check mitigations=off nokaslr \
+                                random.trust_cpu=on net.ifnames=0 log_buf_len=1M";
+
+/// Emulation unless told otherwise: it works everywhere, and /dev/kvm may be there and fail half-way through a boot.
+fn accelerator() -> &'static str {
+    match std::env::var(ACCELERATOR_VARIABLE).as_deref() {
+        Ok("kvm") => "kvm",
+        _ => "tcg,thread=multi",
+    }
+}
+
+/// Appends everything but the channels.
+pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_>, initrd: &Path) {
+    let host = boot.host;
+    command
+        .args(["-name", &host.name, "-accel", accelerator()])
+        .args(["-cpu", "qemu64", "-smp", &host.cpus.to_string()])
+        // The server maps the guest's memory: it must be shared.
+        .args(["-object", &format!("memory-backend-memfd,id=ram,size={},share=on", host.memory_bytes)])
+        .args(["-machine", "q35,memory-backend=ram", "-m", &format!("{}B", host.memory_bytes)])
+        .args(["-display", "none", "-nodefaults", "-no-reboot"])
+        .arg("-kernel")
+        .arg(&machine.kernel.vmlinux)
+        .arg("-initrd")
+        .arg(initrd)
+        .arg("-append")
+        .arg(match std::env::var(KERNEL_ARGUMENTS_VARIABLE) {
+            Ok(more) => format!("{KERNEL_ARGUMENTS} {more}"),
+            Err(_) => KERNEL_ARGUMENTS.to_owned(),
+        });
+    for (id, image) in [("root", &machine.rootfs), ("modules", &machine.kernel.modules)] {
+        command
+            .arg("-blockdev")
+            .arg(
+                serde_json::json!({
+                    "driver": "raw", "node-name": id, "read-only": true,
+                    "file": {"driver": "file", "filename": image, "read-only": true, "locking": "off"},
+                })
+                .to_string(),
+            )
+            .args(["-device", &format!("virtio-blk-pci,drive={id}")]);
+    }
+    for (index, hca) in host.hcas.iter().enumerate() {
+        let number = index + 1;
+        let socket = serde_json::json!({
+            "driver": "vfio-user-pci",
+            "socket": {"type": "unix", "path": boot.run_dir.join(&hca.socket)},
+            "bus": format!("port{number}"),
+        });
+        command
+            .args(["-device", &format!("pcie-root-port,id=port{number},chassis={number},slot={number}")])
+            .args(["-device", &socket.to_string()]);
+    }
+    if let Some(side) = &boot.side {
+        let link = serde_json::json!({
+            "type": "dgram", "id": "side",
+            "local": {"type": "unix", "path": side.local},
+            "remote": {"type": "unix", "path": side.hub},
+        });
+        command
+            .args(["-netdev", &link.to_string()])
+            .args(["-device", &format!("virtio-net-pci,netdev=side,mac={},romfile=", side.mac)]);
+    }
+}
