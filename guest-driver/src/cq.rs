@@ -11,7 +11,7 @@ use crate::hca::Hca;
 use hca_spec::cmd::{CreateCqIn, ObjectIn, QueryCqOut};
 use hca_spec::command::Opcode;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
-use hca_spec::ids::{Cqn, Eqn, Lid, Qpn, UarIndex};
+use hca_spec::ids::{Cqn, Eqn, Lid, Qpn, Srqn, UarIndex};
 use hca_spec::queue::Cqc;
 use hca_spec::uar;
 
@@ -136,8 +136,11 @@ pub struct Completion {
     pub qpn: Qpn,
     /// Which of its queues.
     pub side: Side,
-    /// Whether the request was done. On failure only `qpn`, `side` and `wqe_index` say something.
+    /// Whether the request was done. On failure only `qpn`, `side`, `srqn` and
+    /// `wqe_index` say something.
     pub status: Result<(), Failure>,
+    /// The shared receive queue the request came from; 0 = the queue pair's own queue.
+    pub srqn: Srqn,
     /// Index of the work request in its queue; [`crate::Qp::finish`] turns it into the caller's number.
     pub wqe_index: u16,
     /// Kind of the entry's completion.
@@ -180,6 +183,7 @@ impl Completion {
             qpn: Qpn(cqe.get(Cqe::QPN)),
             side,
             status: if failed { Err(failure) } else { Ok(()) },
+            srqn: Srqn(cqe.get(Cqe::SRQN_USER_INDEX)),
             wqe_index: cqe.get(Cqe::WQE_COUNTER) as u16,
             opcode,
             send_opcode: cqe.get(Cqe::SEND_WQE_OPCODE) as u8,

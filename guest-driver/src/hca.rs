@@ -22,6 +22,8 @@ use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment};
 pub const ASYNC_VECTOR: u16 = 0;
 /// Register data that ACCESS_REG HOST_ENDIANNESS carries; first byte 0 = little-endian host.
 const HOST_ENDIANNESS_DATA: usize = 16;
+/// `Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE`: host byte order.
+const ATOMICS_IN_HOST_ORDER: u32 = 1;
 /// More queue pairs than this are not asked for, as they cost the firmware pages.
 const LOG_MAX_QP: u32 = 18;
 
@@ -68,6 +70,7 @@ pub struct Hca<B: Bus> {
     events: VecDeque<Event>,
     next_key_variant: u8,
     recovered_commands: u32,
+    issi_1: bool,
 }
 
 /// How far the adapter was brought up: what teardown has to undo.
@@ -105,6 +108,7 @@ impl<B: Bus> Hca<B> {
             events: VecDeque::new(),
             next_key_variant: 0,
             recovered_commands: 0,
+            issi_1: false,
         };
         match hca.bring_up() {
             Ok(()) => Ok(hca),
@@ -126,7 +130,7 @@ impl<B: Bus> Hca<B> {
         self.give_startup_pages(PAGES_INIT)?;
         self.function_command(Opcode::InitHca)?;
         self.stage = Stage::Initialized;
-        *self.caps = self.query_general_caps(true)?;
+        *self.caps = caps::General::from_prefix_or_zero(&self.query_caps(caps::TYPE_GENERAL, true)?);
         self.uar = Some(UarIndex(self.create(Opcode::AllocUar, 0, ObjectIn::new().bytes().to_vec())?));
 
         if self.config.command_events {
@@ -401,6 +405,10 @@ impl<B: Bus> Hca<B> {
         &mut self.pages
     }
 
+    pub(crate) fn has_issi_1(&self) -> bool {
+        self.issi_1
+    }
+
     pub(crate) fn next_key_variant(&mut self) -> u8 {
         self.next_key_variant = self.next_key_variant.wrapping_add(1);
         self.next_key_variant
@@ -423,6 +431,7 @@ impl<B: Bus> Hca<B> {
             let mut input = SetIssiIn::new();
             input.set(SetIssiIn::CURRENT_ISSI, 1);
             self.execute(Opcode::SetIssi, 0, input.bytes().to_vec(), OutHeader::SIZE)?;
+            self.issi_1 = true;
         } else if supported & !1 != 0 {
             return Err(Error::Unsupported("interface step sequence id 0 or 1"));
         }
@@ -441,32 +450,45 @@ impl<B: Bus> Hca<B> {
         self.execute(Opcode::AccessReg, 0, input, OutHeader::SIZE + HOST_ENDIANNESS_DATA).map(drop)
     }
 
-    /// Queries the general capabilities: those in force, or the most that can be had.
-    fn query_general_caps(&mut self, current: bool) -> Result<caps::General, Error> {
-        let op_mod = caps::TYPE_GENERAL << 1 | if current { CAP_CURRENT } else { 0 };
+    /// Queries capabilities: those in force, or the most that can be had. They follow the 16-byte header.
+    fn query_caps(&mut self, kind: u32, current: bool) -> Result<Vec<u8>, Error> {
+        let op_mod = kind << 1 | if current { CAP_CURRENT } else { 0 };
         let out = self.execute(
             Opcode::QueryHcaCap,
             op_mod,
             ObjectIn::new().bytes().to_vec(),
             QueryHcaCapOut::SIZE,
         )?;
-        // The capabilities follow the 16-byte header.
-        Ok(caps::General::from_prefix_or_zero(out.get(OutHeader::SIZE..).unwrap_or_default()))
+        Ok(out.get(OutHeader::SIZE..).unwrap_or_default().to_vec())
+    }
+
+    fn set_caps(&mut self, kind: u32, caps: &[u8]) -> Result<(), Error> {
+        let mut input = alloc::vec![0; SetHcaCapIn::SIZE];
+        input[InHeader::SIZE..InHeader::SIZE + caps.len()].copy_from_slice(caps);
+        self.execute(Opcode::SetHcaCap, kind << 1, input, OutHeader::SIZE).map(drop)
     }
 
     /// Asks for what this driver relies on (PRM "SET_HCA_CAP"): everything else stays as it is.
     fn set_capabilities(&mut self) -> Result<(), Error> {
-        let max = self.query_general_caps(false)?;
-        let mut wanted = self.query_general_caps(true)?;
+        let max = caps::General::from_prefix_or_zero(&self.query_caps(caps::TYPE_GENERAL, false)?);
+        let mut wanted = caps::General::from_prefix_or_zero(&self.query_caps(caps::TYPE_GENERAL, true)?);
         if max.get(caps::General::RC) == 0 {
             return Err(Error::Unsupported("reliable connections"));
         }
         wanted.set(caps::General::PKEY_TABLE_SIZE, 0);
         wanted.set(caps::General::LOG_MAX_QP, max.get(caps::General::LOG_MAX_QP).min(LOG_MAX_QP));
         wanted.set(caps::General::CMDIF_CHECKSUM, 0).set(caps::General::LOG_UAR_PAGE_SZ, 0);
-        let mut input = alloc::vec![0; SetHcaCapIn::SIZE];
-        input[InHeader::SIZE..InHeader::SIZE + caps::General::SIZE].copy_from_slice(wanted.bytes());
-        self.execute(Opcode::SetHcaCap, caps::TYPE_GENERAL << 1, input, OutHeader::SIZE).map(drop)
+        self.set_caps(caps::TYPE_GENERAL, wanted.bytes())?;
+        if wanted.get(caps::General::ATOMIC) == 0 {
+            return Ok(());
+        }
+        // The operands of atomics in memory shall have the host's byte order.
+        let mut atomic = caps::Atomic::from_prefix_or_zero(&self.query_caps(caps::TYPE_ATOMIC, true)?);
+        if atomic.get(caps::Atomic::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1) == 0 {
+            return Ok(());
+        }
+        atomic.set(caps::Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, ATOMICS_IN_HOST_ORDER);
+        self.set_caps(caps::TYPE_ATOMIC, atomic.bytes())
     }
 }
 

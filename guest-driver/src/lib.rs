@@ -13,7 +13,8 @@
 //! 4. [`pages`]: memory that the firmware borrows.
 //! 5. [`events`]: event queues; commands complete through one once it exists.
 //! 6. [`mr`]: protection domains and memory keys. [`cq`]: completion queues.
-//! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries.
+//! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries. [`srq`]: shared
+//!    receive queues.
 //! 8. [`mad`]: asking the port about itself.
 //!
 //! With the feature `vfio-user`, `VfioUserBus` drives an adapter behind a vfio-user socket.
@@ -36,8 +37,7 @@
 //! One thread at a time drives an adapter: every call that touches it takes `&mut Hca` or `&mut Bus`.
 //! Queues are bus-contiguous memory; registered memory may be any list of pages.
 //!
-//! Not here: shared receive queues, XRC, UMR, memory windows, atomics, CQ resizing and moderation,
-//! BlueFlame, Ethernet. Health recovery is left to the caller, who finds [`Hca::health`].
+//! Not here: XRC, UMR, memory windows, masked atomics, CQ resizing and moderation, BlueFlame, Ethernet. Health recovery is left to the caller, who finds [`Hca::health`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -56,6 +56,7 @@ pub mod mad;
 pub mod mr;
 pub mod pages;
 pub mod qp;
+pub mod srq;
 #[cfg(feature = "vfio-user")]
 pub mod vfio_user;
 pub mod wqe;
@@ -67,6 +68,7 @@ pub use events::{Eq, Event};
 pub use hca::{Config, Hca, Health};
 pub use mr::{Access, Mr};
 pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr};
+pub use srq::Srq;
 pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};
 
 /// The adapter's own page size: page lists name 4 KiB pages (PRM "Memory Key Context").

@@ -30,8 +30,10 @@ impl Access {
     pub const REMOTE_WRITE: Access = Access(2);
     /// The remote side may read.
     pub const REMOTE_READ: Access = Access(4);
-    /// Everything but atomics.
-    pub const ALL: Access = Access(7);
+    /// The remote side may do atomics.
+    pub const REMOTE_ATOMIC: Access = Access(8);
+    /// Everything.
+    pub const ALL: Access = Access(15);
 
     /// Whether every right of `other` is there.
     pub const fn contains(self, other: Access) -> bool {
@@ -134,6 +136,7 @@ impl<B: Bus> Hca<B> {
         mkc.set(Mkc::PD, pd.0).set(Mkc::QPN, ANY_QP).set(Mkc::MKEY_7_0, variant.into());
         mkc.set(Mkc::LR, 1).set(Mkc::LW, has(Access::LOCAL_WRITE));
         mkc.set(Mkc::RR, has(Access::REMOTE_READ)).set(Mkc::RW, has(Access::REMOTE_WRITE));
+        mkc.set(Mkc::A, has(Access::REMOTE_ATOMIC));
         // Entries with neither bit set count as not present where the adapter looks at them; the list's
         // length is even.
         let padding = pages.len() % MTTS_PER_OCTWORD;

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, QueryQpOut};
 use hca_spec::command::{Opcode, OutHeader};
-use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, UarIndex};
+use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt};
 use hca_spec::uar::{SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wqe::{Data, WQEBB};
@@ -30,6 +30,8 @@ const PM_MIGRATED: u32 = 3;
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// Path MTU code of datagram queue pairs: 4096 bytes, so that the port's MTU is the limit.
 const DATAGRAM_MTU: u32 = 5;
+/// `Qpc::ATOMIC_MODE`: atomics on 8 bytes, as IBTA has them.
+const ATOMIC_MODE_8_BYTES: u32 = 1;
 /// The 16-bit counters limit a ring to half their range.
 const LOG_MAX_RING: u32 = 15;
 
@@ -46,6 +48,8 @@ pub struct QpConfig {
     pub recv_cq: Cqn,
     /// Size of the send ring in basic blocks of 64 bytes; rounded up to a power of two.
     pub send_blocks: u32,
+    /// Shared receive queue; with one, the queue pair has no receive queue of its own.
+    pub srq: Option<Srqn>,
     /// Receive requests; rounded up to a power of two, 0 = no receive queue.
     pub recv_requests: u32,
     /// Scatter entries of a receive request; rounded up to a power of two.
@@ -57,7 +61,7 @@ impl QpConfig {
     pub fn rc<D: Dma>(pd: Pd, send_cq: &Cq<D>, recv_cq: &Cq<D>) -> Self {
         let service = ServiceType::Rc;
         let (send_cq, recv_cq) = (send_cq.number(), recv_cq.number());
-        Self { service, pd, send_cq, recv_cq, send_blocks: 256, recv_requests: 128, recv_sges: 4 }
+        Self { service, pd, send_cq, recv_cq, send_blocks: 256, srq: None, recv_requests: 128, recv_sges: 4 }
     }
 
     /// A datagram queue pair with queues of moderate size.
@@ -283,7 +287,7 @@ impl<D: Dma> Qp<D> {
     /// Takes note of a completion of this queue pair and gives the caller's number of the request.
     ///
     /// On the send side all earlier requests are done as well, reported or not. `None` if the completion
-    /// names no request that is under way.
+    /// names no request that is under way. Receives from a shared queue are [`crate::Srq::finish`]'s.
     pub fn finish(&mut self, completion: &Completion) -> Option<u64> {
         if completion.qpn != self.number {
             return None;
@@ -320,6 +324,8 @@ fn log2_of(count: u32) -> Result<u32, Error> {
 fn set_access(qpc: &mut Qpc, access: Access) {
     qpc.set(Qpc::RRE, access.contains(Access::REMOTE_READ).into());
     qpc.set(Qpc::RWE, access.contains(Access::REMOTE_WRITE).into());
+    let atomics = access.contains(Access::REMOTE_ATOMIC);
+    qpc.set(Qpc::RAE, atomics.into()).set(Qpc::ATOMIC_MODE, if atomics { ATOMIC_MODE_8_BYTES } else { 0 });
 }
 
 fn set_path(to: &mut AddressPath, path: &Path) {
@@ -345,7 +351,7 @@ impl<B: Bus> Hca<B> {
         if log_send > max || log_recv > max || stride as u32 > self.caps().get(General::MAX_WQE_SZ_RQ) {
             return Err(Error::Invalid("larger queues than the adapter has"));
         }
-        let has_recv = config.recv_requests > 0;
+        let has_recv = config.recv_requests > 0 && config.srq.is_none();
         let recv_size = if has_recv { 1 << log_recv } else { 0 };
         let send_offset = recv_size as usize * stride;
         let size = send_offset + (WQEBB << log_send);
@@ -373,7 +379,12 @@ impl<B: Bus> Hca<B> {
             // The stride is given in units of 16 bytes.
             qpc.set(Qpc::LOG_RQ_SIZE, log_recv).set(Qpc::LOG_RQ_STRIDE, log_sges);
         }
-        qpc.set(Qpc::RQ_TYPE, if has_recv { RqType::Own } else { RqType::Zero } as u32);
+        let rq_type = match config.srq {
+            Some(_) => RqType::Shared,
+            None if has_recv => RqType::Own,
+            None => RqType::Zero,
+        };
+        qpc.set(Qpc::RQ_TYPE, rq_type as u32).set(Qpc::SRQN_RMPN, config.srq.unwrap_or_default().0);
         qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
         // No index of our own in CQEs: they name the queue pair anyway.
         qpc.set(Qpc::USER_INDEX, Qpc::USER_INDEX.max());
@@ -435,7 +446,7 @@ impl<B: Bus> Hca<B> {
     /// Changes what the peer may do, in INIT, RTR or RTS order of the state machine: here RTS to RTS.
     pub fn qp_set_access(&mut self, qp: &mut Qp<B::Dma>, access: Access) -> Result<(), Error> {
         let mut input = ModifyQpIn::new();
-        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE);
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE | opt::RAE);
         set_access(input.qpc_mut(), access);
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }

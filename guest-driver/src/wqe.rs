@@ -6,7 +6,7 @@
 use crate::error::Error;
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn};
 use hca_spec::wqe::{
-    CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
+    AtomicSeg, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
     TERMINATE_LKEY, WQEBB,
 };
 
@@ -31,7 +31,7 @@ pub struct Sge {
 pub enum Payload<'a> {
     /// Pieces of registered memory.
     Gather(&'a [Sge]),
-    /// Bytes that are copied into the WQE; not for RDMA reads.
+    /// Bytes that are copied into the WQE; not for RDMA reads and atomics.
     Inline(&'a [u8]),
 }
 
@@ -82,6 +82,27 @@ pub enum SendOp {
         address: u64,
         /// The peer's key.
         rkey: Mkey,
+    },
+    /// Adds to 8 bytes of the peer's memory; the old value goes to the local piece, in host order.
+    FetchAdd {
+        /// Address under the key, a multiple of 8.
+        address: u64,
+        /// The peer's key.
+        rkey: Mkey,
+        /// What to add.
+        add: u64,
+    },
+    /// Replaces 8 bytes of the peer's memory if they are as expected; the old value goes to the local
+    /// piece, in host order.
+    CompareSwap {
+        /// Address under the key, a multiple of 8.
+        address: u64,
+        /// The peer's key.
+        rkey: Mkey,
+        /// The value expected.
+        compare: u64,
+        /// The new value.
+        swap: u64,
     },
 }
 
@@ -169,14 +190,26 @@ impl Wqe {
                 wqe.push(remote(address, rkey).bytes())?;
                 (SendOpcode::RdmaRead, None)
             }
+            SendOp::FetchAdd { address, rkey, add } => {
+                wqe.push(remote(address, rkey).bytes())?;
+                wqe.push(atomic(add, 0).bytes())?;
+                (SendOpcode::AtomicFa, None)
+            }
+            SendOp::CompareSwap { address, rkey, compare, swap } => {
+                wqe.push(remote(address, rkey).bytes())?;
+                wqe.push(atomic(swap, compare).bytes())?;
+                (SendOpcode::AtomicCs, None)
+            }
         };
         match request.payload {
             // Empty pieces are left out: a byte count of 0 would mean 2 GiB (PRM "Memory Pointer Data Segment").
             Payload::Gather(sges) => {
                 sges.iter().filter(|s| s.len > 0).try_for_each(|s| wqe.push(data(s).bytes()))?
             }
-            Payload::Inline(_) if opcode == SendOpcode::RdmaRead => {
-                return Err(Error::Invalid("an RDMA read can't be inline"));
+            Payload::Inline(_)
+                if matches!(opcode, SendOpcode::RdmaRead | SendOpcode::AtomicFa | SendOpcode::AtomicCs) =>
+            {
+                return Err(Error::Invalid("what is read can't be inline"));
             }
             Payload::Inline(bytes) => wqe.push_inline(bytes)?,
         }
@@ -262,6 +295,12 @@ fn remote(address: u64, rkey: Mkey) -> RemoteAddr {
     segment
 }
 
+fn atomic(swap_add: u64, compare: u64) -> AtomicSeg {
+    let mut segment = AtomicSeg::new();
+    segment.set(AtomicSeg::SWAP_ADD, swap_add).set(AtomicSeg::COMPARE, compare);
+    segment
+}
+
 fn datagram(to: &Datagram) -> DatagramSeg {
     let mut segment = DatagramSeg::new();
     segment.set(DatagramSeg::QKEY, to.qkey).set(DatagramSeg::EXT, 1).set(DatagramSeg::DQPN, to.qpn.0);
@@ -335,6 +374,15 @@ mod tests {
         assert_eq!((b[7], wqe.blocks()), (5, 2));
         assert_eq!(b[16..32], [0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0, 0x80, 0, 0, 5, 0, 0, 0, 7]);
         assert_eq!(b[64..80], DATA);
+    }
+
+    #[test]
+    fn golden_compare_swap() {
+        let op = SendOp::CompareSwap { address: 8, rkey: Mkey(9), compare: 0x11, swap: 0x22 };
+        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::new(0, op, &[Sge { len: 8, ..SGE }])).unwrap();
+        let b = wqe.bytes();
+        assert_eq!((b[3], b[7], b[23], b[27]), (0x11, 4, 8, 9));
+        assert_eq!(b[32..48], [0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0, 0x11]);
     }
 
     #[test]
