@@ -33,5 +33,6 @@ mod transport;
 mod world;
 
 pub use dma::{DmaError, GuestMemory};
+pub use hca_firmware::{Config as FirmwareConfig, Resources, Snapshot};
 pub use time::Ps;
 pub use world::{ConfigError, Effect, HcaConfig, HcaId, LinkConfig, World, WorldConfig};

@@ -9,7 +9,15 @@
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
 
+pub mod cli;
+pub mod control;
+pub mod device;
+pub mod engine;
+pub mod listener;
 pub mod memory;
+pub mod metrics;
+mod model;
+pub mod pacing;
 pub mod pci;
 pub mod topology;
 pub mod vfio_user;

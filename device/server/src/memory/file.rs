@@ -15,6 +15,9 @@ use nix::sys::stat::fstat;
 
 use super::peer::{Peer, Sharing};
 
+/// What a client gets for memory that is private to it.
+pub(super) const NOT_SHARED: Errno = Errno::EPERM;
+
 /// Identity of a file: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
@@ -36,12 +39,8 @@ impl FileMap {
         let mut options = MmapOptions::new();
         options.len(len).no_reserve_swap();
         let errno = |e: std::io::Error| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        let map = if writable {
-            options.map_raw(file)
-        } else {
-            options.map_raw_read_only(file)
-        }
-        .map_err(errno)?;
+        let map =
+            if writable { options.map_raw(file) } else { options.map_raw_read_only(file) }.map_err(errno)?;
         Ok(FileMap { map, writable })
     }
 
@@ -62,7 +61,10 @@ impl FileMap {
         // write at the same time: nothing here depends on the value, and no reference to guest
         // memory is ever formed. Alignment is checked for the typed loads.
         match buf.len() {
-            1 => buf.copy_from_slice(&[unsafe { from.read_volatile() }]),
+            1 => buf.copy_from_slice(
+                // SAFETY: see above.
+                &[unsafe { from.read_volatile() }],
+            ),
             2 if aligned => buf.copy_from_slice(
                 // SAFETY: see above.
                 &unsafe { from.cast::<u16>().read_volatile() }.to_ne_bytes(),
@@ -95,6 +97,7 @@ impl FileMap {
         fence(Ordering::Release);
         // SAFETY (all arms): as in `read`, and the mapping is writable.
         match *data {
+            // SAFETY: see above.
             [a] => unsafe { to.write_volatile(a) },
             // SAFETY: see above.
             [a, b] if aligned => unsafe {
@@ -102,13 +105,11 @@ impl FileMap {
             },
             // SAFETY: see above.
             [a, b, c, d] if aligned => unsafe {
-                to.cast::<u32>()
-                    .write_volatile(u32::from_ne_bytes([a, b, c, d]));
+                to.cast::<u32>().write_volatile(u32::from_ne_bytes([a, b, c, d]));
             },
             // SAFETY: see above.
             [a, b, c, d, e, f, g, h] if aligned => unsafe {
-                to.cast::<u64>()
-                    .write_volatile(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
+                to.cast::<u64>().write_volatile(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
             },
             // SAFETY: see above.
             _ => unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) },
@@ -139,7 +140,7 @@ impl FileMaps {
     /// The mapping that covers `[offset, offset + size)` of `fd`, made if need be.
     ///
     /// # Errors
-    /// `EINVAL` if the file is shorter or its memory is private to the client.
+    /// `EINVAL` if the file is shorter, [`NOT_SHARED`] if its memory is private to the client.
     pub(super) fn get(
         &mut self,
         fd: OwnedFd,
@@ -149,10 +150,7 @@ impl FileMaps {
         peer: Peer,
     ) -> Result<Arc<FileMap>, Errno> {
         let stat = fstat(fd.as_fd())?;
-        let id = FileId {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-        };
+        let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
         let len = u64::try_from(stat.st_size).map_err(|_| Errno::EINVAL)?;
         let end = offset.checked_add(size).ok_or(Errno::EINVAL)?;
         if end > len {
@@ -175,21 +173,18 @@ impl FileMaps {
                  share=on: -object memory-backend-memfd,id=mem0,size=SIZE,share=on \
                  -machine memory-backend=mem0"
             );
-            return Err(Errno::EINVAL);
+            return Err(NOT_SHARED);
         }
         keep_length(&fd);
         let file = File::from(fd);
         let len = usize::try_from(len).map_err(|_| Errno::EINVAL)?;
         let map = match FileMap::new(&file, len, writable) {
             // A descriptor opened read-only can still serve reads.
-            Err(Errno::EACCES | Errno::EPERM) if writable => FileMap::new(&file, len, false)?,
+            Err(Errno::EACCES) if writable => FileMap::new(&file, len, false)?,
             other => other?,
         };
         let map = Arc::new(map);
-        self.known.push(Known {
-            id,
-            map: Arc::downgrade(&map),
-        });
+        self.known.push(Known { id, map: Arc::downgrade(&map) });
         Ok(map)
     }
 

@@ -77,6 +77,7 @@ struct Windows {
 pub struct HostMemory {
     bus_master: AtomicBool,
     failed: AtomicU64,
+    private: AtomicBool,
     windows: Mutex<Windows>,
 }
 
@@ -88,12 +89,9 @@ impl HostMemory {
 
     /// A client is there: `link` reaches memory without descriptors, `peer` is who it is.
     pub fn connect(&self, link: Option<Arc<Mutex<Link>>>, peer: Peer) {
+        self.private.store(false, Ordering::Relaxed);
         let mut windows = lock(&self.windows);
-        *windows = Windows {
-            link,
-            peer,
-            ..Windows::default()
-        };
+        *windows = Windows { link, peer, ..Windows::default() };
     }
 
     /// The client is gone: drops every window.
@@ -112,6 +110,12 @@ impl HostMemory {
         self.failed.load(Ordering::Relaxed)
     }
 
+    /// True if the client's memory has turned out to be private to it from the start: no DMA can
+    /// work.
+    pub fn is_private(&self) -> bool {
+        self.private.load(Ordering::Relaxed)
+    }
+
     /// Number of windows.
     pub fn window_count(&self) -> usize {
         lock(&self.windows).list.len()
@@ -121,46 +125,38 @@ impl HostMemory {
     ///
     /// # Errors
     /// `EEXIST` if it overlaps another, `ENOSPC` if there are too many, `EINVAL` if the file is too
-    /// short for it or is not shared by the client, or whatever mapping the file gives.
+    /// short for it, `EPERM` if it is not shared by the client, or whatever mapping the file gives.
     pub fn map(&self, window: DmaWindow, fd: Option<OwnedFd>) -> Result<(), Errno> {
         let mut windows = lock(&self.windows);
-        let last = window
-            .size
-            .checked_sub(1)
-            .and_then(|n| window.iova.checked_add(n))
-            .ok_or(Errno::EINVAL)?;
+        let last =
+            window.size.checked_sub(1).and_then(|n| window.iova.checked_add(n)).ok_or(Errno::EINVAL)?;
         let at = windows.list.partition_point(|w| w.last < window.iova);
         if windows.list.get(at).is_some_and(|w| w.first <= last) {
-            tracing::warn!(
-                "client maps {:#x}..={last:#x} over an existing window",
-                window.iova
-            );
+            tracing::warn!("client maps {:#x}..={last:#x} over an existing window", window.iova);
             return Err(Errno::EEXIST);
         }
         if windows.list.len() >= MAX_DMA_MAPS {
             return Err(Errno::ENOSPC);
         }
+        let no_files = windows.list.iter().all(|w| matches!(w.source, Source::Messages));
         let mut writable = window.writable;
         let source = match fd {
             None => Source::Messages,
             Some(fd) => {
                 let peer = windows.peer;
-                let map = windows
-                    .files
-                    .get(fd, window.offset, window.size, writable, peer)?;
+                let map =
+                    windows.files.get(fd, window.offset, window.size, writable, peer).inspect_err(|e| {
+                        if *e == file::NOT_SHARED && no_files {
+                            self.private.store(true, Ordering::Relaxed);
+                        }
+                    })?;
                 // `get` has checked that offset + size lies inside the mapping.
                 let offset = usize::try_from(window.offset).map_err(|_| Errno::EINVAL)?;
                 writable &= map.writable();
                 Source::File { map, offset }
             }
         };
-        let entry = Window {
-            first: window.iova,
-            last,
-            readable: window.readable,
-            writable,
-            source,
-        };
+        let entry = Window { first: window.iova, last, readable: window.readable, writable, source };
         tracing::debug!(
             "map {:#x}..={:#x} {}{} {}",
             entry.first,
@@ -207,17 +203,13 @@ impl HostMemory {
     pub fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let mut rest = buf;
         let result = self.each_part(iova, rest.len(), false, |part, len| {
-            let (head, tail) = std::mem::take(&mut rest)
-                .split_at_mut_checked(len)
-                .unwrap_or_default();
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut_checked(len).unwrap_or_default();
             rest = tail;
             match part {
-                Part::File { map, offset } => {
-                    map.read(offset, head).ok_or(MemoryError::Unmapped(iova))
+                Part::File { map, offset } => map.read(offset, head).ok_or(MemoryError::Unmapped(iova)),
+                Part::Messages { link, iova } => {
+                    lock(&link).dma_read(iova, head).map_err(MemoryError::Message)
                 }
-                Part::Messages { link, iova } => lock(&link)
-                    .dma_read(iova, head)
-                    .map_err(MemoryError::Message),
             }
         });
         self.count(result)
@@ -226,19 +218,17 @@ impl HostMemory {
     /// Writes guest memory.
     ///
     /// # Errors
-    /// A [`MemoryError`]; a part may have been written.
+    /// A [`MemoryError`]; nothing is written then, except what DMA messages wrote before one failed.
     pub fn write(&self, iova: u64, data: &[u8]) -> Result<(), MemoryError> {
         let mut rest = data;
         let result = self.each_part(iova, data.len(), true, |part, len| {
             let (head, tail) = rest.split_at_checked(len).unwrap_or_default();
             rest = tail;
             match part {
-                Part::File { map, offset } => {
-                    map.write(offset, head).ok_or(MemoryError::Unmapped(iova))
+                Part::File { map, offset } => map.write(offset, head).ok_or(MemoryError::Unmapped(iova)),
+                Part::Messages { link, iova } => {
+                    lock(&link).dma_write(iova, head).map_err(MemoryError::Message)
                 }
-                Part::Messages { link, iova } => lock(&link)
-                    .dma_write(iova, head)
-                    .map_err(MemoryError::Message),
             }
         });
         self.count(result)
@@ -253,7 +243,7 @@ impl HostMemory {
     }
 
     /// Cuts `[iova, iova + len)` at window borders and hands each part to `access` with its
-    /// length.
+    /// length. Nothing is accessed unless every part may be.
     fn each_part(
         &self,
         iova: u64,
@@ -264,21 +254,28 @@ impl HostMemory {
         if !self.bus_master.load(Ordering::Relaxed) {
             return Err(MemoryError::BusMasterOff);
         }
-        let mut windows = lock(&self.windows);
-        let mut at = iova;
-        let mut left = len;
-        while left > 0 {
-            let (part, room) = windows.find(at, write)?;
-            let step = usize::try_from(room).unwrap_or(usize::MAX).min(left);
-            access(part, step)?;
-            left -= step;
-            if left > 0 {
-                at = at
-                    .checked_add(step as u64)
-                    .ok_or(MemoryError::Unmapped(u64::MAX))?;
-            }
+        if len == 0 {
+            return Ok(());
         }
-        Ok(())
+        let mut windows = lock(&self.windows);
+        let (first, room) = windows.find(iova, write)?;
+        if room >= len as u64 {
+            return access(first, len);
+        }
+        let mut parts = Vec::new();
+        let (mut part, mut room) = (first, room);
+        let (mut at, mut left) = (iova, len);
+        loop {
+            let step = usize::try_from(room).unwrap_or(usize::MAX).min(left);
+            parts.push((part, step));
+            left = left.saturating_sub(step);
+            if left == 0 {
+                break;
+            }
+            at = at.checked_add(step as u64).ok_or(MemoryError::Unmapped(u64::MAX))?;
+            (part, room) = windows.find(at, write)?;
+        }
+        parts.into_iter().try_for_each(|(part, step)| access(part, step))
     }
 }
 
@@ -296,23 +293,16 @@ impl Windows {
             Some(window) => window,
             None => {
                 self.hit = self.list.partition_point(|w| w.last < iova);
-                self.list
-                    .get(self.hit)
-                    .filter(contains)
-                    .ok_or(MemoryError::Unmapped(iova))?
+                self.list.get(self.hit).filter(contains).ok_or(MemoryError::Unmapped(iova))?
             }
         };
-        let allowed = if write {
-            window.writable
-        } else {
-            window.readable
-        };
+        let allowed = if write { window.writable } else { window.readable };
         if !allowed {
             return Err(MemoryError::Forbidden(iova));
         }
-        let skip = iova - window.first;
+        let skip = iova.saturating_sub(window.first);
         // A window of 2^64 bytes ends one byte early here, which no access notices.
-        let room = (window.last - iova).saturating_add(1);
+        let room = window.last.saturating_sub(iova).saturating_add(1);
         let part = match &window.source {
             Source::File { map, offset } => Part::File {
                 map: Arc::clone(map),
@@ -322,10 +312,7 @@ impl Windows {
                     .ok_or(MemoryError::Unmapped(iova))?,
             },
             Source::Messages => Part::Messages {
-                link: self
-                    .link
-                    .clone()
-                    .ok_or(MemoryError::Message(DmaMessageError::Lost))?,
+                link: self.link.clone().ok_or(MemoryError::Message(DmaMessageError::Lost))?,
                 iova,
             },
         };

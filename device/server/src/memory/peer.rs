@@ -33,10 +33,7 @@ pub(super) enum Sharing {
 impl Peer {
     /// The process connected to `socket`.
     pub fn of(socket: impl AsFd) -> Peer {
-        let pid = getsockopt(&socket.as_fd(), PeerCredentials)
-            .ok()
-            .map(|c| c.pid())
-            .filter(|&pid| pid > 0);
+        let pid = getsockopt(&socket.as_fd(), PeerCredentials).ok().map(|c| c.pid()).filter(|&pid| pid > 0);
         Peer { pid }
     }
 
@@ -92,10 +89,7 @@ garbage
 ";
 
     fn file(major: u64, minor: u64, ino: u64) -> FileId {
-        FileId {
-            dev: makedev(major, minor),
-            ino,
-        }
+        FileId { dev: makedev(major, minor), ino }
     }
 
     #[test]

@@ -127,12 +127,7 @@ const REGISTERS: &[Reg] = &[
     Reg(PCIE + 0x28, 0, DEVCTL2_WRITABLE, 0),
     Reg(PCIE + 0x2c, LNKCAP2, 0, 0),
     Reg(PCIE + 0x30, LNKCTL2, LNKCTL2_WRITABLE, 0),
-    Reg(
-        MSIX,
-        head(CAP_ID_MSIX, PM, MSIX_VECTORS - 1),
-        ((MSIX_ENABLE | MSIX_FUNCTION_MASK) as u32) << 16,
-        0,
-    ),
+    Reg(MSIX, head(CAP_ID_MSIX, PM, MSIX_VECTORS - 1), ((MSIX_ENABLE | MSIX_FUNCTION_MASK) as u32) << 16, 0),
     Reg(MSIX + 0x04, MSIX_TABLE_OFFSET as u32 | BAR2_REGION, 0, 0),
     Reg(MSIX + 0x08, MSIX_PBA_OFFSET as u32 | BAR2_REGION, 0, 0),
     Reg(AER, ext_head(EXT_CAP_ID_AER, SECONDARY), 0, 0),

@@ -87,9 +87,7 @@ pub struct ConfigSpace {
 
 impl std::fmt::Debug for ConfigSpace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConfigSpace")
-            .field("command", &self.command())
-            .finish_non_exhaustive()
+        f.debug_struct("ConfigSpace").field("command", &self.command()).finish_non_exhaustive()
     }
 }
 
@@ -123,10 +121,7 @@ impl ConfigSpace {
         self.set_u16(reg::SUBSYSTEM_VENDOR, VENDOR_ID);
         self.set_u16(reg::SUBSYSTEM, SUBSYSTEM_ID);
         self.put(reg::CAPABILITIES, &[caps::FIRST]);
-        self.allow(
-            reg::COMMAND,
-            &(COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_STORED).to_le_bytes(),
-        );
+        self.allow(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_STORED).to_le_bytes());
         self.clear_by_1(reg::STATUS, &STATUS_ERRORS.to_le_bytes());
         self.allow(reg::CACHE_LINE, &[0xff]);
         self.allow(reg::INTERRUPT_LINE, &[0xff]);
@@ -154,11 +149,9 @@ impl ConfigSpace {
     pub fn write(&mut self, offset: usize, data: &[u8]) -> ConfigEffects {
         for (i, &new) in data.iter().enumerate() {
             let at = offset.saturating_add(i);
-            let (Some(value), Some(&writable), Some(&clears)) = (
-                self.value.get_mut(at),
-                self.writable.get(at),
-                self.write_1_clears.get(at),
-            ) else {
+            let (Some(value), Some(&writable), Some(&clears)) =
+                (self.value.get_mut(at), self.writable.get(at), self.write_1_clears.get(at))
+            else {
                 break;
             };
             *value = (*value & !writable) | (new & writable);
@@ -226,10 +219,7 @@ impl ConfigSpace {
 }
 
 fn copy(to: &mut [u8; CONFIG_SIZE], at: usize, bytes: &[u8]) {
-    if let Some(place) = at
-        .checked_add(bytes.len())
-        .and_then(|end| to.get_mut(at..end))
-    {
+    if let Some(place) = at.checked_add(bytes.len()).and_then(|end| to.get_mut(at..end)) {
         place.copy_from_slice(bytes);
     }
 }
@@ -260,7 +250,7 @@ mod tests {
             0x0c, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
             0x0c, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
             0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-            0x00, 0x00, 0x00, 0x00, 0xb3, 0x15, 0x08, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0xb3, 0x15, 0x33, 0x00,
             0x00, 0x00, 0x00, 0x00, 0x60, 0x00, 0x00, 0x00,
             0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
         ];
@@ -296,6 +286,27 @@ mod tests {
         assert!(space.may_master());
         space.reset();
         assert!(!space.may_master());
+    }
+
+    #[test]
+    fn only_writable_bits_change() {
+        let fresh = space();
+        let mut space = space();
+        // A fixed pseudo-random walk over offsets, lengths and values (xorshift).
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20_000 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let offset = (x >> 20) as usize % (CONFIG_SIZE + 8);
+            let len = (x & 7) as usize + 1;
+            let reset = space.write(offset, &x.to_le_bytes()[..len]).reset;
+            for (at, (&value, &was)) in space.value.iter().zip(&fresh.value).enumerate() {
+                let fixed = !(fresh.writable[at] | fresh.write_1_clears[at]);
+                assert_eq!(value & fixed, was & fixed, "{at:#x}");
+                assert!(!reset || value == was, "{at:#x}");
+            }
+        }
     }
 
     #[test]

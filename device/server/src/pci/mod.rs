@@ -17,8 +17,8 @@ pub mod msix;
 pub const VENDOR_ID: u16 = 0x15b3;
 /// PCI device id of the ConnectX-4 physical function.
 pub const DEVICE_ID: u16 = 0x1013;
-/// Subsystem id of a ConnectX-4 VPI card (MCX455A/MCX456A family).
-pub const SUBSYSTEM_ID: u16 = 0x0008;
+/// Subsystem id of the ConnectX-4 VPI card with a single EDR port (pci.ids).
+pub const SUBSYSTEM_ID: u16 = 0x0033;
 
 /// Region of the initialization segment and the UAR pages.
 pub const BAR0_REGION: u32 = 0;

@@ -76,11 +76,9 @@ impl Msix {
     /// The adapter raises `vector`.
     pub fn raise(&mut self, vector: u16) -> Raised {
         let v = usize::from(vector);
-        let (Some(fd), Some(masked), Some(pending)) = (
-            self.eventfds.get(v),
-            self.masked.get(v),
-            self.pending.get_mut(v),
-        ) else {
+        let (Some(fd), Some(masked), Some(pending)) =
+            (self.eventfds.get(v), self.masked.get(v), self.pending.get_mut(v))
+        else {
             return Raised::Dropped;
         };
         match fd {
@@ -99,6 +97,22 @@ impl Msix {
                 Raised::Pending
             }
         }
+    }
+
+    /// Keeps `vector` pending until [`Msix::deliver_all`].
+    pub fn hold(&mut self, vector: u16) -> Raised {
+        match self.pending.get_mut(usize::from(vector)) {
+            Some(pending) => {
+                *pending = true;
+                Raised::Pending
+            }
+            None => Raised::Dropped,
+        }
+    }
+
+    /// Delivers what is pending and can be delivered.
+    pub fn deliver_all(&mut self) {
+        (0..VECTORS).for_each(|v| self.deliver(v));
     }
 
     /// Connects a vector to a descriptor, or disconnects it. A pending interrupt is delivered.
@@ -181,10 +195,7 @@ fn place(at: u64, start: u64) -> Option<usize> {
 /// Adds 1 to an event counter. A full counter has told the client already.
 fn signal(fd: &OwnedFd) -> nix::Result<()> {
     // A client may hand over a blocking descriptor of any kind: ask before writing.
-    let mut poll = [nix::poll::PollFd::new(
-        fd.as_fd(),
-        nix::poll::PollFlags::POLLOUT,
-    )];
+    let mut poll = [nix::poll::PollFd::new(fd.as_fd(), nix::poll::PollFlags::POLLOUT)];
     if nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO)? == 0 {
         return Ok(());
     }
@@ -261,8 +272,7 @@ mod tests {
         let mut msix = Msix::default();
         let fd = EventFd::from_flags(EfdFlags::empty()).unwrap();
         fd.write(u64::MAX - 1).unwrap();
-        msix.connect(0, Some(fd.as_fd().try_clone_to_owned().unwrap()))
-            .unwrap();
+        msix.connect(0, Some(fd.as_fd().try_clone_to_owned().unwrap())).unwrap();
         assert_eq!(msix.raise(0), Raised::Signalled);
     }
 
@@ -274,10 +284,7 @@ mod tests {
         assert_eq!(entry[12], 1);
         msix.write(16, &[0xff; 16]);
         msix.read(16, &mut entry);
-        assert_eq!(
-            entry[..12],
-            [0xfc, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255]
-        );
+        assert_eq!(entry[..12], [0xfc, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255]);
         assert_eq!(entry[12..], [1, 0, 0, 0]);
         // The PBA is read-only, the rest is void.
         msix.write(MSIX_PBA_OFFSET, &[0xff; 8]);

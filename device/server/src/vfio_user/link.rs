@@ -169,11 +169,7 @@ impl Link {
                     let Some(rest) = self.header.get_mut(*have..) else {
                         return Err(LinkError::Truncated);
                     };
-                    let closed = if *have == 0 {
-                        LinkError::Closed
-                    } else {
-                        LinkError::Truncated
-                    };
+                    let closed = if *have == 0 { LinkError::Closed } else { LinkError::Truncated };
                     let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
                         return Ok(None);
                     };
@@ -217,9 +213,7 @@ impl Link {
                 Reading::Skip { header, left } => {
                     if *left > 0 {
                         let mut sink = [0; DISCARD_CHUNK];
-                        let rest = sink
-                            .get_mut(..(*left).min(DISCARD_CHUNK))
-                            .unwrap_or_default();
+                        let rest = sink.get_mut(..(*left).min(DISCARD_CHUNK)).unwrap_or_default();
                         let closed = LinkError::Truncated;
                         let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
                             return Ok(None);
@@ -324,9 +318,7 @@ impl Link {
         }
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        let mut bytes = Header::request(id, command, payload.len())
-            .encode()
-            .to_vec();
+        let mut bytes = Header::request(id, command, payload.len()).encode().to_vec();
         bytes.extend_from_slice(payload);
         let lost = |_| DmaMessageError::Lost;
         self.send(&bytes).map_err(lost)?;

@@ -121,6 +121,8 @@ pub trait Backend {
     fn set_irqs(&mut self, set: SetIrqs) -> Result<(), Errno>;
     /// Resets the device.
     fn reset(&mut self) -> Result<(), Errno>;
+    /// Why this client can't be served at all, if so: everything but DMA windows gets this errno.
+    fn rejection(&self) -> Option<Errno>;
 }
 
 /// Protocol state of one connection.
@@ -145,56 +147,38 @@ impl Session {
     }
 
     /// Handles one message and puts its reply, if it wants one, into `reply`.
-    pub fn handle(
-        &mut self,
-        message: Message,
-        backend: &mut impl Backend,
-        reply: &mut Vec<u8>,
-    ) -> Verdict {
+    pub fn handle(&mut self, message: Message, backend: &mut impl Backend, reply: &mut Vec<u8>) -> Verdict {
         let header = message.header;
         if header.kind() == Kind::Unknown {
             *reply = header.error_reply(Errno::EINVAL);
-            return Verdict::Disconnect(format!(
-                "unknown message type (flags {:#x})",
-                header.flags
-            ));
+            return Verdict::Disconnect(format!("unknown message type (flags {:#x})", header.flags));
         }
         if self.caps.is_none() || header.command == command::VERSION {
             return self.negotiate(&message, backend, reply);
         }
         let result = match message.fault {
             Some(errno) => Err(errno),
-            None => dispatch(message, backend),
+            None => match backend.rejection() {
+                Some(errno) if !matches!(header.command, command::DMA_MAP | command::DMA_UNMAP) => Err(errno),
+                _ => dispatch(message, backend),
+            },
         };
         if let Err(errno) = result {
-            tracing::debug!(
-                command = header.command,
-                id = header.id,
-                "message refused: {errno}"
-            );
+            tracing::debug!(command = header.command, id = header.id, "message refused: {errno}");
         }
-        if header.no_reply() {
-            return Verdict::Continue;
+        if !header.no_reply() {
+            *reply = match result {
+                Ok(payload) => header.reply(&payload),
+                Err(errno) => header.error_reply(errno),
+            };
         }
-        *reply = match result {
-            Ok(payload) => header.reply(&payload),
-            Err(errno) => header.error_reply(errno),
-        };
         Verdict::Continue
     }
 
-    fn negotiate(
-        &mut self,
-        message: &Message,
-        backend: &mut impl Backend,
-        reply: &mut Vec<u8>,
-    ) -> Verdict {
+    fn negotiate(&mut self, message: &Message, backend: &mut impl Backend, reply: &mut Vec<u8>) -> Verdict {
         let header = message.header;
         let result = if header.command != command::VERSION {
-            Err((
-                Errno::EINVAL,
-                format!("command {} before version negotiation", header.command),
-            ))
+            Err((Errno::EINVAL, format!("command {} before version negotiation", header.command)))
         } else if self.caps.is_some() {
             Err((Errno::EINVAL, "version negotiated twice".into()))
         } else if let Some(errno) = message.fault {
@@ -219,12 +203,7 @@ impl Session {
 
 /// Performs a command; the result is the payload of its reply.
 fn dispatch(message: Message, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
-    let Message {
-        header,
-        payload,
-        fds,
-        ..
-    } = message;
+    let Message { header, payload, fds, .. } = message;
     let mut fields = Fields(&payload);
     let f = &mut fields;
     let takes_fds = matches!(header.command, command::DMA_MAP | command::DEVICE_SET_IRQS);
@@ -255,11 +234,7 @@ fn dispatch(message: Message, backend: &mut impl Backend) -> Result<Vec<u8>, Err
     }
 }
 
-fn dma_map(
-    f: &mut Fields<'_>,
-    fds: Vec<OwnedFd>,
-    backend: &mut impl Backend,
-) -> Result<Vec<u8>, Errno> {
+fn dma_map(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let (_argsz, flags) = (f.u32()?, f.u32()?);
     let window = DmaWindow {
         offset: f.u64()?,
@@ -301,14 +276,7 @@ fn region_info(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>
         return Err(Errno::EINVAL);
     }
     let info = backend.region_info(index);
-    Ok(Payload::default()
-        .u32(32)
-        .u32(info.flags)
-        .u32(index)
-        .u32(0)
-        .u64(info.size)
-        .u64(0)
-        .0)
+    Ok(Payload::default().u32(32).u32(info.flags).u32(index).u32(0).u64(info.size).u64(0).0)
 }
 
 fn irq_info(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
@@ -317,19 +285,10 @@ fn irq_info(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, E
         return Err(Errno::EINVAL);
     }
     let info = backend.irq_info(index);
-    Ok(Payload::default()
-        .u32(16)
-        .u32(info.flags)
-        .u32(index)
-        .u32(info.count)
-        .0)
+    Ok(Payload::default().u32(16).u32(info.flags).u32(index).u32(info.count).0)
 }
 
-fn set_irqs(
-    f: &mut Fields<'_>,
-    fds: Vec<OwnedFd>,
-    backend: &mut impl Backend,
-) -> Result<Vec<u8>, Errno> {
+fn set_irqs(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let (_argsz, flags) = (f.u32()?, f.u32()?);
     let (index, start, count) = (f.u32()?, f.u32()?, f.u32()?);
     let known = vfio::VFIO_IRQ_SET_DATA_TYPE_MASK | vfio::VFIO_IRQ_SET_ACTION_TYPE_MASK;
@@ -353,13 +312,7 @@ fn set_irqs(
         vfio::VFIO_IRQ_SET_DATA_EVENTFD if fds.len() == length => IrqData::Eventfds(fds),
         _ => return Err(Errno::EINVAL),
     };
-    backend.set_irqs(SetIrqs {
-        index,
-        start,
-        count,
-        action,
-        data,
-    })?;
+    backend.set_irqs(SetIrqs { index, start, count, action, data })?;
     Ok(Vec::new())
 }
 
@@ -409,10 +362,8 @@ fn region_write(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8
 
 fn region_write_multi(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let writes = f.u64()?;
-    let length = usize::try_from(writes)
-        .ok()
-        .and_then(|n| n.checked_mul(MULTI_WRITE_LEN))
-        .ok_or(Errno::EINVAL)?;
+    let length =
+        usize::try_from(writes).ok().and_then(|n| n.checked_mul(MULTI_WRITE_LEN)).ok_or(Errno::EINVAL)?;
     let mut rest = f.bytes(length)?;
     // All or nothing: a bad entry must not leave the ones before it done and unreported.
     let mut checked = Vec::new();

@@ -40,16 +40,13 @@ pub fn parse(payload: &[u8]) -> Result<ClientCaps, (Errno, String)> {
         return Err(refuse("message is shorter than its fixed part".into()));
     };
     if major != MAJOR {
-        return Err(refuse(format!(
-            "protocol {major}.{minor} asked for, only {MAJOR}.x is spoken"
-        )));
+        return Err(refuse(format!("protocol {major}.{minor} asked for, only {MAJOR}.x is spoken")));
     }
     let text = fields.0.split(|&b| b == 0).next().unwrap_or_default();
     let data: Value = if text.is_empty() {
         Value::Object(Default::default())
     } else {
-        serde_json::from_slice(text)
-            .map_err(|e| refuse(format!("version data is not JSON: {e}")))?
+        serde_json::from_slice(text).map_err(|e| refuse(format!("version data is not JSON: {e}")))?
     };
     if !data.is_object() {
         return Err(refuse("version data is not a JSON object".into()));
@@ -63,9 +60,9 @@ pub fn parse(payload: &[u8]) -> Result<ClientCaps, (Errno, String)> {
     };
     let number = |key: &str, default: u64| match caps.get(key) {
         None | Some(Value::Null) => Ok(default),
-        Some(value) => value
-            .as_u64()
-            .ok_or_else(|| refuse(format!("capability {key} is not a number: {value}"))),
+        Some(value) => {
+            value.as_u64().ok_or_else(|| refuse(format!("capability {key} is not a number: {value}")))
+        }
     };
     let max_data_xfer = number("max_data_xfer_size", DEFAULT_DATA_XFER)?;
     // Not used by us, but a wrong type shows a confused client.
@@ -73,17 +70,13 @@ pub fn parse(payload: &[u8]) -> Result<ClientCaps, (Errno, String)> {
     number("max_dma_maps", 0)?;
     let write_multiple = match caps.get("write_multiple") {
         None | Some(Value::Null) => false,
-        Some(value) => value.as_bool().ok_or_else(|| {
-            refuse(format!(
-                "capability write_multiple is not true or false: {value}"
-            ))
-        })?,
+        Some(value) => value
+            .as_bool()
+            .ok_or_else(|| refuse(format!("capability write_multiple is not true or false: {value}")))?,
     };
     Ok(ClientCaps {
         minor: minor.min(MINOR),
-        max_data_xfer: usize::try_from(max_data_xfer)
-            .unwrap_or(MAX_DATA_XFER)
-            .clamp(1, MAX_DATA_XFER),
+        max_data_xfer: usize::try_from(max_data_xfer).unwrap_or(MAX_DATA_XFER).clamp(1, MAX_DATA_XFER),
         write_multiple,
     })
 }
@@ -126,14 +119,7 @@ mod tests {
             "max_data_xfer_size":1048576,"migration":{"pgsize":4096,"max_bitmap_size":268435456},
             "write_multiple":true}}"#;
         let caps = parse(&message(0, 0, &format!("{qemu}\0"))).unwrap();
-        assert_eq!(
-            caps,
-            ClientCaps {
-                minor: 0,
-                max_data_xfer: 1 << 20,
-                write_multiple: true
-            }
-        );
+        assert_eq!(caps, ClientCaps { minor: 0, max_data_xfer: 1 << 20, write_multiple: true });
         for json in [
             "",
             "\0",
@@ -166,12 +152,7 @@ mod tests {
 
     #[test]
     fn zero_transfer_size_stays_usable() {
-        let caps = parse(&message(
-            0,
-            0,
-            r#"{"capabilities":{"max_data_xfer_size":0}}"#,
-        ))
-        .unwrap();
+        let caps = parse(&message(0, 0, r#"{"capabilities":{"max_data_xfer_size":0}}"#)).unwrap();
         assert_eq!(caps.max_data_xfer, 1);
     }
 

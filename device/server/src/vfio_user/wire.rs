@@ -88,13 +88,7 @@ pub struct Header {
 impl Header {
     /// Header of a request from us.
     pub fn request(id: u16, command: u16, payload: usize) -> Header {
-        Header {
-            id,
-            command,
-            size: wire_size(payload),
-            flags: FLAG_TYPE_COMMAND,
-            error: 0,
-        }
+        Header { id, command, size: wire_size(payload), flags: FLAG_TYPE_COMMAND, error: 0 }
     }
 
     /// Reads the header from its 16 bytes.
@@ -141,12 +135,7 @@ impl Header {
 
     /// A whole successful reply to `self`.
     pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
-        let header = Header {
-            size: wire_size(payload.len()),
-            flags: FLAG_TYPE_REPLY,
-            error: 0,
-            ..*self
-        };
+        let header = Header { size: wire_size(payload.len()), flags: FLAG_TYPE_REPLY, error: 0, ..*self };
         let mut out = Vec::with_capacity(HEADER_LEN + payload.len());
         out.extend_from_slice(&header.encode());
         out.extend_from_slice(payload);
@@ -235,13 +224,8 @@ mod tests {
 
     #[test]
     fn header_golden_bytes() {
-        let header = Header {
-            id: 0x0102,
-            command: command::REGION_READ,
-            size: 32,
-            flags: FLAG_NO_REPLY,
-            error: 0,
-        };
+        let header =
+            Header { id: 0x0102, command: command::REGION_READ, size: 32, flags: FLAG_NO_REPLY, error: 0 };
         let mut golden = Vec::new();
         golden.extend_from_slice(&0x0102u16.to_ne_bytes());
         golden.extend_from_slice(&9u16.to_ne_bytes());
@@ -259,10 +243,7 @@ mod tests {
         let request = Header::request(7, command::DMA_MAP, 32);
         let bytes = request.error_reply(Errno::EINVAL);
         let reply = Header::decode(bytes.as_slice().try_into().unwrap());
-        assert_eq!(
-            (reply.id, reply.command, reply.size),
-            (7, command::DMA_MAP, 16)
-        );
+        assert_eq!((reply.id, reply.command, reply.size), (7, command::DMA_MAP, 16));
         assert!(reply.is_error());
         assert_eq!(reply.error, Errno::EINVAL as u32);
         assert_eq!(reply.kind(), Kind::Reply);

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use hca_model::timing::Profile;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
@@ -15,7 +16,7 @@ use toml::Spanned;
 use crate::pci::config::PortType;
 
 /// Organization part of derived GUIDs (an OUI of Mellanox).
-const GUID_OUI: u64 = 0x0002_c9;
+const GUID_OUI: u64 = 0x02c9;
 /// Timing and capability profile used where none is named.
 pub const DEFAULT_PROFILE: &str = "connectx4";
 /// Most processors the launcher may give one guest.
@@ -47,10 +48,7 @@ pub struct Time {
 
 impl Default for Time {
     fn default() -> Self {
-        Time {
-            quantum_us: 100,
-            dilation: 1.0,
-        }
+        Time { quantum_us: 100, dilation: 1.0 }
     }
 }
 
@@ -114,10 +112,26 @@ pub enum Rate {
     Ddr,
     /// 10 Gb/s.
     Qdr,
+    /// 10.3125 Gb/s.
+    Fdr10,
     /// 14.0625 Gb/s.
     Fdr,
     /// 25.78125 Gb/s.
     Edr,
+}
+
+impl Rate {
+    /// The name that the file uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rate::Sdr => "sdr",
+            Rate::Ddr => "ddr",
+            Rate::Qdr => "qdr",
+            Rate::Fdr10 => "fdr10",
+            Rate::Fdr => "fdr",
+            Rate::Edr => "edr",
+        }
+    }
 }
 
 /// A cable between two adapters.
@@ -224,10 +238,8 @@ impl Topology {
     /// A [`TopologyError`] that names file, line, key and reason.
     pub fn load(path: &Path) -> Result<Topology, TopologyError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| TopologyError::Read {
-            file: file.clone(),
-            error,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| TopologyError::Read { file: file.clone(), error })?;
         Topology::parse(&file, &text)
     }
 
@@ -247,10 +259,7 @@ impl Topology {
         Topology {
             profile: profile.into(),
             time: Time::default(),
-            fabric: Fabric {
-                subnet_manager: SubnetManager::Builtin,
-                seed: 1,
-            },
+            fabric: Fabric { subnet_manager: SubnetManager::Builtin, seed: 1 },
             hosts: vec![Host {
                 name: host.into(),
                 memory: "1G".into(),
@@ -269,9 +278,7 @@ impl Topology {
 
     /// Every adapter with the name of its host, in the order of the file.
     pub fn hcas(&self) -> impl Iterator<Item = (&Host, &Hca)> {
-        self.hosts
-            .iter()
-            .flat_map(|host| host.hcas.iter().map(move |hca| (host, hca)))
+        self.hosts.iter().flat_map(|host| host.hcas.iter().map(move |hca| (host, hca)))
     }
 }
 
@@ -301,11 +308,7 @@ impl Source<'_> {
     /// An error of the TOML parser; the key is what stands before `=` in its line.
     fn syntax(&self, e: &toml::de::Error) -> TopologyError {
         let at = e.span().unwrap_or(0..0);
-        let line = self
-            .text
-            .lines()
-            .nth(self.line(at.start) - 1)
-            .unwrap_or_default();
+        let line = self.text.lines().nth(self.line(at.start) - 1).unwrap_or_default();
         let key = line.split('=').next().unwrap_or_default().trim();
         let key = if key.is_empty() { "file" } else { key };
         let reason = e.message().trim().replace('\n', "; ");
@@ -314,7 +317,11 @@ impl Source<'_> {
 
     fn check(&self, raw: RawTopology) -> Checked<Topology> {
         let profile = match raw.profile {
-            Some(p) => self.name("profile", &p)?,
+            Some(p) if Profile::named(p.get_ref()).is_none() => {
+                let reason = format!("there is no profile {:?}, only {DEFAULT_PROFILE:?}", p.get_ref());
+                return Err(self.error(p.span(), "profile", reason));
+            }
+            Some(p) => p.into_inner(),
             None => DEFAULT_PROFILE.into(),
         };
         let mut hosts: Vec<Host> = Vec::new();
@@ -328,10 +335,7 @@ impl Source<'_> {
             return Err(self.error(0..0, "host", reason));
         }
         let mut sockets = BTreeMap::new();
-        for (host, hca) in hosts
-            .iter()
-            .flat_map(|h| h.hcas.iter().map(move |a| (h, a)))
-        {
+        for (host, hca) in hosts.iter().flat_map(|h| h.hcas.iter().map(move |a| (h, a))) {
             let id = format!("{}/{}", host.name, hca.name);
             if let Some(other) = sockets.insert(hca.socket.clone(), id.clone()) {
                 let reason = format!("{other} and {id} would share the socket {}", hca.socket);
@@ -347,10 +351,7 @@ impl Source<'_> {
         Ok(Topology {
             profile,
             time: self.time(raw.time)?,
-            fabric: Fabric {
-                subnet_manager: raw.fabric.subnet_manager,
-                seed: raw.fabric.seed.unwrap_or(1),
-            },
+            fabric: Fabric { subnet_manager: raw.fabric.subnet_manager, seed: raw.fabric.seed.unwrap_or(1) },
             hosts,
             links,
         })
@@ -375,12 +376,7 @@ impl Source<'_> {
         Ok(time)
     }
 
-    fn host(
-        &self,
-        raw: RawHost,
-        others: &[Host],
-        guids: &mut BTreeMap<u64, String>,
-    ) -> Checked<Host> {
+    fn host(&self, raw: RawHost, others: &[Host], guids: &mut BTreeMap<u64, String>) -> Checked<Host> {
         let name = self.name("host.name", &raw.name)?;
         if others.iter().any(|h| h.name == name) {
             let reason = format!("two hosts are called {name:?}");
@@ -392,10 +388,7 @@ impl Source<'_> {
                 Some(bytes) if bytes >= 64 << 20 => (text.into_inner(), bytes),
                 Some(_) => return Err(self.error(text.span(), "host.memory", "less than 64M")),
                 None => {
-                    let reason = format!(
-                        "{:?} is not a size such as \"512M\" or \"2G\"",
-                        text.get_ref()
-                    );
+                    let reason = format!("{:?} is not a size such as \"512M\" or \"2G\"", text.get_ref());
                     return Err(self.error(text.span(), "host.memory", reason));
                 }
             },
@@ -423,13 +416,7 @@ impl Source<'_> {
             }
             hcas.push(hca);
         }
-        Ok(Host {
-            name,
-            memory,
-            memory_bytes,
-            cpus,
-            hcas,
-        })
+        Ok(Host { name, memory, memory_bytes, cpus, hcas })
     }
 
     fn hca(&self, raw: RawHca, host: &str, index: usize) -> Checked<Hca> {
@@ -446,10 +433,7 @@ impl Source<'_> {
                 .and_then(|digits| u64::from_str_radix(digits, 16).ok())
                 .filter(|&guid| guid != 0)
                 .ok_or_else(|| {
-                    let reason = format!(
-                        "{:?} is not a GUID such as \"0x0002c9030005a1b2\"",
-                        text.get_ref()
-                    );
+                    let reason = format!("{:?} is not a GUID such as \"0x0002c9030005a1b2\"", text.get_ref());
                     self.error(text.span(), "host.hca.guid", reason)
                 })?,
         };
@@ -458,25 +442,13 @@ impl Source<'_> {
             Some(text) => parse_port_type(text.get_ref())
                 .map_err(|reason| self.error(text.span(), "host.hca.port_type", reason))?,
         };
-        Ok(Hca {
-            socket: socket_name(host, &name),
-            name,
-            guid,
-            port_type,
-        })
+        Ok(Hca { socket: socket_name(host, &name), name, guid, port_type })
     }
 
-    fn link(
-        &self,
-        raw: RawLink,
-        hosts: &[Host],
-        ends: &mut BTreeMap<String, usize>,
-    ) -> Checked<Link> {
+    fn link(&self, raw: RawLink, hosts: &[Host], ends: &mut BTreeMap<String, usize>) -> Checked<Link> {
         for end in raw.between.get_ref() {
             let known = end.get_ref().split_once('/').is_some_and(|(host, hca)| {
-                hosts
-                    .iter()
-                    .any(|h| h.name == host && h.hcas.iter().any(|a| a.name == hca))
+                hosts.iter().any(|h| h.name == host && h.hcas.iter().any(|a| a.name == hca))
             });
             if !known {
                 let reason = format!("there is no adapter {:?} (host/hca)", end.get_ref());
@@ -484,10 +456,7 @@ impl Source<'_> {
             }
             let line = self.line(end.span().start);
             if let Some(other) = ends.insert(end.get_ref().clone(), line) {
-                let reason = format!(
-                    "the port of {} is already linked in line {other}",
-                    end.get_ref()
-                );
+                let reason = format!("the port of {} is already linked in line {other}", end.get_ref());
                 return Err(self.error(end.span(), "link.between", reason));
             }
         }
@@ -551,11 +520,9 @@ fn parse_size(text: &str) -> Option<u64> {
 
 /// A GUID that stays the same as long as host and adapter keep their names (FNV-1a).
 fn derived_guid(host: &str, hca: &str) -> u64 {
-    let hash = format!("{host}/{hca}")
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+    let hash = format!("{host}/{hca}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     GUID_OUI << 40 | hash & 0xff_ffff_ffff
 }
 
@@ -574,209 +541,4 @@ fn port_type_text<S: serde::Serializer>(port_type: &PortType, s: S) -> Result<S:
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TWO: &str = r#"
-profile = "connectx4"
-[time]
-quantum_us = 50
-dilation = 2.0
-[fabric]
-subnet_manager = "none"
-seed = 7
-[[host]]
-name = "a"
-memory = "512M"
-cpus = 2
-[[host.hca]]
-guid = "0x0002c90300a00001"
-[[host]]
-name = "b"
-[[host.hca]]
-name = "x"
-port_type = "ib"
-[[link]]
-between = ["a/hca0", "b/x"]
-rate = "fdr"
-width = 1
-loss = 0.05
-"#;
-
-    #[test]
-    fn a_whole_file() {
-        let t = Topology::parse("two.toml", TWO).unwrap();
-        assert_eq!(t.time.quantum_us, 50);
-        assert_eq!(t.fabric.subnet_manager, SubnetManager::None);
-        assert_eq!(t.hosts[0].memory_bytes, 512 << 20);
-        assert_eq!(t.hosts[0].hcas[0].guid, 0x0002_c903_00a0_0001);
-        assert_eq!(t.hosts[1].memory_bytes, 1 << 30);
-        assert_eq!(t.hosts[1].hcas[0].socket, "b-x.sock");
-        assert_eq!(t.hosts[1].hcas[0].guid >> 40, 0x02c9);
-        assert_eq!(t.links[0].rate, Rate::Fdr);
-        assert_eq!(t.hcas().count(), 2);
-        let json = serde_json::to_value(&t).unwrap();
-        assert_eq!(json["hosts"][0]["hcas"][0]["guid"], "0x0002c90300a00001");
-        assert_eq!(json["hosts"][0]["hcas"][0]["socket"], "a-hca0.sock");
-        assert_eq!(json["hosts"][0]["memory"], "512M");
-        assert_eq!(json["fabric"]["subnet_manager"], "none");
-        assert_eq!(json["links"][0]["between"][1], "b/x");
-    }
-
-    #[test]
-    fn derived_guids_are_stable_and_distinct() {
-        assert_eq!(derived_guid("a", "hca0"), derived_guid("a", "hca0"));
-        assert_ne!(derived_guid("a", "hca0"), derived_guid("b", "hca0"));
-    }
-
-    #[test]
-    fn errors_name_file_line_key_and_reason() {
-        let host = "[[host]]\nname = \"a\"\n[[host.hca]]\n";
-        let linked = format!("{host}[[host]]\nname = \"b\"\n[[host.hca]]\n[[link]]\n");
-        for (text, line, key, reason) in [
-            ("", 1, "host", "no adapter"),
-            ("x = 1\n", 1, "x", "unknown field"),
-            ("[time]\nquantum_us = 0\n", 1, "host", "no adapter"),
-            ("[time]\nquantum = 5\n", 2, "quantum", "unknown field"),
-            (
-                "[fabric]\nsubnet_manager = \"osm\"\n",
-                2,
-                "subnet_manager",
-                "unknown variant",
-            ),
-            (
-                "[[host]]\nmemory = \"1G\"\n",
-                1,
-                "[[host]]",
-                "missing field",
-            ),
-            (
-                "[[host]]\nname = \"a/b\"\n[[host.hca]]\n",
-                2,
-                "host.name",
-                "not a name",
-            ),
-            (&format!("{host}cpus = 3\n"), 4, "cpus", "unknown field"),
-            (
-                &format!("{host}guid = \"12\"\n"),
-                4,
-                "host.hca.guid",
-                "not a GUID",
-            ),
-            (
-                &format!("{host}guid = \"0x+1\"\n"),
-                4,
-                "host.hca.guid",
-                "not a GUID",
-            ),
-            (&format!("{host}guid = 12\n"), 4, "guid", "invalid type"),
-            (
-                &format!("{host}port_type = \"eth\"\n"),
-                4,
-                "host.hca.port_type",
-                "only \"ib\"",
-            ),
-            (
-                &format!("{host}[[host.hca]]\nname = \"hca0\"\n"),
-                4,
-                "host.hca.name",
-                "two adapters",
-            ),
-            (&format!("{host}{host}"), 5, "host.name", "two hosts"),
-            (
-                &format!("{host}[time]\nquantum_us = 0\n"),
-                5,
-                "time.quantum_us",
-                "must be",
-            ),
-            (
-                &format!("{host}[time]\ndilation = nan\n"),
-                5,
-                "time.dilation",
-                "must be",
-            ),
-            (
-                "[[host]]\nname = \"a\"\nmemory = \"much\"\n",
-                3,
-                "host.memory",
-                "not a size",
-            ),
-            (
-                "[[host]]\nname = \"a\"\nmemory = \"99999999999T\"\n",
-                3,
-                "host.memory",
-                "not a size",
-            ),
-            (
-                "[[host]]\nname = \"a\"\nmemory = \"1M\"\n",
-                3,
-                "host.memory",
-                "less than",
-            ),
-            (
-                "[[host]]\nname = \"a\"\ncpus = 0\n",
-                3,
-                "host.cpus",
-                "must be",
-            ),
-            (
-                &format!("{linked}between = [\"a/hca0\", \"c/hca0\"]\n"),
-                8,
-                "link.between",
-                "c/hca0",
-            ),
-            (
-                &format!("{linked}between = [\"a/hca0\", \"a/hca0\"]\n"),
-                8,
-                "link.between",
-                "already",
-            ),
-            (
-                &format!("{linked}between = [\"a/hca0\"]\n"),
-                8,
-                "between",
-                "invalid length",
-            ),
-            (
-                &format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nwidth = 3\n"),
-                9,
-                "link.width",
-                "must be",
-            ),
-            (
-                &format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nloss = 1.5\n"),
-                9,
-                "link.loss",
-                "must be",
-            ),
-            ("[[host]\n", 1, "[[host]", ""),
-        ] {
-            let error = Topology::parse("t.toml", text).unwrap_err().to_string();
-            let start = format!("t.toml:{line}: {key}: ");
-            assert!(error.starts_with(&start), "{text:?}\n{error}\n{start}");
-            assert!(error.contains(reason), "{text:?}\n{error}");
-        }
-    }
-
-    #[test]
-    fn same_socket_twice_is_refused() {
-        let text = "[[host]]\nname = \"a-b\"\n[[host.hca]]\nname = \"c\"\n\
-                    [[host]]\nname = \"a\"\n[[host.hca]]\nname = \"b-c\"\n";
-        let error = Topology::parse("t.toml", text).unwrap_err().to_string();
-        assert!(error.contains("share the socket"), "{error}");
-    }
-
-    #[test]
-    fn same_guid_twice_is_refused() {
-        let host = |n| format!("[[host]]\nname = \"{n}\"\n[[host.hca]]\nguid = \"0x1\"\n");
-        let text = host("a") + &host("b");
-        let error = Topology::parse("t.toml", &text).unwrap_err().to_string();
-        assert!(error.contains("same GUID"), "{error}");
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let error = Topology::load(Path::new("no/such.toml")).unwrap_err();
-        assert!(error.to_string().starts_with("no/such.toml: "), "{error}");
-    }
-}
+mod tests;

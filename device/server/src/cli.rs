@@ -1,0 +1,226 @@
+//! Command line of the binary `softhca`.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde_json::Value;
+
+use crate::control;
+use crate::engine::Engine;
+use crate::pci::config::PortType;
+use crate::topology::{DEFAULT_PROFILE, Topology, parse_port_type};
+
+/// Name of the control socket in a run directory.
+const CONTROL_SOCKET: &str = "control.sock";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "softhca",
+    version,
+    about = "An RDMA adapter of the ConnectX-4 class in software, attached to QEMU over vfio-user",
+    after_help = "Examples:\n  \
+        softhca serve --socket /tmp/hca.sock\n  \
+        softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
+        softhca resources --run-dir /tmp/pair\n\n\
+        Messages go to stderr; RUST_LOG=debug (or softhca=trace) shows more."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Serve),
+    Topology(Check),
+    Resources(Ask),
+}
+
+/// Serve the adapters of a topology, or a single one
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    softhca serve --socket /tmp/hca.sock\n      \
+    one adapter; then start QEMU with shared memory and\n      \
+    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/hca.sock\"}}'\n  \
+    softhca serve --topology pair.toml --run-dir /tmp/pair\n      \
+    /tmp/pair/HOST-HCA.sock for each adapter, and /tmp/pair/control.sock\n\n\
+    The line \"softhca: ready\" on stdout says that all sockets listen. SIGINT or SIGTERM ends\n\
+    the server and removes them.")]
+struct Serve {
+    /// Topology file: hosts, adapters, links
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "profile", "port_type"],
+          required_unless_present = "socket", requires = "run_dir")]
+    topology: Option<PathBuf>,
+    /// Directory for the sockets of a topology; made if missing
+    #[arg(long, value_name = "DIR", requires = "topology", conflicts_with = "socket")]
+    run_dir: Option<PathBuf>,
+    /// Socket of a single adapter; the control socket is PATH.control
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Timing and capability profile of a single adapter
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_PROFILE)]
+    profile: String,
+    /// Link layer of a single adapter
+    #[arg(long, value_name = "TYPE", default_value = "ib", value_parser = parse_port_type)]
+    port_type: PortType,
+}
+
+/// Check a topology file and print it as JSON
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  softhca topology pair.toml")]
+struct Check {
+    /// Topology file
+    file: PathBuf,
+}
+
+/// Show the resource counts of a running server, now and at the last teardown
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    softhca resources --run-dir /tmp/pair\n  \
+    softhca resources --socket /tmp/hca.sock --json")]
+struct Ask {
+    /// Run directory of the server
+    #[arg(long, value_name = "DIR", required_unless_present = "socket")]
+    run_dir: Option<PathBuf>,
+    /// Socket of a server with a single adapter
+    #[arg(long, value_name = "PATH", conflicts_with = "run_dir")]
+    socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command line.
+///
+/// # Errors
+/// What went wrong, ready to be shown.
+pub fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Serve(args) => serve(&args),
+        Command::Topology(args) => {
+            let topology = Topology::load(&args.file)?;
+            print(&serde_json::to_string_pretty(&topology)?)
+        }
+        Command::Resources(args) => resources(&args),
+    }
+}
+
+fn serve(args: &Serve) -> anyhow::Result<()> {
+    let stop = stop_signals()?;
+    let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
+        (Some(file), Some(dir), _) => {
+            let topology = Topology::load(file)?;
+            std::fs::create_dir_all(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
+            let control = dir.join(CONTROL_SOCKET);
+            Engine::new(&topology, |name| dir.join(name), &control, stop)?
+        }
+        (_, _, Some(socket)) => {
+            let topology = Topology::single(&args.profile, args.port_type);
+            Engine::new(&topology, |_| socket.clone(), &control_beside(socket), stop)?
+        }
+        _ => anyhow::bail!("--topology with --run-dir, or --socket is needed"),
+    };
+    print("softhca: ready")?;
+    let result = engine.run();
+    tracing::info!("stopped");
+    result
+}
+
+/// A descriptor that becomes readable on SIGINT or SIGTERM.
+fn stop_signals() -> anyhow::Result<OwnedFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    Ok(std::os::fd::AsFd::as_fd(&fd).try_clone_to_owned()?)
+}
+
+fn control_beside(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".control");
+    name.into()
+}
+
+fn resources(args: &Ask) -> anyhow::Result<()> {
+    let path = match (&args.run_dir, &args.socket) {
+        (Some(dir), _) => dir.join(CONTROL_SOCKET),
+        (None, Some(socket)) => control_beside(socket),
+        (None, None) => anyhow::bail!("--run-dir or --socket is needed"),
+    };
+    let answer = control::query(&path, "resources")?;
+    if args.json {
+        return print(&serde_json::to_string_pretty(&answer)?);
+    }
+    print(resource_table(&answer).trim_end())
+}
+
+/// One line per kind of resource: name, count now, count at the last teardown.
+fn resource_table(answer: &Value) -> String {
+    let mut out = String::new();
+    let none = Vec::new();
+    for hca in answer.get("hcas").and_then(Value::as_array).unwrap_or(&none) {
+        let name = hca.get("name").and_then(Value::as_str).unwrap_or("?");
+        let attached = hca.get("attached").and_then(Value::as_bool) == Some(true);
+        let state = if attached { "attached" } else { "no client" };
+        out += &format!("{name} ({state})\n");
+        out += &format!("  {:<20} {:>10} {:>14}\n", "resource", "now", "last teardown");
+        let now = hca.get("now").and_then(Value::as_object);
+        for (kind, count) in now.into_iter().flatten() {
+            let last =
+                hca.get("last_teardown").and_then(|l| l.get(kind)).map_or("-".to_string(), Value::to_string);
+            out += &format!("  {kind:<20} {:>10} {last:>14}\n", count.to_string());
+        }
+    }
+    out
+}
+
+/// Prints to stdout; a closed pipe is an error to report, not a panic.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn both_forms_of_serve_parse() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("softhca serve --socket s").is_ok());
+        assert!(parse("softhca serve --socket s --profile p --port-type ib").is_ok());
+        assert!(parse("softhca serve --topology t --run-dir d").is_ok());
+        assert!(parse("softhca serve").is_err());
+        assert!(parse("softhca serve --topology t").is_err());
+        assert!(parse("softhca serve --topology t --run-dir d --socket s").is_err());
+        assert!(parse("softhca serve --socket s --run-dir d").is_err());
+        assert!(parse("softhca serve --socket s --port-type eth").is_err());
+        assert!(parse("softhca resources").is_err());
+        assert!(parse("softhca resources --run-dir d --json").is_ok());
+    }
+
+    #[test]
+    fn resources_as_a_table() {
+        let answer = serde_json::json!({"hcas": [{"name": "a/hca0", "attached": true,
+            "now": {"qp": 3}, "last_teardown": {"qp": 0}}]});
+        let table = resource_table(&answer);
+        assert!(table.contains("a/hca0 (attached)"), "{table}");
+        let line = table.lines().last().unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["qp", "3", "0"]);
+    }
+}

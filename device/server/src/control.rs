@@ -1,0 +1,178 @@
+//! Control socket: one JSON request per line, one JSON reply per line.
+//!
+//! Requests: `{"cmd":"ping"}`, `{"cmd":"resources"}`, `{"cmd":"metrics"}`. A reply has `"ok":true`
+//! and the answer, or `"ok":false` and `"error"`. Rubbish gets an error reply; a line that is too
+//! long or a client that doesn't read ends that connection, nothing else.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+/// Longest request line.
+const MAX_LINE: usize = 4096;
+/// Reply bytes a client may leave unread.
+const MAX_UNSENT: usize = 4 << 20;
+/// How long `softhca resources` waits for a server.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One client of the control socket.
+#[derive(Debug)]
+pub struct ControlClient {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl ControlClient {
+    /// Takes over a connected stream.
+    pub fn new(stream: UnixStream) -> io::Result<ControlClient> {
+        stream.set_nonblocking(true)?;
+        Ok(ControlClient { stream, input: Vec::new(), output: Vec::new() })
+    }
+
+    /// The socket, for `poll`.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// True while replies wait to be read.
+    pub fn is_congested(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Reads what there is, answers whole lines. Returns false at the end of the connection.
+    pub fn serve(&mut self, mut answer: impl FnMut(&str) -> Result<Value, String>) -> bool {
+        let mut open = true;
+        let mut chunk = [0; 1024];
+        // Bounded per call, so that one client can't keep the engine busy.
+        for _ in 0..16 {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => {
+                    open = false;
+                    break;
+                }
+                Ok(n) => self.input.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        while let Some(end) = self.input.iter().position(|&b| b == b'\n') {
+            let line: Vec<u8> = self.input.drain(..=end).collect();
+            let reply = match request(&line).and_then(|cmd| answer(&cmd)) {
+                Ok(mut value) => {
+                    if let Some(map) = value.as_object_mut() {
+                        map.insert("ok".into(), Value::Bool(true));
+                    }
+                    value
+                }
+                Err(error) => json!({"ok": false, "error": error}),
+            };
+            self.output.extend_from_slice(reply.to_string().as_bytes());
+            self.output.push(b'\n');
+            if self.output.len() > MAX_UNSENT {
+                return false;
+            }
+        }
+        self.flush() && open && self.input.len() <= MAX_LINE
+    }
+
+    fn flush(&mut self) -> bool {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return false,
+                Ok(n) => drop(self.output.drain(..n)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+fn request(line: &[u8]) -> Result<String, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|e| format!("not JSON: {e}"))?;
+    value.get("cmd").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| "no \"cmd\"".into())
+}
+
+/// Asks the server at the control socket `path`.
+///
+/// # Errors
+/// If no server answers in time, or it answers with an error; the message names the path.
+pub fn query(path: &Path, cmd: &str) -> anyhow::Result<Value> {
+    let shown = path.display();
+    let mut stream =
+        UnixStream::connect(path).with_context(|| format!("{shown}: no server answers there"))?;
+    stream.set_read_timeout(Some(QUERY_TIMEOUT))?;
+    stream.set_write_timeout(Some(QUERY_TIMEOUT))?;
+    writeln!(stream, "{}", json!({ "cmd": cmd })).with_context(|| format!("{shown}: request"))?;
+    let mut reply = Vec::new();
+    let mut chunk = [0; 4096];
+    while !reply.ends_with(b"\n") {
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(n) => reply.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => bail!("{shown}: no answer: {e}"),
+        }
+    }
+    let value: Value =
+        serde_json::from_slice(&reply).with_context(|| format!("{shown}: answer is not JSON"))?;
+    if value.get("ok") != Some(&Value::Bool(true)) {
+        bail!("{shown}: {}", value.get("error").and_then(Value::as_str).unwrap_or("refused"));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(input: &[u8]) -> (Vec<Value>, bool) {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = ControlClient::new(theirs).unwrap();
+        ours.write_all(input).unwrap();
+        let mut alive = true;
+        for _ in 0..1 + input.len() / 1024 {
+            alive &= client.serve(|cmd| match cmd {
+                "ping" => Ok(json!({"pong": 1})),
+                other => Err(format!("unknown cmd {other:?}")),
+            });
+        }
+        drop(client);
+        let mut text = String::new();
+        ours.read_to_string(&mut text).unwrap();
+        let lines = text.lines().map(|l| serde_json::from_str(l).unwrap());
+        (lines.collect(), alive)
+    }
+
+    #[test]
+    fn requests_are_answered_in_order() {
+        let (replies, alive) = answers(b"{\"cmd\":\"ping\"}\n{\"cmd\":\"x\"}\n");
+        assert!(alive);
+        assert_eq!(replies[0], json!({"ok": true, "pong": 1}));
+        assert_eq!(replies[1]["ok"], false);
+    }
+
+    #[test]
+    fn rubbish_gets_an_error_and_the_connection_lives() {
+        let input = b"\n\xff\xfe\n[]\n{\"cmd\":3}\n{\n{\"cmd\":\"ping\"}\n";
+        let (replies, alive) = answers(input);
+        assert!(alive);
+        assert_eq!(replies.len(), 6);
+        assert!(replies[..5].iter().all(|r| r["ok"] == false));
+        assert_eq!(replies[5]["ok"], true);
+    }
+
+    #[test]
+    fn endless_lines_end_the_connection() {
+        let (replies, alive) = answers(&[b'x'; 3 * MAX_LINE]);
+        assert!(!alive && replies.is_empty());
+    }
+}

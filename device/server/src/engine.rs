@@ -1,0 +1,302 @@
+//! The event loop: one thread that serves every client and runs the model.
+//!
+//! Each round: wait for sockets or for the model's next event; handle the messages that are there;
+//! run the model up to a quantum ahead; signal the interrupts it raised. Nothing in a round
+//! blocks on a client, except a device-initiated DMA message, whose wait is bounded.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+use hca_model::{Effect, HcaId, World};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use serde_json::{Value, json};
+
+use crate::control::ControlClient;
+use crate::device::{Attached, Device};
+use crate::listener::Listener;
+use crate::memory::Peer;
+use crate::model;
+use crate::pacing::Pacer;
+use crate::topology::Topology;
+use crate::vfio_user::link::Link;
+use crate::vfio_user::lock;
+use crate::vfio_user::session::{Session, serve};
+
+/// Messages of one client handled before the others get their turn.
+const MESSAGE_BUDGET: usize = 128;
+/// Connections to the control socket at a time.
+const MAX_CONTROL_CLIENTS: usize = 32;
+
+/// A connected vfio-user client.
+#[derive(Debug)]
+struct Client {
+    link: Arc<Mutex<Link>>,
+    session: Session,
+    peer: Peer,
+}
+
+/// One adapter with its socket.
+#[derive(Debug)]
+struct Slot {
+    /// `host/hca`.
+    name: String,
+    listener: Listener,
+    device: Device,
+    client: Option<Client>,
+}
+
+/// Everything the server has.
+pub struct Engine {
+    world: World,
+    pacer: Pacer,
+    slots: Vec<Slot>,
+    control: Listener,
+    control_clients: Vec<ControlClient>,
+    stop: OwnedFd,
+}
+
+impl Engine {
+    /// Builds the model and listens on every socket.
+    ///
+    /// `socket_of` says where the socket of an adapter is. The engine ends when `stop` becomes
+    /// readable.
+    ///
+    /// # Errors
+    /// If the model refuses the topology or a socket can't be had.
+    pub fn new(
+        topology: &Topology,
+        socket_of: impl Fn(&str) -> std::path::PathBuf,
+        control: &Path,
+        stop: OwnedFd,
+    ) -> anyhow::Result<Engine> {
+        let world = model::world(topology)?;
+        let mut slots = Vec::new();
+        for (i, (host, hca)) in topology.hcas().enumerate() {
+            slots.push(Slot {
+                name: format!("{}/{}", host.name, hca.name),
+                listener: Listener::bind(&socket_of(&hca.socket))?,
+                device: Device::new(HcaId(i), hca.port_type),
+                client: None,
+            });
+        }
+        Ok(Engine {
+            world,
+            pacer: Pacer::new(&topology.time),
+            slots,
+            control: Listener::bind(control)?,
+            control_clients: Vec::new(),
+            stop,
+        })
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// If the system refuses to wait; errors of clients only end the client.
+    pub fn run(&mut self) -> anyhow::Result<()> {
+        let mut more = false;
+        loop {
+            let timeout =
+                if more || self.has_queued() { Some(Duration::ZERO) } else { self.pacer.sleep(&self.world) };
+            let ready = self.wait(timeout).context("poll")?;
+            if ready.stop {
+                return Ok(());
+            }
+            for (i, events) in ready.clients.iter().enumerate() {
+                if *events {
+                    self.serve_client(i);
+                }
+            }
+            for (i, events) in ready.listeners.iter().enumerate() {
+                if *events {
+                    self.accept(i);
+                }
+            }
+            if ready.control {
+                self.serve_control();
+            }
+            more = self.pacer.run(&mut self.world);
+            self.signal();
+        }
+    }
+
+    fn has_queued(&self) -> bool {
+        self.slots.iter().filter_map(|s| s.client.as_ref()).any(|c| {
+            let link = lock(&c.link);
+            link.has_queued() && !link.is_congested()
+        })
+    }
+
+    /// Waits for something to do. The guards keep the links borrowed only while polling.
+    fn wait(&self, timeout: Option<Duration>) -> nix::Result<Ready> {
+        let links: Vec<_> = self.slots.iter().map(|s| s.client.as_ref().map(|c| lock(&c.link))).collect();
+        let want = |congested| {
+            if congested { PollFlags::POLLOUT } else { PollFlags::POLLIN }
+        };
+        let mut fds = vec![
+            PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
+        ];
+        for slot in &self.slots {
+            fds.push(PollFd::new(slot.listener.as_fd(), PollFlags::POLLIN));
+        }
+        for link in links.iter().flatten() {
+            fds.push(PollFd::new(link.as_fd(), want(link.is_congested())));
+        }
+        for client in &self.control_clients {
+            fds.push(PollFd::new(client.as_fd(), want(client.is_congested())));
+        }
+        match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e),
+        }
+        let mut events = fds.iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty()));
+        let mut next = || events.next().unwrap_or(false);
+        let stop = next();
+        let mut control = next();
+        let listeners = self.slots.iter().map(|_| next()).collect();
+        let clients = links
+            .iter()
+            .map(|link| link.as_ref().is_some_and(|l| next() || (l.has_queued() && !l.is_congested())))
+            .collect();
+        for _ in &self.control_clients {
+            control |= next();
+        }
+        Ok(Ready { stop, control, listeners, clients })
+    }
+
+    /// Handles what the client of a slot has sent; ends the connection if it is over.
+    fn serve_client(&mut self, i: usize) {
+        let Some(slot) = self.slots.get_mut(i) else {
+            return;
+        };
+        let Some(client) = &mut slot.client else {
+            return;
+        };
+        let was_attached = client.session.is_attached();
+        let mut backend = Attached {
+            device: &mut slot.device,
+            world: &mut self.world,
+            pacer: &mut self.pacer,
+            link: &client.link,
+            peer: client.peer,
+        };
+        let result = serve(&client.link, &mut client.session, &mut backend, MESSAGE_BUDGET);
+        if client.session.is_attached() && !was_attached {
+            slot.device.metrics.clients += 1;
+            tracing::info!("{}: client attached", slot.name);
+        }
+        match result {
+            Ok(handled) => slot.device.metrics.messages += handled as u64,
+            Err(reason) => {
+                if client.session.is_attached() {
+                    tracing::info!("{}: client gone ({reason}), adapter reset", slot.name);
+                    slot.device.disconnect(&mut self.world, &mut self.pacer);
+                } else {
+                    tracing::info!("{}: connection refused: {reason}", slot.name);
+                }
+                slot.client = None;
+            }
+        }
+    }
+
+    fn accept(&mut self, i: usize) {
+        while let Some(stream) = self.slots.get(i).and_then(|s| s.listener.accept()) {
+            // The end of the previous connection may not have been noticed yet.
+            self.serve_client(i);
+            let Some(slot) = self.slots.get_mut(i) else {
+                return;
+            };
+            match &slot.client {
+                Some(old) if old.session.is_attached() => {
+                    tracing::warn!(
+                        "{}: second client refused: one is attached already ({})",
+                        slot.name,
+                        slot.listener.path().display()
+                    );
+                }
+                // One that hasn't said a word yet gives way.
+                _ => match Client::new(stream) {
+                    Ok(client) => slot.client = Some(client),
+                    Err(e) => tracing::warn!("{}: connection lost: {e}", slot.name),
+                },
+            }
+        }
+    }
+
+    fn serve_control(&mut self) {
+        while let Some(stream) = self.control.accept() {
+            if self.control_clients.len() >= MAX_CONTROL_CLIENTS {
+                tracing::warn!("control: too many connections, one refused");
+            } else if let Ok(client) = ControlClient::new(stream) {
+                self.control_clients.push(client);
+            }
+        }
+        let mut clients = std::mem::take(&mut self.control_clients);
+        clients.retain_mut(|client| client.serve(|cmd| self.answer(cmd)));
+        self.control_clients = clients;
+    }
+
+    fn answer(&self, cmd: &str) -> Result<Value, String> {
+        let of_each = |what: &dyn Fn(usize, &Slot) -> Value| {
+            let hcas = self.slots.iter().enumerate().map(|(i, slot)| {
+                let mut value = what(i, slot);
+                if let Some(map) = value.as_object_mut() {
+                    map.insert("name".into(), slot.name.clone().into());
+                    let attached = slot.client.as_ref().map(|c| c.session.is_attached());
+                    map.insert("attached".into(), attached.unwrap_or(false).into());
+                }
+                value
+            });
+            json!({ "hcas": hcas.collect::<Vec<_>>() })
+        };
+        match cmd {
+            "ping" => Ok(json!({})),
+            "resources" => Ok(of_each(&|i, _| model::resources(&self.world, HcaId(i)))),
+            "metrics" => Ok(of_each(&|i, slot| {
+                let mut value = json!(slot.device.metrics);
+                if let Some(map) = value.as_object_mut() {
+                    map.insert("dma_errors".into(), slot.device.dma_errors().into());
+                    map.insert("diagnoses".into(), self.world.diagnoses(HcaId(i)).into());
+                }
+                value
+            })),
+            other => Err(format!("unknown cmd {other:?}: ping, resources or metrics are known")),
+        }
+    }
+
+    /// Delivers the interrupts the model has raised.
+    fn signal(&mut self) {
+        for effect in self.world.drain() {
+            let Effect::Msix { hca, vector } = effect;
+            if let Some(slot) = self.slots.get_mut(hca.0) {
+                slot.device.raise(vector);
+            }
+        }
+    }
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> io::Result<Client> {
+        Ok(Client {
+            peer: Peer::of(&stream),
+            link: Arc::new(Mutex::new(Link::new(stream)?)),
+            session: Session::default(),
+        })
+    }
+}
+
+/// What `poll` found.
+struct Ready {
+    stop: bool,
+    control: bool,
+    listeners: Vec<bool>,
+    clients: Vec<bool>,
+}

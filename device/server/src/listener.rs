@@ -1,0 +1,131 @@
+//! A Unix socket that is ours: replaced if stale, refused if served by another, removed at the end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// A listening socket with its file.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file we made; another file at the path is not ours to remove.
+    file: Option<(u64, u64)>,
+}
+
+impl Listener {
+    /// Listens at `path`. A socket nobody serves any more is replaced.
+    ///
+    /// # Errors
+    /// If another process serves the socket, if the file is something else, or if the system
+    /// refuses; the message names the path.
+    pub fn bind(path: &Path) -> anyhow::Result<Listener> {
+        let shown = path.display();
+        match std::fs::symlink_metadata(path) {
+            Ok(meta) if !meta.file_type().is_socket() => {
+                bail!("{shown}: exists and is not a socket");
+            }
+            Ok(_) => match UnixStream::connect(path) {
+                Ok(_) => bail!("{shown}: another server is listening there"),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                    tracing::info!("{shown}: stale socket replaced");
+                    std::fs::remove_file(path)
+                        .with_context(|| format!("{shown}: stale socket can't be removed"))?;
+                }
+                Err(e) => bail!("{shown}: exists, and its server can't be reached: {e}"),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => bail!("{shown}: {e}"),
+        }
+        let socket = UnixListener::bind(path).with_context(|| format!("{shown}: can't listen there"))?;
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket, path: path.to_path_buf(), file: identity(path) })
+    }
+
+    /// The next connection, or `None` if there is none now.
+    pub fn accept(&self) -> Option<UnixStream> {
+        loop {
+            match self.socket.accept() {
+                Ok((stream, _)) => return Some(stream),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    tracing::warn!("{}: accept: {e}", self.path.display());
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The socket, for `poll`.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("softhca-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn stale_sockets_are_replaced_and_live_ones_respected() {
+        let dir = scratch("listener");
+        let path = dir.join("s");
+        let first = Listener::bind(&path).unwrap();
+        let error = Listener::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("another server"), "{error}");
+        // A crash leaves the file behind.
+        drop(UnixListener::bind(dir.join("stale")).unwrap());
+        let second = Listener::bind(&dir.join("stale")).unwrap();
+        assert!(UnixStream::connect(second.path()).is_ok());
+        drop((first, second));
+        assert!(!path.exists() && !dir.join("stale").exists());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        let dir = scratch("other");
+        let path = dir.join("file");
+        std::fs::write(&path, "x").unwrap();
+        let error = Listener::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("not a socket"), "{error}");
+        assert!(path.exists());
+        // A file that takes the place of our socket is not removed with it.
+        let ours = dir.join("ours");
+        let listener = Listener::bind(&ours).unwrap();
+        std::fs::remove_file(&ours).unwrap();
+        std::fs::write(&ours, "y").unwrap();
+        drop(listener);
+        assert!(ours.exists());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

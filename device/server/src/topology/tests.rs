@@ -1,0 +1,115 @@
+use super::*;
+
+const TWO: &str = r#"
+profile = "connectx4"
+[time]
+quantum_us = 50
+dilation = 2.0
+[fabric]
+subnet_manager = "none"
+seed = 7
+[[host]]
+name = "a"
+memory = "512M"
+cpus = 2
+[[host.hca]]
+guid = "0x0002c90300a00001"
+[[host]]
+name = "b"
+[[host.hca]]
+name = "x"
+port_type = "ib"
+[[link]]
+between = ["a/hca0", "b/x"]
+rate = "fdr"
+width = 1
+loss = 0.05
+"#;
+
+#[test]
+fn a_whole_file() {
+    let t = Topology::parse("two.toml", TWO).unwrap();
+    assert_eq!(t.time.quantum_us, 50);
+    assert_eq!(t.fabric.subnet_manager, SubnetManager::None);
+    assert_eq!(t.hosts[0].memory_bytes, 512 << 20);
+    assert_eq!(t.hosts[0].hcas[0].guid, 0x0002_c903_00a0_0001);
+    assert_eq!(t.hosts[1].memory_bytes, 1 << 30);
+    assert_eq!(t.hosts[1].hcas[0].socket, "b-x.sock");
+    assert_eq!(t.hosts[1].hcas[0].guid >> 40, 0x02c9);
+    assert_eq!(t.links[0].rate, Rate::Fdr);
+    assert_eq!(t.hcas().count(), 2);
+    let json = serde_json::to_value(&t).unwrap();
+    assert_eq!(json["hosts"][0]["hcas"][0]["guid"], "0x0002c90300a00001");
+    assert_eq!(json["hosts"][0]["hcas"][0]["socket"], "a-hca0.sock");
+    assert_eq!(json["hosts"][0]["memory"], "512M");
+    assert_eq!(json["fabric"]["subnet_manager"], "none");
+    assert_eq!(json["links"][0]["between"][1], "b/x");
+}
+
+#[test]
+fn derived_guids_are_stable_and_distinct() {
+    assert_eq!(derived_guid("a", "hca0"), derived_guid("a", "hca0"));
+    assert_ne!(derived_guid("a", "hca0"), derived_guid("b", "hca0"));
+}
+
+#[test]
+fn errors_name_file_line_key_and_reason() {
+    let host = "[[host]]\nname = \"a\"\n[[host.hca]]\n";
+    let linked = format!("{host}[[host]]\nname = \"b\"\n[[host.hca]]\n[[link]]\n");
+    for (text, line, key, reason) in [
+        ("", 1, "host", "no adapter"),
+        ("x = 1\n", 1, "x", "unknown field"),
+        ("profile = \"cx9\"\n", 1, "profile", "no profile"),
+        ("[time]\nquantum_us = 0\n", 1, "host", "no adapter"),
+        ("[time]\nquantum = 5\n", 2, "quantum", "unknown field"),
+        ("[fabric]\nsubnet_manager = \"osm\"\n", 2, "subnet_manager", "unknown variant"),
+        ("[[host]]\nmemory = \"1G\"\n", 1, "[[host]]", "missing field"),
+        ("[[host]]\nname = \"a/b\"\n[[host.hca]]\n", 2, "host.name", "not a name"),
+        (&format!("{host}cpus = 3\n"), 4, "cpus", "unknown field"),
+        (&format!("{host}guid = \"12\"\n"), 4, "host.hca.guid", "not a GUID"),
+        (&format!("{host}guid = \"0x+1\"\n"), 4, "host.hca.guid", "not a GUID"),
+        (&format!("{host}guid = 12\n"), 4, "guid", "invalid type"),
+        (&format!("{host}port_type = \"eth\"\n"), 4, "host.hca.port_type", "only \"ib\""),
+        (&format!("{host}[[host.hca]]\nname = \"hca0\"\n"), 4, "host.hca.name", "two adapters"),
+        (&format!("{host}{host}"), 5, "host.name", "two hosts"),
+        (&format!("{host}[time]\nquantum_us = 0\n"), 5, "time.quantum_us", "must be"),
+        (&format!("{host}[time]\ndilation = nan\n"), 5, "time.dilation", "must be"),
+        ("[[host]]\nname = \"a\"\nmemory = \"much\"\n", 3, "host.memory", "not a size"),
+        ("[[host]]\nname = \"a\"\nmemory = \"99999999999T\"\n", 3, "host.memory", "not a size"),
+        ("[[host]]\nname = \"a\"\nmemory = \"1M\"\n", 3, "host.memory", "less than"),
+        ("[[host]]\nname = \"a\"\ncpus = 0\n", 3, "host.cpus", "must be"),
+        (&format!("{linked}between = [\"a/hca0\", \"c/hca0\"]\n"), 8, "link.between", "c/hca0"),
+        (&format!("{linked}between = [\"a/hca0\", \"a/hca0\"]\n"), 8, "link.between", "already"),
+        (&format!("{linked}between = [\"a/hca0\"]\n"), 8, "between", "invalid length"),
+        (&format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nwidth = 3\n"), 9, "link.width", "must be"),
+        (&format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nloss = 1.5\n"), 9, "link.loss", "must be"),
+        ("[[host]\n", 1, "[[host]", ""),
+    ] {
+        let error = Topology::parse("t.toml", text).unwrap_err().to_string();
+        let start = format!("t.toml:{line}: {key}: ");
+        assert!(error.starts_with(&start), "{text:?}\n{error}\n{start}");
+        assert!(error.contains(reason), "{text:?}\n{error}");
+    }
+}
+
+#[test]
+fn same_socket_twice_is_refused() {
+    let text = "[[host]]\nname = \"a-b\"\n[[host.hca]]\nname = \"c\"\n\
+                    [[host]]\nname = \"a\"\n[[host.hca]]\nname = \"b-c\"\n";
+    let error = Topology::parse("t.toml", text).unwrap_err().to_string();
+    assert!(error.contains("share the socket"), "{error}");
+}
+
+#[test]
+fn same_guid_twice_is_refused() {
+    let host = |n| format!("[[host]]\nname = \"{n}\"\n[[host.hca]]\nguid = \"0x1\"\n");
+    let text = host("a") + &host("b");
+    let error = Topology::parse("t.toml", &text).unwrap_err().to_string();
+    assert!(error.contains("same GUID"), "{error}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Topology::load(Path::new("no/such.toml")).unwrap_err();
+    assert!(error.to_string().starts_with("no/such.toml: "), "{error}");
+}
