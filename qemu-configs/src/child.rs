@@ -9,6 +9,25 @@ use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal};
 
+/// Makes the kernel kill the command's process when the thread that starts it dies, gives it no blocked signals,
+/// and leaves these descriptors open in it under their own numbers.
+pub fn tie<'a>(command: &'a mut Command, inherit: &[OwnedFd]) -> &'a mut Command {
+    let raw: Vec<_> = inherit.iter().map(AsRawFd::as_raw_fd).collect();
+    // SAFETY: between fork and exec only system calls that are async-signal-safe are made (prctl,
+    // sigprocmask, fcntl on descriptors that the caller keeps open); nothing allocates or locks.
+    unsafe {
+        command.pre_exec(move || {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            SigSet::empty().thread_set_mask()?;
+            for fd in &raw {
+                let fd = std::os::fd::BorrowedFd::borrow_raw(*fd);
+                fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            }
+            Ok(())
+        })
+    }
+}
+
 /// A child process: killed and waited for when dropped, and killed by the kernel when we die first.
 pub struct Owned {
     child: Child,
@@ -19,22 +38,8 @@ impl Owned {
     ///
     /// The death signal is tied to the calling *thread*: call it from one that lives as long as the child.
     pub fn spawn(command: &mut Command, inherit: &[OwnedFd]) -> Result<Self> {
-        let raw: Vec<_> = inherit.iter().map(AsRawFd::as_raw_fd).collect();
         // An own group, so that Ctrl-C reaches us alone and we end the children in order.
-        command.process_group(0);
-        // SAFETY: between fork and exec only system calls that are async-signal-safe are made (prctl,
-        // sigprocmask, fcntl on descriptors that the caller keeps open); nothing allocates or locks.
-        unsafe {
-            command.pre_exec(move || {
-                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-                SigSet::empty().thread_set_mask()?;
-                for fd in &raw {
-                    let fd = std::os::fd::BorrowedFd::borrow_raw(*fd);
-                    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-                }
-                Ok(())
-            });
-        }
+        tie(command.process_group(0), inherit);
         let child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         Ok(Self { child })
     }

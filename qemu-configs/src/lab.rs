@@ -1,6 +1,7 @@
 //! A topology set up: the server running, the guests ready to be booted one by one.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::cache::Cache;
 use crate::guest::{Boot, Copy, Guest, Machine, Task};
+use crate::hub::{self, Hub};
 use crate::image::{kernel, rootfs, tools};
 use crate::qemu::Qemu;
 use crate::server::{Binary, Server};
@@ -66,6 +68,7 @@ pub struct Lab {
     server: Server,
     log_dir: PathBuf,
     hosts_file: String,
+    hub: Option<Hub>,
     // Last: removed when everything else is gone.
     scratch: Scratch,
 }
@@ -86,8 +89,14 @@ impl Lab {
         let file = topology::file(&options.topology, &scratch.0)?;
         let topology = topology::load(&binary, &file)?;
         let server = Server::start(&binary, &file, &scratch.0, &log_dir.join("server.log"))?;
-        let hosts_file = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
-        Ok(Self { machine, options, topology, server, log_dir, hosts_file, scratch })
+        let mut hosts_file = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
+        let count = topology.hosts.len();
+        for (index, host) in topology.hosts.iter().enumerate() {
+            let address = if count > 1 { hub::address(index) } else { Ipv4Addr::LOCALHOST };
+            hosts_file.push_str(&format!("{address} {}\n", host.name));
+        }
+        let hub = if count > 1 { Some(Hub::start(&scratch.0, count)?) } else { None };
+        Ok(Self { machine, options, topology, server, log_dir, hosts_file, hub, scratch })
     }
 
     /// The topology.
@@ -107,6 +116,7 @@ impl Lab {
 
     /// Starts one guest. A host whose earlier guest is gone can be booted again.
     pub fn boot(&self, host: &str, task: Task) -> Result<Guest> {
+        let index = self.topology.hosts.iter().position(|known| known.name == host);
         let host = self.topology.host(host)?;
         Guest::boot(
             &self.machine,
@@ -118,20 +128,23 @@ impl Lab {
                 run_dir: &self.scratch.0,
                 log_dir: &self.log_dir,
                 hosts_file: &self.hosts_file,
-                side: None,
+                side: self.hub.as_ref().zip(index).map(|(hub, index)| hub.link(index)),
             },
         )
     }
 }
+
+const SCRATCH_PREFIX: &str = "hca-vm-";
 
 /// A private temporary folder, removed in the end. Its path is short: socket addresses end at 107 bytes.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
+        remove_leftovers(&std::env::temp_dir());
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("hca-vm-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("{SCRATCH_PREFIX}{}-{number}", std::process::id()));
         // Left by a process that had our number before us and was killed.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new()
@@ -139,6 +152,21 @@ impl Scratch {
             .create(&path)
             .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
+    }
+}
+
+/// Removes folders of processes that were killed before they could.
+fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(SCRATCH_PREFIX))
+            .and_then(|rest| rest.split_once('-'))
+            .and_then(|(pid, _)| pid.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod child;
 pub mod demo;
 pub mod doctor;
 pub mod guest;
+pub mod hub;
 pub mod image;
 pub mod kmsg;
 pub mod lab;

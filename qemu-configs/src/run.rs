@@ -173,6 +173,7 @@ impl Run {
             }
         }
         let hosts: Vec<String> = lab.topology().hosts.iter().map(|host| host.name.clone()).collect();
+        signals::expect_orderly_end();
         let deadline = Instant::now() + self.timeout;
         let mut guests = Vec::new();
         for name in &hosts {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::child::Owned;
+use crate::child::{Owned, tie};
 use crate::progress;
 
 /// Names the server binary to use.
@@ -56,7 +56,7 @@ impl Binary {
 
     fn build(source: &Path) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut child = Command::new(&cargo)
+        let mut child = tie(&mut Command::new(&cargo), &[])
             .current_dir(source)
             .args([
                 "build",

@@ -20,6 +20,7 @@ pub fn open(options: Options, host: &str) -> Result<i32> {
     let lab = Lab::start(options)?;
     lab.topology().host(host)?;
     let names: Vec<String> = lab.topology().hosts.iter().map(|host| host.name.clone()).collect();
+    signals::expect_orderly_end();
     let mut others = Vec::new();
     for name in names.iter().filter(|name| *name != host) {
         others.push(lab.boot(name, Task::Wait)?);

@@ -6,6 +6,7 @@ use anyhow::Result;
 use nix::sys::signal::{SigSet, Signal};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static ORDERLY: AtomicBool = AtomicBool::new(false);
 
 /// Takes over SIGINT, SIGTERM and SIGHUP. Call it before any thread is started; programs only, not tests.
 pub fn install() -> Result<()> {
@@ -16,13 +17,19 @@ pub fn install() -> Result<()> {
     set.thread_block()?;
     std::thread::spawn(move || {
         while set.wait().is_ok() {
-            if INTERRUPTED.swap(true, Ordering::Relaxed) {
-                // Asked twice: children die with us by their death signal.
+            let again = INTERRUPTED.swap(true, Ordering::Relaxed);
+            if again || !ORDERLY.load(Ordering::Relaxed) {
+                // Asked twice, or nobody is looking: children die with us by their death signal.
                 std::process::exit(130);
             }
         }
     });
     Ok(())
+}
+
+/// From now on somebody asks [`interrupted`] often, and ends in order.
+pub fn expect_orderly_end() {
+    ORDERLY.store(true, Ordering::Relaxed);
 }
 
 /// Has one of them come?

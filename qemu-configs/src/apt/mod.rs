@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::cache::Cache;
+use crate::child::tie;
 use crate::progress::Step;
 
 /// Package indexes older than this are fetched again before packages are resolved.
@@ -214,6 +215,7 @@ impl Apt {
             .env("LC_ALL", "C")
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdin(Stdio::null());
+        tie(&mut command, &[]);
         command
     }
 
@@ -354,7 +356,7 @@ fn parse_uris(text: &str) -> Vec<Package> {
 
 /// Unpacks the files of one package, without its maintainer scripts.
 pub fn unpack_deb(deb: &Path, into: &Path) -> Result<()> {
-    let output = Command::new("dpkg-deb")
+    let output = tie(&mut Command::new("dpkg-deb"), &[])
         .arg("-x")
         .args([deb, into])
         .stdin(Stdio::null())

@@ -70,6 +70,7 @@ pub struct Guest {
     log_marker: bool,
     output_marker: bool,
     exit: Option<i32>,
+    off_asked: bool,
     job_log: File,
     kernel_log: File,
     console_log: File,
@@ -97,6 +98,10 @@ impl Guest {
         let (kernel, kernel_fd) = channel()?;
         let (console, console_fd) = channel()?;
 
+        if let Some(side) = &boot.side {
+            // Left by an earlier guest of this host.
+            let _ = fs::remove_file(&side.local);
+        }
         let mut command = machine.qemu.command()?;
         command::arguments(&mut command, machine, boot, &initrd);
         for (id, fd) in
@@ -141,6 +146,7 @@ impl Guest {
             // A shell's output is not ours to write into.
             output_marker: matches!(boot.task, Task::Shell { .. }),
             exit: None,
+            off_asked: false,
             job_log: File::create(log("log"))?,
             kernel_log: File::create(log("kernel.log"))?,
             console_log: File::create(log("console.log"))?,
@@ -214,7 +220,7 @@ impl Guest {
         }
         self.state = match (self.exit, &self.state) {
             (Some(status), _) if self.output_marker || self.open_channels == 0 => State::Done(status),
-            (None, _) if self.open_channels == 0 => State::Died,
+            (None, _) if self.open_channels == 0 && !self.off_asked => State::Died,
             (_, state) => state.clone(),
         };
     }
@@ -266,6 +272,7 @@ impl Guest {
 
     /// Asks the guest to power off.
     pub fn power_off(&mut self) {
+        self.off_asked = true;
         self.say("off");
     }
 

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::apt::Apt;
 use crate::cache::Cache;
+use crate::child::tie;
 use crate::prefix::Prefix;
 
 const TOOLS: [&str; 6] = ["busybox-static", "erofs-utils", "kmod", "lz4", "xz-utils", "zstd"];
@@ -42,7 +43,7 @@ pub(crate) fn make_erofs(tools: &Prefix, folder: &Path, image: &Path) -> Result<
 
 /// Runs a command to its end; its output is part of the error if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let output = command
+    let output = tie(command, &[])
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("cannot run {:?}", command.get_program()))?;
