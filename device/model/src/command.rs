@@ -30,6 +30,9 @@ pub(crate) struct Finished {
     output: Vec<u8>,
     output_mailbox: u64,
     delivery: Delivery,
+    /// A command event queue was there when the command was fetched: the one that creates it completes
+    /// without an event, because software still polls for it.
+    event: bool,
 }
 
 /// Commands that wait for pages from the host.
@@ -107,6 +110,7 @@ impl Hca {
             output: Vec::new(),
             output_mailbox: entry.get(CommandEntry::OUTPUT_MAILBOX),
             delivery: Delivery::Ok,
+            event: self.core.event_queue_for(EventType::CommandCompletion).is_some(),
         };
         let output_len = (entry.get(CommandEntry::OUTPUT_LENGTH) as usize).min(MAX_OUTPUT);
         let fetched = if entry.get(CommandEntry::TYPE) != ENTRY_TYPE_PCIE {
@@ -166,6 +170,9 @@ impl Hca {
         let status = (done.delivery as u8) << 1;
         if let Err(why) = self.core.memory.write_release(done.entry_at + OWNERSHIP_BYTE as u64, status) {
             return self.core.diagnose(now, format_args!("command {} can't be completed: {why}", done.slot));
+        }
+        if !done.event {
+            return;
         }
         let mut eqe = Eqe::new();
         eqe.set(Eqe::COMMAND_VECTOR, 1u32.checked_shl(done.slot.into()).unwrap_or(0));

@@ -176,11 +176,15 @@ impl Core {
         }
     }
 
+    /// The event queue that asked for events of that type.
+    pub(crate) fn event_queue_for(&self, event: EventType) -> Option<Eqn> {
+        self.fw.icm.eqs.iter().find(|(_, eq)| eq.wants(event as u8)).map(|(n, _)| Eqn(n as u8))
+    }
+
     /// Sends an asynchronous event to the event queue that asked for its type, if one did.
     pub(crate) fn push_event(&mut self, now: Ps, event: EventType, eqe: &mut Eqe) {
         eqe.set(Eqe::TYPE, event as u32);
-        let taker = self.fw.icm.eqs.iter().find(|(_, eq)| eq.wants(event as u8)).map(|(n, _)| Eqn(n as u8));
-        match taker {
+        match self.event_queue_for(event) {
             Some(eqn) => self.push_eqe(now, eqn, *eqe),
             None => tracing::debug!(hca = self.name, ?event, "no event queue asked for this event"),
         }
