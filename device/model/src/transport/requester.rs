@@ -388,10 +388,16 @@ impl QueuePair {
                 return self.fail(core, now, Some(syndrome));
             }
             if front.answered < front.packets {
-                return;
+                break;
             }
-            let Some(done) = self.requester.messages.pop_front() else { return };
+            let Some(done) = self.requester.messages.pop_front() else { break };
             self.complete_send(core, now, &done);
+        }
+        // A cursor that went back for a retry need not resend what is acknowledged now. Only here, with
+        // the complete messages gone, is the oldest PSN the true one.
+        let oldest = self.requester.oldest();
+        if oldest.since(self.requester.cursor) > 0 {
+            self.requester.cursor = oldest;
         }
     }
 
@@ -414,15 +420,11 @@ impl QueuePair {
                 m.answered = m.answered.max((covered as u32).min(m.packets));
             }
         }
-        if self.requester.oldest() != before {
+        let progressed = self.requester.oldest() != before;
+        self.retire(core, now);
+        if progressed && self.sends() {
             self.progress(core, now);
         }
-        // A cursor that went back for a retry need not resend what is acknowledged now.
-        let oldest = self.requester.oldest();
-        if oldest.since(self.requester.cursor) > 0 {
-            self.requester.cursor = oldest;
-        }
-        self.retire(core, now);
         missing
     }
 
@@ -531,12 +533,10 @@ impl QueuePair {
             return self.fail_at(core, now, repr.psn, Syndrome::LocalProtection);
         }
         message.answered += 1;
-        self.progress(core, now);
-        let oldest = self.requester.oldest();
-        if oldest.since(self.requester.cursor) > 0 {
-            self.requester.cursor = oldest;
-        }
         self.retire(core, now);
+        if self.sends() {
+            self.progress(core, now);
+        }
     }
 
     /// The message that owns `psn` fails; what is before it was acknowledged.

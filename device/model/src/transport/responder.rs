@@ -204,6 +204,9 @@ impl QueuePair {
         let psn = repr.psn;
         let (code, event) = match refusal {
             Refusal::NotReady => {
+                // What was sent behind this packet is dropped in silence until it comes again, as after
+                // a sequence error (IBTA 9.7.5.2.8): a second NAK would cost the peer a retry.
+                self.responder.nak_sent = true;
                 let syndrome = aeth::RNR_NAK | self.params.min_rnr_nak;
                 return self.answer(core, now, psn, syndrome);
             }
