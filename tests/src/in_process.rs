@@ -1,0 +1,218 @@
+//! `hca-driver` on the model, in one process and in virtual time.
+//!
+//! A [`Simulation`] owns a world; each adapter in it gets a [`ModelBus`]. Time stands still while the
+//! driver runs and jumps to the model's next event when the driver waits, so tests take no longer than
+//! the work in them and give the same trace each time.
+
+use hca_driver::arena::Arena;
+use hca_driver::{Bus, Dma};
+use hca_model::{DmaError, Effect, GuestMemory, HcaId, Ps, World};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where a host's DMA window begins: above 4 GiB, so that high address words matter.
+const WINDOW: u64 = 0x2_0000_0000;
+/// How far time goes on when the model has nothing to do.
+const IDLE_STEP: Ps = Ps::from_us(1);
+/// MSI-X vectors of an adapter.
+const VECTORS: u16 = 64;
+
+/// A world and its virtual time.
+#[derive(Clone)]
+pub struct Simulation(Rc<RefCell<Inner>>);
+
+struct Inner {
+    world: World,
+    now: Ps,
+    fired: HashMap<(HcaId, u16), u64>,
+}
+
+impl Simulation {
+    /// Time starts at zero.
+    pub fn new(world: World) -> Self {
+        Self(Rc::new(RefCell::new(Inner { world, now: Ps::ZERO, fired: HashMap::new() })))
+    }
+
+    /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
+    pub fn bus(&self, hca: HcaId, memory: usize) -> ModelBus {
+        let window =
+            Arc::new(Window { bytes: Mutex::new(vec![0; memory]), arena: Mutex::new(Arena::new(memory)) });
+        self.0.borrow_mut().world.attach(hca, window.clone());
+        ModelBus { simulation: self.clone(), hca, window }
+    }
+
+    /// Model time.
+    pub fn now(&self) -> Ps {
+        self.0.borrow().now
+    }
+
+    /// Lets everything happen that is due within `time`.
+    pub fn run(&self, time: Ps) {
+        let inner = &mut *self.0.borrow_mut();
+        inner.now += time;
+        inner.world.advance(inner.now);
+        inner.take_effects();
+    }
+
+    /// How often `vector` of `hca` fired so far.
+    pub fn interrupts(&self, hca: HcaId, vector: u16) -> u64 {
+        let inner = &mut *self.0.borrow_mut();
+        inner.take_effects();
+        inner.fired.get(&(hca, vector)).copied().unwrap_or(0)
+    }
+
+    /// Looks into the world, or changes it.
+    pub fn world<T>(&self, f: impl FnOnce(&mut World, Ps) -> T) -> T {
+        let inner = &mut *self.0.borrow_mut();
+        f(&mut inner.world, inner.now)
+    }
+
+    /// Lets the next event happen, or a little time pass if there is none.
+    fn step(&self) {
+        let inner = &mut *self.0.borrow_mut();
+        let next = inner.world.next_event().unwrap_or(inner.now + IDLE_STEP);
+        inner.now = inner.now.max(next);
+        inner.world.advance(inner.now);
+        inner.take_effects();
+    }
+}
+
+impl Inner {
+    fn take_effects(&mut self) {
+        for effect in self.world.drain() {
+            let Effect::Msix { hca, vector } = effect;
+            *self.fired.entry((hca, vector)).or_default() += 1;
+        }
+    }
+}
+
+/// One adapter of a [`Simulation`], and its host's memory.
+#[derive(Clone)]
+pub struct ModelBus {
+    simulation: Simulation,
+    hca: HcaId,
+    window: Arc<Window>,
+}
+
+impl ModelBus {
+    /// The simulation the adapter is in.
+    pub fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
+    /// Which adapter this is.
+    pub fn hca(&self) -> HcaId {
+        self.hca
+    }
+
+    /// Bytes of DMA memory that are free.
+    pub fn free_memory(&self) -> usize {
+        self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).available()
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let hca = self.hca;
+        self.simulation.world(|world, now| world.mmio_write(now, hca, offset, data));
+    }
+}
+
+impl Bus for ModelBus {
+    type Dma = ModelMemory;
+
+    fn mmio_read32(&mut self, offset: u64) -> u32 {
+        let mut word = [0; 4];
+        let hca = self.hca;
+        self.simulation.world(|world, now| world.mmio_read(now, hca, offset, &mut word));
+        u32::from_be_bytes(word)
+    }
+
+    fn mmio_write32(&mut self, offset: u64, value: u32) {
+        self.write(offset, &value.to_be_bytes());
+    }
+
+    fn mmio_write64(&mut self, offset: u64, value: u64) {
+        self.write(offset, &value.to_be_bytes());
+    }
+
+    fn dma_alloc(&mut self, size: usize, align: usize) -> Option<ModelMemory> {
+        let start = self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).alloc(size, align)?;
+        let mut memory = ModelMemory { window: self.window.clone(), start, size };
+        memory.write(0, &vec![0; size]);
+        Some(memory)
+    }
+
+    fn wait(&mut self, _vector: Option<u16>) {
+        self.simulation.step();
+    }
+
+    fn vectors(&self) -> u16 {
+        VECTORS
+    }
+}
+
+struct Window {
+    bytes: Mutex<Vec<u8>>,
+    arena: Mutex<Arena>,
+}
+
+impl Window {
+    fn with<T>(&self, iova: u64, len: usize, f: impl FnOnce(&mut [u8]) -> T) -> Result<T, DmaError> {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = iova.checked_sub(WINDOW).and_then(|s| usize::try_from(s).ok());
+        let range = start.and_then(|s| Some(s..s.checked_add(len)?));
+        match range.and_then(|r| bytes.get_mut(r)) {
+            Some(piece) => Ok(f(piece)),
+            None => Err(DmaError { iova, len }),
+        }
+    }
+}
+
+impl GuestMemory for Window {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        self.with(iova, buf.len(), |bytes| buf.copy_from_slice(bytes))
+    }
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+        self.with(iova, data.len(), |bytes| bytes.copy_from_slice(data))
+    }
+}
+
+/// Memory of a host.
+pub struct ModelMemory {
+    window: Arc<Window>,
+    start: usize,
+    size: usize,
+}
+
+impl ModelMemory {
+    fn with<T>(&self, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> T) -> T {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.size), "access beyond the allocation");
+        let at = WINDOW + (self.start + offset) as u64;
+        self.window.with(at, len, f).unwrap_or_else(|e| unreachable!("allocations lie in the window: {e}"))
+    }
+}
+
+impl Dma for ModelMemory {
+    fn bus_address(&self) -> u64 {
+        WINDOW + self.start as u64
+    }
+    fn read(&self, offset: usize, buf: &mut [u8]) {
+        self.with(offset, buf.len(), |bytes| buf.copy_from_slice(bytes));
+    }
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        self.with(offset, data.len(), |bytes| bytes.copy_from_slice(data));
+    }
+    fn load32(&self, offset: usize) -> u32 {
+        self.with(offset, 4, |bytes| hca_spec::be32(bytes, 0))
+    }
+    fn store32(&mut self, offset: usize, value: u32) {
+        self.with(offset, 4, |bytes| hca_spec::put_be32(bytes, 0, value));
+    }
+}
+
+impl Drop for ModelMemory {
+    fn drop(&mut self) {
+        self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).free(self.start, self.size);
+    }
+}

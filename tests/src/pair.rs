@@ -1,0 +1,259 @@
+//! Two connected queue pairs with memory, on one adapter or two, over any bus: what most tests need.
+
+use hca_driver::qp::{Path, QpConfig};
+use hca_driver::{
+    Access, Bus, Completion, Cq, CqConfig, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendRequest,
+    Sge,
+};
+use hca_spec::ids::Pd;
+use hca_spec::mad::{PortInfo, port_state};
+
+/// How often a completion is looked for before a test gives up.
+const POLLS: u32 = 5_000_000;
+/// The only port.
+pub const PORT: u8 = 1;
+
+/// How the queue pairs of a [`Pair`] shall be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of registered memory at each end.
+    pub memory: usize,
+    /// What the other end may do with it.
+    pub access: Access,
+    /// Entries of each completion queue.
+    pub cqes: u32,
+    /// Path MTU, IBTA code.
+    pub mtu: u8,
+    /// Receive requests of each queue pair.
+    pub recv_requests: u32,
+    /// Basic blocks of each send ring.
+    pub send_blocks: u32,
+    /// Values of the transition to RTS.
+    pub rts: RtsAttr,
+    /// RNR timer code.
+    pub rnr_timer: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory: 1 << 16,
+            access: Access::ALL,
+            cqes: 256,
+            mtu: 3,
+            recv_requests: 128,
+            send_blocks: 256,
+            rts: RtsAttr::default(),
+            rnr_timer: 7,
+        }
+    }
+}
+
+/// One end of a connection.
+pub struct End<B: Bus> {
+    /// Index of its adapter in [`Pair::hcas`].
+    pub home: usize,
+    /// Protection domain.
+    pub pd: Pd,
+    /// Completion queue of sends.
+    pub send_cq: Cq<B::Dma>,
+    /// Completion queue of receives.
+    pub recv_cq: Cq<B::Dma>,
+    /// The queue pair.
+    pub qp: Qp<B::Dma>,
+    /// Registered memory.
+    pub memory: B::Dma,
+    /// Its key.
+    pub mr: Mr,
+}
+
+impl<B: Bus> End<B> {
+    /// A piece of the registered memory.
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge { address: self.mr.address + offset as u64, len: len as u32, key: self.mr.key }
+    }
+
+    /// Bytes of the registered memory.
+    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+}
+
+/// Two connected queue pairs.
+pub struct Pair<B: Bus> {
+    /// The adapters: one for loopback, or two.
+    pub hcas: Vec<Hca<B>>,
+    /// The two ends.
+    pub ends: [End<B>; 2],
+}
+
+impl<B: Bus> Pair<B> {
+    /// Connects the first adapter to the last (for one adapter: to itself), up to RTS.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn connect(mut hcas: Vec<Hca<B>>, options: &Options) -> Result<Self, Error> {
+        for hca in &mut hcas {
+            wait_active(hca)?;
+        }
+        let homes = [0, hcas.len() - 1];
+        let mut ends = Vec::new();
+        for home in homes {
+            ends.push(End::new(&mut hcas[home], home, options)?);
+        }
+        let Ok(ends) = <[End<B>; 2]>::try_from(ends) else { unreachable!("two ends were made") };
+        let mut pair = Self { hcas, ends };
+        for end in 0..2 {
+            pair.to_rts(end, options)?;
+        }
+        Ok(pair)
+    }
+
+    /// Takes a queue pair from RESET to RTS, connected to the other.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn to_rts(&mut self, end: usize, options: &Options) -> Result<(), Error> {
+        let (peer, peer_home) = (self.ends[1 - end].qp.number(), self.ends[1 - end].home);
+        let lid = self.hcas[peer_home].lid(PORT)?;
+        let home = self.ends[end].home;
+        let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
+        hca.qp_to_init(qp, &InitAttr { access: options.access, ..InitAttr::default() })?;
+        let rtr =
+            RtrAttr { mtu: options.mtu, rnr_timer: options.rnr_timer, ..RtrAttr::new(peer, Path::lid(lid)) };
+        hca.qp_to_rtr(qp, &rtr)?;
+        hca.qp_to_rts(qp, &options.rts)
+    }
+
+    /// Fills memory of an end.
+    pub fn fill(&mut self, end: usize, offset: usize, data: &[u8]) {
+        self.ends[end].memory.write(offset, data);
+    }
+
+    /// Posts a send request.
+    pub fn send(&mut self, end: usize, request: &SendRequest<'_>) {
+        let home = self.ends[end].home;
+        let posted = self.ends[end].qp.post_send(self.hcas[home].bus_mut(), request);
+        assert_eq!(posted, Ok(()), "post_send at end {end}");
+    }
+
+    /// Posts a receive request into memory of the end.
+    pub fn recv(&mut self, end: usize, wr_id: u64, offset: usize, len: usize) {
+        let sge = self.ends[end].sge(offset, len);
+        let posted = self.ends[end].qp.post_recv(wr_id, &[sge]);
+        assert_eq!(posted, Ok(()), "post_recv at end {end}");
+    }
+
+    /// Waits for a completion of the send queue; gives the request's number too.
+    pub fn sent(&mut self, end: usize) -> (u64, Completion) {
+        for _ in 0..POLLS {
+            if let Some(found) = self.try_sent(end) {
+                return found;
+            }
+            self.hcas[0].wait(None);
+        }
+        panic!("no send completion at end {end}");
+    }
+
+    /// Waits for a completion of the receive queue; gives the request's number too.
+    pub fn received(&mut self, end: usize) -> (u64, Completion) {
+        for _ in 0..POLLS {
+            if let Some(found) = self.try_received(end) {
+                return found;
+            }
+            self.hcas[0].wait(None);
+        }
+        panic!("no receive completion at end {end}");
+    }
+
+    /// A completion of the send queue, if there is one.
+    pub fn try_sent(&mut self, end: usize) -> Option<(u64, Completion)> {
+        let end = &mut self.ends[end];
+        let completion = end.send_cq.poll()?;
+        let wr_id = end.qp.finish(&completion);
+        Some((wr_id.unwrap_or_else(|| panic!("a completion of nothing: {completion:?}")), completion))
+    }
+
+    /// A completion of the receive queue, if there is one.
+    pub fn try_received(&mut self, end: usize) -> Option<(u64, Completion)> {
+        let end = &mut self.ends[end];
+        let completion = end.recv_cq.poll()?;
+        let wr_id = end.qp.finish(&completion);
+        Some((wr_id.unwrap_or_else(|| panic!("a completion of nothing: {completion:?}")), completion))
+    }
+
+    /// Waits until the send queue says "done, without error" for request `wr_id`.
+    pub fn sent_ok(&mut self, end: usize, wr_id: u64) -> Completion {
+        let (got, completion) = self.sent(end);
+        assert_eq!((got, completion.status), (wr_id, Ok(())), "send completion at end {end}");
+        completion
+    }
+
+    /// Waits until the receive queue says "done, without error" for request `wr_id`.
+    pub fn received_ok(&mut self, end: usize, wr_id: u64) -> Completion {
+        let (got, completion) = self.received(end);
+        assert_eq!((got, completion.status), (wr_id, Ok(())), "receive completion at end {end}");
+        completion
+    }
+
+    /// Destroys everything and closes the adapters.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn close(self) -> Result<Vec<B>, Error> {
+        let Self { mut hcas, ends } = self;
+        for End { home, pd, send_cq, recv_cq, qp, memory, mr } in ends {
+            let hca = &mut hcas[home];
+            hca.destroy_qp(qp)?;
+            hca.destroy_cq(send_cq)?;
+            hca.destroy_cq(recv_cq)?;
+            hca.deregister(mr)?;
+            drop(memory);
+            hca.dealloc_pd(pd)?;
+        }
+        hcas.into_iter().map(Hca::close).collect()
+    }
+}
+
+impl<B: Bus> End<B> {
+    fn new(hca: &mut Hca<B>, home: usize, options: &Options) -> Result<Self, Error> {
+        let pd = hca.alloc_pd()?;
+        let send_cq = hca.create_cq(CqConfig::new(options.cqes))?;
+        let recv_cq = hca.create_cq(CqConfig::new(options.cqes))?;
+        let (recv_requests, send_blocks) = (options.recv_requests, options.send_blocks);
+        let config = QpConfig { recv_requests, send_blocks, ..QpConfig::rc(pd, &send_cq, &recv_cq) };
+        let qp = hca.create_qp(&config)?;
+        let memory = hca.bus_mut().dma_alloc(options.memory, 4096).ok_or(Error::OutOfMemory)?;
+        let mr = hca.register(pd, &memory, options.memory, options.access)?;
+        Ok(Self { home, pd, send_cq, recv_cq, qp, memory, mr })
+    }
+}
+
+/// Waits until the subnet manager has brought the port up.
+///
+/// # Errors
+/// A command failed.
+pub fn wait_active<B: Bus>(hca: &mut Hca<B>) -> Result<(), Error> {
+    for _ in 0..POLLS {
+        if hca.port_info(PORT)?.get(PortInfo::PORT_STATE) == port_state::ACTIVE {
+            return Ok(());
+        }
+        hca.wait(None);
+    }
+    panic!("the port does not come up");
+}
+
+/// Bytes that differ by position and by `seed`.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}

@@ -1,0 +1,47 @@
+//! Worlds for tests: one adapter, or two over a link.
+
+use crate::in_process::Simulation;
+use hca_model::fabric::{Faults, LinkRate};
+use hca_model::timing::Profile;
+use hca_model::{HcaConfig, HcaId, LinkConfig, Ps, World, WorldConfig};
+
+/// GUID of the first adapter; the others follow.
+const FIRST_GUID: u64 = 0x0002_c903_00a0_0001;
+
+fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfig {
+    let hca = |i| HcaConfig {
+        name: format!("hca{i}"),
+        firmware: hca_firmware::Config::with_guid(FIRST_GUID + i * 0x100),
+    };
+    WorldConfig {
+        hcas: (0..hcas).map(hca).collect(),
+        links,
+        subnet_manager: true,
+        seed,
+        profile: Profile::connectx4(),
+    }
+}
+
+/// One adapter without a cable.
+pub fn one() -> World {
+    World::new(config(1, Vec::new(), 1)).expect("one adapter is a valid topology")
+}
+
+/// Two adapters over a link that loses packets with probability `loss`.
+pub fn two(loss: f64, seed: u64) -> World {
+    two_with(Faults::loss(loss), seed)
+}
+
+/// Two adapters over a link with faults.
+pub fn two_with(faults: Faults, seed: u64) -> World {
+    let ends = [HcaId(0), HcaId(1)];
+    let link = LinkConfig { ends, rate: LinkRate::Edr, width: 4, delay: Ps::from_ns(5), faults };
+    World::new(config(2, vec![link], seed)).expect("two linked adapters are a valid topology")
+}
+
+/// Checks that an adapter that was closed holds nothing, and held nothing when it was.
+pub fn assert_nothing_held(simulation: &Simulation, hca: HcaId) {
+    let resources = simulation.world(|world, _| world.resources(hca));
+    assert_eq!(resources.now, Default::default(), "objects are held now");
+    assert_eq!(resources.at_last_teardown, Some(Default::default()), "objects were left behind");
+}
