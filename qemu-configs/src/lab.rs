@@ -1,4 +1,23 @@
 //! A topology set up: the server running, the guests ready to be booted one by one.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use hca_vm::guest::{State, Task};
+//! # use hca_vm::lab::{Lab, Options};
+//! let limit = Duration::from_secs(60);
+//! let lab = Lab::start(Options::new("loopback"))?;
+//! let mut guest = lab.boot("a", Task::Job("echo begun; sleep 1000".into()))?;
+//! guest.wait_until(limit, |guest| *guest.state() == State::Ready)?;
+//! guest.go();
+//! guest.wait_until(limit, |guest| guest.output().contains("begun"))?;
+//! guest.kill();
+//! // The same host again, against the same server.
+//! let mut guest = lab.boot("a", Task::Job("ibv_devinfo".into()))?;
+//! guest.wait_until(limit, |guest| *guest.state() == State::Ready)?;
+//! guest.go();
+//! guest.wait_until(limit, |guest| *guest.state() == State::Done(0))?;
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -104,8 +123,13 @@ impl Lab {
         &self.topology
     }
 
-    /// The server.
-    pub fn server(&mut self) -> &mut Server {
+    /// The server, to ask it things.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The server, to end it or see whether it lives.
+    pub fn server_mut(&mut self) -> &mut Server {
         &mut self.server
     }
 

@@ -188,10 +188,10 @@ impl Run {
                 !busy || !matches!(guest.state(), State::Done(_)) || guest.log_is_complete()
             });
         }
-        let server_alive = lab.server().alive();
-        let resources_text = server_alive.then(|| lab.server().resources(false).ok()).flatten();
+        let server_alive = lab.server_mut().alive();
+        let resources_text = server_alive.then(|| lab.server_mut().resources(false).ok()).flatten();
         let resources = server_alive
-            .then(|| lab.server().resources(true).ok())
+            .then(|| lab.server_mut().resources(true).ok())
             .flatten()
             .and_then(|text| serde_json::from_str(&text).ok());
         if cut_short.is_none() {
@@ -199,8 +199,8 @@ impl Run {
             self.settle(&mut guests, POWER_OFF_LIMIT, |guest, _| guest.is_off());
         }
         let hosts = guests.into_iter().map(|(guest, _)| self.conclude(guest)).collect();
-        lab.server().stop();
-        let server_log = lab.server().messages();
+        lab.server_mut().stop();
+        let server_log = lab.server_mut().messages();
         Ok(Report { hosts, cut_short, resources, resources_text, server_log, first_failure })
     }
 
@@ -239,7 +239,7 @@ impl Run {
             if signals::interrupted() {
                 return (Some(CutShort::Interrupted), first_failure);
             }
-            if !lab.server().alive() {
+            if !lab.server_mut().alive() {
                 return (Some(CutShort::ServerDied), first_failure);
             }
             if Instant::now() >= deadline {
