@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use hca_spec::caps::{Atomic, General};
 use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
+use hca_spec::eqe::EventType;
 use hca_spec::put_be32;
 
 use crate::commands;
 use crate::effect::Effect;
 use crate::failure::Failure;
-use crate::icm::{Icm, Translation};
+use crate::icm::Icm;
 use crate::pages::Pages;
 use crate::port::Port;
 use crate::profile::{Config, atomic_max, general_max};
@@ -180,9 +181,7 @@ impl Firmware {
             && let Some(bytes) = commands::icm_bytes(op, input)
             && !self.pages.has_room(bytes)
         {
-            let host_listens =
-                self.icm.eqs.iter().any(|(_, eq)| eq.wants(hca_spec::eqe::EventType::PageRequest as u8));
-            if host_listens && !self.pages.refused() {
+            if self.host_serves_pages() && !self.pages.refused() {
                 if let Some(pages) = self.pages.ask_for(bytes) {
                     effects.push(Effect::PageRequest { pages: pages as i32 });
                 }
@@ -209,8 +208,9 @@ impl Firmware {
             Ok(output) => output,
             Err((op, failure)) => self.refuse(op, failure, output_len),
         };
-        if let Some(pages) = self.pages.account(self.icm_used())
-            && self.state == State::Initialized
+        self.pages.account(self.icm_used());
+        if self.host_serves_pages()
+            && let Some(pages) = self.pages.want()
         {
             effects.push(Effect::PageRequest { pages: pages as i32 });
         }
@@ -228,10 +228,13 @@ impl Firmware {
         failed(failure, output_len)
     }
 
+    /// Whether an event queue asked for page requests.
+    fn host_serves_pages(&self) -> bool {
+        self.icm.eqs.iter().any(|(_, eq)| eq.wants(EventType::PageRequest as u8))
+    }
+
     /// Bytes of ICM that all objects use.
     fn icm_used(&self) -> u64 {
-        // Sums over tables are kept by count; only keys vary in size, and their translations are counted
-        // when they are created.
         let icm = &self.icm;
         u64::from(icm.qps.len()) * commands::QP_BYTES
             + u64::from(icm.cqs.len()) * commands::CQ_BYTES
@@ -240,16 +243,6 @@ impl Firmware {
             + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
             + icm.translation_bytes
     }
-}
-
-/// Bytes of ICM that a key's translations take.
-pub(crate) fn translation_bytes(octwords: u32, translation: &Translation) -> u64 {
-    let loaded = match translation {
-        Translation::None => 0,
-        Translation::Mtt(list) => list.len() as u64 * 8,
-        Translation::Klm(list) => list.len() as u64 * 16,
-    };
-    loaded.max(u64::from(octwords) * 16)
 }
 
 fn failed(failure: Failure, output_len: usize) -> Vec<u8> {

@@ -181,6 +181,8 @@ pub struct MemoryKey {
     pub translation: Translation,
     /// Capacity in 16-byte units; UMR WQEs can't load more.
     pub octwords: u32,
+    /// Bytes of ICM that were counted for the translations.
+    pub counted: u64,
 }
 
 /// A protection domain, XRC domain or transport domain: only its users count.
@@ -224,7 +226,8 @@ pub struct Icm {
     pub q_counters: Table<Domain>,
     /// Multicast groups.
     pub mcgs: Vec<Mcg>,
-    /// Bytes that the translations of all memory keys take.
+    /// Bytes that the translations given with CREATE_MKEY take. What UMR WQEs load is not counted: a
+    /// work request can't wait for pages.
     pub translation_bytes: u64,
 }
 

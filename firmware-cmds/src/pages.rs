@@ -71,9 +71,13 @@ impl Pages {
         (self.used + bytes).div_ceil(PAGE) <= u64::from(self.given())
     }
 
-    /// The pages in use are now those of `bytes`. Returns how many pages to ask for, if any.
-    pub(crate) fn account(&mut self, bytes: u64) -> Option<u32> {
+    /// The pages in use are now those of `bytes`.
+    pub(crate) fn account(&mut self, bytes: u64) {
         self.used = bytes;
+    }
+
+    /// How many pages to ask the host for now, if any. The caller asks.
+    pub(crate) fn want(&mut self) -> Option<u32> {
         (self.unused() < LOW_WATER && self.asked == 0 && !self.refused).then(|| {
             self.asked = CHUNK;
             CHUNK
@@ -105,9 +109,11 @@ mod tests {
         p.give((0..BOOT as u64).map(|i| i << 12));
         p.give((0..INIT as u64).map(|i| (1 << 20) + (i << 12)));
         assert_eq!((p.boot(), p.init()), (0, 0));
-        assert_eq!(p.account(100 * PAGE), None);
-        assert_eq!(p.account(200 * PAGE), Some(CHUNK), "below the low water mark");
-        assert_eq!(p.account(201 * PAGE), None, "already asked");
+        p.account(100 * PAGE);
+        assert_eq!(p.want(), None);
+        p.account(201 * PAGE);
+        assert_eq!(p.want(), Some(CHUNK), "below the low water mark");
+        assert_eq!(p.want(), None, "already asked");
         assert_eq!(p.take(10_000).len() as u32, BOOT + INIT - 201, "pages in use stay");
         p.account(0);
         assert_eq!(p.take(10_000).len(), 201);

@@ -8,17 +8,17 @@ use zerocopy::FromBytes;
 
 use super::{Outcome, done, view};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
-use crate::firmware::{Firmware, translation_bytes};
+use crate::firmware::Firmware;
 use crate::icm::{MemoryKey, Translation};
 
 const NO_MKEY: Failure = bad_resource("there is no mkey of that index");
 /// Most translations of one key, in 16-byte units: 2^21 pages.
 const MAX_OCTWORDS: u32 = 1 << 24;
 
-/// Translation units that a CREATE_MKEY input asks room for.
-pub(super) fn wanted_octwords(input: &[u8]) -> u64 {
+/// Translation units that come with a CREATE_MKEY input.
+pub(super) fn given_octwords(input: &[u8]) -> u64 {
     let Ok(create) = view::<CreateMkeyIn>(input) else { return 0 };
-    u64::from(create.mkc().get(Mkc::TRANSLATIONS_OCTWORD_SIZE).min(MAX_OCTWORDS))
+    u64::from(create.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE).min(MAX_OCTWORDS))
 }
 
 pub(super) fn create(fw: &mut Firmware, input: &[u8]) -> Outcome {
@@ -62,24 +62,18 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8]) -> Outcome {
             Translation::Klm(list.chunks_exact(16).filter_map(|e| Klm::read_from_bytes(e).ok()).collect())
         }
     };
-    let bytes = translation_bytes(capacity, &translation);
-    let key = MemoryKey {
-        ctx,
-        pg_access: create.get(CreateMkeyIn::PG_ACCESS) == 1,
-        translation,
-        octwords: capacity,
-    };
+    let counted = list.len() as u64;
+    let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
+    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted };
     let index = fw.icm.mkeys.insert(key).map_err(|_| no_room("CREATE_MKEY: every mkey is in use"))?;
-    fw.icm.translation_bytes += bytes;
+    fw.icm.translation_bytes += counted;
     Ok(ObjectOut::new().set(ObjectOut::NUMBER, index).bytes().to_vec())
 }
 
 pub(super) fn destroy(fw: &mut Firmware, input: &[u8]) -> Outcome {
     let index = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
     let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY)?;
-    // UMR WQEs fill at most the capacity, so what was counted at creation is what is freed.
-    let bytes = u64::from(key.octwords) * 16;
-    fw.icm.translation_bytes = fw.icm.translation_bytes.saturating_sub(bytes);
+    fw.icm.translation_bytes = fw.icm.translation_bytes.saturating_sub(key.counted);
     Ok(done())
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn icm_bytes(opcode: Opcode, input: &[u8]) -> Option<u64> {
         Opcode::CreateQp => QP_BYTES,
         Opcode::CreateCq => CQ_BYTES,
         Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES,
-        Opcode::CreateMkey => MKEY_BYTES + mkey::wanted_octwords(input) * 16,
+        Opcode::CreateMkey => MKEY_BYTES + mkey::given_octwords(input) * 16,
         _ => return None,
     })
 }

@@ -40,12 +40,14 @@ fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
     }
 }
 
-/// Whether the CQs and the PD that a context names exist.
+/// Whether the PD and the CQs of the queues that a context has exist.
 fn check_names(fw: &Firmware, ctx: &Qpc) -> Result<(), Failure> {
-    if fw.icm.cqs.get(ctx.get(Qpc::CQN_SND)).is_none() {
+    let has_sq = ctx.get(Qpc::NO_SQ) == 0;
+    let has_rq = ctx.get(Qpc::RQ_TYPE) != RqType::Zero as u32;
+    if has_sq && fw.icm.cqs.get(ctx.get(Qpc::CQN_SND)).is_none() {
         return Err(NO_SEND_CQ);
     }
-    if fw.icm.cqs.get(ctx.get(Qpc::CQN_RCV)).is_none() {
+    if has_rq && fw.icm.cqs.get(ctx.get(Qpc::CQN_RCV)).is_none() {
         return Err(NO_RECEIVE_CQ);
     }
     if fw.icm.pds.get(ctx.get(Qpc::PD)).is_none() {
