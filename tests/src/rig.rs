@@ -1,0 +1,66 @@
+//! Adapters on the model, ready for a test: open, connected, closed and checked.
+
+use crate::in_process::{ModelBus, Simulation};
+use crate::pair::{Options, Pair};
+use crate::worlds;
+use hca_driver::{Config, Event, Hca};
+use hca_model::fabric::Faults;
+use hca_model::{HcaId, Ps};
+use hca_spec::qpc::{QpState, Qpc};
+
+/// DMA memory of a host.
+pub const HOST_MEMORY: usize = 64 << 20;
+/// Path MTU of [`Options::default`].
+pub const MTU: usize = 1024;
+
+/// Brings an adapter up.
+pub fn open(simulation: &Simulation, hca: usize) -> Hca<ModelBus> {
+    Hca::open(simulation.bus(HcaId(hca), HOST_MEMORY), Config::default()).expect("the adapter comes up")
+}
+
+/// Two queue pairs of one adapter.
+pub fn loopback(options: &Options) -> Pair<ModelBus> {
+    let simulation = Simulation::new(worlds::one());
+    let hca = open(&simulation, 0);
+    Pair::connect(vec![hca], options).expect("the queue pairs connect")
+}
+
+/// Two adapters over a link with faults.
+pub fn linked(options: &Options, faults: Faults, seed: u64) -> Pair<ModelBus> {
+    let simulation = Simulation::new(worlds::two_with(faults, seed));
+    let hcas = vec![open(&simulation, 0), open(&simulation, 1)];
+    Pair::connect(hcas, options).expect("the queue pairs connect")
+}
+
+/// Closes everything and checks that the adapter kept nothing.
+pub fn close(pair: Pair<ModelBus>) {
+    for bus in pair.close().expect("teardown") {
+        assert_eq!(bus.free_memory(), HOST_MEMORY, "DMA memory was leaked");
+        worlds::assert_nothing_held(bus.simulation(), bus.hca());
+    }
+}
+
+/// Both on one adapter and over a link.
+pub fn everywhere(options: &Options, test: impl Fn(&mut Pair<ModelBus>)) {
+    for mut pair in [loopback(options), linked(options, Faults::default(), 1)] {
+        test(&mut pair);
+        close(pair);
+    }
+}
+
+/// Checks what the adapter says of a queue pair's state.
+pub fn assert_state(pair: &mut Pair<ModelBus>, end: usize, state: QpState) {
+    let home = pair.ends[end].home;
+    let qpc = pair.hcas[home].query_qp(&pair.ends[end].qp).expect("QUERY_QP");
+    assert_eq!(QpState::from_bits(qpc.get(Qpc::STATE)), Some(state), "end {end}");
+}
+
+/// Takes every asynchronous event that comes within 100 us.
+pub fn drain_events(hca: &mut Hca<ModelBus>) -> Vec<Event> {
+    hca.bus_mut().simulation().clone().run(Ps::from_us(100));
+    let mut events = Vec::new();
+    while let Some(event) = hca.poll_event().expect("events") {
+        events.push(event);
+    }
+    events
+}

@@ -1,0 +1,241 @@
+//! What goes wrong on a queue pair, and what is reported then.
+
+use hca_driver::wqe::SendOp;
+use hca_driver::{Access, Event, RtsAttr, SendRequest, Sge};
+use hca_model::Ps;
+use hca_spec::cqe::Syndrome;
+use hca_spec::eqe::{EventType, cq_syndrome};
+use hca_spec::ids::Mkey;
+use hca_spec::qpc::QpState;
+use hca_tests::pair::{Options, pattern};
+use hca_tests::rig::{assert_state, drain_events, everywhere};
+
+#[test]
+fn receiver_not_ready_is_waited_for() {
+    everywhere(&Options::default(), |pair| {
+        let data = pattern(1, 5000);
+        pair.fill(0, 0, &data);
+        let sge = pair.ends[0].sge(0, 5000);
+        pair.send(0, &SendRequest::send(1, &[sge]));
+        pair.send(0, &SendRequest::send(2, &[]).inline(b"second"));
+        let simulation = pair.hcas[0].bus_mut().simulation().clone();
+        simulation.run(Ps::from_ms(20));
+        assert_eq!(pair.try_sent(0), None, "there was nothing to receive into");
+        pair.recv(1, 11, 0, 8192);
+        pair.recv(1, 12, 8192, 8192);
+        pair.sent_ok(0, 1);
+        pair.sent_ok(0, 2);
+        assert_eq!(pair.received_ok(1, 11).byte_len, 5000);
+        assert_eq!(pair.received_ok(1, 12).byte_len, 6);
+        assert!(pair.ends[1].bytes(0, 5000) == data);
+        assert_eq!(pair.ends[1].bytes(8192, 6), b"second");
+    });
+}
+
+#[test]
+fn receiver_not_ready_for_too_long_is_an_error() {
+    let rts = RtsAttr { rnr_retries: 2, ..RtsAttr::default() };
+    everywhere(&Options { rts, ..Options::default() }, |pair| {
+        pair.send(0, &SendRequest::send(1, &[]).inline(b"x"));
+        pair.send(0, &SendRequest::send(2, &[]).inline(b"y").unsignaled());
+        let (wr_id, completion) = pair.sent(0);
+        assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::RnrRetryExceeded)));
+        let (wr_id, completion) = pair.sent(0);
+        assert_eq!((wr_id, completion.syndrome()), (2, Some(Syndrome::WorkRequestFlushed)));
+        assert_state(pair, 0, QpState::Error);
+        assert_state(pair, 1, QpState::Rts);
+    });
+}
+
+/// The peer does not answer at all: its queue pair was reset.
+#[test]
+fn a_silent_peer_is_an_error_after_the_retries() {
+    let rts = RtsAttr { timeout: 8, retries: 3, ..RtsAttr::default() };
+    everywhere(&Options { rts, ..Options::default() }, |pair| {
+        let home = pair.ends[1].home;
+        let (hca, qp) = (&mut pair.hcas[home], &mut pair.ends[1].qp);
+        hca.qp_to_reset(qp).expect("2RST");
+        pair.send(0, &SendRequest::send(1, &[]).inline(b"x"));
+        let (wr_id, completion) = pair.sent(0);
+        assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::TransportRetryExceeded)));
+        assert_state(pair, 0, QpState::Error);
+    });
+}
+
+#[test]
+fn error_flushes_everything_in_order() {
+    everywhere(&Options::default(), |pair| {
+        for i in 0..10 {
+            pair.recv(0, 100 + i, 0, 64);
+        }
+        let home = pair.ends[0].home;
+        let (hca, qp) = (&mut pair.hcas[home], &mut pair.ends[0].qp);
+        hca.qp_to_error(qp).expect("2ERR");
+        // Requests posted in the error state are flushed as well.
+        for i in 0..5 {
+            pair.send(0, &SendRequest::send(i, &[]).inline(&[1; 50]).unsignaled());
+        }
+        for i in 10..12 {
+            pair.recv(0, 100 + i, 0, 64);
+        }
+        for i in 0..5 {
+            let (wr_id, completion) = pair.sent(0);
+            assert_eq!((wr_id, completion.syndrome()), (i, Some(Syndrome::WorkRequestFlushed)));
+        }
+        for i in 0..12 {
+            let (wr_id, completion) = pair.received(0);
+            assert_eq!((wr_id, completion.syndrome()), (100 + i, Some(Syndrome::WorkRequestFlushed)));
+        }
+        assert_state(pair, 0, QpState::Error);
+        assert!(pair.try_sent(0).is_none() && pair.try_received(0).is_none());
+    });
+}
+
+/// After 2RST nothing more is reported, and the same queue pair can be connected again.
+#[test]
+fn reset_forgets_and_the_pair_reconnects() {
+    let options = Options::default();
+    everywhere(&options, |pair| {
+        for round in 0..3 {
+            for i in 0..7 {
+                pair.recv(0, i, 0, 64);
+                pair.send(0, &SendRequest::send(i, &[]).inline(b"never received"));
+            }
+            for end in 0..2 {
+                let home = pair.ends[end].home;
+                pair.hcas[home].qp_to_reset(&mut pair.ends[end].qp).expect("2RST");
+            }
+            let simulation = pair.hcas[0].bus_mut().simulation().clone();
+            simulation.run(Ps::from_ms(100));
+            assert!(pair.ends.iter().all(|e| e.send_cq.peek().is_none() && e.recv_cq.peek().is_none()));
+            for end in 0..2 {
+                pair.to_rts(end, &options).expect("connect again");
+            }
+            pair.recv(1, 40 + round, 0, 64);
+            pair.send(0, &SendRequest::send(30 + round, &[]).inline(b"hello"));
+            pair.sent_ok(0, 30 + round);
+            pair.received_ok(1, 40 + round);
+            assert_eq!(pair.ends[1].bytes(0, 5), b"hello");
+        }
+    });
+}
+
+/// What a remote access may get wrong; all are answered the same way.
+#[test]
+fn bad_remote_access_is_refused() {
+    type Spoil = fn(u64, Mkey, u64) -> (u64, Mkey);
+    let cases: [(&str, Spoil); 5] = [
+        ("wrong variant of the key", |address, key, _| (address, Mkey(key.0 ^ 1))),
+        ("a key that does not exist", |address, _, _| (address, Mkey(0x00ab_cd00))),
+        ("one byte beyond the end", |address, key, len| (address + len - 99, key)),
+        ("one byte before the start", |address, key, _| (address - 1, key)),
+        ("around the end of the address space", |_, key, _| (u64::MAX - 50, key)),
+    ];
+    for read in [false, true] {
+        for (what, spoil) in cases {
+            everywhere(&Options::default(), |pair| {
+                let far = pair.ends[1].mr;
+                let (address, key) = spoil(far.address, far.key, far.len);
+                pair.fill(1, 0, &[0xee; 1 << 16]);
+                let sge = [pair.ends[0].sge(0, 100)];
+                let request = if read {
+                    SendRequest::read(1, &sge, address, key)
+                } else {
+                    SendRequest::write(1, &sge, address, key)
+                };
+                pair.recv(0, 9, 0, 10);
+                pair.send(0, &request.unsignaled());
+                let (wr_id, completion) = pair.sent(0);
+                assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::RemoteAccess)), "{what}");
+                let (wr_id, completion) = pair.received(0);
+                assert_eq!((wr_id, completion.syndrome()), (9, Some(Syndrome::WorkRequestFlushed)), "{what}");
+                assert_state(pair, 0, QpState::Error);
+                assert_state(pair, 1, QpState::Error);
+                assert!(pair.ends[1].bytes(0, 1 << 16).iter().all(|b| *b == 0xee), "{what}: memory changed");
+                // The responder's host is told by an event.
+                let home = pair.ends[1].home;
+                let qpn = pair.ends[1].qp.number();
+                let kinds = [EventType::AccessError as u8, EventType::InvalidRequest as u8];
+                let told = drain_events(&mut pair.hcas[home])
+                    .iter()
+                    .any(|e| matches!(e, Event::Qp { qpn: q, kind } if *q == qpn && kinds.contains(kind)));
+                assert!(told, "{what}: no event at the responder");
+            });
+        }
+    }
+}
+
+/// The key's and the queue pair's rights are both needed.
+#[test]
+fn rights_are_checked() {
+    let rights = [
+        (Access::LOCAL_WRITE | Access::REMOTE_READ, false),
+        (Access::LOCAL_WRITE | Access::REMOTE_WRITE, true),
+    ];
+    for (access, read) in rights {
+        everywhere(&Options { access, ..Options::default() }, |pair| {
+            let far = pair.ends[1].mr;
+            let sge = [pair.ends[0].sge(0, 100)];
+            let (good, bad) = (
+                SendRequest::write(1, &sge, far.address, far.key),
+                SendRequest::read(1, &sge, far.address, far.key),
+            );
+            let (good, bad) = if read { (good, bad) } else { (bad, good) };
+            pair.send(0, &good);
+            pair.sent_ok(0, 1);
+            pair.send(0, &bad);
+            let (_, completion) = pair.sent(0);
+            let expected = [Some(Syndrome::RemoteAccess), Some(Syndrome::RemoteInvalidRequest)];
+            assert!(expected.contains(&completion.syndrome()), "{completion:?}");
+        });
+    }
+}
+
+#[test]
+fn bad_local_access_is_an_error() {
+    everywhere(&Options::default(), |pair| {
+        let near = pair.ends[0].mr;
+        let sge = Sge { address: near.address + near.len - 10, len: 11, key: near.key };
+        pair.send(0, &SendRequest::send(1, &[sge]));
+        let (wr_id, completion) = pair.sent(0);
+        assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::LocalProtection)));
+        assert_state(pair, 0, QpState::Error);
+    });
+}
+
+/// A message longer than the receive request: an error at both ends.
+#[test]
+fn too_long_for_the_receiver() {
+    everywhere(&Options::default(), |pair| {
+        pair.fill(1, 0, &[0xee; 4096]);
+        pair.recv(1, 5, 0, 1500);
+        let sge = pair.ends[0].sge(0, 3000);
+        pair.send(0, &SendRequest::send(1, &[sge]));
+        let (_, completion) = pair.sent(0);
+        assert_eq!(completion.syndrome(), Some(Syndrome::RemoteInvalidRequest));
+        let (wr_id, completion) = pair.received(1);
+        assert_eq!((wr_id, completion.syndrome()), (5, Some(Syndrome::LocalLength)));
+        assert!(pair.ends[1].bytes(1500, 2000).iter().all(|b| *b == 0xee), "the receive overflowed");
+        assert_state(pair, 0, QpState::Error);
+        assert_state(pair, 1, QpState::Error);
+    });
+}
+
+#[test]
+fn completion_queue_overrun_is_an_event() {
+    everywhere(&Options { cqes: 4, ..Options::default() }, |pair| {
+        for i in 0..6 {
+            pair.send(0, &SendRequest::new(i, SendOp::Nop, &[]));
+        }
+        let cqn = pair.ends[0].send_cq.number();
+        let home = pair.ends[0].home;
+        let events = drain_events(&mut pair.hcas[home]);
+        let overrun = Event::CqError { cqn, syndrome: cq_syndrome::OVERRUN as u8 };
+        assert_eq!(events.iter().filter(|e| **e == overrun).count(), 1, "{events:?}");
+        // What was written before is intact.
+        for i in 0..4 {
+            pair.sent_ok(0, i);
+        }
+        assert!(pair.try_sent(0).is_none());
+    });
+}
