@@ -190,6 +190,12 @@ impl World {
         self.with(now, hca, |hca, now| hca.mmio_write(now, offset, data));
     }
 
+    /// A packet from outside the topology arrives at port 1 of an adapter, whatever its destination:
+    /// what a peer that is not modelled here, or a hostile one, puts on the cable.
+    pub fn inject_packet(&mut self, now: Ps, hca: HcaId, packet: Packet) {
+        self.with(now, hca, |hca, now| hca.arrive(now, packet));
+    }
+
     /// Runs every event that is due at or before `until`.
     pub fn advance(&mut self, until: Ps) {
         while let Some((at, event)) = self.heap.pop_until(until) {

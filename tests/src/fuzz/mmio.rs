@@ -1,0 +1,94 @@
+//! Register accesses.
+
+use hca_model::Ps;
+use hca_spec::command::CommandEntry;
+use hca_spec::init_segment::InitSegment;
+use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL};
+
+use super::commands;
+use super::feed::Feed;
+use super::memory;
+use super::rig::{Rig, VICTIM};
+
+/// Steps of one input.
+const MOST: usize = 128;
+
+/// Reads and writes BAR0, and memory that the adapter looks at, as `data` says.
+///
+/// # Panics
+/// If the adapter does, or does not work afterwards.
+pub fn mmio(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let mut rig = Rig::new();
+    let templates = commands::templates(&rig.objects);
+    for _ in 0..MOST {
+        if feed.is_empty() {
+            break;
+        }
+        match feed.below(8) {
+            0 => {
+                let offset = offset(&mut feed, &rig);
+                let mut buf = vec![0; feed.below(70)];
+                let now = rig.now();
+                rig.world.mmio_read(now, VICTIM, offset, &mut buf);
+            }
+            1..4 => {
+                let offset = offset(&mut feed, &rig);
+                let len = if feed.one_in(4) { feed.below(70) } else { feed.pick(&[4, 8]) };
+                let mut value = feed.bytes(len).to_vec();
+                value.resize(len, 0);
+                if len == 8 && feed.one_in(2) {
+                    // The object of a doorbell that exists.
+                    let number = feed.pick(&[rig.objects.cq, rig.objects.qps[0].number << 8]);
+                    value[4..].copy_from_slice(&number.to_be_bytes());
+                }
+                rig.write(offset, &value);
+            }
+            4 => {
+                // Rubbish, or a valid command with a few changed bytes, in the command queue.
+                let slot = feed.below(32) as u64;
+                let at = memory::COMMANDS + slot * CommandEntry::SIZE as u64;
+                let mut entry = rig.ram().take(at, CommandEntry::SIZE);
+                feed.mutate(&mut entry, 8);
+                rig.ram().put(at, &entry);
+                ring(&mut rig, 1 << slot);
+            }
+            5 => {
+                let mut input = templates[feed.below(templates.len())].clone();
+                feed.mutate(&mut input, 3);
+                rig.command(feed.u8(), &input, usize::from(feed.u16()));
+            }
+            6 => {
+                let at = u64::from(feed.u32()) % memory::SIZE as u64;
+                let len = feed.below(64);
+                let bytes = feed.bytes(len);
+                rig.ram().put(at, bytes);
+            }
+            _ => {
+                let by = Ps::from_ns(feed.u16().into());
+                rig.advance(by);
+            }
+        }
+    }
+    rig.assert_alive();
+}
+
+fn ring(rig: &mut Rig, bits: u32) {
+    rig.write(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, &bits.to_be_bytes());
+}
+
+/// An offset: seldom anything, mostly a register or a doorbell.
+fn offset(feed: &mut Feed<'_>, rig: &Rig) -> u64 {
+    let uar = u64::from(rig.objects.uar) * PAGE_SIZE;
+    match feed.below(8) {
+        0 => feed.u64(),
+        1 => u64::from(feed.u32()),
+        2 => u64::from(feed.u16()),
+        3 => feed.pick(&[0x10, 0x14, 0x18]),
+        4 => uar + u64::from(feed.u16()) % PAGE_SIZE,
+        _ => {
+            let half = feed.pick(&[0, 0, 0, 4]);
+            uar + half + feed.pick(&[CQ_DOORBELL, EQ_ARM, EQ_UPDATE, SEND_DOORBELL, SEND_DOORBELL + 0x100])
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Fuzzing: four functions that take arbitrary bytes and drive the real code with them.
+//!
+//! | function | what the bytes become |
+//! |---|---|
+//! | [`command_mailbox`] | commands, changed from valid ones, for the firmware |
+//! | [`wqe`] | work queue entries, doorbell records, doorbells and commands of a guest |
+//! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
+//! | [`packet`] | bytes from the wire, and packets with good checksums |
+//!
+//! Each panics if the adapter does, or if it does not work afterwards: a good command gets a good answer,
+//! after a reset data moves again, and an adapter beside it has noticed nothing. `tests/tests/fuzz.rs`
+//! runs them with a fixed number of seeded inputs, `tests/fuzz` under `cargo fuzz`.
+
+pub mod commands;
+pub mod feed;
+pub mod memory;
+pub mod objects;
+pub mod rig;
+
+mod mailbox;
+mod mmio;
+mod packet;
+mod wqe;
+
+pub use mailbox::command_mailbox;
+pub use mmio::mmio;
+pub use packet::packet;
+pub use wqe::wqe;

@@ -1,0 +1,135 @@
+//! Brings an adapter up to INIT_HCA and creates objects of every kind, by commands alone.
+
+use hca_spec::cmd::{ObjectOut, QueryPagesOut};
+use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::ids::{Lid, Qpn};
+use hca_spec::qpc::ServiceType;
+
+use super::commands::{self, Key};
+use super::memory;
+
+/// Whatever executes a command and gives its output.
+pub trait Executor {
+    /// Executes `input`; the output has at most `output_len` bytes.
+    fn execute(&mut self, input: &[u8], output_len: usize) -> Vec<u8>;
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePair {
+    /// Its number.
+    pub number: u32,
+    /// Its service type.
+    pub service: ServiceType,
+    /// Bus address of its buffer: the receive queue, then the send queue.
+    pub buffer: u64,
+    /// Bus address of its doorbell record.
+    pub record: u64,
+    /// Whether the receive queue is its own.
+    pub own_receive_queue: bool,
+}
+
+/// The numbers of what was created.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "each names the object of its name")]
+pub struct Objects {
+    pub lid: Lid,
+    pub uar: u32,
+    pub eq: u32,
+    pub cq: u32,
+    pub pd: u32,
+    pub xrcd: u32,
+    /// Full keys: physical, pages, free, pieces.
+    pub keys: [u32; 4],
+    /// Basic, XRC, receive memory pool.
+    pub srqs: [u32; 3],
+    /// Two RC connected to each other, two UC, two UD, one RC on the shared queue, XRC, UMR, QP1.
+    pub qps: Vec<QueuePair>,
+}
+
+/// Service types of the queue pairs, and which shared receive queue they use.
+const QPS: [(ServiceType, Option<usize>); 10] = [
+    (ServiceType::Rc, None),
+    (ServiceType::Rc, None),
+    (ServiceType::Uc, None),
+    (ServiceType::Uc, None),
+    (ServiceType::Ud, None),
+    (ServiceType::Ud, None),
+    (ServiceType::Rc, Some(0)),
+    (ServiceType::Xrc, Some(1)),
+    (ServiceType::RegUmr, None),
+    (ServiceType::Qp1, None),
+];
+
+/// Asynchronous events: all but completions (0), commands (0xa) and page requests (0xb).
+const EVENTS: u64 = !(1 << 0 | 1 << 0xa | 1 << 0xb);
+
+/// Executes a command that must succeed.
+pub fn good(e: &mut dyn Executor, input: &[u8], output_len: usize) -> Vec<u8> {
+    let output = e.execute(input, output_len);
+    let header = OutHeader::from_prefix_or_zero(&output);
+    let status = header.get(OutHeader::STATUS);
+    assert_eq!(status, 0, "command {:02x?}: {header:?}", &input[..16]);
+    output
+}
+
+fn create(e: &mut dyn Executor, input: &[u8]) -> u32 {
+    ObjectOut::from_prefix_or_zero(&good(e, input, ObjectOut::SIZE)).get(ObjectOut::NUMBER)
+}
+
+/// ENABLE_HCA to INIT_HCA, with the pages that the firmware asks for.
+pub fn bring_up(e: &mut dyn Executor) {
+    good(e, &commands::object(Opcode::EnableHca, 0), OutHeader::SIZE);
+    let mut given = 0;
+    for boot in [true, false] {
+        let out = good(e, &commands::query_pages(boot), QueryPagesOut::SIZE);
+        let count = QueryPagesOut::from_prefix_or_zero(&out).get(QueryPagesOut::NUM_PAGES);
+        good(e, &commands::give_pages(given, count), OutHeader::SIZE);
+        given += u64::from(count);
+    }
+    good(e, &commands::object(Opcode::InitHca, 0), OutHeader::SIZE);
+}
+
+impl Objects {
+    /// Creates everything; the queue pairs are connected by `lid` and end in RTS.
+    pub fn create(e: &mut dyn Executor, lid: Lid) -> Self {
+        let mut o = Objects { lid, ..Objects::default() };
+        o.uar = create(e, &commands::object(Opcode::AllocUar, 0));
+        o.eq = create(e, &commands::create_eq(o.uar, 0, EVENTS, memory::EQ));
+        o.cq = create(e, &commands::create_cq(o.uar, o.eq, memory::CQ, memory::record(0)));
+        o.pd = create(e, &commands::object(Opcode::AllocPd, 0));
+        o.xrcd = create(e, &commands::object(Opcode::AllocXrcd, 0));
+        for (i, kind) in [Key::Physical, Key::Pages, Key::Free].into_iter().enumerate() {
+            o.keys[i] = create(e, &commands::create_mkey(o.pd, kind)) << 8;
+        }
+        o.keys[3] = create(e, &commands::create_mkey(o.pd, Key::Pieces(o.keys[1]))) << 8;
+        let xrc = Some((o.xrcd, o.cq));
+        o.srqs[0] = create(e, &commands::create_srq(o.pd, None, memory::srq(0), memory::record(1)));
+        o.srqs[1] = create(e, &commands::create_srq(o.pd, xrc, memory::srq(1), memory::record(2)));
+        o.srqs[2] = create(e, &commands::create_rmp(o.pd, memory::srq(2), memory::record(3)));
+        for (i, (service, srq)) in QPS.into_iter().enumerate() {
+            let (buffer, record) = (memory::qp(i), memory::record(8 + i));
+            let input = commands::create_qp(&o, service, srq.map(|s| o.srqs[s]), buffer, record);
+            let number = create(e, &input);
+            let own_receive_queue = srq.is_none() && service != ServiceType::RegUmr;
+            o.qps.push(QueuePair { number, service, buffer, record, own_receive_queue });
+        }
+        for i in 0..o.qps.len() {
+            o.connect(e, i);
+        }
+        o
+    }
+
+    /// Takes a queue pair from RESET to RTS; its peer is its neighbour.
+    fn connect(&self, e: &mut dyn Executor, i: usize) {
+        for opcode in [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp] {
+            good(e, &self.transition(opcode, i), OutHeader::SIZE);
+        }
+    }
+
+    /// The input of a transition of queue pair `i`.
+    pub fn transition(&self, opcode: Opcode, i: usize) -> Vec<u8> {
+        let peer = self.qps.get(i ^ 1).map_or(0, |q| q.number);
+        commands::modify_qp(self, opcode, self.qps[i].number, Qpn(peer), self.lid)
+    }
+}

@@ -1,0 +1,281 @@
+//! Work queue entries.
+
+use hca_model::Ps;
+use hca_spec::command::Opcode;
+use hca_spec::mkc::Mkc;
+use hca_spec::qpc::ServiceType;
+use hca_spec::uar::{CQ_DOORBELL, PAGE_SIZE, SEND_DOORBELL};
+use hca_spec::wqe::{
+    AtomicSeg, Ctrl, Data, Datagram, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, umr_mask,
+};
+
+use super::commands::{self, LOG_RECV, LOG_SEND, Q_KEY};
+use super::feed::Feed;
+use super::memory;
+use super::objects::{Objects, QueuePair};
+use super::rig::{RECV_BYTES, Rig};
+
+/// Steps of one input.
+const MOST: usize = 96;
+/// Opcodes of send WQEs, and one that does not exist.
+const OPCODES: [u8; 14] =
+    [0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x7f];
+
+/// What the guest has posted to a queue pair.
+#[derive(Clone, Copy, Default)]
+struct Posted {
+    send: u16,
+    receive: u16,
+}
+
+/// Posts work requests made of `data`, rings doorbells, and lets commands interfere.
+///
+/// # Panics
+/// If the adapter does, or does not work afterwards.
+pub fn wqe(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let mut rig = Rig::new();
+    let templates = commands::templates(&rig.objects);
+    let mut posted = vec![Posted::default(); rig.objects.qps.len()];
+    for _ in 0..MOST {
+        if feed.is_empty() {
+            break;
+        }
+        let i = feed.below(posted.len());
+        let qp = rig.objects.qps[i];
+        match feed.below(16) {
+            0..6 => {
+                let wqe = send(&mut feed, &rig.objects, qp, posted[i].send);
+                post(&rig, qp, &mut posted[i], &wqe);
+                if feed.one_in(2) {
+                    ring(&mut rig, qp, posted[i].send);
+                }
+            }
+            6..9 => {
+                let wqe = receive(&mut feed, &rig.objects, posted[i].receive);
+                let slot = u64::from(posted[i].receive) % (1 << LOG_RECV);
+                posted[i].receive = posted[i].receive.wrapping_add(1);
+                let (queue, record) = match i {
+                    6 => (memory::srq(0), memory::record(1)),
+                    7 => (memory::srq(1), memory::record(2)),
+                    _ => (qp.buffer, qp.record),
+                };
+                rig.ram().put(queue + slot * WQEBB as u64, &wqe);
+                rig.ram().put(record, &u32::from(posted[i].receive).to_be_bytes());
+            }
+            9 => {
+                // A record that says anything.
+                let counter = if feed.one_in(2) { feed.u16() } else { posted[i].send };
+                ring(&mut rig, qp, counter);
+                posted[i].send = counter;
+            }
+            10 => {
+                let input = match feed.below(3) {
+                    0 => commands::object(Opcode::ToErrQp, qp.number),
+                    1 => {
+                        posted[i] = Posted::default();
+                        rig.ram().put(qp.record, &[0; 8]);
+                        commands::object(Opcode::ToRstQp, qp.number)
+                    }
+                    _ => rig.objects.transition(
+                        feed.pick(&[Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp]),
+                        i,
+                    ),
+                };
+                rig.command(feed.u8(), &input, 16);
+            }
+            11 => {
+                let mut input = templates[feed.below(templates.len())].clone();
+                feed.mutate(&mut input, 3);
+                rig.command(feed.u8(), &input, 0x200);
+            }
+            12 => {
+                let mut doorbell = [0; 8];
+                doorbell[0] = feed.u8() & 0x31;
+                doorbell[2..4].copy_from_slice(&feed.u16().to_be_bytes());
+                doorbell[4..].copy_from_slice(&rig.objects.cq.to_be_bytes());
+                let offset = u64::from(rig.objects.uar) * PAGE_SIZE + CQ_DOORBELL;
+                rig.write(offset, &doorbell);
+            }
+            13 => {
+                // The guest reads its completions, or pretends to.
+                let consumer = u32::from(feed.u16());
+                rig.ram().put(memory::record(0), &consumer.to_be_bytes());
+            }
+            14 => {
+                let at = u64::from(feed.u32()) % memory::SIZE as u64;
+                let len = feed.below(64);
+                rig.ram().put(at, feed.bytes(len));
+            }
+            _ => {
+                let by = Ps::from_ns(u64::from(feed.u16()) * u64::from(feed.u8()));
+                rig.advance(by);
+            }
+        }
+    }
+    rig.advance(Ps::from_ms(5));
+    rig.assert_alive();
+}
+
+fn post(rig: &Rig, qp: QueuePair, posted: &mut Posted, wqe: &[u8]) {
+    let base = qp.buffer + if qp.own_receive_queue { RECV_BYTES } else { 0 };
+    for block in wqe.chunks(WQEBB) {
+        let slot = u64::from(posted.send) % (1 << LOG_SEND);
+        rig.ram().put(base + slot * WQEBB as u64, block);
+        posted.send = posted.send.wrapping_add(1);
+    }
+}
+
+fn ring(rig: &mut Rig, qp: QueuePair, counter: u16) {
+    rig.ram().put(qp.record + 4, &u32::from(counter).to_be_bytes());
+    let mut doorbell = [0; 8];
+    doorbell[4..].copy_from_slice(&(qp.number << 8).to_be_bytes());
+    let offset = u64::from(rig.objects.uar) * PAGE_SIZE + SEND_DOORBELL;
+    rig.write(offset, &doorbell);
+}
+
+fn key(feed: &mut Feed<'_>, o: &Objects) -> u32 {
+    match feed.below(16) {
+        0 => feed.u32(),
+        i => o.keys[i % o.keys.len()],
+    }
+}
+
+fn address(feed: &mut Feed<'_>) -> u64 {
+    match feed.below(16) {
+        0 => feed.u64(),
+        1 => u64::MAX - u64::from(feed.u8()),
+        _ => memory::DATA + u64::from(feed.u32()) % memory::DATA_LEN,
+    }
+}
+
+fn length(feed: &mut Feed<'_>) -> u32 {
+    match feed.below(16) {
+        0 => feed.u32(),
+        1 => 0,
+        2 => feed.pick(&[1 << 30, (1 << 30) + 1, 0x7fff_ffff]),
+        3..6 => feed.pick(&[1023, 1024, 1025, 2048, 4096]),
+        _ => u32::from(feed.u16()) % 9000,
+    }
+}
+
+fn data(feed: &mut Feed<'_>, o: &Objects) -> Data {
+    let mut segment = Data::new();
+    segment.set(Data::BYTE_COUNT, length(feed)).set(Data::LKEY, key(feed, o));
+    segment.set(Data::ADDRESS, address(feed));
+    segment
+}
+
+/// A send WQE, whole basic blocks.
+fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> {
+    let opcode = match qp.service {
+        ServiceType::RegUmr if !feed.one_in(4) => SendOpcode::Umr as u8,
+        service if service.is_datagram() && !feed.one_in(4) => feed.pick(&[0x0a, 0x0b]),
+        _ => feed.pick(&OPCODES),
+    };
+    let mut body = Vec::new();
+    let mut imm = feed.u32();
+    match SendOpcode::from_bits(opcode.into()) {
+        Some(SendOpcode::Umr) => {
+            imm = key(feed, o);
+            umr(feed, o, &mut body);
+        }
+        Some(SendOpcode::LocalInval | SendOpcode::SendInval) => imm = key(feed, o),
+        _ => {}
+    }
+    if opcode != SendOpcode::Umr as u8 {
+        if qp.service.is_datagram() {
+            let mut av = Datagram::new();
+            av.set(Datagram::QKEY, Q_KEY).set(Datagram::RLID, o.lid.0.into()).set(Datagram::EXT, 1);
+            let peer = o.qps[feed.below(o.qps.len())].number;
+            av.set(Datagram::DQPN, peer).set(Datagram::GRH, u32::from(feed.one_in(2)));
+            feed.mutate(av.bytes_mut(), 2);
+            body.extend_from_slice(av.bytes());
+        } else if qp.service == ServiceType::Xrc {
+            body.extend_from_slice(XrcSeg::new().set(XrcSeg::SRQN, o.srqs[1]).bytes());
+        }
+        if (0x08..0x0a).contains(&opcode) || (0x10..0x16).contains(&opcode) {
+            let mut remote = RemoteAddr::new();
+            remote.set(RemoteAddr::VA, address(feed) & !7).set(RemoteAddr::RKEY, key(feed, o));
+            body.extend_from_slice(remote.bytes());
+        }
+        if (0x11..0x16).contains(&opcode) {
+            body.extend_from_slice(AtomicSeg::new().set(AtomicSeg::SWAP_ADD, feed.u64()).bytes());
+            let mut eight = data(feed, o);
+            body.extend_from_slice(eight.set(Data::BYTE_COUNT, 8).bytes());
+        } else {
+            for _ in 0..feed.below(4) {
+                if feed.one_in(4) {
+                    let len = feed.below(48);
+                    body.extend_from_slice(&(1u32 << 31 | len as u32).to_be_bytes());
+                    body.extend_from_slice(feed.bytes(len));
+                    body.resize(body.len().next_multiple_of(Data::SIZE), 0);
+                } else {
+                    body.extend_from_slice(data(feed, o).bytes());
+                }
+            }
+        }
+    }
+    let mut ctrl = Ctrl::new();
+    ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode.into()).set(Ctrl::QPN, qp.number);
+    ctrl.set(Ctrl::DS, ((Ctrl::SIZE + body.len()) / 16) as u32).set(Ctrl::IMM, imm);
+    ctrl.set(Ctrl::CE, feed.u8().into()).set(Ctrl::SE, feed.u8().into());
+    if feed.one_in(8) {
+        ctrl.set(Ctrl::FM, feed.u8().into());
+    }
+    let mut wqe = [&ctrl.bytes()[..], &body].concat();
+    feed.mutate(&mut wqe, 2);
+    wqe.resize(wqe.len().next_multiple_of(WQEBB), 0);
+    wqe
+}
+
+/// UMR control, memory key context, and a data segment or inline translations.
+fn umr(feed: &mut Feed<'_>, o: &Objects, body: &mut Vec<u8>) {
+    let mut ctrl = UmrCtrl::new();
+    let inline = feed.one_in(2);
+    ctrl.set(UmrCtrl::INLINE, inline.into()).set(UmrCtrl::XLT_OCTOWORDS, feed.u8().into());
+    let masks = [umr_mask::FREE, umr_mask::PD, umr_mask::KEY, umr_mask::LEN | umr_mask::START_ADDR, !0];
+    ctrl.set(UmrCtrl::MKEY_MASK, feed.pick(&masks));
+    if feed.one_in(4) {
+        ctrl.set(UmrCtrl::TRANSLATION_OFFSET_EN, 1).set(UmrCtrl::XLT_OFFSET, feed.u8().into());
+    }
+    let mut mkc = Mkc::new();
+    mkc.set(Mkc::PD, o.pd)
+        .set(Mkc::LR, 1)
+        .set(Mkc::LW, 1)
+        .set(Mkc::RR, 1)
+        .set(Mkc::RW, 1)
+        .set(Mkc::UMR_EN, 1);
+    mkc.set(Mkc::START_ADDR, memory::DATA).set(Mkc::LEN, memory::DATA_LEN).set(Mkc::LOG_PAGE_SIZE, 12);
+    mkc.set(Mkc::QPN, hca_spec::mkc::ANY_QP).set(Mkc::FREE, u32::from(feed.one_in(4)));
+    feed.mutate(mkc.bytes_mut(), 2);
+    feed.mutate(ctrl.bytes_mut(), 1);
+    body.extend_from_slice(ctrl.bytes());
+    body.extend_from_slice(mkc.bytes());
+    if inline {
+        for _ in 0..feed.below(8) {
+            let page = memory::DATA + u64::from(feed.u8()) * memory::PAGE % memory::DATA_LEN;
+            body.extend_from_slice(&(page | 3).to_be_bytes());
+        }
+        body.resize(body.len().next_multiple_of(64), 0);
+    } else {
+        body.extend_from_slice(data(feed, o).bytes());
+    }
+}
+
+/// A receive WQE, one stride; of a shared queue, its first segment names the next.
+fn receive(feed: &mut Feed<'_>, o: &Objects, index: u16) -> Vec<u8> {
+    let mut wqe = Vec::new();
+    if feed.one_in(2) {
+        wqe.extend_from_slice(&u32::from((index + 1) % (1 << LOG_RECV)).to_be_bytes());
+        wqe.resize(Data::SIZE, 0);
+    }
+    for _ in 0..feed.below(4) {
+        wqe.extend_from_slice(data(feed, o).bytes());
+    }
+    let mut end = Data::new();
+    wqe.extend_from_slice(end.set(Data::LKEY, TERMINATE_LKEY).bytes());
+    feed.mutate(&mut wqe, 1);
+    wqe.resize(WQEBB, 0);
+    wqe
+}

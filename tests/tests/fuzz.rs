@@ -1,0 +1,36 @@
+//! The fuzz targets, each for a fixed number of seeded inputs: the same ones on every machine.
+//!
+//! `HCA_FUZZ_ROUNDS=100` makes it a hundred times as many; `cargo fuzz` in `tests/fuzz` looks further.
+
+use hca_tests::fuzz;
+use hca_tests::fuzz::feed::seeded;
+
+/// Runs `target` on `count` inputs of up to `longest` bytes; names the input that panics.
+fn run(target: fn(&[u8]), count: u64, longest: u64) {
+    let rounds = std::env::var("HCA_FUZZ_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
+    for seed in 0..count * rounds {
+        let input = seeded(seed, (seed * 7919 % longest) as usize);
+        let outcome = std::panic::catch_unwind(|| target(&input));
+        assert!(outcome.is_ok(), "seed {seed}, {} bytes", input.len());
+    }
+}
+
+#[test]
+fn command_mailboxes() {
+    run(fuzz::command_mailbox, 1500, 700);
+}
+
+#[test]
+fn work_queue_entries() {
+    run(fuzz::wqe, 250, 3000);
+}
+
+#[test]
+fn register_accesses() {
+    run(fuzz::mmio, 250, 1500);
+}
+
+#[test]
+fn packets() {
+    run(fuzz::packet, 250, 2500);
+}
