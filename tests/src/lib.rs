@@ -1,11 +1,12 @@
 //! Tests that join the driver, the model, the server and real guests, and what they share.
 //!
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`pair`]
-//! two connected queue pairs over any bus, [`rig`] all of it made ready. [`fuzz`] drives the code with
-//! arbitrary bytes. The tests themselves are in `tests/tests`.
+//! two connected queue pairs over any bus, [`rig`] all of it made ready, [`served`] a server to
+//! connect to. [`fuzz`] drives the code with arbitrary bytes. The tests themselves are in `tests/tests`.
 
 pub mod fuzz;
 pub mod in_process;
 pub mod pair;
 pub mod rig;
+pub mod served;
 pub mod worlds;

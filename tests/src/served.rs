@@ -1,0 +1,64 @@
+//! A server in a thread of the test, and our driver's bus over its sockets.
+
+use hca_driver::vfio_user::VfioUserBus;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use softhca::engine::Engine;
+use softhca::topology::Topology;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+/// DMA memory of a client.
+pub const CLIENT_MEMORY: usize = 32 << 20;
+/// MSI-X vectors a client connects.
+pub const CLIENT_VECTORS: u16 = 4;
+
+/// A running server; stopped and checked when dropped.
+pub struct Served {
+    dir: PathBuf,
+    stop: EventFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Served {
+    /// Serves the topology of that TOML text.
+    pub fn start(topology: &str) -> Self {
+        let topology = Topology::parse("test", topology).expect("the topology is valid");
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("hca-tests-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a run directory");
+        let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an event descriptor");
+        let stop_too = stop.as_fd().try_clone_to_owned().expect("a descriptor");
+        // Built here, so that the sockets listen when this returns.
+        let control = dir.join("control.sock");
+        let mut engine =
+            Engine::new(&topology, |name| dir.join(name), &control, stop_too).expect("the server starts");
+        let thread = std::thread::spawn(move || engine.run().expect("the server runs"));
+        Self { dir, stop, thread: Some(thread) }
+    }
+
+    /// Connects to the first adapter of `host`.
+    pub fn bus(&self, host: &str) -> VfioUserBus {
+        let socket = self.dir.join(format!("{host}-hca0.sock"));
+        VfioUserBus::connect(&socket, CLIENT_MEMORY, CLIENT_VECTORS).expect("the client connects")
+    }
+
+    /// What the control socket answers.
+    pub fn ask(&self, question: &str) -> serde_json::Value {
+        softhca::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.stop.write(1);
+        let result = self.thread.take().map(JoinHandle::join);
+        let _ = std::fs::remove_dir_all(&self.dir);
+        if !std::thread::panicking() {
+            assert!(matches!(result, Some(Ok(()))), "the server panicked");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Our driver over a real vfio-user socket: another client than QEMU, against the server as it runs.
+
+use hca_driver::vfio_user::VfioUserBus;
+use hca_driver::wqe::SendOp;
+use hca_driver::{Config, CqConfig, Event, Hca, Path, QpConfig, RtrAttr, RtsAttr, SendRequest};
+use hca_spec::cqe::Syndrome;
+use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
+use hca_tests::served::Served;
+
+const ONE: &str = "
+[[host]]
+name = \"a\"
+[[host.hca]]
+";
+
+fn two(loss: f64) -> String {
+    format!(
+        "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
+         [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\nrate = \"edr\"\nwidth = 4\nloss = {loss:?}\n"
+    )
+}
+
+fn open(served: &Served, host: &str) -> Hca<VfioUserBus> {
+    Hca::open(served.bus(host), Config::default()).expect("the adapter comes up")
+}
+
+/// Every count in the answer of "resources" about what was left at the last teardown, and is there now.
+fn counts(value: &serde_json::Value) -> Vec<u64> {
+    match value {
+        serde_json::Value::Object(map) => map.values().flat_map(counts).collect(),
+        serde_json::Value::Array(list) => list.iter().flat_map(counts).collect(),
+        other => other.as_u64().into_iter().collect(),
+    }
+}
+
+#[test]
+fn up_and_down_by_several_clients() {
+    let served = Served::start(ONE);
+    for command_events in [true, false, true] {
+        let mut hca = Hca::open(served.bus("a"), Config { command_events, ..Config::default() }).expect("up");
+        wait_active(&mut hca).expect("PortInfo");
+        let bus = hca.close().expect("teardown");
+        assert_eq!(bus.error(), None);
+        drop(bus);
+        let resources = served.ask("resources");
+        let counts = counts(&resources);
+        assert!(!counts.is_empty() && counts.iter().all(|n| *n == 0), "{resources}");
+    }
+}
+
+#[test]
+fn data_over_the_link() {
+    let served = Served::start(&two(0.0));
+    let hcas = vec![open(&served, "a"), open(&served, "b")];
+    let mut pair = Pair::connect(hcas, &Options { memory: 4 << 20, ..Options::default() }).expect("connect");
+    let far = pair.ends[1].mr;
+    for (i, size) in [0, 1, 1023, 1024, 1025, 1 << 20].into_iter().enumerate() {
+        let data = pattern(i as u64, size);
+        pair.fill(0, 0, &data);
+        pair.recv(1, 7, 0, size + 8);
+        let sge = [pair.ends[0].sge(0, size)];
+        pair.send(0, &SendRequest::send(1, &sge));
+        pair.sent_ok(0, 1);
+        assert_eq!(pair.received_ok(1, 7).byte_len as usize, size);
+        assert!(pair.ends[1].bytes(0, size) == data, "send of {size} bytes");
+        pair.send(0, &SendRequest::write(2, &sge, far.address + (2 << 20), far.key));
+        pair.sent_ok(0, 2);
+        assert!(pair.ends[1].bytes(2 << 20, size) == data, "write of {size} bytes");
+        let sge = [pair.ends[0].sge(2 << 20, size)];
+        pair.send(0, &SendRequest::read(3, &sge, far.address + (2 << 20), far.key));
+        pair.sent_ok(0, 3);
+        assert!(pair.ends[0].bytes(2 << 20, size) == data, "read of {size} bytes");
+    }
+    for bus in pair.close().expect("teardown") {
+        assert_eq!(bus.error(), None);
+    }
+}
+
+#[test]
+fn losses_are_repaired() {
+    let served = Served::start(&two(0.05));
+    let hcas = vec![open(&served, "a"), open(&served, "b")];
+    let rts = RtsAttr { timeout: 8, ..RtsAttr::default() };
+    let mut pair = Pair::connect(hcas, &Options { rts, ..Options::default() }).expect("connect");
+    for i in 0..200u64 {
+        pair.recv(1, i, i as usize % 8 * 4096, 4096);
+        let data = pattern(i, 1 + (i as usize * 97) % 4000);
+        pair.fill(0, 0, &data);
+        let sge = [pair.ends[0].sge(0, data.len())];
+        pair.send(0, &SendRequest::new(i, SendOp::Send { imm: Some(i as u32) }, &sge));
+        pair.sent_ok(0, i);
+        assert_eq!(pair.received_ok(1, i).imm, Some(i as u32));
+        assert!(pair.ends[1].bytes(i as usize % 8 * 4096, data.len()) == data, "message {i}");
+    }
+    pair.close().expect("teardown");
+}
+
+/// A completion raises an event descriptor.
+#[test]
+fn completion_interrupts() {
+    const VECTOR: u16 = 2;
+    let served = Served::start(ONE);
+    let mut hca = open(&served, "a");
+    let mut eq = hca.create_eq(64, VECTOR).expect("CREATE_EQ");
+    eq.arm(hca.bus_mut());
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let mut cq = hca.create_cq(CqConfig { entries: 16, eq: Some(eq.number()) }).expect("CREATE_CQ");
+    let options = Options::default();
+    let mut pair = Pair::connect(vec![hca], &options).expect("connect");
+    let config = QpConfig::rc(pd, &cq, &cq);
+    let mut qp = pair.hcas[0].create_qp(&config).expect("CREATE_QP");
+    let lid = pair.hcas[0].lid(PORT).expect("LID");
+    let own = qp.number();
+    let hca = &mut pair.hcas[0];
+    hca.qp_to_init(&mut qp, &Default::default()).expect("INIT");
+    hca.qp_to_rtr(&mut qp, &RtrAttr::new(own, Path::lid(lid))).expect("RTR");
+    hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    for round in 1..=50 {
+        cq.arm(hca.bus_mut(), false);
+        qp.post_send(hca.bus_mut(), &SendRequest::new(round, SendOp::Nop, &[])).expect("post_send");
+        // Each arming of both queues raises the vector once.
+        for _ in 0..100_000 {
+            if hca.bus_mut().interrupts(VECTOR) == round {
+                break;
+            }
+            hca.wait(Some(VECTOR));
+        }
+        assert_eq!(hca.bus_mut().interrupts(VECTOR), round);
+        assert_eq!((eq.poll(), eq.poll()), (Some(Event::Completion(cq.number())), None));
+        cq.event_taken();
+        eq.arm(hca.bus_mut());
+        assert_eq!(cq.poll().and_then(|c| qp.finish(&c)), Some(round));
+    }
+    hca.destroy_qp(qp).expect("DESTROY_QP");
+    hca.destroy_cq(cq).expect("DESTROY_CQ");
+    hca.destroy_eq(eq).expect("DESTROY_EQ");
+    hca.dealloc_pd(pd).expect("DEALLOC_PD");
+    pair.close().expect("teardown");
+}
+
+/// One host dies in the middle: the other sees its retries run out, and the dead one can come back.
+#[test]
+fn a_client_that_dies_and_returns() {
+    let served = Served::start(&two(0.0));
+    let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
+    let options = Options { rts, ..Options::default() };
+    let hcas = vec![open(&served, "a"), open(&served, "b")];
+    let mut pair = Pair::connect(hcas, &options).expect("connect");
+    let far = pair.ends[1].mr;
+    let sge = [pair.ends[0].sge(0, 4096)];
+    for i in 0..50 {
+        pair.send(0, &SendRequest::write(i, &sge, far.address, far.key).unsignaled());
+    }
+    let Pair { mut hcas, ends: [mut near, far] } = pair;
+    let dead = hcas.pop();
+    drop((dead, far));
+    // Whatever was under way when the other end died, this is not answered.
+    let bus = hcas[0].bus_mut();
+    near.qp.post_send(bus, &SendRequest::new(99, SendOp::Send { imm: None }, &[])).expect("post_send");
+    let mut failure = None;
+    for _ in 0..1_000_000 {
+        if let Some(completion) = near.send_cq.poll() {
+            failure = completion.syndrome();
+            break;
+        }
+        hcas[0].wait(None);
+    }
+    // The adapter of a host that dies may answer once more that it can't reach memory, or never again.
+    let expected = [Some(Syndrome::TransportRetryExceeded), Some(Syndrome::RemoteOperation)];
+    assert!(expected.contains(&failure), "{failure:?}");
+    hcas[0].destroy_qp(near.qp).expect("DESTROY_QP");
+    hcas.push(open(&served, "b"));
+    let mut pair = Pair::connect(hcas, &options).expect("connect again");
+    pair.recv(1, 5, 0, 64);
+    pair.send(0, &SendRequest::send(4, &[]).inline(b"back"));
+    pair.sent_ok(0, 4);
+    pair.received_ok(1, 5);
+    assert_eq!(pair.ends[1].bytes(0, 4), b"back");
+}
