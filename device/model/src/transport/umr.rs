@@ -22,6 +22,9 @@ use crate::time::Ps;
 
 /// Bytes of one translation unit: two MTTs or one KLM.
 const OCTWORD: usize = 16;
+/// Translations are allocated and loaded in chunks of 64 bytes: drivers pad their lists to that, beyond
+/// the size the key was created with (the mlx5 driver's UMR alignment).
+const CHUNK: u64 = 4;
 /// Translations that one WQE may load: 65535 units of 16 bytes.
 const MAX_LOAD: usize = 0xffff * OCTWORD;
 
@@ -119,7 +122,7 @@ fn apply_mask(ctx: &mut Mkc, new: &Mkc, mask: u64) {
 /// Loads translations from unit `at` on; the key's capacity bounds them.
 fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
     let units = bytes.len().div_ceil(OCTWORD) as u64;
-    let capacity = u64::from(entry.octwords);
+    let capacity = u64::from(entry.octwords).next_multiple_of(CHUNK);
     if at.checked_add(units).is_none_or(|end| end > capacity) {
         return Err(format!("{units} units at {at} are more than the key's {capacity}"));
     }
