@@ -14,6 +14,7 @@ use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
 use hca_spec::qpc::{AddressPath, Qpc, RqType, ServiceType, opt};
 use hca_spec::queue::{Cqc, Eqc, RMP_READY, Rmpc, Srqc, Wq};
 
+use super::feed::Feed;
 use super::memory;
 use super::objects::Objects;
 
@@ -187,6 +188,14 @@ pub fn modify_qp(o: &Objects, opcode: Opcode, qpn: u32, remote: Qpn, lid: Lid) -
 
 /// Q_Key of the datagram queue pairs.
 pub const Q_KEY: u32 = 0x1111_1111;
+
+/// One of `templates`; those that end everything seldom.
+pub fn pick(feed: &mut Feed<'_>, templates: &[Vec<u8>]) -> Vec<u8> {
+    let input = &templates[feed.below(templates.len())];
+    let opcode = Opcode::from_u16((hca_spec::be32(input, 0) >> InHeader::OPCODE.shift()) as u16);
+    let ends = matches!(opcode, Some(Opcode::TeardownHca | Opcode::DisableHca));
+    if ends && !feed.one_in(8) { object(Opcode::QueryIssi, 0) } else { input.clone() }
+}
 
 fn mad(method: u32, attribute: u32) -> Vec<u8> {
     let mut input = MadIfc::new();

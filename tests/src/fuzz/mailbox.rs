@@ -64,13 +64,11 @@ pub fn command_mailbox(data: &[u8]) {
 }
 
 fn run_one(e: &mut Direct, feed: &mut Feed<'_>, templates: &[Vec<u8>]) {
-    let mut input = match feed.below(templates.len() + 1) {
-        // Anything at all.
-        0 => {
-            let len = feed.below(256);
-            feed.bytes(len).to_vec()
-        }
-        i => templates[i - 1].clone(),
+    let mut input = if feed.one_in(32) {
+        let len = feed.below(256);
+        feed.bytes(len).to_vec()
+    } else {
+        commands::pick(feed, templates)
     };
     match feed.below(8) {
         0 => input.truncate(usize::from(feed.u16()) % (input.len() + 1)),

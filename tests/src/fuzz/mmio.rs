@@ -54,7 +54,7 @@ pub fn mmio(data: &[u8]) {
                 ring(&mut rig, 1 << slot);
             }
             5 => {
-                let mut input = templates[feed.below(templates.len())].clone();
+                let mut input = commands::pick(&mut feed, &templates);
                 feed.mutate(&mut input, 3);
                 rig.command(feed.u8(), &input, usize::from(feed.u16()));
             }

@@ -13,9 +13,9 @@ use hca_spec::cqe::Cqe;
 use hca_spec::ids::{Lid, Mkey};
 use hca_spec::init_segment::InitSegment;
 use hca_spec::uar::{PAGE_SIZE, SEND_DOORBELL};
-use hca_spec::wqe::{CE_ALWAYS, Ctrl, Data, SendOpcode, WQEBB};
+use hca_spec::wqe::{CE_ALWAYS, Ctrl, Data, SendOpcode, TERMINATE_LKEY, WQEBB};
 
-use super::commands;
+use super::commands::{self, LOG_RECV};
 use super::memory::{self, Ram};
 use super::objects::{Executor, Objects, bring_up};
 
@@ -202,6 +202,34 @@ impl Rig {
         self.write(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, &(1u32 << slot).to_be_bytes());
     }
 
+    /// Every queue pair of the fuzzed adapter has as many receives as fit, of 64 KiB of data each.
+    pub fn post_receives(&self) {
+        for qp in self.objects.qps.iter().filter(|q| q.own_receive_queue) {
+            for i in 0..1u64 << LOG_RECV {
+                let mut data = Data::new();
+                data.set(Data::BYTE_COUNT, 0x10000).set(Data::LKEY, self.objects.keys[1]);
+                data.set(Data::ADDRESS, memory::DATA);
+                let mut wqe = data.bytes().to_vec();
+                wqe.extend_from_slice(Data::new().set(Data::LKEY, TERMINATE_LKEY).bytes());
+                self.ram().put(qp.buffer + i * WQEBB as u64, &wqe);
+            }
+            self.ram().put(qp.record, &(1u32 << LOG_RECV).to_be_bytes());
+        }
+    }
+
+    /// Takes queue pair `i` of the fuzzed adapter from any state to RTS, as far as the adapter plays along.
+    pub fn reconnect(&mut self, i: usize) {
+        let qp = self.objects.qps[i];
+        self.ram().put(qp.record, &[0; 8]);
+        let reset = commands::object(Opcode::ToRstQp, qp.number);
+        let up = [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp];
+        let inputs = [reset].into_iter().chain(up.map(|opcode| self.objects.transition(opcode, i)));
+        for input in inputs.collect::<Vec<_>>() {
+            self.command(0, &input, 16);
+            self.advance(Ps::from_us(50));
+        }
+    }
+
     /// Checks that the fuzzed adapter takes commands, comes up again after a reset, and moves data;
     /// and that the other adapter noticed nothing.
     ///
@@ -241,7 +269,7 @@ impl Rig {
         };
         ram.put(receiver.buffer, segment(target).bytes());
         let mut end = Data::new();
-        end.set(Data::LKEY, hca_spec::wqe::TERMINATE_LKEY);
+        end.set(Data::LKEY, TERMINATE_LKEY);
         ram.put(receiver.buffer + Data::SIZE as u64, end.bytes());
         ram.put(receiver.record, &1u32.to_be_bytes());
         let mut ctrl = Ctrl::new();
@@ -264,4 +292,4 @@ impl Rig {
 }
 
 /// Bytes of a receive queue: the send queue follows.
-pub const RECV_BYTES: u64 = (WQEBB as u64) << commands::LOG_RECV;
+pub const RECV_BYTES: u64 = (WQEBB as u64) << LOG_RECV;

@@ -37,6 +37,10 @@ pub fn wqe(data: &[u8]) {
     let mut rig = Rig::new();
     let templates = commands::templates(&rig.objects);
     let mut posted = vec![Posted::default(); rig.objects.qps.len()];
+    if feed.one_in(2) {
+        rig.post_receives();
+        posted.iter_mut().for_each(|p| p.receive = 1 << LOG_RECV);
+    }
     for _ in 0..MOST {
         if feed.is_empty() {
             break;
@@ -70,22 +74,27 @@ pub fn wqe(data: &[u8]) {
                 posted[i].send = counter;
             }
             10 => {
-                let input = match feed.below(3) {
+                let input = match feed.below(6) {
                     0 => commands::object(Opcode::ToErrQp, qp.number),
                     1 => {
                         posted[i] = Posted::default();
                         rig.ram().put(qp.record, &[0; 8]);
                         commands::object(Opcode::ToRstQp, qp.number)
                     }
-                    _ => rig.objects.transition(
+                    2 => rig.objects.transition(
                         feed.pick(&[Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp]),
                         i,
                     ),
+                    _ => {
+                        posted[i] = Posted::default();
+                        rig.reconnect(i);
+                        continue;
+                    }
                 };
                 rig.command(feed.u8(), &input, 16);
             }
             11 => {
-                let mut input = templates[feed.below(templates.len())].clone();
+                let mut input = commands::pick(&mut feed, &templates);
                 feed.mutate(&mut input, 3);
                 rig.command(feed.u8(), &input, 0x200);
             }
@@ -135,27 +144,29 @@ fn ring(rig: &mut Rig, qp: QueuePair, counter: u16) {
 }
 
 fn key(feed: &mut Feed<'_>, o: &Objects) -> u32 {
-    match feed.below(16) {
+    match feed.below(32) {
         0 => feed.u32(),
-        i => o.keys[i % o.keys.len()],
+        i @ 1..8 => o.keys[i % o.keys.len()],
+        i => o.keys[i & 1],
     }
 }
 
 fn address(feed: &mut Feed<'_>) -> u64 {
-    match feed.below(16) {
+    match feed.below(32) {
         0 => feed.u64(),
         1 => u64::MAX - u64::from(feed.u8()),
-        _ => memory::DATA + u64::from(feed.u32()) % memory::DATA_LEN,
+        _ => memory::DATA + u64::from(feed.u32()) % (memory::DATA_LEN - 0x8000),
     }
 }
 
 fn length(feed: &mut Feed<'_>) -> u32 {
-    match feed.below(16) {
+    match feed.below(32) {
         0 => feed.u32(),
         1 => 0,
         2 => feed.pick(&[1 << 30, (1 << 30) + 1, 0x7fff_ffff]),
-        3..6 => feed.pick(&[1023, 1024, 1025, 2048, 4096]),
-        _ => u32::from(feed.u16()) % 9000,
+        3..12 => feed.pick(&[1023, 1024, 1025, 2048, 4096]),
+        12 => u32::from(feed.u16()),
+        _ => u32::from(feed.u16()) % 1500,
     }
 }
 
@@ -171,7 +182,8 @@ fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> 
     let opcode = match qp.service {
         ServiceType::RegUmr if !feed.one_in(4) => SendOpcode::Umr as u8,
         service if service.is_datagram() && !feed.one_in(4) => feed.pick(&[0x0a, 0x0b]),
-        _ => feed.pick(&OPCODES),
+        _ if feed.one_in(4) => feed.pick(&OPCODES),
+        _ => feed.pick(&[0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12]),
     };
     let mut body = Vec::new();
     let mut imm = feed.u32();
@@ -189,7 +201,9 @@ fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> 
             av.set(Datagram::QKEY, Q_KEY).set(Datagram::RLID, o.lid.0.into()).set(Datagram::EXT, 1);
             let peer = o.qps[feed.below(o.qps.len())].number;
             av.set(Datagram::DQPN, peer).set(Datagram::GRH, u32::from(feed.one_in(2)));
-            feed.mutate(av.bytes_mut(), 2);
+            if feed.one_in(4) {
+                feed.mutate(av.bytes_mut(), 2);
+            }
             body.extend_from_slice(av.bytes());
         } else if qp.service == ServiceType::Xrc {
             body.extend_from_slice(XrcSeg::new().set(XrcSeg::SRQN, o.srqs[1]).bytes());
@@ -224,7 +238,9 @@ fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> 
         ctrl.set(Ctrl::FM, feed.u8().into());
     }
     let mut wqe = [&ctrl.bytes()[..], &body].concat();
-    feed.mutate(&mut wqe, 2);
+    if feed.one_in(8) {
+        feed.mutate(&mut wqe, 3);
+    }
     wqe.resize(wqe.len().next_multiple_of(WQEBB), 0);
     wqe
 }
@@ -248,8 +264,10 @@ fn umr(feed: &mut Feed<'_>, o: &Objects, body: &mut Vec<u8>) {
         .set(Mkc::UMR_EN, 1);
     mkc.set(Mkc::START_ADDR, memory::DATA).set(Mkc::LEN, memory::DATA_LEN).set(Mkc::LOG_PAGE_SIZE, 12);
     mkc.set(Mkc::QPN, hca_spec::mkc::ANY_QP).set(Mkc::FREE, u32::from(feed.one_in(4)));
-    feed.mutate(mkc.bytes_mut(), 2);
-    feed.mutate(ctrl.bytes_mut(), 1);
+    if feed.one_in(4) {
+        feed.mutate(mkc.bytes_mut(), 2);
+        feed.mutate(ctrl.bytes_mut(), 1);
+    }
     body.extend_from_slice(ctrl.bytes());
     body.extend_from_slice(mkc.bytes());
     if inline {
@@ -275,7 +293,9 @@ fn receive(feed: &mut Feed<'_>, o: &Objects, index: u16) -> Vec<u8> {
     }
     let mut end = Data::new();
     wqe.extend_from_slice(end.set(Data::LKEY, TERMINATE_LKEY).bytes());
-    feed.mutate(&mut wqe, 1);
+    if feed.one_in(8) {
+        feed.mutate(&mut wqe, 2);
+    }
     wqe.resize(WQEBB, 0);
     wqe
 }
