@@ -3,13 +3,13 @@
 //! Source: PRM "Host pages supply", QUERY_PAGES, MANAGE_PAGES, "Page Request event".
 
 /// Pages the firmware boots with.
-const BOOT: u32 = 64;
+const BOOT: u32 = 32;
 /// Pages it needs to initialize.
-const INIT: u32 = 256;
+const INIT: u32 = 64;
 /// When fewer pages than this are unused, more are asked for.
-const LOW_WATER: u32 = 128;
+const LOW_WATER: u32 = 32;
 /// How many are asked for at a time.
-const CHUNK: u32 = 512;
+const CHUNK: u32 = 128;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
@@ -109,13 +109,13 @@ mod tests {
         p.give((0..BOOT as u64).map(|i| i << 12));
         p.give((0..INIT as u64).map(|i| (1 << 20) + (i << 12)));
         assert_eq!((p.boot(), p.init()), (0, 0));
-        p.account(100 * PAGE);
+        p.account(50 * PAGE);
         assert_eq!(p.want(), None);
-        p.account(201 * PAGE);
+        p.account(81 * PAGE);
         assert_eq!(p.want(), Some(CHUNK), "below the low water mark");
         assert_eq!(p.want(), None, "already asked");
-        assert_eq!(p.take(10_000).len() as u32, BOOT + INIT - 201, "pages in use stay");
+        assert_eq!(p.take(10_000).len() as u32, BOOT + INIT - 81, "pages in use stay");
         p.account(0);
-        assert_eq!(p.take(10_000).len(), 201);
+        assert_eq!(p.take(10_000).len(), 81);
     }
 }
