@@ -81,6 +81,7 @@ pub struct Firmware {
     /// Objects at TEARDOWN_HCA, until DISABLE_HCA adds the pages.
     pub(crate) teardown_snapshot: Option<Snapshot>,
     unknown: HashSet<u16>,
+    refusal: Option<String>,
 }
 
 fn tables() -> Icm {
@@ -117,6 +118,7 @@ impl Firmware {
             at_last_teardown: None,
             teardown_snapshot: None,
             unknown: HashSet::new(),
+            refusal: None,
             config,
         }
     }
@@ -196,7 +198,7 @@ impl Firmware {
         let outcome = match opcode {
             None => {
                 if self.unknown.insert(number) {
-                    tracing::warn!("unknown command opcode {number:#x}: answered BAD_OP");
+                    self.refusal = Some(format!("unknown command opcode {number:#x}: answered BAD_OP"));
                 }
                 return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
             }
@@ -218,13 +220,14 @@ impl Firmware {
         Execution::Done(output)
     }
 
-    fn refuse(&self, op: Opcode, failure: Failure, output_len: usize) -> Vec<u8> {
-        tracing::warn!(
-            "{op:?} refused: {} ({:?}, syndrome {:#x})",
-            failure.why,
-            failure.status,
-            failure.syndrome
-        );
+    /// Why the command executed last was refused, in plain words; taken by whoever keeps the diagnoses.
+    pub fn take_refusal(&mut self) -> Option<String> {
+        self.refusal.take()
+    }
+
+    fn refuse(&mut self, op: Opcode, failure: Failure, output_len: usize) -> Vec<u8> {
+        let Failure { status, syndrome, why } = failure;
+        self.refusal = Some(format!("{op:?} refused: {why} ({status:?}, syndrome {syndrome:#x})"));
         failed(failure, output_len)
     }
 

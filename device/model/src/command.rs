@@ -130,7 +130,11 @@ impl Hca {
                 let opcode = (be32(&input, 0) >> 16) as u16;
                 self.write_back(opcode, &input);
                 let mut effects = Vec::new();
-                match self.core.fw.execute(&input, output_len, &mut effects) {
+                let execution = self.core.fw.execute(&input, output_len, &mut effects);
+                if let Some(why) = self.core.fw.take_refusal() {
+                    self.core.diagnose(now, format_args!("{why}"));
+                }
+                match execution {
                     Execution::Done(output) => {
                         tracing::debug!(
                             hca = self.core.name,
