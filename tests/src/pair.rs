@@ -7,6 +7,7 @@ use hca_driver::{
 };
 use hca_spec::ids::Pd;
 use hca_spec::mad::{PortInfo, port_state};
+use hca_spec::qpc::ServiceType;
 
 /// How often a completion is looked for before a test gives up.
 const POLLS: u32 = 5_000_000;
@@ -32,6 +33,10 @@ pub struct Options {
     pub rts: RtsAttr,
     /// RNR timer code.
     pub rnr_timer: u8,
+    /// RC or UC.
+    pub service: ServiceType,
+    /// Whether packets carry a GRH.
+    pub global: bool,
 }
 
 impl Default for Options {
@@ -45,6 +50,8 @@ impl Default for Options {
             send_blocks: 256,
             rts: RtsAttr::default(),
             rnr_timer: 7,
+            service: ServiceType::Rc,
+            global: false,
         }
     }
 }
@@ -118,11 +125,13 @@ impl<B: Bus> Pair<B> {
     pub fn to_rts(&mut self, end: usize, options: &Options) -> Result<(), Error> {
         let (peer, peer_home) = (self.ends[1 - end].qp.number(), self.ends[1 - end].home);
         let lid = self.hcas[peer_home].lid(PORT)?;
+        let gid = if options.global { Some(self.hcas[peer_home].gid(PORT, 0)?) } else { None };
         let home = self.ends[end].home;
         let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
         hca.qp_to_init(qp, &InitAttr { access: options.access, ..InitAttr::default() })?;
+        let (mtu, rnr_timer, receive_psn) = (options.mtu, options.rnr_timer, options.rts.send_psn);
         let rtr =
-            RtrAttr { mtu: options.mtu, rnr_timer: options.rnr_timer, ..RtrAttr::new(peer, Path::lid(lid)) };
+            RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, Path { gid, ..Path::lid(lid) }) };
         hca.qp_to_rtr(qp, &rtr)?;
         hca.qp_to_rts(qp, &options.rts)
     }
@@ -223,7 +232,8 @@ impl<B: Bus> End<B> {
         let send_cq = hca.create_cq(CqConfig::new(options.cqes))?;
         let recv_cq = hca.create_cq(CqConfig::new(options.cqes))?;
         let (recv_requests, send_blocks) = (options.recv_requests, options.send_blocks);
-        let config = QpConfig { recv_requests, send_blocks, ..QpConfig::rc(pd, &send_cq, &recv_cq) };
+        let service = options.service;
+        let config = QpConfig { service, recv_requests, send_blocks, ..QpConfig::rc(pd, &send_cq, &recv_cq) };
         let qp = hca.create_qp(&config)?;
         let memory = hca.bus_mut().dma_alloc(options.memory, 4096).ok_or(Error::OutOfMemory)?;
         let mr = hca.register(pd, &memory, options.memory, options.access)?;
