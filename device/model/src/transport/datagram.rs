@@ -9,7 +9,7 @@ use hca_spec::qpc::{AddressPath, ServiceType};
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Datagram, SendOpcode};
 
-use super::requester::gather;
+use super::message::gather;
 use super::wqe::Wqe;
 use super::{QueuePair, gid};
 use crate::core::{Arrived, Core};

@@ -1,10 +1,11 @@
 //! Queue pairs in motion: what the send and receive engines know of each, and its life.
 //!
-//! [`send`] fetches WQEs and gives turns, [`requester`] turns messages into packets and answers into
+//! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets and answers into
 //! completions, [`responder`] executes the peer's requests, [`recv`] hands out receive buffers,
 //! [`datagram`] does all of that for UD, [`umr`] changes memory keys.
 
 pub(crate) mod datagram;
+pub(crate) mod message;
 pub(crate) mod recv;
 pub(crate) mod requester;
 pub(crate) mod responder;

@@ -9,7 +9,7 @@ use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wqe::{Ctrl, DS_UNIT, SendOpcode, WQEBB};
 
 use super::QueuePair;
-use super::requester::Message;
+use super::message::Message;
 use super::wqe::{BadWqe, Wqe};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;

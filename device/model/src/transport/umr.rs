@@ -14,7 +14,7 @@ use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
 use zerocopy::FromBytes;
 
 use super::QueuePair;
-use super::requester::gather;
+use super::message::gather;
 use super::wqe::{Umr, Wqe};
 use crate::core::Core;
 use crate::mkey::{Accessor, Fault};

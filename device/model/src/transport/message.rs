@@ -1,0 +1,155 @@
+//! A message on its way: its place in the PSN space, its packets' operations and headers, and its data.
+//!
+//! Source: IBTA 9.2 (opcodes), 9.3 (extended headers), 9.7.2 (PSN), table 38.
+
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Mkey, Psn};
+use hca_spec::wire::Operation;
+use hca_spec::wqe::SendOpcode;
+
+use super::wqe::{Piece, Wqe};
+use crate::core::Core;
+use crate::mkey::{Access, Accessor, Fault, read, write};
+use crate::wire::{AtomicRepr, Repr, RethRepr};
+
+/// A WQE that was fetched and is not complete.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) wqe: Wqe,
+    /// PSN of its first packet.
+    pub(super) first: Psn,
+    /// PSNs it owns; 0 for operations without packets.
+    pub(super) packets: u32,
+    /// Reads and atomics: responses taken so far.
+    pub(super) answered: u32,
+    /// It can't go on; it completes with this once all before it are complete.
+    pub(super) failed: Option<Syndrome>,
+}
+
+impl Message {
+    pub(super) fn end(&self) -> Psn {
+        self.first.add(self.packets)
+    }
+
+    pub(super) fn wants_response(&self) -> bool {
+        matches!(self.wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa)
+    }
+
+    pub(super) fn contains(&self, psn: Psn) -> bool {
+        let d = psn.since(self.first);
+        d >= 0 && (d as u32) < self.packets
+    }
+}
+
+/// Reads `buf.len()` bytes of the message from byte `offset` on.
+pub(crate) fn gather(
+    core: &Core,
+    who: Accessor,
+    wqe: &Wqe,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<(), Fault> {
+    let (mut skip, mut rest) = (offset, buf);
+    for piece in &wqe.pieces {
+        if rest.is_empty() {
+            break;
+        }
+        let len = piece.len();
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let n = (len - skip).min(rest.len() as u64) as usize;
+        let (now, later) = rest.split_at_mut(n);
+        match piece {
+            Piece::Inline(data) => now.copy_from_slice(&data[skip as usize..skip as usize + n]),
+            Piece::Memory { key, va, .. } => {
+                read(&core.fw.icm, &*core.memory, who, *key, va.wrapping_add(skip), now, Access::LocalRead)?;
+            }
+        }
+        rest = later;
+        skip = 0;
+    }
+    Ok(())
+}
+
+/// Writes response data into the message's local buffers from byte `offset` on.
+pub(super) fn scatter(core: &Core, who: Accessor, wqe: &Wqe, offset: u64, data: &[u8]) -> Result<(), Fault> {
+    let (mut skip, mut rest) = (offset, data);
+    for piece in &wqe.pieces {
+        if rest.is_empty() {
+            break;
+        }
+        let Piece::Memory { key, va, len } = piece else { continue };
+        let len = u64::from(*len);
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let n = (len - skip).min(rest.len() as u64) as usize;
+        let (now, later) = rest.split_at(n);
+        write(&core.fw.icm, &*core.memory, who, *key, va.wrapping_add(skip), now, Access::LocalWrite)?;
+        rest = later;
+        skip = 0;
+    }
+    Ok(())
+}
+
+/// The operation of packet `k` of `n`.
+pub(super) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
+    let (first, last) = (k == 0, k + 1 == n);
+    match opcode {
+        SendOpcode::RdmaRead => Operation::ReadRequest,
+        SendOpcode::AtomicCs => Operation::CompareSwap,
+        SendOpcode::AtomicFa => Operation::FetchAdd,
+        SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => {
+            match (first, last, opcode == SendOpcode::RdmaWriteImm) {
+                (true, true, false) => Operation::WriteOnly,
+                (true, true, true) => Operation::WriteOnlyImm,
+                (true, false, _) => Operation::WriteFirst,
+                (false, false, _) => Operation::WriteMiddle,
+                (false, true, false) => Operation::WriteLast,
+                (false, true, true) => Operation::WriteLastImm,
+            }
+        }
+        _ => match (first, last, opcode) {
+            (true, true, SendOpcode::SendImm) => Operation::SendOnlyImm,
+            (true, true, SendOpcode::SendInval) => Operation::SendOnlyInval,
+            (true, true, _) => Operation::SendOnly,
+            (true, false, _) => Operation::SendFirst,
+            (false, false, _) => Operation::SendMiddle,
+            (false, true, SendOpcode::SendImm) => Operation::SendLastImm,
+            (false, true, SendOpcode::SendInval) => Operation::SendLastInval,
+            (false, true, _) => Operation::SendLast,
+        },
+    }
+}
+
+/// Extended headers of the packet whose payload starts at byte `offset`.
+pub(super) fn fill_headers(repr: &mut Repr, wqe: &Wqe, offset: u64) {
+    let (va, rkey) = wqe.remote.unwrap_or_default();
+    match repr.operation {
+        Operation::WriteFirst | Operation::WriteOnly | Operation::WriteOnlyImm => {
+            repr.reth = Some(RethRepr { va, rkey, len: wqe.length as u32 });
+        }
+        Operation::ReadRequest => {
+            let rest = wqe.length.saturating_sub(offset) as u32;
+            repr.reth = Some(RethRepr { va: va.wrapping_add(offset), rkey, len: rest });
+        }
+        Operation::CompareSwap | Operation::FetchAdd => {
+            let (swap_add, compare) = wqe.atomic.unwrap_or_default();
+            repr.atomic = Some(AtomicRepr { va, rkey, swap_add, compare });
+        }
+        _ => {}
+    }
+    match repr.operation {
+        Operation::WriteOnlyImm
+        | Operation::WriteLastImm
+        | Operation::SendOnlyImm
+        | Operation::SendLastImm => {
+            repr.imm = Some(wqe.imm);
+        }
+        Operation::SendOnlyInval | Operation::SendLastInval => repr.ieth = Some(Mkey(wqe.imm)),
+        _ => {}
+    }
+}
