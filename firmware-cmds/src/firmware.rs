@@ -14,7 +14,6 @@ use crate::icm::Icm;
 use crate::pages::Pages;
 use crate::port::Port;
 use crate::profile::{Config, atomic_max, general_max};
-use crate::table::Table;
 
 /// How far the driver has brought the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -84,30 +83,12 @@ pub struct Firmware {
     refusal: Option<String>,
 }
 
-fn tables() -> Icm {
-    Icm {
-        eqs: Table::new(1, 127),
-        cqs: Table::new(0x40, (1 << 24) - 0x40),
-        qps: Table::new(0x40, (1 << 18) - 0x40),
-        srqs: Table::new(0x40, (1 << 18) - 0x40),
-        mkeys: Table::new(0x100, (1 << 24) - 0x100),
-        pds: Table::new(1, (1 << 24) - 2),
-        xrcds: Table::new(1, (1 << 24) - 2),
-        tds: Table::new(1, (1 << 16) - 1),
-        // The first pages of BAR0 hold the initialization segment.
-        uars: Table::new(0x10, 8192 - 0x10),
-        q_counters: Table::new(1, 0),
-        mcgs: Vec::new(),
-        translation_bytes: 0,
-    }
-}
-
 impl Firmware {
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let general_max = general_max(&config);
         Self {
-            icm: tables(),
+            icm: Icm::new(),
             port: Port::new(&config),
             state: State::Disabled,
             issi: 0,
@@ -169,7 +150,7 @@ impl Firmware {
 
     /// Drops every object.
     pub(crate) fn drop_objects(&mut self, effects: &mut Vec<Effect>) {
-        self.icm = tables();
+        self.icm = Icm::new();
         self.pages.account(0);
         effects.push(Effect::AllGone);
     }
@@ -183,13 +164,14 @@ impl Firmware {
             && let Some(bytes) = commands::icm_bytes(op, input)
             && !self.pages.has_room(bytes)
         {
-            if self.host_serves_pages() && !self.pages.refused() {
+            let may_come = self.host_serves_pages() && !self.pages.refused() && !self.pages.is_beyond(bytes);
+            if may_come {
                 if let Some(pages) = self.pages.ask_for(bytes) {
                     effects.push(Effect::PageRequest { pages: pages as i32 });
                 }
                 return Execution::NeedPages;
             }
-            if self.state == State::Initialized && self.pages.given() > 0 {
+            if self.state == State::Initialized {
                 const FULL: Failure =
                     Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
                 return Execution::Done(self.refuse(op, FULL, output_len));
@@ -211,9 +193,9 @@ impl Firmware {
             Err((op, failure)) => self.refuse(op, failure, output_len),
         };
         self.pages.account(self.icm_used());
-        if self.host_serves_pages()
-            && let Some(pages) = self.pages.want()
-        {
+        if !self.host_serves_pages() {
+            self.pages.forget_request();
+        } else if let Some(pages) = self.pages.want() {
             effects.push(Effect::PageRequest { pages: pages as i32 });
         }
         output.truncate(output_len);
@@ -244,7 +226,9 @@ impl Firmware {
             + u64::from(icm.srqs.len()) * commands::SRQ_BYTES
             + u64::from(icm.eqs.len()) * commands::EQ_BYTES
             + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
+            + u64::from(icm.pds.len() + icm.xrcds.len() + icm.tds.len()) * commands::DOMAIN_BYTES
             + icm.translation_bytes
+            + icm.page_lists * 8
     }
 }
 

@@ -183,6 +183,8 @@ pub struct MemoryKey {
     pub octwords: u32,
     /// Bytes of ICM that were counted for the translations.
     pub counted: u64,
+    /// Bytes that UMR WQEs loaded beyond those.
+    pub loaded: u64,
 }
 
 /// A protection domain, XRC domain or transport domain: only its users count.
@@ -229,9 +231,72 @@ pub struct Icm {
     /// Bytes that the translations given with CREATE_MKEY take. What UMR WQEs load is not counted: a
     /// work request can't wait for pages.
     pub translation_bytes: u64,
+    /// Pages in the page lists of all queues.
+    pub page_lists: u64,
+    /// Bytes of translations that UMR WQEs loaded beyond what was counted at CREATE_MKEY.
+    umr_bytes: u64,
 }
 
+/// Most bytes of translations that UMR WQEs may load: pages of 128 GiB of memory.
+const MAX_UMR_BYTES: u64 = 1 << 28;
+
+/// The adapter has no room for more translations loaded by UMR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRoom;
+
 impl Icm {
+    /// All tables empty.
+    pub(crate) fn new() -> Self {
+        Icm {
+            eqs: Table::new(1, 127),
+            cqs: Table::new(0x40, (1 << 24) - 0x40),
+            qps: Table::new(0x40, (1 << 18) - 0x40),
+            srqs: Table::new(0x40, (1 << 18) - 0x40),
+            mkeys: Table::new(0x100, (1 << 24) - 0x100),
+            pds: Table::new(1, (1 << 24) - 2),
+            xrcds: Table::new(1, (1 << 24) - 2),
+            tds: Table::new(1, (1 << 16) - 1),
+            // The first pages of BAR0 hold the initialization segment.
+            uars: Table::new(0x10, 8192 - 0x10),
+            q_counters: Table::new(1, 0),
+            mcgs: Vec::new(),
+            translation_bytes: 0,
+            page_lists: 0,
+            umr_bytes: 0,
+        }
+    }
+
+    /// Makes room for `bytes` of translations of a key, which a UMR WQE loads.
+    ///
+    /// # Errors
+    /// The adapter holds as many as it can; nothing changed.
+    pub fn reserve_translations(&mut self, key: u32, bytes: u64) -> Result<(), NoRoom> {
+        let key = self.mkeys.get_mut(key).ok_or(NoRoom)?;
+        let more = bytes.saturating_sub(key.counted + key.loaded);
+        if self.umr_bytes + more > MAX_UMR_BYTES {
+            return Err(NoRoom);
+        }
+        key.loaded += more;
+        self.umr_bytes += more;
+        Ok(())
+    }
+
+    /// Forgets what a destroyed key held.
+    pub(crate) fn release_translations(&mut self, key: &MemoryKey) {
+        self.translation_bytes = self.translation_bytes.saturating_sub(key.counted);
+        self.umr_bytes = self.umr_bytes.saturating_sub(key.loaded);
+    }
+
+    /// Counts the page list of a new queue.
+    pub(crate) fn count_pages(&mut self, pages: usize) {
+        self.page_lists += pages as u64;
+    }
+
+    /// Forgets the page list of a queue that is gone.
+    pub(crate) fn uncount_pages(&mut self, pages: usize) {
+        self.page_lists = self.page_lists.saturating_sub(pages as u64);
+    }
+
     /// The shared protection and XRC domain types, named here so that callers need no second import.
     pub fn pd(&self, pd: Pd) -> Option<&Domain> {
         self.pds.get(pd.0)

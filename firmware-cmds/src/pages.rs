@@ -2,6 +2,8 @@
 //!
 //! Source: PRM "Host pages supply", QUERY_PAGES, MANAGE_PAGES, "Page Request event".
 
+use std::collections::BTreeSet;
+
 /// Pages the firmware boots with.
 const BOOT: u32 = 32;
 /// Pages it needs to initialize.
@@ -12,17 +14,28 @@ const LOW_WATER: u32 = 32;
 const CHUNK: u32 = 128;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
+/// More are not taken: 1 GiB of ICM. It bounds what a host can make the firmware hold.
+const MOST: usize = 1 << 18;
 
 /// The pool of pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    given: Vec<u64>,
+    given: BTreeSet<u64>,
     /// Bytes of ICM in use.
     used: u64,
     /// Pages that were asked for and have not come.
     asked: u32,
     /// The host said that it can't give more.
     refused: bool,
+}
+
+/// Why pages are not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// A page was given before, or twice.
+    Twice,
+    /// More than the firmware can use.
+    TooMany,
 }
 
 impl Pages {
@@ -48,11 +61,19 @@ impl Pages {
         self.given().saturating_sub(self.used())
     }
 
-    pub(crate) fn give(&mut self, pages: impl Iterator<Item = u64>) {
-        let before = self.given();
-        self.given.extend(pages);
-        self.asked = self.asked.saturating_sub(self.given() - before);
+    /// Takes `count` pages, or none of them.
+    pub(crate) fn give(&mut self, count: usize, pages: impl Iterator<Item = u64>) -> Result<(), NotTaken> {
+        if self.given.len() + count > MOST {
+            return Err(NotTaken::TooMany);
+        }
+        let mut new: BTreeSet<u64> = pages.collect();
+        if new.len() != count || !new.is_disjoint(&self.given) {
+            return Err(NotTaken::Twice);
+        }
+        self.given.append(&mut new);
+        self.asked = self.asked.saturating_sub(count as u32);
         self.refused = false;
+        Ok(())
     }
 
     pub(crate) fn cant_give(&mut self) {
@@ -60,10 +81,14 @@ impl Pages {
         self.refused = true;
     }
 
+    /// How many pages [`Pages::take`] would give back if asked for `n`.
+    pub(crate) fn takeable(&self, n: u32) -> u32 {
+        n.min(self.unused())
+    }
+
     /// Gives back up to `n` pages that are not in use.
     pub(crate) fn take(&mut self, n: u32) -> Vec<u64> {
-        let n = n.min(self.unused()) as usize;
-        self.given.split_off(self.given.len() - n)
+        (0..self.takeable(n)).filter_map(|_| self.given.pop_last()).collect()
     }
 
     /// Whether `bytes` more fit into what was given.
@@ -93,6 +118,16 @@ impl Pages {
         Some(self.asked)
     }
 
+    /// Nobody listens to requests: what was asked for will not come.
+    pub(crate) fn forget_request(&mut self) {
+        self.asked = 0;
+    }
+
+    /// Whether `bytes` more would be too much however many pages the host gives.
+    pub(crate) fn is_beyond(&self, bytes: u64) -> bool {
+        (self.used + bytes).div_ceil(PAGE) > MOST as u64
+    }
+
     pub(crate) fn refused(&self) -> bool {
         self.refused
     }
@@ -106,8 +141,8 @@ mod tests {
     fn life_of_a_pool() {
         let mut p = Pages::default();
         assert_eq!((p.boot(), p.init()), (BOOT, BOOT + INIT));
-        p.give((0..BOOT as u64).map(|i| i << 12));
-        p.give((0..INIT as u64).map(|i| (1 << 20) + (i << 12)));
+        p.give(BOOT as usize, (0..BOOT as u64).map(|i| i << 12)).unwrap();
+        p.give(INIT as usize, (0..INIT as u64).map(|i| (1 << 20) + (i << 12))).unwrap();
         assert_eq!((p.boot(), p.init()), (0, 0));
         p.account(50 * PAGE);
         assert_eq!(p.want(), None);

@@ -39,11 +39,13 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>)
         return Err(UAR);
     }
     let buffer = buffer(fw, input, &ctx)?;
+    let pages = buffer.pages().len();
     let number = fw
         .icm
         .cqs
         .insert(Cq { ctx, buffer, users: 0 })
         .map_err(|_| no_room("CREATE_CQ: every CQ is in use"))?;
+    fw.icm.count_pages(pages);
     effects.push(Effect::CqCreated(Cqn(number)));
     Ok(ObjectOut::new().set(ObjectOut::NUMBER, number).bytes().to_vec())
 }
@@ -54,7 +56,9 @@ pub(super) fn destroy(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>
     if fw.icm.cqs.get(number).ok_or(NO_CQ)?.users > 0 {
         return Err(USED);
     }
-    fw.icm.cqs.remove(number);
+    if let Some(cq) = fw.icm.cqs.remove(number) {
+        fw.icm.uncount_pages(cq.buffer.pages().len());
+    }
     effects.push(Effect::CqDestroyed(Cqn(number)));
     Ok(done())
 }
@@ -95,9 +99,12 @@ pub(super) fn modify(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>)
                 ctx.set(field, new.get(field));
             }
             let new_buffer = buffer(fw, input, &ctx)?;
+            let pages = new_buffer.pages().len();
             let Some(cq) = fw.icm.cqs.get_mut(cqn) else { return Err(NO_CQ) };
             cq.ctx = ctx;
             let old = std::mem::replace(&mut cq.buffer, new_buffer);
+            fw.icm.count_pages(pages);
+            fw.icm.uncount_pages(old.pages().len());
             effects.push(Effect::CqResized { cqn: Cqn(cqn), old });
         }
         _ => return Err(MODIFIER),

@@ -14,8 +14,9 @@ use hca_spec::command::{InHeader, Status};
 
 use super::{Outcome, done, view};
 use crate::effect::Effect;
-use crate::failure::{Failure, bad_param};
+use crate::failure::{Failure, bad_param, no_room};
 use crate::firmware::{Firmware, State};
+use crate::pages::NotTaken;
 use crate::profile::VENDOR_ID;
 
 const SELF_ONLY: Failure = bad_param("function_id: this adapter has one function, 0");
@@ -48,8 +49,15 @@ pub(super) fn disable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
 pub(super) fn init(fw: &mut Firmware) -> Outcome {
     const TWICE: Failure =
         Failure::new(Status::BadSystemState, "INIT_HCA: the adapter is initialized already");
+    const PAGES: Failure = Failure::new(
+        Status::NoResources,
+        "INIT_HCA: the host gave fewer pages than QUERY_PAGES asks for (MANAGE_PAGES comes first)",
+    );
     if fw.state == State::Initialized {
         return Err(TWICE);
+    }
+    if fw.pages.init() > 0 {
+        return Err(PAGES);
     }
     fw.state = State::Initialized;
     Ok(done())
@@ -95,11 +103,15 @@ pub(super) fn query_pages(fw: &Firmware, input: &[u8]) -> Outcome {
     Ok(out.bytes().to_vec())
 }
 
-pub(super) fn manage_pages(fw: &mut Firmware, input: &[u8]) -> Outcome {
+pub(super) fn manage_pages(fw: &mut Firmware, input: &[u8], output_len: usize) -> Outcome {
     const WHICH: Failure = bad_param("MANAGE_PAGES: op_mod must be 0 (can't give), 1 (give) or 2 (take)");
     const SHORT_LIST: Failure =
         Failure::new(Status::BadInputLength, "MANAGE_PAGES: the list is shorter than input_num_entries");
     const UNALIGNED: Failure = bad_param("MANAGE_PAGES: a page address is not a multiple of 4096");
+    const TWICE: Failure = bad_param("MANAGE_PAGES: a page is given twice");
+    const TOO_MANY: Failure = no_room("MANAGE_PAGES: more pages than the firmware can use");
+    const SHORT_OUTPUT: Failure =
+        Failure::new(Status::BadOutputLength, "MANAGE_PAGES: the output has no room for the pages");
     let fields = view::<FunctionIn>(input)?;
     if fields.get(FunctionIn::FUNCTION_ID) != 0 {
         return Err(SELF_ONLY);
@@ -116,9 +128,16 @@ pub(super) fn manage_pages(fw: &mut Firmware, input: &[u8]) -> Outcome {
             if pages.clone().any(|p| p % 4096 != 0) {
                 return Err(UNALIGNED);
             }
-            fw.pages.give(pages);
+            fw.pages.give(n as usize, pages).map_err(|why| match why {
+                NotTaken::Twice => TWICE,
+                NotTaken::TooMany => TOO_MANY,
+            })?;
         }
         PAGES_TAKE => {
+            // Pages that the output has no room for would be lost.
+            if output_len < ManagePagesOut::SIZE + fw.pages.takeable(n) as usize * 8 {
+                return Err(SHORT_OUTPUT);
+            }
             let pages = fw.pages.take(n);
             let mut out = ManagePagesOut::new();
             out.set(ManagePagesOut::OUTPUT_NUM_ENTRIES, pages.len() as u32);

@@ -10,7 +10,7 @@ use hca_spec::mad::PortInfo;
 
 use super::{Outcome, done, view};
 use crate::effect::Effect;
-use crate::failure::{Failure, bad_param};
+use crate::failure::{Failure, SHORT, bad_param};
 use crate::firmware::Firmware;
 use crate::profile::{GUIDS, PKEYS};
 
@@ -67,7 +67,11 @@ pub(super) fn vport_context(fw: &Firmware, input: &[u8]) -> Outcome {
 pub(super) fn modify_vport_context(fw: &mut Firmware, input: &[u8]) -> Outcome {
     /// Offset of the context in the input; it has the layout of the query's output from 0x10 on.
     const CONTEXT: usize = 0x20;
+    const END: usize = CONTEXT + 0x48;
     check_port(input)?;
+    if input.len() < END {
+        return Err(SHORT);
+    }
     let value = be32(input, CONTEXT + 0x40);
     let mask = be32(input, CONTEXT + 0x44);
     fw.port.change_capabilities(mask, value);

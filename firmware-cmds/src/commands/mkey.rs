@@ -64,7 +64,7 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8]) -> Outcome {
     };
     let counted = list.len() as u64;
     let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
-    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted };
+    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted, loaded: 0 };
     let index = fw.icm.mkeys.insert(key).map_err(|_| no_room("CREATE_MKEY: every mkey is in use"))?;
     fw.icm.translation_bytes += counted;
     Ok(ObjectOut::new().set(ObjectOut::NUMBER, index).bytes().to_vec())
@@ -73,11 +73,11 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8]) -> Outcome {
 pub(super) fn destroy(fw: &mut Firmware, input: &[u8]) -> Outcome {
     let index = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
     let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY)?;
-    fw.icm.translation_bytes = fw.icm.translation_bytes.saturating_sub(key.counted);
+    fw.icm.release_translations(&key);
     Ok(done())
 }
 
-pub(super) fn query(fw: &Firmware, input: &[u8]) -> Outcome {
+pub(super) fn query(fw: &Firmware, input: &[u8], output_len: usize) -> Outcome {
     let index = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
     let key = fw.icm.mkeys.get(index).ok_or(NO_MKEY)?;
     let mut out = QueryMkeyOut::new();
@@ -85,8 +85,13 @@ pub(super) fn query(fw: &Firmware, input: &[u8]) -> Outcome {
     let mut out = out.bytes().to_vec();
     match &key.translation {
         Translation::None => {}
-        Translation::Mtt(list) => list.iter().for_each(|e| out.extend_from_slice(&e.to_be_bytes())),
-        Translation::Klm(list) => list.iter().for_each(|e| out.extend_from_slice(e.bytes())),
+        // A key can have more translations than any output has room for.
+        Translation::Mtt(list) => {
+            list.iter().take(output_len / 8).for_each(|e| out.extend_from_slice(&e.to_be_bytes()));
+        }
+        Translation::Klm(list) => {
+            list.iter().take(output_len / 16).for_each(|e| out.extend_from_slice(e.bytes()));
+        }
     }
     Ok(out)
 }

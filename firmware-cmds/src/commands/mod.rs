@@ -10,7 +10,7 @@ mod qp;
 mod register;
 mod srq;
 
-use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::command::{InHeader, Opcode, OutHeader};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::effect::Effect;
@@ -33,12 +33,19 @@ pub(crate) const EQ_BYTES: u64 = 64;
 /// ICM bytes of a memory key without its translations.
 pub(crate) const MKEY_BYTES: u64 = 64;
 
-/// ICM bytes that a command needs, for those that create something.
+/// ICM bytes of a protection, XRC or transport domain.
+pub(crate) const DOMAIN_BYTES: u64 = 64;
+
+/// ICM bytes that a command needs, for those that create something. Event queues must come without
+/// waiting: requests for pages arrive through them.
 pub(crate) fn icm_bytes(opcode: Opcode, input: &[u8]) -> Option<u64> {
+    let page_list = input.len().saturating_sub(hca_spec::cmd::PAS_OFFSET) as u64;
     Some(match opcode {
-        Opcode::CreateQp => QP_BYTES,
-        Opcode::CreateCq => CQ_BYTES,
-        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES,
+        Opcode::CreateQp => QP_BYTES + page_list,
+        Opcode::CreateCq => CQ_BYTES + page_list,
+        Opcode::ModifyCq => page_list,
+        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES + page_list,
+        Opcode::AllocPd | Opcode::AllocXrcd | Opcode::AllocTransportDomain => DOMAIN_BYTES,
         Opcode::CreateMkey => MKEY_BYTES + mkey::given_octwords(input) * 16,
         _ => return None,
     })
@@ -105,6 +112,9 @@ pub(crate) fn dispatch(
     if output_len < 8 {
         return Err(SHORT_OUTPUT);
     }
+    if input.len() < InHeader::SIZE {
+        return Err(SHORT);
+    }
     let before_enable = matches!(
         opcode,
         Op::EnableHca | Op::DisableHca | Op::QueryIssi | Op::SetIssi | Op::QueryPages | Op::ManagePages
@@ -133,7 +143,7 @@ pub(crate) fn dispatch(
         Op::QueryIssi => hca::query_issi(fw),
         Op::SetIssi => hca::set_issi(fw, input),
         Op::QueryPages => hca::query_pages(fw, input),
-        Op::ManagePages => hca::manage_pages(fw, input),
+        Op::ManagePages => hca::manage_pages(fw, input, output_len),
         Op::QueryHcaCap => hca::query_cap(fw, input),
         Op::SetHcaCap => hca::set_cap(fw, input),
         Op::QueryAdapter => hca::query_adapter(fw),
@@ -174,7 +184,7 @@ pub(crate) fn dispatch(
 
         Op::CreateMkey => mkey::create(fw, input),
         Op::DestroyMkey => mkey::destroy(fw, input),
-        Op::QueryMkey => mkey::query(fw, input),
+        Op::QueryMkey => mkey::query(fw, input, output_len),
 
         Op::AllocPd
         | Op::DeallocPd

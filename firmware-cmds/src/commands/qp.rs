@@ -40,6 +40,24 @@ fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
     }
 }
 
+/// Whether what a context names is there. PD and CQs may come as late as RST2INIT: zero names none.
+fn check_named(fw: &Firmware, ctx: &Qpc) -> Result<(), Failure> {
+    for (field, failure) in [(Qpc::CQN_SND, NO_SEND_CQ), (Qpc::CQN_RCV, NO_RECEIVE_CQ)] {
+        let cqn = ctx.get(field);
+        if cqn != 0 && fw.icm.cqs.get(cqn).is_none() {
+            return Err(failure);
+        }
+    }
+    if ctx.get(Qpc::PD) != 0 && fw.icm.pds.get(ctx.get(Qpc::PD)).is_none() {
+        return Err(NO_PD);
+    }
+    let shared = ctx.get(Qpc::RQ_TYPE) == RqType::Shared as u32;
+    if shared && fw.icm.srqs.get(ctx.get(Qpc::SRQN_RMPN)).is_none() {
+        return Err(NO_SRQ);
+    }
+    Ok(())
+}
+
 /// Whether the PD and the CQs of the queues that a context has exist.
 fn check_names(fw: &Firmware, ctx: &Qpc) -> Result<(), Failure> {
     let has_sq = ctx.get(Qpc::NO_SQ) == 0;
@@ -64,7 +82,7 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>)
     let create = view::<CreateQpIn>(input)?;
     let mut ctx = *create.qpc();
     ServiceType::from_bits(ctx.get(Qpc::ST)).ok_or(SERVICE)?;
-    let rq_type = RqType::from_bits(ctx.get(Qpc::RQ_TYPE)).ok_or(RQ)?;
+    RqType::from_bits(ctx.get(Qpc::RQ_TYPE)).ok_or(RQ)?;
     let max = fw.general.get(General::LOG_MAX_QP_SZ);
     if ctx.get(Qpc::LOG_RQ_SIZE) > max || ctx.get(Qpc::LOG_SQ_SIZE) > max {
         return Err(SIZE);
@@ -72,10 +90,7 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>)
     if ctx.get(Qpc::NO_SQ) == 0 && fw.icm.uars.get(ctx.get(Qpc::UAR_PAGE)).is_none() {
         return Err(UAR);
     }
-    // PD and CQs may come with RST2INIT, but what is named must be there.
-    if rq_type == RqType::Shared && fw.icm.srqs.get(ctx.get(Qpc::SRQN_RMPN)).is_none() {
-        return Err(NO_SRQ);
-    }
+    check_named(fw, &ctx)?;
     ctx.set(Qpc::STATE, QpState::Reset as u32);
     let mut qp = Qp {
         ctx,
@@ -87,7 +102,9 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>)
     if bytes > 0 {
         qp.buffer = queue_buffer(input, ctx.get(Qpc::LOG_PAGE_SIZE), ctx.get(Qpc::PAGE_OFFSET), bytes)?;
     }
+    let pages = qp.buffer.pages().len();
     let number = fw.icm.qps.insert(qp).map_err(|_| no_room("CREATE_QP: every QP is in use"))?;
+    fw.icm.count_pages(pages);
     hold(fw, &ctx, true);
     effects.push(Effect::QpCreated(Qpn(number)));
     Ok(ObjectOut::new().set(ObjectOut::NUMBER, number).bytes().to_vec())
@@ -101,6 +118,7 @@ pub(super) fn destroy(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>
     }
     if let Some(qp) = fw.icm.qps.remove(number) {
         hold(fw, &qp.ctx, false);
+        fw.icm.uncount_pages(qp.buffer.pages().len());
     }
     effects.push(Effect::QpDestroyed(Qpn(number)));
     Ok(done())
@@ -249,6 +267,7 @@ pub(super) fn modify(fw: &mut Firmware, opcode: Opcode, input: &[u8], effects: &
     const STATE: Failure =
         Failure::new(Status::BadQpState, "the queue pair is not in a state that this transition starts from");
     const MTU: Failure = bad_param("INIT2RTR: the path MTU must be 1 (256) to 5 (4096)");
+    const MESSAGE: Failure = bad_param("INIT2RTR: log_msg_max is above the adapter's maximum");
     const PKEY: Failure = Failure::new(Status::BadIndex, "QP: pkey_index is beyond the P_Key table");
     const GID: Failure = Failure::new(Status::BadIndex, "QP: src_addr_index is beyond the GID table");
     let number = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
@@ -267,8 +286,14 @@ pub(super) fn modify(fw: &mut Firmware, opcode: Opcode, input: &[u8], effects: &
         mask = modify.get(ModifyQpIn::OPT_PARAM_MASK);
         merge(&mut ctx, modify.qpc(), opcode, mask);
         let connected = matches!(qp.service(), ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc);
+        check_named(fw, &ctx)?;
         if opcode == Opcode::Rst2InitQp {
             check_names(fw, &ctx)?;
+        }
+        // Longer messages would have more packets than half the PSN space.
+        let too_long = ctx.get(Qpc::LOG_MSG_MAX) > fw.general.get(General::LOG_MAX_MSG);
+        if opcode == Opcode::Init2RtrQp && too_long {
+            return Err(MESSAGE);
         }
         if opcode == Opcode::Init2RtrQp
             && connected

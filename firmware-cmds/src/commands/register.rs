@@ -6,7 +6,7 @@ use hca_spec::mad::PortInfo;
 use hca_spec::{be32, put_be32};
 
 use super::{Outcome, view};
-use crate::failure::{Failure, bad_param};
+use crate::failure::{Failure, SHORT, bad_param};
 use crate::firmware::Firmware;
 
 pub(super) fn access(fw: &mut Firmware, input: &[u8]) -> Outcome {
@@ -19,6 +19,11 @@ pub(super) fn access(fw: &mut Firmware, input: &[u8]) -> Outcome {
     let data = input.get(AccessRegIn::SIZE..).unwrap_or_default();
     if data.is_empty() {
         return Err(EMPTY);
+    }
+    // A register that is written partly would take zeros for what is missing.
+    const WORDS: usize = 8;
+    if write && data.len() < WORDS {
+        return Err(SHORT);
     }
     let mut out = vec![0; AccessRegIn::SIZE];
     out.extend_from_slice(data);

@@ -21,19 +21,25 @@ const SIZE: Failure = bad_param("SRQ: the size or stride is out of range");
 fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
     let pd = srq.ctx.get(Srqc::PD);
     let cqn = srq.ctx.get(Srqc::CQN);
+    let xrcd = srq.ctx.get(Srqc::XRCD);
     let kind = srq.kind;
-    fw.icm.pds.get_mut(pd).ok_or(NO_PD)?.users += 1;
-    let number = fw.icm.srqs.insert(srq).map_err(|_| no_room("every SRQ is in use"));
-    if number.is_err() {
-        if let Some(pd) = fw.icm.pds.get_mut(pd) {
-            pd.users -= 1;
-        }
-    } else if kind == SrqKind::Xrc
-        && let Some(cq) = fw.icm.cqs.get_mut(cqn)
-    {
-        cq.users += 1;
+    let pages = srq.buffer.pages().len();
+    if fw.icm.pds.get(pd).is_none() {
+        return Err(NO_PD);
     }
-    let number = number?;
+    let number = fw.icm.srqs.insert(srq).map_err(|_| no_room("every SRQ is in use"))?;
+    fw.icm.count_pages(pages);
+    if let Some(pd) = fw.icm.pds.get_mut(pd) {
+        pd.users += 1;
+    }
+    if kind == SrqKind::Xrc {
+        if let Some(cq) = fw.icm.cqs.get_mut(cqn) {
+            cq.users += 1;
+        }
+        if let Some(xrcd) = fw.icm.xrcds.get_mut(xrcd) {
+            xrcd.users += 1;
+        }
+    }
     effects.push(Effect::SrqCreated(Srqn(number)));
     Ok(ObjectOut::new().set(ObjectOut::NUMBER, number).bytes().to_vec())
 }
@@ -115,11 +121,15 @@ pub(super) fn destroy(fw: &mut Firmware, opcode: Opcode, input: &[u8], effects: 
         if let Some(pd) = fw.icm.pds.get_mut(srq.ctx.get(Srqc::PD)) {
             pd.users = pd.users.saturating_sub(1);
         }
-        if srq.kind == SrqKind::Xrc
-            && let Some(cq) = fw.icm.cqs.get_mut(srq.ctx.get(Srqc::CQN))
-        {
-            cq.users = cq.users.saturating_sub(1);
+        if srq.kind == SrqKind::Xrc {
+            if let Some(cq) = fw.icm.cqs.get_mut(srq.ctx.get(Srqc::CQN)) {
+                cq.users = cq.users.saturating_sub(1);
+            }
+            if let Some(xrcd) = fw.icm.xrcds.get_mut(srq.ctx.get(Srqc::XRCD)) {
+                xrcd.users = xrcd.users.saturating_sub(1);
+            }
         }
+        fw.icm.uncount_pages(srq.buffer.pages().len());
     }
     effects.push(Effect::SrqDestroyed(Srqn(number)));
     Ok(done())

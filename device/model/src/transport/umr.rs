@@ -96,7 +96,13 @@ impl QueuePair {
             } else {
                 0
             };
-            store(entry, at, &bytes)?;
+            check_room(entry, at, &bytes)?;
+            let end = at * OCTWORD as u64 + bytes.len() as u64;
+            let icm = &mut core.fw.icm;
+            icm.reserve_translations(key.index(), end)
+                .map_err(|_| "the adapter has no room for more translations")?;
+            let entry = icm.mkeys.get_mut(key.index()).ok_or("no such key")?;
+            store(entry, at, &bytes);
         }
         Ok(())
     }
@@ -119,20 +125,26 @@ fn apply_mask(ctx: &mut Mkc, new: &Mkc, mask: u64) {
     }
 }
 
-/// Loads translations from unit `at` on; the key's capacity bounds them.
-fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
+/// Whether the key's capacity holds `bytes` from unit `at` on.
+fn check_room(entry: &MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
     let units = bytes.len().div_ceil(OCTWORD) as u64;
     let capacity = u64::from(entry.octwords).next_multiple_of(CHUNK);
     if at.checked_add(units).is_none_or(|end| end > capacity) {
         return Err(format!("{units} units at {at} are more than the key's {capacity}"));
     }
+    Ok(())
+}
+
+/// Loads translations from unit `at` on; [`check_room`] bounds them.
+fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
+    let units = bytes.len().div_ceil(OCTWORD) as u64;
     let (at, end) = (at as usize, (at + units) as usize);
     let indirect = matches!(entry.ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
     if indirect {
         if !matches!(entry.translation, Translation::Klm(_)) {
             entry.translation = Translation::Klm(Vec::new());
         }
-        let Translation::Klm(list) = &mut entry.translation else { return Ok(()) };
+        let Translation::Klm(list) = &mut entry.translation else { return };
         if list.len() < end {
             list.resize(end, Klm::new());
         }
@@ -143,7 +155,7 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
         if !matches!(entry.translation, Translation::Mtt(_)) {
             entry.translation = Translation::Mtt(Vec::new());
         }
-        let Translation::Mtt(list) = &mut entry.translation else { return Ok(()) };
+        let Translation::Mtt(list) = &mut entry.translation else { return };
         if list.len() < end * 2 {
             list.resize(end * 2, 0);
         }
@@ -151,7 +163,6 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
             *slot = hca_spec::be64(raw, 0);
         }
     }
-    Ok(())
 }
 
 fn invalidate(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), String> {
