@@ -15,6 +15,16 @@ use crate::progress;
 
 /// Names the server binary to use.
 pub const SERVER_VARIABLE: &str = "SOFTHCA_BIN";
+/// What cargo is to do, and as optimised as we are.
+///
+/// Debug builds are of `cargo test --workspace`, which has built the server already, for the server's own
+/// integration tests. Asking for one of these again, in the same way, finds that very binary: `cargo build` would
+/// choose other features of the dependencies and build nearly everything once more.
+const BUILD: &[&str] = if cfg!(debug_assertions) {
+    &["test", "--no-run", "--workspace", "--test", "client"]
+} else {
+    &["build", "--release", "-p", "softhca"]
+};
 const READY: &str = "softhca: ready";
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -58,14 +68,8 @@ impl Binary {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut child = tie(&mut Command::new(&cargo), &[])
             .current_dir(source)
-            .args([
-                "build",
-                "--quiet",
-                "--release",
-                "--message-format=json-render-diagnostics",
-                "-p",
-                "softhca",
-            ])
+            .args(BUILD)
+            .args(["--quiet", "--message-format=json-render-diagnostics"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -96,12 +100,12 @@ impl Binary {
             step.done();
         }
         if !status.success() {
-            bail!("building the server (cargo build --release -p softhca) failed");
+            bail!("building the server (cargo {}) failed", BUILD.join(" "));
         }
         let executable = stdout
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
-            .filter(|message| message["target"]["name"] == "softhca")
+            .filter(|message| message["target"]["name"] == "softhca" && message["target"]["kind"][0] == "bin")
             .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
             .next_back();
         executable.map(Self).context("cargo did not say where it put the server")
