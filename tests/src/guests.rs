@@ -1,0 +1,186 @@
+//! For system tests: what stock guests do with the adapter, one run at a time.
+//!
+//! A [`Session`] is a run of `hca_vm` whose jobs are made of named steps in `sh`; `tests/guest/prelude.sh` has the
+//! words they may use. Emulated guests are slow, so tests put many steps into one boot.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hca_vm::cache::Cache;
+use hca_vm::guest::Copy;
+use hca_vm::run::{HostReport, Report, Run};
+
+const PRELUDE: &str = include_str!("../guest/prelude.sh");
+/// Begins the line that opens a step's output.
+const MARK: &str = "@@ ";
+/// Longer than anything takes on a slow and busy machine; only a test that hangs meets it.
+pub const HANG: Duration = Duration::from_secs(900);
+
+/// A file of this crate.
+pub fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Waits for its turn: guests of two tests at once would only slow each other down. Keep what it returns.
+pub fn turn() -> File {
+    let cache = Cache::open().expect("a cache directory");
+    let lock = File::create(cache.root().join("locks/system-tests")).expect("a lock file in the cache");
+    lock.lock().expect("the lock of the system tests");
+    lock
+}
+
+/// A job: named steps, which end at the first that fails.
+#[derive(Clone, Default)]
+pub struct Job(Vec<(&'static str, String)>);
+
+impl Job {
+    /// A job without steps.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a step: a script in `sh`, which passes if its last command does. The name must be unique.
+    pub fn step(mut self, name: &'static str, script: impl Into<String>) -> Self {
+        assert!(self.0.iter().all(|(known, _)| *known != name), "two steps {name}");
+        self.0.push((name, script.into()));
+        self
+    }
+
+    /// The whole, for `sh`.
+    pub fn text(&self) -> String {
+        let mut text = PRELUDE.to_owned();
+        for (index, (name, script)) in self.0.iter().enumerate() {
+            text.push_str(&format!("step_{index}() {{\n{script}\n}}\nstep '{name}' step_{index}\n"));
+        }
+        text
+    }
+}
+
+/// What the named step printed, of a job's output. Empty if it was not reached.
+pub fn printed<'a>(output: &'a str, step: &str) -> &'a str {
+    let opening = format!("{MARK}{step}\n");
+    match output.split_once(&opening) {
+        Some((_, rest)) => rest.split(MARK).next().unwrap_or(rest),
+        None => "",
+    }
+}
+
+/// A run with jobs made of steps.
+pub struct Session(Run);
+
+impl Session {
+    /// In a built-in topology, or one of `tests/topologies`.
+    pub fn new(topology: &str) -> Self {
+        let ours = file("topologies").join(topology);
+        let topology = if ours.is_file() { ours.display().to_string() } else { topology.to_owned() };
+        Self(Run::new(topology).timeout(HANG))
+    }
+
+    /// Boots this kernel.
+    pub fn kernel(self, kernel: &str) -> Self {
+        Self(self.0.kernel(kernel))
+    }
+
+    /// Puts a file of this crate into root's home, where jobs start.
+    pub fn copy(self, path: &str) -> Self {
+        let copy = Copy::parse(&file(path).display().to_string()).expect("a file of this crate");
+        Self(self.0.copy(copy))
+    }
+
+    /// What this host does.
+    pub fn host(self, name: &str, job: &Job) -> Self {
+        Self(self.0.host(name, job.text()))
+    }
+
+    /// Runs to the end. Panics if it can't be set up or a job fails or the server doesn't live to the end;
+    /// kernel logs are the caller's to judge.
+    pub fn jobs_pass(self) -> Done {
+        let _turn = turn();
+        let report = self.0.run().unwrap_or_else(|error| panic!("no run: {error:#}"));
+        assert!(report.cut_short.is_none(), "{report}");
+        assert!(report.hosts.iter().all(|host| host.exit.unwrap_or(0) == 0), "{report}");
+        assert!(report.hosts.iter().all(|host| host.problems.is_empty()), "{report}");
+        Done(report)
+    }
+
+    /// As [`Session::jobs_pass`], and panics if a kernel had something to complain about.
+    pub fn passes(self) -> Done {
+        let done = self.jobs_pass();
+        assert_eq!(done.0.exit_code(), 0, "{}", done.0);
+        done
+    }
+}
+
+/// A session that has passed.
+pub struct Done(pub Report);
+
+impl Done {
+    /// The report of a host.
+    pub fn host(&self, name: &str) -> &HostReport {
+        self.0.host(name).unwrap_or_else(|| panic!("no host {name}"))
+    }
+
+    /// What a step of a host printed.
+    pub fn printed(&self, host: &str, step: &str) -> &str {
+        let text = printed(&self.host(host).output, step);
+        assert!(!text.is_empty(), "step {step} of {host} printed nothing");
+        text
+    }
+
+    /// Checks the resource counts of an adapter: some now, while its driver is loaded, and none when its driver was
+    /// last removed.
+    pub fn nothing_was_left(&self, adapter: &str) {
+        let resources = self.0.resources.as_ref().expect("resource counts");
+        let entry = resources["hcas"]
+            .as_array()
+            .and_then(|hcas| hcas.iter().find(|hca| hca["name"] == adapter))
+            .unwrap_or_else(|| panic!("no {adapter} in {resources}"));
+        let kinds = |which: &str| -> Vec<(String, u64)> {
+            let counts = entry[which].as_object().unwrap_or_else(|| panic!("no {which} in {entry}"));
+            counts.iter().map(|(kind, count)| (kind.clone(), count.as_u64().expect("a number"))).collect()
+        };
+        let count = |of: &[(String, u64)], kind: &str| of.iter().find(|(k, _)| k == kind).map(|(_, n)| *n);
+        let now = kinds("now");
+        for kind in ["eqs", "cqs", "pds", "mkeys", "uars", "pages"] {
+            assert!(count(&now, kind) > Some(0), "a loaded driver has {kind}: {entry}");
+        }
+        let left: Vec<_> = kinds("last_teardown").into_iter().filter(|(_, count)| *count != 0).collect();
+        assert!(left.is_empty(), "left behind by the driver: {left:?}");
+    }
+}
+
+/// The value after `key:` in the output of `ibv_devinfo` and the like.
+pub fn value<'a>(text: &'a str, key: &str) -> &'a str {
+    text.lines()
+        .find_map(|line| line.trim().strip_prefix(key)?.trim_start().strip_prefix(':'))
+        .unwrap_or_else(|| panic!("no {key} in\n{text}"))
+        .trim()
+}
+
+/// The number at the beginning of [`value`].
+pub fn number(text: &str, key: &str) -> u64 {
+    let value = value(text, key);
+    let digits = value.split_whitespace().next().unwrap_or_default();
+    digits.parse().unwrap_or_else(|_| panic!("{key} is {value}, not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_by_step() {
+        let output = "before\n@@ one\n1\n2\n@@ two\n3\n";
+        assert_eq!(printed(output, "one"), "1\n2\n");
+        assert_eq!(printed(output, "two"), "3\n");
+        assert_eq!(printed(output, "three"), "");
+    }
+
+    #[test]
+    fn values() {
+        let text = "\tmax_qp:\t\t\t262144\n\tmax_qp_wr: 8192\n\t\tstate:  PORT_ACTIVE (4)\n";
+        assert_eq!((number(text, "max_qp"), number(text, "max_qp_wr")), (262144, 8192));
+        assert_eq!(value(text, "state"), "PORT_ACTIVE (4)");
+    }
+}
