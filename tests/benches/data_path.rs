@@ -1,0 +1,67 @@
+//! What a message costs on the host: our driver against the model in one process.
+//!
+//! `cargo bench -p hca-tests` prints, for each kind of message, messages and bytes per host second,
+//! and the cost as a multiple of copying the same bytes twice (into a packet and out of it), so that
+//! figures of different machines can be compared.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use hca_driver::{SendOp, SendRequest};
+use hca_tests::in_process::ModelBus;
+use hca_tests::pair::{Options, Pair};
+use hca_tests::rig;
+
+/// Each figure is the best of this many rounds: other load only makes a round slower.
+const ROUNDS: usize = 5;
+/// Messages posted before the completion of the last is waited for.
+const BATCH: u64 = 32;
+
+fn best(mut round: impl FnMut()) -> Duration {
+    let time = |round: &mut dyn FnMut()| {
+        let start = Instant::now();
+        round();
+        start.elapsed()
+    };
+    (0..ROUNDS).map(|_| time(&mut round)).min().unwrap_or_default()
+}
+
+fn batch(pair: &mut Pair<ModelBus>, op: SendOp, len: usize) {
+    for i in 0..BATCH {
+        let sge = [pair.ends[0].sge(0, len)];
+        let last = i + 1 == BATCH;
+        pair.send(0, &SendRequest { signaled: last, ..SendRequest::new(i, op, &sge) });
+    }
+    pair.sent_ok(0, BATCH - 1);
+}
+
+fn main() {
+    println!("{:<8} {:>9} {:>14} {:>12} {:>12}", "op", "bytes", "messages/s", "MiB/s", "x 2 copies");
+    for len in [8, 1024, 4096, 65536, 1 << 20] {
+        let mut pair =
+            rig::loopback(&Options { memory: 1 << 20, mtu: 5, send_blocks: 64, ..Options::default() });
+        let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+        let count = (1u64 << 24).div_ceil(len as u64 * BATCH).clamp(2, 200);
+        let messages = count * BATCH;
+        let from = vec![1u8; len];
+        let (mut packet, mut to) = (vec![0u8; len], vec![0u8; len]);
+        let copies = best(|| {
+            for _ in 0..messages {
+                packet.copy_from_slice(black_box(&from));
+                to.copy_from_slice(black_box(&packet));
+            }
+        });
+        for (name, op) in
+            [("write", SendOp::Write { address, rkey, imm: None }), ("read", SendOp::Read { address, rkey })]
+        {
+            let cost = best(|| (0..count).for_each(|_| batch(&mut pair, op, len)));
+            let per_second = messages as f64 / cost.as_secs_f64();
+            println!(
+                "{name:<8} {len:>9} {per_second:>14.0} {:>12.1} {:>12.1}",
+                per_second * len as f64 / (1 << 20) as f64,
+                cost.as_secs_f64() / copies.as_secs_f64(),
+            );
+        }
+        rig::close(pair);
+    }
+}
