@@ -35,9 +35,32 @@ pub(crate) struct Finished {
     event: bool,
 }
 
-/// Commands that wait for pages from the host.
+/// Which command slots the adapter works on: bit i = slot i.
 #[derive(Debug, Default)]
-pub(crate) struct Stalled(Vec<u8>);
+pub(crate) struct CommandSlots {
+    /// Handed over by a doorbell and not given back.
+    busy: u32,
+    /// Of those, the ones that wait for pages from the host.
+    stalled: u32,
+}
+
+fn slots_of(bits: u32) -> impl Iterator<Item = u8> {
+    (0..32u8).filter(move |slot| bits >> slot & 1 == 1)
+}
+
+impl CommandSlots {
+    fn give_back(&mut self, slot: u8) {
+        self.busy &= !(1u32.checked_shl(slot.into()).unwrap_or(0));
+    }
+
+    fn stall(&mut self, slot: u8) {
+        self.stalled |= 1u32.checked_shl(slot.into()).unwrap_or(0);
+    }
+
+    fn take_stalled(&mut self) -> impl Iterator<Item = u8> {
+        slots_of(std::mem::take(&mut self.stalled))
+    }
+}
 
 fn fetch_input(core: &Core, entry: &CommandEntry) -> Result<Vec<u8>, Delivery> {
     let len = entry.get(CommandEntry::INPUT_LENGTH) as usize;
@@ -80,7 +103,18 @@ fn deliver_output(core: &Core, done: &Finished) -> Result<(), Delivery> {
 impl Hca {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
-        for slot in (0..32u8).filter(|s| bits >> s & 1 == 1) {
+        let again = bits & self.commands.busy;
+        if again != 0 {
+            self.core.diagnose(
+                now,
+                format_args!(
+                    "command doorbell {bits:#x}: the adapter still works on slots {again:#x} (PRM Command Queue)"
+                ),
+            );
+        }
+        let new = bits & !again;
+        self.commands.busy |= new;
+        for slot in slots_of(new) {
             let at = now + self.core.timing.doorbell() + self.core.timing.dma_read(CommandEntry::SIZE);
             self.core.schedule(at, HcaEvent::Command(slot));
         }
@@ -92,11 +126,13 @@ impl Hca {
         let bytes = match self.core.read::<{ CommandEntry::SIZE }>(entry_at) {
             Ok(bytes) => bytes,
             Err(why) => {
+                self.commands.give_back(slot);
                 return self.core.diagnose(now, format_args!("command entry {slot} can't be read: {why}"));
             }
         };
         let entry = CommandEntry::from_prefix_or_zero(&bytes);
         if entry.get(CommandEntry::OWNERSHIP) == 0 {
+            self.commands.give_back(slot);
             return self.core.diagnose(
                 now,
                 format_args!(
@@ -149,14 +185,14 @@ impl Hca {
                     }
                     Execution::NeedPages => {
                         tracing::debug!(hca = self.core.name, slot, "command {opcode:#x} waits for pages");
-                        self.stalled.0.push(slot);
+                        self.commands.stall(slot);
                         self.apply(now, effects);
                         return;
                     }
                 }
                 self.apply(now, effects);
                 if opcode == Opcode::ManagePages as u16 {
-                    for slot in std::mem::take(&mut self.stalled.0) {
+                    for slot in self.commands.take_stalled() {
                         self.core.schedule(now + duration, HcaEvent::Command(slot));
                     }
                 }
@@ -167,6 +203,7 @@ impl Hca {
 
     /// Writes a command's output: data, then ownership, then the event.
     pub(crate) fn command_done(&mut self, now: Ps, mut done: Finished) {
+        self.commands.give_back(done.slot);
         if let Err(delivery) = deliver_output(&self.core, &done) {
             self.core.diagnose(now, format_args!("output of command {} can't be written", done.slot));
             done.delivery = delivery;
@@ -277,7 +314,10 @@ impl Hca {
                 core.cqs.clear();
                 core.srqs.clear();
                 self.qps.clear();
-                self.stalled.0.clear();
+                // Pages will not come any more: the commands that wait for them are answered.
+                for slot in self.commands.take_stalled() {
+                    core.schedule(now, HcaEvent::Command(slot));
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use hca_spec::init_segment;
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::{be32, uar};
 
-use crate::command::Stalled;
+use crate::command::CommandSlots;
 use crate::core::{Arrived, Core, HcaEvent};
 use crate::dma::{GuestMemory, NoMemory};
 use crate::registers::Registers;
@@ -23,7 +23,7 @@ pub(crate) struct Hca {
     pub(crate) core: Core,
     pub(crate) registers: Registers,
     pub(crate) qps: Slots<QueuePair>,
-    pub(crate) stalled: Stalled,
+    pub(crate) commands: CommandSlots,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
     half: Option<(u64, u32)>,
     /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
@@ -36,7 +36,7 @@ impl Hca {
             core: Core::new(name, Firmware::new(config), timing),
             registers: Registers::default(),
             qps: Slots::default(),
-            stalled: Stalled::default(),
+            commands: CommandSlots::default(),
             half: None,
             epoch: 0,
         }
@@ -53,11 +53,11 @@ impl Hca {
 
     /// Function level reset: back to power-on, then the link trains again.
     pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, stalled, half, epoch } = self;
+        let Self { core, registers, qps, commands, half, epoch } = self;
         core.reset();
         *registers = Registers::default();
         qps.clear();
-        *stalled = Stalled::default();
+        *commands = CommandSlots::default();
         *half = None;
         *epoch = epoch.wrapping_add(1);
         self.start(now);
@@ -134,7 +134,7 @@ impl Hca {
 
     /// Decodes a 64-bit write to a UAR page: CQ arm or send doorbell.
     fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
-        let index = (offset / PAGE_SIZE) as u32;
+        let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         if self.core.fw.icm.uars.get(index).is_none() {
             return self.core.diagnose(
                 now,
