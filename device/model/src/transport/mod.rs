@@ -34,6 +34,8 @@ use send::SendQueue;
 /// While a queue pair is in error, its receive doorbell record is looked at this often, because
 /// posting a receive rings no doorbell and it still has to be flushed.
 const ERROR_POLL: Ps = Ps::from_us(500);
+/// An idle one less and less often, down to this.
+const ERROR_POLL_IDLE: Ps = Ps::from_ms(64);
 /// `user_index` that asks for version 0 CQEs.
 const NO_USER_INDEX: u32 = 0xff_ffff;
 
@@ -107,6 +109,8 @@ pub(crate) struct QueuePair {
     pub(crate) rq: ReceiveQueue,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// In error: when the receive doorbell record is looked at next, and the interval after that.
+    error_poll: Option<(Ps, Ps)>,
 }
 
 impl QueuePair {
@@ -201,6 +205,7 @@ impl Hca {
             rq: ReceiveQueue::new(qp),
             requester: Requester::default(),
             responder: Responder::default(),
+            error_poll: None,
         };
         self.qps.insert(qpn.0, hw);
     }
@@ -217,6 +222,7 @@ impl Hca {
                 hw.rq = ReceiveQueue::new(qp);
                 hw.requester = Requester::default();
                 hw.responder = Responder::default();
+                hw.error_poll = None;
             }
             (_, QpState::Error) => hw.fail(&mut self.core, now, None),
             (_, QpState::Rtr) => {
@@ -234,8 +240,12 @@ impl Hca {
     /// A queue pair in error: flushes what was posted since.
     pub(crate) fn error_poll(&mut self, now: Ps, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| qp.state == QpState::Error) else { return };
-        qp.flush_receives(&mut self.core, now);
-        self.core.schedule(now + ERROR_POLL, HcaEvent::ErrorPoll(qpn));
+        // Another time than the one noted: a poll of an earlier life of the queue pair.
+        let Some((_, interval)) = qp.error_poll.take_if(|(at, _)| *at == now) else { return };
+        // A record that can't be read is not looked at again.
+        let Some(flushed) = qp.flush_receives(&mut self.core, now) else { return };
+        let interval = if flushed > 0 { ERROR_POLL } else { interval.times(2).min(ERROR_POLL_IDLE) };
+        qp.poll_errors(&mut self.core, now, interval);
     }
 
     /// A packet has passed the receive pipeline: to its queue pair.
@@ -307,9 +317,15 @@ impl QueuePair {
         if was != QpState::Error && self.rq.shared().is_some() {
             core.push_qp_event(now, EventType::LastWqe, self.qpn);
         }
-        if was != QpState::Error {
-            core.schedule(now + ERROR_POLL, HcaEvent::ErrorPoll(self.qpn));
+        if was != QpState::Error && matches!(self.rq, ReceiveQueue::Own { .. }) {
+            self.poll_errors(core, now, ERROR_POLL);
         }
+    }
+
+    fn poll_errors(&mut self, core: &mut Core, now: Ps, interval: Ps) {
+        let at = now + interval;
+        self.error_poll = Some((at, interval));
+        core.schedule(at, HcaEvent::ErrorPoll(self.qpn));
     }
 
     /// Writes a completion; a queue pair whose completion queue is in error goes to error itself.

@@ -245,26 +245,27 @@ impl QueuePair {
         }
     }
 
-    /// Completes every posted receive as flushed. A shared queue's WQEs stay.
-    pub(crate) fn flush_receives(&mut self, core: &mut Core, now: Ps) {
+    /// Completes every posted receive as flushed. A shared queue's WQEs stay. Returns how many were
+    /// posted; `None`: the doorbell record can't be read, or there is none.
+    pub(crate) fn flush_receives(&mut self, core: &mut Core, now: Ps) -> Option<u16> {
         if let Some(started) = self.responder.abandon() {
             self.complete_receive_error(core, now, started, Syndrome::WorkRequestFlushed);
         }
-        let ReceiveQueue::Own { log_size, head, posted, .. } = &mut self.rq else { return };
-        let Some(now_posted) = fetch_posted(&*core.memory, self.params.doorbell_record) else { return };
-        *posted = now_posted;
+        let ReceiveQueue::Own { log_size, head, posted, .. } = &mut self.rq else { return None };
+        *posted = fetch_posted(&*core.memory, self.params.doorbell_record)?;
         let waiting = posted.wrapping_sub(*head);
         if u32::from(waiting) > 1 << *log_size {
             // More than the queue holds: the record is rubbish, nothing sensible can be flushed.
             *head = *posted;
-            return;
+            return Some(0);
         }
         for _ in 0..waiting {
-            let ReceiveQueue::Own { head, .. } = &mut self.rq else { return };
+            let ReceiveQueue::Own { head, .. } = &mut self.rq else { return None };
             let index = *head;
             *head = head.wrapping_add(1);
             self.complete_receive_error(core, now, index, Syndrome::WorkRequestFlushed);
         }
+        Some(waiting)
     }
 
     pub(crate) fn complete_receive_error(
