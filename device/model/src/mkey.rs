@@ -14,6 +14,8 @@ use crate::dma::{DmaError, GuestMemory};
 
 /// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
 const MAX_DEPTH: u32 = 4;
+/// Entries of indirect keys that one access may look at: lists within lists multiply.
+const MAX_STEPS: u32 = 1 << 20;
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +129,7 @@ pub(crate) fn translate(
     if !access.allowed_by(ctx) {
         return Err(Fault::Rights(key, access));
     }
-    walk(icm, entry, key, va, len, access, 0, visit)
+    walk(icm, entry, key, va, len, access, 0, &mut 0, visit)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the recursion over indirect keys carries its whole state")]
@@ -139,6 +141,7 @@ fn walk(
     len: usize,
     access: Access,
     depth: u32,
+    steps: &mut u32,
     visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let ctx = &entry.ctx;
@@ -181,6 +184,10 @@ fn walk(
             let mut skip = va.wrapping_sub(start);
             let mut left = len as u64;
             for piece in pieces {
+                *steps += 1;
+                if *steps > MAX_STEPS {
+                    return Err(Fault::Translation { key, va });
+                }
                 let size = fixed.unwrap_or(u64::from(piece.get(Klm::BYTE_COUNT)));
                 if skip >= size {
                     skip -= size;
@@ -194,7 +201,7 @@ fn walk(
                     return Err(Fault::Rights(inner_key, access));
                 }
                 let inner_va = piece.get(Klm::ADDRESS).wrapping_add(skip);
-                walk(icm, inner, inner_key, inner_va, n as usize, access, depth + 1, visit)?;
+                walk(icm, inner, inner_key, inner_va, n as usize, access, depth + 1, steps, visit)?;
                 skip = 0;
                 left -= n;
                 if left == 0 {
