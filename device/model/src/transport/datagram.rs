@@ -48,8 +48,8 @@ impl QueuePair {
         }
     }
 
-    /// Sends the one packet of a datagram and completes its WQE.
-    pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe) {
+    /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
+    pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe) -> Option<Ps> {
         match self.build_datagram(core, &wqe) {
             Ok((operation, packet)) => {
                 let at =
@@ -61,11 +61,13 @@ impl QueuePair {
                     let cqn = self.params.cqn_snd;
                     self.complete(core, at, cqn, cqe);
                 }
+                self.sends().then_some(at)
             }
             Err((syndrome, why)) => {
                 core.diagnose(now, format_args!("QP {}: datagram WQE {}: {why}", self.qpn, wqe.index));
                 self.complete_send_error(core, now, wqe.index, wqe.opcode, syndrome);
                 self.fail(core, now, None);
+                None
             }
         }
     }

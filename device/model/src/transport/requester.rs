@@ -44,7 +44,7 @@ pub(crate) struct Requester {
     /// Until when an RNR NAK holds the queue back.
     rnr_until: Option<Ps>,
     rnr_generation: u32,
-    /// A failed message waits for its predecessors: nothing more is sent.
+    /// A failed message waits for its predecessors: no WQE is fetched any more.
     poisoned: bool,
     /// The missing response that was already asked for again: what still arrives of the old stream
     /// must not spend another retry.
@@ -84,15 +84,13 @@ impl Requester {
 impl QueuePair {
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     pub(crate) fn send_packet(&mut self, core: &mut Core, now: Ps) {
-        if self.requester.poisoned || self.requester.rnr_until.is_some() {
+        if self.requester.rnr_until.is_some() {
             return;
         }
-        while self.requester.cursor == self.requester.next_psn {
+        if self.requester.cursor == self.requester.next_psn {
             // Reliable: a bounded window, and reads up to the negotiated depth.
-            if self.requester.next_psn.since(self.requester.oldest()) >= WINDOW {
-                return;
-            }
-            if !self.next_message(core, now) {
+            let full = self.requester.next_psn.since(self.requester.oldest()) >= WINDOW;
+            if self.requester.poisoned || full || !self.next_message(core, now) {
                 return;
             }
         }
@@ -105,7 +103,8 @@ impl QueuePair {
         }
     }
 
-    /// Fetches one WQE and queues it. `false`: nothing more can be sent now.
+    /// Fetches one WQE and queues it. `false`: it has no packet to send now. What is done at once (datagrams,
+    /// local operations) asks for the next turn itself: one WQE a turn, so that none is free of time.
     fn next_message(&mut self, core: &mut Core, now: Ps) -> bool {
         // The depth of outstanding reads holds back whatever comes next only if that is one itself, but
         // what comes next is known after the fetch: look first, fetch when it can start.
@@ -122,16 +121,20 @@ impl QueuePair {
             }
             Fetched::Wqe(wqe) => *wqe,
         };
-        let reads = self.requester.responses_outstanding();
         let is_read =
             matches!(wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
-        if (wqe.fence && reads > 0) || (is_read && reads >= self.params.sra_max) {
-            self.sq.head = head;
-            return false;
+        if wqe.fence || is_read {
+            let reads = self.requester.responses_outstanding();
+            if (wqe.fence && reads > 0) || (is_read && reads >= self.params.sra_max) {
+                self.sq.head = head;
+                return false;
+            }
         }
         if wqe.datagram.is_some() {
-            self.send_datagram(core, now, wqe);
-            return true;
+            if let Some(at) = self.send_datagram(core, now, wqe) {
+                self.ask_turn(core, at);
+            }
+            return false;
         }
         let allowed = match self.service {
             ServiceType::Rc | ServiceType::Xrc => true,
@@ -149,13 +152,15 @@ impl QueuePair {
             self.push_failed(core, now, wqe, Syndrome::LocalQpOperation);
             return false;
         }
-        if wqe.length > 1 << self.params.log_msg_max {
+        // What a UMR loads is no message.
+        let local = matches!(wqe.opcode, SendOpcode::Nop | SendOpcode::Umr | SendOpcode::LocalInval);
+        if !local && wqe.length > 1 << self.params.log_msg_max {
             core.diagnose(now, format_args!("QP {}: message of {} bytes is too long", self.qpn, wqe.length));
             self.push_failed(core, now, wqe, Syndrome::LocalLength);
             return false;
         }
         let packets = match wqe.opcode {
-            SendOpcode::Nop | SendOpcode::Umr | SendOpcode::LocalInval => 0,
+            _ if local => 0,
             SendOpcode::AtomicCs | SendOpcode::AtomicFa => 1,
             _ => wqe.length.div_ceil(self.params.mtu as u64).max(1) as u32,
         };
@@ -173,8 +178,13 @@ impl QueuePair {
         self.requester.messages.push_back(Message { wqe, first, packets, answered: 0, failed: None });
         if packets == 0 {
             self.retire(core, now);
+            if self.sends() {
+                let at = now + core.timing.wqe();
+                self.ask_turn(core, at);
+            }
+            return false;
         }
-        self.sends()
+        true
     }
 
     fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Wqe, syndrome: Syndrome) {
@@ -198,6 +208,9 @@ impl QueuePair {
         let mut repr = self.connected_repr(core)?;
         let mtu = self.params.mtu as u64;
         let message = self.requester.messages.get(place)?;
+        if message.failed.is_some() {
+            return None;
+        }
         let k = psn.since(message.first) as u32;
         let wqe = &message.wqe;
         let offset = u64::from(k) * mtu;

@@ -269,6 +269,7 @@ impl QueuePair {
                     return Err(Refusal::Invalid("remote write is not enabled on the queue pair"));
                 }
                 let total = u64::from(reth.len);
+                self.check_length(reth.len)?;
                 if total > 0 {
                     let (icm, who) = (&core.fw.icm, self.accessor());
                     check(icm, who, reth.rkey, reth.va, total as usize, Access::RemoteWrite)
@@ -444,6 +445,14 @@ impl QueuePair {
         self.complete(core, now, cqn, cqe);
     }
 
+    /// Longer messages would have more packets than half the PSN space.
+    fn check_length(&self, len: u32) -> Result<(), Refusal> {
+        match u64::from(len) > 1 << self.params.log_msg_max {
+            true => Err(Refusal::Invalid("the message is longer than the queue pair's log_msg_max")),
+            false => Ok(()),
+        }
+    }
+
     fn check_read(&self, core: &Core, reth: &RethRepr) -> Result<(), Refusal> {
         if !self.params.remote_read {
             return Err(Refusal::Invalid("remote read is not enabled on the queue pair"));
@@ -452,6 +461,7 @@ impl QueuePair {
         if waiting >= self.params.rra_max {
             return Err(Refusal::Invalid("more reads outstanding than the queue pair's responder resources"));
         }
+        self.check_length(reth.len)?;
         if reth.len == 0 {
             return Ok(());
         }

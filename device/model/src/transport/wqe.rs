@@ -118,6 +118,9 @@ impl Wqe {
         };
         match opcode {
             SendOpcode::Nop | SendOpcode::LocalInval => return Ok(wqe),
+            SendOpcode::AtomicMaskedCs | SendOpcode::AtomicMaskedFa => {
+                return Err(BadWqe("the adapter has no masked atomics"));
+            }
             SendOpcode::Umr => {
                 wqe.umr =
                     Some(Box::new(Umr { ctrl: cursor.take()?, mkc: cursor.take()?, inline: Vec::new() }));
