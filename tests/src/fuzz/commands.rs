@@ -8,7 +8,6 @@ use hca_spec::cmd::{
     PAGES_INIT, PAGES_TAKE, QueryHcaVportIn, SetHcaCapIn, SetIssiIn, reg,
 };
 use hca_spec::command::{InHeader, Opcode};
-use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, attr};
 use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
 use hca_spec::qpc::{AddressPath, Qpc, RqType, ServiceType, opt};
@@ -16,7 +15,7 @@ use hca_spec::queue::{Cqc, Eqc, RMP_READY, Rmpc, Srqc, Wq};
 
 use super::feed::Feed;
 use super::memory;
-use super::objects::Objects;
+use super::objects::{Objects, QueuePair};
 
 /// log2 of the entries of event and completion queues: one page of 64-byte entries.
 pub const LOG_QUEUE: u32 = 6;
@@ -169,19 +168,20 @@ pub fn create_qp(o: &Objects, service: ServiceType, srq: Option<u32>, buffer: u6
     command(Opcode::CreateQp, 0, input.bytes(), [buffer, buffer + memory::PAGE])
 }
 
-/// A transition of a queue pair whose peer is `remote` at `lid`, with every field that it may need.
-pub fn modify_qp(o: &Objects, opcode: Opcode, qpn: u32, remote: Qpn, lid: Lid) -> Vec<u8> {
+/// A transition of a queue pair whose peer is `remote` on the same port, with every field that it may need.
+pub fn modify_qp(o: &Objects, opcode: Opcode, qp: &QueuePair, remote: u32) -> Vec<u8> {
     let mut input = ModifyQpIn::new();
-    input.set(ModifyQpIn::QPN, qpn);
+    input.set(ModifyQpIn::QPN, qp.number);
     input.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE | opt::RAE);
     let qpc = input.qpc_mut();
+    qpc.set(Qpc::ST, qp.service as u32);
     qpc.set(Qpc::PD, o.pd).set(Qpc::CQN_SND, o.cq).set(Qpc::CQN_RCV, o.cq);
     qpc.set(Qpc::RRE, 1).set(Qpc::RWE, 1).set(Qpc::RAE, 1).set(Qpc::PM_STATE, 3).set(Qpc::MTU, 3);
-    qpc.set(Qpc::LOG_MSG_MAX, 30).set(Qpc::REMOTE_QPN, remote.0).set(Qpc::LOG_RRA_MAX, 2);
+    qpc.set(Qpc::LOG_MSG_MAX, 30).set(Qpc::REMOTE_QPN, remote).set(Qpc::LOG_RRA_MAX, 2);
     qpc.set(Qpc::LOG_SRA_MAX, 2).set(Qpc::RETRY_COUNT, 3).set(Qpc::RNR_RETRY, 3).set(Qpc::MIN_RNR_NAK, 1);
     qpc.set(Qpc::Q_KEY, Q_KEY);
     let path = qpc.primary_path_mut();
-    path.set(AddressPath::RLID, lid.0.into()).set(AddressPath::VHCA_PORT_NUM, 1);
+    path.set(AddressPath::RLID, o.lid.0.into()).set(AddressPath::VHCA_PORT_NUM, 1);
     path.set(AddressPath::ACK_TIMEOUT, 4);
     command(opcode, 0, input.bytes(), [])
 }
@@ -209,7 +209,6 @@ fn mad(method: u32, attribute: u32) -> Vec<u8> {
 /// At least one valid input of every command, about those objects.
 pub fn templates(o: &Objects) -> Vec<Vec<u8>> {
     let qp = o.qps[0].number;
-    let peer = Qpn(o.qps[1].number);
     let ud = o.qps.iter().find(|q| q.service == ServiceType::Ud).map_or(qp, |q| q.number);
     let mut all = Vec::new();
     for opcode in Opcode::ALL {
@@ -243,7 +242,7 @@ pub fn templates(o: &Objects) -> Vec<Vec<u8>> {
             | Opcode::Rts2SqdQp
             | Opcode::Sqd2SqdQp
             | Opcode::Sqd2RtsQp
-            | Opcode::Init2InitQp => modify_qp(o, op, qp, peer, o.lid),
+            | Opcode::Init2InitQp => modify_qp(o, op, &o.qps[0], o.qps[1].number),
             Opcode::DestroyQp | Opcode::QueryQp | Opcode::ToErrQp | Opcode::ToRstQp => object(op, qp),
             Opcode::MadIfc => mad(METHOD_SET, attr::PORT_INFO),
             Opcode::CreateSrq => create_srq(o.pd, None, memory::SPARE, memory::RECORDS),

@@ -2,7 +2,7 @@
 
 use hca_spec::cmd::{ObjectOut, QueryPagesOut};
 use hca_spec::command::{Opcode, OutHeader};
-use hca_spec::ids::{Lid, Qpn};
+use hca_spec::ids::Lid;
 use hca_spec::qpc::ServiceType;
 
 use super::commands::{self, Key};
@@ -130,6 +130,6 @@ impl Objects {
     /// The input of a transition of queue pair `i`.
     pub fn transition(&self, opcode: Opcode, i: usize) -> Vec<u8> {
         let peer = self.qps.get(i ^ 1).map_or(0, |q| q.number);
-        commands::modify_qp(self, opcode, self.qps[i].number, Qpn(peer), self.lid)
+        commands::modify_qp(self, opcode, &self.qps[i], peer)
     }
 }
