@@ -26,13 +26,13 @@ pub(crate) struct Arrived {
 
 impl Arrived {
     pub(crate) fn payload(&self) -> &[u8] {
-        self.packet.as_bytes().get(self.payload.clone()).unwrap_or_default()
+        self.packet.before_checksums().get(self.payload.clone()).unwrap_or_default()
     }
 
     /// The 40 bytes of the GRH as they were on the wire.
     pub(crate) fn grh(&self) -> Option<&[u8]> {
         self.repr.grh.as_ref()?;
-        self.packet.as_bytes().get(Lrh::SIZE..Lrh::SIZE + Grh::SIZE)
+        self.packet.before_checksums().get(Lrh::SIZE..Lrh::SIZE + Grh::SIZE)
     }
 }
 

@@ -25,9 +25,37 @@ pub use repr::{AethRepr, AtomicRepr, Carried, DethRepr, GrhRepr, Repr, RethRepr}
 /// The largest payload: a path MTU of 4096 bytes.
 pub const MAX_PAYLOAD: usize = 4096;
 
-/// One packet: LRH to VCRC, exactly the bytes on the link.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Packet(Vec<u8>);
+/// One packet: LRH to VCRC.
+///
+/// A packet that was built here and never left the process is good by construction: its checksums are
+/// computed when its bytes are asked for ([`Packet::into_bytes`]), and checked in [`Packet::parse`] only
+/// if it came in as bytes. Whoever looks at the link sees no difference.
+#[derive(Clone)]
+pub struct Packet {
+    /// LRH to VCRC; the checksums are zero while `checksums` says `Due`.
+    bytes: Vec<u8>,
+    checksums: Checksums,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checksums {
+    /// Not computed yet.
+    Due,
+    /// In the bytes, right or wrong.
+    Present,
+}
+
+impl PartialEq for Packet {
+    fn eq(&self, other: &Self) -> bool {
+        if self.checksums == other.checksums {
+            self.bytes == other.bytes
+        } else {
+            self.clone().into_bytes() == other.clone().into_bytes()
+        }
+    }
+}
+
+impl Eq for Packet {}
 
 /// Why bytes are not a packet a port may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -135,13 +163,35 @@ impl Malformed {
     }
 }
 
+fn icrc_of(lrh: &Lrh, grh: Option<&Grh>, bth: &Bth, rest: &[u8]) -> [u8; ICRC_SIZE] {
+    match grh {
+        None => crc::icrc_local(lrh, bth, rest),
+        Some(grh) => crc::icrc_global(grh, bth, rest),
+    }
+}
+
+/// Computes the checksums of a packet built here into its last bytes.
+fn seal(bytes: &mut [u8]) {
+    let Some((covered, vcrc)) = bytes.split_last_chunk_mut::<VCRC_SIZE>() else { return };
+    let Some((body, icrc)) = covered.split_last_chunk_mut::<ICRC_SIZE>() else { return };
+    let mut reader = Reader(body);
+    let lrh = Lrh::from_prefix_or_zero(reader.take(Lrh::SIZE).unwrap_or_default());
+    let grh = match lrh.get(Lrh::LNH) {
+        LNH_GRH => reader.take(Grh::SIZE).map(Grh::from_prefix_or_zero),
+        _ => None,
+    };
+    let bth = Bth::from_prefix_or_zero(reader.take(Bth::SIZE).unwrap_or_default());
+    *icrc = icrc_of(&lrh, grh.as_ref(), &bth, reader.0);
+    *vcrc = crc::vcrc(covered);
+}
+
 impl Packet {
     /// The smallest IBA transport packet: LRH, BTH, ICRC, VCRC.
     pub const MIN_SIZE: usize = Lrh::SIZE + Bth::SIZE + ICRC_SIZE + VCRC_SIZE;
 
     /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place.
     ///
-    /// Lengths, pad count, ICRC and VCRC are computed. The only error is `fill`'s. A payload longer
+    /// Lengths and pad count are computed. The only error is `fill`'s. A payload longer
     /// than [`MAX_PAYLOAD`], payload on an opcode without one, or an opcode that its transport
     /// doesn't have is an error of the caller: the payload is cut off, the receiver will complain.
     pub fn build<E>(
@@ -168,22 +218,14 @@ impl Packet {
             bytes.extend_from_slice(grh.bytes());
         }
         bytes.extend_from_slice(bth.bytes());
-        let after_bth = bytes.len();
         repr.write_extended(carried, &mut bytes);
         let payload_at = bytes.len();
         bytes.resize(payload_at + padded, 0);
         if let Some(payload) = bytes.get_mut(payload_at..payload_at + payload_len) {
             fill(payload)?;
         }
-        let rest = bytes.get(after_bth..).unwrap_or_default();
-        let icrc = match &grh {
-            None => crc::icrc_local(&lrh, &bth, rest),
-            Some(grh) => crc::icrc_global(grh, &bth, rest),
-        };
-        bytes.extend_from_slice(&icrc);
-        let vcrc = crc::vcrc(&bytes);
-        bytes.extend_from_slice(&vcrc);
-        Ok(Packet(bytes))
+        bytes.resize(payload_at + padded + ICRC_SIZE + VCRC_SIZE, 0);
+        Ok(Packet { bytes, checksums: Checksums::Due })
     }
 
     /// Builds a packet without payload.
@@ -196,11 +238,12 @@ impl Packet {
 
     /// Checks every byte that a receiving port checks; gives the headers and the payload without pad.
     pub fn parse(&self) -> Result<(Repr, &[u8]), Malformed> {
-        let len = self.0.len();
+        let len = self.bytes.len();
+        let check = self.checksums == Checksums::Present;
         let truncated = Malformed::Truncated { len };
-        let (covered, vcrc) = self.0.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
-        let expected = crc::vcrc(covered);
-        if *vcrc != expected {
+        let (covered, vcrc) = self.bytes.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
+        if check && *vcrc != crc::vcrc(covered) {
+            let expected = crc::vcrc(covered);
             let (found, expected) = (u16::from_be_bytes(*vcrc), u16::from_be_bytes(expected));
             return Err(Malformed::Vcrc { found, expected });
         }
@@ -223,13 +266,12 @@ impl Packet {
         };
         let from_bth = reader.0.len() + ICRC_SIZE;
         let bth = Bth::from_prefix_or_zero(reader.take(Bth::SIZE).ok_or(truncated)?);
-        let computed = match &grh {
-            None => crc::icrc_local(&lrh, &bth, reader.0),
-            Some(grh) => crc::icrc_global(grh, &bth, reader.0),
-        };
-        if *icrc != computed {
-            let (found, expected) = (u32::from_be_bytes(*icrc), u32::from_be_bytes(computed));
-            return Err(Malformed::Icrc { found, expected });
+        if check {
+            let computed = icrc_of(&lrh, grh.as_ref(), &bth, reader.0);
+            if *icrc != computed {
+                let (found, expected) = (u32::from_be_bytes(*icrc), u32::from_be_bytes(computed));
+                return Err(Malformed::Icrc { found, expected });
+            }
         }
         let grh = grh.map(|g| check_grh(&g, from_bth)).transpose()?;
         let mut repr = transport_header(&bth)?;
@@ -255,27 +297,31 @@ impl Packet {
 
     /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self { bytes, checksums: Checksums::Present }
     }
 
-    /// The bytes on the link.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+    /// Headers, payload and pad: everything before the checksums.
+    pub fn before_checksums(&self) -> &[u8] {
+        self.bytes.get(..self.bytes.len().saturating_sub(ICRC_SIZE + VCRC_SIZE)).unwrap_or_default()
     }
 
-    /// The bytes on the link, to keep.
+    /// The bytes on the link, checksums included.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.0
+        let mut bytes = self.bytes;
+        if self.checksums == Checksums::Due {
+            seal(&mut bytes);
+        }
+        bytes
     }
 
     /// Bytes on the link, LRH to VCRC.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     /// Whether there are no bytes at all.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 
     /// The destination LID as it stands there, unchecked; 0 if the packet is too short.
@@ -299,14 +345,14 @@ impl Packet {
     }
 
     fn lrh(&self) -> Lrh {
-        Lrh::from_prefix_or_zero(&self.0)
+        Lrh::from_prefix_or_zero(&self.bytes)
     }
 }
 
 impl std::fmt::Debug for Packet {
     /// Short: length, LIDs and the word with the opcode of a packet without GRH.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = be32(&self.0, Lrh::SIZE);
+        let word = be32(&self.bytes, Lrh::SIZE);
         write!(f, "Packet({} bytes, {} to {}, {word:08x}..)", self.len(), self.slid(), self.dlid())
     }
 }
