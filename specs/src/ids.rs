@@ -136,6 +136,7 @@ impl fmt::Debug for Gid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn psn_wraps_at_24_bits() {
@@ -145,6 +146,52 @@ mod tests {
         assert_eq!(last.since(last.next()), -1);
         assert_eq!(Psn::new(0x80_0000).since(Psn::new(0)), -0x80_0000);
         assert_eq!(Psn::new(0).prev(), last);
+    }
+
+    proptest! {
+        /// Numbers are compared by the shorter way around the circle of 2^24 (IBTA 9.7.1).
+        #[test]
+        fn psn_distance_undoes_addition(start: u32, n in 0u32..1 << 23) {
+            let a = Psn::new(start);
+            let b = a.add(n);
+            prop_assert_eq!(b.since(a), n as i32);
+            prop_assert_eq!(a.since(b), -(n as i32));
+            prop_assert!(b.get() <= 0xff_ffff);
+        }
+
+        /// Against plain arithmetic on wide numbers.
+        #[test]
+        fn psn_agrees_with_wide_numbers(a in 0i64..1 << 24, b in 0i64..1 << 24) {
+            const CIRCLE: i64 = 1 << 24;
+            let mut distance = a - b;
+            if distance >= CIRCLE / 2 {
+                distance -= CIRCLE;
+            } else if distance < -CIRCLE / 2 {
+                distance += CIRCLE;
+            }
+            prop_assert_eq!(i64::from(Psn::new(a as u32).since(Psn::new(b as u32))), distance);
+        }
+
+        #[test]
+        fn psn_steps(start: u32, n: u32, m: u32) {
+            let psn = Psn::new(start);
+            prop_assert_eq!(psn.next().prev(), psn);
+            prop_assert_eq!(psn.prev().next(), psn);
+            prop_assert_eq!(psn.next(), psn.add(1));
+            prop_assert_eq!(psn.add(n).add(m), psn.add(n.wrapping_add(m)));
+            prop_assert_eq!(psn.add(1 << 24), psn);
+            prop_assert_eq!(Psn::new(psn.get() | 0xff00_0000), psn, "only 24 bits count");
+        }
+
+        /// In any half of the circle the order is a total one.
+        #[test]
+        fn psn_order_is_transitive(start: u32, steps: [u16; 3]) {
+            let a = Psn::new(start);
+            let [x, y, z] = steps.map(|s| a.add(s.into()));
+            let before = |p: Psn, q: Psn| q.since(p) > 0;
+            prop_assert!(!(before(x, y) && before(y, z)) || before(x, z));
+            prop_assert!(x == y || before(x, y) != before(y, x));
+        }
     }
 
     #[test]

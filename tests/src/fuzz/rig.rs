@@ -10,14 +10,15 @@ use hca_spec::command::{
     OWNERSHIP_BYTE, Opcode, OutHeader,
 };
 use hca_spec::cqe::Cqe;
+use hca_spec::eqe::Eqe;
 use hca_spec::ids::{Lid, Mkey};
 use hca_spec::init_segment::InitSegment;
 use hca_spec::uar::{PAGE_SIZE, SEND_DOORBELL};
 use hca_spec::wqe::{CE_ALWAYS, Ctrl, Data, SendOpcode, TERMINATE_LKEY, WQEBB};
 
-use super::commands::{self, LOG_RECV};
+use super::commands::{self, LOG_RECV, LOG_SEND};
 use super::memory::{self, Ram};
-use super::objects::{Executor, Objects, bring_up};
+use super::objects::{Executor, Objects, QueuePair, bring_up};
 
 /// The adapter that is fuzzed.
 pub const VICTIM: HcaId = HcaId(0);
@@ -202,6 +203,51 @@ impl Rig {
         self.write(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, &(1u32 << slot).to_be_bytes());
     }
 
+    /// Executes a command on the fuzzed adapter and gives its output.
+    ///
+    /// # Panics
+    /// If the adapter does not answer.
+    pub fn execute(&mut self, input: &[u8], output_len: usize) -> Vec<u8> {
+        self.queue(VICTIM).execute(input, output_len)
+    }
+
+    /// What the fuzzed adapter has written to its completion queue so far, up to one round of it.
+    pub fn completions(&self) -> Vec<Cqe> {
+        entries(&self.ram().take(memory::CQ, memory::PAGE as usize))
+            .map(Cqe::from_prefix_or_zero)
+            .take_while(|cqe| cqe.bytes() != Cqe::new().bytes())
+            .collect()
+    }
+
+    /// What the fuzzed adapter has written to its event queue so far, up to one round of it.
+    pub fn events(&self) -> Vec<Eqe> {
+        entries(&self.ram().take(memory::EQ, memory::PAGE as usize))
+            .map(Eqe::from_prefix_or_zero)
+            .take_while(|eqe| eqe.bytes() != Eqe::new().bytes())
+            .collect()
+    }
+
+    /// Posts a send WQE (whole basic blocks) to a queue pair of the fuzzed adapter at counter `at`, without
+    /// ringing. Returns the counter behind it.
+    pub fn post(&self, qp: QueuePair, mut at: u16, wqe: &[u8]) -> u16 {
+        let base = qp.buffer + if qp.own_receive_queue { RECV_BYTES } else { 0 };
+        for block in wqe.chunks(WQEBB) {
+            let slot = u64::from(at) % (1 << LOG_SEND);
+            self.ram().put(base + slot * WQEBB as u64, block);
+            at = at.wrapping_add(1);
+        }
+        at
+    }
+
+    /// Announces send WQEs up to `counter`: doorbell record, then doorbell.
+    pub fn ring(&mut self, qp: QueuePair, counter: u16) {
+        self.ram().put(qp.record + 4, &u32::from(counter).to_be_bytes());
+        let mut doorbell = [0; 8];
+        doorbell[4..].copy_from_slice(&(qp.number << 8).to_be_bytes());
+        let offset = u64::from(self.objects.uar) * PAGE_SIZE + SEND_DOORBELL;
+        self.write(offset, &doorbell);
+    }
+
     /// Every queue pair of the fuzzed adapter has as many receives as fit, of 64 KiB of data each.
     pub fn post_receives(&self) {
         for qp in self.objects.qps.iter().filter(|q| q.own_receive_queue) {
@@ -289,6 +335,10 @@ impl Rig {
         }
         assert_eq!(Mkey(o.keys[1]).variant(), 0);
     }
+}
+
+fn entries(queue: &[u8]) -> impl Iterator<Item = &[u8]> {
+    queue.chunks_exact(Cqe::SIZE)
 }
 
 /// Bytes of a receive queue: the send queue follows.

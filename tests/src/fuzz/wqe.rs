@@ -4,16 +4,16 @@ use hca_model::Ps;
 use hca_spec::command::Opcode;
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
-use hca_spec::uar::{CQ_DOORBELL, PAGE_SIZE, SEND_DOORBELL};
+use hca_spec::uar::{CQ_DOORBELL, PAGE_SIZE};
 use hca_spec::wqe::{
     AtomicSeg, Ctrl, Data, Datagram, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, umr_mask,
 };
 
-use super::commands::{self, LOG_RECV, LOG_SEND, Q_KEY};
+use super::commands::{self, LOG_RECV, Q_KEY};
 use super::feed::Feed;
 use super::memory;
 use super::objects::{Objects, QueuePair};
-use super::rig::{RECV_BYTES, Rig};
+use super::rig::Rig;
 
 /// Steps of one input.
 const MOST: usize = 96;
@@ -50,9 +50,9 @@ pub fn wqe(data: &[u8]) {
         match feed.below(16) {
             0..6 => {
                 let wqe = send(&mut feed, &rig.objects, qp, posted[i].send);
-                post(&rig, qp, &mut posted[i], &wqe);
+                posted[i].send = rig.post(qp, posted[i].send, &wqe);
                 if feed.one_in(2) {
-                    ring(&mut rig, qp, posted[i].send);
+                    rig.ring(qp, posted[i].send);
                 }
             }
             6..9 => {
@@ -70,7 +70,7 @@ pub fn wqe(data: &[u8]) {
             9 => {
                 // A record that says anything.
                 let counter = if feed.one_in(2) { feed.u16() } else { posted[i].send };
-                ring(&mut rig, qp, counter);
+                rig.ring(qp, counter);
                 posted[i].send = counter;
             }
             10 => {
@@ -124,23 +124,6 @@ pub fn wqe(data: &[u8]) {
     }
     rig.advance(Ps::from_ms(5));
     rig.assert_alive();
-}
-
-fn post(rig: &Rig, qp: QueuePair, posted: &mut Posted, wqe: &[u8]) {
-    let base = qp.buffer + if qp.own_receive_queue { RECV_BYTES } else { 0 };
-    for block in wqe.chunks(WQEBB) {
-        let slot = u64::from(posted.send) % (1 << LOG_SEND);
-        rig.ram().put(base + slot * WQEBB as u64, block);
-        posted.send = posted.send.wrapping_add(1);
-    }
-}
-
-fn ring(rig: &mut Rig, qp: QueuePair, counter: u16) {
-    rig.ram().put(qp.record + 4, &u32::from(counter).to_be_bytes());
-    let mut doorbell = [0; 8];
-    doorbell[4..].copy_from_slice(&(qp.number << 8).to_be_bytes());
-    let offset = u64::from(rig.objects.uar) * PAGE_SIZE + SEND_DOORBELL;
-    rig.write(offset, &doorbell);
 }
 
 fn key(feed: &mut Feed<'_>, o: &Objects) -> u32 {
