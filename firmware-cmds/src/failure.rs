@@ -1,14 +1,19 @@
 //! A command that is refused: status, a number for the place, and the reason in plain words.
 
+use std::fmt;
+
 use hca_spec::command::Status;
 
-/// Why a command is refused.
+/// Why a command is refused: a constant for each place, to which the numbers at hand are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
     /// The number the driver prints: a hash of the reason, so that each place has its own.
     pub(crate) syndrome: u32,
     pub(crate) why: &'static str,
+    object: Option<u64>,
+    got: Option<u64>,
+    limit: Option<u64>,
 }
 
 /// FNV-1a over the reason's text: stable from build to build, never zero.
@@ -25,7 +30,38 @@ const fn number(why: &str) -> u32 {
 
 impl Failure {
     pub(crate) const fn new(status: Status, why: &'static str) -> Self {
-        Self { status, syndrome: number(why), why }
+        Self { status, syndrome: number(why), why, object: None, got: None, limit: None }
+    }
+
+    /// Names the object that the command is about.
+    pub(crate) fn of(self, object: impl Into<u64>) -> Self {
+        Self { object: Some(object.into()), ..self }
+    }
+
+    /// Tells the value that was found.
+    pub(crate) fn got(self, value: impl Into<u64>) -> Self {
+        Self { got: Some(value.into()), ..self }
+    }
+
+    /// Tells the bound that the value had to keep.
+    pub(crate) fn limit(self, value: impl Into<u64>) -> Self {
+        Self { limit: Some(value.into()), ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.why)?;
+        if let Some(object) = self.object {
+            write!(f, "; object {object:#x}")?;
+        }
+        if let Some(got) = self.got {
+            write!(f, "; found {got:#x}")?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, "; limit {limit:#x}")?;
+        }
+        Ok(())
     }
 }
 
@@ -51,7 +87,10 @@ pub(crate) const fn no_room(why: &'static str) -> Failure {
 
 /// Input shorter than the command's layout.
 pub(crate) const SHORT: Failure =
-    Failure::new(Status::BadInputLength, "the input is shorter than the command");
+    Failure::new(Status::BadInputLength, "the input is shorter than the command's layout");
+/// Room for the output shorter than the command's layout.
+pub(crate) const SHORT_OUTPUT: Failure =
+    Failure::new(Status::BadOutputLength, "the room for output is shorter than the command's layout");
 
 #[cfg(test)]
 mod tests {
@@ -62,5 +101,12 @@ mod tests {
         let (a, b) = (bad_param("one"), bad_param("two"));
         assert_ne!(a.syndrome, b.syndrome);
         assert_ne!(SHORT.syndrome, 0);
+        assert_eq!(a.got(1u32).syndrome, a.syndrome, "the number names the place, not the value");
+    }
+
+    #[test]
+    fn says_what_was_found() {
+        let f = bad_param("size").of(0x42u32).got(9u32).limit(8u32);
+        assert_eq!(f.to_string(), "size; object 0x42; found 0x9; limit 0x8");
     }
 }

@@ -7,7 +7,7 @@ use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
 use hca_spec::eqe::EventType;
 use hca_spec::put_be32;
 
-use crate::commands;
+use crate::commands::{self, Call};
 use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::icm::Icm;
@@ -156,41 +156,31 @@ impl Firmware {
     }
 
     /// Executes a command: `input` with its 16-byte header; the output has at most `output_len` bytes.
+    ///
+    /// The effects are what the hardware has to follow, in order. A refused command leaves everything
+    /// as it was and has no effects but a page request; its output is status and syndrome.
     pub fn execute(&mut self, input: &[u8], output_len: usize, effects: &mut Vec<Effect>) -> Execution {
         let header = InHeader::from_prefix_or_zero(input);
         let number = header.get(InHeader::OPCODE) as u16;
-        let opcode = Opcode::from_u16(number);
-        if let Some(op) = opcode
-            && let Some(bytes) = commands::icm_bytes(op, input)
-            && !self.pages.has_room(bytes)
-        {
-            let may_come = self.host_serves_pages() && !self.pages.refused() && !self.pages.is_beyond(bytes);
-            if may_come {
-                if let Some(pages) = self.pages.ask_for(bytes) {
-                    effects.push(Effect::PageRequest { pages: pages as i32 });
-                }
-                return Execution::NeedPages;
+        let Some(opcode) = Opcode::from_u16(number) else {
+            if self.unknown.insert(number) {
+                self.refusal = Some(format!("unknown command opcode {number:#x}: answered BAD_OP"));
             }
-            if self.state == State::Initialized {
-                const FULL: Failure =
-                    Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
-                return Execution::Done(self.refuse(op, FULL, output_len));
-            }
-        }
-        let outcome = match opcode {
-            None => {
-                if self.unknown.insert(number) {
-                    self.refusal = Some(format!("unknown command opcode {number:#x}: answered BAD_OP"));
-                }
-                return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
-            }
-            Some(op) => {
-                commands::dispatch(self, op, input, output_len, effects).map_err(|failure| (op, failure))
-            }
+            return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
+        };
+        let call = Call { opcode, op_mod: header.get(InHeader::OP_MOD), input, output_len };
+        let outcome = match self.check_pages(&call, effects) {
+            PageCheck::Wait => return Execution::NeedPages,
+            PageCheck::Refuse(failure) => Err(failure),
+            PageCheck::Go => commands::dispatch(self, &call, effects),
         };
         let mut output = match outcome {
             Ok(output) => output,
-            Err((op, failure)) => self.refuse(op, failure, output_len),
+            Err(failure) => {
+                let (status, syndrome) = (failure.status, failure.syndrome);
+                self.refusal = Some(format!("{opcode:?} refused: {failure} ({status:?}, {syndrome:#010x})"));
+                failed(failure, output_len)
+            }
         };
         self.pages.account(self.icm_used());
         if !self.host_serves_pages() {
@@ -202,15 +192,26 @@ impl Firmware {
         Execution::Done(output)
     }
 
+    /// Whether the pages that the host gave hold what the command creates.
+    fn check_pages(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> PageCheck {
+        const FULL: Failure =
+            Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
+        let Some(bytes) = commands::icm_bytes(call) else { return PageCheck::Go };
+        if self.state != State::Initialized || self.pages.has_room(bytes) {
+            return PageCheck::Go;
+        }
+        if !self.host_serves_pages() || self.pages.is_beyond(bytes) || self.pages.take_refusal() {
+            return PageCheck::Refuse(FULL.got(bytes));
+        }
+        if let Some(pages) = self.pages.ask_for(bytes) {
+            effects.push(Effect::PageRequest { pages: pages as i32 });
+        }
+        PageCheck::Wait
+    }
+
     /// Why the command executed last was refused, in plain words; taken by whoever keeps the diagnoses.
     pub fn take_refusal(&mut self) -> Option<String> {
         self.refusal.take()
-    }
-
-    fn refuse(&mut self, op: Opcode, failure: Failure, output_len: usize) -> Vec<u8> {
-        let Failure { status, syndrome, why } = failure;
-        self.refusal = Some(format!("{op:?} refused: {why} ({status:?}, syndrome {syndrome:#x})"));
-        failed(failure, output_len)
     }
 
     /// Whether an event queue asked for page requests.
@@ -228,13 +229,20 @@ impl Firmware {
             + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
             + u64::from(icm.pds.len() + icm.xrcds.len() + icm.tds.len()) * commands::DOMAIN_BYTES
             + icm.translation_bytes
-            + icm.page_lists * 8
+            + icm.page_lists * commands::PAGE_LIST_ENTRY
     }
 }
 
+enum PageCheck {
+    Go,
+    Wait,
+    Refuse(Failure),
+}
+
 fn failed(failure: Failure, output_len: usize) -> Vec<u8> {
-    let mut output = vec![0; OutHeader::SIZE.min(output_len.max(8))];
+    let mut output = vec![0; OutHeader::SIZE];
     put_be32(&mut output, 0, u32::from(failure.status as u8) << 24);
     put_be32(&mut output, 4, failure.syndrome);
+    output.truncate(output_len);
     output
 }

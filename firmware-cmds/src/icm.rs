@@ -297,7 +297,7 @@ impl Icm {
         self.page_lists = self.page_lists.saturating_sub(pages as u64);
     }
 
-    /// The shared protection and XRC domain types, named here so that callers need no second import.
+    /// The protection domain of that number.
     pub fn pd(&self, pd: Pd) -> Option<&Domain> {
         self.pds.get(pd.0)
     }

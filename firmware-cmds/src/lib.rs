@@ -13,7 +13,7 @@
 //! motion. The hardware model reads them, keeps the moving parts (producer indices, sequence numbers)
 //! itself, and writes those back before a context is queried.
 //!
-//! The firmware is also the port's subnet management agent ([`port`]).
+//! The firmware is also the agent for subnet and performance management of its port.
 //!
 //! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
 //! user contexts (DevX), Q counters, on-demand paging.
@@ -24,8 +24,10 @@ mod failure;
 mod firmware;
 pub mod icm;
 mod pages;
+mod pma;
 pub mod port;
 pub mod profile;
+mod sma;
 pub mod table;
 
 pub use effect::Effect;

@@ -25,7 +25,7 @@ pub(crate) struct Pages {
     used: u64,
     /// Pages that were asked for and have not come.
     asked: u32,
-    /// The host said that it can't give more.
+    /// The host said that it can't give more. Holds until a command was refused for it.
     refused: bool,
 }
 
@@ -47,6 +47,11 @@ impl Pages {
     /// Pages wanted before INIT_HCA.
     pub(crate) fn init(&self) -> u32 {
         (BOOT + INIT).saturating_sub(self.given())
+    }
+
+    /// Pages wanted in regular operation: those that were asked for and have not come.
+    pub(crate) fn regular(&self) -> u32 {
+        self.asked
     }
 
     pub(crate) fn given(&self) -> u32 {
@@ -72,7 +77,7 @@ impl Pages {
         }
         self.given.append(&mut new);
         self.asked = self.asked.saturating_sub(count as u32);
-        self.refused = false;
+        self.refused &= count == 0;
         Ok(())
     }
 
@@ -81,19 +86,14 @@ impl Pages {
         self.refused = true;
     }
 
-    /// How many pages [`Pages::take`] would give back if asked for `n`.
-    pub(crate) fn takeable(&self, n: u32) -> u32 {
-        n.min(self.unused())
-    }
-
     /// Gives back up to `n` pages that are not in use.
     pub(crate) fn take(&mut self, n: u32) -> Vec<u64> {
-        (0..self.takeable(n)).filter_map(|_| self.given.pop_last()).collect()
+        (0..n.min(self.unused())).filter_map(|_| self.given.pop_last()).collect()
     }
 
     /// Whether `bytes` more fit into what was given.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        (self.used + bytes).div_ceil(PAGE) <= u64::from(self.given())
+        self.used.saturating_add(bytes).div_ceil(PAGE) <= u64::from(self.given())
     }
 
     /// The pages in use are now those of `bytes`.
@@ -125,11 +125,12 @@ impl Pages {
 
     /// Whether `bytes` more would be too much however many pages the host gives.
     pub(crate) fn is_beyond(&self, bytes: u64) -> bool {
-        (self.used + bytes).div_ceil(PAGE) > MOST as u64
+        self.used.saturating_add(bytes).div_ceil(PAGE) > MOST as u64
     }
 
-    pub(crate) fn refused(&self) -> bool {
-        self.refused
+    /// Whether the host refused to give pages. Asking it again is right the next time.
+    pub(crate) fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
     }
 }
 
@@ -152,5 +153,28 @@ mod tests {
         assert_eq!(p.take(10_000).len() as u32, BOOT + INIT - 81, "pages in use stay");
         p.account(0);
         assert_eq!(p.take(10_000).len(), 81);
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_and_then_asked_again() {
+        let mut p = Pages::default();
+        assert_eq!(p.ask_for(3 * PAGE), Some(CHUNK));
+        assert_eq!((p.ask_for(3 * PAGE), p.regular()), (None, CHUNK), "one question at a time");
+        p.cant_give();
+        assert_eq!((p.want(), p.take_refusal(), p.take_refusal()), (None, true, false));
+        assert_eq!(p.ask_for(1000 * PAGE), Some(1000), "what is needed, if that is more");
+        p.give(1000, (0..1000u64).map(|i| i << 12)).unwrap();
+        assert!(p.has_room(1000 * PAGE) && !p.has_room(1000 * PAGE + 1));
+        assert!(!p.has_room(u64::MAX) && p.is_beyond(u64::MAX));
+    }
+
+    #[test]
+    fn a_page_is_given_once() {
+        let mut p = Pages::default();
+        assert_eq!(p.give(2, [0x1000, 0x1000].into_iter()), Err(NotTaken::Twice));
+        p.give(1, [0x1000].into_iter()).unwrap();
+        assert_eq!(p.give(2, [0x2000, 0x1000].into_iter()), Err(NotTaken::Twice));
+        assert_eq!(p.given(), 1, "all or none");
+        assert_eq!(p.give(MOST, std::iter::empty()), Err(NotTaken::TooMany));
     }
 }

@@ -1,18 +1,23 @@
-//! The port and its agents: subnet management (SMA) and performance management (PMA).
+//! The port: link, addresses, tables and counters. Its agents are in `sma` (subnet management) and
+//! `pma` (performance management).
 //!
-//! Source: IBTA 14.2 (SMPs and their attributes), 14.3 (SMA behaviour), 16.1 (performance management).
+//! Source: IBTA 7.2 (link states), 14.2.5 (attributes of a port), 16.1.3 (counters).
 
 use hca_spec::eqe::port_change;
 use hca_spec::ids::{Gid, Lid};
-use hca_spec::mad::{
-    CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_GET_RESP, METHOD_SET, Mad,
-    NodeInfo, PortInfo, STATUS_BAD_ATTRIBUTE, STATUS_BAD_METHOD, STATUS_BAD_VERSION, STATUS_INVALID_VALUE,
-    attr, phys_state, port_cap, port_state,
-};
+use hca_spec::mad::{PortInfo, phys_state, port_cap, port_state};
 
 use crate::effect::Effect;
 use crate::firmware::Firmware;
-use crate::profile::{Config, GUIDS, PKEYS, VENDOR_ID};
+use crate::profile::{Config, GUIDS, PKEYS};
+
+/// Bits of CapabilityMask that software may change: what it runs on the port, not what the port can do.
+pub(crate) const SETTABLE_CAPABILITIES: u32 = port_cap::IS_SM
+    | port_cap::CM
+    // SNMP tunnelling, device management, vendor class.
+    | 1 << 17
+    | 1 << 19
+    | 1 << 20;
 
 /// Signalling rate of a link's lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,30 +46,80 @@ impl Default for Link {
     }
 }
 
-/// Counters of a port (IBTA 16.1.3.5).
+/// Counters of a port (IBTA 16.1.3.5, 16.1.4.11). Data is counted in 4-byte words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "named as in PortCounters")]
 pub struct PortCounters {
+    /// All words sent, multicast included.
     pub xmit_data: u64,
+    /// All words received, multicast included.
     pub rcv_data: u64,
+    /// All packets sent, multicast included.
     pub xmit_packets: u64,
+    /// All packets received, multicast included.
     pub rcv_packets: u64,
+    pub multicast_xmit_packets: u64,
+    pub multicast_rcv_packets: u64,
+    pub multicast_xmit_data: u64,
+    pub multicast_rcv_data: u64,
+    pub symbol_errors: u32,
     pub rcv_errors: u32,
+    /// Packets received that were already marked bad.
+    pub rcv_remote_physical_errors: u32,
     pub xmit_discards: u32,
+    pub xmit_constraint_errors: u32,
+    /// Packets received with a P_Key that the partition does not allow.
+    pub rcv_constraint_errors: u32,
+    pub link_error_recovery: u32,
     pub link_downed: u32,
+    pub vl15_dropped: u32,
 }
 
 impl PortCounters {
-    /// A packet of `len` bytes left. Data counters count 4-byte words.
+    /// A packet of `len` bytes left.
     pub fn xmit(&mut self, len: usize) {
-        self.xmit_packets += 1;
-        self.xmit_data += len as u64 / 4;
+        self.xmit_packets = self.xmit_packets.wrapping_add(1);
+        self.xmit_data = self.xmit_data.wrapping_add(len as u64 / 4);
+    }
+
+    /// A multicast packet of `len` bytes left.
+    pub fn xmit_multicast(&mut self, len: usize) {
+        self.xmit(len);
+        self.multicast_xmit_packets = self.multicast_xmit_packets.wrapping_add(1);
+        self.multicast_xmit_data = self.multicast_xmit_data.wrapping_add(len as u64 / 4);
     }
 
     /// A packet of `len` bytes came.
     pub fn rcv(&mut self, len: usize) {
-        self.rcv_packets += 1;
-        self.rcv_data += len as u64 / 4;
+        self.rcv_packets = self.rcv_packets.wrapping_add(1);
+        self.rcv_data = self.rcv_data.wrapping_add(len as u64 / 4);
+    }
+
+    /// A multicast packet of `len` bytes came.
+    pub fn rcv_multicast(&mut self, len: usize) {
+        self.rcv(len);
+        self.multicast_rcv_packets = self.multicast_rcv_packets.wrapping_add(1);
+        self.multicast_rcv_data = self.multicast_rcv_data.wrapping_add(len as u64 / 4);
+    }
+
+    /// Packets sent that were not multicast.
+    pub fn unicast_xmit_packets(&self) -> u64 {
+        self.xmit_packets.wrapping_sub(self.multicast_xmit_packets)
+    }
+
+    /// Packets received that were not multicast.
+    pub fn unicast_rcv_packets(&self) -> u64 {
+        self.rcv_packets.wrapping_sub(self.multicast_rcv_packets)
+    }
+
+    /// Words sent that were not multicast.
+    pub fn unicast_xmit_data(&self) -> u64 {
+        self.xmit_data.wrapping_sub(self.multicast_xmit_data)
+    }
+
+    /// Words received that were not multicast.
+    pub fn unicast_rcv_data(&self) -> u64 {
+        self.rcv_data.wrapping_sub(self.multicast_rcv_data)
     }
 }
 
@@ -75,13 +130,14 @@ pub struct Port {
     pub state: u32,
     /// Counters.
     pub counters: PortCounters,
-    info: PortInfo,
+    /// PortInfo but for the state.
+    pub(crate) info: PortInfo,
     link: Option<Link>,
-    guids: [u64; GUIDS],
-    pkeys: [u16; PKEYS],
-    sl_to_vl: [u8; 8],
-    vl_arbitration: [[u8; 64]; 4],
-    node_description: [u8; 64],
+    pub(crate) guids: [u64; GUIDS],
+    pub(crate) pkeys: [u16; PKEYS],
+    pub(crate) sl_to_vl: [u8; 8],
+    pub(crate) vl_arbitration: [[u8; 64]; 4],
+    pub(crate) node_description: [u8; 64],
 }
 
 /// Width code of PortInfo.
@@ -112,8 +168,7 @@ impl Port {
         info.set(PortInfo::GID_PREFIX, 0xfe80_0000_0000_0000);
         info.set(
             PortInfo::CAPABILITY_MASK,
-            port_cap::TRAP
-                | port_cap::SL_MAPPING
+            port_cap::SL_MAPPING
                 | port_cap::SYS_IMAGE_GUID
                 | port_cap::EXTENDED_SPEEDS
                 | port_cap::CLIENT_REREGISTRATION,
@@ -194,8 +249,9 @@ impl Port {
         info
     }
 
-    /// Changes CapabilityMask bits, as the PCAP register and MODIFY_HCA_VPORT_CONTEXT do.
+    /// Changes CapabilityMask bits that software may change, as the PCAP register and MODIFY_HCA_VPORT_CONTEXT do.
     pub(crate) fn change_capabilities(&mut self, mask: u32, value: u32) {
+        let mask = mask & SETTABLE_CAPABILITIES;
         let old = self.info.get(PortInfo::CAPABILITY_MASK);
         self.info.set(PortInfo::CAPABILITY_MASK, old & !mask | value & mask);
     }
@@ -212,6 +268,7 @@ impl Port {
 
     /// Counts a packet with a wrong P_Key.
     pub fn pkey_violation(&mut self) {
+        self.counters.rcv_constraint_errors = self.counters.rcv_constraint_errors.saturating_add(1);
         let n = self.info.get(PortInfo::P_KEY_VIOLATIONS);
         self.info.set(PortInfo::P_KEY_VIOLATIONS, (n + 1).min(0xffff));
     }
@@ -221,322 +278,105 @@ impl Port {
         let n = self.info.get(PortInfo::Q_KEY_VIOLATIONS);
         self.info.set(PortInfo::Q_KEY_VIOLATIONS, (n + 1).min(0xffff));
     }
+
+    /// Whether a subnet manager switched the port off.
+    fn is_disabled(&self) -> bool {
+        self.info.get(PortInfo::PORT_PHYSICAL_STATE) == phys_state::DISABLED
+    }
+
+    /// Takes the link down; it trains again when [`Port::train`] is called.
+    pub(crate) fn drop_link(&mut self, effects: &mut Vec<Effect>) {
+        self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::POLLING);
+        if self.state != port_state::DOWN {
+            self.state = port_state::DOWN;
+            self.counters.link_downed = self.counters.link_downed.saturating_add(1);
+            changed(effects, port_change::DOWN);
+        }
+    }
+
+    /// Brings the link up, if there is one at the cable's other end.
+    pub(crate) fn train(&mut self, effects: &mut Vec<Effect>) {
+        let Some(link) = self.link else { return };
+        let (speed, extended) = speed_codes(link.speed);
+        self.info.set(PortInfo::LINK_WIDTH_ACTIVE, width_code(link.width));
+        self.info.set(PortInfo::LINK_SPEED_ACTIVE, speed);
+        if let Some(byte) = self.info.bytes_mut().get_mut(PortInfo::EXT_SPEED_ACTIVE_SUPPORTED) {
+            *byte = *byte & 0x0f | extended << 4;
+        }
+        self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::LINK_UP);
+        if self.state == port_state::DOWN {
+            self.state = port_state::INIT;
+            changed(effects, port_change::INITIALIZED);
+        }
+    }
 }
 
-fn changed(effects: &mut Vec<Effect>, sub_type: u8) {
+/// Tells the hardware of an event of port 1.
+pub(crate) fn changed(effects: &mut Vec<Effect>, sub_type: u8) {
     effects.push(Effect::PortChange { port: 1, sub_type });
 }
 
 impl Firmware {
-    /// The link of a port trained (to INIT) or was lost (to DOWN).
+    /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
+    /// stays down.
     pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
         let Some(p) = self.port_mut(port) else { return };
         p.link = link;
+        if p.is_disabled() {
+            return;
+        }
         match link {
-            Some(link) => {
-                let (speed, extended) = speed_codes(link.speed);
-                p.info.set(PortInfo::LINK_WIDTH_ACTIVE, width_code(link.width));
-                p.info.set(PortInfo::LINK_SPEED_ACTIVE, speed);
-                let byte = &mut p.info.bytes_mut()[PortInfo::EXT_SPEED_ACTIVE_SUPPORTED];
-                *byte = *byte & 0x0f | extended << 4;
-                p.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::LINK_UP);
-                if p.state == port_state::DOWN {
-                    p.state = port_state::INIT;
-                    changed(effects, port_change::INITIALIZED);
-                }
-            }
-            None => {
-                p.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::POLLING);
-                if p.state != port_state::DOWN {
-                    p.state = port_state::DOWN;
-                    p.counters.link_downed = p.counters.link_downed.saturating_add(1);
-                    changed(effects, port_change::DOWN);
-                }
-            }
+            Some(_) => p.train(effects),
+            None => p.drop_link(effects),
         }
     }
-
-    /// An agent's answer to a Get or Set; `None` for what is not answered.
-    pub fn mad(&mut self, port: u8, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Mad> {
-        let method = mad.get(Mad::METHOD);
-        if method & 0x80 != 0 || (method != METHOD_GET && method != METHOD_SET) {
-            // Responses and TrapRepress end here; other methods get a status.
-            let quiet = method & 0x80 != 0 || method == hca_spec::mad::METHOD_TRAP_REPRESS;
-            return (!quiet).then(|| answer(mad, STATUS_BAD_METHOD));
-        }
-        let set = method == METHOD_SET;
-        let mut response = *mad;
-        let status = if mad.get(Mad::BASE_VERSION) != 1 || port != 1 {
-            STATUS_BAD_VERSION
-        } else {
-            match mad.get(Mad::MGMT_CLASS) {
-                CLASS_SUBN_LID_ROUTED | CLASS_SUBN_DIRECTED => self.subnet(set, mad, &mut response, effects),
-                CLASS_PERF => self.performance(set, mad, &mut response),
-                _ => STATUS_BAD_VERSION,
-            }
-        };
-        Some(answer(&response, status))
-    }
-
-    fn subnet(&mut self, set: bool, mad: &Mad, response: &mut Mad, effects: &mut Vec<Effect>) -> u32 {
-        let modifier = mad.get(Mad::ATTRIBUTE_MODIFIER);
-        let data = response.smp_data_mut().bytes_mut();
-        match (mad.get(Mad::ATTRIBUTE_ID), set) {
-            (attr::NODE_DESCRIPTION, false) => *data = self.port.node_description,
-            (attr::NODE_INFO, false) => *response.node_info_mut() = self.node_info(),
-            (attr::PORT_INFO, false) => *response.port_info_mut() = self.port.info(),
-            (attr::PORT_INFO, true) => {
-                let status = self.set_port_info(mad.port_info(), effects);
-                *response.port_info_mut() = self.port.info();
-                return status;
-            }
-            (attr::GUID_INFO, _) => {
-                let first = modifier as usize * 8;
-                if first >= GUIDS {
-                    return STATUS_INVALID_VALUE;
-                }
-                if set {
-                    let old = self.port.guids;
-                    for (i, guid) in self.port.guids.iter_mut().enumerate().skip(first.max(1)).take(8) {
-                        *guid = hca_spec::be64(mad.smp_data().bytes(), (i - first) * 8);
-                    }
-                    if old != self.port.guids {
-                        changed(effects, port_change::GUID);
-                    }
-                }
-                data.fill(0);
-                for (slot, guid) in data.chunks_exact_mut(8).zip(self.port.guids.iter().skip(first)) {
-                    slot.copy_from_slice(&guid.to_be_bytes());
-                }
-            }
-            (attr::PKEY_TABLE, _) => {
-                let first = (modifier & 0xffff) as usize * 32;
-                if first >= PKEYS {
-                    return STATUS_INVALID_VALUE;
-                }
-                if set {
-                    let old = self.port.pkeys;
-                    for (key, raw) in
-                        self.port.pkeys.iter_mut().skip(first).zip(mad.smp_data().bytes().chunks_exact(2))
-                    {
-                        *key = u16::from_be_bytes([raw[0], raw[1]]);
-                    }
-                    if old != self.port.pkeys {
-                        changed(effects, port_change::PKEY);
-                    }
-                }
-                data.fill(0);
-                for (slot, key) in data.chunks_exact_mut(2).zip(self.port.pkeys.iter().skip(first)) {
-                    slot.copy_from_slice(&key.to_be_bytes());
-                }
-            }
-            (attr::SL_TO_VL, _) => {
-                if set {
-                    self.port.sl_to_vl.copy_from_slice(&mad.smp_data().bytes()[..8]);
-                }
-                data.fill(0);
-                data[..8].copy_from_slice(&self.port.sl_to_vl);
-            }
-            (attr::VL_ARBITRATION, _) => {
-                let Some(table) = (modifier >> 16)
-                    .checked_sub(1)
-                    .and_then(|t| self.port.vl_arbitration.get_mut(t as usize))
-                else {
-                    return STATUS_INVALID_VALUE;
-                };
-                if set {
-                    *table = *mad.smp_data().bytes();
-                }
-                *data = *table;
-            }
-            _ => return STATUS_BAD_ATTRIBUTE,
-        }
-        0
-    }
-
-    fn node_info(&self) -> NodeInfo {
-        let mut n = NodeInfo::new();
-        n.set(NodeInfo::BASE_VERSION, 1).set(NodeInfo::CLASS_VERSION, 1);
-        n.set(NodeInfo::NODE_TYPE, 1).set(NodeInfo::NUM_PORTS, 1);
-        n.set(NodeInfo::SYSTEM_IMAGE_GUID, self.config.system_image_guid);
-        n.set(NodeInfo::NODE_GUID, self.config.node_guid).set(NodeInfo::PORT_GUID, self.config.port_guid);
-        n.set(NodeInfo::PARTITION_CAP, PKEYS as u32).set(NodeInfo::DEVICE_ID, self.config.device_id.into());
-        n.set(NodeInfo::LOCAL_PORT_NUM, 1).set(NodeInfo::VENDOR_ID, VENDOR_ID);
-        n
-    }
-
-    fn set_port_info(&mut self, new: &PortInfo, effects: &mut Vec<Effect>) -> u32 {
-        let p = &mut self.port;
-        let wanted = new.get(PortInfo::PORT_STATE);
-        // 0 = no change; INIT -> ARMED -> ACTIVE, DOWN from anywhere; ACTIVE again is no change (IBTA 7.2.7).
-        let legal = match wanted {
-            0 | port_state::DOWN => true,
-            port_state::ARMED => matches!(p.state, port_state::INIT | port_state::ARMED),
-            port_state::ACTIVE => matches!(p.state, port_state::ARMED | port_state::ACTIVE),
-            _ => false,
-        };
-        let mtu = new.get(PortInfo::NEIGHBOR_MTU);
-        let lid = Lid(new.get(PortInfo::LID) as u16);
-        if !legal || mtu > 5 || lid.is_multicast() || lid == Lid::PERMISSIVE {
-            return STATUS_INVALID_VALUE;
-        }
-        let old = p.info;
-        for field in [
-            PortInfo::LID,
-            PortInfo::MASTER_SM_LID,
-            PortInfo::M_KEY_LEASE_PERIOD,
-            PortInfo::M_KEY_PROTECT,
-            PortInfo::LMC,
-            PortInfo::MASTER_SM_SL,
-            PortInfo::VL_HIGH_LIMIT,
-            PortInfo::SUBNET_TIMEOUT,
-            PortInfo::P_KEY_VIOLATIONS,
-            PortInfo::Q_KEY_VIOLATIONS,
-            PortInfo::M_KEY_VIOLATIONS,
-        ] {
-            p.info.set(field, new.get(field));
-        }
-        // Zero means "no change" in these.
-        for field in [PortInfo::NEIGHBOR_MTU, PortInfo::OPERATIONAL_VLS, PortInfo::LINK_WIDTH_ENABLED] {
-            if new.get(field) != 0 {
-                p.info.set(field, new.get(field));
-            }
-        }
-        p.info.set(PortInfo::M_KEY, new.get(PortInfo::M_KEY));
-        p.info.set(PortInfo::GID_PREFIX, new.get(PortInfo::GID_PREFIX));
-        match wanted {
-            port_state::ACTIVE if p.state != port_state::ACTIVE => {
-                p.state = port_state::ACTIVE;
-                changed(effects, port_change::ACTIVE);
-            }
-            port_state::ARMED => p.state = port_state::ARMED,
-            port_state::DOWN => {
-                // The link retrains at once, as long as the cable is there.
-                p.state = port_state::DOWN;
-                changed(effects, port_change::DOWN);
-            }
-            _ => {}
-        }
-        if [PortInfo::LID, PortInfo::MASTER_SM_LID, PortInfo::LMC]
-            .iter()
-            .any(|f| old.get(*f) != p.info.get(*f))
-        {
-            changed(effects, port_change::LID);
-        }
-        if old.get(PortInfo::GID_PREFIX) != p.info.get(PortInfo::GID_PREFIX) {
-            changed(effects, port_change::GUID);
-        }
-        if new.get(PortInfo::CLIENT_REREGISTER) == 1 {
-            changed(effects, port_change::CLIENT_REREGISTER);
-        }
-        0
-    }
-
-    fn performance(&mut self, set: bool, mad: &Mad, response: &mut Mad) -> u32 {
-        let c = &mut self.port.counters;
-        let data = response.smp_data_mut().bytes_mut();
-        let put = |data: &mut [u8; 64], at: usize, bytes: &[u8]| {
-            if let Some(to) = data.get_mut(at..at + bytes.len()) {
-                to.copy_from_slice(bytes);
-            }
-        };
-        match (mad.get(Mad::ATTRIBUTE_ID), set) {
-            (attr::CLASS_PORT_INFO, _) => {
-                data.fill(0);
-                // BaseVersion, ClassVersion; CapabilityMask: extended counters (bit 9).
-                put(data, 0, &[1, 1, 0x02, 0x00]);
-            }
-            (attr::PORT_COUNTERS, _) => {
-                if set {
-                    *c = PortCounters::default();
-                }
-                let clamp = |v: u64| (v.min(u64::from(u32::MAX)) as u32).to_be_bytes();
-                data.fill(0);
-                put(data, 1, &[1]);
-                put(data, 7, &[c.link_downed.min(255) as u8]);
-                put(data, 8, &(c.rcv_errors.min(0xffff) as u16).to_be_bytes());
-                put(data, 14, &(c.xmit_discards.min(0xffff) as u16).to_be_bytes());
-                put(data, 24, &clamp(c.xmit_data));
-                put(data, 28, &clamp(c.rcv_data));
-                put(data, 32, &clamp(c.xmit_packets));
-                put(data, 36, &clamp(c.rcv_packets));
-            }
-            (attr::PORT_COUNTERS_EXT, _) => {
-                if set {
-                    *c = PortCounters::default();
-                }
-                data.fill(0);
-                put(data, 1, &[1]);
-                put(data, 8, &c.xmit_data.to_be_bytes());
-                put(data, 16, &c.rcv_data.to_be_bytes());
-                put(data, 24, &c.xmit_packets.to_be_bytes());
-                put(data, 32, &c.rcv_packets.to_be_bytes());
-            }
-            _ => return STATUS_BAD_ATTRIBUTE,
-        }
-        0
-    }
-}
-
-/// Makes the response of a request: GetResp, the status, and of a directed route the direction.
-fn answer(mad: &Mad, status: u32) -> Mad {
-    let mut m = *mad;
-    m.set(Mad::METHOD, METHOD_GET_RESP).set(Mad::STATUS, status);
-    if m.get(Mad::MGMT_CLASS) == CLASS_SUBN_DIRECTED {
-        m.set(Mad::DIRECTION, 1);
-    }
-    m
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
-        let mut m = Mad::new();
-        m.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
-        m.set(Mad::METHOD, method).set(Mad::ATTRIBUTE_ID, attribute).set(Mad::ATTRIBUTE_MODIFIER, modifier);
-        m
+    fn event(sub_type: u8) -> Effect {
+        Effect::PortChange { port: 1, sub_type }
     }
 
     #[test]
-    fn a_subnet_manager_brings_the_port_up() {
+    fn the_link_comes_and_goes() {
         let mut f = Firmware::new(Config::default());
         let mut effects = Vec::new();
-        f.set_link(1, Some(Link::default()), &mut effects);
-        assert_eq!(effects, [Effect::PortChange { port: 1, sub_type: port_change::INITIALIZED }]);
-        let mut m = f.mad(1, &smp(METHOD_GET, attr::PORT_INFO, 1), &mut effects).unwrap();
-        assert_eq!(m.port_info().get(PortInfo::PORT_STATE), port_state::INIT);
-        m.set(Mad::METHOD, METHOD_SET);
-        m.port_info_mut().set(PortInfo::LID, 7).set(PortInfo::PORT_STATE, port_state::ACTIVE);
-        assert_eq!(
-            f.mad(1, &m, &mut effects).unwrap().get(Mad::STATUS),
-            STATUS_INVALID_VALUE,
-            "not from INIT"
-        );
-        effects.clear();
-        for state in [port_state::ARMED, port_state::ACTIVE] {
-            m.port_info_mut().set(PortInfo::PORT_STATE, state);
-            assert_eq!(f.mad(1, &m, &mut effects).unwrap().get(Mad::STATUS), 0);
-        }
-        assert_eq!(
-            effects,
-            [port_change::LID, port_change::ACTIVE].map(|sub_type| Effect::PortChange { port: 1, sub_type })
-        );
-        let p = f.port(1).unwrap();
-        assert!(p.is_own_lid(Lid(7)) && !p.is_own_lid(Lid(8)));
+        f.set_link(1, None, &mut effects);
+        f.set_link(2, Some(Link::default()), &mut effects);
+        assert_eq!(effects, [], "nothing changed");
+        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        assert_eq!(effects, [event(port_change::INITIALIZED)]);
+        let info = f.port.info();
+        assert_eq!((info.get(PortInfo::LINK_WIDTH_ACTIVE), info.get(PortInfo::LINK_SPEED_ACTIVE)), (1, 4));
+        assert_eq!(info.bytes()[PortInfo::EXT_SPEED_ACTIVE_SUPPORTED], 0x13);
+        f.set_link(1, None, &mut effects);
+        assert_eq!(effects[1..], [event(port_change::DOWN)]);
+        assert_eq!((f.port.counters.link_downed, f.port.state), (1, port_state::DOWN));
+        f.reset();
+        assert_eq!(f.port.counters.link_downed, 0);
     }
 
     #[test]
-    fn tables_and_unknown_attributes() {
-        let mut f = Firmware::new(Config::default());
-        let mut effects = Vec::new();
-        let m = f.mad(1, &smp(METHOD_GET, attr::PKEY_TABLE, 0), &mut effects).unwrap();
-        assert_eq!(m.smp_data().bytes()[..4], [0xff, 0xff, 0, 0]);
-        let m = f.mad(1, &smp(METHOD_GET, attr::PKEY_TABLE, 1), &mut effects).unwrap();
-        assert_eq!(m.get(Mad::STATUS), STATUS_INVALID_VALUE);
-        let m = f.mad(1, &smp(METHOD_GET, 0xff90, 1), &mut effects).unwrap();
-        assert_eq!(m.get(Mad::STATUS), STATUS_BAD_ATTRIBUTE);
-        assert_eq!(f.mad(1, &smp(METHOD_GET_RESP, attr::NODE_INFO, 0), &mut effects), None);
+    fn addresses_of_a_port() {
+        let mut p = Port::new(&Config::default());
+        p.info.set(PortInfo::LID, 0x40).set(PortInfo::LMC, 2);
+        assert!(p.is_own_lid(Lid(0x43)) && !p.is_own_lid(Lid(0x44)) && !p.is_own_lid(Lid(0)));
+        assert_eq!((p.path_bits(Lid(0x43)), p.source_lid(7)), (3, Lid(0x43)));
+        assert_eq!((p.pkey(0), p.pkey(1), p.pkey(99)), (0xffff, 0, 0));
+        assert_eq!(p.gid(0).0[..8], [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn traffic_adds_up() {
+        let mut c = PortCounters::default();
+        c.xmit(64);
+        c.xmit_multicast(32);
+        c.rcv_multicast(16);
+        assert_eq!((c.xmit_packets, c.xmit_data, c.unicast_xmit_packets()), (2, 24, 1));
+        assert_eq!((c.unicast_xmit_data(), c.unicast_rcv_packets(), c.multicast_rcv_data), (16, 0, 4));
     }
 }

@@ -50,6 +50,8 @@ pub const GUIDS: usize = 8;
 /// IEEE company id in NodeInfo and QUERY_ADAPTER.
 pub const VENDOR_ID: u32 = 0x0002c9;
 
+/// Most translations of one memory key, in 16-byte units.
+pub const MAX_KEY_OCTWORDS: u32 = 1 << 24;
 /// The most the adapter can do (QUERY_HCA_CAP with "maximum").
 pub fn general_max(config: &Config) -> General {
     let mut c = General::new();

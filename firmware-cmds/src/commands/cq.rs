@@ -1,113 +1,239 @@
 //! Completion queues. Source: PRM "CREATE_CQ", "DESTROY_CQ", "QUERY_CQ", "MODIFY_CQ".
 
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateCqIn, ModifyCqIn, ObjectIn, ObjectOut, QueryCqOut};
+use hca_spec::cmd::{CreateCqIn, ModifyCqIn, QueryCqOut};
+use hca_spec::command::Status;
 use hca_spec::ids::Cqn;
 use hca_spec::queue::Cqc;
 
-use super::{Outcome, done, put_pages, queue_buffer, view};
+use super::{Call, Outcome, check_uar, done, named, reply, with_pages};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Buffer, Cq};
 
 const NO_CQ: Failure = bad_resource("there is no CQ of that number");
-const SIZE: Failure = bad_param("CQ: log_cq_size is above the maximum");
+const NO_EQ: Failure = bad_resource("CQ: c_eqn names no EQ");
+const SIZE: Failure = bad_param("CQ: log_cq_size is above log_max_cq_sz");
 const CQE_SIZE: Failure = bad_param("CQ: cqe_sz must be 0 (64 bytes) or 1 (128 bytes)");
+const LIST: Failure = bad_param("CQ: cqe compression and collapsed CQs are not supported");
 
-fn buffer(fw: &Firmware, input: &[u8], ctx: &Cqc) -> Result<Buffer, Failure> {
+/// MODIFY_CQ op_mod: moderation and the like.
+const MODERATE: u32 = 0;
+/// MODIFY_CQ op_mod: a new buffer.
+const RESIZE: u32 = 1;
+
+fn buffer(fw: &Firmware, call: &Call<'_>, ctx: &Cqc) -> Result<Buffer, Failure> {
     let log_size = ctx.get(Cqc::LOG_CQ_SIZE);
-    if log_size > fw.general.get(General::LOG_MAX_CQ_SZ) {
-        return Err(SIZE);
+    let limit = fw.general.get(General::LOG_MAX_CQ_SZ);
+    if log_size > limit {
+        return Err(SIZE.got(log_size).limit(limit));
     }
     let cqe: u64 = match ctx.get(Cqc::CQE_SZ) {
         0 => 64,
         1 => 128,
-        _ => return Err(CQE_SIZE),
+        other => return Err(CQE_SIZE.got(other)),
     };
-    queue_buffer(input, ctx.get(Cqc::LOG_PAGE_SIZE), ctx.get(Cqc::PAGE_OFFSET), cqe << log_size)
+    call.buffer(ctx.get(Cqc::LOG_PAGE_SIZE), ctx.get(Cqc::PAGE_OFFSET), cqe << log_size)
 }
 
-pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    const NO_EQ: Failure = bad_resource("CREATE_CQ: c_eqn names no EQ");
+pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const UAR: Failure = bad_resource("CREATE_CQ: the UAR page is not allocated");
-    let ctx = *view::<CreateCqIn>(input)?.cqc();
-    if fw.icm.eqs.get(ctx.get(Cqc::C_EQN)).is_none() {
-        return Err(NO_EQ);
+    const FULL: Failure = no_room("CREATE_CQ: every CQ is in use");
+    let mut ctx = *call.view::<CreateCqIn>()?.cqc();
+    let eqn = ctx.get(Cqc::C_EQN);
+    if fw.icm.eqs.get(eqn).is_none() {
+        return Err(NO_EQ.got(eqn));
     }
-    if fw.icm.uars.get(ctx.get(Cqc::UAR_PAGE)).is_none() {
-        return Err(UAR);
+    check_uar(fw, ctx.get(Cqc::UAR_PAGE), UAR)?;
+    if ctx.get(Cqc::CQE_COMP_EN) == 1 || ctx.get(Cqc::CC) == 1 {
+        return Err(LIST);
     }
-    let buffer = buffer(fw, input, &ctx)?;
+    let buffer = buffer(fw, call, &ctx)?;
+    for field in [Cqc::STATUS, Cqc::CONSUMER_COUNTER, Cqc::PRODUCER_COUNTER] {
+        ctx.set(field, 0);
+    }
     let pages = buffer.pages().len();
-    let number = fw
-        .icm
-        .cqs
-        .insert(Cq { ctx, buffer, users: 0 })
-        .map_err(|_| no_room("CREATE_CQ: every CQ is in use"))?;
+    let number = fw.icm.cqs.insert(Cq { ctx, buffer, users: 0 }).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     effects.push(Effect::CqCreated(Cqn(number)));
-    Ok(ObjectOut::new().set(ObjectOut::NUMBER, number).bytes().to_vec())
+    named(number)
 }
 
-pub(super) fn destroy(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const USED: Failure = busy("DESTROY_CQ: queue pairs or shared receive queues still report to the CQ");
-    let number = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    if fw.icm.cqs.get(number).ok_or(NO_CQ)?.users > 0 {
-        return Err(USED);
+    let number = call.number()?;
+    let users = fw.icm.cqs.get(number).ok_or(NO_CQ.of(number))?.users;
+    if users > 0 {
+        return Err(USED.of(number).got(users));
     }
-    if let Some(cq) = fw.icm.cqs.remove(number) {
-        fw.icm.uncount_pages(cq.buffer.pages().len());
-    }
+    let cq = fw.icm.cqs.remove(number).ok_or(NO_CQ.of(number))?;
+    fw.icm.uncount_pages(cq.buffer.pages().len());
     effects.push(Effect::CqDestroyed(Cqn(number)));
     Ok(done())
 }
 
-pub(super) fn query(fw: &Firmware, input: &[u8]) -> Outcome {
-    let number = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    let cq = fw.icm.cqs.get(number).ok_or(NO_CQ)?;
+pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let number = call.number()?;
+    let cq = fw.icm.cqs.get(number).ok_or(NO_CQ.of(number))?;
     let mut out = QueryCqOut::new();
     *out.cqc_mut() = cq.ctx;
-    let mut out = out.bytes().to_vec();
-    put_pages(&mut out, &cq.buffer);
-    Ok(out)
+    Ok(with_pages(reply(&out), &cq.buffer))
 }
 
-pub(super) fn modify(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const MODIFIER: Failure = bad_param("MODIFY_CQ: op_mod must be 0 (moderation) or 1 (resize)");
-    let modify = view::<ModifyCqIn>(input)?;
+    let modify = call.view::<ModifyCqIn>()?;
+    match call.op_mod {
+        MODERATE => moderate(fw, modify, effects),
+        RESIZE => resize(fw, call, modify, effects),
+        other => Err(MODIFIER.got(other)),
+    }
+}
+
+fn moderate(fw: &mut Firmware, modify: &ModifyCqIn, effects: &mut Vec<Effect>) -> Outcome {
+    const SELECT: Failure = bad_param("MODIFY_CQ: modify_field_select has reserved bits");
+    /// Bits of modify_field_select (PRM "MODIFY_CQ"): period, count, overrun ignore, EQ, period mode.
+    const PERIOD: u32 = 1 << 0;
+    const COUNT: u32 = 1 << 1;
+    const OI: u32 = 1 << 2;
+    const EQ: u32 = 1 << 3;
+    const PERIOD_MODE: u32 = 1 << 4;
     let cqn = modify.get(ModifyCqIn::CQN);
     let select = modify.get(ModifyCqIn::FIELD_SELECT);
     let new = modify.cqc();
-    let old = fw.icm.cqs.get(cqn).ok_or(NO_CQ)?.ctx;
-    match modify.get(ModifyCqIn::OP_MOD) {
-        0 => {
-            let Some(cq) = fw.icm.cqs.get_mut(cqn) else { return Err(NO_CQ) };
-            for (bit, field) in [(0, Cqc::CQ_PERIOD), (1, Cqc::CQ_MAX_COUNT), (2, Cqc::OI)] {
-                if select >> bit & 1 == 1 {
-                    cq.ctx.set(field, new.get(field));
-                }
-            }
-            if select >> 3 & 1 == 1 && fw.icm.eqs.get(new.get(Cqc::C_EQN)).is_some() {
-                cq.ctx.set(Cqc::C_EQN, new.get(Cqc::C_EQN));
-            }
-            effects.push(Effect::CqModerated(Cqn(cqn)));
-        }
-        1 => {
-            let mut ctx = old;
-            for field in [Cqc::LOG_CQ_SIZE, Cqc::PAGE_OFFSET, Cqc::LOG_PAGE_SIZE, Cqc::CQE_SZ] {
-                ctx.set(field, new.get(field));
-            }
-            let new_buffer = buffer(fw, input, &ctx)?;
-            let pages = new_buffer.pages().len();
-            let Some(cq) = fw.icm.cqs.get_mut(cqn) else { return Err(NO_CQ) };
-            cq.ctx = ctx;
-            let old = std::mem::replace(&mut cq.buffer, new_buffer);
-            fw.icm.count_pages(pages);
-            fw.icm.uncount_pages(old.pages().len());
-            effects.push(Effect::CqResized { cqn: Cqn(cqn), old });
-        }
-        _ => return Err(MODIFIER),
+    if select & !(PERIOD | COUNT | OI | EQ | PERIOD_MODE) != 0 {
+        return Err(SELECT.of(cqn).got(select));
     }
+    if select & EQ != 0 && fw.icm.eqs.get(new.get(Cqc::C_EQN)).is_none() {
+        return Err(NO_EQ.of(cqn).got(new.get(Cqc::C_EQN)));
+    }
+    let cq = fw.icm.cqs.get_mut(cqn).ok_or(NO_CQ.of(cqn))?;
+    for (bit, field) in [
+        (PERIOD, Cqc::CQ_PERIOD),
+        (COUNT, Cqc::CQ_MAX_COUNT),
+        (OI, Cqc::OI),
+        (EQ, Cqc::C_EQN),
+        (PERIOD_MODE, Cqc::CQ_PERIOD_MODE),
+    ] {
+        if select & bit != 0 {
+            cq.ctx.set(field, new.get(field));
+        }
+    }
+    effects.push(Effect::CqModerated(Cqn(cqn)));
     Ok(done())
+}
+
+fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut Vec<Effect>) -> Outcome {
+    const SMALL: Failure = Failure::new(
+        Status::BadSizeOutstandingCqes,
+        "MODIFY_CQ: the CQ holds more entries than the new size has room for",
+    );
+    /// Counters of a CQ have 24 bits.
+    const COUNTER: u32 = 0xff_ffff;
+    let cqn = modify.get(ModifyCqIn::CQN);
+    let mut ctx = fw.icm.cqs.get(cqn).ok_or(NO_CQ.of(cqn))?.ctx;
+    for field in [Cqc::LOG_CQ_SIZE, Cqc::PAGE_OFFSET, Cqc::LOG_PAGE_SIZE, Cqc::CQE_SZ] {
+        ctx.set(field, modify.cqc().get(field));
+    }
+    let buffer = buffer(fw, call, &ctx)?;
+    let held = ctx.get(Cqc::PRODUCER_COUNTER).wrapping_sub(ctx.get(Cqc::CONSUMER_COUNTER)) & COUNTER;
+    let room = 1u32 << ctx.get(Cqc::LOG_CQ_SIZE);
+    if held > room {
+        return Err(SMALL.of(cqn).got(held).limit(room));
+    }
+    let pages = buffer.pages().len();
+    let cq = fw.icm.cqs.get_mut(cqn).ok_or(NO_CQ.of(cqn))?;
+    cq.ctx = ctx;
+    let old = std::mem::replace(&mut cq.buffer, buffer);
+    fw.icm.count_pages(pages);
+    fw.icm.uncount_pages(old.pages().len());
+    effects.push(Effect::CqResized { cqn: Cqn(cqn), old });
+    Ok(done())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use hca_spec::command::Opcode;
+    use hca_spec::ids::Eqn;
+
+    #[test]
+    fn life_of_a_cq() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let cq = b.cq(rc.eq, rc.uar, 4);
+        assert_eq!(b.effects.last(), Some(&Effect::CqCreated(Cqn(cq))));
+        let r = b.object_into(Opcode::QueryCq, cq, 0x118);
+        let out = QueryCqOut::from_prefix_or_zero(&r.output);
+        assert_eq!((out.cqc().get(Cqc::C_EQN), out.cqc().get(Cqc::LOG_CQ_SIZE)), (rc.eq, 4));
+        assert_eq!(hca_spec::be64(&r.output, 0x110), 0x10_0000);
+        assert_eq!(b.object(Opcode::DestroyCq, rc.cq).status(), Status::ResourceBusy, "a QP reports to it");
+        assert_eq!(b.object(Opcode::DestroyEq, rc.eq).status(), Status::ResourceBusy, "CQs report to it");
+        b.ok(Opcode::DestroyCq, cq);
+        assert_eq!(b.effects.last(), Some(&Effect::CqDestroyed(Cqn(cq))));
+        assert_eq!(b.object_into(Opcode::QueryCq, cq, 0x110).status(), Status::BadResource);
+        assert!(!b.effects.contains(&Effect::EqDestroyed(Eqn(rc.eq as u8))));
+    }
+
+    #[test]
+    fn refusals() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut try_cq = |change: fn(&mut Cqc), pages: usize| {
+            let mut c = CreateCqIn::new();
+            c.cqc_mut().set(Cqc::LOG_CQ_SIZE, 7).set(Cqc::UAR_PAGE, rc.uar).set(Cqc::C_EQN, rc.eq);
+            change(c.cqc_mut());
+            b.put_list(Opcode::CreateCq, &c, &vec![0x1000; pages]).status()
+        };
+        assert_eq!(try_cq(|_| {}, 2), Status::Ok);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::CQE_SZ, 1), 2), Status::BadInputLength, "twice the size");
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::PAGE_OFFSET, 1), 2), Status::BadInputLength);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::CQE_SZ, 2), 2), Status::BadParam);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::LOG_CQ_SIZE, 31), 2), Status::BadParam);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::C_EQN, 77), 2), Status::BadResource);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::UAR_PAGE, 0xff_ffff), 2), Status::BadResource);
+    }
+
+    #[test]
+    fn moderation_takes_only_what_is_selected() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut m = ModifyCqIn::new();
+        m.set(ModifyCqIn::CQN, rc.cq).set(ModifyCqIn::FIELD_SELECT, 0b10);
+        m.cqc_mut().set(Cqc::CQ_PERIOD, 9).set(Cqc::CQ_MAX_COUNT, 5).set(Cqc::LOG_CQ_SIZE, 3);
+        assert_eq!(b.put(Opcode::ModifyCq, &m, 16).status(), Status::Ok);
+        let ctx = b.fw.icm.cqs.get(rc.cq).unwrap().ctx;
+        assert_eq!((ctx.get(Cqc::CQ_PERIOD), ctx.get(Cqc::CQ_MAX_COUNT)), (0, 5));
+        assert_ne!(ctx.get(Cqc::LOG_CQ_SIZE), 3);
+        m.set(ModifyCqIn::FIELD_SELECT, 1 << 3);
+        m.cqc_mut().set(Cqc::C_EQN, 99);
+        assert_eq!(b.put(Opcode::ModifyCq, &m, 16).status(), Status::BadResource);
+        m.set(ModifyCqIn::FIELD_SELECT, 1 << 9);
+        assert_eq!(b.put(Opcode::ModifyCq, &m, 16).status(), Status::BadParam);
+    }
+
+    #[test]
+    fn resize_hands_the_old_buffer_over() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let cq = b.cq(rc.eq, rc.uar, 6);
+        let before = b.fw.icm.page_lists;
+        let mut m = ModifyCqIn::new();
+        m.set(ModifyCqIn::CQN, cq).set(ModifyCqIn::OP_MOD, RESIZE).set(ModifyCqIn::FIELD_SELECT, 7);
+        m.cqc_mut().set(Cqc::LOG_CQ_SIZE, 8);
+        assert_eq!(b.put_list(Opcode::ModifyCq, &m, &[0x7000, 0x8000]).status(), Status::BadInputLength);
+        let list = [0x7000, 0x8000, 0x9000, 0xa000];
+        assert_eq!(b.put_list(Opcode::ModifyCq, &m, &list).status(), Status::Ok);
+        let Some(Effect::CqResized { cqn, old }) = b.effects.last() else { panic!("no effect") };
+        assert_eq!((*cqn, old.at(0)), (Cqn(cq), Some((0x10_0000, 0x1000))));
+        assert_eq!(b.fw.icm.cqs.get(cq).unwrap().buffer.at(0x1000), Some((0x8000, 0x1000)));
+        assert_eq!(b.fw.icm.page_lists, before + 3);
+
+        // Nine entries are unread: eight have no room for them.
+        b.fw.icm.cqs.get_mut(cq).unwrap().ctx.set(Cqc::PRODUCER_COUNTER, 9);
+        m.cqc_mut().set(Cqc::LOG_CQ_SIZE, 3);
+        assert_eq!(b.put_list(Opcode::ModifyCq, &m, &list).status(), Status::BadSizeOutstandingCqes);
+    }
 }

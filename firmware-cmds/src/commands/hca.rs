@@ -1,25 +1,21 @@
-//! Bringing the adapter up and down, capabilities, pages.
+//! Bringing the adapter up and down, capabilities.
 //!
-//! Source: PRM "ENABLE_HCA", "INIT_HCA", "TEARDOWN_HCA", "QUERY_ISSI", "QUERY_HCA_CAP", "QUERY_PAGES",
-//! "MANAGE_PAGES", "QUERY_ADAPTER".
+//! Source: PRM "ENABLE_HCA", "INIT_HCA", "TEARDOWN_HCA", "QUERY_ISSI", "QUERY_HCA_CAP", "SET_HCA_CAP",
+//! "QUERY_ADAPTER".
 
 use hca_spec::be64;
 use hca_spec::caps::{Atomic, General, TYPE_ATOMIC, TYPE_GENERAL};
 use hca_spec::cmd::{
-    CAP_CURRENT, FunctionIn, ManagePagesOut, PAGES_BOOT, PAGES_CANT_GIVE, PAGES_GIVE, PAGES_INIT,
-    PAGES_REGULAR, PAGES_TAKE, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryPagesOut,
-    QuerySpecialContextsOut, SetHcaCapIn, SetIssiIn,
+    CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn,
+    SetIssiIn,
 };
-use hca_spec::command::{InHeader, Status};
+use hca_spec::command::Status;
 
-use super::{Outcome, done, view};
+use super::{Call, Outcome, done, reply};
 use crate::effect::Effect;
-use crate::failure::{Failure, bad_param, no_room};
-use crate::firmware::{Firmware, State};
-use crate::pages::NotTaken;
+use crate::failure::{Failure, bad_param};
+use crate::firmware::{Firmware, Snapshot, State};
 use crate::profile::VENDOR_ID;
-
-const SELF_ONLY: Failure = bad_param("function_id: this adapter has one function, 0");
 
 pub(super) fn enable(fw: &mut Firmware) -> Outcome {
     const TWICE: Failure =
@@ -32,9 +28,13 @@ pub(super) fn enable(fw: &mut Firmware) -> Outcome {
 }
 
 pub(super) fn disable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
+    const OFF: Failure = Failure::new(Status::BadSystemState, "DISABLE_HCA: the function is not enabled");
+    if fw.state == State::Disabled {
+        return Err(OFF);
+    }
     let mut left = fw.snapshot();
     if let Some(at_teardown) = fw.teardown_snapshot.take() {
-        left = crate::firmware::Snapshot { pages: left.pages, ..at_teardown };
+        left = Snapshot { pages: left.pages, ..at_teardown };
     }
     fw.at_last_teardown = Some(left);
     fw.drop_objects(effects);
@@ -51,19 +51,23 @@ pub(super) fn init(fw: &mut Firmware) -> Outcome {
         Failure::new(Status::BadSystemState, "INIT_HCA: the adapter is initialized already");
     const PAGES: Failure = Failure::new(
         Status::NoResources,
-        "INIT_HCA: the host gave fewer pages than QUERY_PAGES asks for (MANAGE_PAGES comes first)",
+        "INIT_HCA: the host has not given the pages that QUERY_PAGES asks for (boot and init)",
     );
     if fw.state == State::Initialized {
         return Err(TWICE);
     }
     if fw.pages.init() > 0 {
-        return Err(PAGES);
+        return Err(PAGES.got(fw.pages.given()).limit(fw.pages.given() + fw.pages.init()));
     }
     fw.state = State::Initialized;
     Ok(done())
 }
 
 pub(super) fn teardown(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
+    const OFF: Failure = Failure::new(Status::BadSystemState, "TEARDOWN_HCA: the adapter is not initialized");
+    if fw.state != State::Initialized {
+        return Err(OFF);
+    }
     fw.teardown_snapshot = Some(fw.snapshot());
     fw.drop_objects(effects);
     fw.state = State::Enabled;
@@ -74,129 +78,88 @@ pub(super) fn query_issi(fw: &Firmware) -> Outcome {
     let mut out = QueryIssiOut::new();
     // ISSI 0 and 1.
     out.set(QueryIssiOut::CURRENT_ISSI, fw.issi).set(QueryIssiOut::SUPPORTED_ISSI_DW0, 0b11);
-    Ok(out.bytes().to_vec())
+    Ok(reply(&out))
 }
 
-pub(super) fn set_issi(fw: &mut Firmware, input: &[u8]) -> Outcome {
+pub(super) fn set_issi(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const UNKNOWN: Failure = bad_param("SET_ISSI: only 0 and 1 are supported");
-    let issi = view::<SetIssiIn>(input)?.get(SetIssiIn::CURRENT_ISSI);
+    const LATE: Failure = Failure::new(Status::BadSystemState, "SET_ISSI: legal only before INIT_HCA");
+    let issi = call.view::<SetIssiIn>()?.get(SetIssiIn::CURRENT_ISSI);
     if issi > 1 {
-        return Err(UNKNOWN);
+        return Err(UNKNOWN.got(issi));
+    }
+    if fw.state == State::Initialized {
+        return Err(LATE);
     }
     fw.issi = issi;
     Ok(done())
 }
 
-pub(super) fn query_pages(fw: &Firmware, input: &[u8]) -> Outcome {
-    const WHICH: Failure = bad_param("QUERY_PAGES: op_mod must be 1 (boot), 2 (init) or 3 (regular)");
-    if view::<FunctionIn>(input)?.get(FunctionIn::FUNCTION_ID) != 0 {
-        return Err(SELF_ONLY);
-    }
-    let pages = match view::<InHeader>(input)?.get(InHeader::OP_MOD) {
-        PAGES_BOOT => fw.pages.boot(),
-        PAGES_INIT => fw.pages.init(),
-        PAGES_REGULAR => 0,
-        _ => return Err(WHICH),
-    };
-    let mut out = QueryPagesOut::new();
-    out.set(QueryPagesOut::NUM_PAGES, pages);
-    Ok(out.bytes().to_vec())
-}
-
-pub(super) fn manage_pages(fw: &mut Firmware, input: &[u8], output_len: usize) -> Outcome {
-    const WHICH: Failure = bad_param("MANAGE_PAGES: op_mod must be 0 (can't give), 1 (give) or 2 (take)");
-    const SHORT_LIST: Failure =
-        Failure::new(Status::BadInputLength, "MANAGE_PAGES: the list is shorter than input_num_entries");
-    const UNALIGNED: Failure = bad_param("MANAGE_PAGES: a page address is not a multiple of 4096");
-    const TWICE: Failure = bad_param("MANAGE_PAGES: a page is given twice");
-    const TOO_MANY: Failure = no_room("MANAGE_PAGES: more pages than the firmware can use");
-    const SHORT_OUTPUT: Failure =
-        Failure::new(Status::BadOutputLength, "MANAGE_PAGES: the output has no room for the pages");
-    let fields = view::<FunctionIn>(input)?;
-    if fields.get(FunctionIn::FUNCTION_ID) != 0 {
-        return Err(SELF_ONLY);
-    }
-    let n = fields.get(FunctionIn::INPUT_NUM_ENTRIES);
-    match view::<InHeader>(input)?.get(InHeader::OP_MOD) {
-        PAGES_CANT_GIVE => fw.pages.cant_give(),
-        PAGES_GIVE => {
-            let list = input.get(FunctionIn::SIZE..).unwrap_or_default();
-            if (list.len() / 8) < n as usize {
-                return Err(SHORT_LIST);
-            }
-            let pages = list.chunks_exact(8).take(n as usize).map(|p| be64(p, 0));
-            if pages.clone().any(|p| p % 4096 != 0) {
-                return Err(UNALIGNED);
-            }
-            fw.pages.give(n as usize, pages).map_err(|why| match why {
-                NotTaken::Twice => TWICE,
-                NotTaken::TooMany => TOO_MANY,
-            })?;
-        }
-        PAGES_TAKE => {
-            // Pages that the output has no room for would be lost.
-            if output_len < ManagePagesOut::SIZE + fw.pages.takeable(n) as usize * 8 {
-                return Err(SHORT_OUTPUT);
-            }
-            let pages = fw.pages.take(n);
-            let mut out = ManagePagesOut::new();
-            out.set(ManagePagesOut::OUTPUT_NUM_ENTRIES, pages.len() as u32);
-            let mut out = out.bytes().to_vec();
-            for page in pages {
-                out.extend_from_slice(&page.to_be_bytes());
-            }
-            return Ok(out);
-        }
-        _ => return Err(WHICH),
-    }
-    Ok(done())
-}
-
-pub(super) fn query_cap(fw: &Firmware, input: &[u8]) -> Outcome {
+pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
     const TYPE: Failure = bad_param("QUERY_HCA_CAP: this adapter does not have the capability type");
-    let op_mod = view::<InHeader>(input)?.get(InHeader::OP_MOD);
-    let current = op_mod & 1 == CAP_CURRENT;
+    let current = call.op_mod & 1 == CAP_CURRENT;
     let mut out = Box::new(QueryHcaCapOut::new());
-    match op_mod >> 1 {
+    match call.op_mod >> 1 {
         TYPE_GENERAL => *out.general_mut() = if current { fw.general } else { fw.general_max },
         TYPE_ATOMIC => {
             *out.atomic_mut() = if current { fw.atomic } else { crate::profile::atomic_max() };
         }
-        _ => return Err(TYPE),
+        other => return Err(TYPE.got(other)),
     }
-    Ok(out.bytes().to_vec())
+    Ok(reply(&*out))
 }
 
-pub(super) fn set_cap(fw: &mut Firmware, input: &[u8]) -> Outcome {
+/// Values that a driver may lower, and keeps at the maximum otherwise.
+const SETTABLE: [hca_spec::layout::Field<General>; 8] = [
+    General::LOG_MAX_QP,
+    General::LOG_MAX_CQ,
+    General::LOG_MAX_MKEY,
+    General::LOG_MAX_EQ,
+    General::LOG_MAX_SRQ,
+    General::LOG_MAX_PD,
+    General::LOG_MAX_XRCD,
+    General::LOG_MAX_MCG,
+];
+
+pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const TYPE: Failure = bad_param("SET_HCA_CAP: the capability type can't be set");
     const LATE: Failure = Failure::new(Status::BadSystemState, "SET_HCA_CAP: legal only before INIT_HCA");
     const ABOVE: Failure = bad_param("SET_HCA_CAP: a value is above the adapter's maximum");
+    const CHECKSUM: Failure = bad_param("SET_HCA_CAP: command signatures are not supported");
+    const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
+    const MODE: Failure = bad_param("SET_HCA_CAP: atomic_req_8B_endianness_mode must be 0 or 1");
     if fw.state == State::Initialized {
         return Err(LATE);
     }
-    let new = view::<SetHcaCapIn>(input)?;
-    match new.get(SetHcaCapIn::OP_MOD) >> 1 {
+    let new = call.view::<SetHcaCapIn>()?;
+    match call.op_mod >> 1 {
         TYPE_GENERAL => {
             let new = new.general();
-            for field in
-                [General::LOG_MAX_QP, General::LOG_MAX_CQ, General::LOG_MAX_MKEY, General::LOG_MAX_EQ]
-            {
-                if new.get(field) > fw.general_max.get(field) {
-                    return Err(ABOVE);
+            for field in SETTABLE {
+                let (value, limit) = (new.get(field), fw.general_max.get(field));
+                if value > limit {
+                    return Err(ABOVE.of(field.offset() as u32).got(value).limit(limit));
                 }
+            }
+            if new.get(General::CMDIF_CHECKSUM) != 0 {
+                return Err(CHECKSUM.got(new.get(General::CMDIF_CHECKSUM)));
+            }
+            if new.get(General::LOG_UAR_PAGE_SZ) != 0 {
+                return Err(UAR.got(new.get(General::LOG_UAR_PAGE_SZ)));
+            }
+            for field in SETTABLE {
                 fw.general.set(field, new.get(field));
             }
             fw.general.set(General::PKEY_TABLE_SIZE, new.get(General::PKEY_TABLE_SIZE));
-            fw.general.set(General::LOG_UAR_PAGE_SZ, new.get(General::LOG_UAR_PAGE_SZ));
         }
         TYPE_ATOMIC => {
             let mode = new.atomic().get(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE);
             if mode > 1 {
-                return Err(ABOVE);
+                return Err(MODE.got(mode));
             }
             fw.atomic.set(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, mode);
         }
-        _ => return Err(TYPE),
+        other => return Err(TYPE.got(other)),
     }
     Ok(done())
 }
@@ -205,14 +168,128 @@ pub(super) fn query_adapter(fw: &Firmware) -> Outcome {
     let mut out = QueryAdapterOut::new();
     out.set(QueryAdapterOut::IEEE_VENDOR_ID, VENDOR_ID);
     let mut psid = [0; 16];
-    let text = fw.config.psid.as_bytes();
-    let n = text.len().min(psid.len());
-    psid[..n].copy_from_slice(&text[..n]);
+    psid.iter_mut().zip(fw.config.psid.bytes()).for_each(|(to, from)| *to = from);
     out.set(QueryAdapterOut::PSID_H, be64(&psid, 0)).set(QueryAdapterOut::PSID_L, be64(&psid, 8));
-    Ok(out.bytes().to_vec())
+    Ok(reply(&out))
 }
 
 pub(super) fn query_special_contexts() -> Outcome {
     // No key is reserved: the capabilities that announce them are off.
-    Ok(QuerySpecialContextsOut::new().bytes().to_vec())
+    Ok(reply(&QuerySpecialContextsOut::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use hca_spec::command::Opcode;
+
+    #[test]
+    fn states_in_order() {
+        use Opcode as Op;
+        let mut b = Bench::new();
+        let status = |b: &mut Bench, op| b.object(op, 0).status();
+        for op in [Op::InitHca, Op::TeardownHca, Op::DisableHca, Op::AllocPd, Op::QueryAdapter] {
+            let expected =
+                if op == Op::QueryAdapter { Status::BadOutputLength } else { Status::BadSystemState };
+            assert_eq!(status(&mut b, op), expected, "{op:?} before ENABLE_HCA");
+        }
+        assert_eq!(status(&mut b, Op::EnableHca), Status::Ok);
+        assert_eq!(status(&mut b, Op::EnableHca), Status::BadSystemState);
+        assert_eq!(status(&mut b, Op::AllocPd), Status::BadSystemState, "before INIT_HCA");
+        assert_eq!(b.fw.state(), State::Enabled);
+        b.give_pages(1000);
+        assert_eq!(status(&mut b, Op::InitHca), Status::Ok);
+        assert_eq!(status(&mut b, Op::InitHca), Status::BadSystemState);
+        assert_eq!(status(&mut b, Op::SetIssi), Status::BadSystemState);
+        assert_eq!(b.fw.state(), State::Initialized);
+        assert_eq!(status(&mut b, Op::AllocPd), Status::Ok);
+        assert_eq!(status(&mut b, Op::TeardownHca), Status::Ok);
+        assert_eq!(b.effects, [Effect::AllGone]);
+        assert_eq!(b.fw.resources().now.pds, 0);
+        assert_eq!(status(&mut b, Op::DisableHca), Status::Ok);
+        let left = b.fw.resources().at_last_teardown.unwrap();
+        assert_eq!((left.pds, left.pages), (1, 1000), "what was not given back shows");
+        assert_eq!(status(&mut b, Op::EnableHca), Status::Ok, "and again");
+    }
+
+    #[test]
+    fn interface_steps() {
+        let mut b = Bench::new();
+        let r = b.object_into(Opcode::QueryIssi, 0, 0x70);
+        assert_eq!(r.output[0x6c..], [0, 0, 0, 3], "steps 0 and 1");
+        b.ok(Opcode::EnableHca, 0);
+        let mut step = SetIssiIn::new();
+        step.set(SetIssiIn::CURRENT_ISSI, 2);
+        assert_eq!(b.put(Opcode::SetIssi, &step, 16).status(), Status::BadParam);
+        step.set(SetIssiIn::CURRENT_ISSI, 1);
+        assert_eq!(b.put(Opcode::SetIssi, &step, 16).status(), Status::Ok);
+        let r = b.object_into(Opcode::QueryIssi, 0, 0x70);
+        assert_eq!(QueryIssiOut::from_prefix_or_zero(&r.output).get(QueryIssiOut::CURRENT_ISSI), 1);
+    }
+
+    fn caps(b: &mut Bench, op_mod: u32) -> QueryHcaCapOut {
+        let r = b.run(Opcode::QueryHcaCap, op_mod, &[], 0x1010);
+        assert_eq!((r.status(), r.output.len()), (Status::Ok, 0x1010));
+        QueryHcaCapOut::from_prefix_or_zero(&r.output)
+    }
+
+    /// The driver reads maximum and current, writes the current back with changes, and reads again.
+    #[test]
+    fn capabilities_that_are_set_are_current() {
+        let mut b = Bench::new();
+        b.ok(Opcode::EnableHca, 0);
+        assert_eq!(caps(&mut b, 0).general(), caps(&mut b, 1).general());
+        let mut set = SetHcaCapIn::new();
+        *set.general_mut() = *caps(&mut b, 1).general();
+        set.general_mut().set(General::LOG_MAX_QP, 12);
+        assert_eq!(b.put(Opcode::SetHcaCap, &set, 16).status(), Status::Ok);
+        assert_eq!(caps(&mut b, 1).general().get(General::LOG_MAX_QP), 12);
+        assert_eq!(caps(&mut b, 0).general().get(General::LOG_MAX_QP), 18, "the maximum stays");
+        for (field, value) in [
+            (General::LOG_MAX_QP, 19),
+            (General::LOG_MAX_EQ, 8),
+            (General::CMDIF_CHECKSUM, 1),
+            (General::LOG_UAR_PAGE_SZ, 4),
+        ] {
+            let mut bad = set;
+            bad.general_mut().set(field, value);
+            assert_eq!(b.put(Opcode::SetHcaCap, &bad, 16).status(), Status::BadParam, "{}", field.name());
+        }
+        let mut atomic = SetHcaCapIn::new();
+        atomic.set(SetHcaCapIn::OP_MOD, TYPE_ATOMIC << 1);
+        atomic.atomic_mut().set(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1);
+        assert_eq!(b.put(Opcode::SetHcaCap, &atomic, 16).status(), Status::Ok);
+        let current = caps(&mut b, TYPE_ATOMIC << 1 | 1);
+        assert_eq!(current.atomic().get(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE), 1);
+        assert_eq!(current.atomic().get(Atomic::ATOMIC_OPERATIONS), 3);
+        assert_eq!(b.run(Opcode::QueryHcaCap, 1 << 1 | 1, &[], 0x1010).status(), Status::BadParam);
+    }
+
+    /// Values without which the stock driver or library does not work.
+    #[test]
+    fn capabilities_that_drivers_lean_on() {
+        let mut b = Bench::new();
+        b.ok(Opcode::EnableHca, 0);
+        let c = *caps(&mut b, 1).general();
+        for field in [General::XRC, General::UD, General::UC, General::RC, General::NUM_PORTS] {
+            assert_eq!(c.get(field), 1, "{}", field.name());
+        }
+        for field in [General::BF, General::PG, General::IB_VIRT, General::MAX_QP_CNT, General::LOG_MAX_UCTX]
+        {
+            assert_eq!(c.get(field), 0, "{}", field.name());
+        }
+        assert_eq!((c.get(General::LOG_BF_REG_SIZE), c.get(General::LOG_PG_SZ)), (9, 12));
+        assert!(c.get(General::CQE_VERSION) <= 1 && c.get(General::LOG_MAX_EQ) > 2);
+        assert!(c.get(General::MAX_WQE_SZ_SQ) >= 512 && c.get(General::LOG_MAX_KLM_LIST_SIZE) < 31);
+        assert_eq!(c.get(General::UMR_MODIFY_ENTITY_SIZE_DISABLED), 0);
+    }
+
+    #[test]
+    fn board_id() {
+        let mut b = Bench::initialized();
+        let r = b.object_into(Opcode::QueryAdapter, 0, 0x110);
+        assert_eq!(r.output[0x100..0x110], *b"SHC_2180110032\0\0");
+        assert_eq!(r.output[0x28..0x2c], [0, 0, 2, 0xc9]);
+    }
 }

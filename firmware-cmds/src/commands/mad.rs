@@ -1,106 +1,109 @@
-//! Management datagrams and virtual port queries.
-//!
-//! Source: PRM "MAD_IFC", "QUERY_HCA_VPORT_CONTEXT", "MODIFY_HCA_VPORT_CONTEXT",
-//! "QUERY_HCA_VPORT_GID", "QUERY_HCA_VPORT_PKEY".
+//! Management datagrams by command. Source: PRM "MAD_IFC".
 
-use hca_spec::be32;
-use hca_spec::cmd::{MadIfc, QueryHcaVportContextOut as Context, QueryHcaVportIn};
-use hca_spec::command::{Opcode, Status};
-use hca_spec::mad::PortInfo;
+use hca_spec::cmd::MadIfc;
+use hca_spec::command::Status;
+use hca_spec::mad::{METHOD_TRAP_REPRESS, Mad};
 
-use super::{Outcome, done, view};
+use super::{Call, Outcome, done, reply};
 use crate::effect::Effect;
-use crate::failure::{Failure, SHORT, bad_param};
+use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
-use crate::profile::{GUIDS, PKEYS};
 
-const PORT: Failure = bad_param("the adapter has one port, 1");
-const OTHER: Failure = bad_param("other_vport: the adapter has no other functions");
+/// op_mod: the datagram is the host's own; its M_Key is not checked.
+const IGNORE_M_KEY: u32 = 1;
 
-pub(super) fn mad_ifc(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    const UNANSWERED: Failure =
-        Failure::new(Status::BadPacket, "MAD_IFC: the datagram is not a Get or Set that an agent answers");
-    let mad_in = view::<MadIfc>(input)?;
-    let port = mad_in.get(MadIfc::PORT) as u8;
+pub(super) fn mad_ifc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    const PORT: Failure = bad_param("MAD_IFC: the adapter has one port, 1");
+    const UNANSWERED: Failure = Failure::new(
+        Status::BadPacket,
+        "MAD_IFC: the datagram is no Get or Set that an agent answers, or its M_Key is wrong",
+    );
+    let mad_in = call.view::<MadIfc>()?;
+    let port = mad_in.get(MadIfc::PORT);
     if port != 1 {
-        return Err(PORT);
+        return Err(PORT.got(port));
     }
     let request = *mad_in.mad();
-    let answer = fw.mad(port, &request, effects).ok_or(UNANSWERED)?;
+    let Some(answer) = fw.agents(&request, call.op_mod & IGNORE_M_KEY == 0, effects) else {
+        if request.get(Mad::METHOD) == METHOD_TRAP_REPRESS {
+            // Heard, and nothing to say.
+            let mut out = done();
+            out.resize(MadIfc::SIZE, 0);
+            return Ok(out);
+        }
+        return Err(UNANSWERED.got(request.get(Mad::METHOD)));
+    };
     let mut out = MadIfc::new();
     *out.mad_mut() = answer;
-    Ok(out.bytes().to_vec())
+    Ok(reply(&out))
 }
 
-fn check_port(input: &[u8]) -> Result<&QueryHcaVportIn, Failure> {
-    let query = view::<QueryHcaVportIn>(input)?;
-    if query.get(QueryHcaVportIn::OTHER_VPORT) == 1 {
-        return Err(OTHER);
-    }
-    // Single-port functions leave the port number at zero.
-    if query.get(QueryHcaVportIn::PORT_NUM) > 1 {
-        return Err(PORT);
-    }
-    Ok(query)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use hca_spec::command::Opcode;
+    use hca_spec::mad::{
+        CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, PortInfo, attr, port_cap,
+    };
 
-pub(super) fn vport_context(fw: &Firmware, input: &[u8]) -> Outcome {
-    check_port(input)?;
-    let info = fw.port.info();
-    let mut out = Context::new();
-    out.set(Context::HAS_SMI, 1);
-    out.set(Context::PORT_PHYSICAL_STATE, info.get(PortInfo::PORT_PHYSICAL_STATE));
-    out.set(Context::VPORT_STATE, info.get(PortInfo::PORT_STATE));
-    out.set(Context::SYSTEM_IMAGE_GUID, fw.config.system_image_guid);
-    out.set(Context::PORT_GUID, fw.config.port_guid).set(Context::NODE_GUID, fw.config.node_guid);
-    out.set(Context::CAP_MASK1, info.get(PortInfo::CAPABILITY_MASK));
-    out.set(Context::CAP_MASK1_FIELD_SELECT, u32::MAX);
-    out.set(Context::LID, info.get(PortInfo::LID)).set(Context::LMC, info.get(PortInfo::LMC));
-    out.set(Context::SUBNET_TIMEOUT, info.get(PortInfo::SUBNET_TIMEOUT));
-    out.set(Context::SM_LID, info.get(PortInfo::MASTER_SM_LID))
-        .set(Context::SM_SL, info.get(PortInfo::MASTER_SM_SL));
-    out.set(Context::QKEY_VIOLATION_COUNTER, info.get(PortInfo::Q_KEY_VIOLATIONS));
-    out.set(Context::PKEY_VIOLATION_COUNTER, info.get(PortInfo::P_KEY_VIOLATIONS));
-    Ok(out.bytes().to_vec())
-}
-
-pub(super) fn modify_vport_context(fw: &mut Firmware, input: &[u8]) -> Outcome {
-    /// Offset of the context in the input; it has the layout of the query's output from 0x10 on.
-    const CONTEXT: usize = 0x20;
-    const END: usize = CONTEXT + 0x48;
-    check_port(input)?;
-    if input.len() < END {
-        return Err(SHORT);
+    fn smp(class: u32, method: u32, attribute: u32) -> MadIfc {
+        let mut m = MadIfc::new();
+        m.set(MadIfc::PORT, 1).set(MadIfc::OP_MOD, 3);
+        m.mad_mut().set(Mad::BASE_VERSION, 1).set(Mad::CLASS_VERSION, 1).set(Mad::MGMT_CLASS, class);
+        m.mad_mut().set(Mad::METHOD, method).set(Mad::ATTRIBUTE_ID, attribute);
+        m.mad_mut().set(Mad::TRANSACTION_ID, 0x1234);
+        m
     }
-    let value = be32(input, CONTEXT + 0x40);
-    let mask = be32(input, CONTEXT + 0x44);
-    fw.port.change_capabilities(mask, value);
-    Ok(done())
-}
 
-pub(super) fn vport_table(fw: &Firmware, opcode: Opcode, input: &[u8]) -> Outcome {
-    const INDEX: Failure = Failure::new(Status::BadIndex, "the GID or P_Key index is beyond the table");
-    const ALL: u32 = 0xffff;
-    let index = check_port(input)?.get(QueryHcaVportIn::INDEX);
-    let mut out = done();
-    if opcode == Opcode::QueryHcaVportGid {
-        let count = GUIDS as u32;
-        let range = if index == ALL { 0..count } else { index..index + 1 };
-        if range.end > count {
-            return Err(INDEX);
-        }
-        hca_spec::put_be32(&mut out, 8, range.len() as u32);
-        range.for_each(|i| out.extend_from_slice(&fw.port.gid(i).0));
-    } else {
-        let count = PKEYS as u32;
-        let range = if index == ALL { 0..count } else { index..index + 1 };
-        if range.end > count {
-            return Err(INDEX);
-        }
-        range.for_each(|i| {
-            out.extend_from_slice(&[0, 0]);
-            out.extend_from_slice(&fw.port.pkey(i).to_be_bytes());
-        });
+    /// NodeInfo by a directed route, as byte offsets that the driver parses.
+    #[test]
+    fn golden_node_info() {
+        let mut b = Bench::initialized();
+        let mut m = smp(CLASS_SUBN_DIRECTED, METHOD_GET, attr::NODE_INFO);
+        m.mad_mut().set(Mad::HOP_POINTER, 1).set(Mad::HOP_COUNT, 1).set(Mad::DR_SLID, 0xffff);
+        let r = b.put(Opcode::MadIfc, &m, 0x110);
+        assert_eq!((r.status(), r.output.len()), (Status::Ok, 0x110));
+        let mad = &r.output[0x10..];
+        assert_eq!(mad[..8], [1, 0x81, 1, 0x81, 0x80, 0, 1, 1], "GetResp, the D bit, the same hops");
+        assert_eq!(mad[8..16], 0x1234u64.to_be_bytes());
+        let data = &mad[64..];
+        assert_eq!(data[..4], [1, 1, 1, 1]);
+        assert_eq!(data[12..20], b.fw.config.node_guid.to_be_bytes());
+        assert_eq!(data[28..32], [0, 32, 0x10, 0x13], "P_Keys and device id");
+        assert_eq!(data[36..40], [1, 0, 2, 0xc9], "local port and vendor");
     }
-    Ok(out)
+
+    #[test]
+    fn what_has_no_answer() {
+        let mut b = Bench::initialized();
+        let r =
+            b.put(Opcode::MadIfc, &smp(CLASS_SUBN_LID_ROUTED, METHOD_TRAP_REPRESS, attr::NODE_INFO), 0x110);
+        assert_eq!((r.status(), r.output.len()), (Status::Ok, 0x110));
+        let response = smp(CLASS_SUBN_LID_ROUTED, 0x81, attr::NODE_INFO);
+        assert_eq!(b.put(Opcode::MadIfc, &response, 0x110).status(), Status::BadPacket);
+        let mut other = smp(CLASS_SUBN_LID_ROUTED, METHOD_GET, attr::NODE_INFO);
+        other.set(MadIfc::PORT, 2);
+        assert_eq!(b.put(Opcode::MadIfc, &other, 0x110).status(), Status::BadParam);
+        assert_eq!(b.put(Opcode::MadIfc, &other, 0x10f).status(), Status::BadOutputLength);
+    }
+
+    /// A Set with the wrong M_Key is ignored, unless it is the host's own.
+    #[test]
+    fn management_key() {
+        let mut b = Bench::initialized();
+        let mut m = smp(CLASS_SUBN_LID_ROUTED, METHOD_GET, attr::PORT_INFO);
+        *m.mad_mut().port_info_mut() = b.fw.port.info();
+        m.mad_mut().set(Mad::METHOD, METHOD_SET);
+        m.mad_mut().port_info_mut().set(PortInfo::M_KEY, 0x55).set(PortInfo::PORT_STATE, 0);
+        assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::Ok);
+        m.mad_mut().port_info_mut().set(PortInfo::MASTER_SM_LID, 9);
+        assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::Ok, "the host's own");
+        m.set(MadIfc::OP_MOD, 0);
+        assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::BadPacket);
+        assert_eq!(b.fw.port.info().get(PortInfo::M_KEY_VIOLATIONS), 1);
+        m.mad_mut().set(Mad::M_KEY, 0x55);
+        assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::Ok);
+        assert_eq!(b.fw.port.info().get(PortInfo::CAPABILITY_MASK) & port_cap::IS_SM, 0);
+    }
 }

@@ -1,97 +1,228 @@
 //! Memory keys. Source: PRM "CREATE_MKEY", "DESTROY_MKEY", "QUERY_MKEY".
 
 use hca_spec::be64;
-use hca_spec::cmd::{CreateMkeyIn, ObjectIn, ObjectOut, PAS_OFFSET, QueryMkeyOut};
+use hca_spec::caps::General;
+use hca_spec::cmd::{CreateMkeyIn, QueryMkeyOut};
 use hca_spec::command::Status;
 use hca_spec::mkc::{AccessMode, Klm, Mkc};
 use zerocopy::FromBytes;
 
-use super::{Outcome, done, view};
+use super::{Call, Outcome, done, named, reply};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{MemoryKey, Translation};
+use crate::profile::MAX_KEY_OCTWORDS;
 
 const NO_MKEY: Failure = bad_resource("there is no mkey of that index");
-/// Most translations of one key, in 16-byte units: 2^21 pages.
-const MAX_OCTWORDS: u32 = 1 << 24;
+/// Smallest page of an MTT key: log2.
+const MIN_PAGE: u32 = 12;
+/// Bytes of a translation unit: two MTTs or one KLM.
+const OCTWORD: usize = 16;
 
-/// Translation units that come with a CREATE_MKEY input.
-pub(super) fn given_octwords(input: &[u8]) -> u64 {
-    let Ok(create) = view::<CreateMkeyIn>(input) else { return 0 };
-    u64::from(create.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE).min(MAX_OCTWORDS))
+/// Whether the page list of a key that is alive from the start covers its region.
+fn check_region(ctx: &Mkc, pages: u64) -> Result<(), Failure> {
+    const WRAPS: Failure = bad_param("CREATE_MKEY: the region goes beyond the end of the address space");
+    const UNCOVERED: Failure = bad_param("CREATE_MKEY: the page list does not cover the region");
+    const PAGE: Failure = bad_param("CREATE_MKEY: log_page_size is below 12");
+    let shift = ctx.get(Mkc::LOG_PAGE_SIZE);
+    if shift < MIN_PAGE {
+        return Err(PAGE.got(shift).limit(MIN_PAGE));
+    }
+    let (start, len) = (ctx.get(Mkc::START_ADDR), ctx.get(Mkc::LEN));
+    let in_page = start & ((1 << shift) - 1);
+    // The very last byte of the address space may be in the region.
+    start.checked_add(len.saturating_sub(1)).ok_or(WRAPS.got(start))?;
+    let needed = len.checked_add(in_page).ok_or(WRAPS.got(start))?.div_ceil(1 << shift);
+    if len > 0 && ctx.get(Mkc::LENGTH64) == 0 && needed > pages {
+        return Err(UNCOVERED.got(pages).limit(needed));
+    }
+    Ok(())
 }
 
-pub(super) fn create(fw: &mut Firmware, input: &[u8]) -> Outcome {
+pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const MODE: Failure = bad_param("CREATE_MKEY: the access mode is not one this adapter has");
     const NO_PD: Failure = bad_resource("CREATE_MKEY: the protection domain is not allocated");
     const MANY: Failure = no_room("CREATE_MKEY: more translations than a key can have");
+    const KLMS: Failure = no_room("CREATE_MKEY: more pieces than log_max_klm_list_size allows");
     const LIST: Failure = Failure::new(
         Status::BadInputLength,
         "CREATE_MKEY: the list is shorter than translations_octword_actual_size",
     );
     const ROOM: Failure =
         bad_param("CREATE_MKEY: more translations are given than translations_octword_size");
-    const PAGE: Failure = bad_param("CREATE_MKEY: log_page_size is below 12");
-    let create = view::<CreateMkeyIn>(input)?;
+    const BSF: Failure = bad_param("CREATE_MKEY: signatures are not supported");
+    const FULL: Failure = no_room("CREATE_MKEY: every mkey is in use");
+    let create = call.view::<CreateMkeyIn>()?;
     let ctx = *create.mkc();
     let mode = ctx.access_mode().ok_or(MODE)?;
     let free = ctx.get(Mkc::FREE) == 1;
-    if !free && fw.icm.pds.get(ctx.get(Mkc::PD)).is_none() {
-        return Err(NO_PD);
+    let pd = ctx.get(Mkc::PD);
+    if !free && fw.icm.pds.get(pd).is_none() {
+        return Err(NO_PD.got(pd));
     }
-    let capacity = ctx.get(Mkc::TRANSLATIONS_OCTWORD_SIZE);
-    if capacity > MAX_OCTWORDS {
-        return Err(MANY);
+    if ctx.get(Mkc::BSF_OCTWORD_SIZE) != 0 {
+        return Err(BSF.got(ctx.get(Mkc::BSF_OCTWORD_SIZE)));
+    }
+    let capacity = match mode {
+        AccessMode::Pa => 0,
+        _ => ctx.get(Mkc::TRANSLATIONS_OCTWORD_SIZE),
+    };
+    if capacity > MAX_KEY_OCTWORDS {
+        return Err(MANY.got(capacity).limit(MAX_KEY_OCTWORDS));
+    }
+    let klms = 1 << fw.general.get(General::LOG_MAX_KLM_LIST_SIZE);
+    if matches!(mode, AccessMode::Klm | AccessMode::Ksm) && capacity > klms {
+        return Err(KLMS.got(capacity).limit(klms));
     }
     let given = create.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
-    let list = input.get(PAS_OFFSET..).unwrap_or_default();
-    if given as usize > list.len() / 16 {
-        return Err(LIST);
-    }
+    let list = (given as usize).checked_mul(OCTWORD).and_then(|n| call.list().get(..n));
+    let list = list.ok_or(LIST.got(call.list().len() as u64 / OCTWORD as u64).limit(given))?;
     if mode != AccessMode::Pa && given > capacity {
-        return Err(ROOM);
+        return Err(ROOM.got(given).limit(capacity));
     }
-    if given > 0 && mode == AccessMode::Mtt && ctx.get(Mkc::LOG_PAGE_SIZE) < 12 {
-        return Err(PAGE);
+    if mode == AccessMode::Mtt && !free {
+        check_region(&ctx, u64::from(given) * 2)?;
     }
-    let list = &list[..given as usize * 16];
     let translation = match mode {
         AccessMode::Pa => Translation::None,
         AccessMode::Mtt => Translation::Mtt(list.chunks_exact(8).map(|e| be64(e, 0)).collect()),
-        AccessMode::Klm | AccessMode::Ksm => {
-            Translation::Klm(list.chunks_exact(16).filter_map(|e| Klm::read_from_bytes(e).ok()).collect())
-        }
+        AccessMode::Klm | AccessMode::Ksm => Translation::Klm(
+            list.chunks_exact(OCTWORD).filter_map(|e| Klm::read_from_bytes(e).ok()).collect(),
+        ),
     };
-    let counted = list.len() as u64;
+    let counted = if mode == AccessMode::Pa { 0 } else { list.len() as u64 };
     let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
     let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted, loaded: 0 };
-    let index = fw.icm.mkeys.insert(key).map_err(|_| no_room("CREATE_MKEY: every mkey is in use"))?;
+    let index = fw.icm.mkeys.insert(key).map_err(|_| FULL)?;
     fw.icm.translation_bytes += counted;
-    Ok(ObjectOut::new().set(ObjectOut::NUMBER, index).bytes().to_vec())
+    named(index)
 }
 
-pub(super) fn destroy(fw: &mut Firmware, input: &[u8]) -> Outcome {
-    let index = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY)?;
+pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    let index = call.number()?;
+    let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY.of(index))?;
     fw.icm.release_translations(&key);
     Ok(done())
 }
 
-pub(super) fn query(fw: &Firmware, input: &[u8], output_len: usize) -> Outcome {
-    let index = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    let key = fw.icm.mkeys.get(index).ok_or(NO_MKEY)?;
+pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let index = call.number()?;
+    let key = fw.icm.mkeys.get(index).ok_or(NO_MKEY.of(index))?;
     let mut out = QueryMkeyOut::new();
     *out.mkc_mut() = key.ctx;
-    let mut out = out.bytes().to_vec();
+    let mut out = reply(&out);
+    // The list can be far longer than the output.
+    let room = call.output_len.saturating_sub(out.len());
     match &key.translation {
         Translation::None => {}
-        // A key can have more translations than any output has room for.
         Translation::Mtt(list) => {
-            list.iter().take(output_len / 8).for_each(|e| out.extend_from_slice(&e.to_be_bytes()));
+            list.iter().take(room.div_ceil(8)).for_each(|e| out.extend_from_slice(&e.to_be_bytes()));
         }
         Translation::Klm(list) => {
-            list.iter().take(output_len / 16).for_each(|e| out.extend_from_slice(e.bytes()));
+            list.iter().take(room.div_ceil(OCTWORD)).for_each(|e| out.extend_from_slice(e.bytes()));
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use hca_spec::command::Opcode;
+    use hca_spec::mkc::ANY_QP;
+
+    /// A populated key of three pages from 0x1800 on, as the driver makes it for a user's memory.
+    fn mtt(pd: u32) -> CreateMkeyIn {
+        let mut c = CreateMkeyIn::new();
+        c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 2);
+        let m = c.mkc_mut();
+        m.set_access_mode(AccessMode::Mtt).set(Mkc::PD, pd).set(Mkc::QPN, ANY_QP).set(Mkc::MKEY_7_0, 0x5a);
+        m.set(Mkc::LR, 1).set(Mkc::LW, 1).set(Mkc::START_ADDR, 0x1800).set(Mkc::LEN, 0x2001);
+        m.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 2).set(Mkc::LOG_PAGE_SIZE, 12);
+        c
+    }
+
+    const LIST: [u64; 4] = [0xa000, 0xb000, 0xc000, 0];
+
+    #[test]
+    fn life_of_a_key() {
+        let mut b = Bench::initialized();
+        let pd = b.alloc(Opcode::AllocPd);
+        let used = b.fw.icm.translation_bytes;
+        let r = b.put_list(Opcode::CreateMkey, &mtt(pd), &LIST);
+        assert_eq!(r.status(), Status::Ok);
+        assert!(r.number() > 1, "lkey 0x100 ends scatter lists");
+        assert_eq!(b.fw.icm.translation_bytes, used + 32);
+        let r2 = b.object_into(Opcode::QueryMkey, r.number(), 0x120);
+        let out = QueryMkeyOut::from_prefix_or_zero(&r2.output);
+        assert_eq!(out.mkc(), mtt(pd).mkc());
+        assert_eq!(hca_spec::be64(&r2.output, 0x118), 0xb000);
+        b.ok(Opcode::DestroyMkey, r.number());
+        assert_eq!(b.fw.icm.translation_bytes, used);
+        assert_eq!(b.object(Opcode::DestroyMkey, r.number()).status(), Status::BadResource);
+    }
+
+    #[test]
+    fn refusals() {
+        let mut b = Bench::initialized();
+        let pd = b.alloc(Opcode::AllocPd);
+        let mut try_key = |change: fn(&mut CreateMkeyIn)| {
+            let mut c = mtt(pd);
+            change(&mut c);
+            b.put_list(Opcode::CreateMkey, &c, &LIST).status()
+        };
+        assert_eq!(try_key(|_| {}), Status::Ok);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::PD, 77)), Status::BadResource);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::PD, 77).set(Mkc::FREE, 1)), Status::Ok);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::ACCESS_MODE_4_2, 1)), Status::BadParam);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::LOG_PAGE_SIZE, 11)), Status::BadParam);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::LEN, 0x3801)), Status::BadParam, "a fifth page");
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::LEN, u64::MAX)), Status::BadParam);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 1)), Status::BadParam);
+        assert_eq!(
+            try_key(|c| _ = c.mkc_mut().set(Mkc::TRANSLATIONS_OCTWORD_SIZE, u32::MAX)),
+            Status::ExceedLimit
+        );
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::BSF_OCTWORD_SIZE, 1)), Status::BadParam);
+        assert_eq!(
+            try_key(|c| _ = c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, u32::MAX)),
+            Status::BadInputLength
+        );
+    }
+
+    /// The driver's memory key cache: thousands of free keys with room and no list.
+    #[test]
+    fn free_keys_are_cheap() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        b.page_eq(rc.uar);
+        let mut c = CreateMkeyIn::new();
+        let m = c.mkc_mut();
+        m.set_access_mode(AccessMode::Mtt).set(Mkc::PD, rc.pd).set(Mkc::FREE, 1).set(Mkc::UMR_EN, 1);
+        m.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 1 << 16).set(Mkc::LOG_PAGE_SIZE, 12);
+        let before = b.fw.pages.used();
+        let keys: Vec<_> = (0..2048).map(|_| b.put(Opcode::CreateMkey, &c, 16).number()).collect();
+        assert_eq!(b.fw.pages.used() - before, 2048 * 64 / 4096);
+        keys.into_iter().for_each(|k| b.ok(Opcode::DestroyMkey, k));
+        assert_eq!(b.fw.pages.used(), before);
+    }
+
+    /// What UMR work requests load is bounded and forgotten with the key.
+    #[test]
+    fn room_for_umr() {
+        let mut b = Bench::initialized();
+        let pd = b.alloc(Opcode::AllocPd);
+        let mut keys = [0; 2];
+        for key in &mut keys {
+            *key = b.put_list(Opcode::CreateMkey, &mtt(pd), &LIST).number();
+        }
+        let most = 1 << 28;
+        assert!(b.fw.icm.reserve_translations(keys[0], most + 32).is_ok(), "32 are counted already");
+        assert!(b.fw.icm.reserve_translations(keys[1], 33).is_err());
+        assert!(b.fw.icm.reserve_translations(keys[1], 32).is_ok());
+        b.ok(Opcode::DestroyMkey, keys[0]);
+        assert!(b.fw.icm.reserve_translations(keys[1], 64).is_ok());
+        assert!(b.fw.icm.reserve_translations(keys[0], 1).is_err(), "no such key");
+    }
 }

@@ -1,167 +1,266 @@
 //! The commands, one file for each family of objects.
 
+mod access_reg;
 mod cq;
+mod domains;
 mod eq;
 mod hca;
 mod mad;
+mod mcg;
 mod mkey;
-mod names;
+mod pages;
 mod qp;
-mod register;
+mod qp_transition;
 mod srq;
+#[cfg(test)]
+mod testing;
+mod vport;
 
-use hca_spec::command::{InHeader, Opcode, OutHeader};
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use hca_spec::cmd;
+use hca_spec::command::{Opcode, OutHeader, Status};
+use hca_spec::ids::UarIndex;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::effect::Effect;
-use crate::failure::{Failure, SHORT, bad_param};
+use crate::failure::{Failure, SHORT, SHORT_OUTPUT, bad_param};
 use crate::firmware::{Firmware, State};
 use crate::icm::Buffer;
-use hca_spec::command::Status;
 
 /// Output of a command, or why it is refused.
 pub(crate) type Outcome = Result<Vec<u8>, Failure>;
 
 /// ICM bytes of a queue pair: context, responder resources, alternate context.
 pub(crate) const QP_BYTES: u64 = 1024;
-/// ICM bytes of a completion queue.
+/// ICM bytes of a completion queue without its page list.
 pub(crate) const CQ_BYTES: u64 = 64;
-/// ICM bytes of a shared receive queue.
+/// ICM bytes of a shared receive queue without its page list.
 pub(crate) const SRQ_BYTES: u64 = 64;
-/// ICM bytes of an event queue.
+/// ICM bytes of an event queue without its page list.
 pub(crate) const EQ_BYTES: u64 = 64;
 /// ICM bytes of a memory key without its translations.
 pub(crate) const MKEY_BYTES: u64 = 64;
 
 /// ICM bytes of a protection, XRC or transport domain.
 pub(crate) const DOMAIN_BYTES: u64 = 64;
+/// ICM bytes of a queue's page, in its page list.
+pub(crate) const PAGE_LIST_ENTRY: u64 = 8;
 
-/// ICM bytes that a command needs, for those that create something. Event queues must come without
-/// waiting: requests for pages arrive through them.
-pub(crate) fn icm_bytes(opcode: Opcode, input: &[u8]) -> Option<u64> {
-    let page_list = input.len().saturating_sub(hca_spec::cmd::PAS_OFFSET) as u64;
-    Some(match opcode {
-        Opcode::CreateQp => QP_BYTES + page_list,
-        Opcode::CreateCq => CQ_BYTES + page_list,
-        Opcode::ModifyCq => page_list,
-        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES + page_list,
+/// A command as it came.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) opcode: Opcode,
+    pub(crate) op_mod: u32,
+    /// Header included.
+    pub(crate) input: &'a [u8],
+    /// Room for output, header included.
+    pub(crate) output_len: usize,
+}
+
+impl<'a> Call<'a> {
+    /// The input as a command's layout.
+    fn view<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<&'a T, Failure> {
+        T::ref_from_prefix(self.input).map(|(view, _)| view).map_err(|_| SHORT)
+    }
+
+    /// The number of the object that the command names.
+    fn number(&self) -> Result<u32, Failure> {
+        Ok(self.view::<cmd::ObjectIn>()?.get(cmd::ObjectIn::NUMBER))
+    }
+
+    /// The list of pages or translations behind a CREATE_* or MODIFY_CQ input.
+    fn list(&self) -> &'a [u8] {
+        self.input.get(cmd::PAS_OFFSET..).unwrap_or_default()
+    }
+
+    /// A queue's memory: as many pages of the input's list as `len` bytes need.
+    fn buffer(&self, log_page_size: u32, page_offset: u32, len: u64) -> Result<Buffer, Failure> {
+        const BAD_PAGE: Failure = bad_param("log_page_size: the queue's pages are larger than 2^40 bytes");
+        const FEW: Failure = Failure::new(Status::BadInputLength, "the page list is shorter than the queue");
+        const MAX_SHIFT: u32 = 40;
+        let shift = 12 + log_page_size;
+        if shift > MAX_SHIFT {
+            return Err(BAD_PAGE.got(shift));
+        }
+        // The offset is given in 64ths of a page.
+        let offset = u64::from(page_offset) << (shift - 6);
+        let pages = (offset + len).div_ceil(1 << shift);
+        let list = self.list();
+        if pages > list.len() as u64 / 8 {
+            return Err(FEW.got(list.len() as u64 / 8).limit(pages));
+        }
+        let pages = list
+            .chunks_exact(8)
+            .take(pages as usize)
+            .map(|p| hca_spec::be64(p, 0) & hca_spec::mkc::MTT_ADDRESS);
+        Buffer::new(pages.collect(), shift, offset, len).ok_or(FEW)
+    }
+}
+
+/// An output that only says "done".
+fn done() -> Vec<u8> {
+    vec![0; OutHeader::SIZE]
+}
+
+/// An output that names the object that was made.
+fn named(number: u32) -> Outcome {
+    Ok(cmd::ObjectOut::new().set(cmd::ObjectOut::NUMBER, number).bytes().to_vec())
+}
+
+/// An output as a command's layout.
+fn reply(out: &(impl IntoBytes + Immutable)) -> Vec<u8> {
+    out.as_bytes().to_vec()
+}
+
+/// Puts a page list behind a query's output; the caller cuts it to the room there is.
+fn with_pages(mut output: Vec<u8>, buffer: &Buffer) -> Vec<u8> {
+    output.truncate(cmd::PAS_OFFSET);
+    for page in buffer.pages() {
+        output.extend_from_slice(&page.to_be_bytes());
+    }
+    output
+}
+
+/// Whether the UAR page of a queue's doorbells is allocated.
+fn check_uar(fw: &Firmware, page: u32, none: Failure) -> Result<(), Failure> {
+    match fw.icm.uars.get(UarIndex(page).0) {
+        Some(_) => Ok(()),
+        None => Err(none.got(page)),
+    }
+}
+
+/// ICM bytes that a command needs, for those that create something.
+///
+/// The input may turn out to be malformed; the bytes are then an upper bound of what it could ask for.
+/// Event queues must come without waiting: requests for pages arrive through them.
+pub(crate) fn icm_bytes(call: &Call<'_>) -> Option<u64> {
+    let list = call.list().len() as u64;
+    Some(match call.opcode {
+        Opcode::CreateQp => QP_BYTES + list,
+        Opcode::CreateCq => CQ_BYTES + list,
+        Opcode::ModifyCq => list,
         Opcode::AllocPd | Opcode::AllocXrcd | Opcode::AllocTransportDomain => DOMAIN_BYTES,
-        Opcode::CreateMkey => MKEY_BYTES + mkey::given_octwords(input) * 16,
+        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES + list,
+        Opcode::CreateMkey => MKEY_BYTES + list,
         _ => return None,
     })
 }
 
-/// The input as a command's layout.
-pub(crate) fn view<T: FromBytes + KnownLayout + Immutable>(input: &[u8]) -> Result<&T, Failure> {
-    T::ref_from_prefix(input).map(|(view, _)| view).map_err(|_| SHORT)
-}
-
-/// An output that only says "done".
-pub(crate) fn done() -> Vec<u8> {
-    vec![0; OutHeader::SIZE]
-}
-
-/// The page list of an input: as many entries as `buffer_len` bytes need.
-pub(crate) fn queue_buffer(
-    input: &[u8],
-    log_page_size: u32,
-    page_offset: u32,
-    buffer_len: u64,
-) -> Result<Buffer, Failure> {
-    const BAD_PAGE: Failure = bad_param("the queue's page size is out of range");
-    const FEW: Failure = Failure::new(Status::BadInputLength, "the page list is shorter than the queue");
-    let shift = 12 + log_page_size;
-    if shift > 40 {
-        return Err(BAD_PAGE);
+/// The least lengths of a command's input and output, headers included.
+fn lengths(opcode: Opcode) -> (usize, usize) {
+    use Opcode as Op;
+    use cmd::*;
+    /// Commands that say no more than "done" may have as little as status and syndrome.
+    const DONE: usize = 8;
+    const NAME: usize = ObjectOut::SIZE;
+    const OBJECT: usize = ObjectIn::SIZE;
+    match opcode {
+        Op::QueryIssi => (OBJECT, QueryIssiOut::SIZE),
+        Op::QueryPages => (FunctionIn::SIZE, QueryPagesOut::SIZE),
+        Op::ManagePages => (FunctionIn::SIZE, ManagePagesOut::SIZE),
+        Op::QueryHcaCap => (OBJECT, QueryHcaCapOut::SIZE),
+        Op::SetHcaCap => (SetHcaCapIn::SIZE, DONE),
+        Op::QueryAdapter => (OBJECT, QueryAdapterOut::SIZE),
+        Op::QuerySpecialContexts => (OBJECT, QuerySpecialContextsOut::SIZE),
+        Op::AccessReg => (AccessRegIn::SIZE, AccessRegIn::SIZE),
+        Op::CreateMkey => (CreateMkeyIn::SIZE, NAME),
+        Op::QueryMkey => (OBJECT, QueryMkeyOut::SIZE),
+        Op::CreateEq => (CreateEqIn::SIZE, NAME),
+        Op::QueryEq => (OBJECT, QueryEqOut::SIZE),
+        Op::CreateCq => (CreateCqIn::SIZE, NAME),
+        Op::QueryCq => (OBJECT, QueryCqOut::SIZE),
+        Op::ModifyCq => (ModifyCqIn::SIZE, DONE),
+        Op::CreateQp => (CreateQpIn::SIZE, NAME),
+        Op::QueryQp => (OBJECT, QueryQpOut::SIZE),
+        Op::Rst2InitQp
+        | Op::Init2RtrQp
+        | Op::Rtr2RtsQp
+        | Op::Rts2RtsQp
+        | Op::SqErr2RtsQp
+        | Op::Rts2SqdQp
+        | Op::Sqd2SqdQp
+        | Op::Sqd2RtsQp
+        | Op::Init2InitQp => (ModifyQpIn::SIZE, DONE),
+        Op::CreateSrq | Op::CreateXrcSrq => (CreateSrqIn::SIZE, NAME),
+        Op::QuerySrq | Op::QueryXrcSrq => (OBJECT, QuerySrqOut::SIZE),
+        Op::CreateRmp => (CreateRmpIn::SIZE, NAME),
+        Op::ModifyRmp => (ModifyRmpIn::SIZE, DONE),
+        Op::QueryRmp => (OBJECT, QueryRmpOut::SIZE),
+        Op::MadIfc => (MadIfc::SIZE, MadIfc::SIZE),
+        Op::AttachToMcg | Op::DetachFromMcg => (McgIn::SIZE, DONE),
+        Op::QueryHcaVportContext => (QueryHcaVportIn::SIZE, QueryHcaVportContextOut::SIZE),
+        Op::ModifyHcaVportContext => (vport::MODIFY_CONTEXT_LEN, DONE),
+        Op::QueryHcaVportGid | Op::QueryHcaVportPkey => (QueryHcaVportIn::SIZE, OBJECT),
+        Op::QueryVportCounter => (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN),
+        Op::AllocPd | Op::AllocUar | Op::AllocXrcd | Op::AllocTransportDomain => (OBJECT, NAME),
+        _ => (OBJECT, DONE),
     }
-    // The offset is given in 64ths of a page.
-    let offset = u64::from(page_offset) << (shift - 6);
-    let pages = (offset + buffer_len).div_ceil(1 << shift);
-    let list = input.get(hca_spec::cmd::PAS_OFFSET..).unwrap_or_default();
-    if pages > list.len() as u64 / 8 {
-        return Err(FEW);
-    }
-    let pages =
-        list.chunks_exact(8).take(pages as usize).map(|p| hca_spec::be64(p, 0) & hca_spec::mkc::MTT_ADDRESS);
-    Buffer::new(pages.collect(), shift, offset, buffer_len).ok_or(FEW)
 }
 
-/// Puts a page list into a query's output.
-pub(crate) fn put_pages(output: &mut Vec<u8>, buffer: &Buffer) {
-    output.truncate(hca_spec::cmd::PAS_OFFSET);
-    for page in buffer.pages() {
-        output.extend_from_slice(&page.to_be_bytes());
+/// The least state of the adapter in which a command is legal.
+fn state_for(opcode: Opcode) -> State {
+    use Opcode as Op;
+    match opcode {
+        Op::EnableHca | Op::DisableHca | Op::QueryIssi | Op::SetIssi => State::Disabled,
+        Op::QueryHcaCap
+        | Op::SetHcaCap
+        | Op::QueryAdapter
+        | Op::InitHca
+        | Op::TeardownHca
+        | Op::QueryPages
+        | Op::ManagePages
+        | Op::AccessReg
+        | Op::SetDriverVersion => State::Enabled,
+        _ => State::Initialized,
     }
 }
 
-/// Executes a command.
-pub(crate) fn dispatch(
-    fw: &mut Firmware,
-    opcode: Opcode,
-    input: &[u8],
-    output_len: usize,
-    effects: &mut Vec<Effect>,
-) -> Outcome {
+/// Executes a command: checks what all commands have in common, then hands it to its family.
+pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     use Opcode as Op;
     const NOT_ENABLED: Failure =
         Failure::new(Status::BadSystemState, "the command is legal only after ENABLE_HCA");
     const NOT_INITIALIZED: Failure =
         Failure::new(Status::BadSystemState, "the command is legal only after INIT_HCA");
-    const SHORT_OUTPUT: Failure =
-        Failure::new(Status::BadOutputLength, "the output is shorter than the status and syndrome");
-    if output_len < 8 {
-        return Err(SHORT_OUTPUT);
+    const ABSENT: Failure = Failure::new(Status::BadOp, "this adapter does not have the command");
+
+    let (input_len, output_len) = lengths(call.opcode);
+    if call.input.len() < input_len {
+        return Err(SHORT.got(call.input.len() as u64).limit(input_len as u64));
     }
-    if input.len() < InHeader::SIZE {
-        return Err(SHORT);
+    if call.output_len < output_len {
+        return Err(SHORT_OUTPUT.got(call.output_len as u64).limit(output_len as u64));
     }
-    let before_enable = matches!(
-        opcode,
-        Op::EnableHca | Op::DisableHca | Op::QueryIssi | Op::SetIssi | Op::QueryPages | Op::ManagePages
-    );
-    let before_init = before_enable
-        || matches!(
-            opcode,
-            Op::QueryHcaCap
-                | Op::SetHcaCap
-                | Op::QueryAdapter
-                | Op::InitHca
-                | Op::TeardownHca
-                | Op::AccessReg
-        );
-    if fw.state == State::Disabled && !before_enable {
-        return Err(NOT_ENABLED);
+    if fw.state < state_for(call.opcode) {
+        return Err(if fw.state == State::Disabled { NOT_ENABLED } else { NOT_INITIALIZED });
     }
-    if fw.state != State::Initialized && !before_init {
-        return Err(NOT_INITIALIZED);
-    }
-    match opcode {
+    match call.opcode {
         Op::EnableHca => hca::enable(fw),
         Op::DisableHca => hca::disable(fw, effects),
         Op::InitHca => hca::init(fw),
         Op::TeardownHca => hca::teardown(fw, effects),
         Op::QueryIssi => hca::query_issi(fw),
-        Op::SetIssi => hca::set_issi(fw, input),
-        Op::QueryPages => hca::query_pages(fw, input),
-        Op::ManagePages => hca::manage_pages(fw, input, output_len),
-        Op::QueryHcaCap => hca::query_cap(fw, input),
-        Op::SetHcaCap => hca::set_cap(fw, input),
+        Op::SetIssi => hca::set_issi(fw, call),
+        Op::QueryHcaCap => hca::query_cap(fw, call),
+        Op::SetHcaCap => hca::set_cap(fw, call),
         Op::QueryAdapter => hca::query_adapter(fw),
         Op::QuerySpecialContexts => hca::query_special_contexts(),
         Op::SetDriverVersion => Ok(done()),
 
-        Op::CreateEq => eq::create(fw, input, effects),
-        Op::DestroyEq => eq::destroy(fw, input, effects),
-        Op::QueryEq => eq::query(fw, input),
+        Op::QueryPages => pages::query(fw, call),
+        Op::ManagePages => pages::manage(fw, call),
 
-        Op::CreateCq => cq::create(fw, input, effects),
-        Op::DestroyCq => cq::destroy(fw, input, effects),
-        Op::QueryCq => cq::query(fw, input),
-        Op::ModifyCq => cq::modify(fw, input, effects),
+        Op::CreateEq => eq::create(fw, call, effects),
+        Op::DestroyEq => eq::destroy(fw, call, effects),
+        Op::QueryEq => eq::query(fw, call),
 
-        Op::CreateQp => qp::create(fw, input, effects),
-        Op::DestroyQp => qp::destroy(fw, input, effects),
-        Op::QueryQp => qp::query(fw, input),
+        Op::CreateCq => cq::create(fw, call, effects),
+        Op::DestroyCq => cq::destroy(fw, call, effects),
+        Op::QueryCq => cq::query(fw, call),
+        Op::ModifyCq => cq::modify(fw, call, effects),
+
+        Op::CreateQp => qp::create(fw, call, effects),
+        Op::DestroyQp => qp::destroy(fw, call, effects),
+        Op::QueryQp => qp::query(fw, call),
         Op::Rst2InitQp
         | Op::Init2RtrQp
         | Op::Rtr2RtsQp
@@ -172,43 +271,42 @@ pub(crate) fn dispatch(
         | Op::Sqd2RtsQp
         | Op::Init2InitQp
         | Op::ToErrQp
-        | Op::ToRstQp => qp::modify(fw, opcode, input, effects),
+        | Op::ToRstQp => qp_transition::modify(fw, call, effects),
 
-        Op::CreateSrq => srq::create_basic(fw, input, effects),
-        Op::CreateXrcSrq => srq::create_xrc(fw, input, effects),
-        Op::CreateRmp => srq::create_rmp(fw, input, effects),
-        Op::DestroySrq | Op::DestroyXrcSrq | Op::DestroyRmp => srq::destroy(fw, opcode, input, effects),
-        Op::QuerySrq | Op::QueryXrcSrq | Op::QueryRmp => srq::query(fw, opcode, input),
-        Op::ArmRq | Op::ArmXrcSrq => srq::arm(fw, opcode, input, effects),
-        Op::ModifyRmp => srq::modify_rmp(fw, input, effects),
+        Op::CreateSrq => srq::create_basic(fw, call, effects),
+        Op::CreateXrcSrq => srq::create_xrc(fw, call, effects),
+        Op::CreateRmp => srq::create_rmp(fw, call, effects),
+        Op::DestroySrq | Op::DestroyXrcSrq | Op::DestroyRmp => srq::destroy(fw, call, effects),
+        Op::QuerySrq | Op::QueryXrcSrq | Op::QueryRmp => srq::query(fw, call),
+        Op::ArmRq | Op::ArmXrcSrq => srq::arm(fw, call, effects),
+        Op::ModifyRmp => srq::modify_rmp(fw, call, effects),
 
-        Op::CreateMkey => mkey::create(fw, input),
-        Op::DestroyMkey => mkey::destroy(fw, input),
-        Op::QueryMkey => mkey::query(fw, input, output_len),
+        Op::CreateMkey => mkey::create(fw, call),
+        Op::DestroyMkey => mkey::destroy(fw, call),
+        Op::QueryMkey => mkey::query(fw, call),
 
-        Op::AllocPd
-        | Op::DeallocPd
-        | Op::AllocUar
-        | Op::DeallocUar
-        | Op::AllocXrcd
-        | Op::DeallocXrcd
-        | Op::AllocTransportDomain
-        | Op::DeallocTransportDomain => names::execute(fw, opcode, input),
-        Op::AttachToMcg | Op::DetachFromMcg => names::multicast(fw, opcode, input),
+        Op::AllocPd | Op::AllocUar | Op::AllocXrcd | Op::AllocTransportDomain => domains::alloc(fw, call),
+        Op::DeallocPd => domains::dealloc_pd(fw, call),
+        Op::DeallocUar => domains::dealloc_uar(fw, call),
+        Op::DeallocXrcd => domains::dealloc_xrcd(fw, call),
+        Op::DeallocTransportDomain => domains::dealloc_transport_domain(fw, call),
+        Op::AttachToMcg => mcg::attach(fw, call),
+        Op::DetachFromMcg => mcg::detach(fw, call),
 
-        Op::MadIfc => mad::mad_ifc(fw, input, effects),
-        Op::QueryHcaVportContext => mad::vport_context(fw, input),
-        Op::ModifyHcaVportContext => mad::modify_vport_context(fw, input),
-        Op::QueryHcaVportGid | Op::QueryHcaVportPkey => mad::vport_table(fw, opcode, input),
-        Op::AccessReg => register::access(fw, input),
+        Op::MadIfc => mad::mad_ifc(fw, call, effects),
+        Op::QueryHcaVportContext => vport::context(fw, call),
+        Op::ModifyHcaVportContext => vport::modify_context(fw, call),
+        Op::QueryHcaVportGid => vport::gids(fw, call),
+        Op::QueryHcaVportPkey => vport::pkeys(fw, call),
+        Op::QueryVportCounter => vport::counters(fw, call),
+        Op::AccessReg => access_reg::access(fw, call),
 
         Op::GenEqe
-        | Op::QueryVportCounter
         | Op::AllocQCounter
         | Op::DeallocQCounter
         | Op::QueryQCounter
         | Op::ConfigIntModeration
         | Op::CreateUctx
-        | Op::DestroyUctx => Err(Failure::new(Status::BadOp, "this adapter does not have the command")),
+        | Op::DestroyUctx => Err(ABSENT),
     }
 }

@@ -1,29 +1,22 @@
-//! Queue pairs: creation, transitions, queries.
+//! Queue pairs: creation, destruction, queries. Transitions are in [`super::qp_transition`].
 //!
-//! Source: PRM "CREATE_QP", "QP State Transitions", tables of required and optional parameters; IBTA
-//! 10.3.1 and 11.2.5.2.
+//! Source: PRM "CREATE_QP", "DESTROY_QP", "QUERY_QP".
 
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, ObjectOut, QueryQpOut};
-use hca_spec::command::{Opcode, Status};
+use hca_spec::cmd::{CreateQpIn, QueryQpOut};
 use hca_spec::ids::Qpn;
-use hca_spec::layout::Field;
-use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt};
+use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 
-use super::{Outcome, done, put_pages, queue_buffer, view};
+use super::{Call, Outcome, check_uar, done, named, reply, with_pages};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
-use crate::icm::{Buffer, Qp};
+use crate::icm::{Buffer, Qp, SrqKind};
 
-const NO_QP: Failure = bad_resource("there is no QP of that number");
-const NO_PD: Failure = bad_resource("QP: the protection domain is not allocated");
-const NO_SEND_CQ: Failure = bad_resource("QP: cqn_snd names no CQ");
-const NO_RECEIVE_CQ: Failure = bad_resource("QP: cqn_rcv names no CQ");
-const NO_SRQ: Failure = bad_resource("QP: srqn_rmpn names no SRQ");
+pub(super) const NO_QP: Failure = bad_resource("there is no QP of that number");
 
 /// What a queue pair holds on to, so that it can't be destroyed under it.
-fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
+pub(super) fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
     let change = |users: &mut u32| *users = if held { *users + 1 } else { users.saturating_sub(1) };
     for cqn in [ctx.get(Qpc::CQN_SND), ctx.get(Qpc::CQN_RCV)] {
         if let Some(cq) = fw.icm.cqs.get_mut(cqn) {
@@ -40,57 +33,86 @@ fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
     }
 }
 
-/// Whether what a context names is there. PD and CQs may come as late as RST2INIT: zero names none.
-fn check_named(fw: &Firmware, ctx: &Qpc) -> Result<(), Failure> {
-    for (field, failure) in [(Qpc::CQN_SND, NO_SEND_CQ), (Qpc::CQN_RCV, NO_RECEIVE_CQ)] {
-        let cqn = ctx.get(field);
-        if cqn != 0 && fw.icm.cqs.get(cqn).is_none() {
-            return Err(failure);
+/// How much of what a context names has to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    /// At creation: PD and CQs may come later, as zero for now.
+    Given,
+    /// From INIT on.
+    All,
+}
+
+/// Whether the objects that a context names exist.
+pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), Failure> {
+    const NO_PD: Failure = bad_resource("QP: the protection domain is not allocated");
+    const NO_SEND_CQ: Failure = bad_resource("QP: cqn_snd names no CQ");
+    const NO_RECEIVE_CQ: Failure = bad_resource("QP: cqn_rcv names no CQ");
+    const NO_SRQ: Failure = bad_resource("QP: srqn_rmpn names no SRQ");
+    const SRQ_KIND: Failure = bad_resource("QP: XRC queue pairs receive from XRC SRQs, others don't");
+    const NO_XRCD: Failure = bad_resource("QP: the XRC domain is not allocated");
+    let later = |number: u32| number == 0 && names == Names::Given;
+    let (pd, send, receive) = (ctx.get(Qpc::PD), ctx.get(Qpc::CQN_SND), ctx.get(Qpc::CQN_RCV));
+    if !later(pd) && fw.icm.pds.get(pd).is_none() {
+        return Err(NO_PD.got(pd));
+    }
+    // A queue that the QP does not have needs no CQ.
+    if ctx.get(Qpc::NO_SQ) == 0 && !later(send) && fw.icm.cqs.get(send).is_none() {
+        return Err(NO_SEND_CQ.got(send));
+    }
+    let rq_type = RqType::from_bits(ctx.get(Qpc::RQ_TYPE));
+    let xrc = ctx.get(Qpc::ST) == ServiceType::Xrc as u32;
+    // An XRC receive completes to its SRQ's CQ; drivers leave the queue pair's out.
+    let needs_cq = rq_type != Some(RqType::Zero) && !(xrc && receive == 0);
+    if needs_cq && !later(receive) && fw.icm.cqs.get(receive).is_none() {
+        return Err(NO_RECEIVE_CQ.got(receive));
+    }
+    if rq_type == Some(RqType::Shared) {
+        let number = ctx.get(Qpc::SRQN_RMPN);
+        let srq = fw.icm.srqs.get(number).ok_or(NO_SRQ.got(number))?;
+        // With ISSI 0, CREATE_SRQ makes both kinds.
+        let fits = match srq.kind {
+            SrqKind::Basic => true,
+            SrqKind::Xrc => xrc,
+            SrqKind::Rmp => !xrc,
+        };
+        if !fits {
+            return Err(SRQ_KIND.got(number));
         }
     }
-    if ctx.get(Qpc::PD) != 0 && fw.icm.pds.get(ctx.get(Qpc::PD)).is_none() {
-        return Err(NO_PD);
-    }
-    let shared = ctx.get(Qpc::RQ_TYPE) == RqType::Shared as u32;
-    if shared && fw.icm.srqs.get(ctx.get(Qpc::SRQN_RMPN)).is_none() {
-        return Err(NO_SRQ);
+    // Other service types carry a domain that means nothing.
+    let xrcd = ctx.get(Qpc::XRCD);
+    if xrc && !later(xrcd) && fw.icm.xrcds.get(xrcd).is_none() {
+        return Err(NO_XRCD.got(xrcd));
     }
     Ok(())
 }
 
-/// Whether the PD and the CQs of the queues that a context has exist.
-fn check_names(fw: &Firmware, ctx: &Qpc) -> Result<(), Failure> {
-    let has_sq = ctx.get(Qpc::NO_SQ) == 0;
-    let has_rq = ctx.get(Qpc::RQ_TYPE) != RqType::Zero as u32;
-    if has_sq && fw.icm.cqs.get(ctx.get(Qpc::CQN_SND)).is_none() {
-        return Err(NO_SEND_CQ);
-    }
-    if has_rq && fw.icm.cqs.get(ctx.get(Qpc::CQN_RCV)).is_none() {
-        return Err(NO_RECEIVE_CQ);
-    }
-    if fw.icm.pds.get(ctx.get(Qpc::PD)).is_none() {
-        return Err(NO_PD);
-    }
-    Ok(())
-}
-
-pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const SERVICE: Failure = bad_param("CREATE_QP: the service type is not one this adapter has");
     const RQ: Failure = bad_param("CREATE_QP: the kind of receive queue is reserved");
-    const SIZE: Failure = bad_param("CREATE_QP: a work queue is larger than the maximum");
+    const SIZE: Failure = bad_param("CREATE_QP: a work queue is larger than log_max_qp_sz");
     const UAR: Failure = bad_resource("CREATE_QP: the UAR page is not allocated");
-    let create = view::<CreateQpIn>(input)?;
+    const FULL: Failure = no_room("CREATE_QP: there are 2^log_max_qp queue pairs");
+    let create = call.view::<CreateQpIn>()?;
     let mut ctx = *create.qpc();
-    ServiceType::from_bits(ctx.get(Qpc::ST)).ok_or(SERVICE)?;
-    RqType::from_bits(ctx.get(Qpc::RQ_TYPE)).ok_or(RQ)?;
-    let max = fw.general.get(General::LOG_MAX_QP_SZ);
-    if ctx.get(Qpc::LOG_RQ_SIZE) > max || ctx.get(Qpc::LOG_SQ_SIZE) > max {
-        return Err(SIZE);
+    let service = ctx.get(Qpc::ST);
+    ServiceType::from_bits(service).ok_or(SERVICE.got(service))?;
+    let rq_type = ctx.get(Qpc::RQ_TYPE);
+    let rq_type = RqType::from_bits(rq_type).ok_or(RQ.got(rq_type))?;
+    let limit = fw.general.get(General::LOG_MAX_QP_SZ);
+    let rq_size = if rq_type == RqType::Own { ctx.get(Qpc::LOG_RQ_SIZE) } else { 0 };
+    let size = rq_size.max(ctx.get(Qpc::LOG_SQ_SIZE));
+    if size > limit {
+        return Err(SIZE.got(size).limit(limit));
     }
-    if ctx.get(Qpc::NO_SQ) == 0 && fw.icm.uars.get(ctx.get(Qpc::UAR_PAGE)).is_none() {
-        return Err(UAR);
+    if ctx.get(Qpc::NO_SQ) == 0 {
+        check_uar(fw, ctx.get(Qpc::UAR_PAGE), UAR)?;
     }
-    check_named(fw, &ctx)?;
+    check_names(fw, &ctx, Names::Given)?;
+    if fw.icm.qps.len() >> fw.general.get(General::LOG_MAX_QP) != 0 {
+        return Err(FULL.got(fw.icm.qps.len()));
+    }
+    // The state is the adapter's to say, whatever the input holds there.
     ctx.set(Qpc::STATE, QpState::Reset as u32);
     let mut qp = Qp {
         ctx,
@@ -100,225 +122,123 @@ pub(super) fn create(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>)
     };
     let bytes = qp.rq_bytes() + qp.sq_bytes();
     if bytes > 0 {
-        qp.buffer = queue_buffer(input, ctx.get(Qpc::LOG_PAGE_SIZE), ctx.get(Qpc::PAGE_OFFSET), bytes)?;
+        qp.buffer = call.buffer(ctx.get(Qpc::LOG_PAGE_SIZE), ctx.get(Qpc::PAGE_OFFSET), bytes)?;
     }
     let pages = qp.buffer.pages().len();
-    let number = fw.icm.qps.insert(qp).map_err(|_| no_room("CREATE_QP: every QP is in use"))?;
+    let number = fw.icm.qps.insert(qp).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     hold(fw, &ctx, true);
     effects.push(Effect::QpCreated(Qpn(number)));
-    Ok(ObjectOut::new().set(ObjectOut::NUMBER, number).bytes().to_vec())
+    named(number)
 }
 
-pub(super) fn destroy(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    const ATTACHED: Failure = busy("DESTROY_QP: the queue pair is still in a multicast group");
-    let number = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    if fw.icm.qps.get(number).ok_or(NO_QP)?.multicast > 0 {
-        return Err(ATTACHED);
+pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    const ATTACHED: Failure = busy("DESTROY_QP: the queue pair is still in multicast groups");
+    let number = call.number()?;
+    let groups = fw.icm.qps.get(number).ok_or(NO_QP.of(number))?.multicast;
+    if groups > 0 {
+        return Err(ATTACHED.of(number).got(groups));
     }
-    if let Some(qp) = fw.icm.qps.remove(number) {
-        hold(fw, &qp.ctx, false);
-        fw.icm.uncount_pages(qp.buffer.pages().len());
-    }
+    let qp = fw.icm.qps.remove(number).ok_or(NO_QP.of(number))?;
+    fw.icm.uncount_pages(qp.buffer.pages().len());
+    hold(fw, &qp.ctx, false);
     effects.push(Effect::QpDestroyed(Qpn(number)));
     Ok(done())
 }
 
-pub(super) fn query(fw: &Firmware, input: &[u8]) -> Outcome {
-    let qp = fw.icm.qps.get(view::<ObjectIn>(input)?.get(ObjectIn::NUMBER)).ok_or(NO_QP)?;
+pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let number = call.number()?;
+    let qp = fw.icm.qps.get(number).ok_or(NO_QP.of(number))?;
     let mut out = QueryQpOut::new();
     out.set(QueryQpOut::OPT_PARAM_MASK, qp.opt_param_mask);
     *out.qpc_mut() = qp.ctx;
-    let mut out = out.bytes().to_vec();
-    put_pages(&mut out, &qp.buffer);
-    Ok(out)
+    Ok(with_pages(reply(&out), &qp.buffer))
 }
 
-/// States a transition may start from, and where it leads.
-fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {
-    use QpState::*;
-    match opcode {
-        Opcode::Rst2InitQp => (&[Reset], Init),
-        Opcode::Init2InitQp => (&[Init], Init),
-        Opcode::Init2RtrQp => (&[Init], Rtr),
-        Opcode::Rtr2RtsQp => (&[Rtr], Rts),
-        Opcode::Rts2RtsQp => (&[Rts], Rts),
-        Opcode::SqErr2RtsQp => (&[SqError], Rts),
-        Opcode::Rts2SqdQp => (&[Rts], SqDrained),
-        Opcode::Sqd2SqdQp => (&[SqDrained, SqDraining], SqDrained),
-        Opcode::Sqd2RtsQp => (&[SqDrained], Rts),
-        Opcode::ToRstQp => (&[Reset, Init, Rtr, Rts, SqError, SqDrained, Error, SqDraining], Reset),
-        _ => (&[Init, Rtr, Rts, SqError, SqDrained, Error, SqDraining, Reset], Error),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use hca_spec::command::{Opcode, Status};
 
-fn copy(to: &mut Qpc, from: &Qpc, fields: &[Field<Qpc>]) {
-    for field in fields {
-        to.set(*field, from.get(*field));
+    #[test]
+    fn life_of_a_queue_pair() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let qp = b.fw.icm.qps.get(rc.qp).unwrap();
+        assert!(rc.qp >= 0x40, "0 and 1 are special");
+        assert_eq!((qp.state(), qp.service()), (QpState::Reset, ServiceType::Rc));
+        // 16 receive WQEs of 64 bytes, then 16 basic blocks.
+        assert_eq!((qp.rq_bytes(), qp.sq_bytes(), qp.buffer.len()), (1024, 1024, 2048));
+        assert_eq!(b.fw.icm.cqs.get(rc.cq).map(|c| c.users), Some(2));
+        let r = b.object_into(Opcode::QueryQp, rc.qp, 0x110);
+        assert_eq!(QueryQpOut::from_prefix_or_zero(&r.output).qpc().get(Qpc::PD), rc.pd);
+        b.ok(Opcode::DestroyQp, rc.qp);
+        assert_eq!(b.effects.last(), Some(&Effect::QpDestroyed(Qpn(rc.qp))));
+        assert_eq!(b.fw.icm.cqs.get(rc.cq).map(|c| c.users), Some(0));
+        assert_eq!(b.object(Opcode::DestroyQp, rc.qp).status(), Status::BadResource);
+        b.ok(Opcode::DestroyCq, rc.cq);
+        b.ok(Opcode::DeallocPd, rc.pd);
     }
-}
 
-fn copy_path(to: &mut AddressPath, from: &AddressPath, fields: &[Field<AddressPath>]) {
-    for field in fields {
-        to.set(*field, from.get(*field));
+    #[test]
+    fn refusals() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut try_qp = |change: fn(&mut Qpc)| {
+            let mut c = CreateQpIn::new();
+            *c.qpc_mut() = rc.qpc(ServiceType::Rc);
+            change(c.qpc_mut());
+            b.put_list(Opcode::CreateQp, &c, &[0x4000]).status()
+        };
+        assert_eq!(try_qp(|_| {}), Status::Ok);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::STATE, 3)), Status::Ok, "the adapter's to say");
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::ST, 6)), Status::BadParam);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::RQ_TYPE, 2)), Status::BadParam);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::PD, 77)), Status::BadResource);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::CQN_SND, 0x777)), Status::BadResource);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::CQN_RCV, 0x777)), Status::BadResource);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::UAR_PAGE, 0x777)), Status::BadResource);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::RQ_TYPE, 1)), Status::BadResource, "no SRQ");
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::LOG_SQ_SIZE, 7)), Status::BadInputLength);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::LOG_PAGE_SIZE, 31)), Status::BadParam);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::ST, 3).set(Qpc::XRCD, 99)), Status::BadResource);
+        assert_eq!(b.fw.icm.qps.len(), 3, "what is refused leaves nothing");
+        assert_eq!(b.fw.icm.pds.get(rc.pd).map(|p| p.users), Some(3));
     }
-}
 
-/// Takes the fields that the transition requires, and the optional ones that the mask names.
-fn merge(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
-    use Qpc as Q;
-    match opcode {
-        Opcode::Rst2InitQp => {
-            copy(
-                ctx,
-                new,
-                &[
-                    Q::PD,
-                    Q::CQN_SND,
-                    Q::CQN_RCV,
-                    Q::PM_STATE,
-                    Q::RRE,
-                    Q::RWE,
-                    Q::RAE,
-                    Q::ATOMIC_MODE,
-                    Q::RLKY,
-                    Q::COUNTER_SET_ID,
-                    Q::Q_KEY,
-                    Q::FRE,
-                ],
-            );
-            if new.get(Q::DBR_ADDR) != 0 {
-                ctx.set(Q::DBR_ADDR, new.get(Q::DBR_ADDR));
-            }
-            copy_path(
-                ctx.primary_path_mut(),
-                new.primary_path(),
-                &[AddressPath::PKEY_INDEX, AddressPath::VHCA_PORT_NUM],
-            );
+    /// The queue pair of the driver's UMR work requests: no receive queue, the PD comes with RST2INIT.
+    #[test]
+    fn umr_queue_pair() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut c = CreateQpIn::new();
+        *c.qpc_mut() = rc.qpc(ServiceType::RegUmr);
+        c.qpc_mut().set(Qpc::PD, 0).set(Qpc::RQ_TYPE, RqType::Zero as u32).set(Qpc::CQN_RCV, 0);
+        let r = b.put_list(Opcode::CreateQp, &c, &[0x4000]);
+        assert_eq!(r.status(), Status::Ok);
+        let qp = r.number();
+        assert_eq!(b.fw.icm.qps.get(qp).unwrap().buffer.len(), 1024);
+        for op in [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp] {
+            let mut m = hca_spec::cmd::ModifyQpIn::new();
+            m.set(hca_spec::cmd::ModifyQpIn::QPN, qp);
+            m.qpc_mut().set(Qpc::ST, 0xc).set(Qpc::PD, rc.pd).set(Qpc::CQN_SND, rc.cq);
+            m.qpc_mut().set(Qpc::MTU, 5).set(Qpc::LOG_MSG_MAX, 12);
+            assert_eq!(b.put(op, &m, 16).status(), Status::Ok, "{op:?}");
         }
-        Opcode::Init2RtrQp => {
-            copy(
-                ctx,
-                new,
-                &[Q::MTU, Q::LOG_MSG_MAX, Q::REMOTE_QPN, Q::NEXT_RCV_PSN, Q::LOG_RRA_MAX, Q::MIN_RNR_NAK],
-            );
-            // The path comes whole, but for the fields that INIT and RTS own.
-            let old = *ctx.primary_path();
-            *ctx.primary_path_mut() = *new.primary_path();
-            copy_path(ctx.primary_path_mut(), &old, &[AddressPath::ACK_TIMEOUT]);
-            if mask & opt::PKEY_INDEX == 0 {
-                copy_path(ctx.primary_path_mut(), &old, &[AddressPath::PKEY_INDEX]);
-            }
-            if ctx.primary_path().get(AddressPath::VHCA_PORT_NUM) == 0 {
-                copy_path(ctx.primary_path_mut(), &old, &[AddressPath::VHCA_PORT_NUM]);
-            }
-        }
-        Opcode::Rtr2RtsQp => {
-            copy(
-                ctx,
-                new,
-                &[Q::RETRY_COUNT, Q::RNR_RETRY, Q::NEXT_SEND_PSN, Q::LOG_SRA_MAX, Q::LOG_ACK_REQ_FREQ],
-            );
-            let timeout = new.primary_path().get(AddressPath::ACK_TIMEOUT);
-            ctx.primary_path_mut().set(AddressPath::ACK_TIMEOUT, timeout);
-        }
-        _ => {}
+        assert_eq!(b.fw.icm.pds.get(rc.pd).map(|p| p.users), Some(2));
     }
-    if opcode == Opcode::Rst2InitQp {
-        return;
-    }
-    let optional: [(u32, &[Field<Qpc>]); 12] = [
-        (opt::RRE, &[Q::RRE]),
-        (opt::RAE, &[Q::RAE, Q::ATOMIC_MODE]),
-        (opt::RWE, &[Q::RWE]),
-        (opt::Q_KEY, &[Q::Q_KEY]),
-        (opt::RNR_TIMEOUT, &[Q::MIN_RNR_NAK]),
-        (opt::SRA_MAX, &[Q::LOG_SRA_MAX]),
-        (opt::RRA_MAX, &[Q::LOG_RRA_MAX]),
-        (opt::PM_STATE, &[Q::PM_STATE]),
-        (opt::RETRY_COUNT, &[Q::RETRY_COUNT]),
-        (opt::RNR_RETRY, &[Q::RNR_RETRY]),
-        (opt::SRQN, &[Q::SRQN_RMPN]),
-        (opt::COUNTER_SET, &[Q::COUNTER_SET_ID]),
-    ];
-    for (bit, fields) in optional {
-        if mask & bit != 0 {
-            copy(ctx, new, fields);
-        }
-    }
-    if mask & opt::PKEY_INDEX != 0 {
-        copy_path(ctx.primary_path_mut(), new.primary_path(), &[AddressPath::PKEY_INDEX]);
-    }
-    if mask & opt::PRI_PORT != 0 {
-        copy_path(ctx.primary_path_mut(), new.primary_path(), &[AddressPath::VHCA_PORT_NUM]);
-    }
-    if mask & opt::ACK_TIMEOUT != 0 {
-        copy_path(ctx.primary_path_mut(), new.primary_path(), &[AddressPath::ACK_TIMEOUT]);
-    }
-    if mask & opt::PRIMARY_PATH != 0 && opcode != Opcode::Init2RtrQp {
-        *ctx.primary_path_mut() = *new.primary_path();
-    }
-    if mask & opt::ALT_PATH != 0 {
-        *ctx.secondary_path_mut() = *new.secondary_path();
-    }
-}
 
-pub(super) fn modify(fw: &mut Firmware, opcode: Opcode, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    const STATE: Failure =
-        Failure::new(Status::BadQpState, "the queue pair is not in a state that this transition starts from");
-    const MTU: Failure = bad_param("INIT2RTR: the path MTU must be 1 (256) to 5 (4096)");
-    const MESSAGE: Failure = bad_param("INIT2RTR: log_msg_max is above the adapter's maximum");
-    const PKEY: Failure = Failure::new(Status::BadIndex, "QP: pkey_index is beyond the P_Key table");
-    const GID: Failure = Failure::new(Status::BadIndex, "QP: src_addr_index is beyond the GID table");
-    let number = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    let qp = fw.icm.qps.get(number).ok_or(NO_QP)?;
-    let (old, from) = (qp.ctx, qp.state());
-    let (allowed, to) = transition(opcode);
-    // A UMR queue pair has no peer; its transitions only name the state.
-    let umr = qp.service() == ServiceType::RegUmr;
-    if !allowed.contains(&from) {
-        return Err(STATE);
+    #[test]
+    fn the_number_of_queue_pairs_has_a_bound() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        b.fw.general.set(General::LOG_MAX_QP, 2);
+        assert!((0..4).all(|i| {
+            let Execution::Done(out) = b.try_qp(&rc) else { return false };
+            out[0] == if i < 3 { 0 } else { Status::ExceedLimit as u8 }
+        }));
     }
-    let mut ctx = old;
-    let mut mask = 0;
-    if !matches!(opcode, Opcode::ToErrQp | Opcode::ToRstQp) {
-        let modify = view::<ModifyQpIn>(input)?;
-        mask = modify.get(ModifyQpIn::OPT_PARAM_MASK);
-        merge(&mut ctx, modify.qpc(), opcode, mask);
-        let connected = matches!(qp.service(), ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc);
-        check_named(fw, &ctx)?;
-        if opcode == Opcode::Rst2InitQp {
-            check_names(fw, &ctx)?;
-        }
-        // Longer messages would have more packets than half the PSN space.
-        let too_long = ctx.get(Qpc::LOG_MSG_MAX) > fw.general.get(General::LOG_MAX_MSG);
-        if opcode == Opcode::Init2RtrQp && too_long {
-            return Err(MESSAGE);
-        }
-        if opcode == Opcode::Init2RtrQp
-            && connected
-            && !umr
-            && hca_spec::qpc::mtu_bytes(ctx.get(Qpc::MTU)).is_none()
-        {
-            return Err(MTU);
-        }
-        let path = ctx.primary_path();
-        if path.get(AddressPath::PKEY_INDEX) as usize >= crate::profile::PKEYS {
-            return Err(PKEY);
-        }
-        if path.get(AddressPath::GRH) == 1
-            && path.get(AddressPath::SRC_ADDR_INDEX) as usize >= crate::profile::GUIDS
-        {
-            return Err(GID);
-        }
-    }
-    ctx.set(Qpc::STATE, to as u32);
-    hold(fw, &old, false);
-    hold(fw, &ctx, true);
-    if let Some(qp) = fw.icm.qps.get_mut(number) {
-        qp.ctx = ctx;
-        qp.opt_param_mask |= mask;
-    }
-    effects.push(Effect::QpModified { qpn: Qpn(number), from, to });
-    Ok(done())
+
+    use crate::firmware::Execution;
 }

@@ -1,100 +1,112 @@
 //! Shared receive queues of the three families: basic, XRC, and receive memory pools.
 //!
-//! Source: PRM "CREATE_SRQ", "CREATE_XRC_SRQ", "CREATE_RMP" and their companions.
+//! Source: PRM "CREATE_SRQ", "CREATE_XRC_SRQ", "CREATE_RMP" and their companions. With interface step 0
+//! drivers use the basic family for all, with step 1 pools and XRC SRQs; both are always understood.
 
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, ObjectOut, QueryRmpOut, QuerySrqOut};
+use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
 use hca_spec::command::Opcode;
 use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_READY, Rmpc, Srqc, Wq};
 
-use super::{Outcome, done, put_pages, queue_buffer, view};
+use super::{Call, Outcome, done, named, reply, with_pages};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Srq, SrqKind};
 
 const NO_SRQ: Failure = bad_resource("there is no SRQ of that number and kind");
-const NO_PD: Failure = bad_resource("SRQ: the protection domain is not allocated");
-const SIZE: Failure = bad_param("SRQ: the size or stride is out of range");
+const SIZE: Failure = bad_param("SRQ: the number of WQEs is above the maximum");
 
-fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
-    let pd = srq.ctx.get(Srqc::PD);
-    let cqn = srq.ctx.get(Srqc::CQN);
-    let xrcd = srq.ctx.get(Srqc::XRCD);
-    let kind = srq.kind;
-    let pages = srq.buffer.pages().len();
-    if fw.icm.pds.get(pd).is_none() {
-        return Err(NO_PD);
+/// Counts the SRQ among the users of what it names.
+fn hold(fw: &mut Firmware, ctx: &Srqc, held: bool) {
+    let change = |users: &mut u32| *users = if held { *users + 1 } else { users.saturating_sub(1) };
+    if let Some(pd) = fw.icm.pds.get_mut(ctx.get(Srqc::PD)) {
+        change(&mut pd.users);
     }
-    let number = fw.icm.srqs.insert(srq).map_err(|_| no_room("every SRQ is in use"))?;
-    fw.icm.count_pages(pages);
-    if let Some(pd) = fw.icm.pds.get_mut(pd) {
-        pd.users += 1;
+    if let Some(cq) = fw.icm.cqs.get_mut(ctx.get(Srqc::CQN)) {
+        change(&mut cq.users);
     }
-    if kind == SrqKind::Xrc {
-        if let Some(cq) = fw.icm.cqs.get_mut(cqn) {
-            cq.users += 1;
-        }
-        if let Some(xrcd) = fw.icm.xrcds.get_mut(xrcd) {
-            xrcd.users += 1;
-        }
-    }
-    effects.push(Effect::SrqCreated(Srqn(number)));
-    Ok(ObjectOut::new().set(ObjectOut::NUMBER, number).bytes().to_vec())
 }
 
-fn create(fw: &mut Firmware, input: &[u8], kind: SrqKind, effects: &mut Vec<Effect>) -> Outcome {
-    let ctx = *view::<CreateSrqIn>(input)?.srqc();
-    let log_size = ctx.get(Srqc::LOG_SRQ_SIZE);
-    let log_stride = ctx.get(Srqc::LOG_RQ_STRIDE) + 4;
-    if log_size > fw.general.get(General::LOG_MAX_SRQ_SZ) {
-        return Err(SIZE);
+fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
+    const NO_PD: Failure = bad_resource("SRQ: the protection domain is not allocated");
+    const FULL: Failure = no_room("SRQ: every SRQ is in use");
+    let ctx = srq.ctx;
+    let pd = ctx.get(Srqc::PD);
+    if fw.icm.pds.get(pd).is_none() {
+        return Err(NO_PD.got(pd));
     }
+    let pages = srq.buffer.pages().len();
+    let number = fw.icm.srqs.insert(srq).map_err(|_| FULL)?;
+    fw.icm.count_pages(pages);
+    hold(fw, &ctx, true);
+    effects.push(Effect::SrqCreated(Srqn(number)));
+    named(number)
+}
+
+fn create(fw: &mut Firmware, call: &Call<'_>, kind: SrqKind, effects: &mut Vec<Effect>) -> Outcome {
+    const NO_XRCD: Failure = bad_resource("SRQ: the XRC domain is not allocated");
+    const NO_CQ: Failure = bad_resource("SRQ: cqn names no CQ");
+    let mut ctx = *call.view::<CreateSrqIn>()?.srqc();
+    let (log_size, limit) = (ctx.get(Srqc::LOG_SRQ_SIZE), fw.general.get(General::LOG_MAX_SRQ_SZ));
+    if log_size > limit {
+        return Err(SIZE.got(log_size).limit(limit));
+    }
+    // A basic SRQ may leave these out; what it names must be there all the same.
+    let optional = |number: u32| kind == SrqKind::Basic && number == 0;
+    let (xrcd, cqn) = (ctx.get(Srqc::XRCD), ctx.get(Srqc::CQN));
+    if !optional(xrcd) && fw.icm.xrcds.get(xrcd).is_none() {
+        return Err(NO_XRCD.got(xrcd));
+    }
+    if !optional(cqn) && fw.icm.cqs.get(cqn).is_none() {
+        return Err(NO_CQ.got(cqn));
+    }
+    let log_stride = ctx.get(Srqc::LOG_RQ_STRIDE) + 4;
     let (page, offset) = (ctx.get(Srqc::LOG_PAGE_SIZE), ctx.get(Srqc::PAGE_OFFSET));
-    let buffer = queue_buffer(input, page, offset, 1 << (log_size + log_stride))?;
+    let buffer = call.buffer(page, offset, 1 << (log_size + log_stride))?;
+    ctx.set(Srqc::STATE, 0).set(Srqc::WQE_CNT, 0);
     insert(fw, Srq { kind, ctx, buffer, log_stride, log_size, users: 0 }, effects)
 }
 
-pub(super) fn create_basic(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    create(fw, input, SrqKind::Basic, effects)
+pub(super) fn create_basic(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    create(fw, call, SrqKind::Basic, effects)
 }
 
-pub(super) fn create_xrc(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    const NO_XRCD: Failure = bad_resource("CREATE_XRC_SRQ: the XRC domain is not allocated");
-    const NO_CQ: Failure = bad_resource("CREATE_XRC_SRQ: the CQ does not exist");
-    let ctx = view::<CreateSrqIn>(input)?.srqc();
-    if fw.icm.xrcds.get(ctx.get(Srqc::XRCD)).is_none() {
-        return Err(NO_XRCD);
-    }
-    if fw.icm.cqs.get(ctx.get(Srqc::CQN)).is_none() {
-        return Err(NO_CQ);
-    }
-    create(fw, input, SrqKind::Xrc, effects)
+pub(super) fn create_xrc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    create(fw, call, SrqKind::Xrc, effects)
 }
 
-pub(super) fn create_rmp(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const CYCLIC: Failure = bad_param("CREATE_RMP: only linked lists are supported");
-    const STATE: Failure = bad_param("CREATE_RMP: the pool must be created ready");
-    let rmpc = view::<CreateRmpIn>(input)?.rmpc();
+    const STATE: Failure = bad_param("CREATE_RMP: the pool must be created ready (1)");
+    const STRIDE: Failure = bad_param("CREATE_RMP: log_wq_stride must be 5 to 11");
+    /// A next segment and one scatter entry.
+    const MIN_STRIDE: u32 = 5;
+    /// What fits the stride field of an SRQ.
+    const MAX_STRIDE: u32 = 11;
+    let rmpc = call.view::<CreateRmpIn>()?.rmpc();
     let wq = rmpc.wq();
-    if rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE) == 1 {
+    if rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE) == 1 || wq.get(Wq::WQ_TYPE) != 0 {
         return Err(CYCLIC);
     }
     if rmpc.get(Rmpc::STATE) != RMP_READY {
-        return Err(STATE);
+        return Err(STATE.got(rmpc.get(Rmpc::STATE)));
     }
     let (log_size, log_stride) = (wq.get(Wq::LOG_WQ_SZ), wq.get(Wq::LOG_WQ_STRIDE));
-    if log_size > fw.general.get(General::LOG_MAX_WQ_SZ) || !(5..=11).contains(&log_stride) {
-        return Err(SIZE);
+    let limit = fw.general.get(General::LOG_MAX_WQ_SZ);
+    if log_size > limit {
+        return Err(SIZE.got(log_size).limit(limit));
+    }
+    if !(MIN_STRIDE..=MAX_STRIDE).contains(&log_stride) {
+        return Err(STRIDE.got(log_stride));
     }
     let (page, offset) = (wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET));
-    let buffer = queue_buffer(input, page, offset, 1 << (log_size + log_stride))?;
+    let buffer = call.buffer(page, offset, 1 << (log_size + log_stride))?;
     let mut ctx = Srqc::new();
     ctx.set(Srqc::LOG_SRQ_SIZE, log_size).set(Srqc::LOG_RQ_STRIDE, log_stride - 4);
-    ctx.set(Srqc::PD, wq.get(Wq::PD))
-        .set(Srqc::LWM, wq.get(Wq::LWM))
-        .set(Srqc::DBR_ADDR, wq.get(Wq::DBR_ADDR));
+    ctx.set(Srqc::PD, wq.get(Wq::PD)).set(Srqc::LWM, wq.get(Wq::LWM));
+    ctx.set(Srqc::DBR_ADDR, wq.get(Wq::DBR_ADDR));
     ctx.set(Srqc::LOG_PAGE_SIZE, page).set(Srqc::PAGE_OFFSET, offset);
     insert(fw, Srq { kind: SrqKind::Rmp, ctx, buffer, log_stride, log_size, users: 0 }, effects)
 }
@@ -108,36 +120,26 @@ fn kind(opcode: Opcode) -> SrqKind {
 }
 
 fn find(fw: &Firmware, opcode: Opcode, number: u32) -> Result<&Srq, Failure> {
-    fw.icm.srqs.get(number).filter(|s| s.kind == kind(opcode)).ok_or(NO_SRQ)
+    fw.icm.srqs.get(number).filter(|s| s.kind == kind(opcode)).ok_or(NO_SRQ.of(number))
 }
 
-pub(super) fn destroy(fw: &mut Firmware, opcode: Opcode, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    const USED: Failure = busy("queue pairs still receive from the SRQ");
-    let number = view::<ObjectIn>(input)?.get(ObjectIn::NUMBER);
-    if find(fw, opcode, number)?.users > 0 {
-        return Err(USED);
+pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    const USED: Failure = busy("SRQ: queue pairs still receive from it");
+    let number = call.number()?;
+    let users = find(fw, call.opcode, number)?.users;
+    if users > 0 {
+        return Err(USED.of(number).got(users));
     }
-    if let Some(srq) = fw.icm.srqs.remove(number) {
-        if let Some(pd) = fw.icm.pds.get_mut(srq.ctx.get(Srqc::PD)) {
-            pd.users = pd.users.saturating_sub(1);
-        }
-        if srq.kind == SrqKind::Xrc {
-            if let Some(cq) = fw.icm.cqs.get_mut(srq.ctx.get(Srqc::CQN)) {
-                cq.users = cq.users.saturating_sub(1);
-            }
-            if let Some(xrcd) = fw.icm.xrcds.get_mut(srq.ctx.get(Srqc::XRCD)) {
-                xrcd.users = xrcd.users.saturating_sub(1);
-            }
-        }
-        fw.icm.uncount_pages(srq.buffer.pages().len());
-    }
+    let srq = fw.icm.srqs.remove(number).ok_or(NO_SRQ.of(number))?;
+    fw.icm.uncount_pages(srq.buffer.pages().len());
+    hold(fw, &srq.ctx, false);
     effects.push(Effect::SrqDestroyed(Srqn(number)));
     Ok(done())
 }
 
-pub(super) fn query(fw: &Firmware, opcode: Opcode, input: &[u8]) -> Outcome {
-    let srq = find(fw, opcode, view::<ObjectIn>(input)?.get(ObjectIn::NUMBER))?;
-    let mut bytes = if srq.kind == SrqKind::Rmp {
+pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let srq = find(fw, call.opcode, call.number()?)?;
+    let out = if srq.kind == SrqKind::Rmp {
         let mut out = QueryRmpOut::new();
         let rmpc = out.rmpc_mut();
         rmpc.set(Rmpc::STATE, RMP_READY);
@@ -147,41 +149,205 @@ pub(super) fn query(fw: &Firmware, opcode: Opcode, input: &[u8]) -> Outcome {
         wq.set(Wq::LOG_WQ_STRIDE, srq.log_stride).set(Wq::LOG_WQ_SZ, srq.log_size);
         wq.set(Wq::LOG_WQ_PG_SZ, srq.ctx.get(Srqc::LOG_PAGE_SIZE));
         wq.set(Wq::PAGE_OFFSET, srq.ctx.get(Srqc::PAGE_OFFSET));
-        out.bytes().to_vec()
+        reply(&out)
     } else {
         let mut out = QuerySrqOut::new();
         *out.srqc_mut() = srq.ctx;
-        out.bytes().to_vec()
+        reply(&out)
     };
-    put_pages(&mut bytes, &srq.buffer);
-    Ok(bytes)
+    Ok(with_pages(out, &srq.buffer))
 }
 
 fn set_limit(fw: &mut Firmware, number: u32, lwm: u32, effects: &mut Vec<Effect>) -> Outcome {
-    let srq = fw.icm.srqs.get_mut(number).ok_or(NO_SRQ)?;
+    const LIMIT: Failure = bad_param("SRQ: the limit is above the number of WQEs");
+    let srq = fw.icm.srqs.get_mut(number).ok_or(NO_SRQ.of(number))?;
+    let wqes = 1u32 << srq.log_size;
+    if lwm > wqes {
+        return Err(LIMIT.of(number).got(lwm).limit(wqes));
+    }
     srq.ctx.set(Srqc::LWM, lwm);
     effects.push(Effect::SrqArmed(Srqn(number)));
     Ok(done())
 }
 
-pub(super) fn arm(fw: &mut Firmware, opcode: Opcode, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const WHAT: Failure = bad_param("ARM_RQ: op_mod must be 1 (SRQ)");
-    let object = view::<ObjectIn>(input)?;
-    let op_mod = view::<hca_spec::command::InHeader>(input)?.get(hca_spec::command::InHeader::OP_MOD);
-    if op_mod != 1 {
-        return Err(WHAT);
+    /// ARM_RQ and ARM_XRC_SRQ op_mod: a shared receive queue.
+    const SRQ: u32 = 1;
+    if call.op_mod != SRQ {
+        return Err(WHAT.got(call.op_mod));
     }
+    let object = call.view::<ObjectIn>()?;
     let (number, lwm) = (object.get(ObjectIn::NUMBER), object.get(ObjectIn::LWM));
-    find(fw, opcode, number)?;
+    find(fw, call.opcode, number)?;
     set_limit(fw, number, lwm, effects)
 }
 
-pub(super) fn modify_rmp(fw: &mut Firmware, input: &[u8], effects: &mut Vec<Effect>) -> Outcome {
-    let modify = view::<ModifyRmpIn>(input)?;
+pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    const STATE: Failure = bad_param("MODIFY_RMP: a pool is ready (1) and stays so");
+    let modify = call.view::<ModifyRmpIn>()?;
     let number = modify.get(ModifyRmpIn::RMPN);
-    find(fw, Opcode::ModifyRmp, number)?;
+    find(fw, call.opcode, number)?;
+    let (from, to) = (modify.get(ModifyRmpIn::RMP_STATE), modify.rmpc().get(Rmpc::STATE));
+    if from != RMP_READY || to != RMP_READY {
+        return Err(STATE.of(number).got(from << 4 | to));
+    }
     if modify.get(ModifyRmpIn::BITMASK_LWM) == 0 {
         return Ok(done());
     }
     set_limit(fw, number, modify.rmpc().wq().get(Wq::LWM), effects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::{Bench, Connection};
+    use hca_spec::cmd::CreateQpIn;
+    use hca_spec::command::Status;
+    use hca_spec::qpc::{Qpc, RqType, ServiceType};
+
+    fn srq(rc: &Connection, xrcd: u32) -> CreateSrqIn {
+        let mut c = CreateSrqIn::new();
+        let s = c.srqc_mut();
+        s.set(Srqc::LOG_SRQ_SIZE, 6).set(Srqc::LOG_RQ_STRIDE, 1).set(Srqc::PD, rc.pd);
+        s.set(Srqc::XRCD, xrcd).set(Srqc::CQN, rc.cq).set(Srqc::DBR_ADDR, 0x9000);
+        c
+    }
+
+    fn rmp(rc: &Connection) -> CreateRmpIn {
+        let mut c = CreateRmpIn::new();
+        c.rmpc_mut().set(Rmpc::STATE, RMP_READY);
+        let wq = c.rmpc_mut().wq_mut();
+        wq.set(Wq::LOG_WQ_SZ, 6).set(Wq::LOG_WQ_STRIDE, 5).set(Wq::PD, rc.pd).set(Wq::DBR_ADDR, 0x9000);
+        c
+    }
+
+    fn modify_rmp(number: u32, lwm: u32) -> ModifyRmpIn {
+        let mut m = ModifyRmpIn::new();
+        m.set(ModifyRmpIn::RMPN, number).set(ModifyRmpIn::RMP_STATE, RMP_READY);
+        m.set(ModifyRmpIn::BITMASK_LWM, 1);
+        m.rmpc_mut().set(Rmpc::STATE, RMP_READY);
+        m.rmpc_mut().wq_mut().set(Wq::LWM, lwm);
+        m
+    }
+
+    /// The three families, each with its own commands, and only those.
+    #[test]
+    fn families() {
+        use Opcode as Op;
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let xrcd = b.alloc(Op::AllocXrcd);
+        let basic = b.put_list(Op::CreateSrq, &srq(&rc, 0), &[0x5000]);
+        let xrc = b.put_list(Op::CreateXrcSrq, &srq(&rc, xrcd), &[0x5000]);
+        let pool = b.put_list(Op::CreateRmp, &rmp(&rc), &[0x5000]);
+        let families = [
+            (basic.number(), Op::QuerySrq, Op::DestroySrq),
+            (xrc.number(), Op::QueryXrcSrq, Op::DestroyXrcSrq),
+            (pool.number(), Op::QueryRmp, Op::DestroyRmp),
+        ];
+        assert_eq!(b.object(Op::DeallocXrcd, xrcd).status(), Status::ResourceBusy);
+        for (i, (number, query, destroy)) in families.into_iter().enumerate() {
+            let (other, ..) = families[(i + 1) % 3];
+            assert_eq!(b.object(destroy, other).status(), Status::BadResource, "of another family");
+            let r = b.object_into(query, number, 0x118);
+            assert_eq!((r.status(), hca_spec::be64(&r.output, 0x110)), (Status::Ok, 0x5000));
+            b.ok(destroy, number);
+        }
+        b.ok(Op::DeallocXrcd, xrcd);
+        assert_eq!(b.fw.icm.pds.get(rc.pd).map(|p| p.users), Some(1), "the queue pair's");
+    }
+
+    /// What goes into a pool comes out of it as the driver laid it out.
+    #[test]
+    fn a_pool_is_read_back() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let c = rmp(&rc);
+        let number = b.put_list(Opcode::CreateRmp, &c, &[0x5000]).number();
+        assert_eq!(b.put(Opcode::ModifyRmp, &modify_rmp(number, 20), 16).status(), Status::Ok);
+        assert_eq!(b.effects.last(), Some(&Effect::SrqArmed(Srqn(number))));
+        let r = b.object_into(Opcode::QueryRmp, number, 0x110);
+        let mut expected = c;
+        expected.rmpc_mut().wq_mut().set(Wq::LWM, 20);
+        assert_eq!(r.output[0x20..], expected.bytes()[0x20..]);
+        assert_eq!(b.put(Opcode::ModifyRmp, &modify_rmp(number, 65), 16).status(), Status::BadParam);
+        let mut m = modify_rmp(number, 1);
+        m.set(ModifyRmpIn::RMP_STATE, 0);
+        assert_eq!(b.put(Opcode::ModifyRmp, &m, 16).status(), Status::BadParam);
+    }
+
+    #[test]
+    fn arming() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let number = b.put_list(Opcode::CreateSrq, &srq(&rc, 0), &[0x5000]).number();
+        let mut arm = ObjectIn::new();
+        arm.set(ObjectIn::NUMBER, number).set(ObjectIn::LWM, 10);
+        assert_eq!(b.put(Opcode::ArmRq, &arm, 16).status(), Status::BadParam, "op_mod 0");
+        arm.bytes_mut()[7] = 1;
+        assert_eq!(b.put(Opcode::ArmXrcSrq, &arm, 16).status(), Status::BadResource, "not XRC");
+        assert_eq!(b.put(Opcode::ArmRq, &arm, 16).status(), Status::Ok);
+        assert_eq!(b.fw.icm.srqs.get(number).unwrap().ctx.get(Srqc::LWM), 10);
+        assert_eq!(b.effects.last(), Some(&Effect::SrqArmed(Srqn(number))));
+    }
+
+    #[test]
+    fn refusals() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let xrcd = b.alloc(Opcode::AllocXrcd);
+        let mut try_srq = |op, change: fn(&mut Srqc)| {
+            let mut c = srq(&rc, xrcd);
+            change(c.srqc_mut());
+            b.put_list(op, &c, &[0x5000]).status()
+        };
+        for op in [Opcode::CreateSrq, Opcode::CreateXrcSrq] {
+            assert_eq!(try_srq(op, |_| {}), Status::Ok);
+            assert_eq!(try_srq(op, |s| _ = s.set(Srqc::PD, 99)), Status::BadResource);
+            assert_eq!(try_srq(op, |s| _ = s.set(Srqc::XRCD, 99)), Status::BadResource);
+            assert_eq!(try_srq(op, |s| _ = s.set(Srqc::CQN, 0x99)), Status::BadResource);
+            assert_eq!(try_srq(op, |s| _ = s.set(Srqc::LOG_SRQ_SIZE, 10)), Status::BadInputLength);
+        }
+        assert_eq!(try_srq(Opcode::CreateSrq, |s| _ = s.set(Srqc::XRCD, 0)), Status::Ok);
+        assert_eq!(try_srq(Opcode::CreateXrcSrq, |s| _ = s.set(Srqc::XRCD, 0)), Status::BadResource);
+        let mut try_rmp = |change: fn(&mut Rmpc)| {
+            let mut c = rmp(&rc);
+            change(c.rmpc_mut());
+            b.put_list(Opcode::CreateRmp, &c, &[0x5000]).status()
+        };
+        assert_eq!(try_rmp(|_| {}), Status::Ok);
+        assert_eq!(try_rmp(|r| _ = r.set(Rmpc::STATE, 0)), Status::BadParam);
+        assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::LOG_WQ_STRIDE, 4)), Status::BadParam);
+        assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::LOG_WQ_SZ, 16)), Status::BadParam);
+        assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::WQ_TYPE, 1)), Status::BadParam);
+        assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::PD, 99)), Status::BadResource);
+    }
+
+    /// A queue pair on an SRQ keeps it; kinds and service types must fit.
+    #[test]
+    fn queue_pairs_on_shared_queues() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let xrcd = b.alloc(Opcode::AllocXrcd);
+        let pool = b.put_list(Opcode::CreateRmp, &rmp(&rc), &[0x5000]).number();
+        let xrc = b.put_list(Opcode::CreateXrcSrq, &srq(&rc, xrcd), &[0x5000]).number();
+        let mut on = |service, srqn| {
+            let mut c = CreateQpIn::new();
+            *c.qpc_mut() = rc.qpc(service);
+            c.qpc_mut().set(Qpc::RQ_TYPE, RqType::Shared as u32).set(Qpc::SRQN_RMPN, srqn);
+            c.qpc_mut().set(Qpc::XRCD, xrcd);
+            let r = b.put_list(Opcode::CreateQp, &c, &[0x4000]);
+            (r.status(), hca_spec::be32(&r.output, 8))
+        };
+        assert_eq!(on(ServiceType::Rc, xrc).0, Status::BadResource);
+        assert_eq!(on(ServiceType::Xrc, pool).0, Status::BadResource);
+        let (status, qp) = on(ServiceType::Rc, pool);
+        assert_eq!(status, Status::Ok);
+        assert_eq!(on(ServiceType::Xrc, xrc).0, Status::Ok);
+        assert_eq!(b.object(Opcode::DestroyRmp, pool).status(), Status::ResourceBusy);
+        assert_eq!(b.object(Opcode::DestroyXrcSrq, xrc).status(), Status::ResourceBusy);
+        b.ok(Opcode::DestroyQp, qp);
+        b.ok(Opcode::DestroyRmp, pool);
+    }
 }

@@ -1,0 +1,178 @@
+//! ACCESS_REGISTER. Source: PRM "ACCESS_REGISTER" and the registers' own layouts; the mlx5 driver for
+//! what it reads and writes on an InfiniBand port.
+
+use hca_spec::cmd::{AccessRegIn, reg};
+use hca_spec::command::Status;
+use hca_spec::mad::PortInfo;
+use hca_spec::{be32, put_be32};
+
+use super::{Call, Outcome};
+use crate::failure::{Failure, bad_param};
+use crate::firmware::Firmware;
+
+/// op_mod: write the register; 1 reads it.
+const WRITE: u32 = 0;
+/// Longest register: the data that is looked at and returned.
+const MAX_REGISTER: usize = 256;
+/// Port registers: bits of the first word that hold the port.
+const PORT_SHIFT: u32 = 16;
+
+/// Bytes of a register, without the command's header.
+fn length(register: u32) -> Option<usize> {
+    Some(match register {
+        reg::HOST_ENDIANNESS | reg::PMTU | reg::PVLC => 0x10,
+        reg::PCAP => 0x14,
+        reg::PTYS | reg::NODE_DESC => 0x40,
+        _ => return None,
+    })
+}
+
+pub(super) fn access(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const UNKNOWN: Failure = bad_param("ACCESS_REGISTER: this adapter does not have the register");
+    const READ_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be written");
+    const WRITE_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be read");
+    const SHORT: Failure =
+        Failure::new(Status::BadInputLength, "ACCESS_REGISTER: the data is shorter than the register");
+    const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has one port, 1");
+    let register = call.view::<AccessRegIn>()?.get(AccessRegIn::REGISTER_ID);
+    let len = length(register).ok_or(UNKNOWN.got(register))?;
+    let data = call.input.get(AccessRegIn::SIZE..).unwrap_or_default();
+    let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
+    let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS);
+    let port = be32(data, 0) >> PORT_SHIFT & 0xff;
+    if of_a_port && port > 1 {
+        return Err(PORT.of(register).got(port));
+    }
+    let mut value = [0; MAX_REGISTER];
+    value.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+    match (register, call.op_mod == WRITE) {
+        // Commands are big-endian whatever the host is; the code only matters for inline data.
+        (reg::HOST_ENDIANNESS, true) => {}
+        (reg::HOST_ENDIANNESS, false) => return Err(WRITE_ONLY.of(register)),
+        // Word 1: the port's capability bits.
+        (reg::PCAP, true) => fw.port.change_capabilities(u32::MAX, be32(data, 4)),
+        (reg::PCAP, false) => put_be32(&mut value, 4, fw.port.info().get(PortInfo::CAPABILITY_MASK)),
+        (reg::NODE_DESC, true) => fw.port.set_node_description(data),
+        (reg::NODE_DESC, false) => {
+            value.iter_mut().zip(fw.port.node_description()).for_each(|(to, from)| *to = *from);
+        }
+        (reg::PMTU, false) => port_mtu(fw, &mut value),
+        (reg::PVLC, false) => port_lanes(fw, &mut value),
+        (reg::PTYS, false) => port_type(fw, &mut value),
+        _ => return Err(READ_ONLY.of(register)),
+    }
+    let mut out = vec![0; AccessRegIn::SIZE];
+    out.extend(value.iter().take(len));
+    Ok(out)
+}
+
+/// PMTU: largest, wanted and operational MTU in bytes, bits 31..16 of words 1 to 3.
+fn port_mtu(fw: &Firmware, value: &mut [u8]) {
+    let info = fw.port.info();
+    let bytes = |code| hca_spec::qpc::mtu_bytes(code).unwrap_or(0) as u32;
+    let (max, active) = (bytes(info.get(PortInfo::MTU_CAP)), bytes(info.get(PortInfo::NEIGHBOR_MTU)));
+    for (word, mtu) in [(4, max), (8, active), (0xc, active)] {
+        put_be32(value, word, mtu << 16);
+    }
+}
+
+/// PVLC: lanes the hardware has, wanted and operational, in bits 3..0 of words 1 to 3.
+fn port_lanes(fw: &Firmware, value: &mut [u8]) {
+    /// PortInfo's code of virtual lanes, as a number of lanes.
+    fn lanes(code: u32) -> u32 {
+        match code {
+            0..=4 => 1 << code.saturating_sub(1),
+            _ => 15,
+        }
+    }
+    let info = fw.port.info();
+    put_be32(value, 4, lanes(info.get(PortInfo::VL_CAP)));
+    put_be32(value, 8, lanes(info.get(PortInfo::OPERATIONAL_VLS)));
+    put_be32(value, 0xc, lanes(info.get(PortInfo::OPERATIONAL_VLS)));
+}
+
+/// PTYS: widths (31..16) and speeds (15..0) that are supported (0x10), wanted (0x1c) and active (0x28).
+fn port_type(fw: &Firmware, value: &mut [u8]) {
+    /// Speeds in this register: SDR, DDR, QDR, FDR10, FDR, EDR from bit 0 on.
+    const EXTENDED_SHIFT: u32 = 4;
+    let info = fw.port.info();
+    let byte = |at: usize| u32::from(info.bytes().get(at).copied().unwrap_or(0));
+    let ext = byte(PortInfo::EXT_SPEED_ACTIVE_SUPPORTED);
+    let capable = info.get(PortInfo::LINK_SPEED_SUPPORTED) | (ext & 0xf) << EXTENDED_SHIFT;
+    let wanted =
+        info.get(PortInfo::LINK_SPEED_ENABLED) | (byte(PortInfo::EXT_SPEED_ENABLED) & 0x1f) << EXTENDED_SHIFT;
+    let active = match ext >> 4 {
+        0 => info.get(PortInfo::LINK_SPEED_ACTIVE),
+        code => code << EXTENDED_SHIFT,
+    };
+    put_be32(value, 0x10, info.get(PortInfo::LINK_WIDTH_SUPPORTED) << 16 | capable);
+    put_be32(value, 0x1c, info.get(PortInfo::LINK_WIDTH_ENABLED) << 16 | wanted);
+    put_be32(value, 0x28, info.get(PortInfo::LINK_WIDTH_ACTIVE) << 16 | active);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::{Answer, Bench};
+    use crate::port::Link;
+    use hca_spec::command::Opcode;
+    use hca_spec::mad::port_cap;
+
+    fn register(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
+        let mut body = vec![0; 8];
+        body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
+        body.extend_from_slice(data);
+        b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
+    }
+
+    /// The two writes without which the stock driver, or its connection manager, does not start.
+    #[test]
+    fn writes_of_the_driver() {
+        let mut b = Bench::new();
+        b.ok(Opcode::EnableHca, 0);
+        assert_eq!(register(&mut b, 0x7004, true, &[0x80; 16]).status(), Status::Ok);
+        let mut pcap = [0; 0x14];
+        pcap[1] = 1;
+        pcap[4..8].copy_from_slice(&port_cap::CM.to_be_bytes());
+        assert_eq!(register(&mut b, 0x5001, true, &pcap).status(), Status::Ok);
+        let caps = b.fw.port.info().get(PortInfo::CAPABILITY_MASK);
+        assert_eq!(caps & port_cap::CM, port_cap::CM);
+        assert_ne!(caps & port_cap::EXTENDED_SPEEDS, 0, "what the hardware is can't be written away");
+        pcap[1] = 2;
+        assert_eq!(register(&mut b, 0x5001, true, &pcap).status(), Status::BadParam);
+    }
+
+    #[test]
+    fn port_registers() {
+        let mut b = Bench::initialized();
+        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        let mut ptys = [0; 0x40];
+        ptys[1] = 1;
+        let r = register(&mut b, 0x5004, false, &ptys);
+        // 4x EDR: width 2, speed bit 5.
+        assert_eq!(r.output[16 + 0x28..16 + 0x2c], [0, 2, 0, 0x20]);
+        let r = register(&mut b, 0x5003, false, &[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(r.output[16..], [0, 1, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 0, 0]);
+        let r = register(&mut b, 0x500f, false, &[0; 16]);
+        assert_eq!(r.output[16..], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8]);
+        assert_eq!(register(&mut b, 0x5004, true, &ptys).status(), Status::BadParam);
+    }
+
+    #[test]
+    fn node_description() {
+        let mut b = Bench::initialized();
+        let mut text = [0; 0x40];
+        text[..4].copy_from_slice(b"node");
+        assert_eq!(register(&mut b, 0x6001, true, &text).status(), Status::Ok);
+        assert_eq!(register(&mut b, 0x6001, false, &[0; 0x40]).output[16..], text);
+    }
+
+    #[test]
+    fn refusals() {
+        let mut b = Bench::initialized();
+        assert_eq!(register(&mut b, 0xc00e, false, &[0; 64]).status(), Status::BadParam, "no such register");
+        assert_eq!(register(&mut b, 0x7004, false, &[0; 16]).status(), Status::BadParam);
+        assert_eq!(register(&mut b, 0x6001, true, &[0; 63]).status(), Status::BadInputLength);
+        assert_eq!(register(&mut b, 0x6001, true, &[]).status(), Status::BadInputLength);
+    }
+}

@@ -1,0 +1,150 @@
+//! Objects that are only names: protection domains, XRC domains, transport domains, UAR pages.
+//!
+//! Source: PRM "ALLOC_PD", "ALLOC_UAR", "ALLOC_XRCD", "ALLOC_TRANSPORT_DOMAIN" and their companions.
+
+use hca_spec::command::Opcode;
+use hca_spec::mkc::Mkc;
+use hca_spec::qpc::{Qpc, ServiceType};
+use hca_spec::queue::{Cqc, Eqc, Srqc};
+
+use super::{Call, Outcome, done, named};
+use crate::failure::{Failure, bad_resource, busy, no_room};
+use crate::firmware::Firmware;
+use crate::icm::Domain;
+
+pub(super) fn alloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const FULL: Failure = no_room("ALLOC: every number of the table is in use");
+    let table = match call.opcode {
+        Opcode::AllocPd => &mut fw.icm.pds,
+        Opcode::AllocXrcd => &mut fw.icm.xrcds,
+        Opcode::AllocTransportDomain => &mut fw.icm.tds,
+        _ => &mut fw.icm.uars,
+    };
+    let capacity = table.capacity();
+    named(table.insert(Domain::default()).map_err(|_| FULL.limit(capacity))?)
+}
+
+pub(super) fn dealloc_pd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure = bad_resource("DEALLOC_PD: the protection domain is not allocated");
+    const QUEUES: Failure = busy("DEALLOC_PD: queue pairs or shared receive queues are in the domain");
+    const KEYS: Failure = busy("DEALLOC_PD: a memory key is in the domain");
+    let pd = call.number()?;
+    if fw.icm.pds.get(pd).ok_or(NONE.of(pd))?.users > 0 {
+        return Err(QUEUES.of(pd));
+    }
+    // UMR work requests move keys between domains behind the firmware's back: so look, don't count.
+    // A free key lets nobody in; it holds nothing.
+    let in_domain = |ctx: &Mkc| ctx.get(Mkc::FREE) == 0 && ctx.get(Mkc::PD) == pd;
+    if let Some((key, _)) = fw.icm.mkeys.iter().find(|(_, key)| in_domain(&key.ctx)) {
+        return Err(KEYS.of(pd).got(key));
+    }
+    fw.icm.pds.remove(pd);
+    Ok(done())
+}
+
+pub(super) fn dealloc_uar(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure = bad_resource("DEALLOC_UAR: the UAR page is not allocated");
+    const EQ: Failure = busy("DEALLOC_UAR: an EQ has its doorbell in the page");
+    const CQ: Failure = busy("DEALLOC_UAR: a CQ has its doorbell in the page");
+    const QP: Failure = busy("DEALLOC_UAR: a QP has its doorbell in the page");
+    let uar = call.number()?;
+    let icm = &mut fw.icm;
+    icm.uars.get(uar).ok_or(NONE.of(uar))?;
+    if let Some((n, _)) = icm.eqs.iter().find(|(_, eq)| eq.ctx.get(Eqc::UAR_PAGE) == uar) {
+        return Err(EQ.of(uar).got(n));
+    }
+    if let Some((n, _)) = icm.cqs.iter().find(|(_, cq)| cq.ctx.get(Cqc::UAR_PAGE) == uar) {
+        return Err(CQ.of(uar).got(n));
+    }
+    if let Some((n, _)) = icm.qps.iter().find(|(_, qp)| qp.ctx.get(Qpc::UAR_PAGE) == uar) {
+        return Err(QP.of(uar).got(n));
+    }
+    icm.uars.remove(uar);
+    Ok(done())
+}
+
+pub(super) fn dealloc_xrcd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure = bad_resource("DEALLOC_XRCD: the XRC domain is not allocated");
+    const SRQ: Failure = busy("DEALLOC_XRCD: an SRQ is in the domain");
+    const QP: Failure = busy("DEALLOC_XRCD: an XRC queue pair is in the domain");
+    let xrcd = call.number()?;
+    let icm = &mut fw.icm;
+    icm.xrcds.get(xrcd).ok_or(NONE.of(xrcd))?;
+    if let Some((n, _)) = icm.srqs.iter().find(|(_, srq)| srq.ctx.get(Srqc::XRCD) == xrcd) {
+        return Err(SRQ.of(xrcd).got(n));
+    }
+    // Other service types carry a domain that means nothing.
+    let member =
+        icm.qps.iter().find(|(_, qp)| qp.service() == ServiceType::Xrc && qp.ctx.get(Qpc::XRCD) == xrcd);
+    if let Some((n, _)) = member {
+        return Err(QP.of(xrcd).got(n));
+    }
+    icm.xrcds.remove(xrcd);
+    Ok(done())
+}
+
+pub(super) fn dealloc_transport_domain(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure = bad_resource("DEALLOC_TRANSPORT_DOMAIN: the domain is not allocated");
+    let domain = call.number()?;
+    fw.icm.tds.remove(domain).ok_or(NONE.of(domain))?;
+    Ok(done())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use hca_spec::command::Status;
+
+    #[test]
+    fn names_come_and_go() {
+        for (alloc, dealloc) in [
+            (Opcode::AllocPd, Opcode::DeallocPd),
+            (Opcode::AllocXrcd, Opcode::DeallocXrcd),
+            (Opcode::AllocUar, Opcode::DeallocUar),
+            (Opcode::AllocTransportDomain, Opcode::DeallocTransportDomain),
+        ] {
+            let mut b = Bench::initialized();
+            let (one, two) = (b.alloc(alloc), b.alloc(alloc));
+            assert_ne!(one, two);
+            assert!(one > 0, "zero means none");
+            b.ok(dealloc, one);
+            assert_eq!(b.object(dealloc, one).status(), Status::BadResource, "twice");
+            b.ok(dealloc, two);
+        }
+    }
+
+    #[test]
+    fn a_full_table_refuses() {
+        let mut b = Bench::initialized();
+        let mut last = 0;
+        let refused = loop {
+            let r = b.run(Opcode::AllocUar, 0, &[], 16);
+            if r.status() != Status::Ok {
+                break r;
+            }
+            assert!(r.number() > last, "the page is beyond the initialization segment and fresh");
+            last = r.number();
+        };
+        assert_eq!(refused.status(), Status::ExceedLimit);
+        assert_eq!(last, 8191);
+    }
+
+    #[test]
+    fn what_is_named_stays() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let key = b.pa_key(rc.pd);
+        assert_eq!(b.object(Opcode::DeallocPd, rc.pd).status(), Status::ResourceBusy, "by a queue pair");
+        assert_eq!(b.object(Opcode::DeallocUar, rc.uar).status(), Status::ResourceBusy);
+        b.ok(Opcode::DestroyQp, rc.qp);
+        assert_eq!(b.object(Opcode::DeallocPd, rc.pd).status(), Status::ResourceBusy, "by a key");
+        b.ok(Opcode::DestroyMkey, key);
+        b.ok(Opcode::DeallocPd, rc.pd);
+        assert_eq!(b.object(Opcode::DeallocUar, rc.uar).status(), Status::ResourceBusy, "by the CQ");
+        b.ok(Opcode::DestroyCq, rc.cq);
+        assert_eq!(b.object(Opcode::DeallocUar, rc.uar).status(), Status::ResourceBusy, "by the EQ");
+        b.ok(Opcode::DestroyEq, rc.eq);
+        b.ok(Opcode::DeallocUar, rc.uar);
+    }
+}

@@ -1,0 +1,398 @@
+//! Transitions of queue pairs.
+//!
+//! A transition command brings a whole context, of which only some fields count: those that the
+//! transition requires, and the optional ones that its mask names. The others keep their values.
+//!
+//! Source: PRM "QP State Transitions" and its tables of required and optional parameters; IBTA 10.3.1
+//! and 11.2.5.2; which fields the mlx5 driver fills.
+
+use hca_spec::caps::General;
+use hca_spec::cmd::ModifyQpIn;
+use hca_spec::command::{Opcode, Status};
+use hca_spec::ids::Qpn;
+use hca_spec::layout::Field;
+use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt};
+
+use super::qp::{NO_QP, Names, check_names, hold};
+use super::{Call, Outcome, done};
+use crate::effect::Effect;
+use crate::failure::{Failure, bad_param};
+use crate::firmware::Firmware;
+use crate::profile::{GUIDS, PKEYS};
+
+/// States a transition may start from, and where it leads.
+fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {
+    use QpState::*;
+    const ANY: &[QpState] = &[Reset, Init, Rtr, Rts, SqError, SqDrained, Error, SqDraining];
+    match opcode {
+        Opcode::Rst2InitQp => (&[Reset], Init),
+        Opcode::Init2InitQp => (&[Init], Init),
+        Opcode::Init2RtrQp => (&[Init], Rtr),
+        Opcode::Rtr2RtsQp => (&[Rtr], Rts),
+        Opcode::Rts2RtsQp => (&[Rts], Rts),
+        Opcode::SqErr2RtsQp => (&[SqError], Rts),
+        Opcode::Rts2SqdQp => (&[Rts], SqDrained),
+        Opcode::Sqd2SqdQp => (&[SqDrained, SqDraining], SqDrained),
+        Opcode::Sqd2RtsQp => (&[SqDrained], Rts),
+        Opcode::ToRstQp => (ANY, Reset),
+        _ => (ANY, Error),
+    }
+}
+
+fn copy(to: &mut Qpc, from: &Qpc, fields: &[Field<Qpc>]) {
+    for field in fields {
+        to.set(*field, from.get(*field));
+    }
+}
+
+fn copy_path(to: &mut AddressPath, from: &AddressPath, fields: &[Field<AddressPath>]) {
+    for field in fields {
+        to.set(*field, from.get(*field));
+    }
+}
+
+/// Takes what the transition requires.
+fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
+    use AddressPath as P;
+    use Qpc as Q;
+    match opcode {
+        Opcode::Rst2InitQp => {
+            copy(ctx, new, &[Q::PM_STATE, Q::RRE, Q::RWE, Q::RAE]);
+            copy(ctx, new, &[Q::ATOMIC_MODE, Q::RLKY, Q::COUNTER_SET_ID, Q::Q_KEY]);
+            // Zero: as created. XRC queue pairs have no CQ of their own to send with every transition.
+            for field in [Q::PD, Q::CQN_SND, Q::CQN_RCV] {
+                if new.get(field) != 0 {
+                    copy(ctx, new, &[field]);
+                }
+            }
+            // Creation may have brought these already.
+            ctx.set(Q::FRE, ctx.get(Q::FRE) | new.get(Q::FRE));
+            if new.get(Q::DBR_ADDR) != 0 {
+                ctx.set(Q::DBR_ADDR, new.get(Q::DBR_ADDR));
+            }
+            copy_path(ctx.primary_path_mut(), new.primary_path(), &[P::PKEY_INDEX, P::VHCA_PORT_NUM]);
+        }
+        Opcode::Init2RtrQp => {
+            copy(ctx, new, &[Q::MTU, Q::LOG_MSG_MAX, Q::REMOTE_QPN, Q::NEXT_RCV_PSN]);
+            copy(ctx, new, &[Q::LOG_RRA_MAX, Q::MIN_RNR_NAK]);
+            // The path comes whole, but for the fields that INIT and RTS own.
+            let old = *ctx.primary_path();
+            *ctx.primary_path_mut() = *new.primary_path();
+            copy_path(ctx.primary_path_mut(), &old, &[P::ACK_TIMEOUT]);
+            if mask & opt::PKEY_INDEX == 0 {
+                copy_path(ctx.primary_path_mut(), &old, &[P::PKEY_INDEX]);
+            }
+            if ctx.primary_path().get(P::VHCA_PORT_NUM) == 0 {
+                copy_path(ctx.primary_path_mut(), &old, &[P::VHCA_PORT_NUM]);
+            }
+        }
+        Opcode::Rtr2RtsQp => {
+            copy(ctx, new, &[Q::RETRY_COUNT, Q::RNR_RETRY, Q::NEXT_SEND_PSN, Q::LOG_SRA_MAX]);
+            copy(ctx, new, &[Q::LOG_ACK_REQ_FREQ]);
+            copy_path(ctx.primary_path_mut(), new.primary_path(), &[P::ACK_TIMEOUT]);
+        }
+        _ => {}
+    }
+}
+
+/// Takes the optional parameters that the mask names. RST2INIT has none: it takes all it knows.
+fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
+    use AddressPath as P;
+    use Qpc as Q;
+    if opcode == Opcode::Rst2InitQp {
+        return;
+    }
+    let optional: [(u32, &[Field<Qpc>]); 13] = [
+        (opt::RRE, &[Q::RRE]),
+        (opt::RAE, &[Q::RAE, Q::ATOMIC_MODE]),
+        (opt::RWE, &[Q::RWE]),
+        (opt::Q_KEY, &[Q::Q_KEY]),
+        (opt::RNR_TIMEOUT, &[Q::MIN_RNR_NAK]),
+        (opt::SRA_MAX, &[Q::LOG_SRA_MAX]),
+        (opt::RRA_MAX, &[Q::LOG_RRA_MAX]),
+        (opt::PM_STATE, &[Q::PM_STATE]),
+        (opt::RETRY_COUNT, &[Q::RETRY_COUNT]),
+        (opt::RNR_RETRY, &[Q::RNR_RETRY]),
+        (opt::SRQN, &[Q::SRQN_RMPN]),
+        (opt::CQN_RCV, &[Q::CQN_RCV]),
+        (opt::COUNTER_SET, &[Q::COUNTER_SET_ID]),
+    ];
+    for (bit, fields) in optional {
+        if mask & bit != 0 {
+            copy(ctx, new, fields);
+        }
+    }
+    if mask & opt::PRIMARY_PATH != 0 && opcode != Opcode::Init2RtrQp {
+        *ctx.primary_path_mut() = *new.primary_path();
+    }
+    let path: [(u32, &[Field<AddressPath>]); 3] = [
+        (opt::PKEY_INDEX, &[P::PKEY_INDEX]),
+        (opt::PRI_PORT, &[P::VHCA_PORT_NUM]),
+        (opt::ACK_TIMEOUT, &[P::ACK_TIMEOUT]),
+    ];
+    for (bit, fields) in path {
+        if mask & bit != 0 {
+            copy_path(ctx.primary_path_mut(), new.primary_path(), fields);
+        }
+    }
+    if mask & opt::ALT_PATH != 0 {
+        *ctx.secondary_path_mut() = *new.secondary_path();
+    }
+}
+
+fn check_path(path: &AddressPath, qpn: u32) -> Result<(), Failure> {
+    const PKEY: Failure = Failure::new(Status::BadIndex, "QP: pkey_index is beyond the P_Key table");
+    const GID: Failure = Failure::new(Status::BadIndex, "QP: src_addr_index is beyond the GID table");
+    const PORT: Failure = bad_param("QP: vhca_port_num: the adapter has one port, 1");
+    let (pkey, gid) = (path.get(AddressPath::PKEY_INDEX), path.get(AddressPath::SRC_ADDR_INDEX));
+    if pkey as usize >= PKEYS {
+        return Err(PKEY.of(qpn).got(pkey).limit(PKEYS as u64));
+    }
+    if path.get(AddressPath::GRH) == 1 && gid as usize >= GUIDS {
+        return Err(GID.of(qpn).got(gid).limit(GUIDS as u64));
+    }
+    let port = path.get(AddressPath::VHCA_PORT_NUM);
+    if port > 1 {
+        return Err(PORT.of(qpn).got(port));
+    }
+    Ok(())
+}
+
+/// What a connected queue pair must know before it can receive or send.
+fn check_connection(fw: &Firmware, ctx: &Qpc, opcode: Opcode, qpn: u32) -> Result<(), Failure> {
+    const MTU: Failure = bad_param("INIT2RTR: the path MTU must be 1 (256 bytes) to 5 (4096)");
+    const MESSAGE: Failure = bad_param("INIT2RTR: log_msg_max is above the adapter's log_max_msg");
+    const RESPONDER: Failure = bad_param("INIT2RTR: log_rra_max is above log_max_ra_res_qp");
+    const REQUESTER: Failure = bad_param("RTR2RTS: log_sra_max is above log_max_ra_req_qp");
+    let at_most = |value: u32, cap: Field<General>, failure: Failure| match fw.general.get(cap) {
+        limit if value > limit => Err(failure.of(qpn).got(value).limit(limit)),
+        _ => Ok(()),
+    };
+    if opcode == Opcode::Init2RtrQp {
+        let mtu = ctx.get(Qpc::MTU);
+        hca_spec::qpc::mtu_bytes(mtu).ok_or(MTU.of(qpn).got(mtu))?;
+        at_most(ctx.get(Qpc::LOG_MSG_MAX), General::LOG_MAX_MSG, MESSAGE)?;
+    }
+    at_most(ctx.get(Qpc::LOG_RRA_MAX), General::LOG_MAX_RA_RES_QP, RESPONDER)?;
+    at_most(ctx.get(Qpc::LOG_SRA_MAX), General::LOG_MAX_RA_REQ_QP, REQUESTER)
+}
+
+pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    const STATE: Failure =
+        Failure::new(Status::BadQpState, "the queue pair is not in a state that this transition starts from");
+    let number = call.number()?;
+    let qp = fw.icm.qps.get(number).ok_or(NO_QP.of(number))?;
+    let (old, from, service) = (qp.ctx, qp.state(), qp.service());
+    let (allowed, to) = transition(call.opcode);
+    if !allowed.contains(&from) {
+        return Err(STATE.of(number).got(from as u32));
+    }
+    let mut ctx = old;
+    let mut mask = 0;
+    match call.opcode {
+        Opcode::ToErrQp => {}
+        Opcode::ToRstQp => forget_progress(&mut ctx),
+        _ => {
+            let modify = call.view::<ModifyQpIn>()?;
+            let new = modify.qpc();
+            mask = modify.get(ModifyQpIn::OPT_PARAM_MASK);
+            merge_required(&mut ctx, new, call.opcode, mask);
+            merge_optional(&mut ctx, new, call.opcode, mask);
+            check_names(fw, &ctx, Names::All)?;
+            check_path(ctx.primary_path(), number)?;
+            if matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc) {
+                check_connection(fw, &ctx, call.opcode, number)?;
+            }
+        }
+    }
+    ctx.set(Qpc::STATE, to as u32);
+    hold(fw, &old, false);
+    hold(fw, &ctx, true);
+    if let Some(qp) = fw.icm.qps.get_mut(number) {
+        qp.ctx = ctx;
+        qp.opt_param_mask |= mask;
+    }
+    effects.push(Effect::QpModified { qpn: Qpn(number), from, to });
+    Ok(done())
+}
+
+/// RESET: what the queues have done is forgotten, so that a query does not tell of a former life.
+fn forget_progress(ctx: &mut Qpc) {
+    for field in [
+        Qpc::NEXT_SEND_PSN,
+        Qpc::NEXT_RCV_PSN,
+        Qpc::LAST_ACKED_PSN,
+        Qpc::SSN,
+        Qpc::RMSN,
+        Qpc::CUR_RETRY_COUNT,
+        Qpc::CUR_RNR_RETRY,
+        Qpc::HW_SQ_WQEBB_COUNTER,
+        Qpc::SW_SQ_WQEBB_COUNTER,
+        Qpc::HW_RQ_COUNTER,
+        Qpc::SW_RQ_COUNTER,
+    ] {
+        ctx.set(field, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::{Bench, Connection};
+
+    const TRANSITIONS: [Opcode; 11] = [
+        Opcode::Rst2InitQp,
+        Opcode::Init2InitQp,
+        Opcode::Init2RtrQp,
+        Opcode::Rtr2RtsQp,
+        Opcode::Rts2RtsQp,
+        Opcode::SqErr2RtsQp,
+        Opcode::Rts2SqdQp,
+        Opcode::Sqd2SqdQp,
+        Opcode::Sqd2RtsQp,
+        Opcode::ToErrQp,
+        Opcode::ToRstQp,
+    ];
+
+    /// What the driver sends with every transition of an RC queue pair.
+    fn base(rc: &Connection) -> ModifyQpIn {
+        let mut m = ModifyQpIn::new();
+        m.set(ModifyQpIn::QPN, rc.qp);
+        m.qpc_mut().set(Qpc::PD, rc.pd).set(Qpc::CQN_SND, rc.cq).set(Qpc::CQN_RCV, rc.cq);
+        m.qpc_mut().set(Qpc::PM_STATE, 3).set(Qpc::LOG_ACK_REQ_FREQ, 8);
+        m
+    }
+
+    fn rtr(rc: &Connection) -> ModifyQpIn {
+        let mut m = base(rc);
+        m.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RAE | opt::RWE);
+        let q = m.qpc_mut();
+        q.set(Qpc::MTU, 5).set(Qpc::LOG_MSG_MAX, 30).set(Qpc::REMOTE_QPN, 0x55);
+        q.set(Qpc::NEXT_RCV_PSN, 0x111).set(Qpc::LOG_RRA_MAX, 2).set(Qpc::MIN_RNR_NAK, 12);
+        q.set(Qpc::RRE, 1).set(Qpc::RWE, 1);
+        q.primary_path_mut().set(AddressPath::RLID, 9).set(AddressPath::VHCA_PORT_NUM, 1);
+        m
+    }
+
+    fn rts(rc: &Connection) -> ModifyQpIn {
+        let mut m = base(rc);
+        let q = m.qpc_mut();
+        q.set(Qpc::RETRY_COUNT, 7).set(Qpc::RNR_RETRY, 6).set(Qpc::NEXT_SEND_PSN, 0x222);
+        q.set(Qpc::LOG_SRA_MAX, 1);
+        q.primary_path_mut().set(AddressPath::ACK_TIMEOUT, 14);
+        m
+    }
+
+    /// The whole way of an RC queue pair as the stock driver goes it. Remote reads are only allowed with
+    /// INIT2RTR, and RTR2RTS brings a path that is empty but for the timeout.
+    #[test]
+    fn way_of_a_connection() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut init = base(&rc);
+        init.qpc_mut().set(Qpc::RWE, 1).set(Qpc::DBR_ADDR, 0x8000);
+        init.qpc_mut().primary_path_mut().set(AddressPath::PKEY_INDEX, 3).set(AddressPath::VHCA_PORT_NUM, 1);
+        for (op, m) in
+            [(Opcode::Rst2InitQp, init), (Opcode::Init2RtrQp, rtr(&rc)), (Opcode::Rtr2RtsQp, rts(&rc))]
+        {
+            assert_eq!(b.put(op, &m, 16).status(), Status::Ok, "{op:?}");
+        }
+        let to_rts = Effect::QpModified { qpn: Qpn(rc.qp), from: QpState::Rtr, to: QpState::Rts };
+        assert_eq!(b.effects.last(), Some(&to_rts));
+        let q = b.fw.icm.qps.get(rc.qp).unwrap().ctx;
+        let p = q.primary_path();
+        assert_eq!((q.get(Qpc::RRE), q.get(Qpc::RWE), q.get(Qpc::RAE)), (1, 1, 0));
+        assert_eq!((q.get(Qpc::REMOTE_QPN), q.get(Qpc::MTU), q.get(Qpc::LOG_RRA_MAX)), (0x55, 5, 2));
+        assert_eq!(
+            (q.get(Qpc::NEXT_SEND_PSN), q.get(Qpc::RETRY_COUNT), q.get(Qpc::RNR_RETRY)),
+            (0x222, 7, 6)
+        );
+        assert_eq!((q.get(Qpc::DBR_ADDR), q.get(Qpc::LOG_ACK_REQ_FREQ)), (0x8000, 8));
+        assert_eq!((p.get(AddressPath::RLID), p.get(AddressPath::PKEY_INDEX)), (9, 3));
+        assert_eq!((p.get(AddressPath::ACK_TIMEOUT), p.get(AddressPath::VHCA_PORT_NUM)), (14, 1));
+
+        // An optional field counts only with its bit.
+        let mut m = base(&rc);
+        m.set(ModifyQpIn::OPT_PARAM_MASK, opt::RNR_TIMEOUT);
+        m.qpc_mut().set(Qpc::MIN_RNR_NAK, 1);
+        assert_eq!(b.put(Opcode::Rts2RtsQp, &m, 16).status(), Status::Ok);
+        let q = b.fw.icm.qps.get(rc.qp).unwrap().ctx;
+        assert_eq!((q.get(Qpc::MIN_RNR_NAK), q.get(Qpc::RRE), q.get(Qpc::REMOTE_QPN)), (1, 1, 0x55));
+
+        b.ok(Opcode::ToRstQp, rc.qp);
+        let q = b.fw.icm.qps.get(rc.qp).unwrap().ctx;
+        assert_eq!((q.get(Qpc::STATE), q.get(Qpc::NEXT_SEND_PSN)), (0, 0));
+    }
+
+    /// Every command in every state: it passes where the table says so, and a refusal changes nothing.
+    #[test]
+    fn state_machine() {
+        use QpState::*;
+        for from in [Reset, Init, Rtr, Rts, SqError, SqDrained, Error, SqDraining] {
+            for op in TRANSITIONS {
+                let mut b = Bench::initialized();
+                let rc = b.connection();
+                b.fw.icm.qps.get_mut(rc.qp).unwrap().ctx.set(Qpc::STATE, from as u32);
+                let before = b.fw.icm.qps.get(rc.qp).unwrap().ctx;
+                b.effects.clear();
+                let status = b.put(op, &rtr(&rc), 16).status();
+                let after = b.fw.icm.qps.get(rc.qp).unwrap().ctx;
+                let (allowed, to) = match op {
+                    Opcode::ToErrQp => (true, Error),
+                    Opcode::ToRstQp => (true, Reset),
+                    Opcode::Rst2InitQp => (from == Reset, Init),
+                    Opcode::Init2InitQp => (from == Init, Init),
+                    Opcode::Init2RtrQp => (from == Init, Rtr),
+                    Opcode::Rtr2RtsQp => (from == Rtr, Rts),
+                    Opcode::Rts2RtsQp => (from == Rts, Rts),
+                    Opcode::SqErr2RtsQp => (from == SqError, Rts),
+                    Opcode::Rts2SqdQp => (from == Rts, SqDrained),
+                    Opcode::Sqd2SqdQp => (matches!(from, SqDrained | SqDraining), SqDrained),
+                    _ => (from == SqDrained, Rts),
+                };
+                if allowed {
+                    assert_eq!(status, Status::Ok, "{op:?} from {from:?}");
+                    assert_eq!(after.get(Qpc::STATE), to as u32);
+                    assert_eq!(b.effects, [Effect::QpModified { qpn: Qpn(rc.qp), from, to }]);
+                } else {
+                    assert_eq!(status, Status::BadQpState, "{op:?} from {from:?}");
+                    assert_eq!((after, b.effects.len()), (before, 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let refused = |op: Opcode, change: &dyn Fn(&mut ModifyQpIn)| {
+            let mut b = Bench::initialized();
+            let rc = b.connection();
+            let mut init = base(&rc);
+            init.qpc_mut().primary_path_mut().set(AddressPath::VHCA_PORT_NUM, 1);
+            let mut m = if op == Opcode::Rst2InitQp { init } else { rtr(&rc) };
+            change(&mut m);
+            if op != Opcode::Rst2InitQp {
+                assert_eq!(b.put(Opcode::Rst2InitQp, &init, 16).status(), Status::Ok);
+            }
+            b.put(op, &m, 16).status()
+        };
+        let (init, rtr) = (Opcode::Rst2InitQp, Opcode::Init2RtrQp);
+        assert_eq!((refused(init, &|_| {}), refused(rtr, &|_| {})), (Status::Ok, Status::Ok));
+        assert_eq!(refused(init, &|m| _ = m.set(ModifyQpIn::QPN, 0xffff)), Status::BadResource);
+        assert_eq!(refused(init, &|m| _ = m.qpc_mut().set(Qpc::PD, 0)), Status::Ok, "as created");
+        assert_eq!(refused(init, &|m| _ = m.qpc_mut().set(Qpc::PD, 99)), Status::BadResource);
+        assert_eq!(refused(init, &|m| _ = m.qpc_mut().set(Qpc::CQN_RCV, 0x99)), Status::BadResource);
+        let path =
+            |field, value| move |m: &mut ModifyQpIn| _ = m.qpc_mut().primary_path_mut().set(field, value);
+        assert_eq!(refused(init, &path(AddressPath::PKEY_INDEX, 32)), Status::BadIndex);
+        assert_eq!(refused(init, &path(AddressPath::VHCA_PORT_NUM, 2)), Status::BadParam);
+        assert_eq!(refused(rtr, &|m| _ = m.qpc_mut().set(Qpc::MTU, 0)), Status::BadParam);
+        assert_eq!(refused(rtr, &|m| _ = m.qpc_mut().set(Qpc::MTU, 6)), Status::BadParam);
+        assert_eq!(refused(rtr, &|m| _ = m.qpc_mut().set(Qpc::LOG_MSG_MAX, 31)), Status::BadParam);
+        assert_eq!(refused(rtr, &|m| _ = m.qpc_mut().set(Qpc::LOG_RRA_MAX, 5)), Status::BadParam);
+        let grh = |m: &mut ModifyQpIn| {
+            m.qpc_mut().primary_path_mut().set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, 8);
+        };
+        assert_eq!(refused(rtr, &grh), Status::BadIndex);
+    }
+}

@@ -1,0 +1,192 @@
+//! Virtual port queries. The adapter has one function and one port, so that the virtual port *is* the
+//! port.
+//!
+//! Source: PRM "QUERY_HCA_VPORT_CONTEXT", "MODIFY_HCA_VPORT_CONTEXT", "QUERY_HCA_VPORT_GID",
+//! "QUERY_HCA_VPORT_PKEY", "QUERY_VPORT_COUNTER"; field places from the mlx5 driver's use.
+
+use hca_spec::cmd::{QueryHcaVportContextOut as Context, QueryHcaVportIn};
+use hca_spec::command::Status;
+use hca_spec::mad::PortInfo;
+use hca_spec::{be32, put_be32, put_be64};
+
+use super::{Call, Outcome, done, reply};
+use crate::failure::{Failure, bad_param};
+use crate::firmware::Firmware;
+use crate::port::SETTABLE_CAPABILITIES;
+use crate::profile::{GUIDS, PKEYS};
+
+/// Length of MODIFY_HCA_VPORT_CONTEXT's input: a header and a context, as in the query's output.
+pub(super) const MODIFY_CONTEXT_LEN: usize = Context::SIZE;
+/// Length of QUERY_VPORT_COUNTER's input.
+pub(super) const QUERY_COUNTER_LEN: usize = 0x20;
+/// Length of QUERY_VPORT_COUNTER's output.
+pub(super) const COUNTERS_LEN: usize = 0x210;
+/// Index that means "all entries".
+const ALL: u32 = 0xffff;
+
+fn check_port(call: &Call<'_>) -> Result<u32, Failure> {
+    const PORT: Failure = bad_param("VPORT: port_num: the adapter has one port, 1");
+    const OTHER: Failure = bad_param("VPORT: other_vport: the adapter has no other functions");
+    let query = call.view::<QueryHcaVportIn>()?;
+    if query.get(QueryHcaVportIn::OTHER_VPORT) == 1 {
+        return Err(OTHER);
+    }
+    // Single-port functions leave the port number at zero.
+    match query.get(QueryHcaVportIn::PORT_NUM) {
+        0 | 1 => Ok(query.get(QueryHcaVportIn::INDEX)),
+        other => Err(PORT.got(other)),
+    }
+}
+
+pub(super) fn context(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    check_port(call)?;
+    let info = fw.port.info();
+    let mut out = Context::new();
+    out.set(Context::HAS_SMI, 1);
+    for (field, of) in [
+        (Context::PORT_PHYSICAL_STATE, PortInfo::PORT_PHYSICAL_STATE),
+        (Context::VPORT_STATE, PortInfo::PORT_STATE),
+        (Context::CAP_MASK1, PortInfo::CAPABILITY_MASK),
+        (Context::CAP_MASK2, PortInfo::CAPABILITY_MASK2),
+        (Context::LID, PortInfo::LID),
+        (Context::INIT_TYPE_REPLY, PortInfo::INIT_TYPE_REPLY),
+        (Context::LMC, PortInfo::LMC),
+        (Context::SUBNET_TIMEOUT, PortInfo::SUBNET_TIMEOUT),
+        (Context::SM_LID, PortInfo::MASTER_SM_LID),
+        (Context::SM_SL, PortInfo::MASTER_SM_SL),
+        (Context::QKEY_VIOLATION_COUNTER, PortInfo::Q_KEY_VIOLATIONS),
+        (Context::PKEY_VIOLATION_COUNTER, PortInfo::P_KEY_VIOLATIONS),
+    ] {
+        out.set(field, info.get(of));
+    }
+    out.set(Context::SYSTEM_IMAGE_GUID, fw.config.system_image_guid);
+    out.set(Context::PORT_GUID, fw.config.port_guid).set(Context::NODE_GUID, fw.config.node_guid);
+    out.set(Context::CAP_MASK1_FIELD_SELECT, SETTABLE_CAPABILITIES);
+    Ok(reply(&out))
+}
+
+pub(super) fn modify_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    check_port(call)?;
+    let value = be32(call.input, Context::CAP_MASK1.offset());
+    let mask = be32(call.input, Context::CAP_MASK1_FIELD_SELECT.offset());
+    fw.port.change_capabilities(mask, value);
+    Ok(done())
+}
+
+/// Entries that a table query asks for.
+fn entries(call: &Call<'_>, count: usize) -> Result<std::ops::Range<u32>, Failure> {
+    const INDEX: Failure = Failure::new(Status::BadIndex, "VPORT: the index is beyond the table");
+    match check_port(call)? {
+        ALL => Ok(0..count as u32),
+        index if (index as usize) < count => Ok(index..index + 1),
+        index => Err(INDEX.got(index).limit(count as u64)),
+    }
+}
+
+pub(super) fn gids(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let entries = entries(call, GUIDS)?;
+    let mut out = done();
+    put_be32(&mut out, 0xc, (entries.len() as u32) << 16);
+    entries.for_each(|i| out.extend_from_slice(&fw.port.gid(i).0));
+    Ok(out)
+}
+
+pub(super) fn pkeys(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let mut out = done();
+    entries(call, PKEYS)?.for_each(|i| out.extend_from_slice(&u32::from(fw.port.pkey(i)).to_be_bytes()));
+    Ok(out)
+}
+
+pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    /// The bit of the word that asks for counting from zero.
+    const CLEAR: (usize, u32) = (0x18, 1 << 31);
+    check_port(call)?;
+    let c = fw.port.counters;
+    let mut out = vec![0; COUNTERS_LEN];
+    // Pairs of packets and bytes: errors in, errors out, unicast in and out, multicast in and out.
+    let pairs = [
+        (u64::from(c.rcv_errors), 0),
+        (u64::from(c.xmit_discards), 0),
+        (c.unicast_rcv_packets(), c.unicast_rcv_data() * 4),
+        (c.unicast_xmit_packets(), c.unicast_xmit_data() * 4),
+        (c.multicast_rcv_packets, c.multicast_rcv_data * 4),
+        (c.multicast_xmit_packets, c.multicast_xmit_data * 4),
+    ];
+    for (i, (packets, bytes)) in pairs.into_iter().enumerate() {
+        put_be64(&mut out, 0x10 + i * 16, packets);
+        put_be64(&mut out, 0x18 + i * 16, bytes);
+    }
+    if be32(call.input, CLEAR.0) & CLEAR.1 != 0 {
+        fw.port.counters = Default::default();
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::testing::Bench;
+    use crate::port::Link;
+    use hca_spec::command::Opcode;
+    use hca_spec::mad::{port_cap, port_state};
+
+    #[test]
+    fn context_is_the_port() {
+        let mut b = Bench::initialized();
+        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        let r = b.object_into(Opcode::QueryHcaVportContext, 0, 0x210);
+        let c = Context::from_prefix_or_zero(&r.output);
+        assert_eq!((c.get(Context::VPORT_STATE), c.get(Context::HAS_SMI)), (port_state::INIT, 1));
+        assert_eq!(r.output[0x48..0x50], b.fw.config.node_guid.to_be_bytes());
+        assert_eq!(r.output[0x30], 0x40, "no GRH required");
+        let other = b.run(Opcode::QueryHcaVportContext, 0, &[0x80, 0, 0, 0, 0, 0, 0, 0], 0x210);
+        assert_eq!(other.status(), Status::BadParam);
+    }
+
+    #[test]
+    fn capabilities() {
+        let mut b = Bench::initialized();
+        let before = b.fw.port.info().get(PortInfo::CAPABILITY_MASK);
+        let mut c = Context::new();
+        c.set(Context::CAP_MASK1, port_cap::CM | port_cap::TRAP);
+        c.set(Context::CAP_MASK1_FIELD_SELECT, u32::MAX);
+        assert_eq!(b.put(Opcode::ModifyHcaVportContext, &c, 16).status(), Status::Ok);
+        assert_eq!(b.fw.port.info().get(PortInfo::CAPABILITY_MASK), before | port_cap::CM);
+    }
+
+    #[test]
+    fn tables() {
+        let mut b = Bench::initialized();
+        let mut table = |op, index: u16, len| {
+            let mut body = [0; 8];
+            body[6..].copy_from_slice(&index.to_be_bytes());
+            b.run(op, 0, &body, len)
+        };
+        let one = table(Opcode::QueryHcaVportGid, 0, 32);
+        assert_eq!(
+            one.output[0xc..0x20],
+            [0, 1, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0xa0, 0, 1]
+        );
+        assert_eq!(table(Opcode::QueryHcaVportGid, 0xffff, 16 + 8 * 16).output.len(), 16 + 8 * 16);
+        assert_eq!(table(Opcode::QueryHcaVportGid, 8, 32).status(), Status::BadIndex);
+        assert_eq!(table(Opcode::QueryHcaVportPkey, 0, 20).output[16..], [0, 0, 0xff, 0xff]);
+        assert_eq!(table(Opcode::QueryHcaVportPkey, 32, 20).status(), Status::BadIndex);
+    }
+
+    #[test]
+    fn traffic() {
+        let mut b = Bench::initialized();
+        let c = &mut b.fw.port.counters;
+        c.xmit(100);
+        c.xmit_multicast(40);
+        c.rcv(8);
+        let mut body = [0; 0x18];
+        body[0x10] = 0x80;
+        let r = b.run(Opcode::QueryVportCounter, 0, &body, COUNTERS_LEN);
+        let at = |o| hca_spec::be64(&r.output, o);
+        assert_eq!((at(0x30), at(0x38)), (1, 8), "unicast in");
+        assert_eq!((at(0x40), at(0x48)), (1, 100), "unicast out");
+        assert_eq!((at(0x60), at(0x68)), (1, 40), "multicast out");
+        assert_eq!(b.fw.port.counters, Default::default(), "cleared");
+    }
+}
