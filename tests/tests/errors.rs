@@ -1,14 +1,16 @@
 //! What goes wrong on a queue pair, and what is reported then.
 
+use hca_driver::qp::Path;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Access, Event, RtsAttr, SendRequest, Sge};
+use hca_driver::{Access, Event, InitAttr, RtrAttr, RtsAttr, SendRequest, Sge};
 use hca_model::Ps;
+use hca_model::fabric::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::{EventType, cq_syndrome};
 use hca_spec::ids::Mkey;
 use hca_spec::qpc::QpState;
-use hca_tests::pair::{Options, pattern};
-use hca_tests::rig::{assert_state, drain_events, everywhere};
+use hca_tests::pair::{Options, PORT, pattern};
+use hca_tests::rig::{assert_state, close, drain_events, everywhere, linked};
 
 #[test]
 fn receiver_not_ready_is_waited_for() {
@@ -60,6 +62,36 @@ fn a_silent_peer_is_an_error_after_the_retries() {
         assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::TransportRetryExceeded)));
         assert_state(pair, 0, QpState::Error);
     });
+}
+
+/// A queue pair hears only the one it is connected to, whoever else knows its number and its packet numbers.
+#[test]
+fn strangers_are_not_heard() {
+    let options =
+        Options { rts: RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() }, ..Options::default() };
+    let mut pair = linked(&options, Faults::default(), 1);
+    // End 1 turns to itself, with the numbers that end 0 goes on using.
+    let own = pair.hcas[1].lid(PORT).expect("PortInfo");
+    let (hca, qp) = (&mut pair.hcas[1], &mut pair.ends[1].qp);
+    hca.qp_to_reset(qp).expect("2RST");
+    hca.qp_to_init(qp, &InitAttr { access: Access::ALL, ..InitAttr::default() }).expect("RST2INIT");
+    let receive_psn = options.rts.send_psn;
+    let rtr = RtrAttr { mtu: options.mtu, receive_psn, ..RtrAttr::new(qp.number(), Path::lid(own)) };
+    hca.qp_to_rtr(qp, &rtr).expect("INIT2RTR");
+    hca.qp_to_rts(qp, &options.rts).expect("RTR2RTS");
+    pair.recv(1, 7, 0, 64);
+    let (address, key) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+    pair.send(0, &SendRequest::write(1, &[], address, key).inline(b"intruder"));
+    pair.send(0, &SendRequest::send(2, &[]).inline(b"hello"));
+    let (wr_id, completion) = pair.sent(0);
+    assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::TransportRetryExceeded)));
+    assert!(pair.try_received(1).is_none());
+    assert_eq!(pair.ends[1].bytes(0, 8), [0; 8]);
+    // Nor has it noticed anything.
+    pair.send(1, &SendRequest::send(3, &[]).inline(b"myself"));
+    pair.sent_ok(1, 3);
+    assert_eq!(pair.received_ok(1, 7).byte_len, 6);
+    close(pair);
 }
 
 #[test]

@@ -1,12 +1,48 @@
 //! Completion events and interrupts.
 
 use hca_driver::qp::QpConfig;
-use hca_driver::{CqConfig, Event, SendRequest};
+use hca_driver::{Bus, CqConfig, Event, SendRequest};
 use hca_model::{HcaId, Ps};
+use hca_spec::cmd::ObjectOut;
+use hca_spec::command::Opcode;
+use hca_spec::uar;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair};
 use hca_tests::rig::open;
 use hca_tests::worlds;
+
+/// Doorbells work in the UAR page of their object only.
+#[test]
+fn doorbells_in_pages_of_others() {
+    const VECTOR: u16 = 3;
+    let simulation = Simulation::new(worlds::one());
+    let mut hca = open(&simulation, 0);
+    let out = hca.execute(Opcode::AllocUar, 0, vec![0; 16], 16).expect("ALLOC_UAR");
+    let foreign = u64::from(ObjectOut::from_prefix_or_zero(&out).get(ObjectOut::NUMBER));
+    assert_ne!(foreign, u64::from(hca.uar().0));
+    let page = |index: u64| index * uar::PAGE_SIZE;
+    let own = page(hca.uar().0.into());
+
+    let mut eq = hca.create_eq(64, VECTOR).expect("CREATE_EQ");
+    let cq = hca.create_cq(CqConfig { entries: 64, eq: Some(eq.number()) }).expect("CREATE_CQ");
+    let fired = || {
+        simulation.run(Ps::from_us(50));
+        simulation.interrupts(HcaId(0), VECTOR)
+    };
+    // As if there had been a completion that software has not seen: arming gives an event at once.
+    let mut arm_cq = uar::CqDoorbell::new();
+    arm_cq.set(uar::CqDoorbell::CONSUMER_INDEX, 0xff_ffff).set(uar::CqDoorbell::CQN, cq.number().0);
+    let mut arm_eq = uar::EqDoorbell::new();
+    arm_eq.set(uar::EqDoorbell::EQN, eq.number().0.into());
+    for (at, event, interrupts) in [(page(foreign), None, 0), (own, Some(Event::Completion(cq.number())), 1)]
+    {
+        hca.bus_mut().mmio_write32(at + uar::EQ_ARM, u32::from_be_bytes(*arm_eq.bytes()));
+        hca.bus_mut().mmio_write64(at + uar::CQ_DOORBELL, u64::from_be_bytes(*arm_cq.bytes()));
+        assert_eq!((fired(), eq.poll()), (interrupts, event));
+    }
+    hca.destroy_cq(cq).expect("DESTROY_CQ");
+    hca.destroy_eq(eq).expect("DESTROY_EQ");
+}
 
 /// One event per arming; at once if something is there; solicited-only waits for a solicited one.
 #[test]

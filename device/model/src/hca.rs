@@ -5,6 +5,8 @@ use std::sync::Arc;
 use hca_firmware::{Config, Firmware, Resources};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
 use hca_spec::init_segment;
+use hca_spec::qpc::Qpc;
+use hca_spec::queue::{Cqc, Eqc};
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::{be32, uar};
 
@@ -109,6 +111,10 @@ impl Hca {
                 db.bytes_mut().copy_from_slice(&value.to_be_bytes());
                 let eqn = Eqn(db.get(uar::EqDoorbell::EQN) as u8);
                 let arm = offset % PAGE_SIZE == EQ_ARM;
+                let page = self.core.fw.icm.eqs.get(eqn.0.into()).map(|eq| eq.ctx.get(Eqc::UAR_PAGE));
+                if !self.may_ring(now, page, offset, "EQ", eqn.0.into()) {
+                    return;
+                }
                 match self.core.eqs.get_mut(eqn.0.into()) {
                     Some(eq) => {
                         if let Some(vector) = eq.doorbell(db.get(uar::EqDoorbell::CONSUMER_INDEX), arm) {
@@ -132,6 +138,25 @@ impl Hca {
         }
     }
 
+    /// Whether an object's doorbell may be rung in the UAR page of `offset`: it has one page, so that a program can't
+    /// ring for objects of the kernel or of other programs (PRM "UAR Page Format"). `page` is `None` if there is no
+    /// such object, which is then reported elsewhere.
+    fn may_ring(&mut self, now: Ps, page: Option<u32>, offset: u64, kind: &str, number: u32) -> bool {
+        let here = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
+        match page {
+            Some(page) if page != here => {
+                self.core.diagnose(
+                    now,
+                    format_args!(
+                        "doorbell of {kind} {number:#x} in UAR page {here:#x}, but its page is {page:#x}"
+                    ),
+                );
+                false
+            }
+            _ => true,
+        }
+    }
+
     /// Decodes a 64-bit write to a UAR page: CQ arm or send doorbell.
     fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
@@ -149,7 +174,11 @@ impl Hca {
                 db.bytes_mut()[..4].copy_from_slice(&first.to_be_bytes());
                 let solicited = db.get(uar::CqDoorbell::SOLICITED) == 1;
                 let consumer = db.get(uar::CqDoorbell::CONSUMER_INDEX);
-                self.core.cq_arm(now, Cqn(second & 0xff_ffff), consumer, solicited);
+                let cqn = Cqn(second & 0xff_ffff);
+                let page = self.core.fw.icm.cqs.get(cqn.0).map(|cq| cq.ctx.get(Cqc::UAR_PAGE));
+                if self.may_ring(now, page, offset, "CQ", cqn.0) {
+                    self.core.cq_arm(now, cqn, consumer, solicited);
+                }
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
                 let qpn = Qpn(second >> 8);
@@ -158,8 +187,11 @@ impl Hca {
                         .core
                         .diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
                 }
-                let at = now + self.core.timing.doorbell();
-                self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
+                let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
+                if self.may_ring(now, page, offset, "QP", qpn.0) {
+                    let at = now + self.core.timing.doorbell();
+                    self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
+                }
             }
             at => {
                 self.core.diagnose(now, format_args!("no doorbell at offset {at:#x} of UAR page {index:#x}"))

@@ -284,6 +284,17 @@ impl Hca {
             }
             return;
         }
+        let peer = qp.params.path.get(AddressPath::RLID);
+        if qp.transport() != Transport::Ud && u32::from(repr.slid.0) != peer {
+            self.core.diagnose(
+                now,
+                format_args!(
+                    "packet for QP {} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
+                    qp.qpn, repr.slid.0
+                ),
+            );
+            return;
+        }
         match qp.service {
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => {
                 qp.receive_datagram(&mut self.core, now, arrived);
