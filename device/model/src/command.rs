@@ -220,7 +220,7 @@ impl Hca {
         self.core.push_event(now, EventType::CommandCompletion, &mut eqe);
     }
 
-    /// Before a query, the moving parts go into the context.
+    /// Before a query, or a change that depends on them, the moving parts go into the context.
     fn write_back(&mut self, opcode: u16, input: &[u8]) {
         let number = be32(input, 8) & 0xff_ffff;
         let core = &mut self.core;
@@ -232,7 +232,7 @@ impl Hca {
                     hw.write_back(&mut eq.ctx);
                 }
             }
-            Some(Opcode::QueryCq) => {
+            Some(Opcode::QueryCq | Opcode::ModifyCq) => {
                 if let (Some(cq), Some(hw)) = (core.fw.icm.cqs.get_mut(number), core.cqs.get_mut(number)) {
                     hw.write_back(&*core.memory, &mut cq.ctx);
                 }

@@ -201,7 +201,10 @@ impl Core {
     pub(crate) fn transmit(&mut self, at: Ps, operation: Operation, packet: Packet) {
         tracing::trace!(hca = self.name, %at, ?operation, len = packet.len(), "transmit");
         if let Some(port) = self.fw.port_mut(1) {
-            port.counters.xmit(packet.len());
+            match packet.dlid().is_multicast() {
+                true => port.counters.xmit_multicast(packet.len()),
+                false => port.counters.xmit(packet.len()),
+            }
         }
         self.out.packets.push((at, packet));
     }

@@ -202,7 +202,10 @@ impl Hca {
     /// A packet arrived at the port.
     pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) {
         if let Some(port) = self.core.fw.port_mut(1) {
-            port.counters.rcv(packet.len());
+            match packet.dlid().is_multicast() {
+                true => port.counters.rcv_multicast(packet.len()),
+                false => port.counters.rcv(packet.len()),
+            }
         }
         match packet.parse() {
             Ok((repr, payload)) => {

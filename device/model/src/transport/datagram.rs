@@ -85,7 +85,7 @@ impl QueuePair {
             return Err((Syndrome::LocalLength, format!("{} bytes are more than one packet", wqe.length)));
         }
         let q_key = match av.get(Datagram::QKEY) {
-            key if key & CONTROLLED_Q_KEY != 0 && self.service == ServiceType::Ud => self.params.q_key,
+            key if key & CONTROLLED_Q_KEY != 0 => self.own_q_key(),
             key => key,
         };
         let dlid = Lid(av.get(Datagram::RLID) as u16);
