@@ -1,6 +1,6 @@
 //! The tables of contexts (interconnect context memory, ICM).
 
-use hca_spec::ids::{Gid, Pd, Qpn, Xrcd};
+use hca_spec::ids::{Gid, Qpn};
 use hca_spec::mkc::{Klm, Mkc};
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
@@ -295,16 +295,6 @@ impl Icm {
     /// Forgets the page list of a queue that is gone.
     pub(crate) fn uncount_pages(&mut self, pages: usize) {
         self.page_lists = self.page_lists.saturating_sub(pages as u64);
-    }
-
-    /// The protection domain of that number.
-    pub fn pd(&self, pd: Pd) -> Option<&Domain> {
-        self.pds.get(pd.0)
-    }
-
-    /// The XRC domain of that number.
-    pub fn xrcd(&self, xrcd: Xrcd) -> Option<&Domain> {
-        self.xrcds.get(xrcd.0)
     }
 }
 

@@ -70,6 +70,15 @@ impl Responder {
     }
 }
 
+impl From<NoReceive> for Refusal {
+    fn from(why: NoReceive) -> Self {
+        match why {
+            NoReceive::NotReady => Self::NotReady,
+            NoReceive::Broken => Self::Broken,
+        }
+    }
+}
+
 /// Why a request is not executed.
 enum Refusal {
     /// No receive buffer: try later.
@@ -253,10 +262,7 @@ impl QueuePair {
         self.check_sequence(repr, payload)?;
         match repr.operation {
             Op::SendFirst | Op::SendOnly | Op::SendOnlyImm | Op::SendOnlyInval => {
-                let receive = self.take_receive(core, now).map_err(|e| match e {
-                    NoReceive::NotReady => Refusal::NotReady,
-                    NoReceive::Broken => Refusal::Broken,
-                })?;
+                let receive = self.take_receive(core, now)?;
                 self.responder.current = Some(Current::Send { receive, offset: 0 });
                 self.receive_payload(core, now, repr, payload)?;
             }
@@ -402,10 +408,7 @@ impl QueuePair {
         }
         // The immediate consumes a receive WQE: it must be there before anything is written.
         let receive = match repr.imm {
-            Some(_) => Some(self.take_receive(core, now).map_err(|e| match e {
-                NoReceive::NotReady => Refusal::NotReady,
-                NoReceive::Broken => Refusal::Broken,
-            })?),
+            Some(_) => Some(self.take_receive(core, now)?),
             None => None,
         };
         if n > 0 {
