@@ -16,7 +16,7 @@ use crate::progress::Step;
 /// Raise when this file makes other images from the same packages.
 const VERSION: u32 = 1;
 
-const PACKAGES: [&str; 47] = [
+const PACKAGES: [&str; 48] = [
     // a shell and the usual tools
     "base-files",
     "base-passwd",
@@ -65,9 +65,10 @@ const PACKAGES: [&str; 47] = [
     "srptools",
     "libibverbs1",
     "librdmacm1t64",
-    // Python
+    // Python; rdma-core's tests of DevX compose packets with scapy
     "python3",
     "python3-pyverbs",
+    "python3-scapy",
 ];
 
 /// Pulled in by dependencies, of no use without systemd, dpkg or a login.
