@@ -11,10 +11,33 @@ use crate::table::Table;
 /// buffers"). Offsets are in bytes from the queue's start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Buffer {
-    pages: Box<[u64]>,
+    pages: Pages,
     page_shift: u32,
     offset: u64,
     len: u64,
+}
+
+/// Most queues fit one page: a list of one is no allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pages {
+    One([u64; 1]),
+    List(Box<[u64]>),
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self::List(Box::default())
+    }
+}
+
+impl Pages {
+    #[inline]
+    fn list(&self) -> &[u64] {
+        match self {
+            Self::One(page) => page,
+            Self::List(pages) => pages,
+        }
+    }
 }
 
 impl Buffer {
@@ -24,7 +47,10 @@ impl Buffer {
         let room = (pages.len() as u64).checked_shl(page_shift)?;
         let end = offset.checked_add(len)?;
         (page_shift < 52 && room >> page_shift == pages.len() as u64 && end <= room).then_some(Self {
-            pages,
+            pages: match *pages {
+                [page] => Pages::One([page]),
+                _ => Pages::List(pages),
+            },
             page_shift,
             offset,
             len,
@@ -48,14 +74,15 @@ impl Buffer {
             return None;
         }
         let o = self.offset + offset;
-        let page = *self.pages.get((o >> self.page_shift) as usize)?;
+        let page = *self.pages().get((o >> self.page_shift) as usize)?;
         let in_page = o & ((1 << self.page_shift) - 1);
         Some((page.wrapping_add(in_page), ((1 << self.page_shift) - in_page).min(self.len - offset)))
     }
 
     /// The pages' DMA addresses.
+    #[inline]
     pub fn pages(&self) -> &[u64] {
-        &self.pages
+        self.pages.list()
     }
 }
 
@@ -68,6 +95,8 @@ pub struct Eq {
     pub events: [u64; 4],
     /// The entries, 64 bytes each.
     pub buffer: Buffer,
+    /// Completion queues that report here.
+    pub users: u32,
 }
 
 impl Eq {
@@ -208,7 +237,7 @@ pub struct Mcg {
 pub struct Icm {
     /// Event queues, numbers from 1 (8 bits).
     pub eqs: Table<Eq>,
-    /// Completion queues.
+    /// Completion queues: every 24-bit number but 0.
     pub cqs: Table<Cq>,
     /// Queue pairs. Numbers below 0x40 are never handed out: 0 and 1 are special.
     pub qps: Table<Qp>,
@@ -249,8 +278,9 @@ impl Icm {
     pub(crate) fn new() -> Self {
         Icm {
             eqs: Table::new(1, 127),
-            cqs: Table::new(0x40, (1 << 24) - 0x40),
-            qps: Table::new(0x40, (1 << 18) - 0x40),
+            // Numbers have 24 bits, and 0 means "none" in the contexts that name a CQ.
+            cqs: Table::new(1, (1 << 24) - 1),
+            qps: Table::new(0x40, 1 << 18),
             srqs: Table::new(0x40, (1 << 18) - 0x40),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             pds: Table::new(1, (1 << 24) - 2),

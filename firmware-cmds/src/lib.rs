@@ -28,6 +28,7 @@ mod pma;
 pub mod port;
 pub mod profile;
 mod sma;
+pub mod sparse;
 pub mod table;
 
 pub use effect::Effect;

@@ -14,8 +14,9 @@ const LOW_WATER: u32 = 32;
 const CHUNK: u32 = 128;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// More are not taken: 1 GiB of ICM. It bounds what a host can make the firmware hold.
-const MOST: usize = 1 << 18;
+/// More are not taken: 2 GiB of ICM, enough for every CQ and QP there can be. It bounds what a host can
+/// make the firmware hold.
+const MOST: usize = 1 << 19;
 
 /// The pool of pages.
 #[derive(Debug, Default)]

@@ -1,15 +1,18 @@
 //! A table of objects named by number.
 
-use std::collections::VecDeque;
+use crate::sparse::Sparse;
 
-/// Objects numbered `first .. first + capacity`. Numbers are reused last-freed-last, so that a stale
-/// number meets "no such object" for as long as possible.
+/// Objects numbered `first .. first + capacity`. A number that became free comes back late, so that a
+/// stale number meets "no such object" for as long as possible.
 #[derive(Debug)]
 pub struct Table<T> {
     first: u32,
     capacity: u32,
-    slots: Vec<Option<Box<T>>>,
-    free: VecDeque<u32>,
+    slots: Sparse<T>,
+    /// Numbers are handed out in turn from those below this, counted from `first`: about twice as many as are used.
+    window: u32,
+    /// Whose turn is next.
+    next: u32,
     used: u32,
 }
 
@@ -17,54 +20,57 @@ pub struct Table<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
+/// The window is never smaller than this.
+const LEAST_WINDOW: u32 = 1024;
+
 impl<T> Table<T> {
     /// An empty table that hands out `first ..= first + capacity - 1`.
     pub fn new(first: u32, capacity: u32) -> Self {
-        Self { first, capacity, slots: Vec::new(), free: VecDeque::new(), used: 0 }
-    }
-
-    fn slot(&self, number: u32) -> Option<usize> {
-        number.checked_sub(self.first).map(|i| i as usize)
+        Self {
+            first,
+            capacity,
+            slots: Sparse::default(),
+            window: capacity.min(LEAST_WINDOW),
+            next: 0,
+            used: 0,
+        }
     }
 
     /// The object of that number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
-        self.slots.get(self.slot(number)?)?.as_deref()
+        self.slots.get(number.checked_sub(self.first)?)
     }
 
     /// The object of that number, to change.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        let slot = self.slot(number)?;
-        self.slots.get_mut(slot)?.as_deref_mut()
+        self.slots.get_mut(number.checked_sub(self.first)?)
     }
 
     /// Stores `value` under a number that was free.
     pub fn insert(&mut self, value: T) -> Result<u32, Full> {
-        // Prefer fresh numbers while the table is small; afterwards the one freed longest ago.
-        const FRESH: u32 = 1024;
-        let fresh = self.slots.len() as u32;
-        let index = if fresh < self.capacity.min(FRESH) || (self.free.is_empty() && fresh < self.capacity) {
-            self.slots.push(None);
-            fresh
-        } else {
-            self.free.pop_front().ok_or(Full)?
-        };
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            *slot = Some(Box::new(value));
+        if self.used >= self.window / 2 {
+            self.window = self.window.saturating_mul(2).min(self.capacity);
         }
+        let (next, window) = (self.next, self.window);
+        let index =
+            self.slots.vacant(next, window).or_else(|| self.slots.vacant(0, next.min(window))).ok_or(Full)?;
+        self.slots.insert(index, value);
+        self.next = if index + 1 < window { index + 1 } else { 0 };
         self.used += 1;
         Ok(self.first + index)
     }
 
     /// Takes the object of that number out; the number becomes free.
     pub fn remove(&mut self, number: u32) -> Option<T> {
-        let index = self.slot(number)?;
-        let value = self.slots.get_mut(index)?.take()?;
-        self.free.push_back(index as u32);
+        let value = self.slots.remove(number.checked_sub(self.first)?)?;
         self.used = self.used.saturating_sub(1);
-        Some(*value)
+        if self.window > LEAST_WINDOW && self.used < self.window / 8 {
+            self.window = (self.window / 2).max(LEAST_WINDOW);
+            self.next = if self.next < self.window { self.next } else { 0 };
+        }
+        Some(value)
     }
 
     /// How many objects there are.
@@ -84,7 +90,7 @@ impl<T> Table<T> {
 
     /// All objects with their numbers, in order of number.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.slots.iter().enumerate().filter_map(|(i, s)| Some((self.first + i as u32, s.as_deref()?)))
+        self.slots.iter().map(|(i, t)| (self.first + i, t))
     }
 
     /// Drops every object and forgets which numbers were used.
@@ -105,6 +111,12 @@ mod tests {
         assert_eq!(t.remove(a), Some('a'));
         assert_eq!(t.insert('b'), Ok(0x11));
         assert_eq!((t.len(), t.remove(a)), (1, None));
+        let again = (0..).take_while(|_| {
+            let n = t.insert('c').unwrap();
+            t.remove(n);
+            n != 0x11 - 1
+        });
+        assert!(again.count() > 1000, "a number was free and came back soon");
     }
 
     #[test]
@@ -113,5 +125,21 @@ mod tests {
         assert_eq!((t.insert(()), t.insert(()), t.insert(())), (Ok(1), Ok(2), Err(Full)));
         t.remove(1);
         assert_eq!(t.insert(()), Ok(1));
+    }
+
+    #[test]
+    fn every_number_is_handed_out_once() {
+        let mut t = Table::new(7, 5000);
+        let numbers: std::collections::HashSet<u32> = (0..5000).map(|i| t.insert(i).unwrap()).collect();
+        assert_eq!((numbers.len(), t.insert(0)), (5000, Err(Full)));
+        assert!(numbers.iter().all(|n| (7..5007).contains(n)));
+        // All but a few go, from the middle: the table serves on, with numbers that are free.
+        for n in (7..5007).filter(|n| n % 500 != 0) {
+            t.remove(n).unwrap();
+        }
+        assert_eq!((t.len(), t.iter().count()), (10, 10));
+        let more: Vec<u32> = (0..4990).map(|i| t.insert(i).unwrap()).collect();
+        assert!(more.iter().all(|n| n % 500 != 0));
+        assert_eq!((t.len(), t.insert(0)), (5000, Err(Full)));
     }
 }

@@ -37,6 +37,20 @@ fn buffer(fw: &Firmware, call: &Call<'_>, ctx: &Cqc) -> Result<Buffer, Failure> 
     call.buffer(ctx.get(Cqc::LOG_PAGE_SIZE), ctx.get(Cqc::PAGE_OFFSET), cqe << log_size)
 }
 
+/// One more CQ reports to that EQ.
+fn report_to(fw: &mut Firmware, eqn: u32) {
+    if let Some(eq) = fw.icm.eqs.get_mut(eqn) {
+        eq.users += 1;
+    }
+}
+
+/// One CQ less reports to that EQ.
+fn report_no_more(fw: &mut Firmware, eqn: u32) {
+    if let Some(eq) = fw.icm.eqs.get_mut(eqn) {
+        eq.users = eq.users.saturating_sub(1);
+    }
+}
+
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const UAR: Failure = bad_resource("CREATE_CQ: the UAR page is not allocated");
     const FULL: Failure = no_room("CREATE_CQ: every CQ is in use");
@@ -56,6 +70,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let pages = buffer.pages().len();
     let number = fw.icm.cqs.insert(Cq { ctx, buffer, users: 0 }).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
+    report_to(fw, eqn);
     effects.push(Effect::CqCreated(Cqn(number)));
     named(number)
 }
@@ -69,6 +84,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
     }
     let cq = fw.icm.cqs.remove(number).ok_or(NO_CQ.of(number))?;
     fw.icm.uncount_pages(cq.buffer.pages().len());
+    report_no_more(fw, cq.ctx.get(Cqc::C_EQN));
     effects.push(Effect::CqDestroyed(Cqn(number)));
     Ok(done())
 }
@@ -109,6 +125,7 @@ fn moderate(fw: &mut Firmware, modify: &ModifyCqIn, effects: &mut Vec<Effect>) -
         return Err(NO_EQ.of(cqn).got(new.get(Cqc::C_EQN)));
     }
     let cq = fw.icm.cqs.get_mut(cqn).ok_or(NO_CQ.of(cqn))?;
+    let old_eq = cq.ctx.get(Cqc::C_EQN);
     for (bit, field) in [
         (PERIOD, Cqc::CQ_PERIOD),
         (COUNT, Cqc::CQ_MAX_COUNT),
@@ -119,6 +136,10 @@ fn moderate(fw: &mut Firmware, modify: &ModifyCqIn, effects: &mut Vec<Effect>) -
         if select & bit != 0 {
             cq.ctx.set(field, new.get(field));
         }
+    }
+    if select & EQ != 0 {
+        report_no_more(fw, old_eq);
+        report_to(fw, new.get(Cqc::C_EQN));
     }
     effects.push(Effect::CqModerated(Cqn(cqn)));
     Ok(done())

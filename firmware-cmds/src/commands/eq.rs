@@ -4,7 +4,7 @@ use hca_spec::caps::General;
 use hca_spec::cmd::{CreateEqIn, QueryEqOut};
 use hca_spec::ids::Eqn;
 use hca_spec::put_be64;
-use hca_spec::queue::{Cqc, Eqc};
+use hca_spec::queue::Eqc;
 
 use super::{Call, EQ_BYTES, Outcome, PAGE_LIST_ENTRY, check_uar, done, named, reply, with_pages};
 use crate::effect::Effect;
@@ -43,18 +43,18 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         create.get(CreateEqIn::EVENT_BITMASK_3),
     ];
     ctx.set(Eqc::STATUS, 0);
-    let number = fw.icm.eqs.insert(Eq { ctx, events, buffer }).map_err(|_| FULL)?;
+    let number = fw.icm.eqs.insert(Eq { ctx, events, buffer, users: 0 }).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     effects.push(Effect::EqCreated(Eqn(number as u8)));
     named(number)
 }
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const USED: Failure = busy("DESTROY_EQ: a CQ reports to the EQ");
+    const USED: Failure = busy("DESTROY_EQ: CQs still report to the EQ");
     let number = call.number()? & 0xff;
-    fw.icm.eqs.get(number).ok_or(NO_EQ.of(number))?;
-    if let Some((cqn, _)) = fw.icm.cqs.iter().find(|(_, cq)| cq.ctx.get(Cqc::C_EQN) == number) {
-        return Err(USED.of(number).got(cqn));
+    let users = fw.icm.eqs.get(number).ok_or(NO_EQ.of(number))?.users;
+    if users > 0 {
+        return Err(USED.of(number).got(users));
     }
     let eq = fw.icm.eqs.remove(number).ok_or(NO_EQ.of(number))?;
     fw.icm.uncount_pages(eq.buffer.pages().len());
