@@ -233,9 +233,7 @@ impl Hca {
                 }
             }
             Some(Opcode::QueryCq | Opcode::ModifyCq) => {
-                if let (Some(cq), Some(hw)) = (core.fw.icm.cqs.get_mut(number), core.cqs.get_mut(number)) {
-                    hw.write_back(&*core.memory, &mut cq.ctx);
-                }
+                core.cq_write_back(Cqn(number));
             }
             Some(Opcode::QuerySrq | Opcode::QueryXrcSrq | Opcode::QueryRmp) => {
                 if let (Some(srq), Some(hw)) = (core.fw.icm.srqs.get_mut(number), core.srqs.get_mut(number)) {
@@ -271,19 +269,15 @@ impl Hca {
                 }
             }
             Effect::EqDestroyed(Eqn(n)) => drop(core.eqs.remove(n.into())),
-            Effect::CqCreated(Cqn(n)) => {
-                if let Some(cq) = core.fw.icm.cqs.get(n) {
-                    core.cqs.insert(n, crate::cq::CompletionQueue::new(cq));
-                }
-            }
+            // Idle objects have no moving parts yet.
+            Effect::CqCreated(_) | Effect::QpCreated(_) => {}
             Effect::CqModerated(Cqn(n)) => {
                 if let (Some(cq), Some(hw)) = (core.fw.icm.cqs.get(n), core.cqs.get_mut(n)) {
-                    hw.take_moderation(cq);
+                    hw.modified(cq);
                 }
             }
-            Effect::CqResized { cqn, .. } => core.cq_resized(now, cqn),
+            Effect::CqResized { cqn, old } => core.cq_resized(now, cqn, &old),
             Effect::CqDestroyed(Cqn(n)) => drop(core.cqs.remove(n)),
-            Effect::QpCreated(qpn) => self.qp_created(qpn),
             Effect::QpModified { qpn, from, to } => self.qp_modified(now, qpn, from, to),
             Effect::QpDestroyed(Qpn(n)) => drop(self.qps.remove(n)),
             Effect::SrqCreated(srqn) => {

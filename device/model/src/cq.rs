@@ -2,7 +2,7 @@
 //!
 //! Source: PRM "Completion Queues", "CQ arming", "CQ resize", "Interrupt moderation".
 
-use hca_firmware::icm::{Buffer, Cq};
+use hca_firmware::icm::{Buffer, Cq, Icm};
 use hca_spec::cqe::{Cqe, CqeOpcode, OP_OWN_BYTE};
 use hca_spec::eqe::{Eqe, EventType, cq_syndrome};
 use hca_spec::ids::{Cqn, Eqn};
@@ -10,6 +10,7 @@ use hca_spec::queue::{Cqc, ST_ARMED, ST_FIRED, ST_SOLICITED_ARMED, STATUS_OVERRU
 
 use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
+use crate::slots::Slots;
 use crate::time::Ps;
 
 /// Counters of completion queues are 24 bits wide.
@@ -38,7 +39,6 @@ enum Health {
 /// The moving parts of a completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
-    buffer: Buffer,
     log_size: u32,
     /// 64 or 128.
     stride: u64,
@@ -62,7 +62,6 @@ pub(crate) struct CompletionQueue {
 impl CompletionQueue {
     pub(crate) fn new(cq: &Cq) -> Self {
         let mut q = Self {
-            buffer: cq.buffer.clone(),
             log_size: 0,
             stride: 64,
             eqn: Eqn(cq.ctx.get(Cqc::C_EQN) as u8),
@@ -80,18 +79,19 @@ impl CompletionQueue {
             health: Health::Good,
         };
         q.take_shape(cq);
-        q.take_moderation(cq);
+        q.modified(cq);
         q
     }
 
     fn take_shape(&mut self, cq: &Cq) {
-        self.buffer = cq.buffer.clone();
         self.log_size = cq.ctx.get(Cqc::LOG_CQ_SIZE);
         self.stride = if cq.ctx.get(Cqc::CQE_SZ) == 1 { 128 } else { 64 };
     }
 
-    /// Takes the moderation parameters of the context.
-    pub(crate) fn take_moderation(&mut self, cq: &Cq) {
+    /// Takes what MODIFY_CQ can change of the context, but for the shape.
+    pub(crate) fn modified(&mut self, cq: &Cq) {
+        self.eqn = Eqn(cq.ctx.get(Cqc::C_EQN) as u8);
+        self.ignore_overrun = cq.ctx.get(Cqc::OI) == 1;
         self.max_count = cq.ctx.get(Cqc::CQ_MAX_COUNT);
         self.period = Ps::from_us(cq.ctx.get(Cqc::CQ_PERIOD).into());
     }
@@ -110,9 +110,9 @@ impl CompletionQueue {
         used(self) >= size
     }
 
-    fn write(&mut self, memory: &dyn GuestMemory, cqe: &mut Cqe) -> Result<(), ()> {
+    fn write(&mut self, memory: &dyn GuestMemory, buffer: &Buffer, cqe: &mut Cqe) -> Result<(), ()> {
         let index = if self.collapsed { 0 } else { self.producer & ((1 << self.log_size) - 1) };
-        let (at, _) = self.buffer.at(u64::from(index) * self.stride + (self.stride - 64)).ok_or(())?;
+        let (at, _) = buffer.at(u64::from(index) * self.stride + (self.stride - 64)).ok_or(())?;
         cqe.set(Cqe::OWNER, self.producer >> self.log_size & 1);
         memory.write(at, &cqe.bytes()[..OP_OWN_BYTE]).map_err(|_| ())?;
         memory.write_release(at + OP_OWN_BYTE as u64, cqe.bytes()[OP_OWN_BYTE]).map_err(|_| ())?;
@@ -156,7 +156,31 @@ impl CompletionQueue {
     }
 }
 
+/// The moving parts of a completion queue, and its memory. A queue has none before it is first used, so that an idle
+/// one costs nothing here.
+fn moving<'a>(
+    cqs: &'a mut Slots<CompletionQueue>,
+    icm: &'a Icm,
+    cqn: Cqn,
+) -> Option<(&'a mut CompletionQueue, &'a Buffer)> {
+    let cq = icm.cqs.get(cqn.0)?;
+    if cqs.get(cqn.0).is_none() {
+        cqs.insert(cqn.0, CompletionQueue::new(cq));
+    }
+    Some((cqs.get_mut(cqn.0)?, &cq.buffer))
+}
+
 impl Core {
+    /// Before a command that needs them, the moving parts go into the context.
+    pub(crate) fn cq_write_back(&mut self, cqn: Cqn) {
+        if moving(&mut self.cqs, &self.fw.icm, cqn).is_none() {
+            return;
+        }
+        if let (Some(context), Some(cq)) = (self.fw.icm.cqs.get_mut(cqn.0), self.cqs.get_mut(cqn.0)) {
+            cq.write_back(&*self.memory, &mut context.ctx);
+        }
+    }
+
     /// Writes a completion and raises what is armed. `false`: the queue is in error (or gone), and the
     /// work queue that reports to it can't go on.
     pub(crate) fn complete(&mut self, now: Ps, cqn: Cqn, mut cqe: Cqe) -> bool {
@@ -167,7 +191,7 @@ impl Core {
         if !is_error {
             cqe.set(Cqe::TIMESTAMP, now.ticks(self.timing.timer_khz()));
         }
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return false };
+        let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
         if cq.health != Health::Good {
             return false;
         }
@@ -176,7 +200,7 @@ impl Core {
             self.cq_error(now, cqn, cq_syndrome::OVERRUN, "the queue is full: completions overran it");
             return false;
         }
-        if cq.write(&*self.memory, &mut cqe).is_err() {
+        if cq.write(&*self.memory, buffer, &mut cqe).is_err() {
             cq.health = Health::WriteFailure;
             self.cq_error(now, cqn, cq_syndrome::ACCESS, "its memory can't be written");
             return false;
@@ -209,7 +233,7 @@ impl Core {
 
     /// The driver armed the queue: at once if what it waits for is already there.
     pub(crate) fn cq_arm(&mut self, now: Ps, cqn: Cqn, consumer: u32, solicited: bool) {
-        let Some(cq) = self.cqs.get_mut(cqn.0) else {
+        let Some((cq, _)) = moving(&mut self.cqs, &self.fw.icm, cqn) else {
             return self.diagnose(now, format_args!("CQ {cqn} was armed, but there is no such CQ"));
         };
         cq.armed = if solicited { Armed::Solicited } else { Armed::Next };
@@ -237,11 +261,11 @@ impl Core {
     }
 
     /// The context names a new buffer: the old one ends with a RESIZE entry.
-    pub(crate) fn cq_resized(&mut self, now: Ps, cqn: Cqn) {
+    pub(crate) fn cq_resized(&mut self, now: Ps, cqn: Cqn, old: &Buffer) {
         let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
         let mut cqe = Cqe::new();
         cqe.set(Cqe::OPCODE, CqeOpcode::Resize as u32);
-        let written = cq.write(&*self.memory, &mut cqe);
+        let written = cq.write(&*self.memory, old, &mut cqe);
         if let Some(shape) = self.fw.icm.cqs.get(cqn.0) {
             cq.take_shape(shape);
         }

@@ -182,12 +182,12 @@ impl Hca {
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
                 let qpn = Qpn(second >> 8);
-                if self.qps.get(qpn.0).is_none() {
+                let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
+                if page.is_none() {
                     return self
                         .core
                         .diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
                 }
-                let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
                 if self.may_ring(now, page, offset, "QP", qpn.0) {
                     let at = now + self.core.timing.doorbell();
                     self.core.schedule(at, HcaEvent::SendDoorbell(qpn));

@@ -13,6 +13,7 @@ pub(crate) mod send;
 pub(crate) mod umr;
 pub(crate) mod wqe;
 
+use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn};
@@ -114,6 +115,20 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
+    fn new(qpn: Qpn, qp: &Qp) -> Self {
+        Self {
+            qpn,
+            service: qp.service(),
+            state: QpState::Reset,
+            params: Params::new(&qp.ctx),
+            sq: SendQueue::default(),
+            rq: ReceiveQueue::new(qp),
+            requester: Requester::default(),
+            responder: Responder::default(),
+            error_poll: None,
+        }
+    }
+
     pub(crate) fn accessor(&self) -> Accessor {
         Accessor { qpn: self.qpn, pd: self.params.pd }
     }
@@ -194,36 +209,22 @@ pub(crate) fn gid(high: u64, low: u64) -> Gid {
 }
 
 impl Hca {
-    pub(crate) fn qp_created(&mut self, qpn: Qpn) {
-        let Some(qp) = self.core.fw.icm.qps.get(qpn.0) else { return };
-        let hw = QueuePair {
-            qpn,
-            service: qp.service(),
-            state: QpState::Reset,
-            params: Params::new(&qp.ctx),
-            sq: SendQueue::default(),
-            rq: ReceiveQueue::new(qp),
-            requester: Requester::default(),
-            responder: Responder::default(),
-            error_poll: None,
-        };
-        self.qps.insert(qpn.0, hw);
-    }
-
     pub(crate) fn qp_modified(&mut self, now: Ps, qpn: Qpn, from: QpState, to: QpState) {
-        let (Some(qp), Some(hw)) = (self.core.fw.icm.qps.get(qpn.0), self.qps.get_mut(qpn.0)) else { return };
+        let Some(qp) = self.core.fw.icm.qps.get(qpn.0) else { return };
+        if to == QpState::Reset {
+            // In RESET nothing moves: an idle queue pair costs its context only.
+            drop(self.qps.remove(qpn.0));
+            return;
+        }
+        if self.qps.get(qpn.0).is_none() {
+            self.qps.insert(qpn.0, QueuePair::new(qpn, qp));
+        }
+        let Some(hw) = self.qps.get_mut(qpn.0) else { return };
         hw.params = Params::new(&qp.ctx);
         if to != QpState::Error {
             hw.state = to;
         }
         match (from, to) {
-            (_, QpState::Reset) => {
-                hw.sq = SendQueue::default();
-                hw.rq = ReceiveQueue::new(qp);
-                hw.requester = Requester::default();
-                hw.responder = Responder::default();
-                hw.error_poll = None;
-            }
             (_, QpState::Error) => hw.fail(&mut self.core, now, None),
             (_, QpState::Rtr) => {
                 hw.responder.epsn = Psn::new(qp.ctx.get(Qpc::NEXT_RCV_PSN));
