@@ -2,12 +2,13 @@
 //!
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`served`] a server to
-//! connect to, [`guests`] stock guests in QEMU. [`fuzz`] drives the code with arbitrary bytes. The
+//! connect to, [`million`] many objects there, [`guests`] stock guests in QEMU. [`fuzz`] drives the code with arbitrary bytes. The
 //! tests themselves are in `tests/tests`.
 
 pub mod fuzz;
 pub mod guests;
 pub mod in_process;
+pub mod million;
 pub mod pair;
 pub mod rig;
 pub mod served;
