@@ -69,6 +69,8 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::CQ_OI, 1).set(General::CQ_RESIZE, 1).set(General::CQ_MODERATION, 1);
     c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
     c.set(General::QKV, 1).set(General::PKV, 1);
+    // Memory windows of type 1 and 2B, and SEND with invalidate.
+    c.set(General::IMAICL, 1);
     c.set(General::XRC, 1).set(General::UD, 1).set(General::UC, 1).set(General::RC, 1);
     c.set(General::UAR_SZ, 5).set(General::LOG_PG_SZ, 12);
     // The size is also the distance between send doorbells, so it stands even without BlueFlame.

@@ -11,7 +11,7 @@ use crate::hca::Hca;
 use hca_spec::cmd::{CreateCqIn, ObjectIn, QueryCqOut};
 use hca_spec::command::Opcode;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
-use hca_spec::ids::{Cqn, Eqn, Lid, Qpn, Srqn, UarIndex};
+use hca_spec::ids::{Cqn, Eqn, Lid, Mkey, Qpn, Srqn, UarIndex};
 use hca_spec::queue::Cqc;
 use hca_spec::uar;
 
@@ -151,6 +151,8 @@ pub struct Completion {
     pub byte_len: u32,
     /// Immediate data, on the receive side.
     pub imm: Option<u32>,
+    /// The key that the peer invalidated with its message.
+    pub invalidated: Option<Mkey>,
     /// The sender asked for a solicited event.
     pub solicited: bool,
     /// Datagrams: the sender's queue pair.
@@ -189,6 +191,7 @@ impl Completion {
             send_opcode: cqe.get(Cqe::SEND_WQE_OPCODE) as u8,
             byte_len: cqe.get(Cqe::BYTE_CNT),
             imm: has_imm.then(|| cqe.get(Cqe::IMM_INVAL_PKEY)),
+            invalidated: (opcode == Some(CqeOpcode::RespSendInv)).then(|| Mkey(cqe.get(Cqe::IMM_INVAL_PKEY))),
             solicited: cqe.get(Cqe::SE) != 0,
             source_qpn: Qpn(cqe.get(Cqe::RQPN)),
             source_lid: Lid(cqe.get(Cqe::SLID) as u16),

@@ -37,7 +37,7 @@
 //! One thread at a time drives an adapter: every call that touches it takes `&mut Hca` or `&mut Bus`.
 //! Queues are bus-contiguous memory; registered memory may be any list of pages.
 //!
-//! Not here: XRC, UMR, memory windows, masked atomics, CQ resizing and moderation, BlueFlame, Ethernet. Health recovery is left to the caller, who finds [`Hca::health`].
+//! Not here: XRC, masked atomics, CQ resizing and moderation, BlueFlame, Ethernet. Health recovery is left to the caller, who finds [`Hca::health`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -54,9 +54,11 @@ pub mod events;
 pub mod hca;
 pub mod mad;
 pub mod mr;
+pub mod mw;
 pub mod pages;
 pub mod qp;
 pub mod srq;
+pub mod umr;
 #[cfg(feature = "vfio-user")]
 pub mod vfio_user;
 pub mod wqe;
@@ -67,8 +69,10 @@ pub use error::Error;
 pub use events::{Eq, Event};
 pub use hca::{Config, Hca, Health};
 pub use mr::{Access, Mr};
+pub use mw::{Opening, Window, WindowType};
 pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr};
 pub use srq::Srq;
+pub use umr::{KeyChange, KeyKind};
 pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};
 
 /// The adapter's own page size: page lists name 4 KiB pages (PRM "Memory Key Context").

@@ -39,6 +39,13 @@ impl Access {
     pub const fn contains(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// Writes the rights into a context, but for that to read locally.
+    pub(crate) fn write_to(self, mkc: &mut Mkc) {
+        let has = |right| u32::from(self.contains(right));
+        mkc.set(Mkc::LW, has(Access::LOCAL_WRITE)).set(Mkc::RR, has(Access::REMOTE_READ));
+        mkc.set(Mkc::RW, has(Access::REMOTE_WRITE)).set(Mkc::A, has(Access::REMOTE_ATOMIC));
+    }
 }
 
 impl BitOr for Access {
@@ -131,12 +138,10 @@ impl<B: Bus> Hca<B> {
         len: u64,
     ) -> Result<Mr, Error> {
         let variant = self.next_key_variant();
-        let has = |right| u32::from(access.contains(right));
         let mkc = input.mkc_mut();
         mkc.set(Mkc::PD, pd.0).set(Mkc::QPN, ANY_QP).set(Mkc::MKEY_7_0, variant.into());
-        mkc.set(Mkc::LR, 1).set(Mkc::LW, has(Access::LOCAL_WRITE));
-        mkc.set(Mkc::RR, has(Access::REMOTE_READ)).set(Mkc::RW, has(Access::REMOTE_WRITE));
-        mkc.set(Mkc::A, has(Access::REMOTE_ATOMIC));
+        mkc.set(Mkc::LR, 1);
+        access.write_to(mkc);
         // Entries with neither bit set count as not present where the adapter looks at them; the list's
         // length is even.
         let padding = pages.len() % MTTS_PER_OCTWORD;

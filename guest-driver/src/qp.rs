@@ -54,6 +54,9 @@ pub struct QpConfig {
     pub recv_requests: u32,
     /// Scatter entries of a receive request; rounded up to a power of two.
     pub recv_sges: u32,
+    /// Whether its work requests may load page lists into keys: they hold bus addresses, so only trusted
+    /// code may have such a queue pair.
+    pub fast_registration: bool,
 }
 
 impl QpConfig {
@@ -61,7 +64,17 @@ impl QpConfig {
     pub fn rc<D: Dma>(pd: Pd, send_cq: &Cq<D>, recv_cq: &Cq<D>) -> Self {
         let service = ServiceType::Rc;
         let (send_cq, recv_cq) = (send_cq.number(), recv_cq.number());
-        Self { service, pd, send_cq, recv_cq, send_blocks: 256, srq: None, recv_requests: 128, recv_sges: 4 }
+        Self {
+            service,
+            pd,
+            send_cq,
+            recv_cq,
+            send_blocks: 256,
+            srq: None,
+            recv_requests: 128,
+            recv_sges: 4,
+            fast_registration: false,
+        }
     }
 
     /// A datagram queue pair with queues of moderate size.
@@ -375,6 +388,7 @@ impl<B: Bus> Hca<B> {
         let qpc = input.qpc_mut();
         qp.common(qpc);
         qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::UAR_PAGE, uar.0);
+        qpc.set(Qpc::FRE, config.fast_registration.into());
         if has_recv {
             // The stride is given in units of 16 bytes.
             qpc.set(Qpc::LOG_RQ_SIZE, log_recv).set(Qpc::LOG_RQ_STRIDE, log_sges);

@@ -4,10 +4,11 @@
 //! operation a datagram or remote address segment, then data (PRM "Work Queue Element (WQE) Format").
 
 use crate::error::Error;
+use crate::umr::KeyChange;
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn};
 use hca_spec::wqe::{
     AtomicSeg, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
-    TERMINATE_LKEY, WQEBB,
+    TERMINATE_LKEY, UmrCtrl, WQEBB,
 };
 
 /// The largest send WQE: the control segment counts 16-byte units in 6 bits.
@@ -104,6 +105,13 @@ pub enum SendOp {
         /// The new value.
         swap: u64,
     },
+    /// Sends a message into a receive request of the peer, which also invalidates a key there.
+    SendInvalidate {
+        /// The peer's key.
+        rkey: Mkey,
+    },
+    /// Changes a memory key. The payload, if there is any, is its new translations.
+    Change(KeyChange),
 }
 
 /// A send request.
@@ -200,8 +208,15 @@ impl Wqe {
                 wqe.push(atomic(swap, compare).bytes())?;
                 (SendOpcode::AtomicCs, None)
             }
+            SendOp::SendInvalidate { rkey } => (SendOpcode::SendInval, Some(rkey.0)),
+            SendOp::Change(change) => {
+                wqe.push_change(&change, &request.payload)?;
+                (SendOpcode::Umr, Some(change.key.0))
+            }
         };
         match request.payload {
+            // Translations are not a message: they have no header.
+            Payload::Inline(bytes) if opcode == SendOpcode::Umr => wqe.push(bytes)?,
             // Empty pieces are left out: a byte count of 0 would mean 2 GiB (PRM "Memory Pointer Data Segment").
             Payload::Gather(sges) => {
                 sges.iter().filter(|s| s.len > 0).try_for_each(|s| wqe.push(data(s).bytes()))?
@@ -244,6 +259,23 @@ impl Wqe {
         self.bytes[self.len..end].copy_from_slice(segment);
         self.len = end.next_multiple_of(DS_UNIT);
         Ok(())
+    }
+
+    /// UMR control segment and memory key context; translations follow.
+    fn push_change(&mut self, change: &KeyChange, payload: &Payload<'_>) -> Result<(), Error> {
+        let (inline, len) = match payload {
+            Payload::Inline(bytes) => (1, bytes.len()),
+            Payload::Gather([]) => (1, 0),
+            Payload::Gather(sges) => (0, sges.iter().map(|s| s.len as usize).sum()),
+        };
+        let units = len.div_ceil(DS_UNIT);
+        if units > UmrCtrl::XLT_OCTOWORDS.max() as usize {
+            return Err(Error::Invalid("more translations than one request can load"));
+        }
+        let mut ctrl = change.ctrl;
+        ctrl.set(UmrCtrl::INLINE, inline).set(UmrCtrl::XLT_OCTOWORDS, units as u32);
+        self.push(ctrl.bytes())?;
+        self.push(change.mkc.bytes())
     }
 
     /// Inline data follows the first word of its segment directly and is padded to 16 bytes.

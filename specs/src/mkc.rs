@@ -1,6 +1,6 @@
 //! Memory key context (MKC) and translation entries.
 //!
-//! Source: PRM "Memory Key Context", "MTT entry", "KLM".
+//! Source: PRM "Memory Key Context", "MTT entry", "KLM"; the repeat block: mlx5 driver and mlx5dv (field use).
 
 use crate::layout::layout;
 
@@ -56,10 +56,40 @@ layout! {
         /// Address under the other key.
         ADDRESS: 0x8 u64;
     }
+
+    /// An indirect translation entry that repeats the [`RepeatPiece`]s after it (strided layout), 16 bytes.
+    ///
+    /// It stands for `REPEAT_COUNT` cycles; in each, every piece contributes its bytes once, from an
+    /// address that moves on by the piece's stride from cycle to cycle.
+    pub struct RepeatBlock[16] {
+        /// Bytes of one cycle: the sum over the pieces.
+        BYTE_COUNT: 0x0 [31:0];
+        /// [`REPEAT_BLOCK`], where other entries have a key.
+        OP: 0x4 [31:0];
+        /// Cycles.
+        REPEAT_COUNT: 0x8 [31:0];
+        /// Pieces that follow.
+        NUM_ENTRIES: 0xc [15:0];
+    }
+
+    /// A piece of a [`RepeatBlock`], 16 bytes.
+    pub struct RepeatPiece[16] {
+        /// How far the address moves from one cycle to the next.
+        STRIDE: 0x0 [31:16];
+        /// Bytes in each cycle.
+        BYTE_COUNT: 0x0 [15:0];
+        /// The other key.
+        MKEY: 0x4 [31:0];
+        /// Address under the other key in the first cycle.
+        ADDRESS: 0x8 u64;
+    }
 }
 
 /// [`Mkc::QPN`]: any queue pair may use the key.
 pub const ANY_QP: u32 = 0xff_ffff;
+
+/// [`RepeatBlock::OP`]: no key has this number.
+pub const REPEAT_BLOCK: u32 = 0x400;
 
 /// MTT entry: readable.
 pub const MTT_READ: u64 = 1;
@@ -111,6 +141,18 @@ mod tests {
         m.set(Mkc::PD, 9).set(Mkc::QPN, ANY_QP);
         let b = m.bytes();
         assert_eq!(b[..16], [0, 0, 0x0c, 0, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0x80, 0, 0, 9]);
+    }
+
+    #[test]
+    fn golden_repeat_block() {
+        let mut b = RepeatBlock::new();
+        b.set(RepeatBlock::BYTE_COUNT, 16).set(RepeatBlock::OP, REPEAT_BLOCK);
+        b.set(RepeatBlock::REPEAT_COUNT, 3).set(RepeatBlock::NUM_ENTRIES, 2);
+        assert_eq!(*b.bytes(), [0, 0, 0, 16, 0, 0, 4, 0, 0, 0, 0, 3, 0, 0, 0, 2]);
+        let mut p = RepeatPiece::new();
+        p.set(RepeatPiece::STRIDE, 10).set(RepeatPiece::BYTE_COUNT, 8).set(RepeatPiece::MKEY, 0x1234);
+        p.set(RepeatPiece::ADDRESS, 0x55);
+        assert_eq!(*p.bytes(), [0, 10, 0, 8, 0, 0, 0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 0x55]);
     }
 
     #[test]

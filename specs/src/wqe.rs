@@ -124,6 +124,8 @@ layout! {
         CHECK_NOT_FREE: 0x0 [29:29];
         /// 1 = `XLT_OFFSET` is valid.
         TRANSLATION_OFFSET_EN: 0x0 [28:28];
+        /// 1 = fail unless the key is bound to this queue pair, or to none.
+        CHECK_QPN: 0x0 [27:27];
         /// Translations to load, 16-byte units.
         XLT_OCTOWORDS: 0x4 [31:16];
         /// Where to load them, 16-byte units, bits 15..0.
@@ -154,7 +156,7 @@ pub mod umr_mask {
     pub const START_ADDR: u64 = 1 << 6;
     /// Protection domain.
     pub const PD: u64 = 1 << 7;
-    /// Remote invalidate.
+    /// Remote invalidation.
     pub const EN_RINVAL: u64 = 1 << 8;
     /// Variant byte.
     pub const KEY: u64 = 1 << 13;

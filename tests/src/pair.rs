@@ -21,6 +21,8 @@ pub struct Options {
     pub memory: usize,
     /// What the other end may do with it.
     pub access: Access,
+    /// What the other end may do through the queue pair at all.
+    pub queue_access: Access,
     /// Entries of each completion queue.
     pub cqes: u32,
     /// Path MTU, IBTA code.
@@ -37,6 +39,8 @@ pub struct Options {
     pub service: ServiceType,
     /// Whether packets carry a GRH.
     pub global: bool,
+    /// Whether work requests may load page lists into keys.
+    pub fast_registration: bool,
 }
 
 impl Default for Options {
@@ -44,6 +48,7 @@ impl Default for Options {
         Self {
             memory: 1 << 16,
             access: Access::ALL,
+            queue_access: Access::ALL,
             cqes: 256,
             mtu: 3,
             recv_requests: 128,
@@ -52,6 +57,7 @@ impl Default for Options {
             rnr_timer: 7,
             service: ServiceType::Rc,
             global: false,
+            fast_registration: false,
         }
     }
 }
@@ -128,7 +134,7 @@ impl<B: Bus> Pair<B> {
         let gid = if options.global { Some(self.hcas[peer_home].gid(PORT, 0)?) } else { None };
         let home = self.ends[end].home;
         let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
-        hca.qp_to_init(qp, &InitAttr { access: options.access, ..InitAttr::default() })?;
+        hca.qp_to_init(qp, &InitAttr { access: options.queue_access, ..InitAttr::default() })?;
         let (mtu, rnr_timer, receive_psn) = (options.mtu, options.rnr_timer, options.rts.send_psn);
         let rtr =
             RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, Path { gid, ..Path::lid(lid) }) };
@@ -233,7 +239,9 @@ impl<B: Bus> End<B> {
         let recv_cq = hca.create_cq(CqConfig::new(options.cqes))?;
         let (recv_requests, send_blocks) = (options.recv_requests, options.send_blocks);
         let service = options.service;
-        let config = QpConfig { service, recv_requests, send_blocks, ..QpConfig::rc(pd, &send_cq, &recv_cq) };
+        let fast_registration = options.fast_registration;
+        let defaults = QpConfig::rc(pd, &send_cq, &recv_cq);
+        let config = QpConfig { service, recv_requests, send_blocks, fast_registration, ..defaults };
         let qp = hca.create_qp(&config)?;
         let memory = hca.bus_mut().dma_alloc(options.memory, 4096).ok_or(Error::OutOfMemory)?;
         let mr = hca.register(pd, &memory, options.memory, options.access)?;

@@ -205,7 +205,7 @@ fn rights_are_checked() {
         (Access::LOCAL_WRITE | Access::REMOTE_WRITE, true),
     ];
     for (access, read) in rights {
-        everywhere(&Options { access, ..Options::default() }, |pair| {
+        everywhere(&Options { access, queue_access: access, ..Options::default() }, |pair| {
             let far = pair.ends[1].mr;
             let sge = [pair.ends[0].sge(0, 100)];
             let (good, bad) = (

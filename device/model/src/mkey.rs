@@ -6,16 +6,15 @@
 use std::fmt;
 
 use hca_firmware::Icm;
-use hca_firmware::icm::{MemoryKey, Translation};
+use hca_firmware::icm::MemoryKey;
 use hca_spec::ids::{Mkey, Pd, Qpn};
-use hca_spec::mkc::{ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc};
+use hca_spec::mkc::Mkc;
 
 use crate::dma::{DmaError, GuestMemory};
 
-/// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
-const MAX_DEPTH: u32 = 4;
-/// Entries of indirect keys that one access may look at: lists within lists multiply.
-const MAX_STEPS: u32 = 1 << 20;
+mod walk;
+
+use walk::{Range, Walk, check_bounds, check_owner, find};
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +29,11 @@ pub(crate) enum Access {
 impl Access {
     fn writes(self) -> bool {
         !matches!(self, Self::LocalRead | Self::RemoteRead)
+    }
+
+    /// The local right that suffices on a key that only an indirect key names.
+    fn local_equivalent(self) -> Self {
+        if self.writes() { Self::LocalWrite } else { Self::LocalRead }
     }
 
     fn allowed_by(self, ctx: &Mkc) -> bool {
@@ -62,6 +66,8 @@ pub(crate) enum Fault {
     Owner(Mkey),
     /// The key does not allow this kind of access.
     Rights(Mkey, Access),
+    /// The key does not allow to be invalidated.
+    NotInvalidatable(Mkey),
     /// The range is not inside the region.
     Bounds { key: Mkey, va: u64, len: u64 },
     /// No translation is loaded for the address.
@@ -83,6 +89,9 @@ impl fmt::Display for Fault {
             Self::Domain(k) => write!(f, "key {k} is of another protection domain than the queue pair"),
             Self::Owner(k) => write!(f, "key {k} is bound to another queue pair"),
             Self::Rights(k, a) => write!(f, "key {k} does not allow {a:?}"),
+            Self::NotInvalidatable(k) => {
+                write!(f, "key {k} can't be invalidated by work requests (en_rinval)")
+            }
             Self::Bounds { key, va, len } => {
                 write!(f, "{len} bytes at {va:#x} are not inside the region of key {key}")
             }
@@ -99,15 +108,18 @@ pub(crate) struct Span {
     pub(crate) len: usize,
 }
 
-fn find(icm: &Icm, key: Mkey) -> Result<&MemoryKey, Fault> {
-    icm.mkeys
-        .get(key.index())
-        .filter(|k| k.ctx.get(Mkc::MKEY_7_0) == u32::from(key.variant()) && k.ctx.get(Mkc::FREE) == 0)
-        .ok_or(Fault::Key(key))
+/// Who may do what with a range: the checks that need no translation.
+fn admit(icm: &Icm, who: Accessor, range: Range, access: Access) -> Result<&MemoryKey, Fault> {
+    let entry = find(icm, range.key)?;
+    check_owner(&entry.ctx, range.key, who)?;
+    if !access.allowed_by(&entry.ctx) {
+        return Err(Fault::Rights(range.key, access));
+    }
+    Ok(entry)
 }
 
-/// Checks an access of `len` bytes at `va` and visits its bus addresses in order. The checks of the
-/// whole range come before the first visit for direct keys; indirect keys are checked piece by piece.
+/// Checks an access of `len` bytes at `va` and visits its bus addresses in order. Key, domain, owner,
+/// rights and bounds are checked before the first visit; what indirect keys name, piece by piece.
 pub(crate) fn translate(
     icm: &Icm,
     who: Accessor,
@@ -117,106 +129,9 @@ pub(crate) fn translate(
     access: Access,
     visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let entry = find(icm, key)?;
-    let ctx = &entry.ctx;
-    if ctx.get(Mkc::PD) != who.pd.0 {
-        return Err(Fault::Domain(key));
-    }
-    let owner = ctx.get(Mkc::QPN);
-    if owner != ANY_QP && owner != who.qpn.0 {
-        return Err(Fault::Owner(key));
-    }
-    if !access.allowed_by(ctx) {
-        return Err(Fault::Rights(key, access));
-    }
-    walk(icm, entry, key, va, len, access, 0, &mut 0, visit)
-}
-
-#[allow(clippy::too_many_arguments, reason = "the recursion over indirect keys carries its whole state")]
-fn walk(
-    icm: &Icm,
-    entry: &MemoryKey,
-    key: Mkey,
-    va: u64,
-    len: usize,
-    access: Access,
-    depth: u32,
-    steps: &mut u32,
-    visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let ctx = &entry.ctx;
-    let bounds = Fault::Bounds { key, va, len: len as u64 };
-    let start = ctx.get(Mkc::START_ADDR);
-    let end = va.checked_add(len as u64).ok_or(bounds)?;
-    if ctx.get(Mkc::LENGTH64) == 0 {
-        let offset = va.checked_sub(start).ok_or(bounds)?;
-        if offset.checked_add(len as u64).is_none_or(|e| e > ctx.get(Mkc::LEN)) {
-            return Err(bounds);
-        }
-    }
-    if len == 0 {
-        return Ok(());
-    }
-    match (ctx.access_mode(), &entry.translation) {
-        (Some(AccessMode::Pa), _) => visit(Span { iova: va, len }),
-        (Some(AccessMode::Mtt), Translation::Mtt(pages)) => {
-            let shift = ctx.get(Mkc::LOG_PAGE_SIZE).clamp(12, 63);
-            let base = start >> shift << shift;
-            let needed = if access.writes() { MTT_WRITE } else { MTT_READ };
-            let mut at = va;
-            while at < end {
-                let none = Fault::Translation { key, va: at };
-                let page = ((at.checked_sub(base).ok_or(bounds)?) >> shift) as usize;
-                let mtt = *pages.get(page).ok_or(none)?;
-                if entry.pg_access && mtt & needed == 0 {
-                    return Err(none);
-                }
-                let in_page = at & ((1 << shift) - 1);
-                let n = ((1u64 << shift) - in_page).min(end - at);
-                visit(Span { iova: (mtt & MTT_ADDRESS).wrapping_add(in_page), len: n as usize })?;
-                at += n;
-            }
-            Ok(())
-        }
-        (Some(AccessMode::Klm | AccessMode::Ksm), Translation::Klm(pieces)) if depth < MAX_DEPTH => {
-            let fixed = (ctx.access_mode() == Some(AccessMode::Ksm))
-                .then(|| 1u64 << ctx.get(Mkc::LOG_PAGE_SIZE).clamp(12, 63));
-            let mut skip = va.wrapping_sub(start);
-            let mut left = len as u64;
-            for piece in pieces {
-                *steps += 1;
-                if *steps > MAX_STEPS {
-                    return Err(Fault::Translation { key, va });
-                }
-                let size = fixed.unwrap_or(u64::from(piece.get(Klm::BYTE_COUNT)));
-                if skip >= size {
-                    skip -= size;
-                    continue;
-                }
-                let n = (size - skip).min(left);
-                let inner_key = Mkey(piece.get(Klm::MKEY));
-                let inner = find(icm, inner_key)?;
-                // Each piece is also held to its own key's rights.
-                if !access.allowed_by(&inner.ctx) && !local_equivalent(access).allowed_by(&inner.ctx) {
-                    return Err(Fault::Rights(inner_key, access));
-                }
-                let inner_va = piece.get(Klm::ADDRESS).wrapping_add(skip);
-                walk(icm, inner, inner_key, inner_va, n as usize, access, depth + 1, steps, visit)?;
-                skip = 0;
-                left -= n;
-                if left == 0 {
-                    return Ok(());
-                }
-            }
-            Err(Fault::Translation { key, va: va.wrapping_add(len as u64 - left) })
-        }
-        _ => Err(Fault::Translation { key, va }),
-    }
-}
-
-/// The local right that suffices on a key that only an indirect key names.
-fn local_equivalent(access: Access) -> Access {
-    if access.writes() { Access::LocalWrite } else { Access::LocalRead }
+    let range = Range { key, va, len: len as u64 };
+    let entry = admit(icm, who, range, access)?;
+    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
 }
 
 /// Reads `buf.len()` bytes at `va` under `key`.
@@ -256,7 +171,8 @@ pub(crate) fn write(
     })
 }
 
-/// Checks an access without doing it.
+/// Checks a whole message's range before its first packet is taken: key, domain, owner, rights, bounds.
+/// What an indirect key names is checked as the packets come.
 pub(crate) fn check(
     icm: &Icm,
     who: Accessor,
@@ -265,5 +181,19 @@ pub(crate) fn check(
     len: usize,
     access: Access,
 ) -> Result<(), Fault> {
-    translate(icm, who, key, va, len, access, &mut |_| Ok(()))
+    let range = Range { key, va, len: len as u64 };
+    let entry = admit(icm, who, range, access)?;
+    check_bounds(&entry.ctx, key, va, range.len)
+}
+
+/// Whether whoever knows the key may take it out of use: the peer with SEND with invalidate (IBTA
+/// 9.4.1.1.3), the queue pair itself with a local invalidate.
+///
+/// # Errors
+/// Why not: it does not exist, is free already, does not allow it, is of another domain or of another
+/// queue pair.
+pub(crate) fn check_invalidate(icm: &Icm, who: Accessor, key: Mkey) -> Result<(), Fault> {
+    let ctx = &find(icm, key)?.ctx;
+    check_owner(ctx, key, who)?;
+    if ctx.get(Mkc::EN_RINVAL) == 1 { Ok(()) } else { Err(Fault::NotInvalidatable(key)) }
 }

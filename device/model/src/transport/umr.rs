@@ -8,8 +8,8 @@ use hca_firmware::icm::{MemoryKey, Translation};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
 use hca_spec::layout::Field;
-use hca_spec::mkc::{AccessMode, Klm, Mkc};
-use hca_spec::qpc::ServiceType;
+use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
+use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
 use zerocopy::FromBytes;
 
@@ -17,7 +17,7 @@ use super::QueuePair;
 use super::message::gather;
 use super::wqe::{Umr, Wqe};
 use crate::core::Core;
-use crate::mkey::{Accessor, Fault};
+use crate::mkey::{Accessor, Fault, check_invalidate};
 use crate::time::Ps;
 
 /// Bytes of one translation unit: two MTTs or one KLM.
@@ -42,6 +42,33 @@ const SIMPLE: [(u64, Field<Mkc>); 10] = [
     (umr_mask::FREE, Mkc::FREE),
 ];
 
+/// Why a work request on a key fails.
+#[derive(Debug)]
+struct Refused {
+    syndrome: Syndrome,
+    why: String,
+}
+
+impl Refused {
+    /// The key is not in the state that the work request needs, or is not this queue pair's to change.
+    fn key(why: impl Into<String>) -> Self {
+        Self { syndrome: Syndrome::MemoryWindowBind, why: why.into() }
+    }
+
+    /// The work request makes no sense.
+    fn request(why: impl Into<String>) -> Self {
+        Self { syndrome: Syndrome::LocalQpOperation, why: why.into() }
+    }
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self { syndrome: Syndrome::LocalProtection, why: fault.to_string() }
+    }
+}
+
+const NO_KEY: &str = "no such key";
+
 impl QueuePair {
     /// Executes a work request that sends nothing.
     pub(crate) fn execute_local(&mut self, core: &mut Core, now: Ps, wqe: &Wqe) -> Result<(), Syndrome> {
@@ -49,20 +76,20 @@ impl QueuePair {
             SendOpcode::LocalInval => invalidate(&mut core.fw.icm, self.accessor(), Mkey(wqe.imm)),
             SendOpcode::Umr => match &wqe.umr {
                 Some(umr) => self.load(core, wqe, umr),
-                None => Err("no UMR control segment".to_string()),
+                None => Err(Refused::request("no UMR control segment")),
             },
             _ => Ok(()),
         };
-        outcome.map_err(|why| {
+        outcome.map_err(|refused| {
             core.diagnose(
                 now,
-                format_args!("QP {}: {:?} of key {:#x}: {why}", self.qpn, wqe.opcode, wqe.imm),
+                format_args!("QP {}: {:?} of key {:#x}: {}", self.qpn, wqe.opcode, wqe.imm, refused.why),
             );
-            Syndrome::LocalQpOperation
+            refused.syndrome
         })
     }
 
-    fn load(&self, core: &mut Core, wqe: &Wqe, umr: &Umr) -> Result<(), String> {
+    fn load(&self, core: &mut Core, wqe: &Wqe, umr: &Umr) -> Result<(), Refused> {
         let key = Mkey(wqe.imm);
         let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
         let bytes = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
@@ -70,25 +97,15 @@ impl QueuePair {
         } else {
             let len = wqe.length.min(MAX_LOAD as u64) as usize;
             let mut bytes = vec![0; if wanted > 0 { len.min(wanted) } else { 0 }];
-            gather(core, self.accessor(), wqe, 0, &mut bytes).map_err(|f| f.to_string())?;
+            gather(core, self.accessor(), wqe, 0, &mut bytes)?;
             bytes
         };
-        let entry = core.fw.icm.mkeys.get_mut(key.index()).ok_or("no such key")?;
-        if entry.ctx.get(Mkc::UMR_EN) == 0 {
-            return Err("the key was not created for UMR (umr_en)".into());
-        }
-        let free = entry.ctx.get(Mkc::FREE) == 1;
-        if umr.ctrl.get(UmrCtrl::CHECK_FREE) == 1 && free {
-            return Err("the key is free, the WQE asks that it is not".into());
-        }
-        if umr.ctrl.get(UmrCtrl::CHECK_NOT_FREE) == 1 && !free {
-            return Err("the key is in use, the WQE asks that it is free".into());
-        }
-        if self.service != ServiceType::RegUmr && !free && entry.ctx.get(Mkc::PD) != self.params.pd.0 {
-            return Err("the key belongs to another protection domain".into());
-        }
         let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
-        apply_mask(&mut entry.ctx, &umr.mkc, mask);
+        let entry = core.fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
+        self.check_umr(core, &entry.ctx, umr)?;
+        if mask & umr_mask::PD != 0 && core.fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
+            return Err(Refused::key("the new protection domain is not allocated"));
+        }
         if !bytes.is_empty() {
             let at = if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
                 u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET_47_16)) << 16
@@ -100,11 +117,54 @@ impl QueuePair {
             let end = at * OCTWORD as u64 + bytes.len() as u64;
             let icm = &mut core.fw.icm;
             icm.reserve_translations(key.index(), end)
-                .map_err(|_| "the adapter has no room for more translations")?;
-            let entry = icm.mkeys.get_mut(key.index()).ok_or("no such key")?;
+                .map_err(|_| Refused::key("the adapter has no room for more translations"))?;
+            let entry = icm.mkeys.get_mut(key.index()).ok_or(Refused::key(NO_KEY))?;
             store(entry, at, &bytes);
         }
+        if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
+            apply_mask(&mut entry.ctx, &umr.mkc, mask);
+        }
         Ok(())
+    }
+
+    /// Whether this queue pair may change the key, and the key is in the state that the WQE wants.
+    fn check_umr(&self, core: &Core, ctx: &Mkc, umr: &Umr) -> Result<(), Refused> {
+        if ctx.get(Mkc::UMR_EN) == 0 {
+            return Err(Refused::key("the key was not created for UMR (umr_en)"));
+        }
+        // The driver's own queue pair registers memory for every program.
+        if self.service != ServiceType::RegUmr {
+            if ctx.get(Mkc::PD) != self.params.pd.0 {
+                return Err(Refused::key("the key belongs to another protection domain"));
+            }
+            if umr.ctrl.get(UmrCtrl::MKEY_MASK) & umr_mask::PD != 0
+                && umr.mkc.get(Mkc::PD) != self.params.pd.0
+            {
+                return Err(Refused::key("only a registration queue pair moves keys between domains"));
+            }
+            // Page lists hold bus addresses: a program that could load them would reach all memory.
+            let indirect = matches!(ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
+            if !indirect && !self.fast_registration(core) {
+                return Err(Refused::key("the queue pair may not change keys of physical pages (fre)"));
+            }
+        }
+        let free = ctx.get(Mkc::FREE) == 1;
+        if umr.ctrl.get(UmrCtrl::CHECK_FREE) == 1 && free {
+            return Err(Refused::key("the key is free, the WQE asks that it is not"));
+        }
+        if umr.ctrl.get(UmrCtrl::CHECK_NOT_FREE) == 1 && !free {
+            return Err(Refused::key("the key is in use, the WQE asks that it is free"));
+        }
+        let owner = ctx.get(Mkc::QPN);
+        if umr.ctrl.get(UmrCtrl::CHECK_QPN) == 1 && owner != ANY_QP && owner != self.qpn.0 {
+            return Err(Refused::key(format!("the key is bound to QP {owner:#x}")));
+        }
+        Ok(())
+    }
+
+    /// Whether the queue pair may load page lists: the kernel's may.
+    fn fast_registration(&self, core: &Core) -> bool {
+        core.fw.icm.qps.get(self.qpn.0).is_some_and(|qp| qp.ctx.get(Qpc::FRE) == 1)
     }
 }
 
@@ -126,11 +186,11 @@ fn apply_mask(ctx: &mut Mkc, new: &Mkc, mask: u64) {
 }
 
 /// Whether the key's capacity holds `bytes` from unit `at` on.
-fn check_room(entry: &MemoryKey, at: u64, bytes: &[u8]) -> Result<(), String> {
+fn check_room(entry: &MemoryKey, at: u64, bytes: &[u8]) -> Result<(), Refused> {
     let units = bytes.len().div_ceil(OCTWORD) as u64;
     let capacity = u64::from(entry.octwords).next_multiple_of(CHUNK);
     if at.checked_add(units).is_none_or(|end| end > capacity) {
-        return Err(format!("{units} units at {at} are more than the key's {capacity}"));
+        return Err(Refused::request(format!("{units} units at {at} are more than the key's {capacity}")));
     }
     Ok(())
 }
@@ -165,31 +225,21 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
     }
 }
 
-fn invalidate(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), String> {
-    let entry = icm.mkeys.get_mut(key.index()).ok_or("no such key")?;
-    if entry.ctx.get(Mkc::PD) != who.pd.0 {
-        return Err("the key belongs to another protection domain".into());
-    }
-    if entry.ctx.get(Mkc::UMR_EN) == 0 {
-        return Err("the key can't be invalidated by a work request (umr_en)".into());
-    }
-    entry.ctx.set(Mkc::FREE, 1);
+fn invalidate(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Refused> {
+    check_invalidate(icm, who, key).map_err(|fault| Refused::key(fault.to_string()))?;
+    free(icm, key);
     Ok(())
 }
 
 /// Invalidation that a peer asks for with SEND with invalidate.
 pub(crate) fn invalidate_remote(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Fault> {
-    let entry = icm.mkeys.get_mut(key.index()).ok_or(Fault::Key(key))?;
-    let ctx = &mut entry.ctx;
-    if ctx.get(Mkc::MKEY_7_0) != u32::from(key.variant())
-        || ctx.get(Mkc::FREE) == 1
-        || ctx.get(Mkc::EN_RINVAL) == 0
-    {
-        return Err(Fault::Key(key));
-    }
-    if ctx.get(Mkc::PD) != who.pd.0 {
-        return Err(Fault::Domain(key));
-    }
-    ctx.set(Mkc::FREE, 1);
+    check_invalidate(icm, who, key)?;
+    free(icm, key);
     Ok(())
+}
+
+fn free(icm: &mut Icm, key: Mkey) {
+    if let Some(entry) = icm.mkeys.get_mut(key.index()) {
+        entry.ctx.set(Mkc::FREE, 1);
+    }
 }

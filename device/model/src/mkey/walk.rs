@@ -1,0 +1,280 @@
+//! From a key and an address to bus addresses, through as many indirect keys as there are.
+
+use hca_firmware::Icm;
+use hca_firmware::icm::{MemoryKey, Translation};
+use hca_spec::ids::Mkey;
+use hca_spec::mkc::{
+    ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, REPEAT_BLOCK, RepeatBlock, RepeatPiece,
+};
+
+use super::{Access, Accessor, Fault, Span};
+
+/// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
+const MAX_DEPTH: u32 = 4;
+/// Entries of indirect keys that one access may look at: lists within lists multiply.
+const MAX_STEPS: u32 = 1 << 20;
+/// Smallest and largest page: log2. Smaller ones can't be made; what UMR sets is brought into the range.
+const PAGE_SHIFTS: std::ops::RangeInclusive<u32> = 12..=31;
+
+/// The key of that number, if it exists, is in use, and has that variant byte.
+pub(super) fn find(icm: &Icm, key: Mkey) -> Result<&MemoryKey, Fault> {
+    icm.mkeys
+        .get(key.index())
+        .filter(|k| k.ctx.get(Mkc::MKEY_7_0) == u32::from(key.variant()) && k.ctx.get(Mkc::FREE) == 0)
+        .ok_or(Fault::Key(key))
+}
+
+/// Whether `who` may use a key: its protection domain, and its queue pair if it is bound to one.
+pub(super) fn check_owner(ctx: &Mkc, key: Mkey, who: Accessor) -> Result<(), Fault> {
+    if ctx.get(Mkc::PD) != who.pd.0 {
+        return Err(Fault::Domain(key));
+    }
+    let owner = ctx.get(Mkc::QPN);
+    if owner != ANY_QP && owner != who.qpn.0 {
+        return Err(Fault::Owner(key));
+    }
+    Ok(())
+}
+
+/// Whether `len` bytes at `va` are inside the region of the key.
+pub(super) fn check_bounds(ctx: &Mkc, key: Mkey, va: u64, len: u64) -> Result<(), Fault> {
+    let bounds = Fault::Bounds { key, va, len };
+    // The region may end at the very end of the address space.
+    va.checked_add(len.saturating_sub(1)).ok_or(bounds)?;
+    if ctx.get(Mkc::LENGTH64) == 1 {
+        return Ok(());
+    }
+    let offset = va.checked_sub(ctx.get(Mkc::START_ADDR)).ok_or(bounds)?;
+    match offset.checked_add(len) {
+        Some(end) if end <= ctx.get(Mkc::LEN) => Ok(()),
+        _ => Err(bounds),
+    }
+}
+
+/// A range under a key.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub(super) key: Mkey,
+    pub(super) va: u64,
+    pub(super) len: u64,
+}
+
+impl Range {
+    /// Nothing is loaded for the byte `done` bytes into the range.
+    fn untranslated(self, done: u64) -> Fault {
+        Fault::Translation { key: self.key, va: self.va.wrapping_add(done) }
+    }
+}
+
+/// A walk of one access.
+pub(super) struct Walk<'a> {
+    pub(super) icm: &'a Icm,
+    pub(super) who: Accessor,
+    pub(super) access: Access,
+    pub(super) steps: u32,
+}
+
+type Visit<'v> = dyn FnMut(Span) -> Result<(), Fault> + 'v;
+
+impl Walk<'_> {
+    /// Visits the bus addresses of a range, whose owner and rights were checked.
+    pub(super) fn key(
+        &mut self,
+        entry: &MemoryKey,
+        range: Range,
+        depth: u32,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Fault> {
+        let ctx = &entry.ctx;
+        check_bounds(ctx, range.key, range.va, range.len)?;
+        if range.len == 0 {
+            return Ok(());
+        }
+        match (ctx.access_mode(), &entry.translation) {
+            (Some(AccessMode::Pa), _) => visit(Span { iova: range.va, len: range.len as usize }),
+            (Some(AccessMode::Mtt), Translation::Mtt(pages)) => self.pages(entry, pages, range, visit),
+            (Some(AccessMode::Klm), Translation::Klm(list)) if depth < MAX_DEPTH => {
+                self.pieces(ctx, list, range, depth, visit)
+            }
+            (Some(AccessMode::Ksm), Translation::Klm(list)) if depth < MAX_DEPTH => {
+                self.blocks(ctx, list, range, depth, visit)
+            }
+            _ => Err(range.untranslated(0)),
+        }
+    }
+
+    fn pages(
+        &self,
+        entry: &MemoryKey,
+        pages: &[u64],
+        range: Range,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Fault> {
+        let shift = page_shift(&entry.ctx);
+        let page_size = 1u64 << shift;
+        let needed = if self.access.writes() { MTT_WRITE } else { MTT_READ };
+        // In the address space of the first page: no sum below can overflow beyond the region's end.
+        let in_first = entry.ctx.get(Mkc::START_ADDR) & (page_size - 1);
+        let mut at = range.va.wrapping_sub(entry.ctx.get(Mkc::START_ADDR)).wrapping_add(in_first);
+        let mut done = 0;
+        while done < range.len {
+            let none = range.untranslated(done);
+            let mtt = *usize::try_from(at >> shift).ok().and_then(|p| pages.get(p)).ok_or(none)?;
+            if entry.pg_access && mtt & needed == 0 {
+                return Err(none);
+            }
+            let in_page = at & (page_size - 1);
+            let n = (page_size - in_page).min(range.len - done);
+            visit(Span { iova: (mtt & MTT_ADDRESS).wrapping_add(in_page), len: n as usize })?;
+            at = at.wrapping_add(n);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// A list of equally long pieces.
+    fn blocks(
+        &mut self,
+        ctx: &Mkc,
+        list: &[Klm],
+        range: Range,
+        depth: u32,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Fault> {
+        let shift = page_shift(ctx);
+        let size = 1u64 << shift;
+        let mut at = range.va.wrapping_sub(ctx.get(Mkc::START_ADDR));
+        let mut done = 0;
+        while done < range.len {
+            let none = range.untranslated(done);
+            let block = usize::try_from(at >> shift).ok().and_then(|b| list.get(b)).ok_or(none)?;
+            let inside = at & (size - 1);
+            let n = (size - inside).min(range.len - done);
+            let va = block.get(Klm::ADDRESS).wrapping_add(inside);
+            self.piece(Range { key: Mkey(block.get(Klm::MKEY)), va, len: n }, depth, visit)?;
+            at = at.wrapping_add(n);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// A list of pieces of any length, and of strided layouts.
+    fn pieces(
+        &mut self,
+        ctx: &Mkc,
+        list: &[Klm],
+        range: Range,
+        depth: u32,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Fault> {
+        let mut left =
+            Left { skip: range.va.wrapping_sub(ctx.get(Mkc::START_ADDR)), bytes: range.len, whole: range };
+        let mut rest = list;
+        while let Some((entry, after)) = rest.split_first() {
+            rest = after;
+            if entry.get(Klm::MKEY) == REPEAT_BLOCK {
+                let block = RepeatBlock::from_prefix_or_zero(entry.bytes());
+                let count = block.get(RepeatBlock::NUM_ENTRIES) as usize;
+                let (pieces, after) = rest.split_at_checked(count).ok_or(left.untranslated())?;
+                rest = after;
+                self.repeat(block.get(RepeatBlock::REPEAT_COUNT), pieces, &mut left, depth, visit)?;
+            } else {
+                self.step(&left)?;
+                let size = entry.get(Klm::BYTE_COUNT).into();
+                let piece = Range { key: Mkey(entry.get(Klm::MKEY)), va: entry.get(Klm::ADDRESS), len: size };
+                if let Some(part) = left.take(piece) {
+                    self.piece(part, depth, visit)?;
+                }
+            }
+            if left.bytes == 0 {
+                return Ok(());
+            }
+        }
+        Err(left.untranslated())
+    }
+
+    /// The cycles of a strided layout.
+    fn repeat(
+        &mut self,
+        cycles: u32,
+        pieces: &[Klm],
+        left: &mut Left,
+        depth: u32,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Fault> {
+        self.steps = self.steps.saturating_add(pieces.len() as u32);
+        let pieces = || pieces.iter().map(|p| RepeatPiece::from_prefix_or_zero(p.bytes()));
+        // At most 2^16 pieces of less than 2^16 bytes, 2^32 times.
+        let size: u64 = pieces().map(|p| u64::from(p.get(RepeatPiece::BYTE_COUNT))).sum();
+        if size == 0 {
+            return Ok(());
+        }
+        let cycles = u64::from(cycles);
+        let first = (left.skip / size).min(cycles);
+        left.skip -= first * size;
+        for cycle in first..cycles {
+            for piece in pieces() {
+                self.step(left)?;
+                let moved = cycle * u64::from(piece.get(RepeatPiece::STRIDE));
+                let va = piece.get(RepeatPiece::ADDRESS).wrapping_add(moved);
+                let len = piece.get(RepeatPiece::BYTE_COUNT).into();
+                if let Some(part) = left.take(Range { key: Mkey(piece.get(RepeatPiece::MKEY)), va, len }) {
+                    self.piece(part, depth, visit)?;
+                }
+                if left.bytes == 0 {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece that an indirect key names: its own key must belong to the same domain and give the local
+    /// right, whatever the indirect key allows (IBTA 10.6.7.2.3: a window can't give more than its region).
+    fn piece(&mut self, range: Range, depth: u32, visit: &mut Visit<'_>) -> Result<(), Fault> {
+        let inner = find(self.icm, range.key)?;
+        check_owner(&inner.ctx, range.key, self.who)?;
+        let access = self.access.local_equivalent();
+        if !access.allowed_by(&inner.ctx) {
+            return Err(Fault::Rights(range.key, access));
+        }
+        self.key(inner, range, depth + 1, visit)
+    }
+
+    fn step(&mut self, left: &Left) -> Result<(), Fault> {
+        self.steps = self.steps.saturating_add(1);
+        if self.steps > MAX_STEPS { Err(left.untranslated()) } else { Ok(()) }
+    }
+}
+
+/// What is still to be found of a range in a list of pieces.
+struct Left {
+    /// Bytes of the list before the range.
+    skip: u64,
+    /// Bytes of the range.
+    bytes: u64,
+    whole: Range,
+}
+
+impl Left {
+    /// The part of `piece` that belongs to the range, if any does.
+    fn take(&mut self, piece: Range) -> Option<Range> {
+        if self.skip >= piece.len {
+            self.skip -= piece.len;
+            return None;
+        }
+        let len = (piece.len - self.skip).min(self.bytes);
+        let part = Range { va: piece.va.wrapping_add(self.skip), len, ..piece };
+        self.skip = 0;
+        self.bytes -= len;
+        Some(part)
+    }
+
+    fn untranslated(&self) -> Fault {
+        self.whole.untranslated(self.whole.len.saturating_sub(self.bytes))
+    }
+}
+
+fn page_shift(ctx: &Mkc) -> u32 {
+    ctx.get(Mkc::LOG_PAGE_SIZE).clamp(*PAGE_SHIFTS.start(), *PAGE_SHIFTS.end())
+}
