@@ -79,6 +79,25 @@ impl<D: Dma> CommandQueue<D> {
         output_len: usize,
         urgent: bool,
     ) -> Result<Slot, Error> {
+        let slot = self.enqueue(bus, input, output_len, urgent)?;
+        Self::ring(bus, core::slice::from_ref(&slot));
+        Ok(slot)
+    }
+
+    /// Hands commands over that were made with [`CommandQueue::enqueue`]: one doorbell for all of them.
+    pub fn ring<B: Bus<Dma = D>>(bus: &mut B, slots: &[Slot]) {
+        let mask = slots.iter().fold(0, |mask, slot| mask | 1u32 << slot.0);
+        bus.mmio_write32(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, mask);
+    }
+
+    /// Makes a command ready as [`CommandQueue::submit`] does; the adapter learns of it by [`CommandQueue::ring`].
+    pub fn enqueue<B: Bus<Dma = D>>(
+        &mut self,
+        bus: &mut B,
+        input: &[u8],
+        output_len: usize,
+        urgent: bool,
+    ) -> Result<Slot, Error> {
         let last = self.slots.len() - 1;
         let range = if urgent { last..last + 1 } else { 0..last };
         let index = range.into_iter().find(|i| self.slots[*i].is_none()).ok_or(Error::NoCommandSlot)?;
@@ -115,7 +134,6 @@ impl<D: Dma> CommandQueue<D> {
         if let Some(completed) = &mut self.completed {
             *completed &= !(1 << index);
         }
-        bus.mmio_write32(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, 1 << index);
         Ok(Slot(index))
     }
 

@@ -282,6 +282,33 @@ impl<B: Bus> Hca<B> {
         self.submit(opcode, op_mod, input, output_len, false)
     }
 
+    /// Starts a command for each of `inputs` with one doorbell. See [`Hca::finish`], and [`Hca::command_slots`] for how
+    /// many can run at once.
+    ///
+    /// # Errors
+    /// One could not be made ready: none is started, and the slots of those before it stay taken.
+    pub fn begin_all(
+        &mut self,
+        opcode: Opcode,
+        op_mod: u32,
+        inputs: impl IntoIterator<Item = Vec<u8>>,
+        output_len: usize,
+    ) -> Result<Vec<Slot>, Error> {
+        let mut slots = Vec::new();
+        for input in inputs {
+            let input = with_header(opcode, op_mod, input);
+            let output_len = output_len.max(OutHeader::SIZE);
+            slots.push(self.cmdq.enqueue(&mut self.bus, &input, output_len, false)?);
+        }
+        CommandQueue::ring(&mut self.bus, &slots);
+        Ok(slots)
+    }
+
+    /// How many commands can run at once.
+    pub fn command_slots(&self) -> usize {
+        self.cmdq.regular_slots()
+    }
+
     /// Waits for a command that was started with [`Hca::begin`].
     pub fn finish(&mut self, slot: Slot) -> Result<Vec<u8>, Error> {
         self.finish_while_serving(slot, true)
@@ -304,14 +331,11 @@ impl<B: Bus> Hca<B> {
         &mut self,
         opcode: Opcode,
         op_mod: u32,
-        mut input: Vec<u8>,
+        input: Vec<u8>,
         output_len: usize,
         urgent: bool,
     ) -> Result<Slot, Error> {
-        let mut header = InHeader::from_prefix_or_zero(&input);
-        header.set(InHeader::OPCODE, opcode as u32).set(InHeader::OP_MOD, op_mod);
-        input.resize(input.len().max(InHeader::SIZE), 0);
-        input[..InHeader::SIZE].copy_from_slice(header.bytes());
+        let input = with_header(opcode, op_mod, input);
         self.cmdq.submit(&mut self.bus, &input, output_len.max(OutHeader::SIZE), urgent)
     }
 
@@ -508,6 +532,15 @@ const ASYNC_EVENTS: [EventType; 13] = [
     EventType::LastWqe,
     EventType::SrqLimit,
 ];
+
+/// A command's input with its header filled in.
+fn with_header(opcode: Opcode, op_mod: u32, mut input: Vec<u8>) -> Vec<u8> {
+    let mut header = InHeader::from_prefix_or_zero(&input);
+    header.set(InHeader::OPCODE, opcode as u32).set(InHeader::OP_MOD, op_mod);
+    input.resize(input.len().max(InHeader::SIZE), 0);
+    input[..InHeader::SIZE].copy_from_slice(header.bytes());
+    input
+}
 
 /// Waits until the firmware says it is initialized.
 fn wait_for_firmware<B: Bus>(bus: &mut B, polls: u32) -> Result<(), Error> {
