@@ -25,6 +25,7 @@ use crate::memory::Peer;
 use crate::model;
 use crate::pacing::Pacer;
 use crate::topology::Topology;
+use crate::trim::Trim;
 use crate::vfio_user::link::Link;
 use crate::vfio_user::lock;
 use crate::vfio_user::session::{Session, serve};
@@ -60,6 +61,7 @@ pub struct Engine {
     control: Listener,
     control_clients: Vec<ControlClient>,
     stop: OwnedFd,
+    trim: Trim,
 }
 
 impl Engine {
@@ -93,6 +95,7 @@ impl Engine {
             control: Listener::bind(control)?,
             control_clients: Vec::new(),
             stop,
+            trim: Trim::default(),
         })
     }
 
@@ -124,6 +127,7 @@ impl Engine {
             }
             more = self.pacer.run(&mut self.world);
             self.signal();
+            self.trim.look(model::objects(&self.world, self.slots.len()));
         }
     }
 

@@ -5,7 +5,8 @@
 //! and MSI-X end in [`pci`], accesses to BAR0 go to the model, which reaches guest memory through
 //! [`memory`] and returns interrupts that are signalled to the client.
 //!
-//! This is the only crate with `unsafe` code: the socket edge and the mapped guest memory.
+//! This is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
+//! and the hint to the C library that memory can go.
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
 
@@ -20,4 +21,5 @@ mod model;
 pub mod pacing;
 pub mod pci;
 pub mod topology;
+mod trim;
 pub mod vfio_user;

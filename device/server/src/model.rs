@@ -66,6 +66,15 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
     })?)
 }
 
+/// Queues and keys that all adapters of the topology hold now.
+pub(crate) fn objects(world: &World, adapters: usize) -> u64 {
+    let of = |i| {
+        let Snapshot { cqs, qps, srqs, mkeys, .. } = world.resources(HcaId(i)).now;
+        [cqs, qps, srqs, mkeys].into_iter().map(u64::from).sum::<u64>()
+    };
+    (0..adapters).map(of).sum()
+}
+
 /// Resource counts of an adapter, now and at its last teardown.
 pub(crate) fn resources(world: &World, hca: HcaId) -> Value {
     let resources = world.resources(hca);
