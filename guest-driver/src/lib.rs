@@ -71,7 +71,7 @@ pub use hca::{Config, Hca, Health};
 pub use mr::{Access, Mr};
 pub use mw::{Opening, Window, WindowType};
 pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr};
-pub use srq::Srq;
+pub use srq::{Srq, XrcSrqConfig};
 pub use umr::{KeyChange, KeyKind};
 pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};
 

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, QueryQpOut};
 use hca_spec::command::{Opcode, OutHeader};
-use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex};
+use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex, Xrcd};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt};
 use hca_spec::uar::{SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wqe::{Data, WQEBB};
@@ -38,7 +38,7 @@ const LOG_MAX_RING: u32 = 15;
 /// How a queue pair shall be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpConfig {
-    /// RC, UC or UD.
+    /// RC, UC, UD or XRC.
     pub service: ServiceType,
     /// Protection domain.
     pub pd: Pd,
@@ -46,7 +46,7 @@ pub struct QpConfig {
     pub send_cq: Cqn,
     /// Completion queue of the receive queue.
     pub recv_cq: Cqn,
-    /// Size of the send ring in basic blocks of 64 bytes; rounded up to a power of two.
+    /// Size of the send ring in basic blocks of 64 bytes; rounded up to a power of two, 0 = no send queue.
     pub send_blocks: u32,
     /// Shared receive queue; with one, the queue pair has no receive queue of its own.
     pub srq: Option<Srqn>,
@@ -57,6 +57,8 @@ pub struct QpConfig {
     /// Whether its work requests may load page lists into keys: they hold bus addresses, so only trusted
     /// code may have such a queue pair.
     pub fast_registration: bool,
+    /// XRC: the domain whose shared receive queues the peer may name.
+    pub xrcd: Option<Xrcd>,
 }
 
 impl QpConfig {
@@ -74,6 +76,30 @@ impl QpConfig {
             recv_requests: 128,
             recv_sges: 4,
             fast_registration: false,
+            xrcd: None,
+        }
+    }
+
+    /// An XRC queue pair that sends and is a target: it has no receive queue, its peer's requests name
+    /// shared receive queues of the domain.
+    pub fn xrc<D: Dma>(pd: Pd, xrcd: Xrcd, send_cq: &Cq<D>) -> Self {
+        let (service, recv_cq, xrcd) = (ServiceType::Xrc, Cqn(0), Some(xrcd));
+        Self { service, recv_cq, recv_requests: 0, xrcd, ..Self::rc(pd, send_cq, send_cq) }
+    }
+
+    /// An XRC target only: without a send queue, so without any completion queue.
+    pub fn xrc_target(pd: Pd, xrcd: Xrcd) -> Self {
+        Self {
+            service: ServiceType::Xrc,
+            pd,
+            send_cq: Cqn(0),
+            recv_cq: Cqn(0),
+            send_blocks: 0,
+            srq: None,
+            recv_requests: 0,
+            recv_sges: 1,
+            fast_registration: false,
+            xrcd: Some(xrcd),
         }
     }
 
@@ -324,7 +350,7 @@ impl<D: Dma> Qp<D> {
     /// The fields that every transition repeats.
     fn common(&self, qpc: &mut Qpc) {
         qpc.set(Qpc::ST, self.config.service as u32).set(Qpc::PM_STATE, PM_MIGRATED);
-        qpc.set(Qpc::PD, self.config.pd.0);
+        qpc.set(Qpc::PD, self.config.pd.0).set(Qpc::XRCD, self.config.xrcd.unwrap_or_default().0);
         qpc.set(Qpc::CQN_SND, self.config.send_cq.0).set(Qpc::CQN_RCV, self.config.recv_cq.0);
     }
 }
@@ -367,7 +393,9 @@ impl<B: Bus> Hca<B> {
         let has_recv = config.recv_requests > 0 && config.srq.is_none();
         let recv_size = if has_recv { 1 << log_recv } else { 0 };
         let send_offset = recv_size as usize * stride;
-        let size = send_offset + (WQEBB << log_send);
+        let has_send = config.send_blocks > 0;
+        let send_size = if has_send { 1 << log_send } else { 0 };
+        let size = send_offset + WQEBB * send_size as usize;
 
         let buffer = self.dma_alloc(size.max(crate::PAGE_SIZE))?;
         let record = self.dma_alloc(RECORD_LINE)?;
@@ -378,7 +406,7 @@ impl<B: Bus> Hca<B> {
             buffer,
             record,
             uar,
-            send: Ring::new(send_offset, WQEBB, 1 << log_send),
+            send: Ring::new(send_offset, WQEBB, send_size),
             recv: Ring::new(0, stride, recv_size),
             state: QpState::Reset,
             doorbell: None,
@@ -387,7 +415,7 @@ impl<B: Bus> Hca<B> {
         let mut input = CreateQpIn::new();
         let qpc = input.qpc_mut();
         qp.common(qpc);
-        qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::UAR_PAGE, uar.0);
+        qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::NO_SQ, (!has_send).into()).set(Qpc::UAR_PAGE, uar.0);
         qpc.set(Qpc::FRE, config.fast_registration.into());
         if has_recv {
             // The stride is given in units of 16 bytes.

@@ -1,7 +1,7 @@
 //! Shared receive queues (SRQ): receive requests that several queue pairs take from.
 //!
-//! With interface step 1 a basic SRQ is a *receive memory pool* (RMP). Its requests form a linked list in
-//! a ring: each entry names the next, the adapter follows the links, and the driver appends an entry
+//! With interface step 1 a basic SRQ is a *receive memory pool* (RMP); an *XRC SRQ* has a completion queue and
+//! an XRC domain of its own, and senders name it. Requests form a linked list in a ring: each entry names the next, the adapter follows the links, and the driver appends an entry
 //! when its completion comes back, in whatever order that happens (PRM "Shared Receive Queue").
 
 use crate::bus::{Bus, Dma, pages_of};
@@ -11,21 +11,50 @@ use crate::hca::Hca;
 use crate::wqe::{self, Sge};
 use alloc::vec;
 use alloc::vec::Vec;
-use hca_spec::cmd::{CreateRmpIn, ModifyRmpIn};
+use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
 use hca_spec::command::{Opcode, OutHeader};
-use hca_spec::ids::{Pd, Srqn};
-use hca_spec::queue::{RMP_READY, Rmpc, Wq};
+use hca_spec::ids::{Cqn, Pd, Srqn, Xrcd};
+use hca_spec::queue::{RMP_READY, Rmpc, Srqc, Wq};
 use hca_spec::wqe::{Data, SrqNext};
 
 /// Offset of the receive counter in the doorbell record.
 const RECORD_RECEIVE: usize = 0;
 /// Entries are counted with 16 bits.
 const LOG_MAX_ENTRIES: u32 = 15;
+/// `op_mod` of ARM_XRC_SRQ: the limit of a shared receive queue.
+const ARM_SRQ: u32 = 1;
+
+/// Which family of commands a queue belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Pool,
+    Xrc,
+}
+
+/// How an XRC shared receive queue shall be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct XrcSrqConfig {
+    /// Protection domain of its requests' memory, and of remote accesses that name the queue.
+    pub pd: Pd,
+    /// XRC domain: queue pairs of the same domain may deliver here.
+    pub xrcd: Xrcd,
+    /// Completion queue of its receives.
+    pub cq: Cqn,
+    /// Receive requests.
+    pub requests: u32,
+    /// Scatter entries of a receive request.
+    pub sges: u32,
+    /// What completions call the queue; `None`: its number.
+    pub user_index: Option<u32>,
+}
 
 /// A shared receive queue.
 #[must_use = "destroy it with Hca::destroy_srq"]
 pub struct Srq<D> {
     number: Srqn,
+    kind: Kind,
+    /// What completions call the queue.
+    mark: u32,
     buffer: D,
     record: D,
     stride: usize,
@@ -66,7 +95,7 @@ impl<D: Dma> Srq<D> {
 
     /// Takes note of a receive completion that names this queue; gives the caller's number of the request.
     pub fn finish(&mut self, completion: &Completion) -> Option<u64> {
-        if completion.side != Side::Receive || completion.srqn != self.number {
+        if completion.side != Side::Receive || completion.srqn.0 != self.mark {
             return None;
         }
         let wr_id = self.wr_ids.get_mut(usize::from(completion.wqe_index))?.take()?;
@@ -83,13 +112,14 @@ impl<D: Dma> Srq<D> {
     }
 }
 
-impl<B: Bus> Hca<B> {
-    /// Creates a shared receive queue for at least `requests` requests of up to `sges` pieces
-    /// (PRM "CREATE_RMP").
-    pub fn create_srq(&mut self, pd: Pd, requests: u32, sges: u32) -> Result<Srq<B::Dma>, Error> {
-        if !self.has_issi_1() {
-            return Err(Error::Unsupported("receive memory pools (interface step 1)"));
-        }
+/// log2 of the entries and of the stride in bytes.
+struct Shape {
+    log_size: u32,
+    log_stride: u32,
+}
+
+impl Shape {
+    fn new(requests: u32, sges: u32) -> Result<Self, Error> {
         // One entry is always unused.
         let entries = requests.saturating_add(1).checked_next_power_of_two().map(u32::ilog2);
         let log_size =
@@ -97,33 +127,95 @@ impl<B: Bus> Hca<B> {
         let log_stride =
             sges.saturating_add(1).checked_next_power_of_two().map(|n| n.ilog2() + Data::SIZE.ilog2());
         let log_stride = log_stride.filter(|l| *l < 12).ok_or(Error::Invalid("too many scatter entries"))?;
-        let size = 1usize << (log_size + log_stride);
+        Ok(Self { log_size, log_stride })
+    }
+
+    fn bytes(&self) -> usize {
+        1 << (self.log_size + self.log_stride)
+    }
+}
+
+impl<B: Bus> Hca<B> {
+    /// Allocates an XRC domain (PRM "ALLOC_XRCD").
+    pub fn alloc_xrcd(&mut self) -> Result<Xrcd, Error> {
+        Ok(Xrcd(self.create(Opcode::AllocXrcd, 0, ObjectIn::new().bytes().to_vec())?))
+    }
+
+    /// Frees an XRC domain; no queue pair and no SRQ may be in it any more.
+    pub fn dealloc_xrcd(&mut self, xrcd: Xrcd) -> Result<(), Error> {
+        self.object_command(Opcode::DeallocXrcd, xrcd.0)
+    }
+
+    fn blank_srq(&mut self, kind: Kind, shape: &Shape) -> Result<Srq<B::Dma>, Error> {
+        let entries = 1 << shape.log_size;
         let mut srq = Srq {
             number: Srqn(0),
-            buffer: self.dma_alloc(size.max(crate::PAGE_SIZE))?,
+            kind,
+            mark: 0,
+            buffer: self.dma_alloc(shape.bytes().max(crate::PAGE_SIZE))?,
             record: self.dma_alloc(RECORD_LINE)?,
-            stride: 1 << log_stride,
+            stride: 1 << shape.log_stride,
             head: 0,
-            tail: (1 << log_size) - 1,
+            tail: (entries - 1) as u16,
             posted: 0,
-            links: vec![0; 1 << log_size],
-            wr_ids: vec![None; 1 << log_size],
+            links: vec![0; entries],
+            wr_ids: vec![None; entries],
         };
         for index in 0..srq.tail {
             srq.link(index, index + 1);
         }
+        Ok(srq)
+    }
+
+    /// Creates a shared receive queue for at least `requests` requests of up to `sges` pieces
+    /// (PRM "CREATE_RMP").
+    pub fn create_srq(&mut self, pd: Pd, requests: u32, sges: u32) -> Result<Srq<B::Dma>, Error> {
+        if !self.has_issi_1() {
+            return Err(Error::Unsupported("receive memory pools (interface step 1)"));
+        }
+        let shape = Shape::new(requests, sges)?;
+        let mut srq = self.blank_srq(Kind::Pool, &shape)?;
         let mut input = CreateRmpIn::new();
         input.rmpc_mut().set(Rmpc::STATE, RMP_READY);
         let wq = input.rmpc_mut().wq_mut();
         wq.set(Wq::PD, pd.0).set(Wq::DBR_ADDR, srq.record.bus_address());
-        wq.set(Wq::LOG_WQ_STRIDE, log_stride).set(Wq::LOG_WQ_SZ, log_size);
-        let input = crate::events::with_pages(input.bytes(), pages_of(srq.buffer.bus_address(), size));
+        wq.set(Wq::LOG_WQ_STRIDE, shape.log_stride).set(Wq::LOG_WQ_SZ, shape.log_size);
+        let pages = pages_of(srq.buffer.bus_address(), shape.bytes());
+        let input = crate::events::with_pages(input.bytes(), pages);
         srq.number = Srqn(self.create(Opcode::CreateRmp, 0, input)?);
+        srq.mark = srq.number.0;
+        Ok(srq)
+    }
+
+    /// Creates an XRC shared receive queue (PRM "CREATE_XRC_SRQ").
+    pub fn create_xrc_srq(&mut self, config: &XrcSrqConfig) -> Result<Srq<B::Dma>, Error> {
+        if !self.has_issi_1() {
+            return Err(Error::Unsupported("XRC shared receive queues (interface step 1)"));
+        }
+        let shape = Shape::new(config.requests, config.sges)?;
+        let mut srq = self.blank_srq(Kind::Xrc, &shape)?;
+        let mut input = CreateSrqIn::new();
+        let srqc = input.srqc_mut();
+        srqc.set(Srqc::PD, config.pd.0).set(Srqc::XRCD, config.xrcd.0).set(Srqc::CQN, config.cq.0);
+        srqc.set(Srqc::DBR_ADDR, srq.record.bus_address()).set(Srqc::LOG_SRQ_SIZE, shape.log_size);
+        // The stride is given in units of 16 bytes.
+        srqc.set(Srqc::LOG_RQ_STRIDE, shape.log_stride - Data::SIZE.ilog2());
+        srqc.set(Srqc::USER_INDEX, config.user_index.unwrap_or(Srqc::USER_INDEX.max()));
+        let pages = pages_of(srq.buffer.bus_address(), shape.bytes());
+        let input = crate::events::with_pages(input.bytes(), pages);
+        srq.number = Srqn(self.create(Opcode::CreateXrcSrq, 0, input)?);
+        srq.mark = config.user_index.unwrap_or(srq.number.0);
         Ok(srq)
     }
 
     /// Asks for one event when fewer than `limit` requests are left.
     pub fn arm_srq(&mut self, srq: &Srq<B::Dma>, limit: u16) -> Result<(), Error> {
+        if srq.kind == Kind::Xrc {
+            let mut input = ObjectIn::new();
+            input.set(ObjectIn::NUMBER, srq.number.0).set(ObjectIn::LWM, limit.into());
+            let input = input.bytes().to_vec();
+            return self.execute(Opcode::ArmXrcSrq, ARM_SRQ, input, OutHeader::SIZE).map(drop);
+        }
         let mut input = ModifyRmpIn::new();
         input.set(ModifyRmpIn::RMPN, srq.number.0).set(ModifyRmpIn::RMP_STATE, RMP_READY);
         input.set(ModifyRmpIn::BITMASK_LWM, 1);
@@ -132,9 +224,31 @@ impl<B: Bus> Hca<B> {
         self.execute(Opcode::ModifyRmp, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)
     }
 
+    /// Asks the adapter for the limit that is armed; 0 = none, or its event came.
+    pub fn srq_limit(&mut self, srq: &Srq<B::Dma>) -> Result<u16, Error> {
+        let mut input = ObjectIn::new();
+        input.set(ObjectIn::NUMBER, srq.number.0);
+        let input = input.bytes().to_vec();
+        let limit = match srq.kind {
+            Kind::Pool => {
+                let out = self.execute(Opcode::QueryRmp, 0, input, QueryRmpOut::SIZE)?;
+                QueryRmpOut::from_prefix_or_zero(&out).rmpc().wq().get(Wq::LWM)
+            }
+            Kind::Xrc => {
+                let out = self.execute(Opcode::QueryXrcSrq, 0, input, QuerySrqOut::SIZE)?;
+                QuerySrqOut::from_prefix_or_zero(&out).srqc().get(Srqc::LWM)
+            }
+        };
+        Ok(limit as u16)
+    }
+
     /// Destroys a shared receive queue; no queue pair may use it any more.
     pub fn destroy_srq(&mut self, srq: Srq<B::Dma>) -> Result<(), Error> {
-        self.destroy(Opcode::DestroyRmp, srq.number.0, srq)
+        let opcode = match srq.kind {
+            Kind::Pool => Opcode::DestroyRmp,
+            Kind::Xrc => Opcode::DestroyXrcSrq,
+        };
+        self.destroy(opcode, srq.number.0, srq)
     }
 }
 
@@ -154,6 +268,8 @@ mod tests {
     fn entries_return_in_the_order_of_their_completions() {
         let mut srq = Srq {
             number: Srqn(9),
+            kind: Kind::Pool,
+            mark: 9,
             buffer: Memory::new(4 * 64),
             record: Memory::new(8),
             stride: 64,

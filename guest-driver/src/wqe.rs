@@ -5,10 +5,10 @@
 
 use crate::error::Error;
 use crate::umr::KeyChange;
-use hca_spec::ids::{Gid, Lid, Mkey, Qpn};
+use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
 use hca_spec::wqe::{
     AtomicSeg, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
-    TERMINATE_LKEY, UmrCtrl, WQEBB,
+    TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg,
 };
 
 /// The largest send WQE: the control segment counts 16-byte units in 6 bits.
@@ -129,12 +129,15 @@ pub struct SendRequest<'a> {
     pub solicited: bool,
     /// Whether to start only after all earlier RDMA reads are done.
     pub fence: bool,
+    /// XRC: the peer's shared receive queue; its domain decides over remote accesses too.
+    pub srq: Option<Srqn>,
 }
 
 impl<'a> SendRequest<'a> {
     /// A signalled request.
     pub const fn new(wr_id: u64, op: SendOp, sges: &'a [Sge]) -> Self {
-        Self { wr_id, op, payload: Payload::Gather(sges), signaled: true, solicited: false, fence: false }
+        let payload = Payload::Gather(sges);
+        Self { wr_id, op, payload, signaled: true, solicited: false, fence: false, srq: None }
     }
 
     /// A signalled send.
@@ -166,6 +169,16 @@ impl<'a> SendRequest<'a> {
     pub const fn solicited(self) -> Self {
         Self { solicited: true, ..self }
     }
+
+    /// The same request, started only after all earlier RDMA reads and atomics are done.
+    pub const fn fenced(self) -> Self {
+        Self { fence: true, ..self }
+    }
+
+    /// The same request to an XRC shared receive queue of the peer.
+    pub const fn to_srq(self, srqn: Srqn) -> Self {
+        Self { srq: Some(srqn), ..self }
+    }
 }
 
 /// A WQE under construction.
@@ -183,6 +196,9 @@ impl Wqe {
         let mut wqe = Self { bytes: [0; MAX_WQE.next_multiple_of(WQEBB)], len: 0 };
         let mut ctrl = Ctrl::new();
         wqe.push(ctrl.bytes())?;
+        if let Some(srqn) = request.srq {
+            wqe.push(XrcSeg::new().set(XrcSeg::SRQN, srqn.0).bytes())?;
+        }
         let (opcode, imm) = match request.op {
             SendOp::Nop => (SendOpcode::Nop, None),
             SendOp::Send { imm } => (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm),
@@ -426,6 +442,17 @@ mod tests {
         assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..988])).is_ok());
         assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..989])).is_err());
         assert!(Wqe::send(Qpn(1), 0, &SendRequest::read(0, &[], 0, Mkey(0)).inline(&data[..1])).is_err());
+    }
+
+    #[test]
+    fn golden_xrc_write() {
+        let request = SendRequest::write(0, &[SGE], 0x10, Mkey(0x20)).to_srq(Srqn(0x4_0506));
+        let wqe = Wqe::send(Qpn(1), 0, &request).unwrap();
+        let b = wqe.bytes();
+        assert_eq!((b[3], b[7]), (8, 4));
+        assert_eq!(b[16..32], [0, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(b[32..48], [0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x20, 0, 0, 0, 0]);
+        assert_eq!(b[48..], DATA);
     }
 
     #[test]

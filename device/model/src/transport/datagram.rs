@@ -9,9 +9,9 @@ use hca_spec::qpc::{AddressPath, ServiceType};
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Datagram, SendOpcode};
 
-use super::message::gather;
+use super::QueuePair;
+use super::pieces::{gather, scatter};
 use super::wqe::Wqe;
-use super::{QueuePair, gid};
 use crate::core::{Arrived, Core};
 use crate::hca::Hca;
 use crate::time::Ps;
@@ -91,7 +91,7 @@ impl QueuePair {
         let dlid = Lid(av.get(Datagram::RLID) as u16);
         let grh = (av.get(Datagram::GRH) == 1).then(|| GrhRepr {
             sgid: port.gid(av.get(Datagram::SGID_INDEX)),
-            dgid: gid(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L)),
+            dgid: Gid::new(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L)),
             tclass: av.get(Datagram::TCLASS) as u8,
             flow_label: av.get(Datagram::FLOW_LABEL),
             hop_limit: av.get(Datagram::HOP_LIMIT) as u8,
@@ -113,7 +113,7 @@ impl QueuePair {
             ..Repr::default()
         };
         let who = self.accessor();
-        Packet::build(&repr, wqe.length as usize, |buf| gather(core, who, wqe, 0, buf))
+        Packet::build(&repr, wqe.length as usize, |buf| gather(core, who, &wqe.pieces, 0, buf))
             .map(|p| (operation, p))
             .map_err(|fault| (Syndrome::LocalProtection, fault.to_string()))
     }
@@ -132,34 +132,32 @@ impl QueuePair {
             }
             return;
         }
-        let Ok(receive) = self.take_receive(core, now) else {
+        let Ok(receive) = self.take_receive(core, now, None) else {
             tracing::debug!(hca = core.name, %now, "datagram for QP {} dropped: no receive posted", self.qpn);
             return;
         };
-        let who = self.accessor();
-        let room = receive.room;
         let total = GRH_ROOM + payload.len();
-        if total as u64 > room {
-            self.complete_receive_error(core, now, receive.index, Syndrome::LocalLength);
+        if total as u64 > receive.room {
+            self.complete_receive_error(core, now, &receive, Syndrome::LocalLength);
             return self.fail(core, now, None);
         }
+        let who = self.local(&receive);
         let grh = arrived.grh();
         let written = grh
-            .map_or(Ok(()), |grh| receive.scatter(core, who, 0, grh))
-            .and_then(|()| receive.scatter(core, who, GRH_ROOM as u64, payload));
+            .map_or(Ok(()), |grh| scatter(core, who, &receive.pieces, 0, grh))
+            .and_then(|()| scatter(core, who, &receive.pieces, GRH_ROOM as u64, payload));
         if let Err(fault) = written {
             core.diagnose(now, format_args!("QP {}: receive: {fault}", self.qpn));
-            self.complete_receive_error(core, now, receive.index, Syndrome::LocalProtection);
+            self.complete_receive_error(core, now, &receive, Syndrome::LocalProtection);
             return self.fail(core, now, None);
         }
         let opcode = if repr.imm.is_some() { CqeOpcode::RespSendImm } else { CqeOpcode::RespSend };
-        let mut cqe = self.cqe(opcode, receive.index);
+        let (cqn, mut cqe) = self.receive_cqe(opcode, &receive);
         cqe.set(Cqe::BYTE_CNT, total as u32).set(Cqe::RQPN, deth.src_qp.0).set(Cqe::SLID, repr.slid.0.into());
         cqe.set(Cqe::SL, repr.sl.into()).set(Cqe::GRH, repr.grh.is_some().into());
         cqe.set(Cqe::SE, repr.solicited.into());
         cqe.set(Cqe::ML_PATH, core.fw.port(1).map_or(0, |p| p.path_bits(repr.dlid)));
         cqe.set(Cqe::IMM_INVAL_PKEY, repr.imm.unwrap_or(u32::from(repr.pkey)));
-        let cqn = self.params.cqn_rcv;
         self.complete(core, now, cqn, cqe);
     }
 }

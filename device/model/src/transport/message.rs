@@ -1,4 +1,4 @@
-//! A message on its way: its place in the PSN space, its packets' operations and headers, and its data.
+//! A message on its way: its place in the PSN space, its packets' operations and headers.
 //!
 //! Source: IBTA 9.2 (opcodes), 9.3 (extended headers), 9.7.2 (PSN), table 38.
 
@@ -7,9 +7,7 @@ use hca_spec::ids::{Mkey, Psn};
 use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
-use super::wqe::{Piece, Wqe};
-use crate::core::Core;
-use crate::mkey::{Access, Accessor, Fault, read, write};
+use super::wqe::Wqe;
 use crate::wire::{AtomicRepr, Repr, RethRepr};
 
 /// A WQE that was fetched and is not complete.
@@ -39,60 +37,6 @@ impl Message {
         let d = psn.since(self.first);
         d >= 0 && (d as u32) < self.packets
     }
-}
-
-/// Reads `buf.len()` bytes of the message from byte `offset` on.
-pub(crate) fn gather(
-    core: &Core,
-    who: Accessor,
-    wqe: &Wqe,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<(), Fault> {
-    let (mut skip, mut rest) = (offset, buf);
-    for piece in &wqe.pieces {
-        if rest.is_empty() {
-            break;
-        }
-        let len = piece.len();
-        if skip >= len {
-            skip -= len;
-            continue;
-        }
-        let n = (len - skip).min(rest.len() as u64) as usize;
-        let (now, later) = rest.split_at_mut(n);
-        match piece {
-            Piece::Inline(data) => now.copy_from_slice(&data[skip as usize..skip as usize + n]),
-            Piece::Memory { key, va, .. } => {
-                read(&core.fw.icm, &*core.memory, who, *key, va.wrapping_add(skip), now, Access::LocalRead)?;
-            }
-        }
-        rest = later;
-        skip = 0;
-    }
-    Ok(())
-}
-
-/// Writes response data into the message's local buffers from byte `offset` on.
-pub(super) fn scatter(core: &Core, who: Accessor, wqe: &Wqe, offset: u64, data: &[u8]) -> Result<(), Fault> {
-    let (mut skip, mut rest) = (offset, data);
-    for piece in &wqe.pieces {
-        if rest.is_empty() {
-            break;
-        }
-        let Piece::Memory { key, va, len } = piece else { continue };
-        let len = u64::from(*len);
-        if skip >= len {
-            skip -= len;
-            continue;
-        }
-        let n = (len - skip).min(rest.len() as u64) as usize;
-        let (now, later) = rest.split_at(n);
-        write(&core.fw.icm, &*core.memory, who, *key, va.wrapping_add(skip), now, Access::LocalWrite)?;
-        rest = later;
-        skip = 0;
-    }
-    Ok(())
 }
 
 /// The operation of packet `k` of `n`.

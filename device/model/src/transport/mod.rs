@@ -1,11 +1,14 @@
 //! Queue pairs in motion: what the send and receive engines know of each, and its life.
 //!
 //! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets and answers into
-//! completions, [`responder`] executes the peer's requests, [`recv`] hands out receive buffers,
-//! [`datagram`] does all of that for UD, [`umr`] changes memory keys.
+//! completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
+//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys.
 
+pub(crate) mod answers;
 pub(crate) mod datagram;
+pub(crate) mod execute;
 pub(crate) mod message;
+pub(crate) mod pieces;
 pub(crate) mod recv;
 pub(crate) mod requester;
 pub(crate) mod responder;
@@ -64,6 +67,7 @@ pub(crate) struct Params {
     pub(crate) doorbell_record: u64,
     pub(crate) log_sq_size: u32,
     pub(crate) has_sq: bool,
+    pub(crate) xrcd: u32,
 }
 
 impl Params {
@@ -95,6 +99,7 @@ impl Params {
             doorbell_record: ctx.get(Qpc::DBR_ADDR),
             log_sq_size: ctx.get(Qpc::LOG_SQ_SIZE),
             has_sq: ctx.get(Qpc::NO_SQ) == 0,
+            xrcd: ctx.get(Qpc::XRCD),
         }
     }
 }
@@ -167,7 +172,7 @@ impl QueuePair {
         let path = &self.params.path;
         let grh = (path.get(AddressPath::GRH) == 1).then(|| GrhRepr {
             sgid: port.gid(path.get(AddressPath::SRC_ADDR_INDEX)),
-            dgid: gid(path.get(AddressPath::RGID_H), path.get(AddressPath::RGID_L)),
+            dgid: Gid::new(path.get(AddressPath::RGID_H), path.get(AddressPath::RGID_L)),
             tclass: path.get(AddressPath::TCLASS) as u8,
             flow_label: path.get(AddressPath::FLOW_LABEL),
             hop_limit: path.get(AddressPath::HOP_LIMIT) as u8,
@@ -201,11 +206,6 @@ impl QueuePair {
         let (consumed, posted) = self.rq.counters(memory, self.params.doorbell_record);
         ctx.set(Qpc::HW_RQ_COUNTER, consumed.into()).set(Qpc::SW_RQ_COUNTER, posted.into());
     }
-}
-
-/// Joins the halves of a GID as contexts and WQEs carry them.
-pub(crate) fn gid(high: u64, low: u64) -> Gid {
-    Gid::new(high, low)
 }
 
 impl Hca {

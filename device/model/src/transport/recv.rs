@@ -1,20 +1,21 @@
-//! Receive queues: their own and shared ones.
+//! Receive queues: their own, shared ones, and those that XRC requests name.
 //!
 //! Source: PRM "Receive Queue WQE", "Shared Receive Queue", "Doorbell Records".
 
-use hca_firmware::icm::{Qp, Srq};
+use hca_firmware::icm::{Qp, Srq, SrqKind};
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::{Eqe, EventType};
-use hca_spec::ids::{Mkey, Srqn};
+use hca_spec::ids::{Cqn, Mkey, Pd, Srqn};
 use hca_spec::qpc::{Qpc, RqType};
 use hca_spec::queue::Srqc;
 use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
 use zerocopy::FromBytes;
 
-use super::QueuePair;
+use super::pieces::{Piece, total};
+use super::{NO_USER_INDEX, QueuePair};
 use crate::core::Core;
 use crate::dma::GuestMemory;
-use crate::mkey::{Access, Accessor, Fault, write};
+use crate::mkey::Accessor;
 use crate::time::Ps;
 
 /// Largest receive WQE in bytes: stride codes go up to 16 << 7.
@@ -25,8 +26,23 @@ const MAX_STRIDE: usize = 2048;
 pub(crate) struct Receive {
     /// What the CQE carries as `wqe_counter`.
     pub(crate) index: u16,
-    pub(crate) pieces: Vec<(Mkey, u64, u32)>,
+    pub(crate) pieces: Vec<Piece>,
     pub(crate) room: u64,
+    /// Of a shared queue: the domain that its memory belongs to (IBTA 10.2.9.1); else the queue pair's.
+    pd: Option<Pd>,
+    /// The XRC SRQ it comes from.
+    pub(crate) xrc: Option<XrcSrq>,
+}
+
+/// What a request's XRCETH names: an XRC SRQ of the target's domain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct XrcSrq {
+    pub(crate) srqn: Srqn,
+    /// Local and remote keys of the request must belong to this domain.
+    pub(crate) pd: Pd,
+    cqn: Cqn,
+    /// What the CQE says of the SRQ: its number, or what its owner calls it.
+    mark: u32,
 }
 
 impl Receive {
@@ -39,33 +55,11 @@ impl Receive {
                 break;
             }
             if len > 0 {
-                pieces.push((Mkey(key), data.get(Data::ADDRESS), len));
+                pieces.push(Piece::Memory { key: Mkey(key), va: data.get(Data::ADDRESS), len });
             }
         }
-        let room = pieces.iter().map(|p| u64::from(p.2)).sum();
-        Self { index, pieces, room }
-    }
-
-    /// Writes `data` from byte `offset` of the scatter list on.
-    pub(crate) fn scatter(&self, core: &Core, who: Accessor, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        let (mut skip, mut rest) = (offset, data);
-        for (key, va, len) in &self.pieces {
-            let len = u64::from(*len);
-            if skip >= len {
-                skip -= len;
-                continue;
-            }
-            let n = (len - skip).min(rest.len() as u64) as usize;
-            let (now, later) = rest.split_at(n);
-            let at = va.wrapping_add(skip);
-            write(&core.fw.icm, &*core.memory, who, *key, at, now, Access::LocalWrite)?;
-            rest = later;
-            skip = 0;
-            if rest.is_empty() {
-                break;
-            }
-        }
-        Ok(())
+        let room = total(&pieces);
+        Self { index, pieces, room, pd: None, xrc: None }
     }
 }
 
@@ -95,13 +89,6 @@ impl ReceiveQueue {
         match self {
             Self::Shared(srqn) => Some(*srqn),
             _ => None,
-        }
-    }
-
-    /// The WQE taken last was not used: it is taken again.
-    pub(crate) fn give_back(&mut self) {
-        if let Self::Own { head, .. } = self {
-            *head = head.wrapping_sub(1);
         }
     }
 
@@ -179,6 +166,24 @@ pub(crate) enum NoReceive {
 }
 
 impl Core {
+    /// The XRC SRQ of that number, if it is one of the domain `xrcd`.
+    pub(crate) fn xrc_srq(&self, srqn: Srqn, xrcd: u32) -> Option<XrcSrq> {
+        let srq = self.fw.icm.srqs.get(srqn.0)?;
+        // With interface step 0 an XRC SRQ is a basic one that has a domain and a completion queue.
+        let kind = srq.kind == SrqKind::Xrc || (srq.kind == SrqKind::Basic && srq.ctx.get(Srqc::CQN) != 0);
+        (kind && srq.ctx.get(Srqc::XRCD) == xrcd).then(|| XrcSrq {
+            srqn,
+            pd: Pd(srq.ctx.get(Srqc::PD)),
+            cqn: Cqn(srq.ctx.get(Srqc::CQN)),
+            mark: match srq.ctx.get(Srqc::USER_INDEX) {
+                // Interface step 0 knows no user index.
+                NO_USER_INDEX => srqn.0,
+                _ if srq.kind == SrqKind::Basic => srqn.0,
+                index => index,
+            },
+        })
+    }
+
     /// Takes the next WQE of a shared receive queue.
     fn take_shared(&mut self, now: Ps, srqn: Srqn) -> Result<Receive, NoReceive> {
         let hw = self.srqs.get_mut(srqn.0).ok_or(NoReceive::NotReady)?;
@@ -196,7 +201,8 @@ impl Core {
         let (next, segments) = SrqNext::read_from_prefix(bytes).map_err(|_| NoReceive::Broken)?;
         hw.next = next.get(SrqNext::NEXT_WQE_INDEX) as u16;
         hw.consumed = hw.consumed.wrapping_add(1);
-        let receive = Receive::parse(index, segments);
+        let mut receive = Receive::parse(index, segments);
+        receive.pd = self.fw.icm.srqs.get(srqn.0).map(|s| Pd(s.ctx.get(Srqc::PD)));
         self.srq_limit(now, srqn);
         Ok(receive)
     }
@@ -219,8 +225,25 @@ impl Core {
 }
 
 impl QueuePair {
-    /// Takes the next receive WQE.
-    pub(crate) fn take_receive(&mut self, core: &mut Core, now: Ps) -> Result<Receive, NoReceive> {
+    /// Who looks up the memory of a receive WQE.
+    pub(crate) fn local(&self, receive: &Receive) -> Accessor {
+        Accessor { pd: receive.pd.unwrap_or(self.params.pd), ..self.accessor() }
+    }
+
+    /// Takes the next receive WQE: of the queue pair's queue, or of the XRC SRQ that the request names.
+    pub(crate) fn take_receive(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        xrc: Option<XrcSrq>,
+    ) -> Result<Receive, NoReceive> {
+        if let Some(spare) = self.responder.spare.take() {
+            return Ok(spare);
+        }
+        if let Some(srq) = xrc {
+            let receive = core.take_shared(now, srq.srqn)?;
+            return Ok(Receive { xrc, ..receive });
+        }
         match &mut self.rq {
             ReceiveQueue::None => Err(NoReceive::NotReady),
             ReceiveQueue::Shared(srqn) => core.take_shared(now, *srqn),
@@ -245,11 +268,11 @@ impl QueuePair {
         }
     }
 
-    /// Completes every posted receive as flushed. A shared queue's WQEs stay. Returns how many were
-    /// posted; `None`: the doorbell record can't be read, or there is none.
+    /// Completes every posted receive as flushed. A shared queue's WQEs stay, but for one that a message had
+    /// taken. Returns how many were posted; `None`: the doorbell record can't be read, or there is none.
     pub(crate) fn flush_receives(&mut self, core: &mut Core, now: Ps) -> Option<u16> {
         if let Some(started) = self.responder.abandon() {
-            self.complete_receive_error(core, now, started, Syndrome::WorkRequestFlushed);
+            self.complete_receive_error(core, now, &started, Syndrome::WorkRequestFlushed);
         }
         let ReceiveQueue::Own { log_size, head, posted, .. } = &mut self.rq else { return None };
         *posted = fetch_posted(&*core.memory, self.params.doorbell_record)?;
@@ -261,23 +284,34 @@ impl QueuePair {
         }
         for _ in 0..waiting {
             let ReceiveQueue::Own { head, .. } = &mut self.rq else { return None };
-            let index = *head;
+            let receive = Receive::parse(*head, &[]);
             *head = head.wrapping_add(1);
-            self.complete_receive_error(core, now, index, Syndrome::WorkRequestFlushed);
+            self.complete_receive_error(core, now, &receive, Syndrome::WorkRequestFlushed);
         }
         Some(waiting)
+    }
+
+    /// A CQE about a receive WQE, and the queue that it goes to.
+    pub(crate) fn receive_cqe(&self, opcode: CqeOpcode, receive: &Receive) -> (Cqn, Cqe) {
+        let mut cqe = self.cqe(opcode, receive.index);
+        match receive.xrc {
+            Some(srq) => {
+                cqe.set(Cqe::SRQN_USER_INDEX, srq.mark);
+                (srq.cqn, cqe)
+            }
+            None => (self.params.cqn_rcv, cqe),
+        }
     }
 
     pub(crate) fn complete_receive_error(
         &mut self,
         core: &mut Core,
         now: Ps,
-        index: u16,
+        receive: &Receive,
         syndrome: Syndrome,
     ) {
-        let mut cqe = self.cqe(CqeOpcode::RespErr, index);
+        let (cqn, mut cqe) = self.receive_cqe(CqeOpcode::RespErr, receive);
         cqe.set(Cqe::SYNDROME, syndrome as u32);
-        let cqn = self.params.cqn_rcv;
         self.complete(core, now, cqn, cqe);
     }
 }

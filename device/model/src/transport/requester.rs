@@ -12,7 +12,8 @@ use hca_spec::qpc::{ServiceType, rnr_timer_ns};
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::SendOpcode;
 
-use super::message::{Message, fill_headers, gather, operation, scatter};
+use super::message::{Message, fill_headers, operation};
+use super::pieces::{gather, scatter};
 use super::send::Fetched;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
@@ -224,7 +225,7 @@ impl QueuePair {
         repr.solicited = last && wqe.solicited;
         repr.xrceth = wqe.xrc_srqn.map(Srqn);
         fill_headers(&mut repr, wqe, offset);
-        let built = Packet::build(&repr, payload_len, |buf| gather(core, who, wqe, offset, buf));
+        let built = Packet::build(&repr, payload_len, |buf| gather(core, who, &wqe.pieces, offset, buf));
         let packet = match built {
             Ok(packet) => packet,
             Err(fault) => {
@@ -427,7 +428,7 @@ impl QueuePair {
         if data.len() != due || is_read == (repr.operation == Operation::AtomicAcknowledge) {
             return self.fail_at(core, now, repr.psn, Syndrome::BadResponse);
         }
-        if let Err(fault) = scatter(core, who, &message.wqe, offset, data) {
+        if let Err(fault) = scatter(core, who, &message.wqe.pieces, offset, data) {
             let index = message.wqe.index;
             core.diagnose(now, format_args!("QP {}: response to send WQE {index}: {fault}", self.qpn));
             return self.fail_at(core, now, repr.psn, Syndrome::LocalProtection);

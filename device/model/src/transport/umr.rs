@@ -14,7 +14,7 @@ use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
 use zerocopy::FromBytes;
 
 use super::QueuePair;
-use super::message::gather;
+use super::pieces::gather;
 use super::wqe::{Umr, Wqe};
 use crate::core::Core;
 use crate::mkey::{Accessor, Fault, check_invalidate};
@@ -97,7 +97,7 @@ impl QueuePair {
         } else {
             let len = wqe.length.min(MAX_LOAD as u64) as usize;
             let mut bytes = vec![0; if wanted > 0 { len.min(wanted) } else { 0 }];
-            gather(core, self.accessor(), wqe, 0, &mut bytes)?;
+            gather(core, self.accessor(), &wqe.pieces, 0, &mut bytes)?;
             bytes
         };
         let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);

@@ -10,21 +10,7 @@ use hca_spec::wqe::{
 };
 use zerocopy::FromBytes;
 
-/// A piece of the message.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Piece {
-    Memory { key: Mkey, va: u64, len: u32 },
-    Inline(Vec<u8>),
-}
-
-impl Piece {
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Memory { len, .. } => u64::from(*len),
-            Self::Inline(data) => data.len() as u64,
-        }
-    }
-}
+use super::pieces::{Piece, total};
 
 /// What a UMR WQE asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,7 +156,11 @@ impl Wqe {
                 }
             }
         }
-        wqe.length = wqe.pieces.iter().map(Piece::len).sum();
+        wqe.length = total(&wqe.pieces);
+        let reads = matches!(opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
+        if reads && wqe.pieces.iter().any(|p| matches!(p, Piece::Inline(_))) {
+            return Err(BadWqe("what is read can't go into the WQE"));
+        }
         if wqe.atomic.is_some() && wqe.length != 8 {
             return Err(BadWqe("an atomic operation's local buffer must be 8 bytes"));
         }

@@ -1,0 +1,126 @@
+//! The responder's way back: what waits to be answered, and the packets of the answers.
+//!
+//! Source: IBTA 9.7.5 (responses), 9.7.5.1.1 (acknowledge coalescing).
+
+use hca_spec::ids::{Mkey, Psn, Qpn};
+use hca_spec::wire::{Operation, aeth};
+
+use super::QueuePair;
+use crate::core::{Core, HcaEvent};
+use crate::hca::Hca;
+use crate::mkey::{Access, Accessor, Fault, read};
+use crate::time::Ps;
+use crate::wire::{AethRepr, Packet, RethRepr};
+
+/// An answer that waits for its turn.
+#[derive(Debug)]
+pub(super) enum Response {
+    Ack { psn: Psn, syndrome: u32, msn: u32 },
+    Atomic { psn: Psn, msn: u32, original: u64 },
+    Read { who: Accessor, psn: Psn, msn: u32, va: u64, rkey: Mkey, left: u64, first: bool },
+}
+
+impl QueuePair {
+    pub(super) fn queue_read(&mut self, core: &mut Core, now: Ps, who: Accessor, psn: Psn, reth: &RethRepr) {
+        let (msn, left) = (self.responder.msn, reth.len.into());
+        let read = Response::Read { who, psn, msn, va: reth.va, rkey: reth.rkey, left, first: true };
+        self.queue_response(core, now, read);
+    }
+
+    pub(super) fn queue_atomic(&mut self, core: &mut Core, now: Ps, psn: Psn, msn: u32, original: u64) {
+        self.queue_response(core, now, Response::Atomic { psn, msn, original });
+    }
+
+    pub(super) fn answer(&mut self, core: &mut Core, now: Ps, psn: Psn, syndrome: u32) {
+        let msn = self.responder.msn;
+        let positive = syndrome & aeth::KIND_MASK == aeth::ACK;
+        if let Some(Response::Ack { psn: last, syndrome: was, msn: m }) = self.responder.queue.back_mut()
+            && positive
+            && *was & aeth::KIND_MASK == aeth::ACK
+            && psn.since(*last) >= 0
+        {
+            // An ACK that has not left yet is replaced by the later one: coalescing (IBTA 9.7.5.1.1).
+            (*last, *m) = (psn, msn);
+            return;
+        }
+        self.queue_response(core, now, Response::Ack { psn, syndrome, msn });
+    }
+
+    fn queue_response(&mut self, core: &mut Core, now: Ps, response: Response) {
+        self.responder.queue.push_back(response);
+        if !std::mem::replace(&mut self.responder.turn, true) {
+            core.schedule(now + core.timing.respond(), HcaEvent::ResponseTurn(self.qpn));
+        }
+    }
+
+    /// Sends one response packet. Returns when the next may follow.
+    fn send_response(&mut self, core: &mut Core, now: Ps) -> Option<Ps> {
+        let mut repr = self.connected_repr(core)?;
+        let mtu = self.params.mtu as u64;
+        let response = self.responder.queue.pop_front()?;
+        let ack = |syndrome: u32, msn: u32| Some(AethRepr { syndrome: syndrome as u8, msn });
+        let mut rest = None;
+        let packet = match response {
+            Response::Ack { psn, syndrome, msn } => {
+                (repr.operation, repr.psn, repr.aeth) = (Operation::Acknowledge, psn, ack(syndrome, msn));
+                Packet::build(&repr, 0, |_| Ok(()))
+            }
+            Response::Atomic { psn, msn, original } => {
+                (repr.operation, repr.psn) = (Operation::AtomicAcknowledge, psn);
+                repr.aeth = ack(aeth::ACK | aeth::CREDITS_INVALID, msn);
+                repr.atomic_ack = Some(original);
+                Packet::build(&repr, 0, |_| Ok(()))
+            }
+            Response::Read { who, psn, msn, va, rkey, left, first } => {
+                let n = left.min(mtu);
+                repr.psn = psn;
+                repr.operation = match (first, n == left) {
+                    (true, true) => Operation::ReadResponseOnly,
+                    (true, false) => Operation::ReadResponseFirst,
+                    (false, false) => Operation::ReadResponseMiddle,
+                    (false, true) => Operation::ReadResponseLast,
+                };
+                if repr.operation != Operation::ReadResponseMiddle {
+                    repr.aeth = ack(aeth::ACK | aeth::CREDITS_INVALID, msn);
+                }
+                if n < left {
+                    let (psn, va) = (psn.next(), va.wrapping_add(n));
+                    rest = Some(Response::Read { who, psn, msn, va, rkey, left: left - n, first: false });
+                }
+                Packet::build(&repr, n as usize, |buf| match buf.is_empty() {
+                    true => Ok(()),
+                    false => read(&core.fw.icm, &*core.memory, who, rkey, va, buf, Access::RemoteRead),
+                })
+            }
+        };
+        let packet = match packet {
+            Ok(packet) => packet,
+            Err(fault) => {
+                // The region went away between the request and its turn.
+                core.diagnose(now, format_args!("QP {}: response to a read: {fault}", self.qpn));
+                repr.operation = Operation::Acknowledge;
+                repr.aeth = ack(aeth::NAK | aeth::REMOTE_ACCESS_ERROR, self.responder.msn);
+                rest = None;
+                Packet::build(&repr, 0, |_| Ok::<(), Fault>(())).ok()?
+            }
+        };
+        if let Some(rest) = rest {
+            self.responder.queue.push_front(rest);
+        }
+        let at = core.units.transmit.admit(now, core.timing.transmit(packet.len()));
+        core.transmit(at, repr.operation, packet);
+        Some(at)
+    }
+}
+
+impl Hca {
+    /// A queue pair's turn to answer: one packet leaves. Answers still leave in the error state.
+    pub(crate) fn response_turn(&mut self, now: Ps, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        qp.responder.turn = false;
+        let Some(at) = qp.send_response(&mut self.core, now) else { return };
+        if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
+            self.core.schedule(at, HcaEvent::ResponseTurn(qpn));
+        }
+    }
+}
