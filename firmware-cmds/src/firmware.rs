@@ -51,6 +51,8 @@ pub struct Snapshot {
     pub transport_domains: u32,
     pub uars: u32,
     pub multicast_groups: u32,
+    pub user_contexts: u32,
+    pub user_memories: u32,
     /// Pages that the host gave and did not get back.
     pub pages: u32,
 }
@@ -139,6 +141,8 @@ impl Firmware {
             transport_domains: icm.tds.len(),
             uars: icm.uars.len(),
             multicast_groups: icm.mcgs.len() as u32,
+            user_contexts: icm.users.contexts.len(),
+            user_memories: icm.users.umems.len(),
             pages: self.pages.given(),
         }
     }
@@ -169,10 +173,20 @@ impl Firmware {
             return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
         };
         let call = Call { opcode, op_mod: header.get(InHeader::OP_MOD), input, output_len };
-        let outcome = match self.check_pages(&call, effects) {
-            PageCheck::Wait => return Execution::NeedPages,
-            PageCheck::Refuse(failure) => Err(failure),
-            PageCheck::Go => commands::dispatch(self, &call, effects),
+        let outcome = match commands::admit(self, &call) {
+            Err(failure) => Err(failure),
+            Ok(admitted) => {
+                let inner = Call { input: admitted.input.as_deref().unwrap_or(input), ..call };
+                let outcome = match self.check_pages(&inner, effects) {
+                    PageCheck::Wait => return Execution::NeedPages,
+                    PageCheck::Refuse(failure) => Err(failure),
+                    PageCheck::Go => commands::dispatch(self, &inner, effects),
+                };
+                outcome.map(|mut output| {
+                    commands::settle(self, &call, &admitted, &mut output);
+                    output
+                })
+            }
         };
         let mut output = match outcome {
             Ok(output) => output,
@@ -228,6 +242,7 @@ impl Firmware {
             + u64::from(icm.eqs.len()) * commands::EQ_BYTES
             + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
             + u64::from(icm.pds.len() + icm.xrcds.len() + icm.tds.len()) * commands::DOMAIN_BYTES
+            + u64::from(icm.users.contexts.len() + icm.users.umems.len()) * commands::DOMAIN_BYTES
             + icm.translation_bytes
             + icm.page_lists * commands::PAGE_LIST_ENTRY
     }

@@ -5,7 +5,9 @@ use hca_spec::mkc::{Klm, Mkc};
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
+use crate::profile::{LOG_MAX_UCTX, LOG_MAX_UMEM};
 use crate::table::Table;
+use crate::users::Users;
 
 /// A queue's memory: contiguous for the device, scattered in host pages (PRM "Virtually contiguous
 /// buffers"). Offsets are in bytes from the queue's start.
@@ -77,6 +79,16 @@ impl Buffer {
         let page = *self.pages().get((o >> self.page_shift) as usize)?;
         let in_page = o & ((1 << self.page_shift) - 1);
         Some((page.wrapping_add(in_page), ((1 << self.page_shift) - in_page).min(self.len - offset)))
+    }
+
+    /// log2 of the size of a page.
+    pub(crate) fn page_shift(&self) -> u32 {
+        self.page_shift
+    }
+
+    /// Where in the first page the buffer begins, in bytes.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// The pages' DMA addresses.
@@ -257,6 +269,8 @@ pub struct Icm {
     pub q_counters: Table<Domain>,
     /// Multicast groups.
     pub mcgs: Vec<Mcg>,
+    /// User contexts, their memory and their objects.
+    pub(crate) users: Users,
     /// Bytes that the translations given with CREATE_MKEY take. What UMR WQEs load is not counted: a
     /// work request can't wait for pages.
     pub translation_bytes: u64,
@@ -290,6 +304,7 @@ impl Icm {
             uars: Table::new(0x10, 8192 - 0x10),
             q_counters: Table::new(1, 0),
             mcgs: Vec::new(),
+            users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,
             page_lists: 0,
             umr_bytes: 0,

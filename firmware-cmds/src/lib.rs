@@ -16,7 +16,7 @@
 //! The firmware is also the agent for subnet and performance management of its port.
 //!
 //! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
-//! user contexts (DevX), Q counters, on-demand paging.
+//! Q counters, on-demand paging.
 
 mod commands;
 pub mod effect;
@@ -30,6 +30,7 @@ pub mod profile;
 mod sma;
 pub mod sparse;
 pub mod table;
+mod users;
 
 pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};

@@ -1,6 +1,6 @@
 //! Identity and capabilities of an adapter.
 
-use hca_spec::caps::{Atomic, General};
+use hca_spec::caps::{Atomic, General, uctx_cap};
 
 /// Identity of one adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,10 @@ pub const GUIDS: usize = 8;
 /// IEEE company id in NodeInfo and QUERY_ADAPTER.
 pub const VENDOR_ID: u32 = 0x0002c9;
 
+/// log2 of the number of user contexts.
+pub(crate) const LOG_MAX_UCTX: u32 = 12;
+/// log2 of the number of user memories.
+pub(crate) const LOG_MAX_UMEM: u32 = 22;
 /// Most translations of one memory key, in 16-byte units.
 pub const MAX_KEY_OCTWORDS: u32 = 1 << 24;
 /// The most the adapter can do (QUERY_HCA_CAP with "maximum").
@@ -79,6 +83,8 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::MAX_QP_MCG, 240).set(General::LOG_MAX_MCG, 13);
     c.set(General::LOG_MAX_TRANSPORT_DOMAIN, 16).set(General::LOG_MAX_PD, 24).set(General::LOG_MAX_XRCD, 24);
     c.set(General::LOG_MAX_RMP, 18).set(General::LOG_MAX_WQ_SZ, 15);
+    c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);
+    c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);
     c.set(General::DEVICE_FREQUENCY_MHZ, config.timer_khz / 1000);
     c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);
     c

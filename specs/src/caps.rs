@@ -129,6 +129,8 @@ layout! {
         RC: 0x44 [0:0];
         /// UARs are 4 KiB in larger system pages.
         UAR_4K: 0x48 [31:31];
+        /// The kernel, user context 0, may make user memories too.
+        UMEM_UID_0: 0x48 [13:13];
         /// log2 of the UAR space in MiB.
         UAR_SZ: 0x48 [21:16];
         /// log2 of the adapter's page size.
@@ -161,8 +163,12 @@ layout! {
         LOG_MAX_RMP: 0x70 [28:24];
         /// log2 of the WQEs of a work queue.
         LOG_MAX_WQ_SZ: 0x78 [4:0];
+        /// Kinds of general objects, bit mask.
+        GENERAL_OBJ_TYPES: 0x80 u64;
         /// log2 of the number of user contexts.
         LOG_MAX_UCTX: 0x8c [28:24];
+        /// log2 of the number of user memories.
+        LOG_MAX_UMEM: 0x8c [20:16];
         /// Number of EQs, if not a power of two.
         MAX_NUM_EQS: 0x8c [15:0];
         /// log2 of the UAR page size in 4 KiB units.
@@ -171,6 +177,8 @@ layout! {
         DEVICE_FREQUENCY_MHZ: 0x98 [31:0];
         /// Frequency of the internal timer in kHz.
         DEVICE_FREQUENCY_KHZ: 0x9c [31:0];
+        /// What user contexts may be allowed ([`uctx_cap`]).
+        UCTX_CAP: 0xd4 [31:0];
     }
 
     /// Atomic capabilities, 256 bytes.
@@ -186,6 +194,14 @@ layout! {
         /// Sizes on DC.
         ATOMIC_SIZE_DC: 0x18 [15:0];
     }
+}
+
+/// Bits of [`General::UCTX_CAP`] and of CREATE_UCTX.
+pub mod uctx_cap {
+    /// Raw packets may be sent.
+    pub const RAW_TX: u32 = 1 << 0;
+    /// Resources of the adapter itself may be looked at.
+    pub const INTERNAL_DEV_RES: u32 = 1 << 1;
 }
 
 #[cfg(test)]

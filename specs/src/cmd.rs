@@ -127,8 +127,14 @@ layout! {
     pub struct CreateMkeyIn[0x110] {
         /// 1 = the list's entries carry access bits.
         PG_ACCESS: 0xc [31:31];
+        /// 1 = the pages are those of a user memory, no list follows.
+        MKEY_UMEM_VALID: 0xc [30:30];
         /// Entries of the list, 16-byte units.
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE: 0x60 [31:0];
+        /// The user memory.
+        MKEY_UMEM_ID: 0x64 [31:0];
+        /// Where in the user memory the key begins, in bytes.
+        MKEY_UMEM_OFFSET: 0x68 u64;
     } views {
         /// The key's context.
         mkc, mkc_mut: 0x10 Mkc;
@@ -173,6 +179,12 @@ layout! {
     pub struct CreateCqIn[0x110] {
         /// Status of the command.
         OP_MOD: 0x4 [15:0];
+        /// Where in the user memory the queue begins, in bytes.
+        CQ_UMEM_OFFSET: 0x50 u64;
+        /// The user memory.
+        CQ_UMEM_ID: 0x58 [31:0];
+        /// 1 = the queue lies in a user memory, no page list follows.
+        CQ_UMEM_VALID: 0x5c [31:31];
     } views {
         /// The queue's context.
         cqc, cqc_mut: 0x10 Cqc;
@@ -195,6 +207,12 @@ layout! {
         CQN: 0x8 [23:0];
         /// Which fields change. Moderation: bit 0 period, bit 1 count. Resize: bit 0 size, 1 offset, 2 page size.
         FIELD_SELECT: 0xc [31:0];
+        /// Where in the user memory the queue begins, in bytes.
+        CQ_UMEM_OFFSET: 0x50 u64;
+        /// The user memory.
+        CQ_UMEM_ID: 0x58 [31:0];
+        /// 1 = the queue lies in a user memory, no page list follows.
+        CQ_UMEM_VALID: 0x5c [31:31];
     } views {
         /// The new context.
         cqc, cqc_mut: 0x10 Cqc;
@@ -204,6 +222,12 @@ layout! {
     pub struct CreateQpIn[0x110] {
         /// Optional parameters.
         OPT_PARAM_MASK: 0x10 [31:0];
+        /// Where in the user memory the work queues begin, in bytes.
+        WQ_UMEM_OFFSET: 0x100 u64;
+        /// The user memory.
+        WQ_UMEM_ID: 0x108 [31:0];
+        /// 1 = the work queues lie in a user memory, no page list follows.
+        WQ_UMEM_VALID: 0x10c [31:31];
     } views {
         /// The QP's context.
         qpc, qpc_mut: 0x18 Qpc;
@@ -235,6 +259,12 @@ layout! {
     pub struct CreateSrqIn[0x110] {
         /// Modifier.
         OP_MOD: 0x4 [15:0];
+        /// XRC: where in the user memory the queue begins, in bytes.
+        SRQ_UMEM_OFFSET: 0x50 u64;
+        /// XRC: the user memory.
+        SRQ_UMEM_ID: 0x58 [31:0];
+        /// XRC: 1 = the queue lies in a user memory, no page list follows.
+        SRQ_UMEM_VALID: 0x5c [31:31];
     } views {
         /// The queue's context.
         srqc, srqc_mut: 0x10 Srqc;
@@ -278,6 +308,50 @@ layout! {
     } views {
         /// The pool's context.
         rmpc, rmpc_mut: 0x20 Rmpc;
+    }
+
+    /// CREATE_UCTX input.
+    pub struct CreateUctxIn[0x20] {
+        /// What the context may do beyond its own objects ([`crate::caps::uctx_cap`]).
+        CAP: 0x10 [31:0];
+    }
+
+    /// CREATE_UCTX output.
+    pub struct CreateUctxOut[0x10] {
+        /// The context's number, which commands of its user carry.
+        UID: 0x8 [15:0];
+    }
+
+    /// DESTROY_UCTX input.
+    pub struct DestroyUctxIn[0x10] {
+        /// The context.
+        UID: 0x8 [15:0];
+    }
+
+    /// CREATE_UMEM input; the page list follows at its end.
+    pub struct CreateUmemIn[0x30] {
+        /// log2 of the page size in 4 KiB units.
+        LOG_PAGE_SIZE: 0x20 [4:0];
+        /// Where in the first page the memory begins, in bytes.
+        PAGE_OFFSET: 0x24 [31:0];
+        /// Entries of the page list.
+        NUM_OF_MTT: 0x28 u64;
+    }
+
+    /// Input of the *_GENERAL_OBJECT commands.
+    pub struct GeneralObjectIn[0x10] {
+        /// Kind of object.
+        OBJ_TYPE: 0x4 [31:16];
+        /// The object.
+        OBJ_ID: 0x8 [31:0];
+    }
+
+    /// QUERY_Q_COUNTER input.
+    pub struct QueryQCounterIn[0x20] {
+        /// 1 = the counters start again from 0.
+        CLEAR: 0x18 [31:31];
+        /// The set.
+        COUNTER_SET_ID: 0x1c [7:0];
     }
 
     /// MAD_IFC input and output.

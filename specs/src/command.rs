@@ -226,6 +226,7 @@ opcodes! {
     AccessReg = 0x805,
     AttachToMcg = 0x806,
     DetachFromMcg = 0x807,
+    Nop = 0x80d,
     AllocXrcd = 0x80e,
     DeallocXrcd = 0x80f,
     AllocTransportDomain = 0x816,
@@ -234,8 +235,14 @@ opcodes! {
     ModifyRmp = 0x90d,
     DestroyRmp = 0x90e,
     QueryRmp = 0x90f,
+    CreateGeneralObject = 0xa00,
+    ModifyGeneralObject = 0xa01,
+    QueryGeneralObject = 0xa02,
+    DestroyGeneralObject = 0xa03,
     CreateUctx = 0xa04,
     DestroyUctx = 0xa06,
+    CreateUmem = 0xa08,
+    DestroyUmem = 0xa0a,
 }
 
 #[cfg(test)]

@@ -142,6 +142,10 @@ layout! {
         CS_REQ: 0xc4 [15:8];
         /// Scatter small data to CQE, responder.
         CS_RES: 0xc4 [7:0];
+        /// 1 = the doorbell record lies in a user memory, its address is an offset there.
+        DBR_UMEM_VALID: 0xd0 [28:28];
+        /// The user memory of the doorbell record.
+        DBR_UMEM_ID: 0xe4 [31:0];
     } views {
         /// Primary address path.
         primary_path, primary_path_mut: 0x18 AddressPath;

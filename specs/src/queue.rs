@@ -10,6 +10,8 @@ layout! {
     pub struct Cqc[0x40] {
         /// 0 = good, 9 = overrun, 0xa = write failure.
         STATUS: 0x0 [31:28];
+        /// 1 = the doorbell record lies in a user memory, its address is an offset there.
+        DBR_UMEM_VALID: 0x0 [25:25];
         /// CQE size: 0 = 64 bytes, 1 = 128 bytes.
         CQE_SZ: 0x0 [23:21];
         /// Collapsed: every CQE overwrites the first.
@@ -22,6 +24,8 @@ layout! {
         CQE_COMP_EN: 0x0 [14:14];
         /// Armed state.
         ST: 0x0 [11:8];
+        /// The user memory of the doorbell record.
+        DBR_UMEM_ID: 0x4 [31:0];
         /// Offset of the buffer in its first page, in 64ths of a page.
         PAGE_OFFSET: 0x8 [11:6];
         /// log2 of the number of CQEs.
@@ -84,8 +88,12 @@ layout! {
         XRCD: 0x4 [23:0];
         /// Offset of the buffer in its first page, in 64ths of a page.
         PAGE_OFFSET: 0x8 [31:26];
+        /// XRC: 1 = the doorbell record lies in a user memory, its address is an offset there.
+        DBR_UMEM_VALID: 0x8 [24:24];
         /// Completion queue (XRC).
         CQN: 0x8 [23:0];
+        /// XRC: the user memory of the doorbell record.
+        DBR_UMEM_ID: 0xc [31:0];
         /// log2 of the buffer's page size in 4 KiB units.
         LOG_PAGE_SIZE: 0x10 [29:24];
         /// Value echoed in CQEs of version 1 (XRC).
@@ -124,6 +132,16 @@ layout! {
         LOG_WQ_PG_SZ: 0x20 [12:8];
         /// log2 of the number of WQEs.
         LOG_WQ_SZ: 0x20 [4:0];
+        /// 1 = the doorbell record lies in a user memory, its address is an offset there.
+        DBR_UMEM_VALID: 0x24 [31:31];
+        /// 1 = the queue lies in a user memory, no page list follows.
+        WQ_UMEM_VALID: 0x24 [30:30];
+        /// The user memory of the doorbell record.
+        DBR_UMEM_ID: 0x28 [31:0];
+        /// The user memory of the queue.
+        WQ_UMEM_ID: 0x2c [31:0];
+        /// Where in the user memory the queue begins, in bytes.
+        WQ_UMEM_OFFSET: 0x30 u64;
     }
 
     /// Receive memory pool (RMP) context without its page list, 240 bytes.

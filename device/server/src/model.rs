@@ -86,8 +86,21 @@ pub(crate) fn resources(world: &World, hca: HcaId) -> Value {
 
 fn counts(snapshot: Snapshot) -> Value {
     // Destructured, so that a new kind can't be forgotten.
-    let Snapshot { eqs, cqs, qps, srqs, mkeys, pds, xrcds, transport_domains, uars, multicast_groups, pages } =
-        snapshot;
+    let Snapshot {
+        eqs,
+        cqs,
+        qps,
+        srqs,
+        mkeys,
+        pds,
+        xrcds,
+        transport_domains,
+        uars,
+        multicast_groups,
+        user_contexts,
+        user_memories,
+        pages,
+    } = snapshot;
     json!({
         "eqs": eqs,
         "cqs": cqs,
@@ -99,6 +112,8 @@ fn counts(snapshot: Snapshot) -> Value {
         "transport_domains": transport_domains,
         "uars": uars,
         "multicast_groups": multicast_groups,
+        "user_contexts": user_contexts,
+        "user_memories": user_memories,
         "pages": pages,
     })
 }

@@ -2,6 +2,7 @@
 
 mod access_reg;
 mod cq;
+mod devx;
 mod domains;
 mod eq;
 mod hca;
@@ -20,6 +21,8 @@ use hca_spec::cmd;
 use hca_spec::command::{Opcode, OutHeader, Status};
 use hca_spec::ids::UarIndex;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub(crate) use devx::{admit, settle};
 
 use crate::effect::Effect;
 use crate::failure::{Failure, SHORT, SHORT_OUTPUT, bad_param};
@@ -128,6 +131,19 @@ fn check_uar(fw: &Firmware, page: u32, none: Failure) -> Result<(), Failure> {
     }
 }
 
+/// Transitions of queue pairs that bring a context.
+const WITH_CONTEXT: [Opcode; 9] = [
+    Opcode::Rst2InitQp,
+    Opcode::Init2InitQp,
+    Opcode::Init2RtrQp,
+    Opcode::Rtr2RtsQp,
+    Opcode::Rts2RtsQp,
+    Opcode::SqErr2RtsQp,
+    Opcode::Rts2SqdQp,
+    Opcode::Sqd2SqdQp,
+    Opcode::Sqd2RtsQp,
+];
+
 /// ICM bytes that a command needs, for those that create something.
 ///
 /// The input may turn out to be malformed; the bytes are then an upper bound of what it could ask for.
@@ -141,6 +157,8 @@ pub(crate) fn icm_bytes(call: &Call<'_>) -> Option<u64> {
         Opcode::AllocPd | Opcode::AllocXrcd | Opcode::AllocTransportDomain => DOMAIN_BYTES,
         Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES + list,
         Opcode::CreateMkey => MKEY_BYTES + list,
+        Opcode::CreateUctx => DOMAIN_BYTES,
+        Opcode::CreateUmem => DOMAIN_BYTES + call.input.len() as u64,
         _ => return None,
     })
 }
@@ -171,15 +189,6 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::ModifyCq => (ModifyCqIn::SIZE, DONE),
         Op::CreateQp => (CreateQpIn::SIZE, NAME),
         Op::QueryQp => (OBJECT, QueryQpOut::SIZE),
-        Op::Rst2InitQp
-        | Op::Init2RtrQp
-        | Op::Rtr2RtsQp
-        | Op::Rts2RtsQp
-        | Op::SqErr2RtsQp
-        | Op::Rts2SqdQp
-        | Op::Sqd2SqdQp
-        | Op::Sqd2RtsQp
-        | Op::Init2InitQp => (ModifyQpIn::SIZE, DONE),
         Op::CreateSrq | Op::CreateXrcSrq => (CreateSrqIn::SIZE, NAME),
         Op::QuerySrq | Op::QueryXrcSrq => (OBJECT, QuerySrqOut::SIZE),
         Op::CreateRmp => (CreateRmpIn::SIZE, NAME),
@@ -192,6 +201,9 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QueryHcaVportGid | Op::QueryHcaVportPkey => (QueryHcaVportIn::SIZE, OBJECT),
         Op::QueryVportCounter => (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN),
         Op::AllocPd | Op::AllocUar | Op::AllocXrcd | Op::AllocTransportDomain => (OBJECT, NAME),
+        Op::CreateUctx => (CreateUctxIn::SIZE, CreateUctxOut::SIZE),
+        Op::CreateUmem => (CreateUmemIn::SIZE, NAME),
+        op if WITH_CONTEXT.contains(&op) => (ModifyQpIn::SIZE, DONE),
         _ => (OBJECT, DONE),
     }
 }
@@ -209,6 +221,7 @@ fn state_for(opcode: Opcode) -> State {
         | Op::QueryPages
         | Op::ManagePages
         | Op::AccessReg
+        | Op::Nop
         | Op::SetDriverVersion => State::Enabled,
         _ => State::Initialized,
     }
@@ -261,17 +274,8 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::CreateQp => qp::create(fw, call, effects),
         Op::DestroyQp => qp::destroy(fw, call, effects),
         Op::QueryQp => qp::query(fw, call),
-        Op::Rst2InitQp
-        | Op::Init2RtrQp
-        | Op::Rtr2RtsQp
-        | Op::Rts2RtsQp
-        | Op::SqErr2RtsQp
-        | Op::Rts2SqdQp
-        | Op::Sqd2SqdQp
-        | Op::Sqd2RtsQp
-        | Op::Init2InitQp
-        | Op::ToErrQp
-        | Op::ToRstQp => qp_transition::modify(fw, call, effects),
+        Op::ToErrQp | Op::ToRstQp => qp_transition::modify(fw, call, effects),
+        op if WITH_CONTEXT.contains(&op) => qp_transition::modify(fw, call, effects),
 
         Op::CreateSrq => srq::create_basic(fw, call, effects),
         Op::CreateXrcSrq => srq::create_xrc(fw, call, effects),
@@ -301,12 +305,16 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::QueryVportCounter => vport::counters(fw, call),
         Op::AccessReg => access_reg::access(fw, call),
 
-        Op::GenEqe
-        | Op::AllocQCounter
-        | Op::DeallocQCounter
-        | Op::QueryQCounter
-        | Op::ConfigIntModeration
-        | Op::CreateUctx
-        | Op::DestroyUctx => Err(ABSENT),
+        Op::CreateUctx => devx::create_context(fw, call),
+        Op::DestroyUctx => devx::destroy_context(fw, call),
+        Op::CreateUmem => devx::create_umem(fw, call),
+        Op::DestroyUmem => devx::destroy_umem(fw, call),
+        Op::CreateGeneralObject
+        | Op::ModifyGeneralObject
+        | Op::QueryGeneralObject
+        | Op::DestroyGeneralObject => devx::general_object(call),
+        Op::Nop => Ok(done()),
+
+        _ => Err(ABSENT),
     }
 }

@@ -1,0 +1,115 @@
+//! User contexts (DevX): user programs send commands of their own, through the kernel, which writes the
+//! number of their context into each.
+//!
+//! - here: the contexts themselves, user memory, general objects;
+//! - [`access`]: which commands a context may send and which objects it may name;
+//! - [`place`]: queues and keys that lie in user memory.
+//!
+//! Source: PRM "CREATE_UCTX", "CREATE_UMEM", "General Object Commands"; the mlx5 driver.
+
+mod access;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use hca_spec::be64;
+use hca_spec::caps::General;
+use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn, DestroyUctxIn, GeneralObjectIn};
+use hca_spec::command::Status;
+
+use super::{Call, Outcome, done, named, reply};
+use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
+use crate::firmware::{Firmware, State};
+use crate::users::{Held, Umem, UserContext};
+
+/// A command that may be executed, in the form in which its family understands it.
+#[derive(Debug, Default)]
+pub(crate) struct Admitted {
+    /// The input with user memory replaced by pages; `None`: as it came.
+    pub(crate) input: Option<Vec<u8>>,
+    held: Held,
+}
+
+/// Whether a command may be executed for the user context it names.
+pub(crate) fn admit(fw: &Firmware, call: &Call<'_>) -> Result<Admitted, Failure> {
+    access::check(fw, call)?;
+    match fw.state {
+        State::Initialized => place::in_user_memory(fw, call),
+        _ => Ok(Admitted::default()),
+    }
+}
+
+/// Notes what a command that was executed made or destroyed; takes out of its output what is not for
+/// its user.
+pub(crate) fn settle(fw: &mut Firmware, call: &Call<'_>, admitted: &Admitted, output: &mut [u8]) {
+    access::note(fw, call, admitted.held, output);
+    place::hide(fw, call, output);
+}
+
+pub(super) fn create_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const CAP: Failure = bad_param("CREATE_UCTX: cap has bits that uctx_cap does not offer");
+    const FULL: Failure = no_room("CREATE_UCTX: every user context is in use");
+    let cap = call.view::<CreateUctxIn>()?.get(CreateUctxIn::CAP);
+    let offered = fw.general_max.get(General::UCTX_CAP);
+    if cap & !offered != 0 {
+        return Err(CAP.got(cap).limit(offered));
+    }
+    let uid = fw.icm.users.contexts.insert(UserContext { cap, objects: 0 }).map_err(|_| FULL)?;
+    let mut out = CreateUctxOut::new();
+    out.set(CreateUctxOut::UID, uid);
+    Ok(reply(&out))
+}
+
+pub(super) fn destroy_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure = bad_resource("DESTROY_UCTX: there is no such user context");
+    const USED: Failure = busy("DESTROY_UCTX: the user context still has objects");
+    let uid = call.view::<DestroyUctxIn>()?.get(DestroyUctxIn::UID);
+    let objects = fw.icm.users.contexts.get(uid).ok_or(NONE.of(uid))?.objects;
+    if objects > 0 {
+        return Err(USED.of(uid).got(objects));
+    }
+    fw.icm.users.contexts.remove(uid);
+    Ok(done())
+}
+
+pub(super) fn create_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const FEW: Failure =
+        Failure::new(Status::BadInputLength, "CREATE_UMEM: the page list is shorter than num_of_mtt");
+    const EMPTY: Failure = bad_param("CREATE_UMEM: num_of_mtt is 0");
+    const OFFSET: Failure = bad_param("CREATE_UMEM: page_offset or log_page_size is beyond the memory");
+    const FULL: Failure = no_room("CREATE_UMEM: every user memory is in use");
+    let create = call.view::<CreateUmemIn>()?;
+    let count = create.get(CreateUmemIn::NUM_OF_MTT);
+    if count == 0 {
+        return Err(EMPTY);
+    }
+    let given = call.input.get(CreateUmemIn::SIZE..).unwrap_or_default();
+    let list = usize::try_from(count).ok().and_then(|n| given.get(..n.checked_mul(8)?));
+    let list = list.ok_or(FEW.got(given.len() as u64 / 8).limit(count))?;
+    let (shift, offset) =
+        (12 + create.get(CreateUmemIn::LOG_PAGE_SIZE), create.get(CreateUmemIn::PAGE_OFFSET));
+    let mtts = list.chunks_exact(8).map(|mtt| be64(mtt, 0));
+    let umem = Umem::new(mtts, shift, offset.into()).ok_or(OFFSET.got(offset).limit(shift))?;
+    let pages = umem.buffer.pages().len();
+    let id = fw.icm.users.umems.insert(umem).map_err(|_| FULL)?;
+    fw.icm.count_pages(pages);
+    named(id)
+}
+
+pub(super) fn destroy_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure = bad_resource("DESTROY_UMEM: there is no such user memory");
+    const USED: Failure = busy("DESTROY_UMEM: queues, doorbell records or keys lie in the memory");
+    let id = call.number()?;
+    let users = fw.icm.users.umems.get(id).ok_or(NONE.of(id))?.users;
+    if users > 0 {
+        return Err(USED.of(id).got(users));
+    }
+    let umem = fw.icm.users.umems.remove(id).ok_or(NONE.of(id))?;
+    fw.icm.uncount_pages(umem.buffer.pages().len());
+    Ok(done())
+}
+
+pub(super) fn general_object(call: &Call<'_>) -> Outcome {
+    const KIND: Failure = bad_param("general objects: the adapter has none of that kind (general_obj_types)");
+    Err(KIND.got(call.view::<GeneralObjectIn>()?.get(GeneralObjectIn::OBJ_TYPE)))
+}

@@ -1,0 +1,326 @@
+//! Queues, doorbell records and keys that lie in user memory.
+//!
+//! A user names memory by number and offset. Such a command is brought into the form that the kernel's
+//! commands have, page lists and DMA addresses, before its family sees it; queries don't tell users
+//! those addresses.
+
+use hca_spec::cmd::{
+    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSrqIn, ModifyCqIn, ModifyQpIn, PAS_OFFSET,
+    QueryCqOut, QueryQpOut, QueryRmpOut, QuerySrqOut,
+};
+use hca_spec::command::Opcode;
+use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
+use hca_spec::qpc::Qpc;
+use hca_spec::queue::{Cqc, Srqc, Wq};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Admitted;
+use super::access::{queried, uid};
+use crate::commands::{Call, WITH_CONTEXT};
+use crate::failure::{Failure, bad_param, bad_resource};
+use crate::firmware::Firmware;
+use crate::icm::{Buffer, Qp, Translation};
+use crate::users::{Held, Kind, SHARED, Umem};
+
+/// Smallest page of a queue: log2.
+const MIN_SHIFT: u32 = 12;
+/// Page offsets are given in 64ths of a page.
+const OFFSET_STEPS: u32 = 6;
+/// Bytes of a doorbell record, and its alignment.
+const RECORD: u64 = 8;
+/// MODIFY_CQ op_mod: a new buffer.
+const RESIZE: u32 = 1;
+
+/// A queue in user memory, as its command's fields need it.
+struct Place {
+    log_page_size: u32,
+    page_offset: u32,
+    pages: Vec<u64>,
+}
+
+/// A memory that a command names, if it is the user's and may be accessed so.
+fn find<'a>(fw: &'a Firmware, call: &Call<'_>, id: u32, access: u64) -> Result<&'a Umem, Failure> {
+    const NONE: Failure = bad_resource("user memory: there is no memory of that number");
+    const OTHERS: Failure = bad_resource("user memory: it belongs to another user context");
+    const RIGHTS: Failure =
+        bad_resource("user memory: its pages don't allow the access that the object needs");
+    let umem = fw.icm.users.umems.get(id).ok_or(NONE.of(id))?;
+    let (owner, uid) = (fw.icm.users.owner((Kind::Umem, id)), uid(call));
+    if uid != 0 && uid != SHARED && owner != uid {
+        return Err(OTHERS.of(id).got(owner).limit(uid));
+    }
+    if access & !umem.access != 0 {
+        return Err(RIGHTS.of(id).got(umem.access).limit(access));
+    }
+    Ok(umem)
+}
+
+/// Where a queue of `len` bytes at `offset` lies. Pages are as large as the offset's alignment allows.
+fn place(umem: &Umem, id: u32, offset: u64, len: u64) -> Result<Place, Failure> {
+    const BEYOND: Failure = bad_param("user memory: the queue goes beyond its end");
+    const ALIGNMENT: Failure = bad_param("user memory: a queue must begin at a multiple of 64 bytes");
+    let buffer = &umem.buffer;
+    if offset.checked_add(len).is_none_or(|end| end > buffer.len()) {
+        return Err(BEYOND.of(id).got(offset).limit(buffer.len()));
+    }
+    let start = buffer.offset().saturating_add(offset);
+    let shift = (start.trailing_zeros() + OFFSET_STEPS).min(buffer.page_shift());
+    if shift < MIN_SHIFT {
+        return Err(ALIGNMENT.of(id).got(start));
+    }
+    let page = 1u64 << shift;
+    let in_page = start & (page - 1);
+    let pages = pages(buffer, start - in_page, shift, (in_page + len).div_ceil(page));
+    Ok(Place {
+        log_page_size: shift - MIN_SHIFT,
+        page_offset: (in_page >> (shift - OFFSET_STEPS)) as u32,
+        pages,
+    })
+}
+
+/// `count` pages of `1 << shift` bytes, from `start` bytes into the buffer's first page on.
+fn pages(buffer: &Buffer, start: u64, shift: u32, count: u64) -> Vec<u64> {
+    let address = |n: u64| {
+        let at = start.checked_add(n << shift)?;
+        let page = *buffer.pages().get((at >> buffer.page_shift()) as usize)?;
+        Some(page.wrapping_add(at & ((1 << buffer.page_shift()) - 1)))
+    };
+    (0..count).map_while(address).collect()
+}
+
+/// DMA address of a doorbell record.
+fn record(fw: &Firmware, call: &Call<'_>, id: u32, offset: u64) -> Result<u64, Failure> {
+    const BEYOND: Failure = bad_param("user memory: the doorbell record goes beyond its end");
+    const ALIGNMENT: Failure = bad_param("user memory: a doorbell record must be 8-byte aligned");
+    let umem = find(fw, call, id, MTT_READ)?;
+    let (address, left) = umem.buffer.at(offset).ok_or(BEYOND.of(id).got(offset))?;
+    if !address.is_multiple_of(RECORD) {
+        return Err(ALIGNMENT.of(id).got(offset));
+    }
+    if left < RECORD {
+        return Err(BEYOND.of(id).got(offset));
+    }
+    Ok(address)
+}
+
+/// A copy of a command's input to change; `None` if it is too short, which its family reports.
+fn copy<T: FromBytes + KnownLayout + Immutable + IntoBytes + Copy>(call: &Call<'_>) -> Option<T> {
+    call.view::<T>().ok().copied()
+}
+
+/// A changed input: its fixed part, and the list it came with or a new one.
+fn finish(call: &Call<'_>, fixed: &[u8], pages: Option<&[u64]>, held: Held) -> Admitted {
+    let mut input = fixed.to_vec();
+    match pages {
+        Some(pages) => pages.iter().for_each(|page| input.extend_from_slice(&page.to_be_bytes())),
+        None => input.extend_from_slice(call.input.get(fixed.len()..).unwrap_or_default()),
+    }
+    Admitted { input: Some(input), held }
+}
+
+/// Brings a command that names user memory into the form with pages and addresses.
+pub(super) fn in_user_memory(fw: &Firmware, call: &Call<'_>) -> Result<Admitted, Failure> {
+    let placed = match call.opcode {
+        Opcode::CreateCq => cq(fw, call),
+        Opcode::ModifyCq if call.op_mod == RESIZE => resized_cq(fw, call),
+        Opcode::CreateQp => qp(fw, call),
+        Opcode::CreateXrcSrq => srq(fw, call),
+        Opcode::CreateRmp => rmp(fw, call),
+        Opcode::CreateMkey => mkey(fw, call),
+        op if WITH_CONTEXT.contains(&op) => Ok(transition(call)),
+        _ => Ok(None),
+    };
+    Ok(placed?.unwrap_or_default())
+}
+
+fn cq_bytes(ctx: &Cqc) -> u64 {
+    // A size that is too large is refused by the family; here it only must not overflow.
+    let cqe: u64 = if ctx.get(Cqc::CQE_SZ) == 1 { 128 } else { 64 };
+    cqe << ctx.get(Cqc::LOG_CQ_SIZE)
+}
+
+fn cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    let Some(mut c) = copy::<CreateCqIn>(call) else { return Ok(None) };
+    let (mut held, mut list) = (Held::default(), None);
+    if c.get(CreateCqIn::CQ_UMEM_VALID) == 1 {
+        let id = c.get(CreateCqIn::CQ_UMEM_ID);
+        let umem = find(fw, call, id, MTT_READ | MTT_WRITE)?;
+        let p = place(umem, id, c.get(CreateCqIn::CQ_UMEM_OFFSET), cq_bytes(c.cqc()))?;
+        c.cqc_mut().set(Cqc::LOG_PAGE_SIZE, p.log_page_size).set(Cqc::PAGE_OFFSET, p.page_offset);
+        (held.queue, list) = (Some(id), Some(p.pages));
+    }
+    let ctx = c.cqc_mut();
+    if ctx.get(Cqc::DBR_UMEM_VALID) == 1 {
+        let (id, offset) = (ctx.get(Cqc::DBR_UMEM_ID), ctx.get(Cqc::DBR_ADDR));
+        ctx.set(Cqc::DBR_ADDR, record(fw, call, id, offset)?);
+        held.record = Some((id, offset));
+    }
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    let Some(mut m) = copy::<ModifyCqIn>(call) else { return Ok(None) };
+    if m.get(ModifyCqIn::CQ_UMEM_VALID) == 0 {
+        return Ok(None);
+    }
+    let id = m.get(ModifyCqIn::CQ_UMEM_ID);
+    let umem = find(fw, call, id, MTT_READ | MTT_WRITE)?;
+    let p = place(umem, id, m.get(ModifyCqIn::CQ_UMEM_OFFSET), cq_bytes(m.cqc()))?;
+    m.cqc_mut().set(Cqc::LOG_PAGE_SIZE, p.log_page_size).set(Cqc::PAGE_OFFSET, p.page_offset);
+    Ok(Some(finish(call, m.bytes(), Some(&p.pages), Held { queue: Some(id), record: None })))
+}
+
+fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
+    let (mut held, mut list) = (Held::default(), None);
+    if c.get(CreateQpIn::WQ_UMEM_VALID) == 1 {
+        let id = c.get(CreateQpIn::WQ_UMEM_ID);
+        let umem = find(fw, call, id, MTT_READ)?;
+        let sizes = Qp { ctx: *c.qpc(), ..Qp::default() };
+        let len = sizes.rq_bytes() + sizes.sq_bytes();
+        let p = place(umem, id, c.get(CreateQpIn::WQ_UMEM_OFFSET), len)?;
+        c.qpc_mut().set(Qpc::LOG_PAGE_SIZE, p.log_page_size).set(Qpc::PAGE_OFFSET, p.page_offset);
+        (held.queue, list) = (Some(id), Some(p.pages));
+    }
+    let ctx = c.qpc_mut();
+    if ctx.get(Qpc::DBR_UMEM_VALID) == 1 {
+        let (id, offset) = (ctx.get(Qpc::DBR_UMEM_ID), ctx.get(Qpc::DBR_ADDR));
+        ctx.set(Qpc::DBR_ADDR, record(fw, call, id, offset)?);
+        held.record = Some((id, offset));
+    }
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+/// A user's transition can't move the doorbell record: it would name a DMA address.
+fn transition(call: &Call<'_>) -> Option<Admitted> {
+    let mut m = copy::<ModifyQpIn>(call)?;
+    if uid(call) == 0 || m.qpc().get(Qpc::DBR_ADDR) == 0 {
+        return None;
+    }
+    m.qpc_mut().set(Qpc::DBR_ADDR, 0);
+    Some(finish(call, m.bytes(), None, Held::default()))
+}
+
+fn srq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    let Some(mut c) = copy::<CreateSrqIn>(call) else { return Ok(None) };
+    let (mut held, mut list) = (Held::default(), None);
+    if c.get(CreateSrqIn::SRQ_UMEM_VALID) == 1 {
+        let id = c.get(CreateSrqIn::SRQ_UMEM_ID);
+        let umem = find(fw, call, id, MTT_READ)?;
+        let len = 16u64 << (c.srqc().get(Srqc::LOG_SRQ_SIZE) + c.srqc().get(Srqc::LOG_RQ_STRIDE));
+        let p = place(umem, id, c.get(CreateSrqIn::SRQ_UMEM_OFFSET), len)?;
+        c.srqc_mut().set(Srqc::LOG_PAGE_SIZE, p.log_page_size).set(Srqc::PAGE_OFFSET, p.page_offset);
+        (held.queue, list) = (Some(id), Some(p.pages));
+    }
+    let ctx = c.srqc_mut();
+    if ctx.get(Srqc::DBR_UMEM_VALID) == 1 {
+        let (id, offset) = (ctx.get(Srqc::DBR_UMEM_ID), ctx.get(Srqc::DBR_ADDR));
+        ctx.set(Srqc::DBR_ADDR, record(fw, call, id, offset)?);
+        held.record = Some((id, offset));
+    }
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    let Some(mut c) = copy::<CreateRmpIn>(call) else { return Ok(None) };
+    let (mut held, mut list) = (Held::default(), None);
+    let wq = c.rmpc_mut().wq_mut();
+    if wq.get(Wq::WQ_UMEM_VALID) == 1 {
+        let id = wq.get(Wq::WQ_UMEM_ID);
+        let umem = find(fw, call, id, MTT_READ)?;
+        let len = 1u64 << (wq.get(Wq::LOG_WQ_SZ) + wq.get(Wq::LOG_WQ_STRIDE));
+        let p = place(umem, id, wq.get(Wq::WQ_UMEM_OFFSET), len)?;
+        wq.set(Wq::LOG_WQ_PG_SZ, p.log_page_size).set(Wq::PAGE_OFFSET, p.page_offset);
+        (held.queue, list) = (Some(id), Some(p.pages));
+    }
+    if wq.get(Wq::DBR_UMEM_VALID) == 1 {
+        let (id, offset) = (wq.get(Wq::DBR_UMEM_ID), wq.get(Wq::DBR_ADDR));
+        wq.set(Wq::DBR_ADDR, record(fw, call, id, offset)?);
+        held.record = Some((id, offset));
+    }
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+/// A key over user memory: its translations are the memory's pages, with the memory's rights.
+fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    const MODE: Failure = bad_param("CREATE_MKEY: only a key with a page list can lie in user memory");
+    const PHYSICAL: Failure = bad_param("CREATE_MKEY: a user can't make a key over physical addresses");
+    const PAGE: Failure = bad_param("CREATE_MKEY: its pages are larger than those of the user memory");
+    const BEYOND: Failure = bad_param("CREATE_MKEY: the key goes beyond the end of the user memory");
+    let Some(mut c) = copy::<CreateMkeyIn>(call) else { return Ok(None) };
+    let mode = c.mkc().access_mode();
+    let valid = c.get(CreateMkeyIn::MKEY_UMEM_VALID) == 1;
+    let given = c.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
+    let lies_there = valid && given > 0;
+    let addresses = mode == Some(AccessMode::Pa) || mode == Some(AccessMode::Mtt) && !lies_there;
+    if addresses && ![0, SHARED].contains(&uid(call)) {
+        return Err(PHYSICAL);
+    }
+    if !lies_there {
+        return Ok(None);
+    }
+    if mode != Some(AccessMode::Mtt) {
+        return Err(MODE);
+    }
+    let id = c.get(CreateMkeyIn::MKEY_UMEM_ID);
+    let umem = find(fw, call, id, MTT_READ)?;
+    let shift = c.mkc().get(Mkc::LOG_PAGE_SIZE);
+    if shift > umem.buffer.page_shift() || shift < MIN_SHIFT {
+        return Err(PAGE.of(id).got(shift).limit(umem.buffer.page_shift()));
+    }
+    let start = umem.buffer.offset().saturating_add(c.get(CreateMkeyIn::MKEY_UMEM_OFFSET));
+    let start = start & !((1 << shift) - 1);
+    let in_page = c.mkc().get(Mkc::START_ADDR) & ((1 << shift) - 1);
+    let wanted = c.mkc().get(Mkc::LEN).saturating_add(in_page).div_ceil(1 << shift);
+    let mut list = pages(&umem.buffer, start, shift, wanted.min(u64::from(given) * 2));
+    if (list.len() as u64) < wanted {
+        return Err(BEYOND.of(id).got(wanted).limit(list.len() as u64));
+    }
+    list.iter_mut().for_each(|mtt| *mtt |= umem.access);
+    // The last 16-byte unit may hold one page only.
+    list.resize((given as usize).saturating_mul(2).min(list.len().next_multiple_of(2)), 0);
+    c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, list.len() as u32 / 2);
+    c.set(CreateMkeyIn::PG_ACCESS, 1);
+    Ok(Some(finish(call, c.bytes(), Some(&list), Held { queue: Some(id), record: None })))
+}
+
+/// Takes out of a query's output what its user must not know: pages, and the record's DMA address,
+/// instead of which it reads the offset that it gave.
+pub(super) fn hide(fw: &Firmware, call: &Call<'_>, output: &mut [u8]) {
+    let Some(object) = queried(call) else { return };
+    let record = fw.icm.users.held(object).record;
+    let of_kernel = [0, SHARED].contains(&uid(call));
+    if of_kernel && record.is_none() {
+        return;
+    }
+    let address = record.map_or(0, |(_, offset)| offset);
+    match call.opcode {
+        Opcode::QueryQp => {
+            if let Ok((out, _)) = QueryQpOut::mut_from_prefix(output) {
+                out.qpc_mut().set(Qpc::DBR_ADDR, address);
+            }
+        }
+        Opcode::QueryCq => {
+            if let Ok((out, _)) = QueryCqOut::mut_from_prefix(output) {
+                out.cqc_mut().set(Cqc::DBR_ADDR, address);
+            }
+        }
+        Opcode::QueryRmp => {
+            if let Ok((out, _)) = QueryRmpOut::mut_from_prefix(output) {
+                out.rmpc_mut().wq_mut().set(Wq::DBR_ADDR, address);
+            }
+        }
+        Opcode::QuerySrq | Opcode::QueryXrcSrq => {
+            if let Ok((out, _)) = QuerySrqOut::mut_from_prefix(output) {
+                out.srqc_mut().set(Srqc::DBR_ADDR, address);
+            }
+        }
+        _ => {}
+    }
+    // Pieces of other keys are the user's own words.
+    let pieces = object.0 == Kind::Mkey
+        && fw.icm.mkeys.get(object.1).is_some_and(|key| matches!(key.translation, Translation::Klm(_)));
+    if !of_kernel && !pieces {
+        output.get_mut(PAS_OFFSET..).unwrap_or_default().fill(0);
+    }
+}

@@ -1,0 +1,272 @@
+use hca_spec::caps::{General, uctx_cap};
+use hca_spec::cmd::{
+    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateUctxIn, CreateUmemIn, ModifyQpIn, QueryCqOut, QueryQpOut,
+};
+use hca_spec::command::{Opcode, Status};
+use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
+use hca_spec::put_be32;
+use hca_spec::qpc::{QpState, Qpc, ServiceType};
+use hca_spec::queue::Cqc;
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::commands::testing::{Answer, Bench, Connection};
+use crate::icm::Translation;
+
+const RW: u64 = MTT_READ | MTT_WRITE;
+
+fn context(b: &mut Bench, cap: u32) -> u32 {
+    let mut c = CreateUctxIn::new();
+    c.set(CreateUctxIn::CAP, cap);
+    b.put(Opcode::CreateUctx, &c, 16).number()
+}
+
+/// A command in its layout, sent by a user, with a list behind.
+fn put_as(
+    b: &mut Bench,
+    uid: u32,
+    op: Opcode,
+    input: &(impl IntoBytes + Immutable),
+    list: &[u64],
+    out: usize,
+) -> Answer {
+    let mut bytes = input.as_bytes().to_vec();
+    put_be32(&mut bytes, 0, (op as u32) << 16 | uid);
+    list.iter().for_each(|page| bytes.extend_from_slice(&page.to_be_bytes()));
+    b.raw(&bytes, out)
+}
+
+fn object_as(b: &mut Bench, uid: u32, op: Opcode, number: u32, out: usize) -> Answer {
+    let mut input = [0; 16];
+    put_be32(&mut input, 8, number);
+    put_as(b, uid, op, &input, &[], out)
+}
+
+fn umem(b: &mut Bench, uid: u32, pages: &[u64], log_page_size: u32, offset: u32) -> Answer {
+    let mut c = CreateUmemIn::new();
+    c.set(CreateUmemIn::LOG_PAGE_SIZE, log_page_size).set(CreateUmemIn::PAGE_OFFSET, offset);
+    c.set(CreateUmemIn::NUM_OF_MTT, pages.len() as u64);
+    put_as(b, uid, Opcode::CreateUmem, &c, pages, 16)
+}
+
+/// A bench with an EQ that all may use, and two user contexts.
+fn users() -> (Bench, Connection, [u32; 2]) {
+    let mut b = Bench::initialized();
+    let rc = b.connection();
+    b.fw.icm.users.made((crate::users::Kind::Eq, rc.eq), crate::users::SHARED);
+    let uids = [context(&mut b, 0), context(&mut b, 0)];
+    (b, rc, uids)
+}
+
+/// A CQ of 64 entries at 0x1000 of a memory, its doorbell record at 0x40.
+fn cq_in(rc: &Connection, umem: u32) -> CreateCqIn {
+    let mut c = CreateCqIn::new();
+    c.set(CreateCqIn::CQ_UMEM_VALID, 1)
+        .set(CreateCqIn::CQ_UMEM_ID, umem)
+        .set(CreateCqIn::CQ_UMEM_OFFSET, 0x1000);
+    c.cqc_mut().set(Cqc::LOG_CQ_SIZE, 6).set(Cqc::UAR_PAGE, rc.uar).set(Cqc::C_EQN, rc.eq);
+    c.cqc_mut().set(Cqc::DBR_UMEM_VALID, 1).set(Cqc::DBR_UMEM_ID, umem).set(Cqc::DBR_ADDR, 0x40);
+    c
+}
+
+#[test]
+fn contexts_come_and_go() {
+    let mut b = Bench::initialized();
+    let uid = context(&mut b, uctx_cap::INTERNAL_DEV_RES);
+    assert_ne!(uid, 0, "0 is the kernel");
+    let mut c = CreateUctxIn::new();
+    c.set(CreateUctxIn::CAP, uctx_cap::RAW_TX);
+    assert_eq!(b.put(Opcode::CreateUctx, &c, 16).status(), Status::BadParam);
+    let pd = object_as(&mut b, uid, Opcode::AllocPd, 0, 16).number();
+    assert_eq!(b.object(Opcode::DestroyUctx, uid).status(), Status::ResourceBusy);
+    assert_eq!(object_as(&mut b, uid, Opcode::DeallocPd, pd, 16).status(), Status::Ok);
+    b.ok(Opcode::DestroyUctx, uid);
+    assert_eq!(b.object(Opcode::DestroyUctx, uid).status(), Status::BadResource);
+    assert_eq!(object_as(&mut b, uid, Opcode::AllocPd, 0, 16).status(), Status::BadParam, "no such context");
+}
+
+#[test]
+fn the_number_of_contexts_has_a_bound() {
+    let mut b = Bench::initialized();
+    b.give_pages(1000);
+    let most = 1 << b.fw.general.get(General::LOG_MAX_UCTX);
+    let made =
+        (0..most).take_while(|_| b.put(Opcode::CreateUctx, &CreateUctxIn::new(), 16).status() == Status::Ok);
+    assert_eq!(made.count(), most - 1);
+}
+
+#[test]
+fn privileged_commands() {
+    let (mut b, rc, [uid, _]) = users();
+    let owner = context(&mut b, uctx_cap::INTERNAL_DEV_RES);
+    for op in
+        [Opcode::TeardownHca, Opcode::DisableHca, Opcode::CreateUctx, Opcode::DestroyUctx, Opcode::QueryPages]
+    {
+        assert_eq!(object_as(&mut b, uid, op, 0, 0x110).status(), Status::BadOp, "{op:?}");
+    }
+    assert_eq!(object_as(&mut b, uid, Opcode::QueryEq, rc.eq, 0x110).status(), Status::BadOp);
+    assert_eq!(object_as(&mut b, owner, Opcode::QueryEq, rc.eq, 0x110).status(), Status::Ok);
+    assert_eq!(object_as(&mut b, owner, Opcode::TeardownHca, 0, 16).status(), Status::BadOp);
+    for op in [Opcode::QueryHcaCap, Opcode::QueryHcaVportContext, Opcode::Nop] {
+        assert_eq!(object_as(&mut b, uid, op, 0, 0x1010).status(), Status::Ok, "{op:?}");
+    }
+    assert_eq!(object_as(&mut b, uid, Opcode::CreateGeneralObject, 0, 16).status(), Status::BadParam);
+}
+
+/// What belongs to one user is not there for another, neither as an object nor as a name in a context.
+#[test]
+fn others_objects() {
+    let (mut b, rc, [one, two]) = users();
+    let pd = object_as(&mut b, one, Opcode::AllocPd, 0, 16).number();
+    assert_eq!(object_as(&mut b, two, Opcode::DeallocPd, pd, 16).status(), Status::BadResource);
+    assert_eq!(
+        object_as(&mut b, two, Opcode::DestroyCq, rc.cq, 16).status(),
+        Status::BadResource,
+        "the kernel's"
+    );
+    assert_eq!(object_as(&mut b, two, Opcode::QueryQp, rc.qp, 0x110).status(), Status::BadResource);
+    let m = umem(&mut b, one, &[0xa_0000 | RW, 0xb_0000 | RW], 0, 0).number();
+    let cq = put_as(&mut b, one, Opcode::CreateCq, &cq_in(&rc, m), &[], 16).number();
+    assert_eq!(put_as(&mut b, two, Opcode::CreateCq, &cq_in(&rc, m), &[], 16).status(), Status::BadResource);
+    let mut c = CreateQpIn::new();
+    *c.qpc_mut() = rc.qpc(ServiceType::Rc);
+    let mut try_qp = |b: &mut Bench, uid, pd, cq| {
+        c.qpc_mut().set(Qpc::PD, pd).set(Qpc::CQN_SND, cq).set(Qpc::CQN_RCV, cq);
+        put_as(b, uid, Opcode::CreateQp, &c, &[0x4000], 16)
+    };
+    assert_eq!(try_qp(&mut b, one, rc.pd, cq).status(), Status::BadResource, "the kernel's PD");
+    assert_eq!(try_qp(&mut b, one, pd, rc.cq).status(), Status::BadResource, "the kernel's CQ");
+    assert_eq!(try_qp(&mut b, two, pd, cq).status(), Status::BadResource);
+    let qp = try_qp(&mut b, one, pd, cq).number();
+    assert_eq!(object_as(&mut b, two, Opcode::ToErrQp, qp, 16).status(), Status::BadResource);
+    assert_eq!(b.object_into(Opcode::QueryQp, qp, 0x110).status(), Status::Ok, "the kernel may look at all");
+    let mut init = ModifyQpIn::new();
+    init.set(ModifyQpIn::QPN, qp);
+    init.qpc_mut().set(Qpc::PD, rc.pd);
+    assert_eq!(put_as(&mut b, one, Opcode::Rst2InitQp, &init, &[], 16).status(), Status::BadResource);
+    for (op, number) in
+        [(Opcode::DestroyQp, qp), (Opcode::DestroyCq, cq), (Opcode::DestroyUmem, m), (Opcode::DeallocPd, pd)]
+    {
+        assert_eq!(b.object(Opcode::DestroyUctx, one).status(), Status::ResourceBusy);
+        assert_eq!(object_as(&mut b, one, op, number, 16).status(), Status::Ok, "{op:?}");
+    }
+    b.ok(Opcode::DestroyUctx, one);
+}
+
+#[test]
+fn queues_in_user_memory() {
+    let (mut b, rc, [uid, _]) = users();
+    let pd = object_as(&mut b, uid, Opcode::AllocPd, 0, 16).number();
+    let m = umem(&mut b, uid, &[0xa_0000 | RW, 0xb_0000 | RW, 0xc_0000 | RW], 0, 0x800).number();
+    let cq = put_as(&mut b, uid, Opcode::CreateCq, &cq_in(&rc, m), &[], 16).number();
+    let made = b.fw.icm.cqs.get(cq).unwrap();
+    assert_eq!(
+        (made.buffer.at(0), made.buffer.at(0x800)),
+        (Some((0xb_0800, 0x800)), Some((0xc_0000, 0x800)))
+    );
+    assert_eq!(made.ctx.get(Cqc::DBR_ADDR), 0xa_0840);
+    let r = object_as(&mut b, uid, Opcode::QueryCq, cq, 0x118);
+    assert_eq!(
+        QueryCqOut::from_prefix_or_zero(&r.output).cqc().get(Cqc::DBR_ADDR),
+        0x40,
+        "as the user gave it"
+    );
+    assert_eq!(r.output[0x110..], [0; 8], "no addresses for users");
+    assert_eq!(b.object(Opcode::DestroyUmem, m).status(), Status::ResourceBusy);
+
+    let mut c = CreateQpIn::new();
+    *c.qpc_mut() = rc.qpc(ServiceType::Rc);
+    c.set(CreateQpIn::WQ_UMEM_VALID, 1)
+        .set(CreateQpIn::WQ_UMEM_ID, m)
+        .set(CreateQpIn::WQ_UMEM_OFFSET, 0x2040 - 0x1800);
+    c.qpc_mut().set(Qpc::PD, pd).set(Qpc::CQN_SND, cq).set(Qpc::CQN_RCV, cq);
+    c.qpc_mut().set(Qpc::DBR_UMEM_VALID, 1).set(Qpc::DBR_UMEM_ID, m).set(Qpc::DBR_ADDR, 8);
+    let qp = put_as(&mut b, uid, Opcode::CreateQp, &c, &[], 16).number();
+    let made = b.fw.icm.qps.get(qp).unwrap();
+    assert_eq!((made.buffer.at(0), made.ctx.get(Qpc::DBR_ADDR)), (Some((0xb_0040, 0x800)), 0xa_0808));
+    let mut init = ModifyQpIn::new();
+    init.set(ModifyQpIn::QPN, qp);
+    init.qpc_mut().set(Qpc::DBR_ADDR, 0xdead_0000);
+    assert_eq!(put_as(&mut b, uid, Opcode::Rst2InitQp, &init, &[], 16).status(), Status::Ok);
+    let made = b.fw.icm.qps.get(qp).unwrap();
+    assert_eq!(
+        (made.state(), made.ctx.get(Qpc::DBR_ADDR)),
+        (QpState::Init, 0xa_0808),
+        "a user can't name addresses"
+    );
+    let r = object_as(&mut b, uid, Opcode::QueryQp, qp, 0x118);
+    assert_eq!(QueryQpOut::from_prefix_or_zero(&r.output).qpc().get(Qpc::DBR_ADDR), 8);
+
+    c.set(CreateQpIn::WQ_UMEM_OFFSET, 0x2040);
+    assert_eq!(
+        put_as(&mut b, uid, Opcode::CreateQp, &c, &[], 16).status(),
+        Status::BadParam,
+        "beyond the end"
+    );
+    c.set(CreateQpIn::WQ_UMEM_OFFSET, 0x20);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateQp, &c, &[], 16).status(), Status::BadParam, "unaligned");
+    c.set(CreateQpIn::WQ_UMEM_OFFSET, 0);
+    c.qpc_mut().set(Qpc::DBR_ADDR, 0x27fc);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateQp, &c, &[], 16).status(), Status::BadParam);
+    c.qpc_mut().set(Qpc::DBR_UMEM_ID, 99);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateQp, &c, &[], 16).status(), Status::BadResource);
+    for (op, number) in [(Opcode::DestroyQp, qp), (Opcode::DestroyCq, cq), (Opcode::DestroyUmem, m)] {
+        assert_eq!(object_as(&mut b, uid, op, number, 16).status(), Status::Ok, "{op:?}");
+    }
+}
+
+/// Large pages: the queue's pages are as large as its alignment allows.
+#[test]
+fn large_pages() {
+    let (mut b, rc, [uid, _]) = users();
+    let m = umem(&mut b, uid, &[0x20_0000 | RW], 9, 0).number();
+    let cq = put_as(&mut b, uid, Opcode::CreateCq, &cq_in(&rc, m), &[], 16).number();
+    let made = b.fw.icm.cqs.get(cq).unwrap();
+    assert_eq!((made.buffer.at(0), made.buffer.pages().len()), (Some((0x20_1000, 0x1000)), 1));
+    let read_only = umem(&mut b, uid, &[0x20_0000 | MTT_READ], 9, 0).number();
+    let refused = put_as(&mut b, uid, Opcode::CreateCq, &cq_in(&rc, read_only), &[], 16);
+    assert_eq!(refused.status(), Status::BadResource, "a CQ is written");
+    assert_eq!(umem(&mut b, uid, &[], 0, 0).status(), Status::BadParam);
+    assert_eq!(umem(&mut b, uid, &[RW], 0, 0x1001).status(), Status::BadParam);
+    assert_eq!(umem(&mut b, uid, &[RW], 31, 0x1001).status(), Status::Ok);
+    let mut short = CreateUmemIn::new();
+    short.set(CreateUmemIn::NUM_OF_MTT, u64::MAX);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateUmem, &short, &[0], 16).status(), Status::BadInputLength);
+}
+
+#[test]
+fn keys_over_user_memory() {
+    let (mut b, _, [uid, _]) = users();
+    let pd = object_as(&mut b, uid, Opcode::AllocPd, 0, 16).number();
+    let m = umem(&mut b, uid, &[0x20_0000 | MTT_READ], 9, 0).number();
+    let mut c = CreateMkeyIn::new();
+    c.set(CreateMkeyIn::MKEY_UMEM_VALID, 1)
+        .set(CreateMkeyIn::MKEY_UMEM_ID, m)
+        .set(CreateMkeyIn::MKEY_UMEM_OFFSET, 0x3000);
+    c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 2);
+    let mkc = c.mkc_mut();
+    mkc.set_access_mode(AccessMode::Mtt).set(Mkc::PD, pd).set(Mkc::LR, 1).set(Mkc::LW, 1);
+    mkc.set(Mkc::START_ADDR, 0x7000).set(Mkc::LEN, 0x3000);
+    mkc.set(Mkc::LOG_PAGE_SIZE, 12).set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 2);
+    let key = put_as(&mut b, uid, Opcode::CreateMkey, &c, &[], 16).number();
+    let made = b.fw.icm.mkeys.get(key).unwrap();
+    assert_eq!(made.translation, Translation::Mtt(vec![0x20_3001, 0x20_4001, 0x20_5001, 0]));
+    assert!(made.pg_access, "the memory can only be read");
+    let r = object_as(&mut b, uid, Opcode::QueryMkey, key, 0x120);
+    assert_eq!(r.output[0x110..], [0; 16]);
+    let mut bad = c;
+    bad.mkc_mut().set(Mkc::LEN, 0x1f_f000);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateMkey, &bad, &[], 16).status(), Status::BadParam);
+    bad = c;
+    bad.mkc_mut().set_access_mode(AccessMode::Pa);
+    assert_eq!(
+        put_as(&mut b, uid, Opcode::CreateMkey, &bad, &[], 16).status(),
+        Status::BadParam,
+        "all of memory"
+    );
+    bad = c;
+    bad.set(CreateMkeyIn::MKEY_UMEM_VALID, 0);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateMkey, &bad, &[0x1003; 4], 16).status(), Status::BadParam);
+    assert_eq!(b.object(Opcode::DestroyUmem, m).status(), Status::ResourceBusy);
+    assert_eq!(object_as(&mut b, uid, Opcode::DestroyMkey, key, 16).status(), Status::Ok);
+    b.ok(Opcode::DestroyUmem, m);
+}
