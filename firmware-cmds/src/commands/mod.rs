@@ -175,7 +175,8 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QueryIssi => (OBJECT, QueryIssiOut::SIZE),
         Op::QueryPages => (FunctionIn::SIZE, QueryPagesOut::SIZE),
         Op::ManagePages => (FunctionIn::SIZE, ManagePagesOut::SIZE),
-        Op::QueryHcaCap => (OBJECT, QueryHcaCapOut::SIZE),
+        // Drivers may leave out the end, which is reserved.
+        Op::QueryHcaCap => (OBJECT, OBJECT + hca_spec::caps::General::SIZE),
         Op::SetHcaCap => (SetHcaCapIn::SIZE, DONE),
         Op::QueryAdapter => (OBJECT, QueryAdapterOut::SIZE),
         Op::QuerySpecialContexts => (OBJECT, QuerySpecialContextsOut::SIZE),
