@@ -164,7 +164,7 @@ impl ImageArguments {
 fn run(arguments: RunArguments) -> Result<i32> {
     let mut run = Run::with(arguments.image.options(arguments.topology)?)
         .timeout(Duration::from_secs(arguments.timeout))
-        .echo(true);
+        .echo();
     for text in &arguments.commands {
         let (host, command) = run::parse_command(text)?;
         run = run.host(host, command);

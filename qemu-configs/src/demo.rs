@@ -50,7 +50,7 @@ pub fn run(kernel: &str) -> Result<i32> {
         .kernel(kernel)
         .no_modprobe()
         .timeout(Duration::from_secs(300))
-        .echo(true)
+        .echo()
         .host("a", SCRIPT)
         .run()?;
     report.explain();

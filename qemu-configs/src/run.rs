@@ -41,7 +41,7 @@ pub struct Run {
     commands: Vec<(String, String)>,
     timeout: Duration,
     allowed: Vec<Regex>,
-    echo: bool,
+    watch: fn(&str, &str),
 }
 
 /// What happened.
@@ -105,7 +105,7 @@ impl Run {
             commands: Vec::new(),
             timeout: Duration::from_secs(300),
             allowed: Vec::new(),
-            echo: false,
+            watch: |_, _| (),
         }
     }
 
@@ -158,8 +158,16 @@ impl Run {
     }
 
     /// Prints output lines as they come, with the host's name in front.
-    pub fn echo(mut self, on: bool) -> Self {
-        self.echo = on;
+    pub fn echo(self) -> Self {
+        self.watch(|host, line| {
+            // A reader that went away is no reason to stop the guests in the middle.
+            let _ = writeln!(std::io::stdout(), "{host}| {line}");
+        })
+    }
+
+    /// Hands over output lines as they come: the host's name and the line.
+    pub fn watch(mut self, each: fn(host: &str, line: &str)) -> Self {
+        self.watch = each;
         self
     }
 
@@ -272,12 +280,7 @@ impl Run {
     fn poll(&self, guests: &mut [(Guest, bool)]) {
         for (guest, _) in guests {
             let name = guest.name().to_owned();
-            guest.poll(|line| {
-                if self.echo {
-                    // A reader that went away is no reason to stop the guests in the middle.
-                    let _ = writeln!(std::io::stdout(), "{name}| {line}");
-                }
-            });
+            guest.poll(|line| (self.watch)(&name, line));
         }
     }
 

@@ -39,6 +39,11 @@ impl fmt::Display for Binary {
 }
 
 impl Binary {
+    /// The program's file.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// From the environment, else beside our own executable, else built from the source checkout we came from.
     pub fn find() -> Result<Self> {
         if let Some(path) = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from) {

@@ -1,0 +1,115 @@
+//! `hca-tests`: runs whole suites and says in one table what passed.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use hca_tests::suites::report::{Ran, Summary};
+use hca_tests::suites::{KERNELS, Suite, all};
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hca-tests",
+    about = "Suites that judge the adapter: long tests, and those that others wrote",
+    after_help = "Example:\n  cargo run --release -p hca-tests -- suites tools --kernel 6.1"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Suites(Suites),
+}
+
+/// Run suites; the exit code is 0 if nothing failed
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    hca-tests suites --list\n  \
+    hca-tests suites                                  everything: an hour or so\n  \
+    hca-tests suites rdma-core --kernel 6.12\n  \
+    hca-tests suites perftest tools --json table.json")]
+struct Suites {
+    /// Names of suites; all of them unless told
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Kernels for suites that run in guests [default: 6.12 and 6.1]
+    #[arg(long = "kernel", value_name = "SERIES")]
+    kernels: Vec<String>,
+    /// Also write every case to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Print the names of the suites and what they judge
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let Command::Suites(suites) = Cli::parse().command;
+    match run(&suites) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("hca-tests: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Suites) -> Result<bool> {
+    let suites = all();
+    if options.list {
+        for Suite { name, about, .. } in suites {
+            println!("{name:<12} {about}");
+        }
+        return Ok(true);
+    }
+    for name in &options.names {
+        if suites.iter().all(|suite| suite.name != name) {
+            bail!("no suite '{name}'; `hca-tests suites --list` names them");
+        }
+    }
+    // Before hours of work, not after.
+    let json = options.json.as_ref().map(|path| -> Result<_> {
+        Ok((path, File::create(path).with_context(|| format!("cannot write {}", path.display()))?))
+    });
+    let json = json.transpose()?;
+    let kernels: Vec<&str> = match options.kernels.as_slice() {
+        [] => KERNELS.into(),
+        told => told.iter().map(String::as_str).collect(),
+    };
+    let mut summary = Summary::default();
+    for suite in suites
+        .iter()
+        .filter(|suite| options.names.is_empty() || options.names.iter().any(|n| n == suite.name))
+    {
+        let runs: &[&str] = if suite.needs_guests { &kernels } else { &[""] };
+        for kernel in runs {
+            let name =
+                if kernel.is_empty() { suite.name.to_owned() } else { format!("{} {kernel}", suite.name) };
+            eprintln!("suite {name} ...");
+            let began = Instant::now();
+            let cases = (suite.run)(kernel);
+            let ran = Ran { suite: name, cases, seconds: began.elapsed().as_secs_f64() };
+            eprintln!(
+                "suite {}: {} cases, {} failed, {:.0} s",
+                ran.suite,
+                ran.cases.len(),
+                ran.failures(),
+                ran.seconds
+            );
+            summary.suites.push(ran);
+        }
+    }
+    print!("{summary}");
+    if let Some((path, file)) = json {
+        serde_json::to_writer_pretty(file, &summary)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(summary.passed())
+}

@@ -1,0 +1,90 @@
+//! Applications that are killed in the middle of traffic.
+
+use std::time::Duration;
+
+use hca_vm::guest::Copy;
+use hca_vm::run::{Report, Run};
+
+use super::Case;
+use super::guest::complaints;
+use crate::guests::{file, turn};
+
+/// How often.
+const TIMES: u32 = 20;
+const ALL: Duration = Duration::from_secs(1800);
+
+/// Two guests: an application in `b` writes to one in `a`, which is killed; `b` has to hear of it.
+pub fn cases(kernel: &str) -> Vec<Case> {
+    let copy = Copy::parse(&file("guest/cases.sh").display().to_string()).expect("a file of this crate");
+    // RC with its usual timeout and retries: the peer's completion is "transport retry counter exceeded" (12).
+    let victim = format!(
+        ". /root/cases.sh
+        for i in $(seq {TIMES}); do
+            ib_write_bw -F -p 18516 -D 60 >/tmp/log 2>&1 & pid=$!
+            until grep -q ':4854 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $pid || break; sleep 0.05; done
+            tell b; hear 100; sleep 0.$((i % 9 + 1)); kill -9 $pid && echo killed $i; wait $pid; hear 100
+        done
+        modprobe -r mlx5_ib mlx5_core && modprobe mlx5_ib && echo reloaded"
+    );
+    let peer = format!(
+        ". /root/cases.sh
+        for i in $(seq {TIMES}); do
+            hear 100
+            timeout -k 5 120 ib_write_bw -F -p 18516 -D 60 a >/tmp/log 2>&1 & pid=$!
+            sleep 2; tell a; wait $pid; status=$?
+            grep -h 'Completion with error\\|status' /tmp/log; grep -q 'syndrom\\|status' /tmp/log && [ $status != 124 ] && echo heard $i
+            tell a
+        done
+        modprobe -r mlx5_ib mlx5_core && modprobe mlx5_ib && echo reloaded"
+    );
+    let report = {
+        let _turn = turn();
+        match Run::new("two-hosts")
+            .kernel(kernel)
+            .timeout(ALL)
+            .copy(copy)
+            .host("a", victim)
+            .host("b", peer)
+            .run()
+        {
+            Ok(report) => report,
+            Err(error) => return vec![Case::check("set up", format!("{error:#}"))],
+        }
+    };
+    let mut cases: Vec<Case> = (1..=TIMES)
+        .flat_map(|time| {
+            [said(&report, "a", &format!("killed {time}")), said(&report, "b", &format!("heard {time}"))]
+        })
+        .collect();
+    cases.push(said(&report, "a", "reloaded"));
+    cases.push(said(&report, "b", "reloaded"));
+    for adapter in ["a/hca0", "b/hca0"] {
+        cases.push(Case::check(format!("nothing left by the driver of {adapter}"), left(&report, adapter)));
+    }
+    cases.push(Case::check("kernel logs", complaints(&report)));
+    cases
+}
+
+fn said(report: &Report, host: &str, word: &str) -> Case {
+    let output = report.host(host).map_or("", |host| host.output.as_str());
+    let complaint = if output.lines().any(|line| line == word) { "" } else { output };
+    Case::check(format!("{host}: {word}"), complaint)
+}
+
+/// What an adapter still held when its driver had gone.
+fn left(report: &Report, adapter: &str) -> String {
+    let entry = report
+        .resources
+        .as_ref()
+        .and_then(|all| all["hcas"].as_array())
+        .and_then(|hcas| hcas.iter().find(|hca| hca["name"] == adapter));
+    let Some(counts) = entry.and_then(|entry| entry["last_teardown"].as_object()) else {
+        return "the server told no counts".into();
+    };
+    let left: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| count.as_u64() != Some(0))
+        .map(|(kind, count)| format!("{kind}: {count}"))
+        .collect();
+    left.join(", ")
+}

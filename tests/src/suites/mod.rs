@@ -1,0 +1,113 @@
+//! Suites: everything that judges the adapter, most of it written by others, run to the end and counted.
+//!
+//! A [`Suite`] gives a list of [`Case`]s; [`report`] makes the table. Suites in guests are lists of commands
+//! ([`tools`], [`perftest`]) that [`guest`] runs, or programs of their own ([`rdma_core`]). What the unit and
+//! integration tests check is not repeated here, except where a suite is the long form of a test.
+
+pub mod guest;
+pub mod killed;
+pub mod lossy;
+pub mod million;
+pub mod perftest;
+pub mod rdma_core;
+pub mod report;
+pub mod tools;
+
+use serde::Serialize;
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// As it should.
+    Passed,
+    /// Not as it should.
+    Failed,
+    /// Not run, for a reason that is known.
+    Skipped,
+}
+
+/// One case of a suite.
+#[derive(Clone, Debug, Serialize)]
+pub struct Case {
+    /// Unique in its suite.
+    pub name: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Seconds of wall time.
+    pub seconds: f64,
+    /// Why it failed or was skipped.
+    pub detail: String,
+}
+
+impl Case {
+    /// A case that has ended.
+    pub fn new(name: impl Into<String>, outcome: Outcome, seconds: f64, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), outcome, seconds, detail: detail.into() }
+    }
+
+    /// A case that passes if there is nothing to say against it.
+    pub fn check(name: impl Into<String>, complaint: impl Into<String>) -> Self {
+        let complaint = complaint.into();
+        let outcome = if complaint.is_empty() { Outcome::Passed } else { Outcome::Failed };
+        Self::new(name, outcome, 0.0, complaint)
+    }
+}
+
+/// What is run on demand.
+pub struct Suite {
+    /// Names it on the command line.
+    pub name: &'static str,
+    /// What it judges.
+    pub about: &'static str,
+    /// Is it run once for each kernel?
+    pub needs_guests: bool,
+    /// Runs it, with a kernel's series if it needs guests.
+    pub run: fn(kernel: &str) -> Vec<Case>,
+}
+
+/// Kernels that suites in guests run on, unless told otherwise: those of Debian 13 and 12.
+pub const KERNELS: [&str; 2] = ["6.12", "6.1"];
+
+/// All suites, quick ones first.
+pub fn all() -> Vec<Suite> {
+    let guests = true;
+    vec![
+        Suite {
+            name: "million",
+            about: "a million queue pairs and completion queues through a socket, and the server's memory",
+            needs_guests: false,
+            run: |_| million::cases(),
+        },
+        Suite {
+            name: "tools",
+            about: "ibverbs-utils, infiniband-diags and qperf, in one guest and between two",
+            needs_guests: guests,
+            run: tools::cases,
+        },
+        Suite {
+            name: "perftest",
+            about: "every perftest program, transport and mode, in one guest and between two",
+            needs_guests: guests,
+            run: perftest::cases,
+        },
+        Suite {
+            name: "rdma-core",
+            about: "rdma-core's own tests (pyverbs)",
+            needs_guests: guests,
+            run: rdma_core::cases,
+        },
+        Suite {
+            name: "killed",
+            about: "applications killed in the middle of traffic leave nothing behind",
+            needs_guests: guests,
+            run: killed::cases,
+        },
+        Suite {
+            name: "lossy",
+            about: "a link that loses one packet in twenty, between two guests",
+            needs_guests: guests,
+            run: lossy::cases,
+        },
+    ]
+}
