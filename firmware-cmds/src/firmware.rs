@@ -196,14 +196,22 @@ impl Firmware {
                 failed(failure, output_len)
             }
         };
-        self.pages.account(self.icm_used());
-        if !self.host_serves_pages() {
-            self.pages.forget_request();
-        } else if let Some(pages) = self.pages.want() {
+        if let Some(pages) = self.settle_pages() {
             effects.push(Effect::PageRequest { pages: pages as i32 });
         }
         output.truncate(output_len);
         Execution::Done(output)
+    }
+
+    /// Counts what is in use now. How many pages to ask the host for, if any.
+    pub(crate) fn settle_pages(&mut self) -> Option<u32> {
+        self.pages.account(self.icm_used());
+        if self.host_serves_pages() {
+            self.pages.want()
+        } else {
+            self.pages.forget_request();
+            None
+        }
     }
 
     /// Whether the pages that the host gave hold what the command creates.

@@ -222,17 +222,17 @@ pub struct MemoryKey {
     pub translation: Translation,
     /// Capacity in 16-byte units; UMR WQEs can't load more.
     pub octwords: u32,
-    /// Bytes of ICM that were counted for the translations.
+    /// Bytes of ICM that are counted for the translations.
     pub counted: u64,
-    /// Bytes that UMR WQEs loaded beyond those.
-    pub loaded: u64,
 }
 
 /// A protection domain, XRC domain or transport domain: only its users count.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Domain {
-    /// Objects that name the domain.
+    /// Objects that name the domain, but for memory keys.
     pub users: u32,
+    /// Memory keys that name the domain.
+    pub keys: u32,
 }
 
 /// Members of a multicast group.
@@ -271,21 +271,11 @@ pub struct Icm {
     pub mcgs: Vec<Mcg>,
     /// User contexts, their memory and their objects.
     pub(crate) users: Users,
-    /// Bytes that the translations given with CREATE_MKEY take. What UMR WQEs load is not counted: a
-    /// work request can't wait for pages.
+    /// Bytes that translations take: those given with CREATE_MKEY and those that UMR WQEs loaded.
     pub translation_bytes: u64,
     /// Pages in the page lists of all queues.
     pub page_lists: u64,
-    /// Bytes of translations that UMR WQEs loaded beyond what was counted at CREATE_MKEY.
-    umr_bytes: u64,
 }
-
-/// Most bytes of translations that UMR WQEs may load: pages of 128 GiB of memory.
-const MAX_UMR_BYTES: u64 = 1 << 28;
-
-/// The adapter has no room for more translations loaded by UMR.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoRoom;
 
 impl Icm {
     /// All tables empty.
@@ -307,29 +297,7 @@ impl Icm {
             users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,
             page_lists: 0,
-            umr_bytes: 0,
         }
-    }
-
-    /// Makes room for `bytes` of translations of a key, which a UMR WQE loads.
-    ///
-    /// # Errors
-    /// The adapter holds as many as it can; nothing changed.
-    pub fn reserve_translations(&mut self, key: u32, bytes: u64) -> Result<(), NoRoom> {
-        let key = self.mkeys.get_mut(key).ok_or(NoRoom)?;
-        let more = bytes.saturating_sub(key.counted + key.loaded);
-        if self.umr_bytes + more > MAX_UMR_BYTES {
-            return Err(NoRoom);
-        }
-        key.loaded += more;
-        self.umr_bytes += more;
-        Ok(())
-    }
-
-    /// Forgets what a destroyed key held.
-    pub(crate) fn release_translations(&mut self, key: &MemoryKey) {
-        self.translation_bytes = self.translation_bytes.saturating_sub(key.counted);
-        self.umr_bytes = self.umr_bytes.saturating_sub(key.loaded);
     }
 
     /// Counts the page list of a new queue.

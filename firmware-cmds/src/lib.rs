@@ -32,6 +32,7 @@ pub mod sparse;
 pub mod table;
 mod users;
 
+pub use commands::mkey::NotChanged;
 pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;

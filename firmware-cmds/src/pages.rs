@@ -17,6 +17,8 @@ const PAGE: u64 = 4096;
 /// More are not taken: 2 GiB of ICM, enough for every CQ and QP there can be. It bounds what a host can
 /// make the firmware hold.
 const MOST: usize = 1 << 19;
+/// Bytes that are used while the host has still to give pages for them, at most.
+const MOST_LENT: u64 = 1 << 28;
 
 /// The pool of pages.
 #[derive(Debug, Default)]
@@ -105,8 +107,8 @@ impl Pages {
     /// How many pages to ask the host for now, if any. The caller asks.
     pub(crate) fn want(&mut self) -> Option<u32> {
         (self.unused() < LOW_WATER && self.asked == 0 && !self.refused).then(|| {
-            self.asked = CHUNK;
-            CHUNK
+            self.asked = CHUNK.max(self.missing(0).saturating_add(LOW_WATER));
+            self.asked
         })
     }
 
@@ -115,8 +117,21 @@ impl Pages {
         if self.asked > 0 || self.refused {
             return None;
         }
-        self.asked = CHUNK.max(bytes.div_ceil(PAGE) as u32);
+        self.asked = CHUNK.max(self.missing(bytes));
         Some(self.asked)
+    }
+
+    /// Pages that the host has not given of those that hold `bytes` more.
+    fn missing(&self, bytes: u64) -> u32 {
+        let needed = self.used.saturating_add(bytes).div_ceil(PAGE);
+        needed.saturating_sub(self.given().into()).min(MOST as u64) as u32
+    }
+
+    /// Whether `bytes` more may be used before the host has given pages for them. A work request can't wait
+    /// for pages as commands do, so the adapter lends some, unless the host refused to give any.
+    pub(crate) fn can_lend(&self, bytes: u64) -> bool {
+        let lent = u64::from(self.missing(bytes)) * PAGE;
+        self.has_room(bytes) || (!self.refused && lent <= MOST_LENT && !self.is_beyond(bytes))
     }
 
     /// Nobody listens to requests: what was asked for will not come.
@@ -167,6 +182,20 @@ mod tests {
         p.give(1000, (0..1000u64).map(|i| i << 12)).unwrap();
         assert!(p.has_room(1000 * PAGE) && !p.has_room(1000 * PAGE + 1));
         assert!(!p.has_room(u64::MAX) && p.is_beyond(u64::MAX));
+    }
+
+    #[test]
+    fn pages_are_lent_until_they_come() {
+        let mut p = Pages::default();
+        assert!(p.can_lend(MOST_LENT) && !p.can_lend(MOST_LENT + 1));
+        p.account(1000 * PAGE);
+        assert_eq!(p.want(), Some(1000 + LOW_WATER), "what was lent, and some more");
+        assert!(p.can_lend(PAGE));
+        p.cant_give();
+        assert!(!p.can_lend(PAGE), "not to one who does not give");
+        p.give(1001, (0..1001u64).map(|i| i << 12)).unwrap();
+        p.cant_give();
+        assert!(p.can_lend(PAGE) && !p.can_lend(PAGE + 1), "what was given is there");
     }
 
     #[test]

@@ -100,6 +100,15 @@ fn deliver_output(core: &Core, done: &Finished) -> Result<(), Delivery> {
         .map_err(|_| Delivery::BadOutputPointer)
 }
 
+impl Core {
+    /// Asks the host for pages.
+    pub(crate) fn request_pages(&mut self, now: Ps, pages: u32) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::PAGE_COUNT, pages);
+        self.push_event(now, EventType::PageRequest, &mut eqe);
+    }
+}
+
 impl Hca {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
@@ -298,11 +307,7 @@ impl Hca {
                 eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
                 core.push_event(now, EventType::PortChange, &mut eqe);
             }
-            Effect::PageRequest { pages } => {
-                let mut eqe = Eqe::new();
-                eqe.set(Eqe::PAGE_COUNT, pages as u32);
-                core.push_event(now, EventType::PageRequest, &mut eqe);
-            }
+            Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
                 core.eqs.clear();
                 core.cqs.clear();

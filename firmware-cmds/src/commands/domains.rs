@@ -3,7 +3,6 @@
 //! Source: PRM "ALLOC_PD", "ALLOC_UAR", "ALLOC_XRCD", "ALLOC_TRANSPORT_DOMAIN" and their companions.
 
 use hca_spec::command::Opcode;
-use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
@@ -27,16 +26,15 @@ pub(super) fn alloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 pub(super) fn dealloc_pd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_PD: the protection domain is not allocated");
     const QUEUES: Failure = busy("DEALLOC_PD: queue pairs or shared receive queues are in the domain");
-    const KEYS: Failure = busy("DEALLOC_PD: a memory key is in the domain");
+    const KEYS: Failure = busy("DEALLOC_PD: memory keys are in the domain");
     let pd = call.number()?;
-    if fw.icm.pds.get(pd).ok_or(NONE.of(pd))?.users > 0 {
-        return Err(QUEUES.of(pd));
+    let domain = *fw.icm.pds.get(pd).ok_or(NONE.of(pd))?;
+    if domain.users > 0 {
+        return Err(QUEUES.of(pd).got(domain.users));
     }
-    // UMR work requests move keys between domains behind the firmware's back: so look, don't count.
-    // A free key lets nobody in; it holds nothing.
-    let in_domain = |ctx: &Mkc| ctx.get(Mkc::FREE) == 0 && ctx.get(Mkc::PD) == pd;
-    if let Some((key, _)) = fw.icm.mkeys.iter().find(|(_, key)| in_domain(&key.ctx)) {
-        return Err(KEYS.of(pd).got(key));
+    // Free ones too: what fills them later must not find another program's domain under the number.
+    if domain.keys > 0 {
+        return Err(KEYS.of(pd).got(domain.keys));
     }
     fw.icm.pds.remove(pd);
     Ok(done())

@@ -57,7 +57,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let mode = ctx.access_mode().ok_or(MODE)?;
     let free = ctx.get(Mkc::FREE) == 1;
     let pd = ctx.get(Mkc::PD);
-    if !free && fw.icm.pds.get(pd).is_none() {
+    if fw.icm.pds.get(pd).is_none() {
         return Err(NO_PD.got(pd));
     }
     if ctx.get(Mkc::BSF_OCTWORD_SIZE) != 0 {
@@ -92,17 +92,77 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     };
     let counted = if mode == AccessMode::Pa { 0 } else { list.len() as u64 };
     let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
-    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted, loaded: 0 };
+    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted };
     let index = fw.icm.mkeys.insert(key).map_err(|_| FULL)?;
     fw.icm.translation_bytes += counted;
+    if let Some(pd) = fw.icm.pds.get_mut(pd) {
+        pd.keys += 1;
+    }
     named(index)
 }
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let index = call.number()?;
     let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY.of(index))?;
-    fw.icm.release_translations(&key);
+    fw.icm.translation_bytes = fw.icm.translation_bytes.saturating_sub(key.counted);
+    release_domain(fw, &key.ctx);
     Ok(done())
+}
+
+fn release_domain(fw: &mut Firmware, ctx: &Mkc) {
+    if let Some(pd) = fw.icm.pds.get_mut(ctx.get(Mkc::PD)) {
+        pd.keys = pd.keys.saturating_sub(1);
+    }
+}
+
+/// Why a UMR WQE can't do what a command could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotChanged {
+    /// There is no such key.
+    NoKey,
+    /// The protection domain is not allocated.
+    NoDomain,
+    /// The adapter has no room for more translations.
+    NoRoom,
+}
+
+impl Firmware {
+    /// Makes room for `bytes` of translations of a key, which a UMR WQE loads. The adapter may ask the host
+    /// for pages then: that many.
+    ///
+    /// # Errors
+    /// There is no such key, or no room; nothing changed.
+    pub fn reserve_translations(&mut self, key: u32, bytes: u64) -> Result<Option<u32>, NotChanged> {
+        let counted = self.icm.mkeys.get(key).ok_or(NotChanged::NoKey)?.counted;
+        let more = bytes.saturating_sub(counted);
+        if more == 0 {
+            return Ok(None);
+        }
+        if !self.pages.can_lend(more) {
+            // The next one finds a host that was asked again.
+            self.pages.take_refusal();
+            return Err(NotChanged::NoRoom);
+        }
+        if let Some(key) = self.icm.mkeys.get_mut(key) {
+            key.counted = bytes;
+        }
+        self.icm.translation_bytes += more;
+        Ok(self.settle_pages())
+    }
+
+    /// Moves a key to another protection domain, as UMR WQEs of the driver do.
+    ///
+    /// # Errors
+    /// Key or domain don't exist; nothing changed.
+    pub fn move_key(&mut self, key: u32, pd: u32) -> Result<(), NotChanged> {
+        let old = self.icm.mkeys.get(key).ok_or(NotChanged::NoKey)?.ctx;
+        self.icm.pds.get_mut(pd).ok_or(NotChanged::NoDomain)?.keys += 1;
+        release_domain(self, &old);
+        if let Some(key) = self.icm.mkeys.get_mut(key) {
+            key.ctx.set(Mkc::PD, pd);
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
@@ -174,7 +234,8 @@ mod tests {
         };
         assert_eq!(try_key(|_| {}), Status::Ok);
         assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::PD, 77)), Status::BadResource);
-        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::PD, 77).set(Mkc::FREE, 1)), Status::Ok);
+        let free = |c: &mut CreateMkeyIn| _ = c.mkc_mut().set(Mkc::PD, 77).set(Mkc::FREE, 1);
+        assert_eq!(try_key(free), Status::BadResource, "free keys are in a domain too");
         assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::ACCESS_MODE_4_2, 1)), Status::BadParam);
         assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::LOG_PAGE_SIZE, 11)), Status::BadParam);
         assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::LEN, 0x3801)), Status::BadParam, "a fifth page");
@@ -208,21 +269,39 @@ mod tests {
         assert_eq!(b.fw.pages.used(), before);
     }
 
-    /// What UMR work requests load is bounded and forgotten with the key.
+    /// What UMR work requests load is counted, bounded and forgotten with the key.
     #[test]
     fn room_for_umr() {
         let mut b = Bench::initialized();
-        let pd = b.alloc(Opcode::AllocPd);
-        let mut keys = [0; 2];
-        for key in &mut keys {
-            *key = b.put_list(Opcode::CreateMkey, &mtt(pd), &LIST).number();
-        }
-        let most = 1 << 28;
-        assert!(b.fw.icm.reserve_translations(keys[0], most + 32).is_ok(), "32 are counted already");
-        assert!(b.fw.icm.reserve_translations(keys[1], 33).is_err());
-        assert!(b.fw.icm.reserve_translations(keys[1], 32).is_ok());
-        b.ok(Opcode::DestroyMkey, keys[0]);
-        assert!(b.fw.icm.reserve_translations(keys[1], 64).is_ok());
-        assert!(b.fw.icm.reserve_translations(keys[0], 1).is_err(), "no such key");
+        let rc = b.connection();
+        b.page_eq(rc.uar);
+        let key = b.put_list(Opcode::CreateMkey, &mtt(rc.pd), &LIST).number();
+        let used = b.fw.pages.used();
+        let more = 1000 * 4096;
+        let asked = b.fw.reserve_translations(key, 32 + more);
+        assert!(matches!(asked, Ok(Some(900..))), "{asked:?}: what was lent");
+        assert_eq!(b.fw.pages.used() - used, 1000);
+        assert_eq!(b.fw.reserve_translations(key, more), Ok(None), "counted already");
+        assert_eq!(b.fw.reserve_translations(key, 2 * more), Ok(None), "asked already");
+        assert_eq!(b.fw.reserve_translations(key, 1 << 29), Err(NotChanged::NoRoom));
+        assert_eq!(b.fw.reserve_translations(key + 1, 1), Err(NotChanged::NoKey));
+        b.ok(Opcode::DestroyMkey, key);
+        assert!(b.fw.pages.used() <= used);
+    }
+
+    /// A key holds the domain that it is in, and no other.
+    #[test]
+    fn keys_hold_their_domain() {
+        let mut b = Bench::initialized();
+        let (one, two) = (b.alloc(Opcode::AllocPd), b.alloc(Opcode::AllocPd));
+        let key = b.put_list(Opcode::CreateMkey, &mtt(one), &LIST).number();
+        assert_eq!(b.object(Opcode::DeallocPd, one).status(), Status::ResourceBusy);
+        assert_eq!(b.fw.move_key(key, 77), Err(NotChanged::NoDomain));
+        assert_eq!(b.fw.move_key(key + 1, two), Err(NotChanged::NoKey));
+        assert_eq!(b.fw.move_key(key, two), Ok(()));
+        b.ok(Opcode::DeallocPd, one);
+        assert_eq!(b.object(Opcode::DeallocPd, two).status(), Status::ResourceBusy);
+        b.ok(Opcode::DestroyMkey, key);
+        b.ok(Opcode::DeallocPd, two);
     }
 }

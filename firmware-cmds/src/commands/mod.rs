@@ -8,7 +8,7 @@ mod eq;
 mod hca;
 mod mad;
 mod mcg;
-mod mkey;
+pub(crate) mod mkey;
 mod pages;
 mod qp;
 mod qp_transition;

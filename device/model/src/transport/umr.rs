@@ -3,8 +3,8 @@
 //! Source: PRM "UMR WQE", "UMR Control Segment"; which mask bit stands for which field as the mlx5
 //! driver uses them.
 
-use hca_firmware::Icm;
 use hca_firmware::icm::{MemoryKey, Translation};
+use hca_firmware::{Icm, NotChanged};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
 use hca_spec::layout::Field;
@@ -28,10 +28,9 @@ const CHUNK: u64 = 4;
 /// Translations that one WQE may load: 65535 units of 16 bytes.
 const MAX_LOAD: usize = 0xffff * OCTWORD;
 
-/// Fields that a mask bit covers wholly.
-const SIMPLE: [(u64, Field<Mkc>); 10] = [
+/// Fields that a mask bit covers wholly; the protection domain counts its keys and is apart.
+const SIMPLE: [(u64, Field<Mkc>); 9] = [
     (umr_mask::PAGE_SIZE, Mkc::LOG_PAGE_SIZE),
-    (umr_mask::PD, Mkc::PD),
     (umr_mask::EN_RINVAL, Mkc::EN_RINVAL),
     (umr_mask::KEY, Mkc::MKEY_7_0),
     (umr_mask::LR, Mkc::LR),
@@ -61,6 +60,16 @@ impl Refused {
     }
 }
 
+impl From<NotChanged> for Refused {
+    fn from(why: NotChanged) -> Self {
+        Self::key(match why {
+            NotChanged::NoKey => NO_KEY,
+            NotChanged::NoDomain => "the new protection domain is not allocated",
+            NotChanged::NoRoom => "the adapter has no room for more translations",
+        })
+    }
+}
+
 impl From<Fault> for Refused {
     fn from(fault: Fault) -> Self {
         Self { syndrome: Syndrome::LocalProtection, why: fault.to_string() }
@@ -75,7 +84,7 @@ impl QueuePair {
         let outcome = match wqe.opcode {
             SendOpcode::LocalInval => invalidate(&mut core.fw.icm, self.accessor(), Mkey(wqe.imm)),
             SendOpcode::Umr => match &wqe.umr {
-                Some(umr) => self.load(core, wqe, umr),
+                Some(umr) => self.load(core, now, wqe, umr),
                 None => Err(Refused::request("no UMR control segment")),
             },
             _ => Ok(()),
@@ -89,7 +98,7 @@ impl QueuePair {
         })
     }
 
-    fn load(&self, core: &mut Core, wqe: &Wqe, umr: &Umr) -> Result<(), Refused> {
+    fn load(&self, core: &mut Core, now: Ps, wqe: &Wqe, umr: &Umr) -> Result<(), Refused> {
         let key = Mkey(wqe.imm);
         let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
         let bytes = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
@@ -104,7 +113,7 @@ impl QueuePair {
         let entry = core.fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
         self.check_umr(core, &entry.ctx, umr)?;
         if mask & umr_mask::PD != 0 && core.fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
-            return Err(Refused::key("the new protection domain is not allocated"));
+            return Err(NotChanged::NoDomain.into());
         }
         if !bytes.is_empty() {
             let at = if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
@@ -115,11 +124,16 @@ impl QueuePair {
             };
             check_room(entry, at, &bytes)?;
             let end = at * OCTWORD as u64 + bytes.len() as u64;
-            let icm = &mut core.fw.icm;
-            icm.reserve_translations(key.index(), end)
-                .map_err(|_| Refused::key("the adapter has no room for more translations"))?;
-            let entry = icm.mkeys.get_mut(key.index()).ok_or(Refused::key(NO_KEY))?;
-            store(entry, at, &bytes);
+            let pages = core.fw.reserve_translations(key.index(), end).map_err(Refused::from)?;
+            if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
+                store(entry, at, &bytes);
+            }
+            if let Some(pages) = pages {
+                core.request_pages(now, pages);
+            }
+        }
+        if mask & umr_mask::PD != 0 {
+            core.fw.move_key(key.index(), umr.mkc.get(Mkc::PD))?;
         }
         if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
             apply_mask(&mut entry.ctx, &umr.mkc, mask);
