@@ -140,6 +140,8 @@ pub struct Qp {
     pub buffer: Buffer,
     /// Multicast groups the queue pair is attached to.
     pub multicast: u32,
+    /// RTS2SQD asked for an event when the send queue is drained.
+    pub drained_event: bool,
 }
 
 impl Qp {

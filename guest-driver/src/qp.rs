@@ -493,6 +493,24 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 
+    /// RTS to SQD (send queue drained): no further request is started. With `event`, the adapter tells with an
+    /// event when those that were started are done; the state in [`Hca::query_qp`] says it too.
+    pub fn qp_to_drained(&mut self, qp: &mut Qp<B::Dma>, event: bool) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::SQD_EVENT, event.into());
+        self.modify_qp(qp, Opcode::Rts2SqdQp, QpState::SqDrained, input)
+    }
+
+    /// SQD to RTS: send requests are executed again. Fails while the send queue still drains.
+    pub fn qp_drained_to_rts(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        self.modify_qp(qp, Opcode::Sqd2RtsQp, QpState::Rts, ModifyQpIn::new())
+    }
+
+    /// SQEr (send queue error) to RTS: after a failed send request of a datagram or unreliable queue pair.
+    pub fn qp_recover_sends(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        self.modify_qp(qp, Opcode::SqErr2RtsQp, QpState::Rts, ModifyQpIn::new())
+    }
+
     /// To ERR from any state: everything outstanding completes with "flushed".
     pub fn qp_to_error(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
         self.object_command(Opcode::ToErrQp, qp.number.0)?;

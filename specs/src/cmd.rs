@@ -235,6 +235,8 @@ layout! {
 
     /// Input of the QP transitions that carry a context (RST2INIT .. SQD2RTS).
     pub struct ModifyQpIn[0x110] {
+        /// RTS2SQD: send an event when the send queue is drained (as in earlier adapters of the family).
+        SQD_EVENT: 0x8 [31:31];
         /// The queue pair.
         QPN: 0x8 [23:0];
         /// Optional parameters ([`crate::qpc::opt`]).

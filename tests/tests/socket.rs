@@ -95,6 +95,32 @@ fn losses_are_repaired() {
     pair.close().expect("teardown");
 }
 
+/// A host that goes away in the middle of a stream just falls silent: its peer's retries run out.
+#[test]
+fn a_host_that_dies_is_silent() {
+    const SIZE: usize = 1 << 20;
+    let served = Served::start(&two(0.0));
+    let rts = RtsAttr { timeout: 10, retries: 2, ..RtsAttr::default() };
+    let options = Options { memory: SIZE, mtu: 5, rts, ..Options::default() };
+    for _ in 0..5 {
+        let hcas = vec![open(&served, "a"), open(&served, "b")];
+        let mut pair = Pair::connect(hcas, &options).expect("connect");
+        let (near, far) = ([pair.ends[0].sge(0, SIZE)], pair.ends[1].mr);
+        for i in 0..200 {
+            let request = SendRequest::write(i, &near, far.address, far.key);
+            pair.ends[0].qp.queue_send(&request).expect("queue_send");
+        }
+        let qp = &mut pair.ends[0].qp;
+        qp.ring_doorbell(pair.hcas[0].bus_mut());
+        let Pair { mut hcas, ends: [mut alive, dead] } = pair;
+        drop((hcas.pop(), dead));
+        let failed = (0..100_000_000u64)
+            .find_map(|_| alive.send_cq.poll().filter(|c| c.status.is_err()))
+            .expect("the stream ends with an error");
+        assert_eq!(failed.syndrome(), Some(Syndrome::TransportRetryExceeded));
+    }
+}
+
 /// A completion raises an event descriptor.
 #[test]
 fn completion_interrupts() {

@@ -65,10 +65,12 @@ impl Device {
     }
 
     /// The client is gone: the adapter is reset and lets go of everything of the client's.
-    pub fn disconnect(&mut self, world: &mut World, pacer: &mut Pacer) {
+    ///
+    /// The model is not brought to the present first: what is due until then would find no memory, and
+    /// peers would hear of access errors from a host that has only fallen silent.
+    pub fn disconnect(&mut self, world: &mut World) {
+        world.detach(world.now(), self.hca);
         self.memory.set_bus_master(false);
-        let now = pacer.catch_up(world);
-        world.detach(now, self.hca);
         self.memory.disconnect();
         self.config.reset();
         self.msix.reset();

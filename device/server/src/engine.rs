@@ -202,7 +202,7 @@ impl Engine {
             Err(reason) => {
                 if client.session.is_attached() {
                     tracing::info!("{}: client gone ({reason}), adapter reset", slot.name);
-                    slot.device.disconnect(&mut self.world, &mut self.pacer);
+                    slot.device.disconnect(&mut self.world);
                 } else {
                     tracing::info!("{}: connection refused: {reason}", slot.name);
                 }

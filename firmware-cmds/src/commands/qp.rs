@@ -119,6 +119,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         opt_param_mask: create.get(CreateQpIn::OPT_PARAM_MASK),
         buffer: Buffer::default(),
         multicast: 0,
+        drained_event: false,
     };
     let bytes = qp.rq_bytes() + qp.sq_bytes();
     if bytes > 0 {

@@ -31,7 +31,8 @@ fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {
         Opcode::Rtr2RtsQp => (&[Rtr], Rts),
         Opcode::Rts2RtsQp => (&[Rts], Rts),
         Opcode::SqErr2RtsQp => (&[SqError], Rts),
-        Opcode::Rts2SqdQp => (&[Rts], SqDrained),
+        // The adapter says when the queue is drained.
+        Opcode::Rts2SqdQp => (&[Rts], SqDraining),
         Opcode::Sqd2SqdQp => (&[SqDrained, SqDraining], SqDrained),
         Opcode::Sqd2RtsQp => (&[SqDrained], Rts),
         Opcode::ToRstQp => (ANY, Reset),
@@ -187,8 +188,10 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if !allowed.contains(&from) {
         return Err(STATE.of(number).got(from as u32));
     }
+    // A queue that drains goes on doing so.
+    let to = if call.opcode == Opcode::Sqd2SqdQp { from } else { to };
     let mut ctx = old;
-    let mut mask = 0;
+    let (mut mask, mut drained_event) = (0, false);
     match call.opcode {
         Opcode::ToErrQp => {}
         Opcode::ToRstQp => forget_progress(&mut ctx),
@@ -196,6 +199,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
             let modify = call.view::<ModifyQpIn>()?;
             let new = modify.qpc();
             mask = modify.get(ModifyQpIn::OPT_PARAM_MASK);
+            drained_event = call.opcode == Opcode::Rts2SqdQp && modify.get(ModifyQpIn::SQD_EVENT) == 1;
             merge_required(&mut ctx, new, call.opcode, mask);
             merge_optional(&mut ctx, new, call.opcode, mask);
             check_names(fw, &ctx, Names::All)?;
@@ -211,6 +215,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if let Some(qp) = fw.icm.qps.get_mut(number) {
         qp.ctx = ctx;
         qp.opt_param_mask |= mask;
+        qp.drained_event = drained_event;
     }
     effects.push(Effect::QpModified { qpn: Qpn(number), from, to });
     Ok(done())
@@ -346,8 +351,8 @@ mod tests {
                     Opcode::Rtr2RtsQp => (from == Rtr, Rts),
                     Opcode::Rts2RtsQp => (from == Rts, Rts),
                     Opcode::SqErr2RtsQp => (from == SqError, Rts),
-                    Opcode::Rts2SqdQp => (from == Rts, SqDrained),
-                    Opcode::Sqd2SqdQp => (matches!(from, SqDrained | SqDraining), SqDrained),
+                    Opcode::Rts2SqdQp => (from == Rts, SqDraining),
+                    Opcode::Sqd2SqdQp => (matches!(from, SqDrained | SqDraining), from),
                     _ => (from == SqDrained, Rts),
                 };
                 if allowed {

@@ -66,7 +66,7 @@ impl QueuePair {
             Err((syndrome, why)) => {
                 core.diagnose(now, format_args!("QP {}: datagram WQE {}: {why}", self.qpn, wqe.index));
                 self.complete_send_error(core, now, wqe.index, wqe.opcode, syndrome);
-                self.fail(core, now, None);
+                self.fail_sends(core, now, None);
                 None
             }
         }

@@ -2,11 +2,13 @@
 //!
 //! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets and answers into
 //! completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
-//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys.
+//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys;
+//! [`life`] is what happens when the state changes.
 
 pub(crate) mod answers;
 pub(crate) mod datagram;
 pub(crate) mod execute;
+pub(crate) mod life;
 pub(crate) mod message;
 pub(crate) mod pieces;
 pub(crate) mod recv;
@@ -17,13 +19,12 @@ pub(crate) mod umr;
 pub(crate) mod wqe;
 
 use hca_firmware::icm::Qp;
-use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
-use hca_spec::eqe::EventType;
-use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn};
+use hca_spec::cqe::{Cqe, CqeOpcode};
+use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes};
 use hca_spec::wire::Transport;
 
-use crate::core::{Arrived, Core, HcaEvent};
+use crate::core::{Arrived, Core};
 use crate::dma::GuestMemory;
 use crate::hca::Hca;
 use crate::mkey::Accessor;
@@ -35,11 +36,6 @@ use requester::Requester;
 use responder::Responder;
 use send::SendQueue;
 
-/// While a queue pair is in error, its receive doorbell record is looked at this often, because
-/// posting a receive rings no doorbell and it still has to be flushed.
-const ERROR_POLL: Ps = Ps::from_us(500);
-/// An idle one less and less often, down to this.
-const ERROR_POLL_IDLE: Ps = Ps::from_ms(64);
 /// `user_index` that asks for version 0 CQEs.
 const NO_USER_INDEX: u32 = 0xff_ffff;
 
@@ -117,6 +113,8 @@ pub(crate) struct QueuePair {
     pub(crate) responder: Responder,
     /// In error: when the receive doorbell record is looked at next, and the interval after that.
     error_poll: Option<(Ps, Ps)>,
+    /// An event was asked for when the send queue is drained.
+    drained_event: bool,
 }
 
 impl QueuePair {
@@ -131,6 +129,7 @@ impl QueuePair {
             requester: Requester::default(),
             responder: Responder::default(),
             error_poll: None,
+            drained_event: false,
         }
     }
 
@@ -147,9 +146,9 @@ impl QueuePair {
         }
     }
 
-    /// Whether send WQEs are executed.
+    /// Whether started send WQEs go on; new ones are started in RTS only.
     pub(crate) fn sends(&self) -> bool {
-        self.state == QpState::Rts
+        matches!(self.state, QpState::Rts | QpState::SqDraining)
     }
 
     /// A CQE of this queue pair with the fields that every kind has.
@@ -209,46 +208,6 @@ impl QueuePair {
 }
 
 impl Hca {
-    pub(crate) fn qp_modified(&mut self, now: Ps, qpn: Qpn, from: QpState, to: QpState) {
-        let Some(qp) = self.core.fw.icm.qps.get(qpn.0) else { return };
-        if to == QpState::Reset {
-            // In RESET nothing moves: an idle queue pair costs its context only.
-            drop(self.qps.remove(qpn.0));
-            return;
-        }
-        if self.qps.get(qpn.0).is_none() {
-            self.qps.insert(qpn.0, QueuePair::new(qpn, qp));
-        }
-        let Some(hw) = self.qps.get_mut(qpn.0) else { return };
-        hw.params = Params::new(&qp.ctx);
-        if to != QpState::Error {
-            hw.state = to;
-        }
-        match (from, to) {
-            (_, QpState::Error) => hw.fail(&mut self.core, now, None),
-            (_, QpState::Rtr) => {
-                hw.responder.epsn = Psn::new(qp.ctx.get(Qpc::NEXT_RCV_PSN));
-            }
-            (QpState::Rtr, QpState::Rts) => {
-                hw.requester.start(Psn::new(qp.ctx.get(Qpc::NEXT_SEND_PSN)), &hw.params);
-                self.core.schedule(now, HcaEvent::SendDoorbell(qpn));
-            }
-            (_, QpState::Rts) => self.core.schedule(now, HcaEvent::SendDoorbell(qpn)),
-            _ => {}
-        }
-    }
-
-    /// A queue pair in error: flushes what was posted since.
-    pub(crate) fn error_poll(&mut self, now: Ps, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| qp.state == QpState::Error) else { return };
-        // Another time than the one noted: a poll of an earlier life of the queue pair.
-        let Some((_, interval)) = qp.error_poll.take_if(|(at, _)| *at == now) else { return };
-        // A record that can't be read is not looked at again.
-        let Some(flushed) = qp.flush_receives(&mut self.core, now) else { return };
-        let interval = if flushed > 0 { ERROR_POLL } else { interval.times(2).min(ERROR_POLL_IDLE) };
-        qp.poll_errors(&mut self.core, now, interval);
-    }
-
     /// A packet has passed the receive pipeline: to its queue pair.
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
         let (repr, payload) = (&arrived.repr, arrived.payload());
@@ -315,41 +274,6 @@ impl Hca {
 fn pkeys_match(a: u16, b: u16) -> bool {
     const MEMBERSHIP: u16 = 0x8000;
     a & !MEMBERSHIP == b & !MEMBERSHIP && a & !MEMBERSHIP != 0 && (a | b) & MEMBERSHIP != 0
-}
-
-impl QueuePair {
-    /// Goes to error: completes the oldest message with `cause` if there is one, flushes the rest.
-    pub(crate) fn fail(&mut self, core: &mut Core, now: Ps, cause: Option<Syndrome>) {
-        let was = std::mem::replace(&mut self.state, QpState::Error);
-        if let Some(qp) = core.fw.icm.qps.get_mut(self.qpn.0) {
-            qp.ctx.set(Qpc::STATE, QpState::Error as u32);
-        }
-        self.flush_sends(core, now, cause);
-        self.flush_receives(core, now);
-        if was != QpState::Error && self.rq.shared().is_some() {
-            core.push_qp_event(now, EventType::LastWqe, self.qpn);
-        }
-        if was != QpState::Error && matches!(self.rq, ReceiveQueue::Own { .. }) {
-            self.poll_errors(core, now, ERROR_POLL);
-        }
-    }
-
-    fn poll_errors(&mut self, core: &mut Core, now: Ps, interval: Ps) {
-        let at = now + interval;
-        self.error_poll = Some((at, interval));
-        core.schedule(at, HcaEvent::ErrorPoll(self.qpn));
-    }
-
-    /// Writes a completion; a queue pair whose completion queue is in error goes to error itself.
-    pub(crate) fn complete(&mut self, core: &mut Core, now: Ps, cqn: Cqn, cqe: Cqe) {
-        if !core.complete(now, cqn, cqe) && self.state != QpState::Error {
-            self.state = QpState::Error;
-            if let Some(qp) = core.fw.icm.qps.get_mut(self.qpn.0) {
-                qp.ctx.set(Qpc::STATE, QpState::Error as u32);
-            }
-            core.push_qp_event(now, EventType::WqCatastrophic, self.qpn);
-        }
-    }
 }
 
 #[cfg(test)]

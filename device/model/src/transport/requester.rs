@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Psn, Qpn, Srqn};
-use hca_spec::qpc::{ServiceType, rnr_timer_ns};
+use hca_spec::qpc::{QpState, ServiceType, rnr_timer_ns};
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::SendOpcode;
 
@@ -63,6 +63,11 @@ impl Requester {
         self.messages.front().map_or(self.next_psn, |m| m.first.add(m.answered))
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Takes every message out.
     pub(crate) fn abandon(&mut self) -> VecDeque<Message> {
         self.deadline = None;
@@ -107,6 +112,9 @@ impl QueuePair {
     /// Fetches one WQE and queues it. `false`: it has no packet to send now. What is done at once (datagrams,
     /// local operations) asks for the next turn itself: one WQE a turn, so that none is free of time.
     fn next_message(&mut self, core: &mut Core, now: Ps) -> bool {
+        if self.state != QpState::Rts {
+            return false;
+        }
         // The depth of outstanding reads holds back whatever comes next only if that is one itself, but
         // what comes next is known after the fetch: look first, fetch when it can start.
         let head = self.sq.head;
@@ -261,6 +269,7 @@ impl QueuePair {
         {
             self.complete_send(core, now, &m);
         }
+        self.drain(core, now);
     }
 
     fn start_timer(&mut self, core: &mut Core, now: Ps) {
@@ -286,7 +295,7 @@ impl QueuePair {
     fn retire(&mut self, core: &mut Core, now: Ps) {
         while let Some(front) = self.requester.messages.front() {
             if let Some(syndrome) = front.failed {
-                return self.fail(core, now, Some(syndrome));
+                return self.fail_sends(core, now, Some(syndrome));
             }
             if front.answered < front.packets {
                 break;
@@ -300,6 +309,7 @@ impl QueuePair {
         if oldest.since(self.requester.cursor) > 0 {
             self.requester.cursor = oldest;
         }
+        self.drain(core, now);
     }
 
     /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
