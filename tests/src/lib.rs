@@ -3,14 +3,18 @@
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`served`] a server to
 //! connect to, [`million`] many objects there, [`guests`] stock guests in QEMU. [`fuzz`] drives the code with
-//! arbitrary bytes. The tests themselves are in `tests/tests`; [`suites`] are run on demand.
+//! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`suites`] are
+//! run on demand.
 
+pub mod counters;
 pub mod fuzz;
 pub mod guests;
 pub mod in_process;
 pub mod million;
+pub mod netsim;
 pub mod pair;
 pub mod rig;
+pub mod seeded;
 pub mod served;
 pub mod suites;
 pub mod worlds;

@@ -27,6 +27,11 @@ pub fn one() -> World {
     World::new(config(1, Vec::new(), 1)).expect("one adapter is a valid topology")
 }
 
+/// So many adapters, with these links.
+pub fn many(hcas: usize, links: Vec<LinkConfig>, seed: u64) -> World {
+    World::new(config(hcas as u64, links, seed)).expect("a valid topology")
+}
+
 /// Two adapters over a link that loses packets with probability `loss`.
 pub fn two(loss: f64, seed: u64) -> World {
     two_with(Faults::loss(loss), seed)

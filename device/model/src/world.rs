@@ -89,7 +89,7 @@ enum Event {
 const SUBNET_MANAGER_LID: u32 = 0xbfff;
 
 struct Wire {
-    ends: [HcaId; 2],
+    ends: Vec<HcaId>,
     carrier: Box<dyn Carrier + Send>,
     port: PortLink,
 }
@@ -109,29 +109,9 @@ impl World {
     /// Builds the topology; the links start to train at time zero.
     pub fn new(config: WorldConfig) -> Result<World, ConfigError> {
         let timing = Arc::new(Timing::new(&config.profile));
-        let mut linked = vec![false; config.hcas.len()];
-        let mut links = Vec::new();
-        for (i, link) in config.links.iter().enumerate() {
-            if link.ends[0] == link.ends[1] {
-                return Err(ConfigError::LinkEnds(i));
-            }
-            for end in link.ends {
-                let taken = linked.get_mut(end.0).ok_or(ConfigError::LinkEnds(i))?;
-                if std::mem::replace(taken, true) {
-                    return Err(ConfigError::TwoLinks(config.hcas[end.0].name.clone()));
-                }
-            }
-            let plain = Link::new(link.rate, link.width, link.delay);
-            let seed = config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            links.push(Wire {
-                ends: link.ends,
-                carrier: Box::new(FaultInjector::new(plain, link.faults.clone(), seed)),
-                port: PortLink { width: link.width, speed: link.rate.into() },
-            });
-        }
         let mut world = World {
             hcas: Vec::new(),
-            links,
+            links: Vec::new(),
             heap: EventHeap::default(),
             now: Ps::ZERO,
             effects: Vec::new(),
@@ -144,7 +124,42 @@ impl World {
             world.hcas.push(hca);
             world.collect(HcaId(world.hcas.len() - 1));
         }
+        for (i, link) in config.links.iter().enumerate() {
+            let plain = Link::new(link.rate, link.width, link.delay);
+            let seed = config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
+            world.connect(link.ends.to_vec(), link.rate, link.width, Box::new(carrier))?;
+        }
         Ok(world)
+    }
+
+    /// Connects port 1 of adapters by a carrier of the caller's, before the ports train; they train
+    /// to `rate` and `width`.
+    ///
+    /// Place `i` in `ends` is end `i` of the carrier, which may have more than two: simulated fabrics
+    /// for tests.
+    ///
+    /// # Errors
+    /// An adapter is not there, named twice, or has a link already.
+    pub fn connect(
+        &mut self,
+        ends: Vec<HcaId>,
+        rate: LinkRate,
+        width: u8,
+        carrier: Box<dyn Carrier + Send>,
+    ) -> Result<(), ConfigError> {
+        let number = self.links.len();
+        for (i, end) in ends.iter().enumerate() {
+            let hca = self.hcas.get(end.0).ok_or(ConfigError::LinkEnds(number))?;
+            if ends.iter().take(i).any(|e| e == end) {
+                return Err(ConfigError::LinkEnds(number));
+            }
+            if self.links.iter().any(|l| l.ends.contains(end)) {
+                return Err(ConfigError::TwoLinks(hca.core.name.clone()));
+            }
+        }
+        self.links.push(Wire { ends, carrier, port: PortLink { width, speed: rate.into() } });
+        Ok(())
     }
 
     /// Model time: that of the last event or access.

@@ -8,6 +8,7 @@ pub mod guest;
 pub mod killed;
 pub mod lossy;
 pub mod million;
+pub mod netsim;
 pub mod perftest;
 pub mod rdma_core;
 pub mod report;
@@ -73,6 +74,12 @@ pub const KERNELS: [&str; 2] = ["6.12", "6.1"];
 pub fn all() -> Vec<Suite> {
     let guests = true;
     vec![
+        Suite {
+            name: "netsim",
+            about: "RC, UC and UD between up to 16 adapters under every fault, in virtual time",
+            needs_guests: false,
+            run: |_| netsim::cases(),
+        },
         Suite {
             name: "million",
             about: "a million queue pairs and completion queues through a socket, and the server's memory",

@@ -15,7 +15,7 @@ use crate::wire::Packet;
 pub use fault::{FaultCounts, FaultInjector, Faults};
 pub use link::{Link, LinkRate};
 
-/// Which end of a carrier: 0 or 1.
+/// Which end of a carrier: 0 or 1, of carriers with more ends any number below theirs.
 pub type End = usize;
 
 /// A packet that arrives.
@@ -29,12 +29,12 @@ pub struct Delivery {
     pub packet: Packet,
 }
 
-/// Something with two ends that carries packets from one to the other.
+/// Something with two ends (or more, see [`crate::World::connect`]) that carries packets from one to another.
 pub trait Carrier {
     /// Takes a packet that end `from` has ready at `now`, and says what arrives where and when.
     ///
     /// Nothing arrives of a packet that is lost, and more than one of a duplicated one. Calls come in
-    /// the order of `now` per end. An end other than 0 and 1 carries nothing.
+    /// the order of `now` per end. An end that isn't there carries nothing.
     fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery>;
 }
 
