@@ -280,7 +280,7 @@ impl Port {
     }
 
     /// Whether a subnet manager switched the port off.
-    fn is_disabled(&self) -> bool {
+    pub fn is_disabled(&self) -> bool {
         self.info.get(PortInfo::PORT_PHYSICAL_STATE) == phys_state::DISABLED
     }
 

@@ -119,6 +119,11 @@ impl Firmware {
                 }
                 *data = *table;
             }
+            (attr::VENDOR_EXT_PORT_INFO, _) if modifier & 0xff > 1 => return STATUS_INVALID_VALUE,
+            (attr::VENDOR_EXT_PORT_INFO, _) => {
+                // A port has no speeds beyond the standard ones, and a Set changes nothing.
+                data.fill(0);
+            }
             _ => return STATUS_BAD_ATTRIBUTE,
         }
         0
@@ -439,11 +444,21 @@ mod tests {
     }
 
     #[test]
+    fn speeds_of_the_vendor() {
+        let mut r = Rig::up();
+        let answer = r.ask(&smp(METHOD_GET, attr::VENDOR_EXT_PORT_INFO, 1));
+        assert_eq!(answer.get(Mad::STATUS), 0);
+        assert_eq!(answer.smp_data().bytes(), &[0; 64], "none beyond the standard ones");
+        let of_no_port = r.ask(&smp(METHOD_GET, attr::VENDOR_EXT_PORT_INFO, 2));
+        assert_eq!(of_no_port.get(Mad::STATUS), STATUS_INVALID_VALUE);
+    }
+
+    #[test]
     fn what_is_not_understood() {
         let mut r = Rig::up();
         let status = |r: &mut Rig, m: &Mad| r.ask(m).get(Mad::STATUS);
         // The driver's private attribute: it is asked for at start and may not be there.
-        assert_eq!(status(&mut r, &smp(METHOD_GET, 0xff90, 1)), STATUS_BAD_ATTRIBUTE);
+        assert_eq!(status(&mut r, &smp(METHOD_GET, 0xff91, 1)), STATUS_BAD_ATTRIBUTE);
         assert_eq!(status(&mut r, &smp(METHOD_SET, attr::NODE_INFO, 0)), STATUS_BAD_ATTRIBUTE);
         assert_eq!(status(&mut r, &smp(3, attr::NODE_INFO, 0)), STATUS_BAD_METHOD);
         let mut m = smp(METHOD_GET, attr::NODE_INFO, 0);

@@ -52,6 +52,9 @@ pub mod attr {
     pub const VL_ARBITRATION: u32 = 0x18;
     /// SMInfo.
     pub const SM_INFO: u32 = 0x20;
+    /// ExtendedPortInfo, of the vendor: four words whose last bytes are the state change enable, and the speeds
+    /// beyond the standard ones that are supported, enabled and active (infiniband-diags, field use).
+    pub const VENDOR_EXT_PORT_INFO: u32 = 0xff90;
     /// Class port info (performance management).
     pub const CLASS_PORT_INFO: u32 = 0x01;
     /// PortCounters (performance management).

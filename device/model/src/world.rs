@@ -291,13 +291,28 @@ impl World {
         tracing::debug!("packet to LID {dlid} dropped: nothing is connected there");
     }
 
-    /// Trains a link that is down; brings a port up that waits for its subnet manager.
+    /// Something changed at a port, which its peer feels too.
     fn tend_port(&mut self, id: HcaId) {
+        let peer = self.links.iter().find(|l| l.ends.contains(&id)).map(|l| l.ends[usize::from(l.ends[0] == id)]);
+        self.tend_end(id, peer);
+        if let Some(peer) = peer.filter(|peer| *peer != id) {
+            self.tend_end(peer, Some(id));
+        }
+    }
+
+    /// Trains a link that is down, unless its other end is disabled; brings a port up that waits for its subnet
+    /// manager.
+    fn tend_end(&mut self, id: HcaId, peer: Option<HcaId>) {
         let link = self.links.iter().find(|l| l.ends.contains(&id)).map(|l| l.port);
+        let dark = peer
+            .and_then(|peer| self.hcas.get(peer.0)?.core.fw.port(1))
+            .is_some_and(hca_firmware::port::Port::is_disabled);
         let now = self.now;
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let mut effects = Vec::new();
-        if hca.core.fw.port(1).is_some_and(|p| p.state == port_state::DOWN) {
+        if dark {
+            hca.core.fw.set_link(1, None, &mut effects);
+        } else if hca.core.fw.port(1).is_some_and(|p| p.state == port_state::DOWN) {
             hca.core.fw.set_link(1, Some(link.unwrap_or_default()), &mut effects);
         }
         if self.subnet_manager && hca.core.fw.port(1).is_some_and(|p| p.state == port_state::INIT) {

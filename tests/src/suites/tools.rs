@@ -28,7 +28,7 @@ fn pairs() -> Vec<Command> {
         "ibv_rc_pingpong -c -e -m 4096 -s 100000 -n 100",
         "ibv_rc_pingpong -c -t",
         "ibv_rc_pingpong -c -o -n 100",
-        "ibv_rc_pingpong -c -P -n 100",
+        "ibv_rc_pingpong -c -o -P -n 100",
         "ibv_rc_pingpong -N -n 100",
         "ibv_uc_pingpong -c",
         "ibv_uc_pingpong -c -e -g 0 -s 65536 -n 100",
@@ -84,14 +84,14 @@ fn queries() -> Vec<Command> {
         ("smpquery pkeys", "smpquery -D pkeys 0 1; smpquery -D pkeys 0 1 | grep 0xffff"),
         ("smpquery sl2vl", "smpquery -D sl2vl 0 1"),
         ("smpquery vlarb", "smpquery -D vlarb 0 1"),
-        ("smpquery guids", "smpquery -D guids 0 1"),
+        ("smpquery guidinfo", "smpquery -D guidinfo 0 1"),
         (
             "perfquery counts",
             "data() { perfquery -x | tee /dev/stderr | sed -n 's/^PortXmitData:\\.*//p'; }; before=$(data)
             ibv_rc_pingpong >/dev/null & sleep 1; ibv_rc_pingpong localhost && wait; after=$(data)
             [ \"$after\" -gt $((before + 1000 * 4096 / 4)) ]",
         ),
-        ("perfquery resets", "perfquery -R && perfquery | grep 'PortXmitData:\\.*0$'"),
+        ("perfquery resets", "perfquery -R; perfquery; perfquery -R && perfquery | grep 'PortXmitData:\\.*0$'"),
         ("rdma link", "rdma link; rdma link show mlx5_0/1 | grep 'state ACTIVE'"),
         (
             "rdma statistic",
