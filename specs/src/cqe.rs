@@ -143,6 +143,23 @@ impl Syndrome {
             _ => return None,
         })
     }
+
+    /// The vendor's syndrome that comes with it most often ([`Cqe::VENDOR_ERR_SYND`]). Adapters have several
+    /// for one syndrome; the public manual has none of them (public error reports of such adapters).
+    pub const fn vendor(self) -> u8 {
+        match self {
+            Self::LocalQpOperation => 0x68,
+            Self::LocalProtection => 0x51,
+            Self::WorkRequestFlushed => 0xf9,
+            Self::MemoryWindowBind => 0x78,
+            Self::RemoteInvalidRequest => 0x8a,
+            Self::RemoteAccess => 0x88,
+            Self::RemoteOperation => 0x89,
+            Self::TransportRetryExceeded => 0x81,
+            Self::RnrRetryExceeded => 0x87,
+            Self::LocalLength | Self::BadResponse | Self::LocalAccess | Self::RemoteAborted => 0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -258,6 +258,31 @@ fn pieces_are_checked() {
         free(&mut pair, 0, key);
         close(pair);
     }
+    // The same seen from the peer: what it reads breaks off, what it sends does not arrive.
+    for case in 0..3 {
+        let mut pair = loopback(&Options::default());
+        let (good, bad) = (pair.ends[1].sge(0, 3000), pair.ends[0].sge(0, 64));
+        let key = list_key(&mut pair, 1, &pieces(&[good, bad]), 3064);
+        let local = [pair.ends[0].sge(0, 3064)];
+        let list = Sge { address: 0, len: 3064, key };
+        let (request, expected) = match case {
+            0 => (SendRequest::read(1, &local, 0, key), Syndrome::RemoteAccess),
+            1 => (SendRequest::write(1, &local, 0, key), Syndrome::RemoteAccess),
+            _ => {
+                assert_eq!(pair.ends[1].qp.post_recv(5, &[list]), Ok(()));
+                (SendRequest::send(1, &local), Syndrome::RemoteOperation)
+            }
+        };
+        pair.send(0, &request);
+        let completion = pair.sent(0).1;
+        assert_eq!(completion.syndrome(), Some(expected), "case {case}");
+        assert_eq!(completion.status.err().map(|f| f.vendor), Some(expected.vendor()));
+        if case == 2 {
+            assert_eq!(pair.received(1).1.syndrome(), Some(Syndrome::LocalProtection));
+        }
+        free(&mut pair, 1, key);
+        close(pair);
+    }
     // A peer writes through a list to memory that can't be written.
     let mut pair = loopback(&Options { access: Access::REMOTE_WRITE, ..Options::default() });
     let piece = pair.ends[1].sge(0, 64);

@@ -311,7 +311,7 @@ impl QueuePair {
         syndrome: Syndrome,
     ) {
         let (cqn, mut cqe) = self.receive_cqe(CqeOpcode::RespErr, receive);
-        cqe.set(Cqe::SYNDROME, syndrome as u32);
+        cqe.set(Cqe::SYNDROME, syndrome as u32).set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
         self.complete(core, now, cqn, cqe);
     }
 }

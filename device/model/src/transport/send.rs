@@ -160,6 +160,7 @@ impl QueuePair {
     ) {
         let mut cqe = self.cqe(CqeOpcode::ReqErr, index);
         cqe.set(Cqe::SEND_WQE_OPCODE, opcode as u32).set(Cqe::SYNDROME, syndrome as u32);
+        cqe.set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
         let cqn = self.params.cqn_snd;
         self.complete(core, now, cqn, cqe);
     }

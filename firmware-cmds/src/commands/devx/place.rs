@@ -10,7 +10,7 @@ use hca_spec::cmd::{
 };
 use hca_spec::command::Opcode;
 use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
-use hca_spec::qpc::Qpc;
+use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Srqc, Wq};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -171,7 +171,14 @@ fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failur
 }
 
 fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+    const PRIVILEGED: Failure =
+        bad_param("CREATE_QP: a user's queue pair can't load page lists into keys (fre, rlky, REG_UMR)");
     let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
+    let of_kernel = [0, SHARED].contains(&uid(call));
+    let registers = c.qpc().get(Qpc::ST) == ServiceType::RegUmr as u32;
+    if !of_kernel && (registers || c.qpc().get(Qpc::FRE) == 1 || c.qpc().get(Qpc::RLKY) == 1) {
+        return Err(PRIVILEGED);
+    }
     let (mut held, mut list) = (Held::default(), None);
     if c.get(CreateQpIn::WQ_UMEM_VALID) == 1 {
         let id = c.get(CreateQpIn::WQ_UMEM_ID);
@@ -191,13 +198,16 @@ fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
     Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
 }
 
-/// A user's transition can't move the doorbell record: it would name a DMA address.
+/// A user's transition can't move the doorbell record: it would name a DMA address. Nor can it give the
+/// queue pair the right to load page lists into keys, which are DMA addresses too.
 fn transition(call: &Call<'_>) -> Option<Admitted> {
     let mut m = copy::<ModifyQpIn>(call)?;
-    if uid(call) == 0 || m.qpc().get(Qpc::DBR_ADDR) == 0 {
+    let fields = [Qpc::FRE, Qpc::RLKY];
+    let harmless = m.qpc().get(Qpc::DBR_ADDR) == 0 && fields.iter().all(|f| m.qpc().get(*f) == 0);
+    if uid(call) == 0 || harmless {
         return None;
     }
-    m.qpc_mut().set(Qpc::DBR_ADDR, 0);
+    m.qpc_mut().set(Qpc::DBR_ADDR, 0).set(Qpc::FRE, 0).set(Qpc::RLKY, 0);
     Some(finish(call, m.bytes(), None, Held::default()))
 }
 
