@@ -109,6 +109,10 @@ layout! {
         BLOCK_LB_MC: 0x44 [23:23];
         /// Moderation breaks for solicited CQEs.
         SCQE_BREAK_MODERATION: 0x44 [21:21];
+        /// The moderation period may start at the CQE.
+        CQ_PERIOD_START_FROM_CQE: 0x44 [20:20];
+        /// MODIFY_CQ can change the EQ.
+        CQ_EQ_REMAP: 0x44 [25:25];
         /// Automatic path migration.
         APM: 0x44 [17:17];
         /// Invalidation by RETH-less sends: type 2 windows.
@@ -177,6 +181,18 @@ layout! {
         DEVICE_FREQUENCY_MHZ: 0x98 [31:0];
         /// Frequency of the internal timer in kHz.
         DEVICE_FREQUENCY_KHZ: 0x9c [31:0];
+        /// Mini CQEs can carry the index of the stride.
+        MINI_CQE_RESP_STRIDE_INDEX: 0xb4 [3:3];
+        /// 128-byte CQEs can be padded.
+        CQE_128_ALWAYS: 0xb4 [2:2];
+        /// 128-byte CQEs can be compressed.
+        CQE_COMPRESSION_128: 0xb4 [1:1];
+        /// 64-byte CQEs can be compressed.
+        CQE_COMPRESSION: 0xb4 [0:0];
+        /// How long a compressed block stays open.
+        CQE_COMPRESSION_TIMEOUT: 0xb8 [31:16];
+        /// Most completions of a compressed block.
+        CQE_COMPRESSION_MAX_NUM: 0xb8 [15:0];
         /// What user contexts may be allowed ([`uctx_cap`]).
         UCTX_CAP: 0xd4 [31:0];
     }

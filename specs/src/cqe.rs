@@ -42,10 +42,58 @@ layout! {
         SIGNATURE: 0x3c [15:8];
         /// [`CqeOpcode`].
         OPCODE: 0x3c [7:4];
+        /// [`CqeFormat`].
+        FORMAT: 0x3c [3:2];
         /// Solicited event.
         SE: 0x3c [1:1];
         /// Owner bit.
         OWNER: 0x3c [0:0];
+    }
+}
+
+layout! {
+    /// What a compressed block says of one completion, 8 bytes (mlx5 driver, field use). Everything else is as in the
+    /// block's title, with `WQE_COUNTER` counted on.
+    pub struct MiniCqe[8] {
+        /// Hash of the packet's headers ([`crate::queue::mini_format::HASH`]).
+        RX_HASH: 0x0 [31:0];
+        /// Checksum of the packet.
+        CHECKSUM: 0x0 [31:16];
+        /// Index of the stride ([`crate::queue::mini_format::CHECKSUM_STRIDE`]).
+        STRIDE_INDEX: 0x0 [15:0];
+        /// Bytes received.
+        BYTE_CNT: 0x4 [31:0];
+    }
+}
+
+/// Mini CQEs in one entry of the queue.
+pub const MINI_CQES: u32 = 8;
+
+/// How an entry is to be read: [`Cqe::FORMAT`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum CqeFormat {
+    /// As laid out in [`Cqe`].
+    Plain = 0,
+    /// The first 32 bytes are the message's data.
+    Data32 = 1,
+    /// The 64 bytes before, the first half of a 128-byte entry, are the message's data.
+    Data64 = 2,
+    /// The title of a compressed block: `BYTE_CNT` completions, whose [`MiniCqe`]s stand in the entries 1, 8, 16, 24, ...
+    /// after the title, eight in each. As many entries of the queue belong to the block as it has completions.
+    Compressed = 3,
+}
+
+impl CqeFormat {
+    /// The format with that number, if there is one.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        Some(match bits {
+            0 => Self::Plain,
+            1 => Self::Data32,
+            2 => Self::Data64,
+            3 => Self::Compressed,
+            _ => return None,
+        })
     }
 }
 
@@ -176,6 +224,11 @@ mod tests {
         c.set(Cqe::OPCODE, CqeOpcode::RespSend as u32).set(Cqe::SE, 1).set(Cqe::OWNER, 1);
         assert_eq!(c.bytes()[0x2c..0x30], [0, 0, 0, 64]);
         assert_eq!(c.bytes()[0x38..], [0x0a, 0, 1, 2, 0, 5, 0, 0x23]);
+        c.set(Cqe::FORMAT, CqeFormat::Compressed as u32);
+        assert_eq!(c.bytes()[0x3f], 0x2f);
+        let mut m = MiniCqe::new();
+        m.set(MiniCqe::CHECKSUM, 0x1234).set(MiniCqe::STRIDE_INDEX, 7).set(MiniCqe::BYTE_CNT, 0x100);
+        assert_eq!(*m.bytes(), [0x12, 0x34, 0, 7, 0, 0, 1, 0]);
         let mut e = Cqe::new();
         e.set(Cqe::SYNDROME, 5).set(Cqe::VENDOR_ERR_SYND, 0xf9);
         assert_eq!(e.bytes()[0x36..0x38], [0xf9, 5]);

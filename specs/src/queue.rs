@@ -12,16 +12,20 @@ layout! {
         STATUS: 0x0 [31:28];
         /// 1 = the doorbell record lies in a user memory, its address is an offset there.
         DBR_UMEM_VALID: 0x0 [25:25];
-        /// CQE size: 0 = 64 bytes, 1 = 128 bytes.
+        /// CQE size: [`cqe_size`].
         CQE_SZ: 0x0 [23:21];
         /// Collapsed: every CQE overwrites the first.
         CC: 0x0 [20:20];
+        /// A solicited completion ends moderation.
+        SCQE_BREAK_MODERATION_EN: 0x0 [18:18];
         /// Ignore overrun.
         OI: 0x0 [17:17];
         /// Moderation period starts at the event (0) or at the CQE (1).
         CQ_PERIOD_MODE: 0x0 [16:15];
         /// CQE compression enabled.
         CQE_COMP_EN: 0x0 [14:14];
+        /// What mini CQEs of receive completions say: [`mini_format`].
+        MINI_CQE_RES_FORMAT: 0x0 [13:12];
         /// Armed state.
         ST: 0x0 [11:8];
         /// The user memory of the doorbell record.
@@ -154,6 +158,26 @@ layout! {
         /// The pool's work queue.
         wq, wq_mut: 0x30 Wq;
     }
+}
+
+/// Values of [`Cqc::CQE_SZ`].
+pub mod cqe_size {
+    /// 64 bytes.
+    pub const B64: u32 = 0;
+    /// 128 bytes; without data in it, the first half is not written.
+    pub const B128: u32 = 1;
+    /// 128 bytes; the first half is always written, so that whole cache lines are.
+    pub const B128_PADDED: u32 = 2;
+}
+
+/// Values of [`Cqc::MINI_CQE_RES_FORMAT`] (mlx5 driver, field use).
+pub mod mini_format {
+    /// The hash of the packet's headers.
+    pub const HASH: u32 = 0;
+    /// The checksum.
+    pub const CHECKSUM: u32 = 1;
+    /// The checksum and the index of the stride.
+    pub const CHECKSUM_STRIDE: u32 = 3;
 }
 
 /// Context status "overrun" of CQs and EQs.
