@@ -54,6 +54,8 @@ pub const VENDOR_ID: u32 = 0x0002c9;
 pub(crate) const LOG_MAX_UCTX: u32 = 12;
 /// log2 of the number of user memories.
 pub(crate) const LOG_MAX_UMEM: u32 = 22;
+/// Most completions of a block of compressed CQEs.
+pub const MAX_COMPRESSED: u32 = 64;
 /// Most translations of one memory key, in 16-byte units.
 pub const MAX_KEY_OCTWORDS: u32 = 1 << 24;
 /// The most the adapter can do (QUERY_HCA_CAP with "maximum").
@@ -71,6 +73,11 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::LOG_MAX_MSG, 30).set(General::STAT_RATE_SUPPORT, 1).set(General::CQE_VERSION, 1);
     c.set(General::UMR_MODIFY_ATOMIC_DISABLED, 0).set(General::ATOMIC, 1);
     c.set(General::CQ_OI, 1).set(General::CQ_RESIZE, 1).set(General::CQ_MODERATION, 1);
+    c.set(General::CQ_EQ_REMAP, 1).set(General::CQ_PERIOD_START_FROM_CQE, 1);
+    c.set(General::CQE_COMPRESSION, 1).set(General::CQE_COMPRESSION_128, 1).set(General::CQE_128_ALWAYS, 1);
+    c.set(General::MINI_CQE_RESP_STRIDE_INDEX, 1);
+    c.set(General::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED).set(General::CQE_COMPRESSION_TIMEOUT, 1);
+    c.set(General::SCTR_DATA_CQE, 1);
     c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
     c.set(General::QKV, 1).set(General::PKV, 1);
     // Memory windows of type 1 and 2B, and SEND with invalidate.

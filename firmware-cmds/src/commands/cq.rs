@@ -4,7 +4,7 @@ use hca_spec::caps::General;
 use hca_spec::cmd::{CreateCqIn, ModifyCqIn, QueryCqOut};
 use hca_spec::command::Status;
 use hca_spec::ids::Cqn;
-use hca_spec::queue::Cqc;
+use hca_spec::queue::{Cqc, cqe_size, mini_format};
 
 use super::{Call, Outcome, check_uar, done, named, reply, with_pages};
 use crate::effect::Effect;
@@ -15,8 +15,9 @@ use crate::icm::{Buffer, Cq};
 const NO_CQ: Failure = bad_resource("there is no CQ of that number");
 const NO_EQ: Failure = bad_resource("CQ: c_eqn names no EQ");
 const SIZE: Failure = bad_param("CQ: log_cq_size is above log_max_cq_sz");
-const CQE_SIZE: Failure = bad_param("CQ: cqe_sz must be 0 (64 bytes) or 1 (128 bytes)");
-const LIST: Failure = bad_param("CQ: cqe compression and collapsed CQs are not supported");
+const CQE_SIZE: Failure = bad_param("CQ: cqe_sz must be 0 (64 bytes), 1 or 2 (128 bytes)");
+const COLLAPSED: Failure = bad_param("CQ: collapsed CQs are not supported");
+const MINI: Failure = bad_param("CQ: mini_cqe_res_format is reserved");
 
 /// MODIFY_CQ op_mod: moderation and the like.
 const MODERATE: u32 = 0;
@@ -30,8 +31,8 @@ fn buffer(fw: &Firmware, call: &Call<'_>, ctx: &Cqc) -> Result<Buffer, Failure> 
         return Err(SIZE.got(log_size).limit(limit));
     }
     let cqe: u64 = match ctx.get(Cqc::CQE_SZ) {
-        0 => 64,
-        1 => 128,
+        cqe_size::B64 => 64,
+        cqe_size::B128 | cqe_size::B128_PADDED => 128,
         other => return Err(CQE_SIZE.got(other)),
     };
     call.buffer(ctx.get(Cqc::LOG_PAGE_SIZE), ctx.get(Cqc::PAGE_OFFSET), cqe << log_size)
@@ -60,8 +61,12 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(NO_EQ.got(eqn));
     }
     check_uar(fw, ctx.get(Cqc::UAR_PAGE), UAR)?;
-    if ctx.get(Cqc::CQE_COMP_EN) == 1 || ctx.get(Cqc::CC) == 1 {
-        return Err(LIST);
+    if ctx.get(Cqc::CC) == 1 {
+        return Err(COLLAPSED);
+    }
+    let mini = ctx.get(Cqc::MINI_CQE_RES_FORMAT);
+    if !matches!(mini, mini_format::HASH | mini_format::CHECKSUM | mini_format::CHECKSUM_STRIDE) {
+        return Err(MINI.got(mini));
     }
     let buffer = buffer(fw, call, &ctx)?;
     for field in [Cqc::STATUS, Cqc::CONSUMER_COUNTER, Cqc::PRODUCER_COUNTER] {
@@ -150,6 +155,10 @@ fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut
         Status::BadSizeOutstandingCqes,
         "MODIFY_CQ: the CQ holds more entries than the new size has room for",
     );
+    const NO_PLACE: Failure = Failure::new(
+        Status::BadSizeOutstandingCqes,
+        "MODIFY_CQ: the CQ is full: its last entry, which tells of the resize, has no place",
+    );
     /// Counters of a CQ have 24 bits.
     const COUNTER: u32 = 0xff_ffff;
     let cqn = modify.get(ModifyCqIn::CQN);
@@ -158,10 +167,14 @@ fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut
         ctx.set(field, modify.cqc().get(field));
     }
     let buffer = buffer(fw, call, &ctx)?;
+    let old_room = 1u32 << fw.icm.cqs.get(cqn).map_or(0, |cq| cq.ctx.get(Cqc::LOG_CQ_SIZE));
     let held = ctx.get(Cqc::PRODUCER_COUNTER).wrapping_sub(ctx.get(Cqc::CONSUMER_COUNTER)) & COUNTER;
     let room = 1u32 << ctx.get(Cqc::LOG_CQ_SIZE);
     if held > room {
         return Err(SMALL.of(cqn).got(held).limit(room));
+    }
+    if held >= old_room {
+        return Err(NO_PLACE.of(cqn).got(held));
     }
     let pages = buffer.pages().len();
     let cq = fw.icm.cqs.get_mut(cqn).ok_or(NO_CQ.of(cqn))?;
@@ -211,7 +224,9 @@ mod tests {
         assert_eq!(try_cq(|_| {}, 2), Status::Ok);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::CQE_SZ, 1), 2), Status::BadInputLength, "twice the size");
         assert_eq!(try_cq(|c| _ = c.set(Cqc::PAGE_OFFSET, 1), 2), Status::BadInputLength);
-        assert_eq!(try_cq(|c| _ = c.set(Cqc::CQE_SZ, 2), 2), Status::BadParam);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::CQE_SZ, 3), 2), Status::BadParam);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::MINI_CQE_RES_FORMAT, 2), 2), Status::BadParam);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::CC, 1), 2), Status::BadParam);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::LOG_CQ_SIZE, 31), 2), Status::BadParam);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::C_EQN, 77), 2), Status::BadResource);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::UAR_PAGE, 0xff_ffff), 2), Status::BadResource);
