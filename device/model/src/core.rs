@@ -59,6 +59,8 @@ pub(crate) enum HcaEvent {
     Receive(Box<Arrived>),
     /// The moderation period set with that generation ran out.
     CqModeration(Cqn, u32),
+    /// The compression session of that generation was open long enough.
+    CqSession(Cqn, u32),
     /// Raise an interrupt.
     Interrupt(u16),
     /// The link has trained.

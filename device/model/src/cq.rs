@@ -1,13 +1,16 @@
-//! Completion queues: writing entries, arming, moderation, overrun, resizing.
+//! Completion queues: writing entries, arming, moderation, overrun, resizing. [`crate::compress`] has compression.
 //!
 //! Source: PRM "Completion Queues", "CQ arming", "CQ resize", "Interrupt moderation".
 
 use hca_firmware::icm::{Buffer, Cq, Icm};
-use hca_spec::cqe::{Cqe, CqeOpcode, OP_OWN_BYTE};
+use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, OP_OWN_BYTE};
 use hca_spec::eqe::{Eqe, EventType, cq_syndrome};
 use hca_spec::ids::{Cqn, Eqn};
-use hca_spec::queue::{Cqc, ST_ARMED, ST_FIRED, ST_SOLICITED_ARMED, STATUS_OVERRUN, STATUS_WRITE_FAILURE};
+use hca_spec::queue::{
+    Cqc, ST_ARMED, ST_FIRED, ST_SOLICITED_ARMED, STATUS_OVERRUN, STATUS_WRITE_FAILURE, cqe_size,
+};
 
+use crate::compress::{Joined, SESSION, Session};
 use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
 use crate::slots::Slots;
@@ -15,6 +18,11 @@ use crate::time::Ps;
 
 /// Counters of completion queues are 24 bits wide.
 const COUNTER_MASK: u32 = 0xff_ffff;
+/// An entry without the first half of 128 bytes.
+const ENTRY: usize = Cqe::SIZE;
+
+/// `Cqc::CQ_PERIOD_MODE`: the period starts with the entry.
+const PERIOD_FROM_CQE: u32 = 1;
 
 /// Whether counter `a` lies after `b`, modulo 2^24.
 fn after(a: u32, b: u32) -> bool {
@@ -36,18 +44,43 @@ enum Health {
     WriteFailure,
 }
 
+/// What happens besides writing an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    is_error: bool,
+    solicited: bool,
+}
+
+impl Kind {
+    fn of(cqe: &Cqe) -> Self {
+        let opcode = CqeOpcode::from_bits(cqe.get(Cqe::OPCODE));
+        let is_error = matches!(opcode, Some(CqeOpcode::ReqErr | CqeOpcode::RespErr));
+        Self { is_error, solicited: is_error || cqe.get(Cqe::SE) == 1 }
+    }
+}
+
 /// The moving parts of a completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     log_size: u32,
     /// 64 or 128.
     stride: u64,
+    /// The first half of 128 bytes is written even if there is no data for it.
+    padded: bool,
+    /// Completions that may become a compressed block; none if the queue does not compress.
+    session: Option<Box<Session>>,
     eqn: Eqn,
     doorbell_record: u64,
     ignore_overrun: bool,
     collapsed: bool,
     max_count: u32,
     period: Ps,
+    /// The period starts anew with each entry; otherwise with each event.
+    period_from_cqe: bool,
+    /// A solicited entry ends moderation.
+    solicited_breaks: bool,
+    /// When the last event was sent.
+    last_event: Ps,
     producer: u32,
     consumer: u32,
     /// Producer counter after the last solicited (or error) entry.
@@ -64,12 +97,18 @@ impl CompletionQueue {
         let mut q = Self {
             log_size: 0,
             stride: 64,
+            padded: false,
+            session: (cq.ctx.get(Cqc::CQE_COMP_EN) == 1)
+                .then(|| Box::new(Session::new(cq.ctx.get(Cqc::MINI_CQE_RES_FORMAT)))),
             eqn: Eqn(cq.ctx.get(Cqc::C_EQN) as u8),
             doorbell_record: cq.ctx.get(Cqc::DBR_ADDR),
             ignore_overrun: cq.ctx.get(Cqc::OI) == 1,
             collapsed: cq.ctx.get(Cqc::CC) == 1,
             max_count: 0,
             period: Ps::ZERO,
+            period_from_cqe: false,
+            solicited_breaks: false,
+            last_event: Ps::ZERO,
             producer: 0,
             consumer: 0,
             solicited: 0,
@@ -85,7 +124,9 @@ impl CompletionQueue {
 
     fn take_shape(&mut self, cq: &Cq) {
         self.log_size = cq.ctx.get(Cqc::LOG_CQ_SIZE);
-        self.stride = if cq.ctx.get(Cqc::CQE_SZ) == 1 { 128 } else { 64 };
+        let size = cq.ctx.get(Cqc::CQE_SZ);
+        self.stride = if size == cqe_size::B64 { 64 } else { 128 };
+        self.padded = size == cqe_size::B128_PADDED;
     }
 
     /// Takes what MODIFY_CQ can change of the context, but for the shape.
@@ -94,11 +135,14 @@ impl CompletionQueue {
         self.ignore_overrun = cq.ctx.get(Cqc::OI) == 1;
         self.max_count = cq.ctx.get(Cqc::CQ_MAX_COUNT);
         self.period = Ps::from_us(cq.ctx.get(Cqc::CQ_PERIOD).into());
+        self.period_from_cqe = cq.ctx.get(Cqc::CQ_PERIOD_MODE) == PERIOD_FROM_CQE;
+        self.solicited_breaks = cq.ctx.get(Cqc::SCQE_BREAK_MODERATION_EN) == 1;
     }
 
-    fn full(&mut self, memory: &dyn GuestMemory) -> bool {
+    /// Whether there is no room for one entry more than the `waiting` ones.
+    fn full(&mut self, memory: &dyn GuestMemory, waiting: u32) -> bool {
         let size = 1u32 << self.log_size;
-        let used = |q: &Self| q.producer.wrapping_sub(q.consumer) & COUNTER_MASK;
+        let used = |q: &Self| (q.producer.wrapping_sub(q.consumer) & COUNTER_MASK) + waiting;
         if used(self) < size {
             return false;
         }
@@ -110,14 +154,50 @@ impl CompletionQueue {
         used(self) >= size
     }
 
-    fn write(&mut self, memory: &dyn GuestMemory, buffer: &Buffer, cqe: &mut Cqe) -> Result<(), ()> {
-        let index = if self.collapsed { 0 } else { self.producer & ((1 << self.log_size) - 1) };
-        let (at, _) = buffer.at(u64::from(index) * self.stride + (self.stride - 64)).ok_or(())?;
+    /// Where the entry `ahead` of the producer begins, and how many bytes it has.
+    fn place(&self, buffer: &Buffer, ahead: u32) -> Result<u64, ()> {
+        let counter = self.producer.wrapping_add(ahead);
+        let index = if self.collapsed { 0 } else { counter & ((1 << self.log_size) - 1) };
+        Ok(buffer.at(u64::from(index) * self.stride).ok_or(())?.0)
+    }
+
+    /// Writes an entry, its owner last. `data` goes into it if it says so.
+    fn write(
+        &mut self,
+        memory: &dyn GuestMemory,
+        buffer: &Buffer,
+        cqe: &mut Cqe,
+        data: &[u8],
+    ) -> Result<(), ()> {
+        let at = self.place(buffer, 0)?;
+        let entry = at + (self.stride - ENTRY as u64);
+        match CqeFormat::from_bits(cqe.get(Cqe::FORMAT)) {
+            Some(CqeFormat::Data32) => {
+                cqe.bytes_mut().iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+            }
+            Some(CqeFormat::Data64) => memory.write(at, data).map_err(|_| ())?,
+            _ if self.padded => memory.write(at, &[0; ENTRY]).map_err(|_| ())?,
+            _ => {}
+        }
         cqe.set(Cqe::OWNER, self.producer >> self.log_size & 1);
-        memory.write(at, &cqe.bytes()[..OP_OWN_BYTE]).map_err(|_| ())?;
-        memory.write_release(at + OP_OWN_BYTE as u64, cqe.bytes()[OP_OWN_BYTE]).map_err(|_| ())?;
+        memory.write(entry, &cqe.bytes()[..OP_OWN_BYTE]).map_err(|_| ())?;
+        memory.write_release(entry + OP_OWN_BYTE as u64, cqe.bytes()[OP_OWN_BYTE]).map_err(|_| ())?;
         self.producer = (self.producer + 1) & COUNTER_MASK;
         Ok(())
+    }
+
+    /// Writes the completions of the session, as a block if there are several. Gives how many there were.
+    fn write_session(&mut self, memory: &dyn GuestMemory, buffer: &Buffer) -> Result<u32, ()> {
+        let Some(mut block) = self.session.as_mut().and_then(|s| s.take()) else { return Ok(0) };
+        let count = block.len();
+        for (ahead, minis) in block.arrays() {
+            let at = self.place(buffer, ahead)? + (self.stride - ENTRY as u64);
+            memory.write(at, &minis).map_err(|_| ())?;
+        }
+        self.write(memory, buffer, block.title(), &[])?;
+        // The other entries of the block are its own, too.
+        self.producer = (self.producer + count - 1) & COUNTER_MASK;
+        Ok(count)
     }
 
     /// Whether an entry the arming waits for lies beyond `consumer`.
@@ -181,47 +261,120 @@ impl Core {
         }
     }
 
-    /// Writes a completion and raises what is armed. `false`: the queue is in error (or gone), and the
-    /// work queue that reports to it can't go on.
-    pub(crate) fn complete(&mut self, now: Ps, cqn: Cqn, mut cqe: Cqe) -> bool {
-        let is_error = matches!(
-            CqeOpcode::from_bits(cqe.get(Cqe::OPCODE)),
-            Some(CqeOpcode::ReqErr | CqeOpcode::RespErr)
-        );
-        if !is_error {
+    /// How many bytes of a message fit into an entry of that queue, for queue pairs whose context says `code`
+    /// ("cs_req" and "cs_res", PRM "Scatter to CQE").
+    pub(crate) fn scatter_room(&self, cqn: Cqn, code: u32) -> usize {
+        // Both fields name the size in their low bits.
+        match code & 0xf {
+            0 => 0,
+            2 if self.fw.icm.cqs.get(cqn.0).is_some_and(|cq| cq.ctx.get(Cqc::CQE_SZ) != cqe_size::B64) => 64,
+            _ => 32,
+        }
+    }
+
+    /// Writes a completion and raises what is armed; `data` of at most [`Core::scatter_room`] bytes comes with it.
+    /// `false`: the queue is in error (or gone), and the work queue that reports to it can't go on.
+    pub(crate) fn complete(&mut self, now: Ps, cqn: Cqn, mut cqe: Cqe, data: &[u8]) -> bool {
+        let kind = Kind::of(&cqe);
+        if !kind.is_error {
             cqe.set(Cqe::TIMESTAMP, now.ticks(self.timing.timer_khz()));
         }
-        let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
+        let format = match data.len() {
+            0 => CqeFormat::Plain,
+            1..=32 => CqeFormat::Data32,
+            _ => CqeFormat::Data64,
+        };
+        cqe.set(Cqe::FORMAT, format as u32);
+        let Some((cq, _)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
         if cq.health != Health::Good {
             return false;
         }
-        if !cq.ignore_overrun && cq.full(&*self.memory) {
+        let waiting = cq.session.as_ref().map_or(0, |s| s.len());
+        if !cq.ignore_overrun && cq.full(&*self.memory, waiting) {
             cq.health = Health::Overrun;
             self.cq_error(now, cqn, cq_syndrome::OVERRUN, "the queue is full: completions overran it");
             return false;
         }
-        if cq.write(&*self.memory, buffer, &mut cqe).is_err() {
-            cq.health = Health::WriteFailure;
-            self.cq_error(now, cqn, cq_syndrome::ACCESS, "its memory can't be written");
-            return false;
-        }
-        if is_error || cqe.get(Cqe::SE) == 1 {
-            cq.solicited = cq.producer;
-        }
-        if cq.armed == Armed::No || !cq.satisfied(cq.producer.wrapping_sub(1) & COUNTER_MASK) {
+        if self.cq_join(now, cqn, &cqe) {
             return true;
         }
-        cq.held += 1;
-        if cq.max_count > 1 && cq.period > Ps::ZERO && cq.held < cq.max_count && !is_error {
-            if cq.held == 1 {
-                cq.generation = cq.generation.wrapping_add(1);
-                let (at, event) = (now + cq.period, HcaEvent::CqModeration(cqn, cq.generation));
-                self.schedule(at, event);
-            }
-        } else {
-            self.notify(now, cqn);
+        let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
+        if cq.health != Health::Good || cq.write(&*self.memory, buffer, &mut cqe, data).is_err() {
+            return self.cq_write_failed(now, cqn);
         }
+        if kind.solicited {
+            cq.solicited = cq.producer;
+        }
+        self.cq_written(now, cqn, 1, kind);
         true
+    }
+
+    /// Whether the completion waits to be compressed. If not, what waited before it is written.
+    fn cq_join(&mut self, now: Ps, cqn: Cqn, cqe: &Cqe) -> bool {
+        for _ in 0..2 {
+            let Some(cq) = self.cqs.get_mut(cqn.0) else { return false };
+            let Some(session) = &mut cq.session else { return false };
+            match session.join(cqe, cq.log_size) {
+                Joined::First(generation) => {
+                    self.schedule(now + SESSION, HcaEvent::CqSession(cqn, generation));
+                    return true;
+                }
+                Joined::Next => return true,
+                // Once more: it may open a session of its own.
+                Joined::Not => self.cq_close_session(now, cqn),
+            }
+        }
+        false
+    }
+
+    /// The queue's memory can't be written; told once.
+    fn cq_write_failed(&mut self, now: Ps, cqn: Cqn) -> bool {
+        if let Some(cq) = self.cqs.get_mut(cqn.0).filter(|cq| cq.health == Health::Good) {
+            cq.health = Health::WriteFailure;
+            self.cq_error(now, cqn, cq_syndrome::ACCESS, "its memory can't be written");
+        }
+        false
+    }
+
+    /// Writes what waits to be compressed.
+    fn cq_close_session(&mut self, now: Ps, cqn: Cqn) {
+        let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return };
+        match cq.write_session(&*self.memory, buffer) {
+            Ok(0) => {}
+            Ok(count) => self.cq_written(now, cqn, count, Kind { is_error: false, solicited: false }),
+            Err(()) => _ = self.cq_write_failed(now, cqn),
+        }
+    }
+
+    /// A session was open long enough.
+    pub(crate) fn cq_session(&mut self, now: Ps, cqn: Cqn, generation: u32) {
+        let session = self.cqs.get(cqn.0).and_then(|cq| cq.session.as_ref());
+        if session.is_some_and(|s| s.is_open(generation)) {
+            self.cq_close_session(now, cqn);
+        }
+    }
+
+    /// `count` entries were written: an event, now or later, if the queue is armed for them.
+    fn cq_written(&mut self, now: Ps, cqn: Cqn, count: u32, kind: Kind) {
+        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
+        if cq.armed == Armed::No || !cq.satisfied(cq.producer.wrapping_sub(count) & COUNTER_MASK) {
+            return;
+        }
+        cq.held += count;
+        let moderated = cq.max_count > 1 && cq.period > Ps::ZERO && cq.held < cq.max_count;
+        if !moderated || kind.is_error || (kind.solicited && cq.solicited_breaks) {
+            return self.notify(now, cqn);
+        }
+        let start = if cq.period_from_cqe { now } else { cq.last_event };
+        let due = start + cq.period;
+        if due <= now {
+            return self.notify(now, cqn);
+        }
+        if cq.held == count || cq.period_from_cqe {
+            cq.generation = cq.generation.wrapping_add(1);
+            let event = HcaEvent::CqModeration(cqn, cq.generation);
+            self.schedule(due, event);
+        }
     }
 
     /// The moderation period ran out.
@@ -247,6 +400,7 @@ impl Core {
         let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
         cq.armed = Armed::No;
         cq.held = 0;
+        cq.last_event = now;
         let eqn = cq.eqn;
         let mut eqe = Eqe::new();
         eqe.set(Eqe::TYPE, EventType::Completion as u32).set(Eqe::COMPLETION_CQN, cqn.0);
@@ -265,7 +419,9 @@ impl Core {
         let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
         let mut cqe = Cqe::new();
         cqe.set(Cqe::OPCODE, CqeOpcode::Resize as u32);
-        let written = cq.write(&*self.memory, old, &mut cqe);
+        // What waits to be compressed is older than the entry that ends the buffer.
+        let written =
+            cq.write_session(&*self.memory, old).and_then(|_| cq.write(&*self.memory, old, &mut cqe, &[]));
         if let Some(shape) = self.fw.icm.cqs.get(cqn.0) {
             cq.take_shape(shape);
         }

@@ -235,6 +235,7 @@ impl Hca {
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
             HcaEvent::Receive(arrived) => self.receive(now, &arrived),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
+            HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
             HcaEvent::Interrupt(vector) => self.core.out.vectors.push(vector),
             HcaEvent::LinkUp => self.core.out.port_changed = true,
         }

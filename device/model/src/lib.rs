@@ -23,6 +23,7 @@ pub mod timing;
 pub mod wire;
 
 mod command;
+mod compress;
 mod core;
 mod cq;
 mod eq;

@@ -164,8 +164,15 @@ impl QueuePair {
         if end > receive.room {
             return Err(Refusal::Length);
         }
-        scatter(core, who, &receive.pieces, *offset, payload)
-            .map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
+        // A small message may go into the completion: it then is there whole, and not in the buffers.
+        let only =
+            matches!(repr.operation, Operation::SendOnly | Operation::SendOnlyImm | Operation::SendOnlyInval);
+        let cqn = self.receive_cqe(CqeOpcode::RespSend, receive).0;
+        let inline = only && payload.len() <= core.scatter_room(cqn, self.params.scatter_response);
+        if !inline {
+            scatter(core, who, &receive.pieces, *offset, payload)
+                .map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
+        }
         if let Some(Current::Send { offset, .. }) = &mut self.responder.current {
             *offset = end;
         }
@@ -182,7 +189,8 @@ impl QueuePair {
         }
         if let Some(Current::Send { receive, .. }) = self.responder.current.take() {
             self.responder.next_msn();
-            self.complete_receive(core, now, opcode, &receive, end, word, repr);
+            let data = if inline { payload } else { &[] };
+            self.complete_receive(core, now, opcode, &receive, end, word, repr, data);
         }
         Ok(())
     }
@@ -221,7 +229,7 @@ impl QueuePair {
         }
         if let Some(receive) = receive {
             let imm = repr.imm.unwrap_or(0);
-            self.complete_receive(core, now, CqeOpcode::RespWrImm, &receive, total, imm, repr);
+            self.complete_receive(core, now, CqeOpcode::RespWrImm, &receive, total, imm, repr, &[]);
         }
         Ok(())
     }
@@ -236,6 +244,7 @@ impl QueuePair {
         bytes: u64,
         word: u32,
         repr: &Repr,
+        data: &[u8],
     ) {
         let (cqn, mut cqe) = self.receive_cqe(opcode, receive);
         cqe.set(Cqe::BYTE_CNT, bytes as u32).set(Cqe::IMM_INVAL_PKEY, word);
@@ -243,7 +252,7 @@ impl QueuePair {
             .set(Cqe::SLID, repr.slid.0.into())
             .set(Cqe::SL, repr.sl.into());
         cqe.set(Cqe::GRH, repr.grh.is_some().into());
-        self.complete(core, now, cqn, cqe);
+        self.complete_with(core, now, cqn, cqe, data);
     }
 
     /// Longer messages would have more packets than half the PSN space.

@@ -127,7 +127,12 @@ impl QueuePair {
     /// holds is flushed to its other completion queue in an event of its own, because this may happen in
     /// the middle of anything.
     pub(crate) fn complete(&mut self, core: &mut Core, now: Ps, cqn: Cqn, cqe: Cqe) {
-        if !core.complete(now, cqn, cqe) && self.state != QpState::Error {
+        self.complete_with(core, now, cqn, cqe, &[]);
+    }
+
+    /// The same, with the message's data in the completion.
+    pub(crate) fn complete_with(&mut self, core: &mut Core, now: Ps, cqn: Cqn, cqe: Cqe, data: &[u8]) {
+        if !core.complete(now, cqn, cqe, data) && self.state != QpState::Error {
             self.enter(core, QpState::Error);
             core.push_qp_event(now, EventType::WqCatastrophic, self.qpn);
             if self.rq.shared().is_some() {

@@ -64,6 +64,9 @@ pub(crate) struct Params {
     pub(crate) log_sq_size: u32,
     pub(crate) has_sq: bool,
     pub(crate) xrcd: u32,
+    /// "Scatter to CQE" of reads and atomics, and of receives.
+    pub(crate) scatter_request: u32,
+    pub(crate) scatter_response: u32,
 }
 
 impl Params {
@@ -96,6 +99,8 @@ impl Params {
             log_sq_size: ctx.get(Qpc::LOG_SQ_SIZE),
             has_sq: ctx.get(Qpc::NO_SQ) == 0,
             xrcd: ctx.get(Qpc::XRCD),
+            scatter_request: ctx.get(Qpc::CS_REQ),
+            scatter_response: ctx.get(Qpc::CS_RES),
         }
     }
 }

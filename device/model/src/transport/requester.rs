@@ -184,7 +184,14 @@ impl QueuePair {
         if packets == 0 && self.requester.cursor == first {
             self.requester.cursor = self.requester.next_psn;
         }
-        self.requester.messages.push_back(Message { wqe, first, packets, answered: 0, failed: None });
+        self.requester.messages.push_back(Message {
+            wqe,
+            first,
+            packets,
+            answered: 0,
+            failed: None,
+            data: Vec::new(),
+        });
         if packets == 0 {
             self.retire(core, now);
             if self.sends() {
@@ -204,6 +211,7 @@ impl QueuePair {
             packets: 0,
             answered: 0,
             failed: Some(syndrome),
+            data: Vec::new(),
         });
         self.requester.poisoned = true;
         self.retire(core, now);
@@ -438,7 +446,11 @@ impl QueuePair {
         if data.len() != due || is_read == (repr.operation == Operation::AtomicAcknowledge) {
             return self.fail_at(core, now, repr.psn, Syndrome::BadResponse);
         }
-        if let Err(fault) = scatter(core, who, &message.wqe.pieces, offset, data) {
+        let small = message.packets == 1 && message.wqe.signaled;
+        let room = core.scatter_room(self.params.cqn_snd, self.params.scatter_request);
+        if small && data.len() <= room {
+            message.data = data.to_vec();
+        } else if let Err(fault) = scatter(core, who, &message.wqe.pieces, offset, data) {
             let index = message.wqe.index;
             core.diagnose(now, format_args!("QP {}: response to send WQE {index}: {fault}", self.qpn));
             return self.fail_at(core, now, repr.psn, Syndrome::LocalProtection);

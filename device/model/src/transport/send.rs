@@ -174,7 +174,7 @@ impl QueuePair {
         cqe.set(Cqe::SEND_WQE_OPCODE, message.wqe.opcode as u32);
         cqe.set(Cqe::BYTE_CNT, message.wqe.length as u32);
         let cqn = self.params.cqn_snd;
-        self.complete(core, now, cqn, cqe);
+        self.complete_with(core, now, cqn, cqe, &message.data);
     }
 }
 
