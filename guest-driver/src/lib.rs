@@ -64,13 +64,13 @@ pub mod vfio_user;
 pub mod wqe;
 
 pub use bus::{Bus, Dma};
-pub use cq::{Completion, Cq, CqConfig, Failure, Side};
+pub use cq::{Completion, Cq, CqConfig, CqOptions, Failure, InlineData, Moderation, Side};
 pub use error::Error;
 pub use events::{Eq, Event};
 pub use hca::{Config, Hca, Health};
 pub use mr::{Access, Mr};
 pub use mw::{Opening, Window, WindowType};
-pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr};
+pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr, ScatterToCqe};
 pub use srq::{Srq, XrcSrqConfig};
 pub use umr::{KeyChange, KeyKind};
 pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};

@@ -59,6 +59,32 @@ pub struct QpConfig {
     pub fast_registration: bool,
     /// XRC: the domain whose shared receive queues the peer may name.
     pub xrcd: Option<Xrcd>,
+    /// Whether small messages and responses come in the completion instead of the buffers.
+    pub scatter_to_cqe: ScatterToCqe,
+}
+
+/// Small messages in completions (PRM "Scatter to CQE"): what fits is in [`Completion::data`] and not in the buffers of
+/// the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ScatterToCqe {
+    /// None.
+    #[default]
+    Off,
+    /// Up to 32 bytes.
+    Data32,
+    /// Up to 64 bytes; for completion queues with 128-byte entries.
+    Data64,
+}
+
+impl ScatterToCqe {
+    /// `Qpc::CS_REQ` and `Qpc::CS_RES`.
+    fn codes(self) -> (u32, u32) {
+        match self {
+            Self::Off => (0, 0),
+            Self::Data32 => (0x11, 0x1),
+            Self::Data64 => (0x22, 0x2),
+        }
+    }
 }
 
 impl QpConfig {
@@ -76,6 +102,7 @@ impl QpConfig {
             recv_requests: 128,
             recv_sges: 4,
             fast_registration: false,
+            scatter_to_cqe: ScatterToCqe::Off,
             xrcd: None,
         }
     }
@@ -99,6 +126,7 @@ impl QpConfig {
             recv_requests: 0,
             recv_sges: 1,
             fast_registration: false,
+            scatter_to_cqe: ScatterToCqe::Off,
             xrcd: Some(xrcd),
         }
     }
@@ -417,6 +445,8 @@ impl<B: Bus> Hca<B> {
         qp.common(qpc);
         qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::NO_SQ, (!has_send).into()).set(Qpc::UAR_PAGE, uar.0);
         qpc.set(Qpc::FRE, config.fast_registration.into());
+        let (request, response) = config.scatter_to_cqe.codes();
+        qpc.set(Qpc::CS_REQ, request).set(Qpc::CS_RES, response);
         if has_recv {
             // The stride is given in units of 16 bytes.
             qpc.set(Qpc::LOG_RQ_SIZE, log_recv).set(Qpc::LOG_RQ_STRIDE, log_sges);
