@@ -2,8 +2,8 @@
 
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{
-    Access, Bus, Completion, Cq, CqConfig, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendRequest,
-    Sge,
+    Access, Bus, Completion, Cq, CqConfig, CqOptions, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr,
+    ScatterToCqe, SendRequest, Sge,
 };
 use hca_spec::ids::Pd;
 use hca_spec::mad::{PortInfo, port_state};
@@ -41,6 +41,10 @@ pub struct Options {
     pub global: bool,
     /// Whether work requests may load page lists into keys.
     pub fast_registration: bool,
+    /// What the completion queues have beyond the ordinary.
+    pub cq: CqOptions,
+    /// Whether small messages come in completions.
+    pub scatter_to_cqe: ScatterToCqe,
 }
 
 impl Default for Options {
@@ -58,6 +62,8 @@ impl Default for Options {
             service: ServiceType::Rc,
             global: false,
             fast_registration: false,
+            cq: CqOptions::default(),
+            scatter_to_cqe: ScatterToCqe::Off,
         }
     }
 }
@@ -235,13 +241,15 @@ impl<B: Bus> Pair<B> {
 impl<B: Bus> End<B> {
     fn new(hca: &mut Hca<B>, home: usize, options: &Options) -> Result<Self, Error> {
         let pd = hca.alloc_pd()?;
-        let send_cq = hca.create_cq(CqConfig::new(options.cqes))?;
-        let recv_cq = hca.create_cq(CqConfig::new(options.cqes))?;
+        let send_cq = hca.create_cq_with(CqConfig::new(options.cqes), options.cq)?;
+        let recv_cq = hca.create_cq_with(CqConfig::new(options.cqes), options.cq)?;
         let (recv_requests, send_blocks) = (options.recv_requests, options.send_blocks);
         let service = options.service;
         let fast_registration = options.fast_registration;
         let defaults = QpConfig::rc(pd, &send_cq, &recv_cq);
-        let config = QpConfig { service, recv_requests, send_blocks, fast_registration, ..defaults };
+        let scatter_to_cqe = options.scatter_to_cqe;
+        let config =
+            QpConfig { service, recv_requests, send_blocks, fast_registration, scatter_to_cqe, ..defaults };
         let qp = hca.create_qp(&config)?;
         let memory = hca.bus_mut().dma_alloc(options.memory, 4096).ok_or(Error::OutOfMemory)?;
         let mr = hca.register(pd, &memory, options.memory, options.access)?;
