@@ -45,6 +45,15 @@ pub enum Effect {
     SrqArmed(Srqn),
     /// A shared receive queue is gone.
     SrqDestroyed(Srqn),
+    /// The driver has dealt with a page fault of a queue pair.
+    PageFaultResumed {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Which of its faults: type of the event ([`hca_spec::eqe::page_fault`]).
+        kind: u8,
+        /// The pages can't be had.
+        error: bool,
+    },
     /// A port changed: event of that sub-type ([`hca_spec::eqe::port_change`]).
     PortChange {
         /// Port, from 1.

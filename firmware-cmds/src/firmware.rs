@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hca_spec::caps::{Atomic, General};
+use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
 use hca_spec::eqe::EventType;
 use hca_spec::put_be32;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::icm::Icm;
 use crate::pages::Pages;
 use crate::port::Port;
-use crate::profile::{Config, atomic_max, general_max};
+use crate::profile::{Config, atomic_max, general_max, odp_initial};
 
 /// How far the driver has brought the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -76,6 +76,7 @@ pub struct Firmware {
     pub(crate) general: General,
     pub(crate) general_max: General,
     pub(crate) atomic: Atomic,
+    pub(crate) odp: Odp,
     pub(crate) pages: Pages,
     pub(crate) port: Port,
     pub(crate) at_last_teardown: Option<Snapshot>,
@@ -97,6 +98,7 @@ impl Firmware {
             general: general_max,
             general_max,
             atomic: atomic_max(),
+            odp: odp_initial(),
             pages: Pages::default(),
             at_last_teardown: None,
             teardown_snapshot: None,
@@ -116,6 +118,11 @@ impl Firmware {
     /// How far the driver has brought the adapter.
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// What may meet a page that is not present.
+    pub fn paging(&self) -> &Odp {
+        &self.odp
     }
 
     /// The port of that number, from 1.

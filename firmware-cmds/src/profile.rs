@@ -1,6 +1,6 @@
 //! Identity and capabilities of an adapter.
 
-use hca_spec::caps::{Atomic, General, uctx_cap};
+use hca_spec::caps::{Atomic, General, Odp, odp, uctx_cap};
 
 /// Identity of one adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,5 +103,21 @@ pub fn atomic_max() -> Atomic {
     c.set(Atomic::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1);
     // Compare and swap, fetch and add; 8 bytes.
     c.set(Atomic::ATOMIC_OPERATIONS, 0b11).set(Atomic::ATOMIC_SIZE_QP, 1 << 3);
+    c
+}
+
+/// On-demand paging that is on from the start: the driver asks for the rest ([`odp_max`]).
+pub fn odp_initial() -> Odp {
+    let mut c = Odp::new();
+    c.set(Odp::RC, odp::SEND | odp::RECEIVE | odp::WRITE | odp::READ | odp::ATOMIC);
+    c.set(Odp::UD, odp::SEND);
+    c
+}
+
+/// All on-demand paging that the adapter can do.
+pub fn odp_max() -> Odp {
+    let mut c = odp_initial();
+    c.set(Odp::RC, c.get(Odp::RC) | odp::SRQ_RECEIVE);
+    c.set(Odp::XRC, odp::SEND | odp::WRITE | odp::READ | odp::ATOMIC | odp::SRQ_RECEIVE);
     c
 }

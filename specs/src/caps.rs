@@ -1,12 +1,14 @@
 //! Capabilities of the adapter: what QUERY_HCA_CAP reports.
 //!
 //! Source: PRM "HCA Capabilities" (general device capabilities, atomic capabilities); fields the
-//! public manual does not have were taken from the mlx5 driver's use of them.
+//! public manual does not have, and those of on-demand paging, were taken from the mlx5 driver's use of them.
 
 use crate::layout::layout;
 
 /// Type of the general capabilities in QUERY_HCA_CAP.
 pub const TYPE_GENERAL: u32 = 0x0;
+/// Type of the on-demand paging capabilities.
+pub const TYPE_ODP: u32 = 0x2;
 /// Type of the atomic capabilities.
 pub const TYPE_ATOMIC: u32 = 0x3;
 
@@ -210,6 +212,39 @@ layout! {
         /// Sizes on DC.
         ATOMIC_SIZE_DC: 0x18 [15:0];
     }
+
+    /// On-demand paging capabilities, 256 bytes: for each transport what may meet a page that is not
+    /// present ([`odp`]).
+    pub struct Odp[0x100] {
+        /// Together with signatures.
+        SIG: 0x8 [31:31];
+        /// Reliable connections.
+        RC: 0x10 [31:26];
+        /// Unreliable connections.
+        UC: 0x14 [31:26];
+        /// Datagrams.
+        UD: 0x18 [31:26];
+        /// Extended reliable connections.
+        XRC: 0x1c [31:26];
+        /// Dynamic connections.
+        DC: 0x20 [31:26];
+    }
+}
+
+/// Bits of a transport's field of [`Odp`].
+pub mod odp {
+    /// Data of sends.
+    pub const SEND: u32 = 1 << 5;
+    /// Receive buffers of the queue pair's own receive queue.
+    pub const RECEIVE: u32 = 1 << 4;
+    /// RDMA writes, at both ends.
+    pub const WRITE: u32 = 1 << 3;
+    /// RDMA reads, at both ends.
+    pub const READ: u32 = 1 << 2;
+    /// Atomics, at both ends.
+    pub const ATOMIC: u32 = 1 << 1;
+    /// Receive buffers of a shared receive queue.
+    pub const SRQ_RECEIVE: u32 = 1 << 0;
 }
 
 /// Bits of [`General::UCTX_CAP`] and of CREATE_UCTX.
@@ -237,5 +272,12 @@ mod tests {
         assert_eq!(c.bytes()[0x34..0x38], [0, 15, 0, 1]);
         assert_eq!(c.bytes()[0x44..0x48], [0x40, 0, 0, 9]);
         assert_eq!(c.bytes()[0x4c..0x50], [0, 9, 0, 0]);
+    }
+
+    #[test]
+    fn golden_odp() {
+        let mut c = Odp::new();
+        c.set(Odp::RC, odp::SEND | odp::SRQ_RECEIVE).set(Odp::UD, odp::SEND);
+        assert_eq!((c.bytes()[0x10], c.bytes()[0x18]), (0x84, 0x80));
     }
 }

@@ -78,6 +78,8 @@ layout! {
         general, general_mut: 0x10 caps::General;
         /// The atomic capabilities.
         atomic, atomic_mut: 0x10 caps::Atomic;
+        /// The on-demand paging capabilities.
+        odp, odp_mut: 0x10 caps::Odp;
     }
 
     /// SET_HCA_CAP input: 4 KiB of capabilities.
@@ -89,6 +91,8 @@ layout! {
         general, general_mut: 0x10 caps::General;
         /// The atomic capabilities.
         atomic, atomic_mut: 0x10 caps::Atomic;
+        /// The on-demand paging capabilities.
+        odp, odp_mut: 0x10 caps::Odp;
     }
 
     /// QUERY_ADAPTER output.
@@ -111,6 +115,18 @@ layout! {
         RESD_LKEY: 0xc [31:0];
         /// Null key.
         NULL_MKEY: 0x10 [31:0];
+    }
+
+    /// PAGE_FAULT_RESUME input.
+    pub struct PageFaultResumeIn[0x10] {
+        /// 1 = the pages can't be had: the work request or the peer's request fails.
+        ERROR: 0x8 [31:31];
+        /// The event's [`crate::eqe::page_fault`] type.
+        TYPE: 0x8 [26:24];
+        /// The event's queue number; of an RDMA fault, its token.
+        WQ_NUMBER: 0x8 [23:0];
+        /// The event's token.
+        TOKEN: 0xc [23:0];
     }
 
     /// ACCESS_REGISTER input; the register's data follows.

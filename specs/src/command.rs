@@ -179,6 +179,8 @@ opcodes! {
     QueryMkey = 0x201,
     DestroyMkey = 0x202,
     QuerySpecialContexts = 0x203,
+    /// PAGE_FAULT_RESUME.
+    PageFaultResume = 0x204,
     CreateEq = 0x301,
     DestroyEq = 0x302,
     QueryEq = 0x303,

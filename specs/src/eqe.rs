@@ -32,6 +32,24 @@ layout! {
         PAGE_FUNCTION_ID: 0x20 [15:0];
         /// Page requests: pages wanted, negative = given back.
         PAGE_COUNT: 0x24 [31:0];
+        /// Page faults: bytes of the message that are done.
+        FAULT_COMMITTED: 0x20 [31:0];
+        /// Page faults of a WQE: its index.
+        FAULT_WQE_INDEX: 0x24 [15:0];
+        /// Page faults of an RDMA request: its key.
+        FAULT_RKEY: 0x24 [31:0];
+        /// Page faults at the responder: payload of the packet.
+        FAULT_PACKET: 0x28 [15:0];
+        /// Page faults of a WQE: what PAGE_FAULT_RESUME has to name.
+        FAULT_WQE_TOKEN: 0x2c [31:0];
+        /// Page faults of an RDMA request: length of the whole operation.
+        FAULT_LENGTH: 0x2c [31:0];
+        /// Page faults of an RDMA request: where the whole operation starts.
+        FAULT_ADDRESS: 0x30 u64;
+        /// Page faults: [`page_fault`] type.
+        FAULT_TYPE: 0x38 [26:24];
+        /// Page faults of a WQE: QP or SRQ that holds the WQE. Of an RDMA request: the token.
+        FAULT_QUEUE: 0x38 [23:0];
         /// Signature.
         SIGNATURE: 0x3c [15:8];
         /// Owner bit.
@@ -63,6 +81,8 @@ pub enum EventType {
     CommandCompletion = 0x0a,
     /// The firmware wants or gives back pages.
     PageRequest = 0x0b,
+    /// A page of an on-demand paging key is not present.
+    PageFault = 0x0c,
     /// Invalid request at the responder.
     InvalidRequest = 0x10,
     /// Access violation at the responder.
@@ -93,6 +113,34 @@ pub mod port_change {
     pub const CLIENT_REREGISTER: u8 = 9;
 }
 
+/// Sub-types and types of [`EventType::PageFault`] (mlx5 driver, field use).
+pub mod page_fault {
+    /// Sub-type: the pages are those of a WQE's data segments.
+    pub const WQE: u8 = 0;
+    /// Sub-type: the pages are what an RDMA request of the peer names.
+    pub const RDMA: u8 = 1;
+
+    /// Type bit: the requester stopped; else the responder.
+    pub const REQUESTOR: u8 = 1 << 0;
+    /// Type bit: the adapter wants to write to the page.
+    pub const WRITES: u8 = 1 << 1;
+    /// Type bit: an RDMA request.
+    pub const BY_RDMA: u8 = 1 << 2;
+
+    /// Type: receive WQE of a shared receive queue.
+    pub const SHARED_RECEIVE: u8 = 0;
+    /// Type: data of a send or write WQE.
+    pub const SEND_OR_WRITE: u8 = REQUESTOR;
+    /// Type: receive WQE of a queue pair.
+    pub const RECEIVE: u8 = WRITES;
+    /// Type: where the response of a read or atomic WQE goes.
+    pub const READ_OR_ATOMIC: u8 = REQUESTOR | WRITES;
+    /// Type: what the peer reads.
+    pub const RDMA_READ: u8 = BY_RDMA;
+    /// Type: what the peer writes, or changes atomically.
+    pub const RDMA_WRITE: u8 = BY_RDMA | WRITES;
+}
+
 /// Syndromes of [`EventType::CqError`].
 pub mod cq_syndrome {
     /// Overrun.
@@ -111,6 +159,11 @@ mod tests {
         e.set(Eqe::TYPE, EventType::PortChange as u32).set(Eqe::SUB_TYPE, 4).set(Eqe::PORT, 1);
         assert_eq!(e.bytes()[..4], [0, 9, 0, 4]);
         assert_eq!(e.bytes()[0x2b], 0x10);
+        let mut e = Eqe::new();
+        e.set(Eqe::FAULT_COMMITTED, 5).set(Eqe::FAULT_WQE_INDEX, 6).set(Eqe::FAULT_PACKET, 7);
+        e.set(Eqe::FAULT_WQE_TOKEN, 8).set(Eqe::FAULT_TYPE, 3).set(Eqe::FAULT_QUEUE, 0x42);
+        assert_eq!(e.bytes()[0x20..0x30], [0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8]);
+        assert_eq!(e.bytes()[0x38..0x3c], [3, 0, 0, 0x42]);
         let mut e = Eqe::new();
         e.set(Eqe::CQ_ERROR_SYNDROME, 1).set(Eqe::OWNER, 1);
         assert_eq!((e.bytes()[0x2b], e.bytes()[0x3f]), (1, 1));

@@ -91,6 +91,10 @@ pub const ANY_QP: u32 = 0xff_ffff;
 /// [`RepeatBlock::OP`]: no key has this number.
 pub const REPEAT_BLOCK: u32 = 0x400;
 
+/// The null key: it stands in the list of an indirect key where no other key is yet. An access that comes
+/// to it meets a page that is not present. No other key has its number.
+pub const NULL_MKEY: u32 = 0x300;
+
 /// MTT entry: readable.
 pub const MTT_READ: u64 = 1;
 /// MTT entry: writable.

@@ -300,6 +300,9 @@ impl Hca {
                 }
                 core.srq_limit(now, srqn);
             }
+            Effect::PageFaultResumed { qpn, kind, error } => {
+                self.page_fault_resumed(now, qpn, kind, error);
+            }
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
                 core.out.port_changed = true;

@@ -72,6 +72,8 @@ pub(crate) enum Fault {
     Bounds { key: Mkey, va: u64, len: u64 },
     /// No translation is loaded for the address.
     Translation { key: Mkey, va: u64 },
+    /// The page is not present, or does not allow the access: the driver may bring it (on-demand paging).
+    Page { key: Mkey, va: u64 },
     /// The bus address is not accessible.
     Dma(DmaError),
 }
@@ -96,6 +98,7 @@ impl fmt::Display for Fault {
                 write!(f, "{len} bytes at {va:#x} are not inside the region of key {key}")
             }
             Self::Translation { key, va } => write!(f, "key {key} has no translation for {va:#x}"),
+            Self::Page { key, va } => write!(f, "the page of {va:#x} under key {key} is not present"),
             Self::Dma(e) => write!(f, "{e}"),
         }
     }

@@ -4,12 +4,13 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::be64;
-use hca_spec::caps::{Atomic, General, TYPE_ATOMIC, TYPE_GENERAL};
+use hca_spec::caps::{Atomic, General, Odp, TYPE_ATOMIC, TYPE_GENERAL, TYPE_ODP};
 use hca_spec::cmd::{
     CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn,
     SetIssiIn,
 };
 use hca_spec::command::Status;
+use hca_spec::mkc::NULL_MKEY;
 
 use super::{Call, Outcome, done, reply};
 use crate::effect::Effect;
@@ -42,6 +43,7 @@ pub(super) fn disable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
     fw.issi = 0;
     fw.general = fw.general_max;
     fw.atomic = crate::profile::atomic_max();
+    fw.odp = crate::profile::odp_initial();
     fw.pages = Default::default();
     Ok(done())
 }
@@ -104,6 +106,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_ATOMIC => {
             *out.atomic_mut() = if current { fw.atomic } else { crate::profile::atomic_max() };
         }
+        TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { crate::profile::odp_max() },
         other => return Err(TYPE.got(other)),
     }
     Ok(reply(&*out))
@@ -121,9 +124,13 @@ const SETTABLE: [hca_spec::layout::Field<General>; 8] = [
     General::LOG_MAX_MCG,
 ];
 
+/// Transports that may page on demand.
+const PAGING_TRANSPORTS: [hca_spec::layout::Field<Odp>; 5] = [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC];
+
 pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const TYPE: Failure = bad_param("SET_HCA_CAP: the capability type can't be set");
     const LATE: Failure = Failure::new(Status::BadSystemState, "SET_HCA_CAP: legal only before INIT_HCA");
+    const PAGING: Failure = bad_param("SET_HCA_CAP: the adapter can't page on demand there");
     const ABOVE: Failure = bad_param("SET_HCA_CAP: a value is above the adapter's maximum");
     const CHECKSUM: Failure = bad_param("SET_HCA_CAP: command signatures are not supported");
     const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
@@ -159,6 +166,18 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             }
             fw.atomic.set(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, mode);
         }
+        TYPE_ODP => {
+            let (new, max) = (new.odp(), crate::profile::odp_max());
+            for field in PAGING_TRANSPORTS {
+                let beyond = new.get(field) & !max.get(field);
+                if beyond != 0 {
+                    return Err(PAGING.of(field.offset() as u32).got(new.get(field)).limit(max.get(field)));
+                }
+            }
+            for field in PAGING_TRANSPORTS {
+                fw.odp.set(field, new.get(field));
+            }
+        }
         other => return Err(TYPE.got(other)),
     }
     Ok(done())
@@ -174,8 +193,8 @@ pub(super) fn query_adapter(fw: &Firmware) -> Outcome {
 }
 
 pub(super) fn query_special_contexts() -> Outcome {
-    // No key is reserved: the capabilities that announce them are off.
-    Ok(reply(&QuerySpecialContextsOut::new()))
+    // There are no other reserved keys: the capabilities that announce them are off.
+    Ok(reply(QuerySpecialContextsOut::new().set(QuerySpecialContextsOut::NULL_MKEY, NULL_MKEY)))
 }
 
 #[cfg(test)]

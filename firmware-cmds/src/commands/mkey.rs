@@ -70,8 +70,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if capacity > MAX_KEY_OCTWORDS {
         return Err(MANY.got(capacity).limit(MAX_KEY_OCTWORDS));
     }
+    // Equally long pieces are found without a search: they may be as many as pages.
     let klms = 1 << fw.general.get(General::LOG_MAX_KLM_LIST_SIZE);
-    if matches!(mode, AccessMode::Klm | AccessMode::Ksm) && capacity > klms {
+    if mode == AccessMode::Klm && capacity > klms {
         return Err(KLMS.got(capacity).limit(klms));
     }
     let given = create.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);

@@ -9,6 +9,7 @@ mod hca;
 mod mad;
 mod mcg;
 pub(crate) mod mkey;
+mod odp;
 mod pages;
 mod qp;
 mod qp_transition;
@@ -258,6 +259,7 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::SetHcaCap => hca::set_cap(fw, call),
         Op::QueryAdapter => hca::query_adapter(fw),
         Op::QuerySpecialContexts => hca::query_special_contexts(),
+        Op::PageFaultResume => odp::resume(fw, call, effects),
         Op::SetDriverVersion => Ok(done()),
 
         Op::QueryPages => pages::query(fw, call),

@@ -4,7 +4,8 @@ use hca_firmware::Icm;
 use hca_firmware::icm::{MemoryKey, Translation};
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::{
-    ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, REPEAT_BLOCK, RepeatBlock, RepeatPiece,
+    ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, NULL_MKEY, REPEAT_BLOCK, RepeatBlock,
+    RepeatPiece,
 };
 
 use super::{Access, Accessor, Fault, Span};
@@ -64,6 +65,11 @@ impl Range {
     fn untranslated(self, done: u64) -> Fault {
         Fault::Translation { key: self.key, va: self.va.wrapping_add(done) }
     }
+
+    /// The page of that byte is not present.
+    fn absent(self, done: u64) -> Fault {
+        Fault::Page { key: self.key, va: self.va.wrapping_add(done) }
+    }
 }
 
 /// A walk of one access.
@@ -118,7 +124,8 @@ impl Walk<'_> {
         let mut at = range.va.wrapping_sub(entry.ctx.get(Mkc::START_ADDR)).wrapping_add(in_first);
         let mut done = 0;
         while done < range.len {
-            let none = range.untranslated(done);
+            // Where entries say what they allow, one that says nothing is a page that is not present.
+            let none = if entry.pg_access { range.absent(done) } else { range.untranslated(done) };
             let mtt = *usize::try_from(at >> shift).ok().and_then(|p| pages.get(p)).ok_or(none)?;
             if entry.pg_access && mtt & needed == 0 {
                 return Err(none);
@@ -232,6 +239,9 @@ impl Walk<'_> {
     /// A piece that an indirect key names: its own key must belong to the same domain and give the local
     /// right, whatever the indirect key allows (IBTA 10.6.7.2.3: a window can't give more than its region).
     fn piece(&mut self, range: Range, depth: u32, visit: &mut Visit<'_>) -> Result<(), Fault> {
+        if range.key == Mkey(NULL_MKEY) {
+            return Err(range.absent(0));
+        }
         let inner = find(self.icm, range.key)?;
         check_owner(&inner.ctx, range.key, self.who)?;
         let access = self.access.local_equivalent();

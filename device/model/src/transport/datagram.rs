@@ -14,6 +14,7 @@ use super::pieces::{gather, scatter};
 use super::wqe::Wqe;
 use crate::core::{Arrived, Core};
 use crate::hca::Hca;
+use crate::mkey::Fault;
 use crate::time::Ps;
 use crate::wire::{DethRepr, GrhRepr, Packet, Repr};
 
@@ -29,6 +30,12 @@ const CONTROLLED_Q_KEY: u32 = 1 << 31;
 const VL15: u8 = 15;
 /// Largest datagram: the port's MTU.
 const MAX_DATAGRAM: u64 = 4096;
+
+/// Why a datagram can't be sent.
+enum NotSent {
+    Bad(Syndrome, String),
+    Fault(Fault),
+}
 
 impl QueuePair {
     fn own_q_key(&self) -> u32 {
@@ -49,7 +56,8 @@ impl QueuePair {
     }
 
     /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
-    pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe) -> Option<Ps> {
+    /// `head` is the WQE's place in the queue.
+    pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe, head: u16) -> Option<Ps> {
         match self.build_datagram(core, &wqe) {
             Ok((operation, packet)) => {
                 let at =
@@ -63,7 +71,12 @@ impl QueuePair {
                 }
                 self.sends().then_some(at)
             }
-            Err((syndrome, why)) => {
+            Err(NotSent::Fault(fault)) if self.wait_to_send_datagram(core, now, fault, &wqe, head) => None,
+            Err(not_sent) => {
+                let (syndrome, why) = match not_sent {
+                    NotSent::Bad(syndrome, why) => (syndrome, why),
+                    NotSent::Fault(fault) => (Syndrome::LocalProtection, fault.to_string()),
+                };
                 core.diagnose(now, format_args!("QP {}: datagram WQE {}: {why}", self.qpn, wqe.index));
                 self.complete_send_error(core, now, wqe.index, wqe.opcode, syndrome);
                 self.fail_sends(core, now, None);
@@ -72,8 +85,8 @@ impl QueuePair {
         }
     }
 
-    fn build_datagram(&self, core: &Core, wqe: &Wqe) -> Result<(Operation, Packet), (Syndrome, String)> {
-        let bad = |why: &str| (Syndrome::LocalQpOperation, why.to_string());
+    fn build_datagram(&self, core: &Core, wqe: &Wqe) -> Result<(Operation, Packet), NotSent> {
+        let bad = |why: &str| NotSent::Bad(Syndrome::LocalQpOperation, why.to_string());
         let operation = match wqe.opcode {
             SendOpcode::Send => Operation::SendOnly,
             SendOpcode::SendImm => Operation::SendOnlyImm,
@@ -82,7 +95,8 @@ impl QueuePair {
         let av = wqe.datagram.ok_or_else(|| bad("no address vector"))?;
         let port = core.fw.port(1).ok_or_else(|| bad("no port"))?;
         if wqe.length > MAX_DATAGRAM {
-            return Err((Syndrome::LocalLength, format!("{} bytes are more than one packet", wqe.length)));
+            let why = format!("{} bytes are more than one packet", wqe.length);
+            return Err(NotSent::Bad(Syndrome::LocalLength, why));
         }
         let q_key = match av.get(Datagram::QKEY) {
             key if key & CONTROLLED_Q_KEY != 0 => self.own_q_key(),
@@ -115,7 +129,7 @@ impl QueuePair {
         let who = self.accessor();
         Packet::build(&repr, wqe.length as usize, |buf| gather(core, who, &wqe.pieces, 0, buf))
             .map(|p| (operation, p))
-            .map_err(|fault| (Syndrome::LocalProtection, fault.to_string()))
+            .map_err(NotSent::Fault)
     }
 
     /// A datagram for this queue pair.

@@ -2,14 +2,15 @@
 //!
 //! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets and answers into
 //! completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
-//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys;
-//! [`life`] is what happens when the state changes.
+//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys,
+//! [`page_fault`] waits for pages; [`life`] is what happens when the state changes.
 
 pub(crate) mod answers;
 pub(crate) mod datagram;
 pub(crate) mod execute;
 pub(crate) mod life;
 pub(crate) mod message;
+pub(crate) mod page_fault;
 pub(crate) mod pieces;
 pub(crate) mod recv;
 pub(crate) mod requester;

@@ -7,12 +7,14 @@
 use std::collections::VecDeque;
 
 use hca_spec::cqe::Syndrome;
+use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Qpn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType, rnr_timer_ns};
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::SendOpcode;
 
 use super::message::{Message, fill_headers, operation};
+use super::page_fault::{Met, RequesterFault};
 use super::pieces::{gather, scatter};
 use super::send::Fetched;
 use super::wqe::Wqe;
@@ -50,6 +52,8 @@ pub(crate) struct Requester {
     /// The missing response that was already asked for again: what still arrives of the old stream
     /// must not spend another retry.
     gap: Option<Psn>,
+    /// The page fault that the driver has to deal with first.
+    pub(super) fault: Option<RequesterFault>,
 }
 
 impl Requester {
@@ -73,8 +77,25 @@ impl Requester {
         self.deadline = None;
         self.rnr_until = None;
         self.poisoned = false;
+        self.fault = None;
         self.cursor = self.next_psn;
         std::mem::take(&mut self.messages)
+    }
+
+    /// What is sent next is packet `psn`, unless it is an earlier one anyhow.
+    pub(super) fn go_back(&mut self, psn: Psn) {
+        if self.cursor.since(psn) > 0 {
+            self.cursor = psn;
+        }
+        self.gap = None;
+        if self.oldest().since(psn) >= 0 {
+            self.deadline = None;
+        }
+    }
+
+    /// Whether a page fault holds packet `psn` back.
+    fn held(&self, psn: Psn) -> bool {
+        self.fault.as_ref().is_some_and(|f| f.holds(psn))
     }
 
     fn responses_outstanding(&self) -> usize {
@@ -90,7 +111,7 @@ impl Requester {
 impl QueuePair {
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     pub(crate) fn send_packet(&mut self, core: &mut Core, now: Ps) {
-        if self.requester.rnr_until.is_some() {
+        if self.requester.rnr_until.is_some() || self.requester.held(self.requester.cursor) {
             return;
         }
         if self.requester.cursor == self.requester.next_psn {
@@ -140,7 +161,7 @@ impl QueuePair {
             }
         }
         if wqe.datagram.is_some() {
-            if let Some(at) = self.send_datagram(core, now, wqe) {
+            if let Some(at) = self.send_datagram(core, now, wqe, head) {
                 self.ask_turn(core, at);
             }
             return false;
@@ -245,11 +266,12 @@ impl QueuePair {
         let packet = match built {
             Ok(packet) => packet,
             Err(fault) => {
-                core.diagnose(now, format_args!("QP {}: send WQE {}: {fault}", self.qpn, wqe.index));
-                let message = self.requester.messages.get_mut(place)?;
-                message.failed = Some(Syndrome::LocalProtection);
-                self.requester.poisoned = true;
-                self.retire(core, now);
+                let (index, opcode) = (wqe.index, wqe.opcode);
+                let met = Met { kind: page_fault::SEND_OR_WRITE, psn, index, opcode, committed: offset };
+                if !self.wait_to_send(core, now, fault, met) {
+                    core.diagnose(now, format_args!("QP {}: send WQE {index}: {fault}", self.qpn));
+                    self.fail_message(core, now, psn, Syndrome::LocalProtection);
+                }
                 return None;
             }
         };
@@ -355,7 +377,7 @@ impl QueuePair {
         let oldest = self.requester.oldest();
         let psn = repr.psn;
         // IBTA 9.7.5.1.2: responses outside what is outstanding are ghosts or duplicates.
-        if psn.since(oldest) < 0 || psn.since(self.requester.sent) >= 0 {
+        if psn.since(oldest) < 0 || psn.since(self.requester.sent) >= 0 || self.requester.held(psn) {
             return;
         }
         match repr.operation {
@@ -377,7 +399,9 @@ impl QueuePair {
                 }
             }
             aeth::RNR_NAK => {
-                if self.acknowledge_before(core, now, psn).is_some() || !self.sends() {
+                // Of a read, a response in the middle can be what is not ready.
+                let missing = self.acknowledge_before(core, now, psn);
+                if missing.is_some_and(|missing| missing != psn) || !self.sends() {
                     return;
                 }
                 if self.params.rnr_retry != RNR_FOR_EVER {
@@ -451,7 +475,11 @@ impl QueuePair {
         if small && data.len() <= room {
             message.data = data.to_vec();
         } else if let Err(fault) = scatter(core, who, &message.wqe.pieces, offset, data) {
-            let index = message.wqe.index;
+            let (index, opcode) = (message.wqe.index, message.wqe.opcode);
+            let (kind, psn) = (page_fault::READ_OR_ATOMIC, repr.psn);
+            if self.wait_to_send(core, now, fault, Met { kind, psn, index, opcode, committed: offset }) {
+                return;
+            }
             core.diagnose(now, format_args!("QP {}: response to send WQE {index}: {fault}", self.qpn));
             return self.fail_at(core, now, repr.psn, Syndrome::LocalProtection);
         }
@@ -462,16 +490,20 @@ impl QueuePair {
         }
     }
 
+    /// The message that owns `psn` fails, when all before it are complete.
+    pub(super) fn fail_message(&mut self, core: &mut Core, now: Ps, psn: Psn, syndrome: Syndrome) -> bool {
+        let Some(m) = self.requester.messages.iter_mut().find(|m| m.contains(psn)) else { return false };
+        m.failed = Some(syndrome);
+        self.requester.poisoned = true;
+        self.retire(core, now);
+        true
+    }
+
     /// The message that owns `psn` fails; what is before it was acknowledged.
     fn fail_at(&mut self, core: &mut Core, now: Ps, psn: Psn, syndrome: Syndrome) {
-        if let Some(m) = self.requester.messages.iter_mut().find(|m| m.contains(psn)) {
-            m.failed = Some(syndrome);
-            self.requester.poisoned = true;
-            self.retire(core, now);
-            if self.sends() {
-                // A response before it is missing for good: the oldest carries the error.
-                self.fail(core, now, Some(syndrome));
-            }
+        if self.fail_message(core, now, psn, syndrome) && self.sends() {
+            // A response before it is missing for good: the oldest carries the error.
+            self.fail(core, now, Some(syndrome));
         }
     }
 
@@ -484,7 +516,7 @@ impl QueuePair {
 
     /// Sends again from `psn` on, if retries are left.
     fn retry(&mut self, core: &mut Core, now: Ps, psn: Psn) {
-        if !self.sends() || psn.since(self.requester.sent) >= 0 {
+        if !self.sends() || psn.since(self.requester.sent) >= 0 || self.requester.held(psn) {
             return;
         }
         if self.requester.retries_left == 0 {

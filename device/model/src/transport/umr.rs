@@ -226,6 +226,8 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
             *slot = Klm::read_from_bytes(raw).unwrap_or_default();
         }
     } else {
+        // Entries that UMR loads always say whether the page is present.
+        entry.pg_access = true;
         if !matches!(entry.translation, Translation::Mtt(_)) {
             entry.translation = Translation::Mtt(Vec::new());
         }
