@@ -82,6 +82,9 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::QKV, 1).set(General::PKV, 1);
     // Memory windows of type 1 and 2B, and SEND with invalidate.
     c.set(General::IMAICL, 1);
+    // On-demand paging, implicit regions too: their lists are long and name the null key.
+    c.set(General::PG, 1).set(General::FIXED_BUFFER_SIZE, 1).set(General::NULL_MKEY, 1);
+    c.set(General::UMR_EXTENDED_TRANSLATION_OFFSET, 1);
     c.set(General::XRC, 1).set(General::UD, 1).set(General::UC, 1).set(General::RC, 1);
     c.set(General::UAR_SZ, 5).set(General::LOG_PG_SZ, 12);
     // The size is also the distance between send doorbells, so it stands even without BlueFlame.

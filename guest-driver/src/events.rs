@@ -7,6 +7,7 @@
 use crate::bus::{Bus, Dma, pages_of};
 use crate::error::Error;
 use crate::hca::Hca;
+use crate::odp::PageFault;
 use alloc::vec::Vec;
 use hca_spec::cmd::{CreateEqIn, PAS_OFFSET};
 use hca_spec::command::Opcode;
@@ -127,6 +128,8 @@ pub enum Event {
         /// What: the event's type number.
         kind: u8,
     },
+    /// A queue pair waits for a page of an on-demand region.
+    PageFault(PageFault),
     /// A type this driver does not know.
     Other {
         /// The event's type number.
@@ -163,6 +166,8 @@ impl Event {
         } else if is(EventType::CqError) {
             let syndrome = eqe.get(Eqe::CQ_ERROR_SYNDROME) as u8;
             Event::CqError { cqn: Cqn(eqe.get(Eqe::CQ_ERROR_CQN)), syndrome }
+        } else if is(EventType::PageFault) {
+            Event::PageFault(PageFault::decode(eqe))
         } else if is(EventType::SrqLimit) || is(EventType::SrqCatastrophic) {
             Event::Srq { srqn: Srqn(eqe.get(Eqe::QUEUE_NUMBER)), kind }
         } else if QP_EVENTS.into_iter().any(is) {

@@ -200,6 +200,11 @@ impl<B: Bus> Hca<B> {
         self.bus.wait(vector);
     }
 
+    /// How often to wait before something is given up.
+    pub(crate) fn polls(&self) -> u32 {
+        self.config.command_polls
+    }
+
     /// The UAR page of the driver's doorbells.
     pub fn uar(&self) -> UarIndex {
         self.uar.unwrap_or_default()

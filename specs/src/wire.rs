@@ -285,6 +285,20 @@ impl Operation {
         (transport as u32) << 5 | self as u32
     }
 
+    /// Whether the packet is the first, or the only one, of a send or write.
+    pub const fn starts_message(self) -> bool {
+        matches!(
+            self,
+            Self::SendFirst
+                | Self::SendOnly
+                | Self::SendOnlyImm
+                | Self::SendOnlyInval
+                | Self::WriteFirst
+                | Self::WriteOnly
+                | Self::WriteOnlyImm
+        )
+    }
+
     /// Whether the packet is an answer to the requester.
     pub const fn is_response(self) -> bool {
         matches!(

@@ -293,7 +293,8 @@ impl World {
 
     /// Something changed at a port, which its peer feels too.
     fn tend_port(&mut self, id: HcaId) {
-        let peer = self.links.iter().find(|l| l.ends.contains(&id)).map(|l| l.ends[usize::from(l.ends[0] == id)]);
+        let peer =
+            self.links.iter().find(|l| l.ends.contains(&id)).map(|l| l.ends[usize::from(l.ends[0] == id)]);
         self.tend_end(id, peer);
         if let Some(peer) = peer.filter(|peer| *peer != id) {
             self.tend_end(peer, Some(id));

@@ -91,7 +91,10 @@ fn queries() -> Vec<Command> {
             ibv_rc_pingpong >/dev/null & sleep 1; ibv_rc_pingpong localhost && wait; after=$(data)
             [ \"$after\" -gt $((before + 1000 * 4096 / 4)) ]",
         ),
-        ("perfquery resets", "perfquery -R; perfquery; perfquery -R && perfquery | grep 'PortXmitData:\\.*0$'"),
+        (
+            "perfquery resets",
+            "perfquery -R; perfquery; perfquery -R && perfquery | grep 'PortXmitData:\\.*0$'",
+        ),
         ("rdma link", "rdma link; rdma link show mlx5_0/1 | grep 'state ACTIVE'"),
         (
             "rdma statistic",

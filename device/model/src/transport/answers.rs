@@ -6,6 +6,7 @@ use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::wire::{Operation, aeth};
 
 use super::QueuePair;
+use super::page_fault::Asked;
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::mkey::{Access, Accessor, Fault, read};
@@ -59,7 +60,7 @@ impl QueuePair {
         let mtu = self.params.mtu as u64;
         let response = self.responder.queue.pop_front()?;
         let ack = |syndrome: u32, msn: u32| Some(AethRepr { syndrome: syndrome as u8, msn });
-        let mut rest = None;
+        let (mut rest, mut asked) = (None, None);
         let packet = match response {
             Response::Ack { psn, syndrome, msn } => {
                 (repr.operation, repr.psn, repr.aeth) = (Operation::Acknowledge, psn, ack(syndrome, msn));
@@ -83,6 +84,8 @@ impl QueuePair {
                 if repr.operation != Operation::ReadResponseMiddle {
                     repr.aeth = ack(aeth::ACK | aeth::CREDITS_INVALID, msn);
                 }
+                let packet = n as usize;
+                asked = Some(Asked { psn, rkey, va, length: left, committed: 0, packet });
                 if n < left {
                     let (psn, va) = (psn.next(), va.wrapping_add(n));
                     rest = Some(Response::Read { who, psn, msn, va, rkey, left: left - n, first: false });
@@ -96,10 +99,18 @@ impl QueuePair {
         let packet = match packet {
             Ok(packet) => packet,
             Err(fault) => {
-                // The region went away between the request and its turn.
-                core.diagnose(now, format_args!("QP {}: response to a read: {fault}", self.qpn));
                 repr.operation = Operation::Acknowledge;
-                repr.aeth = ack(aeth::NAK | aeth::REMOTE_ACCESS_ERROR, self.responder.msn);
+                let syndrome = match asked {
+                    Some(asked) if self.wait_to_answer(core, now, fault, asked) => {
+                        aeth::RNR_NAK | self.params.min_rnr_nak
+                    }
+                    _ => {
+                        // The region went away between the request and its turn.
+                        core.diagnose(now, format_args!("QP {}: response to a read: {fault}", self.qpn));
+                        aeth::NAK | aeth::REMOTE_ACCESS_ERROR
+                    }
+                };
+                repr.aeth = ack(syndrome, self.responder.msn);
                 rest = None;
                 Packet::build(&repr, 0, |_| Ok::<(), Fault>(())).ok()?
             }

@@ -218,8 +218,12 @@ impl QueuePair {
             None => None,
         };
         if n > 0 {
-            write(&core.fw.icm, &*core.memory, target.who, rkey, va, payload, Access::RemoteWrite)
-                .map_err(Refusal::Access)?;
+            let written =
+                write(&core.fw.icm, &*core.memory, target.who, rkey, va, payload, Access::RemoteWrite);
+            if let Err(fault) = written {
+                self.responder.spare = receive;
+                return Err(Refusal::Access(fault));
+            }
         }
         self.responder.current =
             Some(Current::Write { va: va.wrapping_add(n), rkey, left: left - n, total, srqn });

@@ -10,17 +10,20 @@
 use hca_spec::caps::{Odp, odp};
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::{Eqe, EventType, page_fault as kind};
-use hca_spec::ids::{Psn, Qpn};
+use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::layout::Field;
 use hca_spec::qpc::ServiceType;
+use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::SendOpcode;
 
 use super::QueuePair;
+use super::responder::{Current, Refusal};
 use super::wqe::Wqe;
 use crate::core::Core;
 use crate::hca::Hca;
 use crate::mkey::Fault;
 use crate::time::Ps;
+use crate::wire::Repr;
 
 /// Where a requester met a page that is not present.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +65,30 @@ impl RequesterFault {
     }
 }
 
+/// Why the responder waits.
+#[derive(Debug)]
+pub(super) struct ResponderFault {
+    kind: u8,
+    /// The request packet, or the response packet of a read, that met the page.
+    psn: Psn,
+    /// The driver has dealt with it: the peer has to send that packet again.
+    resumed: bool,
+}
+
+/// What the peer asked for when the responder met a page that is not present.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) psn: Psn,
+    pub(super) rkey: Mkey,
+    /// Start and length of the whole operation.
+    pub(super) va: u64,
+    pub(super) length: u64,
+    /// Bytes of it that are done.
+    pub(super) committed: u64,
+    /// Bytes of the packet.
+    pub(super) packet: usize,
+}
+
 impl QueuePair {
     /// Whether a fault is one that this queue pair may wait for: its transport pages on demand for what is in
     /// `uses` ([`odp`]), and an event queue wants to know.
@@ -77,16 +104,17 @@ impl QueuePair {
             && core.event_queue_for(EventType::PageFault).is_some()
     }
 
-    fn raise_wqe_fault(&self, core: &mut Core, now: Ps, kind: u8, queue: u32, index: u16, committed: u64) {
+    /// The event about a page that a WQE's data segments name.
+    fn wqe_fault(&self, core: &Core, now: Ps, kind: u8, index: u16, committed: u64) -> Eqe {
         tracing::debug!(
             hca = core.name, %now,
-            "QP {}: page fault of type {kind} at WQE {index} of queue {queue:#x}, {committed} bytes done", self.qpn
+            "QP {}: page fault of type {kind} at WQE {index}, {committed} bytes done", self.qpn
         );
         let mut eqe = Eqe::new();
         eqe.set(Eqe::SUB_TYPE, kind::WQE.into()).set(Eqe::FAULT_TYPE, kind.into());
         eqe.set(Eqe::FAULT_COMMITTED, committed as u32).set(Eqe::FAULT_WQE_INDEX, index.into());
-        eqe.set(Eqe::FAULT_WQE_TOKEN, self.qpn.0).set(Eqe::FAULT_QUEUE, queue);
-        core.push_event(now, EventType::PageFault, &mut eqe);
+        eqe.set(Eqe::FAULT_WQE_TOKEN, self.qpn.0).set(Eqe::FAULT_QUEUE, self.qpn.0);
+        eqe
     }
 
     /// A packet's data could not be gathered, or its response not be scattered. `true`: the queue pair waits
@@ -109,7 +137,8 @@ impl QueuePair {
             }
         } else {
             self.requester.fault = Some(RequesterFault { kind, at: psn, from: psn, datagram: None });
-            self.raise_wqe_fault(core, now, kind, self.qpn.0, index, committed);
+            let mut eqe = self.wqe_fault(core, now, kind, index, committed);
+            core.push_event(now, EventType::PageFault, &mut eqe);
         }
         self.requester.go_back(psn);
         true
@@ -133,7 +162,8 @@ impl QueuePair {
         let psn = self.requester.next_psn;
         let kind = kind::SEND_OR_WRITE;
         self.requester.fault = Some(RequesterFault { kind, at: psn, from: psn, datagram });
-        self.raise_wqe_fault(core, now, kind, self.qpn.0, wqe.index, 0);
+        let mut eqe = self.wqe_fault(core, now, kind, wqe.index, 0);
+        core.push_event(now, EventType::PageFault, &mut eqe);
         true
     }
 
@@ -144,13 +174,176 @@ impl QueuePair {
                 self.sq.head = datagram.next_head;
                 let syndrome = Syndrome::LocalProtection;
                 self.complete_send_error(core, now, datagram.index, datagram.opcode, syndrome);
-                self.fail(core, now, None);
+                self.fail_sends(core, now, None);
             }
             None => _ = self.fail_message(core, now, fault.at, Syndrome::LocalProtection),
         }
         if self.sends() {
             self.ask_turn(core, now);
         }
+    }
+
+    /// Whether a request is looked at in spite of a page fault. What comes after the packet that met the page
+    /// is dropped in silence until the peer has sent that one again; what came before it is a duplicate.
+    pub(super) fn passes_page_fault(&mut self, core: &mut Core, now: Ps, repr: &Repr) -> bool {
+        let Some(fault) = &self.responder.fault else { return true };
+        let (psn, distance) = (fault.psn, repr.psn.since(fault.psn));
+        if distance > 0 {
+            return false;
+        }
+        if fault.resumed {
+            self.responder.fault = None;
+            return true;
+        }
+        if distance == 0 {
+            self.not_ready(core, now, psn);
+            return false;
+        }
+        let answered =
+            matches!(repr.operation, Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd);
+        if !answered {
+            // The responder may have gone on beyond the read that it can't answer.
+            self.answer(core, now, psn.prev(), aeth::ACK | aeth::CREDITS_INVALID);
+        }
+        answered
+    }
+
+    fn not_ready(&mut self, core: &mut Core, now: Ps, psn: Psn) {
+        self.answer(core, now, psn, aeth::RNR_NAK | self.params.min_rnr_nak);
+    }
+
+    /// Notes that the responder waits. `true`: the driver has to be told.
+    fn stop_responder(&mut self, kind: u8, psn: Psn) -> bool {
+        match &mut self.responder.fault {
+            Some(pending) if !pending.resumed => {
+                if psn.since(pending.psn) < 0 {
+                    pending.psn = psn;
+                }
+                false
+            }
+            fault => {
+                *fault = Some(ResponderFault { kind, psn, resumed: false });
+                true
+            }
+        }
+    }
+
+    fn raise_rdma_fault(&self, core: &mut Core, now: Ps, kind: u8, asked: Asked) {
+        tracing::debug!(hca = core.name, %now, "QP {}: page fault of type {kind}: {asked:x?}", self.qpn);
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::SUB_TYPE, kind::RDMA.into()).set(Eqe::FAULT_TYPE, kind.into());
+        eqe.set(Eqe::FAULT_COMMITTED, asked.committed as u32).set(Eqe::FAULT_RKEY, asked.rkey.0);
+        eqe.set(Eqe::FAULT_PACKET, asked.packet as u32).set(Eqe::FAULT_LENGTH, asked.length as u32);
+        eqe.set(Eqe::FAULT_ADDRESS, asked.va).set(Eqe::FAULT_QUEUE, self.qpn.0);
+        core.push_event(now, EventType::PageFault, &mut eqe);
+    }
+
+    /// A request met a page that is not present: the peer shall send it again. Otherwise the refusal is given
+    /// back.
+    pub(super) fn wait_to_execute(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        repr: &Repr,
+        packet: usize,
+        refusal: Refusal,
+    ) -> Option<Refusal> {
+        let waits = match refusal {
+            Refusal::Local(_, fault) => self.wait_to_receive(core, now, repr, packet, fault),
+            Refusal::Access(fault) => self.wait_to_be_written(core, now, repr, packet, fault),
+            _ => false,
+        };
+        if !waits {
+            return Some(refusal);
+        }
+        self.not_ready(core, now, repr.psn);
+        None
+    }
+
+    fn wait_to_receive(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        repr: &Repr,
+        packet: usize,
+        fault: Fault,
+    ) -> bool {
+        let Some(Current::Send { receive, offset }) = &self.responder.current else { return false };
+        let (index, offset) = (receive.index, *offset);
+        let shared = receive.xrc.map(|x| x.srqn).or(self.rq.shared());
+        let (kind, uses) = match shared {
+            Some(_) => (kind::SHARED_RECEIVE, odp::SRQ_RECEIVE),
+            None => (kind::RECEIVE, odp::RECEIVE),
+        };
+        if !self.may_wait(core, fault, uses) {
+            return false;
+        }
+        if repr.operation.starts_message()
+            && let Some(Current::Send { receive, .. }) = self.responder.current.take()
+        {
+            self.responder.spare = Some(receive);
+        }
+        if self.stop_responder(kind, repr.psn) {
+            let mut eqe = self.wqe_fault(core, now, kind, index, offset);
+            eqe.set(Eqe::FAULT_QUEUE, shared.map_or(self.qpn.0, |s| s.0));
+            eqe.set(Eqe::FAULT_PACKET, packet as u32);
+            core.push_event(now, EventType::PageFault, &mut eqe);
+        }
+        true
+    }
+
+    fn wait_to_be_written(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        repr: &Repr,
+        packet: usize,
+        fault: Fault,
+    ) -> bool {
+        let psn = repr.psn;
+        let asked = match (&self.responder.current, &repr.reth, &repr.atomic) {
+            (_, _, Some(a)) => Asked { psn, rkey: a.rkey, va: a.va, length: 8, committed: 0, packet: 8 },
+            (_, Some(r), _) => {
+                Asked { psn, rkey: r.rkey, va: r.va, length: r.len.into(), committed: 0, packet }
+            }
+            (Some(Current::Write { va, rkey, left, total, .. }), _, _) => {
+                let committed = total.saturating_sub(*left);
+                let va = va.wrapping_sub(committed);
+                Asked { psn, rkey: *rkey, va, length: *total, committed, packet }
+            }
+            _ => return false,
+        };
+        let uses = if repr.atomic.is_some() { odp::ATOMIC } else { odp::WRITE };
+        if !self.may_wait(core, fault, uses) {
+            return false;
+        }
+        if self.stop_responder(kind::RDMA_WRITE, psn) {
+            self.raise_rdma_fault(core, now, kind::RDMA_WRITE, asked);
+        }
+        true
+    }
+
+    /// A response to a read met a page that is not present: the peer shall ask again from that packet on.
+    /// What waits behind it will be asked for again as well.
+    pub(super) fn wait_to_answer(&mut self, core: &mut Core, now: Ps, fault: Fault, asked: Asked) -> bool {
+        if !self.state.receives() || !self.may_wait(core, fault, odp::READ) {
+            return false;
+        }
+        if self.stop_responder(kind::RDMA_READ, asked.psn) {
+            self.raise_rdma_fault(core, now, kind::RDMA_READ, asked);
+        }
+        self.responder.queue.clear();
+        true
+    }
+
+    fn fail_responder(&mut self, core: &mut Core, now: Ps, fault: &ResponderFault) {
+        if fault.kind & kind::BY_RDMA == 0 {
+            self.answer(core, now, fault.psn, aeth::NAK | aeth::REMOTE_OPERATIONAL_ERROR);
+            return self.receive_failed(core, now, Syndrome::LocalProtection);
+        }
+        self.answer(core, now, fault.psn, aeth::NAK | aeth::REMOTE_ACCESS_ERROR);
+        self.fail(core, now, None);
+        core.push_qp_event(now, EventType::AccessError, self.qpn);
     }
 }
 
@@ -163,6 +356,11 @@ impl Hca {
         tracing::debug!(hca = core.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
         if let Some(fault) = qp.requester.fault.take_if(|f| f.kind == kind) {
             qp.resume_requester(core, now, fault, error);
+        }
+        let Some(fault) = qp.responder.fault.take_if(|f| f.kind == kind && !f.resumed) else { return };
+        match error {
+            true => qp.fail_responder(core, now, &fault),
+            false => qp.responder.fault = Some(ResponderFault { resumed: true, ..fault }),
         }
     }
 }

@@ -237,8 +237,11 @@ impl QueuePair {
         now: Ps,
         xrc: Option<XrcSrq>,
     ) -> Result<Receive, NoReceive> {
-        if let Some(spare) = self.responder.spare.take() {
-            return Ok(spare);
+        match self.responder.spare.take() {
+            Some(spare) if spare.xrc == xrc => return Ok(spare),
+            // The peer changed its mind about the SRQ that the message goes to.
+            Some(spare) => self.complete_receive_error(core, now, &spare, Syndrome::WorkRequestFlushed),
+            None => {}
         }
         if let Some(srq) = xrc {
             let receive = core.take_shared(now, srq.srqn)?;

@@ -13,6 +13,7 @@ use hca_spec::wire::{Operation, aeth};
 
 use super::QueuePair;
 use super::answers::Response;
+use super::page_fault::ResponderFault;
 use super::recv::{NoReceive, Receive};
 use crate::core::Core;
 use crate::mkey::Fault;
@@ -70,11 +71,14 @@ pub(crate) struct Responder {
     /// Reads and atomics that may come again, oldest first; as many as the queue pair has resources.
     resources: VecDeque<Resource>,
     established: bool,
+    /// The page fault that the driver has to deal with first.
+    pub(super) fault: Option<ResponderFault>,
 }
 
 impl Responder {
     /// Forgets the message in progress; returns the receive WQE it had taken.
     pub(crate) fn abandon(&mut self) -> Option<Receive> {
+        self.fault = None;
         match self.current.take() {
             Some(Current::Send { receive, .. }) => Some(receive),
             _ => self.spare.take(),
@@ -127,6 +131,9 @@ impl QueuePair {
         if self.service == ServiceType::Uc {
             return self.receive_unreliable(core, now, repr, payload, distance);
         }
+        if !self.passes_page_fault(core, now, repr) {
+            return;
+        }
         if distance > 0 {
             if !std::mem::replace(&mut self.responder.nak_sent, true) {
                 let (psn, syndrome) = (self.responder.epsn, aeth::NAK | aeth::PSN_SEQUENCE_ERROR);
@@ -149,7 +156,11 @@ impl QueuePair {
                     self.answer(core, now, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
                 }
             }
-            Err(refusal) => self.refuse(core, now, repr, refusal),
+            Err(refusal) => {
+                if let Some(refusal) = self.wait_to_execute(core, now, repr, payload.len(), refusal) {
+                    self.refuse(core, now, repr, refusal);
+                }
+            }
         }
     }
 
@@ -199,7 +210,7 @@ impl QueuePair {
         }
     }
 
-    fn receive_failed(&mut self, core: &mut Core, now: Ps, syndrome: Syndrome) {
+    pub(super) fn receive_failed(&mut self, core: &mut Core, now: Ps, syndrome: Syndrome) {
         if let Some(receive) = self.responder.abandon() {
             self.complete_receive_error(core, now, &receive, syndrome);
         }
