@@ -279,9 +279,23 @@ impl Port {
         self.info.set(PortInfo::Q_KEY_VIOLATIONS, (n + 1).min(0xffff));
     }
 
-    /// Whether a subnet manager switched the port off.
+    /// Whether the port is switched off, by a subnet manager or by its host.
     pub fn is_disabled(&self) -> bool {
         self.info.get(PortInfo::PORT_PHYSICAL_STATE) == phys_state::DISABLED
+    }
+
+    /// Switches the port off: its link goes down and stays so.
+    pub(crate) fn disable(&mut self, effects: &mut Vec<Effect>) {
+        self.drop_link(effects);
+        self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED);
+    }
+
+    /// Switches the port on, if it was off.
+    pub(crate) fn enable(&mut self, effects: &mut Vec<Effect>) {
+        if self.is_disabled() {
+            self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::POLLING);
+            self.train(effects);
+        }
     }
 
     /// Takes the link down; it trains again when [`Port::train`] is called.

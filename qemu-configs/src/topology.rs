@@ -10,9 +10,10 @@ use serde::Deserialize;
 use crate::server::Binary;
 
 /// Topologies that come with the program.
-pub const BUILT_IN: [(&str, &str); 2] = [
+pub const BUILT_IN: [(&str, &str); 3] = [
     ("loopback", include_str!("../topologies/loopback.toml")),
     ("two-hosts", include_str!("../topologies/two-hosts.toml")),
+    ("iommu", include_str!("../topologies/iommu.toml")),
 ];
 
 /// A checked topology.
@@ -31,6 +32,9 @@ pub struct Host {
     pub memory_bytes: u64,
     /// Virtual CPUs.
     pub cpus: u32,
+    /// Whether devices are behind a virtual IOMMU.
+    #[serde(default)]
+    pub iommu: bool,
     /// Adapters.
     #[serde(default)]
     pub hcas: Vec<Hca>,

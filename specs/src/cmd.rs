@@ -460,6 +460,8 @@ pub mod reg {
     pub const PMTU: u32 = 0x5003;
     /// Port type and speed.
     pub const PTYS: u32 = 0x5004;
+    /// Port administrative and operational status.
+    pub const PAOS: u32 = 0x5006;
     /// Port virtual lanes.
     pub const PVLC: u32 = 0x500f;
     /// Default timeouts.

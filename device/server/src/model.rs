@@ -28,8 +28,11 @@ impl GuestMemory for HostMemory {
 /// # Errors
 /// If there is no such profile or the model refuses the topology, with the reason.
 pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
-    let profile = Profile::named(&topology.profile)
+    let mut profile = Profile::named(&topology.profile)
         .with_context(|| format!("profile {:?}: there is no such profile", topology.profile))?;
+    if let Some(ms) = topology.fabric.training_ms {
+        profile.set_link_training(Ps::from_ms(ms));
+    }
     let mut names = Vec::new();
     let mut hcas = Vec::new();
     for (host, hca) in topology.hcas() {

@@ -7,6 +7,7 @@ use hca_spec::mad::PortInfo;
 use hca_spec::{be32, put_be32};
 
 use super::{Call, Outcome};
+use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 
@@ -20,14 +21,14 @@ const PORT_SHIFT: u32 = 16;
 /// Bytes of a register, without the command's header.
 fn length(register: u32) -> Option<usize> {
     Some(match register {
-        reg::HOST_ENDIANNESS | reg::PMTU | reg::PVLC => 0x10,
+        reg::HOST_ENDIANNESS | reg::PMTU | reg::PVLC | reg::PAOS => 0x10,
         reg::PCAP => 0x14,
         reg::PTYS | reg::NODE_DESC => 0x40,
         _ => return None,
     })
 }
 
-pub(super) fn access(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const UNKNOWN: Failure = bad_param("ACCESS_REGISTER: this adapter does not have the register");
     const READ_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be written");
     const WRITE_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be read");
@@ -38,7 +39,7 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let len = length(register).ok_or(UNKNOWN.got(register))?;
     let data = call.input.get(AccessRegIn::SIZE..).unwrap_or_default();
     let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
-    let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS);
+    let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS);
     let port = be32(data, 0) >> PORT_SHIFT & 0xff;
     if of_a_port && port > 1 {
         return Err(PORT.of(register).got(port));
@@ -59,11 +60,41 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         (reg::PMTU, false) => port_mtu(fw, &mut value),
         (reg::PVLC, false) => port_lanes(fw, &mut value),
         (reg::PTYS, false) => port_type(fw, &mut value),
+        (reg::PAOS, write) => port_state(fw, write, &mut value, effects)?,
         _ => return Err(READ_ONLY.of(register)),
     }
     let mut out = vec![0; AccessRegIn::SIZE];
     out.extend(value.iter().take(len));
     Ok(out)
+}
+
+/// PAOS: administrative state in bits 11..8 of word 0, operational state in bits 3..0. A write with bit 31
+/// of word 1 set changes the former; every access tells both.
+fn port_state(
+    fw: &mut Firmware,
+    write: bool,
+    value: &mut [u8],
+    effects: &mut Vec<Effect>,
+) -> Result<(), Failure> {
+    const STATE: Failure = bad_param("PAOS: admin_status must be 1 (up), 2 (down) or 3 (up once)");
+    const UP: u32 = 1;
+    const DOWN: u32 = 2;
+    const UP_ONCE: u32 = 3;
+    const ADMIN_SHIFT: u32 = 8;
+    const UPDATE: u32 = 1 << 31;
+    let word = be32(value, 0);
+    if write && be32(value, 4) & UPDATE != 0 {
+        match word >> ADMIN_SHIFT & 0xf {
+            UP | UP_ONCE => fw.port.enable(effects),
+            DOWN => fw.port.disable(effects),
+            other => return Err(STATE.got(other)),
+        }
+    }
+    let state = |up| if up { UP } else { DOWN };
+    let admin = state(!fw.port.is_disabled());
+    let operational = state(fw.port.state != hca_spec::mad::port_state::DOWN);
+    put_be32(value, 0, word & 0xffff_0000 | admin << ADMIN_SHIFT | operational);
+    Ok(())
 }
 
 /// PMTU: largest, wanted and operational MTU in bytes, bits 31..16 of words 1 to 3.
@@ -116,6 +147,7 @@ mod tests {
     use crate::commands::testing::{Answer, Bench};
     use crate::port::Link;
     use hca_spec::command::Opcode;
+    use hca_spec::eqe::port_change;
     use hca_spec::mad::port_cap;
 
     fn register(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
@@ -156,6 +188,30 @@ mod tests {
         let r = register(&mut b, 0x500f, false, &[0; 16]);
         assert_eq!(r.output[16..], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8]);
         assert_eq!(register(&mut b, 0x5004, true, &ptys).status(), Status::BadParam);
+    }
+
+    #[test]
+    fn port_can_be_switched_off_and_on() {
+        let mut b = Bench::initialized();
+        let states = |b: &mut Bench, words: [u32; 2]| {
+            let data: Vec<u8> = [words[0], words[1], 0, 0].iter().flat_map(|w| w.to_be_bytes()).collect();
+            let r = register(b, 0x5006, true, &data);
+            assert_eq!(r.status(), Status::Ok);
+            (r.output[18] & 0xf, r.output[19] & 0xf)
+        };
+        assert_eq!(states(&mut b, [1 << 16, 0]), (1, 2), "enabled, the link is not trained");
+        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
+        b.effects.clear();
+        assert_eq!(states(&mut b, [1 << 16 | 2 << 8, 1 << 31]), (2, 2));
+        assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::DOWN }]);
+        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 0]), (2, 2), "the update bit is not set");
+        b.effects.clear();
+        assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 1 << 31]), (1, 1));
+        assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::INITIALIZED }]);
+        let bad = [1u32 << 16 | 9 << 8, 1 << 31, 0, 0].map(u32::to_be_bytes).concat();
+        assert_eq!(register(&mut b, 0x5006, true, &bad).status(), Status::BadParam);
     }
 
     #[test]

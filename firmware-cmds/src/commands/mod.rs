@@ -306,7 +306,7 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::QueryHcaVportGid => vport::gids(fw, call),
         Op::QueryHcaVportPkey => vport::pkeys(fw, call),
         Op::QueryVportCounter => vport::counters(fw, call),
-        Op::AccessReg => access_reg::access(fw, call),
+        Op::AccessReg => access_reg::access(fw, call, effects),
 
         Op::CreateUctx => devx::create_context(fw, call),
         Op::DestroyUctx => devx::destroy_context(fw, call),

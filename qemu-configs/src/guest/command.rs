@@ -20,6 +20,12 @@ fn accelerator() -> &'static str {
     }
 }
 
+fn kernel_arguments(iommu: bool) -> String {
+    let iommu = if iommu { "intel_iommu=on" } else { "" };
+    let more = std::env::var(KERNEL_ARGUMENTS_VARIABLE).unwrap_or_default();
+    format!("{KERNEL_ARGUMENTS} {iommu} {more}").trim_end().to_owned()
+}
+
 /// Appends everything but the channels.
 pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_>, initrd: &Path) {
     let host = boot.host;
@@ -35,10 +41,11 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
         .arg("-initrd")
         .arg(initrd)
         .arg("-append")
-        .arg(match std::env::var(KERNEL_ARGUMENTS_VARIABLE) {
-            Ok(more) => format!("{KERNEL_ARGUMENTS} {more}"),
-            Err(_) => KERNEL_ARGUMENTS.to_owned(),
-        });
+        .arg(kernel_arguments(host.iommu));
+    if host.iommu {
+        // Caching mode tells the device of every mapping. It must precede the devices.
+        command.args(["-device", "intel-iommu,caching-mode=on,intremap=off"]);
+    }
     for (id, image) in [("root", &machine.rootfs), ("modules", &machine.kernel.modules)] {
         command
             .arg("-blockdev")

@@ -40,6 +40,11 @@ impl Profile {
         }
     }
 
+    /// Sets how long links take to train.
+    pub fn set_link_training(&mut self, time: Ps) {
+        self.port.link_training_ms = Ms(time);
+    }
+
     /// The embedded profile of that name.
     pub fn named(name: &str) -> Option<Self> {
         (name == "connectx4").then(Self::connectx4)

@@ -193,6 +193,11 @@ impl FileMaps {
         self.known.len()
     }
 
+    /// True if no window uses a file.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.iter().all(|k| k.map.strong_count() == 0)
+    }
+
     /// Drops mappings that no window uses any more.
     pub(super) fn forget_unused(&mut self) {
         self.known.retain(|k| k.map.strong_count() > 0);

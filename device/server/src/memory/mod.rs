@@ -138,15 +138,15 @@ impl HostMemory {
         if windows.list.len() >= MAX_DMA_MAPS {
             return Err(Errno::ENOSPC);
         }
-        let no_files = windows.list.iter().all(|w| matches!(w.source, Source::Messages));
         let mut writable = window.writable;
         let source = match fd {
             None => Source::Messages,
             Some(fd) => {
                 let peer = windows.peer;
+                let has_files = !windows.files.is_empty();
                 let map =
                     windows.files.get(fd, window.offset, window.size, writable, peer).inspect_err(|e| {
-                        if *e == file::NOT_SHARED && no_files {
+                        if *e == file::NOT_SHARED && !has_files {
                             self.private.store(true, Ordering::Relaxed);
                         }
                     })?;
@@ -185,13 +185,17 @@ impl HostMemory {
                 (iova, last.ok_or(Errno::EINVAL)?)
             }
         };
-        let overlaps = |w: &Window| w.first <= last && w.last >= first;
-        let inside = |w: &Window| w.first >= first && w.last <= last;
-        if windows.list.iter().any(|w| overlaps(w) && !inside(w)) {
+        // The list is sorted and disjoint: those that overlap are neighbours, and only the outer two can
+        // stick out. A client with an IOMMU of its own has one window per page, so nothing here looks at all.
+        let from = windows.list.partition_point(|w| w.last < first);
+        let to = windows.list.partition_point(|w| w.first <= last);
+        let range = from..to.max(from);
+        let hit = windows.list.get(range.clone()).unwrap_or_default();
+        if hit.first().is_some_and(|w| w.first < first) || hit.last().is_some_and(|w| w.last > last) {
             return Err(Errno::EINVAL);
         }
         tracing::debug!("unmap {first:#x}..={last:#x}");
-        windows.list.retain(|w| !inside(w));
+        windows.list.drain(range);
         windows.files.forget_unused();
         Ok(())
     }

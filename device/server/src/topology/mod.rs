@@ -21,6 +21,8 @@ const GUID_OUI: u64 = 0x02c9;
 pub const DEFAULT_PROFILE: &str = "connectx4";
 /// Most processors the launcher may give one guest.
 const MAX_CPUS: u32 = 255;
+/// Longest training of a link that makes sense: a minute.
+const MAX_TRAINING_MS: u64 = 60_000;
 
 /// A checked topology.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -70,6 +72,8 @@ pub struct Fabric {
     pub subnet_manager: SubnetManager,
     /// Seed of everything random.
     pub seed: u64,
+    /// How long links take to train, in milliseconds, if not what the timing profile says.
+    pub training_ms: Option<u64>,
 }
 
 /// One host, that is one guest.
@@ -83,6 +87,8 @@ pub struct Host {
     pub memory_bytes: u64,
     /// Processors of the guest.
     pub cpus: u32,
+    /// Whether the guest's devices are behind a virtual IOMMU.
+    pub iommu: bool,
     /// Adapters in the order of the file.
     pub hcas: Vec<Hca>,
 }
@@ -201,6 +207,7 @@ struct RawFabric {
     #[serde(default)]
     subnet_manager: SubnetManager,
     seed: Option<u64>,
+    training_ms: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -209,6 +216,8 @@ struct RawHost {
     name: Spanned<String>,
     memory: Option<Spanned<String>>,
     cpus: Option<Spanned<u32>>,
+    #[serde(default)]
+    iommu: bool,
     #[serde(default)]
     hca: Vec<Spanned<RawHca>>,
 }
@@ -259,12 +268,13 @@ impl Topology {
         Topology {
             profile: profile.into(),
             time: Time::default(),
-            fabric: Fabric { subnet_manager: SubnetManager::Builtin, seed: 1 },
+            fabric: Fabric { subnet_manager: SubnetManager::Builtin, seed: 1, training_ms: None },
             hosts: vec![Host {
                 name: host.into(),
                 memory: "1G".into(),
                 memory_bytes: 1 << 30,
                 cpus: 1,
+                iommu: false,
                 hcas: vec![Hca {
                     name: hca.into(),
                     guid: derived_guid(host, hca),
@@ -348,13 +358,7 @@ impl Source<'_> {
             .into_iter()
             .map(|link| self.link(link.into_inner(), &hosts, &mut ends))
             .collect::<Checked<Vec<_>>>()?;
-        Ok(Topology {
-            profile,
-            time: self.time(raw.time)?,
-            fabric: Fabric { subnet_manager: raw.fabric.subnet_manager, seed: raw.fabric.seed.unwrap_or(1) },
-            hosts,
-            links,
-        })
+        Ok(Topology { profile, time: self.time(raw.time)?, fabric: self.fabric(raw.fabric)?, hosts, links })
     }
 
     fn time(&self, raw: RawTime) -> Checked<Time> {
@@ -374,6 +378,18 @@ impl Source<'_> {
             time.dilation = dilation.into_inner();
         }
         Ok(time)
+    }
+
+    fn fabric(&self, raw: RawFabric) -> Checked<Fabric> {
+        if let Some(time) = raw.training_ms.as_ref().filter(|time| *time.get_ref() > MAX_TRAINING_MS) {
+            let reason = format!("must be 0 to {MAX_TRAINING_MS} milliseconds");
+            return Err(self.error(time.span(), "fabric.training_ms", reason));
+        }
+        Ok(Fabric {
+            subnet_manager: raw.subnet_manager,
+            seed: raw.seed.unwrap_or(1),
+            training_ms: raw.training_ms.map(Spanned::into_inner),
+        })
     }
 
     fn host(&self, raw: RawHost, others: &[Host], guids: &mut BTreeMap<u64, String>) -> Checked<Host> {
@@ -416,7 +432,7 @@ impl Source<'_> {
             }
             hcas.push(hca);
         }
-        Ok(Host { name, memory, memory_bytes, cpus, hcas })
+        Ok(Host { name, memory, memory_bytes, cpus, iommu: raw.iommu, hcas })
     }
 
     fn hca(&self, raw: RawHca, host: &str, index: usize) -> Checked<Hca> {

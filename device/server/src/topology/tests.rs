@@ -8,10 +8,12 @@ dilation = 2.0
 [fabric]
 subnet_manager = "none"
 seed = 7
+training_ms = 1500
 [[host]]
 name = "a"
 memory = "512M"
 cpus = 2
+iommu = true
 [[host.hca]]
 guid = "0x0002c90300a00001"
 [[host]]
@@ -30,7 +32,8 @@ loss = 0.05
 fn a_whole_file() {
     let t = Topology::parse("two.toml", TWO).unwrap();
     assert_eq!(t.time.quantum_us, 50);
-    assert_eq!(t.fabric.subnet_manager, SubnetManager::None);
+    assert_eq!((t.fabric.subnet_manager, t.fabric.training_ms), (SubnetManager::None, Some(1500)));
+    assert_eq!((t.hosts[0].iommu, t.hosts[1].iommu), (true, false));
     assert_eq!(t.hosts[0].memory_bytes, 512 << 20);
     assert_eq!(t.hosts[0].hcas[0].guid, 0x0002_c903_00a0_0001);
     assert_eq!(t.hosts[1].memory_bytes, 1 << 30);
