@@ -5,7 +5,8 @@ use hca_spec::mkc::{Klm, Mkc};
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
-use crate::profile::{LOG_MAX_UCTX, LOG_MAX_UMEM};
+use crate::profile::{LOG_MAX_UCTX, LOG_MAX_UMEM, MAX_Q_COUNTERS};
+use crate::q_counters::{CounterSet, QCounter};
 use crate::table::Table;
 use crate::users::Users;
 
@@ -268,7 +269,7 @@ pub struct Icm {
     /// UAR pages: the index times 4096 is the offset in BAR0.
     pub uars: Table<Domain>,
     /// Q counters.
-    pub q_counters: Table<Domain>,
+    pub q_counters: Table<CounterSet>,
     /// Multicast groups.
     pub mcgs: Vec<Mcg>,
     /// User contexts, their memory and their objects.
@@ -294,11 +295,19 @@ impl Icm {
             tds: Table::new(1, (1 << 16) - 1),
             // The first pages of BAR0 hold the initialization segment.
             uars: Table::new(0x10, 8192 - 0x10),
-            q_counters: Table::new(1, 0),
+            q_counters: Table::new(1, MAX_Q_COUNTERS),
             mcgs: Vec::new(),
             users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,
             page_lists: 0,
+        }
+    }
+
+    /// Counts for a queue pair, if it has a set of counters.
+    pub fn count(&mut self, qpn: Qpn, counter: QCounter) {
+        let set = self.qps.get(qpn.0).map_or(0, |qp| qp.ctx.get(Qpc::COUNTER_SET_ID));
+        if let Some(set) = self.q_counters.get_mut(set) {
+            set.count(counter);
         }
     }
 

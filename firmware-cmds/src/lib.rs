@@ -16,7 +16,7 @@
 //! The firmware is also the agent for subnet and performance management of its port.
 //!
 //! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
-//! Q counters, on-demand paging.
+//! on-demand paging.
 
 mod commands;
 pub mod effect;
@@ -27,6 +27,7 @@ mod pages;
 mod pma;
 pub mod port;
 pub mod profile;
+pub mod q_counters;
 mod sma;
 pub mod sparse;
 pub mod table;
@@ -38,3 +39,4 @@ pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
 pub use port::{Link, LinkSpeed, Port, PortCounters};
 pub use profile::Config;
+pub use q_counters::QCounter;

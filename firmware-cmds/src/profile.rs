@@ -50,6 +50,8 @@ pub const GUIDS: usize = 8;
 /// IEEE company id in NodeInfo and QUERY_ADAPTER.
 pub const VENDOR_ID: u32 = 0x0002c9;
 
+/// Number of Q counter sets: 8 bits name one, 0 is none.
+pub(crate) const MAX_Q_COUNTERS: u32 = 255;
 /// log2 of the number of user contexts.
 pub(crate) const LOG_MAX_UCTX: u32 = 12;
 /// log2 of the number of user memories.
@@ -93,6 +95,8 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::MAX_QP_MCG, 240).set(General::LOG_MAX_MCG, 13);
     c.set(General::LOG_MAX_TRANSPORT_DOMAIN, 16).set(General::LOG_MAX_PD, 24).set(General::LOG_MAX_XRCD, 24);
     c.set(General::LOG_MAX_RMP, 18).set(General::LOG_MAX_WQ_SZ, 15);
+    c.set(General::MAX_QP_CNT, MAX_Q_COUNTERS).set(General::OUT_OF_SEQ_CNT, 1);
+    c.set(General::RETRANSMISSION_Q_COUNTERS, 1).set(General::ENHANCED_ERROR_Q_COUNTERS, 1);
     c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);
     c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);
     c.set(General::DEVICE_FREQUENCY_MHZ, config.timer_khz / 1000);

@@ -63,6 +63,10 @@ layout! {
         END_PAD: 0x2c [31:31];
         /// GID table size code: 8 << code entries.
         GID_TABLE_SIZE: 0x2c [15:0];
+        /// Q counters count requests that came out of sequence.
+        OUT_OF_SEQ_CNT: 0x30 [31:31];
+        /// Q counters count what is sent again, and why.
+        RETRANSMISSION_Q_COUNTERS: 0x30 [29:29];
         /// Vport counters exist.
         VPORT_COUNTERS: 0x30 [30:30];
         /// Number of Q counters.
@@ -75,6 +79,8 @@ layout! {
         IB_VIRT: 0x34 [29:29];
         /// ACK delay of the adapter: 4.096 us * 2^value.
         LOCAL_CA_ACK_DELAY: 0x34 [20:16];
+        /// Q counters count completions in error by cause.
+        ENHANCED_ERROR_Q_COUNTERS: 0x34 [14:14];
         /// Port type: 0 InfiniBand, 1 Ethernet.
         PORT_TYPE: 0x34 [9:8];
         /// Number of ports.

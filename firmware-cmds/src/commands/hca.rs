@@ -294,7 +294,7 @@ mod tests {
         for field in [General::XRC, General::UD, General::UC, General::RC, General::NUM_PORTS] {
             assert_eq!(c.get(field), 1, "{}", field.name());
         }
-        for field in [General::BF, General::IB_VIRT, General::MAX_QP_CNT] {
+        for field in [General::BF, General::IB_VIRT] {
             assert_eq!(c.get(field), 0, "{}", field.name());
         }
         assert_eq!((c.get(General::LOG_BF_REG_SIZE), c.get(General::LOG_PG_SZ)), (9, 12));

@@ -11,6 +11,7 @@ mod mcg;
 pub(crate) mod mkey;
 mod odp;
 mod pages;
+mod q_counter;
 mod qp;
 mod qp_transition;
 mod srq;
@@ -203,6 +204,8 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QueryHcaVportGid | Op::QueryHcaVportPkey => (QueryHcaVportIn::SIZE, OBJECT),
         Op::QueryVportCounter => (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN),
         Op::AllocPd | Op::AllocUar | Op::AllocXrcd | Op::AllocTransportDomain => (OBJECT, NAME),
+        Op::AllocQCounter => (OBJECT, NAME),
+        Op::QueryQCounter => (QueryQCounterIn::SIZE, q_counter::OUTPUT),
         Op::CreateUctx => (CreateUctxIn::SIZE, CreateUctxOut::SIZE),
         Op::CreateUmem => (CreateUmemIn::SIZE, NAME),
         op if WITH_CONTEXT.contains(&op) => (ModifyQpIn::SIZE, DONE),
@@ -307,6 +310,10 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::QueryHcaVportPkey => vport::pkeys(fw, call),
         Op::QueryVportCounter => vport::counters(fw, call),
         Op::AccessReg => access_reg::access(fw, call, effects),
+
+        Op::AllocQCounter => q_counter::alloc(fw),
+        Op::DeallocQCounter => q_counter::dealloc(fw, call),
+        Op::QueryQCounter => q_counter::query(fw, call),
 
         Op::CreateUctx => devx::create_context(fw, call),
         Op::DestroyUctx => devx::destroy_context(fw, call),

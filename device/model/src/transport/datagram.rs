@@ -3,6 +3,7 @@
 //! Source: IBTA 9.8.3 (unreliable datagram), 10.2.5 (Q_Keys), 11.4.1.2 (the 40 bytes for a GRH);
 //! PRM "Datagram Segment".
 
+use hca_firmware::QCounter;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ids::{Gid, Lid, Qpn};
 use hca_spec::qpc::{AddressPath, ServiceType};
@@ -148,6 +149,7 @@ impl QueuePair {
         }
         let Ok(receive) = self.take_receive(core, now, None) else {
             tracing::debug!(hca = core.name, %now, "datagram for QP {} dropped: no receive posted", self.qpn);
+            core.fw.icm.count(self.qpn, QCounter::OutOfBuffer);
             return;
         };
         let total = GRH_ROOM + payload.len();

@@ -2,6 +2,7 @@
 //!
 //! Source: IBTA 10.3.1 (states), 9.9 (error behaviour), 11.6.3 (affiliated events); PRM "QP State Machine".
 
+use hca_firmware::QCounter;
 use hca_spec::cqe::{Cqe, Syndrome};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Psn, Qpn};
@@ -133,6 +134,7 @@ impl QueuePair {
     /// The same, with the message's data in the completion.
     pub(crate) fn complete_with(&mut self, core: &mut Core, now: Ps, cqn: Cqn, cqe: Cqe, data: &[u8]) {
         if !core.complete(now, cqn, cqe, data) && self.state != QpState::Error {
+            core.fw.icm.count(self.qpn, QCounter::CqOverflow);
             self.enter(core, QpState::Error);
             core.push_qp_event(now, EventType::WqCatastrophic, self.qpn);
             if self.rq.shared().is_some() {

@@ -2,10 +2,11 @@
 //!
 //! Source: PRM "Receive Queue WQE", "Shared Receive Queue", "Doorbell Records".
 
+use hca_firmware::QCounter;
 use hca_firmware::icm::{Qp, Srq, SrqKind};
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::{Eqe, EventType};
-use hca_spec::ids::{Cqn, Mkey, Pd, Srqn};
+use hca_spec::ids::{Cqn, Mkey, Pd, Qpn, Srqn};
 use hca_spec::qpc::{Qpc, RqType};
 use hca_spec::queue::Srqc;
 use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
@@ -313,8 +314,25 @@ impl QueuePair {
         receive: &Receive,
         syndrome: Syndrome,
     ) {
+        count_receive_error(core, self.qpn, syndrome);
         let (cqn, mut cqe) = self.receive_cqe(CqeOpcode::RespErr, receive);
         cqe.set(Cqe::SYNDROME, syndrome as u32).set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
         self.complete(core, now, cqn, cqe);
+    }
+}
+
+/// Counts a receive that completes in error, by cause.
+fn count_receive_error(core: &mut Core, qpn: Qpn, syndrome: Syndrome) {
+    let icm = &mut core.fw.icm;
+    let cause = match syndrome {
+        Syndrome::WorkRequestFlushed => return icm.count(qpn, QCounter::RespCqeFlushError),
+        Syndrome::LocalLength => Some(QCounter::RespLocalLengthError),
+        Syndrome::LocalQpOperation => Some(QCounter::RespLocalQpError),
+        Syndrome::LocalProtection | Syndrome::LocalAccess => Some(QCounter::RespLocalProtection),
+        _ => None,
+    };
+    icm.count(qpn, QCounter::RespCqeError);
+    if let Some(cause) = cause {
+        icm.count(qpn, cause);
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::QCounter;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Qpn, Srqn};
@@ -399,6 +400,7 @@ impl QueuePair {
                 }
             }
             aeth::RNR_NAK => {
+                core.fw.icm.count(self.qpn, QCounter::RnrNakRetryErr);
                 // Of a read, a response in the middle can be what is not ready.
                 let missing = self.acknowledge_before(core, now, psn);
                 if missing.is_some_and(|missing| missing != psn) || !self.sends() {
@@ -424,6 +426,7 @@ impl QueuePair {
                 }
                 let cause = match syndrome & aeth::VALUE_MASK {
                     aeth::PSN_SEQUENCE_ERROR => {
+                        core.fw.icm.count(self.qpn, QCounter::PacketSeqErr);
                         return self.retry(core, now, missing.unwrap_or(psn));
                     }
                     aeth::INVALID_REQUEST => Syndrome::RemoteInvalidRequest,
@@ -510,6 +513,7 @@ impl QueuePair {
     /// A response is missing although later ones came: once for each gap, ask again.
     fn retry_gap(&mut self, core: &mut Core, now: Ps, missing: Psn) {
         if self.requester.gap.replace(missing) != Some(missing) {
+            core.fw.icm.count(self.qpn, QCounter::ImpliedNakSeqErr);
             self.retry(core, now, missing);
         }
     }
@@ -542,6 +546,7 @@ impl Hca {
             Some(_) => {
                 let oldest = qp.requester.oldest();
                 tracing::debug!(hca = self.core.name, %now, "QP {qpn}: ACK timeout at {oldest:?}");
+                self.core.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
                 qp.requester.deadline = None;
                 qp.requester.gap = None;
                 qp.retry(&mut self.core, now, oldest);

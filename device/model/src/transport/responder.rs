@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::QCounter;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Mkey, Psn, Srqn};
@@ -135,6 +136,7 @@ impl QueuePair {
             return;
         }
         if distance > 0 {
+            core.fw.icm.count(self.qpn, QCounter::OutOfSequence);
             if !std::mem::replace(&mut self.responder.nak_sent, true) {
                 let (psn, syndrome) = (self.responder.epsn, aeth::NAK | aeth::PSN_SEQUENCE_ERROR);
                 self.answer(core, now, psn, syndrome);
@@ -142,11 +144,13 @@ impl QueuePair {
             return;
         }
         if distance < 0 {
+            core.fw.icm.count(self.qpn, QCounter::DuplicateRequest);
             return self.receive_duplicate(core, now, repr);
         }
         self.responder.nak_sent = false;
         match self.execute(core, now, repr, payload) {
             Ok(()) => {
+                self.count_request(core, repr.operation);
                 if repr.ack_req
                     && !matches!(
                         repr.operation,
@@ -162,6 +166,19 @@ impl QueuePair {
                 }
             }
         }
+    }
+
+    /// Counts a request by its kind, once a message.
+    fn count_request(&self, core: &mut Core, operation: Operation) {
+        let counter = match operation {
+            Operation::WriteFirst | Operation::WriteOnly | Operation::WriteOnlyImm => {
+                QCounter::RxWriteRequests
+            }
+            Operation::ReadRequest => QCounter::RxReadRequests,
+            Operation::CompareSwap | Operation::FetchAdd => QCounter::RxAtomicRequests,
+            _ => return,
+        };
+        core.fw.icm.count(self.qpn, counter);
     }
 
     /// UC: a gap or a fault drops the message, nothing is answered.
@@ -188,7 +205,7 @@ impl QueuePair {
             return;
         }
         match self.execute(core, now, repr, payload) {
-            Ok(()) => {}
+            Ok(()) => self.count_request(core, repr.operation),
             Err(Refusal::Local(syndrome, fault)) => {
                 core.diagnose(now, format_args!("QP {}: receive: {fault}", self.qpn));
                 self.receive_failed(core, now, syndrome);
@@ -279,6 +296,7 @@ impl QueuePair {
         let psn = repr.psn;
         let (code, event) = match refusal {
             Refusal::NotReady => {
+                core.fw.icm.count(self.qpn, QCounter::OutOfBuffer);
                 // What was sent behind this packet is dropped in silence until it comes again, as after
                 // a sequence error (IBTA 9.7.5.2.8): a second NAK would cost the peer a retry.
                 self.responder.nak_sent = true;
@@ -290,6 +308,7 @@ impl QueuePair {
                     now,
                     format_args!("QP {}: {:?} from the peer: {why}", self.qpn, repr.operation),
                 );
+                core.fw.icm.count(self.qpn, QCounter::RespRemoteInvalidRequest);
                 (aeth::INVALID_REQUEST, EventType::InvalidRequest)
             }
             Refusal::Access(fault) => {
@@ -297,6 +316,7 @@ impl QueuePair {
                     now,
                     format_args!("QP {}: {:?} from the peer: {fault}", self.qpn, repr.operation),
                 );
+                core.fw.icm.count(self.qpn, QCounter::RespRemoteAccessErrors);
                 (aeth::REMOTE_ACCESS_ERROR, EventType::AccessError)
             }
             Refusal::Local(syndrome, fault) => {

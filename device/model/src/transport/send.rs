@@ -2,6 +2,7 @@
 //!
 //! Source: PRM "Send Queue", "Doorbell Records", "Posting a Work Request to a Work Queue".
 
+use hca_firmware::QCounter;
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ids::Qpn;
@@ -158,6 +159,7 @@ impl QueuePair {
         opcode: SendOpcode,
         syndrome: Syndrome,
     ) {
+        count_send_error(core, self.qpn, syndrome);
         let mut cqe = self.cqe(CqeOpcode::ReqErr, index);
         cqe.set(Cqe::SEND_WQE_OPCODE, opcode as u32).set(Cqe::SYNDROME, syndrome as u32);
         cqe.set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
@@ -175,6 +177,28 @@ impl QueuePair {
         cqe.set(Cqe::BYTE_CNT, message.wqe.length as u32);
         let cqn = self.params.cqn_snd;
         self.complete_with(core, now, cqn, cqe, &message.data);
+    }
+}
+
+/// Counts a send that completes in error, by cause.
+fn count_send_error(core: &mut Core, qpn: Qpn, syndrome: Syndrome) {
+    let icm = &mut core.fw.icm;
+    let cause = match syndrome {
+        Syndrome::WorkRequestFlushed => return icm.count(qpn, QCounter::ReqCqeFlushError),
+        Syndrome::LocalLength => Some(QCounter::ReqLocalLengthError),
+        Syndrome::LocalQpOperation => Some(QCounter::LocalOperationError),
+        Syndrome::LocalProtection => Some(QCounter::ReqLocalProtection),
+        Syndrome::MemoryWindowBind => Some(QCounter::ReqMwBinding),
+        Syndrome::BadResponse => Some(QCounter::ReqBadResponse),
+        Syndrome::RemoteInvalidRequest => Some(QCounter::ReqRemoteInvalidRequest),
+        Syndrome::RemoteAccess => Some(QCounter::ReqRemoteAccessErrors),
+        Syndrome::RemoteOperation => Some(QCounter::ReqRemoteOperationErrors),
+        Syndrome::TransportRetryExceeded => Some(QCounter::ReqTransportRetriesExceeded),
+        Syndrome::LocalAccess | Syndrome::RnrRetryExceeded | Syndrome::RemoteAborted => None,
+    };
+    icm.count(qpn, QCounter::ReqCqeError);
+    if let Some(cause) = cause {
+        icm.count(qpn, cause);
     }
 }
 
