@@ -190,6 +190,10 @@ pub const ST_ARMED: u32 = 9;
 pub const ST_FIRED: u32 = 0xa;
 /// [`Cqc::ST`]: armed for solicited completions.
 pub const ST_SOLICITED_ARMED: u32 = 6;
+/// [`Srqc::STATE`]: error.
+pub const SRQ_ERROR: u32 = 1;
+/// [`Rmpc::STATE`]: error.
+pub const RMP_ERROR: u32 = 3;
 /// [`Rmpc::STATE`]: ready.
 pub const RMP_READY: u32 = 1;
 

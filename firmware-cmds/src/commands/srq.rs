@@ -7,7 +7,7 @@ use hca_spec::caps::General;
 use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
 use hca_spec::command::Opcode;
 use hca_spec::ids::Srqn;
-use hca_spec::queue::{RMP_READY, Rmpc, Srqc, Wq};
+use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
 
 use super::{Call, Outcome, done, named, reply, with_pages};
 use crate::effect::Effect;
@@ -142,7 +142,8 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let out = if srq.kind == SrqKind::Rmp {
         let mut out = QueryRmpOut::new();
         let rmpc = out.rmpc_mut();
-        rmpc.set(Rmpc::STATE, RMP_READY);
+        let failed = srq.ctx.get(Srqc::STATE) == SRQ_ERROR;
+        rmpc.set(Rmpc::STATE, if failed { RMP_ERROR } else { RMP_READY });
         let wq = rmpc.wq_mut();
         wq.set(Wq::LWM, srq.ctx.get(Srqc::LWM)).set(Wq::PD, srq.ctx.get(Srqc::PD));
         wq.set(Wq::DBR_ADDR, srq.ctx.get(Srqc::DBR_ADDR));
