@@ -8,7 +8,7 @@ use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Mkey, Pd, Qpn, Srqn};
 use hca_spec::qpc::{Qpc, RqType};
-use hca_spec::queue::Srqc;
+use hca_spec::queue::{SRQ_ERROR, Srqc};
 use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
 use zerocopy::FromBytes;
 
@@ -187,6 +187,29 @@ impl Core {
 
     /// Takes the next WQE of a shared receive queue.
     fn take_shared(&mut self, now: Ps, srqn: Srqn) -> Result<Receive, NoReceive> {
+        let taken = self.fetch_shared(srqn);
+        match taken {
+            Ok(_) => self.srq_limit(now, srqn),
+            Err(NoReceive::Broken) => self.srq_broken(now, srqn),
+            Err(NoReceive::NotReady) => {}
+        }
+        taken
+    }
+
+    /// A shared receive queue that can't be read goes to error and says so, once.
+    fn srq_broken(&mut self, now: Ps, srqn: Srqn) {
+        let Some(srq) = self.fw.icm.srqs.get_mut(srqn.0).filter(|s| s.ctx.get(Srqc::STATE) != SRQ_ERROR)
+        else {
+            return;
+        };
+        srq.ctx.set(Srqc::STATE, SRQ_ERROR);
+        self.diagnose(now, format_args!("SRQ {srqn} went to error: its memory can't be read"));
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::QUEUE_NUMBER, srqn.0);
+        self.push_event(now, EventType::SrqCatastrophic, &mut eqe);
+    }
+
+    fn fetch_shared(&mut self, srqn: Srqn) -> Result<Receive, NoReceive> {
         let hw = self.srqs.get_mut(srqn.0).ok_or(NoReceive::NotReady)?;
         if hw.available(&*self.memory) == 0 {
             return Err(NoReceive::NotReady);
@@ -204,7 +227,6 @@ impl Core {
         hw.consumed = hw.consumed.wrapping_add(1);
         let mut receive = Receive::parse(index, segments);
         receive.pd = self.fw.icm.srqs.get(srqn.0).map(|s| Pd(s.ctx.get(Srqc::PD)));
-        self.srq_limit(now, srqn);
         Ok(receive)
     }
 
