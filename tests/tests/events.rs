@@ -1,14 +1,18 @@
-//! Completion events and interrupts.
+//! Events and interrupts.
 
 use hca_driver::qp::QpConfig;
-use hca_driver::{Bus, CqConfig, Event, SendRequest};
+use hca_driver::{Bus, CqConfig, Dma, Event, SendRequest};
 use hca_model::{HcaId, Ps};
-use hca_spec::cmd::ObjectOut;
-use hca_spec::command::Opcode;
+use hca_spec::cmd::{CreateRmpIn, ObjectIn, ObjectOut, QueryRmpOut};
+use hca_spec::command::{Opcode, Status};
+use hca_spec::cqe::Syndrome;
+use hca_spec::eqe::EventType;
+use hca_spec::ids::Srqn;
+use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, Wq};
 use hca_spec::uar;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair};
-use hca_tests::rig::open;
+use hca_tests::rig::{close, drain_events, loopback, open};
 use hca_tests::worlds;
 
 /// Doorbells work in the UAR page of their object only.
@@ -127,4 +131,120 @@ fn arming() {
         hcas[1].destroy_eq(eq).expect("DESTROY_EQ");
         hcas[0].destroy_qp(near.qp).expect("DESTROY_QP");
     }
+}
+
+/// As many event queues as there are, each with its vector: what happens on one is told nowhere else.
+#[test]
+fn event_queues_by_vector() {
+    const VECTORS: u16 = 64;
+    let simulation = Simulation::new(worlds::one());
+    let mut hca = open(&simulation, 0);
+    let mut queues = Vec::new();
+    let refused = loop {
+        let vector = queues.len() as u16 % VECTORS;
+        match hca.create_eq(16, vector) {
+            Ok(eq) => {
+                let cq = hca.create_cq(CqConfig { entries: 16, eq: Some(eq.number()) }).expect("CREATE_CQ");
+                queues.push((eq, cq));
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.status(), Some(Status::ExceedLimit));
+    // 127 less the driver's own two.
+    assert_eq!(queues.len(), 125);
+    let fired = |simulation: &Simulation| -> Vec<u64> {
+        (0..VECTORS).map(|v| simulation.interrupts(HcaId(0), v)).collect()
+    };
+    for i in 0..queues.len() {
+        let (eq, cq) = &mut queues[i];
+        eq.arm(hca.bus_mut());
+        simulation.run(Ps::from_us(20));
+        let mut expected = fired(&simulation);
+        // As if software had not seen the last completion: arming gives an event at once.
+        let mut arm = uar::CqDoorbell::new();
+        arm.set(uar::CqDoorbell::CONSUMER_INDEX, 0xff_ffff).set(uar::CqDoorbell::CQN, cq.number().0);
+        let doorbell = u64::from(hca.uar().0) * uar::PAGE_SIZE + uar::CQ_DOORBELL;
+        hca.bus_mut().mmio_write64(doorbell, u64::from_be_bytes(*arm.bytes()));
+        simulation.run(Ps::from_us(20));
+        expected[usize::from(eq.vector())] += 1;
+        assert_eq!(fired(&simulation), expected, "event queue {i}");
+        assert_eq!(eq.poll(), Some(Event::Completion(cq.number())));
+        assert!(queues.iter_mut().all(|(eq, _)| eq.poll().is_none()));
+    }
+    for (eq, cq) in queues {
+        hca.destroy_cq(cq).expect("DESTROY_CQ");
+        hca.destroy_eq(eq).expect("DESTROY_EQ");
+    }
+    hca.close().expect("teardown");
+}
+
+/// A completion queue that moves to another event queue is told there.
+#[test]
+fn a_completion_queue_moves() {
+    let simulation = Simulation::new(worlds::one());
+    let mut hca = open(&simulation, 0);
+    let mut old = hca.create_eq(16, 1).expect("CREATE_EQ");
+    let mut new = hca.create_eq(16, 2).expect("CREATE_EQ");
+    let cq = hca.create_cq(CqConfig { entries: 16, eq: Some(old.number()) }).expect("CREATE_CQ");
+    hca.remap_cq(&cq, new.number()).expect("MODIFY_CQ");
+    let mut arm = uar::CqDoorbell::new();
+    arm.set(uar::CqDoorbell::CONSUMER_INDEX, 0xff_ffff).set(uar::CqDoorbell::CQN, cq.number().0);
+    let doorbell = u64::from(hca.uar().0) * uar::PAGE_SIZE + uar::CQ_DOORBELL;
+    hca.bus_mut().mmio_write64(doorbell, u64::from_be_bytes(*arm.bytes()));
+    simulation.run(Ps::from_us(20));
+    assert_eq!((old.poll(), new.poll()), (None, Some(Event::Completion(cq.number()))));
+    hca.destroy_eq(old).expect("DESTROY_EQ: nothing reports to it any more");
+    hca.destroy_cq(cq).expect("DESTROY_CQ");
+    hca.destroy_eq(new).expect("DESTROY_EQ");
+    hca.close().expect("teardown");
+}
+
+/// A shared receive queue that can't be read: one event about it, and the queue pair that needed it fails.
+#[test]
+fn a_shared_queue_that_cannot_be_read() {
+    let mut pair = loopback(&Options::default());
+    let pd = pair.ends[1].pd;
+    let hca = &mut pair.hcas[0];
+    let mut record = hca.bus_mut().dma_alloc(64, 64).expect("memory");
+    record.store32(0, 4);
+    let mut input = CreateRmpIn::new();
+    input.rmpc_mut().set(Rmpc::STATE, RMP_READY);
+    let wq = input.rmpc_mut().wq_mut();
+    wq.set(Wq::PD, pd.0)
+        .set(Wq::DBR_ADDR, record.bus_address())
+        .set(Wq::LOG_WQ_STRIDE, 6)
+        .set(Wq::LOG_WQ_SZ, 4);
+    let mut input = input.bytes().to_vec();
+    // No memory of the host is there.
+    input.extend(0x7fff_0000_0000u64.to_be_bytes());
+    let out = hca.execute(Opcode::CreateRmp, 0, input, 16).expect("CREATE_RMP");
+    let srqn = Srqn(ObjectOut::from_prefix_or_zero(&out).get(ObjectOut::NUMBER));
+    let config =
+        QpConfig { srq: Some(srqn), ..QpConfig::rc(pd, &pair.ends[1].send_cq, &pair.ends[1].recv_cq) };
+    let qp = hca.create_qp(&config).expect("CREATE_QP");
+    let old = std::mem::replace(&mut pair.ends[1].qp, qp);
+    hca.destroy_qp(old).expect("DESTROY_QP");
+    pair.hcas[0].qp_to_reset(&mut pair.ends[0].qp).expect("2RST");
+    for end in 0..2 {
+        pair.to_rts(end, &Options::default()).expect("connect");
+    }
+    drain_events(&mut pair.hcas[0]);
+    pair.send(0, &SendRequest::send(1, &[]).inline(b"x"));
+    assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::RemoteOperation));
+    let events = drain_events(&mut pair.hcas[0]);
+    let about_it = Event::Srq { srqn, kind: EventType::SrqCatastrophic as u8 };
+    assert_eq!(events.iter().filter(|e| **e == about_it).count(), 1, "{events:?}");
+    let hca = &mut pair.hcas[0];
+    let query = ObjectIn::new().set(ObjectIn::NUMBER, srqn.0).bytes().to_vec();
+    let out = hca.execute(Opcode::QueryRmp, 0, query, QueryRmpOut::SIZE).expect("QUERY_RMP");
+    assert_eq!(QueryRmpOut::from_prefix_or_zero(&out).rmpc().get(Rmpc::STATE), RMP_ERROR);
+    let fresh = hca.create_qp(&QpConfig { srq: None, ..config }).expect("CREATE_QP");
+    let old = std::mem::replace(&mut pair.ends[1].qp, fresh);
+    let hca = &mut pair.hcas[0];
+    hca.destroy_qp(old).expect("DESTROY_QP");
+    let destroy = ObjectIn::new().set(ObjectIn::NUMBER, srqn.0).bytes().to_vec();
+    hca.execute(Opcode::DestroyRmp, 0, destroy, 16).expect("DESTROY_RMP");
+    drop(record);
+    close(pair);
 }
