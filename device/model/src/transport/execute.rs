@@ -144,8 +144,12 @@ impl QueuePair {
         }
         let full =
             matches!(repr.operation, Op::SendFirst | Op::SendMiddle | Op::WriteFirst | Op::WriteMiddle);
-        let length_ok =
-            if full { payload.len() == self.params.mtu } else { payload.len() <= self.params.mtu };
+        // A last packet has one byte or more: without any, the packet before would have been the last.
+        let last = self.responder.current.is_some();
+        let length_ok = match payload.len() {
+            0 => !full && !last,
+            n => n == self.params.mtu || (!full && n < self.params.mtu),
+        };
         if length_ok { Ok(()) } else { Err(Refusal::Invalid("payload length does not fit the path MTU")) }
     }
 
