@@ -3,7 +3,7 @@
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`served`] a server to
 //! connect to, [`million`] many objects there, [`guests`] stock guests in QEMU. [`fuzz`] drives the code with
-//! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`suites`] are
+//! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`reference`] judges the transport, [`suites`] are
 //! run on demand.
 
 pub mod counters;
@@ -13,6 +13,7 @@ pub mod in_process;
 pub mod million;
 pub mod netsim;
 pub mod pair;
+pub mod reference;
 pub mod rig;
 pub mod seeded;
 pub mod served;
