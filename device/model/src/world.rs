@@ -293,8 +293,13 @@ impl World {
 
     /// Something changed at a port, which its peer feels too.
     fn tend_port(&mut self, id: HcaId) {
-        let peer =
-            self.links.iter().find(|l| l.ends.contains(&id)).map(|l| l.ends[usize::from(l.ends[0] == id)]);
+        let link = self.links.iter().find(|l| l.ends.contains(&id));
+        // Only a cable has a far end that goes dark with the near one.
+        let peer = link.and_then(|l| match l.ends[..] {
+            [near, far] if near == id => Some(far),
+            [far, near] if near == id => Some(far),
+            _ => None,
+        });
         self.tend_end(id, peer);
         if let Some(peer) = peer.filter(|peer| *peer != id) {
             self.tend_end(peer, Some(id));
