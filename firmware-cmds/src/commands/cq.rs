@@ -272,4 +272,32 @@ mod tests {
         m.cqc_mut().set(Cqc::LOG_CQ_SIZE, 3);
         assert_eq!(b.put_list(Opcode::ModifyCq, &m, &list).status(), Status::BadSizeOutstandingCqes);
     }
+
+    /// Every number that a CQ or a QP can have is handed out once. 2.5 GB and half a minute, so on demand only:
+    /// `cargo test --release -p hca-firmware every_number -- --ignored`.
+    #[test]
+    #[ignore = "2.5 GB of memory"]
+    fn every_number() {
+        const CQS: u32 = (1 << 24) - 1;
+        const QPS: u32 = 1 << 18;
+        let mut b = Bench::initialized();
+        b.give_pages(400_000);
+        let rc = b.connection();
+        for _ in 1..QPS {
+            b.qp(&rc, hca_spec::qpc::ServiceType::Rc);
+            b.effects.clear();
+        }
+        assert_eq!(b.fw.icm.qps.len(), QPS);
+        for _ in 1..CQS {
+            b.cq(rc.eq, rc.uar, 5);
+            b.effects.clear();
+        }
+        assert_eq!((b.fw.icm.cqs.len(), b.fw.icm.cqs.get(0).is_none()), (CQS, true));
+        let mut c = CreateCqIn::new();
+        c.cqc_mut().set(Cqc::LOG_CQ_SIZE, 5).set(Cqc::UAR_PAGE, rc.uar).set(Cqc::C_EQN, rc.eq);
+        assert_eq!(b.put_list(Opcode::CreateCq, &c, &[0x1000]).status(), Status::ExceedLimit);
+        assert!(
+            matches!(b.try_qp(&rc), crate::firmware::Execution::Done(out) if out[0] == Status::ExceedLimit as u8)
+        );
+    }
 }
