@@ -5,8 +5,8 @@
 use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::wire::{Operation, aeth};
 
-use super::QueuePair;
 use super::page_fault::Asked;
+use super::{QueuePair, credits};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::mkey::{Access, Accessor, Fault, read};
@@ -17,34 +17,43 @@ use crate::wire::{AethRepr, Packet, RethRepr};
 #[derive(Debug)]
 pub(super) enum Response {
     Ack { psn: Psn, syndrome: u32, msn: u32 },
-    Atomic { psn: Psn, msn: u32, original: u64 },
-    Read { who: Accessor, psn: Psn, msn: u32, va: u64, rkey: Mkey, left: u64, first: bool },
+    Atomic { psn: Psn, syndrome: u32, msn: u32, original: u64 },
+    Read { who: Accessor, psn: Psn, syndrome: u32, msn: u32, va: u64, rkey: Mkey, left: u64, first: bool },
 }
 
 impl QueuePair {
     pub(super) fn queue_read(&mut self, core: &mut Core, now: Ps, who: Accessor, psn: Psn, reth: &RethRepr) {
-        let (msn, left) = (self.responder.msn, reth.len.into());
-        let read = Response::Read { who, psn, msn, va: reth.va, rkey: reth.rkey, left, first: true };
+        let (syndrome, msn, left) = (self.positive(core), self.responder.msn, reth.len.into());
+        let (va, rkey) = (reth.va, reth.rkey);
+        let read = Response::Read { who, psn, syndrome, msn, va, rkey, left, first: true };
         self.queue_response(core, now, read);
     }
 
     pub(super) fn queue_atomic(&mut self, core: &mut Core, now: Ps, psn: Psn, msn: u32, original: u64) {
-        self.queue_response(core, now, Response::Atomic { psn, msn, original });
+        let syndrome = self.positive(core);
+        self.queue_response(core, now, Response::Atomic { psn, syndrome, msn, original });
     }
 
+    /// Queues an ACK (to which the credits are added) or a NAK.
     pub(super) fn answer(&mut self, core: &mut Core, now: Ps, psn: Psn, syndrome: u32) {
         let msn = self.responder.msn;
         let positive = syndrome & aeth::KIND_MASK == aeth::ACK;
+        let syndrome = if positive { self.positive(core) } else { syndrome };
         if let Some(Response::Ack { psn: last, syndrome: was, msn: m }) = self.responder.queue.back_mut()
             && positive
             && *was & aeth::KIND_MASK == aeth::ACK
             && psn.since(*last) >= 0
         {
             // An ACK that has not left yet is replaced by the later one: coalescing (IBTA 9.7.5.1.1).
-            (*last, *m) = (psn, msn);
+            (*last, *was, *m) = (psn, syndrome, msn);
             return;
         }
         self.queue_response(core, now, Response::Ack { psn, syndrome, msn });
+    }
+
+    /// The syndrome of a positive answer: the credits that belong to the MSN of now.
+    fn positive(&mut self, core: &Core) -> u32 {
+        aeth::ACK | self.credits(core).map_or(aeth::CREDITS_INVALID, credits::encode)
     }
 
     fn queue_response(&mut self, core: &mut Core, now: Ps, response: Response) {
@@ -66,13 +75,13 @@ impl QueuePair {
                 (repr.operation, repr.psn, repr.aeth) = (Operation::Acknowledge, psn, ack(syndrome, msn));
                 Packet::build(&repr, 0, |_| Ok(()))
             }
-            Response::Atomic { psn, msn, original } => {
+            Response::Atomic { psn, syndrome, msn, original } => {
                 (repr.operation, repr.psn) = (Operation::AtomicAcknowledge, psn);
-                repr.aeth = ack(aeth::ACK | aeth::CREDITS_INVALID, msn);
+                repr.aeth = ack(syndrome, msn);
                 repr.atomic_ack = Some(original);
                 Packet::build(&repr, 0, |_| Ok(()))
             }
-            Response::Read { who, psn, msn, va, rkey, left, first } => {
+            Response::Read { who, psn, syndrome, msn, va, rkey, left, first } => {
                 let n = left.min(mtu);
                 repr.psn = psn;
                 repr.operation = match (first, n == left) {
@@ -82,13 +91,22 @@ impl QueuePair {
                     (false, true) => Operation::ReadResponseLast,
                 };
                 if repr.operation != Operation::ReadResponseMiddle {
-                    repr.aeth = ack(aeth::ACK | aeth::CREDITS_INVALID, msn);
+                    repr.aeth = ack(syndrome, msn);
                 }
                 let packet = n as usize;
                 asked = Some(Asked { psn, rkey, va, length: left, committed: 0, packet });
                 if n < left {
                     let (psn, va) = (psn.next(), va.wrapping_add(n));
-                    rest = Some(Response::Read { who, psn, msn, va, rkey, left: left - n, first: false });
+                    rest = Some(Response::Read {
+                        who,
+                        psn,
+                        syndrome,
+                        msn,
+                        va,
+                        rkey,
+                        left: left - n,
+                        first: false,
+                    });
                 }
                 Packet::build(&repr, n as usize, |buf| match buf.is_empty() {
                     true => Ok(()),

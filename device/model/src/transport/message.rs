@@ -18,6 +18,8 @@ pub(crate) struct Message {
     pub(super) first: Psn,
     /// PSNs it owns; 0 for operations without packets.
     pub(super) packets: u32,
+    /// Its number among the messages of the connection (IBTA "SSN").
+    pub(super) ssn: u32,
     /// Reads and atomics: responses taken so far.
     pub(super) answered: u32,
     /// It can't go on; it completes with this once all before it are complete.
@@ -33,6 +35,15 @@ impl Message {
 
     pub(super) fn wants_response(&self) -> bool {
         matches!(self.wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa)
+    }
+
+    /// Whether packet `k` needs a receive request of the peer: all of a send, the last of a write with immediate.
+    pub(super) fn needs_credit(&self, k: u32) -> bool {
+        match self.wqe.opcode {
+            SendOpcode::Send | SendOpcode::SendImm | SendOpcode::SendInval => true,
+            SendOpcode::RdmaWriteImm => k + 1 >= self.packets,
+            _ => false,
+        }
     }
 
     pub(super) fn contains(&self, psn: Psn) -> bool {

@@ -1,11 +1,12 @@
 //! Queue pairs in motion: what the send and receive engines know of each, and its life.
 //!
-//! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets and answers into
-//! completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
-//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys,
+//! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets, [`replies`] turns answers
+//! into completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
+//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys;
 //! [`page_fault`] waits for pages; [`life`] is what happens when the state changes.
 
 pub(crate) mod answers;
+pub(crate) mod credits;
 pub(crate) mod datagram;
 pub(crate) mod execute;
 pub(crate) mod life;
@@ -13,6 +14,7 @@ pub(crate) mod message;
 pub(crate) mod page_fault;
 pub(crate) mod pieces;
 pub(crate) mod recv;
+pub(crate) mod replies;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod send;
@@ -68,6 +70,7 @@ pub(crate) struct Params {
     /// "Scatter to CQE" of reads and atomics, and of receives.
     pub(crate) scatter_request: u32,
     pub(crate) scatter_response: u32,
+    pub(crate) log_ack_req_freq: u32,
 }
 
 impl Params {
@@ -102,6 +105,7 @@ impl Params {
             xrcd: ctx.get(Qpc::XRCD),
             scatter_request: ctx.get(Qpc::CS_REQ),
             scatter_response: ctx.get(Qpc::CS_RES),
+            log_ack_req_freq: ctx.get(Qpc::LOG_ACK_REQ_FREQ),
         }
     }
 }
@@ -203,6 +207,7 @@ impl QueuePair {
         }
         ctx.set(Qpc::NEXT_SEND_PSN, self.requester.next_psn.get());
         ctx.set(Qpc::LAST_ACKED_PSN, self.requester.oldest().prev().get());
+        ctx.set(Qpc::SSN, self.requester.ssn());
         ctx.set(Qpc::CUR_RETRY_COUNT, self.requester.retries_left);
         ctx.set(Qpc::CUR_RNR_RETRY, self.requester.rnr_left);
         ctx.set(Qpc::NEXT_RCV_PSN, self.responder.epsn.get()).set(Qpc::RMSN, self.responder.msn);

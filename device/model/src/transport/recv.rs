@@ -110,6 +110,21 @@ fn fetch_posted(memory: &dyn GuestMemory, doorbell_record: u64) -> Option<u16> {
     Some(u32::from_be_bytes(word) as u16)
 }
 
+impl QueuePair {
+    /// How many messages that take a receive request there is room for; `None`: not counted, because others
+    /// take from the same queue.
+    pub(crate) fn credits(&mut self, core: &Core) -> Option<u32> {
+        /// With fewer than this the doorbell record is looked at again.
+        const FEW: u16 = 64;
+        let started = self.responder.holds_receive();
+        let ReceiveQueue::Own { head, posted, .. } = &mut self.rq else { return None };
+        if posted.wrapping_sub(*head) < FEW {
+            *posted = fetch_posted(&*core.memory, self.params.doorbell_record).unwrap_or(*posted);
+        }
+        Some(u32::from(posted.wrapping_sub(*head)) + u32::from(started))
+    }
+}
+
 /// The moving parts of a shared receive queue: a linked list whose head the hardware follows.
 #[derive(Debug)]
 pub(crate) struct SharedQueue {

@@ -1,58 +1,60 @@
-//! The requester: messages to packets, answers to completions, retries.
+//! The requester: messages to packets, in order and within the limits that hold them back. What the peer
+//! answers is in [`super::replies`].
 //!
-//! Source: IBTA 9.7.2 to 9.7.6 (PSN, ordering, response handling, retries), 9.9.2 (requester error
-//! behaviour). Packets are numbered; a message of n packets owns n consecutive PSNs, a read as many as
+//! Source: IBTA 9.7.2 to 9.7.3 (PSN, ordering), 9.7.7.2 (credits), 9.8.2 (unreliable connections). Packets are numbered; a message of n packets owns n consecutive PSNs, a read as many as
 //! its responses.
 
 use std::collections::VecDeque;
 
-use hca_firmware::QCounter;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
-use hca_spec::ids::{Psn, Qpn, Srqn};
-use hca_spec::qpc::{QpState, ServiceType, rnr_timer_ns};
-use hca_spec::wire::{Operation, aeth};
+use hca_spec::ids::{Psn, Srqn};
+use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wqe::SendOpcode;
 
+use super::credits::Limit;
 use super::message::{Message, fill_headers, operation};
 use super::page_fault::{Met, RequesterFault};
-use super::pieces::{gather, scatter};
+use super::pieces::gather;
 use super::send::Fetched;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
 use crate::core::{Core, HcaEvent};
-use crate::hca::Hca;
 use crate::time::Ps;
-use crate::wire::{Packet, Repr};
+use crate::wire::Packet;
 
-/// RNR retry count that means "for ever".
-const RNR_FOR_EVER: u32 = 7;
+/// Message numbers have 24 bits.
+const MESSAGE_MASK: u32 = 0xff_ffff;
 /// Reliable queue pairs keep at most this many packets in flight: far below the PSN window of 2^23.
 const WINDOW: i32 = 1 << 16;
 
 /// The moving parts of the requester.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    messages: VecDeque<Message>,
+    pub(super) messages: VecDeque<Message>,
     /// PSN of the next new message's first packet.
     pub(crate) next_psn: Psn,
     /// PSN of the next packet to send; behind `sent` while retrying.
-    cursor: Psn,
+    pub(super) cursor: Psn,
     /// PSN after the last packet that was ever sent.
-    sent: Psn,
+    pub(super) sent: Psn,
     pub(crate) retries_left: u32,
     pub(crate) rnr_left: u32,
     /// When the oldest unacknowledged packet times out.
-    deadline: Option<Ps>,
-    timer_running: bool,
+    pub(super) deadline: Option<Ps>,
+    pub(super) timer_running: bool,
     /// Until when an RNR NAK holds the queue back.
-    rnr_until: Option<Ps>,
-    rnr_generation: u32,
+    pub(super) rnr_until: Option<Ps>,
+    pub(super) rnr_generation: u32,
     /// A failed message waits for its predecessors: no WQE is fetched any more.
-    poisoned: bool,
+    pub(super) poisoned: bool,
     /// The missing response that was already asked for again: what still arrives of the old stream
     /// must not spend another retry.
-    gap: Option<Psn>,
+    pub(super) gap: Option<Psn>,
+    /// Number of the message started last, 24 bits (IBTA "SSN").
+    ssn: u32,
+    /// How far the peer's receive queue lets messages go.
+    pub(super) limit: Limit,
     /// The page fault that the driver has to deal with first.
     pub(super) fault: Option<RequesterFault>,
 }
@@ -60,7 +62,19 @@ pub(crate) struct Requester {
 impl Requester {
     pub(crate) fn start(&mut self, psn: Psn, params: &Params) {
         (self.next_psn, self.cursor, self.sent) = (psn, psn, psn);
+        (self.ssn, self.limit) = (0, Limit::default());
         (self.retries_left, self.rnr_left) = (params.retry_count, params.rnr_retry);
+    }
+
+    /// Number of the message started last.
+    pub(crate) fn ssn(&self) -> u32 {
+        self.ssn
+    }
+
+    /// Numbers a message that starts.
+    fn next_ssn(&mut self) -> u32 {
+        self.ssn = (self.ssn + 1) & MESSAGE_MASK;
+        self.ssn
     }
 
     /// The oldest PSN that is not acknowledged.
@@ -95,7 +109,7 @@ impl Requester {
     }
 
     /// Whether a page fault holds packet `psn` back.
-    fn held(&self, psn: Psn) -> bool {
+    pub(super) fn held(&self, psn: Psn) -> bool {
         self.fault.as_ref().is_some_and(|f| f.holds(psn))
     }
 
@@ -203,6 +217,7 @@ impl QueuePair {
         }
         let first = self.requester.next_psn;
         self.requester.next_psn = first.add(packets);
+        let ssn = if packets > 0 { self.requester.next_ssn() } else { self.requester.ssn };
         if packets == 0 && self.requester.cursor == first {
             self.requester.cursor = self.requester.next_psn;
         }
@@ -210,6 +225,7 @@ impl QueuePair {
             wqe,
             first,
             packets,
+            ssn,
             answered: 0,
             failed: None,
             data: Vec::new(),
@@ -226,11 +242,12 @@ impl QueuePair {
     }
 
     fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Wqe, syndrome: Syndrome) {
-        let first = self.requester.next_psn;
+        let (first, ssn) = (self.requester.next_psn, self.requester.ssn);
         self.requester.messages.push_back(Message {
             wqe,
             first,
             packets: 0,
+            ssn,
             answered: 0,
             failed: Some(syndrome),
             data: Vec::new(),
@@ -251,6 +268,11 @@ impl QueuePair {
             return None;
         }
         let k = psn.since(message.first) as u32;
+        // Without a credit, packets go one at a time, each asking for an answer that may bring credits.
+        let short = message.needs_credit(k) && !self.requester.limit.allows(message.ssn);
+        if short && self.requester.oldest() != psn {
+            return None;
+        }
         let wqe = &message.wqe;
         let offset = u64::from(k) * mtu;
         let wants_response = message.wants_response();
@@ -259,7 +281,8 @@ impl QueuePair {
         let last = wants_response || k + 1 == message.packets;
         repr.operation = operation(wqe.opcode, k, message.packets);
         repr.psn = psn;
-        repr.ack_req = last;
+        let often = 1u32 << self.params.log_ack_req_freq;
+        repr.ack_req = self.service.is_reliable() && (last || short || (k + 1).is_multiple_of(often));
         repr.solicited = last && wqe.solicited;
         repr.xrceth = wqe.xrc_srqn.map(Srqn);
         fill_headers(&mut repr, wqe, offset);
@@ -303,7 +326,7 @@ impl QueuePair {
         self.drain(core, now);
     }
 
-    fn start_timer(&mut self, core: &mut Core, now: Ps) {
+    pub(super) fn start_timer(&mut self, core: &mut Core, now: Ps) {
         let Some(timeout) = self.params.ack_timeout else { return };
         let deadline = now + timeout;
         self.requester.deadline = Some(deadline);
@@ -313,7 +336,7 @@ impl QueuePair {
     }
 
     /// Something was acknowledged: the timer starts anew if more is outstanding.
-    fn progress(&mut self, core: &mut Core, now: Ps) {
+    pub(super) fn progress(&mut self, core: &mut Core, now: Ps) {
         let params = &self.params;
         self.requester.refill_retries(params);
         self.requester.deadline = None;
@@ -323,7 +346,7 @@ impl QueuePair {
     }
 
     /// Completes, in order, what can be completed at the front.
-    fn retire(&mut self, core: &mut Core, now: Ps) {
+    pub(super) fn retire(&mut self, core: &mut Core, now: Ps) {
         while let Some(front) = self.requester.messages.front() {
             if let Some(syndrome) = front.failed {
                 return self.fail_sends(core, now, Some(syndrome));
@@ -341,224 +364,5 @@ impl QueuePair {
             self.requester.cursor = oldest;
         }
         self.drain(core, now);
-    }
-
-    /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
-    /// go back to if a response is missing.
-    fn acknowledge_before(&mut self, core: &mut Core, now: Ps, psn: Psn) -> Option<Psn> {
-        let mut missing = None;
-        let before = self.requester.oldest();
-        for m in &mut self.requester.messages {
-            let covered = psn.since(m.first);
-            if covered <= 0 {
-                break;
-            }
-            if m.wants_response() {
-                if m.answered < m.packets {
-                    missing = Some(m.first.add(m.answered));
-                    break;
-                }
-            } else {
-                m.answered = m.answered.max((covered as u32).min(m.packets));
-            }
-        }
-        let progressed = self.requester.oldest() != before;
-        self.retire(core, now);
-        if progressed && self.sends() {
-            self.progress(core, now);
-        }
-        missing
-    }
-
-    /// A response packet of the peer.
-    pub(crate) fn receive_response(&mut self, core: &mut Core, now: Ps, repr: &Repr, payload: &[u8]) {
-        if !self.service.is_reliable() || !self.sends() {
-            return;
-        }
-        let oldest = self.requester.oldest();
-        let psn = repr.psn;
-        // IBTA 9.7.5.1.2: responses outside what is outstanding are ghosts or duplicates.
-        if psn.since(oldest) < 0 || psn.since(self.requester.sent) >= 0 || self.requester.held(psn) {
-            return;
-        }
-        match repr.operation {
-            Operation::Acknowledge => self.receive_ack(core, now, repr),
-            _ => self.receive_data(core, now, repr, payload),
-        }
-        if self.sends() {
-            self.ask_turn(core, now);
-        }
-    }
-
-    fn receive_ack(&mut self, core: &mut Core, now: Ps, repr: &Repr) {
-        let Some(aeth) = repr.aeth else { return };
-        let (syndrome, psn) = (u32::from(aeth.syndrome), repr.psn);
-        match syndrome & aeth::KIND_MASK {
-            aeth::ACK => {
-                if let Some(missing) = self.acknowledge_before(core, now, psn.next()) {
-                    self.retry_gap(core, now, missing);
-                }
-            }
-            aeth::RNR_NAK => {
-                core.fw.icm.count(self.qpn, QCounter::RnrNakRetryErr);
-                // Of a read, a response in the middle can be what is not ready.
-                let missing = self.acknowledge_before(core, now, psn);
-                if missing.is_some_and(|missing| missing != psn) || !self.sends() {
-                    return;
-                }
-                if self.params.rnr_retry != RNR_FOR_EVER {
-                    if self.requester.rnr_left == 0 {
-                        return self.fail_at(core, now, psn, Syndrome::RnrRetryExceeded);
-                    }
-                    self.requester.rnr_left -= 1;
-                }
-                self.requester.cursor = psn;
-                self.requester.deadline = None;
-                let until = now + Ps::from_ns(rnr_timer_ns(syndrome & aeth::VALUE_MASK));
-                self.requester.rnr_until = Some(until);
-                self.requester.rnr_generation = self.requester.rnr_generation.wrapping_add(1);
-                core.schedule(until, HcaEvent::RnrTimeout(self.qpn, self.requester.rnr_generation));
-            }
-            aeth::NAK => {
-                let missing = self.acknowledge_before(core, now, psn);
-                if !self.sends() {
-                    return;
-                }
-                let cause = match syndrome & aeth::VALUE_MASK {
-                    aeth::PSN_SEQUENCE_ERROR => {
-                        core.fw.icm.count(self.qpn, QCounter::PacketSeqErr);
-                        return self.retry(core, now, missing.unwrap_or(psn));
-                    }
-                    aeth::INVALID_REQUEST => Syndrome::RemoteInvalidRequest,
-                    aeth::REMOTE_ACCESS_ERROR => Syndrome::RemoteAccess,
-                    aeth::REMOTE_OPERATIONAL_ERROR => Syndrome::RemoteOperation,
-                    _ => Syndrome::BadResponse,
-                };
-                self.fail_at(core, now, psn, cause);
-            }
-            _ => {}
-        }
-    }
-
-    /// Data of a read or atomic.
-    fn receive_data(&mut self, core: &mut Core, now: Ps, repr: &Repr, payload: &[u8]) {
-        let first = self.requester.messages.iter().find(|m| m.contains(repr.psn)).map(|m| m.first);
-        let Some(first) = first else { return };
-        // A response acknowledges everything before its own request.
-        if let Some(missing) = self.acknowledge_before(core, now, first) {
-            return self.retry_gap(core, now, missing);
-        }
-        let who = self.accessor();
-        let mtu = self.params.mtu as u64;
-        let Some(message) = self.requester.messages.iter_mut().find(|m| m.contains(repr.psn)) else { return };
-        if !message.wants_response() {
-            return;
-        }
-        let expected = message.first.add(message.answered);
-        let distance = repr.psn.since(expected);
-        if distance < 0 {
-            return;
-        }
-        if distance > 0 {
-            return self.retry_gap(core, now, expected);
-        }
-        let offset = u64::from(message.answered) * mtu;
-        let is_read = message.wqe.opcode == SendOpcode::RdmaRead;
-        let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
-        let (data, due) = if is_read {
-            (payload, (message.wqe.length - offset.min(message.wqe.length)).min(mtu) as usize)
-        } else {
-            (&original[..], original.len())
-        };
-        if data.len() != due || is_read == (repr.operation == Operation::AtomicAcknowledge) {
-            return self.fail_at(core, now, repr.psn, Syndrome::BadResponse);
-        }
-        let small = message.packets == 1 && message.wqe.signaled;
-        let room = core.scatter_room(self.params.cqn_snd, self.params.scatter_request);
-        if small && data.len() <= room {
-            message.data = data.to_vec();
-        } else if let Err(fault) = scatter(core, who, &message.wqe.pieces, offset, data) {
-            let (index, opcode) = (message.wqe.index, message.wqe.opcode);
-            let (kind, psn) = (page_fault::READ_OR_ATOMIC, repr.psn);
-            if self.wait_to_send(core, now, fault, Met { kind, psn, index, opcode, committed: offset }) {
-                return;
-            }
-            core.diagnose(now, format_args!("QP {}: response to send WQE {index}: {fault}", self.qpn));
-            return self.fail_at(core, now, repr.psn, Syndrome::LocalProtection);
-        }
-        message.answered += 1;
-        self.retire(core, now);
-        if self.sends() {
-            self.progress(core, now);
-        }
-    }
-
-    /// The message that owns `psn` fails, when all before it are complete.
-    pub(super) fn fail_message(&mut self, core: &mut Core, now: Ps, psn: Psn, syndrome: Syndrome) -> bool {
-        let Some(m) = self.requester.messages.iter_mut().find(|m| m.contains(psn)) else { return false };
-        m.failed = Some(syndrome);
-        self.requester.poisoned = true;
-        self.retire(core, now);
-        true
-    }
-
-    /// The message that owns `psn` fails; what is before it was acknowledged.
-    fn fail_at(&mut self, core: &mut Core, now: Ps, psn: Psn, syndrome: Syndrome) {
-        if self.fail_message(core, now, psn, syndrome) && self.sends() {
-            // A response before it is missing for good: the oldest carries the error.
-            self.fail(core, now, Some(syndrome));
-        }
-    }
-
-    /// A response is missing although later ones came: once for each gap, ask again.
-    fn retry_gap(&mut self, core: &mut Core, now: Ps, missing: Psn) {
-        if self.requester.gap.replace(missing) != Some(missing) {
-            core.fw.icm.count(self.qpn, QCounter::ImpliedNakSeqErr);
-            self.retry(core, now, missing);
-        }
-    }
-
-    /// Sends again from `psn` on, if retries are left.
-    fn retry(&mut self, core: &mut Core, now: Ps, psn: Psn) {
-        if !self.sends() || psn.since(self.requester.sent) >= 0 || self.requester.held(psn) {
-            return;
-        }
-        if self.requester.retries_left == 0 {
-            return self.fail_at(core, now, self.requester.oldest(), Syndrome::TransportRetryExceeded);
-        }
-        self.requester.retries_left -= 1;
-        self.requester.cursor = psn;
-        self.requester.deadline = None;
-        self.ask_turn(core, now);
-    }
-}
-
-impl Hca {
-    pub(crate) fn ack_timeout(&mut self, now: Ps, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
-        qp.requester.timer_running = false;
-        match qp.requester.deadline {
-            None => {}
-            Some(deadline) if deadline > now => {
-                qp.requester.timer_running = true;
-                self.core.schedule(deadline, HcaEvent::AckTimeout(qpn));
-            }
-            Some(_) => {
-                let oldest = qp.requester.oldest();
-                tracing::debug!(hca = self.core.name, %now, "QP {qpn}: ACK timeout at {oldest:?}");
-                self.core.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
-                qp.requester.deadline = None;
-                qp.requester.gap = None;
-                qp.retry(&mut self.core, now, oldest);
-            }
-        }
-    }
-
-    pub(crate) fn rnr_timeout(&mut self, now: Ps, qpn: Qpn, generation: u32) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
-        if qp.requester.rnr_generation == generation && qp.requester.rnr_until.take().is_some() && qp.sends()
-        {
-            qp.ask_turn(&mut self.core, now);
-        }
     }
 }

@@ -91,6 +91,11 @@ impl Responder {
         self.msn
     }
 
+    /// Whether the message in progress has taken a receive WQE.
+    pub(super) fn holds_receive(&self) -> bool {
+        matches!(self.current, Some(Current::Send { .. }))
+    }
+
     /// Reads that are not answered yet.
     pub(super) fn reads_waiting(&self) -> usize {
         self.queue.iter().filter(|r| matches!(r, Response::Read { .. })).count()
@@ -157,7 +162,7 @@ impl QueuePair {
                         Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
                     )
                 {
-                    self.answer(core, now, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
+                    self.answer(core, now, repr.psn, aeth::ACK);
                 }
             }
             Err(refusal) => {
@@ -260,7 +265,7 @@ impl QueuePair {
             _ => {
                 // Everything up to the expected PSN is acknowledged again.
                 let psn = self.responder.epsn.prev();
-                self.answer(core, now, psn, aeth::ACK | aeth::CREDITS_INVALID);
+                self.answer(core, now, psn, aeth::ACK);
             }
         }
     }

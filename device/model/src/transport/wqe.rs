@@ -12,6 +12,9 @@ use zerocopy::FromBytes;
 
 use super::pieces::{Piece, total};
 
+/// [`Ctrl::FM`]: wait for earlier changes of memory keys, not for reads.
+const FENCE_SMALL: u32 = 1;
+
 /// What a UMR WQE asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Umr {
@@ -92,7 +95,8 @@ impl Wqe {
             opcode,
             signaled: ctrl.get(Ctrl::CE) >= CE_ALWAYS,
             solicited: ctrl.get(Ctrl::SE) == 1,
-            fence: ctrl.get(Ctrl::FM) != 0,
+            // The small fence orders memory keys, which change in order anyway.
+            fence: ctrl.get(Ctrl::FM) > FENCE_SMALL,
             imm: ctrl.get(Ctrl::IMM),
             remote: None,
             atomic: None,

@@ -1,0 +1,355 @@
+//! The rules of a reliable connection, one at a time: the peer is made by hand, packet by packet.
+
+use hca_driver::qp::RtsAttr;
+use hca_driver::wqe::SendOp;
+use hca_driver::{Completion, SendRequest};
+use hca_model::fabric::Faults;
+use hca_model::wire::{AethRepr, AtomicRepr, Packet, Repr, RethRepr};
+use hca_model::{HcaId, Ps};
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Lid, Psn};
+use hca_spec::mad::{CLASS_PERF, METHOD_GET, Mad, attr};
+use hca_spec::qpc::{QpState, rnr_timer_ns};
+use hca_spec::wire::{Operation, Transport, aeth};
+use hca_tests::in_process::{ModelBus, Simulation};
+use hca_tests::pair::{Options, PORT, Pair};
+use hca_tests::rig::{MTU, assert_state, linked};
+
+/// No ACK timeout.
+const NEVER: u8 = 0;
+
+/// A queue pair, connected to one that we play.
+struct Rig {
+    pair: Pair<ModelBus>,
+    simulation: Simulation,
+    counted: u32,
+}
+
+impl Rig {
+    fn new(rts: RtsAttr) -> Self {
+        let mut pair = linked(&Options { rts, ..Options::default() }, Faults::default(), 1);
+        // The real peer falls silent; its number and LID are ours.
+        pair.hcas[1].qp_to_reset(&mut pair.ends[1].qp).expect("2RST");
+        let simulation = pair.hcas[0].bus_mut().simulation().clone();
+        let mut rig = Self { pair, simulation, counted: 0 };
+        rig.sent_packets();
+        rig
+    }
+
+    fn silent(initiator_reads: u8) -> Self {
+        Self::new(RtsAttr { timeout: NEVER, initiator_reads, ..RtsAttr::default() })
+    }
+
+    /// Lets what is due happen, but no timer of milliseconds.
+    fn settle(&self) {
+        self.simulation.run(Ps::from_us(100));
+    }
+
+    /// Packets that left since the last call.
+    fn sent_packets(&mut self) -> u32 {
+        self.settle();
+        let now = transmitted(&mut self.pair);
+        let new = now.wrapping_sub(self.counted);
+        self.counted = now;
+        new
+    }
+
+    fn inject(&mut self, change: impl FnOnce(&mut Repr), payload: &[u8]) {
+        let mut repr = Repr {
+            slid: Lid(2),
+            dlid: Lid(1),
+            transport: Transport::Rc,
+            migrated: true,
+            dest_qp: self.pair.ends[0].qp.number(),
+            ..Repr::default()
+        };
+        change(&mut repr);
+        let packet = Packet::build(&repr, payload.len(), |buf| {
+            buf.copy_from_slice(payload);
+            Ok::<(), ()>(())
+        });
+        let packet = packet.expect("the payload is there");
+        self.simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
+        self.settle();
+    }
+
+    /// An ACK or NAK of the peer.
+    fn answer(&mut self, psn: u32, syndrome: u32, msn: u32) {
+        self.inject(
+            |r| {
+                (r.operation, r.psn) = (Operation::Acknowledge, Psn::new(psn));
+                r.aeth = Some(AethRepr { syndrome: syndrome as u8, msn });
+            },
+            &[],
+        );
+    }
+
+    fn completion(&mut self) -> Option<(u64, Completion)> {
+        self.pair.try_sent(0)
+    }
+
+    fn failure(&mut self) -> (Option<Syndrome>, u8) {
+        let (_, completion) = self.completion().expect("a completion");
+        let failure = completion.status.expect_err("a failure");
+        (failure.syndrome, failure.vendor)
+    }
+
+    /// Posts a send of that many packets.
+    fn post_send(&mut self, wr_id: u64, packets: usize) {
+        let sge = [self.pair.ends[0].sge(0, packets * MTU)];
+        self.pair.send(0, &SendRequest::send(wr_id, &sge));
+        self.settle();
+    }
+
+    fn post_read(&mut self, wr_id: u64) {
+        let sge = [self.pair.ends[0].sge(0, 16)];
+        let far = self.pair.ends[1].mr;
+        self.pair.send(0, &SendRequest::read(wr_id, &sge, far.address, far.key));
+    }
+
+    fn read_request(&mut self, psn: u32, packets: usize) {
+        let here = self.pair.ends[0].mr;
+        let reth = RethRepr { va: here.address, rkey: here.key, len: (packets * MTU) as u32 };
+        self.inject(
+            |r| (r.operation, r.psn, r.reth) = (Operation::ReadRequest, Psn::new(psn), Some(reth)),
+            &[],
+        );
+    }
+}
+
+/// PortXmitPkts of the first adapter.
+fn transmitted(pair: &mut Pair<ModelBus>) -> u32 {
+    /// Offset in the datagram: 64 bytes of header, then the counters.
+    const XMIT_PKTS: usize = 64 + 32;
+    /// The port selected.
+    const PORT_SELECT: usize = 64 + 1;
+    let mut mad = Mad::new();
+    mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_PERF).set(Mad::CLASS_VERSION, 1);
+    mad.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::PORT_COUNTERS);
+    mad.bytes_mut()[PORT_SELECT] = PORT;
+    let answer = pair.hcas[0].mad(PORT, &mad).expect("PortCounters");
+    hca_spec::be32(answer.bytes(), XMIT_PKTS)
+}
+
+/// IBTA 9.7.7.2: without a credit only the packet goes out that asks for one.
+#[test]
+fn credits_hold_sends_back() {
+    let mut rig = Rig::silent(16);
+    rig.post_send(1, 10);
+    assert_eq!(rig.sent_packets(), 10, "before the first answer nothing is known");
+    rig.answer(9, aeth::ACK, 1);
+    assert_eq!(rig.completion().map(|c| c.0), Some(1));
+    rig.post_send(2, 10);
+    rig.post_send(3, 1);
+    assert_eq!(rig.sent_packets(), 1, "the peer has no receive request");
+    // It has found one: code 2 = two messages beyond the one that is complete.
+    rig.answer(10, aeth::ACK | 2, 1);
+    assert_eq!(rig.sent_packets(), 9 + 1);
+    rig.answer(20, aeth::ACK, 3);
+    assert_eq!([rig.completion(), rig.completion()].map(|c| c.map(|c| c.0)), [Some(2), Some(3)]);
+    // Messages that need no receive request are not held back.
+    let far = rig.pair.ends[1].mr;
+    let sge = [rig.pair.ends[0].sge(0, 3 * MTU)];
+    rig.pair.send(0, &SendRequest::write(4, &sge, far.address, far.key));
+    let imm = SendOp::Write { address: far.address, rkey: far.key, imm: Some(1) };
+    rig.pair.send(0, &SendRequest::new(5, imm, &sge));
+    assert_eq!(rig.sent_packets(), 3 + 2, "the last packet of the write with immediate waits");
+    rig.answer(25, aeth::ACK | aeth::CREDITS_INVALID, 4);
+    assert_eq!(rig.sent_packets(), 1);
+}
+
+/// IBTA table 45: each RNR NAK code is a time to wait.
+#[test]
+fn rnr_timers() {
+    let mut rig = Rig::silent(16);
+    rig.post_send(1, 1);
+    assert_eq!(rig.sent_packets(), 1);
+    for code in [7, 12, 20, 31, 0] {
+        rig.answer(0, aeth::RNR_NAK | code, 0);
+        let wait = Ps::from_ns(rnr_timer_ns(code));
+        rig.simulation.run(Ps(wait.0 - Ps::from_us(2 * 100).0.min(wait.0)));
+        let early = transmitted(&mut rig.pair) - rig.counted;
+        assert_eq!(early, 0, "code {code}: sent again too early");
+        rig.simulation.run(Ps::from_us(200));
+        assert_eq!(rig.sent_packets(), 1, "code {code}");
+    }
+}
+
+#[test]
+fn retries_are_counted() {
+    let rts = RtsAttr { timeout: 8, retries: 3, rnr_retries: 2, ..RtsAttr::default() };
+    let mut rig = Rig::new(rts);
+    rig.post_send(1, 1);
+    rig.simulation.run(Ps::from_ms(20));
+    assert_eq!(rig.sent_packets(), 1 + 3);
+    assert_eq!(rig.failure(), (Some(Syndrome::TransportRetryExceeded), 0x81));
+    assert_state(&mut rig.pair, 0, QpState::Error);
+
+    let mut rig = Rig::new(RtsAttr { timeout: NEVER, ..rts });
+    rig.post_send(1, 1);
+    for _ in 0..2 {
+        rig.answer(0, aeth::RNR_NAK | 1, 0);
+        assert_eq!(rig.completion(), None);
+        rig.simulation.run(Ps::from_ms(1));
+    }
+    rig.answer(0, aeth::RNR_NAK | 1, 0);
+    assert_eq!(rig.failure(), (Some(Syndrome::RnrRetryExceeded), 0x87));
+    assert_eq!(rig.sent_packets(), 1 + 2);
+}
+
+#[test]
+fn naks_have_their_completions() {
+    for (code, syndrome, vendor) in [
+        (aeth::INVALID_REQUEST, Syndrome::RemoteInvalidRequest, 0x8a),
+        (aeth::REMOTE_ACCESS_ERROR, Syndrome::RemoteAccess, 0x88),
+        (aeth::REMOTE_OPERATIONAL_ERROR, Syndrome::RemoteOperation, 0x89),
+    ] {
+        let mut rig = Rig::silent(16);
+        rig.post_send(1, 2);
+        rig.post_send(2, 1);
+        rig.post_send(3, 1);
+        // A NAK of the second message completes the first.
+        rig.answer(2, aeth::NAK | code, 1);
+        assert_eq!(rig.completion().map(|(wr_id, c)| (wr_id, c.status)), Some((1, Ok(()))));
+        assert_eq!(rig.failure(), (Some(syndrome), vendor));
+        assert_eq!(rig.failure(), (Some(Syndrome::WorkRequestFlushed), 0xf9));
+        assert_state(&mut rig.pair, 0, QpState::Error);
+    }
+}
+
+/// A sequence error is answered by sending again from there on, and by nothing else.
+#[test]
+fn a_sequence_error_repeats_from_there() {
+    let mut rig = Rig::silent(16);
+    rig.post_send(1, 4);
+    rig.post_send(2, 4);
+    assert_eq!(rig.sent_packets(), 8);
+    rig.answer(5, aeth::NAK | aeth::PSN_SEQUENCE_ERROR, 1);
+    assert_eq!(rig.completion().map(|c| c.0), Some(1));
+    assert_eq!(rig.sent_packets(), 3, "packets 5, 6 and 7");
+    // Answers to what is not outstanding are ghosts.
+    rig.answer(2, aeth::NAK | aeth::REMOTE_ACCESS_ERROR, 1);
+    rig.answer(8, aeth::ACK | aeth::CREDITS_INVALID, 2);
+    rig.answer(0x80_0000, aeth::NAK | aeth::INVALID_REQUEST, 2);
+    assert_eq!((rig.completion(), rig.sent_packets()), (None, 0));
+    rig.answer(7, aeth::ACK | aeth::CREDITS_INVALID, 2);
+    assert_eq!(rig.completion().map(|c| c.0), Some(2));
+}
+
+#[test]
+fn a_fence_waits_for_reads() {
+    for fence in [false, true] {
+        let mut rig = Rig::silent(16);
+        rig.post_read(1);
+        let request = SendRequest::send(2, &[]).inline(b"behind");
+        rig.pair.send(0, &if fence { request.fenced() } else { request });
+        assert_eq!(rig.sent_packets(), if fence { 1 } else { 2 });
+        let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: 1 });
+        rig.inject(
+            |r| (r.operation, r.psn, r.aeth) = (Operation::ReadResponseOnly, Psn::new(0), ack),
+            &[7; 16],
+        );
+        assert_eq!(rig.completion().map(|c| c.0), Some(1));
+        assert_eq!(rig.pair.ends[0].bytes(0, 16), [7; 16]);
+        assert_eq!(rig.sent_packets(), if fence { 1 } else { 0 });
+    }
+}
+
+#[test]
+fn reads_and_atomics_keep_to_the_initiators_depth() {
+    let mut rig = Rig::silent(2);
+    (0..3).for_each(|i| rig.post_read(i));
+    let word = [rig.pair.ends[0].sge(64, 8)];
+    let far = rig.pair.ends[1].mr;
+    let add = SendOp::FetchAdd { address: far.address, rkey: far.key, add: 1 };
+    rig.pair.send(0, &SendRequest::new(3, add, &word));
+    assert_eq!(rig.sent_packets(), 2);
+    for psn in 0..3 {
+        let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: psn + 1 });
+        rig.inject(
+            |r| (r.operation, r.psn, r.aeth) = (Operation::ReadResponseOnly, Psn::new(psn), ack),
+            &[0; 16],
+        );
+        assert_eq!(rig.sent_packets(), u32::from(psn < 2), "after {} answers", psn + 1);
+    }
+}
+
+#[test]
+fn requests_are_executed_in_order_and_once() {
+    let mut rig = Rig::silent(16);
+    (0..3).for_each(|i| rig.pair.recv(0, i, 64 * i as usize, 64));
+    let send = |rig: &mut Rig, psn: u32| {
+        rig.inject(|r| (r.operation, r.psn, r.ack_req) = (Operation::SendOnly, Psn::new(psn), true), b"data");
+    };
+    send(&mut rig, 1);
+    send(&mut rig, 2);
+    assert!(rig.pair.try_received(0).is_none());
+    assert_eq!(rig.sent_packets(), 1, "one NAK for a gap");
+    for psn in [0, 1, 0, 1, 2, 0] {
+        send(&mut rig, psn);
+    }
+    assert_eq!(rig.sent_packets(), 6, "each asked for an answer");
+    for i in 0..3 {
+        assert_eq!(rig.pair.received(0).0, i);
+    }
+    assert!(rig.pair.try_received(0).is_none());
+}
+
+#[test]
+fn atomics_are_executed_once() {
+    let mut rig = Rig::silent(16);
+    let here = rig.pair.ends[0].mr;
+    let add = |rig: &mut Rig, psn: u32| {
+        let eth = AtomicRepr { va: here.address, rkey: here.key, swap_add: 1, compare: 0 };
+        rig.inject(|r| (r.operation, r.psn, r.atomic) = (Operation::FetchAdd, Psn::new(psn), Some(eth)), &[]);
+    };
+    for psn in [0, 1, 0, 1, 1, 2] {
+        add(&mut rig, psn);
+    }
+    assert_eq!(rig.sent_packets(), 6);
+    assert_eq!(rig.pair.ends[0].bytes(0, 8), 3u64.to_le_bytes());
+    // Beyond the responder's resources nothing is known any more, and nothing is answered or done.
+    (3..40).for_each(|psn| add(&mut rig, psn));
+    rig.sent_packets();
+    add(&mut rig, 0);
+    assert_eq!((rig.sent_packets(), rig.pair.ends[0].bytes(0, 8)), (0, 40u64.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn duplicate_reads_are_answered_from_where_they_ask() {
+    let mut rig = Rig::silent(16);
+    rig.read_request(0, 5);
+    assert_eq!(rig.sent_packets(), 5);
+    rig.read_request(0, 5);
+    assert_eq!(rig.sent_packets(), 5);
+    rig.read_request(3, 2);
+    assert_eq!(rig.sent_packets(), 2);
+    rig.read_request(3, 3);
+    assert_eq!(rig.sent_packets(), 0, "it would end beyond the read that was executed");
+    rig.read_request(0x7f_0000, 1);
+    assert_eq!(rig.sent_packets(), 1, "a sequence error");
+}
+
+/// More reads at once than the responder has resources for: an invalid request.
+#[test]
+fn the_responders_depth_is_a_limit() {
+    let mut rig = Rig::silent(16);
+    let here = rig.pair.ends[0].mr;
+    let dest_qp = rig.pair.ends[0].qp.number();
+    let simulation = rig.simulation.clone();
+    for i in 0..17 {
+        let reth = Some(RethRepr { va: here.address, rkey: here.key, len: 1 << 15 });
+        let repr = Repr {
+            slid: Lid(2),
+            dlid: Lid(1),
+            operation: Operation::ReadRequest,
+            psn: Psn::new(i * ((1 << 15) / MTU as u32)),
+            dest_qp,
+            reth,
+            ..Repr::default()
+        };
+        simulation.world(|world, now| world.inject_packet(now, HcaId(0), Packet::build_empty(&repr)));
+    }
+    rig.settle();
+    assert_state(&mut rig.pair, 0, QpState::Error);
+}
