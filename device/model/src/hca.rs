@@ -18,7 +18,7 @@ use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
 use crate::transport::QueuePair;
-use crate::wire::Packet;
+use crate::wire::{Packet, PortCounter};
 
 /// One adapter.
 pub(crate) struct Hca {
@@ -216,7 +216,9 @@ impl Hca {
             }
             Err(why) => {
                 tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
-                if let Some(port) = self.core.fw.port_mut(1) {
+                // What only the transport's header checks see is dropped in silence.
+                let counts = why.counter() == Some(PortCounter::RcvErrors);
+                if let Some(port) = self.core.fw.port_mut(1).filter(|_| counts) {
                     port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1);
                 }
             }

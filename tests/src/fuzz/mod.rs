@@ -24,5 +24,5 @@ mod wqe;
 
 pub use mailbox::command_mailbox;
 pub use mmio::mmio;
-pub use packet::packet;
+pub use packet::{packet, seal};
 pub use wqe::wqe;

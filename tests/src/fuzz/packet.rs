@@ -164,7 +164,7 @@ fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
 }
 
 /// Appends ICRC and VCRC (IBTA vol 1 7.8), bit by bit: independent of the model's tables.
-fn seal(bytes: &mut Vec<u8>, global: bool) {
+pub fn seal(bytes: &mut Vec<u8>, global: bool) {
     let mut covered = bytes.clone();
     let bth = if global {
         covered[..Lrh::SIZE].fill(0xff);
