@@ -156,7 +156,7 @@ impl Backend for Attached<'_> {
             BAR2_REGION => self.device.msix.read(offset, data),
             vfio::VFIO_PCI_CONFIG_REGION_INDEX => {
                 let at = usize::try_from(offset).map_err(|_| Errno::EINVAL)?;
-                self.device.config.read(at, data);
+                self.device.config.software_read(at, data);
             }
             _ => return Err(Errno::EINVAL),
         }

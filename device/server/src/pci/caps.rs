@@ -1,7 +1,7 @@
 //! Capabilities of a ConnectX-4, as a table of registers.
 //!
-//! Offsets of the lists are those of real cards (field use); real ones also have VPD, a vendor
-//! capability, ARI and SR-IOV, which are left out here.
+//! Offsets of the lists are those of real cards (field use); real ones also have VPD, ARI and SR-IOV,
+//! which are left out here.
 
 use super::config::ConfigSpace;
 use super::{BAR2_REGION, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
@@ -15,6 +15,8 @@ const PCIE_LEN: usize = 0x3c;
 /// MSI-X capability (PCI 3.0, 6.8.2).
 const MSIX: usize = 0x9c;
 const MSIX_LEN: usize = 0x0c;
+/// Vendor specific capability ([`super::vsc`]).
+pub(super) const VSC: usize = 0xc0;
 /// Power management capability (PCI PM 1.2, 3.2).
 const PM: usize = 0x40;
 const PM_LEN: usize = 0x08;
@@ -27,6 +29,7 @@ const SECONDARY: usize = 0x150;
 const SECONDARY_LEN: usize = 0x0c + 2 * LINK_WIDTH as usize;
 
 const CAP_ID_PM: u8 = 0x01;
+const CAP_ID_VENDOR: u8 = 0x09;
 const CAP_ID_PCIE: u8 = 0x10;
 const CAP_ID_MSIX: u8 = 0x11;
 const EXT_CAP_ID_AER: u32 = 0x0001;
@@ -53,7 +56,8 @@ const _: () = {
     // The ranges of the lists don't touch.
     assert!(PM + PM_LEN <= PCIE);
     assert!(PCIE + PCIE_LEN <= MSIX);
-    assert!(MSIX + MSIX_LEN <= 0x100);
+    assert!(MSIX + MSIX_LEN <= VSC);
+    assert!(VSC + super::vsc::LEN <= 0x100);
     assert!(AER + AER_LEN <= SECONDARY);
     assert!(SECONDARY + SECONDARY_LEN <= super::CONFIG_SIZE);
 };
@@ -127,7 +131,8 @@ const REGISTERS: &[Reg] = &[
     Reg(PCIE + 0x28, 0, DEVCTL2_WRITABLE, 0),
     Reg(PCIE + 0x2c, LNKCAP2, 0, 0),
     Reg(PCIE + 0x30, LNKCTL2, LNKCTL2_WRITABLE, 0),
-    Reg(MSIX, head(CAP_ID_MSIX, PM, MSIX_VECTORS - 1), ((MSIX_ENABLE | MSIX_FUNCTION_MASK) as u32) << 16, 0),
+    Reg(MSIX, head(CAP_ID_MSIX, VSC, MSIX_VECTORS - 1), ((MSIX_ENABLE | MSIX_FUNCTION_MASK) as u32) << 16, 0),
+    Reg(VSC, head(CAP_ID_VENDOR, PM, super::vsc::LEN as u16), 0, 0),
     Reg(MSIX + 0x04, MSIX_TABLE_OFFSET as u32 | BAR2_REGION, 0, 0),
     Reg(MSIX + 0x08, MSIX_PBA_OFFSET as u32 | BAR2_REGION, 0, 0),
     Reg(AER, ext_head(EXT_CAP_ID_AER, SECONDARY), 0, 0),
@@ -189,7 +194,7 @@ mod tests {
             found.push((word & 0xff, at));
             at = (word >> 8 & 0xff) as usize;
         }
-        assert_eq!(found, [(0x10, 0x60), (0x11, 0x9c), (0x01, 0x40)]);
+        assert_eq!(found, [(0x10, 0x60), (0x11, 0x9c), (0x09, 0xc0), (0x01, 0x40)]);
         found.clear();
         at = 0x100;
         while at != 0 {
@@ -206,7 +211,8 @@ mod tests {
         let space = space();
         assert_eq!(space.get_u32(0x40), 0x0003_0001);
         assert_eq!(space.get_u32(0x60), 0x0002_9c10);
-        assert_eq!(space.get_u32(0x9c), 0x003f_4011);
+        assert_eq!(space.get_u32(0x9c), 0x003f_c011);
+        assert_eq!(space.get_u32(0xc0), 0x0018_4009);
         assert_eq!(space.get_u32(0xa0), 0x0000_0002);
         assert_eq!(space.get_u32(0xa4), 0x0000_1002);
         // LnkCap: 8 GT/s x16; LnkSta the same.

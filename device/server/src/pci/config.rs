@@ -4,6 +4,7 @@
 //! clears. What a write sets in motion is returned as [`ConfigEffects`].
 
 use super::caps;
+use super::vsc::{self, Vsc};
 use super::{
     BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, DEVICE_ID, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS,
     SUBSYSTEM_ID, VENDOR_ID,
@@ -83,6 +84,7 @@ pub struct ConfigSpace {
     value: [u8; CONFIG_SIZE],
     writable: [u8; CONFIG_SIZE],
     write_1_clears: [u8; CONFIG_SIZE],
+    vsc: Vsc,
 }
 
 impl std::fmt::Debug for ConfigSpace {
@@ -99,6 +101,7 @@ impl ConfigSpace {
             value: [0; CONFIG_SIZE],
             writable: [0; CONFIG_SIZE],
             write_1_clears: [0; CONFIG_SIZE],
+            vsc: Vsc::default(),
         };
         space.fill_header();
         caps::fill(&mut space);
@@ -145,8 +148,19 @@ impl ConfigSpace {
         }
     }
 
+    /// Reads as software does: some registers of the vendor specific capability change when they are read.
+    pub fn software_read(&mut self, offset: usize, data: &mut [u8]) {
+        match (vsc_register(offset), data.first_chunk_mut::<4>()) {
+            (Some(register), Some(word)) => *word = self.vsc.read(register).to_le_bytes(),
+            _ => self.read(offset, data),
+        }
+    }
+
     /// Writes `data`, as far as the registers allow.
     pub fn write(&mut self, offset: usize, data: &[u8]) -> ConfigEffects {
+        if let (Some(register), Some(word)) = (vsc_register(offset), data.first_chunk::<4>()) {
+            self.vsc.write(register, u32::from_le_bytes(*word));
+        }
         for (i, &new) in data.iter().enumerate() {
             let at = offset.saturating_add(i);
             let (Some(value), Some(&writable), Some(&clears)) =
@@ -216,6 +230,12 @@ impl ConfigSpace {
     pub(super) fn clear_by_1(&mut self, at: usize, mask: &[u8]) {
         copy(&mut self.write_1_clears, at, mask);
     }
+}
+
+/// The register of the vendor specific capability at that offset; its head is constant.
+fn vsc_register(offset: usize) -> Option<usize> {
+    let register = offset.checked_sub(caps::VSC)?;
+    (register >= 4 && register < vsc::LEN && register.is_multiple_of(4)).then_some(register)
 }
 
 fn copy(to: &mut [u8; CONFIG_SIZE], at: usize, bytes: &[u8]) {

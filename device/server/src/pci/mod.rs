@@ -12,6 +12,7 @@
 pub mod caps;
 pub mod config;
 pub mod msix;
+mod vsc;
 
 /// PCI vendor id of Mellanox.
 pub const VENDOR_ID: u16 = 0x15b3;
