@@ -18,11 +18,11 @@ use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, Snapshot, State};
 use crate::profile::VENDOR_ID;
 
-pub(super) fn enable(fw: &mut Firmware) -> Outcome {
-    const TWICE: Failure =
-        Failure::new(Status::BadSystemState, "ENABLE_HCA: the function is enabled already");
+/// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
+/// does whose successor (kdump) then finds the function as it was.
+pub(super) fn enable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
     if fw.state != State::Disabled {
-        return Err(TWICE);
+        disable(fw, effects)?;
     }
     fw.state = State::Enabled;
     Ok(done())
@@ -220,7 +220,6 @@ mod tests {
             assert_eq!(status(&mut b, op), expected, "{op:?} before ENABLE_HCA");
         }
         assert_eq!(status(&mut b, Op::EnableHca), Status::Ok);
-        assert_eq!(status(&mut b, Op::EnableHca), Status::BadSystemState);
         assert_eq!(status(&mut b, Op::AllocPd), Status::BadSystemState, "before INIT_HCA");
         assert_eq!(b.fw.state(), State::Enabled);
         b.give_pages(1000);
@@ -236,6 +235,20 @@ mod tests {
         let left = b.fw.resources().at_last_teardown.unwrap();
         assert_eq!((left.pds, left.pages), (1, 1000), "what was not given back shows");
         assert_eq!(status(&mut b, Op::EnableHca), Status::Ok, "and again");
+    }
+
+    /// A kernel crashed; its successor enables the function again.
+    #[test]
+    fn enabled_again() {
+        let mut b = Bench::initialized();
+        b.alloc(Opcode::AllocPd);
+        b.ok(Opcode::EnableHca, 0);
+        assert_eq!(b.fw.state(), State::Enabled);
+        assert_eq!(b.effects, [Effect::AllGone]);
+        assert_eq!((b.fw.resources().now.pds, b.fw.resources().now.pages), (0, 0));
+        assert_eq!(b.object(Opcode::InitHca, 0).status(), Status::NoResources, "its pages are forgotten");
+        b.give_pages(b.fw.pages.init());
+        b.ok(Opcode::InitHca, 0);
     }
 
     #[test]

@@ -252,7 +252,7 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         return Err(if fw.state == State::Disabled { NOT_ENABLED } else { NOT_INITIALIZED });
     }
     match call.opcode {
-        Op::EnableHca => hca::enable(fw),
+        Op::EnableHca => hca::enable(fw, effects),
         Op::DisableHca => hca::disable(fw, effects),
         Op::InitHca => hca::init(fw),
         Op::TeardownHca => hca::teardown(fw, effects),
