@@ -14,9 +14,9 @@ use crate::prefix::Prefix;
 use crate::progress::Step;
 
 /// Raise when this file makes other images from the same packages.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-const PACKAGES: [&str; 48] = [
+const PACKAGES: [&str; 47] = [
     // a shell and the usual tools
     "base-files",
     "base-passwd",
@@ -65,11 +65,14 @@ const PACKAGES: [&str; 48] = [
     "srptools",
     "libibverbs1",
     "librdmacm1t64",
-    // Python; rdma-core's tests of DevX compose packets with scapy
+    // Python
     "python3",
     "python3-pyverbs",
-    "python3-scapy",
 ];
+
+/// rdma-core's tests of DevX compose structures with scapy. They give it fewer bytes than a structure has,
+/// which the version of Debian 13 refuses and that of Debian 12 allows.
+const OLDER: (&str, &str) = ("bookworm", "python3-scapy");
 
 /// Pulled in by dependencies, of no use without systemd, dpkg or a login.
 const SKIPPED: [&str; 13] = [
@@ -107,7 +110,7 @@ pub fn is_made(cache: &Cache) -> bool {
 }
 
 fn recipe(additional: &[String]) -> String {
-    let mut recipe = format!("rootfs {VERSION}: trixie: {}", PACKAGES.join(" "));
+    let mut recipe = format!("rootfs {VERSION}: trixie: {} {OLDER:?}", PACKAGES.join(" "));
     for name in additional {
         recipe.push_str(&format!("\n+ {name}"));
     }
@@ -128,6 +131,11 @@ fn build(cache: &Cache, additional: &[String], folder: &Path) -> Result<()> {
     let packages = Apt::new(cache, &["trixie"])
         .unpack(&wanted, &tree, |name| SKIPPED.contains(&name) && !asked(name))
         .context("cannot get the packages of the guest image")?;
+    let (series, older) = OLDER;
+    let older = Apt::new(cache, &[series])
+        .unpack(&[older.to_owned()], &tree, |name| name != older)
+        .context("cannot get the older packages of the guest image")?;
+    let packages: Vec<_> = packages.into_iter().chain(older).collect();
     let list: String = packages.iter().map(|package| format!("{}\n", package.file)).collect();
     fs::write(folder.join("packages"), list)?;
 
