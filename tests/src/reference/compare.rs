@@ -356,12 +356,11 @@ impl Run {
             && *syndrome & aeth::KIND_MASK == aeth::ACK
         {
             let credits = *syndrome & aeth::VALUE_MASK;
-            if credits != aeth::CREDITS_INVALID && credit_count(credits) > self.reference.receives.len() {
-                return Err(format!(
-                    "{} credits for {} receives",
-                    credit_count(credits),
-                    self.reference.receives.len()
-                ));
+            // Credits count from the MSN on: the request that a message under way has taken is one of them.
+            let posted =
+                self.reference.receives.len() + usize::from(self.reference.under_way() == Some(true));
+            if credits != aeth::CREDITS_INVALID && credit_count(credits) > posted {
+                return Err(format!("{} credits for {posted} receives", credit_count(credits)));
             }
             *syndrome = aeth::ACK;
         }
