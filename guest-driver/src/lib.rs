@@ -49,6 +49,7 @@ extern crate std;
 pub mod arena;
 pub mod bus;
 pub mod cmdq;
+pub mod counters;
 pub mod cq;
 pub mod error;
 pub mod events;
@@ -66,6 +67,7 @@ pub mod vfio_user;
 pub mod wqe;
 
 pub use bus::{Bus, Dma};
+pub use counters::{CounterSet, Counters};
 pub use cq::{Completion, Cq, CqConfig, CqOptions, Failure, InlineData, Moderation, Side};
 pub use error::Error;
 pub use events::{Eq, Event};

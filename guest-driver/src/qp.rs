@@ -148,11 +148,19 @@ pub struct InitAttr {
     pub access: Access,
     /// Datagrams: the Q_Key that senders must know.
     pub qkey: u32,
+    /// Q counters that the queue pair counts into; 0 = none.
+    pub counter_set: u8,
 }
 
 impl Default for InitAttr {
     fn default() -> Self {
-        Self { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE | Access::REMOTE_READ, qkey: 0x1111_1111 }
+        Self {
+            port: 1,
+            pkey_index: 0,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            qkey: 0x1111_1111,
+            counter_set: 0,
+        }
     }
 }
 
@@ -469,6 +477,7 @@ impl<B: Bus> Hca<B> {
     pub fn qp_to_init(&mut self, qp: &mut Qp<B::Dma>, attr: &InitAttr) -> Result<(), Error> {
         let mut input = ModifyQpIn::new();
         let qpc = input.qpc_mut();
+        qpc.set(Qpc::COUNTER_SET_ID, attr.counter_set.into());
         set_access(qpc, attr.access);
         qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
         if qp.config.service.is_datagram() {

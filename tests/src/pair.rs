@@ -135,12 +135,20 @@ impl<B: Bus> Pair<B> {
     /// # Errors
     /// A command failed.
     pub fn to_rts(&mut self, end: usize, options: &Options) -> Result<(), Error> {
+        self.to_rts_with(end, options, &InitAttr { access: options.queue_access, ..InitAttr::default() })
+    }
+
+    /// The same with these values of the transition to INIT.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn to_rts_with(&mut self, end: usize, options: &Options, init: &InitAttr) -> Result<(), Error> {
         let (peer, peer_home) = (self.ends[1 - end].qp.number(), self.ends[1 - end].home);
         let lid = self.hcas[peer_home].lid(PORT)?;
         let gid = if options.global { Some(self.hcas[peer_home].gid(PORT, 0)?) } else { None };
         let home = self.ends[end].home;
         let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
-        hca.qp_to_init(qp, &InitAttr { access: options.queue_access, ..InitAttr::default() })?;
+        hca.qp_to_init(qp, init)?;
         let (mtu, rnr_timer, receive_psn) = (options.mtu, options.rnr_timer, options.rts.send_psn);
         let rtr =
             RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, Path { gid, ..Path::lid(lid) }) };
