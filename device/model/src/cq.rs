@@ -85,6 +85,8 @@ pub(crate) struct CompletionQueue {
     consumer: u32,
     /// Producer counter after the last solicited (or error) entry.
     solicited: u32,
+    /// Producer counter at the last event: entries before it were told of and are not told of again.
+    notified: u32,
     armed: Armed,
     /// Entries since the last event, while one is held back by moderation.
     held: u32,
@@ -112,6 +114,7 @@ impl CompletionQueue {
             producer: 0,
             consumer: 0,
             solicited: 0,
+            notified: 0,
             armed: Armed::No,
             held: 0,
             generation: 0,
@@ -200,12 +203,14 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Whether an entry the arming waits for lies beyond `consumer`.
+    /// Whether an entry the arming waits for lies beyond `consumer`, and no event told of it yet: a driver may arm the
+    /// queue again before it has read what the last event was about.
     fn satisfied(&self, consumer: u32) -> bool {
+        let from = if after(self.notified, consumer) { self.notified } else { consumer };
         match self.armed {
             Armed::No => false,
-            Armed::Next => after(self.producer, consumer),
-            Armed::Solicited => after(self.solicited, consumer),
+            Armed::Next => after(self.producer, from),
+            Armed::Solicited => after(self.solicited, from),
         }
     }
 
@@ -216,7 +221,7 @@ impl CompletionQueue {
             self.consumer = u32::from_be_bytes(word) & COUNTER_MASK;
         }
         ctx.set(Cqc::PRODUCER_COUNTER, self.producer).set(Cqc::CONSUMER_COUNTER, self.consumer);
-        ctx.set(Cqc::LAST_SOLICIT_INDEX, self.solicited);
+        ctx.set(Cqc::LAST_SOLICIT_INDEX, self.solicited).set(Cqc::LAST_NOTIFIED_INDEX, self.notified);
         ctx.set(
             Cqc::ST,
             match self.armed {
@@ -401,6 +406,7 @@ impl Core {
         cq.armed = Armed::No;
         cq.held = 0;
         cq.last_event = now;
+        cq.notified = cq.producer;
         let eqn = cq.eqn;
         let mut eqe = Eqe::new();
         eqe.set(Eqe::TYPE, EventType::Completion as u32).set(Eqe::COMPLETION_CQN, cqn.0);
