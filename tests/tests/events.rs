@@ -1,17 +1,17 @@
 //! Events and interrupts.
 
 use hca_driver::qp::QpConfig;
-use hca_driver::{Bus, CqConfig, Dma, Event, SendRequest};
+use hca_driver::{Bus, Cq, CqConfig, Dma, Event, Hca, InitAttr, Qp, SendRequest};
 use hca_model::{HcaId, Ps};
 use hca_spec::cmd::{CreateRmpIn, ObjectIn, ObjectOut, QueryRmpOut};
 use hca_spec::command::{Opcode, Status};
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
-use hca_spec::ids::Srqn;
+use hca_spec::ids::{Pd, Srqn};
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, Wq};
 use hca_spec::uar;
-use hca_tests::in_process::{ModelBus, Simulation};
-use hca_tests::pair::{Options, Pair};
+use hca_tests::in_process::{ModelBus, ModelMemory, Simulation};
+use hca_tests::pair::{Options, Pair, wait_active};
 use hca_tests::rig::{close, drain_events, loopback, open};
 use hca_tests::worlds;
 
@@ -33,9 +33,11 @@ fn doorbells_in_pages_of_others() {
         simulation.run(Ps::from_us(50));
         simulation.interrupts(HcaId(0), VECTOR)
     };
-    // As if there had been a completion that software has not seen: arming gives an event at once.
+    // There is a completion that software has not seen: arming gives an event at once.
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let qp = complete_something(&mut hca, pd, &cq);
     let mut arm_cq = uar::CqDoorbell::new();
-    arm_cq.set(uar::CqDoorbell::CONSUMER_INDEX, 0xff_ffff).set(uar::CqDoorbell::CQN, cq.number().0);
+    arm_cq.set(uar::CqDoorbell::CQN, cq.number().0);
     let mut arm_eq = uar::EqDoorbell::new();
     arm_eq.set(uar::EqDoorbell::EQN, eq.number().0.into());
     for (at, event, interrupts) in [(page(foreign), None, 0), (own, Some(Event::Completion(cq.number())), 1)]
@@ -44,8 +46,48 @@ fn doorbells_in_pages_of_others() {
         hca.bus_mut().mmio_write64(at + uar::CQ_DOORBELL, u64::from_be_bytes(*arm_cq.bytes()));
         assert_eq!((fired(), eq.poll()), (interrupts, event));
     }
+    hca.destroy_qp(qp).expect("DESTROY_QP");
     hca.destroy_cq(cq).expect("DESTROY_CQ");
     hca.destroy_eq(eq).expect("DESTROY_EQ");
+}
+
+/// Puts a completion into a queue: a receive that is flushed.
+fn complete_something(hca: &mut Hca<ModelBus>, pd: Pd, cq: &Cq<ModelMemory>) -> Qp<ModelMemory> {
+    let mut qp = hca.create_qp(&QpConfig::rc(pd, cq, cq)).expect("CREATE_QP");
+    hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
+    qp.post_recv(0, &[]).expect("post_recv");
+    hca.qp_to_error(&mut qp).expect("2ERR");
+    qp
+}
+
+/// What an event told of is not told of again, even if the queue is armed before it is read.
+#[test]
+fn an_event_for_each_completion_once() {
+    let simulation = Simulation::new(worlds::one());
+    let mut hca = open(&simulation, 0);
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let mut eq = hca.create_eq(64, 3).expect("CREATE_EQ");
+    let mut cq = hca.create_cq(CqConfig { entries: 64, eq: Some(eq.number()) }).expect("CREATE_CQ");
+    let mut qps = Vec::new();
+    cq.arm(hca.bus_mut(), false);
+    for _ in 0..3 {
+        qps.push(complete_something(&mut hca, pd, &cq));
+        simulation.run(Ps::from_us(20));
+        assert_eq!((eq.poll(), eq.poll()), (Some(Event::Completion(cq.number())), None));
+        cq.event_taken();
+        // Nothing new: no event, until there is.
+        cq.arm(hca.bus_mut(), false);
+        simulation.run(Ps::from_us(20));
+        assert_eq!(eq.poll(), None);
+        assert!(cq.poll().is_some() && cq.poll().is_none());
+    }
+    for qp in qps {
+        hca.destroy_qp(qp).expect("DESTROY_QP");
+    }
+    hca.destroy_cq(cq).expect("DESTROY_CQ");
+    hca.destroy_eq(eq).expect("DESTROY_EQ");
+    hca.dealloc_pd(pd).expect("DEALLOC_PD");
+    hca.close().expect("teardown");
 }
 
 /// One event per arming; at once if something is there; solicited-only waits for a solicited one.
@@ -153,25 +195,33 @@ fn event_queues_by_vector() {
     assert_eq!(refused.status(), Some(Status::ExceedLimit));
     // 127 less the driver's own two.
     assert_eq!(queues.len(), 125);
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let mut qps = Vec::new();
     let fired = |simulation: &Simulation| -> Vec<u64> {
         (0..VECTORS).map(|v| simulation.interrupts(HcaId(0), v)).collect()
     };
+    // All commands come first, and the port, because they raise the driver's own vector.
+    wait_active(&mut hca).expect("the port comes up");
+    for (_, cq) in &queues {
+        qps.push(complete_something(&mut hca, pd, cq));
+    }
+    assert!(drain_events(&mut hca).iter().all(|e| !matches!(e, Event::Completion(_))));
     for i in 0..queues.len() {
         let (eq, cq) = &mut queues[i];
         eq.arm(hca.bus_mut());
         simulation.run(Ps::from_us(20));
         let mut expected = fired(&simulation);
-        // As if software had not seen the last completion: arming gives an event at once.
-        let mut arm = uar::CqDoorbell::new();
-        arm.set(uar::CqDoorbell::CONSUMER_INDEX, 0xff_ffff).set(uar::CqDoorbell::CQN, cq.number().0);
-        let doorbell = u64::from(hca.uar().0) * uar::PAGE_SIZE + uar::CQ_DOORBELL;
-        hca.bus_mut().mmio_write64(doorbell, u64::from_be_bytes(*arm.bytes()));
+        cq.arm(hca.bus_mut(), false);
         simulation.run(Ps::from_us(20));
         expected[usize::from(eq.vector())] += 1;
         assert_eq!(fired(&simulation), expected, "event queue {i}");
         assert_eq!(eq.poll(), Some(Event::Completion(cq.number())));
         assert!(queues.iter_mut().all(|(eq, _)| eq.poll().is_none()));
     }
+    for qp in qps {
+        hca.destroy_qp(qp).expect("DESTROY_QP");
+    }
+    hca.dealloc_pd(pd).expect("DEALLOC_PD");
     for (eq, cq) in queues {
         hca.destroy_cq(cq).expect("DESTROY_CQ");
         hca.destroy_eq(eq).expect("DESTROY_EQ");
@@ -186,14 +236,15 @@ fn a_completion_queue_moves() {
     let mut hca = open(&simulation, 0);
     let mut old = hca.create_eq(16, 1).expect("CREATE_EQ");
     let mut new = hca.create_eq(16, 2).expect("CREATE_EQ");
-    let cq = hca.create_cq(CqConfig { entries: 16, eq: Some(old.number()) }).expect("CREATE_CQ");
+    let mut cq = hca.create_cq(CqConfig { entries: 16, eq: Some(old.number()) }).expect("CREATE_CQ");
     hca.remap_cq(&cq, new.number()).expect("MODIFY_CQ");
-    let mut arm = uar::CqDoorbell::new();
-    arm.set(uar::CqDoorbell::CONSUMER_INDEX, 0xff_ffff).set(uar::CqDoorbell::CQN, cq.number().0);
-    let doorbell = u64::from(hca.uar().0) * uar::PAGE_SIZE + uar::CQ_DOORBELL;
-    hca.bus_mut().mmio_write64(doorbell, u64::from_be_bytes(*arm.bytes()));
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let qp = complete_something(&mut hca, pd, &cq);
+    cq.arm(hca.bus_mut(), false);
     simulation.run(Ps::from_us(20));
     assert_eq!((old.poll(), new.poll()), (None, Some(Event::Completion(cq.number()))));
+    hca.destroy_qp(qp).expect("DESTROY_QP");
+    hca.dealloc_pd(pd).expect("DEALLOC_PD");
     hca.destroy_eq(old).expect("DESTROY_EQ: nothing reports to it any more");
     hca.destroy_cq(cq).expect("DESTROY_CQ");
     hca.destroy_eq(new).expect("DESTROY_EQ");
