@@ -508,6 +508,11 @@ impl<B: Bus> Hca<B> {
         wanted.set(caps::General::LOG_MAX_QP, max.get(caps::General::LOG_MAX_QP).min(LOG_MAX_QP));
         wanted.set(caps::General::CMDIF_CHECKSUM, 0).set(caps::General::LOG_UAR_PAGE_SZ, 0);
         self.set_caps(caps::TYPE_GENERAL, wanted.bytes())?;
+        if wanted.get(caps::General::PG) == 1 {
+            // All the on-demand paging there is: some of it is off unless asked for.
+            let odp = caps::Odp::from_prefix_or_zero(&self.query_caps(caps::TYPE_ODP, false)?);
+            self.set_caps(caps::TYPE_ODP, odp.bytes())?;
+        }
         if wanted.get(caps::General::ATOMIC) == 0 {
             return Ok(());
         }

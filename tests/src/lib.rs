@@ -12,6 +12,7 @@ pub mod guests;
 pub mod in_process;
 pub mod million;
 pub mod netsim;
+pub mod paged;
 pub mod pair;
 pub mod reference;
 pub mod rig;
