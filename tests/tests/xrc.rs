@@ -58,13 +58,12 @@ fn both(target_only: bool, test: impl Fn(&mut Rig)) {
         for srq in srqs {
             pair.hcas[home].destroy_srq(srq).expect("DESTROY_XRC_SRQ");
         }
-        for end in 0..2 {
-            let hca = &mut pair.hcas[pair.ends[end].home];
-            assert!(hca.dealloc_xrcd(domains[end]).is_err(), "a queue pair is in the domain");
-            let (pd, here) = (pair.ends[end].pd, &mut pair.ends[end]);
+        for (here, domain) in pair.ends.iter_mut().zip(&domains) {
+            let (pd, hca) = (here.pd, &mut pair.hcas[here.home]);
+            assert!(hca.dealloc_xrcd(*domain).is_err(), "a queue pair is in the domain");
             let rc = hca.create_qp(&QpConfig::rc(pd, &here.send_cq, &here.recv_cq)).expect("CREATE_QP");
             hca.destroy_qp(std::mem::replace(&mut here.qp, rc)).expect("DESTROY_QP");
-            hca.dealloc_xrcd(domains[end]).expect("DEALLOC_XRCD");
+            hca.dealloc_xrcd(*domain).expect("DEALLOC_XRCD");
         }
         for other in &domains[2..] {
             pair.hcas[home].dealloc_xrcd(*other).expect("DEALLOC_XRCD");
