@@ -335,6 +335,26 @@ impl<D: Dma> Qp<D> {
         Ok(())
     }
 
+    /// Posts a send WQE as it is and announces it: for what this driver has no words for. `wqe` is whole basic
+    /// blocks; the first 8 bytes are the doorbell.
+    ///
+    /// # Errors
+    /// Nothing is posted: the ring is full, or `wqe` is not a number of whole blocks.
+    pub fn post_raw<B: Bus>(&mut self, bus: &mut B, wr_id: u64, wqe: &[u8]) -> Result<(), Error> {
+        let blocks = wqe.len() / WQEBB;
+        if blocks == 0 || !wqe.len().is_multiple_of(WQEBB) {
+            return Err(Error::Invalid("a WQE is a number of whole basic blocks"));
+        }
+        if blocks > self.send.free() as usize {
+            return Err(Error::QueueFull);
+        }
+        self.send.write(&mut self.buffer, wqe);
+        self.send.take(wr_id, blocks as u16);
+        self.doorbell = Some(hca_spec::be64(wqe, 0));
+        self.ring_doorbell(bus);
+        Ok(())
+    }
+
     /// Announces what was queued: first in the doorbell record, then with a doorbell.
     pub fn ring_doorbell<B: Bus>(&mut self, bus: &mut B) {
         let Some(doorbell) = self.doorbell.take() else { return };

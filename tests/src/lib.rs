@@ -1,12 +1,13 @@
 //! Tests that join the driver, the model, the server and real guests, and what they share.
 //!
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`pair`]
-//! two connected queue pairs over any bus, [`rig`] all of it made ready, [`served`] a server to
+//! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
 //! connect to, [`million`] many objects there, [`guests`] stock guests in QEMU. [`fuzz`] drives the code with
 //! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`reference`] judges the transport, [`suites`] are
 //! run on demand.
 
 pub mod counters;
+pub mod faults;
 pub mod fuzz;
 pub mod guests;
 pub mod in_process;

@@ -113,21 +113,29 @@ impl<B: Bus> Pair<B> {
     ///
     /// # Errors
     /// A command failed.
-    pub fn connect(mut hcas: Vec<Hca<B>>, options: &Options) -> Result<Self, Error> {
+    pub fn connect(hcas: Vec<Hca<B>>, options: &Options) -> Result<Self, Error> {
+        let mut pair = Self::apart(hcas, [options; 2])?;
+        for end in 0..2 {
+            pair.to_rts(end, options)?;
+        }
+        Ok(pair)
+    }
+
+    /// Two ends in RESET, each with options of its own; [`Pair::to_rts_with`] connects them.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn apart(mut hcas: Vec<Hca<B>>, options: [&Options; 2]) -> Result<Self, Error> {
         for hca in &mut hcas {
             wait_active(hca)?;
         }
         let homes = [0, hcas.len() - 1];
         let mut ends = Vec::new();
-        for home in homes {
+        for (home, options) in homes.into_iter().zip(options) {
             ends.push(End::new(&mut hcas[home], home, options)?);
         }
         let Ok(ends) = <[End<B>; 2]>::try_from(ends) else { unreachable!("two ends were made") };
-        let mut pair = Self { hcas, ends };
-        for end in 0..2 {
-            pair.to_rts(end, options)?;
-        }
-        Ok(pair)
+        Ok(Self { hcas, ends })
     }
 
     /// Takes a queue pair from RESET to RTS, connected to the other.

@@ -164,36 +164,6 @@ fn a_send_queue_outside_memory_completes_with_an_error() {
     rig.assert_alive();
 }
 
-#[test]
-fn what_a_send_queue_cannot_execute_completes_with_an_error() {
-    let masked = SendOpcode::AtomicMaskedCs as u32;
-    let far = data(0xdead_be00, memory::DATA, 8);
-    let long = data(0, memory::DATA, 0x7fff_ffff);
-    let cases: [(&str, u32, &[&[u8]], Syndrome); 5] = [
-        ("unknown opcode", 0x7f, &[], Syndrome::LocalQpOperation),
-        ("masked atomic", masked, &[&[0; 48]], Syndrome::LocalQpOperation),
-        ("too small", SendOpcode::RdmaRead as u32, &[], Syndrome::LocalQpOperation),
-        ("no such key", SendOpcode::Send as u32, &[far.bytes()], Syndrome::LocalProtection),
-        ("too long", SendOpcode::Send as u32, &[long.bytes()], Syndrome::LocalLength),
-    ];
-    for (name, opcode, segments, expected) in cases {
-        let mut rig = Rig::new();
-        rig.post_receives();
-        let qp = rig.objects.qps[0];
-        let end = rig.post(qp, 0, &wqe(qp, 0, opcode, 0, segments));
-        let end = rig.post(qp, end, &wqe(qp, end, SendOpcode::Nop as u32, 0, &[]));
-        rig.ring(qp, end);
-        rig.advance(Ps::from_us(100));
-        let of_qp: Vec<u32> = rig
-            .completions()
-            .iter()
-            .filter(|c| c.get(Cqe::QPN) == qp.number && c.get(Cqe::OPCODE) == CqeOpcode::ReqErr as u32)
-            .map(|c| c.get(Cqe::SYNDROME))
-            .collect();
-        assert_eq!(of_qp, [expected as u32, Syndrome::WorkRequestFlushed as u32], "{name}");
-    }
-}
-
 /// A bad request behind one whose packet is lost waits for the retries: it must not stop them.
 #[test]
 fn a_bad_request_waits_for_the_retries_of_its_predecessor() {

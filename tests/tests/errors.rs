@@ -197,32 +197,6 @@ fn bad_remote_access_is_refused() {
     }
 }
 
-/// The key's and the queue pair's rights are both needed.
-#[test]
-fn rights_are_checked() {
-    let rights = [
-        (Access::LOCAL_WRITE | Access::REMOTE_READ, false),
-        (Access::LOCAL_WRITE | Access::REMOTE_WRITE, true),
-    ];
-    for (access, read) in rights {
-        everywhere(&Options { access, queue_access: access, ..Options::default() }, |pair| {
-            let far = pair.ends[1].mr;
-            let sge = [pair.ends[0].sge(0, 100)];
-            let (good, bad) = (
-                SendRequest::write(1, &sge, far.address, far.key),
-                SendRequest::read(1, &sge, far.address, far.key),
-            );
-            let (good, bad) = if read { (good, bad) } else { (bad, good) };
-            pair.send(0, &good);
-            pair.sent_ok(0, 1);
-            pair.send(0, &bad);
-            let (_, completion) = pair.sent(0);
-            let expected = [Some(Syndrome::RemoteAccess), Some(Syndrome::RemoteInvalidRequest)];
-            assert!(expected.contains(&completion.syndrome()), "{completion:?}");
-        });
-    }
-}
-
 #[test]
 fn bad_local_access_is_an_error() {
     everywhere(&Options::default(), |pair| {
