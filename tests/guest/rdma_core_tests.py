@@ -5,7 +5,7 @@ One line of JSON for each test: {"test", "result", "seconds", "reason"}, where r
 hung, crashed. Each class runs in a child of its own, and a child that crashes or hangs costs the test it was in: a new
 child goes on behind it.
 
-    rdma_core_tests.py [--only REGEX] [--pci SLOT] [--limit SECONDS]
+    rdma_core_tests.py [--only REGEX] [--but REGEX] [--pci SLOT] [--limit SECONDS]
 """
 
 import argparse
@@ -40,7 +40,7 @@ def unpack():
             shutil.copy(path, UNPACKED)
 
 
-def classes(only):
+def classes(only, but):
     """(class name, [tests]) of every class, in order of the files; and one pair for each file that can't be loaded."""
     sys.path[:0] = [UNPACKED, os.path.dirname(UNPACKED)]
     for path in sorted(glob.glob(UNPACKED + "/test_*.py")):
@@ -52,7 +52,7 @@ def classes(only):
             continue
         by_class = {}
         for test in flatten(suite):
-            if only.search(test.id()):
+            if only.search(test.id()) and not (but and but.search(test.id())):
                 by_class.setdefault(test.id().rsplit(".", 1)[0], []).append(test)
         yield from by_class.items()
 
@@ -183,6 +183,7 @@ def run(tests, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", type=re.compile, help="only tests whose name matches")
+    parser.add_argument("--but", type=re.compile, help="not those whose name matches")
     parser.add_argument("--pci", help="PCI slot of an adapter for the tests over vfio-pci")
     parser.add_argument("--dev", help="RDMA device, e.g. mlx5_0")
     parser.add_argument("--limit", default=60, type=float, help="seconds for one test")
@@ -193,7 +194,7 @@ def main():
     os.chdir(UNPACKED)
     sys.path.insert(0, UNPACKED)
     importlib.import_module("args_parser").parser.parse_args()
-    for _, tests in classes(options.only):
+    for _, tests in classes(options.only, options.but):
         run(tests, options.limit)
 
 

@@ -28,8 +28,8 @@ fn requests_naks_and_errors_are_counted() {
         pair.hcas[home].qp_to_reset(&mut pair.ends[end].qp).expect("2RST");
         sets.push(set);
     }
-    for end in 0..2 {
-        let init = InitAttr { counter_set: sets[end].0, access: options.queue_access, ..InitAttr::default() };
+    for (end, set) in sets.iter().enumerate() {
+        let init = InitAttr { counter_set: set.0, access: options.queue_access, ..InitAttr::default() };
         pair.to_rts_with(end, &options, &init).expect("connect again");
     }
     let data = pattern(1, 5000);

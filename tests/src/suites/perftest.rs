@@ -63,8 +63,5 @@ fn commands() -> Vec<Command> {
     // Immediate data, a region for each queue pair, a window over the data.
     add("ib_write_bw --write_with_imm -n 200".into());
     add("ib_send_bw --mr_per_qp -q 4 -n 100".into());
-    // Multicast.
-    add("ib_send_bw -c UD -g -s 1024 -n 100".into());
-    add("ib_send_lat -c UD -g -s 256 -n 100".into());
     all
 }

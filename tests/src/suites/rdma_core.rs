@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hca_vm::guest::Copy;
-use hca_vm::run::Run;
+use hca_vm::run::{Report, Run};
 use serde::Deserialize;
 
 use super::guest::complaints;
@@ -35,30 +35,66 @@ struct Skip {
     why: &'static str,
 }
 
-/// All of them, in one guest whose adapter is looped back.
+/// A boot: a topology and what is run there.
+struct Boot {
+    topology: &'static str,
+    /// Regular expression of the tests.
+    only: &'static str,
+    /// What is done before, and further options.
+    before: &'static str,
+    options: &'static str,
+}
+
+/// Tests that drive the adapter from user space want it behind an IOMMU and without its kernel driver.
+const BOOTS: [Boot; 2] = [
+    Boot {
+        topology: "loopback",
+        only: "",
+        before: "echo 64 > /proc/sys/vm/nr_hugepages",
+        options: "--but mlx5_vfio",
+    },
+    Boot { topology: "iommu", only: "mlx5_vfio", before: "slot=$(hca-vfio-bind)", options: "--pci $slot" },
+];
+
+/// All of them, each boot in one guest whose adapter is looped back.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    let copy =
-        Copy::parse(&file("guest/rdma_core_tests.py").display().to_string()).expect("a file of this crate");
-    let run = Run::new("loopback").kernel(kernel).timeout(ALL).copy(copy).host(
-        "a",
-        "echo 64 > /proc/sys/vm/nr_hugepages; python3 rdma_core_tests.py; echo; modprobe -r mlx5_ib mlx5_core",
-    );
-    let report = {
-        let _turn = turn();
-        match run.run() {
-            Ok(report) => report,
-            Err(error) => return vec![Case::check("set up", format!("{error:#}"))],
+    let mut lines = Vec::new();
+    let mut logs = Vec::new();
+    for boot in BOOTS {
+        match boot.run(kernel) {
+            Ok(report) => {
+                let output = report.host("a").map_or("", |host| host.output.as_str());
+                lines.extend(output.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()));
+                logs.push(Case::check(format!("kernel log: {}", boot.topology), complaints(&report)));
+            }
+            Err(error) => logs.push(Case::check(format!("set up: {}", boot.topology), format!("{error:#}"))),
         }
-    };
-    let output = report.host("a").map_or("", |host| host.output.as_str());
-    let lines: Vec<Line> = output
-        .lines()
-        .filter(|line| line.starts_with('{'))
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    }
     let mut cases = judge(&lines, &must_be_ok(), &skips());
-    cases.push(Case::check("kernel log", complaints(&report)));
+    cases.extend(logs);
     cases
+}
+
+impl Boot {
+    fn run(&self, kernel: &str) -> anyhow::Result<Report> {
+        let Self { topology, only, before, options } = self;
+        let copy = Copy::parse(&file("guest/rdma_core_tests.py").display().to_string())?;
+        let job = format!(
+            "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
+        );
+        let _turn = turn();
+        Run::new(*topology)
+            .kernel(kernel)
+            .timeout(ALL)
+            .copy(copy)
+            .host("a", job)
+            .watch(|_, line| {
+                if let Ok(Line { test, result, .. }) = serde_json::from_str(line) {
+                    eprintln!("  {result}: {test}");
+                }
+            })
+            .run()
+    }
 }
 
 fn must_be_ok() -> BTreeSet<&'static str> {

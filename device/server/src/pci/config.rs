@@ -235,7 +235,7 @@ impl ConfigSpace {
 /// The register of the vendor specific capability at that offset; its head is constant.
 fn vsc_register(offset: usize) -> Option<usize> {
     let register = offset.checked_sub(caps::VSC)?;
-    (register >= 4 && register < vsc::LEN && register.is_multiple_of(4)).then_some(register)
+    ((4..vsc::LEN).contains(&register) && register.is_multiple_of(4)).then_some(register)
 }
 
 fn copy(to: &mut [u8; CONFIG_SIZE], at: usize, bytes: &[u8]) {
