@@ -45,6 +45,10 @@ pub enum Effect {
     SrqArmed(Srqn),
     /// A shared receive queue is gone.
     SrqDestroyed(Srqn),
+    /// A DC target takes no connection any more; the hardware closes what there is, and then says so.
+    DctDraining(Qpn),
+    /// A DC target is gone.
+    DctDestroyed(Qpn),
     /// The driver has dealt with a page fault of a queue pair.
     PageFaultResumed {
         /// The queue pair.

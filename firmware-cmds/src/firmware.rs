@@ -45,6 +45,7 @@ pub struct Snapshot {
     pub cqs: u32,
     pub qps: u32,
     pub srqs: u32,
+    pub dcts: u32,
     pub mkeys: u32,
     pub pds: u32,
     pub xrcds: u32,
@@ -142,6 +143,7 @@ impl Firmware {
             cqs: icm.cqs.len(),
             qps: icm.qps.len(),
             srqs: icm.srqs.len(),
+            dcts: icm.dcts.len(),
             mkeys: icm.mkeys.len(),
             pds: icm.pds.len(),
             xrcds: icm.xrcds.len(),
@@ -254,6 +256,7 @@ impl Firmware {
         u64::from(icm.qps.len()) * commands::QP_BYTES
             + u64::from(icm.cqs.len()) * commands::CQ_BYTES
             + u64::from(icm.srqs.len()) * commands::SRQ_BYTES
+            + u64::from(icm.dcts.len()) * commands::DCT_BYTES
             + u64::from(icm.eqs.len()) * commands::EQ_BYTES
             + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
             + u64::from(icm.pds.len() + icm.xrcds.len() + icm.tds.len()) * commands::DOMAIN_BYTES

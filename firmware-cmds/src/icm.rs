@@ -1,5 +1,6 @@
 //! The tables of contexts (interconnect context memory, ICM).
 
+use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::mkc::{Klm, Mkc};
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
@@ -202,6 +203,22 @@ pub struct Srq {
     pub users: u32,
 }
 
+/// A DC target.
+#[derive(Debug, Clone, Default)]
+pub struct Dct {
+    /// Its context.
+    pub ctx: Dctc,
+    /// The next access key violation raises an event.
+    pub armed: bool,
+}
+
+impl Dct {
+    /// Current state.
+    pub fn state(&self) -> DctState {
+        DctState::from_bits(self.ctx.get(Dctc::STATE)).unwrap_or_default()
+    }
+}
+
 /// Translations of a memory key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Translation {
@@ -247,6 +264,11 @@ pub struct Mcg {
     pub qps: Vec<Qpn>,
 }
 
+/// Number of the first DC target: beyond those of all queue pairs, because packets name both in one field.
+const FIRST_DCT: u32 = 1 << 20;
+/// log2 of the number of DC targets.
+pub(crate) const LOG_MAX_DCT: u32 = 18;
+
 /// All tables.
 #[derive(Debug)]
 pub struct Icm {
@@ -258,6 +280,8 @@ pub struct Icm {
     pub qps: Table<Qp>,
     /// Shared receive queues of every kind: one number space.
     pub srqs: Table<Srq>,
+    /// DC targets. Their numbers and those of queue pairs are different.
+    pub dcts: Table<Dct>,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
     pub mkeys: Table<MemoryKey>,
     /// Protection domains.
@@ -289,6 +313,7 @@ impl Icm {
             cqs: Table::new(1, (1 << 24) - 1),
             qps: Table::new(0x40, 1 << 18),
             srqs: Table::new(0x40, (1 << 18) - 0x40),
+            dcts: Table::new(FIRST_DCT, 1 << LOG_MAX_DCT),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             pds: Table::new(1, (1 << 24) - 2),
             xrcds: Table::new(1, (1 << 24) - 2),
@@ -303,9 +328,11 @@ impl Icm {
         }
     }
 
-    /// Counts for a queue pair, if it has a set of counters.
+    /// Counts for a queue pair or a DC target, if it has a set of counters.
     pub fn count(&mut self, qpn: Qpn, counter: QCounter) {
-        let set = self.qps.get(qpn.0).map_or(0, |qp| qp.ctx.get(Qpc::COUNTER_SET_ID));
+        let of_qp = self.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::COUNTER_SET_ID));
+        let of_dct = || self.dcts.get(qpn.0).map(|dct| dct.ctx.get(Dctc::COUNTER_SET_ID));
+        let set = of_qp.or_else(of_dct).unwrap_or(0);
         if let Some(set) = self.q_counters.get_mut(set) {
             set.count(counter);
         }

@@ -58,6 +58,8 @@ pub(crate) const LOG_MAX_UCTX: u32 = 12;
 pub(crate) const LOG_MAX_UMEM: u32 = 22;
 /// Most completions of a block of compressed CQEs.
 pub const MAX_COMPRESSED: u32 = 64;
+/// log2 of the reads and atomics that a DC target serves at once for an initiator.
+pub const LOG_MAX_RA_RES_DC: u32 = 4;
 /// Most translations of one memory key, in 16-byte units.
 pub const MAX_KEY_OCTWORDS: u32 = 1 << 24;
 /// The most the adapter can do (QUERY_HCA_CAP with "maximum").
@@ -88,6 +90,9 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::PG, 1).set(General::FIXED_BUFFER_SIZE, 1).set(General::NULL_MKEY, 1);
     c.set(General::UMR_EXTENDED_TRANSLATION_OFFSET, 1);
     c.set(General::XRC, 1).set(General::UD, 1).set(General::UC, 1).set(General::RC, 1);
+    c.set(General::DCT, 1)
+        .set(General::LOG_MAX_RA_REQ_DC, 4)
+        .set(General::LOG_MAX_RA_RES_DC, LOG_MAX_RA_RES_DC);
     c.set(General::UAR_SZ, 5).set(General::LOG_PG_SZ, 12);
     // The size is also the distance between send doorbells, so it stands even without BlueFlame.
     c.set(General::BF, 0).set(General::LOG_BF_REG_SIZE, 9);
@@ -109,7 +114,9 @@ pub fn atomic_max() -> Atomic {
     let mut c = Atomic::new();
     c.set(Atomic::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1);
     // Compare and swap, fetch and add; 8 bytes.
-    c.set(Atomic::ATOMIC_OPERATIONS, 0b11).set(Atomic::ATOMIC_SIZE_QP, 1 << 3);
+    c.set(Atomic::ATOMIC_OPERATIONS, 0b11)
+        .set(Atomic::ATOMIC_SIZE_QP, 1 << 3)
+        .set(Atomic::ATOMIC_SIZE_DC, 1 << 3);
     c
 }
 
@@ -126,5 +133,6 @@ pub fn odp_max() -> Odp {
     let mut c = odp_initial();
     c.set(Odp::RC, c.get(Odp::RC) | odp::SRQ_RECEIVE);
     c.set(Odp::XRC, odp::SEND | odp::WRITE | odp::READ | odp::ATOMIC | odp::SRQ_RECEIVE);
+    c.set(Odp::DC, c.get(Odp::XRC));
     c
 }

@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     Cq,
     Qp,
     Srq,
+    Dct,
     Mkey,
     Pd,
     Xrcd,

@@ -55,6 +55,10 @@ layout! {
         LOG_MAX_KLM_LIST_SIZE: 0x20 [5:0];
         /// All pages may be released at once.
         RELEASE_ALL_PAGES: 0x28 [26:26];
+        /// log2 of outstanding reads and atomics, DC initiator.
+        LOG_MAX_RA_REQ_DC: 0x24 [21:16];
+        /// log2 of outstanding reads and atomics, DC target.
+        LOG_MAX_RA_RES_DC: 0x24 [5:0];
         /// log2 of outstanding reads and atomics, requester.
         LOG_MAX_RA_REQ_QP: 0x28 [21:16];
         /// log2 of outstanding reads and atomics, responder.
@@ -103,6 +107,8 @@ layout! {
         CMDIF_CHECKSUM: 0x40 [15:14];
         /// Scatter of small data to the CQE.
         SCTR_DATA_CQE: 0x40 [10:10];
+        /// Dynamically connected targets exist.
+        DCT: 0x40 [5:5];
         /// Atomics exist.
         ATOMIC: 0x40 [1:1];
         /// Overrun can be ignored.

@@ -93,6 +93,10 @@ pub enum EventType {
     LastWqe = 0x13,
     /// SRQ limit reached.
     SrqLimit = 0x14,
+    /// A DC target that drains has no connection any more; the number is in [`Eqe::QUEUE_NUMBER`].
+    DctDrained = 0x1c,
+    /// An initiator came to a DC target with another access key.
+    DctKeyViolation = 0x1d,
 }
 
 /// Sub-types of [`EventType::PortChange`].

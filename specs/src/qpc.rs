@@ -142,6 +142,8 @@ layout! {
         CS_REQ: 0xc4 [15:8];
         /// Scatter small data to CQE, responder.
         CS_RES: 0xc4 [7:0];
+        /// DC access key (not of initiators: theirs is in each WQE).
+        DC_ACCESS_KEY: 0xc8 u64;
         /// 1 = the doorbell record lies in a user memory, its address is an offset there.
         DBR_UMEM_VALID: 0xd0 [28:28];
         /// The user memory of the doorbell record.
@@ -212,6 +214,10 @@ pub enum ServiceType {
     Ud = 2,
     /// Extended reliable connection.
     Xrc = 3,
+    /// Dynamically connected initiator: each WQE says where to.
+    Dci = 5,
+    /// Dynamically connected target: no queue pair, but what answers initiators.
+    Dct = 6,
     /// Subnet management QP (QP0).
     Qp0 = 7,
     /// General services QP (QP1).
@@ -228,6 +234,8 @@ impl ServiceType {
             1 => Self::Uc,
             2 => Self::Ud,
             3 => Self::Xrc,
+            5 => Self::Dci,
+            6 => Self::Dct,
             7 => Self::Qp0,
             8 => Self::Qp1,
             0xc => Self::RegUmr,
@@ -242,7 +250,7 @@ impl ServiceType {
 
     /// Whether requests are acknowledged and retried.
     pub const fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
+        matches!(self, Self::Rc | Self::Xrc | Self::Dci | Self::Dct)
     }
 }
 

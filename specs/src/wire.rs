@@ -137,6 +137,17 @@ layout! {
         R_KEY: 0x0 [31:0];
     }
 
+    /// Dynamic connection extended transport header, 16 bytes, behind the BTH of every request. The vendor does
+    /// not publish the dynamic connection protocol: these bytes are ours.
+    pub struct DcEth[16] {
+        /// The target's access key.
+        ACCESS_KEY: 0x0 u64;
+        /// Number of the connection: later ones of an initiator have higher ones, modulo 2^32.
+        SESSION: 0x8 [31:0];
+        /// The initiator.
+        SRC_QP: 0xc [23:0];
+    }
+
     /// XRC extended transport header, 4 bytes.
     pub struct XrcEth[4] {
         /// The shared receive queue.
@@ -182,6 +193,10 @@ pub enum Transport {
     Ud = 3,
     /// Extended reliable connection.
     Xrc = 5,
+    /// Dynamic connections. IBTA leaves 6 and 7 to manufacturers; which one the vendor's adapters use, and what
+    /// their packets look like, is not public. The protocol is [`Rc`](Self::Rc)'s, with a connection that begins
+    /// with [`Operation::Connect`] and a [`DcEth`] in each request.
+    Dc = 6,
 }
 
 impl Transport {
@@ -192,6 +207,7 @@ impl Transport {
             1 => Self::Uc,
             3 => Self::Ud,
             5 => Self::Xrc,
+            6 => Self::Dc,
             _ => return None,
         })
     }
@@ -247,6 +263,10 @@ pub enum Operation {
     SendLastInval = 0x16,
     /// Send, only packet with invalidate.
     SendOnlyInval = 0x17,
+    /// Dynamic connections: begins one. Has a PSN and is acknowledged.
+    Connect = 0x18,
+    /// Dynamic connections: ends one. Not acknowledged.
+    Disconnect = 0x19,
 }
 
 impl Operation {
@@ -276,6 +296,8 @@ impl Operation {
             0x14 => Self::FetchAdd,
             0x16 => Self::SendLastInval,
             0x17 => Self::SendOnlyInval,
+            0x18 => Self::Connect,
+            0x19 => Self::Disconnect,
             _ => return None,
         })
     }

@@ -58,13 +58,15 @@ layout! {
         SRQN: 0x0 [23:0];
     }
 
-    /// Datagram segment (address vector), 48 bytes.
+    /// Datagram segment (address vector), 48 bytes; DC initiators have 16 if `EXT` is 0.
     pub struct Datagram[48] {
+        /// DC: the target's access key, in the place of the Q_Key.
+        DC_KEY: 0x0 u64;
         /// Q_Key.
         QKEY: 0x0 [31:0];
         /// 1 = all 48 bytes are present.
         EXT: 0x8 [31:31];
-        /// Destination queue pair.
+        /// Destination queue pair, or DC target.
         DQPN: 0x8 [23:0];
         /// Static rate.
         STAT_RATE: 0xc [31:28];

@@ -303,6 +303,8 @@ impl Hca {
             Effect::PageFaultResumed { qpn, kind, error } => {
                 self.page_fault_resumed(now, qpn, kind, error);
             }
+            Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
+            Effect::DctDestroyed(dctn) => self.links.retain(|peer, _| peer.dctn != dctn),
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
                 core.out.port_changed = true;
@@ -316,6 +318,7 @@ impl Hca {
                 core.cqs.clear();
                 core.srqs.clear();
                 self.qps.clear();
+                self.links.clear();
                 // Pages will not come any more: the commands that wait for them are answered.
                 for slot in self.commands.take_stalled() {
                     core.schedule(now, HcaEvent::Command(slot));

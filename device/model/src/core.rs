@@ -14,6 +14,7 @@ use crate::eq::EventQueue;
 use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
+use crate::transport::dct::Peer;
 use crate::wire::{Packet, Repr};
 
 /// A packet whose headers and checksums were found good.
@@ -49,6 +50,12 @@ pub(crate) enum HcaEvent {
     SendTurn(Qpn),
     /// The queue pair's turn to send a response packet.
     ResponseTurn(Qpn),
+    /// A DC target's turn to answer one of its initiators.
+    DynamicTurn(Peer),
+    /// Nothing may have come from that initiator for long.
+    DynamicIdle(Peer),
+    /// A DC target drains; at the time given its connections are cut.
+    DynamicDrain(Qpn, Ps),
     /// The ACK timer ran out; the deadline may have moved since.
     AckTimeout(Qpn),
     /// A queue pair in error looks for posted work to flush.

@@ -1,5 +1,6 @@
 //! One adapter: register accesses and events in, effects out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hca_firmware::{Config, Firmware, Resources};
@@ -18,6 +19,7 @@ use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
 use crate::transport::QueuePair;
+use crate::transport::dct::Peer;
 use crate::wire::{Packet, PortCounter};
 
 /// One adapter.
@@ -25,6 +27,8 @@ pub(crate) struct Hca {
     pub(crate) core: Core,
     pub(crate) registers: Registers,
     pub(crate) qps: Slots<QueuePair>,
+    /// What DC targets have for each of their initiators.
+    pub(crate) links: BTreeMap<Peer, QueuePair>,
     pub(crate) commands: CommandSlots,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
     half: Option<(u64, u32)>,
@@ -38,6 +42,7 @@ impl Hca {
             core: Core::new(name, Firmware::new(config), timing),
             registers: Registers::default(),
             qps: Slots::default(),
+            links: BTreeMap::new(),
             commands: CommandSlots::default(),
             half: None,
             epoch: 0,
@@ -55,10 +60,11 @@ impl Hca {
 
     /// Function level reset: back to power-on, then the link trains again.
     pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, commands, half, epoch } = self;
+        let Self { core, registers, qps, links, commands, half, epoch } = self;
         core.reset();
         *registers = Registers::default();
         qps.clear();
+        links.clear();
         *commands = CommandSlots::default();
         *half = None;
         *epoch = epoch.wrapping_add(1);
@@ -232,6 +238,9 @@ impl Hca {
             HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
             HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),
             HcaEvent::ResponseTurn(qpn) => self.response_turn(now, qpn),
+            HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, peer),
+            HcaEvent::DynamicIdle(peer) => self.dynamic_idle(now, peer),
+            HcaEvent::DynamicDrain(dctn, until) => self.dynamic_drain(now, dctn, until),
             HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
             HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),

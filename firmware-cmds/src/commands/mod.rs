@@ -2,6 +2,7 @@
 
 mod access_reg;
 mod cq;
+mod dct;
 mod devx;
 mod domains;
 mod eq;
@@ -21,6 +22,7 @@ mod vport;
 
 use hca_spec::cmd;
 use hca_spec::command::{Opcode, OutHeader, Status};
+use hca_spec::dct::{CreateDctIn, QueryDctOut};
 use hca_spec::ids::UarIndex;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -40,6 +42,8 @@ pub(crate) const QP_BYTES: u64 = 1024;
 pub(crate) const CQ_BYTES: u64 = 64;
 /// ICM bytes of a shared receive queue without its page list.
 pub(crate) const SRQ_BYTES: u64 = 64;
+/// ICM bytes of a DC target.
+pub(crate) const DCT_BYTES: u64 = 64;
 /// ICM bytes of an event queue without its page list.
 pub(crate) const EQ_BYTES: u64 = 64;
 /// ICM bytes of a memory key without its translations.
@@ -158,6 +162,7 @@ pub(crate) fn icm_bytes(call: &Call<'_>) -> Option<u64> {
         Opcode::ModifyCq => list,
         Opcode::AllocPd | Opcode::AllocXrcd | Opcode::AllocTransportDomain => DOMAIN_BYTES,
         Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES + list,
+        Opcode::CreateDct => DCT_BYTES,
         Opcode::CreateMkey => MKEY_BYTES + list,
         Opcode::CreateUctx => DOMAIN_BYTES,
         Opcode::CreateUmem => DOMAIN_BYTES + call.input.len() as u64,
@@ -194,6 +199,8 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QueryQp => (OBJECT, QueryQpOut::SIZE),
         Op::CreateSrq | Op::CreateXrcSrq => (CreateSrqIn::SIZE, NAME),
         Op::QuerySrq | Op::QueryXrcSrq => (OBJECT, QuerySrqOut::SIZE),
+        Op::CreateDct => (CreateDctIn::SIZE, NAME),
+        Op::QueryDct => (OBJECT, QueryDctOut::SIZE),
         Op::CreateRmp => (CreateRmpIn::SIZE, NAME),
         Op::ModifyRmp => (ModifyRmpIn::SIZE, DONE),
         Op::QueryRmp => (OBJECT, QueryRmpOut::SIZE),
@@ -290,6 +297,12 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::QuerySrq | Op::QueryXrcSrq | Op::QueryRmp => srq::query(fw, call),
         Op::ArmRq | Op::ArmXrcSrq => srq::arm(fw, call, effects),
         Op::ModifyRmp => srq::modify_rmp(fw, call, effects),
+
+        Op::CreateDct => dct::create(fw, call),
+        Op::DestroyDct => dct::destroy(fw, call, effects),
+        Op::DrainDct => dct::drain(fw, call, effects),
+        Op::QueryDct => dct::query(fw, call),
+        Op::ArmDctForKeyViolation => dct::arm(fw, call),
 
         Op::CreateMkey => mkey::create(fw, call),
         Op::DestroyMkey => mkey::destroy(fw, call),

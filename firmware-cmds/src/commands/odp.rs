@@ -35,7 +35,7 @@ pub(super) fn resume(fw: &Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) 
         }
         _ => return Err(TYPE.of(token).got(kind)),
     }
-    if fw.icm.qps.get(token).is_some() {
+    if fw.icm.qps.get(token).is_some() || fw.icm.dcts.get(token).is_some() {
         let error = input.get(PageFaultResumeIn::ERROR) == 1;
         effects.push(Effect::PageFaultResumed { qpn: Qpn(token), kind, error });
     }

@@ -61,8 +61,10 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
     }
     let rq_type = RqType::from_bits(ctx.get(Qpc::RQ_TYPE));
     let xrc = ctx.get(Qpc::ST) == ServiceType::Xrc as u32;
+    // A DC initiator receives nothing, although drivers name an SRQ.
+    let initiator = ctx.get(Qpc::ST) == ServiceType::Dci as u32;
     // An XRC receive completes to its SRQ's CQ; drivers leave the queue pair's out.
-    let needs_cq = rq_type != Some(RqType::Zero) && !(xrc && receive == 0);
+    let needs_cq = rq_type != Some(RqType::Zero) && !((xrc || initiator) && receive == 0);
     if needs_cq && !later(receive) && fw.icm.cqs.get(receive).is_none() {
         return Err(NO_RECEIVE_CQ.got(receive));
     }
@@ -71,6 +73,7 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
         let srq = fw.icm.srqs.get(number).ok_or(NO_SRQ.got(number))?;
         // With ISSI 0, CREATE_SRQ makes both kinds.
         let fits = match srq.kind {
+            _ if initiator => true,
             SrqKind::Basic => true,
             SrqKind::Xrc => xrc,
             SrqKind::Rmp => !xrc,
@@ -96,7 +99,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let create = call.view::<CreateQpIn>()?;
     let mut ctx = *create.qpc();
     let service = ctx.get(Qpc::ST);
-    ServiceType::from_bits(service).ok_or(SERVICE.got(service))?;
+    // A DC target is no queue pair.
+    ServiceType::from_bits(service).filter(|s| *s != ServiceType::Dct).ok_or(SERVICE.got(service))?;
     let rq_type = ctx.get(Qpc::RQ_TYPE);
     let rq_type = RqType::from_bits(rq_type).ok_or(RQ.got(rq_type))?;
     let limit = fw.general.get(General::LOG_MAX_QP_SZ);

@@ -204,7 +204,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
             merge_optional(&mut ctx, new, call.opcode, mask);
             check_names(fw, &ctx, Names::All)?;
             check_path(ctx.primary_path(), number)?;
-            if matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc) {
+            if matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc | ServiceType::Dci) {
                 check_connection(fw, &ctx, call.opcode, number)?;
             }
         }

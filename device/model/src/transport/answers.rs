@@ -6,7 +6,7 @@ use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::wire::{Operation, aeth};
 
 use super::page_fault::Asked;
-use super::{QueuePair, credits};
+use super::{Dynamic, QueuePair, credits};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::mkey::{Access, Accessor, Fault, read};
@@ -59,7 +59,23 @@ impl QueuePair {
     fn queue_response(&mut self, core: &mut Core, now: Ps, response: Response) {
         self.responder.queue.push_back(response);
         if !std::mem::replace(&mut self.responder.turn, true) {
-            core.schedule(now + core.timing.respond(), HcaEvent::ResponseTurn(self.qpn));
+            core.schedule(now + core.timing.respond(), self.response_turn());
+        }
+    }
+
+    fn response_turn(&self) -> HcaEvent {
+        match &self.dynamic {
+            Dynamic::Responder(link) => HcaEvent::DynamicTurn(link.peer),
+            _ => HcaEvent::ResponseTurn(self.qpn),
+        }
+    }
+
+    /// One response packet leaves. Answers still leave in the error state.
+    pub(super) fn take_response_turn(&mut self, core: &mut Core, now: Ps) {
+        self.responder.turn = false;
+        let Some(at) = self.send_response(core, now) else { return };
+        if !self.responder.queue.is_empty() && !std::mem::replace(&mut self.responder.turn, true) {
+            core.schedule(at, self.response_turn());
         }
     }
 
@@ -143,13 +159,10 @@ impl QueuePair {
 }
 
 impl Hca {
-    /// A queue pair's turn to answer: one packet leaves. Answers still leave in the error state.
+    /// A queue pair's turn to answer.
     pub(crate) fn response_turn(&mut self, now: Ps, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
-        qp.responder.turn = false;
-        let Some(at) = qp.send_response(&mut self.core, now) else { return };
-        if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
-            self.core.schedule(at, HcaEvent::ResponseTurn(qpn));
+        if let Some(qp) = self.qps.get_mut(qpn.0) {
+            qp.take_response_turn(&mut self.core, now);
         }
     }
 }

@@ -260,6 +260,9 @@ impl QueuePair {
             .set(Cqe::SLID, repr.slid.0.into())
             .set(Cqe::SL, repr.sl.into());
         cqe.set(Cqe::GRH, repr.grh.is_some().into());
+        if self.service == ServiceType::Dct {
+            cqe.set(Cqe::RQPN, self.params.remote_qpn.0);
+        }
         self.complete_with(core, now, cqn, cqe, data);
     }
 

@@ -34,6 +34,7 @@ impl Hca {
         }
         let Some(hw) = self.qps.get_mut(qpn.0) else { return };
         hw.params = Params::new(&qp.ctx);
+        hw.aim();
         if to != QpState::Error {
             hw.state = to;
         }
@@ -88,7 +89,7 @@ impl QueuePair {
         self.flush_sends(core, now, cause);
         self.flush_receives(core, now);
         if was != QpState::Error && self.rq.shared().is_some() {
-            core.push_qp_event(now, EventType::LastWqe, self.qpn);
+            self.raise(core, now, EventType::LastWqe);
         }
         if was != QpState::Error && matches!(self.rq, ReceiveQueue::Own { .. }) {
             self.poll_errors(core, now, ERROR_POLL);
@@ -136,9 +137,9 @@ impl QueuePair {
         if !core.complete(now, cqn, cqe, data) && self.state != QpState::Error {
             core.fw.icm.count(self.qpn, QCounter::CqOverflow);
             self.enter(core, QpState::Error);
-            core.push_qp_event(now, EventType::WqCatastrophic, self.qpn);
+            self.raise(core, now, EventType::WqCatastrophic);
             if self.rq.shared().is_some() {
-                core.push_qp_event(now, EventType::LastWqe, self.qpn);
+                self.raise(core, now, EventType::LastWqe);
             }
             self.poll_errors(core, now, Ps::ZERO);
         }

@@ -24,6 +24,8 @@ pub(crate) struct Message {
     pub(super) answered: u32,
     /// It can't go on; it completes with this once all before it are complete.
     pub(super) failed: Option<Syndrome>,
+    /// It begins a dynamic connection: it stands for no WQE.
+    pub(super) connect: bool,
     /// The response's data, if it goes into the completion.
     pub(super) data: Vec<u8>,
 }

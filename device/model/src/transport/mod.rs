@@ -2,12 +2,15 @@
 //!
 //! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets, [`replies`] turns answers
 //! into completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
-//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`umr`] changes memory keys;
+//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`dci`] and [`dct`] are the ends of
+//! dynamic connections, [`umr`] changes memory keys;
 //! [`page_fault`] waits for pages; [`life`] is what happens when the state changes.
 
 pub(crate) mod answers;
 pub(crate) mod credits;
 pub(crate) mod datagram;
+pub(crate) mod dci;
+pub(crate) mod dct;
 pub(crate) mod execute;
 pub(crate) mod life;
 pub(crate) mod message;
@@ -23,6 +26,7 @@ pub(crate) mod wqe;
 
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode};
+use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes};
 use hca_spec::wire::Transport;
@@ -110,6 +114,18 @@ impl Params {
     }
 }
 
+/// What a queue pair has to do with dynamic connections.
+#[derive(Debug, Default)]
+pub(crate) enum Dynamic {
+    /// Nothing.
+    #[default]
+    No,
+    /// It is an initiator.
+    Initiator(Box<dci::Initiator>),
+    /// It is no queue pair of the driver, but the responder that a target has for one initiator.
+    Responder(Box<dct::Link>),
+}
+
 /// The moving parts of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
@@ -121,6 +137,8 @@ pub(crate) struct QueuePair {
     pub(crate) rq: ReceiveQueue,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// Dynamic connections: which end this is, and of which.
+    pub(crate) dynamic: Dynamic,
     /// In error: when the receive doorbell record is looked at next, and the interval after that.
     error_poll: Option<(Ps, Ps)>,
     /// An event was asked for when the send queue is drained.
@@ -138,6 +156,10 @@ impl QueuePair {
             rq: ReceiveQueue::new(qp),
             requester: Requester::default(),
             responder: Responder::default(),
+            dynamic: match qp.service() {
+                ServiceType::Dci => Dynamic::Initiator(Box::default()),
+                _ => Dynamic::No,
+            },
             error_poll: None,
             drained_event: false,
         }
@@ -151,6 +173,7 @@ impl QueuePair {
         match self.service {
             ServiceType::Uc => Transport::Uc,
             ServiceType::Xrc => Transport::Xrc,
+            ServiceType::Dci | ServiceType::Dct => Transport::Dc,
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => Transport::Ud,
             ServiceType::Rc | ServiceType::RegUmr => Transport::Rc,
         }
@@ -159,6 +182,16 @@ impl QueuePair {
     /// Whether started send WQEs go on; new ones are started in RTS only.
     pub(crate) fn sends(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::SqDraining)
+    }
+
+    /// An event about this queue pair. A DC target lives on when one of its connections fails, so there is none.
+    pub(crate) fn raise(&self, core: &mut Core, now: Ps, event: EventType) {
+        match self.dynamic {
+            Dynamic::Responder(_) => {
+                tracing::debug!(hca = core.name, %now, ?event, "a connection of DCT {}", self.qpn)
+            }
+            _ => core.push_qp_event(now, event, self.qpn),
+        }
     }
 
     /// A CQE of this queue pair with the fields that every kind has.
@@ -224,6 +257,9 @@ impl Hca {
         let (repr, payload) = (&arrived.repr, arrived.payload());
         if repr.dest_qp == datagram::MULTICAST_QP {
             return self.receive_multicast(now, arrived);
+        }
+        if repr.transport == Transport::Dc && !repr.operation.is_response() {
+            return self.receive_dynamic(now, arrived);
         }
         let qpn = match repr.dest_qp {
             Qpn(special @ 0..=1) => self.special_qp(special),

@@ -97,6 +97,7 @@ impl QueuePair {
             ServiceType::Rc => Odp::RC,
             ServiceType::Xrc => Odp::XRC,
             ServiceType::Ud => Odp::UD,
+            ServiceType::Dci | ServiceType::Dct => Odp::DC,
             _ => return false,
         };
         matches!(fault, Fault::Page { .. })
@@ -336,6 +337,14 @@ impl QueuePair {
         true
     }
 
+    fn resume_responder(&mut self, core: &mut Core, now: Ps, kind: u8, error: bool) {
+        let Some(fault) = self.responder.fault.take_if(|f| f.kind == kind && !f.resumed) else { return };
+        match error {
+            true => self.fail_responder(core, now, &fault),
+            false => self.responder.fault = Some(ResponderFault { resumed: true, ..fault }),
+        }
+    }
+
     fn fail_responder(&mut self, core: &mut Core, now: Ps, fault: &ResponderFault) {
         if fault.kind & kind::BY_RDMA == 0 {
             self.answer(core, now, fault.psn, aeth::NAK | aeth::REMOTE_OPERATIONAL_ERROR);
@@ -343,7 +352,7 @@ impl QueuePair {
         }
         self.answer(core, now, fault.psn, aeth::NAK | aeth::REMOTE_ACCESS_ERROR);
         self.fail(core, now, None);
-        core.push_qp_event(now, EventType::AccessError, self.qpn);
+        self.raise(core, now, EventType::AccessError);
     }
 }
 
@@ -351,16 +360,16 @@ impl Hca {
     /// The driver has dealt with a fault. One that is not there any more, or another one by now, is no error:
     /// the driver can't know.
     pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, kind: u8, error: bool) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         let core = &mut self.core;
         tracing::debug!(hca = core.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
+        // All connections of a DC target have its number: one that waits for another page meets it again.
+        for (_, link) in self.links.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
+            link.resume_responder(core, now, kind, error);
+        }
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         if let Some(fault) = qp.requester.fault.take_if(|f| f.kind == kind) {
             qp.resume_requester(core, now, fault, error);
         }
-        let Some(fault) = qp.responder.fault.take_if(|f| f.kind == kind && !f.resumed) else { return };
-        match error {
-            true => qp.fail_responder(core, now, &fault),
-            false => qp.responder.fault = Some(ResponderFault { resumed: true, ..fault }),
-        }
+        qp.resume_responder(core, now, kind, error);
     }
 }

@@ -10,6 +10,7 @@ use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::credits::Limit;
@@ -82,6 +83,29 @@ impl Requester {
         self.messages.front().map_or(self.next_psn, |m| m.first.add(m.answered))
     }
 
+    /// Queues the packet that begins a dynamic connection.
+    pub(super) fn connect(&mut self) {
+        let (first, wqe) = (self.next_psn, Wqe { signaled: false, ..Wqe::unreadable(0) });
+        self.next_psn = first.next();
+        let (data, failed, ssn) = (Vec::new(), None, self.ssn);
+        self.messages.push_back(Message {
+            wqe,
+            first,
+            packets: 1,
+            answered: 0,
+            failed,
+            connect: true,
+            data,
+            ssn,
+        });
+    }
+
+    /// Whether the connection was asked for and is not there yet: nothing else may leave before, as its
+    /// target could take a request that it executed for a new one.
+    fn connecting(&self) -> bool {
+        self.messages.front().is_some_and(|m| m.connect && self.cursor != m.first)
+    }
+
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.messages.is_empty()
@@ -126,7 +150,8 @@ impl Requester {
 impl QueuePair {
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     pub(crate) fn send_packet(&mut self, core: &mut Core, now: Ps) {
-        if self.requester.rnr_until.is_some() || self.requester.held(self.requester.cursor) {
+        let waits = self.requester.rnr_until.is_some() || self.requester.connecting();
+        if waits || self.requester.held(self.requester.cursor) {
             return;
         }
         if self.requester.cursor == self.requester.next_psn {
@@ -182,7 +207,7 @@ impl QueuePair {
             return false;
         }
         let allowed = match self.service {
-            ServiceType::Rc | ServiceType::Xrc => true,
+            ServiceType::Rc | ServiceType::Xrc | ServiceType::Dci => true,
             ServiceType::Uc => !is_read && wqe.opcode != SendOpcode::SendInval,
             _ => matches!(wqe.opcode, SendOpcode::Nop | SendOpcode::Umr | SendOpcode::LocalInval),
         };
@@ -215,6 +240,13 @@ impl QueuePair {
             self.push_failed(core, now, wqe, syndrome);
             return false;
         }
+        if packets > 0
+            && let Some(target) = wqe.target
+            && !self.turn_to(core, now, &target)
+        {
+            self.sq.head = head;
+            return false;
+        }
         let first = self.requester.next_psn;
         self.requester.next_psn = first.add(packets);
         let ssn = if packets > 0 { self.requester.next_ssn() } else { self.requester.ssn };
@@ -228,6 +260,7 @@ impl QueuePair {
             ssn,
             answered: 0,
             failed: None,
+            connect: false,
             data: Vec::new(),
         });
         if packets == 0 {
@@ -250,6 +283,7 @@ impl QueuePair {
             ssn,
             answered: 0,
             failed: Some(syndrome),
+            connect: false,
             data: Vec::new(),
         });
         self.requester.poisoned = true;
@@ -279,12 +313,14 @@ impl QueuePair {
         let payload_len =
             if wants_response { 0 } else { (wqe.length - offset.min(wqe.length)).min(mtu) as usize };
         let last = wants_response || k + 1 == message.packets;
-        repr.operation = operation(wqe.opcode, k, message.packets);
+        repr.operation =
+            if message.connect { Operation::Connect } else { operation(wqe.opcode, k, message.packets) };
         repr.psn = psn;
         let often = 1u32 << self.params.log_ack_req_freq;
         repr.ack_req = self.service.is_reliable() && (last || short || (k + 1).is_multiple_of(often));
         repr.solicited = last && wqe.solicited;
         repr.xrceth = wqe.xrc_srqn.map(Srqn);
+        repr.dceth = self.dceth();
         fill_headers(&mut repr, wqe, offset);
         let built = Packet::build(&repr, payload_len, |buf| gather(core, who, &wqe.pieces, offset, buf));
         let packet = match built {

@@ -77,6 +77,11 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
+    /// One whose first request has that PSN.
+    pub(super) fn expecting(epsn: Psn) -> Self {
+        Self { epsn, ..Self::default() }
+    }
+
     /// Forgets the message in progress; returns the receive WQE it had taken.
     pub(crate) fn abandon(&mut self) -> Option<Receive> {
         self.fault = None;
@@ -344,6 +349,6 @@ impl QueuePair {
         };
         self.answer(core, now, psn, aeth::NAK | code);
         self.fail(core, now, None);
-        core.push_qp_event(now, event, self.qpn);
+        self.raise(core, now, event);
     }
 }

@@ -111,7 +111,7 @@ impl QueuePair {
     /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest.
     pub(crate) fn flush_sends(&mut self, core: &mut Core, now: Ps, cause: Option<Syndrome>) {
         let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
-        for message in self.requester.abandon() {
+        for message in self.requester.abandon().into_iter().filter(|m| !m.connect) {
             self.complete_send_error(core, now, message.wqe.index, message.wqe.opcode, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }

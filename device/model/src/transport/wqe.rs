@@ -37,6 +37,8 @@ pub(crate) struct Wqe {
     pub(crate) atomic: Option<(u64, u64)>,
     pub(crate) datagram: Option<Datagram>,
     pub(crate) xrc_srqn: Option<u32>,
+    /// Of a DC initiator: where to.
+    pub(crate) target: Option<Datagram>,
     pub(crate) umr: Option<Box<Umr>>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) length: u64,
@@ -56,6 +58,19 @@ impl<'a> Cursor<'a> {
             T::read_from_prefix(self.0).map_err(|_| BadWqe("DS is too small for its segments"))?;
         self.0 = rest;
         Ok(value)
+    }
+
+    /// A DC initiator's address vector: its second half is there if it says so.
+    fn target(&mut self) -> Result<Datagram, BadWqe> {
+        const SHORT: usize = 16;
+        let mut vector = Datagram::from_prefix_or_zero(self.0);
+        if vector.get(Datagram::EXT) == 1 {
+            return self.take();
+        }
+        let short = self.bytes(SHORT)?;
+        vector = Datagram::new();
+        vector.bytes_mut().iter_mut().zip(short).for_each(|(to, from)| *to = *from);
+        Ok(vector)
     }
 
     fn bytes(&mut self, n: usize) -> Result<&'a [u8], BadWqe> {
@@ -79,6 +94,7 @@ impl Wqe {
             atomic: None,
             datagram: None,
             xrc_srqn: None,
+            target: None,
             umr: None,
             pieces: Vec::new(),
             length: 0,
@@ -102,6 +118,7 @@ impl Wqe {
             atomic: None,
             datagram: None,
             xrc_srqn: None,
+            target: None,
             umr: None,
             pieces: Vec::new(),
             length: 0,
@@ -116,6 +133,7 @@ impl Wqe {
                     Some(Box::new(Umr { ctrl: cursor.take()?, mkc: cursor.take()?, inline: Vec::new() }));
             }
             _ if service.is_datagram() => wqe.datagram = Some(cursor.take()?),
+            _ if service == ServiceType::Dci => wqe.target = Some(cursor.target()?),
             _ if xrc_initiator => wqe.xrc_srqn = Some(cursor.take::<XrcSeg>()?.get(XrcSeg::SRQN)),
             _ => {}
         }

@@ -8,7 +8,7 @@
 //! a payload into bytes, [`Packet::parse`] checks bytes and turns them back. Whatever passes
 //! `parse` is complete and consistent, so nothing behind it has to check a length again.
 //!
-//! Not here: raw packets (LNH 0 and 1), RD, DC and link packets (flow control is not modelled).
+//! Not here: raw packets (LNH 0 and 1), RD and link packets (flow control is not modelled).
 
 mod crc;
 mod repr;
@@ -20,7 +20,7 @@ use hca_spec::wire::{
 };
 
 use repr::Reader;
-pub use repr::{AethRepr, AtomicRepr, Carried, DethRepr, GrhRepr, Repr, RethRepr};
+pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, Repr, RethRepr};
 
 /// The largest payload: a path MTU of 4096 bytes.
 pub const MAX_PAYLOAD: usize = 4096;

@@ -2,8 +2,8 @@
 
 use hca_spec::ids::{Gid, Lid, Mkey, Psn, Qpn, Srqn};
 use hca_spec::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, GRH_NXT_IBA, Grh, ICRC_SIZE, Ieth, ImmDt, LNH_BTH, LNH_GRH,
-    Lrh, Operation, Reth, Transport, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, GRH_NXT_IBA, Grh, ICRC_SIZE, Ieth, ImmDt, LNH_BTH,
+    LNH_GRH, Lrh, Operation, Reth, Transport, XrcEth,
 };
 
 /// What a packet's headers say.
@@ -54,6 +54,8 @@ pub struct Repr {
     pub ieth: Option<Mkey>,
     /// The XRC shared receive queue.
     pub xrceth: Option<Srqn>,
+    /// Dynamic connection header.
+    pub dceth: Option<DcEthRepr>,
 }
 
 /// Global route header (IBTA vol 1 8.3).
@@ -69,6 +71,17 @@ pub struct GrhRepr {
     pub sgid: Gid,
     /// Destination GID.
     pub dgid: Gid,
+}
+
+/// Dynamic connection extended transport header ([`DcEth`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DcEthRepr {
+    /// Access key.
+    pub access_key: u64,
+    /// Number of the connection.
+    pub session: u32,
+    /// The initiator.
+    pub src_qp: Qpn,
 }
 
 /// Datagram extended transport header (IBTA vol 1 9.3.1).
@@ -138,6 +151,7 @@ impl Default for Repr {
             imm: None,
             ieth: None,
             xrceth: None,
+            dceth: None,
         }
     }
 }
@@ -145,6 +159,8 @@ impl Default for Repr {
 /// Which extended headers and whether payload an opcode carries (IBTA vol 1 table 38; XRC: annex A14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Carried {
+    /// Dynamic connection header.
+    pub dceth: bool,
     /// XRC header.
     pub xrceth: bool,
     /// Datagram header.
@@ -170,7 +186,8 @@ impl Carried {
     pub const fn by(transport: Transport, operation: Operation) -> Option<Self> {
         use Operation as O;
         let exists = match transport {
-            Transport::Rc | Transport::Xrc => true,
+            Transport::Rc | Transport::Xrc => !matches!(operation, O::Connect | O::Disconnect),
+            Transport::Dc => true,
             // Sends and writes only.
             Transport::Uc => (operation as u8) <= O::WriteOnlyImm as u8,
             Transport::Ud => matches!(operation, O::SendOnly | O::SendOnlyImm),
@@ -184,7 +201,9 @@ impl Carried {
         );
         let atomic = matches!(operation, O::CompareSwap | O::FetchAdd);
         let acknowledge = matches!(operation, O::Acknowledge | O::AtomicAcknowledge);
+        let bare = matches!(operation, O::ReadRequest | O::Connect | O::Disconnect);
         Some(Self {
+            dceth: matches!(transport, Transport::Dc) && !operation.is_response(),
             xrceth: matches!(transport, Transport::Xrc) && !operation.is_response(),
             deth: matches!(transport, Transport::Ud),
             reth: matches!(operation, O::WriteFirst | O::WriteOnly | O::WriteOnlyImm | O::ReadRequest),
@@ -193,13 +212,14 @@ impl Carried {
             atomic_ack: matches!(operation, O::AtomicAcknowledge),
             imm: matches!(operation, O::SendLastImm | O::SendOnlyImm | O::WriteLastImm | O::WriteOnlyImm),
             ieth: matches!(operation, O::SendLastInval | O::SendOnlyInval),
-            payload: !atomic && !acknowledge && !matches!(operation, O::ReadRequest),
+            payload: !atomic && !acknowledge && !bare,
         })
     }
 
     /// Bytes of the extended transport headers.
     pub const fn size(self) -> usize {
-        self.xrceth as usize * XrcEth::SIZE
+        self.dceth as usize * DcEth::SIZE
+            + self.xrceth as usize * XrcEth::SIZE
             + self.deth as usize * Deth::SIZE
             + self.reth as usize * Reth::SIZE
             + self.atomic as usize * AtomicEth::SIZE
@@ -256,6 +276,12 @@ impl Repr {
 
     /// Appends the extended headers that the opcode carries, in the order they travel.
     pub(super) fn write_extended(&self, carried: Carried, out: &mut Vec<u8>) {
+        if carried.dceth {
+            let d = self.dceth.unwrap_or_default();
+            let mut eth = DcEth::new();
+            eth.set(DcEth::ACCESS_KEY, d.access_key).set(DcEth::SESSION, d.session);
+            out.extend_from_slice(eth.set(DcEth::SRC_QP, d.src_qp.0).bytes());
+        }
         if carried.xrceth {
             let srq = self.xrceth.unwrap_or_default();
             out.extend_from_slice(XrcEth::new().set(XrcEth::XRC_SRQ, srq.0).bytes());
@@ -298,6 +324,14 @@ impl Repr {
 
     /// Takes the extended headers that the opcode carries; `None` if the packet ends before they do.
     pub(super) fn read_extended(&mut self, carried: Carried, from: &mut Reader<'_>) -> Option<()> {
+        if carried.dceth {
+            let d = DcEth::from_prefix_or_zero(from.take(DcEth::SIZE)?);
+            self.dceth = Some(DcEthRepr {
+                access_key: d.get(DcEth::ACCESS_KEY),
+                session: d.get(DcEth::SESSION),
+                src_qp: Qpn(d.get(DcEth::SRC_QP)),
+            });
+        }
         if carried.xrceth {
             let eth = XrcEth::from_prefix_or_zero(from.take(XrcEth::SIZE)?);
             self.xrceth = Some(Srqn(eth.get(XrcEth::XRC_SRQ)));

@@ -6,6 +6,7 @@ use hca_spec::cmd::{
     QueryQCounterIn,
 };
 use hca_spec::command::{InHeader, Opcode, Status};
+use hca_spec::dct::{CreateDctIn, Dctc};
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{Qpc, RqType, ServiceType};
 use hca_spec::queue::{Cqc, Srqc, Wq};
@@ -52,6 +53,11 @@ fn is_for_users(opcode: Opcode) -> bool {
             | Op::ModifyRmp
             | Op::DestroyRmp
             | Op::QueryRmp
+            | Op::CreateDct
+            | Op::DestroyDct
+            | Op::DrainDct
+            | Op::QueryDct
+            | Op::ArmDctForKeyViolation
             | Op::AllocPd
             | Op::DeallocPd
             | Op::AllocUar
@@ -140,6 +146,7 @@ fn target(call: &Call<'_>) -> Option<Object> {
             Kind::Srq
         }
         Op::DestroyRmp | Op::QueryRmp | Op::ModifyRmp => Kind::Srq,
+        Op::DestroyDct | Op::DrainDct | Op::QueryDct | Op::ArmDctForKeyViolation => Kind::Dct,
         Op::DeallocPd => Kind::Pd,
         Op::DeallocXrcd => Kind::Xrcd,
         Op::DeallocTransportDomain => Kind::TransportDomain,
@@ -160,6 +167,7 @@ fn makes(opcode: Opcode) -> Option<Kind> {
         Op::CreateQp => Kind::Qp,
         Op::CreateMkey => Kind::Mkey,
         Op::CreateSrq | Op::CreateXrcSrq | Op::CreateRmp => Kind::Srq,
+        Op::CreateDct => Kind::Dct,
         Op::AllocPd => Kind::Pd,
         Op::AllocXrcd => Kind::Xrcd,
         Op::AllocTransportDomain => Kind::TransportDomain,
@@ -181,6 +189,7 @@ fn destroys(opcode: Opcode) -> bool {
             | Op::DestroySrq
             | Op::DestroyXrcSrq
             | Op::DestroyRmp
+            | Op::DestroyDct
             | Op::DeallocPd
             | Op::DeallocXrcd
             | Op::DeallocTransportDomain
@@ -221,8 +230,18 @@ fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
         Op::CreateSrq | Op::CreateXrcSrq => {
             call.view::<CreateSrqIn>().map(|c| of_srq(c.srqc())).unwrap_or_default()
         }
+        Op::CreateDct => call.view::<CreateDctIn>().map(|c| of_dct(c.dctc())).unwrap_or_default(),
         _ => Vec::new(),
     }
+}
+
+fn of_dct(ctx: &Dctc) -> Vec<(Object, bool)> {
+    vec![
+        ((Kind::Pd, ctx.get(Dctc::PD)), false),
+        ((Kind::Cq, ctx.get(Dctc::CQN)), false),
+        ((Kind::Srq, ctx.get(Dctc::SRQN)), false),
+        ((Kind::QCounter, ctx.get(Dctc::COUNTER_SET_ID)), true),
+    ]
 }
 
 fn of_srq(ctx: &Srqc) -> Vec<(Object, bool)> {
@@ -242,7 +261,9 @@ fn of_qp(ctx: &Qpc) -> Vec<(Object, bool)> {
         ((Kind::QCounter, ctx.get(Qpc::COUNTER_SET_ID)), false),
     ];
     if ctx.get(Qpc::RQ_TYPE) == RqType::Shared as u32 {
-        names.push(((Kind::Srq, ctx.get(Qpc::SRQN_RMPN)), false));
+        // A DC initiator receives nothing: the driver names an SRQ of its own.
+        let initiator = ctx.get(Qpc::ST) == ServiceType::Dci as u32;
+        names.push(((Kind::Srq, ctx.get(Qpc::SRQN_RMPN)), initiator));
     }
     if xrc {
         names.push(((Kind::Xrcd, ctx.get(Qpc::XRCD)), true));
