@@ -128,6 +128,13 @@ pub enum Event {
         /// What: the event's type number.
         kind: u8,
     },
+    /// Something about a DC target.
+    Dct {
+        /// The target.
+        dctn: Qpn,
+        /// What: the event's type number.
+        kind: u8,
+    },
     /// A queue pair waits for a page of an on-demand region.
     PageFault(PageFault),
     /// A type this driver does not know.
@@ -170,6 +177,8 @@ impl Event {
             Event::PageFault(PageFault::decode(eqe))
         } else if is(EventType::SrqLimit) || is(EventType::SrqCatastrophic) {
             Event::Srq { srqn: Srqn(eqe.get(Eqe::QUEUE_NUMBER)), kind }
+        } else if is(EventType::DctDrained) || is(EventType::DctKeyViolation) {
+            Event::Dct { dctn: Qpn(eqe.get(Eqe::QUEUE_NUMBER)), kind }
         } else if QP_EVENTS.into_iter().any(is) {
             Event::Qp { qpn: Qpn(eqe.get(Eqe::QUEUE_NUMBER)), kind }
         } else {

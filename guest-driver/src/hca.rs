@@ -527,7 +527,7 @@ impl<B: Bus> Hca<B> {
 }
 
 /// The events that the asynchronous EQ gets.
-const ASYNC_EVENTS: [EventType; 13] = [
+const ASYNC_EVENTS: [EventType; 15] = [
     EventType::PathMigrated,
     EventType::CommEstablished,
     EventType::SqDrained,
@@ -541,6 +541,8 @@ const ASYNC_EVENTS: [EventType; 13] = [
     EventType::SrqCatastrophic,
     EventType::LastWqe,
     EventType::SrqLimit,
+    EventType::DctDrained,
+    EventType::DctKeyViolation,
 ];
 
 /// A command's input with its header filled in.

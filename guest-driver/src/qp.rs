@@ -78,7 +78,7 @@ pub enum ScatterToCqe {
 
 impl ScatterToCqe {
     /// `Qpc::CS_REQ` and `Qpc::CS_RES`.
-    fn codes(self) -> (u32, u32) {
+    pub(crate) fn codes(self) -> (u32, u32) {
         match self {
             Self::Off => (0, 0),
             Self::Data32 => (0x11, 0x1),
@@ -129,6 +129,13 @@ impl QpConfig {
             scatter_to_cqe: ScatterToCqe::Off,
             xrcd: Some(xrcd),
         }
+    }
+
+    /// An initiator of dynamic connections: each send request names its target ([`SendRequest::to_target`]). It
+    /// receives nothing.
+    pub fn dci<D: Dma>(pd: Pd, send_cq: &Cq<D>) -> Self {
+        let (service, recv_cq) = (ServiceType::Dci, Cqn(0));
+        Self { service, recv_cq, recv_requests: 0, ..Self::rc(pd, send_cq, send_cq) }
     }
 
     /// A datagram queue pair with queues of moderate size.
@@ -527,6 +534,14 @@ impl<B: Bus> Hca<B> {
         let mut input = ModifyQpIn::new();
         let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
         input.qpc_mut().set(Qpc::MTU, DATAGRAM_MTU).set(Qpc::LOG_MSG_MAX, log_msg_max);
+        self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
+    }
+
+    /// INIT to RTR of an initiator of dynamic connections, which has no peer. `mtu` is an IBTA code.
+    pub fn dci_to_rtr(&mut self, qp: &mut Qp<B::Dma>, mtu: u8) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
+        input.qpc_mut().set(Qpc::MTU, mtu.into()).set(Qpc::LOG_MSG_MAX, log_msg_max);
         self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
     }
 

@@ -3,6 +3,7 @@
 //! A WQE is a list of 16-byte segments, padded to basic blocks of 64 bytes: a control segment, then by
 //! operation a datagram or remote address segment, then data (PRM "Work Queue Element (WQE) Format").
 
+use crate::dct::Target;
 use crate::error::Error;
 use crate::umr::KeyChange;
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
@@ -131,13 +132,15 @@ pub struct SendRequest<'a> {
     pub fence: bool,
     /// XRC: the peer's shared receive queue; its domain decides over remote accesses too.
     pub srq: Option<Srqn>,
+    /// Dynamic connections: where to.
+    pub target: Option<Target>,
 }
 
 impl<'a> SendRequest<'a> {
     /// A signalled request.
     pub const fn new(wr_id: u64, op: SendOp, sges: &'a [Sge]) -> Self {
         let payload = Payload::Gather(sges);
-        Self { wr_id, op, payload, signaled: true, solicited: false, fence: false, srq: None }
+        Self { wr_id, op, payload, signaled: true, solicited: false, fence: false, srq: None, target: None }
     }
 
     /// A signalled send.
@@ -179,6 +182,11 @@ impl<'a> SendRequest<'a> {
     pub const fn to_srq(self, srqn: Srqn) -> Self {
         Self { srq: Some(srqn), ..self }
     }
+
+    /// The same request to a DC target.
+    pub const fn to_target(self, target: Target) -> Self {
+        Self { target: Some(target), ..self }
+    }
 }
 
 /// A WQE under construction.
@@ -198,6 +206,9 @@ impl Wqe {
         wqe.push(ctrl.bytes())?;
         if let Some(srqn) = request.srq {
             wqe.push(XrcSeg::new().set(XrcSeg::SRQN, srqn.0).bytes())?;
+        }
+        if let Some(target) = request.target {
+            wqe.push(target.vector().bytes())?;
         }
         let (opcode, imm) = match request.op {
             SendOp::Nop => (SendOpcode::Nop, None),
