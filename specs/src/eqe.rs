@@ -27,7 +27,7 @@ layout! {
         /// QP and SRQ events: the number.
         QUEUE_NUMBER: 0x38 [23:0];
         /// Port changes: the port.
-        PORT: 0x28 [7:4];
+        PORT: 0x28 [31:28];
         /// Page requests: the function.
         PAGE_FUNCTION_ID: 0x20 [15:0];
         /// Page requests: pages wanted, negative = given back.
@@ -162,7 +162,7 @@ mod tests {
         let mut e = Eqe::new();
         e.set(Eqe::TYPE, EventType::PortChange as u32).set(Eqe::SUB_TYPE, 4).set(Eqe::PORT, 1);
         assert_eq!(e.bytes()[..4], [0, 9, 0, 4]);
-        assert_eq!(e.bytes()[0x2b], 0x10);
+        assert_eq!(e.bytes()[0x28], 0x10);
         let mut e = Eqe::new();
         e.set(Eqe::FAULT_COMMITTED, 5).set(Eqe::FAULT_WQE_INDEX, 6).set(Eqe::FAULT_PACKET, 7);
         e.set(Eqe::FAULT_WQE_TOKEN, 8).set(Eqe::FAULT_TYPE, 3).set(Eqe::FAULT_QUEUE, 0x42);

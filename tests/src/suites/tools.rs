@@ -93,7 +93,8 @@ fn queries() -> Vec<Command> {
         ),
         (
             "perfquery resets",
-            "perfquery -R; perfquery; perfquery -R && perfquery | grep 'PortXmitData:\\.*0$'",
+            "data() { perfquery -x | sed -n 's/^PortXmitData:\\.*//p'; }; before=$(data); perfquery -x -R; after=$(data)
+            echo \"$before, then $after\"; [ \"$before\" -gt 1000000 ] && [ \"$after\" -lt 10000 ]",
         ),
         ("rdma link", "rdma link; rdma link show mlx5_0/1 | grep 'state ACTIVE'"),
         (
@@ -112,8 +113,8 @@ fn events() -> Command {
     Command::alone(
         "ibv_asyncwatch",
         "stdbuf -oL ibv_asyncwatch >/tmp/events & watch=$!; sleep 2
-        ibportstate -D 0 1 disable; sleep 1; ibportstate -D 0 1 enable; sleep 3; kill $watch; cat /tmp/events
-        grep 'port error' /tmp/events && grep 'port active' /tmp/events",
+        ibportstate -D 0 1 reset; sleep 3; kill $watch; cat /tmp/events
+        grep 'port error' /tmp/events && grep 'port active' /tmp/events && ibstat | grep 'State: Active'",
     )
 }
 
