@@ -7,6 +7,7 @@ use hca_spec::cmd::{
     McgIn, ModifyCqIn, ModifyQpIn, ModifyRmpIn, PAGES_GIVE, PAGES_INIT, SetHcaCapIn,
 };
 use hca_spec::command::Opcode;
+use hca_spec::dct::{CreateDctIn, Dctc};
 use hca_spec::mad::Mad;
 use hca_spec::mkc::{AccessMode, Mkc};
 use hca_spec::qpc::Qpc;
@@ -48,6 +49,7 @@ struct Made {
     mkeys: Vec<u32>,
     pds: Vec<u32>,
     xrcds: Vec<u32>,
+    dcts: Vec<u32>,
     uars: Vec<u32>,
 }
 
@@ -59,6 +61,7 @@ impl Made {
             CreateCq | DestroyCq | QueryCq | ModifyCq => &mut self.cqs,
             CreateSrq | CreateXrcSrq | CreateRmp | DestroySrq | QuerySrq | ArmRq | DestroyXrcSrq
             | QueryXrcSrq | ArmXrcSrq | ModifyRmp | DestroyRmp | QueryRmp => &mut self.srqs,
+            CreateDct | DestroyDct | DrainDct | QueryDct | ArmDctForKeyViolation => &mut self.dcts,
             CreateMkey | DestroyMkey | QueryMkey => &mut self.mkeys,
             AllocPd | DeallocPd => &mut self.pds,
             AllocXrcd | DeallocXrcd => &mut self.xrcds,
@@ -112,7 +115,7 @@ fn command(rng: &mut Rng, made: &mut Made) -> Vec<u8> {
         CreateQp => {
             let mut c = CreateQpIn::new();
             let q = c.qpc_mut();
-            q.set(Qpc::ST, rng.pick(&[0, 1, 2, 3, 7, 8, 12])).set(Qpc::PD, pd).set(Qpc::UAR_PAGE, uar);
+            q.set(Qpc::ST, rng.pick(&[0, 1, 2, 3, 5, 7, 8, 12])).set(Qpc::PD, pd).set(Qpc::UAR_PAGE, uar);
             q.set(Qpc::CQN_SND, cq).set(Qpc::CQN_RCV, cq).set(Qpc::SRQN_RMPN, srq).set(Qpc::XRCD, xrcd);
             q.set(Qpc::RQ_TYPE, rng.pick(&[0, 1, 3])).set(Qpc::LOG_SQ_SIZE, log_size);
             c.bytes().to_vec()
@@ -121,6 +124,12 @@ fn command(rng: &mut Rng, made: &mut Made) -> Vec<u8> {
             let mut c = CreateSrqIn::new();
             let s = c.srqc_mut();
             s.set(Srqc::LOG_SRQ_SIZE, log_size).set(Srqc::PD, pd).set(Srqc::CQN, cq).set(Srqc::XRCD, xrcd);
+            c.bytes().to_vec()
+        }
+        CreateDct => {
+            let mut c = CreateDctIn::new();
+            let d = c.dctc_mut();
+            d.set(Dctc::PD, pd).set(Dctc::CQN, cq).set(Dctc::SRQN, srq).set(Dctc::MTU, 3).set(Dctc::PORT, 1);
             c.bytes().to_vec()
         }
         CreateRmp => {

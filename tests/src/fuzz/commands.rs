@@ -8,6 +8,7 @@ use hca_spec::cmd::{
     PAGES_INIT, PAGES_TAKE, QueryHcaVportIn, SetHcaCapIn, SetIssiIn, reg,
 };
 use hca_spec::command::{InHeader, Opcode};
+use hca_spec::dct::{CreateDctIn, Dctc};
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, attr};
 use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
 use hca_spec::qpc::{AddressPath, Qpc, RqType, ServiceType, opt};
@@ -142,6 +143,19 @@ pub fn create_srq(pd: u32, xrc: Option<(u32, u32)>, page: u64, record: u64) -> V
     command(opcode, 0, input.bytes(), [page])
 }
 
+/// Access key of the DC target.
+pub const DC_KEY: u64 = 0x0123_4567_89ab_cdef;
+
+/// CREATE_DCT.
+pub fn create_dct(o: &Objects) -> Vec<u8> {
+    let mut input = CreateDctIn::new();
+    let ctx = input.dctc_mut();
+    ctx.set(Dctc::PD, o.pd).set(Dctc::CQN, o.cq).set(Dctc::SRQN, o.srqs[2]).set(Dctc::MTU, 3);
+    ctx.set(Dctc::PORT, 1).set(Dctc::RRE, 1).set(Dctc::RWE, 1).set(Dctc::RAE, 1).set(Dctc::MIN_RNR_NAK, 1);
+    ctx.set(Dctc::DC_ACCESS_KEY, DC_KEY).set(Dctc::USER_INDEX, 0xff_ffff);
+    command(Opcode::CreateDct, 0, input.bytes(), [])
+}
+
 /// CREATE_RMP.
 pub fn create_rmp(pd: u32, page: u64, record: u64) -> Vec<u8> {
     let mut input = CreateRmpIn::new();
@@ -251,6 +265,10 @@ pub fn templates(o: &Objects) -> Vec<Vec<u8>> {
             Opcode::DestroySrq | Opcode::QuerySrq => object(op, o.srqs[0]),
             Opcode::DestroyXrcSrq | Opcode::QueryXrcSrq => object(op, o.srqs[1]),
             Opcode::DestroyRmp | Opcode::QueryRmp => object(op, o.srqs[2]),
+            Opcode::CreateDct => create_dct(o),
+            Opcode::DestroyDct | Opcode::DrainDct | Opcode::QueryDct | Opcode::ArmDctForKeyViolation => {
+                object(op, o.dct)
+            }
             Opcode::ArmRq | Opcode::ArmXrcSrq => {
                 let srq = o.srqs[usize::from(op == Opcode::ArmXrcSrq)];
                 let mut input = ObjectIn::new();

@@ -43,12 +43,14 @@ pub struct Objects {
     pub keys: [u32; 4],
     /// Basic, XRC, receive memory pool.
     pub srqs: [u32; 3],
-    /// Two RC connected to each other, two UC, two UD, one RC on the shared queue, XRC, UMR, QP1.
+    /// A DC target on the receive memory pool.
+    pub dct: u32,
+    /// Two RC connected to each other, two UC, two UD, one RC on the shared queue, XRC, UMR, QP1, a DC initiator.
     pub qps: Vec<QueuePair>,
 }
 
 /// Service types of the queue pairs, and which shared receive queue they use.
-const QPS: [(ServiceType, Option<usize>); 10] = [
+const QPS: [(ServiceType, Option<usize>); 11] = [
     (ServiceType::Rc, None),
     (ServiceType::Rc, None),
     (ServiceType::Uc, None),
@@ -59,6 +61,7 @@ const QPS: [(ServiceType, Option<usize>); 10] = [
     (ServiceType::Xrc, Some(1)),
     (ServiceType::RegUmr, None),
     (ServiceType::Qp1, None),
+    (ServiceType::Dci, Some(2)),
 ];
 
 /// Asynchronous events: all but completions (0), commands (0xa) and page requests (0xb).
@@ -107,6 +110,7 @@ impl Objects {
         o.srqs[0] = create(e, &commands::create_srq(o.pd, None, memory::srq(0), memory::record(1)));
         o.srqs[1] = create(e, &commands::create_srq(o.pd, xrc, memory::srq(1), memory::record(2)));
         o.srqs[2] = create(e, &commands::create_rmp(o.pd, memory::srq(2), memory::record(3)));
+        o.dct = create(e, &commands::create_dct(&o));
         for (i, (service, srq)) in QPS.into_iter().enumerate() {
             let (buffer, record) = (memory::qp(i), memory::record(8 + i));
             let input = commands::create_qp(&o, service, srq.map(|s| o.srqs[s]), buffer, record);

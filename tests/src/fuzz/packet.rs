@@ -5,10 +5,11 @@ use hca_model::wire::{MAX_PAYLOAD, Packet};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{
-    Bth, Deth, GRH_NXT_IBA, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, Reth, Transport, VCRC_SIZE,
+    Bth, DcEth, Deth, GRH_NXT_IBA, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, Operation, Reth, Transport,
+    VCRC_SIZE,
 };
 
-use super::commands::Q_KEY;
+use super::commands::{DC_KEY, Q_KEY};
 use super::feed::Feed;
 use super::memory;
 use super::objects::Objects;
@@ -65,10 +66,12 @@ fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
     let transport = match qp.service {
         ServiceType::Uc => Transport::Uc,
         ServiceType::Xrc => Transport::Xrc,
+        ServiceType::Dci => Transport::Dc,
         service if service.is_datagram() => Transport::Ud,
         _ => Transport::Rc,
     };
     let operation = match feed.below(4) {
+        _ if transport == Transport::Dc && psns[i] == 0 => Operation::Connect as u8,
         0 => feed.u8() & 0x1f,
         1 if transport != Transport::Ud => {
             feed.pick(&[0x00, 0x01, 0x02, 0x06, 0x07, 0x08, 0x0c, 0x11, 0x13, 0x14])
@@ -82,6 +85,7 @@ fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
         (1, _) => 0,
         (2, _) => 0xff_ffff,
         (_, ServiceType::Qp1) => 1,
+        (_, ServiceType::Dci) if !(0x0d..=0x12).contains(&operation) => o.dct,
         _ => qp.number,
     };
     bth.set(Bth::DEST_QP, Qpn(number).0);
@@ -111,6 +115,15 @@ fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
         deth.set(Deth::Q_KEY, if feed.one_in(8) { feed.u32() } else { key }).set(Deth::SRC_QP, feed.u32());
         body.extend_from_slice(deth.bytes());
     }
+    if transport == Transport::Dc && !(0x0d..=0x12).contains(&operation) {
+        let mut eth = DcEth::new();
+        eth.set(DcEth::ACCESS_KEY, DC_KEY).set(DcEth::SESSION, feed.below(8) as u32 / 7);
+        eth.set(DcEth::SRC_QP, qp.number);
+        if feed.one_in(16) {
+            feed.mutate(eth.bytes_mut(), 2);
+        }
+        body.extend_from_slice(eth.bytes());
+    }
     if transport == Transport::Xrc {
         body.extend_from_slice(&o.srqs[1].to_be_bytes());
     }
@@ -133,7 +146,7 @@ fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
         let word = if feed.one_in(2) { o.keys[feed.below(4)] } else { feed.u32() };
         body.extend_from_slice(&word.to_be_bytes());
     }
-    let carries = !matches!(operation, 0x0c | 0x11..=0x14) || feed.one_in(8);
+    let carries = !matches!(operation, 0x0c | 0x11..=0x14 | 0x18 | 0x19) || feed.one_in(8);
     let more = if carries { payload } else { 0 };
     let filled = feed.bytes(more.min(16)).to_vec();
     body.extend_from_slice(&filled);

@@ -9,7 +9,7 @@ use hca_spec::wqe::{
     AtomicSeg, Ctrl, Data, Datagram, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, umr_mask,
 };
 
-use super::commands::{self, LOG_RECV, Q_KEY};
+use super::commands::{self, DC_KEY, LOG_RECV, Q_KEY};
 use super::feed::Feed;
 use super::memory;
 use super::objects::{Objects, QueuePair};
@@ -188,6 +188,15 @@ fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> 
                 feed.mutate(av.bytes_mut(), 2);
             }
             body.extend_from_slice(av.bytes());
+        } else if qp.service == ServiceType::Dci {
+            let mut av = Datagram::new();
+            av.set(Datagram::DC_KEY, DC_KEY).set(Datagram::RLID, o.lid.0.into()).set(Datagram::DQPN, o.dct);
+            av.set(Datagram::EXT, 1).set(Datagram::GRH, u32::from(feed.one_in(8)));
+            if feed.one_in(8) {
+                feed.mutate(av.bytes_mut(), 2);
+            }
+            let short = av.get(Datagram::EXT) == 0;
+            body.extend_from_slice(if short { &av.bytes()[..16] } else { av.bytes() });
         } else if qp.service == ServiceType::Xrc {
             body.extend_from_slice(XrcSeg::new().set(XrcSeg::SRQN, o.srqs[1]).bytes());
         }
