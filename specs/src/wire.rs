@@ -357,6 +357,14 @@ mod tests {
     }
 
     #[test]
+    fn golden_dceth() {
+        let mut d = DcEth::new();
+        d.set(DcEth::ACCESS_KEY, 0x0102_0304_0506_0708).set(DcEth::SESSION, 9).set(DcEth::SRC_QP, 0x123456);
+        assert_eq!(*d.bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 0x12, 0x34, 0x56]);
+        assert_eq!(Operation::Connect.on(Transport::Dc), 0xd8);
+    }
+
+    #[test]
     fn operations_round_trip() {
         for op in 0..32 {
             if let Some(o) = Operation::from_opcode(op) {

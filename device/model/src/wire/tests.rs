@@ -198,7 +198,7 @@ prop_compose! {
     fn any_repr()(
         base in route(),
         (transport, operation) in (
-            prop::sample::select(vec![Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc]),
+            prop::sample::select(vec![Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc]),
             (0..32_u32).prop_filter_map("no operation", Operation::from_opcode),
         ).prop_filter("no opcode", |(t, o)| Carried::by(*t, *o).is_some()),
         (solicited, migrated, ack_req, pkey) in any::<(bool, bool, bool, u16)>(),
@@ -223,6 +223,9 @@ prop_compose! {
             imm: c.imm.then_some(words[0]),
             ieth: c.ieth.then_some(Mkey(words[1])),
             xrceth: c.xrceth.then_some(Srqn(low24(words[2]))),
+            dceth: c.dceth.then_some(DcEthRepr {
+                access_key: numbers[3], session: words[4], src_qp: Qpn(low24(words[5])),
+            }),
             ..base
         }
     }
