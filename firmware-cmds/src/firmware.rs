@@ -121,6 +121,11 @@ impl Firmware {
         self.state
     }
 
+    /// Whether send WQEs may come with their doorbell (BlueFlame).
+    pub fn blueflame(&self) -> bool {
+        self.config.blueflame
+    }
+
     /// What may meet a page that is not present.
     pub fn paging(&self) -> &Odp {
         &self.odp

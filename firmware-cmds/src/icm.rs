@@ -144,6 +144,8 @@ pub struct Qp {
     pub multicast: u32,
     /// RTS2SQD asked for an event when the send queue is drained.
     pub drained_event: bool,
+    /// A send queue on its own (CREATE_SQ): only commands of that family find it.
+    pub send_only: bool,
 }
 
 impl Qp {

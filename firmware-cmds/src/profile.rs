@@ -19,6 +19,8 @@ pub struct Config {
     pub psid: String,
     /// Frequency of the internal timer in kHz.
     pub timer_khz: u32,
+    /// Whether send WQEs may come with their doorbell (BlueFlame).
+    pub blueflame: bool,
 }
 
 impl Default for Config {
@@ -39,6 +41,7 @@ impl Config {
             psid: "SHC_2180110032".into(),
             // ConnectX-4: 156.25 MHz.
             timer_khz: 156_250,
+            blueflame: false,
         }
     }
 }
@@ -95,7 +98,9 @@ pub fn general_max(config: &Config) -> General {
         .set(General::LOG_MAX_RA_RES_DC, LOG_MAX_RA_RES_DC);
     c.set(General::UAR_SZ, 5).set(General::LOG_PG_SZ, 12);
     // The size is also the distance between send doorbells, so it stands even without BlueFlame.
-    c.set(General::BF, 0).set(General::LOG_BF_REG_SIZE, 9);
+    c.set(General::BF, config.blueflame.into()).set(General::LOG_BF_REG_SIZE, 9);
+    // The driver tests write combining with a send queue of its own.
+    c.set(General::LOG_MAX_SQ, if config.blueflame { 18 } else { 0 });
     c.set(General::MAX_WQE_SZ_SQ, 1024).set(General::MAX_WQE_SZ_RQ, 512).set(General::MAX_WQE_SZ_SQ_DC, 512);
     c.set(General::MAX_QP_MCG, 240).set(General::LOG_MAX_MCG, 13);
     c.set(General::LOG_MAX_TRANSPORT_DOMAIN, 16).set(General::LOG_MAX_PD, 24).set(General::LOG_MAX_XRCD, 24);

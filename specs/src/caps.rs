@@ -175,6 +175,8 @@ layout! {
         LOG_MAX_PD: 0x64 [20:16];
         /// log2 of the number of XRC domains.
         LOG_MAX_XRCD: 0x64 [4:0];
+        /// log2 of the number of send queues without a queue pair.
+        LOG_MAX_SQ: 0x6c [20:16];
         /// RMPs can be cyclic; kernel flag.
         BASIC_CYCLIC_RCV_WQE: 0x70 [31:31];
         /// log2 of the number of RMPs.

@@ -7,7 +7,7 @@ use crate::caps;
 use crate::layout::layout;
 use crate::mkc::Mkc;
 use crate::qpc::Qpc;
-use crate::queue::{Cqc, Eqc, Rmpc, Srqc};
+use crate::queue::{Cqc, Eqc, Rmpc, Sqc, Srqc};
 
 /// Offset of the page or translation list in CREATE_* and MODIFY_CQ inputs.
 pub const PAS_OFFSET: usize = 0x110;
@@ -295,6 +295,37 @@ layout! {
     } views {
         /// The queue's context.
         srqc, srqc_mut: 0x10 Srqc;
+    }
+
+    /// CREATE_SQ input; the page list follows at [`PAS_OFFSET`].
+    pub struct CreateSqIn[0x110] {
+        /// Modifier.
+        OP_MOD: 0x4 [15:0];
+    } views {
+        /// The queue's context.
+        sqc, sqc_mut: 0x20 Sqc;
+    }
+
+    /// MODIFY_SQ input.
+    pub struct ModifySqIn[0x110] {
+        /// Current state.
+        SQ_STATE: 0x8 [31:28];
+        /// The queue.
+        SQN: 0x8 [23:0];
+        /// Optional values that count.
+        MODIFY_BITMASK: 0x10 u64;
+    } views {
+        /// New values.
+        sqc, sqc_mut: 0x20 Sqc;
+    }
+
+    /// QUERY_SQ output; the page list follows at [`PAS_OFFSET`].
+    pub struct QuerySqOut[0x110] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+    } views {
+        /// The queue's context.
+        sqc, sqc_mut: 0x20 Sqc;
     }
 
     /// CREATE_RMP input; the page list follows at [`PAS_OFFSET`].

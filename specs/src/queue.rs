@@ -148,6 +148,23 @@ layout! {
         WQ_UMEM_OFFSET: 0x30 u64;
     }
 
+    /// Send queue (SQ) context without its page list, 240 bytes.
+    pub struct Sqc[0xf0] {
+        /// 1 = WQEs posted in error are flushed.
+        FLUSH_IN_ERROR_EN: 0x0 [28:28];
+        /// 0 = reset, 1 = ready, 3 = error.
+        STATE: 0x0 [23:20];
+        /// What completions carry instead of the queue's number.
+        USER_INDEX: 0x4 [23:0];
+        /// The completion queue.
+        CQN: 0x8 [23:0];
+        /// Transport interface sends (TIS) that follow; Ethernet only.
+        TIS_LST_SZ: 0x20 [31:16];
+    } views {
+        /// Its work queue.
+        wq, wq_mut: 0x30 Wq;
+    }
+
     /// Receive memory pool (RMP) context without its page list, 240 bytes.
     pub struct Rmpc[0xf0] {
         /// 0 = reset, 1 = ready, 3 = error.
@@ -192,6 +209,12 @@ pub const ST_FIRED: u32 = 0xa;
 pub const ST_SOLICITED_ARMED: u32 = 6;
 /// [`Srqc::STATE`]: error.
 pub const SRQ_ERROR: u32 = 1;
+/// [`Sqc::STATE`]: reset.
+pub const SQ_RESET: u32 = 0;
+/// [`Sqc::STATE`]: ready.
+pub const SQ_READY: u32 = 1;
+/// [`Sqc::STATE`]: error.
+pub const SQ_ERROR: u32 = 3;
 /// [`Rmpc::STATE`]: error.
 pub const RMP_ERROR: u32 = 3;
 /// [`Rmpc::STATE`]: ready.

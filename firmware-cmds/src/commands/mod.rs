@@ -15,6 +15,7 @@ mod pages;
 mod q_counter;
 mod qp;
 mod qp_transition;
+mod sq;
 mod srq;
 #[cfg(test)]
 mod testing;
@@ -157,7 +158,7 @@ const WITH_CONTEXT: [Opcode; 9] = [
 pub(crate) fn icm_bytes(call: &Call<'_>) -> Option<u64> {
     let list = call.list().len() as u64;
     Some(match call.opcode {
-        Opcode::CreateQp => QP_BYTES + list,
+        Opcode::CreateQp | Opcode::CreateSq => QP_BYTES + list,
         Opcode::CreateCq => CQ_BYTES + list,
         Opcode::ModifyCq => list,
         Opcode::AllocPd | Opcode::AllocXrcd | Opcode::AllocTransportDomain => DOMAIN_BYTES,
@@ -201,6 +202,9 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QuerySrq | Op::QueryXrcSrq => (OBJECT, QuerySrqOut::SIZE),
         Op::CreateDct => (CreateDctIn::SIZE, NAME),
         Op::QueryDct => (OBJECT, QueryDctOut::SIZE),
+        Op::CreateSq => (CreateSqIn::SIZE, NAME),
+        Op::ModifySq => (ModifySqIn::SIZE, DONE),
+        Op::QuerySq => (OBJECT, QuerySqOut::SIZE),
         Op::CreateRmp => (CreateRmpIn::SIZE, NAME),
         Op::ModifyRmp => (ModifyRmpIn::SIZE, DONE),
         Op::QueryRmp => (OBJECT, QueryRmpOut::SIZE),
@@ -289,6 +293,13 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::QueryQp => qp::query(fw, call),
         Op::ToErrQp | Op::ToRstQp => qp_transition::modify(fw, call, effects),
         op if WITH_CONTEXT.contains(&op) => qp_transition::modify(fw, call, effects),
+
+        // Without BlueFlame nothing uses them, and the capability is not set.
+        Op::CreateSq | Op::ModifySq | Op::DestroySq | Op::QuerySq if !fw.blueflame() => Err(ABSENT),
+        Op::CreateSq => sq::create(fw, call, effects),
+        Op::ModifySq => sq::modify(fw, call, effects),
+        Op::DestroySq => sq::destroy(fw, call, effects),
+        Op::QuerySq => sq::query(fw, call),
 
         Op::CreateSrq => srq::create_basic(fw, call, effects),
         Op::CreateXrcSrq => srq::create_xrc(fw, call, effects),

@@ -33,6 +33,11 @@ pub(super) fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
     }
 }
 
+/// The queue pair of that number, which is not a send queue on its own.
+pub(super) fn find(fw: &Firmware, number: u32) -> Result<&Qp, Failure> {
+    fw.icm.qps.get(number).filter(|qp| !qp.send_only).ok_or(NO_QP.of(number))
+}
+
 /// How much of what a context names has to be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
@@ -124,6 +129,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         buffer: Buffer::default(),
         multicast: 0,
         drained_event: false,
+        send_only: false,
     };
     let bytes = qp.rq_bytes() + qp.sq_bytes();
     if bytes > 0 {
@@ -140,7 +146,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const ATTACHED: Failure = busy("DESTROY_QP: the queue pair is still in multicast groups");
     let number = call.number()?;
-    let groups = fw.icm.qps.get(number).ok_or(NO_QP.of(number))?.multicast;
+    let groups = find(fw, number)?.multicast;
     if groups > 0 {
         return Err(ATTACHED.of(number).got(groups));
     }
@@ -153,7 +159,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let number = call.number()?;
-    let qp = fw.icm.qps.get(number).ok_or(NO_QP.of(number))?;
+    let qp = find(fw, number)?;
     let mut out = QueryQpOut::new();
     out.set(QueryQpOut::OPT_PARAM_MASK, qp.opt_param_mask);
     *out.qpc_mut() = qp.ctx;

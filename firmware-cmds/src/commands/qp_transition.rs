@@ -13,7 +13,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::layout::Field;
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt};
 
-use super::qp::{NO_QP, Names, check_names, hold};
+use super::qp::{Names, check_names, find, hold};
 use super::{Call, Outcome, done};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
@@ -182,7 +182,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     const STATE: Failure =
         Failure::new(Status::BadQpState, "the queue pair is not in a state that this transition starts from");
     let number = call.number()?;
-    let qp = fw.icm.qps.get(number).ok_or(NO_QP.of(number))?;
+    let qp = find(fw, number)?;
     let (old, from, service) = (qp.ctx, qp.state(), qp.service());
     let (allowed, to) = transition(call.opcode);
     if !allowed.contains(&from) {
