@@ -46,6 +46,8 @@ pub(crate) enum HcaEvent {
     CommandDone(Box<crate::command::Finished>),
     /// A doorbell was rung: look at the send queue.
     SendDoorbell(Qpn),
+    /// A WQE came with its doorbell: the copy, in whole basic blocks.
+    BlueFlame(Qpn, Box<[u8]>),
     /// The queue pair's turn to send a request packet.
     SendTurn(Qpn),
     /// The queue pair's turn to send a response packet.

@@ -11,6 +11,7 @@ use hca_spec::queue::{Cqc, Eqc};
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::{be32, uar};
 
+use crate::blueflame::{Block, Combiner};
 use crate::command::CommandSlots;
 use crate::core::{Arrived, Core, HcaEvent};
 use crate::dma::{GuestMemory, NoMemory};
@@ -32,6 +33,8 @@ pub(crate) struct Hca {
     pub(crate) commands: CommandSlots,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
     half: Option<(u64, u32)>,
+    /// Stores to send registers that may become BlueFlame copies.
+    combiner: Combiner,
     /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
     pub(crate) epoch: u32,
 }
@@ -45,6 +48,7 @@ impl Hca {
             links: BTreeMap::new(),
             commands: CommandSlots::default(),
             half: None,
+            combiner: Combiner::default(),
             epoch: 0,
         }
     }
@@ -60,13 +64,14 @@ impl Hca {
 
     /// Function level reset: back to power-on, then the link trains again.
     pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, links, commands, half, epoch } = self;
+        let Self { core, registers, qps, links, commands, half, combiner, epoch } = self;
         core.reset();
         *registers = Registers::default();
         qps.clear();
         links.clear();
         *commands = CommandSlots::default();
         *half = None;
+        *combiner = Combiner::default();
         *epoch = epoch.wrapping_add(1);
         self.start(now);
     }
@@ -81,7 +86,20 @@ impl Hca {
         self.core.fw.resources()
     }
 
+    /// Stores that wait for their continuation, as a count of all stores so far.
+    pub(crate) fn combining(&self) -> Option<u64> {
+        self.combiner.pending()
+    }
+
+    /// Nothing more comes to the stores that wait.
+    pub(crate) fn flush_stores(&mut self, now: Ps) {
+        let blocks = self.combiner.flush();
+        self.rung(now, blocks);
+    }
+
     pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
+        // A read pushes posted writes ahead of it.
+        self.flush_stores(now);
         self.registers.read(now, &self.core.timing, offset, buf);
     }
 
@@ -96,6 +114,20 @@ impl Hca {
             );
         }
         let uar_page = offset >= init_segment::SIZE.next_multiple_of(PAGE_SIZE as usize) as u64;
+        if self.core.fw.blueflame() {
+            let mut blocks = Vec::new();
+            if uar_page && Combiner::covers(offset) {
+                for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
+                    self.combiner.store(offset.wrapping_add(4 * i as u64), *word, &mut blocks);
+                }
+                return self.rung(now, blocks);
+            }
+            match uar_page {
+                true => self.combiner.flush_page(offset, &mut blocks),
+                false => blocks = self.combiner.flush(),
+            }
+            self.rung(now, blocks);
+        }
         if uar_page && data.len() == 8 {
             return self.doorbell64(now, offset, be32(data, 0), be32(data, 4));
         }
@@ -187,14 +219,7 @@ impl Hca {
                 }
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
-                let qpn = Qpn(second >> 8);
-                let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
-                if page.is_none() {
-                    return self
-                        .core
-                        .diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
-                }
-                if self.may_ring(now, page, offset, "QP", qpn.0) {
+                if let Some(qpn) = self.send_register(now, offset, second) {
                     let at = now + self.core.timing.doorbell();
                     self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
                 }
@@ -203,6 +228,44 @@ impl Hca {
                 self.core.diagnose(now, format_args!("no doorbell at offset {at:#x} of UAR page {index:#x}"))
             }
         }
+    }
+
+    /// Stores to send registers are complete: each block is the copy of a WQE, or a doorbell.
+    fn rung(&mut self, now: Ps, blocks: Vec<Block>) {
+        for block in blocks {
+            let (at, bytes) = (block.at, &block.bytes);
+            match block.copy() {
+                Some(copy) => {
+                    if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
+                        let (time, copy) = (now + self.core.timing.doorbell(), copy.into());
+                        self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy));
+                    }
+                }
+                None if bytes.len() < 8 => self.doorbell32(now, at, be32(bytes, 0)),
+                None => self.doorbell64(now, at, be32(bytes, 0), be32(bytes, 4)),
+            }
+        }
+    }
+
+    /// The queue pair that a store to a send register names by the second word of its WQE, if it may be rung there.
+    fn send_register(&mut self, now: Ps, offset: u64, second: u32) -> Option<Qpn> {
+        let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
+        if self.core.fw.icm.uars.get(index).is_none() {
+            self.core.diagnose(
+                now,
+                format_args!(
+                    "doorbell in UAR page {index:#x}, which is not allocated (ALLOC_UAR comes first)"
+                ),
+            );
+            return None;
+        }
+        let qpn = Qpn(second >> 8);
+        let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
+        if page.is_none() {
+            self.core.diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
+            return None;
+        }
+        self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
     }
 
     /// A packet arrived at the port.
@@ -236,6 +299,7 @@ impl Hca {
             HcaEvent::Command(slot) => self.command(now, slot),
             HcaEvent::CommandDone(done) => self.command_done(now, *done),
             HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
+            HcaEvent::BlueFlame(qpn, copy) => self.blueflame(now, qpn, copy),
             HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),
             HcaEvent::ResponseTurn(qpn) => self.response_turn(now, qpn),
             HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, peer),

@@ -12,7 +12,7 @@
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
 //!
-//! Not implemented: BlueFlame, masked atomics,
+//! Not implemented: masked atomics,
 //! on-demand paging, signature offload, SMPs over the wire, Ethernet and RoCE, switches.
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod time;
 pub mod timing;
 pub mod wire;
 
+mod blueflame;
 mod command;
 mod compress;
 mod core;

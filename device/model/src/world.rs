@@ -205,6 +205,17 @@ impl World {
         self.with(now, hca, |hca, now| hca.mmio_write(now, offset, data));
     }
 
+    /// Whether stores to BlueFlame registers of `hca` wait for their continuation: how many were collected so far, so
+    /// that two calls show whether more came. Who sees none for a while calls [`World::flush_stores`].
+    pub fn combining(&self, hca: HcaId) -> Option<u64> {
+        self.hcas.get(hca.0)?.combining()
+    }
+
+    /// Nothing more comes to the stores that wait: they are doorbells.
+    pub fn flush_stores(&mut self, now: Ps, hca: HcaId) {
+        self.with(now, hca, |hca, now| hca.flush_stores(now));
+    }
+
     /// A packet from outside the topology arrives at port 1 of an adapter, whatever its destination:
     /// what a peer that is not modelled here, or a hostile one, puts on the cable.
     pub fn inject_packet(&mut self, now: Ps, hca: HcaId, packet: Packet) {

@@ -28,6 +28,8 @@ pub(crate) struct SendQueue {
     pub(crate) posted: u16,
     /// A turn is scheduled.
     pub(crate) turn: bool,
+    /// The WQE at `head`, or the begin of it, as it came by BlueFlame.
+    copy: Option<Box<[u8]>>,
 }
 
 /// What the send queue holds next.
@@ -45,6 +47,11 @@ fn read_block(core: &Core, qp: &Qp, log_size: u32, index: u16, into: &mut [u8]) 
     core.memory.read(at, into).map_err(|_| BadWqe("the send queue's memory can't be read"))
 }
 
+/// The index that a WQE that came by BlueFlame says it has.
+fn copy_index(copy: &[u8]) -> u16 {
+    Ctrl::from_prefix_or_zero(copy).get(Ctrl::WQE_INDEX) as u16
+}
+
 impl QueuePair {
     /// Reads the send counter of the doorbell record.
     pub(crate) fn fetch_posted(&mut self, core: &Core) -> bool {
@@ -60,7 +67,8 @@ impl QueuePair {
             return Fetched::Nothing;
         }
         let index = self.sq.head;
-        match self.read_wqe(core, available) {
+        let copy = self.sq.copy.take().filter(|copy| copy_index(copy) == index);
+        match self.read_wqe(core, available, copy.as_deref().unwrap_or_default()) {
             Ok((wqe, blocks)) => {
                 self.sq.head = index.wrapping_add(blocks);
                 Fetched::Wqe(Box::new(wqe))
@@ -73,14 +81,19 @@ impl QueuePair {
         }
     }
 
-    fn read_wqe(&self, core: &Core, available: u16) -> Result<(Wqe, u16), BadWqe> {
+    /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory.
+    fn read_wqe(&self, core: &Core, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
         let qp = core.fw.icm.qps.get(self.qpn.0).ok_or(BadWqe("no such queue pair"))?;
         if u32::from(available) > 1 << self.params.log_sq_size {
             return Err(BadWqe("the doorbell record's send counter is more than a whole queue ahead"));
         }
         let mut bytes = [0; MAX_WQE];
         let (first, rest) = bytes.split_at_mut(WQEBB);
-        read_block(core, qp, self.params.log_sq_size, self.sq.head, first)?;
+        let mut copied = copy.chunks_exact(WQEBB);
+        match copied.next() {
+            Some(block) => first.copy_from_slice(block),
+            None => read_block(core, qp, self.params.log_sq_size, self.sq.head, first)?,
+        }
         let ctrl = Ctrl::from_prefix_or_zero(first);
         if ctrl.get(Ctrl::QPN) != self.qpn.0 {
             return Err(BadWqe("the control segment names another QP"));
@@ -94,7 +107,10 @@ impl QueuePair {
             return Err(BadWqe("the WQE is longer than what was posted"));
         }
         for (i, block) in (1..blocks).zip(rest.chunks_exact_mut(WQEBB)) {
-            read_block(core, qp, self.params.log_sq_size, self.sq.head.wrapping_add(i), block)?;
+            match copied.next() {
+                Some(from) => block.copy_from_slice(from),
+                None => read_block(core, qp, self.params.log_sq_size, self.sq.head.wrapping_add(i), block)?,
+            }
         }
         let bytes = bytes.get(..size).ok_or(BadWqe("DS is too large"))?;
         let initiator = self.service == ServiceType::Xrc;
@@ -120,6 +136,7 @@ impl QueuePair {
 
     /// Flushes the WQEs that were never fetched. They are only walked, not executed.
     pub(crate) fn flush_unfetched(&mut self, core: &mut Core, now: Ps) {
+        self.sq.copy = None;
         if !self.params.has_sq || !self.fetch_posted(core) {
             return;
         }
@@ -219,6 +236,22 @@ impl Hca {
             // PRM: a WQE posted before RTS waits; in RESET it is ignored.
             _ => {}
         }
+    }
+
+    /// A WQE came with its doorbell. If it is the next to execute there is nothing to fetch; otherwise, because others
+    /// wait before it or because the doorbell record does not count it yet, it is a doorbell like any other.
+    pub(crate) fn blueflame(&mut self, now: Ps, qpn: Qpn, copy: Box<[u8]>) {
+        if let Some(qp) = self.qps.get_mut(qpn.0)
+            && qp.state == QpState::Rts
+            && qp.fetch_posted(&self.core)
+            && qp.sq.posted != qp.sq.head
+            && copy_index(&copy) == qp.sq.head
+        {
+            tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {} by BlueFlame", qp.sq.head);
+            qp.sq.copy = Some(copy);
+            return qp.ask_turn(&mut self.core, now);
+        }
+        self.send_doorbell(now, qpn);
     }
 
     /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.
