@@ -19,6 +19,14 @@ pub trait Bus {
     /// Writes 8 bytes at byte `offset` of BAR0 in one access: doorbells come in this size.
     fn mmio_write64(&mut self, offset: u64, value: u64);
 
+    /// Writes a block to byte `offset` of BAR0 in ascending order, as one burst if the bus has them; `data` is bytes as
+    /// the adapter sees them, a multiple of 8. BlueFlame needs it ([`crate::Qp::post_send_blueflame`]).
+    fn mmio_write_block(&mut self, offset: u64, data: &[u8]) {
+        for (i, word) in data.as_chunks::<8>().0.iter().enumerate() {
+            self.mmio_write64(offset + 8 * i as u64, u64::from_be_bytes(*word));
+        }
+    }
+
     /// Allocates `size` zeroed bytes, contiguous on the bus, at a multiple of `align` (a power of two).
     ///
     /// `None` when there is no memory. The memory is freed when the handle is dropped.

@@ -32,6 +32,8 @@ const LOG_ACK_REQ_FREQ: u32 = 8;
 const DATAGRAM_MTU: u32 = 5;
 /// `Qpc::ATOMIC_MODE`: atomics on 8 bytes, as IBTA has them.
 const ATOMIC_MODE_8_BYTES: u32 = 1;
+/// Longest WQE that fits a BlueFlame register: half of the 2^9 bytes that `log_bf_reg_size` says.
+pub const BLUEFLAME_BYTES: usize = SEND_DOORBELL_STEP as usize;
 /// The 16-bit counters limit a ring to half their range.
 const LOG_MAX_RING: u32 = 15;
 
@@ -330,6 +332,36 @@ impl<D: Dma> Qp<D> {
         Ok(())
     }
 
+    /// Posts a send request whose WQE the adapter gets with the doorbell (PRM "BlueFlame"), for which
+    /// [`General::BF`] has to be set; a WQE above [`BLUEFLAME_BYTES`] is announced by a plain doorbell.
+    ///
+    /// # Errors
+    /// Nothing is posted: the ring is full or the request can't be built.
+    pub fn post_send_blueflame<B: Bus>(
+        &mut self,
+        bus: &mut B,
+        request: &SendRequest<'_>,
+    ) -> Result<(), Error> {
+        let alone = self.doorbell.is_none();
+        let first = self.send.place(self.send.head);
+        self.queue_send(request)?;
+        let blocks = self.send.requests.get(first).map_or(0, |(_, blocks)| usize::from(*blocks));
+        let len = blocks * WQEBB;
+        if !alone || len > BLUEFLAME_BYTES {
+            self.ring_doorbell(bus);
+            return Ok(());
+        }
+        let mut copy = [0; BLUEFLAME_BYTES];
+        for (i, block) in copy.chunks_exact_mut(WQEBB).take(blocks).enumerate() {
+            let place = (first + i) & (self.send.size as usize).saturating_sub(1);
+            self.buffer.read(self.send.offset + place * WQEBB, block);
+        }
+        self.count_sends();
+        bus.mmio_write_block(page(self.uar) + SEND_DOORBELL + self.doorbell_half, copy.split_at(len).0);
+        self.doorbell_half ^= SEND_DOORBELL_STEP;
+        Ok(())
+    }
+
     /// Puts a send request into the ring; the adapter does not know of it before [`Qp::ring_doorbell`].
     pub fn queue_send(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
         let wqe = Wqe::send(self.number, self.send.head, request)?;
@@ -362,10 +394,16 @@ impl<D: Dma> Qp<D> {
         Ok(())
     }
 
+    /// Counts what was queued in the doorbell record and gives the doorbell, for callers who ring it in their own way.
+    pub fn count_sends(&mut self) -> Option<u64> {
+        let doorbell = self.doorbell.take()?;
+        self.record.store32(RECORD_SEND, self.send.head.into());
+        Some(doorbell)
+    }
+
     /// Announces what was queued: first in the doorbell record, then with a doorbell.
     pub fn ring_doorbell<B: Bus>(&mut self, bus: &mut B) {
-        let Some(doorbell) = self.doorbell.take() else { return };
-        self.record.store32(RECORD_SEND, self.send.head.into());
+        let Some(doorbell) = self.count_sends() else { return };
         bus.mmio_write64(page(self.uar) + SEND_DOORBELL + self.doorbell_half, doorbell);
         self.doorbell_half ^= SEND_DOORBELL_STEP;
     }

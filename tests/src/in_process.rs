@@ -51,6 +51,7 @@ impl Simulation {
     /// Lets everything happen that is due within `time`.
     pub fn run(&self, time: Ps) {
         let inner = &mut *self.0.borrow_mut();
+        inner.flush_stores();
         inner.now += time;
         inner.world.advance(inner.now);
         inner.take_effects();
@@ -72,6 +73,7 @@ impl Simulation {
     /// Lets the next event happen, or a little time pass if there is none.
     fn step(&self) {
         let inner = &mut *self.0.borrow_mut();
+        inner.flush_stores();
         let next = inner.world.next_event().unwrap_or(inner.now + IDLE_STEP);
         inner.now = inner.now.max(next);
         inner.world.advance(inner.now);
@@ -80,6 +82,15 @@ impl Simulation {
 }
 
 impl Inner {
+    /// Time goes on, so no store follows the last ones at once.
+    fn flush_stores(&mut self) {
+        for hca in (0..self.world.hcas()).map(HcaId) {
+            if self.world.combining(hca).is_some() {
+                self.world.flush_stores(self.now, hca);
+            }
+        }
+    }
+
     fn take_effects(&mut self) {
         for effect in self.world.drain() {
             let Effect::Msix { hca, vector } = effect;

@@ -44,6 +44,17 @@ pub fn two_with(faults: Faults, seed: u64) -> World {
     World::new(config(2, vec![link], seed)).expect("two linked adapters are a valid topology")
 }
 
+/// Two adapters with BlueFlame over a link with faults.
+pub fn with_blueflame(faults: Faults, seed: u64) -> World {
+    let ends = [HcaId(0), HcaId(1)];
+    let link = LinkConfig { ends, rate: LinkRate::Edr, width: 4, delay: Ps::from_ns(5), faults };
+    let mut config = config(2, vec![link], seed);
+    for hca in &mut config.hcas {
+        hca.firmware.blueflame = true;
+    }
+    World::new(config).expect("two linked adapters are a valid topology")
+}
+
 /// Checks that an adapter that was closed holds nothing, and held nothing when it was.
 pub fn assert_nothing_held(simulation: &Simulation, hca: HcaId) {
     let resources = simulation.world(|world, _| world.resources(hca));

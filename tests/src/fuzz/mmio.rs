@@ -3,7 +3,8 @@
 use hca_model::Ps;
 use hca_spec::command::CommandEntry;
 use hca_spec::init_segment::InitSegment;
-use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL};
+use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::wqe::{CE_ALWAYS, Ctrl};
 
 use super::commands;
 use super::feed::Feed;
@@ -25,7 +26,7 @@ pub fn mmio(data: &[u8]) {
         if feed.is_empty() {
             break;
         }
-        match feed.below(8) {
+        match feed.below(9) {
             0 => {
                 let offset = offset(&mut feed, &rig);
                 let mut buf = vec![0; feed.below(70)];
@@ -64,6 +65,7 @@ pub fn mmio(data: &[u8]) {
                 let bytes = feed.bytes(len);
                 rig.ram().put(at, bytes);
             }
+            7 => blueflame(&mut feed, &mut rig),
             _ => {
                 let by = Ps::from_ns(feed.u16().into());
                 rig.advance(by);
@@ -71,6 +73,27 @@ pub fn mmio(data: &[u8]) {
         }
     }
     rig.assert_alive();
+}
+
+/// A WQE, or a part of one, that comes with its doorbell; the record may count it.
+fn blueflame(feed: &mut Feed<'_>, rig: &mut Rig) {
+    let qp = rig.objects.qps[feed.below(rig.objects.qps.len())];
+    let index = u16::from(feed.u8() % 4);
+    let mut ctrl = Ctrl::new();
+    ctrl.set(Ctrl::OPCODE, feed.u8().into()).set(Ctrl::WQE_INDEX, index.into());
+    ctrl.set(Ctrl::QPN, qp.number).set(Ctrl::DS, u32::from(feed.u8()) % 0x40).set(Ctrl::CE, CE_ALWAYS);
+    let mut copy = ctrl.bytes().to_vec();
+    let len = feed.below(256);
+    copy.extend_from_slice(feed.bytes(len));
+    copy.resize(copy.len().next_multiple_of(4), 0);
+    if !feed.one_in(4) {
+        rig.ram().put(qp.record + 4, &u32::from(index.wrapping_add(feed.u8().into())).to_be_bytes());
+    }
+    let half = if feed.one_in(2) { SEND_DOORBELL_STEP } else { 0 };
+    let at = u64::from(rig.objects.uar) * PAGE_SIZE + SEND_DOORBELL + half;
+    for (i, piece) in copy.chunks(8).enumerate() {
+        rig.write(at + 8 * i as u64, piece);
+    }
 }
 
 fn ring(rig: &mut Rig, bits: u32) {

@@ -112,7 +112,10 @@ fn world() -> World {
     static PROFILE: OnceLock<Profile> = OnceLock::new();
     let hca = |i: u64| HcaConfig {
         name: format!("hca{i}"),
-        firmware: hca_firmware::Config::with_guid(0x0002_c903_00a0_0001 + i),
+        firmware: hca_firmware::Config {
+            blueflame: HcaId(i as usize) == VICTIM,
+            ..hca_firmware::Config::with_guid(0x0002_c903_00a0_0001 + i)
+        },
     };
     World::new(WorldConfig {
         hcas: vec![hca(0), hca(1)],
@@ -177,6 +180,7 @@ impl Rig {
 
     /// Lets time pass.
     pub fn advance(&mut self, by: Ps) {
+        self.world.flush_stores(self.now, VICTIM);
         self.now += by;
         self.world.advance(self.now);
         self.world.drain();
