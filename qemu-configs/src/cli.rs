@@ -76,7 +76,7 @@ Everything made or downloaded is kept in $XDG_CACHE_HOME/softhca (~/.cache/softh
 
 const RUN_EXAMPLES: &str = "\
 Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), iommu (like loopback, behind a\n\
-virtual IOMMU), or a TOML file.
+virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.
 
 Examples:
   hca-vm run loopback a='ibv_devinfo -v'

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use crate::server::Binary;
 
 /// Topologies that come with the program.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 4] = [
     ("loopback", include_str!("../topologies/loopback.toml")),
     ("two-hosts", include_str!("../topologies/two-hosts.toml")),
     ("iommu", include_str!("../topologies/iommu.toml")),
+    ("blueflame", include_str!("../topologies/blueflame.toml")),
 ];
 
 /// A checked topology.

@@ -40,6 +40,7 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
         let firmware = FirmwareConfig {
             device_id: DEVICE_ID,
             node_description: format!("softhca {name}"),
+            blueflame: hca.blueflame,
             ..FirmwareConfig::with_guid(hca.guid)
         };
         names.push(name.clone());

@@ -2,6 +2,10 @@
 //!
 //! TOML in, checked [`Topology`] out. Every error names file, line, key and reason. The launcher
 //! of guests gets the same topology as JSON from `softhca topology FILE`.
+//!
+//! `blueflame = true` of an adapter (`[[host.hca]]`) lets programs send small messages with the doorbell itself, as a
+//! ConnectX-4 does. It is off unless asked for, because it makes doorbells slower: a BAR over vfio-user has no
+//! write-combining buffer, so the server has to wait a moment after each store for the one that continues it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -104,6 +108,8 @@ pub struct Hca {
     /// Link layer of the port.
     #[serde(serialize_with = "port_type_text")]
     pub port_type: PortType,
+    /// Whether send requests may come with their doorbell (BlueFlame).
+    pub blueflame: bool,
     /// File name of its socket in the run directory.
     pub socket: String,
 }
@@ -228,6 +234,8 @@ struct RawHca {
     name: Option<Spanned<String>>,
     guid: Option<Spanned<String>>,
     port_type: Option<Spanned<String>>,
+    #[serde(default)]
+    blueflame: bool,
 }
 
 #[derive(Deserialize)]
@@ -279,6 +287,7 @@ impl Topology {
                     name: hca.into(),
                     guid: derived_guid(host, hca),
                     port_type,
+                    blueflame: false,
                     socket: socket_name(host, hca),
                 }],
             }],
@@ -458,7 +467,7 @@ impl Source<'_> {
             Some(text) => parse_port_type(text.get_ref())
                 .map_err(|reason| self.error(text.span(), "host.hca.port_type", reason))?,
         };
-        Ok(Hca { socket: socket_name(host, &name), name, guid, port_type })
+        Ok(Hca { socket: socket_name(host, &name), name, guid, port_type, blueflame: raw.blueflame })
     }
 
     fn link(&self, raw: RawLink, hosts: &[Host], ends: &mut BTreeMap<String, usize>) -> Checked<Link> {
