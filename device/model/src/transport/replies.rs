@@ -100,7 +100,11 @@ impl QueuePair {
                 core.fw.icm.count(self.qpn, QCounter::RnrNakRetryErr);
                 // Of a read, a response in the middle can be what is not ready.
                 let missing = self.acknowledge_before(core, now, psn);
-                if missing.is_some_and(|missing| missing != psn) || !self.sends() {
+                if let Some(missing) = missing.filter(|missing| *missing != psn) {
+                    // That a later request was answered says that this response is lost (IBTA 9.7.5.1.3).
+                    return self.retry_gap(core, now, missing);
+                }
+                if !self.sends() {
                     return;
                 }
                 if self.params.rnr_retry != RNR_FOR_EVER {
@@ -167,7 +171,10 @@ impl QueuePair {
         } else {
             (&original[..], original.len())
         };
-        if data.len() != due || is_read == (repr.operation == Operation::AtomicAcknowledge) {
+        // A read's response ends where its request said, no matter from where on it was asked for again.
+        let ends = matches!(repr.operation, Operation::ReadResponseLast | Operation::ReadResponseOnly);
+        let misplaced = is_read && ends != (message.answered + 1 == message.packets);
+        if data.len() != due || misplaced || is_read == (repr.operation == Operation::AtomicAcknowledge) {
             return self.fail_at(core, now, repr.psn, Syndrome::BadResponse);
         }
         let small = message.packets == 1 && message.wqe.signaled;
