@@ -1,0 +1,180 @@
+//! A DC target and an initiator made by hand: which packets belong to a connection, and which don't.
+
+use hca_driver::{Access, Completion, Dct, DctConfig, ScatterToCqe, Srq};
+use hca_model::wire::{DcEthRepr, Packet, Repr};
+use hca_model::{HcaId, Ps};
+use hca_spec::cqe::Syndrome;
+use hca_spec::dct::{DctState, Dctc};
+use hca_spec::ids::{Psn, Qpn};
+use hca_spec::wire::{Operation, Transport};
+use hca_tests::in_process::{ModelBus, ModelMemory};
+use hca_tests::pair::{Options, PORT, Pair};
+use hca_tests::rig::{MTU, close, loopback};
+
+const KEY: u64 = 7;
+
+struct Rig {
+    pair: Pair<ModelBus>,
+    dct: Dct,
+    srq: Srq<ModelMemory>,
+}
+
+/// A packet of the initiator.
+#[derive(Clone, Copy)]
+struct Sent {
+    operation: Operation,
+    session: u32,
+    psn: u32,
+    len: usize,
+    access_key: u64,
+    from: u32,
+}
+
+const fn sent(operation: Operation, session: u32, psn: u32) -> Sent {
+    Sent { operation, session, psn, len: 0, access_key: KEY, from: 0x777 }
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut pair = loopback(&Options::default());
+        let (pd, cq) = (pair.ends[1].pd, pair.ends[1].recv_cq.number());
+        let mut srq = pair.hcas[0].create_srq(pd, 15, 1).expect("CREATE_RMP");
+        for wr_id in 0..12 {
+            srq.post_recv(wr_id, &[pair.ends[1].sge(0, 4096)]).expect("post_recv");
+        }
+        let (access, scatter_to_cqe) = (Access::ALL, ScatterToCqe::Off);
+        let (number, access_key) = (srq.number(), KEY);
+        let config =
+            DctConfig { pd, cq, srq: number, access_key, access, mtu: 3, rnr_timer: 7, scatter_to_cqe };
+        let dct = pair.hcas[0].create_dct(&config).expect("CREATE_DCT");
+        Self { pair, dct, srq }
+    }
+
+    /// Sends a packet; what completes then.
+    fn send(&mut self, sent: Sent) -> Option<Completion> {
+        let lid = self.pair.hcas[0].lid(PORT).expect("LID");
+        let repr = Repr {
+            dlid: lid,
+            slid: lid,
+            transport: Transport::Dc,
+            operation: sent.operation,
+            dest_qp: self.dct.number(),
+            psn: Psn::new(sent.psn),
+            ack_req: true,
+            dceth: Some(DcEthRepr {
+                access_key: sent.access_key,
+                session: sent.session,
+                src_qp: Qpn(sent.from),
+            }),
+            ..Repr::default()
+        };
+        let packet = Packet::build(&repr, sent.len, |_| Ok::<(), ()>(())).expect("a packet");
+        let simulation = self.pair.hcas[0].bus_mut().simulation().clone();
+        simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
+        simulation.run(Ps::from_us(50));
+        let completion = self.pair.ends[1].recv_cq.poll()?;
+        self.srq.finish(&completion).expect("of the SRQ");
+        Some(completion)
+    }
+
+    /// Sends a message of one packet; whether it was received.
+    fn message(&mut self, session: u32, psn: u32) -> bool {
+        self.send(sent(Operation::SendOnly, session, psn)).is_some_and(|c| c.status.is_ok())
+    }
+
+    fn nothing(&mut self, sent: Sent) {
+        assert_eq!(self.send(sent), None);
+    }
+
+    fn state(&mut self) -> DctState {
+        let ctx = self.pair.hcas[0].query_dct(&self.dct).expect("QUERY_DCT");
+        DctState::from_bits(ctx.get(Dctc::STATE)).expect("a state")
+    }
+
+    fn close(mut self) {
+        self.pair.hcas[0].destroy_dct(self.dct).expect("DESTROY_DCT");
+        self.pair.hcas[0].destroy_srq(self.srq).expect("DESTROY_RMP");
+        close(self.pair);
+    }
+}
+
+#[test]
+fn only_packets_of_the_connection_count() {
+    use Operation::{Connect, Disconnect, SendOnly};
+    let mut rig = Rig::new();
+    assert!(!rig.message(5, 100), "no connection yet");
+    rig.nothing(sent(Connect, 5, 99));
+    assert!(rig.message(5, 100));
+    assert!(!rig.message(5, 100), "a duplicate");
+    assert!(!rig.message(6, 101) && !rig.message(4, 101), "other connections");
+    rig.nothing(Sent { from: 0x778, ..sent(SendOnly, 5, 101) });
+
+    // Connect again, and an older one that was late: neither begins anything.
+    rig.nothing(sent(Connect, 5, 99));
+    rig.nothing(sent(Connect, 4, 300));
+    assert!(!rig.message(5, 100) && !rig.message(4, 301));
+    assert!(rig.message(5, 101));
+
+    // A newer one does, with a PSN that is behind.
+    rig.nothing(sent(Connect, 6, 10));
+    assert!(!rig.message(5, 102));
+    assert!(rig.message(6, 11));
+    rig.nothing(sent(Disconnect, 5, 0));
+    assert!(rig.message(6, 12));
+    rig.nothing(sent(Disconnect, 6, 0));
+    assert!(!rig.message(6, 13));
+
+    // Numbers are on a circle.
+    rig.nothing(sent(Connect, u32::MAX, 0));
+    assert!(rig.message(u32::MAX, 1));
+    rig.nothing(sent(Connect, 1, 20));
+    assert!(rig.message(1, 21));
+    rig.close();
+}
+
+#[test]
+fn a_message_that_is_not_finished_is_flushed() {
+    let mut rig = Rig::new();
+    rig.nothing(sent(Operation::Connect, 1, 0));
+    rig.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
+    let flushed = rig.send(sent(Operation::Connect, 2, 50)).expect("a completion");
+    assert_eq!(flushed.syndrome(), Some(Syndrome::WorkRequestFlushed));
+    assert!(rig.message(2, 51));
+    rig.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 2, 52) });
+    // Draining waits for the rest of the message.
+    rig.pair.hcas[0].drain_dct(&rig.dct).expect("DRAIN_DCT");
+    rig.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(1));
+    assert_eq!(rig.state(), DctState::Draining);
+    let done = rig.send(Sent { len: 4, ..sent(Operation::SendLast, 2, 53) }).expect("a completion");
+    assert_eq!((done.status, done.byte_len as usize), (Ok(()), MTU + 4));
+    rig.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(1));
+    assert_eq!(rig.state(), DctState::Drained);
+    assert!(!rig.message(2, 54));
+    rig.close();
+}
+
+#[test]
+fn the_key_counts_in_every_packet() {
+    let mut rig = Rig::new();
+    rig.nothing(sent(Operation::Connect, 1, 0));
+    rig.nothing(Sent { access_key: KEY + 1, ..sent(Operation::SendOnly, 1, 1) });
+    rig.nothing(Sent { access_key: KEY + 1, ..sent(Operation::Disconnect, 1, 1) });
+    let dct = rig.pair.hcas[0].query_dct(&rig.dct).expect("QUERY_DCT");
+    assert_eq!(dct.get(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT), 2);
+    assert!(rig.message(1, 1), "the connection of the right key goes on");
+    rig.close();
+}
+
+/// A message that never ends does not keep its target from draining.
+#[test]
+fn draining_has_an_end() {
+    let mut rig = Rig::new();
+    rig.nothing(sent(Operation::Connect, 1, 0));
+    rig.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
+    rig.pair.hcas[0].drain_dct(&rig.dct).expect("DRAIN_DCT");
+    rig.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(30));
+    assert_eq!(rig.state(), DctState::Drained);
+    let flushed = rig.pair.ends[1].recv_cq.poll().expect("a completion");
+    assert_eq!(flushed.syndrome(), Some(Syndrome::WorkRequestFlushed));
+    rig.close();
+}
