@@ -45,15 +45,17 @@ struct Boot {
     options: &'static str,
 }
 
-/// Tests that drive the adapter from user space want it behind an IOMMU and without its kernel driver.
-const BOOTS: [Boot; 2] = [
+/// Tests that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
+/// an adapter with BlueFlame.
+const BOOTS: [Boot; 3] = [
     Boot {
         topology: "loopback",
         only: "",
         before: "echo 64 > /proc/sys/vm/nr_hugepages",
-        options: "--but mlx5_vfio",
+        options: "--but 'mlx5_vfio|mlx5_uar'",
     },
     Boot { topology: "iommu", only: "mlx5_vfio", before: "slot=$(hca-vfio-bind)", options: "--pci $slot" },
+    Boot { topology: "blueflame", only: "mlx5_uar", before: "true", options: "" },
 ];
 
 /// All of them, each boot in one guest whose adapter is looped back.
