@@ -84,7 +84,7 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::CQE_COMPRESSION, 1).set(General::CQE_COMPRESSION_128, 1).set(General::CQE_128_ALWAYS, 1);
     c.set(General::MINI_CQE_RESP_STRIDE_INDEX, 1);
     c.set(General::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED).set(General::CQE_COMPRESSION_TIMEOUT, 1);
-    c.set(General::SCTR_DATA_CQE, 1);
+    c.set(General::SCTR_DATA_CQE, 1).set(General::APM, 1);
     c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
     c.set(General::QKV, 1).set(General::PKV, 1);
     // Memory windows of type 1 and 2B, and SEND with invalidate.

@@ -16,7 +16,7 @@ use hca_spec::caps::General;
 use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, QueryQpOut};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex, Xrcd};
-use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt};
+use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt, path_migration};
 use hca_spec::uar::{SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wqe::{Data, WQEBB};
 
@@ -24,8 +24,6 @@ use hca_spec::wqe::{Data, WQEBB};
 const RECORD_RECEIVE: usize = 0;
 /// Offset of the send counter in the doorbell record.
 const RECORD_SEND: usize = 4;
-/// `Qpc::PM_STATE`: migrated, i.e. the primary path is in use.
-const PM_MIGRATED: u32 = 3;
 /// An ACK is asked for at least every 2^8 packets.
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// Path MTU code of datagram queue pairs: 4096 bytes, so that the port's MTU is the limit.
@@ -184,12 +182,14 @@ pub struct Path {
     pub gid: Option<Gid>,
     /// Index of the local GID, when `gid` is used.
     pub sgid_index: u8,
+    /// Path bits of the source: added to the own LID, as far as the port's LMC goes.
+    pub source_bits: u8,
 }
 
 impl Path {
     /// The way to a LID.
     pub const fn lid(lid: Lid) -> Self {
-        Self { lid, sl: 0, gid: None, sgid_index: 0 }
+        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0 }
     }
 }
 
@@ -450,7 +450,7 @@ impl<D: Dma> Qp<D> {
 
     /// The fields that every transition repeats.
     fn common(&self, qpc: &mut Qpc) {
-        qpc.set(Qpc::ST, self.config.service as u32).set(Qpc::PM_STATE, PM_MIGRATED);
+        qpc.set(Qpc::ST, self.config.service as u32);
         qpc.set(Qpc::PD, self.config.pd.0).set(Qpc::XRCD, self.config.xrcd.unwrap_or_default().0);
         qpc.set(Qpc::CQN_SND, self.config.send_cq.0).set(Qpc::CQN_RCV, self.config.recv_cq.0);
     }
@@ -470,6 +470,7 @@ fn set_access(qpc: &mut Qpc, access: Access) {
 
 fn set_path(to: &mut AddressPath, path: &Path) {
     to.set(AddressPath::RLID, path.lid.0.into()).set(AddressPath::SL, path.sl.into());
+    to.set(AddressPath::MLID, path.source_bits.into());
     if let Some(gid) = path.gid {
         to.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, path.sgid_index.into());
         to.set(AddressPath::HOP_LIMIT, 0xff);
@@ -516,6 +517,7 @@ impl<B: Bus> Hca<B> {
         let mut input = CreateQpIn::new();
         let qpc = input.qpc_mut();
         qp.common(qpc);
+        qpc.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::NO_SQ, (!has_send).into()).set(Qpc::UAR_PAGE, uar.0);
         qpc.set(Qpc::FRE, config.fast_registration.into());
         let (request, response) = config.scatter_to_cqe.codes();
@@ -605,6 +607,32 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 
+    /// Gives the connection an alternate path and makes it ready to migrate, in RTS: as soon as the peer has one too, it
+    /// is armed (see [`Hca::qp_migration`]), and an end whose retries are used up goes on over the alternate path with
+    /// event `PathMigrated` at both. `timeout` is that of [`RtsAttr`].
+    pub fn qp_rearm(&mut self, qp: &mut Qp<B::Dma>, alternate: &Path, timeout: u8) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::ALT_PATH | opt::PM_STATE);
+        input.qpc_mut().set(Qpc::PM_STATE, path_migration::REARM);
+        let path = input.qpc_mut().secondary_path_mut();
+        set_path(path, alternate);
+        path.set(AddressPath::ACK_TIMEOUT, timeout.into()).set(AddressPath::VHCA_PORT_NUM, 1);
+        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
+    }
+
+    /// Migrates an armed connection to its alternate path.
+    pub fn qp_migrate(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::PM_STATE);
+        input.qpc_mut().set(Qpc::PM_STATE, path_migration::MIGRATED);
+        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
+    }
+
+    /// The state of path migration: see [`hca_spec::qpc::path_migration`].
+    pub fn qp_migration(&mut self, qp: &Qp<B::Dma>) -> Result<u32, Error> {
+        Ok(self.query_qp(qp)?.get(Qpc::PM_STATE))
+    }
+
     /// RTS to SQD (send queue drained): no further request is started. With `event`, the adapter tells with an
     /// event when those that were started are done; the state in [`Hca::query_qp`] says it too.
     pub fn qp_to_drained(&mut self, qp: &mut Qp<B::Dma>, event: bool) -> Result<(), Error> {
@@ -672,6 +700,9 @@ impl<B: Bus> Hca<B> {
     ) -> Result<(), Error> {
         input.set(ModifyQpIn::QPN, qp.number.0);
         qp.common(input.qpc_mut());
+        if input.get(ModifyQpIn::OPT_PARAM_MASK) & opt::PM_STATE == 0 {
+            input.qpc_mut().set(Qpc::PM_STATE, path_migration::MIGRATED);
+        }
         self.execute(opcode, 0, input.bytes().to_vec(), OutHeader::SIZE)?;
         qp.state = next;
         Ok(())

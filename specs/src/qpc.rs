@@ -44,7 +44,7 @@ layout! {
         STATE: 0x0 [31:28];
         /// Service type: [`ServiceType`].
         ST: 0x0 [23:16];
-        /// Path migration state; 3 = migrated.
+        /// Path migration state: see [`path_migration`].
         PM_STATE: 0x0 [12:11];
         /// Block loopback of multicast sent by this QP.
         BLOCK_LB_MC: 0x4 [30:30];
@@ -318,6 +318,16 @@ pub mod opt {
     pub const CQN_RCV: u32 = 1 << 19;
     /// Counter set.
     pub const COUNTER_SET: u32 = 1 << 25;
+}
+
+/// Codes of [`Qpc::PM_STATE`] (IBTA vol 1 17.2.8; mlx5 driver, field use).
+pub mod path_migration {
+    /// Ready to migrate: an alternate path is there, and the peer is ready too.
+    pub const ARMED: u32 = 0;
+    /// An alternate path is there; waits until the peer has one.
+    pub const REARM: u32 = 1;
+    /// The primary path is in use and there is nothing to migrate to: the state at the start.
+    pub const MIGRATED: u32 = 3;
 }
 
 /// Bytes in a path MTU of IBTA code `code` (1..=5), or `None`.

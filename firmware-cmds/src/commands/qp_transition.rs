@@ -11,7 +11,7 @@ use hca_spec::cmd::ModifyQpIn;
 use hca_spec::command::{Opcode, Status};
 use hca_spec::ids::Qpn;
 use hca_spec::layout::Field;
-use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt};
+use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt, path_migration};
 
 use super::qp::{Names, check_names, find, hold};
 use super::{Call, Outcome, done};
@@ -58,7 +58,9 @@ fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     use Qpc as Q;
     match opcode {
         Opcode::Rst2InitQp => {
-            copy(ctx, new, &[Q::PM_STATE, Q::RRE, Q::RWE, Q::RAE]);
+            // Nothing to migrate to yet, whatever the command brings (IBTA 17.2.8.1).
+            ctx.set(Q::PM_STATE, path_migration::MIGRATED);
+            copy(ctx, new, &[Q::RRE, Q::RWE, Q::RAE]);
             copy(ctx, new, &[Q::ATOMIC_MODE, Q::RLKY, Q::COUNTER_SET_ID, Q::Q_KEY]);
             // Zero: as created. XRC queue pairs have no CQ of their own to send with every transition.
             for field in [Q::PD, Q::CQN_SND, Q::CQN_RCV] {
@@ -178,6 +180,25 @@ fn check_connection(fw: &Firmware, ctx: &Qpc, opcode: Opcode, qpn: u32) -> Resul
     at_most(ctx.get(Qpc::LOG_SRA_MAX), General::LOG_MAX_RA_REQ_QP, REQUESTER)
 }
 
+/// What software may ask of the path migration state machine (IBTA 17.2.8.1): to wait for the peer, which takes an
+/// alternate path, and to use the alternate path. Only the adapter itself gets to "armed".
+fn migrate(ctx: &mut Qpc, old: u32, qpn: u32) -> Result<(), Failure> {
+    const UNKNOWN: Failure = bad_param("QP: pm_state: software may ask for 1 (rearm) and 3 (migrated) only");
+    const NO_PATH: Failure = bad_param("QP: pm_state: rearm needs an alternate path");
+    match ctx.get(Qpc::PM_STATE) {
+        path_migration::MIGRATED => {
+            if old == path_migration::ARMED {
+                *ctx.primary_path_mut() = *ctx.secondary_path();
+            }
+            Ok(())
+        }
+        path_migration::REARM if ctx.secondary_path().get(AddressPath::RLID) != 0 => Ok(()),
+        path_migration::REARM => Err(NO_PATH.of(qpn)),
+        path_migration::ARMED if old == path_migration::ARMED => Ok(()),
+        other => Err(UNKNOWN.of(qpn).got(other)),
+    }
+}
+
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure =
         Failure::new(Status::BadQpState, "the queue pair is not in a state that this transition starts from");
@@ -204,6 +225,12 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
             merge_optional(&mut ctx, new, call.opcode, mask);
             check_names(fw, &ctx, Names::All)?;
             check_path(ctx.primary_path(), number)?;
+            if mask & opt::ALT_PATH != 0 {
+                check_path(ctx.secondary_path(), number)?;
+            }
+            if mask & opt::PM_STATE != 0 {
+                migrate(&mut ctx, old.get(Qpc::PM_STATE), number)?;
+            }
             if matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc | ServiceType::Dci) {
                 check_connection(fw, &ctx, call.opcode, number)?;
             }

@@ -100,6 +100,7 @@ fn responder(core: &Core, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr) -> 
         dynamic: Dynamic::Responder(Box::new(Link { peer, session: eth.session, used: now, looked_at })),
         error_poll: None,
         drained_event: false,
+        migration_refused: false,
     }
 }
 

@@ -6,7 +6,7 @@ use hca_firmware::QCounter;
 use hca_spec::cqe::{Cqe, Syndrome};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Psn, Qpn};
-use hca_spec::qpc::{QpState, Qpc, ServiceType};
+use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
 use super::recv::ReceiveQueue;
 use super::{Params, QueuePair};
@@ -33,8 +33,9 @@ impl Hca {
             self.qps.insert(qpn.0, QueuePair::new(qpn, qp));
         }
         let Some(hw) = self.qps.get_mut(qpn.0) else { return };
+        // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
+        let was_armed = hw.params.path_migration == path_migration::ARMED;
         hw.params = Params::new(&qp.ctx);
-        hw.aim();
         if to != QpState::Error {
             hw.state = to;
         }
@@ -53,6 +54,9 @@ impl Hca {
                 hw.drain(&mut self.core, now);
             }
             _ => {}
+        }
+        if was_armed && hw.says_migrated() {
+            self.core.push_qp_event(now, EventType::PathMigrated, qpn);
         }
     }
 

@@ -4,7 +4,7 @@
 //! into completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
 //! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`dci`] and [`dct`] are the ends of
 //! dynamic connections, [`umr`] changes memory keys;
-//! [`page_fault`] waits for pages; [`life`] is what happens when the state changes.
+//! [`page_fault`] waits for pages; [`migration`] changes the path; [`life`] is what happens when the state changes.
 
 pub(crate) mod answers;
 pub(crate) mod credits;
@@ -14,6 +14,7 @@ pub(crate) mod dct;
 pub(crate) mod execute;
 pub(crate) mod life;
 pub(crate) mod message;
+pub(crate) mod migration;
 pub(crate) mod page_fault;
 pub(crate) mod pieces;
 pub(crate) mod recv;
@@ -75,6 +76,8 @@ pub(crate) struct Params {
     pub(crate) scatter_request: u32,
     pub(crate) scatter_response: u32,
     pub(crate) log_ack_req_freq: u32,
+    /// See [`hca_spec::qpc::path_migration`].
+    pub(crate) path_migration: u32,
 }
 
 impl Params {
@@ -110,6 +113,7 @@ impl Params {
             scatter_request: ctx.get(Qpc::CS_REQ),
             scatter_response: ctx.get(Qpc::CS_RES),
             log_ack_req_freq: ctx.get(Qpc::LOG_ACK_REQ_FREQ),
+            path_migration: ctx.get(Qpc::PM_STATE),
         }
     }
 }
@@ -143,6 +147,8 @@ pub(crate) struct QueuePair {
     error_poll: Option<(Ps, Ps)>,
     /// An event was asked for when the send queue is drained.
     drained_event: bool,
+    /// The peer's request to migrate was refused, and the driver told.
+    migration_refused: bool,
 }
 
 impl QueuePair {
@@ -162,6 +168,7 @@ impl QueuePair {
             },
             error_poll: None,
             drained_event: false,
+            migration_refused: false,
         }
     }
 
@@ -225,7 +232,7 @@ impl QueuePair {
             slid: port.source_lid(path.get(AddressPath::MLID)),
             grh,
             transport: self.transport(),
-            migrated: true,
+            migrated: self.says_migrated(),
             pkey: port.pkey(path.get(AddressPath::PKEY_INDEX)),
             dest_qp: self.params.remote_qpn,
             ..Repr::default()
@@ -291,6 +298,7 @@ impl Hca {
             }
             return;
         }
+        qp.hear_migration(&mut self.core, now, repr);
         let peer = qp.params.path.get(AddressPath::RLID);
         if qp.transport() != Transport::Ud && u32::from(repr.slid.0) != peer {
             self.core.diagnose(

@@ -227,10 +227,10 @@ impl QueuePair {
         if !self.sends() || psn.since(self.requester.sent) >= 0 || self.requester.held(psn) {
             return;
         }
-        if self.requester.retries_left == 0 {
+        if self.requester.retries_left == 0 && !self.migrate_if_armed(core, now) {
             return self.fail_at(core, now, self.requester.oldest(), Syndrome::TransportRetryExceeded);
         }
-        self.requester.retries_left -= 1;
+        self.requester.retries_left = self.requester.retries_left.saturating_sub(1);
         self.requester.cursor = psn;
         self.requester.deadline = None;
         self.ask_turn(core, now);
