@@ -114,7 +114,7 @@ fn events() -> Command {
         "ibv_asyncwatch",
         "stdbuf -oL ibv_asyncwatch >/tmp/events & watch=$!; sleep 2
         ibportstate -D 0 1 reset; sleep 3; kill $watch; cat /tmp/events
-        grep 'port error' /tmp/events && grep 'port active' /tmp/events && ibstat | grep 'State: Active'",
+        grep PORT_ERR /tmp/events && grep PORT_ACTIVE /tmp/events && ibstat | grep 'State: Active'",
     )
 }
 
