@@ -36,6 +36,42 @@ fn every_fault_is_repaired() {
     }
 }
 
+/// As many large reads at a time as the responder has resources for: asking again for lost responses takes no more.
+#[test]
+fn reads_are_asked_for_again() {
+    const LEN: usize = 65536;
+    const READS: u64 = 100;
+    const AT_ONCE: u64 = 16;
+    for seed in 1..=8 {
+        let attr = RtsAttr { timeout: 8, ..RtsAttr::default() };
+        let options = Options { rts: attr, memory: AT_ONCE as usize * LEN, ..Options::default() };
+        let mut pair: Pair<ModelBus> = linked(&options, Faults::loss(0.05), seed);
+        let far = pair.ends[1].mr;
+        let remote = pattern(seed, LEN);
+        pair.fill(1, 0, &remote);
+        let place = |read: u64| (read % AT_ONCE) as usize * LEN;
+        let (mut sent, mut done) = (0, 0);
+        while done < READS {
+            while sent < READS && sent < done + AT_ONCE {
+                let sge = [pair.ends[0].sge(place(sent), LEN)];
+                pair.fill(0, place(sent), &[0; LEN]);
+                pair.send(0, &SendRequest::read(sent, &sge, far.address, far.key));
+                sent += 1;
+            }
+            while let Some((read, completion)) = pair.try_sent(0) {
+                assert_eq!((read, completion.status), (done, Ok(())), "seed {seed}");
+                assert!(
+                    pair.ends[0].bytes(place(read), LEN) == remote,
+                    "read {read} was garbled, seed {seed}"
+                );
+                done += 1;
+            }
+            pair.hcas[0].wait(None);
+        }
+        close(pair);
+    }
+}
+
 /// The same seed gives the same history, another seed another one.
 #[test]
 fn a_seed_is_a_history() {

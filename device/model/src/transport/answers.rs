@@ -16,16 +16,44 @@ use crate::wire::{AethRepr, Packet, RethRepr};
 /// An answer that waits for its turn.
 #[derive(Debug)]
 pub(super) enum Response {
-    Ack { psn: Psn, syndrome: u32, msn: u32 },
-    Atomic { psn: Psn, syndrome: u32, msn: u32, original: u64 },
-    Read { who: Accessor, psn: Psn, syndrome: u32, msn: u32, va: u64, rkey: Mkey, left: u64, first: bool },
+    Ack {
+        psn: Psn,
+        syndrome: u32,
+        msn: u32,
+    },
+    Atomic {
+        psn: Psn,
+        syndrome: u32,
+        msn: u32,
+        original: u64,
+    },
+    /// `again`: the request is a duplicate, and has no responder resource of its own.
+    Read {
+        who: Accessor,
+        psn: Psn,
+        syndrome: u32,
+        msn: u32,
+        va: u64,
+        rkey: Mkey,
+        left: u64,
+        first: bool,
+        again: bool,
+    },
 }
 
 impl QueuePair {
-    pub(super) fn queue_read(&mut self, core: &mut Core, now: Ps, who: Accessor, psn: Psn, reth: &RethRepr) {
+    pub(super) fn queue_read(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        who: Accessor,
+        psn: Psn,
+        reth: &RethRepr,
+        again: bool,
+    ) {
         let (syndrome, msn, left) = (self.positive(core), self.responder.msn, reth.len.into());
         let (va, rkey) = (reth.va, reth.rkey);
-        let read = Response::Read { who, psn, syndrome, msn, va, rkey, left, first: true };
+        let read = Response::Read { who, psn, syndrome, msn, va, rkey, left, first: true, again };
         self.queue_response(core, now, read);
     }
 
@@ -97,7 +125,7 @@ impl QueuePair {
                 repr.atomic_ack = Some(original);
                 Packet::build(&repr, 0, |_| Ok(()))
             }
-            Response::Read { who, psn, syndrome, msn, va, rkey, left, first } => {
+            Response::Read { who, psn, syndrome, msn, va, rkey, left, first, again } => {
                 let n = left.min(mtu);
                 repr.psn = psn;
                 repr.operation = match (first, n == left) {
@@ -122,6 +150,7 @@ impl QueuePair {
                         rkey,
                         left: left - n,
                         first: false,
+                        again,
                     });
                 }
                 Packet::build(&repr, n as usize, |buf| match buf.is_empty() {

@@ -86,7 +86,7 @@ impl QueuePair {
             }
             Op::ReadRequest => {
                 let reth = repr.reth.ok_or(Refusal::Invalid("no RETH"))?;
-                if self.responder.reads_waiting() >= self.params.rra_max {
+                if self.responder.reads_waiting(false) >= self.params.rra_max {
                     return Err(Refusal::Invalid(
                         "more reads outstanding than the queue pair's responder resources",
                     ));
@@ -97,7 +97,7 @@ impl QueuePair {
                 self.responder.epsn = next;
                 self.responder.next_msn();
                 self.remember(Resource::Read { first: repr.psn, next });
-                self.queue_read(core, now, target.who, repr.psn, &reth);
+                self.queue_read(core, now, target.who, repr.psn, &reth, false);
                 return Ok(());
             }
             Op::CompareSwap | Op::FetchAdd => {

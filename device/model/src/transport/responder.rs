@@ -101,9 +101,12 @@ impl Responder {
         matches!(self.current, Some(Current::Send { .. }))
     }
 
-    /// Reads that are not answered yet.
-    pub(super) fn reads_waiting(&self) -> usize {
-        self.queue.iter().filter(|r| matches!(r, Response::Read { .. })).count()
+    /// Reads that are not answered yet: duplicates, or the others.
+    pub(super) fn reads_waiting(&self, duplicates: bool) -> usize {
+        self.queue
+            .iter()
+            .filter(|r| matches!(r, Response::Read { again, .. } if *again == duplicates))
+            .count()
     }
 }
 
@@ -292,12 +295,12 @@ impl QueuePair {
             }
             _ => false,
         });
-        let full = self.responder.reads_waiting() >= 2 * self.params.rra_max;
+        let full = self.responder.reads_waiting(true) >= self.params.rra_max;
         if !known || under_way || full {
             return;
         }
         match self.target(core, repr).and_then(|t| self.check_read(core, t, &reth).map(|()| t)) {
-            Ok(target) => self.queue_read(core, now, target.who, repr.psn, &reth),
+            Ok(target) => self.queue_read(core, now, target.who, repr.psn, &reth, true),
             Err(refusal) => self.refuse(core, now, repr, refusal),
         }
     }
