@@ -47,6 +47,8 @@ layout! {
         LOG_MAX_MRW_SZ: 0x20 [22:16];
         /// Forced teardown is supported.
         FORCE_TEARDOWN: 0x20 [15:15];
+        /// log2 of the signature parts of a key.
+        LOG_MAX_BSF_LIST_SIZE: 0x20 [13:8];
         /// UMR WQEs may carry a translation offset beyond 16 bits.
         UMR_EXTENDED_TRANSLATION_OFFSET: 0x20 [7:7];
         /// The null mkey exists.
@@ -59,6 +61,10 @@ layout! {
         LOG_MAX_RA_REQ_DC: 0x24 [21:16];
         /// log2 of outstanding reads and atomics, DC target.
         LOG_MAX_RA_RES_DC: 0x24 [5:0];
+        /// Signatures can be CRC-64 of XP10.
+        SIG_CRC64_XP10: 0x28 [24:24];
+        /// Signatures can be CRC-32C.
+        SIG_CRC32C: 0x28 [23:23];
         /// log2 of outstanding reads and atomics, requester.
         LOG_MAX_RA_REQ_QP: 0x28 [21:16];
         /// log2 of outstanding reads and atomics, responder.
@@ -93,6 +99,8 @@ layout! {
         LOG_MAX_MSG: 0x38 [28:24];
         /// Static rates, bit mask.
         STAT_RATE_SUPPORT: 0x3c [31:16];
+        /// Signature blocks can have 4048 bytes.
+        SIG_BLOCK_4048: 0x3c [15:15];
         /// Highest CQE version.
         CQE_VERSION: 0x3c [3:0];
         /// 1 = UMR WQEs can't change the number of translations.
@@ -103,6 +111,12 @@ layout! {
         UMR_INDIRECT_MKEY_DISABLED: 0x40 [22:22];
         /// Fence mode after UMR.
         UMR_FENCE: 0x40 [21:20];
+        /// A signature error can drain the send queue.
+        DRAIN_SIGERR: 0x40 [16:16];
+        /// Signature errors are told by CQEs.
+        SIGERR_CQE: 0x40 [13:13];
+        /// Signature handover: keys with signature domains.
+        SHO: 0x40 [8:8];
         /// Command signatures.
         CMDIF_CHECKSUM: 0x40 [15:14];
         /// Scatter of small data to the CQE.
@@ -191,6 +205,8 @@ layout! {
         LOG_MAX_UMEM: 0x8c [20:16];
         /// Number of EQs, if not a power of two.
         MAX_NUM_EQS: 0x8c [15:0];
+        /// CQEs of signature errors tell domain and kind.
+        SIGERR_DOMAIN_AND_SIG_TYPE: 0x90 [31:31];
         /// log2 of the UAR page size in 4 KiB units.
         LOG_UAR_PAGE_SZ: 0x90 [15:0];
         /// Frequency of the internal timer in MHz.

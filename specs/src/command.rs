@@ -204,6 +204,10 @@ opcodes! {
     Sqd2RtsQp = 0x50c,
     MadIfc = 0x50d,
     Init2InitQp = 0x50e,
+    /// CREATE_PSV.
+    CreatePsv = 0x600,
+    /// DESTROY_PSV.
+    DestroyPsv = 0x601,
     CreateSrq = 0x700,
     DestroySrq = 0x701,
     QuerySrq = 0x702,

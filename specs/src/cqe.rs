@@ -113,6 +113,8 @@ pub enum CqeOpcode {
     RespSendInv = 4,
     /// The CQ was resized; following CQEs are in the new buffer.
     Resize = 5,
+    /// A signature is wrong ([`crate::bsf::SigErrCqe`]).
+    SigErr = 12,
     /// Requester error.
     ReqErr = 13,
     /// Responder error.
@@ -131,6 +133,7 @@ impl CqeOpcode {
             3 => Self::RespSendImm,
             4 => Self::RespSendInv,
             5 => Self::Resize,
+            12 => Self::SigErr,
             13 => Self::ReqErr,
             14 => Self::RespErr,
             15 => Self::Invalid,

@@ -13,7 +13,7 @@
 //! (ConnectX-4), "IBTA" the InfiniBand Architecture Specification volume 1, release 1.3. Where the
 //! public manual is silent the field's place was taken from how the mlx5 driver uses it.
 //!
-//! Not here: Ethernet offloads and flow steering, signature and T10-DIF structures.
+//! Not here: Ethernet offloads and flow steering.
 #![no_std]
 
 #[cfg(test)]
@@ -21,6 +21,7 @@ extern crate std;
 
 pub mod layout;
 
+pub mod bsf;
 pub mod caps;
 pub mod cmd;
 pub mod command;

@@ -31,6 +31,10 @@ layout! {
         MKEY_7_0: 0x4 [7:0];
         /// 1 = the whole address space, `LEN` is ignored.
         LENGTH64: 0xc [31:31];
+        /// 1 = data passes the key's signature domains.
+        BSF_EN: 0xc [30:30];
+        /// Changes whenever the driver has seen a signature error: only then the next one is told.
+        EXPECTED_SIGERR_COUNT: 0xc [26:26];
         /// 1 = remote invalidation allowed.
         EN_RINVAL: 0xc [24:24];
         /// Protection domain.

@@ -50,6 +50,8 @@ layout! {
         BLOCK_LB_MC: 0x4 [30:30];
         /// Hint: prefer latency.
         LATENCY_SENSITIVE: 0x4 [28:28];
+        /// 1 = a signature error drains the send queue.
+        DRAIN_SIGERR: 0x4 [26:26];
         /// Protection domain.
         PD: 0x4 [23:0];
         /// Path MTU, IBTA code 1..5 = 256..4096 bytes.
@@ -304,6 +306,8 @@ pub mod opt {
     pub const RRA_MAX: u32 = 1 << 9;
     /// Path migration state.
     pub const PM_STATE: u32 = 1 << 10;
+    /// Whether signature errors drain the send queue (INIT2INIT; mlx5dv, field use).
+    pub const DRAIN_SIGERR: u32 = 1 << 11;
     /// Retry count.
     pub const RETRY_COUNT: u32 = 1 << 12;
     /// RNR retry count.

@@ -134,6 +134,8 @@ layout! {
         XLT_OFFSET: 0x4 [15:0];
         /// Which fields of the context change ([`umr_mask`]).
         MKEY_MASK: 0x8 u64;
+        /// Signature part to load behind the inline translations, 16-byte units; where no offset is.
+        BSF_OCTOWORDS: 0x4 [15:0];
         /// Bits 47..16 of the offset.
         XLT_OFFSET_47_16: 0x10 [31:0];
     }
@@ -160,6 +162,10 @@ pub mod umr_mask {
     pub const PD: u64 = 1 << 7;
     /// Remote invalidation.
     pub const EN_RINVAL: u64 = 1 << 8;
+    /// Expected count of signature errors.
+    pub const SIG_ERR: u64 = 1 << 9;
+    /// Whether data passes signature domains.
+    pub const BSF_EN: u64 = 1 << 12;
     /// Variant byte.
     pub const KEY: u64 = 1 << 13;
     /// Queue pair.
@@ -210,11 +216,18 @@ pub enum SendOpcode {
     AtomicMaskedFa = 0x15,
     /// Local invalidate.
     LocalInval = 0x1b,
+    /// New value of a protection signature value.
+    SetPsv = 0x20,
     /// User-mode memory registration.
     Umr = 0x25,
 }
 
 impl SendOpcode {
+    /// Whether it sends nothing.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::Nop | Self::LocalInval | Self::SetPsv | Self::Umr)
+    }
+
     /// The opcode with that number, if this adapter has it.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         Some(match bits {
@@ -230,6 +243,7 @@ impl SendOpcode {
             0x14 => Self::AtomicMaskedCs,
             0x15 => Self::AtomicMaskedFa,
             0x1b => Self::LocalInval,
+            0x20 => Self::SetPsv,
             0x25 => Self::Umr,
             _ => return None,
         })
