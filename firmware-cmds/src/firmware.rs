@@ -266,6 +266,7 @@ impl Firmware {
             + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
             + u64::from(icm.pds.len() + icm.xrcds.len() + icm.tds.len()) * commands::DOMAIN_BYTES
             + u64::from(icm.users.contexts.len() + icm.users.umems.len()) * commands::DOMAIN_BYTES
+            + u64::from(icm.psvs.len()) * commands::PSV_BYTES
             + icm.translation_bytes
             + icm.page_lists * commands::PAGE_LIST_ENTRY
     }

@@ -1,5 +1,8 @@
 //! The tables of contexts (interconnect context memory, ICM).
 
+use std::cell::Cell;
+
+use hca_spec::bsf::Bsf;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::mkc::{Klm, Mkc};
@@ -246,6 +249,28 @@ pub struct MemoryKey {
     pub octwords: u32,
     /// Bytes of ICM that are counted for the translations.
     pub counted: u64,
+    /// Its signature part, once loaded.
+    pub signature: Option<Box<Signature>>,
+}
+
+/// The signature part of a memory key.
+#[derive(Debug, Clone, Default)]
+pub struct Signature {
+    /// What data looks like in memory and on the wire.
+    pub bsf: Bsf,
+    /// The block's signature as far as it has come from the wire.
+    pub arriving: Cell<[u8; 8]>,
+    /// The key's count of signature errors when one was told: the next is told when the driver changes it.
+    pub told: Option<u32>,
+}
+
+/// A protection signature value.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Psv {
+    /// Its protection domain.
+    pub pd: u32,
+    /// The guard's seed in the highest bits; for T10-DIF the tags follow.
+    pub value: u64,
 }
 
 /// A protection domain, XRC domain or transport domain: only its users count.
@@ -255,6 +280,8 @@ pub struct Domain {
     pub users: u32,
     /// Memory keys that name the domain.
     pub keys: u32,
+    /// Protection signature values that name the domain.
+    pub psvs: u32,
 }
 
 /// Members of a multicast group.
@@ -296,6 +323,8 @@ pub struct Icm {
     pub uars: Table<Domain>,
     /// Q counters.
     pub q_counters: Table<CounterSet>,
+    /// Protection signature values.
+    pub psvs: Table<Psv>,
     /// Multicast groups.
     pub mcgs: Vec<Mcg>,
     /// User contexts, their memory and their objects.
@@ -323,6 +352,7 @@ impl Icm {
             // The first pages of BAR0 hold the initialization segment.
             uars: Table::new(0x10, 8192 - 0x10),
             q_counters: Table::new(1, MAX_Q_COUNTERS),
+            psvs: Table::new(1, (1 << 24) - 2),
             mcgs: Vec::new(),
             users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,

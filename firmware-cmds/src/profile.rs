@@ -92,6 +92,10 @@ pub fn general_max(config: &Config) -> General {
     // On-demand paging, implicit regions too: their lists are long and name the null key.
     c.set(General::PG, 1).set(General::FIXED_BUFFER_SIZE, 1).set(General::NULL_MKEY, 1);
     c.set(General::UMR_EXTENDED_TRANSLATION_OFFSET, 1);
+    // Signature keys, with every block size and CRC that mlx5dv knows.
+    c.set(General::SHO, 1).set(General::SIGERR_CQE, 1).set(General::SIGERR_DOMAIN_AND_SIG_TYPE, 1);
+    c.set(General::DRAIN_SIGERR, 1).set(General::SIG_BLOCK_4048, 1);
+    c.set(General::SIG_CRC32C, 1).set(General::SIG_CRC64_XP10, 1);
     c.set(General::XRC, 1).set(General::UD, 1).set(General::UC, 1).set(General::RC, 1);
     c.set(General::DCT, 1)
         .set(General::LOG_MAX_RA_REQ_DC, 4)

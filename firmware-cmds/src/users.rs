@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     TransportDomain,
     Uar,
     QCounter,
+    Psv,
     Umem,
 }
 

@@ -27,6 +27,7 @@ pub(super) fn dealloc_pd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_PD: the protection domain is not allocated");
     const QUEUES: Failure = busy("DEALLOC_PD: queue pairs or shared receive queues are in the domain");
     const KEYS: Failure = busy("DEALLOC_PD: memory keys are in the domain");
+    const PSVS: Failure = busy("DEALLOC_PD: protection signature values are in the domain");
     let pd = call.number()?;
     let domain = *fw.icm.pds.get(pd).ok_or(NONE.of(pd))?;
     if domain.users > 0 {
@@ -35,6 +36,9 @@ pub(super) fn dealloc_pd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     // Free ones too: what fills them later must not find another program's domain under the number.
     if domain.keys > 0 {
         return Err(KEYS.of(pd).got(domain.keys));
+    }
+    if domain.psvs > 0 {
+        return Err(PSVS.of(pd).got(domain.psvs));
     }
     fw.icm.pds.remove(pd);
     Ok(done())

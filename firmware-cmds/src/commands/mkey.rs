@@ -1,6 +1,7 @@
 //! Memory keys. Source: PRM "CREATE_MKEY", "DESTROY_MKEY", "QUERY_MKEY".
 
 use hca_spec::be64;
+use hca_spec::bsf::BSF_OCTWORDS;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateMkeyIn, QueryMkeyOut};
 use hca_spec::command::Status;
@@ -50,7 +51,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     );
     const ROOM: Failure =
         bad_param("CREATE_MKEY: more translations are given than translations_octword_size");
-    const BSF: Failure = bad_param("CREATE_MKEY: signatures are not supported");
+    const BSF: Failure = bad_param("CREATE_MKEY: a key has room for one signature part (BSF) at most");
     const FULL: Failure = no_room("CREATE_MKEY: every mkey is in use");
     let create = call.view::<CreateMkeyIn>()?;
     let ctx = *create.mkc();
@@ -60,8 +61,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if fw.icm.pds.get(pd).is_none() {
         return Err(NO_PD.got(pd));
     }
-    if ctx.get(Mkc::BSF_OCTWORD_SIZE) != 0 {
-        return Err(BSF.got(ctx.get(Mkc::BSF_OCTWORD_SIZE)));
+    if ctx.get(Mkc::BSF_OCTWORD_SIZE) > BSF_OCTWORDS {
+        return Err(BSF.got(ctx.get(Mkc::BSF_OCTWORD_SIZE)).limit(BSF_OCTWORDS));
     }
     let capacity = match mode {
         AccessMode::Pa => 0,
@@ -93,7 +94,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     };
     let counted = if mode == AccessMode::Pa { 0 } else { list.len() as u64 };
     let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
-    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted };
+    let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted, signature: None };
     let index = fw.icm.mkeys.insert(key).map_err(|_| FULL)?;
     fw.icm.translation_bytes += counted;
     if let Some(pd) = fw.icm.pds.get_mut(pd) {
@@ -246,7 +247,7 @@ mod tests {
             try_key(|c| _ = c.mkc_mut().set(Mkc::TRANSLATIONS_OCTWORD_SIZE, u32::MAX)),
             Status::ExceedLimit
         );
-        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::BSF_OCTWORD_SIZE, 1)), Status::BadParam);
+        assert_eq!(try_key(|c| _ = c.mkc_mut().set(Mkc::BSF_OCTWORD_SIZE, 5)), Status::BadParam);
         assert_eq!(
             try_key(|c| _ = c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, u32::MAX)),
             Status::BadInputLength

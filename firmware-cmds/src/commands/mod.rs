@@ -12,6 +12,7 @@ mod mcg;
 pub(crate) mod mkey;
 mod odp;
 mod pages;
+mod psv;
 mod q_counter;
 mod qp;
 mod qp_transition;
@@ -50,6 +51,8 @@ pub(crate) const EQ_BYTES: u64 = 64;
 /// ICM bytes of a memory key without its translations.
 pub(crate) const MKEY_BYTES: u64 = 64;
 
+/// ICM bytes of a protection signature value.
+pub(crate) const PSV_BYTES: u64 = 64;
 /// ICM bytes of a protection, XRC or transport domain.
 pub(crate) const DOMAIN_BYTES: u64 = 64;
 /// ICM bytes of a queue's page, in its page list.
@@ -166,6 +169,7 @@ pub(crate) fn icm_bytes(call: &Call<'_>) -> Option<u64> {
         Opcode::CreateDct => DCT_BYTES,
         Opcode::CreateMkey => MKEY_BYTES + list,
         Opcode::CreateUctx => DOMAIN_BYTES,
+        Opcode::CreatePsv => PSV_BYTES * u64::from(hca_spec::bsf::MAX_PSVS),
         Opcode::CreateUmem => DOMAIN_BYTES + call.input.len() as u64,
         _ => return None,
     })
@@ -216,6 +220,7 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QueryVportCounter => (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN),
         Op::AllocPd | Op::AllocUar | Op::AllocXrcd | Op::AllocTransportDomain => (OBJECT, NAME),
         Op::AllocQCounter => (OBJECT, NAME),
+        Op::CreatePsv => (OBJECT, hca_spec::bsf::CreatePsvOut::SIZE),
         Op::QueryQCounter => (QueryQCounterIn::SIZE, q_counter::OUTPUT),
         Op::CreateUctx => (CreateUctxIn::SIZE, CreateUctxOut::SIZE),
         Op::CreateUmem => (CreateUmemIn::SIZE, NAME),
@@ -318,6 +323,9 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::CreateMkey => mkey::create(fw, call),
         Op::DestroyMkey => mkey::destroy(fw, call),
         Op::QueryMkey => mkey::query(fw, call),
+
+        Op::CreatePsv => psv::create(fw, call),
+        Op::DestroyPsv => psv::destroy(fw, call),
 
         Op::AllocPd | Op::AllocUar | Op::AllocXrcd | Op::AllocTransportDomain => domains::alloc(fw, call),
         Op::DeallocPd => domains::dealloc_pd(fw, call),

@@ -105,7 +105,7 @@ fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     if opcode == Opcode::Rst2InitQp {
         return;
     }
-    let optional: [(u32, &[Field<Qpc>]); 13] = [
+    let optional: [(u32, &[Field<Qpc>]); 14] = [
         (opt::RRE, &[Q::RRE]),
         (opt::RAE, &[Q::RAE, Q::ATOMIC_MODE]),
         (opt::RWE, &[Q::RWE]),
@@ -119,6 +119,7 @@ fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
         (opt::SRQN, &[Q::SRQN_RMPN]),
         (opt::CQN_RCV, &[Q::CQN_RCV]),
         (opt::COUNTER_SET, &[Q::COUNTER_SET_ID]),
+        (opt::DRAIN_SIGERR, &[Q::DRAIN_SIGERR]),
     ];
     for (bit, fields) in optional {
         if mask & bit != 0 {

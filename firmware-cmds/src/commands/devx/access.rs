@@ -1,5 +1,6 @@
 //! Which commands a user context may send, and which objects it may name.
 
+use hca_spec::bsf::{CreatePsvIn, CreatePsvOut};
 use hca_spec::caps::uctx_cap;
 use hca_spec::cmd::{
     CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSrqIn, ModifyCqIn, ModifyQpIn, ObjectOut,
@@ -69,6 +70,8 @@ fn is_for_users(opcode: Opcode) -> bool {
             | Op::AllocQCounter
             | Op::DeallocQCounter
             | Op::QueryQCounter
+            | Op::CreatePsv
+            | Op::DestroyPsv
             | Op::AttachToMcg
             | Op::DetachFromMcg
             | Op::CreateUmem
@@ -152,6 +155,7 @@ fn target(call: &Call<'_>) -> Option<Object> {
         Op::DeallocTransportDomain => Kind::TransportDomain,
         Op::DeallocUar => Kind::Uar,
         Op::DestroyUmem => Kind::Umem,
+        Op::DestroyPsv => Kind::Psv,
         op if WITH_CONTEXT.contains(&op) => Kind::Qp,
         _ => return None,
     };
@@ -196,6 +200,7 @@ fn destroys(opcode: Opcode) -> bool {
             | Op::DeallocUar
             | Op::DeallocQCounter
             | Op::DestroyUmem
+            | Op::DestroyPsv
     )
 }
 
@@ -225,6 +230,10 @@ fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
         }
         Op::CreateRmp => {
             let pd = call.view::<CreateRmpIn>().map(|c| c.rmpc().wq().get(Wq::PD)).unwrap_or_default();
+            vec![((Kind::Pd, pd), false)]
+        }
+        Op::CreatePsv => {
+            let pd = call.view::<CreatePsvIn>().map(|c| c.get(CreatePsvIn::PD)).unwrap_or_default();
             vec![((Kind::Pd, pd), false)]
         }
         Op::CreateSrq | Op::CreateXrcSrq => {
@@ -285,7 +294,13 @@ pub(super) fn queried(call: &Call<'_>) -> Option<Object> {
 /// Keeps the books after a command was executed.
 pub(super) fn note(fw: &mut Firmware, call: &Call<'_>, held: Held, output: &[u8]) {
     let users = &mut fw.icm.users;
-    if let Some(kind) = makes(call.opcode) {
+    if call.opcode == Opcode::CreatePsv {
+        let out = CreatePsvOut::from_prefix_or_zero(output);
+        let fields = [CreatePsvOut::PSV0, CreatePsvOut::PSV1, CreatePsvOut::PSV2, CreatePsvOut::PSV3];
+        for number in fields.map(|field| out.get(field)).into_iter().filter(|number| *number != 0) {
+            users.made((Kind::Psv, number), uid(call));
+        }
+    } else if let Some(kind) = makes(call.opcode) {
         let number = ObjectOut::from_prefix_or_zero(output).get(ObjectOut::NUMBER);
         let object = (kind, number);
         users.made(object, uid(call));
