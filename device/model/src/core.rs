@@ -1,6 +1,7 @@
 //! What every engine of an adapter may use: the firmware and its tables, guest memory, event and
 //! completion queues, the ports' way out, and the outbox of effects.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use hca_firmware::Firmware;
@@ -11,6 +12,7 @@ use hca_spec::wire::{Grh, Lrh, Operation};
 use crate::cq::CompletionQueue;
 use crate::dma::{DmaError, GuestMemory, NoMemory};
 use crate::eq::EventQueue;
+use crate::signature::SignatureError;
 use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
@@ -124,6 +126,8 @@ pub(crate) struct Core {
     pub(crate) timing: Arc<Timing>,
     pub(crate) units: crate::timing::Units,
     pub(crate) out: Outbox,
+    /// Signatures that were found wrong and are to be told of.
+    pub(crate) signature_errors: RefCell<Vec<SignatureError>>,
     pub(crate) diagnoses: Diagnoses,
 }
 
@@ -139,6 +143,7 @@ impl Core {
             units: timing.units(),
             timing,
             out: Outbox::default(),
+            signature_errors: RefCell::default(),
             diagnoses: Diagnoses::default(),
         }
     }
@@ -146,13 +151,26 @@ impl Core {
     /// Power-on state; the host's memory and the identity stay.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { name: _, fw, memory: _, eqs, cqs, srqs, timing, units, out, diagnoses: _ } = self;
+        let Self {
+            name: _,
+            fw,
+            memory: _,
+            eqs,
+            cqs,
+            srqs,
+            timing,
+            units,
+            out,
+            signature_errors,
+            diagnoses: _,
+        } = self;
         fw.reset();
         eqs.clear();
         cqs.clear();
         srqs.clear();
         *units = timing.units();
         *out = Outbox::default();
+        signature_errors.take();
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {

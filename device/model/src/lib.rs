@@ -12,7 +12,7 @@
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
 //!
-//! Not implemented: masked atomics, signature offload, SMPs over the wire, Ethernet and RoCE, switches.
+//! Not implemented: masked atomics, SMPs over the wire, Ethernet and RoCE, switches.
 #![forbid(unsafe_code)]
 
 pub mod dma;
@@ -30,6 +30,7 @@ mod eq;
 mod hca;
 mod mkey;
 mod registers;
+mod signature;
 mod slots;
 mod transport;
 mod world;

@@ -10,7 +10,9 @@ use hca_firmware::icm::MemoryKey;
 use hca_spec::ids::{Mkey, Pd, Qpn};
 use hca_spec::mkc::Mkc;
 
+use crate::core::Core;
 use crate::dma::{DmaError, GuestMemory};
+use crate::signature::{Backing, Signed, signed};
 
 mod walk;
 
@@ -74,6 +76,8 @@ pub(crate) enum Fault {
     Translation { key: Mkey, va: u64 },
     /// The page is not present, or does not allow the access: the driver may bring it (on-demand paging).
     Page { key: Mkey, va: u64 },
+    /// The key's signature part names a signature value that is not there or is of another domain.
+    Psv(Mkey),
     /// The bus address is not accessible.
     Dma(DmaError),
 }
@@ -99,6 +103,12 @@ impl fmt::Display for Fault {
             }
             Self::Translation { key, va } => write!(f, "key {key} has no translation for {va:#x}"),
             Self::Page { key, va } => write!(f, "the page of {va:#x} under key {key} is not present"),
+            Self::Psv(k) => {
+                write!(
+                    f,
+                    "the signature part of key {k} names a PSV that its protection domain does not have"
+                )
+            }
             Self::Dma(e) => write!(f, "{e}"),
         }
     }
@@ -123,7 +133,7 @@ fn admit(icm: &Icm, who: Accessor, range: Range, access: Access) -> Result<&Memo
 
 /// Checks an access of `len` bytes at `va` and visits its bus addresses in order. Key, domain, owner,
 /// rights and bounds are checked before the first visit; what indirect keys name, piece by piece.
-pub(crate) fn translate(
+fn translate(
     icm: &Icm,
     who: Accessor,
     key: Mkey,
@@ -138,7 +148,25 @@ pub(crate) fn translate(
 }
 
 /// Reads `buf.len()` bytes at `va` under `key`.
+///
+/// Through a signature key: what is read goes to the wire.
 pub(crate) fn read(
+    core: &Core,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    buf: &mut [u8],
+    access: Access,
+) -> Result<(), Fault> {
+    let (icm, memory) = (&core.fw.icm, &*core.memory);
+    let range = Range { key, va, len: buf.len() as u64 };
+    if let Some((mut backing, signed, offset)) = Behind::new(core, who, range, access)? {
+        return settle(core, signed.gather(&mut backing, offset, buf));
+    }
+    read_plain(icm, memory, who, key, va, buf, access)
+}
+
+fn read_plain(
     icm: &Icm,
     memory: &dyn GuestMemory,
     who: Accessor,
@@ -157,7 +185,25 @@ pub(crate) fn read(
 }
 
 /// Writes `data` at `va` under `key`.
+///
+/// Through a signature key: what is written comes from the wire.
 pub(crate) fn write(
+    core: &Core,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    data: &[u8],
+    access: Access,
+) -> Result<(), Fault> {
+    let (icm, memory) = (&core.fw.icm, &*core.memory);
+    let range = Range { key, va, len: data.len() as u64 };
+    if let Some((mut backing, signed, offset)) = Behind::new(core, who, range, access)? {
+        return settle(core, signed.scatter(&mut backing, offset, data));
+    }
+    write_plain(icm, memory, who, key, va, data, access)
+}
+
+fn write_plain(
     icm: &Icm,
     memory: &dyn GuestMemory,
     who: Accessor,
@@ -177,7 +223,7 @@ pub(crate) fn write(
 /// Checks a whole message's range before its first packet is taken: key, domain, owner, rights, bounds.
 /// What an indirect key names is checked as the packets come.
 pub(crate) fn check(
-    icm: &Icm,
+    core: &Core,
     who: Accessor,
     key: Mkey,
     va: u64,
@@ -185,8 +231,84 @@ pub(crate) fn check(
     access: Access,
 ) -> Result<(), Fault> {
     let range = Range { key, va, len: len as u64 };
-    let entry = admit(icm, who, range, access)?;
+    if Behind::new(core, who, range, access)?.is_some() {
+        return Ok(());
+    }
+    let entry = admit(&core.fw.icm, who, range, access)?;
     check_bounds(&entry.ctx, key, va, range.len)
+}
+
+/// An access that fails has found no wrong signatures: it is done again, or nobody hears of its data.
+fn settle(core: &Core, outcome: Result<(), Fault>) -> Result<(), Fault> {
+    if outcome.is_err() {
+        core.signature_errors.take();
+    }
+    outcome
+}
+
+/// The memory behind a signature key. The key's own rights are checked for the access; what it names is read
+/// and written on behalf of the signatures too.
+struct Behind<'a> {
+    core: &'a Core,
+    who: Accessor,
+    key: Mkey,
+    start: u64,
+    entry: &'a MemoryKey,
+}
+
+impl<'a> Behind<'a> {
+    /// Checks an access through a signature key: the memory, the signatures, and the offset on the wire.
+    /// `None`: the key is none, and nothing was checked.
+    fn new(
+        core: &'a Core,
+        who: Accessor,
+        range: Range,
+        access: Access,
+    ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
+        let icm = &core.fw.icm;
+        if range.len == 0 || find(icm, range.key)?.ctx.get(Mkc::BSF_EN) == 0 {
+            return Ok(None);
+        }
+        let entry = admit(icm, who, range, access)?;
+        let Some(signed) = signed(icm, entry, range.key, &core.signature_errors)? else { return Ok(None) };
+        let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
+        let start = entry.ctx.get(Mkc::START_ADDR);
+        let offset = range.va.checked_sub(start).ok_or(bounds)?;
+        let end = signed.memory_len(offset.checked_add(range.len).ok_or(bounds)?);
+        check_bounds(&entry.ctx, range.key, start, end).map_err(|_| bounds)?;
+        Ok(Some((Self { core, who, key: range.key, start, entry }, signed, offset)))
+    }
+
+    fn walk(
+        &self,
+        offset: u64,
+        len: usize,
+        access: Access,
+        visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let range = Range { key: self.key, va: self.start.wrapping_add(offset), len: len as u64 };
+        Walk { icm: &self.core.fw.icm, who: self.who, access, steps: 0 }.key(self.entry, range, 0, visit)
+    }
+}
+
+impl Backing for Behind<'_> {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let (len, mut rest) = (buf.len(), buf);
+        self.walk(offset, len, Access::LocalRead, &mut |span| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
+            rest = later;
+            Ok(self.core.memory.read(span.iova, now)?)
+        })
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let mut rest = data;
+        self.walk(offset, data.len(), Access::LocalWrite, &mut |span| {
+            let (now, later) = rest.split_at(span.len);
+            rest = later;
+            Ok(self.core.memory.write(span.iova, now)?)
+        })
+    }
 }
 
 /// Whether whoever knows the key may take it out of use: the peer with SEND with invalidate (IBTA

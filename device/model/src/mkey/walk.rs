@@ -244,6 +244,10 @@ impl Walk<'_> {
         }
         let inner = find(self.icm, range.key)?;
         check_owner(&inner.ctx, range.key, self.who)?;
+        // What a list names is memory: signatures are made and taken where the wire is.
+        if inner.ctx.get(Mkc::BSF_EN) == 1 && inner.signature.is_some() {
+            return Err(range.untranslated(0));
+        }
         let access = self.access.local_equivalent();
         if !access.allowed_by(&inner.ctx) {
             return Err(Fault::Rights(range.key, access));

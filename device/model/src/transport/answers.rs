@@ -155,10 +155,12 @@ impl QueuePair {
                 }
                 Packet::build(&repr, n as usize, |buf| match buf.is_empty() {
                     true => Ok(()),
-                    false => read(&core.fw.icm, &*core.memory, who, rkey, va, buf, Access::RemoteRead),
+                    false => read(core, who, rkey, va, buf, Access::RemoteRead),
                 })
             }
         };
+        let cqn = self.params.cqn_rcv;
+        self.tell_signature_errors(core, now, cqn);
         let packet = match packet {
             Ok(packet) => packet,
             Err(fault) => {

@@ -64,6 +64,8 @@ impl QueuePair {
                 let at =
                     core.units.transmit.admit(now, core.timing.wqe() + core.timing.transmit(packet.len()));
                 core.transmit(at, operation, packet);
+                let cqn = self.params.cqn_snd;
+                self.tell_signature_errors(core, now, cqn);
                 if wqe.signaled {
                     let mut cqe = self.cqe(CqeOpcode::Req, wqe.index);
                     cqe.set(Cqe::SEND_WQE_OPCODE, wqe.opcode as u32).set(Cqe::BYTE_CNT, wqe.length as u32);
@@ -169,6 +171,7 @@ impl QueuePair {
         }
         let opcode = if repr.imm.is_some() { CqeOpcode::RespSendImm } else { CqeOpcode::RespSend };
         let (cqn, mut cqe) = self.receive_cqe(opcode, &receive);
+        self.tell_signature_errors(core, now, cqn);
         cqe.set(Cqe::BYTE_CNT, total as u32).set(Cqe::RQPN, deth.src_qp.0).set(Cqe::SLID, repr.slid.0.into());
         cqe.set(Cqe::SL, repr.sl.into()).set(Cqe::GRH, repr.grh.is_some().into());
         cqe.set(Cqe::SE, repr.solicited.into());

@@ -64,8 +64,7 @@ impl QueuePair {
                 let total = u64::from(reth.len);
                 self.check_length(reth.len)?;
                 if total > 0 {
-                    let icm = &core.fw.icm;
-                    check(icm, target.who, reth.rkey, reth.va, total as usize, Access::RemoteWrite)
+                    check(core, target.who, reth.rkey, reth.va, total as usize, Access::RemoteWrite)
                         .map_err(Refusal::Access)?;
                 }
                 let only = repr.operation != Op::WriteFirst;
@@ -103,6 +102,8 @@ impl QueuePair {
             Op::CompareSwap | Op::FetchAdd => {
                 let atomic = repr.atomic.ok_or(Refusal::Invalid("no AtomicETH"))?;
                 let original = self.execute_atomic(core, target, repr.operation, &atomic)?;
+                let cqn = self.params.cqn_rcv;
+                self.tell_signature_errors(core, now, cqn);
                 self.remember(Resource::Atomic { psn: repr.psn, original });
                 let msn = self.responder.next_msn();
                 self.queue_atomic(core, now, repr.psn, msn, original);
@@ -176,6 +177,7 @@ impl QueuePair {
         if !inline {
             scatter(core, who, &receive.pieces, *offset, payload)
                 .map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
+            self.tell_signature_errors(core, now, cqn);
         }
         if let Some(Current::Send { offset, .. }) = &mut self.responder.current {
             *offset = end;
@@ -222,13 +224,14 @@ impl QueuePair {
             None => None,
         };
         if n > 0 {
-            let written =
-                write(&core.fw.icm, &*core.memory, target.who, rkey, va, payload, Access::RemoteWrite);
+            let written = write(core, target.who, rkey, va, payload, Access::RemoteWrite);
             if let Err(fault) = written {
                 self.responder.spare = receive;
                 return Err(Refusal::Access(fault));
             }
         }
+        let cqn = self.params.cqn_rcv;
+        self.tell_signature_errors(core, now, cqn);
         self.responder.current =
             Some(Current::Write { va: va.wrapping_add(n), rkey, left: left - n, total, srqn });
         if last {
@@ -282,7 +285,7 @@ impl QueuePair {
         if reth.len == 0 {
             return Ok(());
         }
-        check(&core.fw.icm, target.who, reth.rkey, reth.va, reth.len as usize, Access::RemoteRead)
+        check(core, target.who, reth.rkey, reth.va, reth.len as usize, Access::RemoteRead)
             .map_err(Refusal::Access)
     }
 
@@ -299,9 +302,8 @@ impl QueuePair {
         if !atomic.va.is_multiple_of(8) {
             return Err(Refusal::Invalid("the address of an atomic must be a multiple of 8"));
         }
-        let (icm, memory) = (&core.fw.icm, &*core.memory);
         let mut word = [0; 8];
-        read(icm, memory, target.who, atomic.rkey, atomic.va, &mut word, Access::RemoteAtomic)
+        read(core, target.who, atomic.rkey, atomic.va, &mut word, Access::RemoteAtomic)
             .map_err(Refusal::Access)?;
         // Atomic capability "endianness mode 1": memory operands are in host byte order.
         let original = u64::from_le_bytes(word);
@@ -311,7 +313,7 @@ impl QueuePair {
             _ => original,
         };
         let new = new.to_le_bytes();
-        write(icm, memory, target.who, atomic.rkey, atomic.va, &new, Access::RemoteAtomic)
+        write(core, target.who, atomic.rkey, atomic.va, &new, Access::RemoteAtomic)
             .map_err(Refusal::Access)?;
         Ok(original)
     }

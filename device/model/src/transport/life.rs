@@ -123,6 +123,17 @@ impl QueuePair {
         }
     }
 
+    /// A signature error drains the send queue if the driver asked for it: work requests that follow can be
+    /// cancelled (mlx5dv "signature pipelining"). The event says when.
+    pub(crate) fn drain_for_signature(&mut self, core: &mut Core, now: Ps) {
+        if self.state == QpState::Rts {
+            self.drained_event = true;
+            self.enter(core, QpState::SqDraining);
+            // Within the sending of a packet the message is not complete: its end drains the queue.
+            self.drain(core, now);
+        }
+    }
+
     fn poll_errors(&mut self, core: &mut Core, now: Ps, interval: Ps) {
         let at = now + interval;
         self.error_poll = Some((at, interval));

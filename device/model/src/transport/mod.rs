@@ -78,6 +78,8 @@ pub(crate) struct Params {
     pub(crate) log_ack_req_freq: u32,
     /// See [`hca_spec::qpc::path_migration`].
     pub(crate) path_migration: u32,
+    /// A signature error drains the send queue.
+    pub(crate) drain_sigerr: bool,
 }
 
 impl Params {
@@ -114,6 +116,7 @@ impl Params {
             scatter_response: ctx.get(Qpc::CS_RES),
             log_ack_req_freq: ctx.get(Qpc::LOG_ACK_REQ_FREQ),
             path_migration: ctx.get(Qpc::PM_STATE),
+            drain_sigerr: ctx.get(Qpc::DRAIN_SIGERR) == 1,
         }
     }
 }

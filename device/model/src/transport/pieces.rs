@@ -70,7 +70,7 @@ pub(crate) fn gather(
         match piece {
             Piece::Memory { key, va, .. } => {
                 let va = va.wrapping_add(skip);
-                read(&core.fw.icm, &*core.memory, who, *key, va, now, Access::LocalRead)?;
+                read(core, who, *key, va, now, Access::LocalRead)?;
             }
             Piece::Inline(data) => {
                 let from = data.iter().skip(skip as usize);
@@ -94,7 +94,7 @@ pub(crate) fn scatter(
         let (now, later) = rest.split_at(n);
         rest = later;
         let Piece::Memory { key, va, .. } = piece else { return Ok(()) };
-        write(&core.fw.icm, &*core.memory, who, *key, va.wrapping_add(skip), now, Access::LocalWrite)
+        write(core, who, *key, va.wrapping_add(skip), now, Access::LocalWrite)
     })
 }
 

@@ -191,6 +191,8 @@ impl QueuePair {
             return self.fail_at(core, now, repr.psn, Syndrome::LocalProtection);
         }
         message.answered += 1;
+        let cqn = self.params.cqn_snd;
+        self.tell_signature_errors(core, now, cqn);
         self.retire(core, now);
         if self.sends() {
             self.progress(core, now);

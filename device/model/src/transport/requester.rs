@@ -209,7 +209,7 @@ impl QueuePair {
         let allowed = match self.service {
             ServiceType::Rc | ServiceType::Xrc | ServiceType::Dci => true,
             ServiceType::Uc => !is_read && wqe.opcode != SendOpcode::SendInval,
-            _ => matches!(wqe.opcode, SendOpcode::Nop | SendOpcode::Umr | SendOpcode::LocalInval),
+            _ => wqe.opcode.is_local(),
         };
         if !allowed {
             core.diagnose(
@@ -223,7 +223,7 @@ impl QueuePair {
             return false;
         }
         // What a UMR loads is no message.
-        let local = matches!(wqe.opcode, SendOpcode::Nop | SendOpcode::Umr | SendOpcode::LocalInval);
+        let local = wqe.opcode.is_local();
         if !local && wqe.length > 1 << self.params.log_msg_max {
             core.diagnose(now, format_args!("QP {}: message of {} bytes is too long", self.qpn, wqe.length));
             self.push_failed(core, now, wqe, Syndrome::LocalLength);
@@ -323,10 +323,12 @@ impl QueuePair {
         repr.dceth = self.dceth();
         fill_headers(&mut repr, wqe, offset);
         let built = Packet::build(&repr, payload_len, |buf| gather(core, who, &wqe.pieces, offset, buf));
+        let (index, opcode, packets) = (wqe.index, wqe.opcode, message.packets);
+        let cqn = self.params.cqn_snd;
+        self.tell_signature_errors(core, now, cqn);
         let packet = match built {
             Ok(packet) => packet,
             Err(fault) => {
-                let (index, opcode) = (wqe.index, wqe.opcode);
                 let met = Met { kind: page_fault::SEND_OR_WRITE, psn, index, opcode, committed: offset };
                 if !self.wait_to_send(core, now, fault, met) {
                     core.diagnose(now, format_args!("QP {}: send WQE {index}: {fault}", self.qpn));
@@ -335,7 +337,7 @@ impl QueuePair {
                 return None;
             }
         };
-        let step = if wants_response { message.packets - k } else { 1 };
+        let step = if wants_response { packets - k } else { 1 };
         self.requester.cursor = psn.add(step);
         if self.requester.cursor.since(self.requester.sent) > 0 {
             self.requester.sent = self.requester.cursor;

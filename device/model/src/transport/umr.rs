@@ -3,8 +3,9 @@
 //! Source: PRM "UMR WQE", "UMR Control Segment"; which mask bit stands for which field as the mlx5
 //! driver uses them.
 
-use hca_firmware::icm::{MemoryKey, Translation};
+use hca_firmware::icm::{MemoryKey, Signature, Translation};
 use hca_firmware::{Icm, NotChanged};
+use hca_spec::bsf::{BSF_OCTWORDS, Bsf, SetPsv};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
 use hca_spec::layout::Field;
@@ -18,6 +19,7 @@ use super::pieces::gather;
 use super::wqe::{Umr, Wqe};
 use crate::core::Core;
 use crate::mkey::{Accessor, Fault, check_invalidate};
+use crate::signature::Plan;
 use crate::time::Ps;
 
 /// Bytes of one translation unit: two MTTs or one KLM.
@@ -29,7 +31,9 @@ const CHUNK: u64 = 4;
 const MAX_LOAD: usize = 0xffff * OCTWORD;
 
 /// Fields that a mask bit covers wholly; the protection domain counts its keys and is apart.
-const SIMPLE: [(u64, Field<Mkc>); 9] = [
+const SIMPLE: [(u64, Field<Mkc>); 11] = [
+    (umr_mask::SIG_ERR, Mkc::EXPECTED_SIGERR_COUNT),
+    (umr_mask::BSF_EN, Mkc::BSF_EN),
     (umr_mask::PAGE_SIZE, Mkc::LOG_PAGE_SIZE),
     (umr_mask::EN_RINVAL, Mkc::EN_RINVAL),
     (umr_mask::KEY, Mkc::MKEY_7_0),
@@ -87,6 +91,10 @@ impl QueuePair {
                 Some(umr) => self.load(core, now, wqe, umr),
                 None => Err(Refused::request("no UMR control segment")),
             },
+            SendOpcode::SetPsv => match &wqe.psv {
+                Some(psv) => self.set_psv(&mut core.fw.icm, psv),
+                None => Err(Refused::request("no PSV segment")),
+            },
             _ => Ok(()),
         };
         outcome.map_err(|refused| {
@@ -98,6 +106,18 @@ impl QueuePair {
         })
     }
 
+    /// A new value of a PSV of the queue pair's domain.
+    fn set_psv(&self, icm: &mut Icm, segment: &SetPsv) -> Result<(), Refused> {
+        let number = segment.get(SetPsv::PSV);
+        let psv = icm.psvs.get_mut(number).filter(|psv| psv.pd == self.params.pd.0);
+        let refused = Refused {
+            syndrome: Syndrome::LocalProtection,
+            why: format!("PSV {number:#x} does not exist in the queue pair's protection domain"),
+        };
+        psv.ok_or(refused)?.value = segment.get(SetPsv::VALUE);
+        Ok(())
+    }
+
     fn load(&self, core: &mut Core, now: Ps, wqe: &Wqe, umr: &Umr) -> Result<(), Refused> {
         let key = Mkey(wqe.imm);
         let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
@@ -107,11 +127,17 @@ impl QueuePair {
             let len = wqe.length.min(MAX_LOAD as u64) as usize;
             let mut bytes = vec![0; if wanted > 0 { len.min(wanted) } else { 0 }];
             gather(core, self.accessor(), &wqe.pieces, 0, &mut bytes)?;
+            // Translations are no message: nobody checks what they are made of.
+            core.signature_errors.take();
             bytes
         };
+        let bsf = signature_part(umr, wanted)?;
         let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
         let entry = core.fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
         self.check_umr(core, &entry.ctx, umr)?;
+        if bsf.is_some() && entry.ctx.get(Mkc::BSF_OCTWORD_SIZE) < BSF_OCTWORDS {
+            return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
+        }
         if mask & umr_mask::PD != 0 && core.fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
             return Err(NotChanged::NoDomain.into());
         }
@@ -137,6 +163,7 @@ impl QueuePair {
         }
         if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
             apply_mask(&mut entry.ctx, &umr.mkc, mask);
+            sign(entry, bsf);
         }
         Ok(())
     }
@@ -179,6 +206,34 @@ impl QueuePair {
     /// Whether the queue pair may load page lists: the kernel's may.
     fn fast_registration(&self, core: &Core) -> bool {
         core.fw.icm.qps.get(self.qpn.0).is_some_and(|qp| qp.ctx.get(Qpc::FRE) == 1)
+    }
+}
+
+/// The signature part behind the inline translations, which take `at` bytes.
+fn signature_part(umr: &Umr, at: usize) -> Result<Option<Bsf>, Refused> {
+    let units = umr.ctrl.get(UmrCtrl::BSF_OCTOWORDS);
+    if units == 0 || umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
+        return Ok(None);
+    }
+    if units != BSF_OCTWORDS || umr.ctrl.get(UmrCtrl::INLINE) == 0 {
+        return Err(Refused::request("a signature part (BSF) must be inline and 64 bytes long"));
+    }
+    let bytes = umr.inline.get(at..).unwrap_or_default();
+    let (bsf, _) = Bsf::read_from_prefix(bytes)
+        .map_err(|_| Refused::request("the WQE ends before its signature part (BSF)"))?;
+    Plan::new(&bsf).map_err(Refused::key)?;
+    Ok(Some(bsf))
+}
+
+/// Loads a signature part, and forgets what was told if the driver has seen it.
+fn sign(entry: &mut MemoryKey, bsf: Option<Bsf>) {
+    let count = entry.ctx.get(Mkc::EXPECTED_SIGERR_COUNT);
+    if let Some(signature) = &mut entry.signature {
+        signature.told = signature.told.filter(|told| *told == count);
+    }
+    if let Some(bsf) = bsf {
+        let told = entry.signature.take().and_then(|old| old.told);
+        entry.signature = Some(Box::new(Signature { bsf, told, ..Signature::default() }));
     }
 }
 

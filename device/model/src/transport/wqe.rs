@@ -2,6 +2,7 @@
 //!
 //! Source: PRM "Work Queue Element (WQE) Format".
 
+use hca_spec::bsf::SetPsv;
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
@@ -40,6 +41,7 @@ pub(crate) struct Wqe {
     /// Of a DC initiator: where to.
     pub(crate) target: Option<Datagram>,
     pub(crate) umr: Option<Box<Umr>>,
+    pub(crate) psv: Option<SetPsv>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) length: u64,
 }
@@ -96,6 +98,7 @@ impl Wqe {
             xrc_srqn: None,
             target: None,
             umr: None,
+            psv: None,
             pieces: Vec::new(),
             length: 0,
         }
@@ -120,11 +123,16 @@ impl Wqe {
             xrc_srqn: None,
             target: None,
             umr: None,
+            psv: None,
             pieces: Vec::new(),
             length: 0,
         };
         match opcode {
             SendOpcode::Nop | SendOpcode::LocalInval => return Ok(wqe),
+            SendOpcode::SetPsv => {
+                wqe.psv = Some(cursor.take()?);
+                return Ok(wqe);
+            }
             SendOpcode::AtomicMaskedCs | SendOpcode::AtomicMaskedFa => {
                 return Err(BadWqe("the adapter has no masked atomics"));
             }
