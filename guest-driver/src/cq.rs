@@ -8,6 +8,7 @@ use crate::bus::{Bus, Dma, pages_of};
 use crate::error::Error;
 use crate::events::{page, with_pages};
 use crate::hca::Hca;
+use crate::sig::SignatureError;
 use hca_spec::cmd::{CreateCqIn, ModifyCqIn, ObjectIn, QueryCqOut};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, MINI_CQES, MiniCqe, Syndrome};
@@ -372,6 +373,8 @@ pub struct Completion {
     pub timestamp: u64,
     /// The message or response itself, if the queue pair lets it come here.
     pub data: Option<InlineData>,
+    /// A signature is wrong: the entry says nothing else, and completes no request.
+    pub signature: Option<SignatureError>,
 }
 
 impl Completion {
@@ -407,6 +410,7 @@ impl Completion {
             has_grh: cqe.get(Cqe::GRH) != 0,
             timestamp: cqe.get(Cqe::TIMESTAMP),
             data: None,
+            signature: SignatureError::decode(cqe),
         }
     }
 

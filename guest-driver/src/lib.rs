@@ -15,7 +15,8 @@
 //! 6. [`mr`]: protection domains and memory keys. [`cq`]: completion queues.
 //! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries. [`srq`]: shared
 //!    receive queues.
-//! 8. [`umr`], [`mw`], [`odp`]: keys that work requests change; windows; memory that comes page by page.
+//! 8. [`umr`], [`mw`], [`odp`]: keys that work requests change; windows; memory that comes page by page. [`sig`]:
+//!    signatures of blocks.
 //! 9. [`mad`]: asking the port about itself.
 //!
 //! With the feature `vfio-user`, `VfioUserBus` drives an adapter behind a vfio-user socket.
@@ -61,6 +62,7 @@ pub mod mw;
 pub mod odp;
 pub mod pages;
 pub mod qp;
+pub mod sig;
 pub mod srq;
 pub mod umr;
 #[cfg(feature = "vfio-user")]
@@ -78,6 +80,7 @@ pub use mr::{Access, Mr};
 pub use mw::{Opening, Window, WindowType};
 pub use odp::{FaultPlace, OnDemand, PageFault, Registrar};
 pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr, ScatterToCqe};
+pub use sig::SignatureError;
 pub use srq::{Srq, XrcSrqConfig};
 pub use umr::{KeyChange, KeyKind};
 pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};

@@ -556,6 +556,13 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rst2InitQp, QpState::Init, input)
     }
 
+    /// Stays in INIT: from now on a signature error drains the send queue, with an event.
+    pub fn qp_drain_on_signature_errors(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::DRAIN_SIGERR).qpc_mut().set(Qpc::DRAIN_SIGERR, 1);
+        self.modify_qp(qp, Opcode::Init2InitQp, QpState::Init, input)
+    }
+
     /// INIT to RTR: who the peer is. Its requests are served from now on.
     pub fn qp_to_rtr(&mut self, qp: &mut Qp<B::Dma>, attr: &RtrAttr) -> Result<(), Error> {
         let mut input = ModifyQpIn::new();

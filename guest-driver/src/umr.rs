@@ -11,6 +11,7 @@ use crate::hca::Hca;
 use crate::mr::Access;
 use crate::wqe::Sge;
 use alloc::vec::Vec;
+use hca_spec::bsf::{BSF_OCTWORDS, Bsf};
 use hca_spec::cmd::CreateMkeyIn;
 use hca_spec::command::Opcode;
 use hca_spec::ids::{Mkey, Pd, Qpn};
@@ -43,15 +44,17 @@ pub struct KeyChange {
     pub ctrl: UmrCtrl,
     /// New values of what the mask names.
     pub mkc: Mkc,
+    /// New signature part.
+    pub bsf: Option<Bsf>,
 }
 
 impl KeyChange {
     /// A change of nothing.
     pub fn new(key: Mkey) -> Self {
-        Self { key, ctrl: UmrCtrl::new(), mkc: Mkc::new() }
+        Self { key, ctrl: UmrCtrl::new(), mkc: Mkc::new(), bsf: None }
     }
 
-    fn mask(mut self, bits: u64) -> Self {
+    pub(crate) fn mask(mut self, bits: u64) -> Self {
         let mask = self.ctrl.get(UmrCtrl::MKEY_MASK) | bits;
         self.ctrl.set(UmrCtrl::MKEY_MASK, mask);
         self
@@ -162,6 +165,17 @@ impl<B: Bus> Hca<B> {
         room: u32,
         invalidatable: bool,
     ) -> Result<Mkey, Error> {
+        self.alloc_key_with(pd, kind, room, invalidatable, false)
+    }
+
+    pub(crate) fn alloc_key_with(
+        &mut self,
+        pd: Pd,
+        kind: KeyKind,
+        room: u32,
+        invalidatable: bool,
+        signatures: bool,
+    ) -> Result<Mkey, Error> {
         let variant = self.next_key_variant();
         let mut input = CreateMkeyIn::new();
         let mkc = input.mkc_mut();
@@ -172,6 +186,9 @@ impl<B: Bus> Hca<B> {
         };
         mkc.set(Mkc::FREE, 1).set(Mkc::UMR_EN, 1).set(Mkc::LR, 1).set(Mkc::EN_RINVAL, invalidatable.into());
         mkc.set(Mkc::PD, pd.0).set(Mkc::QPN, ANY_QP).set(Mkc::MKEY_7_0, variant.into());
+        if signatures {
+            mkc.set(Mkc::BSF_EN, 1).set(Mkc::BSF_OCTWORD_SIZE, BSF_OCTWORDS);
+        }
         let units = (CHUNK / OCTWORD) as u32;
         mkc.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, room.next_multiple_of(units));
         let index = self.create(Opcode::CreateMkey, 0, input.bytes().to_vec())?;

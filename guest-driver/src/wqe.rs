@@ -6,6 +6,7 @@
 use crate::dct::Target;
 use crate::error::Error;
 use crate::umr::KeyChange;
+use hca_spec::bsf::{BSF_OCTWORDS, SetPsv};
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
 use hca_spec::wqe::{
     AtomicSeg, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
@@ -113,6 +114,13 @@ pub enum SendOp {
     },
     /// Changes a memory key. The payload, if there is any, is its new translations.
     Change(KeyChange),
+    /// Sets a signature value of the queue pair's protection domain.
+    SetPsv {
+        /// Which.
+        psv: u32,
+        /// Its new value: the guard's seed in the highest bits.
+        value: u64,
+    },
 }
 
 /// A send request.
@@ -240,6 +248,10 @@ impl Wqe {
                 wqe.push_change(&change, &request.payload)?;
                 (SendOpcode::Umr, Some(change.key.0))
             }
+            SendOp::SetPsv { psv, value } => {
+                wqe.push(SetPsv::new().set(SetPsv::PSV, psv).set(SetPsv::VALUE, value).bytes())?;
+                (SendOpcode::SetPsv, None)
+            }
         };
         match request.payload {
             // Translations are not a message: they have no header.
@@ -254,6 +266,9 @@ impl Wqe {
                 return Err(Error::Invalid("what is read can't be inline"));
             }
             Payload::Inline(bytes) => wqe.push_inline(bytes)?,
+        }
+        if let SendOp::Change(KeyChange { bsf: Some(bsf), .. }) = &request.op {
+            wqe.push(bsf.bytes())?;
         }
         ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode as u32).set(Ctrl::QPN, qpn.0);
         ctrl.set(Ctrl::DS, (wqe.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
@@ -301,6 +316,12 @@ impl Wqe {
         }
         let mut ctrl = change.ctrl;
         ctrl.set(UmrCtrl::INLINE, inline).set(UmrCtrl::XLT_OCTOWORDS, units as u32);
+        if change.bsf.is_some() {
+            if inline == 0 {
+                return Err(Error::Invalid("a signature part needs inline translations"));
+            }
+            ctrl.set(UmrCtrl::BSF_OCTOWORDS, BSF_OCTWORDS);
+        }
         self.push(ctrl.bytes())?;
         self.push(change.mkc.bytes())
     }
