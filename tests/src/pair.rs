@@ -43,6 +43,8 @@ pub struct Options {
     pub fast_registration: bool,
     /// What the completion queues have beyond the ordinary.
     pub cq: CqOptions,
+    /// Whether a signature error drains the send queue.
+    pub drain_on_signature_errors: bool,
     /// Whether small messages come in completions.
     pub scatter_to_cqe: ScatterToCqe,
 }
@@ -63,6 +65,7 @@ impl Default for Options {
             global: false,
             fast_registration: false,
             cq: CqOptions::default(),
+            drain_on_signature_errors: false,
             scatter_to_cqe: ScatterToCqe::Off,
         }
     }
@@ -157,6 +160,9 @@ impl<B: Bus> Pair<B> {
         let home = self.ends[end].home;
         let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
         hca.qp_to_init(qp, init)?;
+        if options.drain_on_signature_errors {
+            hca.qp_drain_on_signature_errors(qp)?;
+        }
         let (mtu, rnr_timer, receive_psn) = (options.mtu, options.rnr_timer, options.rts.send_psn);
         let rtr =
             RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, Path { gid, ..Path::lid(lid) }) };
