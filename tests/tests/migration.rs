@@ -21,18 +21,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 const LIDS: [u16; 2] = [0x10, 0x20];
 const TIMEOUT: u8 = 8;
 
+/// What is cut, and what passed.
+#[derive(Default)]
+struct Seen {
+    cut: Vec<u16>,
+    /// End, destination and MigReq.
+    passed: Vec<(usize, u16, bool)>,
+}
+
 /// A link that forgets packets to some LIDs and remembers MigReq of the others.
 #[derive(Clone, Default)]
-struct Paths(Arc<Mutex<(Vec<u16>, Vec<(usize, u16, bool)>)>>);
+struct Paths(Arc<Mutex<Seen>>);
 
 impl Paths {
     fn cut(&self, lids: &[u16]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = lids.to_vec();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).cut = lids.to_vec();
     }
 
     /// End, destination and MigReq of what passed since.
     fn passed(&self) -> Vec<(usize, u16, bool)> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).1)
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).passed)
     }
 }
 
@@ -40,11 +48,11 @@ impl Carrier for Paths {
     fn transmit(&mut self, now: Ps, from: usize, packet: Packet) -> Vec<Delivery> {
         let inner = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lid = packet.dlid().0;
-        if inner.0.contains(&lid) {
+        if inner.cut.contains(&lid) {
             return Vec::new();
         }
         if let Ok((repr, _)) = packet.parse() {
-            inner.1.push((from, lid, repr.migrated));
+            inner.passed.push((from, lid, repr.migrated));
         }
         vec![Delivery { at: now + Ps::from_ns(5), end: 1 - from, packet }]
     }

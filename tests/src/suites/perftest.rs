@@ -18,11 +18,9 @@ fn commands() -> Vec<Command> {
     let mut add = |command: String| {
         all.push(Command::pair(format!("{command} -F -p {PORT}"), PORT).named(command));
     };
-    for (program, transports) in [
-        ("send", &["RC", "UC", "UD", "XRC", "DC"][..]),
-        ("write", &["RC", "UC", "XRC", "DC"]),
-        ("read", &["RC", "XRC", "DC"]),
-    ] {
+    for (program, transports) in
+        [("send", &["RC", "UC", "UD", "XRC"][..]), ("write", &["RC", "UC", "XRC"]), ("read", &["RC", "XRC"])]
+    {
         for transport in transports {
             for kind in ["bw", "lat"] {
                 add(format!("ib_{program}_{kind} -c {transport} -n 200 -s 2048"));
@@ -40,7 +38,7 @@ fn commands() -> Vec<Command> {
         add(format!("ib_{program}_bw -D 2"));
     }
     for kind in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
-        for transport in ["RC", "XRC", "DC"] {
+        for transport in ["RC", "XRC"] {
             for program in ["bw", "lat"] {
                 add(format!("ib_atomic_{program} -A {kind} -c {transport} -n 200"));
             }

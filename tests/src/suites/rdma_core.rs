@@ -60,9 +60,21 @@ const BOOTS: [Boot; 3] = [
 
 /// All of them, each boot in one guest whose adapter is looped back.
 pub fn cases(kernel: &str) -> Vec<Case> {
+    boot(&BOOTS, kernel, &must_be_ok())
+}
+
+/// Those of one boot whose names have one of these words, which `|` separates.
+pub fn some(kernel: &str, words: &'static str) -> Vec<Case> {
+    let must_be_ok =
+        must_be_ok().into_iter().filter(|name| words.split('|').any(|word| name.contains(word))).collect();
+    let boots = [Boot { topology: "loopback", only: words, before: "true", options: "" }];
+    boot(&boots, kernel, &must_be_ok)
+}
+
+fn boot(boots: &[Boot], kernel: &str, must_be_ok: &BTreeSet<&'static str>) -> Vec<Case> {
     let mut lines = Vec::new();
     let mut logs = Vec::new();
-    for boot in BOOTS {
+    for boot in boots {
         match boot.run(kernel) {
             Ok(report) => {
                 let output = report.host("a").map_or("", |host| host.output.as_str());
@@ -72,7 +84,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
             Err(error) => logs.push(Case::check(format!("set up: {}", boot.topology), format!("{error:#}"))),
         }
     }
-    let mut cases = judge(&lines, &must_be_ok(), &skips());
+    let mut cases = judge(&lines, must_be_ok, &skips());
     cases.extend(logs);
     cases
 }
