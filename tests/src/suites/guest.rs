@@ -220,11 +220,11 @@ mod tests {
             Command::service("d", 8, "q", "bw"),
         ];
         let (a, b) = scripts(&commands, true);
-        assert!(a.contains(r"alone 'list' 150 'ls '\''a b'\'''"), "{a}");
-        assert!(a.contains("serve 'ping -c' 150 7 ends 'ping -c' b"), "{a}");
-        assert!(b.contains("use 'ping -c' 150 'ping -c a' a"), "{b}");
-        assert!(b.contains("use 'q bw' 150 'q a bw' a"), "{b}");
+        assert!(a.contains(r"alone 'list' 100 'ls '\''a b'\'''"), "{a}");
+        assert!(a.contains("serve 'ping -c' 100 7 ends 'ping -c' b"), "{a}");
+        assert!(b.contains("use 'ping -c' 100 'ping -c a' a"), "{b}");
+        assert!(b.contains("use 'q bw' 100 'q a bw' a"), "{b}");
         let (a, _) = scripts(&commands, false);
-        assert!(a.contains("both 'q bw' 150 8 stays 'd' 'q localhost bw'"), "{a}");
+        assert!(a.contains("both 'q bw' 100 8 stays 'd' 'q localhost bw'"), "{a}");
     }
 }
