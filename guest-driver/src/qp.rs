@@ -3,6 +3,9 @@
 //! One buffer holds the receive ring and, behind it, the send ring; a doorbell record holds how much was
 //! posted to each (PRM "QP Context", "Work Queues").
 
+mod life;
+mod ring;
+
 use crate::bus::{Bus, Dma, pages_of};
 use crate::cq::{Completion, Cq, RECORD_LINE, Side};
 use crate::error::Error;
@@ -11,7 +14,6 @@ use crate::hca::Hca;
 use crate::mr::Access;
 use crate::wqe::{self, SendRequest, Sge, Wqe};
 use alloc::vec;
-use alloc::vec::Vec;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, QueryQpOut};
 use hca_spec::command::{Opcode, OutHeader};
@@ -19,6 +21,7 @@ use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex, Xrcd};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt, path_migration};
 use hca_spec::uar::{SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wqe::{Data, WQEBB};
+use ring::Ring;
 
 /// Offset of the receive counter in the doorbell record.
 const RECORD_RECEIVE: usize = 0;
@@ -255,62 +258,6 @@ pub struct Qp<D> {
     doorbell_half: u64,
 }
 
-/// Bookkeeping of one ring: 16-bit running counters, of which the low bits are the place.
-struct Ring {
-    offset: usize,
-    stride: usize,
-    size: u32,
-    head: u16,
-    tail: u16,
-    /// Per place: the caller's number, and how many places the request takes.
-    requests: Vec<(u64, u16)>,
-}
-
-impl Ring {
-    fn new(offset: usize, stride: usize, size: u32) -> Self {
-        Self { offset, stride, size, head: 0, tail: 0, requests: vec![(0, 0); size as usize] }
-    }
-
-    fn place(&self, index: u16) -> usize {
-        usize::from(index) & (self.size as usize).saturating_sub(1)
-    }
-
-    fn free(&self) -> u32 {
-        self.size - u32::from(self.head.wrapping_sub(self.tail))
-    }
-
-    /// Takes `count` places for a request.
-    fn take(&mut self, wr_id: u64, count: u16) {
-        let place = self.place(self.head);
-        self.requests[place] = (wr_id, count);
-        self.head = self.head.wrapping_add(count);
-    }
-
-    /// The request at `index` is done, and so are all before it.
-    fn retire(&mut self, index: u16) -> Option<u64> {
-        // Only an index between tail and head can be meant; anything else is not ours.
-        if index.wrapping_sub(self.tail) >= self.head.wrapping_sub(self.tail) {
-            return None;
-        }
-        let (wr_id, count) = *self.requests.get(self.place(index))?;
-        self.tail = index.wrapping_add(count);
-        Some(wr_id)
-    }
-
-    fn reset(&mut self) {
-        (self.head, self.tail) = (0, 0);
-    }
-
-    /// Copies whole strides into the ring, around its end if need be.
-    fn write<D: Dma>(&self, memory: &mut D, data: &[u8]) {
-        let first = self.place(self.head);
-        for (i, piece) in data.chunks(self.stride).enumerate() {
-            let place = (first + i) & (self.size as usize - 1);
-            memory.write(self.offset + place * self.stride, piece);
-        }
-    }
-}
-
 impl<D: Dma> Qp<D> {
     /// The queue pair's number.
     pub fn number(&self) -> Qpn {
@@ -540,145 +487,6 @@ impl<B: Bus> Hca<B> {
         Ok(qp)
     }
 
-    /// RESET to INIT: port, partition and rights. Receives may be posted from now on.
-    pub fn qp_to_init(&mut self, qp: &mut Qp<B::Dma>, attr: &InitAttr) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        let qpc = input.qpc_mut();
-        qpc.set(Qpc::COUNTER_SET_ID, attr.counter_set.into());
-        set_access(qpc, attr.access);
-        qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
-        if qp.config.service.is_datagram() {
-            qpc.set(Qpc::Q_KEY, attr.qkey);
-        }
-        let path = qpc.primary_path_mut();
-        path.set(AddressPath::PKEY_INDEX, attr.pkey_index.into());
-        path.set(AddressPath::VHCA_PORT_NUM, attr.port.into());
-        self.modify_qp(qp, Opcode::Rst2InitQp, QpState::Init, input)
-    }
-
-    /// Stays in INIT: from now on a signature error drains the send queue, with an event.
-    pub fn qp_drain_on_signature_errors(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::DRAIN_SIGERR).qpc_mut().set(Qpc::DRAIN_SIGERR, 1);
-        self.modify_qp(qp, Opcode::Init2InitQp, QpState::Init, input)
-    }
-
-    /// INIT to RTR: who the peer is. Its requests are served from now on.
-    pub fn qp_to_rtr(&mut self, qp: &mut Qp<B::Dma>, attr: &RtrAttr) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        let qpc = input.qpc_mut();
-        qpc.set(Qpc::REMOTE_QPN, attr.remote_qpn.0).set(Qpc::MTU, attr.mtu.into());
-        qpc.set(Qpc::NEXT_RCV_PSN, attr.receive_psn.get()).set(Qpc::MIN_RNR_NAK, attr.rnr_timer.into());
-        qpc.set(Qpc::LOG_RRA_MAX, log2_of(attr.responder_reads.into())?);
-        set_path(qpc.primary_path_mut(), &attr.path);
-        let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
-        input.qpc_mut().set(Qpc::LOG_MSG_MAX, log_msg_max);
-        self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
-    }
-
-    /// INIT to RTR of a datagram queue pair, which has no peer.
-    pub fn ud_to_rtr(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
-        input.qpc_mut().set(Qpc::MTU, DATAGRAM_MTU).set(Qpc::LOG_MSG_MAX, log_msg_max);
-        self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
-    }
-
-    /// INIT to RTR of an initiator of dynamic connections, which has no peer. `mtu` is an IBTA code.
-    pub fn dci_to_rtr(&mut self, qp: &mut Qp<B::Dma>, mtu: u8) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        let log_msg_max = self.caps().get(General::LOG_MAX_MSG);
-        input.qpc_mut().set(Qpc::MTU, mtu.into()).set(Qpc::LOG_MSG_MAX, log_msg_max);
-        self.modify_qp(qp, Opcode::Init2RtrQp, QpState::Rtr, input)
-    }
-
-    /// RTR to RTS: how to send. Send requests are executed from now on.
-    pub fn qp_to_rts(&mut self, qp: &mut Qp<B::Dma>, attr: &RtsAttr) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        let qpc = input.qpc_mut();
-        qpc.set(Qpc::NEXT_SEND_PSN, attr.send_psn.get());
-        if qp.config.service.is_reliable() {
-            qpc.set(Qpc::RETRY_COUNT, attr.retries.into()).set(Qpc::RNR_RETRY, attr.rnr_retries.into());
-            qpc.set(Qpc::LOG_SRA_MAX, log2_of(attr.initiator_reads.into())?);
-            qpc.set(Qpc::LOG_ACK_REQ_FREQ, LOG_ACK_REQ_FREQ);
-            qpc.primary_path_mut().set(AddressPath::ACK_TIMEOUT, attr.timeout.into());
-        }
-        self.modify_qp(qp, Opcode::Rtr2RtsQp, QpState::Rts, input)
-    }
-
-    /// Changes what the peer may do, in INIT, RTR or RTS order of the state machine: here RTS to RTS.
-    pub fn qp_set_access(&mut self, qp: &mut Qp<B::Dma>, access: Access) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE | opt::RAE);
-        set_access(input.qpc_mut(), access);
-        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
-    }
-
-    /// Gives the connection an alternate path and makes it ready to migrate, in RTS: as soon as the peer has one too, it
-    /// is armed (see [`Hca::qp_migration`]), and an end whose retries are used up goes on over the alternate path with
-    /// event `PathMigrated` at both. `timeout` is that of [`RtsAttr`].
-    pub fn qp_rearm(&mut self, qp: &mut Qp<B::Dma>, alternate: &Path, timeout: u8) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::ALT_PATH | opt::PM_STATE);
-        input.qpc_mut().set(Qpc::PM_STATE, path_migration::REARM);
-        let path = input.qpc_mut().secondary_path_mut();
-        set_path(path, alternate);
-        path.set(AddressPath::ACK_TIMEOUT, timeout.into()).set(AddressPath::VHCA_PORT_NUM, 1);
-        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
-    }
-
-    /// Migrates an armed connection to its alternate path.
-    pub fn qp_migrate(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::PM_STATE);
-        input.qpc_mut().set(Qpc::PM_STATE, path_migration::MIGRATED);
-        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
-    }
-
-    /// The state of path migration: see [`hca_spec::qpc::path_migration`].
-    pub fn qp_migration(&mut self, qp: &Qp<B::Dma>) -> Result<u32, Error> {
-        Ok(self.query_qp(qp)?.get(Qpc::PM_STATE))
-    }
-
-    /// RTS to SQD (send queue drained): no further request is started. With `event`, the adapter tells with an
-    /// event when those that were started are done; the state in [`Hca::query_qp`] says it too.
-    pub fn qp_to_drained(&mut self, qp: &mut Qp<B::Dma>, event: bool) -> Result<(), Error> {
-        let mut input = ModifyQpIn::new();
-        input.set(ModifyQpIn::SQD_EVENT, event.into());
-        self.modify_qp(qp, Opcode::Rts2SqdQp, QpState::SqDrained, input)
-    }
-
-    /// SQD to RTS: send requests are executed again. Fails while the send queue still drains.
-    pub fn qp_drained_to_rts(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        self.modify_qp(qp, Opcode::Sqd2RtsQp, QpState::Rts, ModifyQpIn::new())
-    }
-
-    /// SQEr (send queue error) to RTS: after a failed send request of a datagram or unreliable queue pair.
-    pub fn qp_recover_sends(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        self.modify_qp(qp, Opcode::SqErr2RtsQp, QpState::Rts, ModifyQpIn::new())
-    }
-
-    /// To ERR from any state: everything outstanding completes with "flushed".
-    pub fn qp_to_error(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        self.object_command(Opcode::ToErrQp, qp.number.0)?;
-        qp.state = QpState::Error;
-        Ok(())
-    }
-
-    /// To RESET from any state: everything outstanding is forgotten, and no completion of it will come.
-    ///
-    /// Completions that came before are still in the completion queue: poll them first.
-    pub fn qp_to_reset(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
-        self.object_command(Opcode::ToRstQp, qp.number.0)?;
-        qp.state = QpState::Reset;
-        qp.send.reset();
-        qp.recv.reset();
-        qp.doorbell = None;
-        qp.record.store32(RECORD_RECEIVE, 0);
-        qp.record.store32(RECORD_SEND, 0);
-        Ok(())
-    }
-
     /// Resets and destroys a queue pair.
     pub fn destroy_qp(&mut self, mut qp: Qp<B::Dma>) -> Result<(), Error> {
         if qp.state != QpState::Reset
@@ -696,68 +504,5 @@ impl<B: Bus> Hca<B> {
         input.set(ObjectIn::NUMBER, qp.number.0);
         let out = self.execute(Opcode::QueryQp, 0, input.bytes().to_vec(), QueryQpOut::SIZE)?;
         Ok(*QueryQpOut::from_prefix_or_zero(&out).qpc())
-    }
-
-    fn modify_qp(
-        &mut self,
-        qp: &mut Qp<B::Dma>,
-        opcode: Opcode,
-        next: QpState,
-        mut input: ModifyQpIn,
-    ) -> Result<(), Error> {
-        input.set(ModifyQpIn::QPN, qp.number.0);
-        qp.common(input.qpc_mut());
-        if input.get(ModifyQpIn::OPT_PARAM_MASK) & opt::PM_STATE == 0 {
-            input.qpc_mut().set(Qpc::PM_STATE, path_migration::MIGRATED);
-        }
-        self.execute(opcode, 0, input.bytes().to_vec(), OutHeader::SIZE)?;
-        qp.state = next;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::Memory;
-
-    #[test]
-    fn ring_wraps_within_a_request() {
-        let mut ring = Ring::new(64, 64, 4);
-        let mut memory = Memory::new(64 + 4 * 64);
-        ring.take(1, 3);
-        assert_eq!(ring.retire(0), Some(1));
-        let data: Vec<u8> = (1..=2).flat_map(|n| [n; 64]).collect();
-        ring.write(&mut memory, &data);
-        ring.take(2, 2);
-        let mut byte = [0];
-        for (place, expected) in [(3, 1), (0, 2), (1, 0), (2, 0)] {
-            memory.read(64 + place * 64, &mut byte);
-            assert_eq!(byte[0], expected, "place {place}");
-        }
-        assert_eq!((ring.free(), ring.head), (2, 5));
-    }
-
-    #[test]
-    fn ring_counts_modulo_65536() {
-        let mut ring = Ring::new(0, 64, 8);
-        for i in 0..70_000u32 {
-            ring.take(u64::from(i), 2);
-            if i % 3 == 2 {
-                // One report retires the three requests up to it.
-                assert_eq!(ring.retire(ring.head.wrapping_sub(2)), Some(u64::from(i)));
-                assert_eq!(ring.free(), 8);
-            }
-        }
-    }
-
-    #[test]
-    fn a_report_about_nothing_is_refused() {
-        let mut ring = Ring::new(0, 64, 4);
-        assert_eq!(ring.retire(0), None);
-        ring.take(9, 1);
-        assert_eq!((ring.retire(1), ring.retire(u16::MAX)), (None, None));
-        assert_eq!((ring.retire(0), ring.retire(0)), (Some(9), None));
-        assert_eq!(Ring::new(0, 64, 0).retire(0), None);
     }
 }
