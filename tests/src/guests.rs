@@ -22,6 +22,37 @@ pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// The topology of that name: one of `tests/topologies`, or a built-in one.
+pub fn topology(name: &str) -> String {
+    let ours = file("topologies").join(name);
+    if ours.is_file() { ours.display().to_string() } else { name.to_owned() }
+}
+
+/// A file of this crate, to be put into root's home, where jobs start.
+pub fn copy(path: &str) -> Copy {
+    Copy::parse(&file(path).display().to_string()).expect("a file of this crate")
+}
+
+/// Resource counts of an adapter by kind: `which` is `now`, or `last_teardown` when its driver was last removed.
+///
+/// # Errors
+/// What the run's report does not have.
+pub fn counts(report: &Report, adapter: &str, which: &str) -> Result<Vec<(String, u64)>, String> {
+    let resources = report.resources.as_ref().ok_or("no resource counts")?;
+    let entry = resources["hcas"]
+        .as_array()
+        .and_then(|hcas| hcas.iter().find(|hca| hca["name"] == adapter))
+        .ok_or_else(|| format!("no {adapter} in {resources}"))?;
+    let counts = entry[which].as_object().ok_or_else(|| format!("no {which} in {entry}"))?;
+    counts
+        .iter()
+        .map(|(kind, count)| {
+            let count = count.as_u64().ok_or_else(|| format!("{kind} is {count}, not a number"))?;
+            Ok((kind.clone(), count))
+        })
+        .collect()
+}
+
 /// Waits for its turn: guests of two tests at once would only slow each other down. Keep what it returns.
 pub fn turn() -> File {
     let cache = Cache::open().expect("a cache directory");
@@ -72,9 +103,7 @@ pub struct Session(Run);
 impl Session {
     /// In a built-in topology, or one of `tests/topologies`.
     pub fn new(topology: &str) -> Self {
-        let ours = file("topologies").join(topology);
-        let topology = if ours.is_file() { ours.display().to_string() } else { topology.to_owned() };
-        Self(Run::new(topology).timeout(HANG))
+        Self(Run::new(self::topology(topology)).timeout(HANG))
     }
 
     /// Boots this kernel.
@@ -84,8 +113,7 @@ impl Session {
 
     /// Puts a file of this crate into root's home, where jobs start.
     pub fn copy(self, path: &str) -> Self {
-        let copy = Copy::parse(&file(path).display().to_string()).expect("a file of this crate");
-        Self(self.0.copy(copy))
+        Self(self.0.copy(copy(path)))
     }
 
     /// What this host does.
@@ -131,19 +159,11 @@ impl Done {
     /// Checks the resource counts of an adapter: some now, while its driver is loaded, and none when its driver was
     /// last removed.
     pub fn nothing_was_left(&self, adapter: &str) {
-        let resources = self.0.resources.as_ref().expect("resource counts");
-        let entry = resources["hcas"]
-            .as_array()
-            .and_then(|hcas| hcas.iter().find(|hca| hca["name"] == adapter))
-            .unwrap_or_else(|| panic!("no {adapter} in {resources}"));
-        let kinds = |which: &str| -> Vec<(String, u64)> {
-            let counts = entry[which].as_object().unwrap_or_else(|| panic!("no {which} in {entry}"));
-            counts.iter().map(|(kind, count)| (kind.clone(), count.as_u64().expect("a number"))).collect()
-        };
+        let kinds = |which| counts(&self.0, adapter, which).unwrap_or_else(|why| panic!("{why}"));
         let count = |of: &[(String, u64)], kind: &str| of.iter().find(|(k, _)| k == kind).map(|(_, n)| *n);
         let now = kinds("now");
         for kind in ["eqs", "cqs", "pds", "mkeys", "uars", "pages"] {
-            assert!(count(&now, kind) > Some(0), "a loaded driver has {kind}: {entry}");
+            assert!(count(&now, kind) > Some(0), "a loaded driver has {kind}: {now:?}");
         }
         let left: Vec<_> = kinds("last_teardown").into_iter().filter(|(_, count)| *count != 0).collect();
         assert!(left.is_empty(), "left behind by the driver: {left:?}");

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use hca_vm::guest::Copy;
 use hca_vm::run::{Report, Run};
 
 use super::{Case, Outcome};
-use crate::guests::{file, turn};
+use crate::guests::{self, turn};
 
 /// Longest time for one case, s, in a slow guest on a busy machine.
 const LIMIT: u32 = 100;
@@ -105,16 +104,17 @@ fn scripts(commands: &[Command], two_hosts: bool) -> (String, String) {
 
 /// Runs commands in a topology: `loopback` has host `a`, in others `b` is the other side. Case names begin with `tag`.
 pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec<Case> {
-    let ours = file("topologies").join(topology);
-    let path = if ours.is_file() { ours.display().to_string() } else { topology.to_owned() };
     let two_hosts = topology != "loopback";
     let (a, b) = scripts(commands, two_hosts);
-    let copy = Copy::parse(&file("guest/cases.sh").display().to_string()).expect("a file of this crate");
-    let mut run = Run::new(path).kernel(kernel).timeout(ALL).copy(copy).host("a", a).watch(|host, line| {
-        if let Some(ended) = line.strip_prefix("@@ end ") {
-            eprintln!("  {host}: {ended}");
-        }
-    });
+    let shell = guests::copy("guest/cases.sh");
+    let mut run =
+        Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).copy(shell).host("a", a).watch(
+            |host, line| {
+                if let Some(ended) = line.strip_prefix("@@ end ") {
+                    eprintln!("  {host}: {ended}");
+                }
+            },
+        );
     if two_hosts {
         run = run.host("b", b);
     }

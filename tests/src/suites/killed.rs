@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use hca_vm::guest::Copy;
 use hca_vm::run::{Report, Run};
 
 use super::Case;
 use super::guest::complaints;
-use crate::guests::{file, turn};
+use crate::guests::{self, turn};
 
 /// How often.
 const TIMES: u32 = 20;
@@ -15,7 +14,6 @@ const ALL: Duration = Duration::from_secs(1800);
 
 /// Two guests: an application in `b` writes to one in `a`, which is killed; `b` has to hear of it.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    let copy = Copy::parse(&file("guest/cases.sh").display().to_string()).expect("a file of this crate");
     // RC with its usual timeout and retries: the peer's completion is "transport retry counter exceeded" (12).
     let victim = format!(
         ". /root/cases.sh
@@ -44,7 +42,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
         match Run::new("two-hosts")
             .kernel(kernel)
             .timeout(ALL)
-            .copy(copy)
+            .copy(guests::copy("guest/cases.sh"))
             .host("a", victim)
             .host("b", peer)
             .run()
@@ -75,18 +73,11 @@ fn said(report: &Report, host: &str, word: &str) -> Case {
 
 /// What an adapter still held when its driver had gone.
 fn left(report: &Report, adapter: &str) -> String {
-    let entry = report
-        .resources
-        .as_ref()
-        .and_then(|all| all["hcas"].as_array())
-        .and_then(|hcas| hcas.iter().find(|hca| hca["name"] == adapter));
-    let Some(counts) = entry.and_then(|entry| entry["last_teardown"].as_object()) else {
-        return "the server told no counts".into();
+    let counts = match guests::counts(report, adapter, "last_teardown") {
+        Ok(counts) => counts,
+        Err(why) => return why,
     };
-    let left: Vec<String> = counts
-        .iter()
-        .filter(|(_, count)| count.as_u64() != Some(0))
-        .map(|(kind, count)| format!("{kind}: {count}"))
-        .collect();
+    let left = counts.into_iter().filter(|(_, count)| *count != 0);
+    let left: Vec<String> = left.map(|(kind, count)| format!("{kind}: {count}")).collect();
     left.join(", ")
 }

@@ -7,13 +7,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hca_vm::guest::Copy;
 use hca_vm::run::{Report, Run};
 use serde::Deserialize;
 
 use super::guest::complaints;
 use super::{Case, Outcome};
-use crate::guests::{file, turn};
+use crate::guests::{self, turn};
 
 const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
@@ -92,7 +91,6 @@ fn boot(boots: &[Boot], kernel: &str, must_be_ok: &BTreeSet<&'static str>) -> Ve
 impl Boot {
     fn run(&self, kernel: &str) -> anyhow::Result<Report> {
         let Self { topology, only, before, options } = self;
-        let copy = Copy::parse(&file("guest/rdma_core_tests.py").display().to_string())?;
         let job = format!(
             "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
         );
@@ -100,7 +98,7 @@ impl Boot {
         Run::new(*topology)
             .kernel(kernel)
             .timeout(ALL)
-            .copy(copy)
+            .copy(guests::copy("guest/rdma_core_tests.py"))
             .host("a", job)
             .watch(|_, line| {
                 if let Ok(Line { test, result, .. }) = serde_json::from_str(line) {
