@@ -12,7 +12,7 @@ use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::icm::Icm;
 use crate::pages::Pages;
-use crate::port::Port;
+use crate::port::{Port, Role};
 use crate::profile::{Config, atomic_max, general_max, odp_initial};
 
 /// How far the driver has brought the adapter.
@@ -93,7 +93,7 @@ impl Firmware {
         let general_max = general_max(&config);
         Self {
             icm: Icm::new(),
-            port: Port::new(&config),
+            port: Port::new(Role::Adapter, 1, config.port_guid, &config.node_description),
             state: State::Disabled,
             issi: 0,
             general: general_max,

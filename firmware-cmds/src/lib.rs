@@ -19,6 +19,7 @@
 //! on-demand paging.
 
 mod commands;
+pub mod datagram;
 pub mod effect;
 mod failure;
 mod firmware;
@@ -30,13 +31,16 @@ pub mod profile;
 pub mod q_counters;
 mod sma;
 pub mod sparse;
+pub mod switch;
 pub mod table;
 mod users;
 
 pub use commands::mkey::NotChanged;
+pub use datagram::{Address, Arrival, Departure};
 pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
 pub use port::{Link, LinkSpeed, Port, PortCounters};
 pub use profile::Config;
 pub use q_counters::QCounter;
+pub use switch::{Switch, SwitchConfig, SwitchEffect};

@@ -11,6 +11,7 @@ use hca_spec::mad::{
     STATUS_BAD_VERSION, STATUS_INVALID_VALUE, attr, phys_state, port_state,
 };
 
+use crate::datagram::{Arrival, Departure};
 use crate::effect::Effect;
 use crate::firmware::Firmware;
 use crate::port::changed;
@@ -31,6 +32,26 @@ impl Firmware {
             return None;
         }
         self.agents(mad, true, effects)
+    }
+
+    /// Handles a datagram to QP0 or QP1 that came by the port and for which no driver has a queue pair there: an
+    /// agent's answer, addressed. What is not answered was counted.
+    pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {
+        let mad = self.mad(arrival.port, mad, effects)?;
+        let address = arrival.address.answer(self.port.lid());
+        Some(Departure { port: arrival.port, address, mad })
+    }
+
+    /// When [`Firmware::poll`] has something to do, in picoseconds; 0 = at once. Ask after each call that may
+    /// change something.
+    pub fn poll_at(&self) -> Option<u64> {
+        None
+    }
+
+    /// Lets time pass: what the port's agents send of themselves at `now` (picoseconds), traps that is.
+    pub fn poll(&mut self, now: u64) -> Vec<Departure> {
+        let _ = now;
+        Vec::new()
     }
 
     /// The same, with the choice not to check the M_Key, as the host has it.
@@ -103,11 +124,12 @@ impl Firmware {
             (attr::GUID_INFO, _) => return self.guid_info(set, modifier, new, data, effects),
             (attr::PKEY_TABLE, _) => return self.pkey_table(set, modifier, new, data, effects),
             (attr::SL_TO_VL, _) => {
-                if set {
-                    self.port.sl_to_vl.iter_mut().zip(new).for_each(|(to, from)| *to = *from);
+                if let (true, Some(lanes)) = (set, new.first_chunk()) {
+                    self.port.sl_to_vl = vec![*lanes];
                 }
+                let lanes = self.port.sl_to_vl.first().copied().unwrap_or_default();
                 data.fill(0);
-                data.iter_mut().zip(&self.port.sl_to_vl).for_each(|(to, from)| *to = *from);
+                data.iter_mut().zip(lanes).for_each(|(to, from)| *to = from);
             }
             (attr::VL_ARBITRATION, _) => {
                 // 1 and 2 are the halves of the low priority table, 3 and 4 of the high.

@@ -104,8 +104,10 @@ impl From<LinkRate> for hca_firmware::LinkSpeed {
             LinkRate::Sdr => Self::Sdr,
             LinkRate::Ddr => Self::Ddr,
             LinkRate::Qdr => Self::Qdr,
-            LinkRate::Fdr10 | LinkRate::Fdr => Self::Fdr,
-            LinkRate::Edr | LinkRate::Hdr => Self::Edr,
+            LinkRate::Fdr10 => Self::Fdr10,
+            LinkRate::Fdr => Self::Fdr,
+            LinkRate::Edr => Self::Edr,
+            LinkRate::Hdr => Self::Hdr,
         }
     }
 }

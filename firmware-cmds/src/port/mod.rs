@@ -9,7 +9,7 @@ use hca_spec::mad::{PortInfo, phys_state, port_cap, port_state};
 
 use crate::effect::Effect;
 use crate::firmware::Firmware;
-use crate::profile::{Config, GUIDS, PKEYS};
+use crate::profile::{GUIDS, PKEYS};
 
 /// Bits of CapabilityMask that software may change: what it runs on the port, not what the port can do.
 pub(crate) const SETTABLE_CAPABILITIES: u32 = port_cap::IS_SM
@@ -26,15 +26,18 @@ pub enum LinkSpeed {
     Sdr,
     Ddr,
     Qdr,
+    /// The vendor's 10.3125 Gb/s with FDR's line code.
+    Fdr10,
     Fdr,
     #[default]
     Edr,
+    Hdr,
 }
 
 /// A trained link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Lanes: 1, 4, 8 or 12.
+    /// Lanes: 1, 2, 4, 8 or 12.
     pub width: u8,
     /// Rate of a lane.
     pub speed: LinkSpeed,
@@ -72,7 +75,12 @@ pub struct PortCounters {
     pub rcv_constraint_errors: u32,
     pub link_error_recovery: u32,
     pub link_downed: u32,
+    /// SMPs that came when there was no room for them.
     pub vl15_dropped: u32,
+    /// Packets that a switch could not forward: no route, no virtual lane, or back where they came from.
+    pub rcv_switch_relay_errors: u32,
+    /// Times a packet was ready and had no credits, in symbol times of the link.
+    pub xmit_wait: u64,
 }
 
 impl PortCounters {
@@ -123,6 +131,29 @@ impl PortCounters {
     }
 }
 
+/// Who hears of a port's changes ([`hca_spec::eqe::port_change`]).
+pub(crate) trait PortEvents {
+    /// The port changed.
+    fn port_event(&mut self, port: u8, sub_type: u8);
+}
+
+impl PortEvents for Vec<Effect> {
+    fn port_event(&mut self, port: u8, sub_type: u8) {
+        self.push(Effect::PortChange { port, sub_type });
+    }
+}
+
+/// What a port belongs to; PortInfo means different things for each (IBTA 14.2.5.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A channel adapter.
+    Adapter,
+    /// A switch's base port 0: no link, always active.
+    SwitchZero,
+    /// A switch's external port: no LID of its own.
+    External,
+}
+
 /// A port. What a subnet manager sets survives the driver; only a device reset forgets it.
 #[derive(Debug, Clone)]
 pub struct Port {
@@ -132,10 +163,13 @@ pub struct Port {
     pub counters: PortCounters,
     /// PortInfo but for the state.
     pub(crate) info: PortInfo,
+    role: Role,
+    number: u8,
     link: Option<Link>,
     pub(crate) guids: [u64; GUIDS],
     pub(crate) pkeys: [u16; PKEYS],
-    pub(crate) sl_to_vl: [u8; 8],
+    /// Tables of this port as the way out, by the port of the way in; adapters have one. An entry is 4 bits.
+    pub(crate) sl_to_vl: Vec<[u8; 8]>,
     pub(crate) vl_arbitration: [[u8; 64]; 4],
     pub(crate) node_description: [u8; 64],
 }
@@ -157,13 +191,15 @@ fn speed_codes(speed: LinkSpeed) -> (u32, u8) {
         LinkSpeed::Sdr => (1, 0),
         LinkSpeed::Ddr => (2, 0),
         LinkSpeed::Qdr => (4, 0),
+        LinkSpeed::Fdr10 => (4, 0),
         LinkSpeed::Fdr => (4, 1),
         LinkSpeed::Edr => (4, 2),
+        LinkSpeed::Hdr => (4, 4),
     }
 }
 
 impl Port {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(role: Role, number: u8, port_guid: u64, node_description: &str) -> Self {
         let mut info = PortInfo::new();
         info.set(PortInfo::GID_PREFIX, 0xfe80_0000_0000_0000);
         info.set(
@@ -173,7 +209,7 @@ impl Port {
                 | port_cap::EXTENDED_SPEEDS
                 | port_cap::CLIENT_REREGISTRATION,
         );
-        info.set(PortInfo::LOCAL_PORT_NUM, 1);
+        info.set(PortInfo::LOCAL_PORT_NUM, number.into());
         // 1x and 4x.
         info.set(PortInfo::LINK_WIDTH_ENABLED, 3).set(PortInfo::LINK_WIDTH_SUPPORTED, 3);
         info.set(PortInfo::LINK_SPEED_SUPPORTED, 7).set(PortInfo::LINK_SPEED_ENABLED, 7);
@@ -187,23 +223,23 @@ impl Port {
         info.bytes_mut()[PortInfo::EXT_SPEED_ACTIVE_SUPPORTED] = 0x03;
         info.bytes_mut()[PortInfo::EXT_SPEED_ENABLED] = 0x03;
         let mut guids = [0; GUIDS];
-        guids[0] = config.port_guid;
+        guids[0] = port_guid;
         let mut pkeys = [0; PKEYS];
         pkeys[0] = 0xffff;
-        let mut node_description = [0; 64];
-        let text = config.node_description.as_bytes();
-        let n = text.len().min(63);
-        node_description[..n].copy_from_slice(&text[..n]);
+        let mut description = [0; 64];
+        description.iter_mut().zip(node_description.as_bytes()).for_each(|(to, from)| *to = *from);
         Self {
-            state: port_state::DOWN,
+            state: if role == Role::SwitchZero { port_state::ACTIVE } else { port_state::DOWN },
+            role,
+            number,
             counters: PortCounters::default(),
             info,
             link: None,
             guids,
             pkeys,
-            sl_to_vl: [0; 8],
+            sl_to_vl: Vec::new(),
             vl_arbitration: [[0; 64]; 4],
-            node_description,
+            node_description: description,
         }
     }
 
@@ -285,31 +321,48 @@ impl Port {
     }
 
     /// Switches the port off: its link goes down and stays so.
-    pub(crate) fn disable(&mut self, effects: &mut Vec<Effect>) {
+    pub(crate) fn disable(&mut self, effects: &mut impl PortEvents) {
         self.drop_link(effects);
         self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED);
     }
 
     /// Switches the port on, if it was off.
-    pub(crate) fn enable(&mut self, effects: &mut Vec<Effect>) {
+    pub(crate) fn enable(&mut self, effects: &mut impl PortEvents) {
         if self.is_disabled() {
             self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::POLLING);
             self.train(effects);
         }
     }
 
+    /// The link trained or was lost; a disabled port stays down.
+    pub(crate) fn set_link(&mut self, link: Option<Link>, effects: &mut impl PortEvents) {
+        self.link = link;
+        match link {
+            _ if self.is_disabled() => {}
+            Some(_) => self.train(effects),
+            None => self.drop_link(effects),
+        }
+    }
+
+    /// The virtual lane of a service level, for packets that came by `in_port` (of an adapter: 0).
+    pub fn virtual_lane(&self, in_port: u8, sl: u8) -> u8 {
+        let table = self.sl_to_vl.get(usize::from(in_port)).copied().unwrap_or_default();
+        let pair = table.get(usize::from(sl & 0xf) / 2).copied().unwrap_or(0);
+        if sl & 1 == 0 { pair >> 4 } else { pair & 0xf }
+    }
+
     /// Takes the link down; it trains again when [`Port::train`] is called.
-    pub(crate) fn drop_link(&mut self, effects: &mut Vec<Effect>) {
+    pub(crate) fn drop_link(&mut self, effects: &mut impl PortEvents) {
         self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::POLLING);
         if self.state != port_state::DOWN {
             self.state = port_state::DOWN;
             self.counters.link_downed = self.counters.link_downed.saturating_add(1);
-            changed(effects, port_change::DOWN);
+            effects.port_event(self.number, port_change::DOWN);
         }
     }
 
     /// Brings the link up, if there is one at the cable's other end.
-    pub(crate) fn train(&mut self, effects: &mut Vec<Effect>) {
+    pub(crate) fn train(&mut self, effects: &mut impl PortEvents) {
         let Some(link) = self.link else { return };
         let (speed, extended) = speed_codes(link.speed);
         self.info.set(PortInfo::LINK_WIDTH_ACTIVE, width_code(link.width));
@@ -320,28 +373,22 @@ impl Port {
         self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::LINK_UP);
         if self.state == port_state::DOWN {
             self.state = port_state::INIT;
-            changed(effects, port_change::INITIALIZED);
+            effects.port_event(self.number, port_change::INITIALIZED);
         }
     }
 }
 
-/// Tells the hardware of an event of port 1.
+/// Tells the hardware of an event of an adapter's port 1.
 pub(crate) fn changed(effects: &mut Vec<Effect>, sub_type: u8) {
-    effects.push(Effect::PortChange { port: 1, sub_type });
+    effects.port_event(1, sub_type);
 }
 
 impl Firmware {
     /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
     /// stays down.
     pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
-        let Some(p) = self.port_mut(port) else { return };
-        p.link = link;
-        if p.is_disabled() {
-            return;
-        }
-        match link {
-            Some(_) => p.train(effects),
-            None => p.drop_link(effects),
+        if let Some(p) = self.port_mut(port) {
+            p.set_link(link, effects);
         }
     }
 }
@@ -349,6 +396,7 @@ impl Firmware {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Config;
 
     fn event(sub_type: u8) -> Effect {
         Effect::PortChange { port: 1, sub_type }
@@ -376,7 +424,7 @@ mod tests {
 
     #[test]
     fn addresses_of_a_port() {
-        let mut p = Port::new(&Config::default());
+        let mut p = Port::new(Role::Adapter, 1, 1, "");
         p.info.set(PortInfo::LID, 0x40).set(PortInfo::LMC, 2);
         assert!(p.is_own_lid(Lid(0x43)) && !p.is_own_lid(Lid(0x44)) && !p.is_own_lid(Lid(0)));
         assert_eq!((p.path_bits(Lid(0x43)), p.source_lid(7)), (3, Lid(0x43)));
