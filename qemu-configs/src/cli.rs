@@ -75,8 +75,9 @@ Examples:
 Everything made or downloaded is kept in $XDG_CACHE_HOME/softhca (~/.cache/softhca); removing that folder is safe.";
 
 const RUN_EXAMPLES: &str = "\
-Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), iommu (like loopback, behind a\n\
-virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.
+Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), cable (the same, and\n\
+the guests bring a subnet manager), iommu (like loopback, behind a virtual IOMMU), blueflame (like loopback, with\n\
+BlueFlame), or a TOML file.
 
 Examples:
   hca-vm run loopback a='ibv_devinfo -v'

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use crate::server::Binary;
 
 /// Topologies that come with the program.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("loopback", include_str!("../topologies/loopback.toml")),
     ("two-hosts", include_str!("../topologies/two-hosts.toml")),
+    ("cable", include_str!("../topologies/cable.toml")),
     ("iommu", include_str!("../topologies/iommu.toml")),
     ("blueflame", include_str!("../topologies/blueflame.toml")),
 ];

@@ -16,7 +16,7 @@ use crate::progress::Step;
 /// Raise when this file makes other images from the same packages.
 const VERSION: u32 = 2;
 
-const PACKAGES: [&str; 47] = [
+const PACKAGES: [&str; 48] = [
     // a shell and the usual tools
     "base-files",
     "base-passwd",
@@ -55,6 +55,7 @@ const PACKAGES: [&str; 47] = [
     "strace",
     // RDMA
     "ibverbs-providers",
+    "ibutils",
     "ibverbs-utils",
     "infiniband-diags",
     "opensm",
