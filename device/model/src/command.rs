@@ -15,6 +15,7 @@ use hca_spec::ids::{Cqn, Eqn, Qpn};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::time::Ps;
+use crate::trace::Event;
 use crate::transport::recv::SharedQueue;
 
 /// Largest input accepted: a CREATE_MKEY with 2^21 page addresses and its header.
@@ -173,6 +174,7 @@ impl Hca {
             }
             Ok(input) => {
                 let opcode = (be32(&input, 0) >> 16) as u16;
+                self.core.note(now, Event::Command { slot, opcode });
                 self.write_back(opcode, &input);
                 let mut effects = Vec::new();
                 let execution = self.core.fw.execute(&input, output_len, &mut effects);
@@ -217,6 +219,7 @@ impl Hca {
             self.core.diagnose(now, format_args!("output of command {} can't be written", done.slot));
             done.delivery = delivery;
         }
+        self.core.note(now, Event::CommandDone { slot: done.slot, delivery: done.delivery as u8 });
         let status = (done.delivery as u8) << 1;
         if let Err(why) = self.core.memory.write_release(done.entry_at + OWNERSHIP_BYTE as u64, status) {
             return self.core.diagnose(now, format_args!("command {} can't be completed: {why}", done.slot));
@@ -308,6 +311,8 @@ impl Hca {
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
                 core.out.port_changed = true;
+                let state = core.fw.port(port).map_or(0, |p| p.state as u8);
+                core.note(now, Event::Port { state });
                 let mut eqe = Eqe::new();
                 eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
                 core.push_event(now, EventType::PortChange, &mut eqe);

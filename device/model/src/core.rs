@@ -16,6 +16,7 @@ use crate::signature::SignatureError;
 use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
+use crate::trace::{Event, Headers, Watch};
 use crate::transport::dct::Peer;
 use crate::wire::{Packet, Repr};
 
@@ -129,6 +130,8 @@ pub(crate) struct Core {
     /// Signatures that were found wrong and are to be told of.
     pub(crate) signature_errors: RefCell<Vec<SignatureError>>,
     pub(crate) diagnoses: Diagnoses,
+    /// What those who look on want to see.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl Core {
@@ -145,6 +148,7 @@ impl Core {
             out: Outbox::default(),
             signature_errors: RefCell::default(),
             diagnoses: Diagnoses::default(),
+            watch: None,
         }
     }
 
@@ -163,6 +167,7 @@ impl Core {
             out,
             signature_errors,
             diagnoses: _,
+            watch: _,
         } = self;
         fw.reset();
         eqs.clear();
@@ -198,10 +203,20 @@ impl Core {
         match eq.push(&*self.memory, eqe) {
             Ok(Some(vector)) => {
                 let at = now + self.timing.interrupt();
+                self.note_eqe(now, eqn, &eqe);
                 self.schedule(at, HcaEvent::Interrupt(vector));
             }
-            Ok(None) => {}
+            Ok(None) => self.note_eqe(now, eqn, &eqe),
             Err(why) => self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
+        }
+    }
+
+    fn note_eqe(&mut self, now: Ps, eqn: Eqn, eqe: &Eqe) {
+        if self.traces() {
+            let kind = eqe.get(Eqe::TYPE) as u8;
+            let completion = kind == EventType::Completion as u8;
+            let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
+            self.note(now, Event::Eqe { eqn, kind, number });
         }
     }
 
@@ -235,6 +250,11 @@ impl Core {
                 false => port.counters.xmit(packet.len()),
             }
         }
+        if self.traces() {
+            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
+            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
+        }
+        self.capture(at, true, &packet);
         self.out.packets.push((at, packet));
     }
 }

@@ -5,7 +5,7 @@
 use hca_firmware::icm::{Buffer, Cq, Icm};
 use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, OP_OWN_BYTE};
 use hca_spec::eqe::{Eqe, EventType, cq_syndrome};
-use hca_spec::ids::{Cqn, Eqn};
+use hca_spec::ids::{Cqn, Eqn, Qpn};
 use hca_spec::queue::{
     Cqc, ST_ARMED, ST_FIRED, ST_SOLICITED_ARMED, STATUS_OVERRUN, STATUS_WRITE_FAILURE, cqe_size,
 };
@@ -15,6 +15,7 @@ use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
 use crate::slots::Slots;
 use crate::time::Ps;
+use crate::trace::Event;
 
 /// Counters of completion queues are 24 bits wide.
 const COUNTER_MASK: u32 = 0xff_ffff;
@@ -301,6 +302,7 @@ impl Core {
             return false;
         }
         if self.cq_join(now, cqn, &cqe) {
+            self.note_cqe(now, cqn, &cqe);
             return true;
         }
         let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
@@ -310,8 +312,14 @@ impl Core {
         if kind.solicited {
             cq.solicited = cq.producer;
         }
+        self.note_cqe(now, cqn, &cqe);
         self.cq_written(now, cqn, 1, kind);
         true
+    }
+
+    fn note_cqe(&mut self, now: Ps, cqn: Cqn, cqe: &Cqe) {
+        let (qpn, index) = (Qpn(cqe.get(Cqe::QPN)), cqe.get(Cqe::WQE_COUNTER) as u16);
+        self.note(now, Event::Cqe { cqn, qpn, index, opcode: cqe.get(Cqe::OPCODE) as u8 });
     }
 
     /// Whether the completion waits to be compressed. If not, what waited before it is written.

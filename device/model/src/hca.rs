@@ -19,8 +19,10 @@ use crate::registers::Registers;
 use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
+use crate::trace::{Event, Headers};
 use crate::transport::QueuePair;
 use crate::transport::dct::Peer;
+use crate::transport::send::copy_index;
 use crate::wire::{Packet, PortCounter};
 
 /// One adapter.
@@ -220,8 +222,9 @@ impl Hca {
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
                 if let Some(qpn) = self.send_register(now, offset, second) {
-                    let at = now + self.core.timing.doorbell();
-                    self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
+                    let took = self.core.timing.doorbell();
+                    self.core.note_span(now, Ps::ZERO, took, Event::Doorbell { qpn });
+                    self.core.schedule(now + took, HcaEvent::SendDoorbell(qpn));
                 }
             }
             at => {
@@ -237,7 +240,10 @@ impl Hca {
             match block.copy() {
                 Some(copy) => {
                     if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
-                        let (time, copy) = (now + self.core.timing.doorbell(), copy.into());
+                        let took = self.core.timing.doorbell();
+                        let index = copy_index(copy);
+                        self.core.note_span(now, Ps::ZERO, took, Event::BlueFlame { qpn, index });
+                        let (time, copy) = (now + took, copy.into());
                         self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy));
                     }
                 }
@@ -270,6 +276,7 @@ impl Hca {
 
     /// A packet arrived at the port.
     pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) {
+        self.core.capture(now, false, &packet);
         if let Some(port) = self.core.fw.port_mut(1) {
             match packet.dlid().is_multicast() {
                 true => port.counters.rcv_multicast(packet.len()),
@@ -280,11 +287,21 @@ impl Hca {
             Ok((repr, payload)) => {
                 let start = repr.header_size();
                 let payload = start..start + payload.len();
-                let at = self.core.units.receive.admit(now, self.core.timing.receive(packet.len()));
+                let service = self.core.timing.receive(packet.len());
+                let at = self.core.units.receive.admit(now, service);
+                if self.core.traces() {
+                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
+                    let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
+                    self.core.note_job(now, at, service, event);
+                }
                 self.core.schedule(at, HcaEvent::Receive(Box::new(Arrived { repr, packet, payload })));
             }
             Err(why) => {
                 tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
+                if self.core.traces() {
+                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
+                    self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
+                }
                 // What only the transport's header checks see is dropped in silence.
                 let counts = why.counter() == Some(PortCounter::RcvErrors);
                 if let Some(port) = self.core.fw.port_mut(1).filter(|_| counts) {
@@ -311,7 +328,10 @@ impl Hca {
             HcaEvent::Receive(arrived) => self.receive(now, &arrived),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
-            HcaEvent::Interrupt(vector) => self.core.out.vectors.push(vector),
+            HcaEvent::Interrupt(vector) => {
+                self.core.note(now, Event::Interrupt { vector });
+                self.core.out.vectors.push(vector);
+            }
             HcaEvent::LinkUp => self.core.out.port_changed = true,
         }
     }

@@ -19,6 +19,7 @@ pub mod dma;
 pub mod fabric;
 pub mod time;
 pub mod timing;
+pub mod trace;
 pub mod wire;
 
 mod blueflame;

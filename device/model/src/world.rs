@@ -6,12 +6,13 @@ use hca_firmware::{Config, Link as PortLink, Resources};
 use hca_spec::ids::Lid;
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, attr, port_state};
 
-use crate::core::HcaEvent;
+use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
 use crate::fabric::{Carrier, FaultInjector, Faults, Link, LinkRate};
 use crate::hca::Hca;
 use crate::time::{EventHeap, Ps};
 use crate::timing::{Profile, Timing};
+use crate::trace::{Captured, Trace};
 use crate::wire::Packet;
 
 /// Names an adapter of a world: its place in [`WorldConfig::hcas`].
@@ -103,6 +104,8 @@ pub struct World {
     effects: Vec<Effect>,
     subnet_manager: bool,
     loopback: Ps,
+    pub(crate) trace: Option<Trace>,
+    pub(crate) captured: Vec<Captured>,
 }
 
 impl World {
@@ -117,6 +120,8 @@ impl World {
             effects: Vec::new(),
             subnet_manager: config.subnet_manager,
             loopback: timing.loopback(),
+            trace: None,
+            captured: Vec::new(),
         };
         for hca in config.hcas {
             let mut hca = Hca::new(hca.name, hca.firmware, timing.clone());
@@ -170,6 +175,10 @@ impl World {
     /// How many adapters there are.
     pub fn hcas(&self) -> usize {
         self.hcas.len()
+    }
+
+    pub(crate) fn core_mut(&mut self, hca: HcaId) -> Option<&mut Core> {
+        self.hcas.get_mut(hca.0).map(|h| &mut h.core)
     }
 
     fn with(&mut self, now: Ps, id: HcaId, act: impl FnOnce(&mut Hca, Ps)) {
@@ -262,6 +271,9 @@ impl World {
     fn collect(&mut self, id: HcaId) {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
+            if let Some(watch) = hca.core.watch.as_deref_mut() {
+                watch.hand_over(self.trace.as_mut(), &mut self.captured);
+            }
             let out = std::mem::take(&mut hca.core.out);
             let epoch = hca.epoch;
             for (at, event) in out.events {

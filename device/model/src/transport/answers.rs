@@ -11,6 +11,7 @@ use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::mkey::{Access, Accessor, Fault, read};
 use crate::time::Ps;
+use crate::trace::Event;
 use crate::wire::{AethRepr, Packet, RethRepr};
 
 /// An answer that waits for its turn.
@@ -67,6 +68,7 @@ impl QueuePair {
         let msn = self.responder.msn;
         let positive = syndrome & aeth::KIND_MASK == aeth::ACK;
         let syndrome = if positive { self.positive(core) } else { syndrome };
+        core.note(now, Event::Answer { qpn: self.qpn, psn, syndrome: syndrome as u8 });
         if let Some(Response::Ack { psn: last, syndrome: was, msn: m }) = self.responder.queue.back_mut()
             && positive
             && *was & aeth::KIND_MASK == aeth::ACK
@@ -183,7 +185,10 @@ impl QueuePair {
         if let Some(rest) = rest {
             self.responder.queue.push_front(rest);
         }
-        let at = core.units.transmit.admit(now, core.timing.transmit(packet.len()));
+        let service = core.timing.transmit(packet.len());
+        let at = core.units.transmit.admit(now, service);
+        let (qpn, psn, operation, bytes) = (self.qpn, repr.psn, repr.operation, packet.len() as u32);
+        core.note_job(now, at, service, Event::Respond { qpn, psn, operation, bytes });
         core.transmit(at, repr.operation, packet);
         Some(at)
     }

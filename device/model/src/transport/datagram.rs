@@ -17,6 +17,7 @@ use crate::core::{Arrived, Core};
 use crate::hca::Hca;
 use crate::mkey::Fault;
 use crate::time::Ps;
+use crate::trace::{Event, Status};
 use crate::wire::{DethRepr, GrhRepr, Packet, Repr};
 
 /// Destination QP of multicast packets.
@@ -61,8 +62,12 @@ impl QueuePair {
     pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe, head: u16) -> Option<Ps> {
         match self.build_datagram(core, &wqe) {
             Ok((operation, packet)) => {
-                let at =
-                    core.units.transmit.admit(now, core.timing.wqe() + core.timing.transmit(packet.len()));
+                let service = core.timing.wqe() + core.timing.transmit(packet.len());
+                let at = core.units.transmit.admit(now, service);
+                let (qpn, index, psn) = (self.qpn, wqe.index, self.requester.next_psn);
+                let bytes = packet.len() as u32;
+                core.note_job(now, at, service, Event::Build { qpn, index, psn, operation, bytes });
+                core.note(at, Event::Done { qpn, index, status: Status(None) });
                 core.transmit(at, operation, packet);
                 let cqn = self.params.cqn_snd;
                 self.tell_signature_errors(core, now, cqn);
@@ -169,6 +174,7 @@ impl QueuePair {
             self.complete_receive_error(core, now, &receive, Syndrome::LocalProtection);
             return self.fail(core, now, None);
         }
+        core.note(now, self.executed(repr, payload));
         let opcode = if repr.imm.is_some() { CqeOpcode::RespSendImm } else { CqeOpcode::RespSend };
         let (cqn, mut cqe) = self.receive_cqe(opcode, &receive);
         self.tell_signature_errors(core, now, cqn);

@@ -18,6 +18,7 @@ use super::pieces::scatter;
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::time::Ps;
+use crate::trace::{Cause, Event};
 use crate::wire::{AethRepr, Repr};
 
 /// RNR retry count that means "for ever".
@@ -70,6 +71,8 @@ impl QueuePair {
         if distance < 0 {
             return self.ask_turn(core, now);
         }
+        let syndrome = repr.aeth.map_or(0, |aeth| aeth.syndrome);
+        core.note(now, Event::Answered { qpn: self.qpn, psn, operation: repr.operation, syndrome });
         match repr.operation {
             Operation::Acknowledge => self.receive_ack(core, now, repr),
             _ => self.receive_data(core, now, repr, payload),
@@ -128,7 +131,7 @@ impl QueuePair {
                 let cause = match syndrome & aeth::VALUE_MASK {
                     aeth::PSN_SEQUENCE_ERROR => {
                         core.fw.icm.count(self.qpn, QCounter::PacketSeqErr);
-                        return self.retry(core, now, missing.unwrap_or(psn));
+                        return self.retry(core, now, missing.unwrap_or(psn), Cause::SequenceNak);
                     }
                     aeth::INVALID_REQUEST => Syndrome::RemoteInvalidRequest,
                     aeth::REMOTE_ACCESS_ERROR => Syndrome::RemoteAccess,
@@ -220,18 +223,19 @@ impl QueuePair {
     fn retry_gap(&mut self, core: &mut Core, now: Ps, missing: Psn) {
         if self.requester.gap.replace(missing) != Some(missing) {
             core.fw.icm.count(self.qpn, QCounter::ImpliedNakSeqErr);
-            self.retry(core, now, missing);
+            self.retry(core, now, missing, Cause::MissingResponse);
         }
     }
 
     /// Sends again from `psn` on, if retries are left.
-    fn retry(&mut self, core: &mut Core, now: Ps, psn: Psn) {
+    fn retry(&mut self, core: &mut Core, now: Ps, psn: Psn, why: Cause) {
         if !self.sends() || psn.since(self.requester.sent) >= 0 || self.requester.held(psn) {
             return;
         }
         if self.requester.retries_left == 0 && !self.migrate_if_armed(core, now) {
             return self.fail_at(core, now, self.requester.oldest(), Syndrome::TransportRetryExceeded);
         }
+        core.note(now, Event::Retry { qpn: self.qpn, psn, why });
         self.requester.retries_left = self.requester.retries_left.saturating_sub(1);
         self.requester.cursor = psn;
         self.requester.deadline = None;
@@ -255,7 +259,8 @@ impl Hca {
                 self.core.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
                 qp.requester.deadline = None;
                 qp.requester.gap = None;
-                qp.retry(&mut self.core, now, oldest);
+                self.core.note(now, Event::Timeout { qpn, psn: oldest });
+                qp.retry(&mut self.core, now, oldest, Cause::Timeout);
             }
         }
     }
@@ -264,6 +269,8 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         if qp.requester.rnr_generation == generation && qp.requester.rnr_until.take().is_some() && qp.sends()
         {
+            let (psn, why) = (qp.requester.cursor, Cause::ReceiverNotReady);
+            self.core.note(now, Event::Retry { qpn, psn, why });
             qp.ask_turn(&mut self.core, now);
         }
     }

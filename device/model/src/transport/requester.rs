@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
-use hca_spec::ids::{Psn, Srqn};
-use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::ids::{Lid, Psn, Qpn, Srqn};
+use hca_spec::qpc::{AddressPath, QpState, ServiceType};
 use hca_spec::wire::Operation;
-use hca_spec::wqe::SendOpcode;
+use hca_spec::wqe::{Datagram, SendOpcode};
 
 use super::credits::Limit;
 use super::message::{Message, fill_headers, operation};
@@ -22,6 +22,7 @@ use super::wqe::Wqe;
 use super::{Params, QueuePair};
 use crate::core::{Core, HcaEvent};
 use crate::time::Ps;
+use crate::trace::{Event, Hold};
 use crate::wire::Packet;
 
 /// Message numbers have 24 bits.
@@ -150,13 +151,22 @@ impl Requester {
 impl QueuePair {
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     pub(crate) fn send_packet(&mut self, core: &mut Core, now: Ps) {
-        let waits = self.requester.rnr_until.is_some() || self.requester.connecting();
-        if waits || self.requester.held(self.requester.cursor) {
-            return;
+        let r = &self.requester;
+        let held = match () {
+            () if r.rnr_until.is_some() => Some(Hold::ReceiverNotReady),
+            () if r.connecting() => Some(Hold::Connecting),
+            () if r.held(r.cursor) => Some(Hold::PageFault),
+            () => None,
+        };
+        if let Some(why) = held {
+            return core.note(now, Event::Held { qpn: self.qpn, why });
         }
         if self.requester.cursor == self.requester.next_psn {
             // Reliable: a bounded window, and reads up to the negotiated depth.
             let full = self.requester.next_psn.since(self.requester.oldest()) >= WINDOW;
+            if full {
+                core.note(now, Event::Held { qpn: self.qpn, why: Hold::Window });
+            }
             if self.requester.poisoned || full || !self.next_message(core, now) {
                 return;
             }
@@ -186,6 +196,7 @@ impl QueuePair {
                     now,
                     format_args!("QP {}: send WQE {index} is not executable: {}", self.qpn, why.0),
                 );
+                core.note(now, Event::Unreadable { qpn: self.qpn, index });
                 self.push_failed(core, now, Wqe::unreadable(index), Syndrome::LocalQpOperation);
                 return false;
             }
@@ -197,10 +208,13 @@ impl QueuePair {
             let reads = self.requester.responses_outstanding();
             if (wqe.fence && reads > 0) || (is_read && reads >= self.params.sra_max) {
                 self.sq.head = head;
+                let why = if wqe.fence && reads > 0 { Hold::Fence } else { Hold::ReadDepth };
+                core.note(now, Event::Held { qpn: self.qpn, why });
                 return false;
             }
         }
         if wqe.datagram.is_some() {
+            core.note(now, self.started(&wqe, self.requester.next_psn, 1));
             if let Some(at) = self.send_datagram(core, now, wqe, head) {
                 self.ask_turn(core, at);
             }
@@ -250,6 +264,7 @@ impl QueuePair {
         let first = self.requester.next_psn;
         self.requester.next_psn = first.add(packets);
         let ssn = if packets > 0 { self.requester.next_ssn() } else { self.requester.ssn };
+        core.note(now, self.started(&wqe, first, packets));
         if packets == 0 && self.requester.cursor == first {
             self.requester.cursor = self.requester.next_psn;
         }
@@ -272,6 +287,16 @@ impl QueuePair {
             return false;
         }
         true
+    }
+
+    /// What a trace says of a work request that begins.
+    fn started(&self, wqe: &Wqe, psn: Psn, packets: u32) -> Event {
+        let (dest_qp, dlid) = match &wqe.datagram {
+            Some(av) => (Qpn(av.get(Datagram::DQPN)), av.get(Datagram::RLID)),
+            None => (self.params.remote_qpn, self.params.path.get(AddressPath::RLID)),
+        };
+        let (qpn, index, opcode, length) = (self.qpn, wqe.index, wqe.opcode, wqe.length);
+        Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid: Lid(dlid as u16) }
     }
 
     fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Wqe, syndrome: Syndrome) {
@@ -305,6 +330,7 @@ impl QueuePair {
         // Without a credit, packets go one at a time, each asking for an answer that may bring credits.
         let short = message.needs_credit(k) && !self.requester.limit.allows(message.ssn);
         if short && self.requester.oldest() != psn {
+            core.note(now, Event::Held { qpn: self.qpn, why: Hold::NoCredit });
             return None;
         }
         let wqe = &message.wqe;
@@ -346,6 +372,8 @@ impl QueuePair {
         let service = core.timing.transmit(packet.len()) + fetched;
         let at = core.units.transmit.admit(now, service);
         let operation = repr.operation;
+        let (qpn, bytes) = (self.qpn, packet.len() as u32);
+        core.note_job(now, at, service, Event::Build { qpn, index, psn, operation, bytes });
         core.transmit(at, operation, packet);
         if self.service.is_reliable() && self.requester.deadline.is_none() {
             self.start_timer(core, at);

@@ -19,6 +19,7 @@ use super::recv::{NoReceive, Receive};
 use crate::core::Core;
 use crate::mkey::Fault;
 use crate::time::Ps;
+use crate::trace::Event;
 use crate::wire::Repr;
 
 /// Message sequence numbers have 24 bits.
@@ -158,11 +159,13 @@ impl QueuePair {
         }
         if distance < 0 {
             core.fw.icm.count(self.qpn, QCounter::DuplicateRequest);
+            core.note(now, Event::Duplicate { qpn: self.qpn, psn: repr.psn, operation: repr.operation });
             return self.receive_duplicate(core, now, repr);
         }
         self.responder.nak_sent = false;
         match self.execute(core, now, repr, payload) {
             Ok(()) => {
+                core.note(now, self.executed(repr, payload));
                 self.count_request(core, repr.operation);
                 if repr.ack_req
                     && !matches!(
@@ -179,6 +182,12 @@ impl QueuePair {
                 }
             }
         }
+    }
+
+    /// What a trace says of a request that was executed.
+    pub(super) fn executed(&self, repr: &Repr, payload: &[u8]) -> Event {
+        let (qpn, slid, psn, operation) = (self.qpn, repr.slid, repr.psn, repr.operation);
+        Event::Executed { qpn, slid, psn, operation, bytes: payload.len() as u32 }
     }
 
     /// Counts a request by its kind, once a message.
@@ -218,7 +227,10 @@ impl QueuePair {
             return;
         }
         match self.execute(core, now, repr, payload) {
-            Ok(()) => self.count_request(core, repr.operation),
+            Ok(()) => {
+                core.note(now, self.executed(repr, payload));
+                self.count_request(core, repr.operation);
+            }
             Err(Refusal::Local(syndrome, fault)) => {
                 core.diagnose(now, format_args!("QP {}: receive: {fault}", self.qpn));
                 self.receive_failed(core, now, syndrome);

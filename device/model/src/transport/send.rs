@@ -15,6 +15,7 @@ use super::wqe::{BadWqe, Wqe};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::time::Ps;
+use crate::trace::{Event, Status};
 
 /// Largest send WQE in bytes: DS has 6 bits.
 const MAX_WQE: usize = 64 * DS_UNIT;
@@ -48,7 +49,7 @@ fn read_block(core: &Core, qp: &Qp, log_size: u32, index: u16, into: &mut [u8]) 
 }
 
 /// The index that a WQE that came by BlueFlame says it has.
-fn copy_index(copy: &[u8]) -> u16 {
+pub(crate) fn copy_index(copy: &[u8]) -> u16 {
     Ctrl::from_prefix_or_zero(copy).get(Ctrl::WQE_INDEX) as u16
 }
 
@@ -177,6 +178,7 @@ impl QueuePair {
         syndrome: Syndrome,
     ) {
         count_send_error(core, self.qpn, syndrome);
+        core.note(now, Event::Done { qpn: self.qpn, index, status: Status(Some(syndrome)) });
         let mut cqe = self.cqe(CqeOpcode::ReqErr, index);
         cqe.set(Cqe::SEND_WQE_OPCODE, opcode as u32).set(Cqe::SYNDROME, syndrome as u32);
         cqe.set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
@@ -186,6 +188,10 @@ impl QueuePair {
 
     /// Completes a message that went well.
     pub(crate) fn complete_send(&mut self, core: &mut Core, now: Ps, message: &Message) {
+        if !message.connect {
+            let (qpn, index) = (self.qpn, message.wqe.index);
+            core.note(now, Event::Done { qpn, index, status: Status(None) });
+        }
         if !message.wqe.signaled {
             return;
         }
@@ -229,7 +235,12 @@ impl Hca {
                     self.core.diagnose(now, format_args!("QP {qpn}: its doorbell record can't be read"));
                     return;
                 }
-                let at = now + self.core.timing.dma_read(4) + self.core.timing.wqe_fetch();
+                let took = self.core.timing.dma_read(4) + self.core.timing.wqe_fetch();
+                let at = now + took;
+                if qp.sq.posted != qp.sq.head {
+                    let (head, posted) = (qp.sq.head, qp.sq.posted);
+                    self.core.note_span(now, Ps::ZERO, took, Event::Fetch { qpn, head, posted });
+                }
                 qp.ask_turn(&mut self.core, at);
             }
             QpState::Error | QpState::SqError => qp.flush_unfetched(&mut self.core, now),
