@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::memory::HostMemory;
 use crate::pci::DEVICE_ID;
-use crate::topology::{SubnetManager, Topology};
+use crate::topology::{self, End, SubnetManager, Topology};
 
 impl GuestMemory for HostMemory {
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
@@ -46,9 +46,12 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
         names.push(name.clone());
         hcas.push(HcaConfig { name, firmware });
     }
-    let id = |end: &String| {
-        let place = names.iter().position(|name| name == end);
-        place.map(HcaId).with_context(|| format!("link: there is no adapter {end:?}"))
+    if let Some(switch) = topology.switches.first() {
+        anyhow::bail!("switch {}: the model has no switches yet", switch.name);
+    }
+    let id = |end: &End| {
+        let place = names.iter().position(|name| *name == end.to_string());
+        place.map(HcaId).with_context(|| format!("link: there is no adapter {end}"))
     };
     let mut links = Vec::new();
     for link in &topology.links {
@@ -58,7 +61,7 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
             rate: LinkRate::from_name(link.rate.name()).context("link: rate unknown to the model")?,
             width: link.width,
             delay: Ps::from_ns(link.delay_ns),
-            faults: Faults::loss(link.loss),
+            faults: faults(link.faults),
         });
     }
     Ok(World::new(WorldConfig {
@@ -68,6 +71,11 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
         seed: topology.fabric.seed,
         profile,
     })?)
+}
+
+fn faults(faults: topology::Faults) -> Faults {
+    let topology::Faults { loss, duplicate, reorder, corrupt, delay, delay_us } = faults;
+    Faults { loss, duplicate, reorder, corrupt, delay, delay_by: Ps::from_us(delay_us) }
 }
 
 /// Queues and keys that all adapters of the topology hold now.

@@ -1,3 +1,4 @@
+use super::check::derived_guid;
 use super::*;
 
 const TWO: &str = r#"
@@ -53,8 +54,8 @@ fn a_whole_file() {
 
 #[test]
 fn derived_guids_are_stable_and_distinct() {
-    assert_eq!(derived_guid("a", "hca0"), derived_guid("a", "hca0"));
-    assert_ne!(derived_guid("a", "hca0"), derived_guid("b", "hca0"));
+    assert_eq!(derived_guid("a/hca0"), derived_guid("a/hca0"));
+    assert_ne!(derived_guid("a/hca0"), derived_guid("b/hca0"));
 }
 
 #[test]
@@ -76,15 +77,25 @@ fn errors_name_file_line_key_and_reason() {
         (&format!("{host}guid = 12\n"), 4, "guid", "invalid type"),
         (&format!("{host}port_type = \"eth\"\n"), 4, "host.hca.port_type", "only \"ib\""),
         (&format!("{host}[[host.hca]]\nname = \"hca0\"\n"), 4, "host.hca.name", "two adapters"),
-        (&format!("{host}{host}"), 5, "host.name", "two hosts"),
+        (&format!("{host}{host}"), 5, "host.name", "two nodes are called"),
         (&format!("{host}[time]\nquantum_us = 0\n"), 5, "time.quantum_us", "must be"),
         (&format!("{host}[time]\ndilation = nan\n"), 5, "time.dilation", "must be"),
         ("[[host]]\nname = \"a\"\nmemory = \"much\"\n", 3, "host.memory", "not a size"),
         ("[[host]]\nname = \"a\"\nmemory = \"99999999999T\"\n", 3, "host.memory", "not a size"),
         ("[[host]]\nname = \"a\"\nmemory = \"1M\"\n", 3, "host.memory", "less than"),
         ("[[host]]\nname = \"a\"\ncpus = 0\n", 3, "host.cpus", "must be"),
-        (&format!("{linked}between = [\"a/hca0\", \"c/hca0\"]\n"), 8, "link.between", "c/hca0"),
-        (&format!("{linked}between = [\"a/hca0\", \"a/hca0\"]\n"), 8, "link.between", "already"),
+        (
+            &format!("{linked}between = [\"a/hca0\", \"c/hca0\"]\n"),
+            8,
+            "link.between",
+            "no host or switch \"c\"",
+        ),
+        (
+            &format!("{linked}between = [\"a/hca0\", \"a/hca0\"]\n"),
+            8,
+            "link.between",
+            "both ends are the one port",
+        ),
         (&format!("{linked}between = [\"a/hca0\"]\n"), 8, "between", "invalid length"),
         (&format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nwidth = 3\n"), 9, "link.width", "must be"),
         (&format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nloss = 1.5\n"), 9, "link.loss", "must be"),

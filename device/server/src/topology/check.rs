@@ -1,0 +1,283 @@
+//! Hosts, adapters and what concerns all of the fabric: each value checked, each error with its place.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use hca_model::timing::Profile;
+use toml::Spanned;
+
+use super::raw::{RawFabric, RawHca, RawHost, RawTime, RawTopology};
+use super::{
+    DEFAULT_PROFILE, Fabric, Hca, Host, Link, PortType, Process, SubnetManager, Switch, Time, Topology,
+    TopologyError, parse_port_type,
+};
+
+/// Organization part of derived GUIDs (an OUI of Mellanox).
+const GUID_OUI: u64 = 0x02c9;
+/// Most processors the launcher may give one guest.
+const MAX_CPUS: u32 = 255;
+/// Longest training of a link that makes sense: a minute.
+const MAX_TRAINING_MS: u64 = 60_000;
+
+/// Checks the text of a file.
+pub(super) fn parse(file: &str, text: &str) -> Checked<Topology> {
+    let source = Source { file, text };
+    let raw: RawTopology = toml::from_str(text).map_err(|e| source.syntax(&e))?;
+    source.check(raw)
+}
+
+/// What was found so far.
+#[derive(Default)]
+pub(super) struct Nodes {
+    pub(super) processes: Vec<Process>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) switches: Vec<Switch>,
+    /// Names of hosts and switches, with which of the two they are.
+    pub(super) names: BTreeMap<String, &'static str>,
+    /// Where each of them begins, in the order of the file.
+    pub(super) lines: Vec<(String, Range<usize>)>,
+    guids: BTreeMap<u64, String>,
+    sockets: BTreeMap<String, String>,
+}
+
+/// The text being checked, for error messages.
+pub(super) struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+pub(super) type Checked<T> = Result<T, TopologyError>;
+
+impl Source<'_> {
+    pub(super) fn line(&self, at: usize) -> usize {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        before.bytes().filter(|&b| b == b'\n').count() + 1
+    }
+
+    pub(super) fn error(&self, at: Range<usize>, key: &str, reason: impl fmt::Display) -> TopologyError {
+        TopologyError::Invalid {
+            file: self.file.into(),
+            line: self.line(at.start),
+            key: key.into(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// An error of the TOML parser; the key is what stands before `=` in its line.
+    fn syntax(&self, e: &toml::de::Error) -> TopologyError {
+        let at = e.span().unwrap_or(0..0);
+        let line = self.text.lines().nth(self.line(at.start) - 1).unwrap_or_default();
+        let key = line.split('=').next().unwrap_or_default().trim();
+        let key = if key.is_empty() { "file" } else { key };
+        let reason = e.message().trim().replace('\n', "; ");
+        self.error(at, key, reason)
+    }
+
+    fn check(&self, raw: RawTopology) -> Checked<Topology> {
+        let profile = match raw.profile {
+            Some(p) if Profile::named(p.get_ref()).is_none() => {
+                let reason = format!("there is no profile {:?}, only {DEFAULT_PROFILE:?}", p.get_ref());
+                return Err(self.error(p.span(), "profile", reason));
+            }
+            Some(p) => p.into_inner(),
+            None => DEFAULT_PROFILE.into(),
+        };
+        let processes = self.processes(raw.process)?;
+        let mut nodes = Nodes { processes, ..Nodes::default() };
+        for host in raw.host {
+            let at = host.span();
+            let host = self.host(host.into_inner(), at, &mut nodes)?;
+            nodes.hosts.push(host);
+        }
+        if nodes.hosts.iter().all(|h| h.hcas.is_empty()) {
+            let reason = "no adapter: at least one [[host]] with one [[host.hca]] is needed";
+            return Err(self.error(0..0, "host", reason));
+        }
+        for switch in raw.switch {
+            let at = switch.span();
+            let switch = self.switch(switch.into_inner(), at, &mut nodes)?;
+            nodes.switches.push(switch);
+        }
+        let links = self.links(raw.link, &nodes)?;
+        if !nodes.switches.is_empty() {
+            self.reach(&nodes, &links)?;
+        }
+        let fabric = self.fabric(raw.fabric, &nodes, &links)?;
+        let Nodes { processes, hosts, switches, .. } = nodes;
+        let links = links.into_iter().map(|(_, link)| link).collect();
+        Ok(Topology { profile, time: self.time(raw.time)?, fabric, processes, hosts, switches, links })
+    }
+
+    fn time(&self, raw: RawTime) -> Checked<Time> {
+        let mut time = Time::default();
+        if let Some(quantum) = raw.quantum_us {
+            if !(1..=1_000_000).contains(quantum.get_ref()) {
+                let reason = "must be 1 to 1000000 microseconds";
+                return Err(self.error(quantum.span(), "time.quantum_us", reason));
+            }
+            time.quantum_us = quantum.into_inner();
+        }
+        if let Some(dilation) = raw.dilation {
+            if !(0.001..=1_000_000.0).contains(dilation.get_ref()) {
+                let reason = "must be 0.001 to 1000000";
+                return Err(self.error(dilation.span(), "time.dilation", reason));
+            }
+            time.dilation = dilation.into_inner();
+        }
+        Ok(time)
+    }
+
+    fn fabric(&self, raw: RawFabric, nodes: &Nodes, links: &[(Range<usize>, Link)]) -> Checked<Fabric> {
+        if let Some(time) = raw.training_ms.as_ref().filter(|time| *time.get_ref() > MAX_TRAINING_MS) {
+            let reason = format!("must be 0 to {MAX_TRAINING_MS} milliseconds");
+            return Err(self.error(time.span(), "fabric.training_ms", reason));
+        }
+        let named = raw.subnet_manager.as_ref().map(Spanned::span);
+        let subnet_manager = raw.subnet_manager.map(Spanned::into_inner).unwrap_or_default();
+        if subnet_manager == SubnetManager::Builtin
+            && let Some((at, ends)) = nodes.spanning(links)
+        {
+            let reason = format!(
+                "the built-in subnet manager reaches one process only, and the link between {ends} joins two; \
+                 say subnet_manager = \"none\" and run OpenSM in a guest"
+            );
+            return Err(self.error(named.unwrap_or(at), "fabric.subnet_manager", reason));
+        }
+        Ok(Fabric {
+            subnet_manager,
+            seed: raw.seed.unwrap_or(1),
+            training_ms: raw.training_ms.map(Spanned::into_inner),
+            tunnel: self.tunnel(raw.tunnel_key_file, raw.tunnel_datagram, raw.tunnel_timeout_ms)?,
+        })
+    }
+
+    fn host(&self, raw: RawHost, at: Range<usize>, nodes: &mut Nodes) -> Checked<Host> {
+        let name = self.name("host.name", &raw.name)?;
+        if let Some(other) = nodes.names.insert(name.clone(), "host") {
+            let reason = format!("two nodes are called {name:?}: a {other} and this host");
+            return Err(self.error(raw.name.span(), "host.name", reason));
+        }
+        nodes.lines.push((name.clone(), at.clone()));
+        let process = self.process_of("host.process", raw.process, at, &nodes.processes)?;
+        let (memory, memory_bytes) = match raw.memory {
+            None => ("1G".to_string(), 1 << 30),
+            Some(text) => match parse_size(text.get_ref()) {
+                Some(bytes) if bytes >= 64 << 20 => (text.into_inner(), bytes),
+                Some(_) => return Err(self.error(text.span(), "host.memory", "less than 64M")),
+                None => {
+                    let reason = format!("{:?} is not a size such as \"512M\" or \"2G\"", text.get_ref());
+                    return Err(self.error(text.span(), "host.memory", reason));
+                }
+            },
+        };
+        let cpus = match raw.cpus {
+            None => 1,
+            Some(cpus) if (1..=MAX_CPUS).contains(cpus.get_ref()) => cpus.into_inner(),
+            Some(cpus) => {
+                let reason = format!("must be 1 to {MAX_CPUS}");
+                return Err(self.error(cpus.span(), "host.cpus", reason));
+            }
+        };
+        let mut hcas: Vec<Hca> = Vec::new();
+        for raw in raw.hca {
+            let span = raw.span();
+            let hca = self.hca(raw.into_inner(), &name, hcas.len())?;
+            if hcas.iter().any(|h| h.name == hca.name) {
+                let reason = format!("host {name:?} has two adapters called {:?}", hca.name);
+                return Err(self.error(span, "host.hca.name", reason));
+            }
+            let id = format!("{name}/{}", hca.name);
+            self.own_guid("host.hca.guid", &span, hca.guid, id.clone(), nodes)?;
+            if let Some(other) = nodes.sockets.insert(hca.socket.clone(), id.clone()) {
+                let reason = format!("{other} and {id} would share the socket {}", hca.socket);
+                return Err(self.error(span, "host.hca.name", reason));
+            }
+            hcas.push(hca);
+        }
+        Ok(Host { name, process, memory, memory_bytes, cpus, iommu: raw.iommu, hcas })
+    }
+
+    fn hca(&self, raw: RawHca, host: &str, index: usize) -> Checked<Hca> {
+        let name = match raw.name {
+            Some(name) => self.name("host.hca.name", &name)?,
+            None => format!("hca{index}"),
+        };
+        let guid = self.guid("host.hca.guid", raw.guid, &format!("{host}/{name}"))?;
+        let port_type = match raw.port_type {
+            None => PortType::Ib,
+            Some(text) => parse_port_type(text.get_ref())
+                .map_err(|reason| self.error(text.span(), "host.hca.port_type", reason))?,
+        };
+        Ok(Hca { socket: socket_name(host, &name), name, guid, port_type, blueflame: raw.blueflame })
+    }
+
+    /// A GUID of the file, or the one derived from the node's name.
+    pub(super) fn guid(&self, key: &str, raw: Option<Spanned<String>>, id: &str) -> Checked<u64> {
+        let Some(text) = raw else { return Ok(derived_guid(id)) };
+        text.get_ref()
+            .strip_prefix("0x")
+            .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .filter(|&guid| guid != 0)
+            .ok_or_else(|| {
+                let reason = format!("{:?} is not a GUID such as \"0x0002c9030005a1b2\"", text.get_ref());
+                self.error(text.span(), key, reason)
+            })
+    }
+
+    /// Notes the GUID of a node, which no other may have.
+    pub(super) fn own_guid(
+        &self,
+        key: &str,
+        at: &Range<usize>,
+        guid: u64,
+        id: String,
+        nodes: &mut Nodes,
+    ) -> Checked<()> {
+        match nodes.guids.insert(guid, id.clone()) {
+            None => Ok(()),
+            Some(other) => {
+                let reason = format!("{other} and {id} have the same GUID {guid:#018x}");
+                Err(self.error(at.clone(), key, reason))
+            }
+        }
+    }
+
+    /// Names become parts of file names and of command lines: keep them simple.
+    pub(super) fn name(&self, key: &str, name: &Spanned<String>) -> Checked<String> {
+        let text = name.get_ref();
+        let simple = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if text.is_empty() || text.len() > 32 || !text.chars().all(simple) {
+            let reason = format!("{text:?} is not a name: 1 to 32 letters, digits, '-' or '_'");
+            return Err(self.error(name.span(), key, reason));
+        }
+        Ok(text.clone())
+    }
+}
+
+/// `512M`, `2G`, `2GiB`, `1048576`: powers of 1024.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// A GUID that stays the same as long as the node keeps its name, `host/hca` or `switch` (FNV-1a).
+pub(super) fn derived_guid(id: &str) -> u64 {
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    GUID_OUI << 40 | hash & 0xff_ffff_ffff
+}
+
+pub(super) fn socket_name(host: &str, hca: &str) -> String {
+    format!("{host}-{hca}.sock")
+}

@@ -1,0 +1,199 @@
+//! Topologies that several processes serve together.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use anyhow::{Context, bail};
+use toml::Spanned;
+
+use super::check::{Checked, Nodes, Source};
+use super::raw::RawProcess;
+use super::{Host, Link, Process, Switch, Topology, TunnelSettings};
+
+/// Datagrams that are worth their headers, and that UDP can carry over IPv4 and IPv6.
+const DATAGRAM: std::ops::RangeInclusive<u16> = 512..=65_000;
+/// From what a busy machine may miss to what nobody waits for.
+const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 300..=60_000;
+
+/// What one process serves.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    /// The process, if there are several.
+    pub process: Option<&'a Process>,
+    /// Hosts in the order of the file.
+    pub hosts: Vec<&'a Host>,
+    /// Switches in the order of the file.
+    pub switches: Vec<&'a Switch>,
+    /// Links with both ends here.
+    pub links: Vec<&'a Link>,
+    /// Links with one end here.
+    pub cuts: Vec<Cut<'a>>,
+}
+
+/// A link that one process serves one end of.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut<'a> {
+    /// Its place in the file, the first is 0. Both processes call the link by this number.
+    pub number: u16,
+    /// The link.
+    pub link: &'a Link,
+    /// Which end is here: 0 or 1.
+    pub here: usize,
+    /// Who serves the other end.
+    pub peer: &'a Process,
+}
+
+impl Topology {
+    /// What the named process serves; everything if the file names none.
+    ///
+    /// # Errors
+    /// If the name is missing, unknown, or the file has no processes; the message lists those it has.
+    pub fn part(&self, process: Option<&str>) -> anyhow::Result<Part<'_>> {
+        let known = || self.processes.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        let process = match process {
+            None if self.processes.is_empty() => None,
+            None => bail!("the topology is for several processes; say which one this is: {}", known()),
+            Some(_) if self.processes.is_empty() => bail!("the topology has no [[process]]"),
+            Some(name) => Some(
+                self.processes
+                    .iter()
+                    .find(|p| p.name == name)
+                    .with_context(|| format!("the topology has no process {name:?}; it has: {}", known()))?,
+            ),
+        };
+        let own = process.map(|p| p.name.as_str());
+        let mut part = Part {
+            process,
+            hosts: self.hosts.iter().filter(|h| h.process.as_deref() == own).collect(),
+            switches: self.switches.iter().filter(|s| s.process.as_deref() == own).collect(),
+            links: Vec::new(),
+            cuts: Vec::new(),
+        };
+        for (number, link) in self.links.iter().enumerate() {
+            let ends = link.between.each_ref().map(|end| self.process_of(end.node()));
+            let here = match ends.map(|end| end == own) {
+                [true, true] => {
+                    part.links.push(link);
+                    continue;
+                }
+                [true, false] => 0,
+                [false, true] => 1,
+                [false, false] => continue,
+            };
+            let there = ends.get(1 - here).copied().flatten();
+            let peer = self.processes.iter().find(|p| Some(p.name.as_str()) == there);
+            let peer = peer.context("a link leads to no process")?;
+            let number = u16::try_from(number).context("more links than the tunnels can number")?;
+            part.cuts.push(Cut { number, link, here, peer });
+        }
+        Ok(part)
+    }
+}
+
+impl Nodes {
+    /// The first link between two processes: where it is, and its ends.
+    pub(super) fn spanning(&self, links: &[(Range<usize>, Link)]) -> Option<(Range<usize>, String)> {
+        let process = |node: &str| {
+            let host = self.hosts.iter().find(|h| h.name == node).map(|h| &h.process);
+            host.or_else(|| self.switches.iter().find(|s| s.name == node).map(|s| &s.process)).cloned()
+        };
+        let spans = |link: &Link| {
+            let [a, b] = link.between.each_ref().map(|end| process(end.node()));
+            a != b
+        };
+        let (at, link) = links.iter().find(|(_, link)| spans(link))?;
+        let [a, b] = &link.between;
+        Some((at.clone(), format!("{a} and {b}")))
+    }
+}
+
+impl Source<'_> {
+    /// Checks the processes.
+    pub(super) fn processes(&self, raw: Vec<RawProcess>) -> Checked<Vec<Process>> {
+        let mut processes: Vec<Process> = Vec::new();
+        for raw in raw {
+            let name = self.name("process.name", &raw.name)?;
+            if processes.iter().any(|p| p.name == name) {
+                let reason = format!("two processes are called {name:?}");
+                return Err(self.error(raw.name.span(), "process.name", reason));
+            }
+            let refuse = |reason: String| self.error(raw.address.span(), "process.address", reason);
+            let text = raw.address.get_ref();
+            let address = text.parse::<SocketAddr>().ok().filter(|a| {
+                // The others have to know where to send.
+                a.port() != 0 && !a.ip().is_unspecified() && !a.ip().is_multicast()
+            });
+            let Some(address) = address else {
+                return Err(refuse(format!(
+                    "{text:?} is not an address such as \"192.0.2.1:4791\" or \"[2001:db8::1]:4791\""
+                )));
+            };
+            if let Some(other) = processes.iter().find(|p| p.address == address) {
+                return Err(refuse(format!("{} and {name} have the same address {address}", other.name)));
+            }
+            if let Some(other) = processes.iter().find(|p| p.address.is_ipv4() != address.is_ipv4()) {
+                return Err(refuse(format!(
+                    "{} and {name} are one IPv4, one IPv6: they can't talk",
+                    other.name
+                )));
+            }
+            processes.push(Process { name, address });
+        }
+        Ok(processes)
+    }
+
+    /// The process of a host or switch: one of those the file has, and none if it has none.
+    pub(super) fn process_of(
+        &self,
+        key: &str,
+        raw: Option<Spanned<String>>,
+        at: Range<usize>,
+        processes: &[Process],
+    ) -> Checked<Option<String>> {
+        let known = || processes.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        match raw {
+            None if processes.is_empty() => Ok(None),
+            None => {
+                let reason = format!("which process is it in? There are: {}", known());
+                Err(self.error(at, key, reason))
+            }
+            Some(name) if processes.iter().any(|p| p.name == *name.get_ref()) => Ok(Some(name.into_inner())),
+            Some(name) if processes.is_empty() => {
+                let reason = format!("there is no process {:?}, the file has no [[process]]", name.get_ref());
+                Err(self.error(name.span(), key, reason))
+            }
+            Some(name) => {
+                let reason = format!("there is no process {:?}; there are: {}", name.get_ref(), known());
+                Err(self.error(name.span(), key, reason))
+            }
+        }
+    }
+
+    /// Checks what tunnels have in common.
+    pub(super) fn tunnel(
+        &self,
+        key_file: Option<Spanned<String>>,
+        datagram: Option<Spanned<u16>>,
+        timeout_ms: Option<Spanned<u64>>,
+    ) -> Checked<TunnelSettings> {
+        let mut settings = TunnelSettings {
+            key_file: key_file.map(|file| file.into_inner().into()),
+            ..TunnelSettings::default()
+        };
+        if let Some(datagram) = datagram {
+            if !DATAGRAM.contains(datagram.get_ref()) {
+                let reason = format!("must be {} to {} bytes", DATAGRAM.start(), DATAGRAM.end());
+                return Err(self.error(datagram.span(), "fabric.tunnel_datagram", reason));
+            }
+            settings.datagram = datagram.into_inner();
+        }
+        if let Some(timeout) = timeout_ms {
+            if !TIMEOUT_MS.contains(timeout.get_ref()) {
+                let reason = format!("must be {} to {} milliseconds", TIMEOUT_MS.start(), TIMEOUT_MS.end());
+                return Err(self.error(timeout.span(), "fabric.tunnel_timeout_ms", reason));
+            }
+            settings.timeout_ms = timeout.into_inner();
+        }
+        Ok(settings)
+    }
+}

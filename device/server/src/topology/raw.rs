@@ -1,0 +1,99 @@
+//! The file as TOML has it, before anything is checked.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Rate, SubnetManager};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTopology {
+    pub(super) profile: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) time: RawTime,
+    #[serde(default)]
+    pub(super) fabric: RawFabric,
+    #[serde(default)]
+    pub(super) process: Vec<RawProcess>,
+    #[serde(default)]
+    pub(super) host: Vec<Spanned<RawHost>>,
+    #[serde(default)]
+    pub(super) switch: Vec<Spanned<RawSwitch>>,
+    #[serde(default)]
+    pub(super) link: Vec<Spanned<RawLink>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTime {
+    pub(super) quantum_us: Option<Spanned<u64>>,
+    pub(super) dilation: Option<Spanned<f64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFabric {
+    pub(super) subnet_manager: Option<Spanned<SubnetManager>>,
+    pub(super) seed: Option<u64>,
+    pub(super) training_ms: Option<Spanned<u64>>,
+    pub(super) tunnel_key_file: Option<Spanned<String>>,
+    pub(super) tunnel_datagram: Option<Spanned<u16>>,
+    pub(super) tunnel_timeout_ms: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawProcess {
+    pub(super) name: Spanned<String>,
+    pub(super) address: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHost {
+    pub(super) name: Spanned<String>,
+    pub(super) process: Option<Spanned<String>>,
+    pub(super) memory: Option<Spanned<String>>,
+    pub(super) cpus: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) iommu: bool,
+    #[serde(default)]
+    pub(super) hca: Vec<Spanned<RawHca>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHca {
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) guid: Option<Spanned<String>>,
+    pub(super) port_type: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) blueflame: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSwitch {
+    pub(super) name: Spanned<String>,
+    pub(super) process: Option<Spanned<String>>,
+    pub(super) ports: Option<Spanned<u8>>,
+    pub(super) guid: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLink {
+    pub(super) between: Spanned<[Spanned<String>; 2]>,
+    pub(super) rate: Option<Spanned<Rate>>,
+    pub(super) width: Option<Spanned<u8>>,
+    pub(super) delay_ns: Option<Spanned<u64>>,
+    pub(super) vls: Option<Spanned<u8>>,
+    pub(super) mtu: Option<Spanned<u16>>,
+    pub(super) seed: Option<u64>,
+    pub(super) loss: Option<Spanned<f64>>,
+    pub(super) duplicate: Option<Spanned<f64>>,
+    pub(super) reorder: Option<Spanned<f64>>,
+    pub(super) corrupt: Option<Spanned<f64>>,
+    pub(super) delay: Option<Spanned<f64>>,
+    pub(super) delay_us: Option<Spanned<u64>>,
+}
