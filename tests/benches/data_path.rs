@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use hca_driver::{SendOp, SendRequest};
+use hca_model::fabric::Faults;
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, Pair};
 use hca_tests::rig;
@@ -16,6 +17,8 @@ use hca_tests::rig;
 const ROUNDS: usize = 5;
 /// Messages posted before the completion of the last is waited for.
 const BATCH: u64 = 32;
+/// Message lengths.
+const LENGTHS: [usize; 5] = [8, 1024, 4096, 65536, 1 << 20];
 
 fn best(mut round: impl FnMut()) -> Duration {
     let time = |round: &mut dyn FnMut()| {
@@ -36,10 +39,17 @@ fn batch(pair: &mut Pair<ModelBus>, op: SendOp, len: usize) {
 }
 
 fn main() {
-    println!("{:<8} {:>9} {:>14} {:>12} {:>12}", "op", "bytes", "messages/s", "MiB/s", "x 2 copies");
-    for len in [8, 1024, 4096, 65536, 1 << 20] {
-        let mut pair =
-            rig::loopback(&Options { memory: 1 << 20, mtu: 5, send_blocks: 64, ..Options::default() });
+    println!(
+        "{:<9} {:<8} {:>9} {:>14} {:>12} {:>12}",
+        "path", "op", "bytes", "messages/s", "MiB/s", "x 2 copies"
+    );
+    for (linked, len) in [false, true].into_iter().flat_map(|l| LENGTHS.map(|len| (l, len))) {
+        let options = Options { memory: 1 << 20, mtu: 5, send_blocks: 64, ..Options::default() };
+        let mut pair = match linked {
+            true => rig::linked(&options, Faults::default(), 1),
+            false => rig::loopback(&options),
+        };
+        let path = if linked { "link" } else { "loopback" };
         let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
         let count = (1u64 << 24).div_ceil(len as u64 * BATCH).clamp(2, 200);
         let messages = count * BATCH;
@@ -57,7 +67,7 @@ fn main() {
             let cost = best(|| (0..count).for_each(|_| batch(&mut pair, op, len)));
             let per_second = messages as f64 / cost.as_secs_f64();
             println!(
-                "{name:<8} {len:>9} {per_second:>14.0} {:>12.1} {:>12.1}",
+                "{path:<9} {name:<8} {len:>9} {per_second:>14.0} {:>12.1} {:>12.1}",
                 per_second * len as f64 / (1 << 20) as f64,
                 cost.as_secs_f64() / copies.as_secs_f64(),
             );

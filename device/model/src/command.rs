@@ -9,7 +9,7 @@ use hca_spec::command::{
     CommandEntry, Delivery, ENTRY_TYPE_PCIE, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock,
     OWNERSHIP_BYTE, Opcode,
 };
-use hca_spec::eqe::{Eqe, EventType};
+use hca_spec::eqe::{Eqe, EventType, port_change};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
 
 use crate::core::{Core, HcaEvent};
@@ -313,6 +313,7 @@ impl Hca {
                 core.out.port_changed = true;
                 let state = core.fw.port(port).map_or(0, |p| p.state as u8);
                 core.note(now, Event::Port { state });
+                core.out.link_lost |= sub_type == port_change::DOWN;
                 let mut eqe = Eqe::new();
                 eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
                 core.push_event(now, EventType::PortChange, &mut eqe);

@@ -87,6 +87,8 @@ pub(crate) struct Outbox {
     pub(crate) vectors: Vec<u16>,
     /// The port went down or up, or its identity changed: the fabric has to look.
     pub(crate) port_changed: bool,
+    /// The port lost its link, even if it has it again.
+    pub(crate) link_lost: bool,
 }
 
 /// Counts of guest mistakes; the log is limited to a few lines per model second.

@@ -39,4 +39,7 @@ mod world;
 pub use dma::{DmaError, GuestMemory};
 pub use hca_firmware::{Config as FirmwareConfig, Resources, Snapshot};
 pub use time::Ps;
-pub use world::{ConfigError, Effect, HcaConfig, HcaId, LinkConfig, World, WorldConfig};
+pub use world::{
+    ConfigError, Effect, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, TunnelEvent, TunnelId,
+    TunnelOutput, World, WorldConfig,
+};

@@ -57,7 +57,7 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
     for link in &topology.links {
         let [a, b] = &link.between;
         links.push(LinkConfig {
-            ends: [id(a)?, id(b)?],
+            ends: [id(a)?.into(), id(b)?.into()],
             rate: LinkRate::from_name(link.rate.name()).context("link: rate unknown to the model")?,
             width: link.width,
             delay: Ps::from_ns(link.delay_ns),

@@ -153,7 +153,7 @@ impl Network {
         let links = match cell.net.shape {
             Shape::Pairs => (0..cell.net.hcas / 2)
                 .map(|i| LinkConfig {
-                    ends: [HcaId(2 * i), HcaId(2 * i + 1)],
+                    ends: [HcaId(2 * i).into(), HcaId(2 * i + 1).into()],
                     rate: LinkRate::Edr,
                     width: 4,
                     delay: Ps::from_ns(5),
@@ -167,7 +167,7 @@ impl Network {
         if cell.net.shape != Shape::Pairs {
             let inside = cell.fault.inside_star(packets, repaired);
             let (star, count) = Star::new(cell.net.hcas, cell.fault, &faults, inside, random.bits());
-            let ends = (0..cell.net.hcas).map(HcaId).collect();
+            let ends: Vec<HcaId> = (0..cell.net.hcas).map(HcaId).collect();
             world.connect(ends, LinkRate::Edr, 4, Box::new(star)).map_err(|e| e.to_string())?;
             spoilt = Some(count);
         }

@@ -1,0 +1,156 @@
+//! A topology: nodes with ports, links between the ports, and what can be wrong with it.
+
+use std::fmt;
+
+use hca_firmware::Config;
+
+use crate::fabric::{Faults, LinkRate};
+use crate::time::Ps;
+use crate::timing::Profile;
+
+/// Names an adapter of a world: its place in [`WorldConfig::hcas`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HcaId(pub usize);
+
+/// Names a place where packets leave the world and enter it; the numbers are the caller's choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TunnelId(pub usize);
+
+/// A node of the fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NodeId {
+    /// An adapter: it has port 1.
+    Hca(HcaId),
+}
+
+/// A port that takes a cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortRef {
+    /// The node.
+    pub node: NodeId,
+    /// The port, from 1.
+    pub port: u8,
+}
+
+impl From<HcaId> for PortRef {
+    /// The adapter's only port.
+    fn from(hca: HcaId) -> Self {
+        Self { node: NodeId::Hca(hca), port: HCA_PORT }
+    }
+}
+
+impl fmt::Display for PortRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node {
+            NodeId::Hca(HcaId(n)) => write!(f, "port {} of adapter {n}", self.port),
+        }
+    }
+}
+
+/// The port of an adapter.
+pub(super) const HCA_PORT: u8 = 1;
+
+/// Where a link ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LinkEnd {
+    /// At a port.
+    Port(PortRef),
+    /// Outside: see [`crate::World::drain_tunnels`].
+    Tunnel(TunnelId),
+}
+
+impl From<PortRef> for LinkEnd {
+    fn from(port: PortRef) -> Self {
+        Self::Port(port)
+    }
+}
+
+impl From<HcaId> for LinkEnd {
+    fn from(hca: HcaId) -> Self {
+        Self::Port(hca.into())
+    }
+}
+
+impl From<TunnelId> for LinkEnd {
+    fn from(tunnel: TunnelId) -> Self {
+        Self::Tunnel(tunnel)
+    }
+}
+
+/// One adapter of a topology.
+#[derive(Debug, Clone)]
+pub struct HcaConfig {
+    /// Name in logs and reports.
+    pub name: String,
+    /// Identity and capabilities.
+    pub firmware: Config,
+}
+
+/// A link.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    /// What it joins.
+    pub ends: [LinkEnd; 2],
+    /// Signalling rate of a lane.
+    pub rate: LinkRate,
+    /// Lanes: 1, 4, 8 or 12.
+    pub width: u8,
+    /// Propagation delay.
+    pub delay: Ps,
+    /// What goes wrong on it.
+    pub faults: Faults,
+}
+
+/// A topology.
+#[derive(Debug, Clone)]
+pub struct WorldConfig {
+    /// The adapters.
+    pub hcas: Vec<HcaConfig>,
+    /// The links.
+    pub links: Vec<LinkConfig>,
+    /// Whether a built-in subnet manager brings the ports up.
+    pub subnet_manager: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// What the units take in time.
+    pub profile: Profile,
+}
+
+/// A topology that can't be. Links are named by their place in [`WorldConfig::links`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// A link ends at a node or port that isn't there.
+    #[error("link {link}: there is no {port}")]
+    NoSuchPort {
+        /// The link.
+        link: usize,
+        /// What it names.
+        port: PortRef,
+    },
+    /// A link ends where it begins.
+    #[error("link {link}: its ends must be different")]
+    SameEnds {
+        /// The link.
+        link: usize,
+    },
+    /// A port has two cables.
+    #[error("link {link}: {port} has a cable already, of link {other}")]
+    PortTaken {
+        /// The link.
+        link: usize,
+        /// The port.
+        port: PortRef,
+        /// The link that has it.
+        other: usize,
+    },
+    /// A tunnel has two links.
+    #[error("link {link}: tunnel {} is the end of link {other} already", .tunnel.0)]
+    TunnelTaken {
+        /// The link.
+        link: usize,
+        /// The tunnel.
+        tunnel: TunnelId,
+        /// The link that has it.
+        other: usize,
+    },
+}

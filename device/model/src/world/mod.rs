@@ -1,0 +1,327 @@
+//! The nodes of one topology, the links between them, and one event heap.
+//!
+//! [`config`] names nodes, ports and links, [`cable`] takes links down and up, [`tunnel`] is where links leave the
+//! world, [`manager`] is the built-in subnet manager.
+
+mod cable;
+mod config;
+mod manager;
+mod tunnel;
+
+use std::sync::Arc;
+
+use hca_firmware::Resources;
+use hca_firmware::port::Port;
+
+use crate::core::{Core, HcaEvent};
+use crate::dma::GuestMemory;
+use crate::fabric::{FaultInjector, Link};
+use crate::hca::Hca;
+use crate::time::{EventHeap, Ps};
+use crate::timing::Timing;
+use crate::trace::{Captured, Trace};
+use crate::wire::Packet;
+
+use cable::Wire;
+use config::HCA_PORT;
+pub use config::{
+    ConfigError, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, TunnelId, WorldConfig,
+};
+pub use tunnel::{TunnelEvent, TunnelOutput};
+
+/// What the world asks of its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Raise an MSI-X vector.
+    Msix {
+        /// The adapter.
+        hca: HcaId,
+        /// The vector.
+        vector: u16,
+    },
+}
+
+/// How a packet came to a port.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// Not by a link: it never left its adapter.
+    Loopback,
+    /// Over a link that went down and up so often before.
+    Link { number: usize, end: usize, generation: u32 },
+}
+
+enum Event {
+    Hca { hca: HcaId, epoch: u32, event: HcaEvent },
+    Arrive { port: PortRef, packet: Packet, origin: Origin },
+    Leave { tunnel: TunnelId, packet: Packet, origin: Origin },
+    Trained { number: usize, end: usize, generation: u32 },
+}
+
+/// A link and an end of it.
+type Plug = (usize, usize);
+
+/// The nodes of one topology, the links between them, and one event heap.
+pub struct World {
+    hcas: Vec<Hca>,
+    /// What is plugged into the port of each adapter.
+    hca_plugs: Vec<Option<Plug>>,
+    links: Vec<Wire>,
+    heap: EventHeap<Event>,
+    now: Ps,
+    effects: Vec<Effect>,
+    tunnel_events: Vec<TunnelEvent>,
+    subnet_manager: bool,
+    loopback: Ps,
+    training_time: Ps,
+    pub(crate) trace: Option<Trace>,
+    pub(crate) captured: Vec<Captured>,
+}
+
+impl World {
+    /// Builds the topology; the links start to train at time zero.
+    pub fn new(config: WorldConfig) -> Result<World, ConfigError> {
+        let timing = Arc::new(Timing::new(&config.profile));
+        let mut world = World {
+            hcas: Vec::new(),
+            hca_plugs: vec![None; config.hcas.len()],
+            links: Vec::new(),
+            heap: EventHeap::default(),
+            now: Ps::ZERO,
+            effects: Vec::new(),
+            tunnel_events: Vec::new(),
+            subnet_manager: config.subnet_manager,
+            loopback: timing.loopback(),
+            training_time: timing.link_training(),
+            trace: None,
+            captured: Vec::new(),
+        };
+        for hca in config.hcas {
+            let mut hca = Hca::new(hca.name, hca.firmware, timing.clone());
+            hca.start(Ps::ZERO);
+            world.hcas.push(hca);
+            world.collect(HcaId(world.hcas.len() - 1));
+        }
+        for (i, link) in config.links.iter().enumerate() {
+            let plain = Link::new(link.rate, link.width, link.delay);
+            let seed = config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
+            world.connect(link.ends.to_vec(), link.rate, link.width, Box::new(carrier))?;
+        }
+        Ok(world)
+    }
+
+    /// Model time: that of the last event or access.
+    pub fn now(&self) -> Ps {
+        self.now
+    }
+
+    /// How many adapters there are.
+    pub fn hcas(&self) -> usize {
+        self.hcas.len()
+    }
+
+    pub(crate) fn core_mut(&mut self, hca: HcaId) -> Option<&mut Core> {
+        self.hcas.get_mut(hca.0).map(|h| &mut h.core)
+    }
+
+    fn with(&mut self, now: Ps, id: HcaId, act: impl FnOnce(&mut Hca, Ps)) {
+        self.now = self.now.max(now);
+        if let Some(hca) = self.hcas.get_mut(id.0) {
+            act(hca, self.now);
+            self.collect(id);
+        }
+    }
+
+    /// A host is there: its memory.
+    pub fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory + Send + Sync>) {
+        self.with(Ps::ZERO, hca, |hca, _| hca.attach(memory));
+    }
+
+    /// The host is gone: no access to its memory happens any more; the adapter is reset.
+    pub fn detach(&mut self, now: Ps, hca: HcaId) {
+        self.with(now, hca, |hca, now| hca.detach(now));
+    }
+
+    /// Function level reset.
+    pub fn reset(&mut self, now: Ps, hca: HcaId) {
+        self.with(now, hca, |hca, now| hca.reset(now));
+    }
+
+    /// Reads BAR0.
+    pub fn mmio_read(&mut self, now: Ps, hca: HcaId, offset: u64, buf: &mut [u8]) {
+        self.with(now, hca, |hca, now| hca.mmio_read(now, offset, buf));
+    }
+
+    /// Writes BAR0.
+    pub fn mmio_write(&mut self, now: Ps, hca: HcaId, offset: u64, data: &[u8]) {
+        self.with(now, hca, |hca, now| hca.mmio_write(now, offset, data));
+    }
+
+    /// Whether stores to BlueFlame registers of `hca` wait for their continuation: how many were collected so far, so
+    /// that two calls show whether more came. Who sees none for a while calls [`World::flush_stores`].
+    pub fn combining(&self, hca: HcaId) -> Option<u64> {
+        self.hcas.get(hca.0)?.combining()
+    }
+
+    /// Nothing more comes to the stores that wait: they are doorbells.
+    pub fn flush_stores(&mut self, now: Ps, hca: HcaId) {
+        self.with(now, hca, |hca, now| hca.flush_stores(now));
+    }
+
+    /// A packet from outside the topology arrives at port 1 of an adapter, whatever its destination:
+    /// what a peer that is not modelled here, or a hostile one, puts on the cable.
+    pub fn inject_packet(&mut self, now: Ps, hca: HcaId, packet: Packet) {
+        self.with(now, hca, |hca, now| hca.arrive(now, packet));
+    }
+
+    /// Runs every event that is due at or before `until`.
+    pub fn advance(&mut self, until: Ps) {
+        while let Some((at, event)) = self.heap.pop_until(until) {
+            self.now = self.now.max(at);
+            match event {
+                Event::Hca { hca, epoch, event } => self.with(at, hca, |h, now| {
+                    if h.epoch == epoch {
+                        h.handle(now, event);
+                    }
+                }),
+                Event::Arrive { port, packet, origin } => {
+                    if self.is_current(origin) {
+                        self.arrive(at, port, packet);
+                    }
+                }
+                Event::Leave { tunnel, packet, origin } => {
+                    if self.is_current(origin) {
+                        let what = TunnelOutput::Packet(packet.into_bytes());
+                        self.tunnel_events.push(TunnelEvent { tunnel, at, what });
+                    }
+                }
+                Event::Trained { number, end, generation } => self.trained(number, end, generation),
+            }
+        }
+        self.now = self.now.max(until.min(self.heap.next_at().unwrap_or(until)));
+    }
+
+    /// When the next event is due.
+    pub fn next_event(&self) -> Option<Ps> {
+        self.heap.next_at()
+    }
+
+    /// Takes the effects since the last call.
+    pub fn drain(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Objects that an adapter holds.
+    pub fn resources(&self, hca: HcaId) -> Resources {
+        self.hcas.get(hca.0).map(Hca::resources).unwrap_or_default()
+    }
+
+    /// Guest mistakes that an adapter has met.
+    pub fn diagnoses(&self, hca: HcaId) -> u64 {
+        self.hcas.get(hca.0).map_or(0, |h| h.core.diagnoses.total)
+    }
+
+    /// Takes what an adapter left in its outbox.
+    fn collect(&mut self, id: HcaId) {
+        loop {
+            let Some(hca) = self.hcas.get_mut(id.0) else { return };
+            if let Some(watch) = hca.core.watch.as_deref_mut() {
+                watch.hand_over(self.trace.as_mut(), &mut self.captured);
+            }
+            let out = std::mem::take(&mut hca.core.out);
+            let epoch = hca.epoch;
+            for (at, event) in out.events {
+                self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
+            }
+            self.effects.extend(out.vectors.into_iter().map(|vector| Effect::Msix { hca: id, vector }));
+            for (at, packet) in out.packets {
+                self.route(at, id, packet);
+            }
+            if !out.port_changed {
+                return;
+            }
+            self.tend_port(id.into(), out.link_lost);
+        }
+    }
+
+    /// A packet leaves an adapter: back to itself, or over its link.
+    fn route(&mut self, at: Ps, from: HcaId, packet: Packet) {
+        let own = self.hcas.get(from.0).and_then(|h| h.core.fw.port(HCA_PORT));
+        let dlid = packet.dlid();
+        let arrive = |packet| Event::Arrive { port: from.into(), packet, origin: Origin::Loopback };
+        if own.is_some_and(|p| p.is_own_lid(dlid)) {
+            return self.heap.push(at + self.loopback, arrive(packet));
+        }
+        if dlid.is_multicast() {
+            // A copy comes back for the sender's own members of the group.
+            self.heap.push(at + self.loopback, arrive(packet.clone()));
+        }
+        let Some((number, end)) = self.plug(from.into()) else {
+            return tracing::debug!("packet to LID {dlid} dropped: nothing is connected there");
+        };
+        self.carry(at, number, end, packet);
+    }
+
+    /// A packet goes over a link from one end.
+    fn carry(&mut self, at: Ps, number: usize, end: usize, packet: Packet) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        if !link.is_up(end) {
+            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.dlid());
+        }
+        for delivery in link.carrier.transmit(at, end, packet) {
+            let generation = link.generation(delivery.end);
+            let origin = Origin::Link { number, end: delivery.end, generation };
+            let event = match link.ends.get(delivery.end) {
+                Some(LinkEnd::Port(port)) => Event::Arrive { port: *port, packet: delivery.packet, origin },
+                Some(LinkEnd::Tunnel(tunnel)) => {
+                    Event::Leave { tunnel: *tunnel, packet: delivery.packet, origin }
+                }
+                None => continue,
+            };
+            self.heap.push(delivery.at, event);
+        }
+    }
+
+    /// Whether the link that a packet is on is up, and was since the packet left.
+    fn is_current(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Loopback => true,
+            Origin::Link { number, end, generation } => {
+                self.links.get(number).is_some_and(|l| l.is_up(end) && l.generation(end) == generation)
+            }
+        }
+    }
+
+    fn arrive(&mut self, at: Ps, port: PortRef, packet: Packet) {
+        match port.node {
+            NodeId::Hca(hca) => self.with(at, hca, |h, now| h.arrive(now, packet)),
+        }
+    }
+
+    /// The port's firmware side.
+    fn port(&self, port: PortRef) -> Option<&Port> {
+        match port.node {
+            NodeId::Hca(hca) => self.hcas.get(hca.0)?.core.fw.port(port.port),
+        }
+    }
+
+    fn has_port(&self, port: PortRef) -> bool {
+        self.port(port).is_some()
+    }
+
+    fn plug(&self, port: PortRef) -> Option<Plug> {
+        match port.node {
+            NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?,
+        }
+    }
+
+    fn set_plug(&mut self, port: PortRef, plug: Plug) {
+        match port.node {
+            NodeId::Hca(hca) => {
+                if let Some(slot) = self.hca_plugs.get_mut(hca.0) {
+                    *slot = Some(plug);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Tunnels: ends of links that lie outside this world, in another process or on another machine.
+
+use hca_firmware::Link as PortLink;
+
+use super::{Event, LinkEnd, Origin, TunnelId, World};
+use crate::time::Ps;
+use crate::wire::Packet;
+
+/// Something that leaves the world by a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelEvent {
+    /// By which.
+    pub tunnel: TunnelId,
+    /// When: the model time at which its last byte is there.
+    pub at: Ps,
+    /// What.
+    pub what: TunnelOutput,
+}
+
+/// What leaves by a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TunnelOutput {
+    /// A packet, LRH to VCRC.
+    Packet(Vec<u8>),
+    /// The near end is ready to train, with these lanes and this rate; or, `None`, it is dark: its cable is out or
+    /// its port disabled. The far side should be told as much by its [`World::tunnel_link`].
+    Light(Option<PortLink>),
+}
+
+/// The outside of a tunnel.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    /// What the far side has told of itself.
+    pub(super) light: Option<PortLink>,
+    /// What it was told of this side.
+    told: Option<PortLink>,
+}
+
+impl World {
+    /// Takes what left by tunnels since the last call, in the order it left.
+    pub fn drain_tunnels(&mut self) -> Vec<TunnelEvent> {
+        std::mem::take(&mut self.tunnel_events)
+    }
+
+    /// The far side of a tunnel is ready to train, with these lanes and this rate, or (`None`) it is dark or can't
+    /// be reached. Before the first call it is dark. The link trains as soon as both sides are ready; its rate is
+    /// then the lower one, its width the smaller one.
+    pub fn tunnel_link(&mut self, now: Ps, tunnel: TunnelId, link: Option<PortLink>) {
+        self.now = self.now.max(now);
+        let Some((number, end)) = self.find_tunnel(tunnel) else { return };
+        if let Some(outside) = self.links.get_mut(number).and_then(|l| l.outside.as_mut()) {
+            outside.light = link;
+        }
+        self.tend_link(number, end, false);
+    }
+
+    /// A packet arrives through a tunnel: it is at the near end's port now. While the link is down it is dropped.
+    pub fn tunnel_receive(&mut self, now: Ps, tunnel: TunnelId, bytes: Vec<u8>) {
+        self.now = self.now.max(now);
+        let Some((number, end)) = self.find_tunnel(tunnel) else { return };
+        let Some(link) = self.links.get(number) else { return };
+        let near = 1 - end.min(1);
+        let Some(LinkEnd::Port(port)) = link.ends.get(near).copied() else { return };
+        let origin = Origin::Link { number, end: near, generation: link.generation(near) };
+        let event = Event::Arrive { port, packet: Packet::from_bytes(bytes), origin };
+        self.heap.push(self.now, event);
+    }
+
+    pub(super) fn find_tunnel(&self, tunnel: TunnelId) -> Option<(usize, usize)> {
+        let wanted = LinkEnd::Tunnel(tunnel);
+        self.links.iter().enumerate().find_map(|(i, l)| Some((i, l.ends.iter().position(|e| *e == wanted)?)))
+    }
+
+    /// Tells the far side of a tunnel whether this side is ready, if it does not know.
+    pub(super) fn tell_tunnel(&mut self, number: usize, lit: bool) {
+        let at = self.now;
+        let Some(link) = self.links.get_mut(number) else { return };
+        let tunnel = link.ends.iter().find_map(|e| match e {
+            LinkEnd::Tunnel(tunnel) => Some(*tunnel),
+            LinkEnd::Port(_) => None,
+        });
+        let (Some(tunnel), Some(outside)) = (tunnel, link.outside.as_mut()) else { return };
+        let light = lit.then_some(link.port);
+        if outside.told != light {
+            outside.told = light;
+            self.tunnel_events.push(TunnelEvent { tunnel, at, what: TunnelOutput::Light(light) });
+        }
+    }
+}
+
+/// What a link trains to if its ends can do so much.
+pub(super) fn common(a: PortLink, b: PortLink) -> PortLink {
+    let speed = if (b.speed as u8) < (a.speed as u8) { b.speed } else { a.speed };
+    PortLink { width: a.width.min(b.width), speed }
+}
