@@ -187,6 +187,11 @@ impl<D: Dma> Cq<D> {
         1 << self.entries.log_size
     }
 
+    /// The memory of the ring's entries, for who wants to know when the adapter writes there.
+    pub fn memory(&self) -> &D {
+        &self.current().memory
+    }
+
     /// How many compressed blocks were read so far, and how many completions they had.
     pub fn compressed(&self) -> (u64, u64) {
         self.compressed

@@ -6,11 +6,12 @@
 //! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`reference`] judges the transport, [`suites`] are
 //! run on demand.
 
+pub use hca_bench::in_process;
+
 pub mod counters;
 pub mod faults;
 pub mod fuzz;
 pub mod guests;
-pub mod in_process;
 pub mod million;
 pub mod netsim;
 pub mod paged;

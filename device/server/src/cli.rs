@@ -27,7 +27,8 @@ const CONTROL_SOCKET: &str = "control.sock";
     after_help = "Examples:\n  \
         softhca serve --socket /tmp/hca.sock\n  \
         softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
-        softhca resources --run-dir /tmp/pair\n\n\
+        softhca resources --run-dir /tmp/pair\n  \
+        softhca bench --op read --size 64 --metric rate\n\n\
         Messages go to stderr; RUST_LOG=debug (or softhca=trace) shows more."
 )]
 pub struct Cli {
@@ -40,6 +41,7 @@ enum Command {
     Serve(Serve),
     Topology(Check),
     Resources(Ask),
+    Bench(hca_bench::cli::Bench),
 }
 
 /// Serve the adapters of a topology, or a single one
@@ -108,6 +110,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
             print(&serde_json::to_string_pretty(&topology)?)
         }
         Command::Resources(args) => resources(&args),
+        Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
     }
 }
 

@@ -1,15 +1,17 @@
 //! `hca-driver` on the model, in one process and in virtual time.
 //!
 //! A [`Simulation`] owns a world; each adapter in it gets a [`ModelBus`]. Time stands still while the
-//! driver runs and jumps to the model's next event when the driver waits, so tests take no longer than
-//! the work in them and give the same trace each time.
+//! driver runs and jumps to the model's next event when the driver waits, so a run takes no longer than
+//! the work in it and gives the same trace each time. Programs that look at memory until something is
+//! there need not look at every instant: [`ModelMemory::watch`] says when the adapter wrote.
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
 use hca_model::{DmaError, Effect, GuestMemory, HcaId, Ps, World};
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a host's DMA window begins: above 4 GiB, so that high address words matter.
@@ -37,8 +39,12 @@ impl Simulation {
 
     /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
     pub fn bus(&self, hca: HcaId, memory: usize) -> ModelBus {
-        let window =
-            Arc::new(Window { bytes: Mutex::new(vec![0; memory]), arena: Mutex::new(Arena::new(memory)) });
+        let window = Arc::new(Window {
+            bytes: Mutex::new(vec![0; memory]),
+            arena: Mutex::new(Arena::new(memory)),
+            used: AtomicUsize::new(0),
+            watches: Mutex::default(),
+        });
         self.0.borrow_mut().world.attach(hca, window.clone());
         ModelBus { simulation: self.clone(), hca, window }
     }
@@ -68,6 +74,28 @@ impl Simulation {
     pub fn world<T>(&self, f: impl FnOnce(&mut World, Ps) -> T) -> T {
         let inner = &mut *self.0.borrow_mut();
         f(&mut inner.world, inner.now)
+    }
+
+    /// When the next event of the model is due.
+    pub fn next_event(&self) -> Option<Ps> {
+        self.0.borrow().world.next_event()
+    }
+
+    /// Lets everything happen that is due at or before `time`, and makes that the time.
+    pub fn advance_to(&self, time: Ps) {
+        let inner = &mut *self.0.borrow_mut();
+        inner.now = inner.now.max(time);
+        inner.world.advance(inner.now);
+        inner.take_effects();
+    }
+
+    /// Ends what a processor's write-combining buffers collect for `hca`: a doorbell or a BlueFlame copy is whole.
+    pub fn flush_stores(&self, hca: HcaId) {
+        self.world(|world, now| {
+            if world.combining(hca).is_some() {
+                world.flush_stores(now, hca);
+            }
+        });
     }
 
     /// Lets the next event happen, or a little time pass if there is none.
@@ -118,6 +146,12 @@ impl ModelBus {
         self.hca
     }
 
+    /// The tokens of watched memory that the adapter wrote since the last call, each once.
+    pub fn touched(&self) -> Vec<usize> {
+        let mut watches = self.window.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut watches.touched)
+    }
+
     /// Bytes of DMA memory that are free.
     pub fn free_memory(&self) -> usize {
         self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).available()
@@ -150,7 +184,10 @@ impl Bus for ModelBus {
     fn dma_alloc(&mut self, size: usize, align: usize) -> Option<ModelMemory> {
         let start = self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).alloc(size, align)?;
         let mut memory = ModelMemory { window: self.window.clone(), start, size };
-        memory.write(0, &vec![0; size]);
+        // What was never used is zero already: large memory costs nothing before it is touched.
+        let used =
+            self.window.used.fetch_max(start + size, Ordering::Relaxed).saturating_sub(start).min(size);
+        memory.write(0, &vec![0; used]);
         Some(memory)
     }
 
@@ -166,6 +203,28 @@ impl Bus for ModelBus {
 struct Window {
     bytes: Mutex<Vec<u8>>,
     arena: Mutex<Arena>,
+    /// End of what was ever allocated.
+    used: AtomicUsize,
+    watches: Mutex<Watches>,
+}
+
+/// Memory whose owner wants to know when the adapter writes to it.
+#[derive(Default)]
+struct Watches {
+    /// By first address: the address after the last, and whose it is. Ranges don't overlap.
+    ranges: BTreeMap<u64, (u64, usize)>,
+    touched: Vec<usize>,
+}
+
+impl Watches {
+    fn note(&mut self, iova: u64, len: usize) {
+        let Some((_, &(end, token))) = self.ranges.range(..iova + len.max(1) as u64).next_back() else {
+            return;
+        };
+        if iova < end && !self.touched.contains(&token) {
+            self.touched.push(token);
+        }
+    }
 }
 
 impl Window {
@@ -185,7 +244,9 @@ impl GuestMemory for Window {
         self.with(iova, buf.len(), |bytes| buf.copy_from_slice(bytes))
     }
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
-        self.with(iova, data.len(), |bytes| bytes.copy_from_slice(data))
+        self.with(iova, data.len(), |bytes| bytes.copy_from_slice(data))?;
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).note(iova, data.len());
+        Ok(())
     }
 }
 
@@ -197,6 +258,13 @@ pub struct ModelMemory {
 }
 
 impl ModelMemory {
+    /// From now on [`ModelBus::touched`] says `token` when the adapter wrote here.
+    pub fn watch(&self, token: usize) {
+        let (start, end) = (self.bus_address(), self.bus_address() + self.size as u64);
+        let mut watches = self.window.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.ranges.insert(start, (end, token));
+    }
+
     fn with<T>(&self, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> T) -> T {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.size), "access beyond the allocation");
         let at = WINDOW + (self.start + offset) as u64;
@@ -224,6 +292,8 @@ impl Dma for ModelMemory {
 
 impl Drop for ModelMemory {
     fn drop(&mut self) {
+        let start = self.bus_address();
+        self.window.watches.lock().unwrap_or_else(PoisonError::into_inner).ranges.remove(&start);
         self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).free(self.start, self.size);
     }
 }

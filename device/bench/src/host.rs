@@ -1,0 +1,98 @@
+//! How fast a program on a host is: what its processor takes to post work and to look for completions.
+
+use hca_model::Ps;
+use serde::Deserialize;
+
+use crate::Error;
+
+/// Times of a host's processor and program, in nanoseconds. Files: `device/bench/hosts/*.toml`, each number with its
+/// source.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Building one WQE in the ring, what the program does around it included.
+    pub wqe_ns: f64,
+    /// A doorbell: the record, the barrier, the 8-byte store.
+    pub doorbell_ns: f64,
+    /// A BlueFlame copy: the record, the barriers, the flush of the write-combining buffer.
+    pub blueflame_ns: f64,
+    /// Each 64 bytes of such a copy.
+    pub line_ns: f64,
+    /// Posting a receive request.
+    pub recv_ns: f64,
+    /// Looking at a completion queue in vain.
+    pub poll_ns: f64,
+    /// Taking a completion.
+    pub cqe_ns: f64,
+    /// Looking at a byte of memory in vain.
+    pub look_ns: f64,
+    /// What a latency program does between two messages besides posting and polling: reading the clock.
+    pub turn_ns: f64,
+}
+
+/// The descriptions that the crate carries.
+const HOSTS: [(&str, &str); 1] = [("xeon", include_str!("../hosts/xeon.toml"))];
+
+impl Host {
+    /// The description of that name, or in the file of that name.
+    ///
+    /// # Errors
+    /// There is neither, or it is no description.
+    pub fn load(name: &str) -> Result<Self, Error> {
+        let embedded = HOSTS.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_string());
+        let text = match embedded {
+            Some(text) => text,
+            None => std::fs::read_to_string(name).map_err(|why| {
+                let names: Vec<_> = HOSTS.iter().map(|(n, _)| *n).collect();
+                Error::new(format!(
+                    "host {name:?} is none of {} and no file that can be read ({why})",
+                    names.join(", ")
+                ))
+            })?,
+        };
+        let host: Self = toml::from_str(&text).map_err(|why| Error::new(format!("host {name:?}: {why}")))?;
+        let times = [
+            host.wqe_ns,
+            host.doorbell_ns,
+            host.blueflame_ns,
+            host.line_ns,
+            host.recv_ns,
+            host.poll_ns,
+            host.cqe_ns,
+            host.look_ns,
+            host.turn_ns,
+        ];
+        if times.iter().any(|t| !(0.0..1e6).contains(t)) {
+            return Err(Error::new(format!("host {name:?}: every time is from 0 to 1e6 ns")));
+        }
+        if host.poll_ns < 1.0 || host.look_ns < 1.0 {
+            return Err(Error::new(format!("host {name:?}: poll_ns and look_ns are at least 1")));
+        }
+        Ok(host)
+    }
+}
+
+/// A duration in nanoseconds as model time.
+pub fn ns(time: f64) -> Ps {
+    Ps((time.max(0.0) * 1e3).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_hosts_load() {
+        for (name, _) in HOSTS {
+            assert_eq!(Host::load(name).map(|h| h.name), Ok(name.to_string()));
+        }
+    }
+
+    #[test]
+    fn errors_say_what_there_is() {
+        let error = Host::load("no-such-host").unwrap_err().to_string();
+        assert!(error.contains("no-such-host") && error.contains("xeon"), "{error}");
+    }
+}

@@ -1,0 +1,48 @@
+//! perftest without a guest: programs on hosts, adapters and cables of the model, in virtual time.
+//!
+//! A [`Scenario`] says what runs where. [`rig`] builds its world and brings it up through our own driver: rings in
+//! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
+//! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
+//!
+//! [`in_process`] is the bus between driver and model, [`cable`] has links and a crossbar, with the framing of Ethernet
+//! too. [`stats`] knows percentiles and ranks.
+//!
+//! Not here: more than one port of an adapter (two ports are a link of twice the width), interrupts (programs poll).
+#![forbid(unsafe_code)]
+
+pub mod cable;
+pub mod cli;
+pub mod host;
+pub mod in_process;
+pub mod outcome;
+pub mod program;
+pub mod rig;
+pub mod scenario;
+pub mod stats;
+
+pub use outcome::Outcome;
+pub use scenario::Scenario;
+
+/// Why a scenario did not run or a file could not be used: what, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(pub String);
+
+impl Error {
+    /// An error in these words.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+
+    /// The same error, found there.
+    #[must_use]
+    pub fn at(self, place: impl std::fmt::Display) -> Self {
+        Self(format!("{place}: {}", self.0))
+    }
+}
+
+impl From<hca_driver::Error> for Error {
+    fn from(error: hca_driver::Error) -> Self {
+        Self(format!("the driver says: {error}"))
+    }
+}

@@ -1,0 +1,386 @@
+//! Programs on hosts, each with a time of its own: what a thread does and what that takes.
+//!
+//! A program acts at an instant, says what its processor is busy with until when, and acts again. One that finds
+//! nothing sleeps until the adapter writes to memory it watches, and then sees it at its next look: looks come at a
+//! fixed interval, but those in vain are not simulated.
+
+mod latency;
+mod receiver;
+mod stream;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hca_driver::{Completion, SendOp, SendRequest, Sge};
+use hca_model::Ps;
+
+use crate::host::{Host, ns};
+use crate::outcome::{Latency, Outcome};
+use crate::rig::{EndRef, LINE, Rig, own_places};
+use crate::scenario::{BlueFlame, Metric, Op, Scenario, Transport};
+use crate::{Error, stats};
+
+/// Nothing completed for so long: the scenario hangs.
+const PATIENCE: Ps = Ps::from_ms(100);
+/// Latency: messages before those that count.
+const WARM_MESSAGES: u64 = 10;
+/// Latency: messages measured unless the scenario says how many.
+const MESSAGES: u64 = 200;
+/// Completions that one call takes.
+const POLL_BATCH: usize = 16;
+/// Longest WQE that goes with its doorbell.
+const BLUEFLAME: u64 = 256;
+
+/// When a program acts again.
+enum Next {
+    /// At that instant.
+    At(Ps),
+    /// It looks at intervals of so long, and there is nothing yet.
+    Look(Ps),
+}
+
+/// What all programs of a run share.
+struct Shared<'a> {
+    scenario: &'a Scenario,
+    host: Host,
+    meter: Meter,
+}
+
+/// Counts operations, and when.
+#[derive(Default)]
+struct Meter {
+    warm: u64,
+    wanted: u64,
+    done: u64,
+    started: Option<(u64, Ps)>,
+    ended: Option<(u64, Ps)>,
+    /// When something was done last.
+    last: Ps,
+    samples: Vec<f64>,
+}
+
+impl Meter {
+    fn count(&mut self, now: Ps, operations: u64) {
+        self.done += operations;
+        self.last = now;
+        match self.started {
+            None if self.done >= self.warm => self.started = Some((self.done, now)),
+            Some((from, _)) if self.ended.is_none() && self.done - from >= self.wanted => {
+                self.ended = Some((self.done, now));
+            }
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, now: Ps, ns: f64) {
+        self.count(now, 1);
+        if self.started.is_some() && self.done > self.warm {
+            self.samples.push(ns);
+        }
+    }
+}
+
+trait Program {
+    fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error>;
+}
+
+/// A program that sleeps until something is there: since when it looks, and how often.
+#[derive(Clone, Copy)]
+struct Sleep {
+    since: Ps,
+    every: Ps,
+}
+
+/// Runs a scenario.
+///
+/// # Errors
+/// Its options don't go together, something it names can't be used, or a request failed.
+pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
+    scenario.check()?;
+    let host = Host::load(&scenario.host)?;
+    let mut rig = Rig::new(scenario)?;
+    let latency = scenario.metric == Metric::Latency;
+    let (warm, wanted) = if latency {
+        (WARM_MESSAGES, if scenario.iterations > 0 { scenario.iterations } else { MESSAGES })
+    } else {
+        amount(scenario)
+    };
+    let mut shared = Shared { scenario, host, meter: Meter { warm, wanted, ..Meter::default() } };
+    let lanes = std::mem::take(&mut rig.lanes);
+    let mut programs: Vec<Box<dyn Program>> = Vec::new();
+    if latency {
+        programs.extend(latency::programs(&mut rig, scenario, lanes)?);
+    } else {
+        for lane in lanes {
+            if lane.receives {
+                let token = programs.len();
+                programs.push(Box::new(receiver::Receiver::new(&mut rig, scenario, &lane, token)?));
+            }
+            if lane.initiates {
+                let token = programs.len();
+                programs.push(Box::new(stream::Stream::new(&mut rig, scenario, lane, token)?));
+            } else {
+                // It does nothing, but its memory stays registered.
+                rig.lanes.push(lane);
+            }
+        }
+    }
+    drive(&mut rig, &mut shared, &mut programs)?;
+    let meter = &shared.meter;
+    let ((from, start), (to, end)) =
+        meter.started.zip(meter.ended).ok_or(Error::new("the run ended before it was measured"))?;
+    let time_ns = end.since(start).0 as f64 / 1e3;
+    let operations = to - from;
+    let rate = operations as f64 / (time_ns / 1e9);
+    let latency = latency.then(|| Latency::of(&meter.samples));
+    Ok(Outcome { operations, time_ns, latency, rate, bandwidth: rate * scenario.bytes() as f64 })
+}
+
+/// Operations before the measurement and in it.
+fn amount(scenario: &Scenario) -> (u64, u64) {
+    /// Packets that are enough for a steady state.
+    const PACKETS: u64 = 40_000;
+    let both = if scenario.bidirectional { 2 } else { 1 };
+    let outstanding = scenario.window * scenario.threads * scenario.initiators * both;
+    let packets = scenario.bytes().div_ceil(scenario.mtu).max(1);
+    let wanted = match scenario.iterations {
+        0 => (6 * outstanding).max(8_000).min((PACKETS / packets).max(8)),
+        wanted => wanted,
+    };
+    let warm = if packets > 1 { wanted / 4 + 1 } else { (wanted / 2).max(2 * outstanding) };
+    (warm, wanted)
+}
+
+fn drive(rig: &mut Rig, shared: &mut Shared<'_>, programs: &mut [Box<dyn Program>]) -> Result<(), Error> {
+    let start = rig.sim.now();
+    shared.meter.last = start;
+    // Programs don't start at the same instant, as threads don't.
+    let mut heap: BinaryHeap<Reverse<(Ps, usize)>> =
+        (0..programs.len()).map(|i| Reverse((start + Ps::from_ns(7).times(i as u64), i))).collect();
+    let mut asleep: Vec<Option<Sleep>> = vec![None; programs.len()];
+    while shared.meter.ended.is_none() {
+        let event = rig.sim.next_event();
+        let due = heap.peek().map(|Reverse((at, _))| *at);
+        let model_first = match (event, due) {
+            (Some(event), Some(due)) => event <= due,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => return Err(hang(shared)),
+        };
+        if model_first {
+            let at = event.unwrap_or_default();
+            if at > shared.meter.last + PATIENCE {
+                return Err(hang(shared));
+            }
+            rig.sim.advance_to(at);
+            for host in &mut rig.hosts {
+                for token in host.hca.bus_mut().touched() {
+                    if let Some(sleep) = asleep.get_mut(token).and_then(Option::take) {
+                        heap.push(Reverse((sleep.wakes(at), token)));
+                    }
+                }
+            }
+            continue;
+        }
+        let Some(Reverse((at, who))) = heap.pop() else { continue };
+        let Some(program) = programs.get_mut(who) else { continue };
+        rig.sim.advance_to(at);
+        match program.act(at, rig, shared)? {
+            Next::At(next) => heap.push(Reverse((next.max(at), who))),
+            Next::Look(every) => asleep[who] = Some(Sleep { since: at, every }),
+        }
+    }
+    Ok(())
+}
+
+impl Sleep {
+    /// The first look at or after `at`.
+    fn wakes(self, at: Ps) -> Ps {
+        let every = self.every.0.max(1);
+        let looks = at.since(self.since).0.div_ceil(every).max(1);
+        self.since + Ps(every * looks)
+    }
+}
+
+fn hang(shared: &Shared<'_>) -> Error {
+    Error::new(format!(
+        "nothing completes any more after {} operations: a larger --window or a smaller --signal-every may help",
+        shared.meter.done
+    ))
+}
+
+/// Checks a completion.
+fn good(completion: &Completion) -> Result<(), Error> {
+    match completion.status {
+        Ok(()) => Ok(()),
+        Err(why) => Err(Error::new(format!("a request of QP {} failed: {why:?}", completion.qpn))),
+    }
+}
+
+/// Whether requests go with their doorbells.
+fn by_blueflame(scenario: &Scenario) -> bool {
+    scenario.blueflame == BlueFlame::Auto && scenario.post_list == 1 && wqe_bytes(scenario) <= BLUEFLAME
+}
+
+/// Bytes of a WQE: control segment, address, atomic operands, data.
+fn wqe_bytes(scenario: &Scenario) -> u64 {
+    const SEGMENT: u64 = 16;
+    let address = match (scenario.transport, scenario.op) {
+        (Transport::Ud, _) => 3 * SEGMENT,
+        (_, Op::Send) => 0,
+        (_, Op::Write | Op::Read) => SEGMENT,
+        (_, Op::FetchAdd | Op::CompareSwap) => 2 * SEGMENT,
+    };
+    let data = match (scenario.bytes(), scenario.is_inline()) {
+        (0, _) => 0,
+        (size, true) => (4 + size).next_multiple_of(SEGMENT),
+        (_, false) => SEGMENT,
+    };
+    SEGMENT + address + data
+}
+
+/// What posting `count` requests takes the processor.
+fn post_time(scenario: &Scenario, host: &Host, count: u64) -> Ps {
+    let ring = if by_blueflame(scenario) {
+        host.blueflame_ns + host.line_ns * wqe_bytes(scenario).div_ceil(LINE) as f64
+    } else {
+        host.doorbell_ns
+    };
+    ns(host.wqe_ns * count as f64 + ring)
+}
+
+/// Where a request of queue pair number `place` goes in its target's memory, if anywhere.
+struct Aim {
+    places: u64,
+    slot: u64,
+}
+
+impl Aim {
+    fn new(scenario: &Scenario) -> Self {
+        let slot = scenario.bytes().max(1).next_multiple_of(LINE);
+        Self { places: own_places(scenario), slot }
+    }
+
+    /// Address and key.
+    fn at(
+        &self,
+        rig: &Rig,
+        scenario: &Scenario,
+        peer: usize,
+        place: u64,
+        random: &mut stats::Random,
+    ) -> Option<(u64, hca_spec::ids::Mkey)> {
+        let regions = &rig.hosts.get(peer)?.regions;
+        let each = regions.first()?.1.len;
+        let offset = if scenario.span > 0 {
+            let fits = (scenario.span.max(self.slot) - self.slot) / LINE + 1;
+            random.below(fits) * LINE
+        } else if scenario.addresses > 0 {
+            random.below(scenario.addresses) * 8
+        } else {
+            (place % self.places) * self.slot
+        };
+        // A message lies in one region.
+        let region = (offset / each).min(regions.len() as u64 - 1);
+        let inside = (offset - region * each).min(each - scenario.bytes().min(each));
+        let mr = &regions.get(region as usize)?.1;
+        Some((mr.address + inside, mr.key))
+    }
+}
+
+/// The request of a scenario.
+fn operation(scenario: &Scenario, end: &EndRef, aim: Option<(u64, hca_spec::ids::Mkey)>) -> SendOp {
+    let (address, rkey) = aim.unwrap_or_default();
+    match (scenario.transport, scenario.op) {
+        (Transport::Ud, _) => SendOp::Datagram { to: end.to, imm: None },
+        (_, Op::Send) => SendOp::Send { imm: None },
+        (_, Op::Write) => SendOp::Write { address, rkey, imm: None },
+        (_, Op::Read) => SendOp::Read { address, rkey },
+        (_, Op::FetchAdd) => SendOp::FetchAdd { address, rkey, add: 1 },
+        (_, Op::CompareSwap) => SendOp::CompareSwap { address, rkey, compare: 0, swap: 0 },
+    }
+}
+
+/// A thread's request.
+struct Request<'a> {
+    wr_id: u64,
+    op: SendOp,
+    sge: Sge,
+    /// What an inline request carries.
+    data: Option<&'a [u8]>,
+    signaled: bool,
+}
+
+/// Puts a request into the ring of `end`, and announces it if it goes with its doorbell.
+fn post(
+    rig: &mut Rig,
+    scenario: &Scenario,
+    host: usize,
+    end: &EndRef,
+    request: &Request<'_>,
+) -> Result<(), Error> {
+    let (Some(side), Some(qp)) = (rig.hosts.get_mut(host), rig.qps.get_mut(end.qp)) else { return Ok(()) };
+    let sges = [request.sge];
+    let sges = if request.sge.len > 0 { &sges[..] } else { &[] };
+    let plain = SendRequest::new(request.wr_id, request.op, sges);
+    let mut send = SendRequest { signaled: request.signaled, ..plain };
+    if let Some(data) = request.data {
+        send = send.inline(data);
+    }
+    if by_blueflame(scenario) {
+        qp.post_send_blueflame(side.hca.bus_mut(), &send)?;
+        rig.sim.flush_stores(side.id);
+        return Ok(());
+    }
+    Ok(qp.queue_send(&send)?)
+}
+
+/// Announces what lies in the ring of `end`.
+fn ring(rig: &mut Rig, host: usize, end: &EndRef) {
+    let (Some(side), Some(qp)) = (rig.hosts.get_mut(host), rig.qps.get_mut(end.qp)) else { return };
+    qp.ring_doorbell(side.hca.bus_mut());
+    rig.sim.flush_stores(side.id);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_wakes_at_its_next_look() {
+        let sleep = Sleep { since: Ps(1000), every: Ps(300) };
+        assert_eq!(sleep.wakes(Ps(1001)), Ps(1300));
+        assert_eq!(sleep.wakes(Ps(1300)), Ps(1300));
+        assert_eq!(sleep.wakes(Ps(1301)), Ps(1600));
+        assert_eq!(sleep.wakes(Ps(1000)), Ps(1300), "what comes with the look in vain is seen at the next");
+    }
+
+    #[test]
+    fn wqes_are_as_long_as_published() {
+        let wqe = |options: &[(&str, &str)]| {
+            let mut scenario = Scenario::default();
+            for (key, value) in options {
+                scenario.set(key, value).unwrap();
+            }
+            wqe_bytes(&scenario)
+        };
+        // ATC16: 36 bytes and the payload for RC and UC, 68 for UD, in segments of 16.
+        assert_eq!(wqe(&[("op", "write"), ("size", "12"), ("inline", "64")]), 48);
+        assert_eq!(wqe(&[("op", "write"), ("size", "28"), ("inline", "64")]), 64);
+        assert_eq!(wqe(&[("op", "write"), ("size", "29"), ("inline", "64")]), 80);
+        let ud = [("op", "send"), ("transport", "ud"), ("inline", "256")];
+        assert_eq!(wqe(&[&ud[..], &[("size", "60")]].concat()), 128);
+        assert_eq!(wqe(&[&ud[..], &[("size", "61")]].concat()), 144);
+        assert_eq!(wqe(&[("op", "read"), ("size", "8")]), 48);
+        assert_eq!(wqe(&[("op", "fetch_add")]), 64);
+    }
+
+    #[test]
+    fn a_meter_leaves_out_what_warms_up() {
+        let mut meter = Meter { warm: 10, wanted: 20, ..Meter::default() };
+        for i in 1..=5 {
+            meter.count(Ps(i * 100), 8);
+        }
+        assert_eq!((meter.started, meter.ended), (Some((16, Ps(200))), Some((40, Ps(500)))));
+    }
+}

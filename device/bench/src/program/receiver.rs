@@ -1,0 +1,71 @@
+//! A thread that receives messages and posts new receive requests for them.
+
+use hca_driver::Sge;
+use hca_model::Ps;
+
+use super::{Next, POLL_BATCH, Program, Shared, good};
+use crate::Error;
+use crate::host::ns;
+use crate::rig::{EndRef, Lane, Rig};
+use crate::scenario::Scenario;
+
+/// Receives for one lane.
+pub(super) struct Receiver {
+    ends: Vec<EndRef>,
+    cq: usize,
+    sge: Sge,
+}
+
+impl Receiver {
+    /// Posts every receive request, and watches for messages as `token`.
+    pub(super) fn new(rig: &mut Rig, scenario: &Scenario, lane: &Lane, token: usize) -> Result<Self, Error> {
+        let head = lane.slot.min(crate::rig::GRH);
+        let len =
+            if scenario.transport == crate::scenario::Transport::Ud { head } else { 0 } + scenario.bytes();
+        let sge = Sge { address: lane.local_mr.address, len: len as u32, key: lane.local_mr.key };
+        let receiver = Self { ends: lane.ends.clone(), cq: lane.recv_cq, sge };
+        if let Some(cq) = rig.cqs.get(receiver.cq) {
+            cq.memory().watch(token);
+        }
+        for end in &receiver.ends {
+            for _ in 0..lane.depth {
+                receiver.post(rig, end)?;
+            }
+        }
+        Ok(receiver)
+    }
+
+    fn post(&self, rig: &mut Rig, end: &EndRef) -> Result<(), Error> {
+        let sges = [self.sge];
+        let sges = if self.sge.len > 0 { &sges[..] } else { &[] };
+        let Some(qp) = rig.qps.get_mut(end.qp) else { return Ok(()) };
+        Ok(qp.post_recv(0, sges)?)
+    }
+}
+
+impl Program for Receiver {
+    fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error> {
+        let mut taken = 0;
+        while taken < POLL_BATCH
+            && let Some(completion) = rig.cqs.get_mut(self.cq).and_then(hca_driver::Cq::poll)
+        {
+            good(&completion)?;
+            taken += 1;
+            let end =
+                self.ends.iter().find(|e| rig.qps.get(e.qp).is_some_and(|q| q.number() == completion.qpn));
+            let Some(end) = end.copied() else { continue };
+            if let Some(qp) = rig.qps.get_mut(end.qp) {
+                qp.finish(&completion);
+            }
+            self.post(rig, &end)?;
+        }
+        let host = &shared.host;
+        if taken == 0 {
+            return Ok(Next::Look(ns(host.poll_ns)));
+        }
+        if shared.scenario.count_received {
+            shared.meter.count(now, taken as u64);
+        }
+        Ok(Next::At(now + ns((host.cqe_ns + host.recv_ns) * taken as f64)))
+    }
+}

@@ -1,0 +1,290 @@
+//! A thread that keeps requests outstanding.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hca_driver::{Dma, Sge};
+use hca_model::Ps;
+use hca_spec::ids::Qpn;
+
+use super::{Aim, Next, POLL_BATCH, Program, Request, Shared, good, operation, post, post_time, ring};
+use crate::Error;
+use crate::host::ns;
+use crate::rig::{Lane, Rig};
+use crate::scenario::{Detect, Pace, Pick, Scenario};
+use crate::stats::Random;
+
+/// A queue pair of the thread.
+struct Connection {
+    /// Requests posted so far.
+    posted: u64,
+    /// Requests that completions say are done.
+    done: u64,
+    /// Its own place in the target's memory.
+    place: u64,
+}
+
+/// A request that was posted.
+struct Slot {
+    connection: usize,
+    /// Which of the connection's.
+    index: u64,
+    buffer: u64,
+}
+
+enum State {
+    /// Looks what can be done.
+    Deciding,
+    /// Has built so many requests for a connection.
+    Posting(usize, u64),
+}
+
+/// A thread that keeps requests outstanding.
+pub(super) struct Stream {
+    lane: Lane,
+    aim: Aim,
+    connections: Vec<Connection>,
+    by_qpn: BTreeMap<Qpn, usize>,
+    /// Completion queues, each once.
+    cqs: Vec<usize>,
+    slots: VecDeque<Slot>,
+    outstanding: u64,
+    /// Requests of the current batch that are still to be posted.
+    batch_left: u64,
+    /// Requests so far, and those that completions say are done.
+    posted: u64,
+    done: u64,
+    /// The connection that posts next, once chosen.
+    chosen: Option<usize>,
+    turn: usize,
+    random: Random,
+    state: State,
+    data: Option<Vec<u8>>,
+}
+
+impl Stream {
+    /// Requests on the queue pairs of `lane`; watches for their completion as `token`.
+    pub(super) fn new(rig: &mut Rig, scenario: &Scenario, lane: Lane, token: usize) -> Result<Self, Error> {
+        let mut cqs: Vec<usize> = lane.ends.iter().map(|e| e.send_cq).collect();
+        cqs.dedup();
+        for cq in &cqs {
+            if let Some(cq) = rig.cqs.get(*cq) {
+                cq.memory().watch(token);
+            }
+        }
+        if scenario.detect == Detect::Memory {
+            lane.local.watch(token);
+        }
+        // What is read is not zero, so that who looks at memory sees it come.
+        if scenario.detect == Detect::Memory {
+            for side in &mut rig.hosts {
+                for (memory, mr) in &mut side.regions {
+                    fill_once(memory, mr.len as usize);
+                }
+            }
+        }
+        let by_qpn = lane.ends.iter().enumerate();
+        let by_qpn = by_qpn.filter_map(|(i, e)| Some((rig.qps.get(e.qp)?.number(), i))).collect();
+        let first = token as u64 * lane.ends.len() as u64;
+        let connection = |i: usize| Connection { posted: 0, done: 0, place: first + i as u64 };
+        let seed = scenario.seed.wrapping_mul(0x1_0000_01b3) ^ token as u64;
+        Ok(Self {
+            aim: Aim::new(scenario),
+            connections: (0..lane.ends.len()).map(connection).collect(),
+            by_qpn,
+            cqs,
+            slots: VecDeque::new(),
+            outstanding: 0,
+            batch_left: scenario.window,
+            posted: 0,
+            done: 0,
+            chosen: None,
+            turn: 0,
+            random: Random::new(seed),
+            state: State::Deciding,
+            data: scenario.is_inline().then(|| vec![1; scenario.size as usize]),
+            lane,
+        })
+    }
+
+    /// Takes completions; gives how many there were.
+    fn poll(&mut self, rig: &mut Rig, scenario: &Scenario, limit: usize) -> Result<u64, Error> {
+        let mut taken = 0;
+        let waits_for = match (scenario.cq_per_qp, self.chosen, self.slots.front()) {
+            (false, ..) => None,
+            (true, Some(chosen), _) => Some(chosen),
+            (true, None, slot) => slot.map(|s| s.connection),
+        };
+        let one = waits_for.and_then(|c| self.lane.ends.get(c)).map(|e| [e.send_cq]);
+        for cq in one.as_ref().map_or(&self.cqs[..], |one| one) {
+            while taken < limit
+                && let Some(completion) = rig.cqs.get_mut(*cq).and_then(hca_driver::Cq::poll)
+            {
+                good(&completion)?;
+                taken += 1;
+                let Some(c) = self.by_qpn.get(&completion.qpn).copied() else { continue };
+                let (Some(connection), Some(end)) = (self.connections.get_mut(c), self.lane.ends.get(c))
+                else {
+                    continue;
+                };
+                if let Some(wr_id) = rig.qps.get_mut(end.qp).and_then(|qp| qp.finish(&completion)) {
+                    self.done += (wr_id + 1).saturating_sub(connection.done);
+                    connection.done = wr_id + 1;
+                }
+            }
+        }
+        Ok(taken as u64)
+    }
+
+    /// Takes note of requests that are done; gives how many.
+    fn retire(&mut self, scenario: &Scenario) -> u64 {
+        let mut retired = 0;
+        match scenario.detect {
+            Detect::Memory => {
+                while let Some(slot) = self.slots.front() {
+                    let mut byte = [0];
+                    self.lane.local.read(slot.buffer as usize, &mut byte);
+                    if byte == [0] {
+                        break;
+                    }
+                    self.lane.local.write(slot.buffer as usize, &[0]);
+                    self.slots.pop_front();
+                    retired += 1;
+                }
+            }
+            Detect::Cq if scenario.pace == Pace::Oldest => {
+                let done =
+                    |slot: &Slot| self.connections.get(slot.connection).is_some_and(|c| c.done > slot.index);
+                while self.slots.front().is_some_and(done) {
+                    self.slots.pop_front();
+                    retired += 1;
+                }
+            }
+            Detect::Cq => {
+                retired = self.done.saturating_sub(self.posted - self.outstanding);
+            }
+        }
+        self.outstanding -= retired.min(self.outstanding);
+        if self.outstanding == 0 && self.batch_left == 0 {
+            self.batch_left = scenario.window;
+        }
+        retired
+    }
+
+    /// How many requests may be posted now.
+    fn room(&self, scenario: &Scenario) -> u64 {
+        let list = scenario.post_list;
+        match scenario.pace {
+            Pace::Batch => self.batch_left.min(list),
+            _ if self.outstanding + list <= scenario.window => list,
+            _ => 0,
+        }
+    }
+
+    fn choose(&mut self, scenario: &Scenario) -> usize {
+        let count = self.connections.len();
+        let chosen = self.chosen.unwrap_or_else(|| match scenario.pick {
+            Pick::Random => self.random.below(count as u64) as usize,
+            Pick::RoundRobin => {
+                self.turn = (self.turn + 1) % count;
+                self.turn
+            }
+        });
+        self.chosen = Some(chosen);
+        chosen
+    }
+
+    /// Whether the chosen queue pair has to be polled before it takes more: its ring would run full of requests that
+    /// no completion has told of.
+    fn must_poll(&self, scenario: &Scenario, connection: usize) -> bool {
+        let every = scenario.signal_every;
+        let Some(c) = self.connections.get(connection) else { return false };
+        scenario.detect == Detect::Memory
+            && (c.posted + 1).is_multiple_of(every)
+            && c.posted - c.done + 1 >= every
+    }
+
+    fn post(&mut self, rig: &mut Rig, scenario: &Scenario, c: usize, count: u64) -> Result<(), Error> {
+        let (Some(end), Some(connection)) = (self.lane.ends.get(c).copied(), self.connections.get_mut(c))
+        else {
+            return Ok(());
+        };
+        for _ in 0..count {
+            let aim = self.aim.at(rig, scenario, end.peer, connection.place, &mut self.random);
+            let buffer = self.posted % self.lane.slots * self.lane.slot;
+            let (address, key) = (self.lane.local_mr.address + buffer, self.lane.local_mr.key);
+            let sge = Sge { address, len: scenario.bytes() as u32, key };
+            let index = connection.posted;
+            let every = scenario.signal_every;
+            // Who waits for completions needs the last of each group, who doesn't has time: as perftest and rdma_bench.
+            let signaled = match scenario.detect {
+                Detect::Cq => (index + 1).is_multiple_of(every),
+                Detect::Memory => index.is_multiple_of(every),
+            };
+            let op = operation(scenario, &end, aim);
+            let request = Request { wr_id: index, op, sge, data: self.data.as_deref(), signaled };
+            post(rig, scenario, self.lane.host, &end, &request)?;
+            connection.posted += 1;
+            self.posted += 1;
+            self.outstanding += 1;
+            self.batch_left = self.batch_left.saturating_sub(1);
+            if scenario.detect == Detect::Memory || scenario.pace == Pace::Oldest {
+                self.slots.push_back(Slot { connection: c, index, buffer });
+            }
+        }
+        ring(rig, self.lane.host, &end);
+        Ok(())
+    }
+}
+
+impl Program for Stream {
+    fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error> {
+        let (scenario, host) = (shared.scenario, &shared.host);
+        if let State::Posting(connection, count) = self.state {
+            self.post(rig, scenario, connection, count)?;
+            self.state = State::Deciding;
+            self.chosen = None;
+        }
+        let mut busy = Ps::ZERO;
+        let mut room = self.room(scenario);
+        if room > 0 {
+            let connection = self.choose(scenario);
+            if self.must_poll(scenario, connection) {
+                room = 0;
+            }
+        }
+        if room == 0 {
+            let by_memory = scenario.detect == Detect::Memory && self.chosen.is_none();
+            let taken = if by_memory { 0 } else { self.poll(rig, scenario, POLL_BATCH)? };
+            let retired = self.retire(scenario);
+            if retired > 0 && !scenario.count_received {
+                shared.meter.count(now, retired);
+            }
+            if taken + retired == 0 {
+                return Ok(Next::Look(ns(if by_memory { host.look_ns } else { host.poll_ns })));
+            }
+            busy = ns(host.cqe_ns * taken as f64);
+            if by_memory {
+                busy = ns(host.look_ns * retired as f64);
+            }
+            room = self.room(scenario);
+        }
+        if room == 0 {
+            return Ok(Next::At(now + busy));
+        }
+        let connection = self.choose(scenario);
+        if self.must_poll(scenario, connection) {
+            return Ok(Next::At(now + busy));
+        }
+        self.state = State::Posting(connection, room);
+        Ok(Next::At(now + busy + post_time(scenario, host, room)))
+    }
+}
+
+/// Makes memory non-zero, unless it is.
+fn fill_once(memory: &mut crate::in_process::ModelMemory, len: usize) {
+    let mut last = [0];
+    memory.read(len.saturating_sub(1), &mut last);
+    if last == [0] {
+        memory.write(0, &vec![1; len]);
+    }
+}

@@ -1,0 +1,359 @@
+//! The world of a scenario, brought up: adapters, memory, queue pairs and their connections.
+
+use hca_driver::qp::{Path, QpConfig};
+use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr};
+use hca_model::fabric::LinkRate;
+use hca_model::timing::{Profile, Timing};
+use hca_model::{HcaConfig, HcaId, Ps, World, WorldConfig};
+use hca_spec::ids::{Cqn, Lid, Pd};
+use hca_spec::mad::{PortInfo, port_state};
+use hca_spec::qpc::ServiceType;
+
+use crate::Error;
+use crate::cable::Star;
+use crate::in_process::{ModelBus, ModelMemory, Simulation};
+use crate::scenario::{Metric, Op, Scenario, Topology, Transport};
+
+/// GUID of the first adapter; the others follow.
+const FIRST_GUID: u64 = 0x0002_c903_00b0_0001;
+/// The only port.
+const PORT: u8 = 1;
+/// Looks at a port before it is given up.
+const POLLS: u32 = 1_000_000;
+/// Memory of a host beside its regions: rings, firmware pages.
+const HOST_MEMORY: usize = 256 << 20;
+/// Bytes of a GRH in front of a received datagram.
+pub(crate) const GRH: u64 = 40;
+/// A line of the processor's caches: what is near each other slows each other down.
+pub(crate) const LINE: u64 = 64;
+/// Receive requests of a queue pair in all, shared by few or many queue pairs.
+const RECEIVES: u64 = 512;
+/// Q_Key of datagrams ([`hca_driver::InitAttr`]'s default).
+const QKEY: u32 = 0x1111_1111;
+/// Local memory of a thread above which its requests share buffers.
+const LOCAL_LIMIT: u64 = 1 << 20;
+
+/// One host and its adapter.
+pub struct HostSide {
+    /// The adapter.
+    pub hca: Hca<ModelBus>,
+    /// Its identity in the world.
+    pub id: HcaId,
+    pd: Pd,
+    lid: Lid,
+    /// Memory that peers reach.
+    pub regions: Vec<(ModelMemory, Mr)>,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndRef {
+    /// Index in [`Rig::qps`].
+    pub qp: usize,
+    /// Index in [`Rig::cqs`] of the send queue's completions.
+    pub send_cq: usize,
+    /// Where its requests go.
+    pub peer: usize,
+    /// Datagrams: the address of the other end.
+    pub to: Datagram,
+}
+
+/// What one thread of a host has.
+pub struct Lane {
+    /// Index in [`Rig::hosts`].
+    pub host: usize,
+    /// Its queue pairs.
+    pub ends: Vec<EndRef>,
+    /// Index in [`Rig::cqs`] of the completions of receives.
+    pub recv_cq: usize,
+    /// Buffers of its requests.
+    pub local: ModelMemory,
+    /// Their key.
+    pub local_mr: Mr,
+    /// Bytes of one buffer.
+    pub slot: u64,
+    /// Buffers.
+    pub slots: u64,
+    /// Whether it posts requests.
+    pub initiates: bool,
+    /// Whether it receives messages.
+    pub receives: bool,
+    /// Receive requests of each of its queue pairs.
+    pub depth: u64,
+}
+
+/// A scenario's world.
+pub struct Rig {
+    /// Virtual time.
+    pub sim: Simulation,
+    /// The hosts; the target of initiators is the last.
+    pub hosts: Vec<HostSide>,
+    /// Every queue pair.
+    pub qps: Vec<Qp<ModelMemory>>,
+    /// Every completion queue.
+    pub cqs: Vec<Cq<ModelMemory>>,
+    /// The threads.
+    pub lanes: Vec<Lane>,
+}
+
+/// The profile of a scenario: the named one, with the scenario's own numbers.
+///
+/// # Errors
+/// There is no such profile, or it has no such number.
+pub fn profile(scenario: &Scenario) -> Result<Profile, Error> {
+    let name = &scenario.profile;
+    let text = match Profile::text(name) {
+        Some(text) => text.to_string(),
+        None => std::fs::read_to_string(name).map_err(|why| {
+            Error::new(format!("profile {name:?} is neither built in nor a file that can be read ({why})"))
+        })?,
+    };
+    let fail = |why: &dyn std::fmt::Display| Error::new(format!("profile {name:?}: {why}"));
+    let mut table: toml::Table = text.parse().map_err(|why| fail(&why))?;
+    for (key, value) in scenario.profile_overrides() {
+        let place = key.split_once('.').and_then(|(section, key)| Some((table.get_mut(section)?, key)));
+        let place = place.and_then(|(section, key)| section.as_table_mut()?.get_mut(key));
+        let Some(place) = place else {
+            return Err(fail(&format!("--set {key}={value}: it has no number of that name")));
+        };
+        let parsed: toml::Table =
+            format!("value = {value}").parse().map_err(|why| fail(&format!("--set {key}={value}: {why}")))?;
+        *place = parsed.get("value").cloned().unwrap_or(toml::Value::Integer(0));
+    }
+    let text = toml::to_string(&table).map_err(|why| fail(&why))?;
+    let mut profile = Profile::from_toml(&text).map_err(|why| fail(&why))?;
+    // Nobody measures how long a cable takes to train.
+    profile.set_link_training(Ps::from_us(1));
+    Ok(profile)
+}
+
+impl Rig {
+    /// Builds and connects everything of `scenario`, which was checked.
+    ///
+    /// # Errors
+    /// The profile can't be used, or a command failed.
+    pub fn new(scenario: &Scenario) -> Result<Self, Error> {
+        let adapters = match scenario.topology {
+            Topology::Loopback => 1,
+            Topology::BackToBack => 2,
+            Topology::Switch => scenario.initiators as usize + 1,
+        };
+        let sim = Simulation::new(world(scenario, adapters)?);
+        let memory = HOST_MEMORY + (region_bytes(scenario)? * (scenario.mrs + 1)) as usize;
+        let mut hosts = Vec::new();
+        for id in (0..adapters).map(HcaId) {
+            let mut hca = Hca::open(sim.bus(id, memory), Config::default())?;
+            wait_active(&mut hca)?;
+            let lid = hca.lid(PORT)?;
+            let pd = hca.alloc_pd()?;
+            hosts.push(HostSide { hca, id, pd, lid, regions: Vec::new() });
+        }
+        let mut rig = Self { sim, hosts, qps: Vec::new(), cqs: Vec::new(), lanes: Vec::new() };
+        let target = adapters - 1;
+        for host in 0..adapters {
+            let both = scenario.bidirectional || scenario.metric == Metric::Latency;
+            if host == target || both {
+                rig.add_regions(host, scenario)?;
+            }
+        }
+        for from in 0..scenario.initiators as usize {
+            for _ in 0..scenario.threads {
+                rig.connect_thread(scenario, from, target)?;
+            }
+        }
+        Ok(rig)
+    }
+
+    fn add_regions(&mut self, host: usize, scenario: &Scenario) -> Result<(), Error> {
+        let side = &mut self.hosts[host];
+        let len = region_bytes(scenario)? as usize;
+        // On one host, two threads of a latency scenario write to each other.
+        let regions =
+            if scenario.topology == Topology::Loopback { scenario.mrs.max(2) } else { scenario.mrs };
+        for _ in 0..regions {
+            let memory = alloc(&mut side.hca, len, scenario.page_size as usize)?;
+            let first = memory.bus_address();
+            let pages: Vec<u64> =
+                (0..len as u64 / scenario.page_size).map(|i| first + i * scenario.page_size).collect();
+            let log = scenario.page_size.ilog2();
+            let mr = side.hca.register_pages(side.pd, &pages, log, first, len as u64, Access::ALL)?;
+            side.regions.push((memory, mr));
+        }
+        Ok(())
+    }
+
+    /// A thread of `from` and what it talks to at `target`.
+    fn connect_thread(&mut self, scenario: &Scenario, from: usize, target: usize) -> Result<(), Error> {
+        let qps = (scenario.qps / scenario.threads) as usize;
+        let mut near = self.lane(scenario, from, true)?;
+        let mut far = self.lane(scenario, target, scenario.bidirectional)?;
+        let (near_cqs, far_cqs) =
+            (self.send_cqs(scenario, from, qps)?, self.send_cqs(scenario, target, qps)?);
+        for i in 0..qps {
+            let pick = |cqs: &[usize]| cqs[i % cqs.len()];
+            let a = self.create_qp(scenario, &near, pick(&near_cqs))?;
+            let b = self.create_qp(scenario, &far, pick(&far_cqs))?;
+            self.bring_up(scenario, (from, a), (target, b))?;
+            self.bring_up(scenario, (target, b), (from, a))?;
+            near.ends.push(self.end(a, pick(&near_cqs), target, b));
+            far.ends.push(self.end(b, pick(&far_cqs), from, a));
+        }
+        self.lanes.push(near);
+        self.lanes.push(far);
+        Ok(())
+    }
+
+    fn end(&self, qp: usize, send_cq: usize, peer: usize, peer_qp: usize) -> EndRef {
+        let (qpn, lid) = (self.qps[peer_qp].number(), self.hosts[peer].lid);
+        EndRef { qp, send_cq, peer, to: Datagram { qpn, qkey: QKEY, lid, sl: 0, gid: None } }
+    }
+
+    fn lane(&mut self, scenario: &Scenario, host: usize, initiates: bool) -> Result<Lane, Error> {
+        let receives = scenario.op == Op::Send
+            && (!initiates || scenario.bidirectional || scenario.metric == Metric::Latency);
+        let qps = scenario.qps / scenario.threads;
+        let depth = (RECEIVES / qps).max(32);
+        let recv_cq = self.create_cq(host, if receives { depth * qps } else { 1 })?;
+        let head = if scenario.transport == Transport::Ud { GRH } else { 0 };
+        let slot = (scenario.bytes().max(1) + head).next_multiple_of(LINE);
+        let slots = (LOCAL_LIMIT / slot).clamp(1, scenario.window.max(1));
+        let side = &mut self.hosts[host];
+        let bytes = ((slot * slots) as usize).next_multiple_of(hca_driver::PAGE_SIZE);
+        let local = alloc(&mut side.hca, bytes, hca_driver::PAGE_SIZE)?;
+        let local_mr = side.hca.register(side.pd, &local, bytes, Access::ALL)?;
+        Ok(Lane { host, ends: Vec::new(), recv_cq, local, local_mr, slot, slots, initiates, receives, depth })
+    }
+
+    fn send_cqs(&mut self, scenario: &Scenario, host: usize, qps: usize) -> Result<Vec<usize>, Error> {
+        let count = if scenario.cq_per_qp { qps } else { 1 };
+        // Every request may complete before one is polled; a little more, as the ring is never quite full.
+        let entries = 2 * scenario.window.max(scenario.signal_every) + 16;
+        (0..count).map(|_| self.create_cq(host, entries)).collect()
+    }
+
+    fn create_cq(&mut self, host: usize, entries: u64) -> Result<usize, Error> {
+        let cq = self.hosts[host].hca.create_cq(CqConfig::new(entries as u32))?;
+        self.cqs.push(cq);
+        Ok(self.cqs.len() - 1)
+    }
+
+    fn create_qp(&mut self, scenario: &Scenario, lane: &Lane, send_cq: usize) -> Result<usize, Error> {
+        let cqn = |cq: usize| self.cqs.get(cq).map_or(Cqn(0), Cq::number);
+        let side = &mut self.hosts[lane.host];
+        let inline = if scenario.is_inline() { scenario.size } else { 0 };
+        // Control, address and data segments, and what is inline.
+        let blocks = (96 + inline).div_ceil(64);
+        let config = QpConfig {
+            service: match scenario.transport {
+                Transport::Rc => ServiceType::Rc,
+                Transport::Uc => ServiceType::Uc,
+                Transport::Ud => ServiceType::Ud,
+            },
+            pd: side.pd,
+            send_cq: cqn(send_cq),
+            recv_cq: cqn(lane.recv_cq),
+            send_blocks: ((scenario.window + 2 * scenario.signal_every) * blocks).min(1 << 15) as u32,
+            srq: None,
+            recv_requests: if lane.receives { lane.depth as u32 } else { 0 },
+            recv_sges: 1,
+            fast_registration: false,
+            xrcd: None,
+            scatter_to_cqe: hca_driver::ScatterToCqe::Off,
+        };
+        self.qps.push(side.hca.create_qp(&config)?);
+        Ok(self.qps.len() - 1)
+    }
+
+    fn bring_up(
+        &mut self,
+        scenario: &Scenario,
+        (host, qp): (usize, usize),
+        (peer, peer_qp): (usize, usize),
+    ) -> Result<(), Error> {
+        let (remote, lid) = (self.qps[peer_qp].number(), self.hosts[peer].lid);
+        let (hca, qp) = (&mut self.hosts[host].hca, &mut self.qps[qp]);
+        let init = hca_driver::InitAttr { access: Access::ALL, ..Default::default() };
+        hca.qp_to_init(qp, &init)?;
+        // IBTA codes: 1 is 256 bytes, each next the double.
+        let mtu = (scenario.mtu.ilog2().saturating_sub(7)) as u8;
+        hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(remote, Path::lid(lid)) })?;
+        hca.qp_to_rts(qp, &RtsAttr::default())?;
+        Ok(())
+    }
+}
+
+/// Bytes of one of the regions that peers reach, in whole pages.
+fn region_bytes(scenario: &Scenario) -> Result<u64, Error> {
+    let slot = scenario.bytes().max(1).next_multiple_of(LINE);
+    let wanted = match (scenario.span, scenario.addresses) {
+        (0, 0) => slot * own_places(scenario),
+        (0, addresses) => addresses * 8,
+        (span, _) => span.max(slot),
+    };
+    let each = wanted.div_ceil(scenario.mrs).max(slot).next_multiple_of(scenario.page_size);
+    if each.checked_mul(scenario.mrs).is_none_or(|all| all > 1 << 33) {
+        return Err(Error::new(format!(
+            "{} regions of {each} bytes are too much: less --span, --mrs or --page-size",
+            scenario.mrs
+        )));
+    }
+    Ok(each)
+}
+
+/// How many queue pairs have a place of their own in the target's memory: large messages share one.
+pub(crate) fn own_places(scenario: &Scenario) -> u64 {
+    let slot = scenario.bytes().max(1).next_multiple_of(LINE);
+    let qps = scenario.qps * scenario.initiators;
+    (LOCAL_LIMIT / slot).clamp(1, qps)
+}
+
+fn alloc(hca: &mut Hca<ModelBus>, len: usize, align: usize) -> Result<ModelMemory, Error> {
+    hca.bus_mut()
+        .dma_alloc(len, align)
+        .ok_or(Error::new("the host's memory is used up: less --qps or --window"))
+}
+
+fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
+    let profile = profile(scenario)?;
+    let phy = Timing::new(&profile).phy();
+    let hca = |i: usize| {
+        let mut firmware = hca_firmware::Config::with_guid(FIRST_GUID + i as u64 * 0x100);
+        firmware.blueflame = true;
+        HcaConfig { name: format!("hca{i}"), firmware }
+    };
+    let config = WorldConfig {
+        hcas: (0..adapters).map(hca).collect(),
+        links: Vec::new(),
+        subnet_manager: true,
+        seed: scenario.seed,
+        profile,
+    };
+    let fail = |why| Error::new(format!("the topology is impossible: {why}"));
+    let mut world = World::new(config).map_err(fail)?;
+    if adapters > 1 {
+        let switch = (scenario.topology == Topology::Switch).then_some(scenario.switch);
+        // The built-in subnet manager gives LIDs from 1 on.
+        let lids = (1..=adapters as u16).map(Lid).collect();
+        // The model's adapters end at their MAC: a cable has the PHY of one at each end, or of the switch.
+        let cable = scenario.cable + phy;
+        let (cable, switch) = match switch {
+            None => (cable + phy, None),
+            Some(time) => (cable, Some(time)),
+        };
+        let star = Star::new(scenario.link, cable, switch, lids);
+        let ends = (0..adapters).map(HcaId).collect();
+        // The rate that the ports report matters to nobody here.
+        world.connect(ends, LinkRate::Edr, 4, Box::new(star)).map_err(fail)?;
+    }
+    Ok(world)
+}
+
+fn wait_active(hca: &mut Hca<ModelBus>) -> Result<(), Error> {
+    for _ in 0..POLLS {
+        if hca.port_info(PORT)?.get(PortInfo::PORT_STATE) == port_state::ACTIVE {
+            return Ok(());
+        }
+        hca.wait(None);
+    }
+    Err(Error::new("a port does not come up"))
+}

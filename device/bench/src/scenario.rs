@@ -1,0 +1,598 @@
+//! What runs where: every option of `softhca bench`, from the command line, a file or a map.
+
+use hca_model::Ps;
+use hca_model::fabric::LinkRate;
+
+use crate::Error;
+
+/// Most of anything that is counted: queue pairs, threads, adapters, requests.
+const MANY: u64 = 1 << 16;
+/// The largest message (IBTA 9.7.2: 2^31 bytes; here so that a run ends).
+const MAX_SIZE: u64 = 1 << 30;
+
+/// What the work requests do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Sends into receive requests.
+    Send,
+    /// RDMA writes.
+    Write,
+    /// RDMA reads.
+    Read,
+    /// 8-byte fetch-and-add.
+    FetchAdd,
+    /// 8-byte compare-and-swap.
+    CompareSwap,
+}
+
+/// Which transport carries them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagrams.
+    Ud,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// Time of one operation at a time: half a round trip of sends and writes, all of reads and atomics.
+    Latency,
+    /// Operations per second.
+    Rate,
+    /// Payload bytes per second.
+    Bandwidth,
+}
+
+/// How the adapters are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// Two adapters and a cable.
+    BackToBack,
+    /// Every adapter has a cable to one switch.
+    Switch,
+    /// One adapter talks to itself.
+    Loopback,
+}
+
+/// How a program sees that a request is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detect {
+    /// By its completion.
+    Cq,
+    /// By the data that arrived (reads and atomics).
+    Memory,
+}
+
+/// When a program posts the next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as any request is done.
+    Any,
+    /// As soon as the oldest request is done.
+    Oldest,
+    /// When all requests are done, as many again.
+    Batch,
+}
+
+/// Which queue pair of a thread posts next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    /// One after the other.
+    RoundRobin,
+    /// Any.
+    Random,
+}
+
+/// Whether work requests go with the doorbell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlueFlame {
+    /// A post of one WQE that fits, as libmlx5 does.
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// A cable.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkSpec {
+    /// Bits of data per second.
+    pub bits_per_s: f64,
+    /// Bytes on the wire per packet beyond LRH to VCRC.
+    pub packet_extra: u64,
+}
+
+/// A PCIe slot, as far as it is not the profile's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PcieSpec {
+    /// Generation and lanes.
+    pub slot: Option<(u8, u8)>,
+    /// Largest payload of a TLP.
+    pub mps: Option<u32>,
+    /// Largest read request.
+    pub mrrs: Option<u32>,
+}
+
+/// A scenario. The defaults are perftest's where it has one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Name in reports.
+    pub name: String,
+    /// Timing profile: a name or a file.
+    pub profile: String,
+    /// Numbers of the profile that are otherwise: `section.key` and its value.
+    pub overrides: Vec<(String, String)>,
+    /// Host description: a name or a file.
+    pub host: String,
+    /// Operation.
+    pub op: Op,
+    /// Transport.
+    pub transport: Transport,
+    /// Message size in bytes.
+    pub size: u64,
+    /// Queue pairs of an initiating adapter, shared out to its threads.
+    pub qps: u64,
+    /// Threads of an initiating host.
+    pub threads: u64,
+    /// Requests outstanding per thread.
+    pub window: u64,
+    /// Messages up to this size are inline.
+    pub inline: u64,
+    /// Every so many requests of a queue pair one is signalled.
+    pub signal_every: u64,
+    /// WQEs per doorbell.
+    pub post_list: u64,
+    /// Path MTU in bytes.
+    pub mtu: u64,
+    /// Name of the link, for reports.
+    pub link_name: String,
+    /// The cables.
+    pub link: LinkSpec,
+    /// Length of a cable in time.
+    pub cable: Ps,
+    /// Latency of the switch, port to port.
+    pub switch: Ps,
+    /// PCIe slot of every adapter.
+    pub pcie: PcieSpec,
+    /// How adapters are joined.
+    pub topology: Topology,
+    /// Adapters that initiate; the last adapter is their target.
+    pub initiators: u64,
+    /// Both ends initiate.
+    pub bidirectional: bool,
+    /// Memory regions that remote accesses go to.
+    pub mrs: u64,
+    /// Page size of regions in bytes.
+    pub page_size: u64,
+    /// Remote accesses go to random places within so many bytes; 0: to a place of each queue pair's own.
+    pub span: u64,
+    /// Atomics: addresses, 8 bytes apart; 0: one of each queue pair's own.
+    pub addresses: u64,
+    /// How requests are seen to be done.
+    pub detect: Detect,
+    /// When the next is posted.
+    pub pace: Pace,
+    /// On which queue pair.
+    pub pick: Pick,
+    /// A completion queue per queue pair instead of one per thread.
+    pub cq_per_qp: bool,
+    /// Doorbells with WQEs.
+    pub blueflame: BlueFlame,
+    /// Operations count when they are received instead of when they are sent.
+    pub count_received: bool,
+    /// What is measured.
+    pub metric: Metric,
+    /// Latency: messages measured. Others: operations measured, 0: enough for a steady state.
+    pub iterations: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            profile: "connectx4".into(),
+            overrides: Vec::new(),
+            host: "xeon".into(),
+            op: Op::Write,
+            transport: Transport::Rc,
+            size: 2,
+            qps: 1,
+            threads: 1,
+            window: 128,
+            inline: 0,
+            signal_every: 1,
+            post_list: 1,
+            mtu: 4096,
+            link_name: "edr".into(),
+            link: LinkSpec::named("edr").unwrap_or(LinkSpec { bits_per_s: 1e11, packet_extra: 2 }),
+            cable: Ps::from_ns(10),
+            switch: Ps::from_ns(200),
+            pcie: PcieSpec::default(),
+            topology: Topology::BackToBack,
+            initiators: 1,
+            bidirectional: false,
+            mrs: 1,
+            page_size: 4096,
+            span: 0,
+            addresses: 0,
+            detect: Detect::Cq,
+            pace: Pace::Any,
+            pick: Pick::RoundRobin,
+            cq_per_qp: false,
+            blueflame: BlueFlame::Auto,
+            count_received: false,
+            metric: Metric::Latency,
+            iterations: 0,
+            seed: 1,
+        }
+    }
+}
+
+impl LinkSpec {
+    /// Ethernet carries a RoCEv2 packet with preamble 8, gap 12, header 14, check sequence 4, IPv4 20 and UDP 8 bytes,
+    /// but without LRH (8 bytes) and VCRC (2 bytes).
+    const ETHERNET_EXTRA: u64 = 8 + 12 + 14 + 4 + 20 + 8 - 8 - 2;
+
+    /// `sdr` to `hdr` with an optional width (`fdrx8`; 4 lanes otherwise), or `eth` and its rate in Gb/s (`eth100`).
+    pub fn named(name: &str) -> Option<Self> {
+        if let Some(rate) = name.strip_prefix("eth") {
+            let rate: f64 = rate.parse().ok().filter(|r| (1.0..=1600.0).contains(r))?;
+            return Some(Self { bits_per_s: rate * 1e9, packet_extra: Self::ETHERNET_EXTRA });
+        }
+        let (rate, width) = name.split_once('x').map_or((name, "4"), |(r, w)| (r, w));
+        let rate = LinkRate::from_name(rate)?;
+        let width: u8 = width.parse().ok().filter(|w| [1, 2, 4, 8, 12].contains(w))?;
+        Some(Self { bits_per_s: rate.data() as f64 * f64::from(width), packet_extra: rate.framing() })
+    }
+}
+
+impl PcieSpec {
+    /// `gen3x16`, then any of `mps=256` and `mrrs=512`, with commas between; the slot may be left out.
+    fn parse(text: &str) -> Option<Self> {
+        let mut spec = Self::default();
+        for part in text.split(',').map(str::trim) {
+            if let Some(mps) = part.strip_prefix("mps=") {
+                spec.mps = Some(power_of_two(mps, 128, 4096)? as u32);
+            } else if let Some(mrrs) = part.strip_prefix("mrrs=") {
+                spec.mrrs = Some(power_of_two(mrrs, 128, 4096)? as u32);
+            } else {
+                let (generation, lanes) = part.strip_prefix("gen")?.split_once('x')?;
+                let generation = generation.parse().ok().filter(|g| (1..=5).contains(g))?;
+                spec.slot = Some((generation, power_of_two(lanes, 1, 32)? as u8));
+            }
+        }
+        Some(spec)
+    }
+
+    /// What the profile's section `pcie` has otherwise, as keys and values.
+    fn overrides(&self) -> Vec<(String, String)> {
+        let mut out = Vec::new();
+        let mut set = |key: &str, value: String| out.push((format!("pcie.{key}"), value));
+        if let Some((generation, lanes)) = self.slot {
+            let (rate, code) = match generation {
+                1 => ("2.5", "[8, 10]"),
+                2 => ("5.0", "[8, 10]"),
+                3 => ("8.0", "[128, 130]"),
+                4 => ("16.0", "[128, 130]"),
+                _ => ("32.0", "[128, 130]"),
+            };
+            set("lane_gt_per_s", rate.into());
+            set("encoding", code.into());
+            set("lanes", lanes.to_string());
+        }
+        if let Some(mps) = self.mps {
+            set("max_payload", mps.to_string());
+        }
+        if let Some(mrrs) = self.mrrs {
+            set("max_read_request", mrrs.to_string());
+        }
+        out
+    }
+}
+
+fn power_of_two(text: &str, min: u64, max: u64) -> Option<u64> {
+    number(text).filter(|n| n.is_power_of_two() && (min..=max).contains(n))
+}
+
+/// A whole number, with `K`, `M` or `G` behind it for powers of 1024.
+pub fn number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, unit) = match text.chars().last()? {
+        'k' | 'K' => (text.get(..text.len() - 1)?, 1 << 10),
+        'm' | 'M' => (text.get(..text.len() - 1)?, 1 << 20),
+        'g' | 'G' => (text.get(..text.len() - 1)?, 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn choice<T: Copy>(value: &str, of: &[(&str, T)]) -> Result<T, String> {
+    of.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<_> = of.iter().map(|(name, _)| *name).collect();
+        format!("is none of {}", names.join(", "))
+    })
+}
+
+fn count(value: &str, min: u64, max: u64) -> Result<u64, String> {
+    number(value)
+        .filter(|n| (min..=max).contains(n))
+        .ok_or_else(|| format!("must be a whole number from {min} to {max} (K, M, G for powers of 1024)"))
+}
+
+fn flag(value: &str) -> Result<bool, String> {
+    choice(value, &[("true", true), ("false", false)])
+}
+
+fn nanoseconds(value: &str) -> Result<Ps, String> {
+    let ns = value.parse::<f64>().ok().filter(|ns| (0.0..=1e9).contains(ns));
+    ns.map(crate::host::ns).ok_or_else(|| "must be a number of nanoseconds from 0 to 1e9".into())
+}
+
+impl Op {
+    pub(crate) const NAMES: [(&'static str, Op); 5] = [
+        ("send", Op::Send),
+        ("write", Op::Write),
+        ("read", Op::Read),
+        ("fetch_add", Op::FetchAdd),
+        ("cmp_swap", Op::CompareSwap),
+    ];
+
+    /// Whether the peer answers with data: its latency is the whole round trip.
+    pub fn has_response(self) -> bool {
+        !matches!(self, Self::Send | Self::Write)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, op)| *op == self).map_or("?", |(name, _)| name)
+    }
+}
+
+impl Metric {
+    const NAMES: [(&'static str, Metric); 3] =
+        [("latency", Metric::Latency), ("rate", Metric::Rate), ("bandwidth", Metric::Bandwidth)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, metric)| *metric == self).map_or("?", |(name, _)| name)
+    }
+}
+
+impl Scenario {
+    /// Sets the option `key` (the long name on the command line) to `value`.
+    ///
+    /// # Errors
+    /// There is no such option, or that is no value of it.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        self.try_set(key, value).map_err(|why| Error(format!("{key} = {value:?}: {why}")))
+    }
+
+    fn try_set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "name" => self.name = value.into(),
+            "profile" => self.profile = value.into(),
+            "host" => self.host = value.into(),
+            "op" => self.op = choice(value, &Op::NAMES)?,
+            "transport" => {
+                self.transport =
+                    choice(value, &[("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)])?;
+            }
+            "size" => self.size = count(value, 0, MAX_SIZE)?,
+            "qps" => self.qps = count(value, 1, MANY)?,
+            "threads" => self.threads = count(value, 1, 1024)?,
+            "window" => self.window = count(value, 1, 1 << 14)?,
+            "inline" => self.inline = count(value, 0, 1024)?,
+            "signal-every" => self.signal_every = count(value, 1, 1 << 14)?,
+            "post-list" => self.post_list = count(value, 1, 1 << 14)?,
+            "mtu" => {
+                self.mtu = power_of_two(value, 256, 4096).ok_or("must be 256, 512, 1024, 2048 or 4096")?
+            }
+            "link" => {
+                self.link = LinkSpec::named(value).ok_or(
+                    "must be sdr, ddr, qdr, fdr10, fdr, edr or hdr, with a width behind it (fdrx8) unless it is 4, or eth and Gb/s (eth100)",
+                )?;
+                self.link_name = value.into();
+            }
+            "cable-ns" => self.cable = nanoseconds(value)?,
+            "switch-ns" => self.switch = nanoseconds(value)?,
+            "pcie" => {
+                self.pcie = PcieSpec::parse(value).ok_or(
+                    "must be like gen3x16,mps=256,mrrs=512 (generation 1 to 5; any part may be left out)",
+                )?;
+            }
+            "topology" => {
+                self.topology = choice(
+                    value,
+                    &[
+                        ("back-to-back", Topology::BackToBack),
+                        ("switch", Topology::Switch),
+                        ("loopback", Topology::Loopback),
+                    ],
+                )?;
+            }
+            "initiators" => self.initiators = count(value, 1, 64)?,
+            "bidirectional" => self.bidirectional = flag(value)?,
+            "mrs" => self.mrs = count(value, 1, MANY)?,
+            "page-size" => {
+                self.page_size =
+                    power_of_two(value, 4096, 1 << 30).ok_or("must be a power of two from 4096 to 1G")?;
+            }
+            "span" => self.span = count(value, 0, 1 << 33)?,
+            "addresses" => self.addresses = count(value, 0, 1 << 24)?,
+            "detect" => self.detect = choice(value, &[("cq", Detect::Cq), ("memory", Detect::Memory)])?,
+            "pace" => {
+                self.pace =
+                    choice(value, &[("any", Pace::Any), ("oldest", Pace::Oldest), ("batch", Pace::Batch)])?;
+            }
+            "pick" => {
+                self.pick = choice(value, &[("round-robin", Pick::RoundRobin), ("random", Pick::Random)])?;
+            }
+            "cq-per-qp" => self.cq_per_qp = flag(value)?,
+            "blueflame" => {
+                self.blueflame = choice(value, &[("auto", BlueFlame::Auto), ("off", BlueFlame::Off)])?;
+            }
+            "count" => self.count_received = choice(value, &[("sent", false), ("received", true)])?,
+            "metric" => self.metric = choice(value, &Metric::NAMES)?,
+            "iterations" => self.iterations = count(value, 0, 1 << 30)?,
+            "seed" => self.seed = count(value, 0, u64::MAX)?,
+            "set" => {
+                let (key, number) =
+                    value.split_once('=').ok_or("must be like pcie.read_ns=450, a number of the profile")?;
+                self.overrides.push((key.trim().into(), number.trim().into()));
+            }
+            _ => return Err("there is no such option; softhca bench --help lists them".into()),
+        }
+        Ok(())
+    }
+
+    /// Bytes of one message: atomics have 8.
+    pub fn bytes(&self) -> u64 {
+        match self.op {
+            Op::FetchAdd | Op::CompareSwap => 8,
+            _ => self.size,
+        }
+    }
+
+    /// Whether the data goes in the WQE.
+    pub fn is_inline(&self) -> bool {
+        !self.op.has_response() && self.size > 0 && self.size <= self.inline
+    }
+
+    /// Everything that the profile shall have otherwise.
+    pub(crate) fn profile_overrides(&self) -> Vec<(String, String)> {
+        let mut all = self.pcie.overrides();
+        all.extend(self.overrides.iter().cloned());
+        all
+    }
+
+    /// Checks that the options go together.
+    ///
+    /// # Errors
+    /// They don't: which, and what to change.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |what: &str| Err(Error::new(what));
+        let latency = self.metric == Metric::Latency;
+        match self.transport {
+            Transport::Uc if self.op.has_response() => return wrong("uc has no reads and atomics: use rc"),
+            Transport::Ud if self.op != Op::Send => return wrong("ud has sends only: use --op send"),
+            Transport::Ud if self.size > self.mtu => {
+                return wrong("a datagram is one packet: --size is at most --mtu");
+            }
+            _ => {}
+        }
+        if !self.qps.is_multiple_of(self.threads) {
+            return wrong(
+                "every thread has the same number of queue pairs: --qps is a multiple of --threads",
+            );
+        }
+        if latency && (self.qps, self.threads, self.initiators, self.bidirectional) != (1, 1, 1, false) {
+            return wrong(
+                "latency is of one queue pair: leave --qps, --threads, --initiators, --bidirectional out",
+            );
+        }
+        if latency && self.op == Op::Write && self.size == 0 {
+            return wrong("who waits for a write looks at its last byte: --size is at least 1");
+        }
+        if self.initiators > 1 && (self.topology != Topology::Switch || self.bidirectional) {
+            return wrong("several initiators need --topology switch, and go one way");
+        }
+        if self.detect == Detect::Memory && !self.op.has_response() {
+            return wrong("only reads and atomics are seen in memory: use --detect cq");
+        }
+        if self.detect == Detect::Memory && self.signal_every == 1 {
+            return wrong("every request is signalled: use --detect cq, or a larger --signal-every");
+        }
+        if self.count_received && self.op != Op::Send {
+            return wrong("only sends are received: leave --count out");
+        }
+        let per_qp = self.signal_every.max(self.post_list);
+        let qps = self.qps / self.threads;
+        if !latency && self.detect == Detect::Cq && self.window < per_qp * qps.min(self.window) {
+            return wrong(
+                "a thread would wait for completions that never come: --window is at least --signal-every (and --post-list) times its queue pairs",
+            );
+        }
+        if !latency && self.post_list > self.window {
+            return wrong("--post-list is at most --window");
+        }
+        if self.cq_per_qp && self.pace == Pace::Any && self.detect == Detect::Cq && qps > 1 {
+            return wrong("with a completion queue per queue pair use --pace oldest");
+        }
+        if self.inline > 0 && self.size <= self.inline && self.inline > 900 {
+            return wrong("a WQE has room for 900 inline bytes: --inline is at most that");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(options: &[(&str, &str)]) -> Result<Scenario, Error> {
+        let mut scenario = Scenario::default();
+        for (key, value) in options {
+            scenario.set(key, value)?;
+        }
+        scenario.check().map(|()| scenario)
+    }
+
+    #[test]
+    fn the_default_is_a_write_latency() {
+        let scenario = with(&[]).unwrap();
+        assert_eq!((scenario.op, scenario.metric, scenario.size), (Op::Write, Metric::Latency, 2));
+    }
+
+    #[test]
+    fn links_have_their_rates() {
+        let rate = |name| LinkSpec::named(name).map(|l| (l.bits_per_s / 1e9).round() as u64);
+        assert_eq!(
+            (rate("edr"), rate("hdr"), rate("fdrx8"), rate("eth100")),
+            (Some(100), Some(200), Some(109), Some(100))
+        );
+        assert_eq!((rate("xdr"), rate("edrx3"), rate("eth"), rate("eth0")), (None, None, None, None));
+        // A full packet of RoCEv2 over IPv4 at an MTU of 1024 has 82 bytes beside its payload.
+        let (lrh_to_vcrc, payload) = (8 + 12 + 1024 + 4 + 2, 1024);
+        assert_eq!(lrh_to_vcrc + LinkSpec::ETHERNET_EXTRA - payload, 82);
+    }
+
+    #[test]
+    fn slots_become_numbers_of_the_profile() {
+        let scenario = with(&[("pcie", "gen4x8,mps=128")]).unwrap();
+        let overrides = scenario.profile_overrides();
+        assert!(overrides.contains(&("pcie.lanes".into(), "8".into())));
+        assert!(overrides.contains(&("pcie.max_payload".into(), "128".into())));
+        assert_eq!(overrides.len(), 4);
+        assert!(with(&[("pcie", "gen9x16")]).is_err() && with(&[("pcie", "mps=100")]).is_err());
+    }
+
+    #[test]
+    fn numbers_have_units() {
+        assert_eq!((number("8M"), number("2k"), number("7")), (Some(8 << 20), Some(2048), Some(7)));
+        assert_eq!((number("M"), number("-1"), number("99999999999G"), number("")), (None, None, None, None));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        for (options, reason) in [
+            (&[("op", "wirte")][..], "send, write, read"),
+            (&[("sise", "2")], "softhca bench --help"),
+            (&[("transport", "uc"), ("op", "read")], "use rc"),
+            (&[("transport", "ud")], "--op send"),
+            (&[("metric", "rate"), ("qps", "3"), ("threads", "2")], "multiple"),
+            (&[("qps", "2")], "--qps"),
+            (&[("metric", "rate"), ("window", "8"), ("signal-every", "16")], "--signal-every"),
+            (&[("metric", "rate"), ("initiators", "2")], "--topology switch"),
+            (&[("size", "0")], "--size"),
+            (&[("set", "read_ns")], "pcie.read_ns=450"),
+        ] {
+            let error = with(options).unwrap_err().to_string();
+            assert!(error.contains(reason), "{options:?}: {error}");
+        }
+    }
+}
