@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use hca_trace::explain::{self, WorkRequest};
+use hca_trace::picture;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::Value;
@@ -29,6 +31,7 @@ const CONTROL_SOCKET: &str = "control.sock";
         softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
         softhca resources --run-dir /tmp/pair\n  \
         softhca bench --op read --size 64 --metric rate\n\n\
+        softhca explain trace.json --wr 0x42:7\n\n\
         Messages go to stderr; RUST_LOG=debug (or softhca=trace) shows more."
 )]
 pub struct Cli {
@@ -42,6 +45,7 @@ enum Command {
     Topology(Check),
     Resources(Ask),
     Bench(hca_bench::cli::Bench),
+    Explain(Explain),
 }
 
 /// Serve the adapters of a topology, or a single one
@@ -71,6 +75,8 @@ struct Serve {
     /// Link layer of a single adapter
     #[arg(long, value_name = "TYPE", default_value = "ib", value_parser = parse_port_type)]
     port_type: PortType,
+    #[command(flatten)]
+    observe: hca_trace::Options,
 }
 
 /// Check a topology file and print it as JSON
@@ -98,6 +104,31 @@ struct Ask {
     json: bool,
 }
 
+/// Show the life of a work request, out of a trace
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    softhca explain trace.json\n      \
+    the work requests that took longest\n  \
+    softhca explain trace.json --wr 0x42:7\n  \
+    softhca explain trace.json --wr 0x42:7 --svg life.svg\n\n\
+    A trace is what `softhca serve --trace FILE` and `softhca bench --trace FILE` write.")]
+struct Explain {
+    /// Trace file
+    trace: PathBuf,
+    /// Queue pair, and place in its send queue of the work request
+    #[arg(long, value_name = "QPN:INDEX")]
+    wr: Option<WorkRequest>,
+    /// Adapter that it was posted to, HOST/HCA, if several have such a queue pair
+    #[arg(long, value_name = "ADAPTER", requires = "wr")]
+    adapter: Option<String>,
+    /// Which of several with the same number: the index wraps after 65536
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "wr")]
+    nth: usize,
+    /// Write a picture to FILE
+    #[arg(long, value_name = "FILE", requires = "wr")]
+    svg: Option<PathBuf>,
+}
+
 /// Runs the command line.
 ///
 /// # Errors
@@ -111,6 +142,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Resources(args) => resources(&args),
         Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
+        Command::Explain(args) => explain(&args),
     }
 }
 
@@ -129,9 +161,11 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
         }
         _ => anyhow::bail!("--topology with --run-dir, or --socket is needed"),
     };
+    engine.observe(&args.observe)?;
     print("softhca: ready")?;
     let result = engine.run();
     tracing::info!("stopped");
+    engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
 }
 
@@ -143,6 +177,16 @@ fn stop_signals() -> anyhow::Result<OwnedFd> {
     signals.thread_block()?;
     let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     Ok(std::os::fd::AsFd::as_fd(&fd).try_clone_to_owned()?)
+}
+
+fn explain(args: &Explain) -> anyhow::Result<()> {
+    let trace = explain::File::read(&args.trace)?;
+    let Some(wr) = args.wr else { return print(trace.list().trim_end()) };
+    let life = trace.find(wr, args.adapter.as_deref(), args.nth)?;
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture::svg(&life)).with_context(|| format!("{}", path.display()))?;
+    }
+    print(life.table().trim_end())
 }
 
 fn control_beside(socket: &Path) -> PathBuf {
@@ -208,6 +252,11 @@ mod tests {
         assert!(parse("softhca serve --socket s").is_ok());
         assert!(parse("softhca serve --socket s --profile p --port-type ib").is_ok());
         assert!(parse("softhca serve --topology t --run-dir d").is_ok());
+        assert!(parse("softhca serve --socket s --trace t --trace-hash --pcap p --pcap-port a/hca0").is_ok());
+        assert!(parse("softhca serve --socket s --pcap-port a/hca0").is_err());
+        assert!(parse("softhca explain t --wr 0x42:7 --svg p").is_ok());
+        assert!(parse("softhca explain t --wr 7").is_err());
+        assert!(parse("softhca explain t --svg p").is_err());
         assert!(parse("softhca serve").is_err());
         assert!(parse("softhca serve --topology t").is_err());
         assert!(parse("softhca serve --topology t --run-dir d --socket s").is_err());

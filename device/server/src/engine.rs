@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hca_model::{Effect, HcaId, World};
+use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -76,6 +77,7 @@ pub struct Engine {
     control_clients: Vec<ControlClient>,
     stop: OwnedFd,
     trim: Trim,
+    observer: Option<Observer>,
 }
 
 impl Engine {
@@ -111,7 +113,34 @@ impl Engine {
             control_clients: Vec::new(),
             stop,
             trim: Trim::default(),
+            observer: None,
         })
+    }
+
+    /// Looks on as the options ask for.
+    ///
+    /// # Errors
+    /// A file can't be made, or there is no adapter of a name that was given.
+    pub fn observe(&mut self, options: &hca_trace::Options) -> anyhow::Result<()> {
+        self.observer = Some(Observer::new(options, &mut self.world)?);
+        Ok(())
+    }
+
+    /// Ends the files of what was looked at. Gives what is to be printed of it.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn end_observing(&mut self) -> anyhow::Result<Vec<String>> {
+        self.observer.take().map_or(Ok(Vec::new()), |observer| observer.finish(&mut self.world))
+    }
+
+    fn look(&mut self) {
+        if let Some(observer) = &mut self.observer
+            && let Err(why) = observer.take(&mut self.world)
+        {
+            tracing::error!("{why:#}: nothing more is written");
+            self.observer = None;
+        }
     }
 
     /// Serves until told to stop.
@@ -142,6 +171,7 @@ impl Engine {
             self.end_combining();
             more = self.pacer.run(&mut self.world);
             self.signal();
+            self.look();
             self.trim.look(model::objects(&self.world, self.slots.len()));
         }
     }

@@ -255,6 +255,8 @@ events! {
         dest_qp: Qpn,
         /// Where the peer is.
         dlid: Lid,
+        /// A completion is asked for even if it goes well.
+        signaled: bool,
     }
     /// A work request that cannot be executed.
     Unreadable "unreadable" on Requester {

@@ -86,6 +86,11 @@ impl World {
         Some(self.core_mut(hca)?.watch.get_or_insert_with(none))
     }
 
+    /// The name of an adapter; empty if there is no such adapter.
+    pub fn name(&self, hca: HcaId) -> &str {
+        self.core(hca).map_or("", |core| &core.name)
+    }
+
     /// From now on everything that happens is recorded; `capacity` records are kept until they are taken.
     pub fn start_trace(&mut self, capacity: usize) {
         self.trace = Some(Trace::new(capacity));

@@ -296,7 +296,8 @@ impl QueuePair {
             None => (self.params.remote_qpn, self.params.path.get(AddressPath::RLID)),
         };
         let (qpn, index, opcode, length) = (self.qpn, wqe.index, wqe.opcode, wqe.length);
-        Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid: Lid(dlid as u16) }
+        let (dlid, signaled) = (Lid(dlid as u16), wqe.signaled);
+        Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid, signaled }
     }
 
     fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Wqe, syndrome: Syndrome) {

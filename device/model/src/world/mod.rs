@@ -120,6 +120,10 @@ impl World {
         self.hcas.len()
     }
 
+    pub(crate) fn core(&self, hca: HcaId) -> Option<&Core> {
+        self.hcas.get(hca.0).map(|h| &h.core)
+    }
+
     pub(crate) fn core_mut(&mut self, hca: HcaId) -> Option<&mut Core> {
         self.hcas.get_mut(hca.0).map(|h| &mut h.core)
     }

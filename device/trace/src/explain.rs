@@ -1,0 +1,333 @@
+//! The life of one work request, out of a trace file: what happened when, and what it waited for.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::perfetto::{FLOW, SLICE};
+
+/// Picoseconds of a microsecond, the unit of a trace file.
+const PS_PER_US: f64 = 1e6;
+/// How many work requests a list shows.
+const LISTED: usize = 20;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// When it began, in picoseconds of model time.
+    pub at: u64,
+    /// How long it took.
+    pub took: u64,
+    /// How long it waited before, because the unit was busy with others.
+    pub waited: u64,
+    /// The adapter's name.
+    pub adapter: String,
+    /// Place of adapter and unit in a picture.
+    pub order: (u64, u64),
+    /// Part of the adapter.
+    pub unit: String,
+    /// What happened.
+    pub name: String,
+    /// Its fields, by name.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Step {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The fields that tell more than the place in the table.
+    fn details(&self) -> String {
+        const KNOWN: [&str; 5] = ["waited_ns", "wr", "since_doorbell_ns", "since_previous_ns", "why"];
+        const HEX: [&str; 6] = ["qpn", "dest_qp", "slid", "dlid", "syndrome", "cqn"];
+        let mut text = String::new();
+        for (name, value) in self.fields.iter().filter(|(n, _)| !KNOWN.contains(&n.as_str())) {
+            let number = value.parse::<u64>().ok().filter(|_| HEX.contains(&name.as_str()));
+            let value = match (name.as_str(), value.parse::<u8>().ok()) {
+                ("opcode", Some(code)) if self.unit == "port" || self.unit.starts_with("receive") => {
+                    hca_model::trace::operation_name(code).unwrap_or_else(|| value.clone())
+                }
+                _ => number.map_or_else(|| value.clone(), |n| format!("{n:#x}")),
+            };
+            _ = write!(text, "{}{name} {value}", if text.is_empty() { "" } else { ", " });
+        }
+        text
+    }
+
+    fn why(&self) -> String {
+        let held = |why: &str| match why {
+            "ReceiverNotReady" => "the peer had no receive request: its timer runs".to_string(),
+            "NoCredit" => "the peer's credits are used up".to_string(),
+            "ReadDepth" => "as many reads are outstanding as the peer has resources for".to_string(),
+            "Fence" => "a fence: earlier reads come first".to_string(),
+            "Window" => "too many packets are in flight".to_string(),
+            "PageFault" => "a page is not there: the driver has to bring it".to_string(),
+            "Connecting" => "the dynamic connection is being made".to_string(),
+            "Timeout" => "no answer came in time".to_string(),
+            "SequenceNak" => "the peer missed a packet".to_string(),
+            "MissingResponse" => "a response did not come".to_string(),
+            other => other.to_string(),
+        };
+        match self.field("why") {
+            Some(why) => held(why),
+            None if self.waited > 0 => format!("waited {} ns: the unit was busy", nanos(self.waited)),
+            None => String::new(),
+        }
+    }
+}
+
+/// A work request of a trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Life {
+    /// The adapter that it was posted to.
+    pub adapter: String,
+    /// Its queue pair.
+    pub qpn: u64,
+    /// Its place in the send queue.
+    pub index: u64,
+    /// What happened, in order of time.
+    pub steps: Vec<Step>,
+}
+
+/// Names a work request: queue pair and place in its send queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkRequest {
+    /// The queue pair.
+    pub qpn: u64,
+    /// Its place in the send queue, which a CQE shows as `wqe_counter`.
+    pub index: u64,
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+impl std::str::FromStr for WorkRequest {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':').and_then(|(q, i)| Some((number(q)?, number(i)?)));
+        let (qpn, index) = parts.ok_or("QPN:INDEX is wanted, such as 0x42:7")?;
+        Ok(Self { qpn, index })
+    }
+}
+
+/// A trace file that was read.
+#[derive(Debug)]
+pub struct File {
+    slices: Vec<(u64, Step)>,
+    /// Places in `slices`, by flow.
+    flows: Vec<(u64, Vec<usize>)>,
+}
+
+impl File {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It can't be read or is no trace, with the place and the reason.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{}: not a trace of softhca", path.display()))
+    }
+
+    /// Takes the text of a file; the end may be missing.
+    ///
+    /// # Errors
+    /// It is no trace.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut processes = HashMap::new();
+        let mut threads = HashMap::new();
+        let mut file = File { slices: Vec::new(), flows: Vec::new() };
+        let mut last = HashMap::new();
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        // One event a line: a file that ends within one is good up to there.
+        let lines = text.strip_prefix("[").context("it does not begin with '['")?.lines();
+        for line in lines.map(|l| l.trim_end_matches(',')).filter(|l| l.starts_with('{')) {
+            let Ok(event) = serde_json::from_str::<Value>(line) else { break };
+            let text = |name: &str| event.get(name).and_then(Value::as_str);
+            let whole = |name: &str| event.get(name).and_then(Value::as_u64);
+            let (Some(pid), Some(tid)) = (whole("pid"), whole("tid")) else {
+                bail!("an event without place")
+            };
+            let ps = |name: &str| {
+                (event.get(name).and_then(Value::as_f64).unwrap_or(0.0) * PS_PER_US).round() as u64
+            };
+            let args = event.get("args");
+            let named =
+                || args.and_then(|a| a.get("name")).and_then(Value::as_str).unwrap_or_default().to_string();
+            match (text("ph"), text("name")) {
+                (Some("M"), Some("process_name")) => _ = processes.insert(pid, named()),
+                (Some("M"), Some("thread_name")) => _ = threads.insert((pid, tid), named()),
+                (Some("X"), Some(name)) if text("cat") == Some(SLICE) => {
+                    let show = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+                    let fields = args.and_then(Value::as_object).into_iter().flatten();
+                    let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), show(value))).collect();
+                    let waited = args.and_then(|a| a.get("waited_ns")).and_then(Value::as_f64);
+                    last.insert((pid, tid, ps("ts")), file.slices.len());
+                    file.slices.push((
+                        pid,
+                        Step {
+                            at: ps("ts"),
+                            took: ps("dur"),
+                            waited: (waited.unwrap_or(0.0) * 1e3).round() as u64,
+                            adapter: processes.get(&pid).cloned().unwrap_or_default(),
+                            order: (pid, tid),
+                            unit: threads.get(&(pid, tid)).cloned().unwrap_or_default(),
+                            name: name.to_owned(),
+                            fields,
+                        },
+                    ));
+                }
+                (Some("s" | "t" | "f"), _) if text("cat") == Some(FLOW) => {
+                    let (Some(id), Some(&slice)) = (whole("id"), last.get(&(pid, tid, ps("ts")))) else {
+                        bail!("a flow that is bound to nothing");
+                    };
+                    let place = *places.entry(id).or_insert_with(|| {
+                        file.flows.push((id, Vec::new()));
+                        file.flows.len() - 1
+                    });
+                    if let Some((_, slices)) = file.flows.get_mut(place) {
+                        slices.push(slice);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(file)
+    }
+
+    /// Every work request, in the order they began.
+    pub fn lives(&self) -> impl Iterator<Item = Life> {
+        self.flows.iter().filter_map(|(_, slices)| self.life(slices))
+    }
+
+    fn life(&self, slices: &[usize]) -> Option<Life> {
+        let all = || slices.iter().filter_map(|i| self.slices.get(*i));
+        let (pid, start) = all().find(|(_, s)| s.name == "start")?;
+        let value = |name| start.field(name).and_then(number);
+        let (qpn, index) = (value("qpn")?, value("index")?);
+        let mut steps: Vec<Step> = all().map(|(_, s)| s.clone()).collect();
+        let (from, to) = (steps.iter().map(|s| s.at).min()?, steps.iter().map(|s| s.at + s.took).max()?);
+        // What held its queue pair back, or made it send again, while it lived.
+        let about = |(of, s): &&(u64, Step)| {
+            let kind = matches!(s.name.as_str(), "held" | "timeout" | "retry");
+            kind && of == pid && (from..=to).contains(&s.at) && s.field("qpn").and_then(number) == Some(qpn)
+        };
+        steps.extend(self.slices.iter().filter(about).map(|(_, s)| s.clone()));
+        steps.sort_by_key(|s| s.at);
+        steps.dedup_by(|b, a| {
+            // Held at each look for the same reason is said once.
+            a.name == "held" && b.name == "held" && a.fields == b.fields
+        });
+        Some(Life { adapter: start.adapter.clone(), qpn, index, steps })
+    }
+
+    /// The life of a work request; of several with the same number (the index is 16 bits wide), the `nth` from 1.
+    ///
+    /// # Errors
+    /// There is none in the trace; the message says which are.
+    pub fn find(&self, wr: WorkRequest, adapter: Option<&str>, nth: usize) -> anyhow::Result<Life> {
+        let is_it = |l: &Life| {
+            (l.qpn, l.index) == (wr.qpn, wr.index) && adapter.is_none_or(|adapter| l.adapter == adapter)
+        };
+        let found = self.lives().filter(is_it).nth(nth.max(1) - 1);
+        found.with_context(|| {
+            format!(
+                "no work request {:#x}:{} is in the trace; without --wr they are listed",
+                wr.qpn, wr.index
+            )
+        })
+    }
+
+    /// A table of the work requests that took longest.
+    pub fn list(&self) -> String {
+        let mut lives: Vec<Life> = self.lives().collect();
+        let count = lives.len();
+        lives.sort_by_key(|l| std::cmp::Reverse(l.duration()));
+        lives.truncate(LISTED);
+        let mut out = format!("{count} work requests; those that took longest:\n");
+        _ = writeln!(
+            out,
+            "{:>16}  {:<14} {:<16} {:<12} {:>9} {:>14}",
+            "began at ns", "adapter", "QPN:INDEX", "what", "bytes", "took ns"
+        );
+        for l in lives {
+            let start = l.steps.iter().find(|s| s.name == "start");
+            let field = |name| start.and_then(|s| s.field(name)).unwrap_or_default();
+            let began = l.steps.first().map_or(0, |s| s.at);
+            _ = writeln!(
+                out,
+                "{:>16}  {:<14} {:<16} {:<12} {:>9} {:>14}",
+                nanos(began),
+                l.adapter,
+                format!("{:#x}:{}", l.qpn, l.index),
+                field("opcode"),
+                field("length"),
+                nanos(l.duration()),
+            );
+        }
+        out
+    }
+}
+
+fn nanos(ps: u64) -> String {
+    format!("{}.{:03}", ps / 1000, ps % 1000)
+}
+
+impl Life {
+    /// From the first step to the end of the last, in picoseconds.
+    pub fn duration(&self) -> u64 {
+        let end = self.steps.iter().map(|s| s.at + s.took).max().unwrap_or(0);
+        end - self.steps.iter().map(|s| s.at).min().unwrap_or(end)
+    }
+
+    /// A table: when each step was (nanoseconds since the first), how long after the end of the one before it, how
+    /// long it took, where, what, and why it waited.
+    pub fn table(&self) -> String {
+        let begin = self.steps.first().map_or(0, |s| s.at);
+        let mut out = format!(
+            "work request {:#x}:{} of {}, from {} ns of model time on: {} ns\n\n",
+            self.qpn,
+            self.index,
+            self.adapter,
+            nanos(begin),
+            nanos(self.duration())
+        );
+        let adapter = self.steps.iter().map(|s| s.adapter.len()).max().unwrap_or(0).max(7);
+        let unit = self.steps.iter().map(|s| s.unit.len()).max().unwrap_or(0).max(4);
+        _ = writeln!(
+            out,
+            "{:>12} {:>10} {:>10}  {:<adapter$}  {:<unit$}  {:<13}  details",
+            "at ns", "after ns", "took ns", "adapter", "unit", "what"
+        );
+        let mut end = begin;
+        let mut sent = false;
+        for step in &self.steps {
+            let mut why = step.why();
+            if step.name == "received" && sent && why.is_empty() {
+                why = "was on the way".into();
+            }
+            let details = step.details();
+            let separator = if why.is_empty() || details.is_empty() { "" } else { "; " };
+            _ = writeln!(
+                out,
+                "{:>12} {:>10} {:>10}  {:<adapter$}  {:<unit$}  {:<13}  {details}{separator}{why}",
+                nanos(step.at - begin),
+                nanos(step.at.saturating_sub(end)),
+                nanos(step.took),
+                step.adapter,
+                step.unit,
+                step.name,
+            );
+            end = end.max(step.at + step.took);
+            sent = step.name == "sent";
+        }
+        out
+    }
+}

@@ -1,0 +1,22 @@
+//! What the modelled adapters did, as files that other programs open and as tables and pictures for people.
+//!
+//! ```text
+//! World ─ records ─▶ follow: which work request? ─▶ perfetto: JSON ─▶ explain: a table, picture: SVG
+//!       ─ packets ─▶ pcapng
+//! ```
+//!
+//! [`Observer`] does all of that for whoever runs a world: it has the options of the command line, starts what they
+//! ask for, and takes what the world gathered whenever it is called.
+//!
+//! Not here: capturing on switches, and Perfetto's own binary format.
+#![forbid(unsafe_code)]
+
+pub mod explain;
+pub mod observe;
+pub mod pcapng;
+pub mod perfetto;
+pub mod picture;
+
+mod follow;
+
+pub use observe::{Observer, Options};

@@ -1,0 +1,137 @@
+//! The options that look at a world, and what does what they ask for.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use hca_model::{HcaId, World};
+
+use crate::{pcapng, perfetto};
+
+/// Records that wait for [`Observer::take`]: more than happen between two calls.
+const RECORDS: usize = 1 << 20;
+
+/// What to look at.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Looking on")]
+pub struct Options {
+    /// Write what the adapters do to FILE (JSON), for ui.perfetto.dev and `softhca explain`
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Print a hash of everything that happened at the end: the same scenario and seed give the same
+    #[arg(long)]
+    pub trace_hash: bool,
+    /// Write the packets at the adapters' ports to FILE (pcapng), for Wireshark
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Only packets at the port of this adapter, HOST/HCA; may be given several times
+    #[arg(long, value_name = "ADAPTER", requires = "pcap")]
+    pub pcap_port: Vec<String>,
+}
+
+/// How long what was taken stays in a buffer, for those who read along.
+const FLUSH: Duration = Duration::from_millis(200);
+
+/// Looks at a world for its owner.
+pub struct Observer {
+    trace: Option<perfetto::Writer<BufWriter<File>>>,
+    pcap: Option<pcapng::Writer<BufWriter<File>>>,
+    hash: bool,
+    flushed: Instant,
+}
+
+fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
+    File::create(path).map(BufWriter::new).with_context(|| format!("{}: can't be written", path.display()))
+}
+
+impl Observer {
+    /// Starts to look at `world`.
+    ///
+    /// # Errors
+    /// A file can't be made, or there is no adapter of a name that was given.
+    pub fn new(options: &Options, world: &mut World) -> anyhow::Result<Self> {
+        let names: Vec<String> = (0..world.hcas()).map(|i| world.name(HcaId(i)).to_string()).collect();
+        if options.trace.is_some() || options.trace_hash {
+            world.start_trace(if options.trace.is_some() { RECORDS } else { 0 });
+        }
+        let trace = options.trace.as_ref().map(|path| {
+            let out = create(path)?;
+            perfetto::Writer::new(out, &names).with_context(|| format!("{}", path.display()))
+        });
+        let pcap = options.pcap.as_ref().map(|path| {
+            for wanted in &options.pcap_port {
+                ensure!(
+                    names.contains(wanted),
+                    "--pcap-port {wanted}: there is no such adapter, but {}",
+                    names.join(", ")
+                );
+            }
+            let wanted = |name: &String| options.pcap_port.is_empty() || options.pcap_port.contains(name);
+            let named = names.iter().cloned().enumerate().map(|(i, name)| (HcaId(i), name));
+            let ports: Vec<_> = named.filter(|(_, name)| wanted(name)).collect();
+            ports.iter().for_each(|(hca, _)| world.capture_packets(*hca));
+            pcapng::Writer::new(create(path)?, &ports).with_context(|| format!("{}", path.display()))
+        });
+        Ok(Self {
+            trace: trace.transpose()?,
+            pcap: pcap.transpose()?,
+            hash: options.trace_hash,
+            flushed: Instant::now(),
+        })
+    }
+
+    /// Takes what the world has gathered since the last call. Cheap if nothing is looked at.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn take(&mut self, world: &mut World) -> anyhow::Result<()> {
+        if let Some(trace) = &mut self.trace {
+            world.drain_trace().try_for_each(|record| trace.record(&record)).context("trace")?;
+        }
+        if let Some(pcap) = &mut self.pcap {
+            world.drain_packets().into_iter().try_for_each(|p| pcap.packet(p)).context("pcap")?;
+        }
+        let files = self.trace.is_some() || self.pcap.is_some();
+        if files && self.flushed.elapsed() >= FLUSH {
+            self.flushed = Instant::now();
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        self.trace.as_mut().map_or(Ok(()), perfetto::Writer::flush).context("trace")?;
+        self.pcap.as_mut().map_or(Ok(()), pcapng::Writer::flush).context("pcap")
+    }
+
+    /// Takes the rest and ends the files. Gives what is to be printed: the hash if it was asked for, and how many
+    /// records were lost because [`Observer::take`] was not called often enough.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(mut self, world: &mut World) -> anyhow::Result<Vec<String>> {
+        self.take(world)?;
+        self.flush()?;
+        let written = self.trace.is_some();
+        if let Some(trace) = self.trace {
+            trace.finish().context("trace")?;
+        }
+        let mut lines = Vec::new();
+        let trace = world.trace();
+        if self.hash
+            && let Some(trace) = trace
+        {
+            lines.push(format!("trace hash: {:016x} of {} events", trace.hash(), trace.count()));
+        }
+        let lost = trace.map_or(0, |t| t.lost());
+        if lost > 0 && written {
+            lines.push(format!(
+                "{lost} events are missing in the trace: they came faster than they were written"
+            ));
+        }
+        Ok(lines)
+    }
+}

@@ -1,0 +1,161 @@
+//! Captures in the pcapng format, which Wireshark and tshark open.
+//!
+//! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
+//! packet); link type 247, LINKTYPE_INFINIBAND: packets begin with the LRH and end with the VCRC. The writer is our
+//! own because three kinds of blocks are all it takes, and the stable release of the crate that is widely used for
+//! this (pcap-file 2) does not honour the resolution of times.
+
+use std::io::{self, Write};
+
+use hca_model::trace::Captured;
+use hca_model::{HcaId, Ps};
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const INTERFACE: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+const LINKTYPE_INFINIBAND: u16 = 247;
+/// Options: end, and by block the ones we use.
+const OPT_END: u16 = 0;
+const SHB_USERAPPL: u16 = 4;
+const IF_NAME: u16 = 2;
+const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
+/// Times are in units of 10^-9 s.
+const NANOSECONDS: u8 = 9;
+/// [`EPB_FLAGS`]: direction.
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+
+/// Writes packets as they come.
+pub struct Writer<W: Write> {
+    out: W,
+    /// The adapters that are captured; an adapter's place is its interface.
+    ports: Vec<HcaId>,
+}
+
+fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    body.extend_from_slice(&code.to_le_bytes());
+    body.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    body.extend_from_slice(value);
+    pad(body);
+}
+
+fn pad(body: &mut Vec<u8>) {
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a capture of port 1 of these adapters.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn new(out: W, ports: &[(HcaId, String)]) -> io::Result<Self> {
+        let mut writer = Self { out, ports: ports.iter().map(|p| p.0).collect() };
+        let mut body = Vec::new();
+        body.extend_from_slice(&BYTE_ORDER.to_le_bytes());
+        // Version 1.0; the section's length is not known.
+        body.extend_from_slice(&[1, 0, 0, 0]);
+        body.extend_from_slice(&u64::MAX.to_le_bytes());
+        option(&mut body, SHB_USERAPPL, b"softhca");
+        option(&mut body, OPT_END, &[]);
+        writer.block(SECTION_HEADER, &body)?;
+        for (_, name) in ports {
+            let mut body = Vec::new();
+            body.extend_from_slice(&LINKTYPE_INFINIBAND.to_le_bytes());
+            // Reserved; no limit on the length of a packet.
+            body.extend_from_slice(&[0; 6]);
+            option(&mut body, IF_NAME, name.as_bytes());
+            option(&mut body, IF_TSRESOL, &[NANOSECONDS]);
+            option(&mut body, OPT_END, &[]);
+            writer.block(INTERFACE, &body)?;
+        }
+        Ok(writer)
+    }
+
+    fn block(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
+        // Type, and the length on both sides of the body.
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        self.out.write_all(&kind.to_le_bytes())?;
+        self.out.write_all(&length)?;
+        self.out.write_all(body)?;
+        self.out.write_all(&length)
+    }
+
+    /// Writes a packet; one of an adapter that is not captured is left out.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn packet(&mut self, captured: Captured) -> io::Result<()> {
+        let Some(interface) = self.ports.iter().position(|p| *p == captured.hca) else { return Ok(()) };
+        let Captured { at: Ps(ps), sent, packet, .. } = captured;
+        let (ns, bytes) = (ps / 1000, packet.into_bytes());
+        let mut body = Vec::with_capacity(bytes.len() + 40);
+        body.extend_from_slice(&(interface as u32).to_le_bytes());
+        body.extend_from_slice(&((ns >> 32) as u32).to_le_bytes());
+        body.extend_from_slice(&(ns as u32).to_le_bytes());
+        // Captured and original length.
+        body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        body.extend_from_slice(&bytes);
+        pad(&mut body);
+        option(&mut body, EPB_FLAGS, &if sent { OUTBOUND } else { INBOUND }.to_le_bytes());
+        option(&mut body, OPT_END, &[]);
+        self.block(ENHANCED_PACKET, &body)
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hca_model::wire::Packet;
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_as_the_draft_says() {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out, &[(HcaId(3), "a/hca0".into())]).unwrap();
+        let packet = Packet::from_bytes(vec![7; 5]);
+        writer
+            .packet(Captured {
+                at: Ps(0x1_0000_0002 * 1000),
+                hca: HcaId(3),
+                sent: false,
+                packet: packet.clone(),
+            })
+            .unwrap();
+        writer.packet(Captured { at: Ps(0), hca: HcaId(0), sent: true, packet }).unwrap();
+        let word = |at: usize| u32::from_le_bytes(out[at..at + 4].try_into().unwrap());
+        let mut blocks = Vec::new();
+        let mut at = 0;
+        while at < out.len() {
+            let len = word(at + 4) as usize;
+            assert_eq!(word(at + len - 4) as usize, len, "the length stands at both ends");
+            blocks.push((word(at), at));
+            at += len;
+        }
+        assert_eq!(at, out.len());
+        let kinds: Vec<u32> = blocks.iter().map(|b| b.0).collect();
+        assert_eq!(
+            kinds,
+            [SECTION_HEADER, INTERFACE, ENHANCED_PACKET],
+            "a port that is not captured is left out"
+        );
+        assert_eq!(word(blocks[0].1 + 8), BYTE_ORDER);
+        assert_eq!(word(blocks[1].1 + 8), 247);
+        let epb = blocks[2].1;
+        let ns = 0x1_0000_0002_u64;
+        assert_eq!((word(epb + 12), word(epb + 16)), ((ns >> 32) as u32, ns as u32));
+        assert_eq!((word(epb + 8), word(epb + 20), word(epb + 24)), (0, 5, 5));
+        assert_eq!(&out[epb + 28..epb + 36], [7, 7, 7, 7, 7, 0, 0, 0]);
+        assert_eq!(word(epb + 40), INBOUND);
+    }
+}

@@ -1,0 +1,169 @@
+//! Traces in the Trace Event Format (JSON), which Perfetto and `chrome://tracing` open.
+//!
+//! Source: "Trace Event Format", the array form, whose closing bracket may be missing: the file of a server that was
+//! killed opens as well. An adapter is a process, each of its units a thread; a unit that does several things at once
+//! has as many threads. What takes time is a complete event (`X`), and a work request a flow (`s`, `t`, `f`) of the
+//! slices it passes. Times are microseconds with six decimals: picoseconds.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use hca_model::trace::{Record, Unit, Value};
+use hca_model::{HcaId, Ps};
+
+use crate::follow::{Follower, Place, Step, StepKind};
+
+/// Category of slices.
+pub const SLICE: &str = "unit";
+/// Category of flows.
+pub const FLOW: &str = "work request";
+/// Threads that a unit may have.
+const LANES: u32 = 1000;
+
+/// A time as the format wants it.
+pub(crate) fn micros(time: Ps) -> String {
+    const PS_PER_US: u64 = 1_000_000;
+    format!("{}.{:06}", time.0 / PS_PER_US, time.0 % PS_PER_US)
+}
+
+/// Writes records as they come.
+pub struct Writer<W: Write> {
+    out: W,
+    follower: Follower,
+    /// Until when each thread of a unit is busy.
+    lanes: HashMap<(HcaId, Unit), Vec<Ps>>,
+    first: bool,
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a file about adapters of these names.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn new(mut out: W, names: &[String]) -> io::Result<Self> {
+        out.write_all(b"[")?;
+        let mut writer = Self { out, follower: Follower::default(), lanes: HashMap::new(), first: true };
+        for (i, name) in names.iter().enumerate() {
+            let (pid, name) = (process(HcaId(i)), serde_json::Value::from(name.as_str()));
+            writer.line(format_args!(
+                r#"{{"ph":"M","name":"process_name","pid":{pid},"tid":0,"args":{{"name":{name}}}}}"#
+            ))?;
+            writer.line(format_args!(
+                r#"{{"ph":"M","name":"process_sort_index","pid":{pid},"tid":0,"args":{{"sort_index":{pid}}}}}"#
+            ))?;
+        }
+        Ok(writer)
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) -> io::Result<()> {
+        self.out.write_all(if self.first { b"\n" } else { b",\n" })?;
+        self.first = false;
+        self.out.write_fmt(line)
+    }
+
+    /// Writes one record.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn record(&mut self, record: &Record) -> io::Result<()> {
+        let unit = record.event.unit();
+        let start = record.at + record.wait;
+        let track = self.track(record.hca, unit, start, record.end())?;
+        let place = Place { start, hca: record.hca, track };
+        let (steps, belongs) = self.follower.steps(record, place);
+        let mut args = String::new();
+        let mut arg = |name: &str, value: std::fmt::Arguments<'_>| {
+            if !args.is_empty() {
+                args.push(',');
+            }
+            args += &format!("\"{name}\":{value}");
+        };
+        record.event.fields(&mut |name, value| match value {
+            Value::Number(n) => arg(name, format_args!("{n}")),
+            // Names are identifiers, or numbers for those that have none.
+            Value::Named(_, what) => arg(name, format_args!("\"{what:?}\"")),
+        });
+        if record.wait > Ps::ZERO {
+            arg("waited_ns", format_args!("{}", nanos(record.wait)));
+        }
+        if let Some(b) = belongs {
+            arg("wr", format_args!("\"{:#x}:{}\"", b.qpn.0, b.index));
+            arg("since_doorbell_ns", format_args!("{}", nanos(start.since(b.begin))));
+            arg("since_previous_ns", format_args!("{}", nanos(start.since(b.before))));
+        }
+        let (name, pid, ts) = (record.event.name(), process(record.hca), micros(start));
+        let dur = micros(record.took);
+        self.line(format_args!(
+            r#"{{"ph":"X","cat":"{SLICE}","name":"{name}","pid":{pid},"tid":{track},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
+        ))?;
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn step(&mut self, step: &Step) -> io::Result<()> {
+        let phase = match step.kind {
+            StepKind::First => r#""ph":"s""#,
+            StepKind::Middle => r#""ph":"t","bp":"e""#,
+            StepKind::Last => r#""ph":"f","bp":"e""#,
+        };
+        let Place { start, hca, track } = step.place;
+        let (pid, ts, id) = (process(hca), micros(start), step.flow);
+        self.line(format_args!(
+            r#"{{{phase},"cat":"{FLOW}","name":"{FLOW}","id":{id},"pid":{pid},"tid":{track},"ts":{ts}}}"#
+        ))
+    }
+
+    /// The thread of a unit that is free from `start` on; it is busy until `end` then.
+    fn track(&mut self, hca: HcaId, unit: Unit, start: Ps, end: Ps) -> io::Result<u32> {
+        let place = Unit::ALL.iter().position(|u| *u == unit).unwrap_or_default() as u32;
+        let lanes = self.lanes.entry((hca, unit)).or_default();
+        let free = lanes.iter().position(|busy| *busy <= start).unwrap_or(lanes.len());
+        let lane = free.min(LANES as usize - 1);
+        let tid = 1 + place * LANES + lane as u32;
+        let new = lane == lanes.len();
+        match lanes.get_mut(lane) {
+            Some(busy) => *busy = (*busy).max(end),
+            None => lanes.push(end),
+        }
+        if new {
+            let name = match lane {
+                0 => unit.name().to_string(),
+                _ => format!("{} {}", unit.name(), lane + 1),
+            };
+            let pid = process(hca);
+            self.line(format_args!(
+                r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}"#
+            ))?;
+            self.line(format_args!(
+                r#"{{"ph":"M","name":"thread_sort_index","pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}"#
+            ))?;
+        }
+        Ok(tid)
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.out.write_all(b"\n]\n")?;
+        self.out.flush()
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Nanoseconds with three decimals.
+fn nanos(time: Ps) -> String {
+    format!("{}.{:03}", time.0 / 1000, time.0 % 1000)
+}
+
+/// The process that stands for an adapter; there is no process 0.
+pub(crate) fn process(hca: HcaId) -> usize {
+    hca.0 + 1
+}
