@@ -37,7 +37,7 @@ mod transport;
 mod world;
 
 pub use dma::{DmaError, GuestMemory};
-pub use hca_firmware::{Config as FirmwareConfig, Resources, Snapshot};
+pub use hca_firmware::{Config as FirmwareConfig, Link as PortLink, LinkSpeed, Resources, Snapshot};
 pub use time::Ps;
 pub use world::{
     ConfigError, Effect, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, TunnelEvent, TunnelId,
