@@ -74,6 +74,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
     let world = World::new(WorldConfig {
         hcas,
+        switches: Vec::new(),
         links,
         subnet_manager: topology.fabric.subnet_manager == SubnetManager::Builtin,
         seed: topology.fabric.seed,
