@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod guest;
 pub mod hub;
 pub mod image;
+pub mod judge;
 pub mod kmsg;
 pub mod lab;
 pub mod prefix;

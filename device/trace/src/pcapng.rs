@@ -1,9 +1,10 @@
 //! Captures in the pcapng format, which Wireshark and tshark open.
 //!
 //! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
-//! packet); link type 247, LINKTYPE_INFINIBAND: packets begin with the LRH and end with the VCRC. The writer is our
-//! own because three kinds of blocks are all it takes, and the stable release of the crate that is widely used for
-//! this (pcap-file 2) does not honour the resolution of times.
+//! packet). Packets begin with the LRH and end with the VCRC, behind a header of the Extensible Record Format (link
+//! type 197, "ERF types reference guide": type 21), as `ibdump` writes them: LINKTYPE_INFINIBAND (247) has a number
+//! but Wireshark 4.4 does not read it. The writer is our own because three kinds of blocks are all it takes, and the
+//! stable release of the crate that is widely used for this (pcap-file 2) does not honour the resolution of times.
 
 use std::io::{self, Write};
 
@@ -14,7 +15,12 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
-const LINKTYPE_INFINIBAND: u16 = 247;
+const LINKTYPE_ERF: u16 = 197;
+/// ERF: bytes of the header, and "InfiniBand, from LRH to VCRC".
+const ERF_HEADER: usize = 16;
+const ERF_INFINIBAND: u8 = 21;
+/// ERF flags: records are as long as their packets.
+const ERF_VARYING: u8 = 4;
 /// Options: end, and by block the ones we use.
 const OPT_END: u16 = 0;
 const SHB_USERAPPL: u16 = 4;
@@ -45,6 +51,12 @@ fn pad(body: &mut Vec<u8>) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
+/// Seconds with 32 bits behind the point.
+fn erf_time(ns: u64) -> u64 {
+    const NS_PER_S: u64 = 1_000_000_000;
+    ((ns / NS_PER_S) << 32) | (((ns % NS_PER_S) << 32) / NS_PER_S)
+}
+
 impl<W: Write> Writer<W> {
     /// Starts a capture of port 1 of these adapters.
     ///
@@ -62,7 +74,7 @@ impl<W: Write> Writer<W> {
         writer.block(SECTION_HEADER, &body)?;
         for (_, name) in ports {
             let mut body = Vec::new();
-            body.extend_from_slice(&LINKTYPE_INFINIBAND.to_le_bytes());
+            body.extend_from_slice(&LINKTYPE_ERF.to_le_bytes());
             // Reserved; no limit on the length of a packet.
             body.extend_from_slice(&[0; 6]);
             option(&mut body, IF_NAME, name.as_bytes());
@@ -90,13 +102,20 @@ impl<W: Write> Writer<W> {
         let Some(interface) = self.ports.iter().position(|p| *p == captured.hca) else { return Ok(()) };
         let Captured { at: Ps(ps), sent, packet, .. } = captured;
         let (ns, bytes) = (ps / 1000, packet.into_bytes());
-        let mut body = Vec::with_capacity(bytes.len() + 40);
+        let length = ERF_HEADER + bytes.len();
+        let mut body = Vec::with_capacity(length + 40);
         body.extend_from_slice(&(interface as u32).to_le_bytes());
         body.extend_from_slice(&((ns >> 32) as u32).to_le_bytes());
         body.extend_from_slice(&(ns as u32).to_le_bytes());
         // Captured and original length.
-        body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        body.extend_from_slice(&(length as u32).to_le_bytes());
+        body.extend_from_slice(&(length as u32).to_le_bytes());
+        body.extend_from_slice(&erf_time(ns).to_le_bytes());
+        body.extend_from_slice(&[ERF_INFINIBAND, ERF_VARYING]);
+        body.extend_from_slice(&(length as u16).to_be_bytes());
+        // Lost packets: none.
+        body.extend_from_slice(&[0; 2]);
+        body.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
         body.extend_from_slice(&bytes);
         pad(&mut body);
         option(&mut body, EPB_FLAGS, &if sent { OUTBOUND } else { INBOUND }.to_le_bytes());
@@ -150,12 +169,15 @@ mod tests {
             "a port that is not captured is left out"
         );
         assert_eq!(word(blocks[0].1 + 8), BYTE_ORDER);
-        assert_eq!(word(blocks[1].1 + 8), 247);
+        assert_eq!(word(blocks[1].1 + 8), 197);
         let epb = blocks[2].1;
         let ns = 0x1_0000_0002_u64;
         assert_eq!((word(epb + 12), word(epb + 16)), ((ns >> 32) as u32, ns as u32));
-        assert_eq!((word(epb + 8), word(epb + 20), word(epb + 24)), (0, 5, 5));
-        assert_eq!(&out[epb + 28..epb + 36], [7, 7, 7, 7, 7, 0, 0, 0]);
-        assert_eq!(word(epb + 40), INBOUND);
+        assert_eq!((word(epb + 8), word(epb + 20), word(epb + 24)), (0, 21, 21));
+        // ERF: 4.294967298 s, type, flags, record length, losses, wire length.
+        assert_eq!(word(epb + 32), 4);
+        assert_eq!(out[epb + 36..epb + 44], [21, 4, 0, 21, 0, 0, 0, 5]);
+        assert_eq!(&out[epb + 44..epb + 52], [7, 7, 7, 7, 7, 0, 0, 0]);
+        assert_eq!(word(epb + 56), INBOUND);
     }
 }

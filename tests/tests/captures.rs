@@ -1,0 +1,253 @@
+//! Captures of every kind of packet, judged by tshark and by a reader in Python that knows nothing of us.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use hca_driver::qp::QpConfig;
+use hca_driver::wqe::Datagram;
+use hca_driver::{Access, Bus, CqConfig, InitAttr, RtsAttr, SendOp, SendRequest, Sge};
+use hca_model::fabric::Faults;
+use hca_model::wire::{DethRepr, Packet, Repr};
+use hca_model::{HcaId, Ps};
+use hca_spec::ids::{Lid, Mkey, Qpn};
+use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, Mad, attr};
+use hca_spec::qpc::ServiceType;
+use hca_spec::wire::{Operation, Transport};
+use hca_tests::in_process::{ModelBus, Simulation};
+use hca_tests::pair::{Options, PORT, Pair, wait_active};
+use hca_tests::{rig, worlds};
+use hca_trace::pcapng;
+use hca_vm::cache::Cache;
+use hca_vm::judge::Judge;
+
+/// A capture in a file of its own, which goes with it.
+struct Capture {
+    simulation: Simulation,
+    path: PathBuf,
+    writer: pcapng::Writer<fs::File>,
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Capture {
+    fn new(name: &str, faults: Faults) -> Self {
+        let simulation = Simulation::new(worlds::two_with(faults, 1));
+        let ports: Vec<_> = (0..2)
+            .map(|i| simulation.world(|w, _| (HcaId(i), format!("{}/port1", w.name(HcaId(i))))))
+            .collect();
+        simulation.world(|world, _| ports.iter().for_each(|p| world.capture_packets(p.0)));
+        let path = std::env::temp_dir().join(format!("softhca-{}-{name}.pcapng", std::process::id()));
+        let writer = pcapng::Writer::new(fs::File::create(&path).expect("a file"), &ports).expect("written");
+        Self { simulation, path, writer }
+    }
+
+    fn take(&mut self) -> usize {
+        let packets = self.simulation.world(|world, _| world.drain_packets());
+        let count = packets.len();
+        packets.into_iter().for_each(|p| self.writer.packet(p).expect("written"));
+        count
+    }
+
+    /// Lines of the reader in Python.
+    fn checked(&mut self) -> Vec<String> {
+        self.take();
+        self.writer.flush().expect("written");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/packets.py");
+        let out = Command::new("python3").arg(script).arg(&self.path).output().expect("python3 starts");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text").lines().map(str::to_owned).collect()
+    }
+
+    /// What tshark prints of fields of each packet.
+    fn dissected(&mut self, arguments: &[&str]) -> String {
+        self.take();
+        self.writer.flush().expect("written");
+        let tshark = Judge::get(&Cache::open().expect("a cache"), "tshark").expect("tshark");
+        let mut command = tshark.command().expect("tshark");
+        // It takes short payloads for RPC over RDMA, which they are not.
+        command.args(["--disable-heuristic", "rpcrdma_infiniband", "-r"]).arg(&self.path);
+        let out = command.args(arguments).output();
+        let out = out.expect("tshark starts");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    }
+}
+
+/// Sends, writes, reads and atomics of one packet and of several, with every extended header.
+fn connected(capture: &mut Capture, options: &Options) {
+    let simulation = capture.simulation.clone();
+    let hcas = vec![rig::open(&simulation, 0), rig::open(&simulation, 1)];
+    let mut pair: Pair<ModelBus> = Pair::connect(hcas, options).expect("the queue pairs connect");
+    let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+    let reliable = options.service == ServiceType::Rc;
+    let mut ops = vec![
+        SendOp::Send { imm: None },
+        SendOp::Send { imm: Some(7) },
+        SendOp::Write { address, rkey, imm: None },
+        SendOp::Write { address, rkey, imm: Some(9) },
+    ];
+    if reliable {
+        ops.push(SendOp::Read { address, rkey });
+        ops.push(SendOp::FetchAdd { address, rkey, add: 1 });
+        ops.push(SendOp::CompareSwap { address, rkey, compare: 1, swap: 2 });
+    }
+    let (mut number, mut received) = (0, 0);
+    for op in ops {
+        let atomic = matches!(op, SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. });
+        for len in if atomic { vec![8] } else { vec![0, 1, 2, 3, 1000, 2 * rig::MTU, 3 * rig::MTU + 5] } {
+            pair.recv(1, number, 0, 8192);
+            let sge = [pair.ends[0].sge(0, len)];
+            let list = if len > 0 { &sge[..] } else { &[] };
+            pair.send(0, &SendRequest::new(number, op, list));
+            pair.sent_ok(0, number);
+            number += 1;
+        }
+    }
+    simulation.run(Ps::from_us(100));
+    while pair.try_received(1).is_some() {
+        received += 1;
+    }
+    assert!(received > 0);
+    rig::close(pair);
+}
+
+/// Datagrams: local, with a GRH, to a group.
+fn datagrams(capture: &mut Capture) {
+    const QKEY: u32 = 0x1234;
+    let simulation = capture.simulation.clone();
+    let mut hcas = [rig::open(&simulation, 0), rig::open(&simulation, 1)];
+    let mut ends = Vec::new();
+    for hca in &mut hcas {
+        wait_active(hca).expect("PortInfo");
+        let pd = hca.alloc_pd().expect("ALLOC_PD");
+        let cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
+        let mut qp = hca.create_qp(&QpConfig::ud(pd, &cq, &cq)).expect("CREATE_QP");
+        hca.qp_to_init(&mut qp, &InitAttr { qkey: QKEY, ..InitAttr::default() }).expect("INIT");
+        hca.ud_to_rtr(&mut qp).expect("RTR");
+        hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        let memory = hca.bus_mut().dma_alloc(8192, 4096).expect("memory");
+        let mr = hca.register(pd, &memory, 8192, Access::LOCAL_WRITE).expect("CREATE_MKEY");
+        ends.push((cq, qp, memory, mr));
+    }
+    let (lid, gid) = (hcas[1].lid(PORT).expect("LID"), hcas[1].gid(PORT, 0).expect("GID"));
+    let group = hca_spec::ids::Gid::new(0xff12_401b_ffff_0000, 0x1);
+    let qpn = ends[1].1.number();
+    let targets = [
+        Datagram { qpn, qkey: QKEY, lid, sl: 0, gid: None },
+        Datagram { qpn, qkey: QKEY, lid, sl: 3, gid: Some(gid) },
+        Datagram { qpn: Qpn(0xff_ffff), qkey: QKEY, lid: Lid(0xc001), sl: 0, gid: Some(group) },
+    ];
+    let sge = Sge { address: ends[0].3.address, len: 1001, key: ends[0].3.key };
+    for (i, to) in targets.into_iter().enumerate() {
+        for imm in [None, Some(5)] {
+            let request = [sge];
+            let request = SendRequest::new(i as u64, SendOp::Datagram { to, imm }, &request);
+            ends[0].1.post_send(hcas[0].bus_mut(), &request).expect("post_send");
+            simulation.run(Ps::from_us(100));
+        }
+    }
+}
+
+/// What XRC adds to the headers, and a management packet.
+fn others(capture: &mut Capture) {
+    let build = |repr: &Repr, payload: &[u8]| {
+        let fill = |buf: &mut [u8]| {
+            buf.copy_from_slice(payload);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        Packet::build(repr, payload.len(), fill).expect("a packet")
+    };
+    let lids = Repr { slid: Lid(2), dlid: Lid(1), ..Repr::default() };
+    let mut smp = Mad::new();
+    smp.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
+    smp.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO);
+    let datagram = Repr { transport: Transport::Ud, deth: Some(DethRepr::default()), vl: 15, ..lids };
+    let xrc =
+        Repr { transport: Transport::Xrc, xrceth: Some(hca_spec::ids::Srqn(5)), dest_qp: Qpn(9), ..lids };
+    let invalidate =
+        Repr { operation: Operation::SendOnlyInval, ieth: Some(Mkey(0x1234)), dest_qp: Qpn(9), ..lids };
+    for packet in [build(&datagram, smp.bytes()), build(&xrc, b"xrc!"), build(&invalidate, b"12345678")] {
+        capture.simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
+    }
+}
+
+fn everything(name: &str) -> Capture {
+    let mut capture = Capture::new(name, Faults::default());
+    for service in [ServiceType::Rc, ServiceType::Uc] {
+        for global in [false, true] {
+            connected(&mut capture, &Options { service, global, ..Options::default() });
+        }
+    }
+    datagrams(&mut capture);
+    others(&mut capture);
+    capture
+}
+
+#[test]
+fn checksums_are_good_and_times_are_the_model_s() {
+    let mut capture = everything("checksums");
+    let lines = capture.checked();
+    assert!(lines.len() > 200, "{}", lines.len());
+    let mut last = 0;
+    for line in &lines {
+        let [port, direction, at, _, verdict] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        assert!(["hca0/port1", "hca1/port1"].contains(&port) && ["in", "out"].contains(&direction), "{line}");
+        assert_eq!(verdict, "good", "{line}");
+        let at = at.parse::<u64>().expect("nanoseconds");
+        assert!(last <= at, "packets are in the order of time");
+        last = at;
+    }
+    assert!(Ps::from_ns(last) <= capture.simulation.now());
+    // What leaves one port arrives at the other.
+    let count = |port: &str| lines.iter().filter(|l| l.starts_with(port)).count();
+    assert!(count("hca0/port1 out") > 50 && count("hca1/port1 in") > 50 && count("hca0/port1 in") > 50);
+}
+
+/// The judge finds what is broken: a link that flips bits.
+#[test]
+fn a_broken_packet_is_seen() {
+    let mut capture = Capture::new("broken", Faults { corrupt: 0.3, ..Faults::default() });
+    connected(&mut capture, &Options::default());
+    let lines = capture.checked();
+    assert!(lines.iter().any(|l| l.contains(" in ") && l.contains("VCRC")), "some arrive broken");
+    assert!(lines.iter().filter(|l| l.contains(" out ")).all(|l| l.ends_with("good")), "but all leave good");
+}
+
+#[test]
+fn tshark_dissects_every_packet() {
+    let mut capture = everything("tshark");
+    let bad = capture.dissected(&["-Y", "_ws.malformed || _ws.expert || !infiniband"]);
+    assert!(bad.is_empty(), "tshark complains:\n{}", bad.lines().take(20).collect::<Vec<_>>().join("\n"));
+    let fields = [
+        "-T",
+        "fields",
+        "-e",
+        "infiniband.bth.opcode",
+        "-e",
+        "infiniband.lrh.lnh",
+        "-e",
+        "frame.interface_name",
+    ];
+    let table = capture.dissected(&fields);
+    let seen = |opcode: u32| {
+        table.lines().any(|l| {
+            l.split('\t').next().is_some_and(|o| o.parse() == Ok(opcode) || o == format!("{opcode:#04x}"))
+        })
+    };
+    // RC: all but the ones that only DC has; UC: sends and writes; UD; XRC.
+    let reliable = (0x00..=0x14).chain([0x17]);
+    let rest = (0x20..=0x2b).chain([0x64, 0x65, 0xa4]);
+    for opcode in reliable.chain(rest) {
+        assert!(seen(opcode), "no packet with opcode {opcode:#x}");
+    }
+    assert!(table.contains("hca0/port1") && table.contains("hca1/port1"));
+    let detail = capture.dissected(&["-Y", "infiniband.mad.attributeid == 0x11", "-V"]);
+    assert!(detail.contains("NodeInfo") || detail.contains("Subnet Management"), "{detail}");
+}
