@@ -58,12 +58,18 @@ pub enum Effect {
         /// The pages can't be had.
         error: bool,
     },
-    /// A port changed: event of that sub-type ([`hca_spec::eqe::port_change`]).
+    /// A port changed: event of that sub-type ([`hca_spec::eqe::port_change`]). `DOWN`: its peer loses the link
+    /// too; it trains again ([`crate::Firmware::set_link`]) unless an end is disabled.
     PortChange {
         /// Port, from 1.
         port: u8,
         /// Sub-type.
         sub_type: u8,
+    },
+    /// A port was switched on: its link may train.
+    PortEnabled {
+        /// Port, from 1.
+        port: u8,
     },
     /// The firmware wants pages (positive) or gives pages back (negative).
     PageRequest {

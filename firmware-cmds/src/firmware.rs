@@ -11,6 +11,7 @@ use crate::commands::{self, Call};
 use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::icm::Icm;
+use crate::notice::Notices;
 use crate::pages::Pages;
 use crate::port::{Port, Role};
 use crate::profile::{Config, atomic_max, general_max, odp_initial};
@@ -80,6 +81,8 @@ pub struct Firmware {
     pub(crate) odp: Odp,
     pub(crate) pages: Pages,
     pub(crate) port: Port,
+    /// What the subnet manager is told of the port.
+    pub(crate) notices: Notices,
     pub(crate) at_last_teardown: Option<Snapshot>,
     /// Objects at TEARDOWN_HCA, until DISABLE_HCA adds the pages.
     pub(crate) teardown_snapshot: Option<Snapshot>,
@@ -94,6 +97,7 @@ impl Firmware {
         Self {
             icm: Icm::new(),
             port: Port::new(Role::Adapter, 1, config.port_guid, &config.node_description),
+            notices: Notices::default(),
             state: State::Disabled,
             issi: 0,
             general: general_max,

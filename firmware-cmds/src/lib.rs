@@ -18,12 +18,15 @@
 //! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
 //! on-demand paging.
 
+mod agent;
 mod commands;
 pub mod datagram;
+mod directed;
 pub mod effect;
 mod failure;
 mod firmware;
 pub mod icm;
+mod notice;
 mod pages;
 mod pma;
 pub mod port;
@@ -40,6 +43,7 @@ pub use datagram::{Address, Arrival, Departure};
 pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
+pub use notice::KeyViolation;
 pub use port::{Link, LinkSpeed, Port, PortCounters};
 pub use profile::Config;
 pub use q_counters::QCounter;

@@ -1,212 +1,190 @@
-//! The subnet management agent (SMA) of the port, and the entry to both agents.
+//! The subnet management agent (SMA) of an adapter's port, and the entry to both of its agents.
 //!
-//! Source: IBTA 13.4.7 (MAD status), 14.2 (SMPs and their attributes), 14.2.4 (M_Key), 14.3.
+//! Source: IBTA 13.4.7 (MAD status), 14.2 (SMPs and their attributes), 14.2.2 (directed routes), 14.2.4
+//! (M_Key), 14.3.
 
-use hca_spec::eqe::port_change;
 use hca_spec::ids::Lid;
-use hca_spec::layout::Field;
 use hca_spec::mad::{
-    CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_GET_RESP, METHOD_SET,
-    METHOD_TRAP_REPRESS, Mad, NodeInfo, PortInfo, STATUS_BAD_ATTRIBUTE, STATUS_BAD_METHOD,
-    STATUS_BAD_VERSION, STATUS_INVALID_VALUE, attr, phys_state, port_state,
+    CLASS_SUBN_DIRECTED, Mad, NodeInfo, PortInfo, STATUS_BAD_ATTRIBUTE, STATUS_INVALID_VALUE, attr,
+    port_state,
 };
+use hca_spec::put_be32;
 
-use crate::datagram::{Arrival, Departure};
+use crate::agent::{self, Request, answer};
+use crate::datagram::{Address, Arrival, Departure};
+use crate::directed::{self, Step};
 use crate::effect::Effect;
 use crate::firmware::Firmware;
-use crate::port::changed;
-use crate::profile::{GUIDS, PKEYS, VENDOR_ID};
+use crate::notice::{self, KeyViolation};
+use crate::pma;
+use crate::port::{KeyCheck, Port};
+use crate::profile::{PKEYS, VENDOR_ID};
 
-/// Bit 7 of a method: a response.
-const RESPONSE: u32 = 0x80;
-/// GUIDs of one GUIDInfo block.
-const GUID_BLOCK: usize = 8;
-/// P_Keys of one P_KeyTable block.
-const PKEY_BLOCK: usize = 32;
+/// The adapter's port.
+const PORT: u8 = 1;
+
+/// Where a datagram came from, for its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// From the host, which may do without the key.
+    Host {
+        /// It does.
+        trusted: bool,
+    },
+    /// From that LID, by the wire.
+    Wire(Lid),
+}
 
 impl Firmware {
-    /// An agent's answer to a datagram from the wire; `None` for what is not answered: responses,
-    /// TrapRepress, subnet management with a wrong M_Key.
+    /// An agent's answer to a datagram, as the built-in subnet manager sends it; `None` for what is not answered:
+    /// responses, TrapRepress, subnet management with a wrong M_Key.
     pub fn mad(&mut self, port: u8, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Mad> {
-        if port != 1 {
+        if port != PORT {
             return None;
         }
-        self.agents(mad, true, effects)
+        self.agents(mad, Source::Host { trusted: false }, effects)
     }
 
     /// Handles a datagram to QP0 or QP1 that came by the port and for which no driver has a queue pair there: an
     /// agent's answer, addressed. What is not answered was counted.
     pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {
-        let mad = self.mad(arrival.port, mad, effects)?;
-        let address = arrival.address.answer(self.port.lid());
-        Some(Departure { port: arrival.port, address, mad })
+        let address = arrival.address;
+        if arrival.port != PORT || address.is_smp() != agent::is_subnet(mad) {
+            self.port.counters.rcv_error();
+            return None;
+        }
+        let source = Source::Wire(address.slid);
+        if mad.get(Mad::MGMT_CLASS) != CLASS_SUBN_DIRECTED {
+            let mad = self.agents(mad, source, effects)?;
+            return Some(Departure { port: PORT, address: address.answer(self.port.lid()), mad });
+        }
+        let mut mad = *mad;
+        if directed::step(&mut mad, PORT) != Step::Agent {
+            // An adapter is always the last of a route, and there is no manager here.
+            self.port.counters.rcv_error();
+            return None;
+        }
+        let mut mad = self.agents(&mad, source, effects)?;
+        if mad.get(Mad::DR_DLID) != u32::from(Lid::PERMISSIVE.0) {
+            return Some(Departure { port: PORT, address: address.answer(self.port.lid()), mad });
+        }
+        let address = match directed::step(&mut mad, PORT) {
+            Step::Port(PORT) => Address::directed(),
+            Step::Lid(to) => Address::smp(self.port.lid(), to),
+            _ => return None,
+        };
+        Some(Departure { port: PORT, address, mad })
     }
 
     /// When [`Firmware::poll`] has something to do, in picoseconds; 0 = at once. Ask after each call that may
-    /// change something.
+    /// change something: commands, datagrams, links.
     pub fn poll_at(&self) -> Option<u64> {
-        None
+        let traps = self.notices.at().filter(|_| self.port.state != port_state::DOWN);
+        [traps, self.port.lease_at()].into_iter().flatten().min()
     }
 
-    /// Lets time pass: what the port's agents send of themselves at `now` (picoseconds), traps that is.
+    /// Lets time pass: what the port's agents send of themselves at `now` (picoseconds), traps that is. A manager
+    /// at this very port gets them, too: its LID is the port's own.
     pub fn poll(&mut self, now: u64) -> Vec<Departure> {
-        let _ = now;
-        Vec::new()
+        self.port.tend_lease(now);
+        if self.port.state == port_state::DOWN {
+            return Vec::new();
+        }
+        let trap = self.notices.next(&self.port, now);
+        trap.map(|(address, mad)| Departure { port: PORT, address, mad }).into_iter().collect()
     }
 
-    /// The same, with the choice not to check the M_Key, as the host has it.
-    pub(crate) fn agents(&mut self, mad: &Mad, check_key: bool, effects: &mut Vec<Effect>) -> Option<Mad> {
-        let method = mad.get(Mad::METHOD);
-        if method & RESPONSE != 0 || method == METHOD_TRAP_REPRESS {
-            return None;
-        }
-        if mad.get(Mad::BASE_VERSION) != 1 {
-            return Some(answer(mad, STATUS_BAD_VERSION));
-        }
-        let class = mad.get(Mad::MGMT_CLASS);
-        if !matches!(class, CLASS_SUBN_LID_ROUTED | CLASS_SUBN_DIRECTED | CLASS_PERF) {
-            return Some(answer(mad, STATUS_BAD_VERSION));
-        }
-        if method != METHOD_GET && method != METHOD_SET {
-            return Some(answer(mad, STATUS_BAD_METHOD));
-        }
-        let set = method == METHOD_SET;
-        let mut response = *mad;
-        let status = if class == CLASS_PERF {
-            self.performance(set, mad, &mut response)
+    /// Counts a packet with a wrong P_Key or Q_Key, and tells the subnet manager (traps 257 and 258).
+    pub fn key_violation(&mut self, violation: &KeyViolation) {
+        if violation.q_key {
+            self.port.qkey_violation();
         } else {
-            let key_fits = !check_key || self.key_fits(mad.get(Mad::M_KEY));
-            if !key_fits && !self.allowed_without_key(set) {
-                let n = self.port.info.get(PortInfo::M_KEY_VIOLATIONS);
-                self.port.info.set(PortInfo::M_KEY_VIOLATIONS, (n + 1).min(0xffff));
-                return None;
-            }
-            let status = self.subnet(set, mad, &mut response, effects);
-            // Who does not know the key is not told it, when it is protected.
-            let hidden = !key_fits && self.port.info.get(PortInfo::M_KEY_PROTECT) != 0;
-            if mad.get(Mad::ATTRIBUTE_ID) == attr::PORT_INFO && hidden {
-                response.port_info_mut().set(PortInfo::M_KEY, 0);
-            }
-            status
-        };
-        Some(answer(&response, status))
+            self.port.pkey_violation();
+        }
+        self.notices.raise(&self.port, violation.notice());
     }
 
-    /// Whether a datagram's M_Key opens the port. A port without a key is open.
-    fn key_fits(&self, key: u64) -> bool {
-        let own = self.port.info.get(PortInfo::M_KEY);
-        own == 0 || own == key
+    /// Changes CapabilityMask bits that software may change, as the PCAP register and MODIFY_HCA_VPORT_CONTEXT do.
+    pub(crate) fn change_capabilities(&mut self, mask: u32, value: u32) {
+        if self.port.change_capabilities(mask, value) {
+            self.notices.raise(&self.port, notice::local_changes(&self.port, false));
+        }
     }
 
-    /// What the protection bits leave to datagrams without the key (IBTA 14.2.4.1): Gets, at 0 and 1.
-    fn allowed_without_key(&self, set: bool) -> bool {
-        !set && self.port.info.get(PortInfo::M_KEY_PROTECT) <= 1
+    /// Changes NodeDescription, as the driver does.
+    pub(crate) fn set_node_description(&mut self, text: &[u8]) {
+        if self.port.set_node_description(text) {
+            self.notices.raise(&self.port, notice::local_changes(&self.port, true));
+        }
+    }
+
+    /// Both agents: the answer, if there is one.
+    pub(crate) fn agents(&mut self, mad: &Mad, source: Source, effects: &mut Vec<Effect>) -> Option<Mad> {
+        match agent::request(mad) {
+            Request::Ignore => None,
+            Request::Refuse(status) => Some(answer(mad, status)),
+            Request::Performance { set } => {
+                let mut response = *mad;
+                let ports = std::slice::from_mut(&mut self.port);
+                let status = pma::performance(ports, set, mad, &mut response);
+                Some(answer(&response, status))
+            }
+            Request::Repress => {
+                if self.key(mad, false, source) == KeyCheck::Open {
+                    self.notices.repress(mad);
+                }
+                None
+            }
+            Request::Subnet { set } => {
+                let check = self.key(mad, !set, source);
+                if check == KeyCheck::Refused {
+                    return None;
+                }
+                let mut response = *mad;
+                let status = self.subnet(set, mad, &mut response, effects);
+                if mad.get(Mad::ATTRIBUTE_ID) == attr::PORT_INFO && !self.port.shows_key(check) {
+                    response.port_info_mut().set(PortInfo::M_KEY, 0);
+                }
+                Some(answer(&response, status))
+            }
+        }
+    }
+
+    fn key(&mut self, mad: &Mad, get: bool, source: Source) -> KeyCheck {
+        if source == (Source::Host { trusted: true }) {
+            return KeyCheck::Open;
+        }
+        let check = self.port.check_key(mad.get(Mad::M_KEY), get);
+        if let (KeyCheck::Refused, Source::Wire(slid)) = (check, source) {
+            let notice = notice::bad_management_key(notice::ADAPTER, slid, mad);
+            self.notices.raise(&self.port, notice);
+        }
+        check
     }
 
     fn subnet(&mut self, set: bool, mad: &Mad, response: &mut Mad, effects: &mut Vec<Effect>) -> u32 {
         let modifier = mad.get(Mad::ATTRIBUTE_MODIFIER);
-        let data = response.smp_data_mut().bytes_mut();
-        let new = mad.smp_data().bytes();
-        match (mad.get(Mad::ATTRIBUTE_ID), set) {
-            (attr::NODE_DESCRIPTION, false) => *data = self.port.node_description,
-            (attr::NODE_INFO, false) => *response.node_info_mut() = self.node_info(),
+        let new = set.then(|| mad.smp_data().bytes());
+        let block = (modifier & 0xffff) as usize;
+        let port = &mut self.port;
+        let data = match (mad.get(Mad::ATTRIBUTE_ID), set) {
+            (attr::NODE_DESCRIPTION, false) => Some(port.node_description),
+            (attr::NODE_INFO, false) => {
+                *response.node_info_mut() = self.node_info();
+                return 0;
+            }
             // The modifier names a port of a switch; 0 is the one that the datagram came in by.
-            (attr::PORT_INFO, _) if modifier & 0xff > 1 => return STATUS_INVALID_VALUE,
-            (attr::PORT_INFO, false) => *response.port_info_mut() = self.port.info(),
-            (attr::PORT_INFO, true) => {
-                let status = self.set_port_info(mad.port_info(), effects);
-                *response.port_info_mut() = self.port.info();
-                // The bit is echoed, not kept.
-                let again = mad.port_info().get(PortInfo::CLIENT_REREGISTER);
-                response.port_info_mut().set(PortInfo::CLIENT_REREGISTER, again);
-                return status;
-            }
-            (attr::GUID_INFO, _) => return self.guid_info(set, modifier, new, data, effects),
-            (attr::PKEY_TABLE, _) => return self.pkey_table(set, modifier, new, data, effects),
-            (attr::SL_TO_VL, _) => {
-                if let (true, Some(lanes)) = (set, new.first_chunk()) {
-                    self.port.sl_to_vl = vec![*lanes];
-                }
-                let lanes = self.port.sl_to_vl.first().copied().unwrap_or_default();
-                data.fill(0);
-                data.iter_mut().zip(lanes).for_each(|(to, from)| *to = from);
-            }
-            (attr::VL_ARBITRATION, _) => {
-                // 1 and 2 are the halves of the low priority table, 3 and 4 of the high.
-                let block = (modifier >> 16).checked_sub(1);
-                let table = block.and_then(|b| self.port.vl_arbitration.get_mut(b as usize));
-                let Some(table) = table else { return STATUS_INVALID_VALUE };
-                if set {
-                    *table = *new;
-                }
-                *data = *table;
-            }
-            (attr::VENDOR_EXT_PORT_INFO, _) if modifier & 0xff > 1 => return STATUS_INVALID_VALUE,
-            (attr::VENDOR_EXT_PORT_INFO, _) => {
-                // A port has no speeds beyond the standard ones, and a Set changes nothing.
-                data.fill(0);
-            }
+            (attr::PORT_INFO | attr::VENDOR_EXT_PORT_INFO, _) if modifier & 0xff > PORT.into() => None,
+            (attr::PORT_INFO, _) => return port_info(port, set, mad, response, effects),
+            (attr::VENDOR_EXT_PORT_INFO, _) => Some(vendor_port_info(port, new)),
+            (attr::GUID_INFO, _) => port.guid_block(modifier as usize, new, effects),
+            (attr::PKEY_TABLE, _) => port.pkey_block(block, new, effects),
+            (attr::SL_TO_VL, _) => Some(port.lanes(0, new)),
+            (attr::VL_ARBITRATION, _) => port.arbitration(modifier >> 16, new),
             _ => return STATUS_BAD_ATTRIBUTE,
-        }
-        0
-    }
-
-    fn guid_info(
-        &mut self,
-        set: bool,
-        modifier: u32,
-        new: &[u8; 64],
-        data: &mut [u8; 64],
-        effects: &mut Vec<Effect>,
-    ) -> u32 {
-        let Some(first) = (modifier as usize).checked_mul(GUID_BLOCK).filter(|first| *first < GUIDS) else {
-            return STATUS_INVALID_VALUE;
         };
-        if set {
-            let old = self.port.guids;
-            let block = self.port.guids.iter_mut().skip(first).zip(new.chunks_exact(8));
-            for (i, (guid, raw)) in block.enumerate() {
-                // The first is the port's own and can't be written.
-                if first + i > 0 {
-                    *guid = hca_spec::be64(raw, 0);
-                }
-            }
-            if old != self.port.guids {
-                changed(effects, port_change::GUID);
-            }
-        }
-        data.fill(0);
-        for (slot, guid) in data.chunks_exact_mut(8).zip(self.port.guids.iter().skip(first)) {
-            slot.copy_from_slice(&guid.to_be_bytes());
-        }
-        0
-    }
-
-    fn pkey_table(
-        &mut self,
-        set: bool,
-        modifier: u32,
-        new: &[u8; 64],
-        data: &mut [u8; 64],
-        effects: &mut Vec<Effect>,
-    ) -> u32 {
-        let first = (modifier & 0xffff) as usize * PKEY_BLOCK;
-        if first >= PKEYS {
-            return STATUS_INVALID_VALUE;
-        }
-        if set {
-            let old = self.port.pkeys;
-            for (key, raw) in self.port.pkeys.iter_mut().skip(first).zip(new.chunks_exact(2)) {
-                *key = (hca_spec::be32(&[0, 0, raw[0], raw[1]], 0)) as u16;
-            }
-            if old != self.port.pkeys {
-                changed(effects, port_change::PKEY);
-            }
-        }
-        data.fill(0);
-        for (slot, key) in data.chunks_exact_mut(2).zip(self.port.pkeys.iter().skip(first)) {
-            slot.copy_from_slice(&key.to_be_bytes());
-        }
+        let Some(data) = data else { return STATUS_INVALID_VALUE };
+        *response.smp_data_mut().bytes_mut() = data;
         0
     }
 
@@ -218,111 +196,62 @@ impl Firmware {
         n.set(NodeInfo::SYSTEM_IMAGE_GUID, self.config.system_image_guid);
         n.set(NodeInfo::NODE_GUID, self.config.node_guid).set(NodeInfo::PORT_GUID, self.config.port_guid);
         n.set(NodeInfo::PARTITION_CAP, PKEYS as u32).set(NodeInfo::DEVICE_ID, self.config.device_id.into());
-        n.set(NodeInfo::LOCAL_PORT_NUM, 1).set(NodeInfo::VENDOR_ID, VENDOR_ID);
+        n.set(NodeInfo::LOCAL_PORT_NUM, PORT.into()).set(NodeInfo::VENDOR_ID, VENDOR_ID);
         n
-    }
-
-    fn set_port_info(&mut self, new: &PortInfo, effects: &mut Vec<Effect>) -> u32 {
-        let p = &mut self.port;
-        let state = new.get(PortInfo::PORT_STATE);
-        // 0 = no change; INIT -> ARMED -> ACTIVE, DOWN from anywhere; ACTIVE again is no change (IBTA 7.2.7).
-        let legal_state = match state {
-            0 | port_state::DOWN => true,
-            port_state::ARMED => matches!(p.state, port_state::INIT | port_state::ARMED),
-            port_state::ACTIVE => matches!(p.state, port_state::ARMED | port_state::ACTIVE),
-            _ => false,
-        };
-        let physical = new.get(PortInfo::PORT_PHYSICAL_STATE);
-        // 0 = no change. Sleeping is not supported, and a Get's LinkUp may come back in a Set.
-        let legal_physical =
-            matches!(physical, 0 | phys_state::POLLING | phys_state::DISABLED | phys_state::LINK_UP);
-        let mtu = new.get(PortInfo::NEIGHBOR_MTU);
-        let lanes = new.get(PortInfo::OPERATIONAL_VLS);
-        let lid = Lid(new.get(PortInfo::LID) as u16);
-        let legal_lid = !lid.is_multicast() && lid != Lid::PERMISSIVE;
-        let legal_mtu = mtu <= p.info.get(PortInfo::MTU_CAP);
-        let legal_lanes = lanes <= p.info.get(PortInfo::VL_CAP);
-        if !(legal_state && legal_physical && legal_lid && legal_mtu && legal_lanes) {
-            return STATUS_INVALID_VALUE;
-        }
-        let old = p.info;
-        const KEPT: [Field<PortInfo>; 12] = [
-            PortInfo::LID,
-            PortInfo::MASTER_SM_LID,
-            PortInfo::M_KEY_LEASE_PERIOD,
-            PortInfo::M_KEY_PROTECT,
-            PortInfo::LMC,
-            PortInfo::MASTER_SM_SL,
-            PortInfo::VL_HIGH_LIMIT,
-            PortInfo::INIT_TYPE_REPLY,
-            PortInfo::SUBNET_TIMEOUT,
-            PortInfo::P_KEY_VIOLATIONS,
-            PortInfo::Q_KEY_VIOLATIONS,
-            PortInfo::M_KEY_VIOLATIONS,
-        ];
-        // Zero means "no change" in these.
-        const NONZERO: [Field<PortInfo>; 3] =
-            [PortInfo::NEIGHBOR_MTU, PortInfo::OPERATIONAL_VLS, PortInfo::LINK_WIDTH_ENABLED];
-        for field in KEPT {
-            p.info.set(field, new.get(field));
-        }
-        for field in NONZERO.into_iter().filter(|f| new.get(*f) != 0) {
-            p.info.set(field, new.get(field));
-        }
-        p.info.set(PortInfo::M_KEY, new.get(PortInfo::M_KEY));
-        p.info.set(PortInfo::GID_PREFIX, new.get(PortInfo::GID_PREFIX));
-
-        match state {
-            port_state::ACTIVE if p.state != port_state::ACTIVE => {
-                p.state = port_state::ACTIVE;
-                changed(effects, port_change::ACTIVE);
-            }
-            port_state::ARMED => p.state = port_state::ARMED,
-            port_state::DOWN => p.drop_link(effects),
-            _ => {}
-        }
-        match physical {
-            phys_state::DISABLED => {
-                p.drop_link(effects);
-                p.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED);
-            }
-            phys_state::POLLING => {
-                p.drop_link(effects);
-                p.train(effects);
-            }
-            // The link trains again at once, as long as the cable is there.
-            _ if state == port_state::DOWN => p.train(effects),
-            _ => {}
-        }
-        let differs = |fields: &[Field<PortInfo>]| fields.iter().any(|f| old.get(*f) != p.info.get(*f));
-        if differs(&[PortInfo::LID, PortInfo::MASTER_SM_LID, PortInfo::LMC]) {
-            changed(effects, port_change::LID);
-        }
-        if old.get(PortInfo::GID_PREFIX) != p.info.get(PortInfo::GID_PREFIX) {
-            changed(effects, port_change::GUID);
-        }
-        if new.get(PortInfo::CLIENT_REREGISTER) == 1 {
-            changed(effects, port_change::CLIENT_REREGISTER);
-        }
-        0
     }
 }
 
-/// Makes the response of a request: GetResp, the status, and of a directed route the direction.
-fn answer(mad: &Mad, status: u32) -> Mad {
-    let mut m = *mad;
-    m.set(Mad::METHOD, METHOD_GET_RESP).set(Mad::STATUS, status);
-    if m.get(Mad::MGMT_CLASS) == CLASS_SUBN_DIRECTED {
-        m.set(Mad::DIRECTION, 1);
+/// Get and Set of a port's PortInfo; the status. The answer's LocalPortNum is the port's own number.
+pub(crate) fn port_info(
+    port: &mut Port,
+    set: bool,
+    mad: &Mad,
+    response: &mut Mad,
+    effects: &mut impl crate::port::PortEvents,
+) -> u32 {
+    let new = mad.port_info();
+    let status = if set { port.set_info(new, effects) } else { 0 };
+    *response.port_info_mut() = port.info();
+    if set {
+        // The bit is echoed, not kept.
+        let again = new.get(PortInfo::CLIENT_REREGISTER);
+        response.port_info_mut().set(PortInfo::CLIENT_REREGISTER, again);
     }
-    m
+    status
+}
+
+/// The vendor's ExtendedPortInfo, written first if `new` is given: speeds beyond the standard ones.
+pub(crate) fn vendor_port_info(port: &mut Port, new: Option<&[u8; 64]>) -> [u8; 64] {
+    /// Which fields a Set changes: bit 0 = the enabled speeds.
+    const STATE_CHANGE_ENABLE: usize = 3;
+    const SUPPORTED: usize = 4;
+    const ENABLED: usize = 8;
+    const ACTIVE: usize = 12;
+    if let Some(new) = new
+        && new.get(STATE_CHANGE_ENABLE).is_some_and(|e| e & 1 == 1)
+    {
+        port.enable_vendor_speeds(hca_spec::be32(new, ENABLED));
+    }
+    let (supported, enabled, active) = port.vendor_speeds();
+    let mut data = [0; 64];
+    for (at, value) in [(SUPPORTED, supported), (ENABLED, enabled), (ACTIVE, active)] {
+        put_be32(&mut data, at, value);
+    }
+    data
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::Link;
+    use crate::port::{Link, LinkSpeed};
     use crate::profile::Config;
+    use hca_spec::eqe::port_change;
+    use hca_spec::ids::Qpn;
+    use hca_spec::mad::{
+        CLASS_PERF, CLASS_SUBN_LID_ROUTED, INITIAL_PATH, METHOD_GET, METHOD_GET_RESP, METHOD_SET,
+        METHOD_TRAP_REPRESS, Notice, RETURN_PATH, STATUS_BAD_METHOD, STATUS_BAD_VERSION, phys_state,
+        port_cap, trap,
+    };
 
     fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
         let mut m = Mad::new();
@@ -384,7 +313,9 @@ mod tests {
         let p = r.f.port(1).unwrap();
         assert!(p.is_own_lid(Lid(7)) && !p.is_own_lid(Lid(8)));
         assert_eq!(set_state(&mut r, port_state::DOWN), 0);
-        assert_eq!(r.events(), [port_change::DOWN, port_change::INITIALIZED], "the link trains again");
+        assert_eq!(r.events(), [port_change::DOWN]);
+        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        assert_eq!(r.events(), [port_change::INITIALIZED], "the link trains again");
         assert_eq!(r.f.port.info().get(PortInfo::LID), 7, "configuration outlives the link");
     }
 
@@ -397,6 +328,8 @@ mod tests {
         r.f.set_link(1, Some(Link::default()), &mut r.effects);
         assert_eq!((r.events(), r.f.port.state), (vec![], port_state::DOWN));
         assert_eq!(r.change(physical(phys_state::POLLING)), 0);
+        assert_eq!(std::mem::take(&mut r.effects), [Effect::PortEnabled { port: 1 }]);
+        r.f.set_link(1, Some(Link::default()), &mut r.effects);
         assert_eq!(r.events(), [port_change::INITIALIZED]);
         assert_eq!(r.change(physical(1)), STATUS_INVALID_VALUE, "no sleep");
     }
@@ -470,7 +403,14 @@ mod tests {
         let mut r = Rig::up();
         let answer = r.ask(&smp(METHOD_GET, attr::VENDOR_EXT_PORT_INFO, 1));
         assert_eq!(answer.get(Mad::STATUS), 0);
-        assert_eq!(answer.smp_data().bytes(), &[0; 64], "none beyond the standard ones");
+        let speeds = |m: &Mad| m.smp_data().bytes()[..16].to_vec();
+        assert_eq!(speeds(&answer), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0], "FDR10, not active");
+        let fdr10 = Link { speed: LinkSpeed::Fdr10, ..Link::default() };
+        r.f.set_link(1, Some(fdr10), &mut r.effects);
+        let mut m = smp(METHOD_SET, attr::VENDOR_EXT_PORT_INFO, 1);
+        assert_eq!(speeds(&r.ask(&m))[11..], [1, 0, 0, 0, 1], "active; a Set that enables no change");
+        m.smp_data_mut().bytes_mut()[3] = 1;
+        assert_eq!(speeds(&r.ask(&m))[11], 0, "disabled for the next training");
         let of_no_port = r.ask(&smp(METHOD_GET, attr::VENDOR_EXT_PORT_INFO, 2));
         assert_eq!(of_no_port.get(Mad::STATUS), STATUS_INVALID_VALUE);
     }
@@ -515,5 +455,131 @@ mod tests {
         assert_eq!(r.f.mad(1, &get, &mut r.effects), None, "at 2 not even a Get");
         // The Set brought the counter back to zero; this Get is the first since.
         assert_eq!(r.f.port.info().get(PortInfo::M_KEY_VIOLATIONS), 1);
+    }
+
+    /// A datagram by the wire, for an adapter without a driver.
+    fn arrival(address: Address) -> Arrival {
+        Arrival { port: 1, address, now: 0 }
+    }
+
+    /// A Get(NodeInfo) on a directed route of `count` hops, as the last switch passes it on.
+    fn directed_smp(count: u32) -> Mad {
+        let mut m = smp(METHOD_GET, attr::NODE_INFO, 0);
+        m.set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::HOP_COUNT, count).set(Mad::HOP_POINTER, count);
+        m.set(Mad::DR_SLID, 0xffff).set(Mad::DR_DLID, 0xffff);
+        m.bytes_mut()[INITIAL_PATH + 1..][..count as usize].fill(3);
+        m
+    }
+
+    #[test]
+    fn the_end_of_a_directed_route() {
+        let mut r = Rig::up();
+        let wire = arrival(Address::directed());
+        let d = r.f.wire_mad(&wire, &directed_smp(2), &mut r.effects).unwrap();
+        assert_eq!((d.port, d.address), (1, Address::directed()));
+        let m = &d.mad;
+        assert_eq!(m.bytes()[..8], [1, 0x81, 1, 0x81, 0x80, 0, 2, 2], "GetResp, D, one hop back already");
+        assert_eq!(m.bytes()[RETURN_PATH..][..4], [0, 0, 1, 0], "it came by port 1 at hop 2");
+        assert_eq!(m.node_info().get(NodeInfo::NODE_TYPE), 1);
+        // The last part by LID: the switch with LID 9 ended the route; the answer goes to it.
+        r.change(|p| _ = p.set(PortInfo::LID, 7));
+        let mut m = directed_smp(2);
+        m.set(Mad::HOP_POINTER, 3).set(Mad::DR_DLID, 7);
+        let d = r.f.wire_mad(&arrival(Address::smp(Lid(9), Lid(7))), &m, &mut r.effects).unwrap();
+        assert_eq!((d.address, d.mad.get(Mad::HOP_POINTER)), (Address::smp(Lid(7), Lid(9)), 3));
+        // No hops: by LID and back.
+        let mut m = directed_smp(0);
+        m.set(Mad::DR_SLID, 9);
+        let d = r.f.wire_mad(&arrival(Address::smp(Lid(9), Lid(7))), &m, &mut r.effects).unwrap();
+        assert_eq!((d.address, d.mad.get(Mad::HOP_POINTER)), (Address::smp(Lid(7), Lid(9)), 0));
+    }
+
+    #[test]
+    fn routes_that_do_not_end_here() {
+        let mut r = Rig::up();
+        let pointers = [(3, 2), (3, 0), (3, 5), (64, 64)];
+        for (count, pointer) in pointers {
+            let mut m = directed_smp(2);
+            m.set(Mad::HOP_COUNT, count).set(Mad::HOP_POINTER, pointer);
+            assert_eq!(r.f.wire_mad(&arrival(Address::directed()), &m, &mut r.effects), None);
+        }
+        let mut back = directed_smp(2);
+        back.set(Mad::DIRECTION, 1).set(Mad::HOP_POINTER, 1);
+        assert_eq!(
+            r.f.wire_mad(&arrival(Address::directed()), &back, &mut r.effects),
+            None,
+            "no manager here"
+        );
+        // An SMP to QP1.
+        let gmp = Address { qp: Qpn(1), ..Address::smp(Lid(1), Lid(2)) };
+        let m = smp(METHOD_GET, attr::NODE_INFO, 0);
+        assert_eq!(r.f.wire_mad(&arrival(gmp), &m, &mut r.effects), None);
+        assert_eq!(r.f.port.counters.rcv_errors, pointers.len() as u32 + 2);
+        assert_eq!(r.f.wire_mad(&Arrival { port: 2, ..arrival(gmp) }, &m, &mut r.effects), None);
+    }
+
+    #[test]
+    fn the_other_agent_is_asked_by_qp1() {
+        let mut r = Rig::up();
+        let mut m = smp(METHOD_GET, attr::CLASS_PORT_INFO, 0);
+        m.set(Mad::MGMT_CLASS, CLASS_PERF);
+        let from = Address { qp: Qpn(1), source_qp: Qpn(0x11), sl: 2, ..Address::smp(Lid(9), Lid(7)) };
+        let d = r.f.wire_mad(&arrival(from), &m, &mut r.effects).unwrap();
+        let to = Address { qp: Qpn(0x11), source_qp: Qpn(1), sl: 2, ..Address::smp(Lid(0), Lid(9)) };
+        assert_eq!((d.address, d.mad.get(Mad::STATUS)), (to, 0));
+    }
+
+    /// IsSM changes: the manager elsewhere hears of it until it says so.
+    #[test]
+    fn a_changed_capability_is_told() {
+        let mut r = Rig::up();
+        r.f.change_capabilities(port_cap::IS_SM, port_cap::IS_SM);
+        assert_eq!(r.f.poll_at(), None, "no manager yet");
+        r.change(|p| _ = p.set(PortInfo::LID, 7).set(PortInfo::MASTER_SM_LID, 1));
+        r.f.change_capabilities(port_cap::IS_SM, port_cap::IS_SM);
+        assert_eq!(r.f.poll_at(), None, "nothing new");
+        r.f.change_capabilities(port_cap::IS_SM, 0);
+        r.f.set_link(1, None, &mut r.effects);
+        assert_eq!((r.f.poll_at(), r.f.poll(5)), (None, vec![]), "no link");
+        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        assert_eq!(r.f.poll_at(), Some(0));
+        let told = r.f.poll(5);
+        let [d] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((d.port, d.address), (1, Address::smp(Lid(7), Lid(1))));
+        let n = d.mad.notice();
+        assert_eq!((n.get(Notice::TRAP_NUMBER), n.get(Notice::LID)), (trap::LOCAL_CHANGES, 7));
+        assert_eq!(n.get(Notice::CAPABILITY_MASK), r.f.port.info().get(PortInfo::CAPABILITY_MASK));
+        let mut heard = d.mad;
+        heard.set(Mad::METHOD, METHOD_TRAP_REPRESS);
+        assert_eq!(r.f.wire_mad(&arrival(Address::smp(Lid(1), Lid(7))), &heard, &mut r.effects), None);
+        assert_eq!(r.f.poll_at(), None);
+        r.f.set_node_description(b"another");
+        assert!(r.f.poll_at().is_some());
+    }
+
+    #[test]
+    fn a_wrong_key_by_wire_is_told() {
+        let mut r = Rig::up();
+        r.change(|p| _ = p.set(PortInfo::LID, 7).set(PortInfo::MASTER_SM_LID, 1).set(PortInfo::M_KEY, 0x77));
+        let mut m = smp(METHOD_SET, attr::PKEY_TABLE, 0);
+        m.set(Mad::M_KEY, 0x78);
+        assert_eq!(r.f.wire_mad(&arrival(Address::smp(Lid(66), Lid(7))), &m, &mut r.effects), None);
+        let told = r.f.poll(0);
+        let n = told[0].mad.notice();
+        assert_eq!((n.get(Notice::TRAP_NUMBER), n.get(Notice::LID)), (trap::BAD_M_KEY, 66));
+        assert_eq!((n.get(Notice::M_KEY), n.get(Notice::ATTRIBUTE_ID)), (0x78, attr::PKEY_TABLE));
+        let bad = KeyViolation {
+            key: 0x8001,
+            q_key: false,
+            slid: Lid(3),
+            dlid: Lid(7),
+            sl: 0,
+            source_qp: 0x10,
+            qp: 0x11,
+        };
+        r.f.key_violation(&bad);
+        r.f.key_violation(&KeyViolation { q_key: true, ..bad });
+        let info = r.f.port.info();
+        assert_eq!((info.get(PortInfo::P_KEY_VIOLATIONS), info.get(PortInfo::Q_KEY_VIOLATIONS)), (1, 1));
     }
 }

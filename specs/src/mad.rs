@@ -1,7 +1,7 @@
 //! Management datagrams (MAD) and the attributes of subnet management.
 //!
-//! Source: IBTA 13.4 (MAD format), 14.2 (SMP format and attributes: NodeDescription, NodeInfo,
-//! PortInfo, GUIDInfo, P_KeyTable, SLtoVLMappingTable, VLArbitrationTable, SMInfo, VendorDiag).
+//! Source: IBTA 13.4 (MAD format, Notice), 14.2 (SMP format, directed routes and attributes), 16.1.3 and
+//! 16.1.4 (ClassPortInfo, PortCounters, PortCountersExtended).
 
 use crate::layout::layout;
 
@@ -9,6 +9,12 @@ use crate::layout::layout;
 pub const MAD_SIZE: usize = 256;
 /// Offset of an SMP's attribute data.
 pub const SMP_DATA: usize = 64;
+/// Offset of a directed-route SMP's initial path: the port to leave by, at each hop from 1 on.
+pub const INITIAL_PATH: usize = 128;
+/// Offset of a directed-route SMP's return path: the port that it came by, at each hop from 1 on.
+pub const RETURN_PATH: usize = 192;
+/// Bytes of a path. Byte 0 is not used.
+pub const PATH_SIZE: usize = 64;
 /// Management class: subnet management, LID routed.
 pub const CLASS_SUBN_LID_ROUTED: u32 = 0x01;
 /// Management class: subnet management, directed route.
@@ -36,6 +42,14 @@ pub const STATUS_INVALID_VALUE: u32 = 0x1c;
 
 /// Attribute ids of subnet management (IBTA table 125).
 pub mod attr {
+    /// Notice: what a trap carries.
+    pub const NOTICE: u32 = 0x02;
+    /// SwitchInfo.
+    pub const SWITCH_INFO: u32 = 0x12;
+    /// LinearForwardingTable: 64 LIDs per block.
+    pub const LINEAR_FORWARDING: u32 = 0x19;
+    /// MulticastForwardingTable: 32 LIDs per block, 16 ports per position.
+    pub const MULTICAST_FORWARDING: u32 = 0x1b;
     /// NodeDescription.
     pub const NODE_DESCRIPTION: u32 = 0x10;
     /// NodeInfo.
@@ -99,6 +113,10 @@ layout! {
         node_info, node_info_mut: 0x40 NodeInfo;
         /// The attribute as PortInfo.
         port_info, port_info_mut: 0x40 PortInfo;
+        /// The attribute as SwitchInfo.
+        switch_info, switch_info_mut: 0x40 SwitchInfo;
+        /// The attribute as Notice.
+        notice, notice_mut: 0x40 Notice;
         /// The attribute as 64 bytes.
         smp_data, smp_data_mut: 0x40 SmpData;
     }
@@ -155,7 +173,7 @@ layout! {
         M_KEY_LEASE_PERIOD: 0x18 [15:0];
         /// Port that was asked.
         LOCAL_PORT_NUM: 0x1c [31:24];
-        /// Enabled widths: 1 = 1x, 2 = 4x, 4 = 8x, 8 = 12x.
+        /// Enabled widths: 1 = 1x, 2 = 4x, 4 = 8x, 8 = 12x, 16 = 2x.
         LINK_WIDTH_ENABLED: 0x1c [23:16];
         /// Supported widths.
         LINK_WIDTH_SUPPORTED: 0x1c [15:8];
@@ -195,8 +213,20 @@ layout! {
         INIT_TYPE_REPLY: 0x28 [23:20];
         /// Largest MTU, code 1..5.
         MTU_CAP: 0x28 [19:16];
+        /// Packets that find no credits in a row before a lane stalls: 2^value (switches).
+        VL_STALL_COUNT: 0x28 [15:13];
+        /// Longest stay at the head of a lane's queue: 4.096 us * 2^value; 20 and up = no limit (switches).
+        HOQ_LIFE: 0x28 [12:8];
         /// Operational virtual lanes.
         OPERATIONAL_VLS: 0x28 [7:4];
+        /// P_Keys of packets that come in are checked (switches).
+        PARTITION_ENFORCEMENT_INBOUND: 0x28 [3:3];
+        /// P_Keys of packets that go out are checked (switches).
+        PARTITION_ENFORCEMENT_OUTBOUND: 0x28 [2:2];
+        /// Raw packets that come in are discarded (switches).
+        FILTER_RAW_INBOUND: 0x28 [1:1];
+        /// Raw packets that go out are discarded (switches).
+        FILTER_RAW_OUTBOUND: 0x28 [0:0];
         /// M_Key violations.
         M_KEY_VIOLATIONS: 0x2c [31:16];
         /// P_Key violations.
@@ -207,7 +237,9 @@ layout! {
         GUID_CAP: 0x30 [15:8];
         /// 1 = clients shall register again.
         CLIENT_REREGISTER: 0x30 [7:7];
-        /// Subnet timeout.
+        /// Traps about multicast packets with a wrong P_Key are suppressed.
+        MULTICAST_PKEY_TRAP_SUPPRESSION: 0x30 [6:5];
+        /// Subnet timeout: 4.096 us * 2^value.
         SUBNET_TIMEOUT: 0x30 [4:0];
         /// Response time: 4.096 us * 2^value.
         RESP_TIME_VALUE: 0x34 [28:24];
@@ -219,15 +251,232 @@ layout! {
         LINK_ROUND_TRIP_LATENCY: 0x38 [23:0];
         /// Capability mask 2.
         CAPABILITY_MASK2: 0x3c [31:16];
+        /// Active extended speed: 0 none, 1 FDR, 2 EDR, 4 HDR. LinkSpeedActive is then 4 (QDR).
+        LINK_SPEED_EXT_ACTIVE: 0x3c [15:12];
+        /// Supported extended speeds.
+        LINK_SPEED_EXT_SUPPORTED: 0x3c [11:8];
+        /// Enabled extended speeds.
+        LINK_SPEED_EXT_ENABLED: 0x3c [4:0];
+    }
+
+    /// SwitchInfo (IBTA 14.2.5.4).
+    pub struct SwitchInfo[64] {
+        /// Entries of the linear forwarding table.
+        LINEAR_FDB_CAP: 0x0 [31:16];
+        /// Entries of the random forwarding table.
+        RANDOM_FDB_CAP: 0x0 [15:0];
+        /// Entries of the multicast forwarding table.
+        MULTICAST_FDB_CAP: 0x4 [31:16];
+        /// Highest LID that the linear table forwards.
+        LINEAR_FDB_TOP: 0x4 [15:0];
+        /// Port of LIDs that the random table does not have.
+        DEFAULT_PORT: 0x8 [31:24];
+        /// Port of multicast LIDs beyond the table.
+        DEFAULT_MULTICAST_PRIMARY_PORT: 0x8 [23:16];
+        /// The same, for packets that came by the primary port.
+        DEFAULT_MULTICAST_NOT_PRIMARY_PORT: 0x8 [15:8];
+        /// Longest stay of a packet: 4.096 us * 2^value; 20 and up = no limit.
+        LIFE_TIME_VALUE: 0x8 [7:3];
+        /// A port's state changed; writing 1 clears.
+        PORT_STATE_CHANGE: 0x8 [2:2];
+        /// 1 = SL to VL tables of many ports can be set at once.
+        OPTIMIZED_SL_TO_VL: 0x8 [1:0];
+        /// LIDs of each port that the random table can hold.
+        LIDS_PER_PORT: 0xc [31:16];
+        /// Entries of each external port's P_Key table.
+        PARTITION_ENFORCEMENT_CAP: 0xc [15:0];
+        /// P_Keys of packets that come in can be checked.
+        INBOUND_ENFORCEMENT_CAP: 0x10 [31:31];
+        /// P_Keys of packets that go out can be checked.
+        OUTBOUND_ENFORCEMENT_CAP: 0x10 [30:30];
+        /// Raw packets that come in can be discarded.
+        FILTER_RAW_INBOUND_CAP: 0x10 [29:29];
+        /// Raw packets that go out can be discarded.
+        FILTER_RAW_OUTBOUND_CAP: 0x10 [28:28];
+        /// Port 0 is an end port like an adapter's.
+        ENHANCED_PORT0: 0x10 [27:27];
+        /// Highest multicast LID that the table forwards; 0 = not set.
+        MULTICAST_FDB_TOP: 0x10 [15:0];
+    }
+
+    /// Notice, what a trap carries (IBTA 13.4.8.2), with the details of the traps sent here (14.2.5.1).
+    pub struct Notice[64] {
+        /// 1 = generic, not of the vendor.
+        GENERIC: 0x0 [31:31];
+        /// Type ([`notice_type`]).
+        TYPE: 0x0 [30:24];
+        /// Who: 1 = channel adapter, 2 = switch.
+        PRODUCER_TYPE: 0x0 [23:0];
+        /// Number ([`trap`]).
+        TRAP_NUMBER: 0x4 [31:16];
+        /// LID of the issuer.
+        ISSUER_LID: 0x4 [15:0];
+        /// Toggles with each notice of an attribute's queue.
+        TOGGLE: 0x8 [31:31];
+        /// Notices in the queue.
+        COUNT: 0x8 [30:16];
+        /// 128: LID of the switch.
+        SWITCH_LID: 0x8 [15:0];
+        /// 144: LID of the port; 256: of who sent the datagram; 257, 258: source.
+        LID: 0xc [31:16];
+        /// 144: something else than the capability mask changed, see the flags.
+        OTHER_LOCAL_CHANGES: 0xc [0:0];
+        /// 144: the capability mask as it is now.
+        CAPABILITY_MASK: 0x10 [31:0];
+        /// 144: the change flags, bit 0 = NodeDescription.
+        CHANGE_FLAGS: 0x14 [31:16];
+        /// 144: CapabilityMask2 as it is now.
+        CAPABILITY_MASK2: 0x14 [15:0];
+        /// 256: DrSLID of a directed route.
+        DR_SLID: 0xc [15:0];
+        /// 256: method of the datagram.
+        METHOD: 0x10 [31:24];
+        /// 256: its attribute.
+        ATTRIBUTE_ID: 0x10 [15:0];
+        /// 256: its attribute modifier.
+        ATTRIBUTE_MODIFIER: 0x14 [31:0];
+        /// 256: its M_Key.
+        M_KEY: 0x18 u64;
+        /// 256: it came on a directed route.
+        DR_NOTICE: 0x20 [23:23];
+        /// 256: its return path is longer than what fits here.
+        DR_PATH_TRUNCATED: 0x20 [22:22];
+        /// 256: hops of the return path.
+        DR_HOP_COUNT: 0x20 [21:16];
+        /// 257, 258: destination LID.
+        LID2: 0xc [15:0];
+        /// 257, 258: the key.
+        KEY: 0x10 [31:0];
+        /// 257, 258: service level.
+        SL: 0x14 [31:28];
+        /// 257, 258: source queue pair.
+        QP1: 0x14 [23:0];
+        /// 257, 258: destination queue pair.
+        QP2: 0x18 [23:0];
+    }
+
+    /// ClassPortInfo (IBTA 13.4.8.1), its first words; the rest is where a trap would go.
+    pub struct ClassPortInfo[72] {
+        /// Base version.
+        BASE_VERSION: 0x0 [31:24];
+        /// Class version.
+        CLASS_VERSION: 0x0 [23:16];
+        /// What the agent can ([`perf_cap`]).
+        CAPABILITY_MASK: 0x0 [15:0];
+        /// More of what the agent can.
+        CAPABILITY_MASK2: 0x4 [31:5];
+        /// Response time: 4.096 us * 2^value.
+        RESP_TIME_VALUE: 0x4 [4:0];
+    }
+
+    /// PortCounters (IBTA 16.1.3.5). Counters stop at their largest value.
+    pub struct PortCounters[44] {
+        /// Port; 255 = all.
+        PORT_SELECT: 0x0 [23:16];
+        /// Which counters a Set sets, bit 0 = symbol errors.
+        COUNTER_SELECT: 0x0 [15:0];
+        /// Symbol errors.
+        SYMBOL_ERRORS: 0x4 [31:16];
+        /// Link error recoveries that succeeded.
+        LINK_ERROR_RECOVERY: 0x4 [15:8];
+        /// Links lost.
+        LINK_DOWNED: 0x4 [7:0];
+        /// Packets with errors.
+        RCV_ERRORS: 0x8 [31:16];
+        /// Packets that were marked bad by someone before.
+        RCV_REMOTE_PHYSICAL_ERRORS: 0x8 [15:0];
+        /// Packets that the switch could not forward.
+        RCV_SWITCH_RELAY_ERRORS: 0xc [31:16];
+        /// Packets not sent: port down or not active, too long for it, too old.
+        XMIT_DISCARDS: 0xc [15:0];
+        /// Packets not sent: wrong P_Key, or raw.
+        XMIT_CONSTRAINT_ERRORS: 0x10 [31:24];
+        /// Packets not taken: wrong P_Key, or raw.
+        RCV_CONSTRAINT_ERRORS: 0x10 [23:16];
+        /// Which of the counters beyond 16 a Set sets: bit 0 = wait.
+        COUNTER_SELECT2: 0x10 [15:8];
+        /// Times the local physical errors went beyond their threshold.
+        LOCAL_LINK_INTEGRITY_ERRORS: 0x10 [7:4];
+        /// Times the overruns went beyond their threshold.
+        EXCESSIVE_BUFFER_OVERRUNS: 0x10 [3:0];
+        /// SMPs dropped for lack of room.
+        VL15_DROPPED: 0x14 [15:0];
+        /// Words sent.
+        XMIT_DATA: 0x18 [31:0];
+        /// Words received.
+        RCV_DATA: 0x1c [31:0];
+        /// Packets sent.
+        XMIT_PACKETS: 0x20 [31:0];
+        /// Packets received.
+        RCV_PACKETS: 0x24 [31:0];
+        /// Ticks in which something could not be sent for lack of credits.
+        XMIT_WAIT: 0x28 [31:0];
+    }
+
+    /// PortCountersExtended (IBTA 16.1.4.11).
+    pub struct PortCountersExtended[72] {
+        /// Port; 255 = all.
+        PORT_SELECT: 0x0 [23:16];
+        /// Which counters a Set sets, bit 0 = words sent.
+        COUNTER_SELECT: 0x0 [15:0];
+        /// Words sent.
+        XMIT_DATA: 0x8 u64;
+        /// Words received.
+        RCV_DATA: 0x10 u64;
+        /// Packets sent.
+        XMIT_PACKETS: 0x18 u64;
+        /// Packets received.
+        RCV_PACKETS: 0x20 u64;
+        /// Packets sent to one.
+        UNICAST_XMIT_PACKETS: 0x28 u64;
+        /// Packets received that were to one.
+        UNICAST_RCV_PACKETS: 0x30 u64;
+        /// Packets sent to a group.
+        MULTICAST_XMIT_PACKETS: 0x38 u64;
+        /// Packets received that were to a group.
+        MULTICAST_RCV_PACKETS: 0x40 u64;
     }
 }
 
-// The last bytes of PortInfo hold the extended speeds beside CapabilityMask2.
-impl PortInfo {
-    /// Byte that holds the active (7..4) and supported (3..0) extended speed: 1 FDR, 2 EDR, 4 HDR.
-    pub const EXT_SPEED_ACTIVE_SUPPORTED: usize = 62;
-    /// Byte whose bits 4..0 hold the enabled extended speeds.
-    pub const EXT_SPEED_ENABLED: usize = 63;
+impl Notice {
+    /// 256: offset of the return path.
+    pub const DR_RETURN_PATH: usize = 34;
+    /// 257, 258: offset of the source GID; the destination's follows.
+    pub const GID1: usize = 28;
+}
+
+/// Types of a notice (IBTA table 118).
+pub mod notice_type {
+    /// Urgent.
+    pub const URGENT: u32 = 1;
+    /// Security.
+    pub const SECURITY: u32 = 2;
+    /// Informational.
+    pub const INFORMATIONAL: u32 = 4;
+}
+
+/// Traps of subnet management (IBTA table 131).
+pub mod trap {
+    /// A port of a switch changed its state.
+    pub const LINK_STATE: u32 = 128;
+    /// The capability mask, or something else of a port, changed.
+    pub const LOCAL_CHANGES: u32 = 144;
+    /// An SMP with a wrong M_Key.
+    pub const BAD_M_KEY: u32 = 256;
+    /// A packet with a wrong P_Key.
+    pub const BAD_P_KEY: u32 = 257;
+    /// A packet with a wrong Q_Key.
+    pub const BAD_Q_KEY: u32 = 258;
+}
+
+/// Bits of the performance agent's capability mask (IBTA 16.1.3.1).
+pub mod perf_cap {
+    /// PortSelect 255 means all ports.
+    pub const ALL_PORT_SELECT: u32 = 1 << 8;
+    /// PortCountersExtended is there.
+    pub const EXTENDED_WIDTH: u32 = 1 << 9;
+    /// PortCounters has PortXmitWait.
+    pub const XMIT_WAIT: u32 = 1 << 12;
 }
 
 /// Bits of [`PortInfo::CAPABILITY_MASK`].
@@ -248,10 +497,24 @@ pub mod port_cap {
     pub const EXTENDED_SPEEDS: u32 = 1 << 14;
     /// CapabilityMask2 is there.
     pub const CAP_MASK2: u32 = 1 << 15;
+    /// A change of the capability mask is told by trap 144.
+    pub const CAP_MASK_NOTICE: u32 = 1 << 22;
+    /// Other local changes are told by trap 144.
+    pub const OTHER_LOCAL_CHANGES_NOTICE: u32 = 1 << 26;
+    /// SwitchInfo has MulticastFDBTop.
+    pub const MULTICAST_FDB_TOP: u32 = 1 << 30;
     /// A communication manager runs.
     pub const CM: u32 = 1 << 16;
     /// A client re-registration can be asked for.
     pub const CLIENT_REREGISTRATION: u32 = 1 << 25;
+}
+
+/// Bits of [`PortInfo::CAPABILITY_MASK2`].
+pub mod port_cap2 {
+    /// Links of two lanes.
+    pub const LINK_WIDTH_2X: u32 = 1 << 4;
+    /// HDR among the extended speeds.
+    pub const LINK_SPEED_HDR: u32 = 1 << 5;
 }
 
 /// Logical port states ([`PortInfo::PORT_STATE`]).
@@ -293,6 +556,65 @@ mod tests {
         assert_eq!((b[31] & 15, b[32] & 15, b[33] >> 4, b[34] & 7, b[35] >> 4), (2, 4, 5, 1, 4));
         assert_eq!((b[36] >> 4, b[37] >> 4, b[41] & 15), (5, 4, 5));
         assert_eq!((b[47], b[50], b[51] & 31), (3, 8, 18));
+    }
+
+    #[test]
+    fn golden_port_info_of_a_switch() {
+        let mut p = PortInfo::new();
+        p.set(PortInfo::VL_STALL_COUNT, 7).set(PortInfo::HOQ_LIFE, 0x12).set(PortInfo::OPERATIONAL_VLS, 4);
+        p.set(PortInfo::PARTITION_ENFORCEMENT_INBOUND, 1).set(PortInfo::FILTER_RAW_OUTBOUND, 1);
+        p.set(PortInfo::CLIENT_REREGISTER, 1).set(PortInfo::SUBNET_TIMEOUT, 18);
+        p.set(PortInfo::LINK_SPEED_EXT_ACTIVE, 2).set(PortInfo::LINK_SPEED_EXT_SUPPORTED, 3);
+        p.set(PortInfo::LINK_SPEED_EXT_ENABLED, 31);
+        let b = p.bytes();
+        assert_eq!((b[42], b[43], b[51], b[62], b[63]), (0xf2, 0x49, 0x92, 0x23, 31));
+    }
+
+    /// Byte places that OpenSM and infiniband-diags read.
+    #[test]
+    fn golden_switch_info() {
+        let mut s = SwitchInfo::new();
+        s.set(SwitchInfo::LINEAR_FDB_CAP, 0xc000).set(SwitchInfo::MULTICAST_FDB_CAP, 0x1000);
+        s.set(SwitchInfo::LINEAR_FDB_TOP, 0x12).set(SwitchInfo::DEFAULT_MULTICAST_NOT_PRIMARY_PORT, 0xff);
+        s.set(SwitchInfo::LIFE_TIME_VALUE, 0x12).set(SwitchInfo::PORT_STATE_CHANGE, 1);
+        s.set(SwitchInfo::OPTIMIZED_SL_TO_VL, 1).set(SwitchInfo::PARTITION_ENFORCEMENT_CAP, 32);
+        s.set(SwitchInfo::INBOUND_ENFORCEMENT_CAP, 1).set(SwitchInfo::ENHANCED_PORT0, 1);
+        s.set(SwitchInfo::MULTICAST_FDB_TOP, 0xc00f);
+        let golden =
+            [0xc0, 0, 0, 0, 0x10, 0, 0, 0x12, 0, 0, 0xff, 0x95, 0, 0, 0, 32, 0x88, 0, 0xc0, 0x0f, 0, 0, 0, 0];
+        assert_eq!(s.bytes()[..24], golden);
+    }
+
+    #[test]
+    fn golden_notice() {
+        let mut n = Notice::new();
+        n.set(Notice::GENERIC, 1).set(Notice::TYPE, notice_type::URGENT).set(Notice::PRODUCER_TYPE, 2);
+        n.set(Notice::TRAP_NUMBER, trap::LINK_STATE).set(Notice::ISSUER_LID, 7).set(Notice::SWITCH_LID, 7);
+        assert_eq!(n.bytes()[..12], [0x81, 0, 0, 2, 0, 128, 0, 7, 0, 0, 0, 7]);
+        n = Notice::new();
+        n.set(Notice::LID, 5).set(Notice::OTHER_LOCAL_CHANGES, 1).set(Notice::CAPABILITY_MASK, 0x0102_0304);
+        n.set(Notice::CHANGE_FLAGS, 1).set(Notice::CAPABILITY_MASK2, 0x30);
+        assert_eq!(n.bytes()[10..24], [0, 0, 0, 5, 0, 1, 1, 2, 3, 4, 0, 1, 0, 0x30]);
+        n = Notice::new();
+        n.set(Notice::LID, 5).set(Notice::DR_SLID, 6).set(Notice::METHOD, 2).set(Notice::ATTRIBUTE_ID, 0x15);
+        n.set(Notice::ATTRIBUTE_MODIFIER, 1).set(Notice::M_KEY, 9);
+        n.set(Notice::DR_NOTICE, 1).set(Notice::DR_HOP_COUNT, 3);
+        let golden = [0, 5, 0, 6, 2, 0, 0, 0x15, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0x83];
+        assert_eq!(n.bytes()[12..34], golden);
+        n = Notice::new();
+        n.set(Notice::LID, 1).set(Notice::LID2, 2).set(Notice::KEY, 0x8001).set(Notice::SL, 3);
+        n.set(Notice::QP1, 0x10).set(Notice::QP2, 0x11);
+        assert_eq!(n.bytes()[12..28], [0, 1, 0, 2, 0, 0, 0x80, 1, 0x30, 0, 0, 0x10, 0, 0, 0, 0x11]);
+    }
+
+    #[test]
+    fn golden_counters() {
+        let mut c = PortCounters::new();
+        c.set(PortCounters::PORT_SELECT, 1).set(PortCounters::LINK_DOWNED, 2);
+        c.set(PortCounters::RCV_SWITCH_RELAY_ERRORS, 3).set(PortCounters::COUNTER_SELECT2, 1);
+        c.set(PortCounters::VL15_DROPPED, 4).set(PortCounters::XMIT_WAIT, 5);
+        let b = c.bytes();
+        assert_eq!((b[1], b[7], b[13], b[18], b[23], b[43]), (1, 2, 3, 1, 4, 5));
     }
 
     #[test]

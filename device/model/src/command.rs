@@ -318,6 +318,7 @@ impl Hca {
                 eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
                 core.push_event(now, EventType::PortChange, &mut eqe);
             }
+            Effect::PortEnabled { .. } => core.out.port_changed = true,
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
                 core.eqs.clear();

@@ -51,9 +51,9 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         (reg::HOST_ENDIANNESS, true) => {}
         (reg::HOST_ENDIANNESS, false) => return Err(WRITE_ONLY.of(register)),
         // Word 1: the port's capability bits.
-        (reg::PCAP, true) => fw.port.change_capabilities(u32::MAX, be32(data, 4)),
+        (reg::PCAP, true) => fw.change_capabilities(u32::MAX, be32(data, 4)),
         (reg::PCAP, false) => put_be32(&mut value, 4, fw.port.info().get(PortInfo::CAPABILITY_MASK)),
-        (reg::NODE_DESC, true) => fw.port.set_node_description(data),
+        (reg::NODE_DESC, true) => fw.set_node_description(data),
         (reg::NODE_DESC, false) => {
             value.iter_mut().zip(fw.port.node_description()).for_each(|(to, from)| *to = *from);
         }
@@ -124,17 +124,21 @@ fn port_lanes(fw: &Firmware, value: &mut [u8]) {
 
 /// PTYS: widths (31..16) and speeds (15..0) that are supported (0x10), wanted (0x1c) and active (0x28).
 fn port_type(fw: &Firmware, value: &mut [u8]) {
-    /// Speeds in this register: SDR, DDR, QDR, FDR10, FDR, EDR from bit 0 on.
+    /// Speeds in this register: SDR, DDR, QDR, FDR10, FDR, EDR, HDR from bit 0 on.
+    const VENDOR_SHIFT: u32 = 3;
     const EXTENDED_SHIFT: u32 = 4;
     let info = fw.port.info();
-    let byte = |at: usize| u32::from(info.bytes().get(at).copied().unwrap_or(0));
-    let ext = byte(PortInfo::EXT_SPEED_ACTIVE_SUPPORTED);
-    let capable = info.get(PortInfo::LINK_SPEED_SUPPORTED) | (ext & 0xf) << EXTENDED_SHIFT;
-    let wanted =
-        info.get(PortInfo::LINK_SPEED_ENABLED) | (byte(PortInfo::EXT_SPEED_ENABLED) & 0x1f) << EXTENDED_SHIFT;
-    let active = match ext >> 4 {
-        0 => info.get(PortInfo::LINK_SPEED_ACTIVE),
-        code => code << EXTENDED_SHIFT,
+    let (supported, enabled, vendor) = fw.port.vendor_speeds();
+    let capable = info.get(PortInfo::LINK_SPEED_SUPPORTED)
+        | supported << VENDOR_SHIFT
+        | info.get(PortInfo::LINK_SPEED_EXT_SUPPORTED) << EXTENDED_SHIFT;
+    let wanted = info.get(PortInfo::LINK_SPEED_ENABLED)
+        | enabled << VENDOR_SHIFT
+        | info.get(PortInfo::LINK_SPEED_EXT_ENABLED) << EXTENDED_SHIFT;
+    let active = match (info.get(PortInfo::LINK_SPEED_EXT_ACTIVE), vendor) {
+        (0, 0) => info.get(PortInfo::LINK_SPEED_ACTIVE),
+        (0, vendor) => vendor << VENDOR_SHIFT,
+        (extended, _) => extended << EXTENDED_SHIFT,
     };
     put_be32(value, 0x10, info.get(PortInfo::LINK_WIDTH_SUPPORTED) << 16 | capable);
     put_be32(value, 0x1c, info.get(PortInfo::LINK_WIDTH_ENABLED) << 16 | wanted);
@@ -208,8 +212,10 @@ mod tests {
         b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 0]), (2, 2), "the update bit is not set");
         b.effects.clear();
-        assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 1 << 31]), (1, 1));
-        assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::INITIALIZED }]);
+        assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 1 << 31]), (1, 2), "on, and not trained yet");
+        assert_eq!(b.effects, [Effect::PortEnabled { port: 1 }]);
+        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         let bad = [1u32 << 16 | 9 << 8, 1 << 31, 0, 0].map(u32::to_be_bytes).concat();
         assert_eq!(register(&mut b, 0x5006, true, &bad).status(), Status::BadParam);
     }

@@ -8,6 +8,7 @@ use super::{Call, Outcome, done, reply};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
+use crate::sma::Source;
 
 /// op_mod: the datagram is the host's own; its M_Key is not checked.
 const IGNORE_M_KEY: u32 = 1;
@@ -24,7 +25,8 @@ pub(super) fn mad_ifc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
         return Err(PORT.got(port));
     }
     let request = *mad_in.mad();
-    let Some(answer) = fw.agents(&request, call.op_mod & IGNORE_M_KEY == 0, effects) else {
+    let source = Source::Host { trusted: call.op_mod & IGNORE_M_KEY != 0 };
+    let Some(answer) = fw.agents(&request, source, effects) else {
         if request.get(Mad::METHOD) == METHOD_TRAP_REPRESS {
             // Heard, and nothing to say.
             let mut out = done();

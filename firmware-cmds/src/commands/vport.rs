@@ -69,7 +69,7 @@ pub(super) fn modify_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     check_port(call)?;
     let value = be32(call.input, Context::CAP_MASK1.offset());
     let mask = be32(call.input, Context::CAP_MASK1_FIELD_SELECT.offset());
-    fw.port.change_capabilities(mask, value);
+    fw.change_capabilities(mask, value);
     Ok(done())
 }
 

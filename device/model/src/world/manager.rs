@@ -17,7 +17,6 @@ impl World {
         }
         match port.node {
             NodeId::Hca(id) => self.manage_hca(id),
-            NodeId::Switch(_) => {}
         }
     }
 
