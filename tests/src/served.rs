@@ -2,7 +2,7 @@
 
 use hca_driver::vfio_user::VfioUserBus;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use softhca::engine::Engine;
+use softhca::engine::{Engine, Role};
 use softhca::topology::Topology;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ impl Served {
         let stop_too = stop.as_fd().try_clone_to_owned().expect("a descriptor");
         // Built here, so that the sockets listen when this returns.
         let control = dir.join("control.sock");
-        let mut engine =
-            Engine::new(&topology, |name| dir.join(name), &control, stop_too).expect("the server starts");
+        let mut engine = Engine::new(&topology, &Role::default(), |name| dir.join(name), &control, stop_too)
+            .expect("the server starts");
         let thread = std::thread::spawn(move || engine.run().expect("the server runs"));
         Self { dir, stop, thread: Some(thread) }
     }

@@ -15,6 +15,7 @@ fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfig {
     };
     WorldConfig {
         hcas: (0..hcas).map(hca).collect(),
+        switches: Vec::new(),
         links,
         subnet_manager: true,
         seed,

@@ -323,6 +323,7 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
     };
     let config = WorldConfig {
         hcas: (0..adapters).map(hca).collect(),
+        switches: Vec::new(),
         links: Vec::new(),
         subnet_manager: true,
         seed: scenario.seed,

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use hca_firmware::Firmware;
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
-use hca_spec::wire::{Grh, Lrh, Operation};
+use hca_spec::wire::{Grh, Lrh};
 
 use crate::cq::CompletionQueue;
 use crate::dma::{DmaError, GuestMemory, NoMemory};
 use crate::eq::EventQueue;
+use crate::fabric::egress::{Outcome, Sent};
+use crate::port::PortOut;
 use crate::signature::SignatureError;
 use crate::slots::Slots;
 use crate::time::Ps;
 use crate::timing::Timing;
-use crate::trace::{Event, Headers, Watch};
+use crate::trace::{Event, Watch};
 use crate::transport::dct::Peer;
 use crate::wire::{Packet, Repr};
 
@@ -75,6 +77,12 @@ pub(crate) enum HcaEvent {
     CqSession(Cqn, u32),
     /// Raise an interrupt.
     Interrupt(u16),
+    /// The port looks at what waits.
+    PortTurn,
+    /// An answer of the port's agents is ready.
+    Answer(Box<Packet>),
+    /// The port's agents may have something to say.
+    AgentPoll,
     /// The link has trained.
     LinkUp,
 }
@@ -83,7 +91,12 @@ pub(crate) enum HcaEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) events: Vec<(Ps, HcaEvent)>,
-    pub(crate) packets: Vec<(Ps, Packet)>,
+    /// Packets that never leave the adapter, and when they are back.
+    pub(crate) loopback: Vec<(Ps, Packet)>,
+    /// Packets on the link.
+    pub(crate) sent: Vec<Sent<()>>,
+    /// Room for those to be sorted.
+    pub(crate) outcomes: Vec<Outcome<()>>,
     pub(crate) vectors: Vec<u16>,
     /// The port went down or up, or its identity changed: the fabric has to look.
     pub(crate) port_changed: bool,
@@ -128,6 +141,7 @@ pub(crate) struct Core {
     pub(crate) srqs: Slots<crate::transport::recv::SharedQueue>,
     pub(crate) timing: Arc<Timing>,
     pub(crate) units: crate::timing::Units,
+    pub(crate) port: PortOut,
     pub(crate) out: Outbox,
     /// Signatures that were found wrong and are to be told of.
     pub(crate) signature_errors: RefCell<Vec<SignatureError>>,
@@ -146,6 +160,7 @@ impl Core {
             cqs: Slots::default(),
             srqs: Slots::default(),
             units: timing.units(),
+            port: PortOut::new(timing.agent_queue()),
             timing,
             out: Outbox::default(),
             signature_errors: RefCell::default(),
@@ -166,6 +181,7 @@ impl Core {
             srqs,
             timing,
             units,
+            port,
             out,
             signature_errors,
             diagnoses: _,
@@ -176,6 +192,7 @@ impl Core {
         cqs.clear();
         srqs.clear();
         *units = timing.units();
+        port.reset();
         *out = Outbox::default();
         signature_errors.take();
     }
@@ -241,22 +258,5 @@ impl Core {
         let mut eqe = Eqe::new();
         eqe.set(Eqe::QUEUE_NUMBER, qpn.0);
         self.push_event(now, event, &mut eqe);
-    }
-
-    /// Takes a packet to the port at time `at`; `repr` is what it was built from.
-    pub(crate) fn transmit(&mut self, at: Ps, operation: Operation, packet: Packet) {
-        tracing::trace!(hca = self.name, %at, ?operation, len = packet.len(), "transmit");
-        if let Some(port) = self.fw.port_mut(1) {
-            match packet.dlid().is_multicast() {
-                true => port.counters.xmit_multicast(packet.len()),
-                false => port.counters.xmit(packet.len()),
-            }
-        }
-        if self.traces() {
-            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
-            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
-        }
-        self.capture(at, true, &packet);
-        self.out.packets.push((at, packet));
     }
 }

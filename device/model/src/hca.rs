@@ -9,6 +9,7 @@ use hca_spec::init_segment;
 use hca_spec::qpc::Qpc;
 use hca_spec::queue::{Cqc, Eqc};
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::wire::Operation;
 use hca_spec::{be32, uar};
 
 use crate::blueflame::{Block, Combiner};
@@ -274,8 +275,8 @@ impl Hca {
         self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
     }
 
-    /// A packet arrived at the port.
-    pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) {
+    /// A packet arrived at the port. Gives when its place in the input buffer is free.
+    pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
         self.core.capture(now, false, &packet);
         if let Some(port) = self.core.fw.port_mut(1) {
             match packet.dlid().is_multicast() {
@@ -295,6 +296,7 @@ impl Hca {
                     self.core.note_job(now, at, service, event);
                 }
                 self.core.schedule(at, HcaEvent::Receive(Box::new(Arrived { repr, packet, payload })));
+                at
             }
             Err(why) => {
                 tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
@@ -307,6 +309,7 @@ impl Hca {
                 if let Some(port) = self.core.fw.port_mut(1).filter(|_| counts) {
                     port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1);
                 }
+                now
             }
         }
     }
@@ -317,9 +320,9 @@ impl Hca {
             HcaEvent::CommandDone(done) => self.command_done(now, *done),
             HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
             HcaEvent::BlueFlame(qpn, copy) => self.blueflame(now, qpn, copy),
-            HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),
-            HcaEvent::ResponseTurn(qpn) => self.response_turn(now, qpn),
-            HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, peer),
+            turn @ (HcaEvent::SendTurn(_) | HcaEvent::ResponseTurn(_) | HcaEvent::DynamicTurn(_)) => {
+                self.try_turn(now, turn);
+            }
             HcaEvent::DynamicIdle(peer) => self.dynamic_idle(now, peer),
             HcaEvent::DynamicDrain(dctn, until) => self.dynamic_drain(now, dctn, until),
             HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
@@ -332,6 +335,11 @@ impl Hca {
                 self.core.note(now, Event::Interrupt { vector });
                 self.core.out.vectors.push(vector);
             }
+            HcaEvent::PortTurn => self.port_turn(now),
+            HcaEvent::Answer(packet) => {
+                self.core.transmit(now, Operation::SendOnly, *packet);
+            }
+            HcaEvent::AgentPoll => self.agent_poll(now),
             HcaEvent::LinkUp => self.core.out.port_changed = true,
         }
     }

@@ -22,6 +22,7 @@ pub mod timing;
 pub mod trace;
 pub mod wire;
 
+mod agent;
 mod blueflame;
 mod command;
 mod compress;
@@ -30,6 +31,7 @@ mod cq;
 mod eq;
 mod hca;
 mod mkey;
+mod port;
 mod registers;
 mod signature;
 mod slots;
@@ -37,9 +39,9 @@ mod transport;
 mod world;
 
 pub use dma::{DmaError, GuestMemory};
-pub use hca_firmware::{Config as FirmwareConfig, Resources, Snapshot};
+pub use hca_firmware::{Config as FirmwareConfig, Link as PortLink, LinkSpeed, Resources, Snapshot};
 pub use time::Ps;
 pub use world::{
-    ConfigError, Effect, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, TunnelEvent, TunnelId,
-    TunnelOutput, World, WorldConfig,
+    ConfigError, Effect, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, SwitchConfig, SwitchId,
+    TunnelEvent, TunnelId, TunnelOutput, World, WorldConfig,
 };

@@ -13,12 +13,14 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::Value;
 
 use crate::control;
-use crate::engine::Engine;
+use crate::ctl::{self, Ctl, Which};
+use crate::engine::{Engine, Role};
 use crate::pci::config::PortType;
 use crate::topology::{DEFAULT_PROFILE, Topology, parse_port_type};
+use crate::tunnel::key::Key;
 
 /// Name of the control socket in a run directory.
-const CONTROL_SOCKET: &str = "control.sock";
+pub(crate) const CONTROL_SOCKET: &str = "control.sock";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -30,8 +32,9 @@ const CONTROL_SOCKET: &str = "control.sock";
         softhca serve --socket /tmp/hca.sock\n  \
         softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
         softhca resources --run-dir /tmp/pair\n  \
-        softhca bench --op read --size 64 --metric rate\n\n\
-        softhca explain trace.json --wr 0x42:7\n\n\
+        softhca bench --op read --size 64 --metric rate\n  \
+        softhca explain trace.json --wr 0x42:7\n  \
+        softhca ctl --run-dir /tmp/pair link down a\n\n\
         Messages go to stderr; RUST_LOG=debug (or softhca=trace) shows more."
 )]
 pub struct Cli {
@@ -46,6 +49,7 @@ enum Command {
     Resources(Ask),
     Bench(hca_bench::cli::Bench),
     Explain(Explain),
+    Ctl(Ctl),
 }
 
 /// Serve the adapters of a topology, or a single one
@@ -55,7 +59,9 @@ enum Command {
     one adapter; then start QEMU with shared memory and\n      \
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/hca.sock\"}}'\n  \
     softhca serve --topology pair.toml --run-dir /tmp/pair\n      \
-    /tmp/pair/HOST-HCA.sock for each adapter, and /tmp/pair/control.sock\n\n\
+    /tmp/pair/HOST-HCA.sock for each adapter, and /tmp/pair/control.sock\n  \
+    softhca serve --topology far.toml --process left --run-dir /tmp/left\n      \
+    what far.toml says process \"left\" serves; links to others go over UDP\n\n\
     The line \"softhca: ready\" on stdout says that all sockets listen. SIGINT or SIGTERM ends\n\
     the server and removes them.")]
 struct Serve {
@@ -63,6 +69,12 @@ struct Serve {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "profile", "port_type"],
           required_unless_present = "socket", requires = "run_dir")]
     topology: Option<PathBuf>,
+    /// Process of the topology that this one is, if it has any
+    #[arg(long, value_name = "NAME", requires = "topology", conflicts_with = "socket")]
+    process: Option<String>,
+    /// Key that the processes share, instead of the topology's: a file with 64 hexadecimal digits
+    #[arg(long, value_name = "FILE", requires = "process")]
+    tunnel_key_file: Option<PathBuf>,
     /// Directory for the sockets of a topology; made if missing
     #[arg(long, value_name = "DIR", requires = "topology", conflicts_with = "socket")]
     run_dir: Option<PathBuf>,
@@ -93,12 +105,8 @@ struct Check {
     softhca resources --run-dir /tmp/pair\n  \
     softhca resources --socket /tmp/hca.sock --json")]
 struct Ask {
-    /// Run directory of the server
-    #[arg(long, value_name = "DIR", required_unless_present = "socket")]
-    run_dir: Option<PathBuf>,
-    /// Socket of a server with a single adapter
-    #[arg(long, value_name = "PATH", conflicts_with = "run_dir")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: Which,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -143,6 +151,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Resources(args) => resources(&args),
         Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
         Command::Explain(args) => explain(&args),
+        Command::Ctl(args) => ctl::run(&args),
     }
 }
 
@@ -153,11 +162,14 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
             let topology = Topology::load(file)?;
             std::fs::create_dir_all(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
             let control = dir.join(CONTROL_SOCKET);
-            Engine::new(&topology, |name| dir.join(name), &control, stop)?
+            let key = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
+            let key = key.filter(|_| args.process.is_some()).map(|file| Key::load(file)).transpose()?;
+            let role = Role { process: args.process.clone(), key };
+            Engine::new(&topology, &role, |name| dir.join(name), &control, stop)?
         }
         (_, _, Some(socket)) => {
             let topology = Topology::single(&args.profile, args.port_type);
-            Engine::new(&topology, |_| socket.clone(), &control_beside(socket), stop)?
+            Engine::new(&topology, &Role::default(), |_| socket.clone(), &control_beside(socket), stop)?
         }
         _ => anyhow::bail!("--topology with --run-dir, or --socket is needed"),
     };
@@ -189,19 +201,14 @@ fn explain(args: &Explain) -> anyhow::Result<()> {
     print(life.table().trim_end())
 }
 
-fn control_beside(socket: &Path) -> PathBuf {
+pub(crate) fn control_beside(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".control");
     name.into()
 }
 
 fn resources(args: &Ask) -> anyhow::Result<()> {
-    let path = match (&args.run_dir, &args.socket) {
-        (Some(dir), _) => dir.join(CONTROL_SOCKET),
-        (None, Some(socket)) => control_beside(socket),
-        (None, None) => anyhow::bail!("--run-dir or --socket is needed"),
-    };
-    let answer = control::query(&path, "resources")?;
+    let answer = control::query(&args.server.control()?, "resources")?;
     if args.json {
         return print(&serde_json::to_string_pretty(&answer)?);
     }
@@ -229,7 +236,7 @@ fn resource_table(answer: &Value) -> String {
 }
 
 /// Prints to stdout; a closed pipe is an error to report, not a panic.
-fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{text}").and_then(|()| stdout.flush())?;
     Ok(())
@@ -262,7 +269,11 @@ mod tests {
         assert!(parse("softhca serve --topology t --run-dir d --socket s").is_err());
         assert!(parse("softhca serve --socket s --run-dir d").is_err());
         assert!(parse("softhca serve --socket s --port-type eth").is_err());
-        assert!(parse("softhca resources").is_err());
+        assert!(parse("softhca serve --topology t --run-dir d --process p --tunnel-key-file k").is_ok());
+        assert!(parse("softhca serve --socket s --process p").is_err());
+        assert!(parse("softhca ctl --run-dir d links").is_ok());
+        assert!(parse("softhca ctl --socket s link down a:1").is_ok());
+        assert!(parse("softhca ctl --run-dir d link sideways a").is_err());
         assert!(parse("softhca resources --run-dir d --json").is_ok());
     }
 

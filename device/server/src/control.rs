@@ -1,7 +1,7 @@
 //! Control socket: one JSON request per line, one JSON reply per line.
 //!
-//! Requests: `{"cmd":"ping"}`, `{"cmd":"resources"}`, `{"cmd":"metrics"}`. A reply has `"ok":true`
-//! and the answer, or `"ok":false` and `"error"`. Rubbish gets an error reply; a line that is too
+//! Requests: `{"cmd":"ping"}`, `{"cmd":"resources"}`, `{"cmd":"metrics"}`, `{"cmd":"links"}`,
+//! `{"cmd":"link","at":"a/hca0","state":"down"}`. A reply has `"ok":true` and the answer, or `"ok":false` and `"error"`. Rubbish gets an error reply; a line that is too
 //! long or a client that doesn't read ends that connection, nothing else.
 
 use std::io::{self, Read, Write};
@@ -46,7 +46,7 @@ impl ControlClient {
     }
 
     /// Reads what there is, answers whole lines. Returns false at the end of the connection.
-    pub fn serve(&mut self, mut answer: impl FnMut(&str) -> Result<Value, String>) -> bool {
+    pub fn serve(&mut self, mut answer: impl FnMut(&str, &Value) -> Result<Value, String>) -> bool {
         let mut open = true;
         let mut chunk = [0; 1024];
         // Bounded per call, so that one client can't keep the engine busy.
@@ -64,7 +64,7 @@ impl ControlClient {
         }
         while let Some(end) = self.input.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
-            let reply = match request(&line).and_then(|cmd| answer(&cmd)) {
+            let reply = match request(&line).and_then(|(cmd, all)| answer(&cmd, &all)) {
                 Ok(mut value) => {
                     if let Some(map) = value.as_object_mut() {
                         map.insert("ok".into(), Value::Bool(true));
@@ -96,22 +96,31 @@ impl ControlClient {
     }
 }
 
-fn request(line: &[u8]) -> Result<String, String> {
+fn request(line: &[u8]) -> Result<(String, Value), String> {
     let value: Value = serde_json::from_slice(line).map_err(|e| format!("not JSON: {e}"))?;
-    value.get("cmd").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| "no \"cmd\"".into())
+    let cmd = value.get("cmd").and_then(Value::as_str).ok_or("no \"cmd\"")?;
+    Ok((cmd.to_owned(), value))
 }
 
-/// Asks the server at the control socket `path`.
+/// Asks the server at the control socket `path` what needs no more than a word.
 ///
 /// # Errors
 /// If no server answers in time, or it answers with an error; the message names the path.
 pub fn query(path: &Path, cmd: &str) -> anyhow::Result<Value> {
+    ask(path, &json!({ "cmd": cmd }))
+}
+
+/// Sends a request to the server at the control socket `path`.
+///
+/// # Errors
+/// As [`query`].
+pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
     let shown = path.display();
     let mut stream =
         UnixStream::connect(path).with_context(|| format!("{shown}: no server answers there"))?;
     stream.set_read_timeout(Some(QUERY_TIMEOUT))?;
     stream.set_write_timeout(Some(QUERY_TIMEOUT))?;
-    writeln!(stream, "{}", json!({ "cmd": cmd })).with_context(|| format!("{shown}: request"))?;
+    writeln!(stream, "{request}").with_context(|| format!("{shown}: request"))?;
     let mut reply = Vec::new();
     let mut chunk = [0; 4096];
     while !reply.ends_with(b"\n") {
@@ -140,7 +149,7 @@ mod tests {
         ours.write_all(input).unwrap();
         let mut alive = true;
         for _ in 0..1 + input.len() / 1024 {
-            alive &= client.serve(|cmd| match cmd {
+            alive &= client.serve(|cmd, _| match cmd {
                 "ping" => Ok(json!({"pong": 1})),
                 other => Err(format!("unknown cmd {other:?}")),
             });

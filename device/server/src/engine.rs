@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use hca_model::{Effect, HcaId, World};
+use anyhow::{Context, bail};
+use hca_model::{Effect, HcaId, TunnelEvent, TunnelId, TunnelOutput, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -21,12 +21,15 @@ use serde_json::{Value, json};
 
 use crate::control::ControlClient;
 use crate::device::{Attached, Device};
+use crate::links::Links;
 use crate::listener::Listener;
 use crate::memory::Peer;
 use crate::model;
 use crate::pacing::Pacer;
 use crate::topology::Topology;
 use crate::trim::Trim;
+use crate::tunnel::key::Key;
+use crate::tunnel::{Event, Tunnels};
 use crate::vfio_user::link::Link;
 use crate::vfio_user::lock;
 use crate::vfio_user::session::{Session, serve};
@@ -68,9 +71,20 @@ struct Combining {
     until: Instant,
 }
 
+/// Which part of a topology an engine serves.
+#[derive(Debug, Clone, Default)]
+pub struct Role {
+    /// The process of the topology, if it has any.
+    pub process: Option<String>,
+    /// What the processes share; needed if a link joins this one to another.
+    pub key: Option<Key>,
+}
+
 /// Everything the server has.
 pub struct Engine {
     world: World,
+    links: Links,
+    tunnels: Option<Tunnels>,
     pacer: Pacer,
     slots: Vec<Slot>,
     control: Listener,
@@ -87,16 +101,23 @@ impl Engine {
     /// readable.
     ///
     /// # Errors
-    /// If the model refuses the topology or a socket can't be had.
+    /// If the model refuses the topology, a socket can't be had, or a key is missing.
     pub fn new(
         topology: &Topology,
+        role: &Role,
         socket_of: impl Fn(&str) -> std::path::PathBuf,
         control: &Path,
         stop: OwnedFd,
     ) -> anyhow::Result<Engine> {
-        let world = model::world(topology)?;
+        let part = topology.part(role.process.as_deref())?;
+        let (world, links) = model::world(topology, &part)?;
+        let tunnels = match &role.key {
+            Some(key) => Tunnels::open(&part, &topology.fabric.tunnel, key)?,
+            None if part.cuts.is_empty() => None,
+            None => bail!("links to other processes need a key: fabric.tunnel_key_file or --tunnel-key-file"),
+        };
         let mut slots = Vec::new();
-        for (i, (host, hca)) in topology.hcas().enumerate() {
+        for (i, (host, hca)) in part.hcas().enumerate() {
             slots.push(Slot {
                 name: format!("{}/{}", host.name, hca.name),
                 listener: Listener::bind(&socket_of(&hca.socket))?,
@@ -107,6 +128,8 @@ impl Engine {
         }
         Ok(Engine {
             world,
+            links,
+            tunnels,
             pacer: Pacer::new(&topology.time),
             slots,
             control: Listener::bind(control)?,
@@ -153,6 +176,7 @@ impl Engine {
             let timeout = if more || self.has_queued() { Some(Duration::ZERO) } else { self.sleep() };
             let ready = self.wait(timeout).context("poll")?;
             if ready.stop {
+                self.tunnels.iter_mut().for_each(Tunnels::close);
                 return Ok(());
             }
             for (i, events) in ready.clients.iter().enumerate() {
@@ -168,10 +192,12 @@ impl Engine {
             if ready.control {
                 self.serve_control();
             }
+            let waiting = self.take_from_tunnels();
             self.end_combining();
-            more = self.pacer.run(&mut self.world);
+            more = self.pacer.run(&mut self.world) || waiting;
             self.signal();
             self.look();
+            self.give_to_tunnels();
             self.trim.look(model::objects(&self.world, self.slots.len()));
         }
     }
@@ -180,7 +206,41 @@ impl Engine {
     fn sleep(&self) -> Option<Duration> {
         let until = self.slots.iter().filter_map(|slot| slot.combining).map(|c| c.until).min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        left.into_iter().chain(self.pacer.sleep(&self.world)).min()
+        let tunnels = self.tunnels.as_ref().map(Tunnels::sleep);
+        left.into_iter().chain(self.pacer.sleep(&self.world)).chain(tunnels).min()
+    }
+
+    /// Lets the model have what came by tunnels. Returns true if more waits.
+    fn take_from_tunnels(&mut self) -> bool {
+        let Some(tunnels) = &mut self.tunnels else { return false };
+        let (events, more) = tunnels.run();
+        if !events.is_empty() {
+            let now = self.pacer.catch_up(&mut self.world);
+            for (link, event) in events {
+                let tunnel = TunnelId(usize::from(link));
+                match event {
+                    Event::Packet(bytes) => self.world.tunnel_receive(now, tunnel, bytes),
+                    Event::Light(light) => {
+                        self.world.tunnel_link(now, tunnel, light.and_then(model::port_link));
+                    }
+                    Event::Joined | Event::Lost(_) => {}
+                }
+            }
+        }
+        more
+    }
+
+    /// Sends what the model has for other processes.
+    fn give_to_tunnels(&mut self) {
+        let Some(tunnels) = &mut self.tunnels else { return };
+        for TunnelEvent { tunnel, what, .. } in self.world.drain_tunnels() {
+            let Ok(link) = u16::try_from(tunnel.0) else { continue };
+            match what {
+                TunnelOutput::Packet(bytes) => tunnels.send(link, &bytes),
+                TunnelOutput::Light(port) => tunnels.set_light(link, port.map(model::light)),
+            }
+        }
+        tunnels.flush();
     }
 
     /// Gives up stores that were not continued in time: they are doorbells.
@@ -220,6 +280,9 @@ impl Engine {
             PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
         ];
+        if let Some(tunnels) = &self.tunnels {
+            fds.push(PollFd::new(tunnels.as_fd(), PollFlags::POLLIN));
+        }
         for slot in &self.slots {
             fds.push(PollFd::new(slot.listener.as_fd(), PollFlags::POLLIN));
         }
@@ -237,6 +300,10 @@ impl Engine {
         let mut next = || events.next().unwrap_or(false);
         let stop = next();
         let mut control = next();
+        if self.tunnels.is_some() {
+            // They are looked at in every round.
+            next();
+        }
         let listeners = self.slots.iter().map(|_| next()).collect();
         let clients = links
             .iter()
@@ -316,11 +383,19 @@ impl Engine {
             }
         }
         let mut clients = std::mem::take(&mut self.control_clients);
-        clients.retain_mut(|client| client.serve(|cmd| self.answer(cmd)));
+        clients.retain_mut(|client| client.serve(|cmd, request| self.answer(cmd, request)));
         self.control_clients = clients;
     }
 
-    fn answer(&self, cmd: &str) -> Result<Value, String> {
+    fn answer(&mut self, cmd: &str, request: &Value) -> Result<Value, String> {
+        if cmd == "link" {
+            let word = |key: &str| request.get(key).and_then(Value::as_str);
+            let (Some(at), Some(state)) = (word("at"), word("state")) else {
+                return Err("link: \"at\" and \"state\" are needed".into());
+            };
+            let now = self.pacer.catch_up(&mut self.world);
+            return self.links.set(&mut self.world, now, at, state);
+        }
         let of_each = |what: &dyn Fn(usize, &Slot) -> Value| {
             let hcas = self.slots.iter().enumerate().map(|(i, slot)| {
                 let mut value = what(i, slot);
@@ -336,15 +411,22 @@ impl Engine {
         match cmd {
             "ping" => Ok(json!({})),
             "resources" => Ok(of_each(&|i, _| model::resources(&self.world, HcaId(i)))),
-            "metrics" => Ok(of_each(&|i, slot| {
-                let mut value = json!(slot.device.metrics);
-                if let Some(map) = value.as_object_mut() {
-                    map.insert("dma_errors".into(), slot.device.dma_errors().into());
-                    map.insert("diagnoses".into(), self.world.diagnoses(HcaId(i)).into());
+            "links" => Ok(self.links.list(&self.world, self.tunnels.as_ref())),
+            "metrics" => {
+                let mut all = of_each(&|i, slot| {
+                    let mut value = json!(slot.device.metrics);
+                    if let Some(map) = value.as_object_mut() {
+                        map.insert("dma_errors".into(), slot.device.dma_errors().into());
+                        map.insert("diagnoses".into(), self.world.diagnoses(HcaId(i)).into());
+                    }
+                    value
+                });
+                if let (Some(map), Some(tunnels)) = (all.as_object_mut(), &self.tunnels) {
+                    map.insert("tunnels".into(), tunnels.metrics());
                 }
-                value
-            })),
-            other => Err(format!("unknown cmd {other:?}: ping, resources or metrics are known")),
+                Ok(all)
+            }
+            other => Err(format!("unknown cmd {other:?}: ping, resources, metrics, links or link are known")),
         }
     }
 

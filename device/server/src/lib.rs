@@ -3,7 +3,7 @@
 //! The flow: a [`topology`] says which adapters there are; for each, the engine listens on a Unix
 //! socket and speaks [`vfio_user`] with the client that connects. Accesses to configuration space
 //! and MSI-X end in [`pci`], accesses to BAR0 go to the model, which reaches guest memory through
-//! [`memory`] and returns interrupts that are signalled to the client.
+//! [`memory`] and returns interrupts that are signalled to the client. Links to other processes are a [`tunnel`].
 //!
 //! This is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
 //! and the hint to the C library that memory can go.
@@ -12,8 +12,10 @@
 
 pub mod cli;
 pub mod control;
+mod ctl;
 pub mod device;
 pub mod engine;
+mod links;
 pub mod listener;
 pub mod memory;
 pub mod metrics;
@@ -22,4 +24,5 @@ pub mod pacing;
 pub mod pci;
 pub mod topology;
 mod trim;
+pub mod tunnel;
 pub mod vfio_user;

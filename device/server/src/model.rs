@@ -4,13 +4,16 @@ use anyhow::Context;
 use hca_model::fabric::{Faults, LinkRate};
 use hca_model::timing::Profile;
 use hca_model::{
-    DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, Ps, Snapshot, World, WorldConfig,
+    DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed, PortLink,
+    PortRef, Ps, Snapshot, TunnelId, World, WorldConfig,
 };
 use serde_json::{Value, json};
 
+use crate::links::{Links, Row};
 use crate::memory::HostMemory;
 use crate::pci::DEVICE_ID;
-use crate::topology::{self, End, SubnetManager, Topology};
+use crate::topology::{self, Cut, End, Part, SubnetManager, Topology};
+use crate::tunnel::Light;
 
 impl GuestMemory for HostMemory {
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
@@ -23,11 +26,11 @@ impl GuestMemory for HostMemory {
     }
 }
 
-/// Builds the model of a topology.
+/// Builds the model of what this process serves of a topology, and the table of its links.
 ///
 /// # Errors
 /// If there is no such profile or the model refuses the topology, with the reason.
-pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
+pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(World, Links)> {
     let mut profile = Profile::named(&topology.profile)
         .with_context(|| format!("profile {:?}: there is no such profile", topology.profile))?;
     if let Some(ms) = topology.fabric.training_ms {
@@ -35,7 +38,7 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
     }
     let mut names = Vec::new();
     let mut hcas = Vec::new();
-    for (host, hca) in topology.hcas() {
+    for (host, hca) in part.hcas() {
         let name = format!("{}/{}", host.name, hca.name);
         let firmware = FirmwareConfig {
             device_id: DEVICE_ID,
@@ -46,31 +49,75 @@ pub(crate) fn world(topology: &Topology) -> anyhow::Result<World> {
         names.push(name.clone());
         hcas.push(HcaConfig { name, firmware });
     }
-    if let Some(switch) = topology.switches.first() {
+    if let Some(switch) = part.switches.first() {
         anyhow::bail!("switch {}: the model has no switches yet", switch.name);
     }
-    let id = |end: &End| {
+    let port = |end: &End| {
         let place = names.iter().position(|name| *name == end.to_string());
-        place.map(HcaId).with_context(|| format!("link: there is no adapter {end}"))
+        place
+            .map(|place| PortRef::from(HcaId(place)))
+            .with_context(|| format!("link: there is no port {end}"))
     };
-    let mut links = Vec::new();
-    for link in &topology.links {
+    let mut rows = Vec::new();
+    for link in &part.links {
         let [a, b] = &link.between;
-        links.push(LinkConfig {
-            ends: [id(a)?.into(), id(b)?.into()],
-            rate: LinkRate::from_name(link.rate.name()).context("link: rate unknown to the model")?,
-            width: link.width,
-            delay: Ps::from_ns(link.delay_ns),
-            faults: faults(link.faults),
-        });
+        let ports = [Some(port(a)?), Some(port(b)?)];
+        rows.push(Row { link: (*link).clone(), ports, tunnel: None, cable: true });
     }
-    Ok(World::new(WorldConfig {
+    for Cut { number, link, here, .. } in &part.cuts {
+        let mut ports = [None; 2];
+        if let (Some(slot), Some(end)) = (ports.get_mut(*here), link.between.get(*here)) {
+            *slot = Some(port(end)?);
+        }
+        rows.push(Row { link: (*link).clone(), ports, tunnel: Some(*number), cable: true });
+    }
+    let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
+    let world = World::new(WorldConfig {
         hcas,
+        switches: Vec::new(),
         links,
         subnet_manager: topology.fabric.subnet_manager == SubnetManager::Builtin,
         seed: topology.fabric.seed,
         profile,
-    })?)
+    })?;
+    Ok((world, Links::new(topology, rows)))
+}
+
+fn link(row: &Row) -> anyhow::Result<LinkConfig> {
+    let Row { link, ports, tunnel, cable: _ } = row;
+    let end = |port: Option<PortRef>| match (port, tunnel) {
+        (Some(port), _) => Ok(LinkEnd::Port(port)),
+        (None, Some(tunnel)) => Ok(LinkEnd::Tunnel(TunnelId(usize::from(*tunnel)))),
+        (None, None) => anyhow::bail!("link: an end is nowhere"),
+    };
+    let [a, b] = *ports;
+    Ok(LinkConfig {
+        ends: [end(a)?, end(b)?],
+        rate: LinkRate::from_name(link.rate.name()).context("link: rate unknown to the model")?,
+        width: link.width,
+        delay: Ps::from_ns(link.delay_ns),
+        faults: faults(link.faults),
+    })
+}
+
+/// What a port tells the far side of a tunnel.
+pub(crate) fn light(port: PortLink) -> Light {
+    Light { width: port.width, speed: port.speed as u8 }
+}
+
+/// What the far side of a tunnel tells of its port.
+pub(crate) fn port_link(light: Light) -> Option<PortLink> {
+    const SPEEDS: [LinkSpeed; 7] = [
+        LinkSpeed::Sdr,
+        LinkSpeed::Ddr,
+        LinkSpeed::Qdr,
+        LinkSpeed::Fdr10,
+        LinkSpeed::Fdr,
+        LinkSpeed::Edr,
+        LinkSpeed::Hdr,
+    ];
+    let speed = SPEEDS.into_iter().find(|speed| *speed as u8 == light.speed)?;
+    Some(PortLink { width: light.width, speed })
 }
 
 fn faults(faults: topology::Faults) -> Faults {
@@ -130,4 +177,18 @@ fn counts(snapshot: Snapshot) -> Value {
         "user_memories": user_memories,
         "pages": pages,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_speed_passes_a_tunnel() {
+        for rate in LinkRate::ALL {
+            let port = PortLink { width: 4, speed: rate.into() };
+            assert_eq!(port_link(light(port)), Some(port));
+        }
+        assert_eq!(port_link(Light { width: 4, speed: 7 }), None);
+    }
 }

@@ -89,6 +89,12 @@ impl Port {
         data
     }
 
+    /// The blocks of the arbitration tables (IBTA 14.2.5.9): two of the low priority table, two of the high one, each
+    /// 32 pairs of lane and weight.
+    pub fn vl_arbitration(&self) -> &[[u8; 64]; 4] {
+        &self.vl_arbitration
+    }
+
     /// The virtual lane of a service level, for packets that came by `in_port` (of an adapter: 0).
     pub fn virtual_lane(&self, in_port: u8, sl: u8) -> u8 {
         let table = self.sl_to_vl.get(usize::from(in_port)).copied().unwrap_or_default();

@@ -119,6 +119,7 @@ fn world() -> World {
     };
     World::new(WorldConfig {
         hcas: vec![hca(0), hca(1)],
+        switches: Vec::new(),
         links: Vec::new(),
         subnet_manager: true,
         seed: 1,

@@ -112,6 +112,16 @@ impl From<LinkRate> for hca_firmware::LinkSpeed {
     }
 }
 
+/// How long `bytes` of a packet (LRH to VCRC) and its framing occupy so many lanes (at least 1 is assumed).
+pub(crate) fn serialisation(rate: LinkRate, width: u8, bytes: usize) -> Ps {
+    const PS_PER_S: u128 = 1_000_000_000_000;
+    let (data, line) = rate.code();
+    let bits = (bytes as u128 + u128::from(rate.framing())) * 8 * u128::from(line);
+    let per_s = u128::from(rate.signalling()) * u128::from(width.max(1)) * u128::from(data);
+    // Rounded up: a link is never faster than its rate.
+    Ps(u64::try_from((bits * PS_PER_S).div_ceil(per_s)).unwrap_or(u64::MAX))
+}
+
 impl Link {
     /// A link of `width` lanes (1, 4, 8 or 12; at least 1 is assumed) and propagation time `delay`.
     pub const fn new(rate: LinkRate, width: u8, delay: Ps) -> Self {
@@ -120,12 +130,7 @@ impl Link {
 
     /// How long `bytes` of a packet (LRH to VCRC) and its framing occupy the lanes.
     pub fn serialisation(&self, bytes: usize) -> Ps {
-        const PS_PER_S: u128 = 1_000_000_000_000;
-        let (data, line) = self.rate.code();
-        let bits = (bytes as u128 + u128::from(self.rate.framing())) * 8 * u128::from(line);
-        let rate = u128::from(self.rate.signalling()) * u128::from(self.width) * u128::from(data);
-        // Rounded up: a link is never faster than its rate.
-        Ps(u64::try_from((bits * PS_PER_S).div_ceil(rate)).unwrap_or(u64::MAX))
+        serialisation(self.rate, self.width, bytes)
     }
 
     /// When end `from` could start to send.

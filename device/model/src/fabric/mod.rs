@@ -4,16 +4,33 @@
 //! carrier, such as the [`FaultInjector`]. A wrapper is put around a link when the topology asks for
 //! it; the link and the adapters never know.
 //!
-//! Not here: switches, and credits (link-level flow control): a receiver always has room.
+//! What a port does before its packets are on the link is its [`egress`]: virtual lanes, credits and arbitration. A
+//! carrier gets one packet after another and at the time it is sent.
 
+mod arbiter;
+pub(crate) mod datagram;
+pub(crate) mod egress;
 mod fault;
 mod link;
 
 use crate::time::Ps;
 use crate::wire::Packet;
 
+pub(crate) use arbiter::Tables;
 pub use fault::{FaultCounts, FaultInjector, Faults};
+pub(crate) use link::serialisation;
 pub use link::{Link, LinkRate};
+
+/// Data lanes that PortInfo:OperationalVLs stands for.
+pub(crate) fn operational_lanes(code: u32) -> u8 {
+    match code {
+        2 => 2,
+        3 => 4,
+        4 => 8,
+        5 => 15,
+        _ => 1,
+    }
+}
 
 /// Which end of a carrier: 0 or 1, of carriers with more ends any number below theirs.
 pub type End = usize;

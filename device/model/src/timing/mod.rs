@@ -4,6 +4,7 @@
 //! and methods; [`Units`] are the parts of an adapter that are busy while they work, so that load turns
 //! into queueing. Nothing else in the model knows a number.
 
+mod fabric;
 mod profile;
 mod unit;
 

@@ -19,6 +19,7 @@ pub struct Profile {
     pub(super) completion: Completion,
     pub(super) cache: Cache,
     pub(super) port: Port,
+    pub(super) fabric: Fabric,
     pub(super) command: Command,
     pub(super) clock: Clock,
 }
@@ -140,6 +141,17 @@ pub(super) struct Port {
     pub(super) loopback_ns: Ns,
     pub(super) phy_ns: Ns,
     pub(super) link_training_ms: Ms,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fabric {
+    pub(super) hop_ns: Ns,
+    pub(super) switch_buffer: Count,
+    pub(super) adapter_buffer: Count,
+    pub(super) egress_ns: Ns,
+    pub(super) agent_us: Us,
+    pub(super) agent_queue: Count,
 }
 
 #[derive(Clone, Debug, Deserialize)]

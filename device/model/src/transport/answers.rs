@@ -105,7 +105,7 @@ impl QueuePair {
         self.responder.turn = false;
         let Some(at) = self.send_response(core, now) else { return };
         if !self.responder.queue.is_empty() && !std::mem::replace(&mut self.responder.turn, true) {
-            core.schedule(at, self.response_turn());
+            core.await_turn(at, self.lane, self.response_turn());
         }
     }
 
@@ -189,7 +189,7 @@ impl QueuePair {
         let at = core.units.transmit.admit(now, service);
         let (qpn, psn, operation, bytes) = (self.qpn, repr.psn, repr.operation, packet.len() as u32);
         core.note_job(now, at, service, Event::Respond { qpn, psn, operation, bytes });
-        core.transmit(at, repr.operation, packet);
+        self.lane = core.transmit(at, repr.operation, packet);
         Some(at)
     }
 }

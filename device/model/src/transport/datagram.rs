@@ -68,7 +68,7 @@ impl QueuePair {
                 let bytes = packet.len() as u32;
                 core.note_job(now, at, service, Event::Build { qpn, index, psn, operation, bytes });
                 core.note(at, Event::Done { qpn, index, status: Status(None) });
-                core.transmit(at, operation, packet);
+                self.lane = core.transmit(at, operation, packet);
                 let cqn = self.params.cqn_snd;
                 self.tell_signature_errors(core, now, cqn);
                 if wqe.signaled {

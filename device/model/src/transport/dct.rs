@@ -97,6 +97,7 @@ fn responder(core: &Core, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr) -> 
         rq: ReceiveQueue::Shared(Srqn(ctx.get(Dctc::SRQN))),
         requester: Requester::default(),
         responder: Responder::expecting(repr.psn.next()),
+        lane: 0,
         dynamic: Dynamic::Responder(Box::new(Link { peer, session: eth.session, used: now, looked_at })),
         error_poll: None,
         drained_event: false,

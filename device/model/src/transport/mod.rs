@@ -144,6 +144,8 @@ pub(crate) struct QueuePair {
     pub(crate) rq: ReceiveQueue,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// The virtual lane of what it sent last: where it waits for its next turn.
+    pub(crate) lane: u8,
     /// Dynamic connections: which end this is, and of which.
     pub(crate) dynamic: Dynamic,
     /// In error: when the receive doorbell record is looked at next, and the interval after that.
@@ -165,6 +167,7 @@ impl QueuePair {
             rq: ReceiveQueue::new(qp),
             requester: Requester::default(),
             responder: Responder::default(),
+            lane: 0,
             dynamic: match qp.service() {
                 ServiceType::Dci => Dynamic::Initiator(Box::default()),
                 _ => Dynamic::No,
@@ -275,6 +278,9 @@ impl Hca {
             Qpn(special @ 0..=1) => self.special_qp(special),
             other => Some(other),
         };
+        if qpn.is_none() {
+            return self.agent(now, arrived);
+        }
         let Some(qp) = qpn.and_then(|n| self.qps.get_mut(n.0)) else {
             tracing::debug!(hca = self.core.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
             return;

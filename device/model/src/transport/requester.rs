@@ -375,7 +375,7 @@ impl QueuePair {
         let operation = repr.operation;
         let (qpn, bytes) = (self.qpn, packet.len() as u32);
         core.note_job(now, at, service, Event::Build { qpn, index, psn, operation, bytes });
-        core.transmit(at, operation, packet);
+        self.lane = core.transmit(at, operation, packet);
         if self.service.is_reliable() && self.requester.deadline.is_none() {
             self.start_timer(core, at);
         }

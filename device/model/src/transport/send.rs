@@ -121,7 +121,7 @@ impl QueuePair {
     /// Schedules a turn to send, unless one is.
     pub(crate) fn ask_turn(&mut self, core: &mut Core, at: Ps) {
         if !std::mem::replace(&mut self.sq.turn, true) {
-            core.schedule(at, HcaEvent::SendTurn(self.qpn));
+            core.await_turn(at, self.lane, HcaEvent::SendTurn(self.qpn));
         }
     }
 

@@ -8,7 +8,7 @@
 //! a payload into bytes, [`Packet::parse`] checks bytes and turns them back. Whatever passes
 //! `parse` is complete and consistent, so nothing behind it has to check a length again.
 //!
-//! Not here: raw packets (LNH 0 and 1), RD and link packets (flow control is not modelled).
+//! Not here: raw packets (LNH 0 and 1), RD and link packets (flow control is modelled without its packets).
 
 mod crc;
 mod repr;
@@ -32,7 +32,7 @@ pub const MAX_PAYLOAD: usize = 4096;
 /// if it came in as bytes. Whoever looks at the link sees no difference.
 #[derive(Clone)]
 pub struct Packet {
-    /// LRH to VCRC; the checksums are zero while `checksums` says `Due`.
+    /// LRH to VCRC; checksums that are due have any value.
     bytes: Vec<u8>,
     checksums: Checksums,
 }
@@ -41,13 +41,15 @@ pub struct Packet {
 enum Checksums {
     /// Not computed yet.
     Due,
+    /// The ICRC is in the bytes, right or wrong; the VCRC is not computed yet, since a switch changed the LRH.
+    VcrcDue,
     /// In the bytes, right or wrong.
     Present,
 }
 
 impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
-        if self.checksums == other.checksums {
+        if self.checksums == other.checksums && self.checksums != Checksums::VcrcDue {
             self.bytes == other.bytes
         } else {
             self.clone().into_bytes() == other.clone().into_bytes()
@@ -239,26 +241,12 @@ impl Packet {
     /// Checks every byte that a receiving port checks; gives the headers and the payload without pad.
     pub fn parse(&self) -> Result<(Repr, &[u8]), Malformed> {
         let len = self.bytes.len();
-        let check = self.checksums == Checksums::Present;
         let truncated = Malformed::Truncated { len };
-        let (covered, vcrc) = self.bytes.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
-        if check && *vcrc != crc::vcrc(covered) {
-            let expected = crc::vcrc(covered);
-            let (found, expected) = (u16::from_be_bytes(*vcrc), u16::from_be_bytes(expected));
-            return Err(Malformed::Vcrc { found, expected });
-        }
+        let covered = self.check_link()?;
         let (body, icrc) = covered.split_last_chunk::<ICRC_SIZE>().ok_or(truncated)?;
 
         let mut reader = Reader(body);
         let lrh = Lrh::from_prefix_or_zero(reader.take(Lrh::SIZE).ok_or(truncated)?);
-        let link_version = lrh.get(Lrh::LVER) as u8;
-        if link_version != 0 {
-            return Err(Malformed::LinkVersion(link_version));
-        }
-        let said = lrh.get(Lrh::PKT_LEN) as usize * 4;
-        if said != covered.len() {
-            return Err(Malformed::Length { said, len: covered.len() });
-        }
         let grh = match lrh.get(Lrh::LNH) {
             LNH_BTH => None,
             LNH_GRH => Some(Grh::from_prefix_or_zero(reader.take(Grh::SIZE).ok_or(truncated)?)),
@@ -266,7 +254,7 @@ impl Packet {
         };
         let from_bth = reader.0.len() + ICRC_SIZE;
         let bth = Bth::from_prefix_or_zero(reader.take(Bth::SIZE).ok_or(truncated)?);
-        if check {
+        if self.checksums != Checksums::Due {
             let computed = icrc_of(&lrh, grh.as_ref(), &bth, reader.0);
             if *icrc != computed {
                 let (found, expected) = (u32::from_be_bytes(*icrc), u32::from_be_bytes(computed));
@@ -295,6 +283,42 @@ impl Packet {
         Ok((repr, payload))
     }
 
+    /// Checks what every port on the way checks, switches too: VCRC, link version and length. Gives what the VCRC
+    /// covers.
+    pub(crate) fn check_link(&self) -> Result<&[u8], Malformed> {
+        let truncated = Malformed::Truncated { len: self.bytes.len() };
+        let (covered, vcrc) = self.bytes.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
+        if self.checksums == Checksums::Present && *vcrc != crc::vcrc(covered) {
+            let expected = crc::vcrc(covered);
+            let (found, expected) = (u16::from_be_bytes(*vcrc), u16::from_be_bytes(expected));
+            return Err(Malformed::Vcrc { found, expected });
+        }
+        let lrh = Lrh::from_prefix_or_zero(covered.get(..Lrh::SIZE).ok_or(truncated)?);
+        let link_version = lrh.get(Lrh::LVER) as u8;
+        if link_version != 0 {
+            return Err(Malformed::LinkVersion(link_version));
+        }
+        let said = lrh.get(Lrh::PKT_LEN) as usize * 4;
+        if said != covered.len() {
+            return Err(Malformed::Length { said, len: covered.len() });
+        }
+        Ok(covered)
+    }
+
+    /// Puts the packet on another virtual lane. Its VCRC, which must have been right, is right again; the ICRC does
+    /// not cover the lane (IBTA vol 1 7.8.1).
+    pub(crate) fn set_vl(&mut self, vl: u8) {
+        const VL_SHIFT: u32 = 4;
+        let Some(first) = self.bytes.first_mut() else { return };
+        let changed = *first & 0xf | vl << VL_SHIFT;
+        if *first != changed {
+            *first = changed;
+            if self.checksums == Checksums::Present {
+                self.checksums = Checksums::VcrcDue;
+            }
+        }
+    }
+
     /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, checksums: Checksums::Present }
@@ -308,8 +332,14 @@ impl Packet {
     /// The bytes on the link, checksums included.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut bytes = self.bytes;
-        if self.checksums == Checksums::Due {
-            seal(&mut bytes);
+        match self.checksums {
+            Checksums::Due => seal(&mut bytes),
+            Checksums::VcrcDue => {
+                if let Some((covered, vcrc)) = bytes.split_last_chunk_mut::<VCRC_SIZE>() {
+                    *vcrc = crc::vcrc(covered);
+                }
+            }
+            Checksums::Present => {}
         }
         bytes
     }

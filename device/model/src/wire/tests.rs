@@ -270,3 +270,26 @@ proptest! {
         }
     }
 }
+
+/// A switch changes the lane: the bytes are those of a packet that was on it from the start.
+#[test]
+fn another_lane() {
+    for from_bytes in [false, true] {
+        let mut packet = build(&sample_repr(), &[1; 14]);
+        if from_bytes {
+            packet = Packet::from_bytes(packet.into_bytes());
+        }
+        packet.set_vl(3);
+        let expected = build(&Repr { vl: 3, ..sample_repr() }, &[1; 14]);
+        assert_eq!((packet.vl(), packet.parse().map(|p| p.0.vl)), (3, Ok(3)));
+        assert_eq!(packet, expected);
+        assert_eq!(packet.into_bytes(), expected.into_bytes());
+    }
+    // What was wrong in the ICRC stays wrong.
+    let mut bytes = SAMPLE.to_vec();
+    bytes[30] ^= 1;
+    let mut packet = Packet::from_bytes(bytes);
+    assert!(matches!(packet.check_link(), Err(Malformed::Vcrc { .. })));
+    packet.set_vl(3);
+    assert!(matches!(packet.parse(), Err(Malformed::Icrc { .. })));
+}

@@ -9,7 +9,7 @@ use hca_spec::mad::port_state;
 use super::config::{ConfigError, HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
 use super::tunnel::{Outside, common};
 use super::{Event, World};
-use crate::fabric::{Carrier, LinkRate};
+use crate::fabric::{Carrier, LinkRate, serialisation};
 use crate::time::Ps;
 
 /// How far a link is.
@@ -29,10 +29,27 @@ struct Training {
     generation: u32,
 }
 
+/// What a carrier is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cable {
+    pub(super) rate: LinkRate,
+    pub(super) width: u8,
+    /// Of a cable with two ends; its ports then give each other credits. `None`: a carrier of the caller's.
+    pub(super) delay: Option<Ps>,
+}
+
+impl Cable {
+    /// How long `bytes` of a packet occupy it.
+    pub(super) fn serialisation(&self, bytes: usize) -> Ps {
+        serialisation(self.rate, self.width, bytes)
+    }
+}
+
 /// A link with its ends.
 pub(super) struct Wire {
     pub(super) ends: Vec<LinkEnd>,
     pub(super) carrier: Box<dyn Carrier + Send>,
+    pub(super) cable: Cable,
     /// What it trains to.
     pub(super) port: PortLink,
     /// The cable is in.
@@ -99,8 +116,17 @@ impl World {
         width: u8,
         carrier: Box<dyn Carrier + Send>,
     ) -> Result<(), ConfigError> {
+        self.join(ends.into_iter().map(Into::into).collect(), Cable { rate, width, delay: None }, carrier)
+    }
+
+    /// The same for any kind of cable.
+    pub(super) fn join(
+        &mut self,
+        ends: Vec<LinkEnd>,
+        cable: Cable,
+        carrier: Box<dyn Carrier + Send>,
+    ) -> Result<(), ConfigError> {
         let number = self.links.len();
-        let ends: Vec<LinkEnd> = ends.into_iter().map(Into::into).collect();
         for (i, end) in ends.iter().enumerate() {
             if ends.iter().take(i).any(|e| e == end) {
                 return Err(ConfigError::SameEnds { link: number });
@@ -124,12 +150,13 @@ impl World {
         for (i, end) in ends.iter().enumerate() {
             if let LinkEnd::Port(port) = *end {
                 self.set_plug(port, (number, i));
+                self.plug_in(port, cable);
             }
         }
         let outside = ends.iter().any(|e| matches!(e, LinkEnd::Tunnel(_))).then(Outside::default);
         let training = vec![Training::default(); if ends.len() == 2 { 1 } else { ends.len() }];
-        let port = PortLink { width, speed: rate.into() };
-        self.links.push(Wire { ends, carrier, port, connected: true, training, outside });
+        let port = PortLink { width: cable.width, speed: cable.rate.into() };
+        self.links.push(Wire { ends, carrier, cable, port, connected: true, training, outside });
         let trainings = self.links.last().map_or(0, |l| l.training.len());
         for end in 0..trainings {
             self.tend_link(number, end, false);
@@ -168,8 +195,8 @@ impl World {
         match self.plug(port) {
             Some((link, end)) => self.tend_link(link, end, lost),
             // Without a cable an adapter has a plug that leads back to it.
-            None if self.is_down(port) && self.is_lit(LinkEnd::Port(port)) => {
-                self.set_port_link(port, Some(PortLink::default()));
+            None if !Self::is_switch(port) && self.is_down(port) && self.is_lit(LinkEnd::Port(port)) => {
+                self.set_port_link(port, Some(PortLink::default()), None);
             }
             None => {}
         }
@@ -197,14 +224,15 @@ impl World {
             tracing::debug!(now = %self.now, "link {number} is down");
             for end in &ends {
                 if let LinkEnd::Port(port) = end {
-                    self.set_port_link(*port, None);
+                    self.set_port_link(*port, None, None);
                 }
             }
         }
         if state == LinkState::Down && lit {
             let Some(link) = self.links.get_mut(number) else { return };
             let generation = link.set(end, LinkState::Training);
-            self.heap.push(self.now + self.training_time, Event::Trained { number, end, generation });
+            self.heap
+                .push(self.now + self.timing.link_training(), Event::Trained { number, end, generation });
         }
     }
 
@@ -217,9 +245,10 @@ impl World {
         let far = link.outside.as_ref().and_then(|o| o.light);
         let (ends, port) = (link.together(end), far.map_or(link.port, |far| common(link.port, far)));
         tracing::debug!(now = %self.now, "link {number} is up");
-        for end in &ends {
+        for (i, end) in ends.iter().enumerate() {
             if let LinkEnd::Port(near) = end {
-                self.set_port_link(*near, Some(port));
+                let room = self.input_buffer(number, ends.get(1 - i.min(1)).copied());
+                self.set_port_link(*near, Some(port), room);
             }
         }
         for end in ends {
@@ -244,16 +273,46 @@ impl World {
         }
     }
 
-    /// The port's hardware has trained, or lost its link.
-    fn set_port_link(&mut self, port: PortRef, link: Option<PortLink>) {
+    /// Bytes that the far end of a link takes in for each lane; `None`: it is not known, or without limit.
+    fn input_buffer(&self, number: usize, far: Option<LinkEnd>) -> Option<usize> {
+        self.links.get(number)?.cable.delay?;
+        match far? {
+            LinkEnd::Port(PortRef { node: NodeId::Hca(_), .. }) => Some(self.timing.adapter_buffer()),
+            LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => Some(self.timing.switch_buffer()),
+            LinkEnd::Tunnel(_) => None,
+        }
+    }
+
+    /// A cable is plugged into a port.
+    fn plug_in(&mut self, port: PortRef, cable: Cable) {
+        match port.node {
+            NodeId::Hca(id) => {
+                if let Some(hca) = self.hcas.get_mut(id.0) {
+                    hca.core.port.cabled = true;
+                    hca.core.port.egress.plug(cable.rate, cable.width);
+                }
+            }
+            NodeId::Switch(id) => {
+                if let Some(egress) = self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)) {
+                    egress.plug(cable.rate, cable.width);
+                }
+            }
+        }
+    }
+
+    /// The port's hardware has trained, and sends to one that has `room`, or it lost its link.
+    fn set_port_link(&mut self, port: PortRef, link: Option<PortLink>, room: Option<usize>) {
         let now = self.now;
         match port.node {
             NodeId::Hca(id) => {
                 let Some(hca) = self.hcas.get_mut(id.0) else { return };
                 let mut effects = Vec::new();
                 hca.core.fw.set_link(HCA_PORT, link, &mut effects);
+                hca.core.link_changed(now, link.map(|_| room));
+                hca.port_turn(now);
                 self.apply(id, now, effects);
             }
+            NodeId::Switch(id) => self.switch_link(id, port.port, link, room),
         }
     }
 
@@ -261,6 +320,8 @@ impl World {
     pub(super) fn apply(&mut self, id: HcaId, now: Ps, effects: Vec<Effect>) {
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         hca.apply(now, effects);
+        hca.core.configure_port();
+        hca.agent_poll_later(now);
         (hca.core.out.port_changed, hca.core.out.link_lost) = (false, false);
         self.collect(id);
     }

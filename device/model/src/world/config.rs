@@ -12,6 +12,10 @@ use crate::timing::Profile;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HcaId(pub usize);
 
+/// Names a switch of a world: its place in [`WorldConfig::switches`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SwitchId(pub usize);
+
 /// Names a place where packets leave the world and enter it; the numbers are the caller's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TunnelId(pub usize);
@@ -21,6 +25,8 @@ pub struct TunnelId(pub usize);
 pub enum NodeId {
     /// An adapter: it has port 1.
     Hca(HcaId),
+    /// A switch: it has external ports from 1 on.
+    Switch(SwitchId),
 }
 
 /// A port that takes a cable.
@@ -39,10 +45,18 @@ impl From<HcaId> for PortRef {
     }
 }
 
+impl PortRef {
+    /// A port of a switch.
+    pub const fn of_switch(switch: SwitchId, port: u8) -> Self {
+        Self { node: NodeId::Switch(switch), port }
+    }
+}
+
 impl fmt::Display for PortRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node {
             NodeId::Hca(HcaId(n)) => write!(f, "port {} of adapter {n}", self.port),
+            NodeId::Switch(SwitchId(n)) => write!(f, "port {} of switch {n}", self.port),
         }
     }
 }
@@ -86,6 +100,15 @@ pub struct HcaConfig {
     pub firmware: Config,
 }
 
+/// One switch of a topology.
+#[derive(Debug, Clone)]
+pub struct SwitchConfig {
+    /// Name in logs and reports.
+    pub name: String,
+    /// Identity and ports.
+    pub firmware: hca_firmware::SwitchConfig,
+}
+
 /// A link.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -106,6 +129,8 @@ pub struct LinkConfig {
 pub struct WorldConfig {
     /// The adapters.
     pub hcas: Vec<HcaConfig>,
+    /// The switches.
+    pub switches: Vec<SwitchConfig>,
     /// The links.
     pub links: Vec<LinkConfig>,
     /// Whether a built-in subnet manager brings the ports up.

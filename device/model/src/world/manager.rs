@@ -17,6 +17,7 @@ impl World {
         }
         match port.node {
             NodeId::Hca(id) => self.manage_hca(id),
+            NodeId::Switch(_) => {}
         }
     }
 

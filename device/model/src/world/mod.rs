@@ -1,11 +1,13 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
-//! [`config`] names nodes, ports and links, [`cable`] takes links down and up, [`tunnel`] is where links leave the
-//! world, [`manager`] is the built-in subnet manager.
+//! [`config`] names nodes, ports and links, [`cable`] takes links down and up, [`carry`] brings packets over them,
+//! [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
 mod cable;
+mod carry;
 mod config;
 mod manager;
+mod switch;
 mod tunnel;
 
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use hca_firmware::Resources;
 use hca_firmware::port::Port;
 
-use crate::core::{Core, HcaEvent};
+use crate::core::{Core, HcaEvent, Outbox};
 use crate::dma::GuestMemory;
 use crate::fabric::{FaultInjector, Link};
 use crate::hca::Hca;
@@ -22,11 +24,13 @@ use crate::timing::Timing;
 use crate::trace::{Captured, Trace};
 use crate::wire::Packet;
 
-use cable::Wire;
-use config::HCA_PORT;
+use cable::{Cable, Wire};
+use carry::Origin;
 pub use config::{
-    ConfigError, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, TunnelId, WorldConfig,
+    ConfigError, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, SwitchConfig, SwitchId, TunnelId,
+    WorldConfig,
 };
+use switch::SwitchNode;
 pub use tunnel::{TunnelEvent, TunnelOutput};
 
 /// What the world asks of its owner.
@@ -41,20 +45,47 @@ pub enum Effect {
     },
 }
 
-/// How a packet came to a port.
-#[derive(Debug, Clone, Copy)]
-enum Origin {
-    /// Not by a link: it never left its adapter.
-    Loopback,
-    /// Over a link that went down and up so often before.
-    Link { number: usize, end: usize, generation: u32 },
-}
-
 enum Event {
-    Hca { hca: HcaId, epoch: u32, event: HcaEvent },
-    Arrive { port: PortRef, packet: Packet, origin: Origin },
-    Leave { tunnel: TunnelId, packet: Packet, origin: Origin },
-    Trained { number: usize, end: usize, generation: u32 },
+    Hca {
+        hca: HcaId,
+        epoch: u32,
+        event: HcaEvent,
+    },
+    Arrive {
+        hca: HcaId,
+        packet: Packet,
+        origin: Origin,
+    },
+    /// The header is there; the end comes at `tail`.
+    Forward {
+        switch: SwitchId,
+        port: u8,
+        packet: Packet,
+        tail: Ps,
+        origin: Origin,
+    },
+    /// A datagram was looked at by the agent.
+    Agent {
+        switch: SwitchId,
+        port: u8,
+        packet: Packet,
+        origin: Origin,
+    },
+    SwitchTurn {
+        switch: SwitchId,
+        port: u8,
+    },
+    SwitchPoll(SwitchId),
+    Leave {
+        tunnel: TunnelId,
+        packet: Packet,
+        origin: Origin,
+    },
+    Trained {
+        number: usize,
+        end: usize,
+        generation: u32,
+    },
 }
 
 /// A link and an end of it.
@@ -65,14 +96,14 @@ pub struct World {
     hcas: Vec<Hca>,
     /// What is plugged into the port of each adapter.
     hca_plugs: Vec<Option<Plug>>,
+    switches: Vec<SwitchNode>,
     links: Vec<Wire>,
     heap: EventHeap<Event>,
     now: Ps,
     effects: Vec<Effect>,
     tunnel_events: Vec<TunnelEvent>,
     subnet_manager: bool,
-    loopback: Ps,
-    training_time: Ps,
+    timing: Arc<Timing>,
     pub(crate) trace: Option<Trace>,
     pub(crate) captured: Vec<Captured>,
 }
@@ -84,14 +115,14 @@ impl World {
         let mut world = World {
             hcas: Vec::new(),
             hca_plugs: vec![None; config.hcas.len()],
+            switches: Vec::new(),
             links: Vec::new(),
             heap: EventHeap::default(),
             now: Ps::ZERO,
             effects: Vec::new(),
             tunnel_events: Vec::new(),
             subnet_manager: config.subnet_manager,
-            loopback: timing.loopback(),
-            training_time: timing.link_training(),
+            timing: timing.clone(),
             trace: None,
             captured: Vec::new(),
         };
@@ -101,11 +132,15 @@ impl World {
             world.hcas.push(hca);
             world.collect(HcaId(world.hcas.len() - 1));
         }
+        for switch in config.switches {
+            world.switches.push(SwitchNode::new(switch, timing.agent_queue()));
+        }
         for (i, link) in config.links.iter().enumerate() {
             let plain = Link::new(link.rate, link.width, link.delay);
             let seed = config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
-            world.connect(link.ends.to_vec(), link.rate, link.width, Box::new(carrier))?;
+            let cable = Cable { rate: link.rate, width: link.width, delay: Some(link.delay) };
+            world.join(link.ends.to_vec(), cable, Box::new(carrier))?;
         }
         Ok(world)
     }
@@ -175,7 +210,9 @@ impl World {
     /// A packet from outside the topology arrives at port 1 of an adapter, whatever its destination:
     /// what a peer that is not modelled here, or a hostile one, puts on the cable.
     pub fn inject_packet(&mut self, now: Ps, hca: HcaId, packet: Packet) {
-        self.with(now, hca, |hca, now| hca.arrive(now, packet));
+        self.with(now, hca, |hca, now| {
+            hca.arrive(now, packet);
+        });
     }
 
     /// Runs every event that is due at or before `until`.
@@ -188,11 +225,17 @@ impl World {
                         h.handle(now, event);
                     }
                 }),
-                Event::Arrive { port, packet, origin } => {
+                Event::Arrive { hca, packet, origin } => self.arrive(at, hca, packet, origin),
+                Event::Forward { switch, port, packet, tail, origin } => {
                     if self.is_current(origin) {
-                        self.arrive(at, port, packet);
+                        self.switch_arrive(switch, port, packet, tail, origin);
                     }
                 }
+                Event::Agent { switch, port, packet, origin } => {
+                    self.switch_agent(switch, port, &packet, origin);
+                }
+                Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
+                Event::SwitchPoll(switch) => self.switch_poll(switch),
                 Event::Leave { tunnel, packet, origin } => {
                     if self.is_current(origin) {
                         let what = TunnelOutput::Packet(packet.into_bytes());
@@ -232,73 +275,26 @@ impl World {
             if let Some(watch) = hca.core.watch.as_deref_mut() {
                 watch.hand_over(self.trace.as_mut(), &mut self.captured);
             }
-            let out = std::mem::take(&mut hca.core.out);
+            let Outbox { events, loopback, sent, outcomes, vectors, port_changed, link_lost } =
+                std::mem::take(&mut hca.core.out);
+            hca.core.out.outcomes = outcomes;
             let epoch = hca.epoch;
-            for (at, event) in out.events {
+            for (at, event) in events {
                 self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
             }
-            self.effects.extend(out.vectors.into_iter().map(|vector| Effect::Msix { hca: id, vector }));
-            for (at, packet) in out.packets {
-                self.route(at, id, packet);
+            self.effects.extend(vectors.into_iter().map(|vector| Effect::Msix { hca: id, vector }));
+            for (at, packet) in loopback {
+                self.heap.push(at, Event::Arrive { hca: id, packet, origin: Origin::Loopback });
             }
-            if !out.port_changed {
+            if let Some((number, end)) = self.plug(id.into()) {
+                for sent in sent {
+                    self.carry(sent.start, number, end, sent.packet);
+                }
+            }
+            if !port_changed {
                 return;
             }
-            self.tend_port(id.into(), out.link_lost);
-        }
-    }
-
-    /// A packet leaves an adapter: back to itself, or over its link.
-    fn route(&mut self, at: Ps, from: HcaId, packet: Packet) {
-        let own = self.hcas.get(from.0).and_then(|h| h.core.fw.port(HCA_PORT));
-        let dlid = packet.dlid();
-        let arrive = |packet| Event::Arrive { port: from.into(), packet, origin: Origin::Loopback };
-        if own.is_some_and(|p| p.is_own_lid(dlid)) {
-            return self.heap.push(at + self.loopback, arrive(packet));
-        }
-        if dlid.is_multicast() {
-            // A copy comes back for the sender's own members of the group.
-            self.heap.push(at + self.loopback, arrive(packet.clone()));
-        }
-        let Some((number, end)) = self.plug(from.into()) else {
-            return tracing::debug!("packet to LID {dlid} dropped: nothing is connected there");
-        };
-        self.carry(at, number, end, packet);
-    }
-
-    /// A packet goes over a link from one end.
-    fn carry(&mut self, at: Ps, number: usize, end: usize, packet: Packet) {
-        let Some(link) = self.links.get_mut(number) else { return };
-        if !link.is_up(end) {
-            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.dlid());
-        }
-        for delivery in link.carrier.transmit(at, end, packet) {
-            let generation = link.generation(delivery.end);
-            let origin = Origin::Link { number, end: delivery.end, generation };
-            let event = match link.ends.get(delivery.end) {
-                Some(LinkEnd::Port(port)) => Event::Arrive { port: *port, packet: delivery.packet, origin },
-                Some(LinkEnd::Tunnel(tunnel)) => {
-                    Event::Leave { tunnel: *tunnel, packet: delivery.packet, origin }
-                }
-                None => continue,
-            };
-            self.heap.push(delivery.at, event);
-        }
-    }
-
-    /// Whether the link that a packet is on is up, and was since the packet left.
-    fn is_current(&self, origin: Origin) -> bool {
-        match origin {
-            Origin::Loopback => true,
-            Origin::Link { number, end, generation } => {
-                self.links.get(number).is_some_and(|l| l.is_up(end) && l.generation(end) == generation)
-            }
-        }
-    }
-
-    fn arrive(&mut self, at: Ps, port: PortRef, packet: Packet) {
-        match port.node {
-            NodeId::Hca(hca) => self.with(at, hca, |h, now| h.arrive(now, packet)),
+            self.tend_port(id.into(), link_lost);
         }
     }
 
@@ -306,16 +302,19 @@ impl World {
     fn port(&self, port: PortRef) -> Option<&Port> {
         match port.node {
             NodeId::Hca(hca) => self.hcas.get(hca.0)?.core.fw.port(port.port),
+            NodeId::Switch(switch) => self.switches.get(switch.0)?.fw.port(port.port),
         }
     }
 
+    /// Whether a cable can be plugged in there.
     fn has_port(&self, port: PortRef) -> bool {
-        self.port(port).is_some()
+        port.port != 0 && self.port(port).is_some()
     }
 
     fn plug(&self, port: PortRef) -> Option<Plug> {
         match port.node {
             NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?,
+            NodeId::Switch(switch) => self.switches.get(switch.0)?.plug(port.port),
         }
     }
 
@@ -324,6 +323,11 @@ impl World {
             NodeId::Hca(hca) => {
                 if let Some(slot) = self.hca_plugs.get_mut(hca.0) {
                     *slot = Some(plug);
+                }
+            }
+            NodeId::Switch(switch) => {
+                if let Some(node) = self.switches.get_mut(switch.0) {
+                    node.set_plug(port.port, plug);
                 }
             }
         }

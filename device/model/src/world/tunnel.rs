@@ -2,7 +2,8 @@
 
 use hca_firmware::Link as PortLink;
 
-use super::{Event, LinkEnd, Origin, TunnelId, World};
+use super::{Event, LinkEnd, NodeId, Origin, PortRef, TunnelId, World};
+use crate::fabric::egress::{LANES, blocks};
 use crate::time::Ps;
 use crate::wire::Packet;
 
@@ -34,7 +35,12 @@ pub(super) struct Outside {
     pub(super) light: Option<PortLink>,
     /// What it was told of this side.
     told: Option<PortLink>,
+    /// Credits' worth of input buffer that its packets take, by lane. Its sender does not know of them.
+    held: [u32; LANES],
 }
+
+/// The input buffer behind a tunnel is so many times as large as another, since what comes in by it can't be slowed.
+const OVERSIZE: usize = 32;
 
 impl World {
     /// Takes what left by tunnels since the last call, in the order it left.
@@ -50,6 +56,9 @@ impl World {
         let Some((number, end)) = self.find_tunnel(tunnel) else { return };
         if let Some(outside) = self.links.get_mut(number).and_then(|l| l.outside.as_mut()) {
             outside.light = link;
+            if link.is_none() {
+                outside.held = [0; LANES];
+            }
         }
         self.tend_link(number, end, false);
     }
@@ -61,9 +70,48 @@ impl World {
         let Some(link) = self.links.get(number) else { return };
         let near = 1 - end.min(1);
         let Some(LinkEnd::Port(port)) = link.ends.get(near).copied() else { return };
-        let origin = Origin::Link { number, end: near, generation: link.generation(near) };
-        let event = Event::Arrive { port, packet: Packet::from_bytes(bytes), origin };
+        let packet = Packet::from_bytes(bytes);
+        let (lane, n) = (packet.vl(), blocks(packet.len()));
+        let origin = Origin::Link { number, end: near, generation: link.generation(near), lane, blocks: n };
+        if !self.is_current(origin) {
+            return tracing::debug!("packet by tunnel {} dropped: the link is down", tunnel.0);
+        }
+        let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
+        let held =
+            self.links.get_mut(number).and_then(|l| l.outside.as_mut()?.held.get_mut(usize::from(lane)));
+        let Some(held) = held else { return };
+        if *held + n > room {
+            tracing::debug!("packet by tunnel {} dropped: the input buffer of lane {lane} is full", tunnel.0);
+            return self.count_overrun(port);
+        }
+        *held += n;
+        let event = match port.node {
+            NodeId::Hca(hca) => Event::Arrive { hca, packet, origin },
+            NodeId::Switch(switch) => {
+                Event::Forward { switch, port: port.port, packet, tail: self.now, origin }
+            }
+        };
         self.heap.push(self.now, event);
+    }
+
+    /// A packet that came by a tunnel has left the input buffer.
+    pub(super) fn tunnel_credit(&mut self, tunnel: TunnelId, lane: u8, n: u32) {
+        let link = self.find_tunnel(tunnel).and_then(|(number, _)| self.links.get_mut(number));
+        if let Some(held) = link.and_then(|l| l.outside.as_mut()?.held.get_mut(usize::from(lane))) {
+            *held = held.saturating_sub(n);
+        }
+    }
+
+    /// There was no room for a packet although its sender may not know of credits: the buffer overran, which counts
+    /// as a receive error (IBTA vol 1 16.1.3.5).
+    fn count_overrun(&mut self, port: PortRef) {
+        let counters = match port.node {
+            NodeId::Hca(id) => self.hcas.get_mut(id.0).and_then(|h| h.core.fw.port_mut(port.port)),
+            NodeId::Switch(id) => self.switches.get_mut(id.0).and_then(|s| s.fw.port_mut(port.port)),
+        };
+        if let Some(port) = counters {
+            port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1);
+        }
     }
 
     pub(super) fn find_tunnel(&self, tunnel: TunnelId) -> Option<(usize, usize)> {

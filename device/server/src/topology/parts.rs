@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::check::{Checked, Nodes, Source};
 use super::raw::RawProcess;
-use super::{Host, Link, Process, Switch, Topology, TunnelSettings};
+use super::{Hca, Host, Link, Process, Switch, Topology, TunnelSettings};
 
 /// Datagrams that are worth their headers, and that UDP can carry over IPv4 and IPv6.
 const DATAGRAM: std::ops::RangeInclusive<u16> = 512..=65_000;
@@ -41,6 +41,13 @@ pub struct Cut<'a> {
     pub here: usize,
     /// Who serves the other end.
     pub peer: &'a Process,
+}
+
+impl<'a> Part<'a> {
+    /// Its adapters with their hosts, in the order of the file.
+    pub fn hcas(&self) -> impl Iterator<Item = (&'a Host, &'a Hca)> {
+        self.hosts.iter().flat_map(|host| host.hcas.iter().map(|hca| (*host, hca)))
+    }
 }
 
 impl Topology {

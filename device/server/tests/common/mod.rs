@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use softhca::engine::Engine;
+use softhca::engine::{Engine, Role};
 use softhca::topology::Topology;
 
 /// A running server with its run directory; stopped and checked when dropped.
@@ -28,7 +28,12 @@ impl Server {
     pub fn start(hosts: &[&str]) -> Server {
         let text: String =
             hosts.iter().map(|h| format!("[[host]]\nname = \"{h}\"\n[[host.hca]]\n")).collect();
-        let topology = Topology::parse("test", &text).unwrap();
+        Server::serve(&text, &Role::default())
+    }
+
+    /// Serves a part of a topology.
+    pub fn serve(topology: &str, role: &Role) -> Server {
+        let topology = Topology::parse("test", topology).unwrap();
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("softhca-it-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -36,8 +41,8 @@ impl Server {
         let stop_in = stop.as_fd().try_clone_to_owned().unwrap();
         let control = dir.join("control.sock");
         let sockets = dir.clone();
-        // Built here, so that the sockets listen when `start` returns.
-        let mut engine = Engine::new(&topology, |name| sockets.join(name), &control, stop_in).unwrap();
+        // Built here, so that the sockets listen when `serve` returns.
+        let mut engine = Engine::new(&topology, role, |name| sockets.join(name), &control, stop_in).unwrap();
         let thread = std::thread::spawn(move || engine.run().unwrap());
         Server { dir, stop, thread: Some(thread) }
     }
@@ -51,6 +56,13 @@ impl Server {
         let mut raw = Raw::connect(&self.socket(host));
         raw.negotiate();
         raw
+    }
+
+    /// Takes a cable out, or puts it in.
+    pub fn link(&self, state: &str, at: &str) -> Result<(), String> {
+        let request = serde_json::json!({"cmd": "link", "at": at, "state": state});
+        let answer = softhca::control::ask(&self.dir.join("control.sock"), &request);
+        answer.map(drop).map_err(|e| e.to_string())
     }
 
     /// Asks the control socket.

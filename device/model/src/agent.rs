@@ -1,0 +1,56 @@
+//! The adapter's own agents on the wire: datagrams to QP0 and QP1 that no driver takes.
+//!
+//! Source: IBTA vol 1 13.5 (special queue pairs), 14.2 (SMPs), 16.1 (performance management).
+
+use hca_firmware::{Arrival, Departure};
+
+use crate::core::{Arrived, HcaEvent};
+use crate::fabric::datagram;
+use crate::hca::Hca;
+use crate::time::Ps;
+
+/// The port of an adapter.
+const PORT: u8 = 1;
+
+impl Hca {
+    /// A datagram for which no driver has a queue pair that receives.
+    pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
+        let Some((address, mad)) = datagram::parse(&arrived.repr, arrived.payload()) else {
+            return tracing::debug!(hca = self.core.name, %now, "no datagram that an agent takes: dropped");
+        };
+        let mut effects = Vec::new();
+        let arrival = Arrival { port: PORT, address, now: now.0 };
+        let answer = self.core.fw.wire_mad(&arrival, &mad, &mut effects);
+        self.core.configure_port();
+        self.apply(now, effects);
+        if let Some(answer) = answer {
+            self.depart(now + self.core.timing.agent(), &answer);
+        }
+        self.agent_poll_later(now);
+    }
+
+    /// What the agents send of themselves.
+    pub(crate) fn agent_poll(&mut self, now: Ps) {
+        self.core.port.agent_timer = self.core.port.agent_timer.filter(|timer| *timer > now);
+        for departure in self.core.fw.poll(now.0) {
+            self.depart(now, &departure);
+        }
+        self.agent_poll_later(now);
+    }
+
+    /// Schedules the agents' next moment.
+    pub(crate) fn agent_poll_later(&mut self, now: Ps) {
+        let Some(at) = self.core.fw.poll_at().map(|at| now.max(Ps(at))) else { return };
+        if self.core.port.agent_timer.is_none_or(|timer| at < timer) {
+            self.core.port.agent_timer = Some(at);
+            self.core.schedule(at, HcaEvent::AgentPoll);
+        }
+    }
+
+    fn depart(&mut self, at: Ps, departure: &Departure) {
+        // The lane of its service level is found when it leaves.
+        if let Some(packet) = datagram::build(departure, 0) {
+            self.core.schedule(at, HcaEvent::Answer(Box::new(packet)));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Management datagrams as packets.
+//!
+//! Source: IBTA vol 1 13.4 (a datagram is 256 bytes), 13.5.3 (SMPs: QP0, VL15), 13.5.4 (others: QP1 and its Q_Key).
+
+use hca_firmware::{Address, Departure};
+use hca_spec::ids::Qpn;
+use hca_spec::mad::{MAD_SIZE, Mad};
+use hca_spec::wire::{Operation, Transport};
+
+use super::egress::VL15;
+use crate::wire::{DethRepr, Packet, Repr};
+
+/// Q_Key of QP1 (IBTA 10.2.5).
+const QP1_Q_KEY: u32 = 0x8001_0000;
+/// The special queue pairs.
+const QP0: Qpn = Qpn(0);
+const QP1: Qpn = Qpn(1);
+
+/// The datagram in a packet whose headers were found good, if it is one to QP0 or QP1.
+pub(crate) fn parse(repr: &Repr, payload: &[u8]) -> Option<(Address, Mad)> {
+    let deth = repr.deth?;
+    let smp = repr.dest_qp == QP0;
+    let q_key = if smp { 0 } else { QP1_Q_KEY };
+    // SMPs and nothing else travel on VL15.
+    let placed = smp == (repr.vl == VL15) && (smp || repr.dest_qp == QP1);
+    let plain = repr.transport == Transport::Ud && repr.operation == Operation::SendOnly;
+    if !placed || !plain || deth.q_key != q_key || payload.len() != MAD_SIZE {
+        return None;
+    }
+    let mut mad = Mad::new();
+    mad.bytes_mut().copy_from_slice(payload);
+    let address = Address {
+        slid: repr.slid,
+        dlid: repr.dlid,
+        sl: repr.sl,
+        pkey: repr.pkey,
+        source_qp: deth.src_qp,
+        qp: repr.dest_qp,
+    };
+    Some((address, mad))
+}
+
+/// The packet of a datagram; others than SMPs are on `lane`.
+pub(crate) fn build(departure: &Departure, lane: u8) -> Option<Packet> {
+    let Departure { address, mad, .. } = departure;
+    let smp = address.is_smp();
+    let repr = Repr {
+        sl: address.sl,
+        vl: if smp { VL15 } else { lane },
+        dlid: address.dlid,
+        slid: address.slid,
+        transport: Transport::Ud,
+        operation: Operation::SendOnly,
+        pkey: address.pkey,
+        dest_qp: address.qp,
+        deth: Some(DethRepr { q_key: if smp { 0 } else { QP1_Q_KEY }, src_qp: address.source_qp }),
+        ..Repr::default()
+    };
+    let fill = |payload: &mut [u8]| {
+        payload.copy_from_slice(mad.bytes());
+        Ok::<(), std::convert::Infallible>(())
+    };
+    Packet::build(&repr, MAD_SIZE, fill).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hca_spec::ids::Lid;
+
+    #[test]
+    fn there_and_back() {
+        let mut mad = Mad::new();
+        mad.set(Mad::TRANSACTION_ID, 0x1234_5678);
+        let smp = Address::directed();
+        let other = Address { slid: Lid(3), dlid: Lid(4), sl: 2, qp: QP1, source_qp: Qpn(0x77), ..smp };
+        for (address, lane) in [(smp, VL15), (other, 1)] {
+            let packet = build(&Departure { port: 1, address, mad }, 1).expect("a packet");
+            let (repr, payload) = packet.parse().expect("a good one");
+            assert_eq!((repr.vl, parse(&repr, payload)), (lane, Some((address, mad))));
+            let astray = Repr { vl: 3, ..repr };
+            assert_eq!(parse(&astray, payload).is_none(), address.is_smp(), "an SMP outside of VL15");
+            assert_eq!(parse(&Repr { vl: VL15, ..repr }, payload).is_none(), !address.is_smp());
+            assert!(parse(&repr_with_key(&packet), payload).is_none(), "a wrong Q_Key");
+        }
+    }
+
+    fn repr_with_key(packet: &Packet) -> Repr {
+        let (repr, _) = packet.parse().expect("a good one");
+        let deth = repr.deth.map(|d| DethRepr { q_key: d.q_key + 1, ..d });
+        Repr { deth, ..repr }
+    }
+}

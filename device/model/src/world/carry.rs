@@ -1,0 +1,117 @@
+//! Packets over links, and the credits for them back.
+//!
+//! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
+//! as credits; they come back when the packet has left the buffer, or when it never came.
+
+use super::config::{HcaId, LinkEnd, NodeId, PortRef};
+use super::{Event, World};
+use crate::fabric::egress::{VL15, blocks};
+use crate::time::Ps;
+use crate::wire::Packet;
+
+/// How a packet came to a port.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Origin {
+    /// Not by a link: it never left its adapter.
+    Loopback,
+    /// By end `end` of a link that went down and up so often before; it takes so many credits of a lane.
+    Link { number: usize, end: usize, generation: u32, lane: u8, blocks: u32 },
+}
+
+impl World {
+    /// A packet begins to go over a link from one end.
+    pub(super) fn carry(&mut self, start: Ps, number: usize, from: usize, packet: Packet) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        if !link.is_up(from) {
+            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.dlid());
+        }
+        let lane = packet.vl();
+        let mut credits = match link.cable.delay {
+            Some(_) if lane != VL15 => blocks(packet.len()),
+            _ => 0,
+        };
+        let sent = start + link.cable.serialisation(packet.len());
+        for delivery in link.carrier.transmit(start, from, packet) {
+            let end = delivery.end;
+            // A copy that the link made of itself was not reckoned with, and takes no credits.
+            let blocks = std::mem::take(&mut credits);
+            let origin = Origin::Link { number, end, generation: link.generation(end), lane, blocks };
+            let packet = delivery.packet;
+            let (at, event) = match link.ends.get(end) {
+                Some(LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. })) => {
+                    (delivery.at, Event::Arrive { hca: *hca, packet, origin })
+                }
+                Some(LinkEnd::Port(PortRef { node: NodeId::Switch(switch), port })) => {
+                    let head = delivery.at.since(link.cable.serialisation(packet.len())).max(self.now);
+                    (head, Event::Forward { switch: *switch, port: *port, packet, tail: delivery.at, origin })
+                }
+                Some(LinkEnd::Tunnel(tunnel)) => {
+                    (delivery.at, Event::Leave { tunnel: *tunnel, packet, origin })
+                }
+                None => continue,
+            };
+            self.heap.push(at, event);
+        }
+        if credits > 0 {
+            // Lost on the way: the receiver tells that its room is as it was.
+            let there_and_back = link.cable.delay.unwrap_or_default().times(2);
+            let sender = link.ends.get(from).copied();
+            self.credit(sender, lane, credits, sent + there_and_back);
+        }
+    }
+
+    /// Whether the link that a packet came by is up, and was since the packet left.
+    pub(super) fn is_current(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Loopback => true,
+            Origin::Link { number, end, generation, .. } => {
+                self.links.get(number).is_some_and(|l| l.is_up(end) && l.generation(end) == generation)
+            }
+        }
+    }
+
+    /// A packet is at the port of an adapter.
+    pub(super) fn arrive(&mut self, at: Ps, id: HcaId, packet: Packet, origin: Origin) {
+        if !self.is_current(origin) {
+            return;
+        }
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        let free = hca.arrive(at, packet);
+        self.collect(id);
+        self.credit_back(origin, free);
+    }
+
+    /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link later.
+    pub(super) fn credit_back(&mut self, origin: Origin, at: Ps) {
+        let Origin::Link { number, end, lane, blocks, .. } = origin else { return };
+        if blocks == 0 || !self.is_current(origin) {
+            return;
+        }
+        let Some(link) = self.links.get(number) else { return };
+        let sender = link.ends.get(1 - end.min(1)).copied();
+        let at = at + link.cable.delay.unwrap_or_default();
+        self.credit(sender, lane, blocks, at);
+    }
+
+    fn credit(&mut self, sender: Option<LinkEnd>, lane: u8, n: u32, at: Ps) {
+        let now = self.now;
+        match sender {
+            Some(LinkEnd::Port(PortRef { node: NodeId::Hca(id), .. })) => {
+                if let Some(hca) = self.hcas.get_mut(id.0)
+                    && hca.credit(now, lane, n, at)
+                {
+                    self.collect(id);
+                }
+            }
+            Some(LinkEnd::Port(PortRef { node: NodeId::Switch(id), port })) => {
+                let Some(egress) = self.switches.get_mut(id.0).and_then(|s| s.egress(port)) else { return };
+                egress.credit(lane, n, at);
+                if egress.is_waiting() {
+                    self.switch_pump(id, port);
+                }
+            }
+            Some(LinkEnd::Tunnel(tunnel)) => self.tunnel_credit(tunnel, lane, n),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Switches: packets in by one port, out by another.
+//!
+//! Cut-through: a packet is forwarded as soon as its header is there, if nothing is in its way. Its place in the
+//! input buffer is free when its last byte has left by every port it goes to, so that a port that can't send stops
+//! those who send to it, and those who send to them.
+//!
+//! Source: IBTA vol 1 18.2 (relay), 7.2 (states of a port), 7.9 (flow control), 16.1.3.5 (which counter counts what).
+
+use hca_firmware::{Arrival, Departure, Switch, SwitchEffect};
+use hca_spec::eqe::port_change;
+use hca_spec::ids::Lid;
+use hca_spec::mad::{PortInfo, port_state};
+use hca_spec::qpc::mtu_bytes;
+
+use super::config::{NodeId, PortRef, SwitchConfig, SwitchId};
+use super::{Event, Origin, Plug, World};
+use crate::fabric::egress::{Egress, Limits, Outcome, VL15};
+use crate::fabric::{Tables, datagram, operational_lanes};
+use crate::time::Ps;
+use crate::wire::Packet;
+
+/// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).
+const OVERHEAD: usize = 124;
+
+/// How long a packet may stay in a switch, and at the head of a queue: 4.096 us * 2^18 (SwitchInfo:LifeTimeValue,
+/// PortInfo:HOQLife as subnet managers set them).
+const LIFETIME: Ps = Ps::from_ns(4096 << 18);
+
+/// A switch with its data plane.
+pub(super) struct SwitchNode {
+    pub(super) name: String,
+    pub(super) fw: Switch,
+    /// Port 0, which has no link, and the external ports.
+    ports: Vec<SwitchPort>,
+    holds: Holds,
+    /// Datagrams that wait for the agent.
+    agent_queue: usize,
+    /// When the agent is asked next whether it has something to send.
+    poll: Option<Ps>,
+}
+
+struct SwitchPort {
+    plug: Option<Plug>,
+    egress: Egress<usize>,
+    /// When the port is looked at next, at the latest.
+    timer: Option<Ps>,
+    /// Data lanes in use.
+    lanes: u8,
+    /// Longest packet.
+    longest: usize,
+}
+
+/// A packet's place in an input buffer.
+#[derive(Clone, Copy)]
+struct Hold {
+    origin: Origin,
+    /// Ports that it has to leave by.
+    copies: usize,
+    /// When the last of them so far is done.
+    until: Ps,
+}
+
+/// Places of packets in the input buffers; what is free is used again.
+#[derive(Default)]
+struct Holds {
+    places: Vec<Hold>,
+    free: Vec<usize>,
+}
+
+impl Holds {
+    /// Of packets that take no place: they were made in the switch.
+    const NONE: usize = usize::MAX;
+
+    fn take(&mut self, hold: Hold) -> usize {
+        match self.free.pop() {
+            Some(place) => {
+                if let Some(slot) = self.places.get_mut(place) {
+                    *slot = hold;
+                }
+                place
+            }
+            None => {
+                self.places.push(hold);
+                self.places.len() - 1
+            }
+        }
+    }
+
+    /// A copy has left; gives the place's owner and the time when it is free, if it was the last.
+    fn leave(&mut self, place: usize, at: Ps) -> Option<(Origin, Ps)> {
+        let hold = self.places.get_mut(place)?;
+        hold.until = hold.until.max(at);
+        hold.copies = hold.copies.saturating_sub(1);
+        (hold.copies == 0).then(|| {
+            self.free.push(place);
+            (hold.origin, hold.until)
+        })
+    }
+}
+
+impl SwitchNode {
+    pub(super) fn new(config: SwitchConfig, management: usize) -> Self {
+        let fw = Switch::new(config.firmware);
+        let port = |_| {
+            let mut egress = Egress::default();
+            egress.limits = Limits { head_of_queue: Some(LIFETIME), management };
+            SwitchPort { plug: None, egress, timer: None, lanes: 1, longest: 0 }
+        };
+        let mut node = Self {
+            name: config.name,
+            ports: (0..=fw.ports()).map(port).collect(),
+            fw,
+            holds: Holds::default(),
+            agent_queue: 0,
+            poll: None,
+        };
+        node.configure();
+        node
+    }
+
+    pub(super) fn plug(&self, port: u8) -> Option<Plug> {
+        self.ports.get(usize::from(port))?.plug
+    }
+
+    pub(super) fn set_plug(&mut self, port: u8, plug: Plug) {
+        if let Some(port) = self.ports.get_mut(usize::from(port)) {
+            port.plug = Some(plug);
+        }
+    }
+
+    pub(super) fn egress(&mut self, port: u8) -> Option<&mut Egress<usize>> {
+        self.ports.get_mut(usize::from(port)).map(|p| &mut p.egress)
+    }
+
+    /// Follows what software set of the ports.
+    fn configure(&mut self) {
+        for (n, out) in (0..).zip(&mut self.ports) {
+            let Some(port) = self.fw.port(n) else { continue };
+            let info = port.info();
+            out.lanes = operational_lanes(info.get(PortInfo::OPERATIONAL_VLS));
+            out.longest = mtu_bytes(info.get(PortInfo::NEIGHBOR_MTU)).unwrap_or(256) + OVERHEAD;
+            out.egress.program(Tables::of(port));
+        }
+    }
+
+    fn count(&mut self, port: u8, counter: impl FnOnce(&mut hca_firmware::PortCounters) -> &mut u32) {
+        if let Some(port) = self.fw.port_mut(port) {
+            let counter = counter(&mut port.counters);
+            *counter = counter.saturating_add(1);
+        }
+    }
+
+    /// The ports by which a packet leaves, as bits; bit 0: it is for the switch itself.
+    fn route(&self, in_port: u8, packet: &Packet) -> u128 {
+        let dlid = packet.dlid();
+        if dlid == Lid::PERMISSIVE || self.fw.is_own_lid(dlid) {
+            return 1;
+        }
+        if dlid.is_multicast() {
+            return self.fw.multicast(in_port, dlid) & !1;
+        }
+        match self.fw.forward(dlid) {
+            Some(port) if port != in_port => 1u128.checked_shl(port.into()).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// The lane by which a packet leaves, if it may leave by that port at all; otherwise that is counted.
+    fn lane(&mut self, in_port: u8, out_port: u8, packet: &Packet) -> Option<u8> {
+        let smp = packet.vl() == VL15;
+        let out = self.ports.get(usize::from(out_port))?;
+        if !self.fw.can_send(out_port, smp) || packet.len() > out.longest {
+            self.count(out_port, |c| &mut c.xmit_discards);
+            return None;
+        }
+        if smp {
+            return Some(VL15);
+        }
+        let lane = self.fw.virtual_lane(in_port, out_port, packet.sl());
+        if lane >= out.lanes {
+            self.count(in_port, |c| &mut c.rcv_switch_relay_errors);
+            return None;
+        }
+        Some(lane)
+    }
+}
+
+impl World {
+    /// A packet's header is at a port of a switch; its last byte will be at `tail`.
+    pub(super) fn switch_arrive(
+        &mut self,
+        id: SwitchId,
+        in_port: u8,
+        packet: Packet,
+        tail: Ps,
+        origin: Origin,
+    ) {
+        let now = self.now;
+        let (hop, queue, agent) = (self.timing.hop(), self.timing.agent_queue(), self.timing.agent());
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        let Some(port) = node.fw.port_mut(in_port) else { return };
+        match packet.dlid().is_multicast() {
+            true => port.counters.rcv_multicast(packet.len()),
+            false => port.counters.rcv(packet.len()),
+        }
+        let accepts = packet.vl() == VL15 || port.state >= port_state::ARMED;
+        if let Err(why) = packet.check_link() {
+            tracing::debug!(switch = node.name, %now, in_port, "packet dropped: {why}");
+            node.count(in_port, |c| &mut c.rcv_errors);
+            return self.credit_back(origin, tail);
+        }
+        if !accepts {
+            tracing::debug!(switch = node.name, %now, in_port, "packet dropped: the port is not active");
+            return self.credit_back(origin, tail);
+        }
+        let ports = node.route(in_port, &packet);
+        if ports == 1 {
+            if node.agent_queue >= queue {
+                node.count(in_port, |c| &mut c.vl15_dropped);
+                return self.credit_back(origin, tail);
+            }
+            node.agent_queue += 1;
+            let event = Event::Agent { switch: id, port: in_port, packet, origin };
+            return self.heap.push(tail + agent, event);
+        }
+        if ports == 0 {
+            tracing::debug!(switch = node.name, %now, in_port, dlid = %packet.dlid(), "packet dropped: no route");
+            node.count(in_port, |c| &mut c.rcv_switch_relay_errors);
+        }
+        let outs: Vec<(u8, u8)> = (1..=node.fw.ports())
+            .filter(|out| ports >> out & 1 == 1)
+            .filter_map(|out| node.lane(in_port, out, &packet).map(|lane| (out, lane)))
+            .collect();
+        if outs.is_empty() {
+            return self.credit_back(origin, tail);
+        }
+        let hold = node.holds.take(Hold { origin, copies: outs.len(), until: tail });
+        let dies = now + LIFETIME;
+        let mut packet = Some(packet);
+        let last = outs.len() - 1;
+        for (i, (out, lane)) in outs.into_iter().enumerate() {
+            let copy = if i == last { packet.take() } else { packet.clone() };
+            let (Some(mut copy), Some(node)) = (copy, self.switches.get_mut(id.0)) else { return };
+            copy.set_vl(lane);
+            let Some(egress) = node.egress(out) else { continue };
+            // A faster link must not run dry before the packet's end has come.
+            let ready = (now + hop).max((tail + hop).since(egress.serialisation(copy.len())));
+            if let Err(hold) = egress.push(ready, dies, copy, hold) {
+                node.count(in_port, |c| &mut c.vl15_dropped);
+                let free = node.holds.leave(hold, tail);
+                self.free(free);
+            }
+            self.switch_pump(id, out);
+        }
+    }
+
+    fn free(&mut self, place: Option<(Origin, Ps)>) {
+        if let Some((origin, at)) = place {
+            self.credit_back(origin, at);
+        }
+    }
+
+    /// Lets leave what can by a port of a switch.
+    pub(super) fn switch_pump(&mut self, id: SwitchId, out: u8) {
+        let now = self.now;
+        // What comes later can't be ready before a hop from now: until then all is known.
+        let horizon = now + self.timing.hop();
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        let Some(port) = node.ports.get_mut(usize::from(out)) else { return };
+        let plug = port.plug;
+        let mut outcomes = Vec::new();
+        let next =
+            port.egress.pump(now, horizon, &mut outcomes).map(|next| next.since(self.timing.hop()).max(now));
+        let waits = port.egress.take_waits();
+        port.timer = port.timer.filter(|timer| *timer > now);
+        if let Some(next) = next.filter(|next| port.timer.is_none_or(|timer| *next < timer)) {
+            port.timer = Some(next);
+            self.heap.push(next, Event::SwitchTurn { switch: id, port: out });
+        }
+        if let Some(port) = node.fw.port_mut(out) {
+            port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
+        }
+        for outcome in outcomes {
+            self.switch_outcome(id, out, plug, outcome);
+        }
+    }
+
+    fn switch_outcome(&mut self, id: SwitchId, out: u8, plug: Option<Plug>, outcome: Outcome<usize>) {
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        match outcome {
+            Outcome::Sent(sent) => {
+                if let Some(port) = node.fw.port_mut(out) {
+                    match sent.packet.dlid().is_multicast() {
+                        true => port.counters.xmit_multicast(sent.packet.len()),
+                        false => port.counters.xmit(sent.packet.len()),
+                    }
+                }
+                let free = node.holds.leave(sent.hold, sent.end);
+                if let Some((number, end)) = plug {
+                    self.carry(sent.start, number, end, sent.packet);
+                }
+                self.free(free);
+            }
+            Outcome::Discarded { at, hold } => {
+                tracing::debug!(switch = node.name, %at, port = out, "packet discarded: too old, or the link is down");
+                node.count(out, |c| &mut c.xmit_discards);
+                let free = node.holds.leave(hold, at);
+                self.free(free);
+            }
+        }
+    }
+
+    /// A datagram has reached the agent of a switch.
+    pub(super) fn switch_agent(&mut self, id: SwitchId, port: u8, packet: &Packet, origin: Origin) {
+        let now = self.now;
+        self.credit_back(origin, now);
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        node.agent_queue = node.agent_queue.saturating_sub(1);
+        let parsed = packet.parse().map(|(repr, payload)| datagram::parse(&repr, payload));
+        let (address, mad) = match parsed {
+            Ok(Some(datagram)) => datagram,
+            Ok(None) => {
+                return tracing::debug!(switch = node.name, %now, "no datagram that an agent takes: dropped");
+            }
+            Err(why) => {
+                tracing::debug!(switch = node.name, %now, "datagram dropped: {why}");
+                if why.counter().is_some() {
+                    node.count(port, |c| &mut c.rcv_errors);
+                }
+                return;
+            }
+        };
+        let mut effects = Vec::new();
+        let departures = node.fw.management(&Arrival { port, address, now: now.0 }, &mad, &mut effects);
+        node.configure();
+        for departure in departures {
+            self.switch_depart(id, &departure);
+        }
+        self.switch_follow(id, &effects);
+    }
+
+    /// Follows what the agent of a switch did to its ports.
+    fn switch_follow(&mut self, id: SwitchId, effects: &[SwitchEffect]) {
+        let ports = self.switches.get(id.0).map_or(0, |node| node.fw.ports());
+        for port in 1..=ports {
+            let down = SwitchEffect::PortChange { port, sub_type: port_change::DOWN };
+            self.tend_port(PortRef::of_switch(id, port), effects.contains(&down));
+        }
+        self.switch_poll_later(id);
+    }
+
+    /// A datagram that a switch made leaves.
+    fn switch_depart(&mut self, id: SwitchId, departure: &Departure) {
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        let lane = node.fw.virtual_lane(0, departure.port, departure.address.sl);
+        let Some(packet) = datagram::build(departure, lane) else { return };
+        let Some(lane) = node.lane(0, departure.port, &packet) else { return };
+        let mut packet = packet;
+        packet.set_vl(lane);
+        let ready = self.now;
+        let Some(egress) = node.egress(departure.port) else { return };
+        if egress.push(ready, Ps::MAX, packet, Holds::NONE).is_err() {
+            node.count(departure.port, |c| &mut c.xmit_discards);
+        }
+        self.switch_pump(id, departure.port);
+    }
+
+    /// What the agent of a switch sends of itself.
+    pub(super) fn switch_poll(&mut self, id: SwitchId) {
+        let now = self.now;
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        node.poll = node.poll.filter(|timer| *timer > now);
+        for departure in node.fw.poll(now.0) {
+            self.switch_depart(id, &departure);
+        }
+        self.switch_poll_later(id);
+    }
+
+    /// Schedules the agent's next moment.
+    fn switch_poll_later(&mut self, id: SwitchId) {
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        let Some(at) = node.fw.poll_at().map(|at| self.now.max(Ps(at))) else { return };
+        if node.poll.is_none_or(|timer| at < timer) {
+            node.poll = Some(at);
+            self.heap.push(at, Event::SwitchPoll(id));
+        }
+    }
+
+    /// The link of a port of a switch trained, with so much room at its far end, or it went down.
+    pub(super) fn switch_link(
+        &mut self,
+        id: SwitchId,
+        port: u8,
+        link: Option<hca_firmware::Link>,
+        room: Option<usize>,
+    ) {
+        let now = self.now;
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        let mut effects = Vec::new();
+        node.fw.set_link(port, link, &mut effects);
+        node.configure();
+        let Some(out) = node.ports.get_mut(usize::from(port)) else { return };
+        let plug = out.plug;
+        let lost = match link {
+            Some(_) => {
+                out.egress.train(room);
+                Vec::new()
+            }
+            None => out.egress.clear(now),
+        };
+        for outcome in lost {
+            self.switch_outcome(id, port, plug, outcome);
+        }
+        self.switch_poll_later(id);
+    }
+
+    /// Whether that is a port of a switch.
+    pub(super) fn is_switch(port: PortRef) -> bool {
+        matches!(port.node, NodeId::Switch(_))
+    }
+}

@@ -1,0 +1,111 @@
+//! Keys: what two processes share, and what they make of it.
+//!
+//! BLAKE3 (github.com/BLAKE3-team/BLAKE3-specs) is hash, keyed hash and key derivation in one, compares in constant
+//! time, and is fast enough for every packet also in programs that were not optimised, since its inner loops are
+//! assembly. A keyed hash suffices: strangers are to be refused; nothing is said to be secret.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+/// Bytes of a key.
+pub const KEY_SIZE: usize = 32;
+/// Bytes of a random number of the handshake.
+pub const NONCE_SIZE: usize = 16;
+/// Bytes of a keyed hash at the end of a datagram.
+pub const TAG_SIZE: usize = 16;
+
+/// A random number that is used for one session.
+pub type Nonce = [u8; NONCE_SIZE];
+
+/// What the key of a file is used for: no other program may derive the same (BLAKE3 "key derivation").
+const CONTEXT: &str = "softhca tunnel between processes, version 1";
+/// What a derived key is for.
+const HELLO: u8 = 0;
+const SESSION: u8 = 1;
+const SESSION_NAME: u8 = 2;
+
+/// A key. It does not show itself in logs.
+#[derive(Clone)]
+pub struct Key([u8; KEY_SIZE]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// What one session uses.
+#[derive(Clone, Debug)]
+pub(super) struct SessionKeys {
+    /// Names the session in its datagrams.
+    pub(super) name: u64,
+    /// Of what this side sends.
+    pub(super) send: Key,
+    /// Of what it receives.
+    pub(super) receive: Key,
+}
+
+impl Key {
+    /// The key that a secret stands for.
+    pub fn from_secret(secret: &[u8]) -> Key {
+        Key(blake3::derive_key(CONTEXT, secret))
+    }
+
+    /// Reads the key file of a topology: 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// If the file can't be read or has something else; the message names it, and does not show what it has.
+    pub fn load(path: &Path) -> anyhow::Result<Key> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: key file"))?;
+        let digits = text.trim();
+        if digits.len() != 2 * KEY_SIZE || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            bail!(
+                "{shown}: a key file has {} hexadecimal digits and nothing else; \
+                 `openssl rand -hex {KEY_SIZE}` makes them",
+                2 * KEY_SIZE
+            );
+        }
+        Ok(Key::from_secret(digits.to_ascii_lowercase().as_bytes()))
+    }
+
+    fn derive(&self, parts: &[&[u8]]) -> [u8; KEY_SIZE] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        for part in parts {
+            hasher.update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// The key of hellos that end `end` of link `link` sends.
+    pub(super) fn hello(&self, link: u16, end: u8) -> Key {
+        Key(self.derive(&[&[HELLO, end], &link.to_be_bytes()]))
+    }
+
+    /// The keys of a session, as `end` sees them.
+    pub(super) fn session(&self, link: u16, end: u8, own: &Nonce, peer: &Nonce) -> SessionKeys {
+        let (first, second) = if end == 0 { (own, peer) } else { (peer, own) };
+        let make = |what, from| self.derive(&[&[what, from], &link.to_be_bytes(), first, second]);
+        let [a, b, c, d, e, f, g, h, ..] = make(SESSION_NAME, 0);
+        SessionKeys {
+            name: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            send: Key(make(SESSION, end)),
+            receive: Key(make(SESSION, 1 - end.min(1))),
+        }
+    }
+
+    /// The keyed hash of a message.
+    pub(super) fn tag(&self, message: &[u8]) -> [u8; TAG_SIZE] {
+        let [hash @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
+            *blake3::keyed_hash(&self.0, message).as_bytes();
+        hash
+    }
+
+    /// Whether the tag is that of the message, in a time that doesn't depend on how much of it is right.
+    pub(super) fn verify(&self, message: &[u8], tag: &[u8; TAG_SIZE]) -> bool {
+        let wrong = self.tag(message).iter().zip(tag).fold(0, |wrong, (a, b)| wrong | (a ^ b));
+        std::hint::black_box(wrong) == 0
+    }
+}

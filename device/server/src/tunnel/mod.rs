@@ -1,0 +1,38 @@
+//! Tunnels: links whose two ends are in different processes, over UDP.
+//!
+//! ```text
+//! World --TunnelOutput--> Session::send / set_light --datagrams--> peer
+//! World <--tunnel_receive, tunnel_link-- Session::receive <--datagrams-- peer
+//! ```
+//!
+//! [`Session`] is the protocol of one link, without sockets or clocks; [`Tunnels`] has the socket of a process and
+//! one session for each link that leaves it. [`frame`] says what a datagram looks like, [`key`] how two processes
+//! know each other.
+//!
+//! - **Session.** Both sides send hellos with a fresh random number until they have seen their own number come back
+//!   under the shared key. The two numbers make the session's keys, so that nothing recorded in an earlier session
+//!   is worth anything, and a peer that was started again is noticed.
+//! - **Life.** A silent peer is lost after a timeout, and so are the link and what is on it; when it comes back the
+//!   link trains again. Each side tells the other whether its end of the cable is lit: a port that is disabled, or a
+//!   cable that is taken out by command, darkens the far end too.
+//! - **Size.** A packet that does not fit a datagram goes in several; those that don't become whole in time are
+//!   dropped and counted.
+//! - **Trust.** Every datagram carries a keyed hash. What is malformed, of a stranger, of an old session or was seen
+//!   before is counted in [`Counts`] and dropped; it can't take a link down.
+//!
+//! Not here: secrecy (what is on the link can be read on the way; put it into a VPN if that matters), and flow
+//! control: credits of the link end at the tunnel, which takes packets at the link's rate. What a full socket does not take is
+//! lost, and the transports ask for it again.
+
+pub mod frame;
+pub mod key;
+mod reassembly;
+mod session;
+mod socket;
+mod window;
+
+pub use session::{Counts, Event, Light, Loss, Session, Terms};
+pub use socket::Tunnels;
+
+#[cfg(test)]
+mod tests;
