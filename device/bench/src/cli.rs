@@ -67,6 +67,9 @@ struct Options {
     /// Requests outstanding per thread, perftest's --tx-depth [128]
     #[arg(long, value_name = "N")]
     window: Option<String>,
+    /// Reads and atomics outstanding per queue pair, perftest's --outs: a power of two [16]
+    #[arg(long, value_name = "N")]
+    outstanding: Option<String>,
     /// Messages up to this size travel in the WQE [0]
     #[arg(long, value_name = "N")]
     inline: Option<String>,

@@ -277,7 +277,8 @@ impl Rig {
         // IBTA codes: 1 is 256 bytes, each next the double.
         let mtu = (scenario.mtu.ilog2().saturating_sub(7)) as u8;
         hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(remote, Path::lid(lid)) })?;
-        hca.qp_to_rts(qp, &RtsAttr::default())?;
+        let initiator_reads = scenario.outstanding as u8;
+        hca.qp_to_rts(qp, &RtsAttr { initiator_reads, ..RtsAttr::default() })?;
         Ok(())
     }
 }

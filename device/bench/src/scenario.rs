@@ -139,6 +139,8 @@ pub struct Scenario {
     pub threads: u64,
     /// Requests outstanding per thread.
     pub window: u64,
+    /// Reads and atomics outstanding per queue pair.
+    pub outstanding: u64,
     /// Messages up to this size are inline.
     pub inline: u64,
     /// Every so many requests of a queue pair one is signalled.
@@ -204,6 +206,7 @@ impl Default for Scenario {
             qps: 1,
             threads: 1,
             window: 128,
+            outstanding: 16,
             inline: 0,
             signal_every: 1,
             post_list: 1,
@@ -386,6 +389,9 @@ impl Scenario {
             "qps" => self.qps = count(value, 1, MANY)?,
             "threads" => self.threads = count(value, 1, 1024)?,
             "window" => self.window = count(value, 1, 1 << 14)?,
+            "outstanding" => {
+                self.outstanding = power_of_two(value, 1, 16).ok_or("must be 1, 2, 4, 8 or 16")?
+            }
             "inline" => self.inline = count(value, 0, 1024)?,
             "signal-every" => self.signal_every = count(value, 1, 1 << 14)?,
             "post-list" => self.post_list = count(value, 1, 1 << 14)?,
