@@ -33,6 +33,8 @@ pub struct Bench {
     /// Print CSV
     #[arg(long)]
     csv: bool,
+    #[command(flatten)]
+    observe: hca_trace::Options,
 }
 
 /// Options of a scenario, as text: [`Scenario::set`] understands them.
@@ -183,13 +185,18 @@ pub fn run(args: &Bench) -> Result<(), Error> {
         Some(sweep) => parse_sweep(sweep)?,
         None => (String::new(), vec![String::new()]),
     };
+    if values.len() > 1 && args.observe.any() {
+        return Err(Error::new("--trace, --trace-hash and --pcap look at one run, --sweep makes several"));
+    }
     let mut rows = Vec::new();
+    let mut seen = Vec::new();
     for value in values {
         let mut scenario = base.clone();
         if !option.is_empty() {
             scenario.set(&option, &value)?;
         }
-        let outcome = program::run(&scenario)?;
+        let (outcome, lines) = program::run_observed(&scenario, &args.observe)?;
+        seen.extend(lines);
         let (op, metric) = (scenario.op.name(), scenario.metric.name());
         rows.push(Row { option: option.clone(), value, op, size: scenario.bytes(), metric, outcome });
     }
@@ -201,7 +208,10 @@ pub fn run(args: &Bench) -> Result<(), Error> {
         table(&rows, base.metric)
     };
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end()).map_err(|why| Error::new(format!("stdout: {why}")))
+    writeln!(stdout, "{}", text.trim_end()).map_err(|why| Error::new(format!("stdout: {why}")))?;
+    // JSON and CSV go to programs.
+    seen.iter().for_each(|line| eprintln!("{line}"));
+    Ok(())
 }
 
 /// `size=2..8M`, or `qps=1,4,16`.

@@ -8,6 +8,7 @@
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
 use hca_model::{DmaError, Effect, GuestMemory, HcaId, Ps, World};
+use hca_trace::Observer;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -29,12 +30,43 @@ struct Inner {
     world: World,
     now: Ps,
     fired: HashMap<(HcaId, u16), u64>,
+    observer: Option<Observer>,
+    /// Why the observer gave up.
+    unseen: Option<anyhow::Error>,
 }
 
 impl Simulation {
     /// Time starts at zero.
     pub fn new(world: World) -> Self {
-        Self(Rc::new(RefCell::new(Inner { world, now: Ps::ZERO, fired: HashMap::new() })))
+        Self(Rc::new(RefCell::new(Inner {
+            world,
+            now: Ps::ZERO,
+            fired: HashMap::new(),
+            observer: None,
+            unseen: None,
+        })))
+    }
+
+    /// Looks on from now, as `options` ask for.
+    ///
+    /// # Errors
+    /// A file can't be made, or there is no adapter of a name that was given.
+    pub fn observe(&self, options: &hca_trace::Options) -> anyhow::Result<()> {
+        let inner = &mut *self.0.borrow_mut();
+        inner.observer = Some(Observer::new(options, &mut inner.world)?);
+        Ok(())
+    }
+
+    /// Ends the files of what was looked at. Gives what is to be printed of it.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn end_observing(&self) -> anyhow::Result<Vec<String>> {
+        let inner = &mut *self.0.borrow_mut();
+        if let Some(why) = inner.unseen.take() {
+            return Err(why);
+        }
+        inner.observer.take().map_or(Ok(Vec::new()), |observer| observer.finish(&mut inner.world))
     }
 
     /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
@@ -123,6 +155,11 @@ impl Inner {
         for effect in self.world.drain() {
             let Effect::Msix { hca, vector } = effect;
             *self.fired.entry((hca, vector)).or_default() += 1;
+        }
+        if let Some(observer) = &mut self.observer
+            && let Err(why) = observer.take(&mut self.world)
+        {
+            (self.unseen, self.observer) = (Some(why), None);
         }
     }
 }

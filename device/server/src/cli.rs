@@ -47,7 +47,7 @@ enum Command {
     Serve(Serve),
     Topology(Check),
     Resources(Ask),
-    Bench(hca_bench::cli::Bench),
+    Bench(Box<hca_bench::cli::Bench>),
     Explain(Explain),
     Ctl(Ctl),
 }

@@ -16,6 +16,7 @@ const RECORDS: usize = 1 << 20;
 
 /// What to look at.
 #[derive(Debug, Clone, Default, Args)]
+#[group(id = "looking_on")]
 #[command(next_help_heading = "Looking on")]
 pub struct Options {
     /// Write what the adapters do to FILE (JSON), for ui.perfetto.dev and `softhca explain`
@@ -30,6 +31,13 @@ pub struct Options {
     /// Only packets at the port of this adapter, HOST/HCA; may be given several times
     #[arg(long, value_name = "ADAPTER", requires = "pcap")]
     pub pcap_port: Vec<String>,
+}
+
+impl Options {
+    /// Whether there is anything to look at.
+    pub fn any(&self) -> bool {
+        self.trace.is_some() || self.trace_hash || self.pcap.is_some()
+    }
 }
 
 /// How long what was taken stays in a buffer, for those who read along.

@@ -96,9 +96,22 @@ struct Sleep {
 /// # Errors
 /// Its options don't go together, something it names can't be used, or a request failed.
 pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
+    run_observed(scenario, &hca_trace::Options::default()).map(|(outcome, _)| outcome)
+}
+
+/// The same, looked at as `options` ask for, from when everything is connected. Gives what is to be printed of that, too.
+///
+/// # Errors
+/// As [`run`]; and what was seen can't be written.
+pub fn run_observed(
+    scenario: &Scenario,
+    options: &hca_trace::Options,
+) -> Result<(Outcome, Vec<String>), Error> {
+    let unseen = |why: anyhow::Error| Error::new(format!("{why:#}"));
     scenario.check()?;
     let host = Host::load(&scenario.host)?;
     let mut rig = Rig::new(scenario)?;
+    rig.sim.observe(options).map_err(unseen)?;
     let latency = scenario.metric == Metric::Latency;
     let (warm, wanted) = if latency {
         (WARM_MESSAGES, if scenario.iterations > 0 { scenario.iterations } else { MESSAGES })
@@ -126,6 +139,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
         }
     }
     drive(&mut rig, &mut shared, &mut programs)?;
+    let seen = rig.sim.end_observing().map_err(unseen)?;
     let meter = &shared.meter;
     let ((from, start), (to, end)) =
         meter.started.zip(meter.ended).ok_or(Error::new("the run ended before it was measured"))?;
@@ -133,7 +147,8 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     let operations = to - from;
     let rate = operations as f64 / (time_ns / 1e9);
     let latency = latency.then(|| Latency::of(&meter.samples));
-    Ok(Outcome { operations, time_ns, latency, rate, bandwidth: rate * scenario.bytes() as f64 })
+    let bandwidth = rate * scenario.bytes() as f64;
+    Ok((Outcome { operations, time_ns, latency, rate, bandwidth }, seen))
 }
 
 /// Operations before the measurement and in it.
