@@ -1,14 +1,15 @@
 //! `softhca bench`: options to a scenario, outcomes to text.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::Error;
+use crate::map::{Map, Run};
 use crate::outcome::Outcome;
-use crate::program;
 use crate::scenario::{Metric, Scenario, number};
+use crate::{Error, compare, program, rows};
 
 /// Measure latency, message rate or bandwidth of a scenario in virtual time
 #[derive(Debug, Args)]
@@ -21,7 +22,10 @@ use crate::scenario::{Metric, Scenario, number};
     softhca bench --op send --transport ud --size 60 --inline 256 --metric rate --threads 14 --qps 14 --post-list 16 --window 64\n\n\
     Conventions are perftest's: sends and writes show half of a round trip, reads and atomics all of it;\n\
     bandwidth is payload over time with --window requests outstanding; MiB is 2^20 bytes.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Bench {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     options: Options,
     /// Run once for each value: OPTION=FROM..TO in powers of two, or OPTION=A,B,C
@@ -35,6 +39,37 @@ pub struct Bench {
     csv: bool,
     #[command(flatten)]
     observe: hca_trace::Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Compare(Compare),
+}
+
+/// Compare the model with published measurements, row by row
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    softhca bench compare specs/timing/calibration.csv --map specs/timing/calibration.toml\n\n\
+    ROWS has the columns source,device,link,op,size_bytes,metric,value,unit,conditions. The rules of MAP turn every\n\
+    column but the value into the options of softhca bench; specs/timing/MAP.md describes them.")]
+struct Compare {
+    /// CSV file of measurements
+    rows: PathBuf,
+    /// TOML file of rules
+    #[arg(long, value_name = "MAP")]
+    map: PathBuf,
+    /// Only rows whose rule or group matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    only: Option<String>,
+    /// A number that is otherwise in every profile, or in one: [PROFILE:]KEY=VALUE; more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Runs at the same time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
+    /// Write everything as JSON to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 /// Options of a scenario, as text: [`Scenario::set`] understands them.
@@ -117,6 +152,9 @@ struct Options {
     /// Atomics go to so many 8-byte words at random; 0: each queue pair has its own [0]
     #[arg(long, value_name = "N")]
     addresses: Option<String>,
+    /// Where the hosts' memory is: llc, dram [as in the profile]
+    #[arg(long, value_name = "WHERE")]
+    memory: Option<String>,
     /// How a request is seen to be done: cq, or memory for reads [cq]
     #[arg(long, value_name = "HOW")]
     detect: Option<String>,
@@ -179,6 +217,42 @@ struct Row {
 /// # Errors
 /// The options are wrong, or the run failed.
 pub fn run(args: &Bench) -> Result<(), Error> {
+    match &args.command {
+        Some(Command::Compare(args)) => run_compare(args),
+        None => measure(args),
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|why| Error::new(format!("{}: {why}", path.display())))
+}
+
+fn print(text: &str) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{}", text.trim_end()).map_err(|why| Error::new(format!("stdout: {why}")))
+}
+
+fn run_compare(args: &Compare) -> Result<(), Error> {
+    let rows = rows::parse(&read(&args.rows)?).map_err(|why| why.at(args.rows.display()))?;
+    let map = Map::parse(&read(&args.map)?).map_err(|why| why.at(args.map.display()))?;
+    let only = args.only.as_ref().map(|only| regex::Regex::new(only)).transpose();
+    let only = only.map_err(|why| Error::new(format!("--only: {why}")))?;
+    let overrides = args.set.iter().map(|text| match text.split_once(':') {
+        Some((profile, number)) => (Some(profile.to_string()), number.to_string()),
+        None => (None, text.clone()),
+    });
+    let keep =
+        |run: &Run| only.as_ref().is_none_or(|only| only.is_match(&run.rule) || only.is_match(&run.group));
+    let comparison = compare::compare(&rows, &map, &overrides.collect(), args.jobs, keep)
+        .map_err(|why| why.at(args.rows.display()))?;
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&comparison).map_err(|why| Error::new(why.to_string()))?;
+        std::fs::write(path, json + "\n").map_err(|why| Error::new(format!("{}: {why}", path.display())))?;
+    }
+    print(&comparison.table())
+}
+
+fn measure(args: &Bench) -> Result<(), Error> {
     let mut base = Scenario::default();
     args.options.apply(&mut base)?;
     let (option, values) = match &args.sweep {
@@ -207,8 +281,7 @@ pub fn run(args: &Bench) -> Result<(), Error> {
     } else {
         table(&rows, base.metric)
     };
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end()).map_err(|why| Error::new(format!("stdout: {why}")))?;
+    print(&text)?;
     // JSON and CSV go to programs.
     seen.iter().for_each(|line| eprintln!("{line}"));
     Ok(())

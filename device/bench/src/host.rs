@@ -33,7 +33,8 @@ pub struct Host {
 }
 
 /// The descriptions that the crate carries.
-const HOSTS: [(&str, &str); 1] = [("xeon", include_str!("../hosts/xeon.toml"))];
+const HOSTS: [(&str, &str); 2] =
+    [("xeon", include_str!("../hosts/xeon.toml")), ("smart", include_str!("../hosts/smart.toml"))];
 
 impl Host {
     /// The description of that name, or in the file of that name.

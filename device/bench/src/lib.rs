@@ -7,16 +7,21 @@
 //! [`in_process`] is the bus between driver and model, [`cable`] has links and a crossbar, with the framing of Ethernet
 //! too. [`stats`] knows percentiles and ranks.
 //!
+//! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules.
+//!
 //! Not here: more than one port of an adapter (two ports are a link of twice the width), interrupts (programs poll).
 #![forbid(unsafe_code)]
 
 pub mod cable;
 pub mod cli;
+pub mod compare;
 pub mod host;
 pub mod in_process;
+pub mod map;
 pub mod outcome;
 pub mod program;
 pub mod rig;
+pub mod rows;
 pub mod scenario;
 pub mod stats;
 

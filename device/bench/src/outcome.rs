@@ -42,8 +42,10 @@ pub struct Outcome {
     pub time_ns: f64,
     /// Latency, if that was measured.
     pub latency: Option<Latency>,
-    /// Operations per second.
+    /// Operations per second, of all adapters together.
     pub rate: f64,
+    /// Operations per second of one initiating adapter.
+    pub rate_each: f64,
     /// Payload bytes per second.
     pub bandwidth: f64,
 }

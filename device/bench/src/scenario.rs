@@ -173,6 +173,8 @@ pub struct Scenario {
     pub span: u64,
     /// Atomics: addresses, 8 bytes apart; 0: one of each queue pair's own.
     pub addresses: u64,
+    /// Where the hosts' memory is, `llc` or `dram`, if it is not as in the profile.
+    pub memory: Option<String>,
     /// How requests are seen to be done.
     pub detect: Detect,
     /// When the next is posted.
@@ -223,6 +225,7 @@ impl Default for Scenario {
             page_size: 4096,
             span: 0,
             addresses: 0,
+            memory: None,
             detect: Detect::Cq,
             pace: Pace::Any,
             pick: Pick::RoundRobin,
@@ -380,7 +383,7 @@ impl Scenario {
             "name" => self.name = value.into(),
             "profile" => self.profile = value.into(),
             "host" => self.host = value.into(),
-            "op" => self.op = choice(value, &Op::NAMES)?,
+            "op" => self.op = choice(&value.to_ascii_lowercase(), &Op::NAMES)?,
             "transport" => {
                 self.transport =
                     choice(value, &[("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)])?;
@@ -430,6 +433,10 @@ impl Scenario {
             }
             "span" => self.span = count(value, 0, 1 << 33)?,
             "addresses" => self.addresses = count(value, 0, 1 << 24)?,
+            "memory" => {
+                choice(value, &[("llc", ()), ("dram", ())])?;
+                self.memory = Some(value.into());
+            }
             "detect" => self.detect = choice(value, &[("cq", Detect::Cq), ("memory", Detect::Memory)])?,
             "pace" => {
                 self.pace =
@@ -472,6 +479,7 @@ impl Scenario {
     /// Everything that the profile shall have otherwise.
     pub(crate) fn profile_overrides(&self) -> Vec<(String, String)> {
         let mut all = self.pcie.overrides();
+        all.extend(self.memory.iter().map(|memory| ("host.memory".into(), format!("{memory:?}"))));
         all.extend(self.overrides.iter().cloned());
         all
     }

@@ -148,7 +148,9 @@ pub fn run_observed(
     let rate = operations as f64 / (time_ns / 1e9);
     let latency = latency.then(|| Latency::of(&meter.samples));
     let bandwidth = rate * scenario.bytes() as f64;
-    Ok((Outcome { operations, time_ns, latency, rate, bandwidth }, seen))
+    let adapters = if scenario.bidirectional { 2 } else { scenario.initiators };
+    let rate_each = rate / adapters as f64;
+    Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth }, seen))
 }
 
 /// Operations before the measurement and in it.

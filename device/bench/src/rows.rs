@@ -1,0 +1,170 @@
+//! Published measurements: a CSV file with a row for each.
+//!
+//! The columns are `source,device,link,op,size_bytes,metric,value,unit,conditions`. A value is a number, or several with
+//! slashes between them, where a source gives several of one run.
+
+use crate::Error;
+use crate::scenario::number;
+
+/// Names of the columns, in order.
+pub const COLUMNS: [&str; 9] =
+    ["source", "device", "link", "op", "size_bytes", "metric", "value", "unit", "conditions"];
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its line in the file, from 1.
+    pub line: usize,
+    /// Key of the source.
+    pub source: String,
+    /// The adapter.
+    pub device: String,
+    /// The link or the slot.
+    pub link: String,
+    /// The operation.
+    pub op: String,
+    /// Bytes of a message; `None` if the source does not say.
+    pub size: Option<u64>,
+    /// What was measured.
+    pub metric: String,
+    /// The value, or its parts. Whoever models the row does not look here.
+    pub values: Vec<f64>,
+    /// Their unit.
+    pub unit: String,
+    /// Everything else.
+    pub conditions: String,
+}
+
+impl Row {
+    /// The cells that say what was measured and how: everything but the value.
+    pub fn cell(&self, column: &str) -> Option<String> {
+        Some(match column {
+            "source" => self.source.clone(),
+            "device" => self.device.clone(),
+            "link" => self.link.clone(),
+            "op" => self.op.clone(),
+            "size" => self.size.map_or(String::new(), |size| size.to_string()),
+            "metric" => self.metric.clone(),
+            "unit" => self.unit.clone(),
+            "conditions" => self.conditions.clone(),
+            _ => return None,
+        })
+    }
+}
+
+/// Reads rows.
+///
+/// # Errors
+/// The line, the column and the reason.
+pub fn parse(text: &str) -> Result<Vec<Row>, Error> {
+    let mut records = records(text)?.into_iter();
+    let (line, header) = records.next().ok_or(Error::new("line 1: the file is empty"))?;
+    if header != COLUMNS {
+        let columns = COLUMNS.join(",");
+        return Err(Error::new(format!("line {line}: the first line must name the columns: {columns}")));
+    }
+    records.map(|(line, cells)| row(line, cells)).collect()
+}
+
+fn row(line: usize, cells: Vec<String>) -> Result<Row, Error> {
+    let count = cells.len();
+    let Ok([source, device, link, op, size, metric, value, unit, conditions]) =
+        <[String; 9]>::try_from(cells)
+    else {
+        return Err(Error::new(format!(
+            "line {line}: {count} cells, but there are {} columns",
+            COLUMNS.len()
+        )));
+    };
+    let size = match size.as_str() {
+        "" => None,
+        text => {
+            Some(number(text).ok_or(Error::new(format!("line {line}: size_bytes {text:?} is no number")))?)
+        }
+    };
+    let values: Option<Vec<f64>> = value
+        .split('/')
+        .map(|v| v.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0))
+        .collect();
+    let values = values.ok_or(Error::new(format!(
+        "line {line}: value {value:?} is no number, nor several with slashes between them"
+    )))?;
+    Ok(Row { line, source, device, link, op, size, metric, values, unit, conditions })
+}
+
+/// Lines of cells; a cell in double quotes may have commas, line ends and doubled quotes.
+fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, Error> {
+    let mut records = Vec::new();
+    let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
+    let (mut line, mut begun) = (1, 1);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == '\n' {
+            line += 1;
+        }
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
+            }
+            '"' if quoted => quoted = false,
+            '"' if cell.is_empty() => quoted = true,
+            _ if quoted => cell.push(c),
+            ',' => cells.push(std::mem::take(&mut cell)),
+            '\r' => {}
+            '\n' => {
+                cells.push(std::mem::take(&mut cell));
+                let record = std::mem::take(&mut cells);
+                if record.iter().any(|c| !c.is_empty()) {
+                    records.push((begun, record));
+                }
+                begun = line;
+            }
+            _ => cell.push(c),
+        }
+    }
+    if quoted {
+        return Err(Error::new(format!("line {begun}: a quoted cell does not end")));
+    }
+    cells.push(cell);
+    if cells.iter().any(|c| !c.is_empty()) {
+        records.push((begun, cells));
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "source,device,link,op,size_bytes,metric,value,unit,conditions\n";
+
+    #[test]
+    fn rows_have_one_value_or_several() {
+        let text = format!("{HEADER}S,D,L,O,64,m,1.5,us,c\r\nS,D,\"L, \"\"x\"\"\",O,,m,7/0,Mops,\n\n");
+        let rows = parse(&text).unwrap();
+        assert_eq!((rows.len(), rows[0].line, rows[1].line), (2, 2, 3));
+        assert_eq!((rows[0].size, rows[0].values.clone()), (Some(64), vec![1.5]));
+        assert_eq!(
+            (rows[1].size, rows[1].link.as_str(), rows[1].values.clone()),
+            (None, "L, \"x\"", vec![7.0, 0.0])
+        );
+        assert_eq!((rows[0].cell("size"), rows[0].cell("value")), (Some("64".into()), None));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (text, line, reason) in [
+            ("", "line 1", "empty"),
+            ("a,b\n", "line 1", "must name the columns"),
+            (&format!("{HEADER}S,D\n"), "line 2", "2 cells"),
+            (&format!("{HEADER}S,D,L,O,big,m,1,us,\n"), "line 2", "size_bytes"),
+            (&format!("{HEADER}\nS,D,L,O,1,m,fast,us,\n"), "line 3", "value"),
+            (&format!("{HEADER}S,D,L,O,1,m,-1,us,\n"), "line 2", "value"),
+            (&format!("{HEADER}S,\"D\n"), "line 2", "does not end"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains(reason), "{text:?}: {error}");
+        }
+    }
+}
