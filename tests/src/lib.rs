@@ -1,6 +1,6 @@
 //! Tests that join the driver, the model, the server and real guests, and what they share.
 //!
-//! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`pair`]
+//! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
 //! connect to, [`million`] many objects there, [`guests`] stock guests in QEMU. [`fuzz`] drives the code with
 //! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`reference`] judges the transport, [`suites`] are
@@ -9,6 +9,7 @@
 pub use hca_bench::in_process;
 
 pub mod counters;
+pub mod fabric;
 pub mod faults;
 pub mod fuzz;
 pub mod guests;

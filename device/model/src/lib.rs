@@ -12,7 +12,7 @@
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
 //!
-//! Not implemented: masked atomics, SMPs over the wire, Ethernet and RoCE, switches.
+//! Not implemented: masked atomics, Ethernet and RoCE.
 #![forbid(unsafe_code)]
 
 pub mod dma;
@@ -39,7 +39,10 @@ mod transport;
 mod world;
 
 pub use dma::{DmaError, GuestMemory};
-pub use hca_firmware::{Config as FirmwareConfig, Link as PortLink, LinkSpeed, Resources, Snapshot};
+pub use hca_firmware::{
+    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, Resources, Snapshot,
+    SwitchConfig as SwitchIdentity,
+};
 pub use time::Ps;
 pub use world::{
     ConfigError, Effect, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, SwitchConfig, SwitchId,

@@ -232,6 +232,11 @@ impl Switch {
         false
     }
 
+    /// How long a packet may stay: SwitchInfo:LifeTimeValue.
+    pub fn life_time_value(&self) -> u32 {
+        self.info.get(SwitchInfo::LIFE_TIME_VALUE)
+    }
+
     /// Handles a datagram: one to the switch's own LID, or an SMP with the permissive LID. What leaves, answers
     /// and datagrams passed on; what is neither answered nor passed on was counted, unless nothing is answered
     /// to it: responses, TrapRepress, a wrong M_Key.

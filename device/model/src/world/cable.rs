@@ -241,9 +241,18 @@ impl World {
         let Some(link) = self.links.get_mut(number).filter(|l| l.generation(end) == generation) else {
             return;
         };
-        link.set(end, LinkState::Up);
         let far = link.outside.as_ref().and_then(|o| o.light);
-        let (ends, port) = (link.together(end), far.map_or(link.port, |far| common(link.port, far)));
+        let (ends, cable) = (link.together(end), far.map_or(link.port, |far| common(link.port, far)));
+        let agreed = ends.iter().try_fold(cable, |link, end| match end {
+            LinkEnd::Port(port) => self.port(*port)?.negotiate(link),
+            LinkEnd::Tunnel(_) => Some(link),
+        });
+        let Some(link) = self.links.get_mut(number) else { return };
+        let Some(port) = agreed else {
+            link.set(end, LinkState::Down);
+            return tracing::debug!(now = %self.now, "link {number}: its ports have no width and speed in common");
+        };
+        link.set(end, LinkState::Up);
         tracing::debug!(now = %self.now, "link {number} is up");
         for (i, end) in ends.iter().enumerate() {
             if let LinkEnd::Port(near) = end {
@@ -303,6 +312,7 @@ impl World {
     /// The port's hardware has trained, and sends to one that has `room`, or it lost its link.
     fn set_port_link(&mut self, port: PortRef, link: Option<PortLink>, room: Option<usize>) {
         let now = self.now;
+        self.sweep_later();
         match port.node {
             NodeId::Hca(id) => {
                 let Some(hca) = self.hcas.get_mut(id.0) else { return };

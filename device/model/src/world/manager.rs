@@ -1,24 +1,284 @@
-//! The built-in subnet manager: gives LIDs by the order of the adapters and brings ports up.
+//! The built-in subnet manager, for topologies that have none in a guest.
+//!
+//! It knows the cables, and does the rest with SMPs: LIDs by the order of the nodes, adapters first; shortest paths,
+//! the choices among equal ones spread by LID; every multicast group on one spanning tree; ports to ACTIVE. Without
+//! switches each adapter is brought up for itself, at once; with them, each link that comes or goes causes a sweep.
+//!
+//! Source: IBTA vol 1 14.2.5 (attributes), 14.4.3 (initialization).
 
+use std::collections::VecDeque;
+
+use hca_firmware::{Address, Arrival};
 use hca_spec::ids::Lid;
-use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, attr, port_state};
+use hca_spec::mad::{
+    CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SwitchInfo, attr, port_state,
+};
 
-use super::config::{HCA_PORT, NodeId, PortRef};
-use super::{HcaId, World};
+use super::config::{HCA_PORT, LinkEnd, NodeId, PortRef, SwitchId};
+use super::{Event, HcaId, World};
+use crate::time::Ps;
 
-/// LID of the built-in subnet manager: the last unicast one.
+/// LID of the built-in subnet manager: the last unicast one. Nobody is there.
 const SUBNET_MANAGER_LID: u32 = 0xbfff;
+/// From a change to the sweep that it causes: what changes together is looked at once.
+const SWEEP_DELAY: Ps = Ps::from_us(10);
+/// Entries of a block of the linear table.
+const LINEAR_BLOCK: usize = 64;
+/// Ports of a block of the multicast table.
+const MULTICAST_PORTS: u32 = 16;
+/// Blocks of 32 multicast groups that are forwarded.
+const MULTICAST_BLOCKS: u32 = 4;
+/// Lifetime in switches and at the head of queues: 4.096 us * 2^18, as other subnet managers set it.
+const LIFETIME: u32 = 18;
+/// "No port" of a linear entry.
+const NO_PORT: u8 = 0xff;
+
+/// A link of a switch that is up.
+#[derive(Clone, Copy)]
+struct Way {
+    port: u8,
+    to: PortRef,
+}
+
+/// By switch: its links that are up, by port.
+struct Map(Vec<Vec<Way>>);
+
+impl Map {
+    fn ways(&self, switch: usize) -> &[Way] {
+        self.0.get(switch).map_or(&[], Vec::as_slice)
+    }
+
+    /// By switch: how many links are between it and the switch at `target`, or that is `target`.
+    fn distances(&self, target: NodeId) -> Vec<Option<u32>> {
+        let mut distances = vec![None; self.0.len()];
+        let mut queue = VecDeque::new();
+        for (i, distance) in distances.iter_mut().enumerate() {
+            let adapter =
+                matches!(target, NodeId::Hca(_)) && self.ways(i).iter().any(|w| w.to.node == target);
+            if adapter || target == NodeId::Switch(SwitchId(i)) {
+                *distance = Some(0);
+                queue.push_back((i, 0));
+            }
+        }
+        while let Some((i, distance)) = queue.pop_front() {
+            for way in self.ways(i) {
+                if let NodeId::Switch(SwitchId(next)) = way.to.node
+                    && let Some(slot @ None) = distances.get_mut(next)
+                {
+                    *slot = Some(distance + 1);
+                    queue.push_back((next, distance + 1));
+                }
+            }
+        }
+        distances
+    }
+
+    /// The port of switch `from` towards `target`; `choice` decides among equal ones.
+    fn port_towards(&self, from: usize, target: NodeId, distances: &[Option<u32>], choice: usize) -> u8 {
+        let distance = |i: usize| distances.get(i).copied().flatten();
+        let Some(own) = distance(from) else { return NO_PORT };
+        let nearer = |way: &&Way| match way.to.node {
+            _ if own == 0 => way.to.node == target,
+            NodeId::Hca(_) => false,
+            NodeId::Switch(SwitchId(next)) => distance(next).is_some_and(|next| next + 1 == own),
+        };
+        let ports: Vec<u8> = self.ways(from).iter().filter(nearer).map(|way| way.port).collect();
+        // Port 0 is the switch itself.
+        let own_lid = target == NodeId::Switch(SwitchId(from));
+        if own_lid {
+            0
+        } else {
+            choice.checked_rem(ports.len()).and_then(|c| ports.get(c)).map_or(NO_PORT, |p| *p)
+        }
+    }
+
+    /// By switch: the ports of a spanning tree, and those to adapters.
+    fn tree(&self) -> Vec<u128> {
+        let bit = |port: u8| 1u128.checked_shl(port.into()).unwrap_or(0);
+        let mut masks: Vec<u128> = vec![0; self.0.len()];
+        let mut seen = vec![false; self.0.len()];
+        let mut queue = VecDeque::new();
+        for root in 0..self.0.len() {
+            if seen.get_mut(root).is_some_and(|seen| !std::mem::replace(seen, true)) {
+                queue.push_back(root);
+            }
+            while let Some(i) = queue.pop_front() {
+                for way in self.ways(i) {
+                    if let NodeId::Switch(SwitchId(next)) = way.to.node {
+                        if seen.get_mut(next).is_none_or(|seen| std::mem::replace(seen, true)) {
+                            continue;
+                        }
+                        queue.push_back(next);
+                        if let Some(mask) = masks.get_mut(next) {
+                            *mask |= bit(way.to.port);
+                        }
+                    }
+                    if let Some(mask) = masks.get_mut(i) {
+                        *mask |= bit(way.port);
+                    }
+                }
+            }
+        }
+        masks
+    }
+}
+
+fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
+    let mut smp = Mad::new();
+    smp.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
+    smp.set(Mad::METHOD, method).set(Mad::ATTRIBUTE_ID, attribute).set(Mad::ATTRIBUTE_MODIFIER, modifier);
+    smp
+}
 
 impl World {
     /// Brings a port up that waits for its subnet manager.
     pub(super) fn manage(&mut self, port: PortRef) {
-        if !self.subnet_manager || self.port(port).is_none_or(|p| p.state != port_state::INIT) {
+        let waits = self.port(port).is_some_and(|p| p.state == port_state::INIT);
+        match port.node {
+            NodeId::Hca(id) if self.subnet_manager && waits && self.switches.is_empty() => {
+                self.manage_hca(id)
+            }
+            _ => {}
+        }
+    }
+
+    /// A link came or went: the forwarding tables have to follow.
+    pub(super) fn sweep_later(&mut self) {
+        if self.subnet_manager && !self.switches.is_empty() && !self.sweep_due {
+            self.sweep_due = true;
+            self.heap.push(self.now + SWEEP_DELAY, Event::Sweep);
+        }
+    }
+
+    /// Brings the fabric in order: LIDs, tables, and at last the ports.
+    pub(super) fn sweep(&mut self) {
+        self.sweep_due = false;
+        let map = self.map();
+        let (hcas, switches) = (self.hcas.len(), self.switches.len());
+        let top = hcas + switches;
+        let nodes = (0..hcas).map(|i| NodeId::Hca(HcaId(i)));
+        let nodes: Vec<NodeId> = nodes.chain((0..switches).map(|i| NodeId::Switch(SwitchId(i)))).collect();
+        let distances: Vec<Vec<Option<u32>>> = nodes.iter().map(|node| map.distances(*node)).collect();
+        let tree = map.tree();
+        for switch in (0..switches).filter(|i| !map.ways(*i).is_empty()) {
+            self.manage_switch(&map, switch, hcas + switch + 1, top);
+            let mut ports = vec![NO_PORT; (top + 1).next_multiple_of(LINEAR_BLOCK)];
+            for (i, (node, distances)) in nodes.iter().zip(&distances).enumerate() {
+                let lid = i + 1;
+                if let Some(port) = ports.get_mut(lid) {
+                    *port = map.port_towards(switch, *node, distances, lid);
+                }
+            }
+            for (block, ports) in (0..).zip(ports.chunks_exact(LINEAR_BLOCK)) {
+                let mut mad = smp(METHOD_SET, attr::LINEAR_FORWARDING, block);
+                mad.smp_data_mut().bytes_mut().copy_from_slice(ports);
+                self.ask_switch(&map, switch, &mad);
+            }
+            let mask = tree.get(switch).copied().unwrap_or(0);
+            let ports = u32::from(self.switches.get(switch).map_or(0, |s| s.fw.ports()));
+            for position in 0..=ports / MULTICAST_PORTS {
+                let slice = (mask >> (position * MULTICAST_PORTS)) as u16;
+                for block in 0..MULTICAST_BLOCKS {
+                    const POSITION_SHIFT: u32 = 28;
+                    let modifier = position << POSITION_SHIFT | block;
+                    let mut mad = smp(METHOD_SET, attr::MULTICAST_FORWARDING, modifier);
+                    let entries = mad.smp_data_mut().bytes_mut().as_chunks_mut::<2>().0;
+                    entries.iter_mut().for_each(|entry| *entry = slice.to_be_bytes());
+                    self.ask_switch(&map, switch, &mad);
+                }
+            }
+        }
+        for state in [port_state::ARMED, port_state::ACTIVE] {
+            for switch in 0..switches {
+                for way in map.ways(switch).to_vec() {
+                    self.advance_port(&map, switch, way.port, state);
+                }
+            }
+        }
+        for hca in 0..hcas {
+            if self.port(HcaId(hca).into()).is_some_and(|p| p.state == port_state::INIT) {
+                self.manage_hca(HcaId(hca));
+            }
+        }
+    }
+
+    fn map(&self) -> Map {
+        let ways = |switch: usize| {
+            let ports = 1..=self.switches.get(switch).map_or(0, |s| s.fw.ports());
+            let way = |port| {
+                let (link, end) = self.plug(PortRef::of_switch(SwitchId(switch), port))?;
+                let link = self.links.get(link).filter(|l| l.is_up(end) && l.ends.len() == 2)?;
+                match link.ends.get(1 - end.min(1))? {
+                    LinkEnd::Port(to) => Some(Way { port, to: *to }),
+                    LinkEnd::Tunnel(_) => None,
+                }
+            };
+            ports.filter_map(way).collect()
+        };
+        Map((0..self.switches.len()).map(ways).collect())
+    }
+
+    /// An SMP to a switch, and its answer.
+    fn ask_switch(&mut self, map: &Map, switch: usize, mad: &Mad) -> Option<Mad> {
+        // As if it came by a port whose link is up, from one who has no LID: there the answer leaves.
+        let port = map.ways(switch).first()?.port;
+        let node = self.switches.get_mut(switch)?;
+        let arrival = Arrival { port, address: Address::directed(), now: self.now.0 };
+        let mut effects = Vec::new();
+        let answer = node.fw.management(&arrival, mad, &mut effects).pop();
+        node.configure();
+        match answer.map(|answer| answer.mad) {
+            Some(answer) if answer.get(Mad::STATUS) == 0 => Some(answer),
+            refused => {
+                let status = refused.map_or(u32::MAX, |r| r.get(Mad::STATUS));
+                let attribute = mad.get(Mad::ATTRIBUTE_ID);
+                tracing::error!(
+                    "the built-in subnet manager could not set attribute {attribute:#x} of switch {}: {status:#x}",
+                    node.name
+                );
+                None
+            }
+        }
+    }
+
+    /// The switch's own LID, and how far its table goes.
+    fn manage_switch(&mut self, map: &Map, switch: usize, lid: usize, top: usize) {
+        let Some(mut info) = self.ask_switch(map, switch, &smp(METHOD_GET, attr::PORT_INFO, 0)) else {
+            return;
+        };
+        info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
+        info.port_info_mut()
+            .set(PortInfo::LID, lid as u32)
+            .set(PortInfo::PORT_STATE, 0)
+            .set(PortInfo::PORT_PHYSICAL_STATE, 0)
+            .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+        self.ask_switch(map, switch, &info);
+        let Some(mut info) = self.ask_switch(map, switch, &smp(METHOD_GET, attr::SWITCH_INFO, 0)) else {
+            return;
+        };
+        info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
+        info.switch_info_mut()
+            .set(SwitchInfo::LINEAR_FDB_TOP, top as u32)
+            .set(SwitchInfo::LIFE_TIME_VALUE, LIFETIME)
+            .set(SwitchInfo::PORT_STATE_CHANGE, 1);
+        self.ask_switch(map, switch, &info);
+    }
+
+    /// Takes an external port of a switch one state further.
+    fn advance_port(&mut self, map: &Map, switch: usize, port: u8, state: u32) {
+        let before = self.port(PortRef::of_switch(SwitchId(switch), port)).map(|p| p.state);
+        if before != Some(state - 1) {
             return;
         }
-        match port.node {
-            NodeId::Hca(id) => self.manage_hca(id),
-            NodeId::Switch(_) => {}
-        }
+        let get = smp(METHOD_GET, attr::PORT_INFO, port.into());
+        let Some(mut info) = self.ask_switch(map, switch, &get) else { return };
+        info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
+        info.port_info_mut()
+            .set(PortInfo::HOQ_LIFE, LIFETIME)
+            .set(PortInfo::PORT_STATE, state)
+            .set(PortInfo::PORT_PHYSICAL_STATE, 0)
+            .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+        self.ask_switch(map, switch, &info);
     }
 
     fn manage_hca(&mut self, id: HcaId) {
@@ -27,13 +287,8 @@ impl World {
         let lid = Lid(id.0 as u16 + 1);
         let mut effects = Vec::new();
         for state in [port_state::ARMED, port_state::ACTIVE] {
-            let mut smp = Mad::new();
-            smp.set(Mad::BASE_VERSION, 1)
-                .set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED)
-                .set(Mad::CLASS_VERSION, 1);
-            smp.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::PORT_INFO);
-            smp.set(Mad::ATTRIBUTE_MODIFIER, HCA_PORT.into());
-            let Some(mut smp) = hca.core.fw.mad(HCA_PORT, &smp, &mut effects) else { break };
+            let get = smp(METHOD_GET, attr::PORT_INFO, HCA_PORT.into());
+            let Some(mut smp) = hca.core.fw.mad(HCA_PORT, &get, &mut effects) else { break };
             smp.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
             smp.port_info_mut()
                 .set(PortInfo::LID, lid.0.into())

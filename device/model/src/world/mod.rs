@@ -13,7 +13,7 @@ mod tunnel;
 use std::sync::Arc;
 
 use hca_firmware::Resources;
-use hca_firmware::port::Port;
+use hca_firmware::port::{Port, PortCounters};
 
 use crate::core::{Core, HcaEvent, Outbox};
 use crate::dma::GuestMemory;
@@ -86,6 +86,8 @@ enum Event {
         end: usize,
         generation: u32,
     },
+    /// The built-in subnet manager looks at the fabric.
+    Sweep,
 }
 
 /// A link and an end of it.
@@ -103,6 +105,7 @@ pub struct World {
     effects: Vec<Effect>,
     tunnel_events: Vec<TunnelEvent>,
     subnet_manager: bool,
+    sweep_due: bool,
     timing: Arc<Timing>,
     pub(crate) trace: Option<Trace>,
     pub(crate) captured: Vec<Captured>,
@@ -122,6 +125,7 @@ impl World {
             effects: Vec::new(),
             tunnel_events: Vec::new(),
             subnet_manager: config.subnet_manager,
+            sweep_due: false,
             timing: timing.clone(),
             trace: None,
             captured: Vec::new(),
@@ -243,6 +247,7 @@ impl World {
                     }
                 }
                 Event::Trained { number, end, generation } => self.trained(number, end, generation),
+                Event::Sweep => self.sweep(),
             }
         }
         self.now = self.now.max(until.min(self.heap.next_at().unwrap_or(until)));
@@ -266,6 +271,11 @@ impl World {
     /// Guest mistakes that an adapter has met.
     pub fn diagnoses(&self, hca: HcaId) -> u64 {
         self.hcas.get(hca.0).map_or(0, |h| h.core.diagnoses.total)
+    }
+
+    /// Counters of a port; of a switch, port 0 is its own.
+    pub fn port_counters(&self, port: PortRef) -> Option<PortCounters> {
+        self.port(port).map(|p| p.counters)
     }
 
     /// Takes what an adapter left in its outbox.

@@ -22,9 +22,11 @@ use crate::wire::Packet;
 /// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).
 const OVERHEAD: usize = 124;
 
-/// How long a packet may stay in a switch, and at the head of a queue: 4.096 us * 2^18 (SwitchInfo:LifeTimeValue,
-/// PortInfo:HOQLife as subnet managers set them).
-const LIFETIME: Ps = Ps::from_ns(4096 << 18);
+/// What a lifetime's code stands for (IBTA vol 1 14.2.5.4): 4.096 us * 2^code, from 20 on no limit.
+fn lifetime(code: u32) -> Option<Ps> {
+    const NO_LIMIT: u32 = 20;
+    (code < NO_LIMIT).then(|| Ps::from_ns(4096).times(1 << code))
+}
 
 /// A switch with its data plane.
 pub(super) struct SwitchNode {
@@ -103,7 +105,7 @@ impl SwitchNode {
         let fw = Switch::new(config.firmware);
         let port = |_| {
             let mut egress = Egress::default();
-            egress.limits = Limits { head_of_queue: Some(LIFETIME), management };
+            egress.limits = Limits { head_of_queue: None, management };
             SwitchPort { plug: None, egress, timer: None, lanes: 1, longest: 0 }
         };
         let mut node = Self {
@@ -133,12 +135,13 @@ impl SwitchNode {
     }
 
     /// Follows what software set of the ports.
-    fn configure(&mut self) {
+    pub(super) fn configure(&mut self) {
         for (n, out) in (0..).zip(&mut self.ports) {
             let Some(port) = self.fw.port(n) else { continue };
             let info = port.info();
             out.lanes = operational_lanes(info.get(PortInfo::OPERATIONAL_VLS));
             out.longest = mtu_bytes(info.get(PortInfo::NEIGHBOR_MTU)).unwrap_or(256) + OVERHEAD;
+            out.egress.limits.head_of_queue = lifetime(info.get(PortInfo::HOQ_LIFE));
             out.egress.program(Tables::of(port));
         }
     }
@@ -235,7 +238,7 @@ impl World {
             return self.credit_back(origin, tail);
         }
         let hold = node.holds.take(Hold { origin, copies: outs.len(), until: tail });
-        let dies = now + LIFETIME;
+        let dies = lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life);
         let mut packet = Some(packet);
         let last = outs.len() - 1;
         for (i, (out, lane)) in outs.into_iter().enumerate() {

@@ -1,0 +1,248 @@
+//! Packets through switches: forwarding, back-pressure, lost links.
+
+use hca_driver::RtsAttr;
+use hca_driver::wqe::{Datagram, SendOp};
+use hca_driver::{Dma, InitAttr, SendRequest, Sge, qp::QpConfig};
+use hca_model::fabric::Faults;
+use hca_model::{HcaId, Ps};
+use hca_spec::cmd::McgIn;
+use hca_spec::command::Opcode;
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Gid, Lid, Qpn};
+use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
+
+const MEMORY: usize = 16 << 20;
+const REGISTERED: usize = 8 << 20;
+
+fn up(plan: &Plan) -> Fabric {
+    Fabric::new(plan.world(1), MEMORY, REGISTERED, 1024).expect("the fabric comes up")
+}
+
+fn line(switches: usize) -> Plan {
+    let mut hcas = vec![0; switches];
+    hcas[0] = 1;
+    hcas[switches - 1] += 1;
+    let mut plan = Plan::around(&hcas, 2);
+    for s in 1..switches {
+        let (left, right) = (plan.switches[s - 1], plan.switches[s] - 1);
+        plan.join(port(s - 1, left), port(s, right));
+    }
+    plan
+}
+
+/// Model time of one small message there and its completion back.
+fn ping(plan: &Plan) -> Ps {
+    let mut fabric = up(plan);
+    let traffic = Traffic::new(vec![(0, 1)], 1, 2);
+    let first = fabric.run(&traffic).expect("commands");
+    // Warm or not, it takes the same time.
+    assert_eq!(fabric.run(&traffic).expect("commands"), first);
+    let far = fabric.counters(HcaId(1));
+    assert_eq!((far.rcv_errors, far.xmit_discards), (0, 0));
+    first
+}
+
+#[test]
+fn each_switch_on_the_way_takes_its_time() {
+    let times: Vec<Ps> = (1..=3).map(|switches| ping(&line(switches))).collect();
+    // There and back, each switch adds 130 ns and its cable; completions are looked for every microsecond.
+    assert!(times[0] < Ps::from_us(6), "{times:?}");
+    assert!(times[2] - times[0] <= Ps::from_us(2), "{times:?}");
+}
+
+#[test]
+fn all_to_all_through_two_levels() {
+    let mut fabric = up(&Plan::two_levels(4));
+    assert_eq!(fabric.nodes.len(), 16);
+    let traffic = Traffic::all_to_all(16, 2, 10_000);
+    let time = fabric.run(&traffic).expect("commands");
+    let sent: u64 = (0..16).map(|i| fabric.counters(HcaId(i)).xmit_packets).sum();
+    let came: u64 = (0..16).map(|i| fabric.counters(HcaId(i)).rcv_packets).sum();
+    assert_eq!(sent, came, "nothing was lost");
+    println!("{} bytes in {time}", traffic.bytes());
+}
+
+/// Eight send to one as fast as they can: their packets wait, none is lost, and the last link is full.
+#[test]
+fn incast_slows_senders() {
+    let mut fabric = up(&Plan::around(&[9], 0));
+    let traffic = Traffic::new((1..9).map(|from| (from, 0)).collect(), 8, 64 << 10);
+    let time = fabric.run(&traffic).expect("commands");
+    for p in 1..=9 {
+        let c = fabric.counters(port(0, p));
+        assert_eq!((c.xmit_discards, c.rcv_errors, c.rcv_switch_relay_errors), (0, 0, 0), "port {p}");
+    }
+    for sender in 1..9 {
+        let c = fabric.counters(HcaId(sender));
+        assert!(c.xmit_wait > 1000, "sender {sender} had credits all the time: {}", c.xmit_wait);
+        assert_eq!(c.xmit_discards, 0);
+    }
+    assert_eq!(fabric.counters(HcaId(0)).xmit_wait, 0, "ACKs met no queue");
+    let line = traffic.bytes() / BYTES_PER_US;
+    let took = time.as_ns() / 1000;
+    assert!(took >= line && took < line + line / 20, "{took} us for what the link carries in {line} us");
+}
+
+/// What waits for a full port takes the room of its ingress port only: another way stays free.
+#[test]
+fn back_pressure_spreads_no_further_than_it_must() {
+    // Adapters 0 and 1 at the first switch, 2, 3 and 4 at the second, one cable between.
+    let mut plan = Plan::around(&[2, 3], 1);
+    plan.join(port(0, 3), port(1, 4));
+    let mut fabric = up(&plan);
+    let traffic = Traffic::new(vec![(3, 2), (4, 2), (0, 2), (1, 0)], 8, 64 << 10);
+    fabric.run(&traffic).expect("commands");
+    // The cable between the switches waited, since its far end is one of three for adapter 2.
+    assert!(fabric.counters(port(0, 3)).xmit_wait > 0);
+    // The other way through the first switch did not.
+    assert_eq!(fabric.counters(HcaId(1)).xmit_wait, 0);
+}
+
+#[test]
+fn losses_are_repaired_through_a_switch() {
+    let mut plan = Plan::around(&[2], 0);
+    plan.links[0].faults = Faults { loss: 0.02, corrupt: 0.02, ..Faults::default() };
+    let mut fabric = up(&plan);
+    fabric.connect(0, 1, 0, 64, &RtsAttr { timeout: 8, ..RtsAttr::default() }).expect("commands");
+    fabric.run(&Traffic::new(vec![(0, 1)], 64, 20_000)).expect("commands");
+    let broken = fabric.counters(port(0, 1)).rcv_errors;
+    assert!(broken > 0, "the switch saw what was corrupt");
+    assert_eq!(fabric.counters(HcaId(1)).rcv_errors, 0, "and did not pass it on");
+}
+
+/// A cable out: the peer can't be reached. In again: it can.
+#[test]
+fn a_cable_goes_and_comes() {
+    let mut fabric = up(&Plan::around(&[2], 0));
+    let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
+    fabric.connect(0, 1, 0, 4, &rts).expect("commands");
+    fabric.run(&Traffic::new(vec![(0, 1)], 4, 100)).expect("commands");
+    let far = fabric.simulation.world(|world, _| world.link_of(HcaId(1).into())).expect("a link");
+    assert!(fabric.simulation.world(|world, _| world.link_is_up(far)));
+    fabric.simulation.world(|world, now| world.set_cable(now, far, false));
+    assert!(!fabric.simulation.world(|world, _| world.link_is_up(far)));
+    let node = &mut fabric.nodes[0];
+    let sge = [Sge { address: node.mr.address, len: 10, key: node.mr.key }];
+    let qp = node.qps[1].as_mut().expect("connected");
+    qp.post_send(node.hca.bus_mut(), &SendRequest::new(7, SendOp::Send { imm: None }, &sge)).expect("post");
+    fabric.simulation.run(Ps::from_ms(50));
+    let done = fabric.nodes[0].sends.poll().expect("a completion");
+    assert_eq!(done.status.map_err(|f| f.syndrome), Err(Some(Syndrome::TransportRetryExceeded)));
+    let c = fabric.counters(port(0, 2));
+    assert_eq!((c.link_downed, c.xmit_discards > 0), (1, true));
+    fabric.simulation.world(|world, now| world.set_cable(now, far, true));
+    fabric.simulation.run(Ps::from_ms(50));
+    assert!(fabric.simulation.world(|world, _| world.link_is_up(far)));
+    for (node, peer) in [(0, 1), (1, 0)] {
+        let node = &mut fabric.nodes[node];
+        node.hca.destroy_qp(node.qps[peer].take().expect("connected")).expect("DESTROY_QP");
+    }
+    fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 4, 5000)).expect("commands");
+}
+
+/// With two ways between switches traffic goes on over the other when one is cut.
+#[test]
+fn the_subnet_manager_finds_another_way() {
+    // A ring of three.
+    let mut plan = Plan::around(&[1, 1, 1], 2);
+    for (a, b) in [(0, 1), (1, 2), (2, 0)] {
+        plan.join(port(a, 2), port(b, 3));
+    }
+    let mut fabric = up(&plan);
+    let traffic = Traffic::all_to_all(3, 4, 5000);
+    fabric.run(&traffic).expect("commands");
+    let direct = fabric.simulation.world(|world, _| world.link_of(port(0, 2))).expect("a link");
+    fabric.simulation.world(|world, now| world.set_cable(now, direct, false));
+    fabric.simulation.run(Ps::from_ms(1));
+    let before = fabric.counters(port(2, 2)).xmit_packets;
+    fabric.run(&traffic).expect("commands");
+    assert!(fabric.counters(port(2, 2)).xmit_packets > before, "by way of the third switch");
+}
+
+const PREFIX: u64 = 0xff12_401b_ffff_0000;
+const GROUP_ID: u64 = 0x1234;
+const GROUP: Gid = Gid::new(PREFIX, GROUP_ID);
+const GROUP_LID: Lid = Lid(0xc001);
+const Q_KEY: u32 = 0x1111;
+const GRH: usize = 40;
+
+/// Input of the commands about a member of the group.
+fn member(qpn: Qpn) -> Vec<u8> {
+    let mut mcg = McgIn::new();
+    mcg.set(McgIn::QPN, qpn.0).set(McgIn::GID_H, PREFIX).set(McgIn::GID_L, GROUP_ID);
+    mcg.bytes().to_vec()
+}
+
+/// One datagram to a group: a copy to each member, none to others, and none back to its sender.
+#[test]
+fn multicast_reaches_every_member_once() {
+    let mut plan = Plan::around(&[2, 2, 1], 2);
+    for (a, b) in [(0, 1), (1, 2), (2, 0)] {
+        let (from, to) = (plan.switches[a] - 1, plan.switches[b]);
+        plan.join(port(a, from), port(b, to));
+    }
+    let mut fabric = up(&plan);
+    let mut qps = Vec::new();
+    for (i, node) in fabric.nodes.iter_mut().enumerate() {
+        let mut qp = node.hca.create_qp(&QpConfig::ud(node.pd, &node.sends, &node.receives)).expect("QP");
+        node.hca.qp_to_init(&mut qp, &InitAttr { qkey: Q_KEY, ..InitAttr::default() }).expect("INIT");
+        node.hca.ud_to_rtr(&mut qp).expect("RTR");
+        node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        // The last adapter does not join.
+        if i < 4 {
+            node.hca.execute(Opcode::AttachToMcg, 0, member(qp.number()), 16).expect("ATTACH_TO_MCG");
+        }
+        let room = Sge { address: node.mr.address, len: 4096, key: node.mr.key };
+        for wr_id in 0..2 {
+            qp.post_recv(wr_id, &[room]).expect("post_recv");
+        }
+        qps.push(qp);
+    }
+    fabric.nodes[0].memory.write(8192, b"to all of you");
+    let node = &mut fabric.nodes[0];
+    let sge = [Sge { address: node.mr.address + 8192, len: 13, key: node.mr.key }];
+    let to = Datagram { qpn: Qpn(0xff_ffff), qkey: Q_KEY, lid: GROUP_LID, sl: 0, gid: Some(GROUP) };
+    let request = SendRequest::new(1, SendOp::Datagram { to, imm: None }, &sge);
+    qps[0].post_send(node.hca.bus_mut(), &request).expect("post_send");
+    fabric.simulation.run(Ps::from_us(50));
+    for (i, node) in fabric.nodes.iter_mut().enumerate() {
+        let got: Vec<_> = std::iter::from_fn(|| node.receives.poll()).collect();
+        let expected = usize::from((1..4).contains(&i));
+        assert_eq!(got.len(), expected, "adapter {i}");
+        if expected == 1 {
+            let mut text = [0; 13];
+            node.memory.read(GRH, &mut text);
+            assert_eq!(&text, b"to all of you");
+        }
+    }
+    // The tree brings one copy to each port with an adapter.
+    let copies = |hca: usize| fabric.counters(HcaId(hca)).multicast_rcv_packets;
+    assert_eq!((1..5).map(copies).collect::<Vec<_>>(), [1; 4]);
+    for (i, (node, qp)) in fabric.nodes.iter_mut().zip(qps).enumerate() {
+        if i < 4 {
+            node.hca.execute(Opcode::DetachFromMcg, 0, member(qp.number()), 16).expect("DETACH_FROM_MCG");
+        }
+        node.hca.destroy_qp(qp).expect("DESTROY_QP");
+    }
+}
+
+/// A packet to a LID that nobody has is counted where it ended.
+#[test]
+fn no_route_is_counted() {
+    let mut fabric = up(&Plan::around(&[2], 0));
+    let node = &mut fabric.nodes[0];
+    let mut qp = node.hca.create_qp(&QpConfig::ud(node.pd, &node.sends, &node.receives)).expect("QP");
+    node.hca.qp_to_init(&mut qp, &InitAttr { qkey: Q_KEY, ..InitAttr::default() }).expect("INIT");
+    node.hca.ud_to_rtr(&mut qp).expect("RTR");
+    node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    let sge = [Sge { address: node.mr.address, len: 13, key: node.mr.key }];
+    for (wr_id, lid) in [(1, Lid(77)), (2, Lid(0xc0ff))] {
+        let to = Datagram { qpn: Qpn(5), qkey: Q_KEY, lid, sl: 0, gid: Some(GROUP) };
+        let request = SendRequest::new(wr_id, SendOp::Datagram { to, imm: None }, &sge);
+        qp.post_send(node.hca.bus_mut(), &request).expect("post_send");
+    }
+    fabric.simulation.run(Ps::from_us(50));
+    assert_eq!(fabric.counters(port(0, 1)).rcv_switch_relay_errors, 2);
+    assert_eq!(fabric.counters(HcaId(1)).rcv_packets, 0);
+    fabric.nodes[0].hca.destroy_qp(qp).expect("DESTROY_QP");
+}
