@@ -125,7 +125,7 @@ impl Hca {
         let new = bits & !again;
         self.commands.busy |= new;
         for slot in slots_of(new) {
-            let at = now + self.core.timing.doorbell() + self.core.timing.dma_read(CommandEntry::SIZE);
+            let at = self.core.units.store(now, 4) + self.core.timing.dma_read(CommandEntry::SIZE);
             self.core.schedule(at, HcaEvent::Command(slot));
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hca_firmware::Firmware;
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
-use hca_spec::wire::{Grh, Lrh};
+use hca_spec::wire::{Grh, Lrh, Operation};
 
 use crate::cq::CompletionQueue;
 use crate::dma::{DmaError, GuestMemory, NoMemory};
@@ -71,6 +71,10 @@ pub(crate) enum HcaEvent {
     RnrTimeout(Qpn, u32),
     /// A packet has passed the receive pipeline.
     Receive(Box<Arrived>),
+    /// A packet has passed the send pipeline and its data is there.
+    Depart(Operation, Packet),
+    /// Requests without an answer have left: their completions are due.
+    Sent(Qpn),
     /// The moderation period set with that generation ran out.
     CqModeration(Cqn, u32),
     /// The compression session of that generation was open long enough.

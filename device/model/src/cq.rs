@@ -309,10 +309,12 @@ impl Core {
         if cq.health != Health::Good || cq.write(&*self.memory, buffer, &mut cqe, data).is_err() {
             return self.cq_write_failed(now, cqn);
         }
+        let bytes = cq.stride as usize;
         if kind.solicited {
             cq.solicited = cq.producer;
         }
         self.note_cqe(now, cqn, &cqe);
+        self.units.complete(now, cqn.0, bytes);
         self.cq_written(now, cqn, 1, kind);
         true
     }

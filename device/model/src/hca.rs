@@ -16,15 +16,16 @@ use crate::blueflame::{Block, Combiner};
 use crate::command::CommandSlots;
 use crate::core::{Arrived, Core, HcaEvent};
 use crate::dma::{GuestMemory, NoMemory};
+use crate::mkey::span;
 use crate::registers::Registers;
 use crate::slots::Slots;
 use crate::time::Ps;
-use crate::timing::Timing;
+use crate::timing::{Inbound, Timing};
 use crate::trace::{Event, Headers};
 use crate::transport::QueuePair;
 use crate::transport::dct::Peer;
 use crate::transport::send::copy_index;
-use crate::wire::{Packet, PortCounter};
+use crate::wire::{Packet, PortCounter, Repr};
 
 /// One adapter.
 pub(crate) struct Hca {
@@ -44,6 +45,9 @@ pub(crate) struct Hca {
 
 impl Hca {
     pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
+        // What the capabilities say of the clock is what the clock does.
+        let timer_khz = u32::try_from(timing.timer_khz()).unwrap_or(u32::MAX);
+        let config = Config { timer_khz, ..config };
         Self {
             core: Core::new(name, Firmware::new(config), timing),
             registers: Registers::default(),
@@ -159,7 +163,7 @@ impl Hca {
                 match self.core.eqs.get_mut(eqn.0.into()) {
                     Some(eq) => {
                         if let Some(vector) = eq.doorbell(db.get(uar::EqDoorbell::CONSUMER_INDEX), arm) {
-                            let at = now + self.core.timing.doorbell() + self.core.timing.interrupt();
+                            let at = self.core.units.store(now, 4) + self.core.timing.interrupt();
                             self.core.schedule(at, HcaEvent::Interrupt(vector));
                         }
                     }
@@ -223,9 +227,9 @@ impl Hca {
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
                 if let Some(qpn) = self.send_register(now, offset, second) {
-                    let took = self.core.timing.doorbell();
-                    self.core.note_span(now, Ps::ZERO, took, Event::Doorbell { qpn });
-                    self.core.schedule(now + took, HcaEvent::SendDoorbell(qpn));
+                    let at = self.core.units.store(now, 8);
+                    self.core.note_job(now, at, self.core.timing.doorbell(), Event::Doorbell { qpn });
+                    self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
                 }
             }
             at => {
@@ -241,11 +245,10 @@ impl Hca {
             match block.copy() {
                 Some(copy) => {
                     if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
-                        let took = self.core.timing.doorbell();
-                        let index = copy_index(copy);
-                        self.core.note_span(now, Ps::ZERO, took, Event::BlueFlame { qpn, index });
-                        let (time, copy) = (now + took, copy.into());
-                        self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy));
+                        let time = self.core.units.store(now, copy.len());
+                        let (index, took) = (copy_index(copy), self.core.timing.doorbell());
+                        self.core.note_job(now, time, took, Event::BlueFlame { qpn, index });
+                        self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy.into()));
                     }
                 }
                 None if bytes.len() < 8 => self.doorbell32(now, at, be32(bytes, 0)),
@@ -288,8 +291,8 @@ impl Hca {
             Ok((repr, payload)) => {
                 let start = repr.header_size();
                 let payload = start..start + payload.len();
-                let service = self.core.timing.receive(packet.len());
-                let at = self.core.units.receive.admit(now, service);
+                let service = self.core.timing.receive(repr.operation, payload.len(), packet.len());
+                let at = self.receive_time(now, &repr, payload.len(), service);
                 if self.core.traces() {
                     let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
                     let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
@@ -314,6 +317,36 @@ impl Hca {
         }
     }
 
+    /// When what a packet that arrives does is done and, if it writes, visible to the host.
+    fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
+        let core = &mut self.core;
+        let mut inbound = Inbound { bytes: payload, ..Inbound::default() };
+        match repr.operation {
+            Operation::SendOnly
+            | Operation::SendOnlyImm
+            | Operation::SendOnlyInval
+            | Operation::SendLast
+            | Operation::SendLastImm
+            | Operation::SendLastInval
+            | Operation::WriteOnlyImm
+            | Operation::WriteLastImm => (inbound.takes_receive, inbound.completes) = (true, true),
+            Operation::WriteFirst | Operation::WriteOnly => {
+                inbound.to = repr.reth.map(|reth| span(&core.fw.icm, reth.rkey, reth.va, payload));
+            }
+            operation if operation.is_response() => {
+                if let Some(qp) = self.qps.get(repr.dest_qp.0) {
+                    qp.expect_response(core, repr, &mut inbound);
+                }
+            }
+            _ => {}
+        }
+        // From another adapter the packet has passed a MAC and PHY at either end.
+        if !core.fw.port(1).is_some_and(|p| p.is_own_lid(repr.slid)) {
+            inbound.link = core.timing.phys();
+        }
+        core.units.receive(now, repr.dest_qp.0, service, inbound)
+    }
+
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
         match event {
             HcaEvent::Command(slot) => self.command(now, slot),
@@ -329,6 +362,8 @@ impl Hca {
             HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
             HcaEvent::Receive(arrived) => self.receive(now, &arrived),
+            HcaEvent::Depart(operation, packet) => _ = self.core.transmit(now, operation, packet),
+            HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
             HcaEvent::Interrupt(vector) => {

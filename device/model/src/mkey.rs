@@ -8,11 +8,12 @@ use std::fmt;
 use hca_firmware::Icm;
 use hca_firmware::icm::MemoryKey;
 use hca_spec::ids::{Mkey, Pd, Qpn};
-use hca_spec::mkc::Mkc;
+use hca_spec::mkc::{AccessMode, Mkc};
 
 use crate::core::Core;
 use crate::dma::{DmaError, GuestMemory};
 use crate::signature::{Backing, Signed, signed};
+use crate::timing::Place;
 
 mod walk;
 
@@ -119,6 +120,14 @@ impl fmt::Display for Fault {
 pub(crate) struct Span {
     pub(crate) iova: u64,
     pub(crate) len: usize,
+}
+
+/// What a range under a key is to the units.
+pub(crate) fn span(icm: &Icm, key: Mkey, va: u64, len: usize) -> Place {
+    let ctx = icm.mkeys.get(key.index()).map(|k| &k.ctx);
+    // Indirect keys are looked up at about the cost of a list of pages.
+    let page = ctx.filter(|c| c.access_mode() != Some(AccessMode::Pa)).map(|c| c.get(Mkc::LOG_PAGE_SIZE));
+    Place { key: key.index(), va, len, page }
 }
 
 /// Who may do what with a range: the checks that need no translation.

@@ -54,6 +54,16 @@ impl PortOut {
 }
 
 impl Core {
+    /// Takes a packet to the port later, at `at`. Gives the lane it will go by.
+    pub(crate) fn launch(&mut self, at: Ps, operation: Operation, packet: Packet) -> u8 {
+        let lane = match packet.vl() {
+            VL15 => VL15,
+            _ => self.fw.port(PORT).map_or(0, |port| port.virtual_lane(0, packet.sl())),
+        };
+        self.schedule(at, HcaEvent::Depart(operation, packet));
+        lane
+    }
+
     /// Takes a packet to the port at time `at`. Gives the lane it goes by.
     pub(crate) fn transmit(&mut self, at: Ps, operation: Operation, mut packet: Packet) -> u8 {
         tracing::trace!(hca = self.name, %at, ?operation, len = packet.len(), "transmit");

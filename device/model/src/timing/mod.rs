@@ -1,93 +1,28 @@
 //! What everything takes in time.
 //!
-//! A [`Profile`] is a TOML file with the numbers and their sources; [`Timing`] turns it into durations
-//! and methods; [`Units`] are the parts of an adapter that are busy while they work, so that load turns
-//! into queueing. Nothing else in the model knows a number.
+//! A [`Profile`] is a TOML file with the numbers and their sources; [`Timing`] turns it into durations;
+//! [`Units`] are the parts of an adapter that are busy while they work, so that load turns into queueing.
+//! Nothing else in the model knows a number.
+//!
+//! The way of a work request through the units is told in `specs/timing/README.md`.
 
+mod cache;
+mod calendar;
 mod fabric;
+mod pcie;
 mod profile;
-mod unit;
+mod units;
 
 use hca_spec::command::Opcode;
+use hca_spec::wire::Operation;
 
 use crate::time::Ps;
 
-pub use profile::{Profile, ProfileError};
-pub use unit::{ReadEngine, Unit};
-
-use profile::Pcie;
-
-/// PCIe link arithmetic (source: pcie-bench/pcie-model, SIGCOMM 2018): how long TLPs occupy the link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PcieCost {
-    /// Femtoseconds per byte, after line code and data link layer traffic.
-    fs_per_byte: u64,
-    max_payload: u64,
-    max_read_request: u64,
-    request_overhead: u64,
-    completion_overhead: u64,
-    read_latency: Ps,
-    write_latency: Ps,
-}
-
-impl PcieCost {
-    fn new(pcie: &Pcie) -> Self {
-        const FS_PER_S: f64 = 1e15;
-        let (data, line) = pcie.encoding;
-        let raw =
-            pcie.lane_gt_per_s.get() * 1e9 * data.get() as f64 / line.get() as f64 * pcie.lanes.get() as f64;
-        // An Ack and a flow control update, each once per interval.
-        let data_link = 2.0 * pcie.dllp_bytes.get() as f64 / pcie.dllp_interval.get() as f64;
-        let share = (1.0 - data_link - pcie.skp_share.get()).max(0.01);
-        Self {
-            fs_per_byte: (8.0 * FS_PER_S / (raw * share)).round() as u64,
-            max_payload: pcie.max_payload.get(),
-            max_read_request: pcie.max_read_request.get(),
-            request_overhead: pcie.request_overhead.get(),
-            completion_overhead: pcie.completion_overhead.get(),
-            read_latency: pcie.read_ns.0,
-            write_latency: pcie.write_ns.0,
-        }
-    }
-
-    fn on_link(&self, bytes: u64) -> Ps {
-        const FS_PER_PS: u64 = 1_000;
-        Ps(bytes.saturating_mul(self.fs_per_byte).div_ceil(FS_PER_PS))
-    }
-
-    /// How long writing `bytes` occupies the direction to the host: data and one header per MPS.
-    pub fn write(&self, bytes: usize) -> Ps {
-        let bytes = bytes as u64;
-        self.on_link(bytes + bytes.div_ceil(self.max_payload) * self.request_overhead)
-    }
-
-    /// How long the data of a read of `bytes` occupies the direction from the host: data and one
-    /// header per completion of MPS.
-    pub fn completion(&self, bytes: usize) -> Ps {
-        let bytes = bytes as u64;
-        self.on_link(bytes + bytes.div_ceil(self.max_payload) * self.completion_overhead)
-    }
-
-    /// How long the requests for `bytes` occupy the direction to the host: one header per MRRS.
-    pub fn request(&self, bytes: usize) -> Ps {
-        self.on_link((bytes as u64).div_ceil(self.max_read_request) * self.request_overhead)
-    }
-
-    /// Bytes that one read request asks for at most.
-    pub const fn max_read_request(&self) -> usize {
-        self.max_read_request as usize
-    }
-
-    /// From a read request's departure to the first byte of its data.
-    pub const fn read_latency(&self) -> Ps {
-        self.read_latency
-    }
-
-    /// From the departure of a posted write's last byte until the host sees it.
-    pub const fn write_latency(&self) -> Ps {
-        self.write_latency
-    }
-}
+pub use cache::{Cache, WqeCache};
+pub use calendar::Calendar;
+pub use pcie::{Bus, PcieCost, PcieCounts};
+pub use profile::{Memory, Profile, ProfileError};
+pub use units::{Counts, Inbound, Place, Ratio, Units};
 
 /// Durations of one adapter.
 ///
@@ -101,7 +36,7 @@ pub struct Timing {
 impl Timing {
     /// Durations according to `profile`.
     pub fn new(profile: &Profile) -> Self {
-        Self { pcie: PcieCost::new(&profile.pcie), profile: profile.clone() }
+        Self { pcie: PcieCost::new(&profile.pcie, &profile.host), profile: profile.clone() }
     }
 
     /// The name of the profile.
@@ -116,19 +51,10 @@ impl Timing {
 
     /// Fresh, idle units.
     pub fn units(&self) -> Units {
-        let (send, receive) = (&self.profile.send, &self.profile.receive);
-        Units {
-            transmit: Unit::new(send.units.get(), Ps::ZERO).in_order(),
-            receive: Unit::new(receive.units.get(), Ps::ZERO).in_order(),
-            command: Unit::new(1, Ps::ZERO),
-            atomic: Unit::new(1, Ps::ZERO),
-            read: ReadEngine::new(self.profile.pcie.read_tags.get(), self.pcie),
-            write: Unit::new(1, self.pcie.write_latency),
-            pcie: self.pcie,
-        }
+        Units::new(&self.profile, self.pcie)
     }
 
-    /// From the CPU's store to a UAR page until the adapter sees it (posted PCIe write).
+    /// From the CPU's store to a UAR page until the adapter sees it (posted PCIe write), on an idle link.
     pub const fn doorbell(&self) -> Ps {
         self.profile.pcie.mmio_write_ns.0
     }
@@ -138,7 +64,7 @@ impl Timing {
         if bytes == 0 {
             return Ps::ZERO;
         }
-        self.pcie.read_latency + self.pcie.completion(bytes)
+        self.pcie.request(bytes) + self.pcie.read_latency() + self.pcie.completion(bytes)
     }
 
     /// A DMA write of `bytes`, until the host sees the last one. None for 0 bytes.
@@ -146,12 +72,7 @@ impl Timing {
         if bytes == 0 {
             return Ps::ZERO;
         }
-        self.pcie.write_latency + self.pcie.write(bytes)
-    }
-
-    /// Fetching the next send WQEs after a doorbell: one read covers several.
-    pub fn wqe_fetch(&self) -> Ps {
-        self.dma_read(self.wqe_prefetch())
+        self.pcie.write_latency() + self.pcie.write(bytes)
     }
 
     /// Bytes of the send queue that one fetch reads at most.
@@ -159,34 +80,48 @@ impl Timing {
         self.profile.send.prefetch_bytes.get() as usize
     }
 
-    /// Service time of scheduling and parsing one send WQE, besides its packets'.
+    /// Fetches of one send queue that are under way or waiting to be used at most.
+    pub const fn wqe_prefetches(&self) -> usize {
+        self.profile.send.prefetches.get() as usize
+    }
+
+    /// How long a processing unit is busy with scheduling and parsing one send WQE, besides its packets.
     pub const fn wqe(&self) -> Ps {
         self.profile.send.wqe_ns.0
     }
 
-    /// Service time in [`Units::transmit`] of building a packet of `len` bytes (LRH to VCRC).
+    /// The same for the address vector of a datagram.
+    pub const fn datagram(&self) -> Ps {
+        self.profile.send.datagram_ns.0
+    }
+
+    /// How long a processing unit is busy with a packet of `len` bytes (LRH to VCRC) that it sends.
     pub fn transmit(&self, len: usize) -> Ps {
         self.profile.send.packet_ns.0 + self.profile.send.packet_ps_per_byte.times(len)
     }
 
-    /// Service time in [`Units::receive`] of a packet of `len` bytes: checks, context, PSN, key.
-    pub fn receive(&self, len: usize) -> Ps {
-        self.profile.receive.packet_ns.0 + self.profile.receive.packet_ps_per_byte.times(len)
+    /// The same for an ACK or NAK.
+    pub const fn transmit_ack(&self) -> Ps {
+        self.profile.send.ack_ns.0
+    }
+
+    /// How long a processing unit is busy with a packet of `len` bytes that arrives: headers, context, PSN, key, and the
+    /// writes to the host that it leads to.
+    pub fn receive(&self, operation: Operation, payload: usize, len: usize) -> Ps {
+        let r = &self.profile.receive;
+        let is_send = matches!(
+            operation,
+            Operation::SendOnly | Operation::SendOnlyImm | Operation::SendOnlyInval | Operation::SendLast
+        );
+        let base = if operation.is_response() { r.answer_ns.0 } else { r.request_ns.0 };
+        // Payload is written, and a send's completion.
+        let writes = u64::from(payload > 0) + u64::from(is_send);
+        base + r.write_ns.0.times(writes) + r.packet_ps_per_byte.times(len)
     }
 
     /// From a request understood to its response (or ACK) begun; reading the data comes on top.
     pub const fn respond(&self) -> Ps {
         self.profile.receive.respond_ns.0
-    }
-
-    /// Taking a (prefetched) receive WQE.
-    pub const fn receive_wqe(&self) -> Ps {
-        self.profile.receive.wqe_ns.0
-    }
-
-    /// Service time in [`Units::atomic`]: how closely atomics to different addresses follow each other.
-    pub const fn atomic_issue(&self) -> Ps {
-        self.profile.receive.atomic_issue_ns.0
     }
 
     /// How long one atomic keeps its address locked: read, modify, write issued.
@@ -195,55 +130,10 @@ impl Timing {
         self.dma_read(OPERAND) + self.profile.receive.atomic_ns.0
     }
 
-    /// Which lock an atomic to `address` takes: atomics with the same lock exclude each other.
-    pub const fn atomic_bucket(&self, address: u64) -> u64 {
-        address % self.profile.receive.atomic_buckets.get()
-    }
-
-    /// From the end of an operation until its CQE's write is issued.
-    pub const fn cqe(&self) -> Ps {
-        self.profile.completion.cqe_ns.0
-    }
-
-    /// From a reason until its EQE's write is issued.
-    pub const fn eqe(&self) -> Ps {
-        self.profile.completion.eqe_ns.0
-    }
-
-    /// From the EQE until the host's interrupt controller has the MSI-X message (a write of 4 bytes).
+    /// From a reason until the host's interrupt controller has the MSI-X message: an EQE, then a write of 4 bytes.
     pub fn interrupt(&self) -> Ps {
         const MSIX_DATA: usize = 4;
-        self.profile.completion.interrupt_ns.0 + self.dma_write(MSIX_DATA)
-    }
-
-    /// Extra time where a queue pair's context is not in the cache.
-    pub fn context_miss(&self) -> Ps {
-        self.dma_read(self.profile.cache.context_bytes.get() as usize)
-    }
-
-    /// Queue pair contexts that the cache holds.
-    pub const fn context_entries(&self) -> usize {
-        self.profile.cache.context_entries.get() as usize
-    }
-
-    /// Extra time where a translation is not in the cache.
-    pub fn translation_miss(&self) -> Ps {
-        self.dma_read(self.profile.cache.translation_bytes.get() as usize)
-    }
-
-    /// Translations (pages) that the cache holds.
-    pub const fn translation_entries(&self) -> usize {
-        self.profile.cache.translation_entries.get() as usize
-    }
-
-    /// Extra time where a memory key is not in the cache.
-    pub fn key_miss(&self) -> Ps {
-        self.dma_read(self.profile.cache.key_bytes.get() as usize)
-    }
-
-    /// Memory keys that the cache holds.
-    pub const fn key_entries(&self) -> usize {
-        self.profile.cache.key_entries.get() as usize
+        self.profile.completion.eqe_ns.0 + self.profile.completion.interrupt_ns.0 + self.dma_write(MSIX_DATA)
     }
 
     /// A UMR, besides reading its list (which an inline UMR need not).
@@ -256,9 +146,9 @@ impl Timing {
         self.profile.port.loopback_ns.0
     }
 
-    /// MAC and PHY at one end of a link; a packet between two adapters passes two.
-    pub const fn phy(&self) -> Ps {
-        self.profile.port.phy_ns.0
+    /// MAC and PHY at both ends of a link, or of the first and the last one.
+    pub const fn phys(&self) -> Ps {
+        self.profile.port.phy_ns.0.times(2)
     }
 
     /// From the port's start to the link's being up.
@@ -330,39 +220,6 @@ impl CommandClass {
                 }
             }
         }
-    }
-}
-
-/// The parts of one adapter that are busy while they work.
-#[derive(Clone, Debug)]
-pub struct Units {
-    /// Builds packets; a queue pair keeps one of its slots busy at a time.
-    pub transmit: Unit,
-    /// Checks packets that arrive; they leave in the order they came.
-    pub receive: Unit,
-    /// The firmware's command processor.
-    pub command: Unit,
-    /// Issues atomics.
-    pub atomic: Unit,
-    /// DMA reads.
-    read: ReadEngine,
-    /// DMA writes and read requests: the direction to the host.
-    write: Unit,
-    pcie: PcieCost,
-}
-
-impl Units {
-    /// When a DMA read of `bytes` that is issued at `now` has its last byte.
-    pub fn dma_read(&mut self, now: Ps, bytes: usize) -> Ps {
-        self.read.read(now, bytes)
-    }
-
-    /// When the host sees the last byte of a DMA write of `bytes` that is issued at `now`.
-    pub fn dma_write(&mut self, now: Ps, bytes: usize) -> Ps {
-        if bytes == 0 {
-            return now;
-        }
-        self.write.admit(now, self.pcie.write(bytes))
     }
 }
 

@@ -14,6 +14,8 @@ use crate::time::Ps;
 pub struct Profile {
     pub(super) name: String,
     pub(super) pcie: Pcie,
+    pub(super) host: Host,
+    pub(super) units: Processing,
     pub(super) send: Send,
     pub(super) receive: Receive,
     pub(super) completion: Completion,
@@ -29,34 +31,48 @@ pub struct Profile {
 #[error("timing profile: {0}")]
 pub struct ProfileError(#[from] toml::de::Error);
 
-/// The profile that the crate carries.
-const CONNECTX4: &str = include_str!("../../profiles/connectx4.toml");
+/// The profiles that the crate carries, by name: the only place that lists them.
+const PROFILES: [(&str, &str); 4] = [
+    ("connectib", include_str!("../../profiles/connectib.toml")),
+    ("connectx4", include_str!("../../profiles/connectx4.toml")),
+    ("connectx5", include_str!("../../profiles/connectx5.toml")),
+    ("connectx6", include_str!("../../profiles/connectx6.toml")),
+];
+
+/// The profile that is meant where none is named.
+const DEFAULT: &str = "connectx4";
 
 impl Profile {
     /// ConnectX-4, PCIe Gen3 x16, EDR InfiniBand.
     pub fn connectx4() -> Self {
-        match Self::from_toml(CONNECTX4) {
-            Ok(profile) => profile,
-            Err(why) => unreachable!("the embedded profile is checked by a test: {why}"),
+        match Self::named(DEFAULT) {
+            Some(profile) => profile,
+            None => unreachable!("the embedded profiles are checked by a test"),
         }
     }
 
-    /// Sets how long links take to train.
-    pub fn set_link_training(&mut self, time: Ps) {
-        self.port.link_training_ms = Ms(time);
+    /// Names of the embedded profiles.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PROFILES.iter().map(|(name, _)| *name)
     }
 
     /// The embedded profile of that name.
     pub fn named(name: &str) -> Option<Self> {
-        (name == "connectx4").then(Self::connectx4)
+        match Self::from_toml(Self::text(name)?) {
+            Ok(profile) => Some(profile),
+            Err(why) => unreachable!("the embedded profiles are checked by a test: {why}"),
+        }
     }
 
-    /// The text of the embedded profile of that name, for who wants some of its numbers otherwise.
+    /// The file of the embedded profile of that name.
     pub fn text(name: &str) -> Option<&'static str> {
-        (name == "connectx4").then_some(CONNECTX4)
+        PROFILES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
     }
 
     /// Reads a profile.
+    ///
+    /// # Errors
+    /// It is no TOML, or a key is missing, unknown or out of its range.
     pub fn from_toml(text: &str) -> Result<Self, ProfileError> {
         Ok(toml::from_str(text)?)
     }
@@ -65,12 +81,68 @@ impl Profile {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Sets how long links take to train.
+    pub fn set_link_training(&mut self, time: Ps) {
+        self.port.link_training_ms = Ms(time);
+    }
+
+    /// The slot that the adapter is in: gigatransfers per second of a lane, lanes, and what the host allows as payload and
+    /// read request, in bytes. Gen3 and later have the line code 128b/130b.
+    #[must_use]
+    pub fn with_pcie(mut self, gt_per_s: f64, lanes: u32, max_payload: u32, max_read_request: u32) -> Self {
+        let pcie = &mut self.pcie;
+        pcie.lane_gt_per_s = Real(gt_per_s.clamp(1.0, 1000.0));
+        pcie.encoding = if gt_per_s < 8.0 { (Count(8), Count(10)) } else { (Count(128), Count(130)) };
+        pcie.lanes = Count(lanes.max(1).into());
+        pcie.max_payload = Count(max_payload.max(1).into());
+        pcie.max_read_request = Count(max_read_request.max(1).into());
+        self
+    }
+
+    /// Where reads of host memory are answered from.
+    pub fn set_memory(&mut self, memory: Memory) {
+        self.host.memory = memory;
+    }
+
+    /// Whether the host translates the adapter's addresses.
+    pub fn set_iommu(&mut self, iommu: bool) {
+        self.host.iommu = iommu;
+    }
+
+    /// Whether the memory is at another socket than the adapter.
+    pub fn set_remote(&mut self, remote: bool) {
+        self.host.remote = remote;
+    }
 }
 
 impl Default for Profile {
     fn default() -> Self {
         Self::connectx4()
     }
+}
+
+/// Where reads of host memory are answered from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Memory {
+    /// The last-level cache: what was used a short time ago.
+    Llc,
+    /// Memory itself.
+    Dram,
+}
+
+/// The host that the adapter is in, as far as PCIe feels it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Host {
+    pub(super) memory: Memory,
+    pub(super) dram_ns: Ns,
+    pub(super) remote: bool,
+    pub(super) remote_ns: Ns,
+    pub(super) iommu: bool,
+    pub(super) iommu_ns: Ns,
+    pub(super) iommu_entries: Count,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -81,6 +153,7 @@ pub(super) struct Pcie {
     pub(super) lanes: Count,
     pub(super) max_payload: Count,
     pub(super) max_read_request: Count,
+    pub(super) completion_chunk: Count,
     pub(super) request_overhead: Count,
     pub(super) completion_overhead: Count,
     pub(super) dllp_interval: Count,
@@ -94,24 +167,37 @@ pub(super) struct Pcie {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct Processing {
+    pub(super) count: Count,
+    pub(super) miss_ns: Ns,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Send {
-    pub(super) units: Count,
     pub(super) wqe_ns: Ns,
+    pub(super) datagram_ns: Ns,
     pub(super) packet_ns: Ns,
     pub(super) packet_ps_per_byte: PerByte,
+    pub(super) ack_ns: Ns,
+    pub(super) pause_ns: Ns,
+    pub(super) pipeline_ns: Ns,
     pub(super) prefetch_bytes: Count,
+    pub(super) prefetches: Count,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Receive {
-    pub(super) units: Count,
-    pub(super) packet_ns: Ns,
+    pub(super) request_ns: Ns,
+    pub(super) answer_ns: Ns,
+    pub(super) write_ns: Ns,
     pub(super) packet_ps_per_byte: PerByte,
+    pub(super) pipeline_ns: Ns,
     pub(super) respond_ns: Ns,
     pub(super) wqe_ns: Ns,
     pub(super) atomic_ns: Ns,
-    pub(super) atomic_issue_ns: Ns,
+    pub(super) atomic_slots: Count,
     pub(super) atomic_buckets: Count,
 }
 
@@ -128,10 +214,12 @@ pub(super) struct Completion {
 pub(super) struct Cache {
     pub(super) context_entries: Count,
     pub(super) context_bytes: Count,
-    pub(super) translation_entries: Count,
-    pub(super) translation_bytes: Count,
+    pub(super) cq_entries: Count,
+    pub(super) cq_bytes: Count,
+    pub(super) translation_lines: Count,
     pub(super) key_entries: Count,
     pub(super) key_bytes: Count,
+    pub(super) wqe_blocks: Count,
     pub(super) umr_ns: Ns,
 }
 
@@ -301,34 +389,65 @@ impl<'de> Deserialize<'de> for Count {
 }
 
 #[cfg(test)]
+impl Profile {
+    /// Another number for `section.key`, as in the file.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let text = Self::text(&self.name).ok_or("no embedded profile")?;
+        let (section, key) = key.split_once('.').ok_or("not section.key")?;
+        let (mut here, mut found, mut edited) = (false, false, String::new());
+        for line in text.lines() {
+            if line.starts_with('[') {
+                here = line.trim_end() == format!("[{section}]");
+            }
+            let hit = here && line.split('=').next().is_some_and(|k| k.trim() == key);
+            found |= hit;
+            edited += &if hit { format!("{key} = {value}\n") } else { format!("{line}\n") };
+        }
+        *self = Self::from_toml(&edited).map_err(|e| e.to_string())?;
+        found.then_some(()).ok_or(format!("no key {key}"))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn edited(from: &str, to: &str) -> String {
-        assert!(CONNECTX4.contains(from), "{from}");
-        Profile::from_toml(&CONNECTX4.replacen(from, to, 1)).unwrap_err().to_string()
+        let text = Profile::text(DEFAULT).unwrap();
+        assert!(text.contains(from), "{from}");
+        Profile::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string()
     }
 
     #[test]
-    fn the_embedded_profile_is_one() {
-        let profile = Profile::connectx4();
+    fn the_embedded_profiles_are_some() {
+        for name in Profile::names() {
+            assert_eq!(Profile::named(name).unwrap().name(), name);
+        }
+        assert!(Profile::named("connectx9").is_none());
+        let profile = Profile::default();
         assert_eq!(profile.name(), "connectx4");
-        assert!(Profile::named("connectx4").is_some() && Profile::named("connectx9").is_none());
-        assert_eq!(profile.port.loopback_ns.0, Ps(26_500));
         assert_eq!(profile.port.link_training_ms.0, Ps::from_ms(10));
+    }
+
+    #[test]
+    fn a_slot_can_be_another() {
+        let profile = Profile::connectx4().with_pcie(5.0, 8, 128, 256);
+        assert_eq!((profile.pcie.lanes.get(), profile.pcie.encoding.0.get()), (8, 8));
+        assert_eq!((profile.pcie.max_payload.get(), profile.pcie.max_read_request.get()), (128, 256));
     }
 
     #[test]
     fn errors_name_the_key() {
         for (from, to, key, reason) in [
-            ("read_ns = 403", "read_ns = -1", "read_ns", "out of range"),
-            ("read_ns = 403", "read_ns = nan", "read_ns", "out of range"),
-            ("read_ns = 403", "read_ns = \"fast\"", "read_ns", "expected a number"),
-            ("read_tags = 64", "read_tags = 0", "read_tags", "whole number from 1 on"),
-            ("read_tags = 64", "read_tags = 1.5", "read_tags", "whole number from 1 on"),
+            ("lanes = 16", "lanes = -1", "lanes", "out of range"),
+            ("lanes = 16", "lanes = nan", "lanes", "out of range"),
+            ("lanes = 16", "lanes = \"many\"", "lanes", "expected a number"),
+            ("lanes = 16", "lanes = 0", "lanes", "whole number from 1 on"),
+            ("lanes = 16", "lanes = 1.5", "lanes", "whole number from 1 on"),
             ("skp_share = 0.0026", "skp_share = 0", "skp_share", "above 0"),
-            ("read_tags = 64", "", "read_tags", "missing field"),
-            ("read_tags = 64", "read_tags = 64\nread_tag = 64", "read_tag", "unknown field"),
+            ("lanes = 16", "", "lanes", "missing field"),
+            ("lanes = 16", "lanes = 16\nlane = 64", "lane", "unknown field"),
+            ("memory = \"llc\"", "memory = \"ram\"", "memory", "unknown variant"),
             ("[clock]", "[clocks]", "clocks", "unknown field"),
         ] {
             let error = edited(from, to);

@@ -9,7 +9,7 @@ use super::page_fault::Asked;
 use super::{Dynamic, QueuePair, credits};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
-use crate::mkey::{Access, Accessor, Fault, read};
+use crate::mkey::{Access, Accessor, Fault, read, span};
 use crate::time::Ps;
 use crate::trace::Event;
 use crate::wire::{AethRepr, Packet, RethRepr};
@@ -27,6 +27,8 @@ pub(super) enum Response {
         syndrome: u32,
         msn: u32,
         original: u64,
+        /// When it is executed.
+        ready: Ps,
     },
     /// `again`: the request is a duplicate, and has no responder resource of its own.
     Read {
@@ -58,9 +60,17 @@ impl QueuePair {
         self.queue_response(core, now, read);
     }
 
-    pub(super) fn queue_atomic(&mut self, core: &mut Core, now: Ps, psn: Psn, msn: u32, original: u64) {
+    /// Queues the answer to an atomic, which is executed at `ready`.
+    pub(super) fn queue_atomic(
+        &mut self,
+        core: &mut Core,
+        now: Ps,
+        psn: Psn,
+        msn: u32,
+        (original, ready): (u64, Ps),
+    ) {
         let syndrome = self.positive(core);
-        self.queue_response(core, now, Response::Atomic { psn, syndrome, msn, original });
+        self.queue_response(core, now, Response::Atomic { psn, syndrome, msn, original, ready });
     }
 
     /// Queues an ACK (to which the credits are added) or a NAK.
@@ -116,12 +126,14 @@ impl QueuePair {
         let response = self.responder.queue.pop_front()?;
         let ack = |syndrome: u32, msn: u32| Some(AethRepr { syndrome: syndrome as u8, msn });
         let (mut rest, mut asked) = (None, None);
+        let (mut executed, mut data) = (now, None);
         let packet = match response {
             Response::Ack { psn, syndrome, msn } => {
                 (repr.operation, repr.psn, repr.aeth) = (Operation::Acknowledge, psn, ack(syndrome, msn));
                 Packet::build(&repr, 0, |_| Ok(()))
             }
-            Response::Atomic { psn, syndrome, msn, original } => {
+            Response::Atomic { psn, syndrome, msn, original, ready } => {
+                executed = ready;
                 (repr.operation, repr.psn) = (Operation::AtomicAcknowledge, psn);
                 repr.aeth = ack(syndrome, msn);
                 repr.atomic_ack = Some(original);
@@ -140,6 +152,7 @@ impl QueuePair {
                     repr.aeth = ack(syndrome, msn);
                 }
                 let packet = n as usize;
+                data = (n > 0).then(|| span(&core.fw.icm, rkey, va, packet));
                 asked = Some(Asked { psn, rkey, va, length: left, committed: 0, packet });
                 if n < left {
                     let (psn, va) = (psn.next(), va.wrapping_add(n));
@@ -179,18 +192,24 @@ impl QueuePair {
                 };
                 repr.aeth = ack(syndrome, self.responder.msn);
                 rest = None;
+                data = None;
                 Packet::build(&repr, 0, |_| Ok::<(), Fault>(())).ok()?
             }
         };
         if let Some(rest) = rest {
             self.responder.queue.push_front(rest);
         }
-        let service = core.timing.transmit(packet.len());
-        let at = core.units.transmit.admit(now, service);
+        let service = match repr.operation {
+            Operation::Acknowledge => core.timing.transmit_ack(),
+            _ => core.timing.transmit(packet.len()),
+        };
+        let free = core.units.send(now, self.qpn.0, service);
+        let ready = core.units.gather(now, free, data.into_iter()).max(executed);
+        let departs = core.units.answer_departs(self.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (self.qpn, repr.psn, repr.operation, packet.len() as u32);
-        core.note_job(now, at, service, Event::Respond { qpn, psn, operation, bytes });
-        self.lane = core.transmit(at, repr.operation, packet);
-        Some(at)
+        core.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
+        self.lane = core.launch(departs, repr.operation, packet);
+        Some(free)
     }
 }
 

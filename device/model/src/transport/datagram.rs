@@ -11,7 +11,7 @@ use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Datagram, SendOpcode};
 
 use super::QueuePair;
-use super::pieces::{gather, scatter};
+use super::pieces::{gather, scatter, spans};
 use super::wqe::Wqe;
 use crate::core::{Arrived, Core};
 use crate::hca::Hca;
@@ -62,22 +62,25 @@ impl QueuePair {
     pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe, head: u16) -> Option<Ps> {
         match self.build_datagram(core, &wqe) {
             Ok((operation, packet)) => {
-                let service = core.timing.wqe() + core.timing.transmit(packet.len());
-                let at = core.units.transmit.admit(now, service);
+                let timing = &core.timing;
+                let service = timing.wqe() + timing.datagram() + timing.transmit(packet.len());
+                let free = core.units.send(now, self.qpn.0, service);
+                let data = spans(&core.fw.icm, &wqe.pieces, 0, wqe.length as usize);
+                let ready = core.units.gather(now, free, data);
+                let at = core.units.depart(self.qpn.0, ready);
                 let (qpn, index, psn) = (self.qpn, wqe.index, self.requester.next_psn);
                 let bytes = packet.len() as u32;
-                core.note_job(now, at, service, Event::Build { qpn, index, psn, operation, bytes });
+                core.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
                 core.note(at, Event::Done { qpn, index, status: Status(None) });
-                self.lane = core.transmit(at, operation, packet);
+                self.lane = core.launch(at, operation, packet);
                 let cqn = self.params.cqn_snd;
                 self.tell_signature_errors(core, now, cqn);
                 if wqe.signaled {
                     let mut cqe = self.cqe(CqeOpcode::Req, wqe.index);
                     cqe.set(Cqe::SEND_WQE_OPCODE, wqe.opcode as u32).set(Cqe::BYTE_CNT, wqe.length as u32);
-                    let cqn = self.params.cqn_snd;
-                    self.complete(core, at, cqn, cqe);
+                    self.complete_at(core, at + core.units.completion_latency(), cqe, Vec::new());
                 }
-                self.sends().then_some(at)
+                (self.sends() && !self.sq.is_empty()).then_some(free + core.units.pause())
             }
             Err(NotSent::Fault(fault)) if self.wait_to_send_datagram(core, now, fault, &wqe, head) => None,
             Err(not_sent) => {

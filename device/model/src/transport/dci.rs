@@ -91,7 +91,8 @@ impl QueuePair {
         (repr.operation, repr.psn, repr.dceth) =
             (Operation::Disconnect, self.requester.next_psn, Some(dceth));
         let packet = Packet::build_empty(&repr);
-        let at = core.units.transmit.admit(now, core.timing.transmit(packet.len()));
-        core.transmit(at, repr.operation, packet);
+        let free = core.units.send(now, self.qpn.0, core.timing.transmit(packet.len()));
+        let at = core.units.depart(self.qpn.0, free);
+        core.launch(at, repr.operation, packet);
     }
 }

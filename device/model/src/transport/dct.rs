@@ -130,9 +130,9 @@ impl QueuePair {
         (answer.operation, answer.psn) = (Operation::Acknowledge, repr.psn);
         answer.aeth = Some(AethRepr { syndrome: syndrome as u8, msn: 0 });
         let packet = Packet::build_empty(&answer);
-        let ready = now + core.timing.respond();
-        let at = core.units.transmit.admit(ready, core.timing.transmit(packet.len()));
-        core.transmit(at, answer.operation, packet);
+        let free = core.units.send(now, self.qpn.0, core.timing.transmit_ack());
+        let at = core.units.answer_departs(self.qpn.0, free + core.timing.respond());
+        core.launch(at, answer.operation, packet);
     }
 }
 

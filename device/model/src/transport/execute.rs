@@ -106,7 +106,8 @@ impl QueuePair {
                 self.tell_signature_errors(core, now, cqn);
                 self.remember(Resource::Atomic { psn: repr.psn, original });
                 let msn = self.responder.next_msn();
-                self.queue_atomic(core, now, repr.psn, msn, original);
+                let ready = core.units.atomic(now, atomic.va);
+                self.queue_atomic(core, now, repr.psn, msn, (original, ready));
             }
             _ => return Err(Refusal::Invalid("not a request")),
         }

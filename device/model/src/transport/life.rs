@@ -114,7 +114,7 @@ impl QueuePair {
 
     /// Draining ends when everything that was started is complete (IBTA 10.3.1.6).
     pub(crate) fn drain(&mut self, core: &mut Core, now: Ps) {
-        if self.state != QpState::SqDraining || !self.requester.is_idle() {
+        if self.state != QpState::SqDraining || !self.requester.is_idle() || !self.sq.all_seen() {
             return;
         }
         self.enter(core, QpState::SqDrained);

@@ -26,6 +26,8 @@ pub(crate) struct Message {
     pub(super) failed: Option<Syndrome>,
     /// It begins a dynamic connection: it stands for no WQE.
     pub(super) connect: bool,
+    /// Reads and atomics: what the WQE cache knows the WQE by.
+    pub(super) mark: Option<u64>,
     /// The response's data, if it goes into the completion.
     pub(super) data: Vec<u8>,
 }

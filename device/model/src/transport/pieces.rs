@@ -2,10 +2,12 @@
 //!
 //! Source: PRM "Memory Pointer Data Segment", "Inline Data Segment".
 
+use hca_firmware::Icm;
 use hca_spec::ids::Mkey;
 
 use crate::core::Core;
-use crate::mkey::{Access, Accessor, Fault, read, write};
+use crate::mkey::{Access, Accessor, Fault, read, span, write};
+use crate::timing::Place;
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +54,24 @@ fn walk(
         skip = 0;
     }
     Ok(())
+}
+
+/// The memory that bytes `offset..offset + len` of a list are in, as the units see it.
+pub(crate) fn spans(icm: &Icm, pieces: &[Piece], offset: u64, len: usize) -> impl Iterator<Item = Place> {
+    let (mut skip, mut left) = (offset, len);
+    pieces.iter().filter_map(move |piece| {
+        let size = piece.len();
+        if skip >= size || left == 0 {
+            skip = skip.saturating_sub(size);
+            return None;
+        }
+        let (from, n) = (std::mem::take(&mut skip), (size - skip).min(left as u64) as usize);
+        left -= n;
+        match piece {
+            Piece::Memory { key, va, .. } => Some(span(icm, *key, va.wrapping_add(from), n)),
+            Piece::Inline(_) => None,
+        }
+    })
 }
 
 /// Reads `buf.len()` bytes of the list from byte `offset` on.

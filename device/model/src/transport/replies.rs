@@ -14,13 +14,16 @@ use hca_spec::wqe::SendOpcode;
 use super::QueuePair;
 use super::credits;
 use super::page_fault::Met;
-use super::pieces::scatter;
+use super::pieces::{scatter, spans};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::time::Ps;
+use crate::timing::Inbound;
 use crate::trace::{Cause, Event};
 use crate::wire::{AethRepr, Repr};
 
+/// Bytes of an atomic's operand.
+const OPERAND: usize = 8;
 /// RNR retry count that means "for ever".
 const RNR_FOR_EVER: u32 = 7;
 
@@ -50,6 +53,27 @@ impl QueuePair {
             self.progress(core, now);
         }
         missing
+    }
+
+    /// A response arrives: where its data goes, whether it completes something, and whether its WQE has to be read again
+    /// for that. A response that belongs to nothing does nothing.
+    pub(crate) fn expect_response(&self, core: &mut Core, repr: &Repr, inbound: &mut Inbound) {
+        let Some(message) = self.requester.messages.iter().find(|m| m.contains(repr.psn)) else {
+            inbound.bytes = 0;
+            return;
+        };
+        let last = message.end().prev() == repr.psn;
+        inbound.completes = message.wqe.signaled && last;
+        if !message.wants_response() || repr.operation == Operation::Acknowledge {
+            return;
+        }
+        let offset = repr.psn.since(message.first).max(0) as u64 * self.params.mtu as u64;
+        if repr.operation == Operation::AtomicAcknowledge {
+            inbound.bytes = OPERAND;
+        }
+        inbound.to = spans(&core.fw.icm, &message.wqe.pieces, offset, inbound.bytes).next();
+        let first = repr.psn == message.first;
+        inbound.evicted = first && message.mark.is_some_and(|mark| !core.units.holds(mark));
     }
 
     /// A response packet of the peer.

@@ -16,7 +16,7 @@ use hca_spec::wqe::{Datagram, SendOpcode};
 use super::credits::Limit;
 use super::message::{Message, fill_headers, operation};
 use super::page_fault::{Met, RequesterFault};
-use super::pieces::gather;
+use super::pieces::{gather, spans};
 use super::send::Fetched;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
@@ -96,6 +96,7 @@ impl Requester {
             answered: 0,
             failed,
             connect: true,
+            mark: None,
             data,
             ssn,
         });
@@ -148,6 +149,14 @@ impl Requester {
     }
 }
 
+/// When things happen to a packet that is sent.
+struct Sending {
+    /// The queue pair may go on.
+    free: Ps,
+    /// The packet leaves.
+    departs: Ps,
+}
+
 impl QueuePair {
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     pub(crate) fn send_packet(&mut self, core: &mut Core, now: Ps) {
@@ -171,12 +180,15 @@ impl QueuePair {
                 return;
             }
         }
-        let Some(at) = self.transmit_cursor(core, now) else { return };
+        let Some(sent) = self.transmit_cursor(core, now) else { return };
         if !self.service.is_reliable() {
-            self.complete_front(core, at);
+            self.complete_front(core, now, sent.departs);
         }
-        if self.sends() {
-            self.ask_turn(core, at);
+        let done = self.requester.cursor == self.requester.next_psn;
+        // Whatever comes later asks for a turn itself.
+        if self.sends() && !(done && self.sq.is_empty()) {
+            let pause = if done { core.units.pause() } else { Ps::ZERO };
+            self.ask_turn(core, sent.free + pause);
         }
     }
 
@@ -188,6 +200,14 @@ impl QueuePair {
         }
         // The depth of outstanding reads holds back whatever comes next only if that is one itself, but
         // what comes next is known after the fetch: look first, fetch when it can start.
+        match self.at_hand(core, now) {
+            None => return false,
+            Some(at) if at > now => {
+                self.ask_turn(core, at);
+                return false;
+            }
+            Some(_) => {}
+        }
         let head = self.sq.head;
         let wqe = match self.fetch_wqe(core) {
             Fetched::Nothing => return false,
@@ -261,6 +281,8 @@ impl QueuePair {
             self.sq.head = head;
             return false;
         }
+        let mark = is_read.then_some(self.sq.mark);
+        let executed = (packets == 0).then(|| self.time_local(core, now, &wqe));
         let first = self.requester.next_psn;
         self.requester.next_psn = first.add(packets);
         let ssn = if packets > 0 { self.requester.next_ssn() } else { self.requester.ssn };
@@ -276,12 +298,13 @@ impl QueuePair {
             answered: 0,
             failed: None,
             connect: false,
+            mark,
             data: Vec::new(),
         });
-        if packets == 0 {
+        if let Some(at) = executed {
+            self.sq.due = at + core.units.completion_latency();
             self.retire(core, now);
             if self.sends() {
-                let at = now + core.timing.wqe();
                 self.ask_turn(core, at);
             }
             return false;
@@ -300,6 +323,18 @@ impl QueuePair {
         Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid, signaled }
     }
 
+    /// When a WQE that sends nothing is executed: one that loads a list from memory waits for it.
+    fn time_local(&self, core: &mut Core, now: Ps, wqe: &Wqe) -> Ps {
+        let free = core.units.send(now, self.qpn.0, core.timing.wqe());
+        match (&wqe.umr, wqe.pieces.is_empty()) {
+            (Some(_), false) => {
+                let list = spans(&core.fw.icm, &wqe.pieces, 0, wqe.length as usize);
+                core.units.gather(now, free, list) + core.timing.umr()
+            }
+            _ => free,
+        }
+    }
+
     fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Wqe, syndrome: Syndrome) {
         let (first, ssn) = (self.requester.next_psn, self.requester.ssn);
         self.requester.messages.push_back(Message {
@@ -310,14 +345,15 @@ impl QueuePair {
             answered: 0,
             failed: Some(syndrome),
             connect: false,
+            mark: None,
             data: Vec::new(),
         });
         self.requester.poisoned = true;
         self.retire(core, now);
     }
 
-    /// Builds and sends the packet at the cursor. Returns when the transmitter is free again.
-    fn transmit_cursor(&mut self, core: &mut Core, now: Ps) -> Option<Ps> {
+    /// Builds and sends the packet at the cursor.
+    fn transmit_cursor(&mut self, core: &mut Core, now: Ps) -> Option<Sending> {
         let psn = self.requester.cursor;
         let place = self.requester.messages.iter().rposition(|m| m.contains(psn))?;
         let who = self.accessor();
@@ -369,22 +405,29 @@ impl QueuePair {
         if self.requester.cursor.since(self.requester.sent) > 0 {
             self.requester.sent = self.requester.cursor;
         }
-        let fetched = if k == 0 { core.timing.wqe() } else { Ps::ZERO };
-        let service = core.timing.transmit(packet.len()) + fetched;
-        let at = core.units.transmit.admit(now, service);
+        let parsed = if k == 0 { core.timing.wqe() } else { Ps::ZERO };
+        let service = core.timing.transmit(packet.len()) + parsed;
+        let free = core.units.send(now, self.qpn.0, service);
+        let mut ready = free;
+        if let Some(message) = self.requester.messages.get(place) {
+            let data = spans(&core.fw.icm, &message.wqe.pieces, offset, payload_len);
+            ready = core.units.gather(now, free, data);
+        }
+        let departs = core.units.depart(self.qpn.0, ready);
         let operation = repr.operation;
         let (qpn, bytes) = (self.qpn, packet.len() as u32);
-        core.note_job(now, at, service, Event::Build { qpn, index, psn, operation, bytes });
-        self.lane = core.transmit(at, operation, packet);
+        core.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
+        self.lane = core.launch(departs, operation, packet);
         if self.service.is_reliable() && self.requester.deadline.is_none() {
-            self.start_timer(core, at);
+            self.start_timer(core, departs);
         }
-        Some(at)
+        Some(Sending { free, departs })
     }
 
     /// Unreliable: a message is complete when its last packet has left.
-    fn complete_front(&mut self, core: &mut Core, now: Ps) {
+    fn complete_front(&mut self, core: &mut Core, now: Ps, departs: Ps) {
         let cursor = self.requester.cursor;
+        self.sq.due = departs + core.units.completion_latency();
         while let Some(m) =
             self.requester.messages.pop_front_if(|m| m.failed.is_none() && cursor.since(m.end()) >= 0)
         {

@@ -279,7 +279,7 @@ impl QueuePair {
                 });
                 // One whose result is not kept any more is dropped in silence.
                 if let Some(original) = saved {
-                    self.queue_atomic(core, now, repr.psn, self.responder.msn, original);
+                    self.queue_atomic(core, now, repr.psn, self.responder.msn, (original, now));
                 }
             }
             _ => {

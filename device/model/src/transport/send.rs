@@ -2,6 +2,8 @@
 //!
 //! Source: PRM "Send Queue", "Doorbell Records", "Posting a Work Request to a Work Queue".
 
+use std::collections::VecDeque;
+
 use hca_firmware::QCounter;
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
@@ -20,6 +22,27 @@ use crate::trace::{Event, Status};
 /// Largest send WQE in bytes: DS has 6 bits.
 const MAX_WQE: usize = 64 * DS_UNIT;
 
+/// A part of the send queue that was fetched, or came with a doorbell.
+#[derive(Debug, Clone, Copy)]
+struct Fetch {
+    /// First basic block beyond it.
+    end: u16,
+    /// When it is on the chip.
+    at: Ps,
+    /// What the WQE cache knows it by.
+    mark: u64,
+}
+
+/// A completion that the host does not see yet.
+#[derive(Debug)]
+struct Unseen {
+    /// When it does.
+    at: Ps,
+    cqe: Cqe,
+    /// What comes with it.
+    data: Vec<u8>,
+}
+
 /// The moving parts of a send queue. Counters are in WQE basic blocks, modulo 2^16.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
@@ -31,6 +54,35 @@ pub(crate) struct SendQueue {
     pub(crate) turn: bool,
     /// The WQE at `head`, or the begin of it, as it came by BlueFlame.
     copy: Option<Box<[u8]>>,
+    /// What lies on the chip from the head on, or is on its way there. This is about time only: bytes are read when they
+    /// are parsed.
+    fetched: VecDeque<Fetch>,
+    /// What the WQE cache knows the WQE at the head by.
+    pub(super) mark: u64,
+    /// Completions that the host does not see before their time.
+    sent: VecDeque<Unseen>,
+    /// The completion of what is executed last is not seen before.
+    pub(super) due: Ps,
+}
+
+impl SendQueue {
+    /// Drops what lies before the head. Returns the first basic block that was not fetched.
+    fn first_unfetched(&mut self) -> u16 {
+        let waiting = self.posted.wrapping_sub(self.head);
+        let passed = |f: &mut Fetch| !(1..=waiting).contains(&f.end.wrapping_sub(self.head));
+        while self.fetched.pop_front_if(passed).is_some() {}
+        self.fetched.back().map_or(self.head, |f| f.end)
+    }
+
+    /// Whether everything that was posted is fetched and parsed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == self.posted
+    }
+
+    /// Whether the host sees all completions.
+    pub(super) fn all_seen(&self) -> bool {
+        self.sent.is_empty()
+    }
 }
 
 /// What the send queue holds next.
@@ -53,12 +105,44 @@ pub(crate) fn copy_index(copy: &[u8]) -> u16 {
     Ctrl::from_prefix_or_zero(copy).get(Ctrl::WQE_INDEX) as u16
 }
 
+/// Basic blocks that a WQE that came by BlueFlame says it has.
+fn copy_blocks(copy: &[u8]) -> u16 {
+    (Ctrl::from_prefix_or_zero(copy).get(Ctrl::DS) as usize * DS_UNIT).div_ceil(WQEBB).max(1) as u16
+}
+
 impl QueuePair {
     /// Reads the send counter of the doorbell record.
     pub(crate) fn fetch_posted(&mut self, core: &Core) -> bool {
         let Ok(word) = core.read_be32(self.params.doorbell_record.wrapping_add(4)) else { return false };
         self.sq.posted = word as u16;
         true
+    }
+
+    /// When the WQE at the head is on the chip. What is not there is fetched: as many WQEs as one fetch reads, and as many
+    /// fetches ahead as there may be. `None`: nothing is posted.
+    pub(crate) fn at_hand(&mut self, core: &mut Core, now: Ps) -> Option<Ps> {
+        if self.sq.is_empty() || !self.params.has_sq {
+            return None;
+        }
+        let mut next = self.sq.first_unfetched();
+        if self.sq.fetched.front().is_some_and(|f| !core.units.holds(f.mark)) {
+            // Others took its place in the cache.
+            self.sq.fetched.clear();
+            next = self.sq.head;
+        }
+        let most = u16::try_from(core.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
+        while self.sq.fetched.len() < core.timing.wqe_prefetches() {
+            let blocks = self.sq.posted.wrapping_sub(next).min(most);
+            if blocks == 0 {
+                break;
+            }
+            let (at, mark) = core.units.fetch(now, self.qpn.0, blocks);
+            next = next.wrapping_add(blocks);
+            self.sq.fetched.push_back(Fetch { end: next, at, mark });
+        }
+        let first = self.sq.fetched.front()?;
+        self.sq.mark = first.mark;
+        Some(first.at)
     }
 
     /// Fetches the WQE at the head; the head moves beyond it.
@@ -128,6 +212,7 @@ impl QueuePair {
     /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest.
     pub(crate) fn flush_sends(&mut self, core: &mut Core, now: Ps, cause: Option<Syndrome>) {
         let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
+        self.show_all(core, now);
         for message in self.requester.abandon().into_iter().filter(|m| !m.connect) {
             self.complete_send_error(core, now, message.wqe.index, message.wqe.opcode, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
@@ -177,6 +262,7 @@ impl QueuePair {
         opcode: SendOpcode,
         syndrome: Syndrome,
     ) {
+        self.show_all(core, now);
         count_send_error(core, self.qpn, syndrome);
         core.note(now, Event::Done { qpn: self.qpn, index, status: Status(Some(syndrome)) });
         let mut cqe = self.cqe(CqeOpcode::ReqErr, index);
@@ -199,7 +285,30 @@ impl QueuePair {
         cqe.set(Cqe::SEND_WQE_OPCODE, message.wqe.opcode as u32);
         cqe.set(Cqe::BYTE_CNT, message.wqe.length as u32);
         let cqn = self.params.cqn_snd;
+        if self.sq.due > now || !self.sq.sent.is_empty() {
+            return self.complete_at(core, self.sq.due, cqe, message.data.clone());
+        }
         self.complete_with(core, now, cqn, cqe, &message.data);
+    }
+
+    /// Completes a request at `at`, behind those before it.
+    pub(super) fn complete_at(&mut self, core: &mut Core, at: Ps, cqe: Cqe, data: Vec<u8>) {
+        let at = self.sq.sent.back().map_or(at, |last| at.max(last.at));
+        self.sq.sent.push_back(Unseen { at, cqe, data });
+        core.schedule(at, HcaEvent::Sent(self.qpn));
+    }
+
+    /// The host sees the completions that are due.
+    fn show(&mut self, core: &mut Core, now: Ps, until: Ps) {
+        while let Some(Unseen { cqe, data, .. }) = self.sq.sent.pop_front_if(|c| c.at <= until) {
+            let cqn = self.params.cqn_snd;
+            self.complete_with(core, now, cqn, cqe, &data);
+        }
+    }
+
+    /// The host sees all completions, because others follow.
+    fn show_all(&mut self, core: &mut Core, now: Ps) {
+        self.show(core, now, Ps::MAX);
     }
 }
 
@@ -235,11 +344,11 @@ impl Hca {
                     self.core.diagnose(now, format_args!("QP {qpn}: its doorbell record can't be read"));
                     return;
                 }
-                let took = self.core.timing.dma_read(4) + self.core.timing.wqe_fetch();
-                let at = now + took;
+                // The doorbell itself says how far the queue goes: that the record is read takes no time of its own.
+                let at = qp.at_hand(&mut self.core, now).unwrap_or(now);
                 if qp.sq.posted != qp.sq.head {
                     let (head, posted) = (qp.sq.head, qp.sq.posted);
-                    self.core.note_span(now, Ps::ZERO, took, Event::Fetch { qpn, head, posted });
+                    self.core.note_span(now, Ps::ZERO, at.since(now), Event::Fetch { qpn, head, posted });
                 }
                 qp.ask_turn(&mut self.core, at);
             }
@@ -256,13 +365,30 @@ impl Hca {
             && qp.state == QpState::Rts
             && qp.fetch_posted(&self.core)
             && qp.sq.posted != qp.sq.head
-            && copy_index(&copy) == qp.sq.head
         {
-            tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {} by BlueFlame", qp.sq.head);
-            qp.sq.copy = Some(copy);
-            return qp.ask_turn(&mut self.core, now);
+            let index = copy_index(&copy);
+            let blocks = copy_blocks(&copy);
+            // It lies on the chip if it is whole and follows what lies there.
+            if index == qp.sq.first_unfetched()
+                && index != qp.sq.posted
+                && usize::from(blocks) * WQEBB <= copy.len()
+                && let Some(mark) = self.core.units.carried(qpn.0, blocks)
+            {
+                qp.sq.fetched.push_back(Fetch { end: index.wrapping_add(blocks), at: now, mark });
+            }
+            if index == qp.sq.head {
+                tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {index} by BlueFlame");
+                qp.sq.copy = Some(copy);
+            }
         }
         self.send_doorbell(now, qpn);
+    }
+
+    /// Completions of requests without an answer are due.
+    pub(crate) fn sent(&mut self, now: Ps, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        qp.show(&mut self.core, now, now);
+        qp.drain(&mut self.core, now);
     }
 
     /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.

@@ -1,0 +1,151 @@
+//! On-chip caches of what lies in host memory. They hold no data: only what is there and what is not.
+
+/// Places that a key can be in.
+const WAYS: usize = 8;
+
+/// A cache of so many entries, by key; within a set the one that was not used for the longest gives way.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    sets: usize,
+    /// `WAYS` keys of each set plus one, the last used first; 0: empty. Made at the first use.
+    keys: Vec<u64>,
+    hits: u64,
+    misses: u64,
+}
+
+impl Cache {
+    /// A cache of about `entries` entries, at least one set.
+    pub fn new(entries: u64) -> Self {
+        let sets = usize::try_from(entries).unwrap_or(usize::MAX).div_ceil(WAYS).clamp(1, 1 << 20);
+        Self { sets, keys: Vec::new(), hits: 0, misses: 0 }
+    }
+
+    /// Uses `key`. Returns whether it was there; it is there now.
+    pub fn touch(&mut self, key: u64) -> bool {
+        if self.keys.is_empty() {
+            self.keys = vec![0; self.sets * WAYS];
+        }
+        let set = self.set(key);
+        let tag = key.wrapping_add(1);
+        let Some(ways) = self.keys.get_mut(set..set + WAYS) else { return false };
+        let found = ways.iter().position(|k| *k == tag);
+        let upto = found.unwrap_or(WAYS - 1);
+        ways.copy_within(..upto, 1);
+        if let Some(first) = ways.first_mut() {
+            *first = tag;
+        }
+        match found {
+            Some(_) => self.hits += 1,
+            None => self.misses += 1,
+        }
+        found.is_some()
+    }
+
+    /// Whether `key` is there; this is no use of it.
+    pub fn holds(&self, key: u64) -> bool {
+        let set = self.set(key);
+        self.keys.get(set..set + WAYS).is_some_and(|ways| ways.contains(&key.wrapping_add(1)))
+    }
+
+    fn set(&self, key: u64) -> usize {
+        /// 2^64 over the golden ratio: neighbours go to different sets.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        ((u128::from(key.wrapping_mul(SPREAD)) * self.sets as u128) >> 64) as usize * WAYS
+    }
+
+    /// Uses that found their key, and that did not.
+    pub const fn counts(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+}
+
+/// The cache of send WQEs: what came last is there, what came first makes room.
+///
+/// A WQE is put in when it is fetched, or when it comes with its doorbell. A read needs its WQE once more when the response
+/// is there; by then it may be gone.
+#[derive(Clone, Debug)]
+pub struct WqeCache {
+    room: u64,
+    /// Basic blocks put in so far.
+    filled: u64,
+    hits: u64,
+    misses: u64,
+}
+
+impl WqeCache {
+    /// A cache of so many basic blocks of 64 bytes.
+    pub const fn new(blocks: u64) -> Self {
+        Self { room: blocks, filled: 0, hits: 0, misses: 0 }
+    }
+
+    /// Puts in some basic blocks. Returns what [`WqeCache::holds`] knows them by.
+    pub fn put(&mut self, blocks: u64) -> u64 {
+        self.filled += blocks;
+        self.filled
+    }
+
+    /// Whether they are still there.
+    pub fn holds(&mut self, mark: u64) -> bool {
+        let there = self.filled.saturating_sub(mark) < self.room;
+        match there {
+            true => self.hits += 1,
+            false => self.misses += 1,
+        }
+        there
+    }
+
+    /// Uses that found their WQE, and that did not.
+    pub const fn counts(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_stays() {
+        let mut c = Cache::new(64);
+        // Half full: hardly a set overflows.
+        for round in 0..4 {
+            let hits = (0..32).filter(|k| c.touch(*k)).count();
+            assert!(if round == 0 { hits == 0 } else { hits >= 28 }, "round {round}: {hits}");
+        }
+        assert_eq!(c.counts().0 + c.counts().1, 128);
+    }
+
+    #[test]
+    fn random_use_hits_in_proportion() {
+        // Of 400 keys in random order a cache of 200 has about half.
+        let mut c = Cache::new(200);
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % 400
+        };
+        (0..2000).for_each(|_| _ = c.touch(next()));
+        let hits = (0..20_000).filter(|_| c.touch(next())).count();
+        assert!((8_500..11_000).contains(&hits), "{hits}");
+    }
+
+    #[test]
+    fn the_least_recently_used_gives_way() {
+        let mut c = Cache::new(1);
+        (0..8).for_each(|k| _ = c.touch(k));
+        assert!(c.touch(0));
+        assert!(!c.touch(8), "one too many");
+        assert!(c.touch(0) && !c.touch(1));
+    }
+
+    #[test]
+    fn wqes_leave_in_the_order_they_came() {
+        let mut c = WqeCache::new(4);
+        let first = c.put(1);
+        let second = c.put(3);
+        assert!(c.holds(first) && c.holds(second));
+        c.put(1);
+        assert!(!c.holds(first) && c.holds(second));
+        assert_eq!(c.counts(), (3, 1));
+    }
+}
