@@ -3,7 +3,7 @@
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr};
 use hca_model::fabric::LinkRate;
-use hca_model::timing::{Profile, Timing};
+use hca_model::timing::Profile;
 use hca_model::{HcaConfig, HcaId, Ps, World, WorldConfig};
 use hca_spec::ids::{Cqn, Lid, Pd};
 use hca_spec::mad::{PortInfo, port_state};
@@ -316,7 +316,6 @@ fn alloc(hca: &mut Hca<ModelBus>, len: usize, align: usize) -> Result<ModelMemor
 
 fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
     let profile = profile(scenario)?;
-    let phy = Timing::new(&profile).phy();
     let hca = |i: usize| {
         let mut firmware = hca_firmware::Config::with_guid(FIRST_GUID + i as u64 * 0x100);
         firmware.blueflame = true;
@@ -336,13 +335,7 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
         let switch = (scenario.topology == Topology::Switch).then_some(scenario.switch);
         // The built-in subnet manager gives LIDs from 1 on.
         let lids = (1..=adapters as u16).map(Lid).collect();
-        // The model's adapters end at their MAC: a cable has the PHY of one at each end, or of the switch.
-        let cable = scenario.cable + phy;
-        let (cable, switch) = match switch {
-            None => (cable + phy, None),
-            Some(time) => (cable, Some(time)),
-        };
-        let star = Star::new(scenario.link, cable, switch, lids);
+        let star = Star::new(scenario.link, scenario.cable, switch, lids);
         let ends = (0..adapters).map(HcaId).collect();
         // The rate that the ports report matters to nobody here.
         world.connect(ends, LinkRate::Edr, 4, Box::new(star)).map_err(fail)?;
