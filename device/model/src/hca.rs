@@ -372,6 +372,7 @@ impl Hca {
             }
             HcaEvent::PortTurn => self.port_turn(now),
             HcaEvent::Answer(packet) => {
+                self.core.note_sent(now, &packet);
                 self.core.transmit(now, Operation::SendOnly, *packet);
             }
             HcaEvent::AgentPoll => self.agent_poll(now),

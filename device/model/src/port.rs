@@ -60,8 +60,17 @@ impl Core {
             VL15 => VL15,
             _ => self.fw.port(PORT).map_or(0, |port| port.virtual_lane(0, packet.sl())),
         };
+        self.note_sent(at, &packet);
         self.schedule(at, HcaEvent::Depart(operation, packet));
         lane
+    }
+
+    /// A packet comes to the port at `at`.
+    pub(crate) fn note_sent(&mut self, at: Ps, packet: &Packet) {
+        if self.traces() {
+            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
+        }
     }
 
     /// Takes a packet to the port at time `at`. Gives the lane it goes by.
@@ -81,10 +90,6 @@ impl Core {
         let may_leave = self.port.cabled && port.state >= needed && (smp || lane < self.port.lanes);
         if !own && self.port.cabled && !may_leave {
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(1);
-        }
-        if self.traces() {
-            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
-            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
         }
         if own || !may_leave {
             self.capture(at, true, &packet);
