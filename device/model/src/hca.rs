@@ -292,11 +292,14 @@ impl Hca {
                 let start = repr.header_size();
                 let payload = start..start + payload.len();
                 let service = self.core.timing.receive(repr.operation, payload.len(), packet.len());
-                let at = self.receive_time(now, &repr, payload.len(), service);
+                // From another adapter the packet passes a MAC and PHY at either end.
+                let own = self.core.fw.port(1).is_some_and(|p| p.is_own_lid(repr.slid));
+                let link = if own { Ps::ZERO } else { self.core.timing.phys() };
+                let at = self.receive_time(now, link, &repr, payload.len(), service);
                 if self.core.traces() {
                     let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
                     let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
-                    self.core.note_job(now, at, service, event);
+                    self.core.note_job(now + link, at, service, event);
                 }
                 self.core.schedule(at, HcaEvent::Receive(Box::new(Arrived { repr, packet, payload })));
                 at
@@ -318,7 +321,7 @@ impl Hca {
     }
 
     /// When what a packet that arrives does is done and, if it writes, visible to the host.
-    fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
+    fn receive_time(&mut self, now: Ps, link: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
         let mut inbound = Inbound { bytes: payload, ..Inbound::default() };
         match repr.operation {
@@ -340,10 +343,7 @@ impl Hca {
             }
             _ => {}
         }
-        // From another adapter the packet has passed a MAC and PHY at either end.
-        if !core.fw.port(1).is_some_and(|p| p.is_own_lid(repr.slid)) {
-            inbound.link = core.timing.phys();
-        }
+        inbound.link = link;
         core.units.receive(now, repr.dest_qp.0, service, inbound)
     }
 

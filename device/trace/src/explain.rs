@@ -310,8 +310,9 @@ impl Life {
         let mut sent = false;
         for step in &self.steps {
             let mut why = step.why();
-            if step.name == "received" && sent && why.is_empty() {
-                why = "was on the way".into();
+            if step.name == "received" && sent {
+                let then = if why.is_empty() { "" } else { ", then " };
+                why = format!("was on the way{then}{why}");
             }
             let details = step.details();
             let separator = if why.is_empty() || details.is_empty() { "" } else { "; " };
