@@ -76,14 +76,16 @@ Everything made or downloaded is kept in $XDG_CACHE_HOME/softhca (~/.cache/softh
 
 const RUN_EXAMPLES: &str = "\
 Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), cable (the same, and\n\
-the guests bring a subnet manager), iommu (like loopback, behind a virtual IOMMU), blueflame (like loopback, with\n\
-BlueFlame), or a TOML file.
+the guests bring a subnet manager), two-processes (the same, each with a server of its own, linked over\n\
+UDP), iommu (like loopback, behind a virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.
 
 Examples:
   hca-vm run loopback a='ibv_devinfo -v'
   hca-vm run loopback --kernel 6.1 a='dmesg | grep mlx5'
   hca-vm run loopback --no-modprobe a='modprobe mlx5_core; dmesg | tail'
   hca-vm run two-hosts a='ibv_rc_pingpong -g 0' b='sleep 1; ibv_rc_pingpong -g 0 a'
+  hca-vm run two-hosts a='ibv_rc_pingpong -g 0 -n 100000' b='ibv_rc_pingpong -g 0 -n 100000 a' \\
+    --beside 'sleep 2; softhca ctl link down a; sleep 1; softhca ctl link up a'
   hca-vm run loopback --copy ./my-test --copy data.bin:/opt/ a='./my-test /opt/data.bin'
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;
@@ -120,6 +122,12 @@ struct RunArguments {
     /// Seconds from the start of the guests to the end of the commands
     #[arg(long, default_value_t = 300, value_name = "S")]
     timeout: u64,
+    /// Shell command on this machine, beside those in the guests; see "Beside the guests" in qemu-configs/README.md
+    #[arg(long, value_name = "COMMAND")]
+    beside: Option<String>,
+    /// Serves only this process of the topology, in this machine's network; the others run elsewhere
+    #[arg(long, value_name = "NAME")]
+    process: Option<String>,
     /// Accepts kernel messages that match (may be repeated)
     #[arg(long, value_name = "REGEX")]
     allow_dmesg: Vec<String>,
@@ -159,17 +167,21 @@ impl ImageArguments {
             copies: self.copies.iter().map(|text| Copy::parse(text)).collect::<Result<_>>()?,
             modprobe: !self.no_modprobe,
             log_dir: self.keep_logs,
+            process: None,
         })
     }
 }
 
 fn run(arguments: RunArguments) -> Result<i32> {
-    let mut run = Run::with(arguments.image.options(arguments.topology)?)
-        .timeout(Duration::from_secs(arguments.timeout))
-        .echo();
+    let mut options = arguments.image.options(arguments.topology)?;
+    options.process = arguments.process;
+    let mut run = Run::with(options).timeout(Duration::from_secs(arguments.timeout)).echo();
     for text in &arguments.commands {
         let (host, command) = run::parse_command(text)?;
         run = run.host(host, command);
+    }
+    if let Some(command) = arguments.beside {
+        run = run.beside(command);
     }
     for text in &arguments.allow_dmesg {
         run = run.allow_dmesg(

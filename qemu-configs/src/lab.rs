@@ -1,4 +1,4 @@
-//! A topology set up: the server running, the guests ready to be booted one by one.
+//! A topology set up: its server running (or several), the guests ready to be booted one by one.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -27,12 +27,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
+use crate::beside::Beside;
 use crate::cache::Cache;
 use crate::guest::{Boot, Copy, Guest, Machine, Task};
 use crate::hub::{self, Hub};
 use crate::image::{kernel, rootfs, tools};
 use crate::qemu::Qemu;
-use crate::server::{Binary, Server};
+use crate::server::Binary;
+use crate::servers::Servers;
 use crate::topology::{self, Topology};
 
 /// What a lab is made of.
@@ -50,6 +52,8 @@ pub struct Options {
     pub modprobe: bool,
     /// Keep logs here instead of in a temporary folder.
     pub log_dir: Option<PathBuf>,
+    /// Only this process of the topology, in this machine's network; the others run elsewhere.
+    pub process: Option<String>,
 }
 
 impl Options {
@@ -62,6 +66,7 @@ impl Options {
             copies: Vec::new(),
             modprobe: true,
             log_dir: None,
+            process: None,
         }
     }
 }
@@ -77,14 +82,15 @@ pub fn prepare(kernel: &str, packages: &[String]) -> Result<Machine> {
     })
 }
 
-/// A running server and the means to boot the guests of its topology.
+/// The running servers and the means to boot the guests of its topology.
 ///
 /// Use it from one thread: processes end when the thread that started them does.
 pub struct Lab {
     machine: Machine,
     options: Options,
     topology: Topology,
-    server: Server,
+    binary: Binary,
+    servers: Servers,
     log_dir: PathBuf,
     hosts_file: String,
     hub: Option<Hub>,
@@ -106,8 +112,12 @@ impl Lab {
             None => scratch.0.clone(),
         };
         let file = topology::file(&options.topology, &scratch.0)?;
-        let topology = topology::load(&binary, &file)?;
-        let server = Server::start(&binary, &file, &scratch.0, &log_dir.join("server.log"))?;
+        let mut topology = topology::load(&binary, &file)?;
+        let only = options.process.as_deref();
+        let servers = Servers::start(&binary, (&topology, &file), only, &scratch.0, &log_dir)?;
+        if only.is_some() {
+            topology.hosts.retain(|host| host.process.as_deref() == only);
+        }
         let mut hosts_file = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
         let count = topology.hosts.len();
         for (index, host) in topology.hosts.iter().enumerate() {
@@ -115,7 +125,7 @@ impl Lab {
             hosts_file.push_str(&format!("{address} {}\n", host.name));
         }
         let hub = if count > 1 { Some(Hub::start(&scratch.0, count)?) } else { None };
-        Ok(Self { machine, options, topology, server, log_dir, hosts_file, hub, scratch })
+        Ok(Self { machine, options, topology, binary, servers, log_dir, hosts_file, hub, scratch })
     }
 
     /// The topology.
@@ -123,14 +133,19 @@ impl Lab {
         &self.topology
     }
 
-    /// The server, to ask it things.
-    pub fn server(&self) -> &Server {
-        &self.server
+    /// The servers, to ask them things.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
     }
 
-    /// The server, to end it or see whether it lives.
-    pub fn server_mut(&mut self) -> &mut Server {
-        &mut self.server
+    /// The servers, to end them or see whether they live.
+    pub fn servers_mut(&mut self) -> &mut Servers {
+        &mut self.servers
+    }
+
+    /// Starts a command on this machine, with the servers and the logs at hand.
+    pub(crate) fn beside(&self, command: &str) -> Result<Beside> {
+        Beside::start(command, &self.binary, &self.scratch.0, &self.log_dir)
     }
 
     /// Where logs are written.
@@ -149,7 +164,7 @@ impl Lab {
                 task,
                 modprobe: self.options.modprobe,
                 copies: &self.options.copies,
-                run_dir: &self.scratch.0,
+                run_dir: &self.servers.dir(host.process.as_deref()),
                 log_dir: &self.log_dir,
                 hosts_file: &self.hosts_file,
                 side: self.hub.as_ref().zip(index).map(|(hub, index)| hub.link(index)),

@@ -2,7 +2,8 @@
 //! adapter's server and the guests of a topology, runs commands in them and judges the outcome.
 //!
 //! The flow of a run ([`run`]): [`lab`] prepares [`qemu`] and [`image`] (through [`apt`], kept in [`cache`]), has
-//! the [`server`] check the [`topology`] and starts it; each [`guest`] boots, loads the mlx5 drivers and says that
+//! the [`server`] check the [`topology`] and starts it, or several of them ([`servers`]), each in a network of its
+//! own ([`namespaces`]); each [`guest`] boots, loads the mlx5 drivers and says that
 //! it is ready; when all are, the commands start together; their output streams back line by line; in the end
 //! the kernel logs are judged ([`kmsg`]), the guests power off, and nothing is left running.
 //!
@@ -10,6 +11,7 @@
 //! change while they run.
 
 pub mod apt;
+mod beside;
 pub mod cache;
 pub mod child;
 pub mod demo;
@@ -20,11 +22,13 @@ pub mod image;
 pub mod judge;
 pub mod kmsg;
 pub mod lab;
+pub mod namespaces;
 pub mod prefix;
 pub mod progress;
 pub mod qemu;
 pub mod run;
 pub mod server;
+pub mod servers;
 pub mod shell;
 pub mod signals;
 pub mod topology;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use regex::Regex;
 
+use crate::beside::Beside;
 use crate::guest::{Copy, Guest, State, Task};
 use crate::kmsg;
 use crate::lab::{Lab, Options};
@@ -39,6 +40,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct Run {
     options: Options,
     commands: Vec<(String, String)>,
+    beside: Option<String>,
     timeout: Duration,
     allowed: Vec<Regex>,
     watch: fn(&str, &str),
@@ -49,6 +51,8 @@ pub struct Run {
 pub struct Report {
     /// One entry per host of the topology.
     pub hosts: Vec<HostReport>,
+    /// What became of the command on this machine, if there was one.
+    pub beside: Option<BesideReport>,
     /// Why the run ended early, if it did.
     pub cut_short: Option<CutShort>,
     /// Resource counts of every adapter when the commands had ended, as JSON.
@@ -79,6 +83,15 @@ pub struct HostReport {
     pub last_words: Option<String>,
 }
 
+/// What a command on this machine did.
+#[derive(Debug)]
+pub struct BesideReport {
+    /// Its exit status; `None` when it did not end.
+    pub exit: Option<i32>,
+    /// What it printed.
+    pub output: String,
+}
+
 /// Why a run ended before its commands did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutShort {
@@ -103,6 +116,7 @@ impl Run {
         Self {
             options,
             commands: Vec::new(),
+            beside: None,
             timeout: Duration::from_secs(300),
             allowed: Vec::new(),
             watch: |_, _| (),
@@ -112,6 +126,14 @@ impl Run {
     /// Runs this shell command in that host.
     pub fn host(mut self, name: impl Into<String>, command: impl Into<String>) -> Self {
         self.commands.push((name.into(), command.into()));
+        self
+    }
+
+    /// Runs this shell command on this machine, beside the guests' commands. `softhca` is on its PATH, and `await HOST
+    /// TEXT`, which waits until the host's command has printed the text; `SOFTHCA_RUN_DIR` names the server's run
+    /// directory (of several servers, the folder that has theirs), `HCA_VM_LOGS` the folder of the logs.
+    pub fn beside(mut self, command: impl Into<String>) -> Self {
+        self.beside = Some(command.into());
         self
     }
 
@@ -189,27 +211,26 @@ impl Run {
             let task = command.map_or(Task::Wait, |(_, command)| Task::Job(command.clone()));
             guests.push((lab.boot(name, task)?, command.is_some()));
         }
-        let (cut_short, first_failure) = self.follow(&mut lab, &mut guests, deadline);
+        let mut beside = None;
+        let (cut_short, first_failure) = self.follow(&mut lab, &mut guests, &mut beside, deadline)?;
 
         if cut_short != Some(CutShort::Interrupted) {
             self.settle(&mut guests, LOG_LIMIT, |guest, busy| {
                 !busy || !matches!(guest.state(), State::Done(_)) || guest.log_is_complete()
             });
         }
-        let server_alive = lab.server_mut().alive();
-        let resources_text = server_alive.then(|| lab.server_mut().resources(false).ok()).flatten();
-        let resources = server_alive
-            .then(|| lab.server_mut().resources(true).ok())
-            .flatten()
-            .and_then(|text| serde_json::from_str(&text).ok());
+        let server_alive = lab.servers_mut().alive();
+        let resources_text = server_alive.then(|| lab.servers().resources_text().ok()).flatten();
+        let resources = server_alive.then(|| lab.servers().resources().ok()).flatten();
         if cut_short.is_none() {
             guests.iter_mut().for_each(|(guest, _)| guest.power_off());
             self.settle(&mut guests, POWER_OFF_LIMIT, |guest, _| guest.is_off());
         }
         let hosts = guests.into_iter().map(|(guest, _)| self.conclude(guest)).collect();
-        lab.server_mut().stop();
-        let server_log = lab.server_mut().messages();
-        Ok(Report { hosts, cut_short, resources, resources_text, server_log, first_failure })
+        lab.servers_mut().stop();
+        let server_log = lab.servers().messages();
+        let beside = beside.map(|b| BesideReport { exit: b.exit(), output: b.output().to_owned() });
+        Ok(Report { hosts, beside, cut_short, resources, resources_text, server_log, first_failure })
     }
 
     /// Until every command has ended, or the run is cut short.
@@ -217,41 +238,53 @@ impl Run {
         &self,
         lab: &mut Lab,
         guests: &mut [(Guest, bool)],
+        beside: &mut Option<Beside>,
         mut deadline: Instant,
-    ) -> (Option<CutShort>, Option<i32>) {
+    ) -> Result<(Option<CutShort>, Option<i32>)> {
         let mut started = false;
         let mut first_failure = None;
+        let fail = |status: i32, first_failure: &mut Option<i32>, deadline: &mut Instant| {
+            if first_failure.is_none() {
+                *first_failure = Some(status);
+                *deadline = (*deadline).min(Instant::now() + GRACE);
+            }
+        };
         loop {
             self.poll(guests);
+            if let Some(beside) = beside {
+                beside.poll(|line| (self.watch)("beside", line));
+                if let Some(status @ 1..) = beside.exit() {
+                    fail(status, &mut first_failure, &mut deadline);
+                }
+            }
             if !started && guests.iter().all(|(guest, _)| *guest.state() == State::Ready) {
                 started = true;
                 guests.iter_mut().for_each(|(guest, _)| guest.go());
+                *beside = self.beside.as_ref().map(|command| lab.beside(command)).transpose()?;
             }
             for (guest, _) in guests.iter() {
-                if let State::Done(status @ 1..) = guest.state()
-                    && first_failure.is_none()
-                {
-                    first_failure = Some(*status);
-                    deadline = deadline.min(Instant::now() + GRACE);
+                if let State::Done(status @ 1..) = guest.state() {
+                    fail(*status, &mut first_failure, &mut deadline);
                 }
             }
             let busy = |(guest, has_command): &(Guest, bool)| {
                 *has_command && !matches!(guest.state(), State::Done(_))
             };
             if guests.iter().any(|(guest, _)| *guest.state() == State::Died) {
-                return (Some(CutShort::GuestDied), first_failure);
+                return Ok((Some(CutShort::GuestDied), first_failure));
             }
-            if started && !guests.iter().any(busy) {
-                return (None, first_failure);
+            let beside_busy = beside.as_ref().is_some_and(|beside| beside.exit().is_none());
+            if started && !beside_busy && !guests.iter().any(busy) {
+                return Ok((None, first_failure));
             }
             if signals::interrupted() {
-                return (Some(CutShort::Interrupted), first_failure);
+                return Ok((Some(CutShort::Interrupted), first_failure));
             }
-            if !lab.server_mut().alive() {
-                return (Some(CutShort::ServerDied), first_failure);
+            if !lab.servers_mut().alive() {
+                return Ok((Some(CutShort::ServerDied), first_failure));
             }
             if Instant::now() >= deadline {
-                return (Some(CutShort::Timeout), first_failure);
+                return Ok((Some(CutShort::Timeout), first_failure));
             }
             std::thread::sleep(POLL);
         }
@@ -371,6 +404,11 @@ impl Report {
                 all.push(format!("the command in {} ended with status {status}", host.name));
             }
         }
+        match self.beside.as_ref().map(|beside| beside.exit) {
+            Some(Some(status @ 1..)) => all.push(format!("the command beside ended with status {status}")),
+            Some(None) => all.push("the command beside did not end".to_owned()),
+            Some(Some(_)) | None => {}
+        }
         all
     }
 }
@@ -390,6 +428,9 @@ impl fmt::Display for Report {
                     writeln!(f, "{} kernel| {line}", host.name)?;
                 }
             }
+        }
+        for line in self.beside.iter().flat_map(|beside| beside.output.lines()) {
+            writeln!(f, "beside| {line}")?;
         }
         if !self.server_log.trim().is_empty() {
             writeln!(f, "server:\n{}", self.server_log.trim())?;
@@ -428,6 +469,7 @@ mod tests {
                     last_words: None,
                 })
                 .collect(),
+            beside: None,
             cut_short,
             resources: None,
             resources_text: None,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::child::{Owned, tie};
+use crate::namespaces::Namespace;
 use crate::progress;
 
 /// Names the server binary to use.
@@ -130,22 +131,40 @@ pub struct Server {
     log: PathBuf,
 }
 
+/// The part of a topology that one of several servers has.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    /// Name of the process in the topology.
+    pub process: &'a str,
+    /// The key, if the topology does not name one.
+    pub key: Option<&'a Path>,
+    /// The network it runs in, if not ours.
+    pub namespace: Option<&'a Namespace>,
+}
+
 impl Server {
-    /// Starts the server of a topology and waits until its sockets listen. Its messages go to `log`.
-    pub fn start(binary: &Binary, topology: &Path, run_dir: &Path, log: &Path) -> Result<Self> {
-        let mut child = Owned::spawn(
-            binary
-                .command()
-                .arg("serve")
-                .arg("--topology")
-                .arg(topology)
-                .arg("--run-dir")
-                .arg(run_dir)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(File::create(log)?),
-            &[],
-        )?;
+    /// Starts the server of a topology, or of a part of it, and waits until its sockets listen. Its messages go to
+    /// `log`.
+    pub fn start(
+        binary: &Binary,
+        topology: &Path,
+        part: Option<Part<'_>>,
+        run_dir: &Path,
+        log: &Path,
+    ) -> Result<Self> {
+        let mut command = binary.command();
+        command.arg("serve").arg("--topology").arg(topology).arg("--run-dir").arg(run_dir);
+        if let Some(Part { process, key, namespace }) = part {
+            command.arg("--process").arg(process);
+            if let Some(key) = key {
+                command.arg("--tunnel-key-file").arg(key);
+            }
+            if let Some(namespace) = namespace {
+                namespace.enter(&mut command);
+            }
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        let mut child = Owned::spawn(&mut command, &[])?;
         let (sender, lines) = mpsc::channel();
         if let Some(stdout) = child.inner().stdout.take() {
             std::thread::spawn(move || {
@@ -209,6 +228,11 @@ impl Server {
             bail!("cannot read the resource counts: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Ends it at once, as if its machine died.
+    pub fn kill(&mut self) {
+        self.child.kill();
     }
 
     /// Ends it.

@@ -1,6 +1,7 @@
 //! Topologies, as `softhca topology` describes them. The launcher never parses the TOML itself.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -10,10 +11,11 @@ use serde::Deserialize;
 use crate::server::Binary;
 
 /// Topologies that come with the program.
-pub const BUILT_IN: [(&str, &str); 5] = [
+pub const BUILT_IN: [(&str, &str); 6] = [
     ("loopback", include_str!("../topologies/loopback.toml")),
     ("two-hosts", include_str!("../topologies/two-hosts.toml")),
     ("cable", include_str!("../topologies/cable.toml")),
+    ("two-processes", include_str!("../topologies/two-processes.toml")),
     ("iommu", include_str!("../topologies/iommu.toml")),
     ("blueflame", include_str!("../topologies/blueflame.toml")),
 ];
@@ -23,6 +25,36 @@ pub const BUILT_IN: [(&str, &str); 5] = [
 pub struct Topology {
     /// The guests.
     pub hosts: Vec<Host>,
+    /// The server processes, if there are several.
+    #[serde(default)]
+    pub processes: Vec<Process>,
+    /// What concerns all of it.
+    #[serde(default)]
+    pub fabric: Fabric,
+}
+
+/// One server process of several.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Process {
+    /// Name.
+    pub name: String,
+    /// Where it takes datagrams of the others.
+    pub address: SocketAddr,
+}
+
+/// What concerns all of a topology.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+pub struct Fabric {
+    /// How processes reach each other.
+    #[serde(default)]
+    pub tunnel: Tunnel,
+}
+
+/// How processes reach each other.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The key they share, if the file names one.
+    pub key_file: Option<PathBuf>,
 }
 
 /// One guest.
@@ -30,6 +62,9 @@ pub struct Topology {
 pub struct Host {
     /// Name, used as host name and in front of output lines.
     pub name: String,
+    /// The process that serves its adapters, if there are several.
+    #[serde(default)]
+    pub process: Option<String>,
     /// Bytes of memory.
     pub memory_bytes: u64,
     /// Virtual CPUs.
@@ -52,6 +87,14 @@ pub struct Hca {
 }
 
 impl Topology {
+    /// The process with this name.
+    pub fn process(&self, name: &str) -> Result<&Process> {
+        self.processes.iter().find(|process| process.name == name).with_context(|| {
+            let names: Vec<_> = self.processes.iter().map(|process| process.name.as_str()).collect();
+            format!("the topology has no process '{name}'; its processes are: {}", names.join(", "))
+        })
+    }
+
     /// The host with this name.
     pub fn host(&self, name: &str) -> Result<&Host> {
         self.hosts.iter().find(|host| host.name == name).with_context(|| {

@@ -168,7 +168,7 @@ fn killed_and_started_again() {
     guest.go();
     guest.wait_until(HANG, |guest| guest.output().contains("in the middle")).expect("a pingpong");
     guest.kill();
-    assert!(lab.server_mut().alive());
+    assert!(lab.servers_mut().alive());
 
     let job = essentials(Job::new());
     let mut guest = lab.boot("a", Task::Job(job.text())).expect("QEMU");
@@ -181,5 +181,5 @@ fn killed_and_started_again() {
     let bad = hca_vm::kmsg::bad_lines(guest.kernel_log(), &[]);
     assert!(bad.is_empty(), "{bad:?}");
     guest.kill();
-    assert!(lab.server_mut().alive());
+    assert!(lab.servers_mut().alive());
 }
