@@ -222,6 +222,21 @@ impl Fabric {
         self.nodes[here].qps[there].as_ref().map_or(Qpn(0), Qp::number)
     }
 
+    /// Connects whoever sends and is not connected yet.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn connect_all(&mut self, traffic: &Traffic) -> Result<(), Error> {
+        // Waiting in queues must not look like a loss.
+        let rts = RtsAttr { timeout: 18, ..RtsAttr::default() };
+        for flow @ (from, to) in &traffic.flows {
+            if self.nodes[*from].qps[*to].is_none() {
+                self.connect(*from, *to, (traffic.sl)(*flow), traffic.messages, &rts)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Connects whoever sends, posts all of it at once, and checks every byte where it arrives. Gives the model time
     /// from the first doorbell to the last completion.
     ///
@@ -232,13 +247,7 @@ impl Fabric {
     /// Something did not arrive as it was sent.
     pub fn run(&mut self, traffic: &Traffic) -> Result<Ps, Error> {
         let Traffic { flows, messages, len, .. } = traffic;
-        // Waiting in queues must not look like a loss.
-        let rts = RtsAttr { timeout: 18, ..RtsAttr::default() };
-        for flow @ (from, to) in flows {
-            if self.nodes[*from].qps[*to].is_none() {
-                self.connect(*from, *to, (traffic.sl)(*flow), *messages, &rts)?;
-            }
-        }
+        self.connect_all(traffic)?;
         // Each adapter's memory: what it sends first, what it receives behind that.
         let mut used = vec![0; self.nodes.len()];
         let mut place = |node: usize| {

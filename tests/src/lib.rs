@@ -10,6 +10,7 @@ pub use hca_bench::in_process;
 
 pub mod counters;
 pub mod fabric;
+pub mod fabric64;
 pub mod faults;
 pub mod fuzz;
 pub mod guests;

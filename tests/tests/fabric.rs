@@ -10,6 +10,7 @@ use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Lid, Qpn};
 use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
+use hca_tests::fabric64;
 
 const MEMORY: usize = 16 << 20;
 const REGISTERED: usize = 8 << 20;
@@ -50,16 +51,20 @@ fn each_switch_on_the_way_takes_its_time() {
     assert!(times[2] - times[0] <= Ps::from_us(2), "{times:?}");
 }
 
+/// The same as below, a quarter of the adapters.
 #[test]
 fn all_to_all_through_two_levels() {
-    let mut fabric = up(&Plan::two_levels(4));
-    assert_eq!(fabric.nodes.len(), 16);
-    let traffic = Traffic::all_to_all(16, 2, 10_000);
-    let time = fabric.run(&traffic).expect("commands");
-    let sent: u64 = (0..16).map(|i| fabric.counters(HcaId(i)).xmit_packets).sum();
-    let came: u64 = (0..16).map(|i| fabric.counters(HcaId(i)).rcv_packets).sum();
-    assert_eq!(sent, came, "nothing was lost");
-    println!("{} bytes in {time}", traffic.bytes());
+    let report = fabric64::run(4, 2, 10_000).expect("commands");
+    assert_eq!((report.hcas, report.switches, report.messages), (16, 8, 480));
+    println!("{report}");
+}
+
+/// 64 adapters, 8 switches, 4032 connections.
+#[test]
+fn all_to_all_in_whole_size() {
+    let report = fabric64::run(1, 1, 6000).expect("commands");
+    assert_eq!((report.hcas, report.switches, report.messages), (64, 8, 64 * 63));
+    println!("{report}");
 }
 
 /// Eight send to one as fast as they can: their packets wait, none is lost, and the last link is full.

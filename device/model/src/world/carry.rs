@@ -3,7 +3,7 @@
 //! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
 //! as credits; they come back when the packet has left the buffer, or when it never came.
 
-use super::config::{HcaId, LinkEnd, NodeId, PortRef};
+use super::config::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use super::{Event, World};
 use crate::fabric::egress::{VL15, blocks};
 use crate::time::Ps;
@@ -15,7 +15,24 @@ pub(super) enum Origin {
     /// Not by a link: it never left its adapter.
     Loopback,
     /// By end `end` of a link that went down and up so often before; it takes so many credits of a lane.
-    Link { number: usize, end: usize, generation: u32, lane: u8, blocks: u32 },
+    Link { number: u32, end: u16, generation: u32, lane: u8, blocks: u16 },
+}
+
+impl Origin {
+    /// Over a link; the numbers are kept small, since every packet on its way has one of these.
+    pub(super) fn of(number: usize, end: usize, generation: u32, lane: u8, blocks: u32) -> Self {
+        Self::Link { number: number as u32, end: end as u16, generation, lane, blocks: blocks as u16 }
+    }
+}
+
+/// A packet whose header is at a port of a switch.
+pub(super) struct Forwarded {
+    pub(super) switch: SwitchId,
+    pub(super) port: u8,
+    pub(super) packet: Packet,
+    /// When its last byte is there.
+    pub(super) tail: Ps,
+    pub(super) origin: Origin,
 }
 
 impl World {
@@ -35,7 +52,7 @@ impl World {
             let end = delivery.end;
             // A copy that the link made of itself was not reckoned with, and takes no credits.
             let blocks = std::mem::take(&mut credits);
-            let origin = Origin::Link { number, end, generation: link.generation(end), lane, blocks };
+            let origin = Origin::of(number, end, link.generation(end), lane, blocks);
             let packet = delivery.packet;
             let (at, event) = match link.ends.get(end) {
                 Some(LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. })) => {
@@ -43,7 +60,9 @@ impl World {
                 }
                 Some(LinkEnd::Port(PortRef { node: NodeId::Switch(switch), port })) => {
                     let head = delivery.at.since(link.cable.serialisation(packet.len())).max(self.now);
-                    (head, Event::Forward { switch: *switch, port: *port, packet, tail: delivery.at, origin })
+                    let tail = delivery.at;
+                    let forwarded = Forwarded { switch: *switch, port: *port, packet, tail, origin };
+                    (head, Event::Forward(Box::new(forwarded)))
                 }
                 Some(LinkEnd::Tunnel(tunnel)) => {
                     (delivery.at, Event::Leave { tunnel: *tunnel, packet, origin })
@@ -65,7 +84,9 @@ impl World {
         match origin {
             Origin::Loopback => true,
             Origin::Link { number, end, generation, .. } => {
-                self.links.get(number).is_some_and(|l| l.is_up(end) && l.generation(end) == generation)
+                let end = usize::from(end);
+                let link = self.links.get(number as usize);
+                link.is_some_and(|l| l.is_up(end) && l.generation(end) == generation)
             }
         }
     }
@@ -87,10 +108,10 @@ impl World {
         if blocks == 0 || !self.is_current(origin) {
             return;
         }
-        let Some(link) = self.links.get(number) else { return };
-        let sender = link.ends.get(1 - end.min(1)).copied();
+        let Some(link) = self.links.get(number as usize) else { return };
+        let sender = link.ends.get(1 - usize::from(end).min(1)).copied();
         let at = at + link.cable.delay.unwrap_or_default();
-        self.credit(sender, lane, blocks, at);
+        self.credit(sender, lane, blocks.into(), at);
     }
 
     fn credit(&mut self, sender: Option<LinkEnd>, lane: u8, n: u32, at: Ps) {

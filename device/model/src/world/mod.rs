@@ -25,7 +25,7 @@ use crate::trace::{Captured, Trace};
 use crate::wire::Packet;
 
 use cable::{Cable, Wire};
-use carry::Origin;
+use carry::{Forwarded, Origin};
 pub use config::{
     ConfigError, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, SwitchConfig, SwitchId, TunnelId,
     WorldConfig,
@@ -56,21 +56,10 @@ enum Event {
         packet: Packet,
         origin: Origin,
     },
-    /// The header is there; the end comes at `tail`.
-    Forward {
-        switch: SwitchId,
-        port: u8,
-        packet: Packet,
-        tail: Ps,
-        origin: Origin,
-    },
+    /// The header is there.
+    Forward(Box<Forwarded>),
     /// A datagram was looked at by the agent.
-    Agent {
-        switch: SwitchId,
-        port: u8,
-        packet: Packet,
-        origin: Origin,
-    },
+    Agent(Box<Forwarded>),
     SwitchTurn {
         switch: SwitchId,
         port: u8,
@@ -230,14 +219,12 @@ impl World {
                     }
                 }),
                 Event::Arrive { hca, packet, origin } => self.arrive(at, hca, packet, origin),
-                Event::Forward { switch, port, packet, tail, origin } => {
-                    if self.is_current(origin) {
-                        self.switch_arrive(switch, port, packet, tail, origin);
+                Event::Forward(forwarded) => {
+                    if self.is_current(forwarded.origin) {
+                        self.switch_arrive(*forwarded);
                     }
                 }
-                Event::Agent { switch, port, packet, origin } => {
-                    self.switch_agent(switch, port, &packet, origin);
-                }
+                Event::Agent(forwarded) => self.switch_agent(&forwarded),
                 Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
                 Event::SwitchPoll(switch) => self.switch_poll(switch),
                 Event::Leave { tunnel, packet, origin } => {

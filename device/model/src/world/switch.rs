@@ -13,7 +13,7 @@ use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::mtu_bytes;
 
 use super::config::{NodeId, PortRef, SwitchConfig, SwitchId};
-use super::{Event, Origin, Plug, World};
+use super::{Event, Forwarded, Origin, Plug, World};
 use crate::fabric::egress::{Egress, Limits, Outcome, VL15};
 use crate::fabric::{Tables, datagram, operational_lanes};
 use crate::time::Ps;
@@ -190,14 +190,8 @@ impl SwitchNode {
 
 impl World {
     /// A packet's header is at a port of a switch; its last byte will be at `tail`.
-    pub(super) fn switch_arrive(
-        &mut self,
-        id: SwitchId,
-        in_port: u8,
-        packet: Packet,
-        tail: Ps,
-        origin: Origin,
-    ) {
+    pub(super) fn switch_arrive(&mut self, forwarded: Forwarded) {
+        let Forwarded { switch: id, port: in_port, packet, tail, origin } = forwarded;
         let now = self.now;
         let (hop, queue, agent) = (self.timing.hop(), self.timing.agent_queue(), self.timing.agent());
         let Some(node) = self.switches.get_mut(id.0) else { return };
@@ -223,8 +217,8 @@ impl World {
                 return self.credit_back(origin, tail);
             }
             node.agent_queue += 1;
-            let event = Event::Agent { switch: id, port: in_port, packet, origin };
-            return self.heap.push(tail + agent, event);
+            let forwarded = Forwarded { switch: id, port: in_port, packet, tail, origin };
+            return self.heap.push(tail + agent, Event::Agent(Box::new(forwarded)));
         }
         if ports == 0 {
             tracing::debug!(switch = node.name, %now, in_port, dlid = %packet.dlid(), "packet dropped: no route");
@@ -314,7 +308,8 @@ impl World {
     }
 
     /// A datagram has reached the agent of a switch.
-    pub(super) fn switch_agent(&mut self, id: SwitchId, port: u8, packet: &Packet, origin: Origin) {
+    pub(super) fn switch_agent(&mut self, forwarded: &Forwarded) {
+        let Forwarded { switch: id, port, ref packet, origin, .. } = *forwarded;
         let now = self.now;
         self.credit_back(origin, now);
         let Some(node) = self.switches.get_mut(id.0) else { return };

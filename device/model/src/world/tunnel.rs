@@ -2,7 +2,7 @@
 
 use hca_firmware::Link as PortLink;
 
-use super::{Event, LinkEnd, NodeId, Origin, PortRef, TunnelId, World};
+use super::{Event, Forwarded, LinkEnd, NodeId, Origin, PortRef, TunnelId, World};
 use crate::fabric::egress::{LANES, blocks};
 use crate::time::Ps;
 use crate::wire::Packet;
@@ -72,7 +72,7 @@ impl World {
         let Some(LinkEnd::Port(port)) = link.ends.get(near).copied() else { return };
         let packet = Packet::from_bytes(bytes);
         let (lane, n) = (packet.vl(), blocks(packet.len()));
-        let origin = Origin::Link { number, end: near, generation: link.generation(near), lane, blocks: n };
+        let origin = Origin::of(number, near, link.generation(near), lane, n);
         if !self.is_current(origin) {
             return tracing::debug!("packet by tunnel {} dropped: the link is down", tunnel.0);
         }
@@ -88,7 +88,8 @@ impl World {
         let event = match port.node {
             NodeId::Hca(hca) => Event::Arrive { hca, packet, origin },
             NodeId::Switch(switch) => {
-                Event::Forward { switch, port: port.port, packet, tail: self.now, origin }
+                let (port, tail) = (port.port, self.now);
+                Event::Forward(Box::new(Forwarded { switch, port, packet, tail, origin }))
             }
         };
         self.heap.push(self.now, event);
