@@ -7,6 +7,8 @@ use hca_spec::mad::{
     METHOD_TRAP_REPRESS, Mad, STATUS_BAD_METHOD, STATUS_BAD_VERSION,
 };
 
+use crate::datagram::Address;
+
 /// Bit 7 of a method: a response.
 const RESPONSE: u32 = 0x80;
 
@@ -25,9 +27,16 @@ pub(crate) enum Request {
     Ignore,
 }
 
-/// Whether the class is subnet management, and so for QP0.
-pub(crate) fn is_subnet(mad: &Mad) -> bool {
+/// Whether the class is subnet management.
+fn is_subnet(mad: &Mad) -> bool {
     matches!(mad.get(Mad::MGMT_CLASS), CLASS_SUBN_LID_ROUTED | CLASS_SUBN_DIRECTED)
+}
+
+/// Whether a datagram came the way of its class: subnet management from QP0 to QP0, all else between others
+/// (IBTA 13.5.1).
+pub(crate) fn is_well_addressed(address: &Address, mad: &Mad) -> bool {
+    let subnet = is_subnet(mad);
+    address.is_smp() == subnet && (address.source_qp.0 == 0) == subnet
 }
 
 /// Looks at a datagram's header.

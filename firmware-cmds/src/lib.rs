@@ -43,7 +43,7 @@ pub use datagram::{Address, Arrival, Departure};
 pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
-pub use notice::KeyViolation;
+pub use notice::{BUILT_IN_MANAGER, KeyViolation};
 pub use port::{Link, LinkSpeed, Port, PortCounters};
 pub use profile::Config;
 pub use q_counters::QCounter;

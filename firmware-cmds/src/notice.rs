@@ -17,6 +17,8 @@ use hca_spec::mad::{
 use crate::datagram::Address;
 use crate::port::Port;
 
+/// LID of a subnet manager that is no node of the subnet and looks at ports by itself: no trap is sent to it.
+pub const BUILT_IN_MANAGER: Lid = Lid(0xbfff);
 /// How often a trap is sent at most.
 const SENDINGS: u8 = 10;
 /// Notices that wait at most; further ones are dropped, as their news is old by then.
@@ -48,7 +50,8 @@ pub(crate) struct Notices {
 impl Notices {
     /// A notice of this node. Nothing happens while no manager is known. The same news again starts anew.
     pub(crate) fn raise(&mut self, port: &Port, notice: Notice) {
-        if port.info.get(PortInfo::MASTER_SM_LID) == 0 || port.lid().0 == 0 {
+        let manager = Lid(port.info.get(PortInfo::MASTER_SM_LID) as u16);
+        if manager.0 == 0 || manager == BUILT_IN_MANAGER || port.lid().0 == 0 {
             return;
         }
         // There is one state of local changes; of other traps, different details are different news.
@@ -219,10 +222,12 @@ mod tests {
         n.raise(&p, link_state(Lid(5)));
         let times = (1..100).filter(|i| n.next(&p, i * INTERVAL).is_some()).count();
         assert_eq!((times, n.at()), (usize::from(SENDINGS), None));
-        let mut alone = port();
-        alone.info.set(PortInfo::MASTER_SM_LID, 0);
-        n.raise(&alone, link_state(Lid(5)));
-        assert_eq!(n.at(), None, "no manager");
+        for manager in [0, BUILT_IN_MANAGER.0] {
+            let mut alone = port();
+            alone.info.set(PortInfo::MASTER_SM_LID, manager.into());
+            n.raise(&alone, link_state(Lid(5)));
+            assert_eq!(n.at(), None, "no manager that listens");
+        }
     }
 
     #[test]

@@ -49,30 +49,35 @@ impl Firmware {
     /// agent's answer, addressed. What is not answered was counted.
     pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {
         let address = arrival.address;
-        if arrival.port != PORT || address.is_smp() != agent::is_subnet(mad) {
+        if arrival.port != PORT || !agent::is_well_addressed(&address, mad) {
             self.port.counters.rcv_error();
             return None;
         }
-        let source = Source::Wire(address.slid);
-        if mad.get(Mad::MGMT_CLASS) != CLASS_SUBN_DIRECTED {
-            let mad = self.agents(mad, source, effects)?;
-            return Some(Departure { port: PORT, address: address.answer(self.port.lid()), mad });
-        }
+        let directed = mad.get(Mad::MGMT_CLASS) == CLASS_SUBN_DIRECTED;
         let mut mad = *mad;
-        if directed::step(&mut mad, PORT) != Step::Agent {
+        if directed && directed::step(&mut mad, PORT) != Step::Agent {
             // An adapter is always the last of a route, and there is no manager here.
             self.port.counters.rcv_error();
             return None;
         }
-        let mut mad = self.agents(&mad, source, effects)?;
-        if mad.get(Mad::DR_DLID) != u32::from(Lid::PERMISSIVE.0) {
-            return Some(Departure { port: PORT, address: address.answer(self.port.lid()), mad });
-        }
-        let address = match directed::step(&mut mad, PORT) {
-            Step::Port(PORT) => Address::directed(),
-            Step::Lid(to) => Address::smp(self.port.lid(), to),
-            _ => return None,
+        let mut mad = self.agents(&mad, Source::Wire(address.slid), effects)?;
+        let address = if directed && mad.get(Mad::DR_DLID) == u32::from(Lid::PERMISSIVE.0) {
+            match directed::step(&mut mad, PORT) {
+                Step::Port(PORT) => Address::directed(),
+                Step::Lid(to) => Address::smp(self.port.lid(), to),
+                _ => {
+                    self.port.counters.rcv_error();
+                    return None;
+                }
+            }
+        } else {
+            address.answer(self.port.lid())
         };
+        if self.port.state == port_state::DOWN {
+            // The datagram itself took the link down.
+            self.port.counters.xmit_discard();
+            return None;
+        }
         Some(Departure { port: PORT, address, mad })
     }
 
@@ -511,10 +516,17 @@ mod tests {
             "no manager here"
         );
         // An SMP to QP1.
-        let gmp = Address { qp: Qpn(1), ..Address::smp(Lid(1), Lid(2)) };
+        let gmp = Address { qp: Qpn(1), source_qp: Qpn(1), ..Address::smp(Lid(1), Lid(2)) };
         let m = smp(METHOD_GET, attr::NODE_INFO, 0);
         assert_eq!(r.f.wire_mad(&arrival(gmp), &m, &mut r.effects), None);
         assert_eq!(r.f.port.counters.rcv_errors, pointers.len() as u32 + 2);
+        // A link that the datagram takes down carries no answer.
+        r.change(|p| _ = p.set(PortInfo::LID, 2));
+        let mut off = r.ask(&smp(METHOD_GET, attr::PORT_INFO, 1));
+        off.set(Mad::METHOD, METHOD_SET).port_info_mut().set(PortInfo::PORT_STATE, port_state::DOWN);
+        off.port_info_mut().set(PortInfo::PORT_PHYSICAL_STATE, 0);
+        assert_eq!(r.f.wire_mad(&arrival(Address::smp(Lid(1), Lid(2))), &off, &mut r.effects), None);
+        assert_eq!((r.f.port.state, r.f.port.counters.xmit_discards), (port_state::DOWN, 1));
         assert_eq!(r.f.wire_mad(&Arrival { port: 2, ..arrival(gmp) }, &m, &mut r.effects), None);
     }
 

@@ -34,3 +34,8 @@ fn register_accesses() {
 fn packets() {
     run(fuzz::packet, 250, 2500);
 }
+
+#[test]
+fn management_datagrams() {
+    run(fuzz::management, 1000, 6000);
+}

@@ -2,12 +2,13 @@
 //!
 //! Source: IBTA vol 1 13.5 (special queue pairs), 14.2 (SMPs), 16.1 (performance management).
 
-use hca_firmware::{Arrival, Departure};
+use hca_firmware::{Arrival, Departure, KeyViolation};
 
-use crate::core::{Arrived, HcaEvent};
+use crate::core::{Arrived, Core, HcaEvent};
 use crate::fabric::datagram;
 use crate::hca::Hca;
 use crate::time::Ps;
+use crate::wire::Repr;
 
 /// The port of an adapter.
 const PORT: u8 = 1;
@@ -26,7 +27,7 @@ impl Hca {
         if let Some(answer) = answer {
             self.depart(now + self.core.timing.agent(), &answer);
         }
-        self.agent_poll_later(now);
+        self.core.agent_poll_later(now);
     }
 
     /// What the agents send of themselves.
@@ -35,16 +36,7 @@ impl Hca {
         for departure in self.core.fw.poll(now.0) {
             self.depart(now, &departure);
         }
-        self.agent_poll_later(now);
-    }
-
-    /// Schedules the agents' next moment.
-    pub(crate) fn agent_poll_later(&mut self, now: Ps) {
-        let Some(at) = self.core.fw.poll_at().map(|at| now.max(Ps(at))) else { return };
-        if self.core.port.agent_timer.is_none_or(|timer| at < timer) {
-            self.core.port.agent_timer = Some(at);
-            self.core.schedule(at, HcaEvent::AgentPoll);
-        }
+        self.core.agent_poll_later(now);
     }
 
     fn depart(&mut self, at: Ps, departure: &Departure) {
@@ -52,5 +44,31 @@ impl Hca {
         if let Some(packet) = datagram::build(departure, 0) {
             self.core.schedule(at, HcaEvent::Answer(Box::new(packet)));
         }
+    }
+}
+
+impl Core {
+    /// Schedules the agents' next moment.
+    pub(crate) fn agent_poll_later(&mut self, now: Ps) {
+        let Some(at) = self.fw.poll_at().map(|at| now.max(Ps(at))) else { return };
+        if self.port.agent_timer.is_none_or(|timer| at < timer) {
+            self.port.agent_timer = Some(at);
+            self.schedule(at, HcaEvent::AgentPoll);
+        }
+    }
+
+    /// A packet's P_Key or Q_Key (`q_key`) is not its receiver's: it is counted, and the subnet manager told.
+    pub(crate) fn key_violation(&mut self, now: Ps, repr: &Repr, q_key: bool) {
+        let deth = repr.deth.as_ref();
+        self.fw.key_violation(&KeyViolation {
+            key: if q_key { deth.map_or(0, |d| d.q_key) } else { repr.pkey.into() },
+            q_key,
+            slid: repr.slid,
+            dlid: repr.dlid,
+            sl: repr.sl,
+            source_qp: deth.map_or(0, |d| d.src_qp.0),
+            qp: repr.dest_qp.0,
+        });
+        self.agent_poll_later(now);
     }
 }

@@ -223,14 +223,14 @@ impl Port {
     }
 
     /// Counts a packet with a wrong P_Key.
-    pub fn pkey_violation(&mut self) {
+    pub(crate) fn pkey_violation(&mut self) {
         self.counters.rcv_constraint_errors = self.counters.rcv_constraint_errors.saturating_add(1);
         let n = self.info.get(PortInfo::P_KEY_VIOLATIONS);
         self.info.set(PortInfo::P_KEY_VIOLATIONS, (n + 1).min(0xffff));
     }
 
     /// Counts a packet with a wrong Q_Key.
-    pub fn qkey_violation(&mut self) {
+    pub(crate) fn qkey_violation(&mut self) {
         let n = self.info.get(PortInfo::Q_KEY_VIOLATIONS);
         self.info.set(PortInfo::Q_KEY_VIOLATIONS, (n + 1).min(0xffff));
     }

@@ -249,7 +249,7 @@ impl Switch {
         let Arrival { port, address, .. } = *arrival;
         let mut mad = *mad;
         let directed = mad.get(Mad::MGMT_CLASS) == CLASS_SUBN_DIRECTED;
-        let step = if address.is_smp() != agent::is_subnet(&mad) {
+        let step = if !agent::is_well_addressed(&address, &mad) {
             Step::Nowhere
         } else if directed {
             directed::step(&mut mad, port)

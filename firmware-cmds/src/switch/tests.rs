@@ -363,9 +363,11 @@ fn routes_that_lead_nowhere() {
     assert_eq!(r.arrive(1, Address::smp(Lid(5), Lid(2)), &m), []);
     assert_eq!(errors(&r, 1), 8);
     // Classes and their queue pairs.
-    let gmp = Address { qp: Qpn(1), ..Address::smp(Lid(3), Lid(2)) };
+    let gmp = Address { qp: Qpn(1), source_qp: Qpn(1), ..Address::smp(Lid(3), Lid(2)) };
     assert_eq!(r.arrive(1, gmp, &m), []);
-    assert_eq!(errors(&r, 1), 9);
+    let half = Address { qp: Qpn(1), ..Address::smp(Lid(3), Lid(2)) };
+    assert_eq!(r.arrive(1, half, &m), []);
+    assert_eq!(errors(&r, 1), 10);
 }
 
 #[test]

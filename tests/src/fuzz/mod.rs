@@ -1,4 +1,4 @@
-//! Fuzzing: four functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: five functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | [`wqe`] | work queue entries, doorbell records, doorbells and commands of a guest |
 //! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
 //! | [`packet`] | bytes from the wire, and packets with good checksums |
+//! | [`management`] | management datagrams for a switch and an adapter without a driver |
 //!
 //! Each panics if the adapter does, or if it does not work afterwards: a good command gets a good answer,
 //! after a reset data moves again, and an adapter beside it has noticed nothing. `tests/tests/fuzz.rs`
@@ -18,11 +19,13 @@ pub mod objects;
 pub mod rig;
 
 mod mailbox;
+mod management;
 mod mmio;
 mod packet;
 mod wqe;
 
 pub use mailbox::command_mailbox;
+pub use management::management;
 pub use mmio::mmio;
 pub use packet::{packet, seal};
 pub use wqe::wqe;

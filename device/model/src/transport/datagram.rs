@@ -152,9 +152,7 @@ impl QueuePair {
                 now,
                 format_args!("datagram for QP {} dropped: Q_Key {:#x} is not the QP's", self.qpn, deth.q_key),
             );
-            if let Some(port) = core.fw.port_mut(1) {
-                port.qkey_violation();
-            }
+            core.key_violation(now, repr, true);
             return;
         }
         let Ok(receive) = self.take_receive(core, now, None) else {

@@ -155,9 +155,7 @@ impl Hca {
                     repr.dest_qp, repr.pkey
                 ),
             );
-            if let Some(port) = core.fw.port_mut(1) {
-                port.pkey_violation();
-            }
+            core.key_violation(now, repr, false);
             return;
         }
         if eth.access_key != ctx.get(Dctc::DC_ACCESS_KEY) {

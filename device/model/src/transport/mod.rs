@@ -302,9 +302,7 @@ impl Hca {
                     qp.qpn, repr.pkey
                 ),
             );
-            if let Some(port) = self.core.fw.port_mut(1) {
-                port.pkey_violation();
-            }
+            self.core.key_violation(now, repr, false);
             return;
         }
         qp.hear_migration(&mut self.core, now, repr);

@@ -331,7 +331,7 @@ impl World {
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         hca.apply(now, effects);
         hca.core.configure_port();
-        hca.agent_poll_later(now);
+        hca.core.agent_poll_later(now);
         (hca.core.out.port_changed, hca.core.out.link_lost) = (false, false);
         self.collect(id);
     }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use hca_firmware::{Address, Arrival};
+use hca_firmware::{Address, Arrival, BUILT_IN_MANAGER};
 use hca_spec::ids::Lid;
 use hca_spec::mad::{
     CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SwitchInfo, attr, port_state,
@@ -18,8 +18,8 @@ use super::config::{HCA_PORT, LinkEnd, NodeId, PortRef, SwitchId};
 use super::{Event, HcaId, World};
 use crate::time::Ps;
 
-/// LID of the built-in subnet manager: the last unicast one. Nobody is there.
-const SUBNET_MANAGER_LID: u32 = 0xbfff;
+/// LID of the built-in subnet manager. Nobody is there.
+const SUBNET_MANAGER_LID: u32 = BUILT_IN_MANAGER.0 as u32;
 /// From a change to the sweep that it causes: what changes together is looked at once.
 const SWEEP_DELAY: Ps = Ps::from_us(10);
 /// Entries of a block of the linear table.
