@@ -53,6 +53,41 @@ pub enum QCounter {
     ReqCqeFlushError = 0xc0,
 }
 
+impl QCounter {
+    /// Every counter, in the order of the output.
+    pub const ALL: [QCounter; 29] = [
+        Self::RxWriteRequests,
+        Self::RxReadRequests,
+        Self::RxAtomicRequests,
+        Self::OutOfBuffer,
+        Self::OutOfSequence,
+        Self::DuplicateRequest,
+        Self::RnrNakRetryErr,
+        Self::PacketSeqErr,
+        Self::ImpliedNakSeqErr,
+        Self::LocalAckTimeoutErr,
+        Self::RespLocalLengthError,
+        Self::ReqLocalLengthError,
+        Self::RespLocalQpError,
+        Self::LocalOperationError,
+        Self::RespLocalProtection,
+        Self::ReqLocalProtection,
+        Self::RespCqeError,
+        Self::ReqCqeError,
+        Self::ReqMwBinding,
+        Self::ReqBadResponse,
+        Self::ReqRemoteInvalidRequest,
+        Self::RespRemoteInvalidRequest,
+        Self::ReqRemoteAccessErrors,
+        Self::RespRemoteAccessErrors,
+        Self::ReqRemoteOperationErrors,
+        Self::ReqTransportRetriesExceeded,
+        Self::CqOverflow,
+        Self::RespCqeFlushError,
+        Self::ReqCqeFlushError,
+    ];
+}
+
 /// A set of counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterSet([u32; WORDS]);

@@ -1,9 +1,10 @@
 //! Counters of queue pairs: each number comes from the transport that it is about.
 
 use hca_driver::{InitAttr, RtsAttr, SendRequest};
-use hca_model::Ps;
+use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;
-use hca_tests::pair::{Options, pattern};
+use hca_tests::counters::port_counters;
+use hca_tests::pair::{Options, PORT, pattern};
 use hca_tests::rig::{close, linked};
 
 /// Offsets in QUERY_Q_COUNTER's output.
@@ -86,4 +87,49 @@ fn timeouts_are_counted() {
     let counters = pair.hcas[0].counters(set).expect("QUERY_Q_COUNTER");
     assert_eq!(counters.at(TIMEOUTS), 4, "the first try and three more");
     close(pair);
+}
+
+/// What `softhca stat` shows is what the driver's tools read, and what the work was.
+#[test]
+fn all_counters_are_of_one_source() {
+    const WRITES_DONE: u64 = 40;
+    let options = Options::default();
+    let mut pair = linked(&options, hca_model::fabric::Faults::loss(0.05), 3);
+    let set = pair.hcas[1].create_counters().expect("ALLOC_Q_COUNTER");
+    pair.hcas[1].qp_to_reset(&mut pair.ends[1].qp).expect("2RST");
+    let init = InitAttr { counter_set: set.0, access: options.queue_access, ..InitAttr::default() };
+    pair.to_rts_with(1, &options, &init).expect("connect again");
+    let far = pair.ends[1].mr;
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let counters = |i| simulation.world(|w, _| w.counters(HcaId(i)).expect("an adapter"));
+    let before = counters(0);
+    for number in 0..WRITES_DONE {
+        let sge = [pair.ends[0].sge(0, 5000)];
+        pair.send(0, &SendRequest::write(number, &sge, far.address, far.key));
+        pair.sent_ok(0, number);
+    }
+    let (near, peer) = (counters(0), counters(1));
+    let qp =
+        |c: &hca_model::Counters, qpn| c.qps.iter().find(|q| q.qpn == qpn).expect("the queue pair").counters;
+    let sender = qp(&near, pair.ends[0].qp.number());
+    assert_eq!((sender.requests_started, sender.requests_done), (WRITES_DONE, WRITES_DONE));
+    assert!(sender.retries > 0 && sender.request_packets > WRITES_DONE * 5, "{sender:?}");
+    let receiver = qp(&peer, pair.ends[1].qp.number());
+    assert_eq!(receiver.executed_bytes, WRITES_DONE * 5000, "each byte once, whatever was lost");
+    assert_eq!(near.adapter.cqes - before.adapter.cqes, WRITES_DONE);
+    assert_eq!(near.adapter.doorbells - before.adapter.doorbells, WRITES_DONE);
+    // The driver's own ways to the same numbers.
+    let port = port_counters(&mut pair.hcas[0], PORT).expect("PortCounters");
+    assert_eq!(u64::from(port.xmit_packets), counters(0).port.xmit_packets);
+    assert_eq!(u64::from(port.rcv_packets), counters(0).port.rcv_packets);
+    let sets = pair.hcas[1].counters(set).expect("QUERY_Q_COUNTER");
+    for (counter, sum) in counters(1).q_counters {
+        assert_eq!(u64::from(sets.at(counter as usize)), sum, "{counter:?}");
+    }
+    assert_eq!(u64::from(sets.at(WRITES)), WRITES_DONE);
+    assert_eq!(u64::from(sets.at(0x40)), receiver.duplicates);
+    pair.hcas[1].destroy_counters(set).expect("DEALLOC_Q_COUNTER");
+    close(pair);
+    let gone = simulation.world(|w, _| w.counters(HcaId(0)).expect("an adapter"));
+    assert_eq!(gone.qps, [], "queue pairs that are gone are not told of");
 }

@@ -54,6 +54,7 @@ fn data_over_the_link() {
     let hcas = vec![open(&served, "a"), open(&served, "b")];
     let mut pair = Pair::connect(hcas, &Options { memory: 4 << 20, ..Options::default() }).expect("connect");
     let far = pair.ends[1].mr;
+    let before = served.ask("stat");
     for (i, size) in [0, 1, 1023, 1024, 1025, 1 << 20].into_iter().enumerate() {
         let data = pattern(i as u64, size);
         pair.fill(0, 0, &data);
@@ -71,6 +72,14 @@ fn data_over_the_link() {
         pair.sent_ok(0, 3);
         assert!(pair.ends[0].bytes(2 << 20, size) == data, "read of {size} bytes");
     }
+    let after = served.ask("stat");
+    let count = |of: &serde_json::Value, place: &str| of["hcas"][0].pointer(place).and_then(|v| v.as_u64());
+    let more = |place: &str| count(&after, place).zip(count(&before, place)).map(|(a, b)| a - b);
+    assert_eq!(more("/adapter/doorbells"), Some(18), "{after}");
+    assert_eq!(more("/adapter/requests_done"), Some(18), "{after}");
+    assert!(more("/port/xmit_packets") > Some(2 * 1024), "{after}");
+    assert_eq!(after["hcas"][0]["qps"][0]["state"], "Rts", "{after}");
+    assert!(after["time_ns"].as_u64() > before["time_ns"].as_u64());
     for bus in pair.close().expect("teardown") {
         assert_eq!(bus.error(), None);
     }

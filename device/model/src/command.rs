@@ -10,7 +10,7 @@ use hca_spec::command::{
     OWNERSHIP_BYTE, Opcode,
 };
 use hca_spec::eqe::{Eqe, EventType, port_change};
-use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::ids::{Cqn, Eqn};
 
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
@@ -292,7 +292,10 @@ impl Hca {
             Effect::CqResized { cqn, old } => core.cq_resized(now, cqn, &old),
             Effect::CqDestroyed(Cqn(n)) => drop(core.cqs.remove(n)),
             Effect::QpModified { qpn, from, to } => self.qp_modified(now, qpn, from, to),
-            Effect::QpDestroyed(Qpn(n)) => drop(self.qps.remove(n)),
+            Effect::QpDestroyed(qpn) => {
+                core.counting.forget(qpn);
+                drop(self.qps.remove(qpn.0));
+            }
             Effect::SrqCreated(srqn) => {
                 if let Some(srq) = core.fw.icm.srqs.get(srqn.0) {
                     core.srqs.insert(srqn.0, SharedQueue::new(srqn, srq));
@@ -308,7 +311,10 @@ impl Hca {
                 self.page_fault_resumed(now, qpn, kind, error);
             }
             Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
-            Effect::DctDestroyed(dctn) => self.links.retain(|peer, _| peer.dctn != dctn),
+            Effect::DctDestroyed(dctn) => {
+                core.counting.forget(dctn);
+                self.links.retain(|peer, _| peer.dctn != dctn);
+            }
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
                 core.out.port_changed = true;
@@ -322,6 +328,7 @@ impl Hca {
             Effect::PortEnabled { .. } => core.out.port_changed = true,
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
+                core.counting.forget_all();
                 core.eqs.clear();
                 core.cqs.clear();
                 core.srqs.clear();

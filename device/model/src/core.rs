@@ -9,6 +9,7 @@ use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
 use hca_spec::wire::{Grh, Lrh, Operation};
 
+use crate::counters::Counting;
 use crate::cq::CompletionQueue;
 use crate::dma::{DmaError, GuestMemory, NoMemory};
 use crate::eq::EventQueue;
@@ -150,6 +151,7 @@ pub(crate) struct Core {
     /// Signatures that were found wrong and are to be told of.
     pub(crate) signature_errors: RefCell<Vec<SignatureError>>,
     pub(crate) diagnoses: Diagnoses,
+    pub(crate) counting: Counting,
     /// What those who look on want to see.
     pub(crate) watch: Option<Box<Watch>>,
 }
@@ -169,6 +171,7 @@ impl Core {
             out: Outbox::default(),
             signature_errors: RefCell::default(),
             diagnoses: Diagnoses::default(),
+            counting: Counting::default(),
             watch: None,
         }
     }
@@ -189,6 +192,7 @@ impl Core {
             out,
             signature_errors,
             diagnoses: _,
+            counting,
             watch: _,
         } = self;
         fw.reset();
@@ -199,6 +203,7 @@ impl Core {
         port.reset();
         *out = Outbox::default();
         signature_errors.take();
+        *counting = Counting::default();
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {
@@ -235,12 +240,10 @@ impl Core {
     }
 
     fn note_eqe(&mut self, now: Ps, eqn: Eqn, eqe: &Eqe) {
-        if self.traces() {
-            let kind = eqe.get(Eqe::TYPE) as u8;
-            let completion = kind == EventType::Completion as u8;
-            let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
-            self.note(now, Event::Eqe { eqn, kind, number });
-        }
+        let kind = eqe.get(Eqe::TYPE) as u8;
+        let completion = kind == EventType::Completion as u8;
+        let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
+        self.note(now, Event::Eqe { eqn, kind, number });
     }
 
     /// The event queue that asked for events of that type.

@@ -306,10 +306,8 @@ impl Hca {
             }
             Err(why) => {
                 tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
-                if self.core.traces() {
-                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
-                    self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
-                }
+                let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
+                self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
                 // What only the transport's header checks see is dropped in silence.
                 let counts = why.counter() == Some(PortCounter::RcvErrors);
                 if let Some(port) = self.core.fw.port_mut(1).filter(|_| counts) {

@@ -27,6 +27,7 @@ mod blueflame;
 mod command;
 mod compress;
 mod core;
+mod counters;
 mod cq;
 mod eq;
 mod hca;
@@ -38,9 +39,10 @@ mod slots;
 mod transport;
 mod world;
 
+pub use counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use dma::{DmaError, GuestMemory};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, Resources, Snapshot,
+    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, QCounter, Resources, Snapshot,
     SwitchConfig as SwitchIdentity,
 };
 pub use time::Ps;

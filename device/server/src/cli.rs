@@ -49,6 +49,7 @@ enum Command {
     Resources(Ask),
     Bench(Box<hca_bench::cli::Bench>),
     Explain(Explain),
+    Stat(crate::stat::Stat),
     Ctl(Ctl),
 }
 
@@ -151,6 +152,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Resources(args) => resources(&args),
         Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
         Command::Explain(args) => explain(&args),
+        Command::Stat(args) => crate::stat::run(&args),
         Command::Ctl(args) => ctl::run(&args),
     }
 }
@@ -263,6 +265,9 @@ mod tests {
         assert!(parse("softhca serve --socket s --pcap-port a/hca0").is_err());
         assert!(parse("softhca explain t --wr 0x42:7 --svg p").is_ok());
         assert!(parse("softhca explain t --wr 7").is_err());
+        assert!(parse("softhca stat --run-dir d --json").is_ok());
+        assert!(parse("softhca stat --socket s --watch 0.5 --count 3").is_ok());
+        assert!(parse("softhca stat --socket s --count 3").is_err());
         assert!(parse("softhca explain t --svg p").is_err());
         assert!(parse("softhca serve").is_err());
         assert!(parse("softhca serve --topology t").is_err());

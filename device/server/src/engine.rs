@@ -411,6 +411,13 @@ impl Engine {
         match cmd {
             "ping" => Ok(json!({})),
             "resources" => Ok(of_each(&|i, _| model::resources(&self.world, HcaId(i)))),
+            "stat" => {
+                let mut all = of_each(&|i, _| crate::stat::counters(&self.world, HcaId(i)));
+                if let Some(map) = all.as_object_mut() {
+                    map.insert("time_ns".into(), self.world.now().as_ns().into());
+                }
+                Ok(all)
+            }
             "links" => Ok(self.links.list(&self.world, self.tunnels.as_ref())),
             "metrics" => {
                 let mut all = of_each(&|i, slot| {
@@ -426,7 +433,9 @@ impl Engine {
                 }
                 Ok(all)
             }
-            other => Err(format!("unknown cmd {other:?}: ping, resources, metrics, links or link are known")),
+            other => {
+                Err(format!("unknown cmd {other:?}: ping, resources, metrics, stat, links or link are known"))
+            }
         }
     }
 

@@ -22,6 +22,7 @@ pub mod metrics;
 mod model;
 pub mod pacing;
 pub mod pci;
+mod stat;
 pub mod topology;
 mod trim;
 pub mod tunnel;

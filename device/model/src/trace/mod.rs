@@ -143,6 +143,7 @@ impl Core {
     /// Something was asked for at `at`, waited, and took its time.
     #[inline]
     pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
+        self.counting.count(&event);
         if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
             records.push(Record { at, wait, took, hca: *hca, event });
         }

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use hca_firmware::Resources;
 use hca_firmware::port::{Port, PortCounters};
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::QpState;
 
 use crate::core::{Core, HcaEvent, Outbox};
 use crate::dma::GuestMemory;
@@ -150,6 +152,10 @@ impl World {
 
     pub(crate) fn core(&self, hca: HcaId) -> Option<&Core> {
         self.hcas.get(hca.0).map(|h| &h.core)
+    }
+
+    pub(crate) fn qp_state(&self, hca: HcaId, qpn: Qpn) -> Option<QpState> {
+        self.hcas.get(hca.0)?.qps.get(qpn.0).map(|qp| qp.state)
     }
 
     pub(crate) fn core_mut(&mut self, hca: HcaId) -> Option<&mut Core> {
