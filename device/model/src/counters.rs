@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::core::Core;
 use crate::slots::Slots;
+use crate::timing::Counts;
 use crate::trace::{Event, Status};
 use crate::world::{HcaId, World};
 
@@ -184,6 +185,8 @@ pub struct Counters {
     pub adapter: AdapterCounters,
     /// Its port, as PortCounters shows it.
     pub port: PortCounters,
+    /// Its units: PCIe, caches, processing.
+    pub units: Counts,
     /// Sums over the sets of counters that QUERY_Q_COUNTER shows.
     pub q_counters: Vec<(QCounter, u64)>,
     /// Queue pairs that did something, by number.
@@ -205,6 +208,7 @@ impl World {
         Some(Counters {
             adapter: core.counting.adapter,
             port: core.fw.port(1).map(|port| port.counters).unwrap_or_default(),
+            units: core.units.counts(),
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
             qps: core.counting.qps.iter().map(report).collect(),
         })

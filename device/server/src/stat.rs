@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
+use hca_model::timing::{Counts, PcieCounts};
 use hca_model::{Counters, HcaId, PortCounters, World};
 use serde_json::{Map, Value, json};
 
@@ -117,9 +118,35 @@ fn port(counters: &PortCounters) -> Value {
     })
 }
 
+fn units(counts: &Counts) -> Value {
+    let Counts { pcie, contexts, cqs, keys, translations, wqes, jobs, busy } = *counts;
+    let PcieCounts { reads, read_bytes, writes, written_bytes, stores, stored_bytes } = pcie;
+    json!({
+        "jobs": jobs,
+        "busy_ns": busy.as_ns(),
+        "pcie_reads": reads,
+        "pcie_read_bytes": read_bytes,
+        "pcie_writes": writes,
+        "pcie_written_bytes": written_bytes,
+        "pcie_stores": stores,
+        "pcie_stored_bytes": stored_bytes,
+        "qp_context_hits": contexts.hits,
+        "qp_context_misses": contexts.misses,
+        "cq_context_hits": cqs.hits,
+        "cq_context_misses": cqs.misses,
+        "key_hits": keys.hits,
+        "key_misses": keys.misses,
+        "translation_hits": translations.hits,
+        "translation_misses": translations.misses,
+        "wqe_cache_hits": wqes.hits,
+        "wqe_cache_misses": wqes.misses,
+    })
+}
+
 /// What an adapter counts.
 pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
-    let Some(Counters { adapter, port: of_port, q_counters, mut qps }) = world.counters(hca) else {
+    let Some(Counters { adapter, port: of_port, units: of_units, q_counters, mut qps }) = world.counters(hca)
+    else {
         return json!({});
     };
     let known = qps.len();
@@ -141,6 +168,7 @@ pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
     json!({
         "adapter": adapter,
         "port": port(&of_port),
+        "units": units(&of_units),
         "q_counters": q_counters,
         "qps": qps.collect::<Vec<_>>(),
         "qps_with_traffic": known,
@@ -177,9 +205,12 @@ fn table(now: &Value, before: Option<&Value>) -> String {
         let attached = hca.get("attached").and_then(Value::as_bool) == Some(true);
         let name = hca.get("name").and_then(Value::as_str).unwrap_or("?");
         out += &format!("{name} ({})\n", if attached { "attached" } else { "no client" });
-        for (key, title) in
-            [("adapter", "adapter"), ("port", "port 1"), ("q_counters", "counters of the driver")]
-        {
+        for (key, title) in [
+            ("adapter", "adapter"),
+            ("port", "port 1"),
+            ("units", "units"),
+            ("q_counters", "counters of the driver"),
+        ] {
             group(&mut out, title, hca.get(key), old.and_then(|o| o.get(key)), seconds);
         }
         let old_qps = old.map(|o| list(o, "qps")).unwrap_or_default();
