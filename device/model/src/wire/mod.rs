@@ -319,6 +319,17 @@ impl Packet {
         }
     }
 
+    /// The P_Key of its BTH, unchecked; `None` of a raw packet.
+    pub(crate) fn pkey(&self) -> Option<u16> {
+        let lrh = Lrh::from_prefix_or_zero(&self.bytes);
+        let bth = match lrh.get(Lrh::LNH) {
+            LNH_BTH => Lrh::SIZE,
+            LNH_GRH => Lrh::SIZE + Grh::SIZE,
+            _ => return None,
+        };
+        self.bytes.get(bth..).map(|b| Bth::from_prefix_or_zero(b).get(Bth::P_KEY) as u16)
+    }
+
     /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, checksums: Checksums::Present }

@@ -72,6 +72,17 @@ fn golden_sample_is_parsed() {
 }
 
 #[test]
+fn the_partition_is_read_from_every_packet() {
+    let global = Packet::from_bytes(SAMPLE.to_vec());
+    assert_eq!(global.pkey(), Some(sample_repr().pkey));
+    let local = build(&Repr { pkey: 0x1234, grh: None, ..sample_repr() }, &[]);
+    assert_eq!(local.pkey(), Some(0x1234));
+    let mut raw = local.into_bytes();
+    raw[1] &= !3;
+    assert_eq!((Packet::from_bytes(raw).pkey(), Packet::from_bytes(Vec::new()).pkey()), (None, None));
+}
+
+#[test]
 fn every_single_bit_flip_of_the_sample_is_detected() {
     for bit in 0..SAMPLE.len() * 8 {
         let mut bytes = SAMPLE.to_vec();

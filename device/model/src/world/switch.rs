@@ -6,6 +6,7 @@
 //!
 //! Source: IBTA vol 1 18.2 (relay), 7.2 (states of a port), 7.9 (flow control), 16.1.3.5 (which counter counts what).
 
+use hca_firmware::switch::Direction;
 use hca_firmware::{Arrival, Departure, Switch, SwitchEffect};
 use hca_spec::eqe::port_change;
 use hca_spec::ids::Lid;
@@ -179,6 +180,10 @@ impl SwitchNode {
         if smp {
             return Some(VL15);
         }
+        // What the switch itself sends is in its own partition.
+        if in_port != 0 && !self.fw.admits(out_port, Direction::Outbound, packet.pkey()) {
+            return None;
+        }
         let lane = self.fw.virtual_lane(in_port, out_port, packet.sl());
         if lane >= out.lanes {
             self.count(in_port, |c| &mut c.rcv_switch_relay_errors);
@@ -208,6 +213,10 @@ impl World {
         }
         if !accepts {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: the port is not active");
+            return self.credit_back(origin, tail);
+        }
+        if packet.vl() != VL15 && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
+            tracing::debug!(switch = node.name, %now, in_port, "packet dropped: its P_Key is not the port's");
             return self.credit_back(origin, tail);
         }
         let ports = node.route(in_port, &packet);
