@@ -5,7 +5,7 @@ use hca_model::fabric::{Faults, LinkRate};
 use hca_model::timing::Profile;
 use hca_model::{
     DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed, PortLink,
-    PortRef, Ps, Snapshot, TunnelId, World, WorldConfig,
+    PortRef, Ps, Snapshot, SwitchConfig, SwitchId, SwitchIdentity, TunnelId, World, WorldConfig,
 };
 use serde_json::{Value, json};
 
@@ -49,14 +49,31 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         names.push(name.clone());
         hcas.push(HcaConfig { name, firmware });
     }
-    if let Some(switch) = part.switches.first() {
-        anyhow::bail!("switch {}: the model has no switches yet", switch.name);
-    }
+    let switches: Vec<_> = part
+        .switches
+        .iter()
+        .map(|switch| SwitchConfig {
+            name: switch.name.clone(),
+            firmware: SwitchIdentity {
+                node_guid: switch.guid,
+                system_image_guid: switch.guid,
+                node_description: format!("softhca {}", switch.name),
+                ports: switch.ports,
+            },
+        })
+        .collect();
     let port = |end: &End| {
-        let place = names.iter().position(|name| *name == end.to_string());
-        place
-            .map(|place| PortRef::from(HcaId(place)))
-            .with_context(|| format!("link: there is no port {end}"))
+        let port = match end {
+            End::Hca { .. } => names
+                .iter()
+                .position(|name| *name == end.to_string())
+                .map(|place| PortRef::from(HcaId(place))),
+            End::Switch { switch, port } => switches
+                .iter()
+                .position(|known| known.name == *switch)
+                .map(|place| PortRef::of_switch(SwitchId(place), *port)),
+        };
+        port.with_context(|| format!("link: there is no port {end}"))
     };
     let mut rows = Vec::new();
     for link in &part.links {
@@ -74,7 +91,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
     let world = World::new(WorldConfig {
         hcas,
-        switches: Vec::new(),
+        switches,
         links,
         subnet_manager: topology.fabric.subnet_manager == SubnetManager::Builtin,
         seed: topology.fabric.seed,
