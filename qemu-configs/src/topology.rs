@@ -11,10 +11,12 @@ use serde::Deserialize;
 use crate::server::Binary;
 
 /// Topologies that come with the program.
-pub const BUILT_IN: [(&str, &str); 6] = [
+pub const BUILT_IN: [(&str, &str); 8] = [
     ("loopback", include_str!("../topologies/loopback.toml")),
     ("two-hosts", include_str!("../topologies/two-hosts.toml")),
     ("cable", include_str!("../topologies/cable.toml")),
+    ("switch", include_str!("../topologies/switch.toml")),
+    ("two-switches", include_str!("../topologies/two-switches.toml")),
     ("two-processes", include_str!("../topologies/two-processes.toml")),
     ("iommu", include_str!("../topologies/iommu.toml")),
     ("blueflame", include_str!("../topologies/blueflame.toml")),
