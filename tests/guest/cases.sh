@@ -11,8 +11,8 @@ alone() {
 	ended "$1" $?
 }
 
-# both NAME LIMIT PORT STAYS SERVER CLIENT: a case with both sides in this host. The server listens on a TCP port; with
-# STAYS it does not end by itself, otherwise its exit status counts too.
+# both NAME LIMIT READY STAYS SERVER CLIENT: a case with both sides in this host. READY is how to see that the server is
+# ready for its client; with STAYS it does not end by itself, otherwise its exit status counts too.
 both() {
 	began "$1"
 	start_server "$2" "$3" "$5"
@@ -22,7 +22,7 @@ both() {
 	ended "$1" $((client ? client : server_status))
 }
 
-# serve NAME LIMIT PORT STAYS SERVER PEER and use NAME LIMIT CLIENT PEER: the two sides of a case, in two hosts.
+# serve NAME LIMIT READY STAYS SERVER PEER and use NAME LIMIT CLIENT PEER: the two sides of a case, in two hosts.
 serve() {
 	began "$1"
 	start_server "$2" "$3" "$5"
@@ -52,15 +52,23 @@ limited() {
 	timeout -k 5 "$1" sh -c ". /root/cases.sh; $2" 2>&1
 }
 
-# Starts a server, and waits until it listens or has ended.
+# Starts a server, and waits until it is ready or has ended. READY is a TCP port where it listens, `cm` for a listener of
+# the RDMA connection manager, a word after `:` that it prints, or `now`.
 start_server() {
 	limited "$1" "$3" >/tmp/server.log &
 	server=$!
-	port=$(printf ':%04X .* 0A ' "$2")
-	until grep -q "$port" /proc/net/tcp /proc/net/tcp6; do
+	until is_ready "$2"; do
 		kill -0 $server 2>/dev/null || break
 		sleep 0.05
 	done
+}
+is_ready() {
+	case $1 in
+	now) ;;
+	cm) rdma resource show cm_id | grep -q LISTEN ;;
+	:*) grep -q "${1#:}" /tmp/server.log ;;
+	*) grep -q "$(printf ':%04X .* 0A ' "$1")" /proc/net/tcp /proc/net/tcp6 ;;
+	esac
 }
 
 # The client has ended: so does the server, at once or by force.
@@ -82,6 +90,18 @@ end_server() {
 	cat /tmp/server.log
 }
 
+# meet first HOST... in one host, and meet FIRST in each of the others: nobody goes on before all are there.
+meet() {
+	if [ "$1" = first ]; then
+		shift
+		for host; do hear 300; done
+		for host; do tell "$host"; done
+	else
+		tell "$1"
+		hear 300
+	fi
+}
+
 # tell HOST ends a `hear LIMIT` that runs there, or that will.
 tell() {
 	for _ in $(seq 1000); do
@@ -92,4 +112,77 @@ tell() {
 }
 hear() {
 	timeout $(($1 + 60)) nc -l 7000 >/dev/null
+}
+
+# A subnet with a manager of its own, and IPoIB in it. Every host has the address 10.77.0.N, where N is 1 for host a, and is
+# known to the others as ib-a and so on.
+SUBNET=10.77.0
+
+# manage [OPTION...]: starts OpenSM, and waits until it has configured the port of this host.
+manage() {
+	opensm -B "$@" >/tmp/opensm.out || return
+	active
+}
+# active: waits until this host's port can send data.
+active() {
+	until_true 60 grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
+}
+# ipoib: gives this host its address, when somebody manages the subnet.
+ipoib() {
+	active || return
+	modprobe ib_ipoib || return
+	number=$(($(printf %d "'$(hostname)") - 96))
+	for host in a b c d; do
+		echo "$SUBNET.$(($(printf %d "'$host") - 96)) ib-$host"
+	done >>/etc/hosts
+	ip address add "$SUBNET.$number/24" dev ib0
+	ip link set ib0 up || return
+	until_true 60 grep -q 1 /sys/class/net/ib0/carrier
+	ip address show ib0
+}
+# until_true SECONDS COMMAND...: runs the command until it succeeds.
+until_true() {
+	seconds=$1
+	shift
+	for _ in $(seq $((seconds * 5))); do
+		"$@" && return
+		sleep 0.2
+	done
+	echo "not in $seconds s: $*"
+	return 1
+}
+# shows TEXT COMMAND...: prints what the command prints, and succeeds if that has a line with this regular expression.
+shows() {
+	text=$1
+	shift
+	"$@" >/tmp/shown 2>&1
+	shown=$?
+	cat /tmp/shown
+	[ $shown = 0 ] || return $shown
+	grep -Eq -- "$text" /tmp/shown || { echo "no line '$text'"; return 1; }
+}
+# lid HOST: the LID of a host, as the subnet's manager knows it.
+lid() {
+	saquery -L "softhca $1/hca0"
+}
+# in_host HOST COMMAND...: what only one of all hosts does.
+in_host() {
+	[ "$1" != "$(hostname)" ] || { shift && "$@"; }
+}
+# no_errors: ib0 has neither errors nor carrier losses.
+no_errors() {
+	for counter in rx_errors tx_errors rx_dropped; do
+		[ "$(cat /sys/class/net/ib0/statistics/$counter)" = 0 ] || { echo "$counter"; return 1; }
+	done
+}
+# fails COMMAND...: succeeds if the command does not.
+fails() {
+	! "$@"
+}
+# measured COMMAND...: succeeds if the command prints a line of results. For `ib_send_lat -g`, which leaves its multicast
+# groups after it has closed its device and then ends with status 1.
+measured() {
+	"$@" >/tmp/measured.$$ 2>&1
+	cat /tmp/measured.$$
+	grep -Eq '^ [0-9]+ +[0-9]+ +[0-9.]+ ' /tmp/measured.$$
 }

@@ -1,4 +1,7 @@
-//! Cases that are commands in guests: in one, or with a side in each of two hosts.
+//! Cases that are commands in guests: in one, in all, or with a side in each of two hosts.
+//!
+//! Of a topology's hosts, the last two are the sides of pairs, and the first runs what needs one host. So with a third
+//! host the first is an onlooker: where the subnet is managed and looked at.
 //!
 //! `tests/guest/cases.sh` runs them one after another, each to its end or its time limit, and this reads its marks.
 
@@ -16,21 +19,48 @@ const LIMIT: u32 = 100;
 /// Longest time for all cases of a boot.
 const ALL: Duration = Duration::from_secs(3600);
 
-/// A command, or a server and a client that meet on a TCP port.
+/// Stands for the server's host in the command of a client.
+pub const HOST: &str = "@host";
+
+/// How to see that a server is ready for its client.
+#[derive(Clone, Copy)]
+pub enum Ready {
+    /// It listens on this TCP port.
+    Tcp(u16),
+    /// It listens with the RDMA connection manager.
+    Cm,
+    /// It prints this word.
+    Says(&'static str),
+    /// It is started; the client finds out itself when it answers.
+    Started,
+}
+
+/// The other host, as a client calls it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// By its address in the network beside the fabric.
+    Side,
+    /// By its address in IPoIB (`ipoib` of `cases.sh`).
+    Ipoib,
+}
+
+/// A command, or a server and a client that meet.
 pub enum What {
     /// A script for `sh`, in the first host.
     Alone(String),
+    /// A script for `sh` in each host; before and behind it the hosts wait for each other.
+    Everywhere(String),
     /// Two sides.
     Pair {
-        /// Command of the side that listens, in the first host.
+        /// Command of the side that listens.
         server: String,
-        /// Command of the other side, to be followed by the first host's name.
+        /// Command of the other side, with [`HOST`] for the first side's name.
         client: String,
-        /// What follows the host's name.
-        then: String,
-        /// Where the server listens.
-        port: u16,
-        /// Is it ended by force?
+        /// When the client may start.
+        ready: Ready,
+        /// Which name that is.
+        network: Network,
+        /// Is the server ended by force?
         stays: bool,
     },
 }
@@ -47,23 +77,43 @@ impl Command {
         Self { name: name.into(), what: What::Alone(script.into()) }
     }
 
+    /// In each host.
+    pub fn everywhere(name: impl Into<String>, script: impl Into<String>) -> Self {
+        Self { name: name.into(), what: What::Everywhere(script.into()) }
+    }
+
     /// The same program on both sides, the client with the host's name at the end.
     pub fn pair(command: impl Into<String>, port: u16) -> Self {
         let command = command.into();
-        let (server, client) = (command.clone(), command.clone());
-        Self { name: command, what: What::Pair { server, client, then: String::new(), port, stays: false } }
+        Self::sides(&command, Ready::Tcp(port), &format!("{command} {HOST}"))
+    }
+
+    /// A server that ends by itself, and a client that calls it [`HOST`].
+    pub fn sides(server: &str, ready: Ready, client: &str) -> Self {
+        let (server, client) = (server.to_owned(), client.to_owned());
+        let name = client.replace(&format!(" {HOST}"), "");
+        Self { name, what: What::Pair { server, client, ready, network: Network::Side, stays: false } }
     }
 
     /// A server that stays, and a client of it with words behind the host's name.
     pub fn service(server: &str, port: u16, client: &str, then: &str) -> Self {
-        let what = What::Pair {
-            server: server.into(),
-            client: client.into(),
-            then: format!(" {then}"),
-            port,
-            stays: true,
-        };
-        Self { name: format!("{client} {then}"), what }
+        Self::sides(server, Ready::Tcp(port), &format!("{client} {HOST} {then}")).that_stays()
+    }
+
+    /// The server does not end by itself.
+    pub fn that_stays(mut self) -> Self {
+        if let What::Pair { stays, .. } = &mut self.what {
+            *stays = true;
+        }
+        self
+    }
+
+    /// The client finds the server by its address in IPoIB.
+    pub fn over_ipoib(mut self) -> Self {
+        if let What::Pair { network, .. } = &mut self.what {
+            *network = Network::Ipoib;
+        }
+        self
     }
 
     /// Under another name.
@@ -74,49 +124,84 @@ impl Command {
 }
 
 /// A word for `sh`, whatever is in it.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The scripts of hosts `a` and `b`; the second is empty if both sides are in the first.
-fn scripts(commands: &[Command], two_hosts: bool) -> (String, String) {
-    let (mut a, mut b) = (". /root/cases.sh\n".to_owned(), ". /root/cases.sh\n".to_owned());
-    for Command { name, what } in commands {
-        let name = quoted(name);
-        // Writing to a String can't fail.
-        let _ = match what {
-            What::Alone(script) => writeln!(a, "alone {name} {LIMIT} {}", quoted(script)),
-            What::Pair { server, client, then, port, stays } => {
-                let stays = if *stays { "stays" } else { "ends" };
-                let server = quoted(server);
-                let client = |host| quoted(&format!("{client} {host}{then}"));
-                if two_hosts {
-                    let _ = writeln!(b, "use {name} {LIMIT} {} a", client("a"));
-                    writeln!(a, "serve {name} {LIMIT} {port} {stays} {server} b")
-                } else {
-                    writeln!(a, "both {name} {LIMIT} {port} {stays} {server} {}", client("localhost"))
-                }
-            }
-        };
+/// The hosts of a topology that suites use.
+fn hosts(topology: &str) -> &'static [&'static str] {
+    match topology {
+        "loopback" => &["a"],
+        "switch" | "two-switches" => &["a", "b", "c"],
+        _ => &["a", "b"],
     }
-    (a, b)
 }
 
-/// Runs commands in a topology: `loopback` has host `a`, in others `b` is the other side. Case names begin with `tag`.
+/// The script of each host.
+fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
+    let mut scripts = vec![". /root/cases.sh\n".to_owned(); hosts.len()];
+    let mut add = |host: usize, line: String| {
+        if let Some(script) = scripts.get_mut(host) {
+            script.push_str(&line);
+            script.push('\n');
+        }
+    };
+    let client_side = hosts.len() - 1;
+    let server_side = client_side.saturating_sub(1);
+    for Command { name, what } in commands {
+        let name = quoted(name);
+        match what {
+            What::Alone(script) => add(0, format!("alone {name} {LIMIT} {}", quoted(script))),
+            What::Everywhere(script) => {
+                for host in 0..hosts.len() {
+                    let meet = match host {
+                        _ if hosts.len() == 1 => "true".to_owned(),
+                        0 => format!("meet first {}", hosts[1..].join(" ")),
+                        _ => format!("meet {}", hosts[0]),
+                    };
+                    add(host, format!("{meet}\nalone {name} {LIMIT} {}\n{meet}", quoted(script)));
+                }
+            }
+            What::Pair { server, client, ready, network, stays } => {
+                let stays = if *stays { "stays" } else { "ends" };
+                let ready = match ready {
+                    Ready::Tcp(port) => port.to_string(),
+                    Ready::Cm => "cm".to_owned(),
+                    Ready::Says(word) => format!(":{word}"),
+                    Ready::Started => "now".to_owned(),
+                };
+                let server = quoted(server);
+                let (a, b) = (hosts[server_side], hosts[client_side]);
+                let called = match network {
+                    Network::Ipoib => format!("ib-{a}"),
+                    Network::Side if server_side == client_side => "localhost".to_owned(),
+                    Network::Side => a.to_owned(),
+                };
+                let client = quoted(&client.replace(HOST, &called));
+                if server_side == client_side {
+                    add(0, format!("both {name} {LIMIT} {ready} {stays} {server} {client}"));
+                } else {
+                    add(server_side, format!("serve {name} {LIMIT} {ready} {stays} {server} {b}"));
+                    add(client_side, format!("use {name} {LIMIT} {client} {a}"));
+                }
+            }
+        }
+    }
+    scripts
+}
+
+/// Runs commands in a topology. Case names begin with `tag`.
 pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec<Case> {
-    let two_hosts = topology != "loopback";
-    let (a, b) = scripts(commands, two_hosts);
+    let hosts = hosts(topology);
     let shell = guests::copy("guest/cases.sh");
     let mut run =
-        Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).copy(shell).host("a", a).watch(
-            |host, line| {
-                if let Some(ended) = line.strip_prefix("@@ end ") {
-                    eprintln!("  {host}: {ended}");
-                }
-            },
-        );
-    if two_hosts {
-        run = run.host("b", b);
+        Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).copy(shell).watch(|host, line| {
+            if let Some(ended) = line.strip_prefix("@@ end ") {
+                eprintln!("  {host}: {ended}");
+            }
+        });
+    for (host, script) in hosts.iter().zip(scripts(commands, hosts)) {
+        run = run.host(*host, script);
     }
     let report = {
         let _turn = turn();
@@ -125,7 +210,7 @@ pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec
             Err(error) => return vec![Case::check(format!("{tag}set up"), format!("{error:#}"))],
         }
     };
-    let mut cases = results(tag, commands, &report);
+    let mut cases = results(tag, commands, hosts, &report);
     cases.push(Case::check(format!("{tag}kernel logs"), complaints(&report)));
     cases
 }
@@ -138,7 +223,8 @@ pub fn complaints(report: &Report) -> String {
     report.to_string()
 }
 
-fn results(tag: &str, commands: &[Command], report: &Report) -> Vec<Case> {
+fn results(tag: &str, commands: &[Command], hosts: &[&str], report: &Report) -> Vec<Case> {
+    let sides_of_a_pair = &hosts[hosts.len().saturating_sub(2)..];
     let sides: Vec<_> =
         report.hosts.iter().map(|host| (host.name.as_str(), sections(&host.output))).collect();
     commands
@@ -148,7 +234,12 @@ fn results(tag: &str, commands: &[Command], report: &Report) -> Vec<Case> {
             let mut seconds: f64 = 0.0;
             let mut failed = false;
             for (host, sections) in &sides {
-                if matches!(what, What::Alone(_)) && *host != "a" {
+                let takes_part = match what {
+                    What::Alone(_) => hosts.first() == Some(host),
+                    What::Everywhere(_) => true,
+                    What::Pair { .. } => sides_of_a_pair.contains(host),
+                };
+                if !takes_part {
                     continue;
                 }
                 let (status, output) = match sections.get(name.as_str()) {
@@ -219,12 +310,29 @@ mod tests {
             Command::pair("ping -c", 7),
             Command::service("d", 8, "q", "bw"),
         ];
-        let (a, b) = scripts(&commands, true);
+        let [a, b] = &scripts(&commands, &["a", "b"])[..] else { panic!("two scripts") };
         assert!(a.contains(r"alone 'list' 100 'ls '\''a b'\'''"), "{a}");
         assert!(a.contains("serve 'ping -c' 100 7 ends 'ping -c' b"), "{a}");
         assert!(b.contains("use 'ping -c' 100 'ping -c a' a"), "{b}");
         assert!(b.contains("use 'q bw' 100 'q a bw' a"), "{b}");
-        let (a, _) = scripts(&commands, false);
+        let a = &scripts(&commands, &["a"])[0];
         assert!(a.contains("both 'q bw' 100 8 stays 'd' 'q localhost bw'"), "{a}");
+    }
+
+    #[test]
+    fn scripts_for_three_hosts() {
+        let commands = [
+            Command::everywhere("net", "ipoib"),
+            Command::alone("list", "ls"),
+            Command::sides("s", Ready::Cm, "c -s @host -v").over_ipoib(),
+            Command::sides("m", Ready::Says("joined"), "m"),
+        ];
+        let [a, b, c] = &scripts(&commands, &["a", "b", "c"])[..] else { panic!("three scripts") };
+        assert!(a.contains("meet first b c\nalone 'net' 100 'ipoib'\nmeet first b c"), "{a}");
+        assert!(b.contains("meet a\nalone 'net'") && c.contains("meet a\nalone 'net'"), "{b}{c}");
+        assert!(a.contains("'list'") && !a.contains("'c -s -v'"), "the first looks on: {a}");
+        assert!(b.contains("serve 'c -s -v' 100 cm ends 's' c"), "{b}");
+        assert!(c.contains("use 'c -s -v' 100 'c -s ib-b -v' b"), "{c}");
+        assert!(b.contains("serve 'm' 100 :joined ends 'm' c"), "{b}");
     }
 }

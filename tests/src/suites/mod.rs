@@ -4,7 +4,10 @@
 //! ([`tools`], [`perftest`]) that [`guest`] runs, or programs of their own ([`rdma_core`]). What the unit and
 //! integration tests check is not repeated here, except where a suite is the long form of a test.
 
+pub mod cm;
+pub mod fabric;
 pub mod guest;
+pub mod ipoib;
 pub mod killed;
 pub mod lossy;
 pub mod million;
@@ -103,6 +106,24 @@ pub fn all() -> Vec<Suite> {
             about: "rdma-core's own tests (pyverbs)",
             needs_guests: guests,
             run: rdma_core::cases,
+        },
+        Suite {
+            name: "fabric",
+            about: "OpenSM, infiniband-diags and ibdiagnet on subnets of two and three hosts",
+            needs_guests: guests,
+            run: fabric::cases,
+        },
+        Suite {
+            name: "ipoib",
+            about: "IP over InfiniBand, in datagram and connected mode",
+            needs_guests: guests,
+            run: ipoib::cases,
+        },
+        Suite {
+            name: "cm",
+            about: "the RDMA connection manager: rdmacm-utils, and perftest with -R",
+            needs_guests: guests,
+            run: cm::cases,
         },
         Suite {
             name: "killed",

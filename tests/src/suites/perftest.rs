@@ -10,7 +10,17 @@ const PORT: u16 = 18516;
 pub fn cases(kernel: &str) -> Vec<Case> {
     let mut cases = run("loopback: ", "loopback", kernel, &commands());
     cases.extend(run("two hosts: ", "two-hosts", kernel, &commands()));
+    cases.extend(run("cable: ", "cable", kernel, &multicast()));
     cases
+}
+
+/// Groups that a subnet manager has to make.
+fn multicast() -> Vec<Command> {
+    let mut all = vec![Command::alone("opensm", "manage"), Command::everywhere("active", "active")];
+    for command in ["ib_send_bw -c UD -g -s 1024 -n 100", "ib_send_lat -c UD -g -s 256 -n 100"] {
+        all.push(Command::pair(format!("measured {command} -F -p {PORT}"), PORT).named(command));
+    }
+    all
 }
 
 fn commands() -> Vec<Command> {

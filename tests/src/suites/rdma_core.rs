@@ -44,15 +44,16 @@ struct Boot {
     options: &'static str,
 }
 
-/// Tests that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
+/// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
 /// an adapter with BlueFlame.
-const BOOTS: [Boot; 3] = [
+const BOOTS: [Boot; 4] = [
     Boot {
         topology: "loopback",
         only: "",
         before: "echo 64 > /proc/sys/vm/nr_hugepages",
-        options: "--but 'mlx5_vfio|mlx5_uar'",
+        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm'",
     },
+    Boot { topology: "cable", only: "rdmacm", before: ". /root/cases.sh; manage && ipoib", options: "" },
     Boot { topology: "iommu", only: "mlx5_vfio", before: "slot=$(hca-vfio-bind)", options: "--pci $slot" },
     Boot { topology: "blueflame", only: "mlx5_uar", before: "true", options: "" },
 ];
@@ -99,6 +100,7 @@ impl Boot {
             .kernel(kernel)
             .timeout(ALL)
             .copy(guests::copy("guest/rdma_core_tests.py"))
+            .copy(guests::copy("guest/cases.sh"))
             .host("a", job)
             .watch(|_, line| {
                 if let Ok(Line { test, result, .. }) = serde_json::from_str(line) {

@@ -1,0 +1,91 @@
+//! The RDMA connection manager: every program of rdmacm-utils, and perftest with connections made by it.
+
+use super::Case;
+use super::guest::{Command, HOST, Ready, run};
+use super::ipoib::set_up;
+
+/// Subnets that OpenSM in host `a` manages.
+const TOPOLOGIES: [&str; 2] = ["cable", "switch"];
+/// Not the default port, which the other programs use.
+const PORT: u16 = 18516;
+
+/// Between two guests.
+pub fn cases(kernel: &str) -> Vec<Case> {
+    let mut commands = set_up();
+    commands.extend(programs());
+    commands.extend(perftest());
+    TOPOLOGIES
+        .iter()
+        .flat_map(|topology| run(&format!("{topology}: "), topology, kernel, &commands))
+        .collect()
+}
+
+/// A server and a client that the connection manager brings together.
+pub fn pair(server: &str, client: &str) -> Command {
+    Command::sides(server, Ready::Cm, client).over_ipoib()
+}
+
+fn programs() -> Vec<Command> {
+    let same = |program: &str| pair(program, &format!("{program} -s {HOST}")).named(program);
+    let mut all = vec![
+        pair("rping -s -C 10 -v -V", &format!("rping -c -C 10 -v -V -a {HOST}")).named("rping"),
+        pair("rping -s -C 10 -V -S 60000", &format!("rping -c -C 10 -V -S 60000 -a {HOST}"))
+            .named("rping -S 60000"),
+        pair("rping -s -C 10 -q", &format!("rping -c -C 10 -q -a {HOST}")).named("rping -q"),
+        same("ucmatose"),
+        same("ucmatose -c 20 -C 5 -S 4000"),
+        same("udaddy"),
+        same("udaddy -c 5 -C 20 -S 1000"),
+        // 100 connections with queue pairs, and 100 without.
+        same("cmtime"),
+        pair("rdma_server", &format!("rdma_client -s {HOST}")).named("rdma_server"),
+        pair("rdma_xserver", &format!("rdma_xclient -s {HOST}")).named("rdma_xserver"),
+        pair(
+            "rm -f /tmp/copy; rcopy & until cmp -s /usr/bin/bash /tmp/copy; do sleep 0.2; done; kill $!",
+            &format!("rcopy /usr/bin/bash {HOST}:/tmp/copy"),
+        )
+        .named("rcopy"),
+        multicast("mckey", "-m 239.0.0.1"),
+        multicast("mckey -M", "-M ff12:401b:ffff::7:7"),
+    ];
+    for program in ["rstream", "riostream"] {
+        for how in ["b", "n", "a"] {
+            // Both sides have to be told the same sizes.
+            all.push(same(&format!("{program} -S 4096 -I 20 -C 10 -T {how} -T v")));
+        }
+        all.push(same(&format!("{program} -S 1048576 -I 2 -C 4")));
+    }
+    all
+}
+
+/// A receiver that has joined a group, and a sender to it.
+fn multicast(name: &str, group: &str) -> Command {
+    let command = format!("stdbuf -oL mckey {group} -b ib-$(hostname)");
+    Command::sides(&command, Ready::Says("joined"), &format!("{command} -s")).named(name)
+}
+
+/// perftest, where the connection manager resolves and connects.
+fn perftest() -> Vec<Command> {
+    [
+        "ib_send_bw -n 100",
+        "ib_send_lat -n 100",
+        "ib_write_bw -n 100",
+        "ib_write_lat -n 100",
+        "ib_read_bw -n 100",
+        "ib_read_lat -n 100",
+        "ib_atomic_bw -n 100",
+        "ib_atomic_lat -n 100",
+        "ib_send_bw -c UD -s 1024 -n 100",
+        "ib_send_lat -c UD -s 1024 -n 100",
+        "ib_send_bw -q 4 -n 100",
+        "ib_write_bw -b -n 100",
+        "ib_send_bw -e -n 100",
+    ]
+    .into_iter()
+    .map(|command| {
+        let command = format!("{command} -R");
+        let all = format!("{command} -F -p {PORT}");
+        pair(&all, &format!("{all} {HOST}")).named(command)
+    })
+    .collect()
+}

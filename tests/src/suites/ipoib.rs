@@ -1,0 +1,63 @@
+//! IP over InfiniBand between guests, in datagram mode and in connected mode.
+
+use super::Case;
+use super::guest::{Command, HOST, Ready, run};
+
+/// Subnets that OpenSM in host `a` manages.
+const TOPOLOGIES: [&str; 2] = ["cable", "switch"];
+/// Port of iperf3.
+const IPERF: u16 = 5201;
+
+/// Between two guests.
+pub fn cases(kernel: &str) -> Vec<Case> {
+    let mut commands = set_up();
+    commands.extend(traffic("datagram", 20_000));
+    commands.push(Command::everywhere("multicast", "shows ', 0% packet loss' ping -6 -c 3 ff02::1%ib0"));
+    commands.push(mode("connected", 65520));
+    commands.extend(traffic("connected", 60_000));
+    commands.push(mode("datagram", 2044));
+    commands.extend(traffic("datagram again", 1_000));
+    commands.push(Command::everywhere("interface counters", "ip -s link show ib0; no_errors"));
+    commands.push(Command::everywhere("reload", "modprobe -r ib_ipoib && ipoib"));
+    commands.push(ping("after reload", ""));
+    TOPOLOGIES
+        .iter()
+        .flat_map(|topology| run(&format!("{topology}: "), topology, kernel, &commands))
+        .collect()
+}
+
+/// OpenSM in the first host, and an address in each.
+pub fn set_up() -> Vec<Command> {
+    vec![Command::alone("opensm", "manage"), Command::everywhere("set up", "ipoib")]
+}
+
+/// A ping to the side that listens.
+pub fn ping(name: &str, options: &str) -> Command {
+    let client = format!("shows ' 5 received, 0% packet loss' ping -c 5 {options} {HOST}");
+    Command::sides("true", Ready::Started, &client).over_ipoib().named(name)
+}
+
+/// iperf3 for some seconds.
+pub fn iperf(name: &str, options: &str) -> Command {
+    let client = format!("shows 'receiver$' iperf3 -c {HOST} -t 3 {options}");
+    Command::sides("iperf3 -s -1", Ready::Tcp(IPERF), &client).over_ipoib().named(name)
+}
+
+fn traffic(mode: &str, large: u32) -> Vec<Command> {
+    vec![
+        ping(&format!("{mode}: ping"), ""),
+        ping(&format!("{mode}: ping -s {large}"), &format!("-s {large}")),
+        iperf(&format!("{mode}: iperf3"), ""),
+        iperf(&format!("{mode}: iperf3 -R -P 4"), "-R -P 4"),
+        iperf(&format!("{mode}: iperf3 -u"), "-u -b 20M"),
+    ]
+}
+
+fn mode(mode: &str, mtu: u32) -> Command {
+    let script = format!(
+        "ip link set ib0 down; echo {mode} >/sys/class/net/ib0/mode && ip link set ib0 mtu {mtu} && ip link set ib0 up
+        until_true 60 grep -q 1 /sys/class/net/ib0/carrier && shows 'mtu {mtu} .*UP' ip link show ib0
+        grep {mode} /sys/class/net/ib0/mode"
+    );
+    Command::everywhere(format!("{mode} mode"), script)
+}
