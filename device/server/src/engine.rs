@@ -236,7 +236,7 @@ impl Engine {
         for TunnelEvent { tunnel, what, .. } in self.world.drain_tunnels() {
             let Ok(link) = u16::try_from(tunnel.0) else { continue };
             match what {
-                TunnelOutput::Packet(bytes) => tunnels.send(link, &bytes),
+                TunnelOutput::Packet(bytes) => tunnels.send(link, bytes),
                 TunnelOutput::Light(port) => tunnels.set_light(link, port.map(model::light)),
             }
         }

@@ -175,3 +175,25 @@ fn key_files() {
     assert!(Key::load(&dir.join("none")).unwrap_err().to_string().contains("none"));
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+#[test]
+fn a_switch_between_two_hosts() {
+    let host = |n| format!("[[host]]\nname = \"{n}\"\n[[host.hca]]\n");
+    let text = format!(
+        "{}{}[[switch]]\nname = \"sw\"\n[[link]]\nbetween = [\"a/hca0\", \"sw\"]\n[[link]]\nbetween = [\"sw/7\", \"b/hca0\"]\n",
+        host("a"),
+        host("b")
+    );
+    let server = Server::serve(&text, &Role::default());
+    wait_for(&server, "up", &json!(true));
+    for at in ["sw:1", "sw/1", "a"] {
+        server.link("down", at).unwrap();
+        let links = server.ask("links")["links"].clone();
+        assert_eq!((&links[0]["up"], &links[0]["between"][1]), (&json!(false), &json!("sw/1")), "{at}");
+        assert_eq!(links[1]["cable"], true);
+        server.link("up", at).unwrap();
+        wait_for(&server, "up", &json!(true));
+    }
+    let error = server.link("down", "sw:2").unwrap_err();
+    assert!(error.contains("no link at \"sw:2\"; ports with a link: a/hca0, sw:1, sw:7, b/hca0"), "{error}");
+}

@@ -17,6 +17,7 @@
 //! | 3 data | place of this piece, pieces of the packet, bytes of the packet (2), the piece |
 //! | 4 alive | 1 if the sender's end is lit, else 0; lanes; speed: 0 SDR, 1 DDR, 2 QDR, 3 FDR10, 4 FDR, 5 EDR, 6 HDR |
 //! | 5 bye | nothing |
+//! | 6 taken | highest number of a datagram that came (8) |
 
 use super::key::{Key, NONCE_SIZE, Nonce, TAG_SIZE};
 
@@ -38,6 +39,7 @@ const WELCOME: u8 = 2;
 const DATA: u8 = 3;
 const ALIVE: u8 = 4;
 const BYE: u8 = 5;
+const TAKEN: u8 = 6;
 
 /// One datagram, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,11 @@ pub enum Body<'a> {
     },
     /// The sender ends.
     Bye,
+    /// The sender has taken what came.
+    Taken {
+        /// The highest number among it.
+        highest: u64,
+    },
 }
 
 /// What a hello says.
@@ -131,6 +138,7 @@ impl<'a> Frame<'a> {
                 Body::Alive { lit: lit != 0, width, speed }
             }
             BYE => Body::Bye,
+            TAKEN => Body::Taken { highest: u64::from_be_bytes(r.array()?) },
             _ => return Err(Malformed::Shape),
         };
         let numbered = session != 0 || sequence != 0;
@@ -149,6 +157,7 @@ impl<'a> Frame<'a> {
             Body::Data { .. } => DATA,
             Body::Alive { .. } => ALIVE,
             Body::Bye => BYE,
+            Body::Taken { .. } => TAKEN,
         };
         out.extend(MAGIC);
         out.extend([VERSION, kind]);
@@ -167,6 +176,7 @@ impl<'a> Frame<'a> {
                 out.extend(piece);
             }
             Body::Alive { lit, width, speed } => out.extend([u8::from(lit), width, speed]),
+            Body::Taken { highest } => out.extend(highest.to_be_bytes()),
             Body::Bye => {}
         }
         let tag = key.tag(&out);

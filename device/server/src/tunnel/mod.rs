@@ -20,9 +20,12 @@
 //! - **Trust.** Every datagram carries a keyed hash. What is malformed, of a stranger, of an old session or was seen
 //!   before is counted in [`Counts`] and dropped; it can't take a link down.
 //!
-//! Not here: secrecy (what is on the link can be read on the way; put it into a VPN if that matters), and flow
-//! control: credits of the link end at the tunnel, which takes packets at the link's rate. What a full socket does not take is
-//! lost, and the transports ask for it again.
+//! - **Pace.** A receiver says what it has taken, and a sender keeps so few datagrams under way that the receiver's
+//!   socket has room for them; the rest waits. What is lost all the same is lost: the transports ask for it again.
+//!
+//! Not here: secrecy (what is on the link can be read on the way; put it into a VPN if that matters), and credits of
+//! the link: they end at the tunnel, which takes packets at the link's rate, so that congestion behind the far end
+//! does not slow this one. Packets that find 64 MiB waiting are dropped and counted.
 
 pub mod frame;
 pub mod key;

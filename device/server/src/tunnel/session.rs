@@ -17,6 +17,15 @@ use super::key::{Key, NONCE_SIZE, Nonce, SessionKeys};
 use super::reassembly::{MAX_PIECES, Outcome, Reassembly};
 use super::window::Window;
 
+/// Datagrams with pieces that may be on their way. The smallest receive buffer that Linux gives has room for them.
+const MAX_UNDERWAY: usize = 48;
+/// After so many of them the receiver says that it has taken them.
+const TAKEN_EVERY: u32 = 16;
+/// Those that nobody has taken after so long are lost.
+const UNDERWAY_LIMIT: Duration = Duration::from_millis(20);
+/// Bytes of packets that may wait for their turn; what comes then is lost.
+const MAX_WAITING: usize = 64 << 20;
+
 /// How often a side shows that it lives before the other gives it up.
 const SIGNS_OF_LIFE: u32 = 6;
 
@@ -83,6 +92,8 @@ pub struct Counts {
     pub packets_received: u64,
     /// Packets that were to be sent while nobody was there.
     pub packets_unsent: u64,
+    /// Packets that found too many others waiting.
+    pub packets_crowded: u64,
     /// Packets given up because pieces were missing.
     pub packets_incomplete: u64,
     /// Sessions begun.
@@ -109,6 +120,15 @@ struct Joint {
     pieces: Reassembly,
     heard: Duration,
     light: Option<Light>,
+    /// Numbers of datagrams with pieces that the peer has not taken, as far as is known.
+    underway: VecDeque<u64>,
+    /// When the last of them were taken, or the first was sent.
+    progress: Duration,
+    /// Packets that wait until fewer are under way, and their bytes.
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// Datagrams with pieces that came since the peer was told.
+    untold: u32,
 }
 
 /// One side of a tunnel.
@@ -175,8 +195,10 @@ impl Session {
 
     /// When [`Session::tick`] has something to do.
     pub fn next_tick(&self) -> Duration {
-        let lost = self.joint.as_ref().map(|j| j.heard.saturating_add(self.terms.timeout));
-        lost.into_iter().fold(self.due, Duration::min)
+        let Some(joint) = &self.joint else { return self.due };
+        let lost = joint.heard.saturating_add(self.terms.timeout);
+        let stuck = (!joint.waiting.is_empty()).then(|| joint.progress.saturating_add(UNDERWAY_LIMIT));
+        stuck.into_iter().fold(self.due.min(lost), Duration::min)
     }
 
     /// Time has passed: hellos, signs of life, and the end of a silent peer.
@@ -184,6 +206,13 @@ impl Session {
         if self.joint.as_ref().is_some_and(|j| now.saturating_sub(j.heard) >= self.terms.timeout) {
             self.lose(Loss::Silent);
             self.due = now;
+        }
+        if let Some(joint) = &mut self.joint
+            && !joint.waiting.is_empty()
+            && now.saturating_sub(joint.progress) >= UNDERWAY_LIMIT
+        {
+            joint.underway.clear();
+            self.release(now);
         }
         if now < self.due {
             return;
@@ -206,19 +235,53 @@ impl Session {
         }
     }
 
-    /// Sends a packet. Without a peer it is lost, as on a cable that leads nowhere.
-    pub fn send(&mut self, packet: &[u8]) {
+    /// Sends a packet, at once or when fewer are under way. Without a peer it is lost, as on a cable that leads
+    /// nowhere.
+    pub fn send(&mut self, now: Duration, packet: Vec<u8>) {
         let room = usize::from(self.terms.datagram).saturating_sub(OVERHEAD).max(1);
-        let count = u8::try_from(packet.len().div_ceil(room)).unwrap_or(u8::MAX);
-        let total = u16::try_from(packet.len()).unwrap_or(0);
-        if self.joint.is_none() || total == 0 || count > MAX_PIECES {
+        let fits =
+            packet.len().div_ceil(room) <= usize::from(MAX_PIECES) && u16::try_from(packet.len()).is_ok();
+        let Some(joint) = self.joint.as_mut().filter(|_| fits && !packet.is_empty()) else {
             self.counts.packets_unsent += 1;
             return;
+        };
+        if joint.waiting_bytes.saturating_add(packet.len()) > MAX_WAITING {
+            self.counts.packets_crowded += 1;
+            return;
         }
-        self.counts.packets_sent += 1;
-        for (index, piece) in (0..).zip(packet.chunks(Reassembly::piece_size(total, count))) {
-            self.say(Body::Data { index, count, total, piece });
+        joint.waiting_bytes += packet.len();
+        joint.waiting.push_back(packet);
+        self.release(now);
+    }
+
+    /// Sends packets that wait, as many as may be under way.
+    fn release(&mut self, now: Duration) {
+        let room = usize::from(self.terms.datagram).saturating_sub(OVERHEAD).max(1);
+        while let Some(joint) = self.joint.as_mut().filter(|joint| joint.underway.len() < MAX_UNDERWAY) {
+            let Some(packet) = joint.waiting.pop_front() else { return };
+            joint.waiting_bytes = joint.waiting_bytes.saturating_sub(packet.len());
+            if joint.underway.is_empty() {
+                joint.progress = now;
+            }
+            // `send` has seen to it that they fit.
+            let count = u8::try_from(packet.len().div_ceil(room)).unwrap_or(MAX_PIECES);
+            let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+            self.counts.packets_sent += 1;
+            for (index, piece) in (0..).zip(packet.chunks(Reassembly::piece_size(total, count))) {
+                if let Some(joint) = self.joint.as_mut() {
+                    joint.underway.push_back(joint.next);
+                }
+                self.say(Body::Data { index, count, total, piece });
+            }
         }
+    }
+
+    /// Tells the peer what has come, if it does not know: when there is nothing more to take for now.
+    pub fn tell_taken(&mut self) {
+        let Some(joint) = self.joint.as_mut().filter(|joint| joint.untold > 0) else { return };
+        joint.untold = 0;
+        let highest = joint.window.highest();
+        self.say(Body::Taken { highest });
     }
 
     /// This side ends: the peer need not wait to find out.
@@ -324,6 +387,11 @@ impl Session {
             pieces: Reassembly::default(),
             heard: now,
             light: None,
+            underway: VecDeque::new(),
+            progress: now,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            untold: 0,
         });
         self.counts.sessions += 1;
         self.events.push_back(Event::Joined);
@@ -350,6 +418,7 @@ impl Session {
         joint.heard = now;
         match body {
             Body::Data { index, count, total, piece } => {
+                joint.untold += 1;
                 let lost = &mut self.counts.packets_incomplete;
                 match joint.pieces.take(now, number, (index, count, total), piece, lost) {
                     Outcome::Incomplete => {}
@@ -358,6 +427,19 @@ impl Session {
                         self.counts.packets_received += 1;
                         self.events.push_back(Event::Packet(packet));
                     }
+                }
+                if joint.untold >= TAKEN_EVERY {
+                    self.tell_taken();
+                }
+            }
+            Body::Taken { highest } => {
+                let before = joint.underway.len();
+                while joint.underway.front().is_some_and(|number| *number <= highest) {
+                    joint.underway.pop_front();
+                }
+                if joint.underway.len() < before {
+                    joint.progress = now;
+                    self.release(now);
                 }
             }
             Body::Alive { lit, width, speed } => {

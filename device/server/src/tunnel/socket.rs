@@ -111,6 +111,7 @@ impl Tunnels {
         let mut events = Vec::new();
         for (link, tunnel) in &mut self.tunnels {
             tunnel.session.tick(now);
+            tunnel.session.tell_taken();
             while let Some(event) = tunnel.session.poll_event() {
                 tunnel.log(&event);
                 events.push((*link, event));
@@ -133,9 +134,10 @@ impl Tunnels {
     }
 
     /// A packet leaves by a link.
-    pub fn send(&mut self, link: u16, packet: &[u8]) {
+    pub fn send(&mut self, link: u16, packet: Vec<u8>) {
+        let now = self.start.elapsed();
         if let Some(tunnel) = self.tunnels.get_mut(&link) {
-            tunnel.session.send(packet);
+            tunnel.session.send(now, packet);
         }
     }
 

@@ -30,6 +30,11 @@ impl Window {
         true
     }
 
+    /// The highest number so far.
+    pub(super) fn highest(&self) -> u64 {
+        self.next.saturating_sub(1)
+    }
+
     fn place(number: u64) -> (usize, u64) {
         ((number / 64) as usize % WORDS, 1 << (number % 64))
     }
