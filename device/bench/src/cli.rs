@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use crate::file::Sweep;
 use crate::map::{Map, Run};
-use crate::outcome::Outcome;
-use crate::scenario::{Metric, Scenario, number};
-use crate::{Error, compare, program, rows};
+use crate::outcome::{Outcome, Share};
+use crate::scenario::Scenario;
+use crate::{Error, compare, file, plot, program, rows};
 
 /// Measure latency, message rate or bandwidth of a scenario in virtual time
 #[derive(Debug, Args)]
@@ -28,6 +29,9 @@ pub struct Bench {
     command: Option<Command>,
     #[command(flatten)]
     options: Options,
+    /// Scenarios of a TOML file: [[scenario]] tables of these options; those given here come last
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
     /// Run once for each value: OPTION=FROM..TO in powers of two, or OPTION=A,B,C
     #[arg(long, value_name = "OPTION=VALUES")]
     sweep: Option<String>,
@@ -70,6 +74,9 @@ struct Compare {
     /// Write everything as JSON to a file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw each figure of the map as FIGURE.svg into a folder
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
 }
 
 /// Options of a scenario, as text: [`Scenario::set`] understands them.
@@ -86,7 +93,8 @@ struct Options {
     /// Processor and program of the hosts: a name or a TOML file [xeon]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// send, write, read, fetch_add, cmp_swap [write]
+    /// send, write, read, fetch_add, cmp_swap; or of the PCIe link alone: pcie_read, pcie_write, pcie_write_read,
+    /// pcie_read_write, with --host nfp6000 [write]
     #[arg(long, value_name = "OP")]
     op: Option<String>,
     /// rc, uc, ud [rc]
@@ -170,6 +178,9 @@ struct Options {
     /// WQEs that are posted alone go with their doorbell: auto, off [auto]
     #[arg(long, value_name = "HOW")]
     blueflame: Option<String>,
+    /// PCIe operations pass the DMA engine of the adapter's program [false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    dma: Option<String>,
     /// Whether rates count messages sent or received [sent]
     #[arg(long, value_name = "WHICH")]
     count: Option<String>,
@@ -203,6 +214,7 @@ impl Options {
 /// A scenario and what it gave.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
+    name: String,
     option: String,
     value: String,
     op: &'static str,
@@ -249,37 +261,53 @@ fn run_compare(args: &Compare) -> Result<(), Error> {
         let json = serde_json::to_string_pretty(&comparison).map_err(|why| Error::new(why.to_string()))?;
         std::fs::write(path, json + "\n").map_err(|why| Error::new(format!("{}: {why}", path.display())))?;
     }
+    if let Some(dir) = &args.svg {
+        std::fs::create_dir_all(dir).map_err(|why| Error::new(format!("{}: {why}", dir.display())))?;
+        for picture in plot::pictures(&comparison)? {
+            let path = dir.join(format!("{}.svg", picture.file));
+            std::fs::write(&path, picture.svg)
+                .map_err(|why| Error::new(format!("{}: {why}", path.display())))?;
+        }
+    }
     print(&comparison.table())
 }
 
 fn measure(args: &Bench) -> Result<(), Error> {
-    let mut base = Scenario::default();
-    args.options.apply(&mut base)?;
-    let (option, values) = match &args.sweep {
-        Some(sweep) => parse_sweep(sweep)?,
-        None => (String::new(), vec![String::new()]),
+    let mut scenarios = match &args.scenario {
+        Some(path) => file::parse(&read(path)?).map_err(|why| why.at(path.display()))?,
+        None => vec![(Scenario::default(), Sweep::default())],
     };
-    if values.len() > 1 && args.observe.any() {
-        return Err(Error::new("--trace, --trace-hash and --pcap look at one run, --sweep makes several"));
+    let mut runs = Vec::new();
+    for (scenario, sweep) in &mut scenarios {
+        args.options.apply(scenario)?;
+        if let Some(text) = &args.sweep {
+            *sweep = Sweep::parse(text)?;
+        }
+        let option = sweep.option.clone();
+        runs.extend(
+            sweep.runs(scenario)?.into_iter().map(|(value, scenario)| (option.clone(), value, scenario)),
+        );
+    }
+    if runs.len() > 1 && args.observe.any() {
+        return Err(Error::new("--trace, --trace-hash and --pcap look at one run, here are several"));
     }
     let mut rows = Vec::new();
     let mut seen = Vec::new();
-    for value in values {
-        let mut scenario = base.clone();
-        if !option.is_empty() {
-            scenario.set(&option, &value)?;
-        }
-        let (outcome, lines) = program::run_observed(&scenario, &args.observe)?;
+    for (option, value, scenario) in runs {
+        let named = |why: Error| {
+            if scenario.name.is_empty() { why } else { why.at(format!("scenario {:?}", scenario.name)) }
+        };
+        let (outcome, lines) = program::run_observed(&scenario, &args.observe).map_err(named)?;
         seen.extend(lines);
-        let (op, metric) = (scenario.op.name(), scenario.metric.name());
-        rows.push(Row { option: option.clone(), value, op, size: scenario.bytes(), metric, outcome });
+        let (op, metric, size) = (scenario.op.name(), scenario.metric.name(), scenario.bytes());
+        rows.push(Row { name: scenario.name, option, value, op, size, metric, outcome });
     }
     let text = if args.json {
         serde_json::to_string_pretty(&rows).map_err(|why| Error::new(why.to_string()))?
     } else if args.csv {
         csv(&rows)
     } else {
-        table(&rows, base.metric)
+        table(&rows)
     };
     print(&text)?;
     // JSON and CSV go to programs.
@@ -287,27 +315,12 @@ fn measure(args: &Bench) -> Result<(), Error> {
     Ok(())
 }
 
-/// `size=2..8M`, or `qps=1,4,16`.
-fn parse_sweep(text: &str) -> Result<(String, Vec<String>), Error> {
-    let wrong =
-        || Error::new(format!("--sweep {text:?}: must be like size=2..8M (powers of two) or qps=1,4,16"));
-    let (option, values) = text.split_once('=').ok_or_else(wrong)?;
-    let Some((from, to)) = values.split_once("..") else {
-        return Ok((option.into(), values.split(',').map(str::to_string).collect()));
-    };
-    let (Some(from), Some(to)) = (number(from), number(to)) else { return Err(wrong()) };
-    if from == 0 || from > to {
-        return Err(wrong());
-    }
-    let all = std::iter::successors(Some(from), |n| n.checked_mul(2)).take_while(|n| *n <= to);
-    Ok((option.into(), all.map(|n| n.to_string()).collect()))
-}
-
 const MIB: f64 = (1u64 << 20) as f64;
 
 fn csv(rows: &[Row]) -> String {
     let mut out = String::from(
-        "option,value,op,size_bytes,metric,operations,min_ns,p50_ns,p90_ns,p99_ns,p99.9_ns,max_ns,avg_ns,mops,mib_per_s\n",
+        "name,option,value,op,size_bytes,metric,operations,min_ns,p50_ns,p90_ns,p99_ns,p99.9_ns,max_ns,avg_ns,mops,mib_per_s,\
+         pcie_reads,pcie_writes,stores\n",
     );
     for row in rows {
         let o = &row.outcome;
@@ -315,8 +328,13 @@ fn csv(rows: &[Row]) -> String {
             let all = [l.min, l.p50, l.p90, l.p99, l.p999, l.max, l.avg];
             all.map(|v| format!("{v:.1}")).join(",")
         });
+        let share = o.usage.as_ref().map_or(",,".to_string(), |u| {
+            let s = &u.initiator;
+            [s.pcie_reads, s.pcie_writes, s.stores].map(|v| format!("{v:.3}")).join(",")
+        });
         out += &format!(
-            "{},{},{},{},{},{},{latency},{:.4},{:.2}\n",
+            "{},{},{},{},{},{},{},{latency},{:.4},{:.2},{share}\n",
+            quoted(&row.name),
             row.option,
             row.value,
             row.op,
@@ -330,43 +348,74 @@ fn csv(rows: &[Row]) -> String {
     out
 }
 
-fn table(rows: &[Row], metric: Metric) -> String {
-    let swept = rows.first().is_some_and(|r| !r.option.is_empty() && r.option != "size");
+/// A cell of CSV.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_string()
+    }
+}
+
+fn table(rows: &[Row]) -> String {
     let mut out = String::new();
-    for (i, row) in rows.iter().enumerate() {
-        let head = if swept { format!("{:>12} ", row.option) } else { String::new() };
-        let lead = if swept { format!("{:>12} ", row.value) } else { String::new() };
+    let mut last: Option<&Row> = None;
+    for row in rows {
+        let swept = !row.option.is_empty() && row.option != "size";
+        let lead = |text: &str| if swept { format!("{text:>14} ") } else { String::new() };
         let o = &row.outcome;
-        match (&o.latency, metric) {
-            (Some(l), _) => {
-                if i == 0 {
-                    out += &format!(
-                        "{head}{:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}   microseconds\n",
-                        "bytes", "messages", "min", "50%", "90%", "99%", "99.9%", "max"
-                    );
-                }
-                let us = [l.min, l.p50, l.p90, l.p99, l.p999, l.max].map(|v| format!("{:>9.3}", v / 1e3));
-                out += &format!("{lead}{:>9} {:>8} {}\n", row.size, o.operations, us.join(" "));
+        let same = |l: &Row| {
+            l.name == row.name && l.option == row.option && l.outcome.latency.is_some() == o.latency.is_some()
+        };
+        if !last.is_some_and(same) {
+            if !row.name.is_empty() {
+                out += &format!("{}{}\n", if last.is_some() { "\n" } else { "" }, row.name);
             }
-            _ => {
-                if i == 0 {
-                    out += &format!(
-                        "{head}{:>9} {:>10} {:>10} {:>10} {:>9}\n",
-                        "bytes", "operations", "Mops", "MiB/s", "Gb/s"
-                    );
-                }
-                out += &format!(
-                    "{lead}{:>9} {:>10} {:>10.3} {:>10.1} {:>9.2}\n",
-                    row.size,
-                    o.operations,
-                    o.rate / 1e6,
-                    o.bandwidth / MIB,
-                    o.bandwidth * 8.0 / 1e9
-                );
-            }
+            out += &lead(&row.option);
+            out += &match o.latency {
+                Some(_) => format!(
+                    "{:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}   microseconds\n",
+                    "bytes", "messages", "min", "50%", "90%", "99%", "99.9%", "max"
+                ),
+                None => format!(
+                    "{:>9} {:>10} {:>10} {:>10} {:>9}   {SHARE_HEAD}\n",
+                    "bytes", "operations", "Mops", "MiB/s", "Gb/s"
+                ),
+            };
+        }
+        last = Some(row);
+        let lead = lead(&row.value);
+        if let Some(l) = &o.latency {
+            let us = [l.min, l.p50, l.p90, l.p99, l.p999, l.max].map(|v| format!("{:>9.3}", v / 1e3));
+            out += &format!("{lead}{:>9} {:>8} {}\n", row.size, o.operations, us.join(" "));
+            continue;
+        }
+        out += &format!(
+            "{lead}{:>9} {:>10} {:>10.3} {:>10.1} {:>9.2}   {}\n",
+            row.size,
+            o.operations,
+            o.rate / 1e6,
+            o.bandwidth / MIB,
+            o.bandwidth * 8.0 / 1e9,
+            o.usage.as_ref().map_or(String::new(), |u| share(&u.initiator)),
+        );
+        if let Some(usage) = &o.usage {
+            let space = lead.len() + 9 + 11 + 11 + 11 + 10;
+            out += &format!("{:>space$}   {}\n", "target", share(&usage.target));
         }
     }
     out
+}
+
+/// Columns of [`share`].
+const SHARE_HEAD: &str = "PCIe per operation: reads writes stores   hits: QPs  CQs keys MTTs WQEs";
+
+/// What an adapter did per operation.
+fn share(share: &Share) -> String {
+    let hits = &share.hits;
+    let percent = |hits: Option<f64>| hits.map_or("   -".into(), |h| format!("{:>3.0}%", h * 100.0));
+    let hits = [hits.contexts, hits.cqs, hits.keys, hits.translations, hits.wqes].map(percent).join(" ");
+    format!("{:>25.2} {:>6.2} {:>6.2}        {hits}", share.pcie_reads, share.pcie_writes, share.stores)
 }
 
 #[cfg(test)]
@@ -374,13 +423,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweeps_are_powers_of_two_or_lists() {
-        let sweep = |text| parse_sweep(text).map(|(option, values)| (option, values.join(" ")));
-        assert_eq!(sweep("size=2..16"), Ok(("size".into(), "2 4 8 16".into())));
-        assert_eq!(sweep("size=1K..4K"), Ok(("size".into(), "1024 2048 4096".into())));
-        assert_eq!(sweep("qps=1,4,16"), Ok(("qps".into(), "1 4 16".into())));
-        for wrong in ["size", "size=8..2", "size=0..2", "size=a..b"] {
-            assert!(sweep(wrong).unwrap_err().to_string().contains("powers of two"), "{wrong}");
-        }
+    fn tables_begin_anew_with_each_scenario() {
+        let row = |name: &str, rate: f64| Row {
+            name: name.into(),
+            option: "window".into(),
+            value: "8".into(),
+            op: "read",
+            size: 8,
+            metric: "rate",
+            outcome: Outcome {
+                operations: 10,
+                time_ns: 1.0,
+                latency: None,
+                rate,
+                rate_each: rate,
+                bandwidth: rate * 8.0,
+                usage: None,
+            },
+        };
+        let rows = [row("a", 1e6), row("a", 2e6), row("b, c", 3e6)];
+        let table = table(&rows);
+        assert_eq!(table.matches("operations").count(), 2, "{table}");
+        assert!(table.starts_with("a\n") && table.contains("\nb, c\n"), "{table}");
+        let csv = csv(&rows);
+        let cells = |line: &str| line.split(',').count();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!((lines.len(), cells(lines[0]), cells(lines[1])), (4, 19, 19), "{csv}");
+        assert!(lines[3].starts_with("\"b, c\",window,8,read"), "{csv}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 
-use crate::map::{Map, Mapped, Quantity, Run};
+use crate::map::{Figure, Map, Mapped, Quantity, Run};
 use crate::outcome::Outcome;
 use crate::rows::Row;
 use crate::scenario::Scenario;
@@ -47,6 +47,8 @@ pub struct Point {
     pub curve: Option<String>,
     /// Place on the curve.
     pub x: Option<f64>,
+    /// Where the curve is drawn.
+    pub figure: Option<Figure>,
     /// Why the model is believed to be wrong here.
     pub note: Option<String>,
     /// What the run gave.
@@ -212,6 +214,10 @@ fn in_unit(quantity: Quantity, outcome: &Outcome, unit: &str) -> Result<(f64, &'
         (Quantity::Rate, _) => (outcome.rate, "rate"),
         (Quantity::RateEach, _) => (outcome.rate_each, "rate"),
         (Quantity::Bandwidth, _) => (outcome.bandwidth, "bandwidth"),
+        (Quantity::PcieReadLines, _) => {
+            let usage = outcome.usage.as_ref().ok_or(Error::new("the run counts no PCIe reads"))?;
+            (usage.initiator.pcie_read_lines * outcome.rate_each, "rate")
+        }
         (quantity, Some(latency)) => (
             match quantity {
                 Quantity::Min => latency.min,
@@ -263,6 +269,7 @@ fn point(row: &Row, run: &Run, outcome: Outcome) -> Result<Point, Error> {
         kind,
         curve,
         x,
+        figure: run.figure.clone(),
         note: run.note.clone(),
         outcome,
     })
@@ -417,7 +424,15 @@ mod tests {
 
     fn outcome(rate: f64, latency: Option<f64>) -> Outcome {
         let latency = latency.map(|l| crate::outcome::Latency::of(&[l]));
-        Outcome { operations: 1, time_ns: 1.0, latency, rate, rate_each: rate, bandwidth: rate * 64.0 }
+        Outcome {
+            operations: 1,
+            time_ns: 1.0,
+            latency,
+            rate,
+            rate_each: rate,
+            bandwidth: rate * 64.0,
+            usage: None,
+        }
     }
 
     #[test]
@@ -459,6 +474,7 @@ mod tests {
                 kind: "rate",
                 curve: Some("c".into()),
                 x: None,
+                figure: None,
                 note: None,
                 outcome: outcome(1.0, None),
             });

@@ -30,11 +30,32 @@ pub struct Host {
     pub look_ns: f64,
     /// What a latency program does between two messages besides posting and polling: reading the clock.
     pub turn_ns: f64,
+    /// A programmable adapter that does PCIe transfers.
+    pub pcie: Option<PcieProgram>,
+}
+
+/// The program of an adapter that measures PCIe, and its DMA engines.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PcieProgram {
+    /// Issuing one command, after which the next can be issued.
+    pub command_ns: f64,
+    /// Setting a DMA up and learning that it is done, beyond a command.
+    pub dma_ns: f64,
+    /// Moving a DMA's data on within the adapter, in picoseconds per byte.
+    pub stage_ps_per_byte: u64,
+    /// How often the engine for reads begins one.
+    pub read_interval_ns: f64,
+    /// How often the engine for writes begins one.
+    pub write_interval_ns: f64,
 }
 
 /// The descriptions that the crate carries.
-const HOSTS: [(&str, &str); 2] =
-    [("xeon", include_str!("../hosts/xeon.toml")), ("smart", include_str!("../hosts/smart.toml"))];
+const HOSTS: [(&str, &str); 3] = [
+    ("xeon", include_str!("../hosts/xeon.toml")),
+    ("smart", include_str!("../hosts/smart.toml")),
+    ("nfp6000", include_str!("../hosts/nfp6000.toml")),
+];
 
 impl Host {
     /// The description of that name, or in the file of that name.
@@ -54,7 +75,7 @@ impl Host {
             })?,
         };
         let host: Self = toml::from_str(&text).map_err(|why| Error::new(format!("host {name:?}: {why}")))?;
-        let times = [
+        let mut times = vec![
             host.wqe_ns,
             host.doorbell_ns,
             host.blueflame_ns,
@@ -65,6 +86,9 @@ impl Host {
             host.look_ns,
             host.turn_ns,
         ];
+        if let Some(pcie) = &host.pcie {
+            times.extend([pcie.command_ns, pcie.dma_ns, pcie.read_interval_ns, pcie.write_interval_ns]);
+        }
         if times.iter().any(|t| !(0.0..1e6).contains(t)) {
             return Err(Error::new(format!("host {name:?}: every time is from 0 to 1e6 ns")));
         }

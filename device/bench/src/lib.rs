@@ -1,13 +1,15 @@
 //! perftest without a guest: programs on hosts, adapters and cables of the model, in virtual time.
 //!
-//! A [`Scenario`] says what runs where. [`rig`] builds its world and brings it up through our own driver: rings in
+//! A [`Scenario`] says what runs where; a [`file`] has many. [`rig`] builds its world and brings it up through our own driver: rings in
 //! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!
 //! [`in_process`] is the bus between driver and model, [`cable`] has links and a crossbar, with the framing of Ethernet
 //! too. [`stats`] knows percentiles and ranks.
 //!
-//! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules.
+//! [`pcie`] has transfers over the PCIe link alone.
+//!
+//! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules; [`plot`] draws curves.
 //!
 //! Not here: more than one port of an adapter (two ports are a link of twice the width), interrupts (programs poll).
 #![forbid(unsafe_code)]
@@ -15,10 +17,13 @@
 pub mod cable;
 pub mod cli;
 pub mod compare;
+pub mod file;
 pub mod host;
 pub mod in_process;
 pub mod map;
 pub mod outcome;
+pub mod pcie;
+pub mod plot;
 pub mod program;
 pub mod rig;
 pub mod rows;

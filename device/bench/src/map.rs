@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use regex::Regex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::rows::Row;
@@ -38,6 +38,8 @@ pub struct Run {
     pub group: String,
     /// Name of the curve that it is a point of, and the place there.
     pub curve: Option<(String, f64)>,
+    /// Where the curve is drawn.
+    pub figure: Option<Figure>,
     /// What to take from the outcome.
     pub quantity: Quantity,
     /// Why the model is believed to be wrong here, if that is known.
@@ -66,6 +68,20 @@ pub enum Quantity {
     RateEach,
     /// Payload bytes per second.
     Bandwidth,
+    /// Cache lines that the first initiator reads over PCIe per second.
+    PcieReadLines,
+}
+
+/// Where a curve is drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Name of the file, without `.svg`.
+    pub file: String,
+    /// Its title.
+    pub title: String,
+    /// What goes to the right.
+    pub x: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -73,6 +89,8 @@ pub enum Quantity {
 struct RawMap {
     #[serde(default)]
     base: BTreeMap<String, BTreeMap<String, toml::Value>>,
+    #[serde(default)]
+    figure: Vec<Figure>,
     rule: Vec<RawRule>,
 }
 
@@ -87,6 +105,7 @@ struct RawRule {
     group: Option<String>,
     curve: Option<String>,
     x: Option<String>,
+    figure: Option<String>,
     quantity: Option<Quantity>,
     note: Option<String>,
     #[serde(default)]
@@ -99,6 +118,7 @@ struct RawRule {
 struct Rule {
     raw: RawRule,
     matches: Vec<(String, Regex)>,
+    figure: Option<Figure>,
     /// Options of the bases, then the rule's own.
     options: Vec<(String, String)>,
 }
@@ -113,7 +133,9 @@ impl Map {
         let mut rules = Vec::new();
         for rule in raw.rule {
             let name = rule.name.clone();
-            rules.push(Rule::new(rule, &raw.base).map_err(|why| why.at(format!("rule {name:?}")))?);
+            rules.push(
+                Rule::new(rule, &raw.base, &raw.figure).map_err(|why| why.at(format!("rule {name:?}")))?,
+            );
         }
         Ok(Self { rules })
     }
@@ -147,7 +169,11 @@ impl Map {
 }
 
 impl Rule {
-    fn new(raw: RawRule, bases: &BTreeMap<String, BTreeMap<String, toml::Value>>) -> Result<Self, Error> {
+    fn new(
+        raw: RawRule,
+        bases: &BTreeMap<String, BTreeMap<String, toml::Value>>,
+        figures: &[Figure],
+    ) -> Result<Self, Error> {
         const COLUMNS: [&str; 8] = ["source", "device", "link", "op", "size", "metric", "unit", "conditions"];
         let mut matches = Vec::new();
         for (column, pattern) in &raw.r#match {
@@ -168,6 +194,20 @@ impl Rule {
         if raw.curve.is_some() != raw.x.is_some() {
             return Err(Error::new("curve and x belong together"));
         }
+        let figure = match &raw.figure {
+            Some(_) if raw.curve.is_none() => {
+                return Err(Error::new("a figure draws a curve: curve and x are missing"));
+            }
+            Some(file) => {
+                let found = figures.iter().find(|f| f.file == *file);
+                Some(
+                    found
+                        .cloned()
+                        .ok_or_else(|| Error::new(format!("there is no [[figure]] with file = {file:?}")))?,
+                )
+            }
+            None => None,
+        };
         let mut options = Vec::new();
         for base in &raw.base {
             let base = bases.get(base).ok_or_else(|| Error::new(format!("there is no [base.{base}]")))?;
@@ -181,7 +221,7 @@ impl Rule {
         for (key, value) in options.iter().filter(|(_, value)| !value.contains('{')) {
             scenario.set(key, value)?;
         }
-        Ok(Self { raw, matches, options })
+        Ok(Self { raw, matches, figure, options })
     }
 
     /// The variables of a row that fits.
@@ -227,7 +267,8 @@ impl Rule {
         });
         let (rule, note) = (self.raw.name.clone(), self.raw.note.clone());
         let group = fill_in(&self.raw.group)?.unwrap_or_else(|| rule.clone());
-        Ok(Mapped::Run(Box::new(Run { part, rule, group, curve, quantity, note, scenario })))
+        let figure = self.figure.clone();
+        Ok(Mapped::Run(Box::new(Run { part, rule, group, curve, figure, quantity, note, scenario })))
     }
 }
 

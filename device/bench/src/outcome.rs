@@ -1,5 +1,6 @@
 //! What a run of a scenario gave.
 
+use hca_model::timing::{Counts, Ratio};
 use serde::Serialize;
 
 use crate::stats;
@@ -48,4 +49,74 @@ pub struct Outcome {
     pub rate_each: f64,
     /// Payload bytes per second.
     pub bandwidth: f64,
+    /// What the adapters did meanwhile.
+    pub usage: Option<Usage>,
 }
+
+/// What two of the adapters did: one that initiates and the target; in loopback both are the same.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Usage {
+    /// The first initiator, per operation of its own.
+    pub initiator: Share,
+    /// The target, per operation.
+    pub target: Share,
+}
+
+/// What an adapter did per operation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Share {
+    /// PCIe reads.
+    pub pcie_reads: f64,
+    /// Cache lines that they read.
+    pub pcie_read_lines: f64,
+    /// PCIe writes.
+    pub pcie_writes: f64,
+    /// Stores of the processor.
+    pub stores: f64,
+    /// Share of hits of each cache that was used.
+    pub hits: Hits,
+}
+
+/// Hit ratios: `None` where a cache was not used.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hits {
+    /// Queue pair contexts.
+    pub contexts: Option<f64>,
+    /// Completion queue contexts.
+    pub cqs: Option<f64>,
+    /// Memory keys.
+    pub keys: Option<f64>,
+    /// Translations.
+    pub translations: Option<f64>,
+    /// Send WQEs.
+    pub wqes: Option<f64>,
+}
+
+impl Share {
+    /// The difference of two counts, per operation.
+    pub fn of(before: &Counts, after: &Counts, operations: f64) -> Self {
+        let per = |before: u64, after: u64| after.saturating_sub(before) as f64 / operations.max(1.0);
+        let hits = |before: Ratio, after: Ratio| {
+            let hits = after.hits.saturating_sub(before.hits) as f64;
+            let all = hits + after.misses.saturating_sub(before.misses) as f64;
+            (all > 0.0).then(|| hits / all)
+        };
+        let (b, a) = (&before.pcie, &after.pcie);
+        Self {
+            pcie_reads: per(b.reads, a.reads),
+            pcie_read_lines: per(b.read_bytes, a.read_bytes) / LINE,
+            pcie_writes: per(b.writes, a.writes),
+            stores: per(b.stores, a.stores),
+            hits: Hits {
+                contexts: hits(before.contexts, after.contexts),
+                cqs: hits(before.cqs, after.cqs),
+                keys: hits(before.keys, after.keys),
+                translations: hits(before.translations, after.translations),
+                wqes: hits(before.wqes, after.wqes),
+            },
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: f64 = 64.0;

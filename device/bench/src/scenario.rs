@@ -23,6 +23,14 @@ pub enum Op {
     FetchAdd,
     /// 8-byte compare-and-swap.
     CompareSwap,
+    /// A PCIe read by the adapter, nothing else.
+    PcieRead,
+    /// A PCIe write by the adapter.
+    PcieWrite,
+    /// A PCIe write, then a read of the same place; the latency is that of both.
+    PcieWriteRead,
+    /// PCIe reads and writes at the same time, as many of one as of the other.
+    PcieReadWrite,
 }
 
 /// Which transport carries them.
@@ -185,6 +193,8 @@ pub struct Scenario {
     pub cq_per_qp: bool,
     /// Doorbells with WQEs.
     pub blueflame: BlueFlame,
+    /// PCIe operations pass the DMA engine of their program.
+    pub dma: bool,
     /// Operations count when they are received instead of when they are sent.
     pub count_received: bool,
     /// What is measured.
@@ -231,6 +241,7 @@ impl Default for Scenario {
             pick: Pick::RoundRobin,
             cq_per_qp: false,
             blueflame: BlueFlame::Auto,
+            dma: false,
             count_received: false,
             metric: Metric::Latency,
             iterations: 0,
@@ -340,17 +351,26 @@ fn nanoseconds(value: &str) -> Result<Ps, String> {
 }
 
 impl Op {
-    pub(crate) const NAMES: [(&'static str, Op); 5] = [
+    pub(crate) const NAMES: [(&'static str, Op); 9] = [
         ("send", Op::Send),
         ("write", Op::Write),
         ("read", Op::Read),
         ("fetch_add", Op::FetchAdd),
         ("cmp_swap", Op::CompareSwap),
+        ("pcie_read", Op::PcieRead),
+        ("pcie_write", Op::PcieWrite),
+        ("pcie_write_read", Op::PcieWriteRead),
+        ("pcie_read_write", Op::PcieReadWrite),
     ];
 
     /// Whether the peer answers with data: its latency is the whole round trip.
     pub fn has_response(self) -> bool {
         !matches!(self, Self::Send | Self::Write)
+    }
+
+    /// Whether the PCIe link alone is looked at.
+    pub fn is_pcie(self) -> bool {
+        matches!(self, Self::PcieRead | Self::PcieWrite | Self::PcieWriteRead | Self::PcieReadWrite)
     }
 
     /// Its name.
@@ -449,6 +469,7 @@ impl Scenario {
             "blueflame" => {
                 self.blueflame = choice(value, &[("auto", BlueFlame::Auto), ("off", BlueFlame::Off)])?;
             }
+            "dma" => self.dma = flag(value)?,
             "count" => self.count_received = choice(value, &[("sent", false), ("received", true)])?,
             "metric" => self.metric = choice(value, &Metric::NAMES)?,
             "iterations" => self.iterations = count(value, 0, 1 << 30)?,
@@ -491,6 +512,21 @@ impl Scenario {
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: &str| Err(Error::new(what));
         let latency = self.metric == Metric::Latency;
+        if self.op.is_pcie() {
+            return match (self.op, self.size) {
+                (_, 0) => wrong("a PCIe transfer has bytes: --size is at least 1"),
+                (Op::PcieReadWrite, _) if latency => {
+                    wrong("reads and writes side by side have no latency: use --metric bandwidth")
+                }
+                (Op::PcieWrite, _) if latency => wrong(
+                    "nobody sees when a posted write arrives: use pcie_write_read, or --metric bandwidth",
+                ),
+                _ => Ok(()),
+            };
+        }
+        if self.dma {
+            return wrong("--dma is for PCIe operations");
+        }
         match self.transport {
             Transport::Uc if self.op.has_response() => return wrong("uc has no reads and atomics: use rc"),
             Transport::Ud if self.op != Op::Send => return wrong("ud has sends only: use --op send"),
@@ -604,6 +640,9 @@ mod tests {
             (&[("metric", "rate"), ("initiators", "2")], "--topology switch"),
             (&[("size", "0")], "--size"),
             (&[("set", "read_ns")], "pcie.read_ns=450"),
+            (&[("op", "pcie_write")], "pcie_write_read"),
+            (&[("op", "pcie_read"), ("size", "0")], "--size"),
+            (&[("dma", "true")], "PCIe"),
         ] {
             let error = with(options).unwrap_err().to_string();
             assert!(error.contains(reason), "{options:?}: {error}");

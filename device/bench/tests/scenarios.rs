@@ -96,3 +96,51 @@ fn numbers_of_the_profile_can_be_otherwise() {
     assert!(run_with("profile", "connectx99").contains("connectx99"));
     assert!(run_with("host", "pdp11").contains("pdp11"));
 }
+
+#[test]
+fn pcie_alone_is_latency_and_link() {
+    let nfp = [("host", "nfp6000"), ("pcie", "gen3x8,mps=256,mrrs=512"), ("size", "64")];
+    let at = |more: &[(&str, &str)]| latency(&[&nfp[..], more].concat());
+    let near = at(&[("op", "pcie_read"), ("memory", "llc")]);
+    let far = at(&[("op", "pcie_read"), ("memory", "dram")]);
+    assert!((350.0..500.0).contains(&near) && (50.0..90.0).contains(&(far - near)), "{near} {far}");
+    let both = at(&[("op", "pcie_write_read"), ("memory", "llc")]);
+    let dma = at(&[("op", "pcie_read"), ("memory", "llc"), ("dma", "true")]);
+    assert!(both > near + 100.0 && dma > near, "a write before, an engine: {both} {dma}");
+    let bandwidth = |op, size| {
+        let more = [("op", op), ("size", size), ("metric", "bandwidth"), ("dma", "true")];
+        outcome(&[&nfp[..2], &more].concat()).bandwidth * 8.0 / 1e9
+    };
+    // Gen3 x8 carries 63 Gb/s; a TLP of 256 bytes has 24 more, and the data link layer its share.
+    let large = bandwidth("pcie_write", "2048");
+    assert!((48.0..57.0).contains(&large), "{large}");
+    assert!(bandwidth("pcie_write", "64") < large && bandwidth("pcie_read_write", "2048") < 2.0 * large);
+    let other_host = |host: &str| {
+        let mut scenario = Scenario::default();
+        for (key, value) in [("op", "pcie_read"), ("host", host)] {
+            scenario.set(key, value).unwrap();
+        }
+        run(&scenario)
+    };
+    assert!(other_host("xeon").unwrap_err().to_string().contains("--host nfp6000"));
+}
+
+#[test]
+fn rates_come_with_what_adapters_did() {
+    let usage = |more: &[(&str, &str)]| outcome(&[&RATE[..], more].concat()).usage.expect("counts");
+    // ATC16 table 1: inline writes that go with their doorbell read nothing and write a completion.
+    let inline = usage(&[("op", "write"), ("size", "16"), ("inline", "16")]);
+    let near = |value: f64, wanted: f64| (value - wanted).abs() < 0.1 * wanted.max(0.5);
+    assert!(inline.initiator.pcie_reads < 0.05 && near(inline.initiator.pcie_writes, 1.0), "{inline:?}");
+    assert!(near(inline.initiator.stores, 1.0) && near(inline.target.pcie_writes, 1.0), "{inline:?}");
+    // Not inline: the payload is read.
+    let gathered = usage(&[("op", "write"), ("size", "64")]);
+    assert!(near(gathered.initiator.pcie_reads, 1.0), "{gathered:?}");
+    // Reads: their data is read at the target and written at the initiator, as its completion is.
+    let read = usage(&[("op", "read"), ("size", "64")]);
+    assert!(near(read.target.pcie_reads, 1.0) && near(read.initiator.pcie_writes, 2.0), "{read:?}");
+    assert!(read.initiator.hits.contexts.is_some_and(|hits| hits > 0.99), "few queue pairs: {read:?}");
+    // Doorbells of four requests: one store and one fetch for four.
+    let listed = usage(&[("op", "write"), ("size", "16"), ("inline", "16"), ("post-list", "4")]);
+    assert!(near(listed.initiator.stores, 0.25), "{listed:?}");
+}

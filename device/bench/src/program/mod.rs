@@ -13,9 +13,10 @@ use std::collections::BinaryHeap;
 
 use hca_driver::{Completion, SendOp, SendRequest, Sge};
 use hca_model::Ps;
+use hca_model::timing::Counts;
 
 use crate::host::{Host, ns};
-use crate::outcome::{Latency, Outcome};
+use crate::outcome::{Latency, Outcome, Share, Usage};
 use crate::rig::{EndRef, LINE, Rig, own_places};
 use crate::scenario::{BlueFlame, Metric, Op, Scenario, Transport};
 use crate::{Error, stats};
@@ -109,6 +110,12 @@ pub fn run_observed(
 ) -> Result<(Outcome, Vec<String>), Error> {
     let unseen = |why: anyhow::Error| Error::new(format!("{why:#}"));
     scenario.check()?;
+    if scenario.op.is_pcie() {
+        return match options.any() {
+            true => Err(Error::new("PCIe operations have no packets and work requests to trace")),
+            false => crate::pcie::run(scenario).map(|outcome| (outcome, Vec::new())),
+        };
+    }
     let host = Host::load(&scenario.host)?;
     let mut rig = Rig::new(scenario)?;
     rig.sim.observe(options).map_err(unseen)?;
@@ -138,7 +145,7 @@ pub fn run_observed(
             }
         }
     }
-    drive(&mut rig, &mut shared, &mut programs)?;
+    let (before, after) = drive(&mut rig, &mut shared, &mut programs)?;
     let seen = rig.sim.end_observing().map_err(unseen)?;
     let meter = &shared.meter;
     let ((from, start), (to, end)) =
@@ -150,7 +157,14 @@ pub fn run_observed(
     let bandwidth = rate * scenario.bytes() as f64;
     let adapters = if scenario.bidirectional { 2 } else { scenario.initiators };
     let rate_each = rate / adapters as f64;
-    Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth }, seen))
+    let own = operations as f64 / adapters as f64;
+    let share = |(b, a): (&Counts, &Counts), operations| Share::of(b, a, operations);
+    let usage = before
+        .first()
+        .zip(after.first())
+        .zip(before.last().zip(after.last()))
+        .map(|(first, last)| Usage { initiator: share(first, own), target: share(last, operations as f64) });
+    Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth, usage }, seen))
 }
 
 /// Operations before the measurement and in it.
@@ -168,7 +182,22 @@ fn amount(scenario: &Scenario) -> (u64, u64) {
     (warm, wanted)
 }
 
-fn drive(rig: &mut Rig, shared: &mut Shared<'_>, programs: &mut [Box<dyn Program>]) -> Result<(), Error> {
+/// What each adapter's units did so far.
+fn counts(rig: &Rig) -> Vec<Counts> {
+    rig.hosts
+        .iter()
+        .map(|host| rig.sim.world(|world, _| world.counters(host.id).map(|c| c.units)).unwrap_or_default())
+        .collect()
+}
+
+/// Runs until enough was measured. Gives what each adapter's units had done before the measurement, and after it.
+fn drive(
+    rig: &mut Rig,
+    shared: &mut Shared<'_>,
+    programs: &mut [Box<dyn Program>],
+) -> Result<(Vec<Counts>, Vec<Counts>), Error> {
+    let mut before = counts(rig);
+    let mut measuring = false;
     let start = rig.sim.now();
     shared.meter.last = start;
     // Programs don't start at the same instant, as threads don't.
@@ -176,6 +205,10 @@ fn drive(rig: &mut Rig, shared: &mut Shared<'_>, programs: &mut [Box<dyn Program
         (0..programs.len()).map(|i| Reverse((start + Ps::from_ns(7).times(i as u64), i))).collect();
     let mut asleep: Vec<Option<Sleep>> = vec![None; programs.len()];
     while shared.meter.ended.is_none() {
+        if !measuring && shared.meter.started.is_some() {
+            measuring = true;
+            before = counts(rig);
+        }
         let event = rig.sim.next_event();
         let due = heap.peek().map(|Reverse((at, _))| *at);
         let model_first = match (event, due) {
@@ -207,7 +240,7 @@ fn drive(rig: &mut Rig, shared: &mut Shared<'_>, programs: &mut [Box<dyn Program
             Next::Look(every) => asleep[who] = Some(Sleep { since: at, every }),
         }
     }
-    Ok(())
+    Ok((before, counts(rig)))
 }
 
 impl Sleep {
@@ -247,6 +280,7 @@ fn wqe_bytes(scenario: &Scenario) -> u64 {
         (_, Op::Send) => 0,
         (_, Op::Write | Op::Read) => SEGMENT,
         (_, Op::FetchAdd | Op::CompareSwap) => 2 * SEGMENT,
+        _ => 0,
     };
     let data = match (scenario.bytes(), scenario.is_inline()) {
         (0, _) => 0,
@@ -315,6 +349,8 @@ fn operation(scenario: &Scenario, end: &EndRef, aim: Option<(u64, hca_spec::ids:
         (_, Op::Read) => SendOp::Read { address, rkey },
         (_, Op::FetchAdd) => SendOp::FetchAdd { address, rkey, add: 1 },
         (_, Op::CompareSwap) => SendOp::CompareSwap { address, rkey, compare: 0, swap: 0 },
+        // PCIe operations have no work requests.
+        _ => SendOp::Nop,
     }
 }
 

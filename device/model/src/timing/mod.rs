@@ -49,6 +49,11 @@ impl Timing {
         self.pcie
     }
 
+    /// A fresh, idle PCIe link, for who looks at that alone.
+    pub fn bus(&self) -> Bus {
+        Bus::new(&self.profile, self.pcie)
+    }
+
     /// Fresh, idle units.
     pub fn units(&self) -> Units {
         Units::new(&self.profile, self.pcie)
