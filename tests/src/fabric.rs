@@ -5,7 +5,9 @@ use hca_driver::{
     Access, Bus, Cq, CqConfig, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge,
 };
 use hca_model::fabric::{Faults, LinkRate};
-use hca_model::{HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, SwitchIdentity, World};
+use hca_model::{
+    HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, SwitchIdentity, World, WorldConfig,
+};
 use hca_spec::ids::{Lid, Pd, Qpn};
 
 use crate::in_process::{ModelBus, Simulation};
@@ -81,6 +83,15 @@ impl Plan {
 
     /// The world, with the built-in subnet manager.
     pub fn world(&self, seed: u64) -> World {
+        World::new(self.config(seed)).expect("a valid topology")
+    }
+
+    /// The same, left to a subnet manager that comes from elsewhere.
+    pub fn unmanaged_world(&self, seed: u64) -> World {
+        World::new(WorldConfig { subnet_manager: false, ..self.config(seed) }).expect("a valid topology")
+    }
+
+    fn config(&self, seed: u64) -> WorldConfig {
         let mut config = worlds::config(self.hcas as u64, self.links.clone(), seed);
         config.switches = (0..)
             .zip(&self.switches)
@@ -94,7 +105,7 @@ impl Plan {
                 },
             })
             .collect();
-        World::new(config).expect("a valid topology")
+        config
     }
 }
 
@@ -124,6 +135,10 @@ pub struct Fabric {
     pub simulation: Simulation,
     /// The adapters.
     pub nodes: Vec<Node>,
+    /// When the last message of each adapter was there, since the start of the traffic before.
+    pub finished: Vec<Ps>,
+    /// How often completions are looked for.
+    pub step: Ps,
 }
 
 /// Which adapters send to which, and how much.
@@ -184,7 +199,7 @@ impl Fabric {
             let qps = (0..count).map(|_| None).collect();
             nodes.push(Node { hca, lid, pd, sends, receives, memory: buffer, mr, qps });
         }
-        Ok(Self { simulation, nodes })
+        Ok(Self { simulation, finished: vec![Ps::ZERO; nodes.len()], nodes, step: Ps::from_us(1) })
     }
 
     /// Connects two adapters: a queue pair at each, for `messages` at a time.
@@ -283,7 +298,7 @@ impl Fabric {
         let mut seen = vec![false; received.len()];
         let (mut rest, mut end) = (1_000_000, start);
         while sent < posts.len() || came < received.len() {
-            self.simulation.run(Ps::from_us(1));
+            self.simulation.run(self.step);
             rest -= 1;
             assert!(rest > 0, "{sent} of {} sent, {came} received", posts.len());
             for (here, node) in self.nodes.iter_mut().enumerate() {
@@ -308,6 +323,7 @@ impl Fabric {
                         !std::mem::replace(&mut seen[wr_id], true),
                         "message {message} of {flow:?} came twice"
                     );
+                    self.finished[here] = self.simulation.now() - start;
                     came += 1;
                 }
             }

@@ -35,20 +35,22 @@ fn line(switches: usize) -> Plan {
 fn ping(plan: &Plan) -> Ps {
     let mut fabric = up(plan);
     let traffic = Traffic::new(vec![(0, 1)], 1, 2);
-    let first = fabric.run(&traffic).expect("commands");
-    // Warm or not, it takes the same time.
-    assert_eq!(fabric.run(&traffic).expect("commands"), first);
+    // The first time contexts and keys are not in the adapters' caches.
+    fabric.run(&traffic).expect("commands");
+    fabric.step = Ps::from_ns(10);
+    let warm = fabric.run(&traffic).expect("commands");
     let far = fabric.counters(HcaId(1));
     assert_eq!((far.rcv_errors, far.xmit_discards), (0, 0));
-    first
+    warm
 }
 
 #[test]
 fn each_switch_on_the_way_takes_its_time() {
     let times: Vec<Ps> = (1..=3).map(|switches| ping(&line(switches))).collect();
-    // There and back, each switch adds 130 ns and its cable; completions are looked for every microsecond.
-    assert!(times[0] < Ps::from_us(6), "{times:?}");
-    assert!(times[2] - times[0] <= Ps::from_us(2), "{times:?}");
+    // There and back, each switch more adds its 130 ns and a cable of 5: packets are not stored before they leave.
+    for more in [times[1] - times[0], times[2] - times[1]] {
+        assert!(more.as_ns().abs_diff(270) <= 20, "{times:?}");
+    }
 }
 
 /// The same as below, a quarter of the adapters.

@@ -25,7 +25,7 @@ impl Hca {
         self.core.configure_port();
         self.apply(now, effects);
         if let Some(answer) = answer {
-            self.depart(now + self.core.timing.agent(), &answer);
+            self.say(now + self.core.timing.agent(), &answer);
         }
         self.core.agent_poll_later(now);
     }
@@ -34,12 +34,12 @@ impl Hca {
     pub(crate) fn agent_poll(&mut self, now: Ps) {
         self.core.port.agent_timer = self.core.port.agent_timer.filter(|timer| *timer > now);
         for departure in self.core.fw.poll(now.0) {
-            self.depart(now, &departure);
+            self.say(now, &departure);
         }
         self.core.agent_poll_later(now);
     }
 
-    fn depart(&mut self, at: Ps, departure: &Departure) {
+    fn say(&mut self, at: Ps, departure: &Departure) {
         // The lane of its service level is found when it leaves.
         if let Some(packet) = datagram::build(departure, 0) {
             self.core.schedule(at, HcaEvent::Answer(Box::new(packet)));

@@ -203,6 +203,9 @@ impl Hca {
                 }
                 self.apply(now, effects);
                 self.core.agent_poll_later(now);
+                if opcode == Opcode::MadIfc as u16 {
+                    self.core.configure_port();
+                }
                 if opcode == Opcode::ManagePages as u16 {
                     for slot in self.commands.take_stalled() {
                         self.core.schedule(now + duration, HcaEvent::Command(slot));

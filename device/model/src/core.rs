@@ -72,8 +72,8 @@ pub(crate) enum HcaEvent {
     RnrTimeout(Qpn, u32),
     /// A packet has passed the receive pipeline.
     Receive(Box<Arrived>),
-    /// A packet has passed the send pipeline and its data is there.
-    Depart(Operation, Packet),
+    /// A packet has passed the send pipeline and its data is there; so many bytes are kept free for it at the port.
+    Depart(Operation, Packet, usize),
     /// Requests without an answer have left: their completions are due.
     Sent(Qpn),
     /// The moderation period set with that generation ran out.

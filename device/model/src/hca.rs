@@ -360,7 +360,7 @@ impl Hca {
             HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
             HcaEvent::Receive(arrived) => self.receive(now, &arrived),
-            HcaEvent::Depart(operation, packet) => _ = self.core.transmit(now, operation, packet),
+            HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),

@@ -24,8 +24,10 @@ const PORT: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct PortOut {
     pub(crate) egress: Egress<()>,
-    /// Turns to send that wait for room, by lane.
-    waiting: [VecDeque<HcaEvent>; LANES],
+    /// Turns to send that wait for room, by lane, and the moment before which each is not due.
+    waiting: [VecDeque<(Ps, HcaEvent)>; LANES],
+    /// Bit n: someone waits for lane n.
+    waited_for: u16,
     /// When the port is looked at next, at the latest.
     timer: Option<Ps>,
     /// Lanes that the subnet manager lets the port use.
@@ -40,13 +42,23 @@ impl PortOut {
     pub(crate) fn new(management: usize) -> Self {
         let mut egress = Egress::default();
         egress.limits.management = management;
-        Self { egress, waiting: Default::default(), timer: None, lanes: 1, agent_timer: None, cabled: false }
+        Self {
+            egress,
+            waiting: Default::default(),
+            waited_for: 0,
+            timer: None,
+            lanes: 1,
+            agent_timer: None,
+            cabled: false,
+        }
     }
 
     /// Whatever waits is gone, who wants to send is forgotten.
     pub(crate) fn reset(&mut self) {
-        let Self { egress, waiting, timer, lanes, agent_timer, cabled: _ } = self;
+        let Self { egress, waiting, waited_for, timer, lanes, agent_timer, cabled: _ } = self;
         drop(egress.clear(Ps::ZERO));
+        egress.forget_reserved();
+        *waited_for = 0;
         waiting.iter_mut().for_each(VecDeque::clear);
         (*timer, *agent_timer) = (None, None);
         *lanes = 1;
@@ -54,14 +66,19 @@ impl PortOut {
 }
 
 impl Core {
-    /// Takes a packet to the port later, at `at`. Gives the lane it will go by.
-    pub(crate) fn launch(&mut self, at: Ps, operation: Operation, packet: Packet) -> u8 {
+    /// Takes a packet to the port later, at `at`. Gives the lane it will go by, which keeps room for it.
+    pub(crate) fn launch(&mut self, at: Ps, operation: Operation, mut packet: Packet) -> u8 {
+        let Some(port) = self.fw.port(PORT) else { return 0 };
         let lane = match packet.vl() {
             VL15 => VL15,
-            _ => self.fw.port(PORT).map_or(0, |port| port.virtual_lane(0, packet.sl())),
+            _ => port.virtual_lane(0, packet.sl()),
         };
+        // What does not leave the adapter is in nobody's way.
+        let reserved = if port.is_own_lid(packet.dlid()) { 0 } else { packet.len() };
+        packet.set_vl(lane);
+        self.port.egress.reserve(lane, reserved);
         self.note_sent(at, &packet);
-        self.schedule(at, HcaEvent::Depart(operation, packet));
+        self.schedule(at, HcaEvent::Depart(operation, packet, reserved));
         lane
     }
 
@@ -115,11 +132,10 @@ impl Core {
         lane
     }
 
-    /// Lets everything leave that can at `now`, or soon after.
+    /// Lets everything leave that can at `now`.
     fn pump(&mut self, now: Ps) {
-        let ahead = self.timing.egress_ahead();
         let mut outcomes = std::mem::take(&mut self.out.outcomes);
-        let next = self.port.egress.pump(now, now + ahead, &mut outcomes);
+        let next = self.port.egress.pump(now, now, &mut outcomes);
         for outcome in outcomes.drain(..) {
             match outcome {
                 Outcome::Sent(sent) => {
@@ -137,7 +153,7 @@ impl Core {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
         if let Some(next) = next {
-            self.look_again(next.since(ahead));
+            self.look_again(next);
         }
     }
 
@@ -155,46 +171,47 @@ impl Core {
         }
     }
 
-    /// Gives a turn to send on `lane` from `at` on, or when the port has room for more.
+    /// Gives a turn to send on `lane` from `at` on, as soon as the port has room for more.
     pub(crate) fn await_turn(&mut self, at: Ps, lane: u8, turn: HcaEvent) {
-        match self.port.egress.room_at(lane, self.timing.egress_ahead()) {
-            Some(room) if room > at => self.wait_for_room(lane, Some(room), turn),
-            _ => self.schedule(at, turn),
+        match self.port.egress.has_room(lane, self.timing.egress_buffer()) {
+            true => self.schedule(at, turn),
+            false => self.wait_for_room(at, lane, turn),
         }
     }
 
-    fn wait_for_room(&mut self, lane: u8, room: Option<Ps>, turn: HcaEvent) {
+    fn wait_for_room(&mut self, at: Ps, lane: u8, turn: HcaEvent) {
         if let Some(waiting) = self.port.waiting.get_mut(usize::from(lane)) {
-            waiting.push_back(turn);
-        }
-        if let Some(room) = room {
-            self.look_again(room);
+            waiting.push_back((at, turn));
+            self.port.waited_for |= 1 << lane;
         }
     }
 
-    /// Whether a sender may take its turn on that lane now. Otherwise it waits.
-    fn admit(&mut self, now: Ps, lane: u8, turn: impl FnOnce() -> HcaEvent) -> bool {
-        let room = self.port.egress.room_at(lane, self.timing.egress_ahead());
-        let alone = self.port.waiting.get(usize::from(lane)).is_none_or(VecDeque::is_empty);
-        if alone && room.is_some_and(|room| room <= now) {
-            return true;
-        }
-        self.wait_for_room(lane, room.map(|room| room.max(now)), turn());
-        false
+    /// Whether a sender may take its turn on that lane now: there is room, and nobody waits before it.
+    fn may_send(&self, lane: u8) -> bool {
+        let alone = self.port.waited_for >> (lane & 0xf) & 1 == 0;
+        alone && self.port.egress.has_room(lane, self.timing.egress_buffer())
     }
 
-    /// A turn that waited for that lane and may be taken now.
-    fn next_waiting(&mut self, now: Ps, lane: u8) -> Option<HcaEvent> {
-        let waiting = self.port.waiting.get(usize::from(lane)).is_some_and(|w| !w.is_empty());
-        if !waiting {
-            return None;
+    /// A turn that waited for a lane and may be taken now.
+    fn next_waiting(&mut self, now: Ps) -> Option<HcaEvent> {
+        let mut lanes = self.port.waited_for;
+        while lanes != 0 {
+            let lane = lanes.trailing_zeros() as u8;
+            lanes &= lanes - 1;
+            while self.port.egress.has_room(lane, self.timing.egress_buffer()) {
+                let waiting = self.port.waiting.get_mut(usize::from(lane))?;
+                let first = waiting.pop_front();
+                if waiting.is_empty() {
+                    self.port.waited_for &= !(1 << lane);
+                }
+                match first {
+                    Some((at, turn)) if at > now => self.schedule(at, turn),
+                    Some((_, turn)) => return Some(turn),
+                    None => break,
+                }
+            }
         }
-        let room = self.port.egress.room_at(lane, self.timing.egress_ahead())?;
-        if room > now {
-            self.look_again(room);
-            return None;
-        }
-        self.port.waiting.get_mut(usize::from(lane))?.pop_front()
+        None
     }
 
     /// The link trained, with so much room at its far end, or it went down.
@@ -223,11 +240,21 @@ impl Hca {
     pub(crate) fn port_turn(&mut self, now: Ps) {
         self.core.port.timer = self.core.port.timer.filter(|timer| *timer > now);
         self.core.pump(now);
-        for lane in (0..LANES as u8).rev() {
-            while let Some(turn) = self.core.next_waiting(now, lane) {
-                self.take_turn(now, turn);
-            }
+        self.give_turns(now);
+    }
+
+    /// Who waits has a turn, as long as there is room.
+    fn give_turns(&mut self, now: Ps) {
+        while let Some(turn) = self.core.next_waiting(now) {
+            self.take_turn(now, turn);
         }
+    }
+
+    /// A packet that was made is at the port; `reserved` bytes were kept free for it.
+    pub(crate) fn depart(&mut self, now: Ps, operation: Operation, packet: Packet, reserved: usize) {
+        self.core.port.egress.unreserve(packet.vl(), reserved);
+        self.core.transmit(now, operation, packet);
+        self.give_turns(now);
     }
 
     /// A sender's turn has come; if the port has no room it waits on.
@@ -237,11 +264,10 @@ impl Hca {
             HcaEvent::DynamicTurn(peer) => self.links.get(peer).map(|link| link.lane),
             _ => None,
         };
-        let mut turn = Some(turn);
-        if self.core.admit(now, lane.unwrap_or(0), || turn.take().unwrap_or(HcaEvent::PortTurn))
-            && let Some(turn) = turn
-        {
-            self.take_turn(now, turn);
+        let lane = lane.unwrap_or(0);
+        match self.core.may_send(lane) {
+            true => self.take_turn(now, turn),
+            false => self.core.wait_for_room(now, lane, turn),
         }
     }
 

@@ -81,12 +81,14 @@ struct Queued<H> {
 struct Lane<H> {
     queue: VecDeque<Queued<H>>,
     bytes: usize,
+    /// Bytes of packets that are being made.
+    coming: usize,
     credits: Credits,
 }
 
 impl<H> Default for Lane<H> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), bytes: 0, credits: Credits::default() }
+        Self { queue: VecDeque::new(), bytes: 0, coming: 0, credits: Credits::default() }
     }
 }
 
@@ -210,13 +212,28 @@ impl<H> Egress<H> {
         self.waiting != 0
     }
 
-    /// When a sender may bring the next packet for a lane, so that no more than `ahead` of the link's time is spoken
-    /// for; `None`: when something has left.
-    pub(crate) fn room_at(&self, vl: u8, ahead: Ps) -> Option<Ps> {
-        /// Packets of the largest size that may wait for credits in a lane.
-        const PACKETS: usize = 2;
-        let waiting = self.lanes.get(usize::from(vl)).map_or(0, |lane| lane.bytes);
-        (waiting < PACKETS * crate::wire::MAX_PAYLOAD).then(|| self.busy_until.since(ahead))
+    /// A packet of so many bytes is being made for a lane.
+    pub(crate) fn reserve(&mut self, vl: u8, bytes: usize) {
+        if let Some(lane) = self.lanes.get_mut(usize::from(vl)) {
+            lane.coming = lane.coming.saturating_add(bytes);
+        }
+    }
+
+    /// It is there, or will not come.
+    pub(crate) fn unreserve(&mut self, vl: u8, bytes: usize) {
+        if let Some(lane) = self.lanes.get_mut(usize::from(vl)) {
+            lane.coming = lane.coming.saturating_sub(bytes);
+        }
+    }
+
+    /// Nothing that is being made will come.
+    pub(crate) fn forget_reserved(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.coming = 0);
+    }
+
+    /// Whether a sender may make another packet for a lane: less than `limit` bytes wait there or are being made.
+    pub(crate) fn has_room(&self, vl: u8, limit: usize) -> bool {
+        self.lanes.get(usize::from(vl)).is_none_or(|lane| lane.bytes.saturating_add(lane.coming) < limit)
     }
 
     /// Symbol times of the link for which packets were ready and had no credits since the last call (IBTA vol 1
@@ -390,16 +407,22 @@ mod tests {
 
     #[test]
     fn room_for_senders() {
-        let ahead = Ps::from_ns(100);
+        const LIMIT: usize = 2 * SIZE;
         let mut e = port(Some(17 * BLOCK));
-        assert_eq!(e.room_at(0, ahead), Some(Ps::ZERO));
-        e.push(Ps::ZERO, Ps::MAX, packet(0, PAYLOAD), 0).unwrap();
-        sent(&mut e, Ps::ZERO);
-        assert_eq!(e.room_at(0, ahead), Some(TIME - ahead));
-        for hold in 0..8 {
+        for hold in 0..2 {
+            assert!(e.has_room(0, LIMIT));
+            e.reserve(0, SIZE);
+            assert_eq!(e.has_room(0, LIMIT), hold == 0, "what is being made counts");
+        }
+        for hold in 0..2 {
+            e.unreserve(0, SIZE);
             e.push(Ps::ZERO, Ps::MAX, packet(0, PAYLOAD), hold).unwrap();
         }
-        assert_eq!((e.room_at(0, ahead), e.room_at(1, ahead)), (None, Some(TIME - ahead)));
+        assert!(!e.has_room(0, LIMIT) && e.has_room(1, LIMIT));
+        // One has left, the other has no credits.
+        sent(&mut e, Ps::from_us(1));
+        e.reserve(0, SIZE);
+        assert!(!e.has_room(0, LIMIT));
         for hold in 0..2 {
             e.push(Ps::ZERO, Ps::MAX, packet(VL15, 256), hold).unwrap();
         }

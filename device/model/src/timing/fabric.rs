@@ -19,9 +19,9 @@ impl Timing {
         self.profile.fabric.adapter_buffer.get() as usize
     }
 
-    /// Link time for which an adapter builds packets ahead.
-    pub const fn egress_ahead(&self) -> Ps {
-        self.profile.fabric.egress_ns.0
+    /// Bytes of packets for each virtual lane that an adapter gathers or keeps before the link takes them.
+    pub const fn egress_buffer(&self) -> usize {
+        self.profile.fabric.egress_bytes.get() as usize
     }
 
     /// From a datagram to its agent's answer.

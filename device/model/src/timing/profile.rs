@@ -237,7 +237,7 @@ pub(super) struct Fabric {
     pub(super) hop_ns: Ns,
     pub(super) switch_buffer: Count,
     pub(super) adapter_buffer: Count,
-    pub(super) egress_ns: Ns,
+    pub(super) egress_bytes: Count,
     pub(super) agent_us: Us,
     pub(super) agent_queue: Count,
 }

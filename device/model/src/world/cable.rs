@@ -220,6 +220,9 @@ impl World {
             state = LinkState::Down;
             if let Some(link) = self.links.get_mut(number) {
                 link.set(end, state);
+                if let Some(outside) = &mut link.outside {
+                    outside.forget_held();
+                }
             }
             tracing::debug!(now = %self.now, "link {number} is down");
             for end in &ends {

@@ -5,7 +5,7 @@ use hca_firmware::Link as PortLink;
 use super::{Event, Forwarded, LinkEnd, NodeId, Origin, PortRef, TunnelId, World};
 use crate::fabric::egress::{LANES, blocks};
 use crate::time::Ps;
-use crate::wire::Packet;
+use crate::wire::{MAX_PAYLOAD, Packet};
 
 /// Something that leaves the world by a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,16 @@ pub(super) struct Outside {
     held: [u32; LANES],
 }
 
+impl Outside {
+    /// The link went down: what is still on its way here is void, and takes no room.
+    pub(super) fn forget_held(&mut self) {
+        self.held = [0; LANES];
+    }
+}
+
+/// No packet is longer: the largest payload, and more than all headers together.
+const LONGEST: usize = MAX_PAYLOAD + 256;
+
 /// The input buffer behind a tunnel is so many times as large as another, since what comes in by it can't be slowed.
 const OVERSIZE: usize = 32;
 
@@ -56,9 +66,6 @@ impl World {
         let Some((number, end)) = self.find_tunnel(tunnel) else { return };
         if let Some(outside) = self.links.get_mut(number).and_then(|l| l.outside.as_mut()) {
             outside.light = link;
-            if link.is_none() {
-                outside.held = [0; LANES];
-            }
         }
         self.tend_link(number, end, false);
     }
@@ -80,8 +87,8 @@ impl World {
         let held =
             self.links.get_mut(number).and_then(|l| l.outside.as_mut()?.held.get_mut(usize::from(lane)));
         let Some(held) = held else { return };
-        if *held + n > room {
-            tracing::debug!("packet by tunnel {} dropped: the input buffer of lane {lane} is full", tunnel.0);
+        if *held + n > room || packet.len() > LONGEST {
+            tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
             return self.count_overrun(port);
         }
         *held += n;
