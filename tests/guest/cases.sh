@@ -90,28 +90,32 @@ end_server() {
 	cat /tmp/server.log
 }
 
-# meet first HOST... in one host, and meet FIRST in each of the others: nobody goes on before all are there.
+# meet first HOST... in one host, and meet FIRST in each of the others: nobody goes on before all are there. Each host has
+# a port of its own, because a listener that ends may leave others in its queue.
 meet() {
 	if [ "$1" = first ]; then
 		shift
-		for host; do hear 300; done
+		for host; do hear 300 "$(port_of "$host")"; done
 		for host; do tell "$host"; done
 	else
-		tell "$1"
+		tell "$1" "$(port_of "$(hostname)")"
 		hear 300
 	fi
 }
+port_of() {
+	echo $((7000 + $(printf %d "'$1")))
+}
 
-# tell HOST ends a `hear LIMIT` that runs there, or that will.
+# tell HOST [PORT] ends a `hear LIMIT [PORT]` that runs there, or that will.
 tell() {
-	for _ in $(seq 1000); do
-		nc -z "$1" 7000 && return
+	for _ in $(seq 3000); do
+		nc -z "$1" "${2:-7000}" && return
 		sleep 0.1
 	done
 	echo "nobody hears in $1"
 }
 hear() {
-	timeout $(($1 + 60)) nc -l 7000 >/dev/null
+	timeout $(($1 + 60)) nc -l "${2:-7000}" >/dev/null
 }
 
 # A subnet with a manager of its own, and IPoIB in it. Every host has the address 10.77.0.N, where N is 1 for host a, and is

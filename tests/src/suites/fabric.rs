@@ -158,7 +158,7 @@ fn diagnosis() -> Vec<Command> {
     [
         // Links have gone down when the hosts booted; that is cleared first.
         ("ibqueryerrors", "ibqueryerrors -k; shows ' 0 ports have errors beyond threshold' ibqueryerrors"),
-        ("ibdiagnet", "ibdiagnet -lw 4x >/tmp/ibdiagnet; cat /tmp/ibdiagnet; grep 'Done[.]' /tmp/ibdiagnet && ! grep -e -E- /tmp/ibdiagnet"),
+        ("ibdiagnet", "ibdiagnet >/tmp/ibdiagnet; cat /tmp/ibdiagnet; grep 'Done[.]' /tmp/ibdiagnet && ! grep -e -E- /tmp/ibdiagnet"),
         ("opensm.log", "cat /var/log/opensm.log; ! grep ERR /var/log/opensm.log"),
     ]
     .into_iter()
