@@ -89,7 +89,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         rows.push(Row { link: (*link).clone(), ports, tunnel: Some(*number), cable: true });
     }
     let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
-    let world = World::new(WorldConfig {
+    let mut world = World::new(WorldConfig {
         hcas,
         switches,
         links,
@@ -97,6 +97,11 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         seed: topology.fabric.seed,
         profile,
     })?;
+    for row in &rows {
+        for port in row.ports.iter().flatten() {
+            world.limit_port(*port, row.link.mtu, row.link.vls);
+        }
+    }
     Ok((world, Links::new(topology, rows)))
 }
 

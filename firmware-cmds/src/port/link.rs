@@ -90,6 +90,19 @@ pub(super) fn enabled(new: u32, old: u32, supported: u32, all: u32) -> Option<u3
 }
 
 impl Port {
+    /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; what is no
+    /// power of two counts as the next lower one (IBTA vol 1 14.2.5.6, MTUCap and VLCap).
+    pub fn limit(&mut self, mtu: u16, lanes: u8) {
+        let mtu = u32::from(mtu.max(256)).ilog2().saturating_sub(7).min(5);
+        let lanes = (u32::from(lanes.max(1)).ilog2() + 1).min(4);
+        let info = &mut self.info;
+        info.set(PortInfo::MTU_CAP, mtu).set(PortInfo::VL_CAP, lanes);
+        for (field, most) in [(PortInfo::NEIGHBOR_MTU, mtu), (PortInfo::OPERATIONAL_VLS, lanes)] {
+            let now = info.get(field);
+            info.set(field, now.min(most));
+        }
+    }
+
     /// What this port makes of a cable: the widest and fastest that the cable carries and a subnet manager left
     /// enabled. Both ends have to agree: ask one with what the other makes of the cable. `None`: nothing in
     /// common, the link does not train.
@@ -251,6 +264,19 @@ mod tests {
     }
 
     /// LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive and FDR10 of every link.
+    #[test]
+    fn limits_of_a_port() {
+        for (mtu, lanes, codes) in
+            [(256, 1, (1, 1)), (2048, 4, (4, 3)), (4096, 8, (5, 4)), (1500, 3, (3, 2)), (0, 0, (1, 1))]
+        {
+            let mut port = Port::new(Role::Adapter, 1, 1, "");
+            port.limit(mtu, lanes);
+            let info = port.info();
+            assert_eq!((info.get(PortInfo::MTU_CAP), info.get(PortInfo::VL_CAP)), codes);
+            assert_eq!((info.get(PortInfo::NEIGHBOR_MTU), info.get(PortInfo::OPERATIONAL_VLS)), codes);
+        }
+    }
+
     #[test]
     fn codes() {
         for (width, speed, codes) in [

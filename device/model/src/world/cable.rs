@@ -179,6 +179,25 @@ impl World {
         self.links.get(link).is_some_and(|l| l.training.iter().all(|t| t.state == LinkState::Up))
     }
 
+    /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
+    /// manager programs what both ends of a link can do.
+    pub fn limit_port(&mut self, port: PortRef, mtu: u16, lanes: u8) {
+        match port.node {
+            NodeId::Hca(hca) => {
+                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.core.fw.port_mut(port.port)) {
+                    port.limit(mtu, lanes);
+                }
+            }
+            NodeId::Switch(switch) => {
+                let Some(switch) = self.switches.get_mut(switch.0) else { return };
+                if let Some(port) = switch.fw.port_mut(port.port) {
+                    port.limit(mtu, lanes);
+                }
+                switch.configure();
+            }
+        }
+    }
+
     /// Takes the cable of a link out, or puts it in again: then it trains.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
         self.now = self.now.max(now);

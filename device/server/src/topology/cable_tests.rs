@@ -59,7 +59,7 @@ fn properties_of_a_link() {
     let faults = Faults { loss: 0.1, duplicate: 0.2, reorder: 0.3, corrupt: 0.4, delay: 0.5, delay_us: 6 };
     assert_eq!(link.faults, faults);
     let plain = &t.links[1];
-    assert_eq!((plain.vls, plain.mtu, plain.seed, plain.delay_ns), (4, 4096, None, 5));
+    assert_eq!((plain.vls, plain.mtu, plain.seed, plain.delay_ns), (8, 4096, None, 5));
     assert_eq!((plain.rate, plain.width, plain.faults), (Rate::Edr, 4, Faults::default()));
 }
 

@@ -215,7 +215,7 @@ impl Source<'_> {
             }
         };
         let vls = raw.vls.map(|vls| Spanned::new(vls.span(), u16::from(*vls.get_ref())));
-        let vls = one_of(vls, "link.vls", 4, &[1, 2, 4, 8])? as u8;
+        let vls = one_of(vls, "link.vls", 8, &[1, 2, 4, 8])? as u8;
         let mtu = one_of(raw.mtu, "link.mtu", 4096, &[256, 512, 1024, 2048, 4096])?;
         let time = |value: Option<Spanned<u64>>, key: &str, default, max| match value {
             None => Ok(default),
