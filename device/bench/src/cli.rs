@@ -269,7 +269,11 @@ fn run_compare(args: &Compare) -> Result<(), Error> {
                 .map_err(|why| Error::new(format!("{}: {why}", path.display())))?;
         }
     }
-    print(&comparison.table())
+    print(&comparison.table())?;
+    match comparison.failed.len() {
+        0 => Ok(()),
+        count => Err(Error::new(format!("{count} runs failed, see above"))),
+    }
 }
 
 fn measure(args: &Bench) -> Result<(), Error> {

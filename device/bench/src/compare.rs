@@ -107,6 +107,8 @@ pub struct Comparison {
     pub points: Vec<Point>,
     /// What was not.
     pub unmapped: Vec<Unmapped>,
+    /// Runs that failed: line, rule and reason in words.
+    pub failed: Vec<String>,
     /// By group, then by kind, then all.
     pub summary: Vec<Summary>,
     /// Curves.
@@ -118,8 +120,10 @@ pub type Overrides = Vec<(Option<String>, String)>;
 
 /// Runs every row that `map` maps and `keep` wants, on `jobs` threads.
 ///
+/// A run that fails is told of in the comparison; the others count.
+///
 /// # Errors
-/// A rule is wrong for a row, a unit does not fit, or a run failed: all of them, one to a line.
+/// A rule is wrong for a row: all of them, one to a line.
 pub fn compare(
     rows: &[Row],
     map: &Map,
@@ -156,23 +160,18 @@ pub fn compare(
             }
         }
     }
-    if errors.is_empty() {
-        let outcomes = run_all(&tasks, jobs);
-        let mut points = Vec::new();
-        for ((row, run), outcome) in tasks.iter().zip(outcomes) {
-            match outcome.and_then(|outcome| point(row, run, outcome)) {
-                Ok(point) => points.push(point),
-                Err(why) => {
-                    errors.push(why.at(format!("line {}: rule {:?}", row.line, run.rule)).to_string())
-                }
-            }
-        }
-        if errors.is_empty() {
-            let (summary, curves) = (summaries(&points), curves(&points));
-            return Ok(Comparison { rows: rows.len(), mapped, points, unmapped, summary, curves });
+    if !errors.is_empty() {
+        return Err(Error::new(errors.join("\n")));
+    }
+    let (mut points, mut failed) = (Vec::new(), Vec::new());
+    for ((row, run), outcome) in tasks.iter().zip(run_all(&tasks, jobs)) {
+        match outcome.and_then(|outcome| point(row, run, outcome)) {
+            Ok(point) => points.push(point),
+            Err(why) => failed.push(why.at(format!("line {}: rule {:?}", row.line, run.rule)).to_string()),
         }
     }
-    Err(Error::new(errors.join("\n")))
+    let (summary, curves) = (summaries(&points), curves(&points));
+    Ok(Comparison { rows: rows.len(), mapped, points, unmapped, failed, summary, curves })
 }
 
 /// Runs every scenario, equal ones once.
@@ -360,6 +359,9 @@ impl Comparison {
             for (source, reason, lines) in reasons {
                 out += &format!("  {source}, {}: {reason}\n", ranges(&lines));
             }
+        }
+        if !self.failed.is_empty() {
+            out += &format!("\nfailed\n  {}\n", self.failed.join("\n  "));
         }
         if !self.curves.is_empty() {
             out += &format!("\n{:>6} {:>10}  curve\n", "points", "rank corr.");

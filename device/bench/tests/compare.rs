@@ -99,8 +99,11 @@ fn what_was_measured_does_not_matter_to_the_model() {
 
 #[test]
 fn errors_name_line_and_rule() {
-    let wrong_unit = run(&ROWS.replace(",us,", ",Gb/s,"), MAP, 1).unwrap_err();
-    assert!(wrong_unit.contains("line 2") && wrong_unit.contains("Gb/s"), "{wrong_unit}");
+    let wrong_unit = run(&ROWS.replace(",us,", ",Gb/s,"), MAP, 1).unwrap();
+    let [failed] = &wrong_unit.failed[..] else { panic!("{:?}", wrong_unit.failed) };
+    assert!(failed.contains("line 2") && failed.contains("Gb/s"), "{failed}");
+    assert_eq!(wrong_unit.points.len(), 4, "the others count");
+    assert!(wrong_unit.table().contains(failed));
     let wrong_value = run(ROWS, &MAP.replace("threads = 2", "threads = 3"), 1).unwrap_err();
     assert!(wrong_value.contains("line 4") && wrong_value.contains("--threads"), "{wrong_value}");
     assert_eq!(wrong_value.lines().count(), 2, "both rows: {wrong_value}");
