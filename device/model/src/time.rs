@@ -83,45 +83,41 @@ impl fmt::Display for Ps {
     }
 }
 
-struct Entry<E> {
+/// When an event is due, and where it is. Small, because a heap moves its entries about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
     at: Ps,
     sequence: u64,
-    event: E,
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.sequence) == (other.at, other.sequence)
-    }
-}
-impl<E> Eq for Entry<E> {}
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
+    slot: usize,
 }
 
 /// Events in order of time; events of the same time in the order they were scheduled.
 pub struct EventHeap<E> {
-    heap: BinaryHeap<Reverse<Entry<E>>>,
+    heap: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
+    /// The events, where their entries say.
+    events: Vec<Option<E>>,
+    /// Places of `events` where nothing is.
+    free: Vec<usize>,
 }
 
 impl<E> Default for EventHeap<E> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), sequence: 0 }
+        Self { heap: BinaryHeap::new(), sequence: 0, events: Vec::new(), free: Vec::new() }
     }
 }
 
 impl<E> EventHeap<E> {
     /// Adds `event` at time `at`.
     pub fn push(&mut self, at: Ps, event: E) {
-        self.heap.push(Reverse(Entry { at, sequence: self.sequence, event }));
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        if let Some(place) = self.events.get_mut(slot) {
+            *place = Some(event);
+        }
+        self.heap.push(Reverse(Entry { at, sequence: self.sequence, slot }));
         self.sequence += 1;
     }
 
@@ -135,8 +131,18 @@ impl<E> EventHeap<E> {
         if self.next_at()? > until {
             return None;
         }
-        self.heap.pop().map(|Reverse(e)| (e.at, e.event))
+        let Reverse(Entry { at, slot, .. }) = self.heap.pop()?;
+        let event = self.events.get_mut(slot)?.take()?;
+        self.free.push(slot);
+        // After a burst its memory goes again.
+        if self.heap.is_empty() && self.events.capacity() > Self::KEPT {
+            (self.events, self.free) = (Vec::new(), Vec::new());
+        }
+        Some((at, event))
     }
+
+    /// Room for so many events is kept when none waits.
+    const KEPT: usize = 1 << 12;
 
     /// How many events wait.
     pub fn len(&self) -> usize {
@@ -164,6 +170,23 @@ mod tests {
         h.push(Ps(9), 'e');
         assert_eq!(h.pop_until(Ps(8)), None);
         assert_eq!(h.next_at(), Some(Ps(9)));
+    }
+
+    #[test]
+    fn many_events_come_in_order_and_leave_no_memory() {
+        const MANY: u64 = 20_000;
+        let mut h = EventHeap::default();
+        let at = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        for i in 0..MANY {
+            h.push(Ps(at(i)), i);
+            if i % 3 == 0 {
+                assert!(h.pop_until(Ps::MAX).is_some());
+            }
+        }
+        assert_eq!(h.len() as u64, MANY - MANY.div_ceil(3));
+        let rest: Vec<(Ps, u64)> = std::iter::from_fn(|| h.pop_until(Ps::MAX)).collect();
+        assert!(rest.is_sorted() && rest.iter().all(|(t, i)| t.0 == at(*i)));
+        assert!(h.is_empty() && h.events.capacity() <= EventHeap::<u64>::KEPT);
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub struct World {
     heap: EventHeap<Event>,
     now: Ps,
     effects: Vec<Effect>,
+    /// An outbox with nothing in it.
+    spare: Outbox,
     tunnel_events: Vec<TunnelEvent>,
     subnet_manager: bool,
     sweep_due: bool,
@@ -114,6 +116,7 @@ impl World {
             heap: EventHeap::default(),
             now: Ps::ZERO,
             effects: Vec::new(),
+            spare: Outbox::default(),
             tunnel_events: Vec::new(),
             subnet_manager: config.subnet_manager,
             sweep_due: false,
@@ -278,22 +281,26 @@ impl World {
             if let Some(watch) = hca.core.watch.as_deref_mut() {
                 watch.hand_over(self.trace.as_mut(), &mut self.captured);
             }
-            let Outbox { events, loopback, sent, outcomes, vectors, port_changed, link_lost } =
-                std::mem::take(&mut hca.core.out);
-            hca.core.out.outcomes = outcomes;
+            // The vectors go back, so that nothing is allocated anew for each event.
+            let mut out = std::mem::replace(&mut hca.core.out, std::mem::take(&mut self.spare));
             let epoch = hca.epoch;
-            for (at, event) in events {
+            for (at, event) in out.events.drain(..) {
                 self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
             }
-            self.effects.extend(vectors.into_iter().map(|vector| Effect::Msix { hca: id, vector }));
-            for (at, packet) in loopback {
+            let msix = |vector| Effect::Msix { hca: id, vector };
+            self.effects.extend(out.vectors.drain(..).map(msix));
+            for (at, packet) in out.loopback.drain(..) {
                 self.heap.push(at, Event::Arrive { hca: id, packet, origin: Origin::Loopback });
             }
             if let Some((number, end)) = self.plug(id.into()) {
-                for sent in sent {
+                for sent in out.sent.drain(..) {
                     self.carry(sent.start, number, end, sent.packet);
                 }
             }
+            out.sent.clear();
+            let port_changed = std::mem::take(&mut out.port_changed);
+            let link_lost = std::mem::take(&mut out.link_lost);
+            self.spare = out;
             if !port_changed {
                 return;
             }

@@ -1,0 +1,163 @@
+//! How fast the model itself is: `cargo bench -p hca-tests --bench speed`.
+//!
+//! - `events`: the event heap alone: events per second at a depth as with thousands of queue pairs.
+//! - `virtual`: whole scenarios in virtual time on one core: packets at ports per second of the host.
+//! - `live`: payload moved from one host's memory to another's through our driver and the model in this process, beside
+//!   a plain copy of the same bytes in the same run: the ratio is what to compare between machines.
+//!
+//! What is measured is processor time of this thread, which does everything: other load makes little difference.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hca_driver::{SendOp, SendRequest};
+use hca_model::fabric::Faults;
+use hca_model::time::EventHeap;
+use hca_model::{HcaId, Ps};
+use hca_tests::in_process::ModelBus;
+use hca_tests::pair::{Options, Pair};
+use hca_tests::rig;
+use nix::time::{ClockId, clock_gettime};
+
+/// Messages posted before the completion of the last is waited for.
+const BATCH: u64 = 32;
+
+/// Processor time of this thread.
+struct CpuTime(WallTime);
+
+impl CpuTime {
+    fn now() -> Duration {
+        let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock");
+        Duration::from(time)
+    }
+}
+
+impl Measurement for CpuTime {
+    type Intermediate = Duration;
+    type Value = Duration;
+    fn start(&self) -> Duration {
+        Self::now()
+    }
+    fn end(&self, start: Duration) -> Duration {
+        Self::now().saturating_sub(start)
+    }
+    fn add(&self, a: &Duration, b: &Duration) -> Duration {
+        *a + *b
+    }
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn to_f64(&self, value: &Duration) -> f64 {
+        self.0.to_f64(value)
+    }
+    fn formatter(&self) -> &dyn ValueFormatter {
+        self.0.formatter()
+    }
+}
+
+fn linked() -> Pair<ModelBus> {
+    let options = Options { memory: 2 << 20, mtu: 5, send_blocks: 64, ..Options::default() };
+    rig::linked(&options, Faults::default(), 1)
+}
+
+fn batch(pair: &mut Pair<ModelBus>, op: SendOp, len: usize) {
+    for i in 0..BATCH {
+        let sge = [pair.ends[0].sge(0, len)];
+        let last = i + 1 == BATCH;
+        pair.send(0, &SendRequest { signaled: last, ..SendRequest::new(i, op, &sge) });
+    }
+    pair.sent_ok(0, BATCH - 1);
+}
+
+/// Packets at both ports so far.
+fn packets(pair: &mut Pair<ModelBus>) -> u64 {
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let of = |i| simulation.world(|w, _| w.counters(HcaId(i)).map_or(0, |c| c.port.xmit_packets));
+    of(0) + of(1)
+}
+
+fn events(c: &mut Criterion<CpuTime>) {
+    /// Of the size that the model's events have.
+    type Event = [u64; 8];
+    const EVENTS: u64 = 100_000;
+    let mut group = c.benchmark_group("events");
+    group.throughput(Throughput::Elements(EVENTS));
+    for depth in [16u64, 4096] {
+        group.bench_function(format!("{depth} waiting"), |b| {
+            let mut heap: EventHeap<Event> = EventHeap::default();
+            let mut random = 1u64;
+            let mut delay = move || {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                Ps(random >> 44)
+            };
+            (0..depth).for_each(|i| heap.push(delay(), [i; 8]));
+            b.iter(|| {
+                for _ in 0..EVENTS {
+                    if let Some((at, event)) = heap.pop_until(Ps::MAX) {
+                        heap.push(at + delay(), black_box(event));
+                    }
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+fn scenarios(c: &mut Criterion<CpuTime>) {
+    let mut group = c.benchmark_group("virtual");
+    for (name, len) in [("8-byte writes", 8usize), ("64 KiB writes", 65536)] {
+        let mut pair = linked();
+        let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+        let op = SendOp::Write { address, rkey, imm: None };
+        let before = packets(&mut pair);
+        batch(&mut pair, op, len);
+        let each = packets(&mut pair) - before;
+        group.throughput(Throughput::Elements(each));
+        group.bench_function(format!("{name}, packets"), |b| b.iter(|| batch(&mut pair, op, len)));
+        rig::close(pair);
+    }
+    group.finish();
+}
+
+fn live(c: &mut Criterion<CpuTime>) {
+    let mut group = c.benchmark_group("live");
+    for (name, len) in [("8 B", 8usize), ("4 KiB", 4096), ("1 MiB", 1 << 20)] {
+        group.throughput(Throughput::Bytes(BATCH * len as u64));
+        // The source changes place, as the pair's two hosts' memory does.
+        let from = vec![1u8; 2 << 20];
+        let mut to = vec![0u8; 2 << 20];
+        group.bench_function(format!("{name} memcpy"), |b| {
+            b.iter(|| {
+                for _ in 0..BATCH {
+                    to[..len].copy_from_slice(black_box(&from[..len]));
+                    black_box(&mut to);
+                }
+            });
+        });
+        let mut pair = linked();
+        let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+        let kinds = [
+            ("RC write", SendOp::Write { address, rkey, imm: None }),
+            ("RC read", SendOp::Read { address, rkey }),
+        ];
+        for (kind, op) in kinds {
+            group.bench_function(format!("{name} {kind}"), |b| b.iter(|| batch(&mut pair, op, len)));
+        }
+        rig::close(pair);
+    }
+    group.finish();
+}
+
+fn quick() -> Criterion<CpuTime> {
+    Criterion::default()
+        .with_measurement(CpuTime(WallTime))
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(20)
+}
+
+criterion_group! { name = benches; config = quick(); targets = events, scenarios, live }
+criterion_main!(benches);
