@@ -21,7 +21,7 @@ pub struct Step {
     pub at: u64,
     /// How long it took.
     pub took: u64,
-    /// How long it waited before, because the unit was busy with others.
+    /// How long it waited before: for the unit, a pipeline, cache misses or DMA.
     pub waited: u64,
     /// The adapter's name.
     pub adapter: String,
@@ -74,7 +74,9 @@ impl Step {
         };
         match self.field("why") {
             Some(why) => held(why),
-            None if self.waited > 0 => format!("waited {} ns: the unit was busy", nanos(self.waited)),
+            None if self.waited > 0 => {
+                format!("{} ns more than its own work: queue, pipeline, misses or DMA", nanos(self.waited))
+            }
             None => String::new(),
         }
     }

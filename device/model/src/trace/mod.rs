@@ -30,7 +30,7 @@ pub use ring::Trace;
 pub struct Record {
     /// When it was asked for.
     pub at: Ps,
-    /// How long it then waited for its unit, which was busy with others.
+    /// How long it then waited: for its unit, which was busy with others, for a pipeline, cache misses or DMA.
     pub wait: Ps,
     /// How long it took after that; zero for what happens in an instant.
     pub took: Ps,
