@@ -20,7 +20,7 @@ use crate::mkey::span;
 use crate::registers::Registers;
 use crate::slots::Slots;
 use crate::time::Ps;
-use crate::timing::{Inbound, Timing};
+use crate::timing::{Inbound, Timing, takes_receive};
 use crate::trace::{Event, Headers};
 use crate::transport::QueuePair;
 use crate::transport::dct::Peer;
@@ -291,15 +291,12 @@ impl Hca {
             Ok((repr, payload)) => {
                 let start = repr.header_size();
                 let payload = start..start + payload.len();
-                let service = self.core.timing.receive(repr.operation, payload.len(), packet.len());
-                // From another adapter the packet passes a MAC and PHY at either end.
-                let own = self.core.fw.port(1).is_some_and(|p| p.is_own_lid(repr.slid));
-                let link = if own { Ps::ZERO } else { self.core.timing.phys() };
-                let at = self.receive_time(now, link, &repr, payload.len(), service);
+                let service = self.core.timing.receive(repr.operation, payload.len());
+                let at = self.receive_time(now, &repr, payload.len(), service);
                 if self.core.traces() {
                     let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
                     let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
-                    self.core.note_job(now + link, at, service, event);
+                    self.core.note_job(now, at, service, event);
                 }
                 self.core.schedule(at, HcaEvent::Receive(Box::new(Arrived { repr, packet, payload })));
                 at
@@ -319,18 +316,13 @@ impl Hca {
     }
 
     /// When what a packet that arrives does is done and, if it writes, visible to the host.
-    fn receive_time(&mut self, now: Ps, link: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
+    fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
         let mut inbound = Inbound { bytes: payload, ..Inbound::default() };
         match repr.operation {
-            Operation::SendOnly
-            | Operation::SendOnlyImm
-            | Operation::SendOnlyInval
-            | Operation::SendLast
-            | Operation::SendLastImm
-            | Operation::SendLastInval
-            | Operation::WriteOnlyImm
-            | Operation::WriteLastImm => (inbound.takes_receive, inbound.completes) = (true, true),
+            operation if takes_receive(operation) => {
+                (inbound.takes_receive, inbound.completes) = (true, true);
+            }
             Operation::WriteFirst | Operation::WriteOnly => {
                 inbound.to = repr.reth.map(|reth| span(&core.fw.icm, reth.rkey, reth.va, payload));
             }
@@ -341,7 +333,6 @@ impl Hca {
             }
             _ => {}
         }
-        inbound.link = link;
         core.units.receive(now, repr.dest_qp.0, service, inbound)
     }
 

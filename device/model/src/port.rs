@@ -78,6 +78,9 @@ impl Core {
         packet.set_vl(lane);
         self.port.egress.reserve(lane, reserved);
         self.note_sent(at, &packet);
+        // To another adapter the packet passes a MAC and PHY at either end.
+        let own = self.fw.port(PORT).is_some_and(|p| p.is_own_lid(packet.dlid()));
+        let at = if own { at } else { at + self.timing.phys() };
         self.schedule(at, HcaEvent::Depart(operation, packet, reserved));
         lane
     }

@@ -3,14 +3,14 @@
 //! Model time is host time since the start, divided by the dilation. The engine lets the model
 //! run ahead by at most one quantum, so that the stages of a pipeline don't wait for the host's
 //! timers, while timers of protocols keep their distance (temporal decoupling, as in SystemC
-//! TLM-2.0). Time never runs backwards: an access from outside happens at the mapped host time or
+//! TLM-2.0). In paced mode the quantum is nothing: no event runs before its time. Time never runs backwards: an access from outside happens at the mapped host time or
 //! at the last event that has run, whichever is later.
 
 use std::time::{Duration, Instant};
 
 use hca_model::{Ps, World};
 
-use crate::topology::Time;
+use crate::topology::{Mode, Time};
 
 const PS_PER_NS: u64 = 1000;
 const PS_PER_US: u64 = 1_000_000;
@@ -33,7 +33,10 @@ impl Pacer {
         Pacer {
             start: Instant::now(),
             dilation: time.dilation,
-            quantum: time.quantum_us.saturating_mul(PS_PER_US),
+            quantum: match time.mode {
+                Mode::Live => time.quantum_us.saturating_mul(PS_PER_US),
+                Mode::Paced => 0,
+            },
             reached: 0,
         }
     }

@@ -4,7 +4,7 @@
 //! [`Units`] are the parts of an adapter that are busy while they work, so that load turns into queueing.
 //! Nothing else in the model knows a number.
 //!
-//! The way of a work request through the units is told in `specs/timing/README.md`.
+//! The way of a work request through the units is told in `specs/timing/UNITS.md`.
 
 mod cache;
 mod calendar;
@@ -100,9 +100,9 @@ impl Timing {
         self.profile.send.datagram_ns.0
     }
 
-    /// How long a processing unit is busy with a packet of `len` bytes (LRH to VCRC) that it sends.
-    pub fn transmit(&self, len: usize) -> Ps {
-        self.profile.send.packet_ns.0 + self.profile.send.packet_ps_per_byte.times(len)
+    /// How long a processing unit is busy with a packet that it sends. Its bytes pass beside the unit.
+    pub const fn transmit(&self) -> Ps {
+        self.profile.send.packet_ns.0
     }
 
     /// The same for an ACK or NAK.
@@ -110,18 +110,21 @@ impl Timing {
         self.profile.send.ack_ns.0
     }
 
-    /// How long a processing unit is busy with a packet of `len` bytes that arrives: headers, context, PSN, key, and the
-    /// writes to the host that it leads to.
-    pub fn receive(&self, operation: Operation, payload: usize, len: usize) -> Ps {
+    /// How long a processing unit is busy with a packet with `payload` bytes that arrives: headers, context, PSN, key, and
+    /// the writes to the host that it leads to.
+    pub fn receive(&self, operation: Operation, payload: usize) -> Ps {
+        use Operation as Op;
         let r = &self.profile.receive;
-        let is_send = matches!(
-            operation,
-            Operation::SendOnly | Operation::SendOnlyImm | Operation::SendOnlyInval | Operation::SendLast
-        );
-        let base = if operation.is_response() { r.answer_ns.0 } else { r.request_ns.0 };
-        // Payload is written, and a send's completion.
-        let writes = u64::from(payload > 0) + u64::from(is_send);
-        base + r.write_ns.0.times(writes) + r.packet_ps_per_byte.times(len)
+        let base = match operation {
+            operation if operation.is_response() => r.answer_ns.0,
+            // What the first packet has found holds for those that follow it.
+            Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendLastInval => Ps::ZERO,
+            Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm => Ps::ZERO,
+            _ => r.request_ns.0,
+        };
+        // Payload is written, and the completion of what takes a receive request.
+        let writes = u64::from(payload > 0) + u64::from(takes_receive(operation));
+        base + r.write_ns.0.times(writes)
     }
 
     /// From a request understood to its response (or ACK) begun; reading the data comes on top.
@@ -186,6 +189,22 @@ impl Timing {
     pub const fn health_tick(&self) -> Ps {
         self.profile.clock.health_tick_ms.0
     }
+}
+
+/// Whether a packet ends a message that takes a receive request.
+pub const fn takes_receive(operation: Operation) -> bool {
+    use Operation as Op;
+    matches!(
+        operation,
+        Op::SendOnly
+            | Op::SendOnlyImm
+            | Op::SendOnlyInval
+            | Op::SendLast
+            | Op::SendLastImm
+            | Op::SendLastInval
+            | Op::WriteOnlyImm
+            | Op::WriteLastImm
+    )
 }
 
 /// Commands that take about the same time.

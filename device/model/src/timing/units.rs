@@ -196,11 +196,24 @@ impl Units {
         (self.bus.read(now, now, context_address(number), self.context_bytes), self.miss)
     }
 
-    /// Reads `blocks` basic blocks of the send queue of queue pair `number`. Returns when they are there, and their mark
-    /// in the cache.
-    pub fn fetch(&mut self, now: Ps, number: u32, blocks: u16) -> (Ps, u64) {
-        let bytes = usize::from(blocks) * BLOCK;
-        (self.bus.read(now, now, ring_address(number), bytes), self.wqes.put(blocks.into()))
+    /// Reads `blocks` basic blocks of the send queue of queue pair `number`. Returns when they are there.
+    pub fn fetch(&mut self, now: Ps, number: u32, blocks: u16) -> Ps {
+        self.bus.read(now, now, ring_address(number), usize::from(blocks) * BLOCK)
+    }
+
+    /// A WQE was needed that others had driven out of the cache: a unit has looked for it in vain.
+    pub fn lost(&mut self, now: Ps) {
+        self.pool.admit(now, now, self.miss);
+    }
+
+    /// The link to the host, for a device that does nothing else.
+    pub fn bus(&mut self) -> &mut Bus {
+        &mut self.bus
+    }
+
+    /// A WQE that was fetched is needed again. Returns its mark in the cache.
+    pub fn keep(&mut self) -> u64 {
+        self.wqes.put(1)
     }
 
     /// A WQE of `blocks` basic blocks came with its doorbell. Returns its mark in the cache; `None`: the context of the
@@ -279,7 +292,6 @@ impl Units {
     /// is done: what it writes is visible to the host then.
     pub fn receive(&mut self, now: Ps, number: u32, service: Ps, inbound: Inbound) -> Ps {
         let (mut start, mut penalty) = self.context(now, number);
-        start = start.max(now + inbound.link);
         if inbound.evicted {
             start = self.bus.read(now, start, ring_address(number), BLOCK);
             penalty += self.miss;
@@ -356,8 +368,6 @@ pub struct Inbound {
     pub takes_receive: bool,
     /// It leads to a completion.
     pub completes: bool,
-    /// How long it takes from the link to the adapter's units.
-    pub link: Ps,
     /// The WQE that it answers is not in the cache any more.
     pub evicted: bool,
 }

@@ -201,7 +201,7 @@ impl QueuePair {
         }
         let service = match repr.operation {
             Operation::Acknowledge => core.timing.transmit_ack(),
-            _ => core.timing.transmit(packet.len()),
+            _ => core.timing.transmit(),
         };
         let free = core.units.send(now, self.qpn.0, service);
         let ready = core.units.gather(now, free, data.into_iter()).max(executed);

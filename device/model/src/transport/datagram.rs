@@ -63,7 +63,7 @@ impl QueuePair {
         match self.build_datagram(core, &wqe) {
             Ok((operation, packet)) => {
                 let timing = &core.timing;
-                let service = timing.wqe() + timing.datagram() + timing.transmit(packet.len());
+                let service = timing.wqe() + timing.datagram() + timing.transmit();
                 let free = core.units.send(now, self.qpn.0, service);
                 let data = spans(&core.fw.icm, &wqe.pieces, 0, wqe.length as usize);
                 let ready = core.units.gather(now, free, data);

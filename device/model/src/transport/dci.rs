@@ -91,7 +91,7 @@ impl QueuePair {
         (repr.operation, repr.psn, repr.dceth) =
             (Operation::Disconnect, self.requester.next_psn, Some(dceth));
         let packet = Packet::build_empty(&repr);
-        let free = core.units.send(now, self.qpn.0, core.timing.transmit(packet.len()));
+        let free = core.units.send(now, self.qpn.0, core.timing.transmit());
         let at = core.units.depart(self.qpn.0, free);
         core.launch(at, repr.operation, packet);
     }

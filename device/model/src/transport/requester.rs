@@ -281,7 +281,8 @@ impl QueuePair {
             self.sq.head = head;
             return false;
         }
-        let mark = is_read.then_some(self.sq.mark);
+        // The response needs the WQE again.
+        let mark = is_read.then(|| self.sq.mark.unwrap_or_else(|| core.units.keep()));
         let executed = (packets == 0).then(|| self.time_local(core, now, &wqe));
         let first = self.requester.next_psn;
         self.requester.next_psn = first.add(packets);
@@ -406,7 +407,7 @@ impl QueuePair {
             self.requester.sent = self.requester.cursor;
         }
         let parsed = if k == 0 { core.timing.wqe() } else { Ps::ZERO };
-        let service = core.timing.transmit(packet.len()) + parsed;
+        let service = core.timing.transmit() + parsed;
         let free = core.units.send(now, self.qpn.0, service);
         let mut ready = free;
         if let Some(message) = self.requester.messages.get(place) {

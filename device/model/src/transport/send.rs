@@ -22,6 +22,9 @@ use crate::trace::{Event, Status};
 /// Largest send WQE in bytes: DS has 6 bits.
 const MAX_WQE: usize = 64 * DS_UNIT;
 
+/// What the doorbell record counts is looked at this much later, even if no doorbell says so.
+const LATE_DOORBELL: Ps = Ps::from_us(100);
+
 /// A part of the send queue that was fetched, or came with a doorbell.
 #[derive(Debug, Clone, Copy)]
 struct Fetch {
@@ -29,8 +32,9 @@ struct Fetch {
     end: u16,
     /// When it is on the chip.
     at: Ps,
-    /// What the WQE cache knows it by.
-    mark: u64,
+    /// What the WQE cache knows it by, if it came with a doorbell: then others may take its place there before it is
+    /// executed. What is fetched lies in a buffer until then.
+    mark: Option<u64>,
 }
 
 /// A completion that the host does not see yet.
@@ -57,10 +61,12 @@ pub(crate) struct SendQueue {
     /// What lies on the chip from the head on, or is on its way there. This is about time only: bytes are read when they
     /// are parsed.
     fetched: VecDeque<Fetch>,
-    /// What the WQE cache knows the WQE at the head by.
-    pub(super) mark: u64,
+    /// What the WQE cache knows the WQE at the head by, if it is there.
+    pub(super) mark: Option<u64>,
     /// Completions that the host does not see before their time.
     sent: VecDeque<Unseen>,
+    /// The doorbell record counts more than what doorbells have said.
+    behind: bool,
     /// The completion of what is executed last is not seen before.
     pub(super) due: Ps,
 }
@@ -125,10 +131,11 @@ impl QueuePair {
             return None;
         }
         let mut next = self.sq.first_unfetched();
-        if self.sq.fetched.front().is_some_and(|f| !core.units.holds(f.mark)) {
-            // Others took its place in the cache.
+        let mark = self.sq.fetched.front().and_then(|f| f.mark);
+        if mark.is_some_and(|mark| !core.units.holds(mark)) {
             self.sq.fetched.clear();
             next = self.sq.head;
+            core.units.lost(now);
         }
         let most = u16::try_from(core.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
         while self.sq.fetched.len() < core.timing.wqe_prefetches() {
@@ -136,13 +143,24 @@ impl QueuePair {
             if blocks == 0 {
                 break;
             }
-            let (at, mark) = core.units.fetch(now, self.qpn.0, blocks);
+            let at = core.units.fetch(now, self.qpn.0, blocks);
             next = next.wrapping_add(blocks);
-            self.sq.fetched.push_back(Fetch { end: next, at, mark });
+            self.sq.fetched.push_back(Fetch { end: next, at, mark: None });
         }
         let first = self.sq.fetched.front()?;
         self.sq.mark = first.mark;
         Some(first.at)
+    }
+
+    /// A doorbell has come: WQEs are fetched, and there is a turn to send them. The doorbell itself says how far the queue
+    /// goes: that the record is read takes no time of its own.
+    fn rung(&mut self, core: &mut Core, now: Ps) {
+        let at = self.at_hand(core, now).unwrap_or(now);
+        if !self.sq.is_empty() {
+            let (qpn, head, posted) = (self.qpn, self.sq.head, self.sq.posted);
+            core.note_span(now, Ps::ZERO, at.since(now), Event::Fetch { qpn, head, posted });
+        }
+        self.ask_turn(core, at);
     }
 
     /// Fetches the WQE at the head; the head moves beyond it.
@@ -344,13 +362,8 @@ impl Hca {
                     self.core.diagnose(now, format_args!("QP {qpn}: its doorbell record can't be read"));
                     return;
                 }
-                // The doorbell itself says how far the queue goes: that the record is read takes no time of its own.
-                let at = qp.at_hand(&mut self.core, now).unwrap_or(now);
-                if qp.sq.posted != qp.sq.head {
-                    let (head, posted) = (qp.sq.head, qp.sq.posted);
-                    self.core.note_span(now, Ps::ZERO, at.since(now), Event::Fetch { qpn, head, posted });
-                }
-                qp.ask_turn(&mut self.core, at);
+                qp.sq.behind = false;
+                qp.rung(&mut self.core, now);
             }
             QpState::Error | QpState::SqError => qp.flush_unfetched(&mut self.core, now),
             // PRM: a WQE posted before RTS waits; in RESET it is ignored.
@@ -361,27 +374,36 @@ impl Hca {
     /// A WQE came with its doorbell. If it is the next to execute there is nothing to fetch; otherwise, because others
     /// wait before it or because the doorbell record does not count it yet, it is a doorbell like any other.
     pub(crate) fn blueflame(&mut self, now: Ps, qpn: Qpn, copy: Box<[u8]>) {
-        if let Some(qp) = self.qps.get_mut(qpn.0)
-            && qp.state == QpState::Rts
-            && qp.fetch_posted(&self.core)
-            && qp.sq.posted != qp.sq.head
-        {
-            let index = copy_index(&copy);
-            let blocks = copy_blocks(&copy);
-            // It lies on the chip if it is whole and follows what lies there.
-            if index == qp.sq.first_unfetched()
-                && index != qp.sq.posted
-                && usize::from(blocks) * WQEBB <= copy.len()
-                && let Some(mark) = self.core.units.carried(qpn.0, blocks)
-            {
-                qp.sq.fetched.push_back(Fetch { end: index.wrapping_add(blocks), at: now, mark });
-            }
-            if index == qp.sq.head {
-                tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {index} by BlueFlame");
-                qp.sq.copy = Some(copy);
+        let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| qp.state == QpState::Rts) else {
+            return self.send_doorbell(now, qpn);
+        };
+        let known = qp.sq.posted.wrapping_sub(qp.sq.head);
+        if !qp.fetch_posted(&self.core) || qp.sq.is_empty() {
+            return self.send_doorbell(now, qpn);
+        }
+        let (index, blocks) = (copy_index(&copy), copy_blocks(&copy));
+        // The record may count WQEs whose own doorbells are still on their way.
+        let counted = qp.sq.posted.wrapping_sub(qp.sq.head);
+        let rung = index.wrapping_add(blocks).wrapping_sub(qp.sq.head).max(known);
+        if (1..counted).contains(&rung) {
+            qp.sq.posted = qp.sq.head.wrapping_add(rung);
+            if !std::mem::replace(&mut qp.sq.behind, true) {
+                self.core.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
             }
         }
-        self.send_doorbell(now, qpn);
+        // It lies on the chip if it is whole and follows what lies there.
+        if index == qp.sq.first_unfetched()
+            && index != qp.sq.posted
+            && usize::from(blocks) * WQEBB <= copy.len()
+            && let mark @ Some(_) = self.core.units.carried(qpn.0, blocks)
+        {
+            qp.sq.fetched.push_back(Fetch { end: index.wrapping_add(blocks), at: now, mark });
+        }
+        if index == qp.sq.head {
+            tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {index} by BlueFlame");
+            qp.sq.copy = Some(copy);
+        }
+        qp.rung(&mut self.core, now);
     }
 
     /// Completions of requests without an answer are due.

@@ -77,7 +77,8 @@ impl Source<'_> {
     fn check(&self, raw: RawTopology) -> Checked<Topology> {
         let profile = match raw.profile {
             Some(p) if Profile::named(p.get_ref()).is_none() => {
-                let reason = format!("there is no profile {:?}, only {DEFAULT_PROFILE:?}", p.get_ref());
+                let names: Vec<_> = Profile::names().collect();
+                let reason = format!("there is no profile {:?}, only {}", p.get_ref(), names.join(", "));
                 return Err(self.error(p.span(), "profile", reason));
             }
             Some(p) => p.into_inner(),
@@ -125,6 +126,7 @@ impl Source<'_> {
             }
             time.dilation = dilation.into_inner();
         }
+        time.mode = raw.mode.map(Spanned::into_inner).unwrap_or_default();
         Ok(time)
     }
 

@@ -53,11 +53,24 @@ pub struct Time {
     pub quantum_us: u64,
     /// Host time divided by model time: 2.0 lets the model run at half speed.
     pub dilation: f64,
+    /// Whether the model may run ahead at all.
+    pub mode: Mode,
+}
+
+/// How model time follows the host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Up to one quantum ahead: a pipeline of the model never waits for the host's timers.
+    #[default]
+    Live,
+    /// Never ahead: nothing reaches a guest before its model time.
+    Paced,
 }
 
 impl Default for Time {
     fn default() -> Self {
-        Time { quantum_us: 100, dilation: 1.0 }
+        Time { quantum_us: 100, dilation: 1.0, mode: Mode::default() }
     }
 }
 

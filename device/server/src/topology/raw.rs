@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Rate, SubnetManager};
+use super::{Mode, Rate, SubnetManager};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +28,7 @@ pub(super) struct RawTopology {
 pub(super) struct RawTime {
     pub(super) quantum_us: Option<Spanned<u64>>,
     pub(super) dilation: Option<Spanned<f64>>,
+    pub(super) mode: Option<Spanned<Mode>>,
 }
 
 #[derive(Default, Deserialize)]
