@@ -557,8 +557,8 @@ impl Scenario {
         if self.detect == Detect::Memory && self.signal_every == 1 {
             return wrong("every request is signalled: use --detect cq, or a larger --signal-every");
         }
-        if self.count_received && self.op != Op::Send {
-            return wrong("only sends are received: leave --count out");
+        if self.count_received && (latency || self.op.has_response() || self.size > self.mtu) {
+            return wrong("--count received is for rates of sends and writes of one packet: leave it out");
         }
         let per_qp = self.signal_every.max(self.post_list);
         let qps = self.qps / self.threads;

@@ -151,7 +151,12 @@ pub fn run_observed(
     let ((from, start), (to, end)) =
         meter.started.zip(meter.ended).ok_or(Error::new("the run ended before it was measured"))?;
     let time_ns = end.since(start).0 as f64 / 1e3;
-    let operations = to - from;
+    let mut operations = to - from;
+    if scenario.count_received && scenario.op == Op::Write {
+        // Nobody at the target takes note of a write: its adapter's writes to the host are counted.
+        let writes = |all: &[Counts]| all.last().map_or(0, |counts| counts.pcie.writes);
+        operations = writes(&after).saturating_sub(writes(&before));
+    }
     let rate = operations as f64 / (time_ns / 1e9);
     let latency = latency.then(|| Latency::of(&meter.samples));
     let bandwidth = rate * scenario.bytes() as f64;
