@@ -384,8 +384,10 @@ impl Hca {
         let (index, blocks) = (copy_index(&copy), copy_blocks(&copy));
         // The record may count WQEs whose own doorbells are still on their way.
         let counted = qp.sq.posted.wrapping_sub(qp.sq.head);
-        let rung = index.wrapping_add(blocks).wrapping_sub(qp.sq.head).max(known);
-        if (1..counted).contains(&rung) {
+        // One that says nothing new is late: its WQE is fetched or executed already.
+        let rung = index.wrapping_add(blocks).wrapping_sub(qp.sq.head);
+        let rung = if rung <= counted { rung.max(known) } else { known };
+        if rung < counted {
             qp.sq.posted = qp.sq.head.wrapping_add(rung);
             if !std::mem::replace(&mut qp.sq.behind, true) {
                 self.core.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
