@@ -10,7 +10,7 @@ use super::{Aim, Next, POLL_BATCH, Program, Request, Shared, good, operation, po
 use crate::Error;
 use crate::host::ns;
 use crate::rig::{Lane, Rig};
-use crate::scenario::{Detect, Pace, Pick, Scenario};
+use crate::scenario::{Detect, Op, Pace, Pick, Scenario};
 use crate::stats::Random;
 
 /// A queue pair of the thread.
@@ -256,7 +256,7 @@ impl Program for Stream {
             let by_memory = scenario.detect == Detect::Memory && self.chosen.is_none();
             let taken = if by_memory { 0 } else { self.poll(rig, scenario, POLL_BATCH)? };
             let retired = self.retire(scenario);
-            if retired > 0 && !scenario.count_received {
+            if retired > 0 && !(scenario.count_received && scenario.op == Op::Send) {
                 shared.meter.count(now, retired);
             }
             if taken + retired == 0 {
