@@ -55,7 +55,13 @@ fn every_transport_and_detection_has_a_rate() {
     for more in [
         &[("op", "write"), ("inline", "64")][..],
         &[("op", "write"), ("transport", "uc"), ("signal-every", "8"), ("window", "64")],
-        &[("op", "write"), ("transport", "uc"), ("signal-every", "8"), ("window", "64"), ("count", "received")],
+        &[
+            ("op", "write"),
+            ("transport", "uc"),
+            ("signal-every", "8"),
+            ("window", "64"),
+            ("count", "received"),
+        ],
         &[("op", "send")],
         &[("op", "send"), ("transport", "ud"), ("post-list", "4"), ("count", "received")],
         &[("op", "send"), ("size", "0")],
