@@ -7,6 +7,8 @@
 //!
 //! What is measured is processor time of this thread, which does everything: other load makes little difference.
 
+#![allow(missing_docs, reason = "criterion_group makes a public function")]
+
 use std::hint::black_box;
 use std::time::Duration;
 

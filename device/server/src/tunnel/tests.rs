@@ -348,7 +348,7 @@ fn a_bad_network() {
         let mut received = [0_u64; 2];
         for round in 0..2000_u64 {
             pair.now += Duration::from_millis(random.next() % 40);
-            if random.next() % 400 == 0 {
+            if random.next().is_multiple_of(400) {
                 starts += 1;
                 let end = (random.next() % 2) as usize;
                 pair.sides[end] = side(end as u8, random.next(), pair.now);
@@ -411,7 +411,7 @@ fn random_input() {
     for _ in 0..20_000 {
         let len = (random.next() % 100) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
-        if random.next() % 4 != 0 {
+        if !random.next().is_multiple_of(4) {
             let mut frame = b"HCAT\x01".to_vec();
             frame.extend([(random.next() % 8) as u8, 0, 7]);
             frame.extend(bytes);
