@@ -23,7 +23,7 @@ use crate::trace::{Event, Status};
 const MAX_WQE: usize = 64 * DS_UNIT;
 
 /// What the doorbell record counts is looked at this much later, even if no doorbell says so.
-const LATE_DOORBELL: Ps = Ps::from_us(100);
+const LATE_DOORBELL: Ps = Ps::from_ms(5);
 
 /// A part of the send queue that was fetched, or came with a doorbell.
 #[derive(Debug, Clone, Copy)]
