@@ -45,6 +45,8 @@ began() {
 	since=$(date +%s.%N)
 }
 ended() {
+	# What was printed before may lack the end of its line.
+	echo
 	echo "@@ end $1 $2 $(echo "$since $(date +%s.%N)" | gawk '{ printf "%.1f", $2 - $1 }')"
 }
 

@@ -57,6 +57,7 @@ impl Plan {
             width: 4,
             delay: Ps::from_ns(5),
             faults: Faults::default(),
+            seed: None,
         });
         self.links.last_mut().expect("it was just added")
     }

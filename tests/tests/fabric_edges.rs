@@ -62,6 +62,7 @@ fn apart() -> World {
         width: 4,
         delay: Ps::from_ns(5),
         faults: Faults::default(),
+        seed: None,
     };
     worlds::many(2, vec![link(0, NEAR), link(1, FAR)], 1)
 }

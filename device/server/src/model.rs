@@ -119,6 +119,7 @@ fn link(row: &Row) -> anyhow::Result<LinkConfig> {
         width: link.width,
         delay: Ps::from_ns(link.delay_ns),
         faults: faults(link.faults),
+        seed: link.seed,
     })
 }
 

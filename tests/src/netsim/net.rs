@@ -158,6 +158,7 @@ impl Network {
                     width: 4,
                     delay: Ps::from_ns(5),
                     faults: faults.clone(),
+                    seed: None,
                 })
                 .collect(),
             _ => Vec::new(),

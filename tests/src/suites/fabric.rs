@@ -229,7 +229,11 @@ fn afterwards() -> Vec<Command> {
             .over_ipoib()
             .named("ping finds its way"),
         ping("ping after that", ""),
-        Command::alone("opensm.log after that", "cat /var/log/opensm.log; ! grep ERR /var/log/opensm.log"),
+        // A datagram that was on its way through the link that went is lost, which the subnet manager tells as a timeout.
+        Command::alone(
+            "opensm.log after that",
+            "cat /var/log/opensm.log; ! grep ERR /var/log/opensm.log | grep -v -e IB_TIMEOUT -e 'Timeout while getting'",
+        ),
     ]
 }
 

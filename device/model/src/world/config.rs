@@ -122,6 +122,8 @@ pub struct LinkConfig {
     pub delay: Ps,
     /// What goes wrong on it.
     pub faults: Faults,
+    /// Seed of that; `None`: from the world's and the link's number.
+    pub seed: Option<u64>,
 }
 
 /// A topology.

@@ -135,7 +135,8 @@ impl World {
         }
         for (i, link) in config.links.iter().enumerate() {
             let plain = Link::new(link.rate, link.width, link.delay);
-            let seed = config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let own = || config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let seed = link.seed.unwrap_or_else(own);
             let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
             let cable = Cable { rate: link.rate, width: link.width, delay: Some(link.delay) };
             world.join(link.ends.to_vec(), cable, Box::new(carrier))?;
