@@ -145,7 +145,7 @@ struct Options {
     /// Adapters that send to the same target, with --topology switch [1]
     #[arg(long, value_name = "N")]
     initiators: Option<String>,
-    /// Both ends initiate [false]
+    /// Both ends initiate; with several initiators all adapters talk with all [false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     bidirectional: Option<String>,
     /// Memory regions that remote accesses go to [1]

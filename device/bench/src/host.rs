@@ -24,14 +24,50 @@ pub struct Host {
     pub recv_ns: f64,
     /// Looking at a completion queue in vain.
     pub poll_ns: f64,
+    /// A look at a completion queue that finds something, beyond its completions.
+    pub take_ns: f64,
     /// Taking a completion.
     pub cqe_ns: f64,
     /// Looking at a byte of memory in vain.
     pub look_ns: f64,
     /// What a latency program does between two messages besides posting and polling: reading the clock.
     pub turn_ns: f64,
+    /// Where its threads run, if that matters.
+    pub cores: Option<Cores>,
     /// A programmable adapter that does PCIe transfers.
     pub pcie: Option<PcieProgram>,
+}
+
+/// The cores of a host: its threads are bound to one after the other, then to the second hardware threads of all.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cores {
+    /// Cores in all.
+    pub count: u64,
+    /// Those of the adapter's socket, which come first.
+    pub near: u64,
+    /// What a thread of another socket waits longer for the adapter: its store crosses over, then what the adapter writes.
+    pub far_ns: f64,
+    /// How many times as long everything takes two threads that share a core.
+    pub sharing: f64,
+}
+
+impl Cores {
+    /// How many times as long everything takes thread `thread` of `threads`.
+    pub fn slowness(&self, thread: u64, threads: u64) -> f64 {
+        match thread >= self.count || thread + self.count < threads {
+            true => self.sharing,
+            false => 1.0,
+        }
+    }
+
+    /// How much later thread `thread` sees what the adapter does.
+    pub fn lateness(&self, thread: u64) -> Ps {
+        match thread % self.count.max(1) >= self.near {
+            true => ns(self.far_ns),
+            false => Ps::ZERO,
+        }
+    }
 }
 
 /// The program of an adapter that measures PCIe, and its DMA engines.
@@ -51,8 +87,9 @@ pub struct PcieProgram {
 }
 
 /// The descriptions that the crate carries.
-const HOSTS: [(&str, &str); 3] = [
+const HOSTS: [(&str, &str); 4] = [
     ("xeon", include_str!("../hosts/xeon.toml")),
+    ("swarm", include_str!("../hosts/swarm.toml")),
     ("smart", include_str!("../hosts/smart.toml")),
     ("nfp6000", include_str!("../hosts/nfp6000.toml")),
 ];
@@ -82,10 +119,14 @@ impl Host {
             host.line_ns,
             host.recv_ns,
             host.poll_ns,
+            host.take_ns,
             host.cqe_ns,
             host.look_ns,
             host.turn_ns,
         ];
+        if let Some(cores) = &host.cores {
+            times.extend([cores.far_ns, cores.sharing]);
+        }
         if let Some(pcie) = &host.pcie {
             times.extend([pcie.command_ns, pcie.dma_ns, pcie.read_interval_ns, pcie.write_interval_ns]);
         }
@@ -113,6 +154,16 @@ mod tests {
         for (name, _) in HOSTS {
             assert_eq!(Host::load(name).map(|h| h.name), Ok(name.to_string()));
         }
+    }
+
+    #[test]
+    fn threads_share_cores_when_there_are_more_of_them() {
+        let cores = Cores { count: 4, near: 2, far_ns: 100.0, sharing: 1.5 };
+        let slow = |threads: u64| (0..threads).map(|t| cores.slowness(t, threads)).collect::<Vec<_>>();
+        assert_eq!(slow(4), [1.0; 4]);
+        assert_eq!(slow(6), [1.5, 1.5, 1.0, 1.0, 1.5, 1.5]);
+        let late: Vec<_> = (0..8).map(|t| cores.lateness(t).as_ns()).collect();
+        assert_eq!(late, [0, 0, 100, 100, 0, 0, 100, 100]);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct EndRef {
 
 /// What one thread of a host has.
 pub struct Lane {
+    /// Which thread of its host.
+    pub thread: u64,
     /// Index in [`Rig::hosts`].
     pub host: usize,
     /// Its queue pairs.
@@ -156,9 +158,16 @@ impl Rig {
                 rig.add_regions(host, scenario)?;
             }
         }
-        for from in 0..scenario.initiators as usize {
-            for _ in 0..scenario.threads {
-                rig.connect_thread(scenario, from, target)?;
+        for thread in 0..scenario.threads {
+            if scenario.initiators > 1 && scenario.bidirectional {
+                rig.connect_all(scenario, thread, adapters)?;
+                continue;
+            }
+            for from in 0..scenario.initiators as usize {
+                let mut near = rig.lane(scenario, thread, from, true)?;
+                let mut far = rig.lane(scenario, thread, target, scenario.bidirectional)?;
+                rig.connect(scenario, &mut near, &mut far, scenario.qps / scenario.threads)?;
+                rig.lanes.extend([near, far]);
             }
         }
         Ok(rig)
@@ -182,24 +191,41 @@ impl Rig {
         Ok(())
     }
 
-    /// A thread of `from` and what it talks to at `target`.
-    fn connect_thread(&mut self, scenario: &Scenario, from: usize, target: usize) -> Result<(), Error> {
-        let qps = (scenario.qps / scenario.threads) as usize;
-        let mut near = self.lane(scenario, from, true)?;
-        let mut far = self.lane(scenario, target, scenario.bidirectional)?;
+    /// Thread `thread` of each of `hosts` hosts, with queue pairs to that of every other host.
+    fn connect_all(&mut self, scenario: &Scenario, thread: u64, hosts: usize) -> Result<(), Error> {
+        let qps = scenario.qps / scenario.threads / scenario.initiators;
+        let mut lanes = Vec::new();
+        for host in 0..hosts {
+            let mut lane = self.lane(scenario, thread, host, true)?;
+            for other in &mut lanes {
+                self.connect(scenario, other, &mut lane, qps)?;
+            }
+            lanes.push(lane);
+        }
+        self.lanes.extend(lanes);
+        Ok(())
+    }
+
+    /// Queue pairs between two threads.
+    fn connect(
+        &mut self,
+        scenario: &Scenario,
+        near: &mut Lane,
+        far: &mut Lane,
+        qps: u64,
+    ) -> Result<(), Error> {
+        let (from, target, qps) = (near.host, far.host, qps as usize);
         let (near_cqs, far_cqs) =
             (self.send_cqs(scenario, from, qps)?, self.send_cqs(scenario, target, qps)?);
         for i in 0..qps {
             let pick = |cqs: &[usize]| cqs[i % cqs.len()];
-            let a = self.create_qp(scenario, &near, pick(&near_cqs))?;
-            let b = self.create_qp(scenario, &far, pick(&far_cqs))?;
+            let a = self.create_qp(scenario, near, pick(&near_cqs))?;
+            let b = self.create_qp(scenario, far, pick(&far_cqs))?;
             self.bring_up(scenario, (from, a), (target, b))?;
             self.bring_up(scenario, (target, b), (from, a))?;
             near.ends.push(self.end(a, pick(&near_cqs), target, b));
             far.ends.push(self.end(b, pick(&far_cqs), from, a));
         }
-        self.lanes.push(near);
-        self.lanes.push(far);
         Ok(())
     }
 
@@ -208,7 +234,13 @@ impl Rig {
         EndRef { qp, send_cq, peer, to: Datagram { qpn, qkey: QKEY, lid, sl: 0, gid: None } }
     }
 
-    fn lane(&mut self, scenario: &Scenario, host: usize, initiates: bool) -> Result<Lane, Error> {
+    fn lane(
+        &mut self,
+        scenario: &Scenario,
+        thread: u64,
+        host: usize,
+        initiates: bool,
+    ) -> Result<Lane, Error> {
         let receives = scenario.op == Op::Send
             && (!initiates || scenario.bidirectional || scenario.metric == Metric::Latency);
         let qps = scenario.qps / scenario.threads;
@@ -221,7 +253,19 @@ impl Rig {
         let bytes = ((slot * slots) as usize).next_multiple_of(hca_driver::PAGE_SIZE);
         let local = alloc(&mut side.hca, bytes, hca_driver::PAGE_SIZE)?;
         let local_mr = side.hca.register(side.pd, &local, bytes, Access::ALL)?;
-        Ok(Lane { host, ends: Vec::new(), recv_cq, local, local_mr, slot, slots, initiates, receives, depth })
+        Ok(Lane {
+            thread,
+            host,
+            ends: Vec::new(),
+            recv_cq,
+            local,
+            local_mr,
+            slot,
+            slots,
+            initiates,
+            receives,
+            depth,
+        })
     }
 
     fn send_cqs(&mut self, scenario: &Scenario, host: usize, qps: usize) -> Result<Vec<usize>, Error> {

@@ -169,7 +169,8 @@ pub struct Scenario {
     pub pcie: PcieSpec,
     /// How adapters are joined.
     pub topology: Topology,
-    /// Adapters that initiate; the last adapter is their target.
+    /// Adapters that initiate; the last adapter is their target. With `bidirectional`: one less than there are, all of
+    /// which talk with all others.
     pub initiators: u64,
     /// Both ends initiate.
     pub bidirectional: bool,
@@ -548,8 +549,16 @@ impl Scenario {
         if latency && self.op == Op::Write && self.size == 0 {
             return wrong("who waits for a write looks at its last byte: --size is at least 1");
         }
-        if self.initiators > 1 && (self.topology != Topology::Switch || self.bidirectional) {
-            return wrong("several initiators need --topology switch, and go one way");
+        if self.initiators > 1 && self.topology != Topology::Switch {
+            return wrong("several initiators need --topology switch");
+        }
+        if self.initiators > 1
+            && self.bidirectional
+            && !(self.qps / self.threads).is_multiple_of(self.initiators)
+        {
+            return wrong(
+                "where all adapters talk with all, a thread's share of --qps is a multiple of --initiators",
+            );
         }
         if self.detect == Detect::Memory && !self.op.has_response() {
             return wrong("only reads and atomics are seen in memory: use --detect cq");

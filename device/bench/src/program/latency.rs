@@ -172,7 +172,7 @@ impl Player {
             shared.meter.sample(now, time / legs);
         }
         self.state = State::Posting;
-        Next::At(now + ns(host.turn_ns) + post_time(scenario, host, 1))
+        Next::At(now + ns(host.turn_ns + post_time(scenario, host, 1)))
     }
 }
 

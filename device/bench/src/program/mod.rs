@@ -15,7 +15,7 @@ use hca_driver::{Completion, SendOp, SendRequest, Sge};
 use hca_model::Ps;
 use hca_model::timing::Counts;
 
-use crate::host::{Host, ns};
+use crate::host::Host;
 use crate::outcome::{Latency, Outcome, Share, Usage};
 use crate::rig::{EndRef, LINE, Rig, own_places};
 use crate::scenario::{BlueFlame, Metric, Op, Scenario, Transport};
@@ -38,6 +38,8 @@ enum Next {
     At(Ps),
     /// It looks at intervals of so long, and there is nothing yet.
     Look(Ps),
+    /// The same, but it sees what comes so much later.
+    LookFrom(Ps, Ps),
 }
 
 /// What all programs of a run share.
@@ -90,6 +92,7 @@ trait Program {
 struct Sleep {
     since: Ps,
     every: Ps,
+    late: Ps,
 }
 
 /// Runs a scenario.
@@ -138,7 +141,7 @@ pub fn run_observed(
             }
             if lane.initiates {
                 let token = programs.len();
-                programs.push(Box::new(stream::Stream::new(&mut rig, scenario, lane, token)?));
+                programs.push(Box::new(stream::Stream::new(&mut rig, scenario, &shared.host, lane, token)?));
             } else {
                 // It does nothing, but its memory stays registered.
                 rig.lanes.push(lane);
@@ -160,7 +163,7 @@ pub fn run_observed(
     let rate = operations as f64 / (time_ns / 1e9);
     let latency = latency.then(|| Latency::of(&meter.samples));
     let bandwidth = rate * scenario.bytes() as f64;
-    let adapters = if scenario.bidirectional { 2 } else { scenario.initiators };
+    let adapters = scenario.initiators + u64::from(scenario.bidirectional);
     let rate_each = rate / adapters as f64;
     let own = operations as f64 / adapters as f64;
     let share = |(b, a): (&Counts, &Counts), operations| Share::of(b, a, operations);
@@ -176,8 +179,8 @@ pub fn run_observed(
 fn amount(scenario: &Scenario) -> (u64, u64) {
     /// Packets that are enough for a steady state.
     const PACKETS: u64 = 40_000;
-    let both = if scenario.bidirectional { 2 } else { 1 };
-    let outstanding = scenario.window * scenario.threads * scenario.initiators * both;
+    let adapters = scenario.initiators + u64::from(scenario.bidirectional);
+    let outstanding = scenario.window * scenario.threads * adapters;
     let packets = scenario.bytes().div_ceil(scenario.mtu).max(1);
     let wanted = match scenario.iterations {
         0 => (6 * outstanding).max(8_000).min((PACKETS / packets).max(8)),
@@ -242,7 +245,8 @@ fn drive(
         rig.sim.advance_to(at);
         match program.act(at, rig, shared)? {
             Next::At(next) => heap.push(Reverse((next.max(at), who))),
-            Next::Look(every) => asleep[who] = Some(Sleep { since: at, every }),
+            Next::Look(every) => asleep[who] = Some(Sleep { since: at, every, late: Ps::ZERO }),
+            Next::LookFrom(every, late) => asleep[who] = Some(Sleep { since: at, every, late }),
         }
     }
     Ok((before, counts(rig)))
@@ -252,7 +256,7 @@ impl Sleep {
     /// The first look at or after `at`.
     fn wakes(self, at: Ps) -> Ps {
         let every = self.every.0.max(1);
-        let looks = at.since(self.since).0.div_ceil(every).max(1);
+        let looks = (at + self.late).since(self.since).0.div_ceil(every).max(1);
         self.since + Ps(every * looks)
     }
 }
@@ -295,14 +299,14 @@ fn wqe_bytes(scenario: &Scenario) -> u64 {
     SEGMENT + address + data
 }
 
-/// What posting `count` requests takes the processor.
-fn post_time(scenario: &Scenario, host: &Host, count: u64) -> Ps {
+/// What posting `count` requests takes the processor, in nanoseconds.
+fn post_time(scenario: &Scenario, host: &Host, count: u64) -> f64 {
     let ring = if by_blueflame(scenario) {
         host.blueflame_ns + host.line_ns * wqe_bytes(scenario).div_ceil(LINE) as f64
     } else {
         host.doorbell_ns
     };
-    ns(host.wqe_ns * count as f64 + ring)
+    host.wqe_ns * count as f64 + ring
 }
 
 /// Where a request of queue pair number `place` goes in its target's memory, if anywhere.
@@ -400,17 +404,24 @@ fn ring(rig: &mut Rig, host: usize, end: &EndRef) {
     rig.sim.flush_stores(side.id);
 }
 
+/// When PCIe has taken what processors stored to the adapter of `host`.
+fn stores_taken(rig: &Rig, host: usize) -> Ps {
+    let id = rig.hosts.get(host).map(|side| side.id);
+    id.and_then(|id| rig.sim.world(|world, _| world.stores_taken(id))).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_sleeper_wakes_at_its_next_look() {
-        let sleep = Sleep { since: Ps(1000), every: Ps(300) };
+        let sleep = Sleep { since: Ps(1000), every: Ps(300), late: Ps::ZERO };
         assert_eq!(sleep.wakes(Ps(1001)), Ps(1300));
         assert_eq!(sleep.wakes(Ps(1300)), Ps(1300));
         assert_eq!(sleep.wakes(Ps(1301)), Ps(1600));
         assert_eq!(sleep.wakes(Ps(1000)), Ps(1300), "what comes with the look in vain is seen at the next");
+        assert_eq!(Sleep { late: Ps(300), ..sleep }.wakes(Ps(1001)), Ps(1600));
     }
 
     #[test]

@@ -6,9 +6,11 @@ use hca_driver::{Dma, Sge};
 use hca_model::Ps;
 use hca_spec::ids::Qpn;
 
-use super::{Aim, Next, POLL_BATCH, Program, Request, Shared, good, operation, post, post_time, ring};
+use super::{
+    Aim, Next, POLL_BATCH, Program, Request, Shared, good, operation, post, post_time, ring, stores_taken,
+};
 use crate::Error;
-use crate::host::ns;
+use crate::host::{Host, ns};
 use crate::rig::{Lane, Rig};
 use crate::scenario::{Detect, Op, Pace, Pick, Scenario};
 use crate::stats::Random;
@@ -58,12 +60,23 @@ pub(super) struct Stream {
     turn: usize,
     random: Random,
     state: State,
+    /// When PCIe has what the thread stored last: it can't ring before.
+    taken: Ps,
+    /// How many times as long as usual everything takes it, and how much later it sees what the adapter does.
+    slowness: f64,
+    lateness: Ps,
     data: Option<Vec<u8>>,
 }
 
 impl Stream {
     /// Requests on the queue pairs of `lane`; watches for their completion as `token`.
-    pub(super) fn new(rig: &mut Rig, scenario: &Scenario, lane: Lane, token: usize) -> Result<Self, Error> {
+    pub(super) fn new(
+        rig: &mut Rig,
+        scenario: &Scenario,
+        host: &Host,
+        lane: Lane,
+        token: usize,
+    ) -> Result<Self, Error> {
         let mut cqs: Vec<usize> = lane.ends.iter().map(|e| e.send_cq).collect();
         cqs.dedup();
         for cq in &cqs {
@@ -101,6 +114,9 @@ impl Stream {
             turn: 0,
             random: Random::new(seed),
             state: State::Deciding,
+            taken: Ps::ZERO,
+            slowness: host.cores.map_or(1.0, |cores| cores.slowness(lane.thread, scenario.threads)),
+            lateness: host.cores.map_or(Ps::ZERO, |cores| cores.lateness(lane.thread)),
             data: scenario.is_inline().then(|| vec![1; scenario.size as usize]),
             lane,
         })
@@ -232,6 +248,7 @@ impl Stream {
             }
         }
         ring(rig, self.lane.host, &end);
+        self.taken = stores_taken(rig, self.lane.host);
         Ok(())
     }
 }
@@ -239,7 +256,12 @@ impl Stream {
 impl Program for Stream {
     fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error> {
         let (scenario, host) = (shared.scenario, &shared.host);
+        let slowness = self.slowness;
+        let slow = move |time: f64| ns(time * slowness);
         if let State::Posting(connection, count) = self.state {
+            if self.taken > now {
+                return Ok(Next::At(self.taken));
+            }
             self.post(rig, scenario, connection, count)?;
             self.state = State::Deciding;
             self.chosen = None;
@@ -260,11 +282,12 @@ impl Program for Stream {
                 shared.meter.count(now, retired);
             }
             if taken + retired == 0 {
-                return Ok(Next::Look(ns(if by_memory { host.look_ns } else { host.poll_ns })));
+                let every = slow(if by_memory { host.look_ns } else { host.poll_ns });
+                return Ok(Next::LookFrom(every, self.lateness));
             }
-            busy = ns(host.cqe_ns * taken as f64);
+            busy = slow(host.cqe_ns * taken as f64 + if taken > 0 { host.take_ns } else { 0.0 });
             if by_memory {
-                busy = ns(host.look_ns * retired as f64);
+                busy = slow(host.look_ns * retired as f64);
             }
             room = self.room(scenario);
         }
@@ -276,7 +299,7 @@ impl Program for Stream {
             return Ok(Next::At(now + busy));
         }
         self.state = State::Posting(connection, room);
-        Ok(Next::At(now + busy + post_time(scenario, host, room)))
+        Ok(Next::At(now + busy + slow(post_time(scenario, host, room))))
     }
 }
 

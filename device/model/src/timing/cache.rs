@@ -84,6 +84,13 @@ impl WqeCache {
         self.filled
     }
 
+    /// Whether they are not there any more: this is a use only if so.
+    pub fn lost(&mut self, mark: u64) -> bool {
+        let lost = self.filled.saturating_sub(mark) >= self.room;
+        self.misses += u64::from(lost);
+        lost
+    }
+
     /// Whether they are still there.
     pub fn holds(&mut self, mark: u64) -> bool {
         let there = self.filled.saturating_sub(mark) < self.room;

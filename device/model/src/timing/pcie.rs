@@ -124,6 +124,8 @@ pub struct Bus {
     up: Calendar,
     down: Calendar,
     store_latency: Ps,
+    /// When the last of the processor's stores has left.
+    stored: Ps,
     /// Per tag, when it is free: tags are used in turn.
     tags: Vec<Ps>,
     next_tag: usize,
@@ -140,6 +142,7 @@ impl Bus {
             up: Calendar::new(1, LINK_PAGE),
             down: Calendar::new(1, LINK_PAGE),
             store_latency: pcie.mmio_write_ns.0,
+            stored: Ps::ZERO,
             tags: vec![Ps::ZERO; pcie.read_tags.get().min(MAX_TAGS) as usize],
             next_tag: 0,
             iommu: host.iommu.then(|| (Cache::new(host.iommu_entries.get()), host.iommu_ns.0)),
@@ -208,11 +211,18 @@ impl Bus {
         self.counts.written_bytes += OPERAND as u64;
     }
 
+    /// When the link has taken all stores so far: until then a processor's write-combining buffers are full.
+    pub const fn stores_taken(&self) -> Ps {
+        self.stored
+    }
+
     /// When the adapter has stores of `bytes` that the processor makes at `now`.
     pub fn store(&mut self, now: Ps, bytes: usize) -> Ps {
         self.counts.stores += 1;
         self.counts.stored_bytes += bytes as u64;
-        self.down.admit(now, now, self.cost.stores(bytes)) + self.store_latency
+        let taken = self.down.admit(now, now, self.cost.stores(bytes));
+        self.stored = self.stored.max(taken);
+        taken + self.store_latency
     }
 
     /// What went over the link so far.

@@ -196,6 +196,7 @@ pub(super) struct Receive {
     pub(super) wqe_ns: Ns,
     pub(super) atomic_ns: Ns,
     pub(super) atomic_slots: Count,
+    pub(super) atomic_queues: Count,
     pub(super) atomic_buckets: Count,
 }
 

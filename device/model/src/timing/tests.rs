@@ -145,7 +145,7 @@ fn atomics_on_one_address_and_on_many() {
     let t = Timing::new(&Profile::named("connectib").unwrap());
     for (addresses, measured) in [(1, 2.24), (4096, 52.0)] {
         let mut units = t.units();
-        let last = (0..20_000u64).map(|i| units.atomic(Ps::ZERO, i % addresses * 8)).max().unwrap();
+        let last = (0..20_000u64).map(|i| units.atomic(Ps::ZERO, i as u32, i % addresses * 8)).max().unwrap();
         near(2e7 / ns(last), measured, 4.0);
     }
 }

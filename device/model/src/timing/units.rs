@@ -98,6 +98,8 @@ pub struct Units {
     wqes: WqeCache,
     /// When each slot of the atomic engine is free.
     atomic_slots: Vec<Ps>,
+    /// When the atomic that began last in each queue of the engine did.
+    atomic_queues: Vec<Ps>,
     /// When each lock is free; as many as are there once one was used.
     locks: Vec<Ps>,
     buckets: usize,
@@ -131,6 +133,7 @@ impl Units {
             translations: Cache::new(cache.translation_lines.get()),
             wqes: WqeCache::new(cache.wqe_blocks.get()),
             atomic_slots: vec![Ps::ZERO; receive.atomic_slots.get().min(MANY) as usize],
+            atomic_queues: vec![Ps::ZERO; receive.atomic_queues.get().min(MANY) as usize],
             locks: Vec::new(),
             buckets: receive.atomic_buckets.get().min(MANY) as usize,
             operand: cost.request(OPERAND)
@@ -201,14 +204,23 @@ impl Units {
         self.bus.read(now, now, ring_address(number), usize::from(blocks) * BLOCK)
     }
 
-    /// A WQE was needed that others had driven out of the cache: a unit has looked for it in vain.
-    pub fn lost(&mut self, now: Ps) {
-        self.pool.admit(now, now, self.miss);
+    /// Whether others have driven the WQE with that mark out of the cache. If so, a unit has looked for it in vain.
+    pub fn lost(&mut self, now: Ps, mark: u64) -> bool {
+        let lost = self.wqes.lost(mark);
+        if lost {
+            self.pool.admit(now, now, self.miss);
+        }
+        lost
     }
 
     /// The link to the host, for a device that does nothing else.
     pub fn bus(&mut self) -> &mut Bus {
         &mut self.bus
+    }
+
+    /// When the link to the host has taken all stores of the processor.
+    pub const fn stores_taken(&self) -> Ps {
+        self.bus.stores_taken()
     }
 
     /// A WQE that was fetched is needed again. Returns its mark in the cache.
@@ -334,20 +346,25 @@ impl Units {
         self.cqe + self.bus.write_latency()
     }
 
-    /// When an atomic on `address` that begins at `now` is done. One with the same lock goes first; while it waits, it
-    /// keeps its slot of the engine.
-    pub fn atomic(&mut self, now: Ps, address: u64) -> Ps {
+    /// When an atomic on `address` that comes for queue pair `number` at `now` is done. One with the same lock goes first;
+    /// while it waits, it keeps its slot of the engine, and what is behind it in its queue waits, too.
+    pub fn atomic(&mut self, now: Ps, number: u32, address: u64) -> Ps {
         if self.locks.is_empty() {
             self.locks = vec![Ps::ZERO; self.buckets.max(1)];
         }
         let bucket = (address % self.locks.len() as u64) as usize;
-        let (Some(slot), Some(lock)) = (self.atomic_slots.iter_mut().min(), self.locks.get_mut(bucket))
-        else {
+        let queue = number as usize % self.atomic_queues.len().max(1);
+        let (Some(slot), Some(lock), Some(before)) = (
+            self.atomic_slots.iter_mut().min(),
+            self.locks.get_mut(bucket),
+            self.atomic_queues.get_mut(queue),
+        ) else {
             return now;
         };
-        let done = now.max(*slot).max(*lock) + self.operand;
-        (*slot, *lock) = (done, done);
-        self.bus.atomic(now, done - self.operand);
+        let begun = now.max(*slot).max(*lock).max(*before);
+        let done = begun + self.operand;
+        (*slot, *lock, *before) = (done, done, begun);
+        self.bus.atomic(now, begun);
         done
     }
 
@@ -492,11 +509,13 @@ mod tests {
     #[test]
     fn atomics_wait_for_locks_and_slots() {
         let mut u = units(&[("receive.atomic_slots", "2")]);
-        let first = u.atomic(Ps::ZERO, 8);
-        assert_eq!(u.atomic(Ps::ZERO, 16), first, "another lock");
-        assert!(u.atomic(Ps::ZERO, 24) > first, "no slot");
+        let first = u.atomic(Ps::ZERO, 0, 8);
+        assert_eq!(u.atomic(Ps::ZERO, 0, 16), first, "another lock");
+        assert!(u.atomic(Ps::ZERO, 0, 24) > first, "no slot");
         let mut u = units(&[]);
-        let first = u.atomic(Ps::ZERO, 8);
-        assert_eq!(u.atomic(Ps::ZERO, 8 + 4096), first + first, "the same lock");
+        let first = u.atomic(Ps::ZERO, 0, 8);
+        assert_eq!(u.atomic(Ps::ZERO, 0, 8 + 4096), first + first, "the same lock");
+        assert_eq!(u.atomic(Ps::ZERO, 4, 16), first + first, "behind that in a queue");
+        assert_eq!(u.atomic(Ps::ZERO, 1, 24), first, "another queue");
     }
 }

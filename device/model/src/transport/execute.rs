@@ -106,7 +106,7 @@ impl QueuePair {
                 self.tell_signature_errors(core, now, cqn);
                 self.remember(Resource::Atomic { psn: repr.psn, original });
                 let msn = self.responder.next_msn();
-                let ready = core.units.atomic(now, atomic.va);
+                let ready = core.units.atomic(now, self.qpn.0, atomic.va);
                 self.queue_atomic(core, now, repr.psn, msn, (original, ready));
             }
             _ => return Err(Refusal::Invalid("not a request")),

@@ -131,11 +131,13 @@ impl QueuePair {
             return None;
         }
         let mut next = self.sq.first_unfetched();
-        let mark = self.sq.fetched.front().and_then(|f| f.mark);
-        if mark.is_some_and(|mark| !core.units.holds(mark)) {
-            self.sq.fetched.clear();
-            next = self.sq.head;
-            core.units.lost(now);
+        // What was driven out is read again: it alone, and as many ahead as there may be fetches.
+        let mut begin = self.sq.head;
+        for known in self.sq.fetched.iter_mut().take(core.timing.wqe_prefetches()) {
+            if known.mark.take_if(|mark| core.units.lost(now, *mark)).is_some() {
+                known.at = core.units.fetch(now, self.qpn.0, known.end.wrapping_sub(begin));
+            }
+            begin = known.end;
         }
         let most = u16::try_from(core.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
         while self.sq.fetched.len() < core.timing.wqe_prefetches() {

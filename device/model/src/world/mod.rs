@@ -210,6 +210,12 @@ impl World {
         self.with(now, hca, |hca, now| hca.flush_stores(now));
     }
 
+    /// When PCIe has taken all that the processor has stored to `hca`: until then it can't empty its write-combining
+    /// buffers. `None`: there is no such adapter.
+    pub fn stores_taken(&self, hca: HcaId) -> Option<Ps> {
+        self.core(hca).map(|core| core.units.stores_taken())
+    }
+
     /// A packet from outside the topology arrives at port 1 of an adapter, whatever its destination:
     /// what a peer that is not modelled here, or a hostile one, puts on the cable.
     pub fn inject_packet(&mut self, now: Ps, hca: HcaId, packet: Packet) {
