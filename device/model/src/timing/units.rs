@@ -512,7 +512,7 @@ mod tests {
         let first = u.atomic(Ps::ZERO, 0, 8);
         assert_eq!(u.atomic(Ps::ZERO, 0, 16), first, "another lock");
         assert!(u.atomic(Ps::ZERO, 0, 24) > first, "no slot");
-        let mut u = units(&[]);
+        let mut u = units(&[("receive.atomic_queues", "4")]);
         let first = u.atomic(Ps::ZERO, 0, 8);
         assert_eq!(u.atomic(Ps::ZERO, 0, 8 + 4096), first + first, "the same lock");
         assert_eq!(u.atomic(Ps::ZERO, 4, 16), first + first, "behind that in a queue");
