@@ -7,10 +7,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use hca_driver::{SendOp, SendRequest};
+use hca_driver::SendOp;
 use hca_model::fabric::Faults;
-use hca_tests::in_process::ModelBus;
-use hca_tests::pair::{Options, Pair};
+use hca_tests::pair::Options;
 use hca_tests::rig;
 
 /// Each figure is the best of this many rounds: other load only makes a round slower.
@@ -27,15 +26,6 @@ fn best(mut round: impl FnMut()) -> Duration {
         start.elapsed()
     };
     (0..ROUNDS).map(|_| time(&mut round)).min().unwrap_or_default()
-}
-
-fn batch(pair: &mut Pair<ModelBus>, op: SendOp, len: usize) {
-    for i in 0..BATCH {
-        let sge = [pair.ends[0].sge(0, len)];
-        let last = i + 1 == BATCH;
-        pair.send(0, &SendRequest { signaled: last, ..SendRequest::new(i, op, &sge) });
-    }
-    pair.sent_ok(0, BATCH - 1);
 }
 
 fn main() {
@@ -64,7 +54,7 @@ fn main() {
         for (name, op) in
             [("write", SendOp::Write { address, rkey, imm: None }), ("read", SendOp::Read { address, rkey })]
         {
-            let cost = best(|| (0..count).for_each(|_| batch(&mut pair, op, len)));
+            let cost = best(|| (0..count).for_each(|_| pair.batch(BATCH, op, len)));
             let per_second = messages as f64 / cost.as_secs_f64();
             println!(
                 "{path:<9} {name:<8} {len:>9} {per_second:>14.0} {:>12.1} {:>12.1}",

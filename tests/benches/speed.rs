@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hca_driver::{SendOp, SendRequest};
+use hca_driver::SendOp;
 use hca_model::fabric::Faults;
 use hca_model::time::EventHeap;
 use hca_model::{HcaId, Ps};
@@ -64,15 +64,6 @@ fn linked() -> Pair<ModelBus> {
     rig::linked(&options, Faults::default(), 1)
 }
 
-fn batch(pair: &mut Pair<ModelBus>, op: SendOp, len: usize) {
-    for i in 0..BATCH {
-        let sge = [pair.ends[0].sge(0, len)];
-        let last = i + 1 == BATCH;
-        pair.send(0, &SendRequest { signaled: last, ..SendRequest::new(i, op, &sge) });
-    }
-    pair.sent_ok(0, BATCH - 1);
-}
-
 /// Packets at both ports so far.
 fn packets(pair: &mut Pair<ModelBus>) -> u64 {
     let simulation = pair.hcas[0].bus_mut().simulation().clone();
@@ -115,10 +106,10 @@ fn scenarios(c: &mut Criterion<CpuTime>) {
         let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
         let op = SendOp::Write { address, rkey, imm: None };
         let before = packets(&mut pair);
-        batch(&mut pair, op, len);
+        pair.batch(BATCH, op, len);
         let each = packets(&mut pair) - before;
         group.throughput(Throughput::Elements(each));
-        group.bench_function(format!("{name}, packets"), |b| b.iter(|| batch(&mut pair, op, len)));
+        group.bench_function(format!("{name}, packets"), |b| b.iter(|| pair.batch(BATCH, op, len)));
         rig::close(pair);
     }
     group.finish();
@@ -146,7 +137,7 @@ fn live(c: &mut Criterion<CpuTime>) {
             ("RC read", SendOp::Read { address, rkey }),
         ];
         for (kind, op) in kinds {
-            group.bench_function(format!("{name} {kind}"), |b| b.iter(|| batch(&mut pair, op, len)));
+            group.bench_function(format!("{name} {kind}"), |b| b.iter(|| pair.batch(BATCH, op, len)));
         }
         rig::close(pair);
     }

@@ -3,7 +3,7 @@
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{
     Access, Bus, Completion, Cq, CqConfig, CqOptions, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr,
-    ScatterToCqe, SendRequest, Sge,
+    ScatterToCqe, SendOp, SendRequest, Sge,
 };
 use hca_spec::ids::Pd;
 use hca_spec::mad::{PortInfo, port_state};
@@ -180,6 +180,16 @@ impl<B: Bus> Pair<B> {
         let home = self.ends[end].home;
         let posted = self.ends[end].qp.post_send(self.hcas[home].bus_mut(), request);
         assert_eq!(posted, Ok(()), "post_send at end {end}");
+    }
+
+    /// Sends `count` messages of `len` bytes from end 0, and waits until the last is done.
+    pub fn batch(&mut self, count: u64, op: SendOp, len: usize) {
+        for i in 0..count {
+            let sge = [self.ends[0].sge(0, len)];
+            let last = i + 1 == count;
+            self.send(0, &SendRequest { signaled: last, ..SendRequest::new(i, op, &sge) });
+        }
+        self.sent_ok(0, count - 1);
     }
 
     /// Posts a receive request into memory of the end.

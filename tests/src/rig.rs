@@ -1,11 +1,13 @@
 //! Adapters on the model, ready for a test: open, connected, closed and checked.
 
-use crate::in_process::{ModelBus, Simulation};
+use crate::in_process::{ModelBus, ModelMemory, Simulation};
 use crate::pair::{Options, Pair};
 use crate::worlds;
-use hca_driver::{Config, Event, Hca};
+use hca_driver::qp::QpConfig;
+use hca_driver::{Config, Cq, Event, Hca, InitAttr, Qp, RtsAttr};
 use hca_model::fabric::Faults;
 use hca_model::{HcaId, Ps};
+use hca_spec::ids::Pd;
 use hca_spec::qpc::{QpState, Qpc};
 
 /// DMA memory of a host.
@@ -30,6 +32,20 @@ pub fn linked(options: &Options, faults: Faults, seed: u64) -> Pair<ModelBus> {
     let simulation = Simulation::new(worlds::two_with(faults, seed));
     let hcas = vec![open(&simulation, 0), open(&simulation, 1)];
     Pair::connect(hcas, options).expect("the queue pairs connect")
+}
+
+/// A queue pair for datagrams, ready to send.
+pub fn datagrams(
+    hca: &mut Hca<ModelBus>,
+    pd: Pd,
+    (sends, receives): (&Cq<ModelMemory>, &Cq<ModelMemory>),
+    qkey: u32,
+) -> Qp<ModelMemory> {
+    let mut qp = hca.create_qp(&QpConfig::ud(pd, sends, receives)).expect("CREATE_QP");
+    hca.qp_to_init(&mut qp, &InitAttr { qkey, ..InitAttr::default() }).expect("INIT");
+    hca.ud_to_rtr(&mut qp).expect("RTR");
+    hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    qp
 }
 
 /// Closes everything and checks that the adapter kept nothing.

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use hca_driver::qp::QpConfig;
 use hca_driver::wqe::Datagram;
-use hca_driver::{Access, Bus, CqConfig, InitAttr, RtsAttr, SendOp, SendRequest, Sge};
+use hca_driver::{Access, Bus, CqConfig, SendOp, SendRequest, Sge};
 use hca_model::fabric::Faults;
 use hca_model::wire::{DethRepr, Packet, Repr};
 use hca_model::{HcaId, Ps};
@@ -126,10 +125,7 @@ fn datagrams(capture: &mut Capture) {
         wait_active(hca).expect("PortInfo");
         let pd = hca.alloc_pd().expect("ALLOC_PD");
         let cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
-        let mut qp = hca.create_qp(&QpConfig::ud(pd, &cq, &cq)).expect("CREATE_QP");
-        hca.qp_to_init(&mut qp, &InitAttr { qkey: QKEY, ..InitAttr::default() }).expect("INIT");
-        hca.ud_to_rtr(&mut qp).expect("RTR");
-        hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        let qp = rig::datagrams(hca, pd, (&cq, &cq), QKEY);
         let memory = hca.bus_mut().dma_alloc(8192, 4096).expect("memory");
         let mr = hca.register(pd, &memory, 8192, Access::LOCAL_WRITE).expect("CREATE_MKEY");
         ends.push((cq, qp, memory, mr));

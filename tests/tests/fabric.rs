@@ -1,8 +1,7 @@
 //! Packets through switches: forwarding, back-pressure, lost links.
 
-use hca_driver::RtsAttr;
 use hca_driver::wqe::{Datagram, SendOp};
-use hca_driver::{Dma, InitAttr, SendRequest, Sge, qp::QpConfig};
+use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_model::fabric::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::cmd::McgIn;
@@ -11,6 +10,7 @@ use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Lid, Qpn};
 use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
 use hca_tests::fabric64;
+use hca_tests::rig;
 
 const MEMORY: usize = 16 << 20;
 const REGISTERED: usize = 8 << 20;
@@ -191,10 +191,7 @@ fn multicast_reaches_every_member_once() {
     let mut fabric = up(&plan);
     let mut qps = Vec::new();
     for (i, node) in fabric.nodes.iter_mut().enumerate() {
-        let mut qp = node.hca.create_qp(&QpConfig::ud(node.pd, &node.sends, &node.receives)).expect("QP");
-        node.hca.qp_to_init(&mut qp, &InitAttr { qkey: Q_KEY, ..InitAttr::default() }).expect("INIT");
-        node.hca.ud_to_rtr(&mut qp).expect("RTR");
-        node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        let mut qp = rig::datagrams(&mut node.hca, node.pd, (&node.sends, &node.receives), Q_KEY);
         // The last adapter does not join.
         if i < 4 {
             node.hca.execute(Opcode::AttachToMcg, 0, member(qp.number()), 16).expect("ATTACH_TO_MCG");
@@ -238,10 +235,7 @@ fn multicast_reaches_every_member_once() {
 fn no_route_is_counted() {
     let mut fabric = up(&Plan::around(&[2], 0));
     let node = &mut fabric.nodes[0];
-    let mut qp = node.hca.create_qp(&QpConfig::ud(node.pd, &node.sends, &node.receives)).expect("QP");
-    node.hca.qp_to_init(&mut qp, &InitAttr { qkey: Q_KEY, ..InitAttr::default() }).expect("INIT");
-    node.hca.ud_to_rtr(&mut qp).expect("RTR");
-    node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    let mut qp = rig::datagrams(&mut node.hca, node.pd, (&node.sends, &node.receives), Q_KEY);
     let sge = [Sge { address: node.mr.address, len: 13, key: node.mr.key }];
     for (wr_id, lid) in [(1, Lid(77)), (2, Lid(0xc0ff))] {
         let to = Datagram { qpn: Qpn(5), qkey: Q_KEY, lid, sl: 0, gid: Some(GROUP) };

@@ -1,6 +1,6 @@
 //! The edges of a fabric: lanes that share a link, links that leave the world, agents that answer by wire.
 
-use hca_driver::{Dma, InitAttr, RtsAttr, SendRequest, Sge, qp::QpConfig};
+use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_driver::{SendOp, wqe::Datagram};
 use hca_model::fabric::{Faults, LinkRate};
 use hca_model::wire::{DethRepr, Packet, Repr};
@@ -224,10 +224,7 @@ fn counters_are_read_by_wire() {
     let mut fabric = Fabric::new(Plan::around(&[2], 0).world(1), MEMORY, 1 << 20, 64).expect("up");
     fabric.run(&Traffic::new(vec![(0, 1)], 3, 100)).expect("commands");
     let node = &mut fabric.nodes[0];
-    let mut qp = node.hca.create_qp(&QpConfig::ud(node.pd, &node.sends, &node.receives)).expect("QP");
-    node.hca.qp_to_init(&mut qp, &InitAttr { qkey: QP1_Q_KEY, ..InitAttr::default() }).expect("INIT");
-    node.hca.ud_to_rtr(&mut qp).expect("RTR");
-    node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    let mut qp = rig::datagrams(&mut node.hca, node.pd, (&node.sends, &node.receives), QP1_Q_KEY);
     let mut mad = Mad::new();
     mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_PERF).set(Mad::CLASS_VERSION, 1);
     mad.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::PORT_COUNTERS);

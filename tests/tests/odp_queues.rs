@@ -2,13 +2,13 @@
 
 use hca_driver::qp::QpConfig;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Datagram, FaultPlace, InitAttr, RtsAttr, SendRequest};
+use hca_driver::{Datagram, FaultPlace, RtsAttr, SendRequest};
 use hca_model::fabric::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
 use hca_tests::paged::{BASE, PAGE, PAGES, Paged, everywhere};
 use hca_tests::pair::{Options, PORT, pattern};
-use hca_tests::rig::linked;
+use hca_tests::rig::{self, linked};
 
 /// The queue pair that waits keeps the WQE that it took; the event names the SRQ.
 #[test]
@@ -68,12 +68,8 @@ fn datagrams_wait_for_their_data() {
             let (home, pd) = (paged.pair.ends[0].home, paged.pair.ends[0].pd);
             let lid = paged.pair.hcas[home].lid(PORT).expect("LID");
             let end = &paged.pair.ends[0];
-            let config = QpConfig::ud(pd, &end.send_cq, &end.recv_cq);
             let hca = &mut paged.pair.hcas[home];
-            let mut qp = hca.create_qp(&config).expect("CREATE_QP");
-            hca.qp_to_init(&mut qp, &InitAttr { qkey: QKEY, ..InitAttr::default() }).expect("INIT");
-            hca.ud_to_rtr(&mut qp).expect("RTR");
-            hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+            let qp = rig::datagrams(hca, pd, (&end.send_cq, &end.recv_cq), QKEY);
             let rc = std::mem::replace(&mut paged.pair.ends[0].qp, qp);
             // To itself.
             let to = Datagram { qpn: paged.pair.ends[0].qp.number(), qkey: QKEY, lid, sl: 0, gid: None };

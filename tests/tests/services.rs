@@ -2,14 +2,14 @@
 
 use hca_driver::qp::QpConfig;
 use hca_driver::wqe::{Datagram, SendOp};
-use hca_driver::{Access, CqConfig, Dma, Event, InitAttr, RtsAttr, SendRequest, Sge, Srq};
+use hca_driver::{Access, CqConfig, Dma, Event, SendRequest, Sge, Srq};
 use hca_model::Ps;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
 use hca_tests::in_process::Simulation;
 use hca_tests::pair::{Options, PORT, pattern, wait_active};
-use hca_tests::rig::{drain_events, everywhere, loopback, open};
+use hca_tests::rig::{self, drain_events, everywhere, loopback, open};
 use hca_tests::worlds;
 
 #[test]
@@ -23,10 +23,7 @@ fn datagrams() {
         wait_active(hca).expect("PortInfo");
         let pd = hca.alloc_pd().expect("ALLOC_PD");
         let cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
-        let mut qp = hca.create_qp(&QpConfig::ud(pd, &cq, &cq)).expect("CREATE_QP");
-        hca.qp_to_init(&mut qp, &InitAttr { qkey: QKEY, ..InitAttr::default() }).expect("INIT");
-        hca.ud_to_rtr(&mut qp).expect("RTR");
-        hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        let qp = rig::datagrams(hca, pd, (&cq, &cq), QKEY);
         use hca_driver::Bus;
         let memory = hca.bus_mut().dma_alloc(8192, 4096).expect("memory");
         let mr = hca.register(pd, &memory, 8192, Access::LOCAL_WRITE).expect("CREATE_MKEY");
