@@ -86,6 +86,7 @@ Examples:
   hca-vm run two-hosts a='ibv_rc_pingpong -g 0' b='sleep 1; ibv_rc_pingpong -g 0 a'
   hca-vm run two-hosts a='ibv_rc_pingpong -g 0 -n 100000' b='ibv_rc_pingpong -g 0 -n 100000 a' \\
     --beside 'sleep 2; softhca ctl link down a; sleep 1; softhca ctl link up a'
+  hca-vm run two-hosts --serve --pcap=two.pcapng a='ib_send_bw -F -n 50' b='sleep 1; ib_send_bw -F -n 50 a'
   hca-vm run loopback --copy ./my-test --copy data.bin:/opt/ a='./my-test /opt/data.bin'
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;
@@ -128,6 +129,9 @@ struct RunArguments {
     /// Serves only this process of the topology, in this machine's network; the others run elsewhere
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
+    /// One more argument of `softhca serve`, such as --trace=FILE (may be repeated)
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    serve: Vec<String>,
     /// Accepts kernel messages that match (may be repeated)
     #[arg(long, value_name = "REGEX")]
     allow_dmesg: Vec<String>,
@@ -168,6 +172,7 @@ impl ImageArguments {
             modprobe: !self.no_modprobe,
             log_dir: self.keep_logs,
             process: None,
+            serve: Vec::new(),
         })
     }
 }
@@ -175,6 +180,7 @@ impl ImageArguments {
 fn run(arguments: RunArguments) -> Result<i32> {
     let mut options = arguments.image.options(arguments.topology)?;
     options.process = arguments.process;
+    options.serve = arguments.serve;
     let mut run = Run::with(options).timeout(Duration::from_secs(arguments.timeout)).echo();
     for text in &arguments.commands {
         let (host, command) = run::parse_command(text)?;

@@ -54,6 +54,8 @@ pub struct Options {
     pub log_dir: Option<PathBuf>,
     /// Only this process of the topology, in this machine's network; the others run elsewhere.
     pub process: Option<String>,
+    /// More arguments of `softhca serve`; only where one server runs here.
+    pub serve: Vec<String>,
 }
 
 impl Options {
@@ -67,6 +69,7 @@ impl Options {
             modprobe: true,
             log_dir: None,
             process: None,
+            serve: Vec::new(),
         }
     }
 }
@@ -114,7 +117,8 @@ impl Lab {
         let file = topology::file(&options.topology, &scratch.0)?;
         let mut topology = topology::load(&binary, &file)?;
         let only = options.process.as_deref();
-        let servers = Servers::start(&binary, (&topology, &file), only, &scratch.0, &log_dir)?;
+        let servers =
+            Servers::start(&binary, (&topology, &file), only, &options.serve, (&scratch.0, &log_dir))?;
         if only.is_some() {
             topology.hosts.retain(|host| host.process.as_deref() == only);
         }

@@ -155,6 +155,12 @@ impl Run {
         self
     }
 
+    /// One more argument of `softhca serve`.
+    pub fn serve(mut self, argument: impl Into<String>) -> Self {
+        self.options.serve.push(argument.into());
+        self
+    }
+
     /// Limits the time from the start of the guests to the end of the commands. 300 s unless told.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;

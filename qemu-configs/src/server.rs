@@ -143,17 +143,18 @@ pub struct Part<'a> {
 }
 
 impl Server {
-    /// Starts the server of a topology, or of a part of it, and waits until its sockets listen. Its messages go to
-    /// `log`.
+    /// Starts the server of a topology, or of a part of it, with more arguments, and waits until its sockets listen.
+    /// Its messages go to `log`.
     pub fn start(
         binary: &Binary,
         topology: &Path,
         part: Option<Part<'_>>,
-        run_dir: &Path,
-        log: &Path,
+        arguments: &[String],
+        (run_dir, log): (&Path, &Path),
     ) -> Result<Self> {
         let mut command = binary.command();
         command.arg("serve").arg("--topology").arg(topology).arg("--run-dir").arg(run_dir);
+        command.args(arguments);
         if let Some(Part { process, key, namespace }) = part {
             command.arg("--process").arg(process);
             if let Some(key) = key {

@@ -27,19 +27,27 @@ pub struct Servers {
     run_dir: PathBuf,
     log_dir: PathBuf,
     key: Option<PathBuf>,
+    arguments: Vec<String>,
 }
 
 impl Servers {
-    /// Starts them and waits until their sockets listen. With `only`, one process of the topology, in the network
-    /// of this machine: the others run elsewhere.
+    /// Starts them, with their run directory and that of their logs, and waits until their sockets listen. With
+    /// `only`, one process of the topology, in the network of this machine: the others run elsewhere. `arguments` are
+    /// more of `softhca serve`, for a single server: several would write the same files.
     pub fn start(
         binary: &Binary,
         topology: (&Topology, &Path),
         only: Option<&str>,
-        run_dir: &Path,
-        log_dir: &Path,
+        arguments: &[String],
+        (run_dir, log_dir): (&Path, &Path),
     ) -> Result<Self> {
         let (description, file) = topology;
+        let several = only.is_none() && description.processes.len() > 1;
+        anyhow::ensure!(
+            arguments.is_empty() || !several,
+            "the topology has several servers, which can't all have {}; --process serves one of them",
+            arguments.join(" ")
+        );
         let mut servers = Self {
             members: Vec::new(),
             binary: binary.clone(),
@@ -47,6 +55,7 @@ impl Servers {
             run_dir: run_dir.to_path_buf(),
             log_dir: log_dir.to_path_buf(),
             key: None,
+            arguments: arguments.to_vec(),
         };
         if description.processes.is_empty() {
             anyhow::ensure!(only.is_none(), "the topology has no processes");
@@ -85,9 +94,9 @@ impl Servers {
             Some(name) => self.log_dir.join(format!("server-{name}.log")),
         };
         let part = name.map(|process| Part { process, key: self.key.as_deref(), namespace });
-        Server::start(&self.binary, &self.topology, part, &run_dir, &log).with_context(|| {
-            name.map_or("the server".to_owned(), |name| format!("the server of process {name}"))
-        })
+        Server::start(&self.binary, &self.topology, part, &self.arguments, (&run_dir, &log)).with_context(
+            || name.map_or("the server".to_owned(), |name| format!("the server of process {name}")),
+        )
     }
 
     /// The run directory of a process.

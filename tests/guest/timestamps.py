@@ -8,6 +8,9 @@ completions is the time that an operation takes; otherwise it is the reciprocal 
 in the completions, so the speed of this program does not matter.
 
 Prints a line: OP SIZE DEPTH NANOSECONDS
+and a line with the adapter's clock, in its cycles, as `ibv_query_rt_values_ex` reads it before the requests are posted
+and after the last has completed, and as the first and the last completion have it:
+clock KILOHERTZ QPN BEFORE FIRST LAST AFTER
 """
 
 import sys
@@ -34,6 +37,14 @@ op, size, depth = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 context = Context(name=get_device_list()[0].name.decode())
 # In kHz.
 clock = context.query_device_ex().hca_core_clock
+
+
+def now():
+    seconds, cycles = context.query_rt_values_ex()
+    assert seconds == 0, "mlx5 gives cycles in the field for nanoseconds"
+    return cycles
+
+
 pd = PD(context)
 flags = e.IBV_WC_STANDARD_FLAGS | e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
 sends = CQEX(context, CqInitAttrEx(cqe=REQUESTS, wc_flags=flags))
@@ -74,6 +85,7 @@ def request(index, following):
 requests = []
 for index in reversed(range(REQUESTS)):
     requests.append(request(index, requests[-1] if requests else None))
+before = now()
 near.post_send(requests[-1])
 
 times = []
@@ -88,5 +100,10 @@ while len(times) < REQUESTS:
         more = sends.poll_next()
     sends.end_poll()
 
+# Looked at again and again, the clock goes on and never back.
+after = [now() for _ in range(100)]
+assert after == sorted(after) and after[0] < after[-1], after
+
 gaps = [(after - before) * 1e6 / clock for before, after in zip(times[WARM:], times[WARM + 1 :])]
 print(op, size, depth, round(mean(gaps), 2))
+print("clock", clock, near.qp_num, before, times[0], times[-1], after[0])

@@ -111,6 +111,11 @@ impl Session {
         Self(self.0.kernel(kernel))
     }
 
+    /// One more argument of `softhca serve`.
+    pub fn serve(self, argument: String) -> Self {
+        Self(self.0.serve(argument))
+    }
+
     /// Puts a file of this crate into root's home, where jobs start.
     pub fn copy(self, path: &str) -> Self {
         Self(self.0.copy(copy(path)))

@@ -1,8 +1,6 @@
 //! Captures of every kind of packet, judged by tshark and by a reader in Python that knows nothing of us.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 
 use hca_driver::wqe::Datagram;
 use hca_driver::{Access, Bus, CqConfig, SendOp, SendRequest, Sge};
@@ -13,24 +11,18 @@ use hca_spec::ids::{Lid, Mkey, Qpn};
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, Mad, attr};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
+use hca_tests::files::Temporary;
 use hca_tests::in_process::{ModelBus, Simulation};
+use hca_tests::packets::{COMPLAINTS, Line, checksums, tshark};
 use hca_tests::pair::{Options, PORT, Pair, wait_active};
 use hca_tests::{rig, worlds};
 use hca_trace::pcapng;
-use hca_vm::cache::Cache;
-use hca_vm::judge::Judge;
 
-/// A capture in a file of its own, which goes with it.
+/// A capture in a file of its own.
 struct Capture {
     simulation: Simulation,
-    path: PathBuf,
+    file: Temporary,
     writer: pcapng::Writer<fs::File>,
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        _ = fs::remove_file(&self.path);
-    }
 }
 
 impl Capture {
@@ -40,9 +32,10 @@ impl Capture {
             .map(|i| simulation.world(|w, _| (HcaId(i), format!("{}/port1", w.name(HcaId(i))))))
             .collect();
         simulation.world(|world, _| ports.iter().for_each(|p| world.capture_packets(p.0)));
-        let path = std::env::temp_dir().join(format!("softhca-{}-{name}.pcapng", std::process::id()));
-        let writer = pcapng::Writer::new(fs::File::create(&path).expect("a file"), &ports).expect("written");
-        Self { simulation, path, writer }
+        let file = Temporary::new(&format!("{name}.pcapng"));
+        let out = fs::File::create(file.path()).expect("a file");
+        let writer = pcapng::Writer::new(out, &ports).expect("written");
+        Self { simulation, file, writer }
     }
 
     fn take(&mut self) -> usize {
@@ -52,28 +45,17 @@ impl Capture {
         count
     }
 
-    /// Lines of the reader in Python.
-    fn checked(&mut self) -> Vec<String> {
+    fn checked(&mut self) -> Vec<Line> {
         self.take();
         self.writer.flush().expect("written");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/packets.py");
-        let out = Command::new("python3").arg(script).arg(&self.path).output().expect("python3 starts");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).expect("text").lines().map(str::to_owned).collect()
+        checksums(self.file.path())
     }
 
     /// What tshark prints of fields of each packet.
     fn dissected(&mut self, arguments: &[&str]) -> String {
         self.take();
         self.writer.flush().expect("written");
-        let tshark = Judge::get(&Cache::open().expect("a cache"), "tshark").expect("tshark");
-        let mut command = tshark.command().expect("tshark");
-        // It takes short payloads for RPC over RDMA, which they are not.
-        command.args(["--disable-heuristic", "rpcrdma_infiniband", "-r"]).arg(&self.path);
-        let out = command.args(arguments).output();
-        let out = out.expect("tshark starts");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).expect("text")
+        tshark(self.file.path(), arguments)
     }
 }
 
@@ -189,21 +171,17 @@ fn checksums_are_good_and_times_are_the_model_s() {
     let mut capture = everything("checksums");
     let lines = capture.checked();
     assert!(lines.len() > 200, "{}", lines.len());
-    let mut last = 0;
     for line in &lines {
-        let [port, direction, at, _, verdict] = line.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("{line}")
-        };
-        assert!(["hca0/port1", "hca1/port1"].contains(&port) && ["in", "out"].contains(&direction), "{line}");
-        assert_eq!(verdict, "good", "{line}");
-        let at = at.parse::<u64>().expect("nanoseconds");
-        assert!(last <= at, "packets are in the order of time");
-        last = at;
+        assert!(["hca0/port1", "hca1/port1"].contains(&line.port.as_str()), "{line:?}");
+        assert_eq!(line.verdict, "good", "{line:?}");
     }
-    assert!(Ps::from_ns(last) <= capture.simulation.now());
+    assert!(lines.is_sorted_by_key(|l| l.at), "packets are in the order of time");
+    assert!(lines.last().is_some_and(|l| Ps::from_ns(l.at) <= capture.simulation.now()));
     // What leaves one port arrives at the other.
-    let count = |port: &str| lines.iter().filter(|l| l.starts_with(port)).count();
-    assert!(count("hca0/port1 out") > 50 && count("hca1/port1 in") > 50 && count("hca0/port1 in") > 50);
+    let count = |port: &str, sent| lines.iter().filter(|l| l.port == port && l.sent == sent).count();
+    for (port, sent) in [("hca0/port1", true), ("hca1/port1", false), ("hca0/port1", false)] {
+        assert!(count(port, sent) > 50);
+    }
 }
 
 /// The judge finds what is broken: a link that flips bits.
@@ -212,14 +190,14 @@ fn a_broken_packet_is_seen() {
     let mut capture = Capture::new("broken", Faults { corrupt: 0.3, ..Faults::default() });
     connected(&mut capture, &Options::default());
     let lines = capture.checked();
-    assert!(lines.iter().any(|l| l.contains(" in ") && l.contains("VCRC")), "some arrive broken");
-    assert!(lines.iter().filter(|l| l.contains(" out ")).all(|l| l.ends_with("good")), "but all leave good");
+    assert!(lines.iter().any(|l| !l.sent && l.verdict.contains("VCRC")), "some arrive broken");
+    assert!(lines.iter().filter(|l| l.sent).all(|l| l.verdict == "good"), "but all leave good");
 }
 
 #[test]
 fn tshark_dissects_every_packet() {
     let mut capture = everything("tshark");
-    let bad = capture.dissected(&["-Y", "_ws.malformed || _ws.expert || !infiniband"]);
+    let bad = capture.dissected(&["-Y", COMPLAINTS]);
     assert!(bad.is_empty(), "tshark complains:\n{}", bad.lines().take(20).collect::<Vec<_>>().join("\n"));
     let fields = [
         "-T",
