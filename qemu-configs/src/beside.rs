@@ -16,9 +16,16 @@ use crate::server::Binary;
 const LOGS_VARIABLE: &str = "HCA_VM_LOGS";
 /// Names the run directory of the servers.
 const RUN_DIR_VARIABLE: &str = "SOFTHCA_RUN_DIR";
-/// `await HOST TEXT`: until the job of the host has printed the text.
-const AWAIT: &str =
-    "#!/bin/sh\nuntil grep -qF -e \"$2\" \"$HCA_VM_LOGS/$1.log\" 2>/dev/null; do sleep 0.1; done\n";
+/// `await HOST TEXT...`: until the job of the host has printed one of the texts.
+const AWAIT: &str = r#"#!/bin/sh
+log=$HCA_VM_LOGS/$1.log
+shift
+for text; do
+    set -- "$@" -e "$text"
+    shift
+done
+until grep -qF "$@" "$log" 2>/dev/null; do sleep 0.1; done
+"#;
 
 /// A running command.
 pub(crate) struct Beside {

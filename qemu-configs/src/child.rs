@@ -98,6 +98,10 @@ impl Drop for Owned {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -111,9 +115,14 @@ mod tests {
 
     #[test]
     fn stop_insists() {
-        let mut child =
-            Owned::spawn(Command::new("sh").args(["-c", "trap '' TERM; sleep 1000"]), &[]).unwrap();
+        // What is ignored stays so over exec, and no second process is there that a kill would leave behind.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; echo deaf; exec sleep 1000"]).stdout(Stdio::piped());
+        let mut child = Owned::spawn(&mut command, &[]).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.inner().stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "deaf\n");
         child.stop(Duration::from_millis(200));
-        assert!(child.ended().is_some());
+        assert_eq!(child.ended().and_then(|status| status.signal()), Some(Signal::SIGKILL as i32));
     }
 }

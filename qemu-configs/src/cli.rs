@@ -77,7 +77,8 @@ Everything made or downloaded is kept in $XDG_CACHE_HOME/softhca (~/.cache/softh
 const RUN_EXAMPLES: &str = "\
 Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), cable (the same, and\n\
 the guests bring a subnet manager), two-processes (the same, each with a server of its own, linked over\n\
-UDP), iommu (like loopback, behind a virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.
+UDP), switch (a, b and c behind a switch), two-switches (a and b on the first, c on the second), iommu\n\
+(like loopback, behind a virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.
 
 Examples:
   hca-vm run loopback a='ibv_devinfo -v'

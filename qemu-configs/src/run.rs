@@ -130,7 +130,7 @@ impl Run {
     }
 
     /// Runs this shell command on this machine, beside the guests' commands. `softhca` is on its PATH, and `await HOST
-    /// TEXT`, which waits until the host's command has printed the text; `SOFTHCA_RUN_DIR` names the server's run
+    /// TEXT...`, which waits until the host's command has printed one of the texts; `SOFTHCA_RUN_DIR` names the server's run
     /// directory (of several servers, the folder that has theirs), `HCA_VM_LOGS` the folder of the logs.
     pub fn beside(mut self, command: impl Into<String>) -> Self {
         self.beside = Some(command.into());

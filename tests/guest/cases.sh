@@ -3,6 +3,8 @@
 #
 #   @@ begin NAME
 #   @@ end NAME STATUS SECONDS
+#
+# and between them `@@ outside NAME` when something is to be done on the machine of the guests.
 
 # alone NAME LIMIT SCRIPT: a case in this host. It passes if the script does.
 alone() {
@@ -40,7 +42,14 @@ use() {
 	ended "$1" $status
 }
 
+# outside: in the script of a case (of the client, where there are two sides), the moment for what the case wants done on
+# the machine of the guests. It is done some time after that, and at the latest when the case has ended.
+outside() {
+	echo "@@ outside $CASE"
+}
+
 began() {
+	export CASE="$1"
 	echo "@@ begin $1"
 	since=$(date +%s.%N)
 }
@@ -170,6 +179,14 @@ shows() {
 # lid HOST: the LID of a host, as the subnet's manager knows it.
 lid() {
 	saquery -L "softhca $1/hca0"
+}
+# listed HOST: succeeds if the subnet's manager knows the host.
+listed() {
+	saquery | grep "softhca $1/hca0"
+}
+# sent: the data that this host's port has sent, in words of 4 bytes.
+sent() {
+	cat /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data
 }
 # in_host HOST COMMAND...: what only one of all hosts does.
 in_host() {

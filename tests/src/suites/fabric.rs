@@ -2,7 +2,10 @@
 
 use super::Case;
 use super::guest::{Command, HOST, Ready, run};
-use super::ipoib::{ping, set_up};
+use super::ipoib::{log_of_opensm, ping, set_up};
+
+/// TCP port of perftest.
+const PERFTEST: u16 = 18516;
 
 /// In each topology.
 pub fn cases(kernel: &str) -> Vec<Case> {
@@ -21,6 +24,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     switch.push(shape(SWITCH));
     switch.extend(diagnosis());
     switch.push(link_of_a_switch());
+    switch.extend(cable_of_a_host());
     switch.extend(afterwards());
     switch.extend(succession());
     let mut two = set_up();
@@ -28,6 +32,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     two.extend(conversations());
     two.push(shape(TWO_SWITCHES));
     two.extend(diagnosis());
+    two.extend(cables_of_a_trunk());
     two.push(trunk());
     two.extend(afterwards());
     let mut cases = run("cable: ", "cable", kernel, &cable);
@@ -38,7 +43,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
 
 /// What `ibnetdiscover -p` prints of the topology `cable`, without LIDs and GUIDs: type, port, width and speed, then type,
 /// port and names of the peer.
-const CABLE: &str = "\
+pub const CABLE: &str = "\
     CA 1 4x EDR - CA 1 ( 'softhca a/hca0' - 'softhca b/hca0' )
     CA 1 4x EDR - CA 1 ( 'softhca b/hca0' - 'softhca a/hca0' )";
 /// The same of `switch`.
@@ -120,13 +125,7 @@ fn queries(other: &str) -> Vec<Command> {
 fn conversations() -> Vec<Command> {
     let once_it_answers = |program: &str| format!("until_true 20 {program} && {program}");
     vec![
-        Command::sides(
-            "ibping -S",
-            Ready::Started,
-            &format!("until_true 20 ibping -c 1 $(lid {HOST}); shows '10 received, 0% packet loss' ibping -c 10 -f $(lid {HOST})"),
-        )
-        .that_stays()
-        .named("ibping"),
+        ibping("ibping"),
         Command::sides("ibsysstat -S", Ready::Started, &once_it_answers(&format!("ibsysstat $(lid {HOST})")))
             .that_stays()
             .named("ibsysstat"),
@@ -134,6 +133,14 @@ fn conversations() -> Vec<Command> {
         Command::pair("ibv_ud_pingpong -c", 18515),
         ping("ping", ""),
     ]
+}
+
+/// Pings over management datagrams.
+fn ibping(name: &str) -> Command {
+    let client = format!(
+        "until_true 20 ibping -c 1 $(lid {HOST}); shows '10 received, 0% packet loss' ibping -c 10 -f $(lid {HOST})"
+    );
+    Command::sides("ibping -S", Ready::Started, &client).that_stays().named(name)
 }
 
 /// The subnet has the shape of the topology's file, which `lines` says.
@@ -159,10 +166,10 @@ fn diagnosis() -> Vec<Command> {
         // Links have gone down when the hosts booted; that is cleared first.
         ("ibqueryerrors", "ibqueryerrors -k; shows ' 0 ports have errors beyond threshold' ibqueryerrors"),
         ("ibdiagnet", "ibdiagnet >/tmp/ibdiagnet; cat /tmp/ibdiagnet; grep 'Done[.]' /tmp/ibdiagnet && ! grep -e -E- /tmp/ibdiagnet"),
-        ("opensm.log", "cat /var/log/opensm.log; ! grep ERR /var/log/opensm.log"),
     ]
     .into_iter()
     .map(|(name, script)| Command::alone(name, script))
+    .chain([log_of_opensm()])
     .collect()
 }
 
@@ -210,6 +217,69 @@ fn link_of_a_switch() -> Command {
         ibportstate $s1 2 enable; until_true 60 shows 'LinkState:.*Active' ibportstate $s1 2 query
         until_true 60 smpquery nodeinfo $b",
     )
+}
+
+/// The cable of host `b` is pulled out while `c` writes to `b`, and put in again.
+fn cable_of_a_host() -> Vec<Command> {
+    let write = format!("ib_write_bw -F -p {PERFTEST} -D 60");
+    vec![
+        // Its asynchronous events, from now on.
+        Command::everywhere("watch", "in_host b eval 'setsid stdbuf -oL ibv_asyncwatch >/tmp/events 2>&1 & until_true 20 grep FD /tmp/events'"),
+        // The writer's completion is "transport retry counter exceeded" (12).
+        Command::sides(
+            &write,
+            Ready::Tcp(PERFTEST),
+            &format!(
+                "before=$(sent); {write} {HOST} >/tmp/log 2>&1 & writer=$!
+                until_true 60 eval '[ $(sent) -gt $((before + 1000000)) ]'; outside
+                wait $writer; cat /tmp/log; grep 'Failed status 12:' /tmp/log"
+            ),
+        )
+        .that_stays()
+        .with_outside("softhca ctl link down b:1")
+        .named("cable goes under ib_write_bw"),
+        Command::everywhere(
+            "no cable",
+            "state=/sys/class/infiniband/mlx5_0/ports/1/state; carrier=/sys/class/net/ib0/carrier
+            case $(hostname) in
+            a) s1=$(saquery -L 'softhca s1')
+                until_true 60 shows 'PhysLinkState:.*Polling' ibportstate $s1 2 query && until_true 60 fails listed b ;;
+            b) until_true 60 grep DOWN $state && until_true 60 grep 0 $carrier && shows PORT_ERR cat /tmp/events ;;
+            c) fails ping -c 2 -W 2 ib-b && shows ' 2 received, 0% packet loss' ping -c 2 ib-a ;;
+            esac",
+        ),
+        Command::alone("cable comes", "outside; until_true 60 listed b")
+            .with_outside("softhca ctl link up b:1"),
+        Command::everywhere(
+            "port is active",
+            "active && in_host b eval 'until_true 60 grep PORT_ACTIVE /tmp/events && pkill -x ibv_asyncwatch'",
+        ),
+        ibping("ibping after that"),
+        Command::pair(format!("ib_write_bw -F -p {PERFTEST} -n 100"), PERFTEST).named("ib_write_bw after that"),
+    ]
+}
+
+/// Each of two cables between switches is pulled out, with the other one in: what went through it takes the other one.
+fn cables_of_a_trunk() -> Vec<Command> {
+    let change = |port: u16, to: &str, what: &str, script: String| {
+        Command::alone(
+            format!("cable {port} {what}"),
+            format!("s1=$(saquery -L 'softhca s1'); outside; {script}"),
+        )
+        .with_outside(format!("softhca ctl link {to} s1:{port}"))
+    };
+    let goes = |port: u16, other: u16| {
+        let script = format!(
+            "until_true 60 shows 'LinkState:.*Down' ibportstate $s1 {port} query
+            until_true 60 shows '^0x.* 00{other} .*c/hca0' ibroute $s1 && until_true 20 ping -c 1 -W 2 ib-c"
+        );
+        change(port, "down", "goes", script)
+    };
+    let comes = |port: u16| {
+        let script = format!("until_true 60 shows 'LinkState:.*Active' ibportstate $s1 {port} query");
+        change(port, "up", "comes", script)
+    };
+    vec![goes(7, 8), comes(7), goes(8, 7), comes(8)]
 }
 
 /// One of two cables between switches is taken away: what went through it has to find another way.

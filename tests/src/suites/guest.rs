@@ -69,17 +69,18 @@ pub enum What {
 pub struct Command {
     name: String,
     what: What,
+    outside: Option<String>,
 }
 
 impl Command {
     /// In the first host.
     pub fn alone(name: impl Into<String>, script: impl Into<String>) -> Self {
-        Self { name: name.into(), what: What::Alone(script.into()) }
+        Self { name: name.into(), what: What::Alone(script.into()), outside: None }
     }
 
     /// In each host.
     pub fn everywhere(name: impl Into<String>, script: impl Into<String>) -> Self {
-        Self { name: name.into(), what: What::Everywhere(script.into()) }
+        Self { name: name.into(), what: What::Everywhere(script.into()), outside: None }
     }
 
     /// The same program on both sides, the client with the host's name at the end.
@@ -92,7 +93,8 @@ impl Command {
     pub fn sides(server: &str, ready: Ready, client: &str) -> Self {
         let (server, client) = (server.to_owned(), client.to_owned());
         let name = client.replace(&format!(" {HOST}"), "");
-        Self { name, what: What::Pair { server, client, ready, network: Network::Side, stays: false } }
+        let what = What::Pair { server, client, ready, network: Network::Side, stays: false };
+        Self { name, what, outside: None }
     }
 
     /// A server that stays, and a client of it with words behind the host's name.
@@ -113,6 +115,14 @@ impl Command {
         if let What::Pair { network, .. } = &mut self.what {
             *network = Network::Ipoib;
         }
+        self
+    }
+
+    /// With a shell command on the machine of the guests: `softhca ctl` there is for the run's server. Its moment is the
+    /// word `outside` in the script (of the client), or the command's end without that. Nobody is told when it is done: its
+    /// effects have to be waited for.
+    pub fn with_outside(mut self, script: impl Into<String>) -> Self {
+        self.outside = Some(script.into());
         self
     }
 
@@ -148,7 +158,7 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
     };
     let client_side = hosts.len() - 1;
     let server_side = client_side.saturating_sub(1);
-    for Command { name, what } in commands {
+    for Command { name, what, .. } in commands {
         let name = quoted(name);
         match what {
             What::Alone(script) => add(0, format!("alone {name} {LIMIT} {}", quoted(script))),
@@ -190,6 +200,21 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
     scripts
 }
 
+/// The script of the machine of the guests: what commands want done there, one after another.
+fn outside(commands: &[Command], hosts: &[&str]) -> Option<String> {
+    let mut script = String::new();
+    for Command { name, what, outside } in commands {
+        let Some(outside) = outside else { continue };
+        let host = match what {
+            What::Pair { .. } => hosts.last(),
+            What::Alone(_) | What::Everywhere(_) => hosts.first(),
+        };
+        let [moment, end] = ["outside", "end"].map(|mark| quoted(&format!("@@ {mark} {name}")));
+        let _ = writeln!(script, "await {} {moment} {end} && {outside} || exit", host.unwrap_or(&""));
+    }
+    (!script.is_empty()).then_some(script)
+}
+
 /// Runs commands in a topology. Case names begin with `tag`.
 pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec<Case> {
     let hosts = hosts(topology);
@@ -202,6 +227,9 @@ pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec
         });
     for (host, script) in hosts.iter().zip(scripts(commands, hosts)) {
         run = run.host(*host, script);
+    }
+    if let Some(script) = outside(commands, hosts) {
+        run = run.beside(script);
     }
     let report = {
         let _turn = turn();
@@ -229,7 +257,7 @@ fn results(tag: &str, commands: &[Command], hosts: &[&str], report: &Report) -> 
         report.hosts.iter().map(|host| (host.name.as_str(), sections(&host.output))).collect();
     commands
         .iter()
-        .map(|Command { name, what }| {
+        .map(|Command { name, what, .. }| {
             let mut detail = String::new();
             let mut seconds: f64 = 0.0;
             let mut failed = false;
@@ -317,6 +345,22 @@ mod tests {
         assert!(b.contains("use 'q bw' 100 'q a bw' a"), "{b}");
         let a = &scripts(&commands, &["a"])[0];
         assert!(a.contains("both 'q bw' 100 8 stays 'd' 'q localhost bw'"), "{a}");
+    }
+
+    #[test]
+    fn what_is_done_outside() {
+        let commands = [
+            Command::alone("list", "ls"),
+            Command::pair("bw", 7).with_outside("ctl down"),
+            Command::alone("it's up", "outside; ls").with_outside("ctl up"),
+        ];
+        let script = outside(&commands, &["a", "b", "c"]).unwrap();
+        let lines = [
+            "await c '@@ outside bw' '@@ end bw' && ctl down || exit",
+            r"await a '@@ outside it'\''s up' '@@ end it'\''s up' && ctl up || exit",
+        ];
+        assert_eq!(script.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(outside(&commands[..1], &["a"]), None);
     }
 
     #[test]

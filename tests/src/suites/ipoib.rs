@@ -1,16 +1,25 @@
 //! IP over InfiniBand between guests, in datagram mode and in connected mode.
 
 use super::Case;
+use super::fabric::{CABLE, SWITCH, shape};
 use super::guest::{Command, HOST, Ready, run};
 
-/// Subnets that OpenSM in host `a` manages.
-const TOPOLOGIES: [&str; 2] = ["cable", "switch"];
+/// Subnets that OpenSM in host `a` manages, and their shapes.
+const TOPOLOGIES: [(&str, &str); 2] = [("cable", CABLE), ("switch", SWITCH)];
 /// Port of iperf3.
 const IPERF: u16 = 5201;
 
 /// Between two guests.
 pub fn cases(kernel: &str) -> Vec<Case> {
+    TOPOLOGIES
+        .iter()
+        .flat_map(|(topology, lines)| run(&format!("{topology}: "), topology, kernel, &commands(lines)))
+        .collect()
+}
+
+fn commands(lines: &str) -> Vec<Command> {
     let mut commands = set_up();
+    commands.push(shape(lines));
     commands.extend(traffic("datagram", 20_000));
     commands.push(Command::everywhere("multicast", "shows ', 0% packet loss' ping -6 -c 3 ff02::1%ib0"));
     commands.push(mode("connected", 65520));
@@ -20,10 +29,13 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     commands.push(Command::everywhere("interface counters", "ip -s link show ib0; no_errors"));
     commands.push(Command::everywhere("reload", "modprobe -r ib_ipoib && ipoib"));
     commands.push(ping("after reload", ""));
-    TOPOLOGIES
-        .iter()
-        .flat_map(|topology| run(&format!("{topology}: "), topology, kernel, &commands))
-        .collect()
+    commands.push(log_of_opensm());
+    commands
+}
+
+/// OpenSM has met no errors.
+pub fn log_of_opensm() -> Command {
+    Command::alone("opensm.log", "cat /var/log/opensm.log; ! grep ERR /var/log/opensm.log")
 }
 
 /// OpenSM in the first host, and an address in each.
@@ -33,7 +45,7 @@ pub fn set_up() -> Vec<Command> {
 
 /// A ping to the side that listens.
 pub fn ping(name: &str, options: &str) -> Command {
-    let client = format!("shows ' 5 received, 0% packet loss' ping -c 5 {options} {HOST}");
+    let client = format!("shows ' 20 received, 0% packet loss' ping -c 20 -i 0.2 {options} {HOST}");
     Command::sides("true", Ready::Started, &client).over_ipoib().named(name)
 }
 
