@@ -328,5 +328,10 @@ fn succession() -> Vec<Command> {
             "saquery under the second",
             format!("until_true 60 shows 'softhca {heir}/hca0' saquery"),
         ),
+        // Otherwise it would sweep while the hosts shut down, whose kernels complain of datagrams without a receiver.
+        Command::everywhere(
+            "second opensm ends",
+            format!("in_host {heir} eval 'kill $(pgrep -x opensm) && until_true 20 fails pgrep -x opensm'"),
+        ),
     ]
 }
