@@ -209,7 +209,11 @@ macro_rules! layout {
             }
 
             /// A copy of the first bytes of `bytes`; what is missing at the end is zero.
+            #[inline]
             pub fn from_prefix_or_zero(bytes: &[u8]) -> Self {
+                if let Some(whole) = bytes.first_chunk() {
+                    return Self(*whole);
+                }
                 let mut s = Self::new();
                 let n = bytes.len().min($size);
                 s.0[..n].copy_from_slice(&bytes[..n]);

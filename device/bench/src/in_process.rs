@@ -2,8 +2,8 @@
 //!
 //! A [`Simulation`] owns a world; each adapter in it gets a [`ModelBus`]. Time stands still while the
 //! driver runs and jumps to the model's next event when the driver waits, so a run takes no longer than
-//! the work in it and gives the same trace each time. Programs that look at memory until something is
-//! there need not look at every instant: [`ModelMemory::watch`] says when the adapter wrote.
+//! the work in it and gives the same trace each time. Nobody has to look at every instant: a driver's wait ends
+//! when there can be something new for it, and [`ModelMemory::watch`] says what the adapter wrote.
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
@@ -12,13 +12,15 @@ use hca_trace::Observer;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a host's DMA window begins: above 4 GiB, so that high address words matter.
 const WINDOW: u64 = 0x2_0000_0000;
 /// How far time goes on when the model has nothing to do.
 const IDLE_STEP: Ps = Ps::from_us(1);
+/// So many moments may pass in one wait, though nothing that concerns the driver happens in them.
+const PATIENCE: u32 = 64;
 /// MSI-X vectors of an adapter.
 const VECTORS: u16 = 64;
 
@@ -29,6 +31,10 @@ pub struct Simulation(Rc<RefCell<Inner>>);
 struct Inner {
     world: World,
     now: Ps,
+    /// An adapter wrote to its host's memory or fired a vector since the last wait.
+    news: Arc<AtomicBool>,
+    /// Since the last wait somebody looked at something else than memory: at that, each moment can be new.
+    looked: bool,
     fired: HashMap<(HcaId, u16), u64>,
     observer: Option<Observer>,
     /// Why the observer gave up.
@@ -41,6 +47,8 @@ impl Simulation {
         Self(Rc::new(RefCell::new(Inner {
             world,
             now: Ps::ZERO,
+            news: Arc::default(),
+            looked: false,
             fired: HashMap::new(),
             observer: None,
             unseen: None,
@@ -72,10 +80,10 @@ impl Simulation {
     /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
     pub fn bus(&self, hca: HcaId, memory: usize) -> ModelBus {
         let window = Arc::new(Window {
-            bytes: Mutex::new(vec![0; memory]),
+            host: Mutex::new(Host { bytes: vec![0; memory], watches: Watches::default() }),
             arena: Mutex::new(Arena::new(memory)),
             used: AtomicUsize::new(0),
-            watches: Mutex::default(),
+            news: self.0.borrow().news.clone(),
         });
         self.0.borrow_mut().world.attach(hca, window.clone());
         ModelBus { simulation: self.clone(), hca, window }
@@ -83,7 +91,9 @@ impl Simulation {
 
     /// Model time.
     pub fn now(&self) -> Ps {
-        self.0.borrow().now
+        let inner = &mut *self.0.borrow_mut();
+        inner.looked = true;
+        inner.now
     }
 
     /// Lets everything happen that is due within `time`.
@@ -99,18 +109,20 @@ impl Simulation {
     pub fn interrupts(&self, hca: HcaId, vector: u16) -> u64 {
         let inner = &mut *self.0.borrow_mut();
         inner.take_effects();
+        inner.looked = true;
         inner.fired.get(&(hca, vector)).copied().unwrap_or(0)
     }
 
     /// Looks into the world, or changes it.
     pub fn world<T>(&self, f: impl FnOnce(&mut World, Ps) -> T) -> T {
         let inner = &mut *self.0.borrow_mut();
+        inner.looked = true;
         f(&mut inner.world, inner.now)
     }
 
     /// When the next event of the model is due.
     pub fn next_event(&self) -> Option<Ps> {
-        self.0.borrow().world.next_event()
+        self.world(|world, _| world.next_event())
     }
 
     /// Lets everything happen that is due at or before `time`, and makes that the time.
@@ -130,14 +142,22 @@ impl Simulation {
         });
     }
 
-    /// Lets the next event happen, or a little time pass if there is none.
+    /// Lets time pass until there can be something new for who waits: the next moment at which an adapter writes or
+    /// interrupts. Who looks at more than that, such as registers, sees each moment at which anything happens.
     fn step(&self) {
         let inner = &mut *self.0.borrow_mut();
         inner.flush_stores();
-        let next = inner.world.next_event().unwrap_or(inner.now + IDLE_STEP);
-        inner.now = inner.now.max(next);
-        inner.world.advance(inner.now);
-        inner.take_effects();
+        inner.news.store(false, Ordering::Relaxed);
+        let moments = if std::mem::take(&mut inner.looked) { 1 } else { PATIENCE };
+        for _ in 0..moments {
+            let next = inner.world.next_event();
+            inner.now = inner.now.max(next.unwrap_or(inner.now + IDLE_STEP));
+            inner.world.advance(inner.now);
+            inner.take_effects();
+            if next.is_none() || inner.news.load(Ordering::Relaxed) {
+                return;
+            }
+        }
     }
 }
 
@@ -154,6 +174,7 @@ impl Inner {
     fn take_effects(&mut self) {
         for effect in self.world.drain() {
             let Effect::Msix { hca, vector } = effect;
+            self.news.store(true, Ordering::Relaxed);
             *self.fired.entry((hca, vector)).or_default() += 1;
         }
         if let Some(observer) = &mut self.observer
@@ -185,8 +206,7 @@ impl ModelBus {
 
     /// The tokens of watched memory that the adapter wrote since the last call, each once.
     pub fn touched(&self) -> Vec<usize> {
-        let mut watches = self.window.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut watches.touched)
+        std::mem::take(&mut self.window.host().watches.touched)
     }
 
     /// Bytes of DMA memory that are free.
@@ -195,8 +215,8 @@ impl ModelBus {
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) {
-        let hca = self.hca;
-        self.simulation.world(|world, now| world.mmio_write(now, hca, offset, data));
+        let inner = &mut *self.simulation.0.borrow_mut();
+        inner.world.mmio_write(inner.now, self.hca, offset, data);
     }
 }
 
@@ -238,11 +258,18 @@ impl Bus for ModelBus {
 }
 
 struct Window {
-    bytes: Mutex<Vec<u8>>,
+    host: Mutex<Host>,
     arena: Mutex<Arena>,
     /// End of what was ever allocated.
     used: AtomicUsize,
-    watches: Mutex<Watches>,
+    /// See [`Inner::news`].
+    news: Arc<AtomicBool>,
+}
+
+/// What an access needs to hold.
+struct Host {
+    bytes: Vec<u8>,
+    watches: Watches,
 }
 
 /// Memory whose owner wants to know when the adapter writes to it.
@@ -264,25 +291,30 @@ impl Watches {
     }
 }
 
-impl Window {
-    fn with<T>(&self, iova: u64, len: usize, f: impl FnOnce(&mut [u8]) -> T) -> Result<T, DmaError> {
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+impl Host {
+    fn piece(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
         let start = iova.checked_sub(WINDOW).and_then(|s| usize::try_from(s).ok());
         let range = start.and_then(|s| Some(s..s.checked_add(len)?));
-        match range.and_then(|r| bytes.get_mut(r)) {
-            Some(piece) => Ok(f(piece)),
-            None => Err(DmaError { iova, len }),
-        }
+        range.and_then(|r| self.bytes.get_mut(r)).ok_or(DmaError { iova, len })
+    }
+}
+
+impl Window {
+    fn host(&self) -> MutexGuard<'_, Host> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl GuestMemory for Window {
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
-        self.with(iova, buf.len(), |bytes| buf.copy_from_slice(bytes))
+        buf.copy_from_slice(self.host().piece(iova, buf.len())?);
+        Ok(())
     }
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
-        self.with(iova, data.len(), |bytes| bytes.copy_from_slice(data))?;
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner).note(iova, data.len());
+        let mut host = self.host();
+        host.piece(iova, data.len())?.copy_from_slice(data);
+        host.watches.note(iova, data.len());
+        self.news.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -298,14 +330,14 @@ impl ModelMemory {
     /// From now on [`ModelBus::touched`] says `token` when the adapter wrote here.
     pub fn watch(&self, token: usize) {
         let (start, end) = (self.bus_address(), self.bus_address() + self.size as u64);
-        let mut watches = self.window.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.ranges.insert(start, (end, token));
+        self.window.host().watches.ranges.insert(start, (end, token));
     }
 
     fn with<T>(&self, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> T) -> T {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.size), "access beyond the allocation");
         let at = WINDOW + (self.start + offset) as u64;
-        self.window.with(at, len, f).unwrap_or_else(|e| unreachable!("allocations lie in the window: {e}"))
+        let mut host = self.window.host();
+        f(host.piece(at, len).unwrap_or_else(|e| unreachable!("allocations lie in the window: {e}")))
     }
 }
 
@@ -330,7 +362,7 @@ impl Dma for ModelMemory {
 impl Drop for ModelMemory {
     fn drop(&mut self) {
         let start = self.bus_address();
-        self.window.watches.lock().unwrap_or_else(PoisonError::into_inner).ranges.remove(&start);
+        self.window.host().watches.ranges.remove(&start);
         self.window.arena.lock().unwrap_or_else(PoisonError::into_inner).free(self.start, self.size);
     }
 }

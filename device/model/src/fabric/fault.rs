@@ -57,6 +57,8 @@ pub struct FaultCounts {
 pub struct FaultInjector<C> {
     inner: C,
     faults: Faults,
+    /// Nothing ever goes wrong.
+    quiet: bool,
     random: SplitMix64,
     counts: FaultCounts,
     /// Per receiving end: nothing that keeps its order arrives before this.
@@ -65,11 +67,11 @@ pub struct FaultInjector<C> {
 
 impl<C: Carrier> FaultInjector<C> {
     /// Wraps `inner`. The same `faults`, `seed` and packets give the same faults.
-    pub const fn new(inner: C, faults: Faults, seed: u64) -> Self {
-        let random = SplitMix64(seed);
+    pub fn new(inner: C, faults: Faults, seed: u64) -> Self {
+        let (random, quiet) = (SplitMix64(seed), faults.is_none());
         let counts =
             FaultCounts { packets: 0, lost: 0, duplicated: 0, delayed: 0, reordered: 0, corrupted: 0 };
-        Self { inner, faults, random, counts, not_before: [Ps::ZERO; 2] }
+        Self { inner, faults, quiet, random, counts, not_before: [Ps::ZERO; 2] }
     }
 
     /// What went wrong so far.
@@ -85,6 +87,10 @@ impl<C: Carrier> FaultInjector<C> {
 impl<C: Carrier> Carrier for FaultInjector<C> {
     fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery> {
         let arriving = self.inner.transmit(now, from, packet);
+        if self.quiet {
+            self.counts.packets += arriving.len() as u64;
+            return arriving;
+        }
         let mut out = Vec::with_capacity(arriving.len());
         for mut delivery in arriving {
             self.counts.packets += 1;

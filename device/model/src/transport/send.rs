@@ -192,14 +192,13 @@ impl QueuePair {
         if u32::from(available) > 1 << self.params.log_sq_size {
             return Err(BadWqe("the doorbell record's send counter is more than a whole queue ahead"));
         }
-        let mut bytes = [0; MAX_WQE];
-        let (first, rest) = bytes.split_at_mut(WQEBB);
+        let mut first = [0; WQEBB];
         let mut copied = copy.chunks_exact(WQEBB);
         match copied.next() {
             Some(block) => first.copy_from_slice(block),
-            None => read_block(core, qp, self.params.log_sq_size, self.sq.head, first)?,
+            None => read_block(core, qp, self.params.log_sq_size, self.sq.head, &mut first)?,
         }
-        let ctrl = Ctrl::from_prefix_or_zero(first);
+        let ctrl = Ctrl::from_prefix_or_zero(&first);
         if ctrl.get(Ctrl::QPN) != self.qpn.0 {
             return Err(BadWqe("the control segment names another QP"));
         }
@@ -211,12 +210,23 @@ impl QueuePair {
         if blocks > available {
             return Err(BadWqe("the WQE is longer than what was posted"));
         }
-        for (i, block) in (1..blocks).zip(rest.chunks_exact_mut(WQEBB)) {
-            match copied.next() {
-                Some(from) => block.copy_from_slice(from),
-                None => read_block(core, qp, self.params.log_sq_size, self.sq.head.wrapping_add(i), block)?,
+        // Most WQEs are one block: room for the longest is made for those that are not.
+        let mut longer;
+        let bytes: &[u8] = if blocks == 1 {
+            &first
+        } else {
+            longer = [0; MAX_WQE];
+            let (begin, rest) = longer.split_at_mut(WQEBB);
+            begin.copy_from_slice(&first);
+            for (i, block) in (1..blocks).zip(rest.chunks_exact_mut(WQEBB)) {
+                let index = self.sq.head.wrapping_add(i);
+                match copied.next() {
+                    Some(from) => block.copy_from_slice(from),
+                    None => read_block(core, qp, self.params.log_sq_size, index, block)?,
+                }
             }
-        }
+            &longer
+        };
         let bytes = bytes.get(..size).ok_or(BadWqe("DS is too large"))?;
         let initiator = self.service == ServiceType::Xrc;
         Ok((Wqe::parse(bytes, self.service, initiator)?, blocks))

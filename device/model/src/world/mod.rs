@@ -17,8 +17,9 @@ use hca_firmware::port::{Port, PortCounters};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 
-use crate::core::{Core, HcaEvent, Outbox};
+use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
+use crate::fabric::egress::Sent;
 use crate::fabric::{FaultInjector, Link};
 use crate::hca::Hca;
 use crate::time::{EventHeap, Ps};
@@ -94,8 +95,8 @@ pub struct World {
     heap: EventHeap<Event>,
     now: Ps,
     effects: Vec<Effect>,
-    /// An outbox with nothing in it.
-    spare: Outbox,
+    /// Room for packets that leave an adapter.
+    spare: Vec<Sent<()>>,
     tunnel_events: Vec<TunnelEvent>,
     subnet_manager: bool,
     sweep_due: bool,
@@ -116,7 +117,7 @@ impl World {
             heap: EventHeap::default(),
             now: Ps::ZERO,
             effects: Vec::new(),
-            spare: Outbox::default(),
+            spare: Vec::new(),
             tunnel_events: Vec::new(),
             subnet_manager: config.subnet_manager,
             sweep_due: false,
@@ -285,12 +286,11 @@ impl World {
     fn collect(&mut self, id: HcaId) {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
-            if let Some(watch) = hca.core.watch.as_deref_mut() {
+            let epoch = hca.epoch;
+            let Core { out, watch, .. } = &mut hca.core;
+            if let Some(watch) = watch {
                 watch.hand_over(self.trace.as_mut(), &mut self.captured);
             }
-            // The vectors go back, so that nothing is allocated anew for each event.
-            let mut out = std::mem::replace(&mut hca.core.out, std::mem::take(&mut self.spare));
-            let epoch = hca.epoch;
             for (at, event) in out.events.drain(..) {
                 self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
             }
@@ -299,15 +299,20 @@ impl World {
             for (at, packet) in out.loopback.drain(..) {
                 self.heap.push(at, Event::Arrive { hca: id, packet, origin: Origin::Loopback });
             }
-            if let Some((number, end)) = self.plug(id.into()) {
-                for sent in out.sent.drain(..) {
-                    self.carry(sent.start, number, end, sent.packet);
-                }
-            }
-            out.sent.clear();
             let port_changed = std::mem::take(&mut out.port_changed);
             let link_lost = std::mem::take(&mut out.link_lost);
-            self.spare = out;
+            if !out.sent.is_empty() {
+                // The vectors change places, so that nothing is allocated anew for each packet.
+                std::mem::swap(&mut out.sent, &mut self.spare);
+                let mut sent = std::mem::take(&mut self.spare);
+                let plug = self.plug(id.into());
+                for sent in sent.drain(..) {
+                    if let Some((number, end)) = plug {
+                        self.carry(sent.start, number, end, sent.packet);
+                    }
+                }
+                self.spare = sent;
+            }
             if !port_changed {
                 return;
             }
