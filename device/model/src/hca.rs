@@ -350,7 +350,10 @@ impl Hca {
             HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
             HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
-            HcaEvent::Receive(arrived) => self.receive(now, &arrived),
+            HcaEvent::Receive(arrived) => {
+                self.receive(now, &arrived);
+                arrived.packet.retire();
+            }
             HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),

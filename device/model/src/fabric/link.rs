@@ -114,12 +114,16 @@ impl From<LinkRate> for hca_firmware::LinkSpeed {
 
 /// How long `bytes` of a packet (LRH to VCRC) and its framing occupy so many lanes (at least 1 is assumed).
 pub(crate) fn serialisation(rate: LinkRate, width: u8, bytes: usize) -> Ps {
-    const PS_PER_S: u128 = 1_000_000_000_000;
+    const PS_PER_S: u64 = 1_000_000_000_000;
     let (data, line) = rate.code();
-    let bits = (bytes as u128 + u128::from(rate.framing())) * 8 * u128::from(line);
-    let per_s = u128::from(rate.signalling()) * u128::from(width.max(1)) * u128::from(data);
-    // Rounded up: a link is never faster than its rate.
-    Ps(u64::try_from((bits * PS_PER_S).div_ceil(per_s)).unwrap_or(u64::MAX))
+    let bits = (bytes as u64).saturating_add(rate.framing()).saturating_mul(8 * line);
+    let per_s = rate.signalling() * u64::from(width.max(1)) * data;
+    // Rounded up: a link is never faster than its rate. What has no room in 64 bits is longer than any packet.
+    match bits.checked_mul(PS_PER_S) {
+        Some(all) => Ps(all.div_ceil(per_s)),
+        None => Ps(u64::try_from((u128::from(bits) * u128::from(PS_PER_S)).div_ceil(per_s.into()))
+            .unwrap_or(u64::MAX)),
+    }
 }
 
 impl Link {

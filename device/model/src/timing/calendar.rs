@@ -1,8 +1,9 @@
 //! A server that many share, booked in advance.
 
-use std::collections::VecDeque;
-
 use crate::time::Ps;
+
+/// Pages that a calendar reaches ahead: what is beyond waits for nobody. 2^20 pages of 16 ns are 17 ms.
+const REACH: u64 = 1 << 20;
 
 /// A server of one or more slots whose jobs are booked ahead, not always in the order of their times.
 ///
@@ -19,8 +20,11 @@ pub struct Calendar {
     page: u32,
     /// Number of the first page that is kept.
     first: u64,
-    /// Work booked per page, in picoseconds.
-    booked: VecDeque<u64>,
+    /// Nothing is booked in this page or behind it.
+    end: u64,
+    /// Work booked per page, in picoseconds: a ring, in which the pages from `first` to before `end` have their places. A
+    /// power of two of them once it is used, all others zero.
+    booked: Vec<u64>,
     /// A run of full pages, so that a long backlog is not walked again for each job.
     full: std::ops::Range<u64>,
 }
@@ -28,31 +32,60 @@ pub struct Calendar {
 impl Calendar {
     /// A server of `slots` slots (at least one) with pages of 2^`page` ps.
     pub fn new(slots: u64, page: u32) -> Self {
-        Self { slots: slots.max(1), page: page.min(40), first: 0, booked: VecDeque::new(), full: 0..0 }
+        Self { slots: slots.max(1), page: page.min(40), first: 0, end: 0, booked: Vec::new(), full: 0..0 }
+    }
+
+    /// The work booked in a page, if the ring has a place for it.
+    #[inline]
+    fn at(&mut self, page: u64) -> Option<&mut u64> {
+        let places = self.booked.len();
+        self.booked.get_mut(page as usize & places.wrapping_sub(1))
     }
 
     /// Forgets what lies before `now`.
+    #[inline]
     fn turn_to(&mut self, now: Ps) {
         let page = now.0 >> self.page;
-        let past = page.saturating_sub(self.first);
-        if past >= self.booked.len() as u64 {
-            self.booked.clear();
-        } else {
-            self.booked.drain(..past as usize);
+        for past in self.first..self.end.min(page) {
+            if let Some(booked) = self.at(past) {
+                *booked = 0;
+            }
         }
         self.first = self.first.max(page);
+        self.end = self.end.max(self.first);
+    }
+
+    /// Makes room in the ring up to page `last`.
+    #[cold]
+    fn grow(&mut self, last: u64) {
+        const LEAST: usize = 64;
+        let places = (last.saturating_sub(self.first) as usize + 1).next_power_of_two().max(LEAST);
+        let old = std::mem::replace(&mut self.booked, vec![0; places]);
+        for page in self.first..self.end {
+            let before = old.get(page as usize & old.len().wrapping_sub(1));
+            if let (Some(booked), Some(before)) = (self.at(page), before) {
+                *booked = *before;
+            }
+        }
     }
 
     /// The first page from `page` on that has room.
+    #[inline]
     fn skip(&self, page: u64) -> u64 {
         if self.full.contains(&page) { self.full.end } else { page }
+    }
+
+    fn note_full(&mut self, page: u64) {
+        if page == self.full.end {
+            self.full.end += 1;
+        } else if self.full.is_empty() || self.full.end <= self.first {
+            self.full = page..page + 1;
+        }
     }
 
     /// Books a job of `service` that can begin at `start`; `now` is the time of the booking, not later than `start`.
     /// Returns when it is done.
     pub fn admit(&mut self, now: Ps, start: Ps, service: Ps) -> Ps {
-        /// Pages that a calendar reaches ahead: what is beyond waits for nobody. 2^20 pages of 16 ns are 17 ms.
-        const REACH: usize = 1 << 20;
         self.turn_to(now);
         let room = self.slots << self.page;
         let begins = start.0 >> self.page;
@@ -60,48 +93,37 @@ impl Calendar {
         let mut left = service.0;
         let mut begin = None;
         loop {
-            let place = usize::try_from(page.saturating_sub(self.first)).unwrap_or(usize::MAX);
-            if place > REACH {
-                let opens = Ps(page << self.page).max(start);
-                return begin.map_or(opens + service, |begin| opens.max(Ps(begin) + service));
-            }
-            // As many pages as the rest of the job fills, if they are free.
-            let wanted = place.saturating_add((left / room) as usize).min(REACH) + 1;
-            if wanted > self.booked.len() {
-                self.booked.resize(wanted, 0);
-            }
-            let full = self.full.clone();
-            for booked in self.booked.range_mut(place..) {
-                if full.start == page && !full.is_empty() {
-                    break;
+            let opens = page << self.page;
+            let ahead = page - self.first;
+            if ahead >= self.booked.len() as u64 {
+                if ahead > REACH {
+                    let begun = Ps(begin.unwrap_or(start.0.max(opens))) + service;
+                    return begun.max(Ps(opens));
                 }
-                let before = *booked;
-                let free = room.saturating_sub(before);
-                if free > 0 || left == 0 {
-                    let part = left.min(free);
-                    *booked += part;
-                    left -= part;
-                    let opens = page << self.page;
-                    // Where in its page the job finds room: of several slots one is free from the begin on.
-                    let begin = *begin.get_or_insert(match page == begins {
-                        true => start.0,
-                        false => (opens + before / self.slots).max(start.0),
-                    });
-                    if *booked >= room {
-                        if page == self.full.end {
-                            self.full.end += 1;
-                        } else if self.full.is_empty() || self.full.end <= self.first {
-                            self.full = page..page + 1;
-                        }
-                    }
-                    if left == 0 {
-                        let begun = Ps(begin) + service;
-                        return if self.slots == 1 { begun.max(Ps(opens + *booked)) } else { begun };
-                    }
-                }
-                page += 1;
+                self.grow(page);
             }
-            page = self.skip(page);
+            self.end = self.end.max(page + 1);
+            let Some(booked) = self.at(page) else { unreachable!("the ring has just grown") };
+            let before = *booked;
+            let free = room.saturating_sub(before);
+            if free > 0 || left == 0 {
+                let part = left.min(free);
+                *booked += part;
+                left -= part;
+                // Where in its page the job finds room: of several slots one is free from the begin on.
+                let begin = *begin.get_or_insert(match page == begins {
+                    true => start.0,
+                    false => (opens + before / self.slots).max(start.0),
+                });
+                if before + part >= room {
+                    self.note_full(page);
+                }
+                if left == 0 {
+                    let begun = Ps(begin) + service;
+                    return if self.slots == 1 { begun.max(Ps(opens + before + part)) } else { begun };
+                }
+            }
+            page = self.skip(page + 1);
         }
     }
 }

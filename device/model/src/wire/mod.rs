@@ -12,6 +12,7 @@
 
 mod crc;
 mod repr;
+mod spare;
 
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::layout::be32;
@@ -19,8 +20,8 @@ use hca_spec::wire::{
     Bth, GRH_NXT_IBA, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, Operation, Transport, VCRC_SIZE,
 };
 
-use repr::Reader;
 pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, Repr, RethRepr};
+use repr::{Reader, Writer};
 
 /// The largest payload: a path MTU of 4096 bytes.
 pub const MAX_PAYLOAD: usize = 4096;
@@ -214,19 +215,18 @@ impl Packet {
         let to_icrc = Lrh::SIZE + grh.map_or(0, |_| Grh::SIZE) + from_bth;
         let lrh = repr.lrh(to_icrc);
 
-        let mut bytes = Vec::with_capacity(to_icrc + VCRC_SIZE);
-        bytes.extend_from_slice(lrh.bytes());
+        let mut bytes = spare::take(to_icrc + VCRC_SIZE);
+        let mut writer = Writer(&mut bytes);
+        writer.put(lrh.bytes());
         if let Some(grh) = &grh {
-            bytes.extend_from_slice(grh.bytes());
+            writer.put(grh.bytes());
         }
-        bytes.extend_from_slice(bth.bytes());
-        repr.write_extended(carried, &mut bytes);
-        let payload_at = bytes.len();
-        bytes.resize(payload_at + padded, 0);
-        if let Some(payload) = bytes.get_mut(payload_at..payload_at + payload_len) {
+        writer.put(bth.bytes());
+        repr.write_extended(carried, &mut writer);
+        if let Some((payload, rest)) = writer.0.split_at_mut_checked(payload_len) {
             fill(payload)?;
+            rest.fill(0);
         }
-        bytes.resize(payload_at + padded + ICRC_SIZE + VCRC_SIZE, 0);
         Ok(Packet { bytes, checksums: Checksums::Due })
     }
 
@@ -353,6 +353,11 @@ impl Packet {
             Checksums::Present => {}
         }
         bytes
+    }
+
+    /// The packet has done what it was for: another one may have its memory.
+    pub(crate) fn retire(self) {
+        spare::give(self.bytes);
     }
 
     /// Bytes on the link, LRH to VCRC.

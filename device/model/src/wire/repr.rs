@@ -242,6 +242,20 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Writes header after header to the front of a packet.
+pub(super) struct Writer<'a>(pub(super) &'a mut [u8]);
+
+impl Writer<'_> {
+    /// Writes the next bytes; what does not fit is dropped.
+    #[inline]
+    pub(super) fn put<const N: usize>(&mut self, bytes: &[u8; N]) {
+        if let Some((next, rest)) = std::mem::take(&mut self.0).split_first_chunk_mut() {
+            *next = *bytes;
+            self.0 = rest;
+        }
+    }
+}
+
 impl Repr {
     /// Bytes of all headers: LRH, GRH, BTH and the extended ones.
     pub fn header_size(&self) -> usize {
@@ -274,51 +288,47 @@ impl Repr {
         bth
     }
 
-    /// Appends the extended headers that the opcode carries, in the order they travel.
-    pub(super) fn write_extended(&self, carried: Carried, out: &mut Vec<u8>) {
+    /// Writes the extended headers that the opcode carries, in the order they travel.
+    pub(super) fn write_extended(&self, carried: Carried, out: &mut Writer<'_>) {
         if carried.dceth {
             let d = self.dceth.unwrap_or_default();
             let mut eth = DcEth::new();
             eth.set(DcEth::ACCESS_KEY, d.access_key).set(DcEth::SESSION, d.session);
-            out.extend_from_slice(eth.set(DcEth::SRC_QP, d.src_qp.0).bytes());
+            out.put(eth.set(DcEth::SRC_QP, d.src_qp.0).bytes());
         }
         if carried.xrceth {
             let srq = self.xrceth.unwrap_or_default();
-            out.extend_from_slice(XrcEth::new().set(XrcEth::XRC_SRQ, srq.0).bytes());
+            out.put(XrcEth::new().set(XrcEth::XRC_SRQ, srq.0).bytes());
         }
         if carried.deth {
             let d = self.deth.unwrap_or_default();
-            out.extend_from_slice(
-                Deth::new().set(Deth::Q_KEY, d.q_key).set(Deth::SRC_QP, d.src_qp.0).bytes(),
-            );
+            out.put(Deth::new().set(Deth::Q_KEY, d.q_key).set(Deth::SRC_QP, d.src_qp.0).bytes());
         }
         if carried.reth {
             let r = self.reth.unwrap_or_default();
             let mut reth = Reth::new();
             reth.set(Reth::VA, r.va).set(Reth::R_KEY, r.rkey.0).set(Reth::DMA_LEN, r.len);
-            out.extend_from_slice(reth.bytes());
+            out.put(reth.bytes());
         }
         if carried.atomic {
             let a = self.atomic.unwrap_or_default();
             let mut eth = AtomicEth::new();
             eth.set(AtomicEth::VA, a.va).set(AtomicEth::R_KEY, a.rkey.0);
             eth.set(AtomicEth::SWAP_ADD, a.swap_add).set(AtomicEth::COMPARE, a.compare);
-            out.extend_from_slice(eth.bytes());
+            out.put(eth.bytes());
         }
         if carried.aeth {
             let a = self.aeth.unwrap_or_default();
-            out.extend_from_slice(
-                Aeth::new().set(Aeth::SYNDROME, a.syndrome.into()).set(Aeth::MSN, a.msn).bytes(),
-            );
+            out.put(Aeth::new().set(Aeth::SYNDROME, a.syndrome.into()).set(Aeth::MSN, a.msn).bytes());
         }
         if carried.atomic_ack {
-            out.extend_from_slice(&self.atomic_ack.unwrap_or_default().to_be_bytes());
+            out.put(&self.atomic_ack.unwrap_or_default().to_be_bytes());
         }
         if carried.imm {
-            out.extend_from_slice(&self.imm.unwrap_or_default().to_be_bytes());
+            out.put(&self.imm.unwrap_or_default().to_be_bytes());
         }
         if carried.ieth {
-            out.extend_from_slice(&self.ieth.unwrap_or_default().0.to_be_bytes());
+            out.put(&self.ieth.unwrap_or_default().0.to_be_bytes());
         }
     }
 
