@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::guest::boot::{Boot, Machine};
+use crate::guest::counter;
 
 /// Set to `kvm` to use hardware virtualisation instead of emulation.
 pub const ACCELERATOR_VARIABLE: &str = "HCA_VM_ACCEL";
@@ -14,16 +15,23 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable no_tim
 
 /// Emulation unless told otherwise: it works everywhere, and /dev/kvm may be there and fail half-way through a boot.
 fn accelerator() -> &'static str {
-    match std::env::var(ACCELERATOR_VARIABLE).as_deref() {
-        Ok("kvm") => "kvm",
-        _ => "tcg,thread=multi",
-    }
+    if emulated() { "tcg,thread=multi" } else { "kvm" }
+}
+
+fn emulated() -> bool {
+    std::env::var(ACCELERATOR_VARIABLE).as_deref() != Ok("kvm")
 }
 
 fn kernel_arguments(iommu: bool) -> String {
-    let iommu = if iommu { "intel_iommu=on" } else { "" };
-    let more = std::env::var(KERNEL_ARGUMENTS_VARIABLE).unwrap_or_default();
-    format!("{KERNEL_ARGUMENTS} {iommu} {more}").trim_end().to_owned()
+    let mut words = vec![KERNEL_ARGUMENTS.to_owned()];
+    if iommu {
+        words.push("intel_iommu=on".to_owned());
+    }
+    if emulated() {
+        words.push(format!("tsc_early_khz={}", counter::kilohertz()));
+    }
+    words.extend(std::env::var(KERNEL_ARGUMENTS_VARIABLE));
+    words.join(" ")
 }
 
 /// Appends everything but the channels.

@@ -6,6 +6,7 @@
 
 mod boot;
 mod command;
+mod counter;
 mod initramfs;
 
 use std::fs::{self, File};
