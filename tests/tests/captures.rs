@@ -6,11 +6,12 @@ use hca_driver::wqe::Datagram;
 use hca_driver::{Access, Bus, CqConfig, SendOp, SendRequest, Sge};
 use hca_model::fabric::Faults;
 use hca_model::wire::{DethRepr, Packet, Repr};
-use hca_model::{HcaId, Ps};
+use hca_model::{HcaId, Ps, World};
 use hca_spec::ids::{Lid, Mkey, Qpn};
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, Mad, attr};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
+use hca_tests::fabric::Plan;
 use hca_tests::files::Temporary;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::packets::{COMPLAINTS, Line, checksums, tshark};
@@ -27,10 +28,13 @@ struct Capture {
 
 impl Capture {
     fn new(name: &str, faults: Faults) -> Self {
-        let simulation = Simulation::new(worlds::two_with(faults, 1));
-        let ports: Vec<_> = (0..2)
-            .map(|i| simulation.world(|w, _| (HcaId(i), format!("{}/port1", w.name(HcaId(i))))))
-            .collect();
+        Self::of(name, Simulation::new(worlds::two_with(faults, 1)))
+    }
+
+    /// Of every port.
+    fn of(name: &str, simulation: Simulation) -> Self {
+        let named = |world: &World| world.ports().map(|p| (p, world.port_name(p))).collect();
+        let ports: Vec<_> = simulation.world(|world, _| named(world));
         simulation.world(|world, _| ports.iter().for_each(|p| world.capture_packets(p.0)));
         let file = Temporary::new(&format!("{name}.pcapng"));
         let out = fs::File::create(file.path()).expect("a file");
@@ -172,16 +176,44 @@ fn checksums_are_good_and_times_are_the_model_s() {
     let lines = capture.checked();
     assert!(lines.len() > 200, "{}", lines.len());
     for line in &lines {
-        assert!(["hca0/port1", "hca1/port1"].contains(&line.port.as_str()), "{line:?}");
+        assert!(["hca0:1", "hca1:1"].contains(&line.port.as_str()), "{line:?}");
         assert_eq!(line.verdict, "good", "{line:?}");
     }
     assert!(lines.is_sorted_by_key(|l| l.at), "packets are in the order of time");
     assert!(lines.last().is_some_and(|l| Ps::from_ns(l.at) <= capture.simulation.now()));
     // What leaves one port arrives at the other.
     let count = |port: &str, sent| lines.iter().filter(|l| l.port == port && l.sent == sent).count();
-    for (port, sent) in [("hca0/port1", true), ("hca1/port1", false), ("hca0/port1", false)] {
+    for (port, sent) in [("hca0:1", true), ("hca1:1", false), ("hca0:1", false)] {
         assert!(count(port, sent) > 50);
     }
+}
+
+/// A packet on its way through a switch is seen at four ports, the later the farther it has come, and is the same
+/// everywhere but for its lane.
+#[test]
+fn ports_of_switches_are_captured() {
+    let world = Plan::around(&[2], 0).world(1);
+    let mut capture = Capture::of("switch", Simulation::new(world));
+    connected(&mut capture, &Options::default());
+    let lines = capture.checked();
+    assert!(lines.iter().all(|l| l.verdict == "good"));
+    let of = |port: &str, sent| {
+        // The longest data packets: what the subnet manager says is shorter.
+        let of_port = lines.iter().filter(|l| l.port == port && l.sent == sent && l.length > rig::MTU as u64);
+        of_port.map(|l| (l.at, l.length)).collect::<Vec<_>>()
+    };
+    let way = [("hca0:1", true), ("switch0:1", false), ("switch0:2", true), ("hca1:1", false)];
+    let seen = way.map(|(port, sent)| of(port, sent));
+    assert!(seen[0].len() > 20, "{lines:?}");
+    for pair in seen.windows(2) {
+        assert_eq!(pair[0].len(), pair[1].len());
+        for (before, after) in pair[0].iter().zip(&pair[1]) {
+            assert_eq!(before.1, after.1, "the same packet");
+        }
+    }
+    assert!(seen[0].iter().zip(&seen[3]).all(|(left, came)| left.0 < came.0));
+    let bad = capture.dissected(&["-Y", COMPLAINTS]);
+    assert!(bad.is_empty(), "tshark complains:\n{}", bad.lines().take(20).collect::<Vec<_>>().join("\n"));
 }
 
 /// The judge finds what is broken: a link that flips bits.
@@ -221,7 +253,7 @@ fn tshark_dissects_every_packet() {
     for opcode in reliable.chain(rest) {
         assert!(seen(opcode), "no packet with opcode {opcode:#x}");
     }
-    assert!(table.contains("hca0/port1") && table.contains("hca1/port1"));
+    assert!(table.contains("hca0:1") && table.contains("hca1:1"));
     let detail = capture.dissected(&["-Y", "infiniband.mad.attributeid == 0x11", "-V"]);
     assert!(detail.contains("NodeInfo") || detail.contains("Subnet Management"), "{detail}");
 }

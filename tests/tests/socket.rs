@@ -1,8 +1,11 @@
 //! Our driver over a real vfio-user socket: another client than QEMU, against the server as it runs.
 
+use std::time::Instant;
+
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Config, CqConfig, Event, Hca, Path, QpConfig, RtrAttr, RtsAttr, SendRequest};
+use hca_model::timing::{Profile, Timing};
 use hca_spec::cqe::Syndrome;
 use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
 use hca_tests::served::Served;
@@ -211,4 +214,45 @@ fn a_client_that_dies_and_returns() {
     pair.sent_ok(0, 4);
     pair.received_ok(1, 5);
     assert_eq!(pair.ends[1].bytes(0, 4), b"back");
+}
+
+/// In paced mode no completion is there before its time: the time that stands in it, on the adapter's clock, which is
+/// the host's, slowed down so much that a pipeline of the model takes far longer than a client to look.
+#[test]
+fn paced_completions_are_not_early() {
+    const DILATION: f64 = 400.0;
+    const SIZES: [usize; 4] = [0, 64, 4096, 40_000];
+    let time = format!("[time]\nmode = \"paced\"\ndilation = {DILATION:?}\n[fabric]\ntraining_ms = 0\n");
+    let served = Served::start(&(time + &two(0.0)));
+    let hcas = vec![open(&served, "a"), open(&served, "b")];
+    let mut pair = Pair::connect(hcas, &Options { memory: 1 << 17, ..Options::default() }).expect("connect");
+    let far = pair.ends[1].mr;
+    let khz = Timing::new(&Profile::default()).timer_khz() as f64;
+    // The clock shows this at some moment after `start`, so that it can't show more than this and what passed since.
+    let start = Instant::now();
+    let first = pair.hcas[0].internal_timer() + 1;
+    let latest = || first + (start.elapsed().as_secs_f64() * 1e3 * khz / DILATION) as u64;
+    for i in 0..40 {
+        let size = SIZES[i as usize % SIZES.len()];
+        let sge = [pair.ends[0].sge(0, size)];
+        pair.recv(1, i, 1 << 16, 1 << 16);
+        let request = match i % 3 {
+            0 => SendRequest::send(i, &sge),
+            1 => SendRequest::write(i, &sge, far.address, far.key),
+            _ => SendRequest::read(i, &sge, far.address, far.key),
+        };
+        pair.send(0, &request);
+        let mut done = false;
+        while !done {
+            let (sent, received) = (pair.try_sent(0), pair.try_received(1));
+            let latest = latest();
+            done = sent.is_some();
+            for (number, completion) in sent.into_iter().chain(received) {
+                assert_eq!(completion.status, Ok(()), "request {number}");
+                let early = completion.timestamp.saturating_sub(latest);
+                assert_eq!(early, 0, "request {i}: a completion came {early} cycles before its time");
+            }
+        }
+    }
+    pair.close().expect("teardown");
 }

@@ -35,7 +35,7 @@ fn a_capture_of_ib_send_bw() {
     let table = tshark(file.path(), &fields);
     assert_eq!(table.lines().count(), lines.len(), "tshark reads every packet");
     let rows: Vec<Vec<&str>> = table.lines().map(|l| l.split('\t').collect()).collect();
-    for port in ["a/hca0", "b/hca0"] {
+    for port in ["a/hca0:1", "b/hca0:1"] {
         let count =
             |opcode: &str, length: &str| rows.iter().filter(|r| r[..] == [port, opcode, length]).count();
         assert!(count(SEND_ONLY, SIZE) >= MESSAGES, "{} messages at {port}", count(SEND_ONLY, SIZE));

@@ -2,7 +2,7 @@
 
 use hca_driver::{SendOp, SendRequest};
 use hca_model::fabric::Faults;
-use hca_model::trace::{Event, Record};
+use hca_model::trace::{Event, Object, Record};
 use hca_model::{HcaId, Ps};
 use hca_spec::wire::Operation;
 use hca_tests::in_process::{ModelBus, Simulation};
@@ -163,4 +163,56 @@ fn looking_on_changes_nothing() {
         now
     };
     assert_eq!(run(false), run(true));
+}
+
+/// What goes over PCIe and what misses a cache is there, with its time: as much as the adapter counts.
+#[test]
+fn what_the_units_do_is_in_the_trace() {
+    let mut pair = traced(Faults::default(), 1);
+    let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let counts = || [0, 1].map(|i| simulation.world(|w, _| w.counters(HcaId(i))).expect("counters").units);
+    let before = counts();
+    records(&mut pair);
+    for number in 0..20 {
+        write(&mut pair, number, 5000);
+    }
+    for (number, op) in
+        [(20, SendOp::Read { address, rkey }), (21, SendOp::FetchAdd { address, rkey, add: 1 })]
+    {
+        let sge = [pair.ends[0].sge(0, if number == 20 { 3000 } else { 8 })];
+        pair.send(0, &SendRequest::new(number, op, &sge));
+        pair.sent_ok(0, number);
+    }
+    let (after, records) = (counts(), records(&mut pair));
+    for (i, (before, after)) in before.iter().zip(&after).enumerate() {
+        let sum = |of: &dyn Fn(&Event) -> u64| -> u64 {
+            records.iter().filter(|r| r.hca == HcaId(i)).map(|r| of(&r.event)).sum()
+        };
+        let read = sum(&|e| if let Event::DmaRead { bytes, .. } = e { u64::from(*bytes) } else { 0 });
+        let written = sum(&|e| if let Event::DmaWrite { bytes, .. } = e { u64::from(*bytes) } else { 0 });
+        assert_eq!(read, after.pcie.read_bytes - before.pcie.read_bytes, "read by adapter {i}");
+        assert_eq!(written, after.pcie.written_bytes - before.pcie.written_bytes, "written by adapter {i}");
+        assert!(read > 0 && written > 0);
+        let keys = sum(&|e| u64::from(matches!(e, Event::KeyMiss { .. })));
+        assert_eq!(keys, after.keys.misses - before.keys.misses, "keys that adapter {i} missed");
+        assert!(keys > 0, "the first use of a key misses the cache");
+        let lines = sum(&|e| u64::from(matches!(e, Event::TranslationMiss { .. })));
+        assert_eq!(
+            lines,
+            after.translations.misses - before.translations.misses,
+            "translations of adapter {i}"
+        );
+    }
+    // A miss lasts until what was read for it is there; a read takes time, and it is that of its queue pair.
+    let qpn = pair.ends[0].qp.number();
+    let miss = records.iter().find(|r| matches!(r.event, Event::KeyMiss { qpn: q, .. } if q == qpn));
+    let miss = miss.expect("a key was missed");
+    let read = records.iter().find(|r| {
+        r.end() == miss.end()
+            && matches!(r.event, Event::DmaRead { what: Object::Key, queue, .. } if queue == qpn.0)
+    });
+    let read = read.expect("the key was read");
+    assert!(read.hca == miss.hca && miss.took == read.wait + read.took && read.took > Ps::from_ns(100));
+    rig::close(pair);
 }

@@ -170,6 +170,13 @@ fn a_life_can_be_read() {
         let at = rest.find(&format!("  {name} ")).unwrap_or_else(|| panic!("no {name} in order:\n{table}"));
         rest = &rest[at..];
     }
+    // What was done aside: the first work request meets empty caches.
+    for name in ["context miss", "key miss", "translation miss", "read", "write"] {
+        let aside =
+            life.steps.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no {name}:\n{table}"));
+        assert!(aside.aside && aside.took > 0, "{aside:?}");
+        assert!(life.steps[0].at <= aside.at, "nothing is done before the doorbell");
+    }
     assert!(table.contains("was on the way") && table.contains("Rc ReadRequest"), "{table}");
     assert!(file.list().contains(&format!("{:#x}:{}", wr.qpn, wr.index)) || messages > 20);
     assert!(file.find(WorkRequest { qpn: 1, index: 1 }, None, 1).is_err());

@@ -193,13 +193,16 @@ impl Core {
             signature_errors,
             diagnoses: _,
             counting,
-            watch: _,
+            watch,
         } = self;
         fw.reset();
         eqs.clear();
         cqs.clear();
         srqs.clear();
         *units = timing.units();
+        if watch.as_ref().is_some_and(|w| w.records.is_some()) {
+            units.start_notes();
+        }
         port.reset();
         *out = Outbox::default();
         signature_errors.take();

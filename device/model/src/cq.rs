@@ -313,8 +313,8 @@ impl Core {
         if kind.solicited {
             cq.solicited = cq.producer;
         }
-        self.note_cqe(now, cqn, &cqe);
         self.units.complete(now, cqn.0, bytes);
+        self.note_cqe(now, cqn, &cqe);
         self.cq_written(now, cqn, 1, kind);
         true
     }

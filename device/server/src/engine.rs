@@ -143,7 +143,7 @@ impl Engine {
     /// Looks on as the options ask for.
     ///
     /// # Errors
-    /// A file can't be made, or there is no adapter of a name that was given.
+    /// A file can't be made, or there is no port of a name that was given.
     pub fn observe(&mut self, options: &hca_trace::Options) -> anyhow::Result<()> {
         self.observer = Some(Observer::new(options, &mut self.world)?);
         Ok(())
@@ -415,6 +415,7 @@ impl Engine {
                 let mut all = of_each(&|i, _| crate::stat::counters(&self.world, HcaId(i)));
                 if let Some(map) = all.as_object_mut() {
                     map.insert("time_ns".into(), self.world.now().as_ns().into());
+                    map.insert("switches".into(), crate::stat::switches(&self.world));
                 }
                 Ok(all)
             }

@@ -3,8 +3,9 @@
 //! Model time is host time since the start, divided by the dilation. The engine lets the model
 //! run ahead by at most one quantum, so that the stages of a pipeline don't wait for the host's
 //! timers, while timers of protocols keep their distance (temporal decoupling, as in SystemC
-//! TLM-2.0). In paced mode the quantum is nothing: no event runs before its time. Time never runs backwards: an access from outside happens at the mapped host time or
-//! at the last event that has run, whichever is later.
+//! TLM-2.0). In paced mode the quantum is nothing: no event runs before its time, so that nothing
+//! reaches a guest before it does. Time never runs backwards: an access from outside happens at the
+//! mapped host time or at the last event that has run, whichever is later.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,11 @@ impl Pacer {
     }
 
     fn host_now(&self) -> u64 {
-        let elapsed = self.start.elapsed();
+        self.map(self.start.elapsed())
+    }
+
+    /// The model time, in ps, of a host time since the start.
+    fn map(&self, elapsed: Duration) -> u64 {
         if self.dilation == 1.0 {
             let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
             return ns.saturating_mul(PS_PER_NS);
@@ -66,7 +71,11 @@ impl Pacer {
 
     /// Runs what lies within one quantum of now. Returns true if there is more to do at once.
     pub fn run(&mut self, world: &mut World) -> bool {
-        let bound = self.host_now().saturating_add(self.quantum);
+        self.run_at(self.host_now(), world)
+    }
+
+    fn run_at(&mut self, host: u64, world: &mut World) -> bool {
+        let bound = host.saturating_add(self.quantum);
         for _ in 0..BATCH {
             match world.next_event() {
                 Some(Ps(at)) if at <= bound => {
@@ -81,13 +90,69 @@ impl Pacer {
 
     /// How long the host may sleep before [`Pacer::run`] has something to do; `None`: for ever.
     pub fn sleep(&self, world: &World) -> Option<Duration> {
+        self.sleep_at(self.host_now(), world)
+    }
+
+    fn sleep_at(&self, host: u64, world: &World) -> Option<Duration> {
         let Ps(at) = world.next_event()?;
-        let wait = at.saturating_sub(self.quantum).saturating_sub(self.host_now());
+        let wait = at.saturating_sub(self.quantum).saturating_sub(host);
         let ns = wait.div_ceil(PS_PER_NS);
         Some(if self.dilation == 1.0 {
             Duration::from_nanos(ns)
         } else {
-            Duration::from_nanos((ns as f64 * self.dilation) as u64)
+            Duration::from_nanos((ns as f64 * self.dilation).ceil() as u64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Topology;
+
+    /// Two adapters on a link.
+    fn world() -> World {
+        let text = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
+                    [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\nrate = \"edr\"\nwidth = 4\n";
+        let topology = Topology::parse("test", text).unwrap();
+        let part = topology.part(None).unwrap();
+        crate::model::world(&topology, &part).unwrap().0
+    }
+
+    /// A cable is taken out and put in, `times` times; each time the host sleeps as told and then runs, until the model
+    /// has nothing to do. Gives how far ahead of the host's time the model got, in ps.
+    fn ahead(time: Time, times: usize) -> u64 {
+        let (mut world, mut pacer) = (world(), Pacer::new(&time));
+        let (mut elapsed, mut most, mut ran) = (Duration::ZERO, 0, 0);
+        for _ in 0..times {
+            let now = world.now().max(Ps(pacer.map(elapsed)));
+            world.set_cable(now, 0, false);
+            world.set_cable(now, 0, true);
+            while let Some(wait) = pacer.sleep_at(pacer.map(elapsed), &world) {
+                elapsed += wait.max(Duration::from_nanos(1));
+                let (host, before) = (pacer.map(elapsed), world.now());
+                while pacer.run_at(host, &mut world) {}
+                ran += usize::from(world.now() > before);
+                most = most.max(world.now().0.saturating_sub(host));
+                let left = world.next_event().is_some_and(|next| next.0 <= host + pacer.quantum);
+                assert!(!left, "nothing that is due is left behind");
+            }
+        }
+        assert!(ran >= times, "{ran} rounds in which something happened");
+        most
+    }
+
+    #[test]
+    fn paced_no_event_runs_before_its_time() {
+        for dilation in [1.0, 0.3, 1000.0] {
+            let time = Time { mode: Mode::Paced, dilation, ..Time::default() };
+            assert_eq!(ahead(time, 20), 0, "dilation {dilation}");
+        }
+    }
+
+    #[test]
+    fn live_the_model_runs_ahead_by_a_quantum_at_most() {
+        let time = Time { quantum_us: 20, ..Time::default() };
+        assert!((1..=20 * PS_PER_US).contains(&ahead(time, 20)));
     }
 }

@@ -1,4 +1,4 @@
-//! `softhca stat`: what the adapters of a running server count, and how fast.
+//! `softhca stat`: what the adapters and switches of a running server count, and how fast.
 //!
 //! Every number comes from the model's [`Counters`]; nothing is counted here. Rates are per second of model time,
 //! which is the host's unless time is dilated.
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 use hca_model::timing::{Counts, PcieCounts};
-use hca_model::{Counters, HcaId, PortCounters, World};
+use hca_model::{Counters, HcaId, NodeId, PortCounters, SwitchId, World};
 use serde_json::{Map, Value, json};
 
 use crate::cli::print;
@@ -18,7 +18,7 @@ use crate::ctl::Which;
 /// Queue pairs of an adapter that an answer tells of: those with most packets.
 const MOST_QPS: usize = 128;
 
-/// Show what the adapters of a running server count
+/// Show what the adapters and switches of a running server count
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     softhca stat --run-dir /tmp/pair\n  \
@@ -176,6 +176,21 @@ pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
     })
 }
 
+/// What the ports of switches count.
+pub(crate) fn switches(world: &World) -> Value {
+    let mut switches: Vec<(SwitchId, Vec<Value>)> = Vec::new();
+    for at in world.ports() {
+        let (NodeId::Switch(id), Some(counters)) = (at.node, world.port_counters(at)) else { continue };
+        if switches.last().is_none_or(|(last, _)| *last != id) {
+            switches.push((id, Vec::new()));
+        }
+        if let Some((_, ports)) = switches.last_mut() {
+            ports.push(json!({ "port": at.port, "counters": port(&counters) }));
+        }
+    }
+    switches.into_iter().map(|(id, ports)| json!({ "name": world.switch_name(id), "ports": ports })).collect()
+}
+
 /// A group of counters as a table.
 fn group(out: &mut String, title: &str, now: Option<&Value>, before: Option<&Value>, seconds: Option<f64>) {
     let mut lines = String::new();
@@ -222,6 +237,16 @@ fn table(now: &Value, before: Option<&Value>) -> String {
             group(&mut out, &title, qp.get("counters"), old, seconds);
         }
     }
+    let old_switches = before.map(|b| list(b, "switches")).unwrap_or_default();
+    for (i, switch) in list(now, "switches").iter().enumerate() {
+        out += &format!("{} (switch)\n", switch.get("name").and_then(Value::as_str).unwrap_or("?"));
+        let old_ports = old_switches.get(i).map(|o| list(o, "ports")).unwrap_or_default();
+        for (i, port) in list(switch, "ports").iter().enumerate() {
+            let number = port.get("port").and_then(Value::as_u64).unwrap_or(0);
+            let old = old_ports.get(i).and_then(|o| o.get("counters"));
+            group(&mut out, &format!("port {number}"), port.get("counters"), old, seconds);
+        }
+    }
     out
 }
 
@@ -252,5 +277,20 @@ mod tests {
         assert_eq!(words("xmit_packets"), ["xmit_packets", "700", "300.0"]);
         assert_eq!(words("retries"), ["retries", "70", "30.0"]);
         assert_eq!(words("QP 0x40"), ["QP", "0x40", "Rc", "Rts"]);
+    }
+
+    #[test]
+    fn ports_of_switches_are_shown() {
+        let at = |ns: u64, packets: u64| {
+            json!({"time_ns": ns, "hcas": [], "switches": [{"name": "spine", "ports": [
+                {"port": 1, "counters": {"xmit_packets": 0}},
+                {"port": 2, "counters": {"xmit_packets": packets}}]}]})
+        };
+        let text = table(&at(2_000_000_000, 300), Some(&at(1_000_000_000, 100)));
+        let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert_eq!(
+            lines[1..],
+            [vec!["spine", "(switch)"], vec!["port", "2"], vec!["xmit_packets", "300", "200.0"]]
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::perfetto::{FLOW, SLICE};
+use crate::perfetto::{ASIDE, FLOW, SLICE};
 
 /// Picoseconds of a microsecond, the unit of a trace file.
 const PS_PER_US: f64 = 1e6;
@@ -31,6 +31,8 @@ pub struct Step {
     pub unit: String,
     /// What happened.
     pub name: String,
+    /// It was done for another step: DMA, cache misses.
+    pub aside: bool,
     /// Its fields, by name.
     pub fields: Vec<(String, String)>,
 }
@@ -42,8 +44,8 @@ impl Step {
 
     /// The fields that tell more than the place in the table.
     fn details(&self) -> String {
-        const KNOWN: [&str; 5] = ["waited_ns", "wr", "since_doorbell_ns", "since_previous_ns", "why"];
-        const HEX: [&str; 6] = ["qpn", "dest_qp", "slid", "dlid", "syndrome", "cqn"];
+        const KNOWN: [&str; 6] = ["waited_ns", "wr", "since_doorbell_ns", "since_previous_ns", "why", ASIDE];
+        const HEX: [&str; 8] = ["qpn", "dest_qp", "slid", "dlid", "syndrome", "cqn", "queue", "key"];
         let mut text = String::new();
         for (name, value) in self.fields.iter().filter(|(n, _)| !KNOWN.contains(&n.as_str())) {
             let number = value.parse::<u64>().ok().filter(|_| HEX.contains(&name.as_str()));
@@ -126,6 +128,8 @@ pub struct File {
     slices: Vec<(u64, Step)>,
     /// Places in `slices`, by flow.
     flows: Vec<(u64, Vec<usize>)>,
+    /// What held a queue pair (process and number) back or made it send again: places in `slices`.
+    held: HashMap<(u64, u64), Vec<usize>>,
 }
 
 impl File {
@@ -145,7 +149,7 @@ impl File {
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let mut processes = HashMap::new();
         let mut threads = HashMap::new();
-        let mut file = File { slices: Vec::new(), flows: Vec::new() };
+        let mut file = File { slices: Vec::new(), flows: Vec::new(), held: HashMap::new() };
         let mut last = HashMap::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
         // One event a line: a file that ends within one is good up to there.
@@ -171,7 +175,16 @@ impl File {
                     let fields = args.and_then(Value::as_object).into_iter().flatten();
                     let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), show(value))).collect();
                     let waited = args.and_then(|a| a.get("waited_ns")).and_then(Value::as_f64);
-                    last.insert((pid, tid, ps("ts")), file.slices.len());
+                    let place = file.slices.len();
+                    last.insert((pid, tid, ps("ts")), place);
+                    let of = |name: &str| args.and_then(|a| a.get(name)).and_then(Value::as_u64);
+                    if let (true, Some(qpn)) = (matches!(name, "held" | "timeout" | "retry"), of("qpn")) {
+                        file.held.entry((pid, qpn)).or_default().push(place);
+                    }
+                    let aside = of(ASIDE);
+                    if let Some(id) = aside {
+                        file.belongs(&mut places, id, place);
+                    }
                     file.slices.push((
                         pid,
                         Step {
@@ -182,6 +195,7 @@ impl File {
                             order: (pid, tid),
                             unit: threads.get(&(pid, tid)).cloned().unwrap_or_default(),
                             name: name.to_owned(),
+                            aside: aside.is_some(),
                             fields,
                         },
                     ));
@@ -190,18 +204,23 @@ impl File {
                     let (Some(id), Some(&slice)) = (whole("id"), last.get(&(pid, tid, ps("ts")))) else {
                         bail!("a flow that is bound to nothing");
                     };
-                    let place = *places.entry(id).or_insert_with(|| {
-                        file.flows.push((id, Vec::new()));
-                        file.flows.len() - 1
-                    });
-                    if let Some((_, slices)) = file.flows.get_mut(place) {
-                        slices.push(slice);
-                    }
+                    file.belongs(&mut places, id, slice);
                 }
                 _ => {}
             }
         }
         Ok(file)
+    }
+
+    /// A slice is of that flow; `places`: where each flow is.
+    fn belongs(&mut self, places: &mut HashMap<u64, usize>, flow: u64, slice: usize) {
+        let place = *places.entry(flow).or_insert_with(|| {
+            self.flows.push((flow, Vec::new()));
+            self.flows.len() - 1
+        });
+        if let Some((_, slices)) = self.flows.get_mut(place) {
+            slices.push(slice);
+        }
     }
 
     /// Every work request, in the order they began.
@@ -217,11 +236,9 @@ impl File {
         let mut steps: Vec<Step> = all().map(|(_, s)| s.clone()).collect();
         let (from, to) = (steps.iter().map(|s| s.at).min()?, steps.iter().map(|s| s.at + s.took).max()?);
         // What held its queue pair back, or made it send again, while it lived.
-        let about = |(of, s): &&(u64, Step)| {
-            let kind = matches!(s.name.as_str(), "held" | "timeout" | "retry");
-            kind && of == pid && (from..=to).contains(&s.at) && s.field("qpn").and_then(number) == Some(qpn)
-        };
-        steps.extend(self.slices.iter().filter(about).map(|(_, s)| s.clone()));
+        let held = self.held.get(&(*pid, qpn)).into_iter().flatten();
+        let held = held.filter_map(|i| self.slices.get(*i)).filter(|(_, s)| (from..=to).contains(&s.at));
+        steps.extend(held.map(|(_, s)| s.clone()));
         steps.sort_by_key(|s| s.at);
         steps.dedup_by(|b, a| {
             // Held at each look for the same reason is said once.
@@ -283,14 +300,15 @@ fn nanos(ps: u64) -> String {
 }
 
 impl Life {
-    /// From the first step to the end of the last, in picoseconds.
+    /// From the first step to the end of the last, in picoseconds; what was done aside does not count.
     pub fn duration(&self) -> u64 {
-        let end = self.steps.iter().map(|s| s.at + s.took).max().unwrap_or(0);
-        end - self.steps.iter().map(|s| s.at).min().unwrap_or(end)
+        let steps = || self.steps.iter().filter(|s| !s.aside);
+        let end = steps().map(|s| s.at + s.took).max().unwrap_or(0);
+        end - steps().map(|s| s.at).min().unwrap_or(end)
     }
 
-    /// A table: when each step was (nanoseconds since the first), how long after the end of the one before it, how
-    /// long it took, where, what, and why it waited.
+    /// A table: when each step was (nanoseconds since the first), how long after the end of the ones before it, how
+    /// long it took, where, what, and why it waited. What was done aside stands among them.
     pub fn table(&self) -> String {
         let begin = self.steps.first().map_or(0, |s| s.at);
         let mut out = format!(
@@ -328,8 +346,10 @@ impl Life {
                 step.unit,
                 step.name,
             );
-            end = end.max(step.at + step.took);
-            sent = step.name == "sent";
+            if !step.aside {
+                end = end.max(step.at + step.took);
+                sent = step.name == "sent";
+            }
         }
         out
     }

@@ -2,11 +2,13 @@
 //!
 //! A work request owns the PSNs that [`Event::Started`] names. What follows a `Build` or `Respond` at the same
 //! adapter with the same PSN is that packet leaving; at other adapters it is known by source, destination, queue pair
-//! and PSN. Responses name PSNs of the request they answer.
+//! and PSN. Responses name PSNs of the request they answer. What units did for an event (DMA, cache misses) stands
+//! right before it and names its queue: it belongs to the same work request, but is no step of its flow.
 
 use std::collections::{HashMap, VecDeque};
 
-use hca_model::trace::{Event, Record};
+use hca_model::timing::takes_receive;
+use hca_model::trace::{Event, Object, Record, Unit};
 use hca_model::{HcaId, Ps};
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::wire::Operation;
@@ -43,6 +45,8 @@ pub(crate) enum StepKind {
 /// What is known of an event's work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Belongs {
+    /// Number of the work request, as in [`Step`].
+    pub(crate) flow: u64,
     pub(crate) qpn: Qpn,
     pub(crate) index: u16,
     /// When its doorbell was rung, as far as that is known.
@@ -109,6 +113,40 @@ pub(crate) struct Follower {
     done: VecDeque<u64>,
 }
 
+/// Whether that is something done for the event that comes next.
+pub(crate) fn is_aside(event: &Event) -> bool {
+    matches!(event.unit(), Unit::DmaRead | Unit::DmaWrite | Unit::Cache)
+}
+
+/// Those of `asides` that were done for `event`, which comes behind them: that are about its queue. Reads of send work
+/// requests are of its own only if it was not in the cache any more; otherwise they are of those that come later.
+pub(crate) fn done_for(event: &Event, asides: &[Record]) -> Vec<bool> {
+    let (queue, cq) = match *event {
+        Event::Started { qpn, .. }
+        | Event::Build { qpn, .. }
+        | Event::Respond { qpn, .. }
+        | Event::Executed { qpn, .. }
+        | Event::Answer { qpn, .. } => (Some(qpn.0), None),
+        Event::Received { dest_qp, .. } => (Some(dest_qp.0), None),
+        Event::Cqe { cqn, .. } => (None, Some(cqn.0)),
+        _ => (None, None),
+    };
+    let missed = asides.iter().any(|a| matches!(a.event, Event::WqeMiss { .. }));
+    let is_it = |aside: &Record| match aside.event {
+        Event::DmaRead { what: Object::CqContext, queue: number, .. }
+        | Event::DmaWrite { what: Object::Cqe, queue: number, .. } => cq == Some(number),
+        Event::CqContextMiss { cqn } => cq == Some(cqn.0),
+        Event::DmaRead { what: Object::Wqe, queue: number, .. } => missed && queue == Some(number),
+        Event::DmaRead { queue: number, .. } | Event::DmaWrite { queue: number, .. } => queue == Some(number),
+        Event::ContextMiss { qpn }
+        | Event::KeyMiss { qpn, .. }
+        | Event::TranslationMiss { qpn, .. }
+        | Event::WqeMiss { qpn } => queue == Some(qpn.0),
+        _ => false,
+    };
+    asides.iter().map(is_it).collect()
+}
+
 fn is_response(opcode: u8) -> bool {
     Operation::from_opcode(opcode.into()).is_some_and(Operation::is_response)
 }
@@ -122,7 +160,7 @@ impl Follower {
         for flow in flows {
             let Some(request) = self.requests.get_mut(&flow) else { continue };
             let Request { qpn, index, begin, last, .. } = *request;
-            belongs = belongs.or(Some(Belongs { qpn, index, begin, before: last }));
+            belongs = belongs.or(Some(Belongs { flow, qpn, index, begin, before: last }));
             request.last = record.end();
             if request.over {
                 continue;
@@ -217,10 +255,10 @@ impl Follower {
                 let wire = (slid, dlid, dest_qp, psn, is_response(opcode));
                 self.wires.get(&wire).copied().into_iter().collect()
             }
-            Event::Executed { qpn, slid, psn, .. } => {
+            Event::Executed { qpn, slid, psn, operation, .. } => {
                 let flow = self.arrived.remove(&(hca, qpn, slid, psn));
                 let responder = self.responders.entry((hca, qpn)).or_default();
-                responder.expects_completion = responder.completions.is_empty();
+                responder.expects_completion = takes_receive(operation) && responder.completions.is_empty();
                 let completions = std::mem::take(&mut responder.completions);
                 if let Some(flow) = flow {
                     let lives = self.requests.get(&flow).is_some_and(|r| !r.over);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use hca_model::{HcaId, World};
+use hca_model::{HcaId, NodeId, PortRef, World};
 
 use crate::{pcapng, perfetto};
 
@@ -28,8 +28,9 @@ pub struct Options {
     /// Write the packets at the adapters' ports to FILE (pcapng), for Wireshark
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Only packets at the port of this adapter, HOST/HCA; may be given several times
-    #[arg(long, value_name = "ADAPTER", requires = "pcap")]
+    /// Only packets at this port, HOST/HCA:PORT or SWITCH:PORT; without a port, at all of the node; may be given
+    /// several times
+    #[arg(long, value_name = "PORT", requires = "pcap")]
     pub pcap_port: Vec<String>,
 }
 
@@ -55,11 +56,31 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     File::create(path).map(BufWriter::new).with_context(|| format!("{}: can't be written", path.display()))
 }
 
+/// The ports that packets are captured at, with their names: those that were asked for, or those of all adapters.
+fn captured(wanted: &[String], world: &World) -> anyhow::Result<Vec<(PortRef, String)>> {
+    let all: Vec<_> = world.ports().map(|port| (port, world.port_name(port))).collect();
+    if wanted.is_empty() {
+        let of_adapter = |(port, _): &(PortRef, String)| matches!(port.node, NodeId::Hca(_));
+        return Ok(all.into_iter().filter(of_adapter).collect());
+    }
+    let fits = |name: &str, wanted: &str| {
+        name == wanted || name.rsplit_once(':').is_some_and(|(node, _)| node == wanted)
+    };
+    for wanted in wanted {
+        ensure!(
+            all.iter().any(|(_, name)| fits(name, wanted)),
+            "--pcap-port {wanted}: there is no such port, but {}",
+            all.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    Ok(all.into_iter().filter(|(_, name)| wanted.iter().any(|wanted| fits(name, wanted))).collect())
+}
+
 impl Observer {
     /// Starts to look at `world`.
     ///
     /// # Errors
-    /// A file can't be made, or there is no adapter of a name that was given.
+    /// A file can't be made, or there is no port of a name that was given.
     pub fn new(options: &Options, world: &mut World) -> anyhow::Result<Self> {
         let names: Vec<String> = (0..world.hcas()).map(|i| world.name(HcaId(i)).to_string()).collect();
         if options.trace.is_some() || options.trace_hash {
@@ -70,17 +91,8 @@ impl Observer {
             perfetto::Writer::new(out, &names).with_context(|| format!("{}", path.display()))
         });
         let pcap = options.pcap.as_ref().map(|path| {
-            for wanted in &options.pcap_port {
-                ensure!(
-                    names.contains(wanted),
-                    "--pcap-port {wanted}: there is no such adapter, but {}",
-                    names.join(", ")
-                );
-            }
-            let wanted = |name: &String| options.pcap_port.is_empty() || options.pcap_port.contains(name);
-            let named = names.iter().cloned().enumerate().map(|(i, name)| (HcaId(i), name));
-            let ports: Vec<_> = named.filter(|(_, name)| wanted(name)).collect();
-            ports.iter().for_each(|(hca, _)| world.capture_packets(*hca));
+            let ports = captured(&options.pcap_port, world)?;
+            ports.iter().for_each(|(port, _)| world.capture_packets(*port));
             pcapng::Writer::new(create(path)?, &ports).with_context(|| format!("{}", path.display()))
         });
         Ok(Self {

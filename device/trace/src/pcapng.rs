@@ -9,7 +9,7 @@
 use std::io::{self, Write};
 
 use hca_model::trace::Captured;
-use hca_model::{HcaId, Ps};
+use hca_model::{PortRef, Ps};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
@@ -36,8 +36,8 @@ const OUTBOUND: u32 = 2;
 /// Writes packets as they come.
 pub struct Writer<W: Write> {
     out: W,
-    /// The adapters that are captured; an adapter's place is its interface.
-    ports: Vec<HcaId>,
+    /// The ports that are captured; a port's place is its interface.
+    ports: Vec<PortRef>,
 }
 
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
@@ -58,11 +58,11 @@ fn erf_time(ns: u64) -> u64 {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a capture of port 1 of these adapters.
+    /// Starts a capture of these ports, with their names.
     ///
     /// # Errors
     /// Writing failed.
-    pub fn new(out: W, ports: &[(HcaId, String)]) -> io::Result<Self> {
+    pub fn new(out: W, ports: &[(PortRef, String)]) -> io::Result<Self> {
         let mut writer = Self { out, ports: ports.iter().map(|p| p.0).collect() };
         let mut body = Vec::new();
         body.extend_from_slice(&BYTE_ORDER.to_le_bytes());
@@ -94,12 +94,12 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&length)
     }
 
-    /// Writes a packet; one of an adapter that is not captured is left out.
+    /// Writes a packet; one of a port that is not captured is left out.
     ///
     /// # Errors
     /// Writing failed.
     pub fn packet(&mut self, captured: Captured) -> io::Result<()> {
-        let Some(interface) = self.ports.iter().position(|p| *p == captured.hca) else { return Ok(()) };
+        let Some(interface) = self.ports.iter().position(|p| *p == captured.port) else { return Ok(()) };
         let Captured { at: Ps(ps), sent, packet, .. } = captured;
         let (ns, bytes) = (ps / 1000, packet.into_bytes());
         let length = ERF_HEADER + bytes.len();
@@ -134,6 +134,7 @@ impl<W: Write> Writer<W> {
 
 #[cfg(test)]
 mod tests {
+    use hca_model::HcaId;
     use hca_model::wire::Packet;
 
     use super::*;
@@ -141,17 +142,17 @@ mod tests {
     #[test]
     fn blocks_are_as_the_draft_says() {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, &[(HcaId(3), "a/hca0".into())]).unwrap();
+        let mut writer = Writer::new(&mut out, &[(HcaId(3).into(), "a/hca0:1".into())]).unwrap();
         let packet = Packet::from_bytes(vec![7; 5]);
         writer
             .packet(Captured {
                 at: Ps(0x1_0000_0002 * 1000),
-                hca: HcaId(3),
+                port: HcaId(3).into(),
                 sent: false,
                 packet: packet.clone(),
             })
             .unwrap();
-        writer.packet(Captured { at: Ps(0), hca: HcaId(0), sent: true, packet }).unwrap();
+        writer.packet(Captured { at: Ps(0), port: HcaId(0).into(), sent: true, packet }).unwrap();
         let word = |at: usize| u32::from_le_bytes(out[at..at + 4].try_into().unwrap());
         let mut blocks = Vec::new();
         let mut at = 0;

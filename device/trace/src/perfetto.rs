@@ -3,7 +3,7 @@
 //! Source: "Trace Event Format", the array form, whose closing bracket may be missing: the file of a server that was
 //! killed opens as well. An adapter is a process, each of its units a thread; a unit that does several things at once
 //! has as many threads. What takes time is a complete event (`X`), and a work request a flow (`s`, `t`, `f`) of the
-//! slices it passes. Times are microseconds with six decimals: picoseconds.
+//! slices it passes. What was done for it aside (DMA, cache misses) names its flow among its arguments. Times are microseconds with six decimals: picoseconds.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,10 +11,12 @@ use std::io::{self, Write};
 use hca_model::trace::{Record, Unit, Value};
 use hca_model::{HcaId, Ps};
 
-use crate::follow::{Follower, Place, Step, StepKind};
+use crate::follow::{Belongs, Follower, Place, Step, StepKind, done_for, is_aside};
 
 /// Category of slices.
 pub const SLICE: &str = "unit";
+/// Argument that names the flow of what was done aside.
+pub(crate) const ASIDE: &str = "flow";
 /// Category of flows.
 pub const FLOW: &str = "work request";
 /// Threads that a unit may have.
@@ -32,6 +34,8 @@ pub struct Writer<W: Write> {
     follower: Follower,
     /// Until when each thread of a unit is busy.
     lanes: HashMap<(HcaId, Unit), Vec<Ps>>,
+    /// What was done at an adapter for the event that comes next there.
+    asides: HashMap<HcaId, Vec<Record>>,
     first: bool,
 }
 
@@ -42,7 +46,13 @@ impl<W: Write> Writer<W> {
     /// Writing failed.
     pub fn new(mut out: W, names: &[String]) -> io::Result<Self> {
         out.write_all(b"[")?;
-        let mut writer = Self { out, follower: Follower::default(), lanes: HashMap::new(), first: true };
+        let mut writer = Self {
+            out,
+            follower: Follower::default(),
+            lanes: HashMap::new(),
+            asides: HashMap::new(),
+            first: true,
+        };
         for (i, name) in names.iter().enumerate() {
             let (pid, name) = (process(HcaId(i)), serde_json::Value::from(name.as_str()));
             writer.line(format_args!(
@@ -66,17 +76,40 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Writing failed.
     pub fn record(&mut self, record: &Record) -> io::Result<()> {
-        let unit = record.event.unit();
+        if is_aside(&record.event) {
+            self.asides.entry(record.hca).or_default().push(*record);
+            return Ok(());
+        }
         let start = record.at + record.wait;
-        let track = self.track(record.hca, unit, start, record.end())?;
+        let track = self.track(record.hca, record.event.unit(), start, record.end())?;
         let place = Place { start, hca: record.hca, track };
         let (steps, belongs) = self.follower.steps(record, place);
+        if let Some(asides) = self.asides.get_mut(&record.hca).map(std::mem::take) {
+            for (aside, is_its) in asides.iter().zip(done_for(&record.event, &asides)) {
+                self.aside(aside, belongs.filter(|_| is_its))?;
+            }
+        }
+        let since = |b: Belongs| {
+            let before = nanos(start.since(b.before));
+            format!("{},\"since_previous_ns\":{before}", whose(&b, start))
+        };
+        self.slice(record, track, &belongs.map_or(String::new(), since))?;
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    /// Writes what was done for something, perhaps for a work request.
+    fn aside(&mut self, record: &Record, belongs: Option<Belongs>) -> io::Result<()> {
+        let start = record.at + record.wait;
+        let track = self.track(record.hca, record.event.unit(), start, record.end())?;
+        let of = belongs.map_or(String::new(), |b| format!("{},\"{ASIDE}\":{}", whose(&b, start), b.flow));
+        self.slice(record, track, &of)
+    }
+
+    /// `more`: arguments behind the fields of the event, each after a comma.
+    fn slice(&mut self, record: &Record, track: u32, more: &str) -> io::Result<()> {
         let mut args = String::new();
         let mut arg = |name: &str, value: std::fmt::Arguments<'_>| {
-            if !args.is_empty() {
-                args.push(',');
-            }
-            args += &format!("\"{name}\":{value}");
+            args += &format!(",\"{name}\":{value}");
         };
         record.event.fields(&mut |name, value| match value {
             Value::Number(n) => arg(name, format_args!("{n}")),
@@ -86,17 +119,13 @@ impl<W: Write> Writer<W> {
         if record.wait > Ps::ZERO {
             arg("waited_ns", format_args!("{}", nanos(record.wait)));
         }
-        if let Some(b) = belongs {
-            arg("wr", format_args!("\"{:#x}:{}\"", b.qpn.0, b.index));
-            arg("since_doorbell_ns", format_args!("{}", nanos(start.since(b.begin))));
-            arg("since_previous_ns", format_args!("{}", nanos(start.since(b.before))));
-        }
-        let (name, pid, ts) = (record.event.name(), process(record.hca), micros(start));
+        args += more;
+        let args = args.trim_start_matches(',');
+        let (name, pid, ts) = (record.event.name(), process(record.hca), micros(record.at + record.wait));
         let dur = micros(record.took);
         self.line(format_args!(
             r#"{{"ph":"X","cat":"{SLICE}","name":"{name}","pid":{pid},"tid":{track},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
-        ))?;
-        steps.iter().try_for_each(|step| self.step(step))
+        ))
     }
 
     fn step(&mut self, step: &Step) -> io::Result<()> {
@@ -145,6 +174,9 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Writing failed.
     pub fn finish(mut self) -> io::Result<()> {
+        let mut asides: Vec<Record> = std::mem::take(&mut self.asides).into_values().flatten().collect();
+        asides.sort_by_key(|aside| (aside.hca.0, aside.at));
+        asides.iter().try_for_each(|aside| self.aside(aside, None))?;
         self.out.write_all(b"\n]\n")?;
         self.out.flush()
     }
@@ -156,6 +188,12 @@ impl<W: Write> Writer<W> {
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// Arguments of what belongs to a work request.
+fn whose(b: &Belongs, start: Ps) -> String {
+    let (qpn, index, since) = (b.qpn.0, b.index, nanos(start.since(b.begin)));
+    format!(",\"wr\":\"{qpn:#x}:{index}\",\"since_doorbell_ns\":{since}")
 }
 
 /// Nanoseconds with three decimals.

@@ -34,7 +34,8 @@ fn tick(span: f64) -> f64 {
 /// The picture, as the text of an SVG file.
 pub fn svg(life: &Life) -> String {
     let begin = life.steps.iter().map(|s| s.at).min().unwrap_or(0);
-    let span = (life.duration() as f64 / 1e3).max(1.0);
+    let end = life.steps.iter().map(|s| s.at + s.took).max().unwrap_or(begin);
+    let span = ((end - begin) as f64 / 1e3).max(1.0);
     // Lanes in the order of adapters and units.
     let mut lanes: BTreeMap<(u64, u64), (f64, &Step)> = BTreeMap::new();
     for step in &life.steps {
@@ -87,7 +88,8 @@ pub fn svg(life: &Life) -> String {
             "<text x=\"{right}\" y=\"{text:.1}\" text-anchor=\"end\" fill=\"#222\">{name}</text>"
         );
     }
-    let path: Vec<String> = life.steps.iter().map(|s| format!("{:.1},{:.1}", x(s.at), centre(s))).collect();
+    let along = life.steps.iter().filter(|s| !s.aside);
+    let path: Vec<String> = along.map(|s| format!("{:.1},{:.1}", x(s.at), centre(s))).collect();
     _ = writeln!(
         out,
         "<polyline points=\"{}\" fill=\"none\" stroke=\"#999\" stroke-width=\"1\" stroke-dasharray=\"3 2\"/>",

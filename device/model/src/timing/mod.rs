@@ -9,6 +9,7 @@
 mod cache;
 mod calendar;
 mod fabric;
+mod notes;
 mod pcie;
 mod profile;
 mod units;
@@ -20,6 +21,7 @@ use crate::time::Ps;
 
 pub use cache::{Cache, WqeCache};
 pub use calendar::Calendar;
+pub(crate) use notes::Note;
 pub use pcie::{Bus, PcieCost, PcieCounts};
 pub use profile::{Memory, Profile, ProfileError};
 pub use units::{Counts, Inbound, Place, Ratio, Units};

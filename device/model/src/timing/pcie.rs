@@ -83,6 +83,16 @@ impl PcieCost {
         self.on_link((bytes as u64).div_ceil(self.max_read_request) * self.request_overhead)
     }
 
+    /// How long a read of `bytes` takes with nothing else on the link.
+    pub fn idle_read(&self, bytes: usize) -> Ps {
+        self.request(bytes.min(self.max_read_request())) + self.read_latency + self.completion(bytes)
+    }
+
+    /// How long it takes until the host sees a write of `bytes`, with nothing else on the link.
+    pub fn idle_write(&self, bytes: usize) -> Ps {
+        self.write(bytes) + self.write_latency
+    }
+
     /// Bytes that one read request asks for at most.
     pub const fn max_read_request(&self) -> usize {
         self.max_read_request as usize

@@ -1,10 +1,14 @@
 //! The parts of one adapter that are busy while they work.
 
+use hca_spec::ids::{Cqn, Qpn};
+
 use crate::time::Ps;
+use crate::trace::{Event, Object};
 
 use super::PcieCost;
 use super::cache::{Cache, WqeCache};
 use super::calendar::Calendar;
+use super::notes::{Access, Note, Notes};
 use super::pcie::{Bus, PcieCounts};
 use super::profile::Profile;
 
@@ -18,6 +22,8 @@ const LINE: usize = 64;
 const LINE_SHIFT: u32 = 3;
 /// Bytes of a basic block.
 const BLOCK: usize = 64;
+/// Bytes that an atomic reads and writes.
+const OPERAND: usize = 8;
 
 /// A range of host memory under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,11 +121,12 @@ pub struct Units {
     key_bytes: usize,
     jobs: u64,
     busy: Ps,
+    cost: PcieCost,
+    notes: Notes,
 }
 
 impl Units {
     pub(super) fn new(profile: &Profile, cost: PcieCost) -> Self {
-        const OPERAND: usize = 8;
         /// The most that locks and slots take of memory.
         const MANY: u64 = 1 << 16;
         let (cache, receive) = (&profile.cache, &profile.receive);
@@ -151,7 +158,19 @@ impl Units {
             key_bytes: cache.key_bytes.get() as usize,
             jobs: 0,
             busy: Ps::ZERO,
+            cost,
+            notes: Notes::default(),
         }
+    }
+
+    /// From now on it is noted what the units do.
+    pub(crate) fn start_notes(&mut self) {
+        self.notes.start();
+    }
+
+    /// Takes what was noted since the last call.
+    pub(crate) fn drain_notes(&mut self) -> impl Iterator<Item = Note> {
+        self.notes.drain()
     }
 
     /// What the units did so far.
@@ -186,6 +205,13 @@ impl Units {
         done
     }
 
+    /// Reads from the host for a queue: [`Bus::read`].
+    fn read(&mut self, (now, start): (Ps, Ps), what: Object, queue: u32, address: u64, bytes: usize) -> Ps {
+        let done = self.bus.read(now, start, address, bytes);
+        self.notes.read(&self.cost, start, done, Access { what, queue, bytes });
+        done
+    }
+
     /// When the adapter has stores of `bytes` to a UAR page that the processor makes at `now`.
     pub fn store(&mut self, now: Ps, bytes: usize) -> Ps {
         self.bus.store(now, bytes)
@@ -196,26 +222,26 @@ impl Units {
         if self.contexts.touch(number.into()) {
             return (now, Ps::ZERO);
         }
-        (self.bus.read(now, now, context_address(number), self.context_bytes), self.miss)
+        let (address, bytes) = (context_address(number), self.context_bytes);
+        let done = self.read((now, now), Object::Context, number, address, bytes);
+        self.notes.miss(now, done, Event::ContextMiss { qpn: Qpn(number) });
+        (done, self.miss)
     }
 
     /// Reads `blocks` basic blocks of the send queue of queue pair `number`. Returns when they are there.
     pub fn fetch(&mut self, now: Ps, number: u32, blocks: u16) -> Ps {
-        self.bus.read(now, now, ring_address(number), usize::from(blocks) * BLOCK)
+        self.read((now, now), Object::Wqe, number, ring_address(number), usize::from(blocks) * BLOCK)
     }
 
-    /// Whether others have driven the WQE with that mark out of the cache. If so, a unit has looked for it in vain.
-    pub fn lost(&mut self, now: Ps, mark: u64) -> bool {
-        let lost = self.wqes.lost(mark);
-        if lost {
+    /// If others have driven the WQE with that mark, of `blocks` basic blocks, out of the cache: a unit has looked for it
+    /// in vain, and it is read again. Returns when it is there.
+    pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: u64, blocks: u16) -> Option<Ps> {
+        self.wqes.lost(mark).then(|| {
             self.pool.admit(now, now, self.miss);
-        }
-        lost
-    }
-
-    /// The link to the host, for a device that does nothing else.
-    pub fn bus(&mut self) -> &mut Bus {
-        &mut self.bus
+            let done = self.fetch(now, number, blocks);
+            self.notes.miss(now, done, Event::WqeMiss { qpn: Qpn(number) });
+            done
+        })
     }
 
     /// When the link to the host has taken all stores of the processor.
@@ -251,22 +277,24 @@ impl Units {
         self.pause
     }
 
-    /// Reads the data of a packet, from `start` on. Returns when it is there. What several ranges need is read side by
-    /// side.
-    pub fn gather(&mut self, now: Ps, start: Ps, spans: impl Iterator<Item = Place>) -> Ps {
+    /// Reads the data of a packet of queue pair `number`, from `start` on. Returns when it is there. What several ranges
+    /// need is read side by side.
+    pub fn gather(&mut self, now: Ps, number: u32, start: Ps, spans: impl Iterator<Item = Place>) -> Ps {
         let mut done = start;
         for span in spans {
-            let from = self.translate(now, start, &span);
-            done = done.max(self.bus.read(now, from, span.va, span.len));
+            let from = self.translate(now, number, start, &span);
+            done = done.max(self.read((now, from), Object::Data, number, span.va, span.len));
         }
         done
     }
 
     /// When the bus address of a range is known.
-    fn translate(&mut self, now: Ps, start: Ps, span: &Place) -> Ps {
+    fn translate(&mut self, now: Ps, number: u32, start: Ps, span: &Place) -> Ps {
         let mut known = start;
-        if !self.keys.touch(span.key.into()) {
-            known = self.bus.read(now, known, key_address(span.key), self.key_bytes);
+        let (qpn, key) = (Qpn(number), span.key);
+        if !self.keys.touch(key.into()) {
+            known = self.read((now, start), Object::Key, number, key_address(key), self.key_bytes);
+            self.notes.miss(start, known, Event::KeyMiss { qpn, key });
             self.pool.admit(now, start, self.miss);
         }
         let Some(page) = span.page.filter(|_| span.len > 0) else { return known };
@@ -277,7 +305,9 @@ impl Units {
         for line in first..=last.min(first.saturating_add(1)) {
             let tag = u64::from(span.key) << 40 ^ line;
             if !self.translations.touch(tag) {
-                all = all.max(self.bus.read(now, known, line_address(tag), LINE));
+                let there = self.read((now, known), Object::Translation, number, line_address(tag), LINE);
+                self.notes.miss(known, there, Event::TranslationMiss { qpn, key });
+                all = all.max(there);
                 self.pool.admit(now, start, self.miss);
             }
         }
@@ -305,17 +335,22 @@ impl Units {
     pub fn receive(&mut self, now: Ps, number: u32, service: Ps, inbound: Inbound) -> Ps {
         let (mut start, mut penalty) = self.context(now, number);
         if inbound.evicted {
-            start = self.bus.read(now, start, ring_address(number), BLOCK);
+            let asked = start;
+            start = self.read((now, asked), Object::Wqe, number, ring_address(number), BLOCK);
+            self.notes.miss(asked, start, Event::WqeMiss { qpn: Qpn(number) });
             penalty += self.miss;
         }
         let worked = self.work(now, start, number, service + penalty) + self.receive_pipeline;
         let mut done = worked;
         if let Some(span) = inbound.to {
-            done = self.translate(now, worked, &span);
+            done = self.translate(now, number, worked, &span);
         }
         if inbound.bytes > 0 {
             let at = inbound.to.map_or(ring_address(number), |s| s.va);
-            done = self.bus.write(now, done, at, inbound.bytes);
+            let asked = done;
+            done = self.bus.write(now, asked, at, inbound.bytes);
+            let access = Access { what: Object::Data, queue: number, bytes: inbound.bytes };
+            self.notes.write(&self.cost, asked, done, access);
         }
         if inbound.takes_receive {
             done += self.receive_wqe;
@@ -335,10 +370,13 @@ impl Units {
     /// it takes room on the link.
     pub fn complete(&mut self, now: Ps, number: u32, bytes: usize) {
         if !self.cqs.touch(number.into()) {
-            self.bus.read(now, now, cq_address(number), self.cq_bytes);
+            let there = self.read((now, now), Object::CqContext, number, cq_address(number), self.cq_bytes);
+            self.notes.miss(now, there, Event::CqContextMiss { cqn: Cqn(number) });
             self.pool.admit(now, now, self.miss);
         }
         self.bus.write(now, now, cq_address(number), bytes);
+        let asked = now.since(self.cost.idle_write(bytes));
+        self.notes.write(&self.cost, asked, now, Access { what: Object::Cqe, queue: number, bytes });
     }
 
     /// From the end of an operation without packets that come back until the host sees its completion.
@@ -365,12 +403,10 @@ impl Units {
         let done = begun + self.operand;
         (*slot, *lock, *before) = (done, done, begun);
         self.bus.atomic(now, begun);
+        let access = Access { what: Object::Operand, queue: number, bytes: OPERAND };
+        self.notes.read(&self.cost, now, begun + self.cost.idle_read(OPERAND), access);
+        self.notes.write(&self.cost, done, done + self.cost.idle_write(OPERAND), access);
         done
-    }
-
-    /// Reads `bytes` that belong to no message: lists of translations, queues of receive requests.
-    pub fn read(&mut self, now: Ps, bytes: usize) -> Ps {
-        self.bus.read(now, now, 0, bytes)
     }
 }
 
@@ -456,12 +492,12 @@ mod tests {
     fn gathered_data_comes_after_a_read() {
         let mut u = units(&[]);
         let span = Place { key: 1, va: 0x1000, len: 64, page: Some(12) };
-        let cold = u.gather(Ps::ZERO, Ps::ZERO, [span].into_iter());
+        let cold = u.gather(Ps::ZERO, 1, Ps::ZERO, [span].into_iter());
         let now = NS(10_000);
-        let warm = u.gather(now, now, [span].into_iter()) - now;
+        let warm = u.gather(now, 1, now, [span].into_iter()) - now;
         assert!(warm > NS(300) && warm < NS(600), "{warm}");
         assert!(cold > warm + warm + warm - NS(100), "the key, then the translation, then the data: {cold}");
-        assert_eq!(u.gather(now, now, [].into_iter()), now, "inline data is there");
+        assert_eq!(u.gather(now, 1, now, [].into_iter()), now, "inline data is there");
     }
 
     #[test]

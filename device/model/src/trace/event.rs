@@ -120,6 +120,7 @@ fields! {
     Operation: |op| Value::Named(*op as u64, op);
     SendOpcode: |op| Value::Named(*op as u64, op);
     Hold: |why| Value::Named(*why as u64, why);
+    Object: |what| Value::Named(*what as u64, what);
     Cause: |why| Value::Named(*why as u64, why);
     Status: |s| Value::Named(s.0.map_or(0, |s| s as u64), s);
 }
@@ -155,6 +156,28 @@ pub enum Hold {
     PageFault,
     /// A dynamic connection is being made.
     Connecting,
+}
+
+/// What is read from the host's memory or written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Object {
+    /// Send work requests.
+    Wqe,
+    /// Data of messages.
+    Data,
+    /// The context of a queue pair.
+    Context,
+    /// The context of a completion queue.
+    CqContext,
+    /// The context of a memory key.
+    Key,
+    /// A line of a key's translations.
+    Translation,
+    /// A completion.
+    Cqe,
+    /// What an atomic works on.
+    Operand,
 }
 
 /// Why packets are sent again.
@@ -413,24 +436,33 @@ events! {
         /// AETH syndrome.
         syndrome: u8,
     }
-    /// Data is read from the host.
+    /// The host's memory is read; it waits for tags and for the link.
     DmaRead "read" on DmaRead {
-        /// For this queue pair.
-        qpn: Qpn,
+        /// What.
+        what: Object,
+        /// For this queue pair; a completion queue's context for that queue.
+        queue: u32,
         /// Bytes.
         bytes: u32,
     }
-    /// Data is written to the host.
+    /// The host's memory is written, until the host sees it.
     DmaWrite "write" on DmaWrite {
-        /// For this queue pair.
-        qpn: Qpn,
+        /// What.
+        what: Object,
+        /// For this queue pair; a completion for this completion queue.
+        queue: u32,
         /// Bytes.
         bytes: u32,
     }
-    /// A queue pair's context was not in the cache.
+    /// A queue pair's context was not in the cache, and has to be read.
     ContextMiss "context miss" on Cache {
         /// The queue pair.
         qpn: Qpn,
+    }
+    /// A completion queue's context was not in the cache.
+    CqContextMiss "CQ context miss" on Cache {
+        /// The completion queue.
+        cqn: Cqn,
     }
     /// A memory key was not in the cache.
     KeyMiss "key miss" on Cache {
@@ -439,12 +471,17 @@ events! {
         /// The key's index.
         key: u32,
     }
-    /// A translation was not in the cache.
+    /// Translations were not in the cache.
     TranslationMiss "translation miss" on Cache {
         /// For this queue pair.
         qpn: Qpn,
         /// The key's index.
         key: u32,
+    }
+    /// A send work request was needed again, and others had driven it out of the cache.
+    WqeMiss "WQE miss" on Cache {
+        /// The queue pair.
+        qpn: Qpn,
     }
     /// A completion was written.
     Cqe "CQE" on Completion {

@@ -3,7 +3,8 @@
 //! The engines leave a [`Record`] where something begins, waits or is done ([`Core::note`]); the world gathers
 //! them in a bounded [`Trace`], which its owner empties ([`World::drain_trace`]), and hashes them, so that two runs
 //! can be compared by one number. Packets are gathered in the same way ([`World::drain_packets`]). Both are off
-//! unless asked for, and then cost one check. Writers of files (Perfetto, pcapng) live elsewhere: they are told by
+//! unless asked for, and then cost one check. What the units do (DMA, cache misses) is noted by them and stands before
+//! the event that it was done for. Writers of files (Perfetto, pcapng) live elsewhere: they are told by
 //! [`Event::name`], [`Event::unit`] and [`Event::fields`] what there is, and need to know no event.
 //!
 //! A work request can be followed by its queue pair and index to its PSNs ([`Event::Started`]), by `(slid, dlid,
@@ -18,11 +19,12 @@ mod ring;
 
 use crate::core::Core;
 use crate::time::Ps;
+use crate::timing::{Note, Units};
 use crate::wire::Packet;
-use crate::world::{HcaId, World};
+use crate::world::{HcaId, NodeId, PortRef, World};
 
 pub(crate) use event::Headers;
-pub use event::{Cause, Event, Hold, Status, Unit, Value, operation_name};
+pub use event::{Cause, Event, Hold, Object, Status, Unit, Value, operation_name};
 pub use ring::Trace;
 
 /// Something that happened at an adapter.
@@ -52,8 +54,8 @@ impl Record {
 pub struct Captured {
     /// When its first byte left, or its last byte was there.
     pub at: Ps,
-    /// The adapter, port 1.
-    pub hca: HcaId,
+    /// The port.
+    pub port: PortRef,
     /// It left; otherwise it arrived.
     pub sent: bool,
     /// The packet.
@@ -70,14 +72,26 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Gives what was gathered to the world.
-    pub(crate) fn hand_over(&mut self, trace: Option<&mut Trace>, packets: &mut Vec<Captured>) {
+    pub(crate) fn hand_over(
+        &mut self,
+        units: &mut Units,
+        trace: Option<&mut Trace>,
+        packets: &mut Vec<Captured>,
+    ) {
         if let (Some(records), Some(trace)) = (&mut self.records, trace) {
+            take_notes(records, self.hca, units);
             records.drain(..).for_each(|record| trace.add(record));
         }
         if let Some(captured) = &mut self.packets {
             packets.append(captured);
         }
     }
+}
+
+/// Puts what the units noted behind what is there.
+fn take_notes(records: &mut Vec<Record>, hca: HcaId, units: &mut Units) {
+    let record = |Note { at, wait, took, event }| Record { at, wait, took, hca, event };
+    records.extend(units.drain_notes().map(record));
 }
 
 impl World {
@@ -98,6 +112,9 @@ impl World {
             if let Some(watch) = self.watch(hca) {
                 watch.records = Some(Vec::new());
             }
+            if let Some(core) = self.core_mut(hca) {
+                core.units.start_notes();
+            }
         }
     }
 
@@ -112,10 +129,31 @@ impl World {
         self.trace.iter_mut().flat_map(Trace::drain)
     }
 
-    /// From now on the packets at the port of that adapter are gathered, until they are taken.
-    pub fn capture_packets(&mut self, hca: HcaId) {
-        if let Some(watch) = self.watch(hca) {
-            watch.packets = Some(Vec::new());
+    /// Every port that takes a cable: those of adapters, then those of switches.
+    pub fn ports(&self) -> impl Iterator<Item = PortRef> {
+        let hcas = (0..self.hcas()).map(|i| HcaId(i).into());
+        hcas.chain(self.switch_ports())
+    }
+
+    /// The name of a port: `HOST/HCA:PORT` or `SWITCH:PORT`.
+    pub fn port_name(&self, port: PortRef) -> String {
+        let node = match port.node {
+            NodeId::Hca(hca) => self.name(hca),
+            NodeId::Switch(switch) => self.switch_name(switch),
+        };
+        format!("{node}:{}", port.port)
+    }
+
+    /// From now on the packets at that port are gathered, until they are taken.
+    pub fn capture_packets(&mut self, port: impl Into<PortRef>) {
+        let port = port.into();
+        match port.node {
+            NodeId::Hca(hca) => {
+                if let Some(watch) = self.watch(hca) {
+                    watch.packets = Some(Vec::new());
+                }
+            }
+            NodeId::Switch(_) => self.watch_switch(port),
         }
     }
 
@@ -145,6 +183,7 @@ impl Core {
     pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         self.counting.count(&event);
         if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
+            take_notes(records, *hca, &mut self.units);
             records.push(Record { at, wait, took, hca: *hca, event });
         }
     }
@@ -161,7 +200,7 @@ impl Core {
     #[inline]
     pub(crate) fn capture(&mut self, at: Ps, sent: bool, packet: &Packet) {
         if let Some(Watch { hca, packets: Some(packets), .. }) = self.watch.as_deref_mut() {
-            packets.push(Captured { at, hca: *hca, sent, packet: packet.clone() });
+            packets.push(Captured { at, port: (*hca).into(), sent, packet: packet.clone() });
         }
     }
 }

@@ -204,7 +204,7 @@ impl QueuePair {
             _ => core.timing.transmit(),
         };
         let free = core.units.send(now, self.qpn.0, service);
-        let ready = core.units.gather(now, free, data.into_iter()).max(executed);
+        let ready = core.units.gather(now, self.qpn.0, free, data.into_iter()).max(executed);
         let departs = core.units.answer_departs(self.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (self.qpn, repr.psn, repr.operation, packet.len() as u32);
         core.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });

@@ -66,7 +66,7 @@ impl QueuePair {
                 let service = timing.wqe() + timing.datagram() + timing.transmit();
                 let free = core.units.send(now, self.qpn.0, service);
                 let data = spans(&core.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-                let ready = core.units.gather(now, free, data);
+                let ready = core.units.gather(now, self.qpn.0, free, data);
                 let at = core.units.depart(self.qpn.0, ready);
                 let (qpn, index, psn) = (self.qpn, wqe.index, self.requester.next_psn);
                 let bytes = packet.len() as u32;

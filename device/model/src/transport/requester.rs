@@ -330,7 +330,7 @@ impl QueuePair {
         match (&wqe.umr, wqe.pieces.is_empty()) {
             (Some(_), false) => {
                 let list = spans(&core.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-                core.units.gather(now, free, list) + core.timing.umr()
+                core.units.gather(now, self.qpn.0, free, list) + core.timing.umr()
             }
             _ => free,
         }
@@ -412,7 +412,7 @@ impl QueuePair {
         let mut ready = free;
         if let Some(message) = self.requester.messages.get(place) {
             let data = spans(&core.fw.icm, &message.wqe.pieces, offset, payload_len);
-            ready = core.units.gather(now, free, data);
+            ready = core.units.gather(now, self.qpn.0, free, data);
         }
         let departs = core.units.depart(self.qpn.0, ready);
         let operation = repr.operation;

@@ -134,8 +134,10 @@ impl QueuePair {
         // What was driven out is read again: it alone, and as many ahead as there may be fetches.
         let mut begin = self.sq.head;
         for known in self.sq.fetched.iter_mut().take(core.timing.wqe_prefetches()) {
-            if known.mark.take_if(|mark| core.units.lost(now, *mark)).is_some() {
-                known.at = core.units.fetch(now, self.qpn.0, known.end.wrapping_sub(begin));
+            let blocks = known.end.wrapping_sub(begin);
+            let lost = known.mark.and_then(|mark| core.units.fetch_lost(now, self.qpn.0, mark, blocks));
+            if let Some(at) = lost {
+                (known.at, known.mark) = (at, None);
             }
             begin = known.end;
         }

@@ -287,9 +287,9 @@ impl World {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
             let epoch = hca.epoch;
-            let Core { out, watch, .. } = &mut hca.core;
+            let Core { out, watch, units, .. } = &mut hca.core;
             if let Some(watch) = watch {
-                watch.hand_over(self.trace.as_mut(), &mut self.captured);
+                watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
             }
             for (at, event) in out.events.drain(..) {
                 self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });

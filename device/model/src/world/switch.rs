@@ -18,6 +18,7 @@ use super::{Event, Forwarded, Origin, Plug, World};
 use crate::fabric::egress::{Egress, Limits, Outcome, VL15};
 use crate::fabric::{Tables, datagram, operational_lanes};
 use crate::time::Ps;
+use crate::trace::Captured;
 use crate::wire::Packet;
 
 /// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).
@@ -40,6 +41,8 @@ pub(super) struct SwitchNode {
     agent_queue: usize,
     /// When the agent is asked next whether it has something to send.
     poll: Option<Ps>,
+    /// Ports, as bits, whose packets are gathered for those who look on.
+    watched: u128,
 }
 
 struct SwitchPort {
@@ -116,6 +119,7 @@ impl SwitchNode {
             holds: Holds::default(),
             agent_queue: 0,
             poll: None,
+            watched: 0,
         };
         node.configure();
         node
@@ -145,6 +149,10 @@ impl SwitchNode {
             out.egress.limits.head_of_queue = lifetime(info.get(PortInfo::HOQ_LIFE));
             out.egress.program(Tables::of(port));
         }
+    }
+
+    fn watches(&self, port: u8) -> bool {
+        self.watched.checked_shr(port.into()).unwrap_or(0) & 1 == 1
     }
 
     fn count(&mut self, port: u8, counter: impl FnOnce(&mut hca_firmware::PortCounters) -> &mut u32) {
@@ -200,6 +208,10 @@ impl World {
         let now = self.now;
         let (hop, queue, agent) = (self.timing.hop(), self.timing.agent_queue(), self.timing.agent());
         let Some(node) = self.switches.get_mut(id.0) else { return };
+        if node.watches(in_port) {
+            let port = PortRef::of_switch(id, in_port);
+            self.captured.push(Captured { at: tail, port, sent: false, packet: packet.clone() });
+        }
         let Some(port) = node.fw.port_mut(in_port) else { return };
         match packet.dlid().is_multicast() {
             true => port.counters.rcv_multicast(packet.len()),
@@ -302,6 +314,10 @@ impl World {
                     }
                 }
                 let free = node.holds.leave(sent.hold, sent.end);
+                if node.watches(out) {
+                    let (port, packet) = (PortRef::of_switch(id, out), sent.packet.clone());
+                    self.captured.push(Captured { at: sent.start, port, sent: true, packet });
+                }
                 if let Some((number, end)) = plug {
                     self.carry(sent.start, number, end, sent.packet);
                 }
@@ -419,6 +435,28 @@ impl World {
             self.switch_outcome(id, port, plug, outcome);
         }
         self.switch_poll_later(id);
+    }
+
+    /// Ports of switches that take a cable.
+    pub(crate) fn switch_ports(&self) -> impl Iterator<Item = PortRef> {
+        let ports = |(i, node): (usize, &SwitchNode)| {
+            (1..=node.fw.ports()).map(move |port| PortRef::of_switch(SwitchId(i), port))
+        };
+        self.switches.iter().enumerate().flat_map(ports)
+    }
+
+    /// The name of a switch; empty if there is no such switch.
+    pub fn switch_name(&self, switch: SwitchId) -> &str {
+        self.switches.get(switch.0).map_or("", |node| &node.name)
+    }
+
+    /// Gathers the packets at that port of a switch.
+    pub(crate) fn watch_switch(&mut self, PortRef { node, port }: PortRef) {
+        if let NodeId::Switch(id) = node
+            && let Some(node) = self.switches.get_mut(id.0)
+        {
+            node.watched |= 1u128.checked_shl(port.into()).unwrap_or(0);
+        }
     }
 
     /// Whether that is a port of a switch.
