@@ -163,6 +163,7 @@ impl Qp {
     }
 
     /// Bytes of the receive queue, which precedes the send queue in the buffer.
+    #[inline]
     pub fn rq_bytes(&self) -> u64 {
         match self.ctx.get(Qpc::RQ_TYPE) {
             0 => 1 << (self.ctx.get(Qpc::LOG_RQ_SIZE) + self.ctx.get(Qpc::LOG_RQ_STRIDE) + 4),
@@ -361,6 +362,7 @@ impl Icm {
     }
 
     /// Counts for a queue pair or a DC target, if it has a set of counters.
+    #[inline]
     pub fn count(&mut self, qpn: Qpn, counter: QCounter) {
         let of_qp = self.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::COUNTER_SET_ID));
         let of_dct = || self.dcts.get(qpn.0).map(|dct| dct.ctx.get(Dctc::COUNTER_SET_ID));

@@ -73,14 +73,13 @@ impl Core {
             VL15 => VL15,
             _ => port.virtual_lane(0, packet.sl()),
         };
-        // What does not leave the adapter is in nobody's way.
-        let reserved = if port.is_own_lid(packet.dlid()) { 0 } else { packet.len() };
+        // What does not leave the adapter is in nobody's way; the rest passes a MAC and PHY at either end.
+        let own = port.is_own_lid(packet.dlid());
+        let (reserved, phys) = if own { (0, Ps::ZERO) } else { (packet.len(), self.timing.phys()) };
         packet.set_vl(lane);
         self.port.egress.reserve(lane, reserved);
         self.note_sent(at, &packet);
-        // To another adapter the packet passes a MAC and PHY at either end.
-        let own = self.fw.port(PORT).is_some_and(|p| p.is_own_lid(packet.dlid()));
-        let at = if own { at } else { at + self.timing.phys() };
+        let at = at + phys;
         self.schedule(at, HcaEvent::Depart(operation, packet, reserved));
         lane
     }

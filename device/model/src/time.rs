@@ -1,6 +1,6 @@
 //! Model time: integer picoseconds, and the event heap.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -83,17 +83,52 @@ impl fmt::Display for Ps {
     }
 }
 
-/// When an event is due, and where it is. Small, because a heap moves its entries about.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// When an event is due, and where it is. Small, because a heap moves its entries about. The greatest is due first.
+#[derive(Clone, Copy)]
 struct Entry {
     at: Ps,
     sequence: u64,
     slot: usize,
 }
 
+impl Entry {
+    /// Time and sequence as one number: compared without a branch.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << 64 | u128::from(self.sequence)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        other.key() <= self.key()
+    }
+}
+
+impl Ord for Entry {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
 /// Events in order of time; events of the same time in the order they were scheduled.
 pub struct EventHeap<E> {
-    heap: BinaryHeap<Reverse<Entry>>,
+    heap: BinaryHeap<Entry>,
     sequence: u64,
     /// The events, where their entries say.
     events: Vec<Option<E>>,
@@ -117,13 +152,13 @@ impl<E> EventHeap<E> {
         if let Some(place) = self.events.get_mut(slot) {
             *place = Some(event);
         }
-        self.heap.push(Reverse(Entry { at, sequence: self.sequence, slot }));
+        self.heap.push(Entry { at, sequence: self.sequence, slot });
         self.sequence += 1;
     }
 
     /// When the next event is due.
     pub fn next_at(&self) -> Option<Ps> {
-        self.heap.peek().map(|e| e.0.at)
+        self.heap.peek().map(|e| e.at)
     }
 
     /// Takes the next event if it is due at or before `until`.
@@ -131,7 +166,7 @@ impl<E> EventHeap<E> {
         if self.next_at()? > until {
             return None;
         }
-        let Reverse(Entry { at, slot, .. }) = self.heap.pop()?;
+        let Entry { at, slot, .. } = self.heap.pop()?;
         let event = self.events.get_mut(slot)?.take()?;
         self.free.push(slot);
         // After a burst its memory goes again.

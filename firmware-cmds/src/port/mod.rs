@@ -159,6 +159,7 @@ impl Port {
     }
 
     /// Base LID.
+    #[inline]
     pub fn lid(&self) -> Lid {
         Lid(self.info.get(PortInfo::LID) as u16)
     }
@@ -168,6 +169,7 @@ impl Port {
     }
 
     /// Whether packets to `lid` are for this port: the base LID or one of its paths.
+    #[inline]
     pub fn is_own_lid(&self, lid: Lid) -> bool {
         self.lid().0 != 0 && lid.0 & !self.path_mask() == self.lid().0
     }
@@ -178,17 +180,20 @@ impl Port {
     }
 
     /// Source LID of packets with those path bits.
+    #[inline]
     pub fn source_lid(&self, path_bits: u32) -> Lid {
         Lid(self.lid().0 | (path_bits as u16 & self.path_mask()))
     }
 
     /// GID of that index; out of range gives index 0's.
+    #[inline]
     pub fn gid(&self, index: u32) -> Gid {
         let guid = self.guids.get(index as usize).copied().unwrap_or(self.guids[0]);
         Gid::new(self.info.get(PortInfo::GID_PREFIX), guid)
     }
 
     /// P_Key of that index; out of range gives 0, which matches nothing.
+    #[inline]
     pub fn pkey(&self, index: u32) -> u16 {
         self.pkeys.get(index as usize).copied().unwrap_or(0)
     }

@@ -96,6 +96,7 @@ impl Port {
     }
 
     /// The virtual lane of a service level, for packets that came by `in_port` (of an adapter: 0).
+    #[inline]
     pub fn virtual_lane(&self, in_port: u8, sl: u8) -> u8 {
         let table = self.sl_to_vl.get(usize::from(in_port)).copied().unwrap_or_default();
         let pair = table.get(usize::from(sl & 0xf) / 2).copied().unwrap_or(0);

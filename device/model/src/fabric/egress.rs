@@ -239,6 +239,9 @@ impl<H> Egress<H> {
     /// Symbol times of the link for which packets were ready and had no credits since the last call (IBTA vol 1
     /// 16.1.4.11, PortXmitWait; a symbol is a byte on each lane).
     pub(crate) fn take_waits(&mut self) -> u64 {
+        if self.starved == 0 {
+            return 0;
+        }
         let symbol = self.line.map_or(0, |(rate, _)| serialisation(rate, 1, 1).0 / 3).max(1);
         let ticks = self.starved / symbol;
         self.starved %= symbol;

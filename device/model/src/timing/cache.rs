@@ -29,10 +29,11 @@ impl Cache {
         let tag = key.wrapping_add(1);
         let Some(ways) = self.keys.get_mut(set..set + WAYS) else { return false };
         let found = ways.iter().position(|k| *k == tag);
-        let upto = found.unwrap_or(WAYS - 1);
-        ways.copy_within(..upto, 1);
-        if let Some(first) = ways.first_mut() {
-            *first = tag;
+        if found != Some(0) {
+            ways.copy_within(..found.unwrap_or(WAYS - 1), 1);
+            if let Some(first) = ways.first_mut() {
+                *first = tag;
+            }
         }
         match found {
             Some(_) => self.hits += 1,

@@ -111,7 +111,7 @@ impl Calendar {
                 *booked += part;
                 left -= part;
                 // Where in its page the job finds room: of several slots one is free from the begin on.
-                let begin = *begin.get_or_insert(match page == begins {
+                let begin = *begin.get_or_insert_with(|| match page == begins {
                     true => start.0,
                     false => (opens + before / self.slots).max(start.0),
                 });

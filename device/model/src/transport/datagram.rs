@@ -59,8 +59,8 @@ impl QueuePair {
 
     /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
     /// `head` is the WQE's place in the queue.
-    pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: Wqe, head: u16) -> Option<Ps> {
-        match self.build_datagram(core, &wqe) {
+    pub(crate) fn send_datagram(&mut self, core: &mut Core, now: Ps, wqe: &Wqe, head: u16) -> Option<Ps> {
+        match self.build_datagram(core, wqe) {
             Ok((operation, packet)) => {
                 let timing = &core.timing;
                 let service = timing.wqe() + timing.datagram() + timing.transmit();
@@ -82,7 +82,7 @@ impl QueuePair {
                 }
                 (self.sends() && !self.sq.is_empty()).then_some(free + core.units.pause())
             }
-            Err(NotSent::Fault(fault)) if self.wait_to_send_datagram(core, now, fault, &wqe, head) => None,
+            Err(NotSent::Fault(fault)) if self.wait_to_send_datagram(core, now, fault, wqe, head) => None,
             Err(not_sent) => {
                 let (syndrome, why) = match not_sent {
                     NotSent::Bad(syndrome, why) => (syndrome, why),

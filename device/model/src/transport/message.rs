@@ -13,7 +13,7 @@ use crate::wire::{AtomicRepr, Repr, RethRepr};
 /// A WQE that was fetched and is not complete.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) wqe: Wqe,
+    pub(crate) wqe: Box<Wqe>,
     /// PSN of its first packet.
     pub(super) first: Psn,
     /// PSNs it owns; 0 for operations without packets.

@@ -86,7 +86,7 @@ impl Requester {
 
     /// Queues the packet that begins a dynamic connection.
     pub(super) fn connect(&mut self) {
-        let (first, wqe) = (self.next_psn, Wqe { signaled: false, ..Wqe::unreadable(0) });
+        let (first, wqe) = (self.next_psn, Box::new(Wqe { signaled: false, ..Wqe::unreadable(0) }));
         self.next_psn = first.next();
         let (data, failed, ssn) = (Vec::new(), None, self.ssn);
         self.messages.push_back(Message {
@@ -217,10 +217,10 @@ impl QueuePair {
                     format_args!("QP {}: send WQE {index} is not executable: {}", self.qpn, why.0),
                 );
                 core.note(now, Event::Unreadable { qpn: self.qpn, index });
-                self.push_failed(core, now, Wqe::unreadable(index), Syndrome::LocalQpOperation);
+                self.push_failed(core, now, Box::new(Wqe::unreadable(index)), Syndrome::LocalQpOperation);
                 return false;
             }
-            Fetched::Wqe(wqe) => *wqe,
+            Fetched::Wqe(wqe) => wqe,
         };
         let is_read =
             matches!(wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
@@ -235,7 +235,7 @@ impl QueuePair {
         }
         if wqe.datagram.is_some() {
             core.note(now, self.started(&wqe, self.requester.next_psn, 1));
-            if let Some(at) = self.send_datagram(core, now, wqe, head) {
+            if let Some(at) = self.send_datagram(core, now, &wqe, head) {
                 self.ask_turn(core, at);
             }
             return false;
@@ -336,7 +336,7 @@ impl QueuePair {
         }
     }
 
-    fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Wqe, syndrome: Syndrome) {
+    fn push_failed(&mut self, core: &mut Core, now: Ps, wqe: Box<Wqe>, syndrome: Syndrome) {
         let (first, ssn) = (self.requester.next_psn, self.requester.ssn);
         self.requester.messages.push_back(Message {
             wqe,

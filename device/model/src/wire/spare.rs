@@ -22,7 +22,11 @@ pub(super) fn take(len: usize) -> Vec<u8> {
             buffer.resize(len, 0);
             buffer
         }
-        None => vec![0; len],
+        None => {
+            let mut buffer = Vec::with_capacity(len);
+            buffer.resize(len, 0);
+            buffer
+        }
     }
 }
 

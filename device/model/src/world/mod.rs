@@ -294,10 +294,14 @@ impl World {
             for (at, event) in out.events.drain(..) {
                 self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
             }
-            let msix = |vector| Effect::Msix { hca: id, vector };
-            self.effects.extend(out.vectors.drain(..).map(msix));
-            for (at, packet) in out.loopback.drain(..) {
-                self.heap.push(at, Event::Arrive { hca: id, packet, origin: Origin::Loopback });
+            if !out.vectors.is_empty() {
+                let msix = |vector| Effect::Msix { hca: id, vector };
+                self.effects.extend(out.vectors.drain(..).map(msix));
+            }
+            if !out.loopback.is_empty() {
+                for (at, packet) in out.loopback.drain(..) {
+                    self.heap.push(at, Event::Arrive { hca: id, packet, origin: Origin::Loopback });
+                }
             }
             let port_changed = std::mem::take(&mut out.port_changed);
             let link_lost = std::mem::take(&mut out.link_lost);
