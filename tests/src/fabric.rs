@@ -55,6 +55,7 @@ impl Plan {
             ends: [a.into(), b.into()],
             rate: LinkRate::Edr,
             width: 4,
+            line: None,
             delay: Ps::from_ns(5),
             faults: Faults::default(),
             seed: None,

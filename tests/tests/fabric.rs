@@ -8,9 +8,11 @@ use hca_spec::cmd::McgIn;
 use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Lid, Qpn};
+use hca_spec::mad::{PortInfo, SmpData, attr};
 use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
 use hca_tests::fabric64;
 use hca_tests::rig;
+use hca_tests::pair::{PORT, wait_active};
 
 const MEMORY: usize = 16 << 20;
 const REGISTERED: usize = 8 << 20;
@@ -145,6 +147,40 @@ fn a_cable_goes_and_comes() {
         node.hca.destroy_qp(node.qps[peer].take().expect("connected")).expect("DESTROY_QP");
     }
     fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 4, 5000)).expect("commands");
+}
+
+/// Lanes and rate that an end has not enabled are not used, and what is left is how fast packets pass.
+#[test]
+fn a_link_is_as_fast_as_its_ends_agreed() {
+    let mut fabric = up(&Plan::around(&[2], 0));
+    let traffic = Traffic::new(vec![(0, 1)], 16, 65_536);
+    fabric.run(&traffic).expect("commands");
+    let full = fabric.run(&traffic).expect("commands");
+    const ONE_LANE: u32 = 1;
+    const STANDARD_ONLY: u32 = 30;
+    // 4x EDR has 100 Gb/s, 1x EDR 25, 1x QDR 8.
+    for (field, value, slower) in [
+        (PortInfo::LINK_WIDTH_ENABLED, ONE_LANE, 4.0),
+        (PortInfo::LINK_SPEED_EXT_ENABLED, STANDARD_ONLY, 12.5),
+    ] {
+        let hca = &mut fabric.nodes[1].hca;
+        let mut info = hca.port_info(PORT).expect("MAD_IFC");
+        info.set(field, value).set(PortInfo::PORT_STATE, 0).set(PortInfo::PORT_PHYSICAL_STATE, 0);
+        info.set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+        let data = SmpData::from_prefix_or_zero(info.bytes());
+        hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), &data).expect("MAD_IFC");
+        let same = fabric.run(&traffic).expect("commands");
+        assert!(same.as_ns() * 2 < full.as_ns() * slower as u64, "until it trains again it is as it was");
+        let link = fabric.simulation.world(|world, _| world.link_of(HcaId(1).into())).expect("a link");
+        for connected in [false, true] {
+            fabric.simulation.world(|world, now| world.set_cable(now, link, connected));
+        }
+        wait_active(&mut fabric.nodes[1].hca).expect("MAD_IFC");
+        fabric.simulation.run(Ps::from_ms(1));
+        let now = fabric.run(&traffic).expect("commands");
+        let ratio = now.as_ns() as f64 / full.as_ns() as f64;
+        assert!((ratio / slower - 1.0).abs() < 0.05, "{ratio} times as long instead of {slower}");
+    }
 }
 
 /// With two ways between switches traffic goes on over the other when one is cut.

@@ -60,6 +60,7 @@ fn apart() -> World {
         ends: [HcaId(hca).into(), tunnel.into()],
         rate: LinkRate::Edr,
         width: 4,
+        line: None,
         delay: Ps::from_ns(5),
         faults: Faults::default(),
         seed: None,

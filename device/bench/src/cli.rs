@@ -145,6 +145,10 @@ struct Options {
     /// Adapters that send to the same target, with --topology switch [1]
     #[arg(long, value_name = "N")]
     initiators: Option<String>,
+    /// Adapters that an initiator sends to, with --topology switch: datagrams of a queue pair go to one after the other,
+    /// connections are shared out to them [1]
+    #[arg(long, value_name = "N")]
+    targets: Option<String>,
     /// Both ends initiate; with several initiators all adapters talk with all [false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     bidirectional: Option<String>,

@@ -4,8 +4,8 @@
 //! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!
-//! [`in_process`] is the bus between driver and model, [`cable`] has links and a crossbar, with the framing of Ethernet
-//! too. [`stats`] knows percentiles and ranks.
+//! [`in_process`] is the bus between driver and model. Links and the switch are the model's own; a link may have the
+//! framing of Ethernet. [`stats`] knows percentiles and ranks.
 //!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!
@@ -14,7 +14,6 @@
 //! Not here: more than one port of an adapter (two ports are a link of twice the width), interrupts (programs poll).
 #![forbid(unsafe_code)]
 
-pub mod cable;
 pub mod cli;
 pub mod compare;
 pub mod file;

@@ -2,20 +2,25 @@
 
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr};
-use hca_model::fabric::LinkRate;
+use hca_model::fabric::{Faults, LinkRate};
 use hca_model::timing::Profile;
-use hca_model::{HcaConfig, HcaId, Ps, World, WorldConfig};
+use hca_model::{
+    HcaConfig, HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, World, WorldConfig,
+};
 use hca_spec::ids::{Cqn, Lid, Pd};
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::ServiceType;
 
 use crate::Error;
-use crate::cable::Star;
 use crate::in_process::{ModelBus, ModelMemory, Simulation};
 use crate::scenario::{Metric, Op, Scenario, Topology, Transport};
 
 /// GUID of the first adapter; the others follow.
 const FIRST_GUID: u64 = 0x0002_c903_00b0_0001;
+/// GUID of the switch.
+const SWITCH_GUID: u64 = 0x0002_c903_00b1_0000;
+/// The switch.
+const SWITCH: SwitchId = SwitchId(0);
 /// The only port.
 const PORT: u8 = 1;
 /// Looks at a port before it is given up.
@@ -54,8 +59,6 @@ pub struct EndRef {
     pub send_cq: usize,
     /// Where its requests go.
     pub peer: usize,
-    /// Datagrams: the address of the other end.
-    pub to: Datagram,
 }
 
 /// What one thread of a host has.
@@ -88,10 +91,12 @@ pub struct Lane {
 pub struct Rig {
     /// Virtual time.
     pub sim: Simulation,
-    /// The hosts; the target of initiators is the last.
+    /// The hosts, the targets of initiators behind them.
     pub hosts: Vec<HostSide>,
     /// Every queue pair.
     pub qps: Vec<Qp<ModelMemory>>,
+    /// Of each of them, who it sends datagrams to, in turn.
+    to: Vec<Vec<Datagram>>,
     /// Every completion queue.
     pub cqs: Vec<Cq<ModelMemory>>,
     /// The threads.
@@ -138,7 +143,7 @@ impl Rig {
         let adapters = match scenario.topology {
             Topology::Loopback => 1,
             Topology::BackToBack => 2,
-            Topology::Switch => scenario.initiators as usize + 1,
+            Topology::Switch => (scenario.initiators + scenario.targets) as usize,
         };
         let sim = Simulation::new(world(scenario, adapters)?);
         let memory = HOST_MEMORY + (region_bytes(scenario)? * (scenario.mrs + 1)) as usize;
@@ -150,11 +155,12 @@ impl Rig {
             let pd = hca.alloc_pd()?;
             hosts.push(HostSide { hca, id, pd, lid, regions: Vec::new() });
         }
-        let mut rig = Self { sim, hosts, qps: Vec::new(), cqs: Vec::new(), lanes: Vec::new() };
-        let target = adapters - 1;
+        let mut rig =
+            Self { sim, hosts, qps: Vec::new(), to: Vec::new(), cqs: Vec::new(), lanes: Vec::new() };
+        let targets = adapters.saturating_sub(scenario.targets as usize)..adapters;
         for host in 0..adapters {
             let both = scenario.bidirectional || scenario.metric == Metric::Latency;
-            if host == target || both {
+            if targets.contains(&host) || both {
                 rig.add_regions(host, scenario)?;
             }
         }
@@ -165,9 +171,11 @@ impl Rig {
             }
             for from in 0..scenario.initiators as usize {
                 let mut near = rig.lane(scenario, thread, from, true)?;
-                let mut far = rig.lane(scenario, thread, target, scenario.bidirectional)?;
+                let far = |target| rig.lane(scenario, thread, target, scenario.bidirectional);
+                let mut far = targets.clone().map(far).collect::<Result<Vec<_>, _>>()?;
                 rig.connect(scenario, &mut near, &mut far, scenario.qps / scenario.threads)?;
-                rig.lanes.extend([near, far]);
+                rig.lanes.push(near);
+                rig.lanes.extend(far);
             }
         }
         Ok(rig)
@@ -198,7 +206,7 @@ impl Rig {
         for host in 0..hosts {
             let mut lane = self.lane(scenario, thread, host, true)?;
             for other in &mut lanes {
-                self.connect(scenario, other, &mut lane, qps)?;
+                self.connect(scenario, other, std::slice::from_mut(&mut lane), qps)?;
             }
             lanes.push(lane);
         }
@@ -206,32 +214,51 @@ impl Rig {
         Ok(())
     }
 
-    /// Queue pairs between two threads.
+    /// Queue pairs between a thread and others: datagrams go to all of those in turn, connections are shared out to them.
     fn connect(
         &mut self,
         scenario: &Scenario,
         near: &mut Lane,
-        far: &mut Lane,
+        far: &mut [Lane],
         qps: u64,
     ) -> Result<(), Error> {
-        let (from, target, qps) = (near.host, far.host, qps as usize);
-        let (near_cqs, far_cqs) =
-            (self.send_cqs(scenario, from, qps)?, self.send_cqs(scenario, target, qps)?);
+        let (from, qps) = (near.host, qps as usize);
+        let near_cqs = self.send_cqs(scenario, from, qps)?;
+        let far_cqs: Vec<Vec<usize>> =
+            far.iter().map(|lane| self.send_cqs(scenario, lane.host, qps)).collect::<Result<_, _>>()?;
+        let others = far.len().max(1);
         for i in 0..qps {
             let pick = |cqs: &[usize]| cqs[i % cqs.len()];
             let a = self.create_qp(scenario, near, pick(&near_cqs))?;
-            let b = self.create_qp(scenario, far, pick(&far_cqs))?;
-            self.bring_up(scenario, (from, a), (target, b))?;
-            self.bring_up(scenario, (target, b), (from, a))?;
-            near.ends.push(self.end(a, pick(&near_cqs), target, b));
-            far.ends.push(self.end(b, pick(&far_cqs), from, a));
+            for (place, (far, far_cqs)) in far.iter_mut().zip(&far_cqs).enumerate() {
+                if scenario.transport != Transport::Ud && place != i % others {
+                    continue;
+                }
+                let target = far.host;
+                let b = self.create_qp(scenario, far, pick(far_cqs))?;
+                if self.to[a].is_empty() {
+                    self.bring_up(scenario, (from, a), (target, b))?;
+                    near.ends.push(EndRef { qp: a, send_cq: pick(&near_cqs), peer: target });
+                }
+                self.bring_up(scenario, (target, b), (from, a))?;
+                far.ends.push(EndRef { qp: b, send_cq: pick(far_cqs), peer: from });
+                let (near_address, far_address) = (self.address(from, a), self.address(target, b));
+                self.to[a].push(far_address);
+                self.to[b].push(near_address);
+            }
         }
         Ok(())
     }
 
-    fn end(&self, qp: usize, send_cq: usize, peer: usize, peer_qp: usize) -> EndRef {
-        let (qpn, lid) = (self.qps[peer_qp].number(), self.hosts[peer].lid);
-        EndRef { qp, send_cq, peer, to: Datagram { qpn, qkey: QKEY, lid, sl: 0, gid: None } }
+    fn address(&self, host: usize, qp: usize) -> Datagram {
+        let (qpn, lid) = (self.qps[qp].number(), self.hosts[host].lid);
+        Datagram { qpn, qkey: QKEY, lid, sl: 0, gid: None }
+    }
+
+    /// Where datagram number `index` of an end goes.
+    pub(crate) fn destination(&self, end: &EndRef, index: u64) -> Option<Datagram> {
+        let to = self.to.get(end.qp)?;
+        to.get(index.checked_rem(to.len() as u64)? as usize).copied()
     }
 
     fn lane(
@@ -305,6 +332,7 @@ impl Rig {
             scatter_to_cqe: hca_driver::ScatterToCqe::Off,
         };
         self.qps.push(side.hca.create_qp(&config)?);
+        self.to.push(Vec::new());
         Ok(self.qps.len() - 1)
     }
 
@@ -367,24 +395,44 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
     };
     let config = WorldConfig {
         hcas: (0..adapters).map(hca).collect(),
-        switches: Vec::new(),
-        links: Vec::new(),
+        switches: (scenario.topology == Topology::Switch).then(|| switch(adapters)).into_iter().collect(),
+        links: links(scenario, adapters),
         subnet_manager: true,
         seed: scenario.seed,
         profile,
     };
-    let fail = |why| Error::new(format!("the topology is impossible: {why}"));
-    let mut world = World::new(config).map_err(fail)?;
-    if adapters > 1 {
-        let switch = (scenario.topology == Topology::Switch).then_some(scenario.switch);
-        // The built-in subnet manager gives LIDs from 1 on.
-        let lids = (1..=adapters as u16).map(Lid).collect();
-        let star = Star::new(scenario.link, scenario.cable, switch, lids);
-        let ends = (0..adapters).map(HcaId).collect();
-        // The rate that the ports report matters to nobody here.
-        world.connect(ends, LinkRate::Edr, 4, Box::new(star)).map_err(fail)?;
+    World::new(config).map_err(|why| Error::new(format!("the topology is impossible: {why}")))
+}
+
+/// A switch with a port for each adapter.
+fn switch(adapters: usize) -> SwitchConfig {
+    let firmware = hca_firmware::SwitchConfig {
+        node_guid: SWITCH_GUID,
+        system_image_guid: SWITCH_GUID,
+        node_description: "switch".into(),
+        ports: u8::try_from(adapters).unwrap_or(u8::MAX),
+    };
+    SwitchConfig { name: "switch".into(), firmware }
+}
+
+/// The cables: two adapters to each other, or each to its port of the switch.
+fn links(scenario: &Scenario, adapters: usize) -> Vec<LinkConfig> {
+    let link = |ends: [LinkEnd; 2]| LinkConfig {
+        ends,
+        // What the ports report; packets take the scenario's link, which may be Ethernet.
+        rate: LinkRate::Edr,
+        width: 4,
+        line: Some(scenario.link.line()),
+        delay: scenario.cable,
+        faults: Faults::default(),
+        seed: None,
+    };
+    let to_switch = |(port, hca)| link([HcaId(hca).into(), PortRef::of_switch(SWITCH, port).into()]);
+    match scenario.topology {
+        Topology::Loopback => Vec::new(),
+        Topology::BackToBack => vec![link([HcaId(0).into(), HcaId(1).into()])],
+        Topology::Switch => (1..).zip(0..adapters).map(to_switch).collect(),
     }
-    Ok(world)
 }
 
 fn wait_active(hca: &mut Hca<ModelBus>) -> Result<(), Error> {

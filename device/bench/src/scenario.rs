@@ -1,7 +1,8 @@
 //! What runs where: every option of `softhca bench`, from the command line, a file or a map.
 
+use hca_firmware::switch::MAX_PORTS;
 use hca_model::Ps;
-use hca_model::fabric::LinkRate;
+use hca_model::fabric::{Line, LinkRate};
 
 use crate::Error;
 
@@ -169,9 +170,12 @@ pub struct Scenario {
     pub pcie: PcieSpec,
     /// How adapters are joined.
     pub topology: Topology,
-    /// Adapters that initiate; the last adapter is their target. With `bidirectional`: one less than there are, all of
+    /// Adapters that initiate; those behind them are their targets. With `bidirectional`: one less than there are, all of
     /// which talk with all others.
     pub initiators: u64,
+    /// Adapters that each initiator talks to: datagrams of a queue pair go to one after the other, connections are shared
+    /// out to them.
+    pub targets: u64,
     /// Both ends initiate.
     pub bidirectional: bool,
     /// Memory regions that remote accesses go to.
@@ -231,6 +235,7 @@ impl Default for Scenario {
             pcie: PcieSpec::default(),
             topology: Topology::BackToBack,
             initiators: 1,
+            targets: 1,
             bidirectional: false,
             mrs: 1,
             page_size: 4096,
@@ -266,6 +271,11 @@ impl LinkSpec {
         let rate = LinkRate::from_name(rate)?;
         let width: u8 = width.parse().ok().filter(|w| [1, 2, 4, 8, 12].contains(w))?;
         Some(Self { bits_per_s: rate.data() as f64 * f64::from(width), packet_extra: rate.framing() })
+    }
+
+    /// What packets take of it.
+    pub(crate) fn line(&self) -> Line {
+        Line::of_rate(self.bits_per_s as u64, self.packet_extra)
     }
 }
 
@@ -445,7 +455,8 @@ impl Scenario {
                     ],
                 )?;
             }
-            "initiators" => self.initiators = count(value, 1, 64)?,
+            "initiators" => self.initiators = count(value, 1, u64::from(MAX_PORTS) - 1)?,
+            "targets" => self.targets = count(value, 1, u64::from(MAX_PORTS) - 1)?,
             "bidirectional" => self.bidirectional = flag(value)?,
             "mrs" => self.mrs = count(value, 1, MANY)?,
             "page-size" => {
@@ -501,6 +512,9 @@ impl Scenario {
     /// Everything that the profile shall have otherwise.
     pub(crate) fn profile_overrides(&self) -> Vec<(String, String)> {
         let mut all = self.pcie.overrides();
+        if self.topology == Topology::Switch {
+            all.push(("fabric.hop_ns".into(), (self.switch.0 as f64 / 1000.0).to_string()));
+        }
         all.extend(self.memory.iter().map(|memory| ("host.memory".into(), format!("{memory:?}"))));
         all.extend(self.overrides.iter().cloned());
         all
@@ -549,8 +563,18 @@ impl Scenario {
         if latency && self.op == Op::Write && self.size == 0 {
             return wrong("who waits for a write looks at its last byte: --size is at least 1");
         }
-        if self.initiators > 1 && self.topology != Topology::Switch {
-            return wrong("several initiators need --topology switch");
+        if (self.initiators > 1 || self.targets > 1) && self.topology != Topology::Switch {
+            return wrong("several initiators or targets need --topology switch");
+        }
+        if self.initiators + self.targets > u64::from(MAX_PORTS) {
+            return wrong(
+                "the switch has 64 ports: --initiators and --targets are that many together at most",
+            );
+        }
+        if self.targets > 1 && (latency || self.bidirectional || self.count_received) {
+            return wrong(
+                "several targets are for rates of what is sent to them: leave --metric latency, --bidirectional and --count out",
+            );
         }
         if self.initiators > 1
             && self.bidirectional
@@ -647,6 +671,12 @@ mod tests {
             (&[("qps", "2")], "--qps"),
             (&[("metric", "rate"), ("window", "8"), ("signal-every", "16")], "--signal-every"),
             (&[("metric", "rate"), ("initiators", "2")], "--topology switch"),
+            (&[("metric", "rate"), ("targets", "2")], "--topology switch"),
+            (
+                &[("metric", "rate"), ("topology", "switch"), ("targets", "2"), ("initiators", "63")],
+                "64 ports",
+            ),
+            (&[("topology", "switch"), ("targets", "2")], "--metric"),
             (&[("size", "0")], "--size"),
             (&[("set", "read_ns")], "pcie.read_ns=450"),
             (&[("op", "pcie_write")], "pcie_write_read"),

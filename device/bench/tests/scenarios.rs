@@ -90,6 +90,35 @@ fn long_messages_fill_the_link() {
     }
 }
 
+/// Nobody tells a sender of unreliable writes when they have arrived: the switch's credits do.
+#[test]
+fn a_switch_holds_unreliable_writers_back() {
+    let incast = |transport: &str, initiators: &str| {
+        let options = [
+            ("metric", "bandwidth"),
+            ("topology", "switch"),
+            ("initiators", initiators),
+            ("size", "2048"),
+            ("transport", transport),
+        ];
+        outcome(&options).bandwidth * 8.0 / 1e9
+    };
+    // 2048 of 2048 + 28 bytes and more of 100 Gb/s; what fills the switch's buffers at first was before the measurement.
+    for (transport, initiators) in [("uc", "4"), ("rc", "4")] {
+        let found = incast(transport, initiators);
+        assert!((90.0..99.0).contains(&found), "{initiators} of {transport}: {found} Gb/s");
+    }
+    // Where several share what comes, one queue pair's datagrams are held up less by what a receiver takes.
+    let small = |targets: &str| {
+        let options = [("metric", "rate"), ("topology", "switch"), ("op", "send"), ("transport", "ud")];
+        outcome(&[&options[..], &[("targets", targets), ("size", "32"), ("inline", "64")]].concat()).rate
+    };
+    let (one, four) = (small("1"), small("4"));
+    assert!(four > 1.2 * one, "{one} {four}");
+    let wrong = Scenario::default().set("initiators", "64").unwrap_err().to_string();
+    assert!(wrong.contains("63"), "one port is the target's: {wrong}");
+}
+
 #[test]
 fn numbers_of_the_profile_can_be_otherwise() {
     let slow = latency(&[("op", "read"), ("set", "pcie.mmio_write_ns=5000")]);

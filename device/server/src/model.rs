@@ -117,6 +117,7 @@ fn link(row: &Row) -> anyhow::Result<LinkConfig> {
         ends: [end(a)?, end(b)?],
         rate: LinkRate::from_name(link.rate.name()).context("link: rate unknown to the model")?,
         width: link.width,
+        line: None,
         delay: Ps::from_ns(link.delay_ns),
         faults: faults(link.faults),
         seed: link.seed,

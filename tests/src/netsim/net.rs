@@ -156,6 +156,7 @@ impl Network {
                     ends: [HcaId(2 * i).into(), HcaId(2 * i + 1).into()],
                     rate: LinkRate::Edr,
                     width: 4,
+                    line: None,
                     delay: Ps::from_ns(5),
                     faults: faults.clone(),
                     seed: None,

@@ -136,7 +136,7 @@ impl Player {
         }
         let len = scenario.bytes() as u32;
         let sge = Sge { address: self.lane.local_mr.address, len, key: self.lane.local_mr.key };
-        let op = operation(scenario, &self.end, aim);
+        let op = operation(scenario, rig.destination(&self.end, self.posted), aim);
         let request = Request { wr_id: self.posted, op, sge, data: self.data.as_deref(), signaled: true };
         post(rig, scenario, self.lane.host, &self.end, &request)?;
         ring(rig, self.lane.host, &self.end);

@@ -11,7 +11,7 @@ mod stream;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hca_driver::{Completion, SendOp, SendRequest, Sge};
+use hca_driver::{Completion, Datagram, SendOp, SendRequest, Sge};
 use hca_model::Ps;
 use hca_model::timing::Counts;
 
@@ -167,11 +167,11 @@ pub fn run_observed(
     let rate_each = rate / adapters as f64;
     let own = operations as f64 / adapters as f64;
     let share = |(b, a): (&Counts, &Counts), operations| Share::of(b, a, operations);
-    let usage = before
-        .first()
-        .zip(after.first())
-        .zip(before.last().zip(after.last()))
-        .map(|(first, last)| Usage { initiator: share(first, own), target: share(last, operations as f64) });
+    let usage =
+        before.first().zip(after.first()).zip(before.last().zip(after.last())).map(|(first, last)| Usage {
+            initiator: share(first, own),
+            target: share(last, operations as f64 / scenario.targets as f64),
+        });
     Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth, usage }, seen))
 }
 
@@ -348,11 +348,11 @@ impl Aim {
     }
 }
 
-/// The request of a scenario.
-fn operation(scenario: &Scenario, end: &EndRef, aim: Option<(u64, hca_spec::ids::Mkey)>) -> SendOp {
+/// The request of a scenario; it goes to `to` if it is a datagram, else to `aim`.
+fn operation(scenario: &Scenario, to: Option<Datagram>, aim: Option<(u64, hca_spec::ids::Mkey)>) -> SendOp {
     let (address, rkey) = aim.unwrap_or_default();
     match (scenario.transport, scenario.op) {
-        (Transport::Ud, _) => SendOp::Datagram { to: end.to, imm: None },
+        (Transport::Ud, _) => to.map_or(SendOp::Nop, |to| SendOp::Datagram { to, imm: None }),
         (_, Op::Send) => SendOp::Send { imm: None },
         (_, Op::Write) => SendOp::Write { address, rkey, imm: None },
         (_, Op::Read) => SendOp::Read { address, rkey },

@@ -236,7 +236,7 @@ impl Stream {
                 Detect::Cq => (index + 1).is_multiple_of(every),
                 Detect::Memory => index.is_multiple_of(every),
             };
-            let op = operation(scenario, &end, aim);
+            let op = operation(scenario, rig.destination(&end, index), aim);
             let request = Request { wr_id: index, op, sge, data: self.data.as_deref(), signaled };
             post(rig, scenario, self.lane.host, &end, &request)?;
             connection.posted += 1;

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
+use super::Line;
 use super::arbiter::{Arbiter, Tables};
-use super::{LinkRate, serialisation};
 use crate::time::Ps;
 use crate::wire::Packet;
 
@@ -126,8 +126,8 @@ pub(crate) struct Limits {
 /// The sending side of a port. `H` is what a packet keeps occupied until it has left.
 #[derive(Debug)]
 pub(crate) struct Egress<H> {
-    /// Rate and lanes of the link.
-    line: Option<(LinkRate, u8)>,
+    /// What packets occupy of the link.
+    line: Option<Line>,
     busy_until: Ps,
     lanes: [Lane<H>; LANES],
     /// Bit n: something waits in lane n.
@@ -153,9 +153,9 @@ impl<H> Default for Egress<H> {
 }
 
 impl<H> Egress<H> {
-    /// A cable is plugged in.
-    pub(crate) fn plug(&mut self, rate: LinkRate, width: u8) {
-        self.line = Some((rate, width));
+    /// A cable is plugged in, or its link trained to this.
+    pub(crate) fn plug(&mut self, line: Line) {
+        self.line = Some(line);
     }
 
     /// The link trained: the peer's buffers are empty, with room for so many bytes in each lane; `None`: without end.
@@ -183,7 +183,7 @@ impl<H> Egress<H> {
 
     /// How long `bytes` of a packet occupy the link.
     pub(crate) fn serialisation(&self, bytes: usize) -> Ps {
-        self.line.map_or(Ps::ZERO, |(rate, width)| serialisation(rate, width, bytes))
+        self.line.map_or(Ps::ZERO, |line| line.serialisation(bytes))
     }
 
     /// Takes a packet that may leave from `ready` on, on the lane that its LRH says; it is discarded if it is still
@@ -237,12 +237,12 @@ impl<H> Egress<H> {
     }
 
     /// Symbol times of the link for which packets were ready and had no credits since the last call (IBTA vol 1
-    /// 16.1.4.11, PortXmitWait; a symbol is a byte on each lane).
+    /// 16.1.4.11, PortXmitWait).
     pub(crate) fn take_waits(&mut self) -> u64 {
         if self.starved == 0 {
             return 0;
         }
-        let symbol = self.line.map_or(0, |(rate, _)| serialisation(rate, 1, 1).0 / 3).max(1);
+        let symbol = self.line.map_or(0, |line| line.symbol().0).max(1);
         let ticks = self.starved / symbol;
         self.starved %= symbol;
         ticks
@@ -301,7 +301,7 @@ impl<H> Egress<H> {
                 Some(next) => next.first_since = next.first_since.max(start),
                 None => self.waiting &= !(1 << vl),
             }
-            let end = start + line.map_or(Ps::ZERO, |(rate, width)| serialisation(rate, width, packet.len()));
+            let end = start + line.map_or(Ps::ZERO, |line| line.serialisation(packet.len()));
             self.busy_until = end;
             out.push(Outcome::Sent(Sent { start, end, packet, hold }));
         }
@@ -323,13 +323,14 @@ impl<H> Egress<H> {
 mod tests {
     use hca_spec::ids::Lid;
 
+    use super::super::LinkRate;
     use super::*;
     use crate::wire::Repr;
 
     /// 4x EDR: 80 ps for a byte.
     fn port(room: Option<usize>) -> Egress<u32> {
         let mut egress = Egress::default();
-        egress.plug(LinkRate::Edr, 4);
+        egress.plug(Line::new(LinkRate::Edr, 4));
         egress.limits.management = 2;
         egress.train(room);
         egress

@@ -3,7 +3,7 @@
 use crate::time::Ps;
 use crate::wire::Packet;
 
-use super::{Carrier, Delivery, End};
+use super::{Carrier, Delivery, End, Line};
 
 /// What goes wrong, as probabilities per packet (0.0..=1.0; anything else counts as the nearest).
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -132,6 +132,10 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
         }
         out
     }
+
+    fn train(&mut self, line: Line) {
+        self.inner.train(line);
+    }
 }
 
 /// The packet with one bit inverted.
@@ -179,7 +183,8 @@ mod tests {
     const PACKETS: usize = 10_000;
 
     fn run(faults: Faults, seed: u64) -> (FaultCounts, Vec<Delivery>) {
-        let mut carrier = FaultInjector::new(Link::new(LinkRate::Edr, 4, Ps::from_ns(5)), faults, seed);
+        let mut carrier =
+            FaultInjector::new(Link::new(Line::new(LinkRate::Edr, 4), Ps::from_ns(5)), faults, seed);
         let mut out = Vec::new();
         for i in 0..PACKETS {
             let psn = hca_spec::ids::Psn::new(i as u32);
@@ -217,7 +222,7 @@ mod tests {
     fn without_faults_the_carrier_is_unchanged() {
         let (counts, out) = run(Faults::default(), 1);
         assert_eq!(counts, FaultCounts { packets: PACKETS as u64, ..FaultCounts::default() });
-        let mut plain = Link::new(LinkRate::Edr, 4, Ps::from_ns(5));
+        let mut plain = Link::new(Line::new(LinkRate::Edr, 4), Ps::from_ns(5));
         let expected: Vec<_> = (0..PACKETS)
             .flat_map(|i| plain.transmit(Ps(i as u64 * 10_000), i % 2, out[i].packet.clone()))
             .collect();

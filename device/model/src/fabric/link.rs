@@ -83,16 +83,72 @@ impl LinkRate {
     }
 }
 
+/// What packets occupy of a link: its rate of data, and what it has around a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Bits of data in a second, as a fraction.
+    bits: u64,
+    per: u64,
+    lanes: u8,
+    /// Bytes beyond LRH to VCRC.
+    extra: u64,
+}
+
+impl Line {
+    /// An InfiniBand link of `width` lanes (at least 1 is assumed).
+    pub const fn new(rate: LinkRate, width: u8) -> Self {
+        let lanes = if width == 0 { 1 } else { width };
+        let (data, line) = rate.code();
+        // 53e9 * 12 * 131_584 at most: it fits.
+        let bits = rate.signalling() * lanes as u64 * data;
+        let both = common_divisor(bits, line);
+        Self { bits: bits / both, per: line / both, lanes, extra: rate.framing() }
+    }
+
+    /// Another kind of link, such as Ethernet: bits of data in a second (at least 1 is assumed), and bytes that it has
+    /// around a packet beyond those from LRH to VCRC.
+    pub const fn of_rate(bits_per_s: u64, extra: u64) -> Self {
+        Self { bits: if bits_per_s == 0 { 1 } else { bits_per_s }, per: 1, lanes: 1, extra }
+    }
+
+    /// How long `bytes` of a packet (LRH to VCRC) and what is around it occupy the link.
+    pub const fn serialisation(&self, bytes: usize) -> Ps {
+        self.time((bytes as u64).saturating_add(self.extra))
+    }
+
+    /// A byte on each lane (IBTA vol 1 16.1.4.11 calls that a symbol time).
+    pub(crate) const fn symbol(&self) -> Ps {
+        self.time(self.lanes as u64)
+    }
+
+    const fn time(&self, bytes: u64) -> Ps {
+        const PS_PER_S: u64 = 1_000_000_000_000;
+        let bits = bytes.saturating_mul(8 * self.per);
+        // Rounded up: a link is never faster than its rate. What has no room in 64 bits is longer than most packets.
+        match bits.checked_mul(PS_PER_S) {
+            Some(all) => Ps(all.div_ceil(self.bits)),
+            None => {
+                let ps = (bits as u128 * PS_PER_S as u128).div_ceil(self.bits as u128);
+                Ps(if ps > u64::MAX as u128 { u64::MAX } else { ps as u64 })
+            }
+        }
+    }
+}
+
+/// The largest number that divides both; at least one is not 0.
+const fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
 /// A full-duplex link: packets of one direction queue behind each other, the directions are independent.
 ///
 /// A packet arrives when its *last* byte does: the receiving port checks the VCRC before it hands a
 /// packet up. A port that forwards at the first bytes (cut-through, as switches do) can subtract
-/// [`Link::serialisation`] and add that of the headers it waits for. Skip and idle sequences (below
+/// [`Line::serialisation`] and add that of the headers it waits for. Skip and idle sequences (below
 /// 0.2 % of the symbols) and, for HDR, the decoder's latency are part of `delay`.
 #[derive(Clone, Debug)]
 pub struct Link {
-    rate: LinkRate,
-    width: u8,
+    line: Line,
     delay: Ps,
     /// Per sending end: when the lanes are free again.
     busy_until: [Ps; 2],
@@ -112,53 +168,43 @@ impl From<LinkRate> for hca_firmware::LinkSpeed {
     }
 }
 
-/// How long `bytes` of a packet (LRH to VCRC) and its framing occupy so many lanes (at least 1 is assumed).
-pub(crate) fn serialisation(rate: LinkRate, width: u8, bytes: usize) -> Ps {
-    const PS_PER_S: u64 = 1_000_000_000_000;
-    let (data, line) = rate.code();
-    let bits = (bytes as u64).saturating_add(rate.framing()).saturating_mul(8 * line);
-    let per_s = rate.signalling() * u64::from(width.max(1)) * data;
-    // Rounded up: a link is never faster than its rate. What has no room in 64 bits is longer than any packet.
-    match bits.checked_mul(PS_PER_S) {
-        Some(all) => Ps(all.div_ceil(per_s)),
-        None => Ps(u64::try_from((u128::from(bits) * u128::from(PS_PER_S)).div_ceil(per_s.into()))
-            .unwrap_or(u64::MAX)),
+impl From<hca_firmware::LinkSpeed> for LinkRate {
+    fn from(speed: hca_firmware::LinkSpeed) -> Self {
+        use hca_firmware::LinkSpeed;
+        match speed {
+            LinkSpeed::Sdr => Self::Sdr,
+            LinkSpeed::Ddr => Self::Ddr,
+            LinkSpeed::Qdr => Self::Qdr,
+            LinkSpeed::Fdr10 => Self::Fdr10,
+            LinkSpeed::Fdr => Self::Fdr,
+            LinkSpeed::Edr => Self::Edr,
+            LinkSpeed::Hdr => Self::Hdr,
+        }
     }
 }
 
 impl Link {
-    /// A link of `width` lanes (1, 4, 8 or 12; at least 1 is assumed) and propagation time `delay`.
-    pub const fn new(rate: LinkRate, width: u8, delay: Ps) -> Self {
-        Self { rate, width: if width == 0 { 1 } else { width }, delay, busy_until: [Ps::ZERO; 2] }
-    }
-
-    /// How long `bytes` of a packet (LRH to VCRC) and its framing occupy the lanes.
-    pub fn serialisation(&self, bytes: usize) -> Ps {
-        serialisation(self.rate, self.width, bytes)
+    /// A link with propagation time `delay`.
+    pub const fn new(line: Line, delay: Ps) -> Self {
+        Self { line, delay, busy_until: [Ps::ZERO; 2] }
     }
 
     /// When end `from` could start to send.
     pub fn free_at(&self, from: End) -> Option<Ps> {
         self.busy_until.get(from).copied()
     }
-
-    /// Signalling rate of a lane.
-    pub const fn rate(&self) -> LinkRate {
-        self.rate
-    }
-
-    /// Lanes.
-    pub const fn width(&self) -> u8 {
-        self.width
-    }
 }
 
 impl Carrier for Link {
     fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery> {
-        let time = self.serialisation(packet.len());
+        let time = self.line.serialisation(packet.len());
         let Some(busy_until) = self.busy_until.get_mut(from) else { return Vec::new() };
         *busy_until = now.max(*busy_until) + time;
         vec![Delivery { at: *busy_until + self.delay, end: 1 - from, packet }]
+    }
+
+    fn train(&mut self, line: Line) {
+        self.line = line;
     }
 }
 
@@ -188,18 +234,24 @@ mod tests {
 
     #[test]
     fn serialisation_is_bytes_over_rate() {
-        let edr = Link::new(LinkRate::Edr, 4, Ps::ZERO);
+        let edr = Line::new(LinkRate::Edr, 4);
         // 4x EDR: 12.5 bytes per nanosecond.
         assert_eq!(edr.serialisation(4096 + 26), Ps((4096 + 26 + 2) * 80));
-        let sdr = Link::new(LinkRate::Sdr, 1, Ps::ZERO);
+        let sdr = Line::new(LinkRate::Sdr, 1);
         assert_eq!(sdr.serialisation(98), Ps::from_ns(400));
-        assert_eq!(Link::new(LinkRate::Sdr, 12, Ps::ZERO).serialisation(98), Ps(33_334));
+        assert_eq!(Line::new(LinkRate::Sdr, 12).serialisation(98), Ps(33_334));
+        // 2 Gb/s on a lane: 4 ns for a byte, 12.5 bytes in a nanosecond on 4 of EDR.
+        assert_eq!((sdr.symbol(), edr.symbol()), (Ps::from_ns(4), Ps(320)));
+        let ethernet = Line::of_rate(100_000_000_000, 56);
+        assert_eq!((ethernet.serialisation(944), ethernet.symbol()), (Ps::from_ns(80), Ps(80)));
+        assert_eq!(Line::of_rate(0, 0).serialisation(usize::MAX), Ps(u64::MAX));
     }
 
     #[test]
     fn a_direction_queues_and_the_other_does_not() {
-        let mut link = Link::new(LinkRate::Edr, 4, Ps::from_ns(5));
-        let each = link.serialisation(98);
+        let line = Line::new(LinkRate::Edr, 4);
+        let mut link = Link::new(line, Ps::from_ns(5));
+        let each = line.serialisation(98);
         let arrivals = |link: &mut Link, from| link.transmit(Ps(1000), from, packet(98)).remove(0);
         let first = arrivals(&mut link, 0);
         assert_eq!((first.at, first.end), (Ps(1000) + each + Ps::from_ns(5), 1));
@@ -209,11 +261,15 @@ mod tests {
         // An idle link starts at once again.
         let later = Ps::from_us(1);
         assert_eq!(link.transmit(later, 0, packet(98))[0].at, later + each + Ps::from_ns(5));
+        // A quarter of the lanes, four times as long.
+        link.train(Line::new(LinkRate::Edr, 1));
+        let later = Ps::from_us(2);
+        assert_eq!(link.transmit(later, 0, packet(98))[0].at, later + each.times(4) + Ps::from_ns(5));
     }
 
     #[test]
     fn there_is_no_third_end() {
-        let mut link = Link::new(LinkRate::Edr, 4, Ps::ZERO);
+        let mut link = Link::new(Line::new(LinkRate::Edr, 4), Ps::ZERO);
         assert_eq!(link.transmit(Ps::ZERO, 2, packet(98)), []);
     }
 }

@@ -18,8 +18,7 @@ use crate::wire::Packet;
 
 pub(crate) use arbiter::Tables;
 pub use fault::{FaultCounts, FaultInjector, Faults};
-pub(crate) use link::serialisation;
-pub use link::{Link, LinkRate};
+pub use link::{Line, Link, LinkRate};
 
 /// Data lanes that PortInfo:OperationalVLs stands for.
 pub(crate) fn operational_lanes(code: u32) -> u8 {
@@ -53,10 +52,18 @@ pub trait Carrier {
     /// Nothing arrives of a packet that is lost, and more than one of a duplicated one. Calls come in
     /// the order of `now` per end. An end that isn't there carries nothing.
     fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery>;
+
+    /// The link between its two ends trained, to less than it could carry maybe. A carrier of another kind has its
+    /// own rate.
+    fn train(&mut self, _line: Line) {}
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
     fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery> {
         (**self).transmit(now, from, packet)
+    }
+
+    fn train(&mut self, line: Line) {
+        (**self).train(line);
     }
 }

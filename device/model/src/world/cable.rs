@@ -9,7 +9,7 @@ use hca_spec::mad::port_state;
 use super::config::{ConfigError, HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
 use super::tunnel::{Outside, common};
 use super::{Event, World};
-use crate::fabric::{Carrier, LinkRate, serialisation};
+use crate::fabric::{Carrier, Line, LinkRate};
 use crate::time::Ps;
 
 /// How far a link is.
@@ -32,16 +32,30 @@ struct Training {
 /// What a carrier is made of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cable {
-    pub(super) rate: LinkRate,
-    pub(super) width: u8,
+    rate: LinkRate,
+    width: u8,
+    /// What packets occupy of it: the rate and width that its ports trained to, or what it always is.
+    pub(super) line: Line,
+    fixed: bool,
     /// Of a cable with two ends; its ports then give each other credits. `None`: a carrier of the caller's.
     pub(super) delay: Option<Ps>,
 }
 
 impl Cable {
+    /// A cable that carries so much; `line`: whatever its ports train to, packets take this of it.
+    pub(super) fn new(rate: LinkRate, width: u8, line: Option<Line>, delay: Option<Ps>) -> Self {
+        let fixed = line.is_some();
+        Self { rate, width, line: line.unwrap_or(Line::new(rate, width)), fixed, delay }
+    }
+
     /// How long `bytes` of a packet occupy it.
     pub(super) fn serialisation(&self, bytes: usize) -> Ps {
-        serialisation(self.rate, self.width, bytes)
+        self.line.serialisation(bytes)
+    }
+
+    /// As it is, or trained to so much.
+    fn trained_line(&self, trained: PortLink) -> Line {
+        if self.fixed { self.line } else { Line::new(trained.speed.into(), trained.width) }
     }
 }
 
@@ -116,7 +130,8 @@ impl World {
         width: u8,
         carrier: Box<dyn Carrier + Send>,
     ) -> Result<(), ConfigError> {
-        self.join(ends.into_iter().map(Into::into).collect(), Cable { rate, width, delay: None }, carrier)
+        let cable = Cable::new(rate, width, None, None);
+        self.join(ends.into_iter().map(Into::into).collect(), cable, carrier)
     }
 
     /// The same for any kind of cable.
@@ -150,7 +165,7 @@ impl World {
         for (i, end) in ends.iter().enumerate() {
             if let LinkEnd::Port(port) = *end {
                 self.set_plug(port, (number, i));
-                self.plug_in(port, cable);
+                self.plug_in(port, cable.line);
             }
         }
         let outside = ends.iter().any(|e| matches!(e, LinkEnd::Tunnel(_))).then(Outside::default);
@@ -276,8 +291,14 @@ impl World {
         };
         link.set(end, LinkState::Up);
         tracing::debug!(now = %self.now, "link {number} is up");
+        let line = link.cable.trained_line(port);
+        if link.is_cable() {
+            link.cable.line = line;
+            link.carrier.train(line);
+        }
         for (i, end) in ends.iter().enumerate() {
             if let LinkEnd::Port(near) = end {
+                self.plug_in(*near, line);
                 let room = self.input_buffer(number, ends.get(1 - i.min(1)).copied());
                 self.set_port_link(*near, Some(port), room);
             }
@@ -314,18 +335,18 @@ impl World {
         }
     }
 
-    /// A cable is plugged into a port.
-    fn plug_in(&mut self, port: PortRef, cable: Cable) {
+    /// A cable is plugged into a port, or its link trained to this.
+    fn plug_in(&mut self, port: PortRef, line: Line) {
         match port.node {
             NodeId::Hca(id) => {
                 if let Some(hca) = self.hcas.get_mut(id.0) {
                     hca.core.port.cabled = true;
-                    hca.core.port.egress.plug(cable.rate, cable.width);
+                    hca.core.port.egress.plug(line);
                 }
             }
             NodeId::Switch(id) => {
                 if let Some(egress) = self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)) {
-                    egress.plug(cable.rate, cable.width);
+                    egress.plug(line);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use hca_firmware::Config;
 
-use crate::fabric::{Faults, LinkRate};
+use crate::fabric::{Faults, Line, LinkRate};
 use crate::time::Ps;
 use crate::timing::Profile;
 
@@ -118,6 +118,8 @@ pub struct LinkConfig {
     pub rate: LinkRate,
     /// Lanes: 1, 4, 8 or 12.
     pub width: u8,
+    /// What packets occupy of it, if it is no InfiniBand link with the rate and width that its ports trained to.
+    pub line: Option<Line>,
     /// Propagation delay.
     pub delay: Ps,
     /// What goes wrong on it.

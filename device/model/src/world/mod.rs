@@ -135,11 +135,11 @@ impl World {
             world.switches.push(SwitchNode::new(switch, timing.agent_queue()));
         }
         for (i, link) in config.links.iter().enumerate() {
-            let plain = Link::new(link.rate, link.width, link.delay);
+            let cable = Cable::new(link.rate, link.width, link.line, Some(link.delay));
+            let plain = Link::new(cable.line, link.delay);
             let own = || config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let seed = link.seed.unwrap_or_else(own);
             let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
-            let cable = Cable { rate: link.rate, width: link.width, delay: Some(link.delay) };
             world.join(link.ends.to_vec(), cable, Box::new(carrier))?;
         }
         Ok(world)
