@@ -186,12 +186,26 @@ impl Fabric {
     /// # Errors
     /// A command failed.
     pub fn new(world: World, memory: usize, registered: usize, cqes: u32) -> Result<Self, Error> {
+        Self::managed(world, memory, registered, cqes, |_, _, hca| wait_active(hca))
+    }
+
+    /// The same; `manage` gets each adapter's port in order.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn managed(
+        world: World,
+        memory: usize,
+        registered: usize,
+        cqes: u32,
+        manage: impl Fn(&Simulation, usize, &mut Hca<ModelBus>) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let simulation = Simulation::new(world);
         let count = simulation.world(|world, _| world.hcas());
         let mut nodes = Vec::new();
         for i in 0..count {
             let mut hca = Hca::open(simulation.bus(HcaId(i), memory), hca_driver::Config::default())?;
-            wait_active(&mut hca)?;
+            manage(&simulation, i, &mut hca)?;
             let lid = hca.lid(PORT)?;
             let pd = hca.alloc_pd()?;
             let sends = hca.create_cq(CqConfig::new(cqes))?;

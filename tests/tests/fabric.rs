@@ -1,18 +1,19 @@
 //! Packets through switches: forwarding, back-pressure, lost links.
 
 use hca_driver::wqe::{Datagram, SendOp};
-use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
+use hca_driver::{Dma, Hca, RtsAttr, SendRequest, Sge};
 use hca_model::fabric::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::cmd::McgIn;
 use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Lid, Qpn};
-use hca_spec::mad::{PortInfo, SmpData, attr};
+use hca_spec::mad::{PortInfo, SmpData, attr, port_state};
 use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
 use hca_tests::fabric64;
-use hca_tests::rig;
+use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{PORT, wait_active};
+use hca_tests::rig;
 
 const MEMORY: usize = 16 << 20;
 const REGISTERED: usize = 8 << 20;
@@ -116,7 +117,64 @@ fn losses_are_repaired_through_a_switch() {
     fabric.run(&Traffic::new(vec![(0, 1)], 64, 20_000)).expect("commands");
     let broken = fabric.counters(port(0, 1)).rcv_errors;
     assert!(broken > 0, "the switch saw what was corrupt");
-    assert_eq!(fabric.counters(HcaId(1)).rcv_errors, 0, "and did not pass it on");
+    assert_eq!(fabric.counters(HcaId(1)).rcv_errors, 0, "and did not pass it on as if it were good");
+}
+
+/// A long packet is leaving already when its end shows that it is bad: it goes on, marked, and is counted as bad from
+/// elsewhere by every port behind. A short one has not begun to leave and goes no further.
+#[test]
+fn bad_packets_are_marked_or_dropped() {
+    let bad = |len: usize, messages: usize| {
+        let mut plan = line(2);
+        plan.links[0].faults = Faults { corrupt: 0.05, ..Faults::default() };
+        let mut fabric = up(&plan);
+        fabric.connect(0, 1, 0, messages, &RtsAttr { timeout: 8, ..RtsAttr::default() }).expect("commands");
+        fabric.run(&Traffic::new(vec![(0, 1)], messages, len)).expect("commands");
+        let (first, second) = (fabric.counters(port(0, 1)), fabric.counters(port(1, 2)));
+        let far = fabric.counters(HcaId(1));
+        assert_eq!((second.rcv_errors, far.rcv_errors), (0, 0), "they were bad before they came there");
+        assert_eq!(first.rcv_remote_physical_errors, 0);
+        assert_eq!(second.rcv_remote_physical_errors, far.rcv_remote_physical_errors, "marked all the way");
+        let out = fabric.counters(port(0, 3));
+        assert_eq!((out.xmit_discards, out.xmit_packets), (0, second.rcv_packets));
+        // A bit in a header can make a packet go nowhere.
+        let dropped = u64::from(first.rcv_errors - second.rcv_remote_physical_errors);
+        assert_eq!(first.rcv_packets - dropped, out.xmit_packets, "what was bad and not marked stayed there");
+        (first.rcv_errors, second.rcv_remote_physical_errors)
+    };
+    let (broken, marked) = bad(40_960, 64);
+    assert!(broken > 10 && marked * 10 >= broken * 9, "{marked} of {broken}");
+    let (broken, marked) = bad(100, 512);
+    assert!(broken > 10 && marked == 0, "{marked} of {broken}");
+}
+
+/// A port that is armed becomes active with the first data packet it receives.
+#[test]
+fn data_makes_an_armed_port_active() {
+    let mut plan = Plan { hcas: 2, ..Plan::default() };
+    plan.join(HcaId(0), HcaId(1));
+    let set = |hca: &mut Hca<ModelBus>, lid: usize, state: u32| {
+        let mut info = hca.port_info(PORT)?;
+        info.set(PortInfo::PORT_STATE, state).set(PortInfo::PORT_PHYSICAL_STATE, 0);
+        info.set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0).set(PortInfo::LID, lid as u32);
+        info.set(PortInfo::MASTER_SM_LID, 1);
+        let data = SmpData::from_prefix_or_zero(info.bytes());
+        hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), &data).map(|_| ())
+    };
+    let arm = |simulation: &Simulation, i: usize, hca: &mut Hca<ModelBus>| {
+        simulation.run(Ps::from_ms(20));
+        set(hca, i + 1, port_state::ARMED)
+    };
+    let mut fabric = Fabric::managed(plan.unmanaged_world(1), MEMORY, REGISTERED, 64, arm).expect("commands");
+    let state = |fabric: &mut Fabric, i: usize| {
+        fabric.nodes[i].hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::PORT_STATE)
+    };
+    set(&mut fabric.nodes[0].hca, 1, port_state::ACTIVE).expect("MAD_IFC");
+    fabric.simulation.run(Ps::from_us(1));
+    assert_eq!((state(&mut fabric, 0), state(&mut fabric, 1)), (port_state::ACTIVE, port_state::ARMED));
+    // It answers, which it may not while it is armed.
+    fabric.run(&Traffic::new(vec![(0, 1)], 1, 100)).expect("commands");
+    assert_eq!((state(&mut fabric, 0), state(&mut fabric, 1)), (port_state::ACTIVE, port_state::ACTIVE));
 }
 
 /// A cable out: the peer can't be reached. In again: it can.
@@ -158,10 +216,10 @@ fn a_link_is_as_fast_as_its_ends_agreed() {
     let full = fabric.run(&traffic).expect("commands");
     const ONE_LANE: u32 = 1;
     const STANDARD_ONLY: u32 = 30;
-    // 4x EDR has 100 Gb/s, 1x EDR 25, 1x QDR 8.
+    // 4x EDR has 100 Gb/s, 1x EDR 25; without what the standard added later there is the vendor's FDR10, 10 Gb/s.
     for (field, value, slower) in [
         (PortInfo::LINK_WIDTH_ENABLED, ONE_LANE, 4.0),
-        (PortInfo::LINK_SPEED_EXT_ENABLED, STANDARD_ONLY, 12.5),
+        (PortInfo::LINK_SPEED_EXT_ENABLED, STANDARD_ONLY, 10.0),
     ] {
         let hca = &mut fabric.nodes[1].hca;
         let mut info = hca.port_info(PORT).expect("MAD_IFC");
@@ -179,7 +237,8 @@ fn a_link_is_as_fast_as_its_ends_agreed() {
         fabric.simulation.run(Ps::from_ms(1));
         let now = fabric.run(&traffic).expect("commands");
         let ratio = now.as_ns() as f64 / full.as_ns() as f64;
-        assert!((ratio / slower - 1.0).abs() < 0.05, "{ratio} times as long instead of {slower}");
+        // What is not the link's rate is the same.
+        assert!((ratio / slower - 1.0).abs() < 0.08, "{ratio} times as long instead of {slower}");
     }
 }
 

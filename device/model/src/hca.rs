@@ -25,7 +25,7 @@ use crate::trace::{Event, Headers};
 use crate::transport::QueuePair;
 use crate::transport::dct::Peer;
 use crate::transport::send::copy_index;
-use crate::wire::{Packet, PortCounter, Repr};
+use crate::wire::{Packet, Repr};
 
 /// One adapter.
 pub(crate) struct Hca {
@@ -306,9 +306,8 @@ impl Hca {
                 let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
                 self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
                 // What only the transport's header checks see is dropped in silence.
-                let counts = why.counter() == Some(PortCounter::RcvErrors);
-                if let Some(port) = self.core.fw.port_mut(1).filter(|_| counts) {
-                    port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1);
+                if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
+                    counter.count(&mut port.counters);
                 }
                 now
             }

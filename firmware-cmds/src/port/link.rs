@@ -142,6 +142,15 @@ impl Port {
         }
     }
 
+    /// A data packet, not on VL15 and whole, arrived: the peer is active, so an armed port becomes active too (IBTA vol 1
+    /// 7.2.7).
+    pub(crate) fn data_arrived(&mut self, effects: &mut impl PortEvents) {
+        if self.state == port_state::ARMED {
+            self.state = port_state::ACTIVE;
+            effects.port_event(self.number, port_change::ACTIVE);
+        }
+    }
+
     /// Makes the port one that supports the cable.
     fn equip(&mut self, cable: Link) {
         let code = width_code(cable.width);

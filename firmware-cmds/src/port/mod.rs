@@ -249,6 +249,13 @@ impl Firmware {
             p.set_link(link, effects);
         }
     }
+
+    /// A good data packet arrived at a port: an armed port is active from now on.
+    pub fn data_arrived(&mut self, port: u8, effects: &mut Vec<Effect>) {
+        if let Some(p) = self.port_mut(port) {
+            p.data_arrived(effects);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -146,7 +146,9 @@ impl Switch {
     }
 
     /// The link of an external port trained (to INIT) or was lost (to DOWN). A port that is disabled stays down.
-    /// The subnet manager is told: PortStateChange and trap 128.
+    /// The subnet manager is told: PortStateChange and trap 128. It is not told of a port that a Set(PortInfo) took
+    /// down: PortStateChange stands for what the link state machines did of themselves, and Sets leave it as it is
+    /// (IBTA vol 1 14.2.5.4; trap 128 reports that bit's cause, 13.4.8.1). The link's training again is told.
     pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<SwitchEffect>) {
         let Some(p) = self.port_mut(port).filter(|_| port != 0) else { return };
         let before = p.state;
@@ -155,6 +157,13 @@ impl Switch {
         if let (true, Some(zero)) = (came_or_went, self.ports.first()) {
             self.info.set(SwitchInfo::PORT_STATE_CHANGE, 1);
             self.notices.raise(zero, notice::link_state(zero.lid()));
+        }
+    }
+
+    /// A good data packet arrived at an external port: an armed port is active from now on.
+    pub fn data_arrived(&mut self, port: u8, effects: &mut Vec<SwitchEffect>) {
+        if let Some(p) = self.port_mut(port).filter(|_| port != 0) {
+            p.data_arrived(effects);
         }
     }
 

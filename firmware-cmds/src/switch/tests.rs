@@ -174,6 +174,31 @@ fn links_come_and_go() {
 }
 
 /// Trap 128 goes to the manager's LID, at most once in SubnetTimeOut, until it is heard.
+/// An armed port that receives data is active; what a Set does to a port is no news for who sent it.
+#[test]
+fn data_activates_and_sets_are_no_news() {
+    let mut r = Rig::new();
+    let state = |r: &mut Rig| r.get(attr::PORT_INFO, 1).port_info().get(PortInfo::PORT_STATE);
+    r.s.data_arrived(1, &mut r.effects);
+    assert_eq!(state(&mut r), port_state::INIT, "only from ARMED");
+    assert_eq!(r.port(1, |i| _ = i.set(PortInfo::PORT_STATE, port_state::ARMED)), 0);
+    r.effects.clear();
+    r.s.data_arrived(1, &mut r.effects);
+    assert_eq!(r.effects, [SwitchEffect::PortChange { port: 1, sub_type: port_change::ACTIVE }]);
+    assert_eq!(state(&mut r), port_state::ACTIVE);
+    r.s.data_arrived(0, &mut r.effects);
+    r.s.data_arrived(99, &mut r.effects);
+    let clear = |r: &mut Rig| {
+        r.change(attr::SWITCH_INFO, 0, |m| _ = m.switch_info_mut().set(SwitchInfo::PORT_STATE_CHANGE, 1))
+    };
+    let changed = |r: &mut Rig| r.get(attr::SWITCH_INFO, 0).switch_info().get(SwitchInfo::PORT_STATE_CHANGE);
+    assert_eq!(clear(&mut r), 0);
+    assert_eq!(r.port(1, |i| _ = i.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED)), 0);
+    assert_eq!((state(&mut r), changed(&mut r)), (port_state::DOWN, 0));
+    r.s.set_link(3, None, &mut r.effects);
+    assert_eq!(changed(&mut r), 1, "but what the link did is");
+}
+
 #[test]
 fn a_link_change_is_told() {
     let mut r = Rig::routed();

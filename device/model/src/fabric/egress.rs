@@ -272,6 +272,10 @@ impl<H> Egress<H> {
                 deadline = deadline.min(dies);
                 let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
                 let at = could.max(credits);
+                // It will not leave while it is fit to.
+                if at >= dies {
+                    continue;
+                }
                 if at < start {
                     (start, candidates) = (at, 0);
                 }
@@ -283,7 +287,9 @@ impl<H> Egress<H> {
                 return None;
             }
             if start > horizon || candidates == 0 {
-                let next = start.min(deadline);
+                // To be in time for what starts then; what dies is looked for when it is dead.
+                let next = if start == Ps::MAX { start } else { start.since(horizon.since(now)).max(now) };
+                let next = next.min(deadline);
                 return (next != Ps::MAX).then_some(next);
             }
             let lanes = &self.lanes;

@@ -14,6 +14,7 @@ mod crc;
 mod repr;
 mod spare;
 
+use hca_firmware::port::PortCounters;
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::layout::be32;
 use hca_spec::wire::{
@@ -77,6 +78,9 @@ pub enum Malformed {
         /// Computed.
         expected: u16,
     },
+    /// It came marked as bad: a switch that had begun to forward it before it saw the wrong VCRC ended it with EBP.
+    #[error("the packet ended with EBP: it was bad before it came here (IBTA vol 1 7.3)")]
+    Marked,
     /// The link version is not 0.
     #[error("LRH:LVer is {0}, must be 0 (IBTA vol 1 7.7.2)")]
     LinkVersion(u8),
@@ -144,6 +148,19 @@ pub enum Malformed {
 pub enum PortCounter {
     /// `PortRcvErrors`: CRC errors, and wrong LVer, length or VL.
     RcvErrors,
+    /// `PortRcvRemotePhysicalErrors`: packets that another port ended with EBP.
+    RcvRemotePhysicalErrors,
+}
+
+impl PortCounter {
+    /// Adds to it.
+    pub(crate) fn count(self, counters: &mut PortCounters) {
+        let counter = match self {
+            Self::RcvErrors => &mut counters.rcv_errors,
+            Self::RcvRemotePhysicalErrors => &mut counters.rcv_remote_physical_errors,
+        };
+        *counter = counter.saturating_add(1);
+    }
 }
 
 impl Malformed {
@@ -156,6 +173,7 @@ impl Malformed {
             | Self::Icrc { .. }
             | Self::LinkVersion(_)
             | Self::Length { .. } => Some(PortCounter::RcvErrors),
+            Self::Marked => Some(PortCounter::RcvRemotePhysicalErrors),
             Self::Raw(_)
             | Self::Grh { .. }
             | Self::TransportVersion(_)
@@ -290,6 +308,9 @@ impl Packet {
         let (covered, vcrc) = self.bytes.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
         if self.checksums == Checksums::Present && *vcrc != crc::vcrc(covered) {
             let expected = crc::vcrc(covered);
+            if vcrc.map(|byte| !byte) == expected {
+                return Err(Malformed::Marked);
+            }
             let (found, expected) = (u16::from_be_bytes(*vcrc), u16::from_be_bytes(expected));
             return Err(Malformed::Vcrc { found, expected });
         }
@@ -303,6 +324,18 @@ impl Packet {
             return Err(Malformed::Length { said, len: covered.len() });
         }
         Ok(covered)
+    }
+
+    /// Marks it as bad. On a link it would end with EBP instead of EGP (IBTA vol 1 7.3); delimiters are no bytes of a
+    /// packet, so here the complement of its VCRC says that.
+    pub(crate) fn mark_bad(&mut self) {
+        if self.checksums == Checksums::Due {
+            seal(&mut self.bytes);
+        }
+        self.checksums = Checksums::Present;
+        if let Some((covered, vcrc)) = self.bytes.split_last_chunk_mut::<VCRC_SIZE>() {
+            *vcrc = crc::vcrc(covered).map(|byte| !byte);
+        }
     }
 
     /// Puts the packet on another virtual lane. Its VCRC, which must have been right, is right again; the ICRC does

@@ -3,7 +3,9 @@
 //! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
 //! as credits; they come back when the packet has left the buffer, or when it never came.
 
-use super::config::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use hca_spec::mad::port_state;
+
+use super::config::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use super::{Event, World};
 use crate::fabric::egress::{VL15, blocks};
 use crate::time::Ps;
@@ -95,6 +97,17 @@ impl World {
     pub(super) fn arrive(&mut self, at: Ps, id: HcaId, packet: Packet, origin: Origin) {
         if !self.is_current(origin) {
             return;
+        }
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        let armed = hca.core.fw.port(HCA_PORT).is_some_and(|p| p.state == port_state::ARMED);
+        if armed
+            && matches!(origin, Origin::Link { .. })
+            && packet.vl() != VL15
+            && packet.check_link().is_ok()
+        {
+            let mut effects = Vec::new();
+            hca.core.fw.data_arrived(HCA_PORT, &mut effects);
+            self.apply(id, at, effects);
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let free = hca.arrive(at, packet);

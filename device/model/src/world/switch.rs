@@ -4,6 +4,13 @@
 //! input buffer is free when its last byte has left by every port it goes to, so that a port that can't send stops
 //! those who send to it, and those who send to them.
 //!
+//! A packet with a wrong VCRC or length shows that with its last byte only. By then it may be leaving already: then it
+//! ends with EBP, and the next port counts it as bad from elsewhere (PortRcvRemotePhysicalErrors) and treats it alike,
+//! a switch by passing it on as it came, an adapter by dropping it. If it has not begun to leave it is dropped, as is
+//! everything that the header or the tunnel that brought it whole gives away. The port where it turned bad counts it as
+//! PortRcvErrors; the ports on its way count it as sent and received, which the octet and packet counters include
+//! (16.1.3.5), and nobody counts it as discarded.
+//!
 //! Source: IBTA vol 1 18.2 (relay), 7.2 (states of a port), 7.9 (flow control), 16.1.3.5 (which counter counts what).
 
 use hca_firmware::switch::Direction;
@@ -19,7 +26,7 @@ use crate::fabric::egress::{Egress, Limits, Outcome, VL15};
 use crate::fabric::{Tables, datagram, operational_lanes};
 use crate::time::Ps;
 use crate::trace::Captured;
-use crate::wire::Packet;
+use crate::wire::{Malformed, Packet};
 
 /// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).
 const OVERHEAD: usize = 124;
@@ -64,6 +71,8 @@ struct Hold {
     copies: usize,
     /// When the last of them so far is done.
     until: Ps,
+    /// The packet turns out to be bad.
+    bad: bool,
 }
 
 /// Places of packets in the input buffers; what is free is used again.
@@ -90,6 +99,10 @@ impl Holds {
                 self.places.len() - 1
             }
         }
+    }
+
+    fn is_bad(&self, place: usize) -> bool {
+        self.places.get(place).is_some_and(|hold| hold.bad)
     }
 
     /// A copy has left; gives the place's owner and the time when it is free, if it was the last.
@@ -217,22 +230,39 @@ impl World {
             true => port.counters.rcv_multicast(packet.len()),
             false => port.counters.rcv(packet.len()),
         }
-        let accepts = packet.vl() == VL15 || port.state >= port_state::ARMED;
-        if let Err(why) = packet.check_link() {
-            tracing::debug!(switch = node.name, %now, in_port, "packet dropped: {why}");
-            node.count(in_port, |c| &mut c.rcv_errors);
-            return self.credit_back(origin, tail);
+        let data = packet.vl() != VL15;
+        let accepts = !data || port.state >= port_state::ARMED;
+        let armed = port.state == port_state::ARMED;
+        let wrong = packet.check_link().err();
+        if let Some(why) = wrong {
+            tracing::debug!(switch = node.name, %now, in_port, "packet is bad: {why}");
+            if let Some(counter) = why.counter() {
+                counter.count(&mut port.counters);
+            }
+            // The header shows these before anything is forwarded.
+            if matches!(why, Malformed::Truncated { .. } | Malformed::LinkVersion(_)) {
+                return self.credit_back(origin, tail);
+            }
         }
         if !accepts {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: the port is not active");
             return self.credit_back(origin, tail);
         }
-        if packet.vl() != VL15 && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
+        if data && armed && wrong.is_none() {
+            let mut effects = Vec::new();
+            node.fw.data_arrived(in_port, &mut effects);
+            self.switch_follow(id, &effects);
+        }
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        if data && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: its P_Key is not the port's");
             return self.credit_back(origin, tail);
         }
         let ports = node.route(in_port, &packet);
         if ports == 1 {
+            if wrong.is_some() {
+                return self.credit_back(origin, tail);
+            }
             if node.agent_queue >= queue {
                 node.count(in_port, |c| &mut c.vl15_dropped);
                 return self.credit_back(origin, tail);
@@ -252,8 +282,11 @@ impl World {
         if outs.is_empty() {
             return self.credit_back(origin, tail);
         }
-        let hold = node.holds.take(Hold { origin, copies: outs.len(), until: tail });
-        let dies = lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life);
+        let bad = wrong.is_some();
+        let hold = node.holds.take(Hold { origin, copies: outs.len(), until: tail, bad });
+        let life = lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life);
+        // What is still here when its end shows that it is bad does not leave.
+        let dies = if bad { tail } else { life };
         let mut packet = Some(packet);
         let last = outs.len() - 1;
         for (i, (out, lane)) in outs.into_iter().enumerate() {
@@ -287,8 +320,7 @@ impl World {
         let Some(port) = node.ports.get_mut(usize::from(out)) else { return };
         let plug = port.plug;
         let mut outcomes = Vec::new();
-        let next =
-            port.egress.pump(now, horizon, &mut outcomes).map(|next| next.since(self.timing.hop()).max(now));
+        let next = port.egress.pump(now, horizon, &mut outcomes);
         let waits = port.egress.take_waits();
         port.timer = port.timer.filter(|timer| *timer > now);
         if let Some(next) = next.filter(|next| port.timer.is_none_or(|timer| *next < timer)) {
@@ -306,7 +338,10 @@ impl World {
     fn switch_outcome(&mut self, id: SwitchId, out: u8, plug: Option<Plug>, outcome: Outcome<usize>) {
         let Some(node) = self.switches.get_mut(id.0) else { return };
         match outcome {
-            Outcome::Sent(sent) => {
+            Outcome::Sent(mut sent) => {
+                if node.holds.is_bad(sent.hold) {
+                    sent.packet.mark_bad();
+                }
                 if let Some(port) = node.fw.port_mut(out) {
                     match sent.packet.dlid().is_multicast() {
                         true => port.counters.xmit_multicast(sent.packet.len()),
@@ -324,8 +359,10 @@ impl World {
                 self.free(free);
             }
             Outcome::Discarded { at, hold } => {
-                tracing::debug!(switch = node.name, %at, port = out, "packet discarded: too old, or the link is down");
-                node.count(out, |c| &mut c.xmit_discards);
+                if !node.holds.is_bad(hold) {
+                    tracing::debug!(switch = node.name, %at, port = out, "packet discarded: too old, or the link is down");
+                    node.count(out, |c| &mut c.xmit_discards);
+                }
                 let free = node.holds.leave(hold, at);
                 self.free(free);
             }
@@ -347,8 +384,8 @@ impl World {
             }
             Err(why) => {
                 tracing::debug!(switch = node.name, %now, "datagram dropped: {why}");
-                if why.counter().is_some() {
-                    node.count(port, |c| &mut c.rcv_errors);
+                if let Some((port, counter)) = node.fw.port_mut(port).zip(why.counter()) {
+                    counter.count(&mut port.counters);
                 }
                 return;
             }
