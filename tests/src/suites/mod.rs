@@ -4,6 +4,7 @@
 //! ([`tools`], [`perftest`]) that [`guest`] runs, or programs of their own ([`rdma_core`]). What the unit and
 //! integration tests check is not repeated here, except where a suite is the long form of a test.
 
+pub mod all_to_all;
 pub mod cm;
 pub mod fabric;
 pub mod guest;
@@ -82,6 +83,12 @@ pub fn all() -> Vec<Suite> {
             about: "RC, UC and UD between up to 16 adapters under every fault, in virtual time",
             needs_guests: false,
             run: |_| netsim::cases(),
+        },
+        Suite {
+            name: "all-to-all",
+            about: "everyone to everyone among 64 adapters behind 8 switches, in virtual time",
+            needs_guests: false,
+            run: |_| all_to_all::cases(),
         },
         Suite {
             name: "million",
