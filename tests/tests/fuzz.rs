@@ -39,3 +39,8 @@ fn packets() {
 fn management_datagrams() {
     run(fuzz::management, 1000, 6000);
 }
+
+#[test]
+fn tunnels() {
+    run(fuzz::tunnel, 300, 6000);
+}

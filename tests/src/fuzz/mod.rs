@@ -1,4 +1,4 @@
-//! Fuzzing: five functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: six functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
 //! | [`packet`] | bytes from the wire, and packets with good checksums |
 //! | [`management`] | management datagrams for a switch and an adapter without a driver |
+//! | [`tunnel`] | datagrams of a tunnel's peer and of strangers, and what they carry to a switch |
 //!
 //! Each panics if the adapter does, or if it does not work afterwards: a good command gets a good answer,
 //! after a reset data moves again, and an adapter beside it has noticed nothing. `tests/tests/fuzz.rs`
@@ -22,10 +23,12 @@ mod mailbox;
 mod management;
 mod mmio;
 mod packet;
+mod tunnel;
 mod wqe;
 
 pub use mailbox::command_mailbox;
 pub use management::management;
 pub use mmio::mmio;
 pub use packet::{packet, seal};
+pub use tunnel::tunnel;
 pub use wqe::wqe;
