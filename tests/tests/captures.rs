@@ -1,5 +1,6 @@
 //! Captures of every kind of packet, judged by tshark and by a reader in Python that knows nothing of us.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use hca_driver::wqe::Datagram;
@@ -17,7 +18,7 @@ use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::packets::{COMPLAINTS, Line, checksums, tshark};
 use hca_tests::pair::{Options, PORT, Pair, wait_active};
 use hca_tests::{rig, worlds};
-use hca_trace::pcapng;
+use hca_trace::{Observer, pcapng};
 
 /// A capture in a file of its own.
 struct Capture {
@@ -64,9 +65,8 @@ impl Capture {
 }
 
 /// Sends, writes, reads and atomics of one packet and of several, with every extended header.
-fn connected(capture: &mut Capture, options: &Options) {
-    let simulation = capture.simulation.clone();
-    let hcas = vec![rig::open(&simulation, 0), rig::open(&simulation, 1)];
+fn connected(simulation: &Simulation, options: &Options) {
+    let hcas = vec![rig::open(simulation, 0), rig::open(simulation, 1)];
     let mut pair: Pair<ModelBus> = Pair::connect(hcas, options).expect("the queue pairs connect");
     let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
     let reliable = options.service == ServiceType::Rc;
@@ -162,7 +162,7 @@ fn everything(name: &str) -> Capture {
     let mut capture = Capture::new(name, Faults::default());
     for service in [ServiceType::Rc, ServiceType::Uc] {
         for global in [false, true] {
-            connected(&mut capture, &Options { service, global, ..Options::default() });
+            connected(&capture.simulation, &Options { service, global, ..Options::default() });
         }
     }
     datagrams(&mut capture);
@@ -194,7 +194,7 @@ fn checksums_are_good_and_times_are_the_model_s() {
 fn ports_of_switches_are_captured() {
     let world = Plan::around(&[2], 0).world(1);
     let mut capture = Capture::of("switch", Simulation::new(world));
-    connected(&mut capture, &Options::default());
+    connected(&capture.simulation, &Options::default());
     let lines = capture.checked();
     assert!(lines.iter().all(|l| l.verdict == "good"));
     let of = |port: &str, sent| {
@@ -216,11 +216,43 @@ fn ports_of_switches_are_captured() {
     assert!(bad.is_empty(), "tshark complains:\n{}", bad.lines().take(20).collect::<Vec<_>>().join("\n"));
 }
 
+/// Ports are chosen by name, in any of the ways they can be named.
+#[test]
+fn ports_are_chosen_by_name() {
+    let observed = |ports: &[&str]| {
+        let simulation = Simulation::new(Plan::around(&[2], 1).world(1));
+        let file = Temporary::new("chosen.pcapng");
+        let pcap_port = ports.iter().map(|p| p.to_string()).collect();
+        let options =
+            hca_trace::Options { pcap: Some(file.path().to_owned()), pcap_port, ..Default::default() };
+        let observer = simulation.world(|world, _| Observer::new(&options, world));
+        let observer = observer.map_err(|why| why.to_string())?;
+        connected(&simulation, &Options::default());
+        simulation.world(|world, _| observer.finish(world)).expect("a file");
+        let lines = checksums(file.path());
+        Ok::<_, String>(lines.into_iter().map(|l| l.port).collect::<BTreeSet<_>>())
+    };
+    for (wanted, seen) in [
+        (&[][..], &["hca0:1", "hca1:1"][..]),
+        (&["hca1:1"], &["hca1:1"]),
+        (&["hca0", "switch0:2"], &["hca0:1", "switch0:2"]),
+        (&["switch0/1"], &["switch0:1"]),
+        (&["switch0"], &["switch0:1", "switch0:2"]),
+    ] {
+        assert_eq!(observed(wanted).expect("ports").iter().collect::<Vec<_>>(), seen, "{wanted:?}");
+    }
+    let error = observed(&["switch0:9"]).expect_err("there is no such port");
+    assert!(
+        error.contains("switch0:9") && error.contains("hca1:1, switch0:1, switch0:2, switch0:3"),
+        "{error}"
+    );
+}
+
 /// The judge finds what is broken: a link that flips bits.
 #[test]
 fn a_broken_packet_is_seen() {
     let mut capture = Capture::new("broken", Faults { corrupt: 0.3, ..Faults::default() });
-    connected(&mut capture, &Options::default());
+    connected(&capture.simulation, &Options::default());
     let lines = capture.checked();
     assert!(lines.iter().any(|l| !l.sent && l.verdict.contains("VCRC")), "some arrive broken");
     assert!(lines.iter().filter(|l| l.sent).all(|l| l.verdict == "good"), "but all leave good");

@@ -88,6 +88,40 @@ fn data_over_the_link() {
     }
 }
 
+/// What goes through a switch is counted by its ports, too.
+#[test]
+fn ports_of_a_switch_count() {
+    let host = |name| format!("[[host]]\nname = \"{name}\"\n[[host.hca]]\n");
+    let link = |end, port| format!("[[link]]\nbetween = [\"{end}/hca0\", \"s/{port}\"]\n");
+    let switch = "[[switch]]\nname = \"s\"\nports = 3\n";
+    let served =
+        Served::start(&format!("{}{}{switch}{}{}", host("a"), host("b"), link("a", 1), link("b", 3)));
+    let hcas = vec![open(&served, "a"), open(&served, "b")];
+    let mut pair = Pair::connect(hcas, &Options::default()).expect("connect");
+    let counts = || {
+        let stat = served.ask("stat");
+        let switch = &stat["switches"][0];
+        assert_eq!(
+            (&switch["name"], switch["ports"].as_array().map(Vec::len)),
+            (&"s".into(), Some(3)),
+            "{stat}"
+        );
+        let count =
+            |port: usize, name| switch["ports"][port - 1]["counters"][name].as_u64().expect("a count");
+        [count(1, "rcv_packets"), count(3, "xmit_packets"), count(2, "xmit_packets")]
+    };
+    let before = counts();
+    let far = pair.ends[1].mr;
+    for i in 0..10 {
+        let sge = [pair.ends[0].sge(0, 1000)];
+        pair.send(0, &SendRequest::write(i, &sge, far.address, far.key));
+        pair.sent_ok(0, i);
+    }
+    let after = counts();
+    assert_eq!([0, 1, 2].map(|i| after[i] - before[i]), [10, 10, 0]);
+    pair.close().expect("teardown");
+}
+
 #[test]
 fn losses_are_repaired() {
     let served = Served::start(&two(0.05));

@@ -107,9 +107,17 @@ fn check(text: &str) -> BTreeMap<u64, Vec<(u64, String, String)>> {
             let apart = first.0 + first.1 <= second.0;
             let within = second.0 + second.1 <= first.0 + first.1;
             assert!(apart || within, "slices of {:?} overlap: {pair:?}", threads[track]);
+            // The viewer's times are nanoseconds.
+            let ns = |ps: u64| ps / 1000;
+            let apart = ns(first.0) + ns(first.1) <= ns(second.0);
+            assert!(apart || within, "slices of {:?} overlap in a viewer: {pair:?}", threads[track]);
         }
     }
     // Instants may share a time and a thread: the names of all that begin there.
+    for unit in ["doorbell", "WQE fetch", "requester", "DMA read", "DMA write", "cache", "port", "completion"]
+    {
+        assert!(threads.values().any(|name| name == unit), "no track of {unit}");
+    }
     let bound = |(at, phase, track): &(u64, String, Track)| {
         let on = slices.get(track).into_iter().flatten().filter(|s| s.0 == *at);
         let names: Vec<&str> = on.map(|s| s.2.as_str()).collect();

@@ -42,6 +42,14 @@ impl Step {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
+    /// What happened, in a word or two: of reads and writes with what they are of.
+    pub(crate) fn label(&self) -> String {
+        match self.field("what") {
+            Some(what) => format!("{} {what}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     /// The fields that tell more than the place in the table.
     fn details(&self) -> String {
         const KNOWN: [&str; 6] = ["waited_ns", "wr", "since_doorbell_ns", "since_previous_ns", "why", ASIDE];

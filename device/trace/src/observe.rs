@@ -28,8 +28,8 @@ pub struct Options {
     /// Write the packets at the adapters' ports to FILE (pcapng), for Wireshark
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Only packets at this port, HOST/HCA:PORT or SWITCH:PORT; without a port, at all of the node; may be given
-    /// several times
+    /// Only packets at this port, HOST/HCA:PORT or SWITCH:PORT; without the port's number, at all that the adapter
+    /// or the switch has; may be given several times
     #[arg(long, value_name = "PORT", requires = "pcap")]
     pub pcap_port: Vec<String>,
 }
@@ -63,8 +63,11 @@ fn captured(wanted: &[String], world: &World) -> anyhow::Result<Vec<(PortRef, St
         let of_adapter = |(port, _): &(PortRef, String)| matches!(port.node, NodeId::Hca(_));
         return Ok(all.into_iter().filter(of_adapter).collect());
     }
+    // The port; all of an adapter or a switch; all of a host; a port of a switch as topologies write it.
     let fits = |name: &str, wanted: &str| {
-        name == wanted || name.rsplit_once(':').is_some_and(|(node, _)| node == wanted)
+        let Some((node, port)) = name.rsplit_once(':') else { return false };
+        let host = node.split_once('/').map(|(host, _)| host);
+        [name, node, host.unwrap_or(node), &format!("{node}/{port}")].contains(&wanted)
     };
     for wanted in wanted {
         ensure!(

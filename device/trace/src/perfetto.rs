@@ -4,6 +4,7 @@
 //! killed opens as well. An adapter is a process, each of its units a thread; a unit that does several things at once
 //! has as many threads. What takes time is a complete event (`X`), and a work request a flow (`s`, `t`, `f`) of the
 //! slices it passes. What was done for it aside (DMA, cache misses) names its flow among its arguments. Times are microseconds with six decimals: picoseconds.
+//! Perfetto cuts them off to nanoseconds, beginnings and durations each: what lay apart then still does.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -13,6 +13,11 @@ const WIDTH: f64 = 1100.0;
 const TOP: f64 = 56.0;
 const LANE: f64 = 26.0;
 const BAR: f64 = 14.0;
+/// Width of what takes no time.
+const LEAST: f64 = 2.5;
+/// Width of a letter of a name, about, and room before a name.
+const LETTER: f64 = 6.2;
+const SPACE: f64 = 7.0;
 /// A gap between adapters.
 const GAP: f64 = 14.0;
 /// Ticks of the axis, about.
@@ -29,6 +34,21 @@ fn tick(span: f64) -> f64 {
     let rough = (span / TICKS).max(1e-3);
     let power = 10f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|t| *t >= rough).unwrap_or(rough)
+}
+
+/// Where a name of that width goes in a lane with these bars, in order of their beginnings: behind the last if it fits,
+/// else where there is most room between two or before the first.
+fn beside(bars: &[(f64, f64)], width: f64) -> f64 {
+    let mut end = LEFT - SPACE;
+    let mut widest = (end + SPACE, 0.0);
+    for (left, right) in bars {
+        if left - end > widest.1 {
+            widest = (end + SPACE, left - end);
+        }
+        end = end.max(*right);
+    }
+    let last = end + SPACE;
+    if last + width <= WIDTH || WIDTH - end >= widest.1 { last } else { widest.0 }
 }
 
 /// The picture, as the text of an SVG file.
@@ -97,7 +117,7 @@ pub fn svg(life: &Life) -> String {
     );
     for step in &life.steps {
         let (left, middle) = (x(step.at), centre(step));
-        let width = (x(step.at + step.took) - left).max(2.5);
+        let width = (x(step.at + step.took) - left).max(LEAST);
         let colour = COLOURS[(step.order.1 / 1000) as usize % COLOURS.len()];
         let tip = format!(
             "{} at {:.3} ns, {:.3} ns",
@@ -113,21 +133,24 @@ pub fn svg(life: &Life) -> String {
             escape(&tip)
         );
     }
-    // Names beside the last thing of each lane, so that they cover no bar.
+    // Names beside the things of each lane, so that they cover no bar, and with a white rim, so that no line runs through them.
     for (key, (top, _)) in &lanes {
         let here: Vec<&Step> = life.steps.iter().filter(|s| s.order == *key).collect();
-        let end = here.iter().map(|s| x(s.at + s.took)).fold(LEFT, f64::max) + 7.0;
-        let mut names: Vec<&str> = here.iter().map(|s| s.name.as_str()).collect();
+        let mut names: Vec<String> = here.iter().map(|s| s.label()).collect();
         names.dedup();
         let shown = if here.len() > names.len() {
             format!("{} x{}", names.join(", "), here.len())
         } else {
             names.join(", ")
         };
+        let bars: Vec<(f64, f64)> =
+            here.iter().map(|s| (x(s.at), x(s.at + s.took).max(x(s.at) + LEAST))).collect();
+        let left = beside(&bars, shown.chars().count() as f64 * LETTER);
         let text = top + LANE / 2.0 + 4.0;
         _ = writeln!(
             out,
-            "<text x=\"{end:.1}\" y=\"{text:.1}\" fill=\"#444\" font-size=\"11\">{}</text>",
+            "<text x=\"{left:.1}\" y=\"{text:.1}\" fill=\"#444\" font-size=\"11\" stroke=\"#fff\" stroke-width=\"3\" \
+             paint-order=\"stroke\">{}</text>",
             escape(&shown)
         );
     }
@@ -136,7 +159,16 @@ pub fn svg(life: &Life) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::tick;
+    use super::{LEFT, SPACE, WIDTH, beside, tick};
+
+    #[test]
+    fn names_stay_in_the_picture() {
+        let late = (WIDTH - 60.0, WIDTH - 10.0);
+        assert_eq!(beside(&[(300.0, 400.0)], 100.0), 400.0 + SPACE, "behind the last");
+        assert_eq!(beside(&[(300.0, 400.0), late], 100.0), 400.0 + SPACE, "between two");
+        assert_eq!(beside(&[late], 100.0), LEFT, "before the first");
+        assert_eq!(beside(&[(LEFT, late.1), (300.0, 310.0)], 5.0), late.1 + SPACE, "a bar that lasts longer");
+    }
 
     #[test]
     fn ticks_are_round() {
