@@ -13,7 +13,7 @@ use hca_spec::mad::{
 use hca_spec::wire::{Operation, Transport};
 use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
 use hca_tests::in_process::Simulation;
-use hca_tests::pair::{Options, PORT, Pair, pattern};
+use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
 use hca_tests::{rig, worlds};
 
 const VL15: u8 = 15;
@@ -47,6 +47,36 @@ fn lanes_have_their_share() {
             Some(2) => assert!((0.6..0.75).contains(&two) && one > 0.95, "{weights:?}: {one} {two}"),
             Some(_) => assert!((0.6..0.75).contains(&one) && two > 0.95, "{weights:?}: {one} {two}"),
             None => assert!(one > 0.9 && two > 0.9, "{weights:?}: {one} {two}"),
+        }
+    }
+}
+
+/// One end is for four lanes only, the other for one only, whichever of them is asked first.
+#[test]
+fn ends_without_a_width_in_common_have_no_link() {
+    const ONE_LANE: u32 = 1;
+    const FOUR_LANES: u32 = 2;
+    for widths in [[ONE_LANE, FOUR_LANES], [FOUR_LANES, ONE_LANE], [ONE_LANE, ONE_LANE]] {
+        let simulation = Simulation::new(worlds::two(0.0, 1));
+        let mut hcas = [rig::open(&simulation, 0), rig::open(&simulation, 1)];
+        for (hca, width) in hcas.iter_mut().zip(widths) {
+            wait_active(hca).expect("MAD_IFC");
+            let mut info = hca.port_info(PORT).expect("MAD_IFC");
+            info.set(PortInfo::LINK_WIDTH_ENABLED, width);
+            info.set(PortInfo::PORT_STATE, 0).set(PortInfo::PORT_PHYSICAL_STATE, 0);
+            info.set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+            let data = SmpData::from_prefix_or_zero(info.bytes());
+            hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), &data).expect("MAD_IFC");
+        }
+        for connected in [false, true] {
+            simulation.world(|world, now| world.set_cable(now, 0, connected));
+        }
+        simulation.run(Ps::from_ms(20));
+        let common = widths[0] == widths[1];
+        assert_eq!(simulation.world(|world, _| world.link_is_up(0)), common, "{widths:?}");
+        for hca in &mut hcas {
+            let state = hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::PORT_STATE);
+            assert_eq!(state != u32::from(port_state::DOWN), common, "{widths:?}: state {state}");
         }
     }
 }

@@ -280,10 +280,17 @@ impl World {
         };
         let far = link.outside.as_ref().and_then(|o| o.light);
         let (ends, cable) = (link.together(end), far.map_or(link.port, |far| common(link.port, far)));
-        let agreed = ends.iter().try_fold(cable, |link, end| match end {
-            LinkEnd::Port(port) => self.port(*port)?.negotiate(link),
-            LinkEnd::Tunnel(_) => Some(link),
-        });
+        let asked = |link| {
+            ends.iter().try_fold(link, |link, end| match end {
+                LinkEnd::Port(port) => self.port(*port)?.negotiate(link),
+                LinkEnd::Tunnel(_) => Some(link),
+            })
+        };
+        // Each end can only take something away; what the last took away the first must do without too.
+        let mut agreed = asked(cable);
+        while let Some(again) = agreed.map(asked).filter(|again| *again != agreed) {
+            agreed = again;
+        }
         let Some(link) = self.links.get_mut(number) else { return };
         let Some(port) = agreed else {
             link.set(end, LinkState::Down);
