@@ -161,6 +161,10 @@ struct Options {
     /// Remote accesses go to random lines within so many bytes; 0: each queue pair has its place [0]
     #[arg(long, value_name = "N")]
     span: Option<String>,
+    /// Data of requests lies at random lines within so many bytes of its thread; 0: each request of a window has its
+    /// buffer [0]
+    #[arg(long, value_name = "N")]
+    local_span: Option<String>,
     /// Atomics go to so many 8-byte words at random; 0: each queue pair has its own [0]
     #[arg(long, value_name = "N")]
     addresses: Option<String>,

@@ -13,7 +13,7 @@ use hca_spec::qpc::ServiceType;
 
 use crate::Error;
 use crate::in_process::{ModelBus, ModelMemory, Simulation};
-use crate::scenario::{Metric, Op, Scenario, Topology, Transport};
+use crate::scenario::{Detect, Metric, Op, Scenario, Topology, Transport};
 
 /// GUID of the first adapter; the others follow.
 const FIRST_GUID: u64 = 0x0002_c903_00b0_0001;
@@ -274,8 +274,11 @@ impl Rig {
         let depth = (RECEIVES / qps).max(32);
         let recv_cq = self.create_cq(host, if receives { depth * qps } else { 1 })?;
         let head = if scenario.transport == Transport::Ud { GRH } else { 0 };
-        let slot = (scenario.bytes().max(1) + head).next_multiple_of(LINE);
-        let slots = (LOCAL_LIMIT / slot).clamp(1, scenario.window.max(1));
+        // Who looks at memory has its buffers side by side, as rdma_bench.
+        let align = if scenario.detect == Detect::Memory { 1 } else { LINE };
+        let slot = (scenario.bytes().max(1) + head).next_multiple_of(align);
+        let wanted = if scenario.local_span > 0 { scenario.local_span / slot } else { scenario.window };
+        let slots = (LOCAL_LIMIT / slot).clamp(1, wanted.max(1));
         let side = &mut self.hosts[host];
         let bytes = ((slot * slots) as usize).next_multiple_of(hca_driver::PAGE_SIZE);
         let local = alloc(&mut side.hca, bytes, hca_driver::PAGE_SIZE)?;

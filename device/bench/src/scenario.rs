@@ -184,6 +184,9 @@ pub struct Scenario {
     pub page_size: u64,
     /// Remote accesses go to random places within so many bytes; 0: to a place of each queue pair's own.
     pub span: u64,
+    /// Data of requests lies at random lines within so many bytes of a thread's own; 0: each request of its window has its
+    /// buffer.
+    pub local_span: u64,
     /// Atomics: addresses, 8 bytes apart; 0: one of each queue pair's own.
     pub addresses: u64,
     /// Where the hosts' memory is, `llc` or `dram`, if it is not as in the profile.
@@ -240,6 +243,7 @@ impl Default for Scenario {
             mrs: 1,
             page_size: 4096,
             span: 0,
+            local_span: 0,
             addresses: 0,
             memory: None,
             detect: Detect::Cq,
@@ -464,6 +468,7 @@ impl Scenario {
                     power_of_two(value, 4096, 1 << 30).ok_or("must be a power of two from 4096 to 1G")?;
             }
             "span" => self.span = count(value, 0, 1 << 33)?,
+            "local-span" => self.local_span = count(value, 0, 1 << 24)?,
             "addresses" => self.addresses = count(value, 0, 1 << 24)?,
             "memory" => {
                 choice(value, &[("llc", ()), ("dram", ())])?;

@@ -175,6 +175,9 @@ pub fn run_observed(
     Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth, usage }, seen))
 }
 
+/// Within which all programs have started.
+const START: Ps = Ps::from_ns(10_000);
+
 /// Operations before the measurement and in it.
 fn amount(scenario: &Scenario) -> (u64, u64) {
     /// Packets that are enough for a steady state.
@@ -208,9 +211,10 @@ fn drive(
     let mut measuring = false;
     let start = rig.sim.now();
     shared.meter.last = start;
-    // Programs don't start at the same instant, as threads don't.
+    // Programs don't start at the same instant, as threads don't: within the time that a batch takes.
+    let mut random = stats::Random::new(shared.scenario.seed);
     let mut heap: BinaryHeap<Reverse<(Ps, usize)>> =
-        (0..programs.len()).map(|i| Reverse((start + Ps::from_ns(7).times(i as u64), i))).collect();
+        (0..programs.len()).map(|i| Reverse((start + Ps(random.below(START.0)), i))).collect();
     let mut asleep: Vec<Option<Sleep>> = vec![None; programs.len()];
     while shared.meter.ended.is_none() {
         if !measuring && shared.meter.started.is_some() {

@@ -226,7 +226,11 @@ impl Stream {
         };
         for _ in 0..count {
             let aim = self.aim.at(rig, scenario, end.peer, connection.place, &mut self.random);
-            let buffer = self.posted % self.lane.slots * self.lane.slot;
+            let place = match scenario.local_span {
+                0 => self.posted % self.lane.slots,
+                _ => self.random.below(self.lane.slots),
+            };
+            let buffer = place * self.lane.slot;
             let (address, key) = (self.lane.local_mr.address + buffer, self.lane.local_mr.key);
             let sge = Sge { address, len: scenario.bytes() as u32, key };
             let index = connection.posted;

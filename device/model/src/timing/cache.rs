@@ -1,5 +1,7 @@
 //! On-chip caches of what lies in host memory. They hold no data: only what is there and what is not.
 
+use crate::time::Ps;
+
 /// Places that a key can be in.
 const WAYS: usize = 8;
 
@@ -62,43 +64,71 @@ impl Cache {
 
 /// The cache of send WQEs: what came last is there, what came first makes room.
 ///
-/// A WQE is put in when it is fetched, or when it comes with its doorbell. A read needs its WQE once more when the response
-/// is there; by then it may be gone.
+/// A WQE is put in when it is fetched, or when it comes with its doorbell. A read needs its WQE once more when a unit comes
+/// to the response; by then it may be gone. The job is booked before that, so what comes in between is not known yet: it is
+/// taken to be as much as came in the same time before.
 #[derive(Clone, Debug)]
 pub struct WqeCache {
     room: u64,
     /// Basic blocks put in so far.
     filled: u64,
+    /// Basic blocks that had been put in when each of the last pages of time began; the place of a page is its number
+    /// modulo the length.
+    pages: Vec<u64>,
+    /// Number of the page of the last put.
+    page: u64,
     hits: u64,
     misses: u64,
 }
 
+/// log2 of such a page in picoseconds: 65 ns.
+const PAGE: u32 = 16;
+/// Pages that are kept: 17 us, longer than work waits for a unit.
+const PAGES: usize = 256;
+
 impl WqeCache {
     /// A cache of so many basic blocks of 64 bytes.
-    pub const fn new(blocks: u64) -> Self {
-        Self { room: blocks, filled: 0, hits: 0, misses: 0 }
+    pub fn new(blocks: u64) -> Self {
+        Self { room: blocks, filled: 0, pages: vec![0; PAGES], page: 0, hits: 0, misses: 0 }
     }
 
     /// Puts in some basic blocks. Returns what [`WqeCache::holds`] knows them by.
-    pub fn put(&mut self, blocks: u64) -> u64 {
+    pub fn put(&mut self, now: Ps, blocks: u64) -> u64 {
+        self.turn_to(now);
         self.filled += blocks;
         self.filled
     }
 
-    /// Whether they are not there any more: this is a use only if so.
-    pub fn lost(&mut self, mark: u64) -> bool {
-        let lost = self.filled.saturating_sub(mark) >= self.room;
+    fn turn_to(&mut self, now: Ps) {
+        let page = now.0 >> PAGE;
+        let first = (self.page + 1).max(page.saturating_sub(PAGES as u64 - 1));
+        for new in first..=page {
+            if let Some(begin) = self.pages.get_mut(new as usize % PAGES) {
+                *begin = self.filled;
+            }
+        }
+        self.page = self.page.max(page);
+    }
+
+    /// Basic blocks that will have been put in at `then`, if as many come as before.
+    fn filled_by(&mut self, now: Ps, then: Ps) -> u64 {
+        self.turn_to(now);
+        let span = (then.since(now).0 >> PAGE).min(PAGES as u64 - 1).min(self.page);
+        let past = self.pages.get((self.page - span) as usize % PAGES).copied().filter(|_| span > 0);
+        self.filled + self.filled.saturating_sub(past.unwrap_or(self.filled))
+    }
+
+    /// Whether they will not be there any more at `then`: this is a use only if so.
+    pub fn lost(&mut self, mark: u64, now: Ps, then: Ps) -> bool {
+        let lost = self.filled_by(now, then).saturating_sub(mark) >= self.room;
         self.misses += u64::from(lost);
         lost
     }
 
-    /// Whether they are still there.
-    pub fn holds(&mut self, mark: u64) -> bool {
-        let there = self.filled.saturating_sub(mark) < self.room;
-        match there {
-            true => self.hits += 1,
-            false => self.misses += 1,
-        }
+    /// Whether they will still be there at `then`.
+    pub fn holds(&mut self, mark: u64, now: Ps, then: Ps) -> bool {
+        let there = !self.lost(mark, now, then);
+        self.hits += u64::from(there);
         there
     }
 
@@ -149,11 +179,25 @@ mod tests {
     #[test]
     fn wqes_leave_in_the_order_they_came() {
         let mut c = WqeCache::new(4);
-        let first = c.put(1);
-        let second = c.put(3);
-        assert!(c.holds(first) && c.holds(second));
-        c.put(1);
-        assert!(!c.holds(first) && c.holds(second));
+        let now = Ps::from_ns(100);
+        let first = c.put(now, 1);
+        let second = c.put(now, 3);
+        assert!(c.holds(first, now, now) && c.holds(second, now, now));
+        c.put(now, 1);
+        assert!(!c.holds(first, now, now) && c.holds(second, now, now));
         assert_eq!(c.counts(), (3, 1));
+    }
+
+    #[test]
+    fn what_waits_ages_as_fast_as_before() {
+        let at = |us: u64| Ps::from_ns(1000 * us);
+        let mut c = WqeCache::new(950);
+        // A hundred in a microsecond.
+        let marks: Vec<u64> = (1..=500).map(|i| c.put(Ps::from_ns(10 * i), 1)).collect();
+        let (last, now) = (marks[499], at(5));
+        assert!(c.holds(last, now, at(9)), "400 in 4 us");
+        assert!(c.holds(marks[0], now, at(9)), "899 later");
+        assert!(!c.holds(marks[0], now, at(11)), "999 at the latest");
+        assert!(c.holds(last, at(50), at(70)), "nothing comes any more");
     }
 }

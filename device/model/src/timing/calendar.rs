@@ -83,6 +83,24 @@ impl Calendar {
         }
     }
 
+    /// When a job that can begin at `start` will find room, were it booked at `now`.
+    pub fn opens(&mut self, now: Ps, start: Ps) -> Ps {
+        self.turn_to(now);
+        let room = self.slots << self.page;
+        let wanted = start.0 >> self.page;
+        let mut page = self.skip(wanted.max(self.first));
+        let booked = loop {
+            match self.at(page).map_or(0, |booked| *booked) {
+                booked if page < self.end && booked >= room => page = self.skip(page + 1),
+                booked => break if page < self.end { booked } else { 0 },
+            }
+        };
+        match page == wanted {
+            true => start,
+            false => start.max(Ps((page << self.page) + booked / self.slots)),
+        }
+    }
+
     /// Books a job of `service` that can begin at `start`; `now` is the time of the booking, not later than `start`.
     /// Returns when it is done.
     pub fn admit(&mut self, now: Ps, start: Ps, service: Ps) -> Ps {
@@ -243,6 +261,19 @@ mod tests {
         let long = Ps::from_ms(30);
         assert!(c.admit(Ps::ZERO, Ps::ZERO, long) >= long, "longer than the calendar");
         assert!(c.admit(Ps::ZERO, Ps::ZERO, NS(10)) >= Ps::from_ms(17), "behind it");
+    }
+
+    #[test]
+    fn it_says_when_it_has_room() {
+        let mut c = Calendar::new(2, PAGE);
+        assert_eq!(c.opens(NS(0), NS(7)), NS(7), "idle");
+        for _ in 0..20 {
+            c.admit(NS(0), NS(0), NS(40));
+        }
+        let begin = c.opens(NS(0), NS(0));
+        assert!(begin >= NS(384) && begin <= NS(400), "after 800 ns of work on two slots: {begin}");
+        assert_eq!(c.admit(NS(0), NS(0), NS(40)), begin + NS(40));
+        assert_eq!(c.opens(NS(0), NS(900)), NS(900));
     }
 
     #[test]

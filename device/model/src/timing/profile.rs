@@ -170,6 +170,7 @@ pub(super) struct Pcie {
 pub(super) struct Processing {
     pub(super) count: Count,
     pub(super) miss_ns: Ns,
+    pub(super) wqe_miss_ns: Ns,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -193,6 +194,7 @@ pub(super) struct Receive {
     pub(super) write_ns: Ns,
     pub(super) pipeline_ns: Ns,
     pub(super) respond_ns: Ns,
+    pub(super) line_ns: Ns,
     pub(super) wqe_ns: Ns,
     pub(super) atomic_ns: Ns,
     pub(super) atomic_slots: Count,

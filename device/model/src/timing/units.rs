@@ -16,8 +16,10 @@ use super::profile::Profile;
 const POOL_PAGE: u32 = 16;
 /// Queue pairs that have a lane of their own; of more, those whose numbers are equal modulo this share one.
 const LANES: usize = 1024;
-/// Bytes of a line of translations.
+/// Bytes of a line of memory, and of translations.
 const LINE: usize = 64;
+/// Lines that the low 12 bits of an address tell apart.
+const LINES: usize = 4096 / LINE;
 /// log2 of translations in such a line: 8 bytes each (PRM "MTT").
 const LINE_SHIFT: u32 = 3;
 /// Bytes of a basic block.
@@ -91,7 +93,7 @@ pub struct Counts {
 ///
 /// A queue pair is worked on by one processing unit at a time and in order; the units take whatever queue pair has work.
 /// What misses a cache waits for a PCIe read, meanwhile the unit works on another job; that it has to take the job up again
-/// costs `miss_ns` of it.
+/// costs `miss_ns` of it (`wqe_miss_ns` if it was a WQE).
 #[derive(Clone, Debug)]
 pub struct Units {
     pool: Calendar,
@@ -109,8 +111,12 @@ pub struct Units {
     /// When each lock is free; as many as are there once one was used.
     locks: Vec<Ps>,
     buckets: usize,
+    /// When the next response may write a part of a line, by the low 12 bits of its address.
+    lines: [Ps; LINES],
     operand: Ps,
     miss: Ps,
+    wqe_miss: Ps,
+    line: Ps,
     pause: Ps,
     send_pipeline: Ps,
     receive_pipeline: Ps,
@@ -147,7 +153,10 @@ impl Units {
                 + cost.read_latency()
                 + cost.completion(OPERAND)
                 + receive.atomic_ns.0,
+            lines: [Ps::ZERO; LINES],
             miss: profile.units.miss_ns.0,
+            wqe_miss: profile.units.wqe_miss_ns.0,
+            line: receive.line_ns.0,
             pause: profile.send.pause_ns.0,
             send_pipeline: profile.send.pipeline_ns.0,
             receive_pipeline: receive.pipeline_ns.0,
@@ -233,11 +242,13 @@ impl Units {
         self.read((now, now), Object::Wqe, number, ring_address(number), usize::from(blocks) * BLOCK)
     }
 
-    /// If others have driven the WQE with that mark, of `blocks` basic blocks, out of the cache: a unit has looked for it
-    /// in vain, and it is read again. Returns when it is there.
+    /// If others have driven the WQE with that mark, of `blocks` basic blocks, out of the cache when a unit comes to queue
+    /// pair `number`: the unit looks for it in vain, and it is read again. Returns when it is there.
     pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: u64, blocks: u16) -> Option<Ps> {
-        self.wqes.lost(mark).then(|| {
-            self.pool.admit(now, now, self.miss);
+        let start = now.max(self.lane(number).busy);
+        let then = self.pool.opens(now, start);
+        self.wqes.lost(mark, now, then).then(|| {
+            self.pool.admit(now, now, self.wqe_miss);
             let done = self.fetch(now, number, blocks);
             self.notes.miss(now, done, Event::WqeMiss { qpn: Qpn(number) });
             done
@@ -249,20 +260,10 @@ impl Units {
         self.bus.stores_taken()
     }
 
-    /// A WQE that was fetched is needed again. Returns its mark in the cache.
-    pub fn keep(&mut self) -> u64 {
-        self.wqes.put(1)
-    }
-
     /// A WQE of `blocks` basic blocks came with its doorbell. Returns its mark in the cache; `None`: the context of the
     /// queue pair is not there, and the WQE is dropped until it is.
-    pub fn carried(&mut self, number: u32, blocks: u16) -> Option<u64> {
-        self.contexts.holds(number.into()).then(|| self.wqes.put(blocks.into()))
-    }
-
-    /// Whether a WQE with that mark is still there.
-    pub fn holds(&mut self, mark: u64) -> bool {
-        self.wqes.holds(mark)
+    pub fn carried(&mut self, now: Ps, number: u32, blocks: u16) -> Option<u64> {
+        self.contexts.holds(number.into()).then(|| self.wqes.put(now, blocks.into()))
     }
 
     /// A processing unit sends a packet of queue pair `number`, or executes a WQE without packets, in `service`. Gives when
@@ -334,11 +335,14 @@ impl Units {
     /// is done: what it writes is visible to the host then.
     pub fn receive(&mut self, now: Ps, number: u32, service: Ps, inbound: Inbound) -> Ps {
         let (mut start, mut penalty) = self.context(now, number);
-        if inbound.evicted {
-            let asked = start;
-            start = self.read((now, asked), Object::Wqe, number, ring_address(number), BLOCK);
-            self.notes.miss(asked, start, Event::WqeMiss { qpn: Qpn(number) });
-            penalty += self.miss;
+        if let Some(mark) = inbound.wqe {
+            // What is before it in its queue pair does not keep the unit from looking for it.
+            let asked = self.pool.opens(now, start);
+            if !self.wqes.holds(mark, now, asked) {
+                start = self.read((now, asked), Object::Wqe, number, ring_address(number), BLOCK);
+                self.notes.miss(asked, start, Event::WqeMiss { qpn: Qpn(number) });
+                penalty += self.wqe_miss;
+            }
         }
         let worked = self.work(now, start, number, service + penalty) + self.receive_pipeline;
         let mut done = worked;
@@ -347,7 +351,8 @@ impl Units {
         }
         if inbound.bytes > 0 {
             let at = inbound.to.map_or(ring_address(number), |s| s.va);
-            let asked = done;
+            let part = inbound.wqe.is_some() && inbound.bytes < LINE;
+            let asked = if part { self.part_of_line(done, at) } else { done };
             done = self.bus.write(now, asked, at, inbound.bytes);
             let access = Access { what: Object::Data, queue: number, bytes: inbound.bytes };
             self.notes.write(&self.cost, asked, done, access);
@@ -364,6 +369,15 @@ impl Units {
         let lane = self.lane(number);
         lane.handled = lane.handled.max(done);
         lane.handled
+    }
+
+    /// When a response may write a part of the line at `address`: one after the other do where the low 12 bits are those of
+    /// the same line.
+    fn part_of_line(&mut self, ready: Ps, address: u64) -> Ps {
+        let Some(free) = self.lines.get_mut(address as usize / LINE % LINES) else { return ready };
+        let begun = ready.max(*free);
+        *free = begun + self.line;
+        begun
     }
 
     /// A completion of `bytes` is written to completion queue `number`. Its place in time is that of what it completes;
@@ -421,8 +435,8 @@ pub struct Inbound {
     pub takes_receive: bool,
     /// It leads to a completion.
     pub completes: bool,
-    /// The WQE that it answers is not in the cache any more.
-    pub evicted: bool,
+    /// What the WQE cache knows the WQE by that it answers, if that is needed again.
+    pub wqe: Option<u64>,
 }
 
 /// Places in host memory that only the IOMMU's cache tells apart: a page for each object.
@@ -524,22 +538,36 @@ mod tests {
         let mut u = units(&[("cache.wqe_blocks", "4")]);
         u.context(Ps::ZERO, 1);
         let now = NS(10_000);
-        let mark = u.carried(1, 1).unwrap();
-        assert!(u.holds(mark));
-        (0..4).for_each(|_| _ = u.carried(1, 1));
-        assert!(!u.holds(mark));
-        let usual = u.receive(now, 1, NS(50), Inbound::default()) - now;
+        let mark = u.carried(now, 1, 1).unwrap();
+        let answer = Inbound { wqe: Some(mark), ..Inbound::default() };
+        let usual = u.receive(now, 1, NS(50), answer) - now;
         let then = NS(20_000);
-        let again = u.receive(then, 1, NS(50), Inbound { evicted: true, ..Inbound::default() }) - then;
+        (0..4).for_each(|_| _ = u.carried(then, 1, 1));
+        let again = u.receive(then, 1, NS(50), answer) - then;
         assert!(again > usual + NS(300), "{again} {usual}");
+        assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
+    }
+
+    #[test]
+    fn a_wqe_is_evicted_while_its_answer_waits_for_a_unit() {
+        let mut u = units(&[("cache.wqe_blocks", "20")]);
+        u.context(Ps::ZERO, 1);
+        // One in 100 ns; then the units are busy for 10 us.
+        let marks: Vec<u64> = (1..=30).filter_map(|i| u.carried(NS(100 * i), 1, 1)).collect();
+        let now = NS(3000);
+        let answer = Inbound { wqe: marks.last().copied(), ..Inbound::default() };
+        u.receive(now, 1, NS(50), answer);
+        (0..16_000).for_each(|_| _ = u.pool.admit(now, now, NS(10)));
+        u.receive(now, 2, NS(50), answer);
+        assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
     }
 
     #[test]
     fn a_wqe_that_comes_before_its_context_is_dropped() {
         let mut u = units(&[]);
-        assert_eq!(u.carried(7, 1), None);
+        assert_eq!(u.carried(Ps::ZERO, 7, 1), None);
         u.send(Ps::ZERO, 7, NS(10));
-        assert!(u.carried(7, 1).is_some());
+        assert!(u.carried(Ps::ZERO, 7, 1).is_some());
     }
 
     #[test]

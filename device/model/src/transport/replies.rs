@@ -55,8 +55,8 @@ impl QueuePair {
         missing
     }
 
-    /// A response arrives: where its data goes, whether it completes something, and whether its WQE has to be read again
-    /// for that. A response that belongs to nothing does nothing.
+    /// A response arrives: where its data goes, whether it completes something, and what its WQE is known by, which is
+    /// needed again. A response that belongs to nothing does nothing.
     pub(crate) fn expect_response(&self, core: &mut Core, repr: &Repr, inbound: &mut Inbound) {
         let Some(message) = self.requester.messages.iter().find(|m| m.contains(repr.psn)) else {
             inbound.bytes = 0;
@@ -73,7 +73,7 @@ impl QueuePair {
         }
         inbound.to = spans(&core.fw.icm, &message.wqe.pieces, offset, inbound.bytes).next();
         let first = repr.psn == message.first;
-        inbound.evicted = first && message.mark.is_some_and(|mark| !core.units.holds(mark));
+        inbound.wqe = message.mark.filter(|_| first);
     }
 
     /// A response packet of the peer.

@@ -281,8 +281,8 @@ impl QueuePair {
             self.sq.head = head;
             return false;
         }
-        // The response needs the WQE again.
-        let mark = is_read.then(|| self.sq.mark.unwrap_or_else(|| core.units.keep()));
+        // The response needs the WQE again. One that was fetched stays in its queue pair's own buffer.
+        let mark = self.sq.mark.filter(|_| is_read);
         let executed = (packets == 0).then(|| self.time_local(core, now, &wqe));
         let first = self.requester.next_psn;
         self.requester.next_psn = first.add(packets);

@@ -407,11 +407,14 @@ impl Hca {
                 self.core.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
             }
         }
-        // It lies on the chip if it is whole and follows what lies there.
+        // It lies on the chip if it is whole and follows what lies there, and that is not too much of one queue.
+        let ahead = usize::from(index.wrapping_sub(qp.sq.head)) * WQEBB;
+        let most = self.core.timing.wqe_prefetch() * self.core.timing.wqe_prefetches();
         if index == qp.sq.first_unfetched()
             && index != qp.sq.posted
+            && ahead < most
             && usize::from(blocks) * WQEBB <= copy.len()
-            && let mark @ Some(_) = self.core.units.carried(qpn.0, blocks)
+            && let mark @ Some(_) = self.core.units.carried(now, qpn.0, blocks)
         {
             qp.sq.fetched.push_back(Fetch { end: index.wrapping_add(blocks), at: now, mark });
         }
