@@ -85,6 +85,9 @@ pub struct Summary {
     pub bias: f64,
 }
 
+/// The rank correlation from which on a curve is followed in shape.
+const GOOD_RANK: f64 = 0.9 - 1e-9;
+
 /// How well a curve is followed in shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
@@ -369,6 +372,9 @@ impl Comparison {
                 let rank = c.rank_correlation.map_or("-".into(), |r| format!("{r:.3}"));
                 out += &format!("{:>6} {rank:>10}  {}\n", c.points, c.name);
             }
+            let good = |c: &&Curve| c.rank_correlation.is_some_and(|r| r >= GOOD_RANK);
+            let followed = self.curves.iter().filter(good).count();
+            out += &format!("{followed} of {} curves with 0.9 or more\n", self.curves.len());
         }
         out += &format!(
             "\n{:>6} {:>8} {:>8} {:>8} {:>8}  errors of\n",
