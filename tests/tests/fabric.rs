@@ -148,33 +148,69 @@ fn bad_packets_are_marked_or_dropped() {
     assert!(broken > 10 && marked == 0, "{marked} of {broken}");
 }
 
+const NO_CHANGE: u32 = 0;
+
+/// What a subnet manager does to the port of an adapter.
+fn set_port(hca: &mut Hca<ModelBus>, lid: usize, state: u32) -> Result<(), hca_driver::Error> {
+    let mut info = hca.port_info(PORT)?;
+    info.set(PortInfo::PORT_STATE, state).set(PortInfo::PORT_PHYSICAL_STATE, NO_CHANGE);
+    info.set(PortInfo::LINK_DOWN_DEFAULT_STATE, NO_CHANGE).set(PortInfo::LID, lid as u32);
+    info.set(PortInfo::MASTER_SM_LID, 1);
+    let data = SmpData::from_prefix_or_zero(info.bytes());
+    hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), &data).map(|_| ())
+}
+
 /// A port that is armed becomes active with the first data packet it receives.
 #[test]
 fn data_makes_an_armed_port_active() {
     let mut plan = Plan { hcas: 2, ..Plan::default() };
     plan.join(HcaId(0), HcaId(1));
-    let set = |hca: &mut Hca<ModelBus>, lid: usize, state: u32| {
-        let mut info = hca.port_info(PORT)?;
-        info.set(PortInfo::PORT_STATE, state).set(PortInfo::PORT_PHYSICAL_STATE, 0);
-        info.set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0).set(PortInfo::LID, lid as u32);
-        info.set(PortInfo::MASTER_SM_LID, 1);
-        let data = SmpData::from_prefix_or_zero(info.bytes());
-        hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), &data).map(|_| ())
-    };
     let arm = |simulation: &Simulation, i: usize, hca: &mut Hca<ModelBus>| {
         simulation.run(Ps::from_ms(20));
-        set(hca, i + 1, port_state::ARMED)
+        set_port(hca, i + 1, port_state::ARMED)
     };
     let mut fabric = Fabric::managed(plan.unmanaged_world(1), MEMORY, REGISTERED, 64, arm).expect("commands");
     let state = |fabric: &mut Fabric, i: usize| {
         fabric.nodes[i].hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::PORT_STATE)
     };
-    set(&mut fabric.nodes[0].hca, 1, port_state::ACTIVE).expect("MAD_IFC");
+    set_port(&mut fabric.nodes[0].hca, 1, port_state::ACTIVE).expect("MAD_IFC");
     fabric.simulation.run(Ps::from_us(1));
     assert_eq!((state(&mut fabric, 0), state(&mut fabric, 1)), (port_state::ACTIVE, port_state::ARMED));
     // It answers, which it may not while it is armed.
     fabric.run(&Traffic::new(vec![(0, 1)], 1, 100)).expect("commands");
     assert_eq!((state(&mut fabric, 0), state(&mut fabric, 1)), (port_state::ACTIVE, port_state::ACTIVE));
+}
+
+/// What adapter 0 sends to adapter 1 is never acknowledged.
+fn expect_no_answer(fabric: &mut Fabric) {
+    let node = &mut fabric.nodes[0];
+    let sge = [Sge { address: node.mr.address, len: 10, key: node.mr.key }];
+    let qp = node.qps[1].as_mut().expect("connected");
+    qp.post_send(node.hca.bus_mut(), &SendRequest::new(7, SendOp::Send { imm: None }, &sge)).expect("post");
+    fabric.simulation.run(Ps::from_ms(50));
+    let done = fabric.nodes[0].sends.poll().expect("a completion");
+    assert_eq!(done.status.map_err(|f| f.syndrome), Err(Some(Syndrome::TransportRetryExceeded)));
+}
+
+/// A port that no subnet manager has armed takes no data.
+#[test]
+fn data_does_not_enter_an_unarmed_port() {
+    let mut plan = Plan { hcas: 2, ..Plan::default() };
+    plan.join(HcaId(0), HcaId(1));
+    let address = |simulation: &Simulation, i: usize, hca: &mut Hca<ModelBus>| {
+        simulation.run(Ps::from_ms(20));
+        set_port(hca, i + 1, NO_CHANGE)
+    };
+    let mut fabric =
+        Fabric::managed(plan.unmanaged_world(1), MEMORY, REGISTERED, 64, address).expect("commands");
+    for state in [port_state::ARMED, port_state::ACTIVE] {
+        set_port(&mut fabric.nodes[0].hca, 1, state).expect("MAD_IFC");
+    }
+    let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
+    fabric.connect(0, 1, 0, 4, &rts).expect("commands");
+    expect_no_answer(&mut fabric);
+    let arrived = fabric.counters(HcaId(1));
+    assert_eq!((arrived.rcv_packets, arrived.xmit_packets), (3, 0), "three times, never answered");
 }
 
 /// A cable out: the peer can't be reached. In again: it can.
@@ -188,13 +224,7 @@ fn a_cable_goes_and_comes() {
     assert!(fabric.simulation.world(|world, _| world.link_is_up(far)));
     fabric.simulation.world(|world, now| world.set_cable(now, far, false));
     assert!(!fabric.simulation.world(|world, _| world.link_is_up(far)));
-    let node = &mut fabric.nodes[0];
-    let sge = [Sge { address: node.mr.address, len: 10, key: node.mr.key }];
-    let qp = node.qps[1].as_mut().expect("connected");
-    qp.post_send(node.hca.bus_mut(), &SendRequest::new(7, SendOp::Send { imm: None }, &sge)).expect("post");
-    fabric.simulation.run(Ps::from_ms(50));
-    let done = fabric.nodes[0].sends.poll().expect("a completion");
-    assert_eq!(done.status.map_err(|f| f.syndrome), Err(Some(Syndrome::TransportRetryExceeded)));
+    expect_no_answer(&mut fabric);
     let c = fabric.counters(port(0, 2));
     assert_eq!((c.link_downed, c.xmit_discards > 0), (1, true));
     fabric.simulation.world(|world, now| world.set_cable(now, far, true));

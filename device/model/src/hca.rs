@@ -280,13 +280,7 @@ impl Hca {
 
     /// A packet arrived at the port. Gives when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
-        self.core.capture(now, false, &packet);
-        if let Some(port) = self.core.fw.port_mut(1) {
-            match packet.dlid().is_multicast() {
-                true => port.counters.rcv_multicast(packet.len()),
-                false => port.counters.rcv(packet.len()),
-            }
-        }
+        self.count_arrival(now, &packet);
         match packet.parse() {
             Ok((repr, payload)) => {
                 let start = repr.header_size();
@@ -302,9 +296,7 @@ impl Hca {
                 at
             }
             Err(why) => {
-                tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
-                let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
-                self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
+                self.note_drop(now, &packet, format_args!("{why}"));
                 // What only the transport's header checks see is dropped in silence.
                 if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
                     counter.count(&mut port.counters);
@@ -312,6 +304,28 @@ impl Hca {
                 now
             }
         }
+    }
+
+    /// A data packet arrived by a link at a port that takes no data yet (IBTA vol 1 7.2.7, Initialize).
+    pub(crate) fn arrive_too_soon(&mut self, now: Ps, packet: &Packet) {
+        self.count_arrival(now, packet);
+        self.note_drop(now, packet, format_args!("the port is not active"));
+    }
+
+    fn count_arrival(&mut self, now: Ps, packet: &Packet) {
+        self.core.capture(now, false, packet);
+        if let Some(port) = self.core.fw.port_mut(1) {
+            match packet.dlid().is_multicast() {
+                true => port.counters.rcv_multicast(packet.len()),
+                false => port.counters.rcv(packet.len()),
+            }
+        }
+    }
+
+    fn note_drop(&mut self, now: Ps, packet: &Packet, why: std::fmt::Arguments<'_>) {
+        tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
+        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+        self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
     }
 
     /// When what a packet that arrives does is done and, if it writes, visible to the host.

@@ -99,12 +99,13 @@ impl World {
             return;
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let armed = hca.core.fw.port(HCA_PORT).is_some_and(|p| p.state == port_state::ARMED);
-        if armed
-            && matches!(origin, Origin::Link { .. })
-            && packet.vl() != VL15
-            && packet.check_link().is_ok()
-        {
+        let state = hca.core.fw.port(HCA_PORT).map_or(port_state::DOWN, |p| p.state);
+        let data = matches!(origin, Origin::Link { .. }) && packet.vl() != VL15;
+        if data && state < port_state::ARMED {
+            hca.arrive_too_soon(at, &packet);
+            return self.credit_back(origin, at);
+        }
+        if data && state == port_state::ARMED && packet.check_link().is_ok() {
             let mut effects = Vec::new();
             hca.core.fw.data_arrived(HCA_PORT, &mut effects);
             self.apply(id, at, effects);
