@@ -176,14 +176,19 @@ impl Bus {
         let mut done = start;
         let mut left = bytes;
         let most = self.cost.max_read_request().max(1);
+        // Most requests of a read are alike.
+        let (mut alike, mut request, mut completion) = (0, Ps::ZERO, Ps::ZERO);
         while left > 0 {
             // A whole request at a time; what would need more than all tags several times over is one
             // long transfer, whose requests hide behind its data.
             let part = if left > most * self.tags.len() { left } else { left.min(most) };
+            if part != alike {
+                (alike, request, completion) = (part, self.cost.request(part), self.cost.completion(part));
+            }
             let latency = self.cost.read_latency() + self.remap(address.wrapping_add((bytes - left) as u64));
             let Some(tag) = self.tags.get_mut(self.next_tag) else { return done };
-            let issued = self.up.admit(now, start.max(*tag), self.cost.request(part));
-            *tag = self.down.admit(now, issued + latency, self.cost.completion(part));
+            let issued = self.up.admit(now, start.max(*tag), request);
+            *tag = self.down.admit(now, issued + latency, completion);
             done = done.max(*tag);
             self.next_tag = if self.next_tag + 1 < self.tags.len() { self.next_tag + 1 } else { 0 };
             self.counts.reads += 1;

@@ -17,17 +17,10 @@ thread_local! {
 
 /// A buffer of `len` bytes of any value.
 pub(super) fn take(len: usize) -> Vec<u8> {
-    match (len >= LARGE).then(|| BUFFERS.with_borrow_mut(Vec::pop)).flatten() {
-        Some(mut buffer) => {
-            buffer.resize(len, 0);
-            buffer
-        }
-        None => {
-            let mut buffer = Vec::with_capacity(len);
-            buffer.resize(len, 0);
-            buffer
-        }
-    }
+    let spare = (len >= LARGE).then(|| BUFFERS.with_borrow_mut(Vec::pop)).flatten();
+    let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(len));
+    buffer.resize(len, 0);
+    buffer
 }
 
 /// Nobody needs that buffer any more.

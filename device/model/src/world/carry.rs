@@ -49,7 +49,7 @@ impl World {
             Some(_) if lane != VL15 => blocks(packet.len()),
             _ => 0,
         };
-        let sent = start + link.cable.serialisation(packet.len());
+        let len = packet.len();
         for delivery in link.carrier.transmit(start, from, packet) {
             let end = delivery.end;
             // A copy that the link made of itself was not reckoned with, and takes no credits.
@@ -75,6 +75,7 @@ impl World {
         }
         if credits > 0 {
             // Lost on the way: the receiver tells that its room is as it was.
+            let sent = start + link.cable.serialisation(len);
             let there_and_back = link.cable.delay.unwrap_or_default().times(2);
             let sender = link.ends.get(from).copied();
             self.credit(sender, lane, credits, sent + there_and_back);
