@@ -311,7 +311,8 @@ impl<D: Dma> Qp<D> {
 
     /// Puts a send request into the ring; the adapter does not know of it before [`Qp::ring_doorbell`].
     pub fn queue_send(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
-        let wqe = Wqe::send(self.number, self.send.head, request)?;
+        let mut wqe = Wqe::default();
+        wqe.send(self.number, self.send.head, request)?;
         if u32::from(wqe.blocks()) > self.send.free() {
             return Err(Error::QueueFull);
         }

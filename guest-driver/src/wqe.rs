@@ -203,79 +203,85 @@ pub struct Wqe {
     len: usize,
 }
 
+impl Default for Wqe {
+    fn default() -> Self {
+        Self { bytes: [0; MAX_WQE.next_multiple_of(WQEBB)], len: 0 }
+    }
+}
+
 impl Wqe {
-    /// Builds the WQE of `request` for the send queue of `qpn`, to stand at basic block `index`.
+    /// Builds the WQE of `request` for the send queue of `qpn`, to stand at basic block `index`, in an empty one: it is
+    /// too large to be handed about.
     ///
     /// # Errors
     /// The request does not fit into a WQE or is contradictory.
-    pub fn send(qpn: Qpn, index: u16, request: &SendRequest<'_>) -> Result<Self, Error> {
-        let mut wqe = Self { bytes: [0; MAX_WQE.next_multiple_of(WQEBB)], len: 0 };
+    pub fn send(&mut self, qpn: Qpn, index: u16, request: &SendRequest<'_>) -> Result<(), Error> {
         let mut ctrl = Ctrl::new();
-        wqe.push(ctrl.bytes())?;
+        self.push(ctrl.bytes())?;
         if let Some(srqn) = request.srq {
-            wqe.push(XrcSeg::new().set(XrcSeg::SRQN, srqn.0).bytes())?;
+            self.push(XrcSeg::new().set(XrcSeg::SRQN, srqn.0).bytes())?;
         }
         if let Some(target) = request.target {
-            wqe.push(target.vector().bytes())?;
+            self.push(target.vector().bytes())?;
         }
         let (opcode, imm) = match request.op {
             SendOp::Nop => (SendOpcode::Nop, None),
             SendOp::Send { imm } => (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm),
             SendOp::Datagram { to, imm } => {
-                wqe.push(datagram(&to).bytes())?;
+                self.push(datagram(&to).bytes())?;
                 (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm)
             }
             SendOp::Write { address, rkey, imm } => {
-                wqe.push(remote(address, rkey).bytes())?;
+                self.push(remote(address, rkey).bytes())?;
                 (if imm.is_some() { SendOpcode::RdmaWriteImm } else { SendOpcode::RdmaWrite }, imm)
             }
             SendOp::Read { address, rkey } => {
-                wqe.push(remote(address, rkey).bytes())?;
+                self.push(remote(address, rkey).bytes())?;
                 (SendOpcode::RdmaRead, None)
             }
             SendOp::FetchAdd { address, rkey, add } => {
-                wqe.push(remote(address, rkey).bytes())?;
-                wqe.push(atomic(add, 0).bytes())?;
+                self.push(remote(address, rkey).bytes())?;
+                self.push(atomic(add, 0).bytes())?;
                 (SendOpcode::AtomicFa, None)
             }
             SendOp::CompareSwap { address, rkey, compare, swap } => {
-                wqe.push(remote(address, rkey).bytes())?;
-                wqe.push(atomic(swap, compare).bytes())?;
+                self.push(remote(address, rkey).bytes())?;
+                self.push(atomic(swap, compare).bytes())?;
                 (SendOpcode::AtomicCs, None)
             }
             SendOp::SendInvalidate { rkey } => (SendOpcode::SendInval, Some(rkey.0)),
             SendOp::Change(change) => {
-                wqe.push_change(&change, &request.payload)?;
+                self.push_change(&change, &request.payload)?;
                 (SendOpcode::Umr, Some(change.key.0))
             }
             SendOp::SetPsv { psv, value } => {
-                wqe.push(SetPsv::new().set(SetPsv::PSV, psv).set(SetPsv::VALUE, value).bytes())?;
+                self.push(SetPsv::new().set(SetPsv::PSV, psv).set(SetPsv::VALUE, value).bytes())?;
                 (SendOpcode::SetPsv, None)
             }
         };
         match request.payload {
             // Translations are not a message: they have no header.
-            Payload::Inline(bytes) if opcode == SendOpcode::Umr => wqe.push(bytes)?,
+            Payload::Inline(bytes) if opcode == SendOpcode::Umr => self.push(bytes)?,
             // Empty pieces are left out: a byte count of 0 would mean 2 GiB (PRM "Memory Pointer Data Segment").
             Payload::Gather(sges) => {
-                sges.iter().filter(|s| s.len > 0).try_for_each(|s| wqe.push(data(s).bytes()))?
+                sges.iter().filter(|s| s.len > 0).try_for_each(|s| self.push(data(s).bytes()))?
             }
             Payload::Inline(_)
                 if matches!(opcode, SendOpcode::RdmaRead | SendOpcode::AtomicFa | SendOpcode::AtomicCs) =>
             {
                 return Err(Error::Invalid("what is read can't be inline"));
             }
-            Payload::Inline(bytes) => wqe.push_inline(bytes)?,
+            Payload::Inline(bytes) => self.push_inline(bytes)?,
         }
         if let SendOp::Change(KeyChange { bsf: Some(bsf), .. }) = &request.op {
-            wqe.push(bsf.bytes())?;
+            self.push(bsf.bytes())?;
         }
         ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode as u32).set(Ctrl::QPN, qpn.0);
-        ctrl.set(Ctrl::DS, (wqe.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
+        ctrl.set(Ctrl::DS, (self.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
         ctrl.set(Ctrl::CE, if request.signaled { CE_ALWAYS } else { CE_ON_ERROR });
         ctrl.set(Ctrl::SE, request.solicited.into()).set(Ctrl::FM, if request.fence { FENCE } else { 0 });
-        wqe.bytes[..Ctrl::SIZE].copy_from_slice(ctrl.bytes());
-        Ok(wqe)
+        self.bytes[..Ctrl::SIZE].copy_from_slice(ctrl.bytes());
+        Ok(())
     }
 
     /// The WQE's bytes, padded to whole basic blocks.
@@ -401,9 +407,14 @@ mod tests {
     const SGE: Sge = Sge { address: 0x1122_3344_5566_7788, len: 0x1000, key: Mkey(0x0102_0304) };
     const DATA: [u8; 16] = [0, 0, 0x10, 0, 1, 2, 3, 4, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 
+    fn built(qpn: Qpn, index: u16, request: &SendRequest<'_>) -> Result<Wqe, Error> {
+        let mut wqe = Wqe::default();
+        wqe.send(qpn, index, request).map(|()| wqe)
+    }
+
     #[test]
     fn golden_send() {
-        let wqe = Wqe::send(Qpn(0x102), 0x1234, &SendRequest::send(0, &[SGE]).solicited()).unwrap();
+        let wqe = built(Qpn(0x102), 0x1234, &SendRequest::send(0, &[SGE]).solicited()).unwrap();
         let mut expected = [0; 64];
         expected[..16].copy_from_slice(&[0, 0x12, 0x34, 0x0a, 0, 1, 2, 2, 0, 0, 0, 0x0a, 0, 0, 0, 0]);
         expected[16..32].copy_from_slice(&DATA);
@@ -414,7 +425,7 @@ mod tests {
     #[test]
     fn golden_write_imm_unsignaled() {
         let op = SendOp::Write { address: 0x10, rkey: Mkey(0x20), imm: Some(0xaabb_ccdd) };
-        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::new(0, op, &[SGE]).unsignaled()).unwrap();
+        let wqe = built(Qpn(1), 0, &SendRequest::new(0, op, &[SGE]).unsignaled()).unwrap();
         let b = wqe.bytes();
         assert_eq!(b[..16], [0, 0, 0, 9, 0, 0, 1, 3, 0, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd]);
         assert_eq!(b[16..32], [0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x20, 0, 0, 0, 0]);
@@ -425,14 +436,14 @@ mod tests {
     fn golden_read_with_fence_skips_empty_pieces() {
         let sges = [Sge { len: 0, ..SGE }, SGE];
         let request = SendRequest { fence: true, ..SendRequest::read(0, &sges, 0x10, Mkey(0x20)) };
-        let wqe = Wqe::send(Qpn(1), 1, &request).unwrap();
+        let wqe = built(Qpn(1), 1, &request).unwrap();
         assert_eq!(wqe.bytes()[..12], [0, 0, 1, 0x10, 0, 0, 1, 3, 0, 0, 0, 0x88]);
         assert_eq!(wqe.bytes()[32..48], DATA);
     }
 
     #[test]
     fn golden_inline() {
-        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(b"hello world, hi")).unwrap();
+        let wqe = built(Qpn(1), 0, &SendRequest::send(0, &[]).inline(b"hello world, hi")).unwrap();
         let b = wqe.bytes();
         assert_eq!(b[7], 3);
         assert_eq!(b[16..20], [0x80, 0, 0, 15]);
@@ -440,7 +451,7 @@ mod tests {
         // 12 bytes fit beside the first word, 13 do not.
         for (len, ds) in [(0, 1), (1, 2), (12, 2), (13, 3), (28, 3), (29, 4)] {
             let data = std::vec![7; len];
-            let wqe = Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data)).unwrap();
+            let wqe = built(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data)).unwrap();
             assert_eq!(wqe.bytes()[7], ds, "{len} bytes");
         }
     }
@@ -449,7 +460,7 @@ mod tests {
     fn golden_datagram() {
         let to = Datagram { qpn: Qpn(5), qkey: 0x1111_1111, lid: Lid(7), sl: 0, gid: None };
         let op = SendOp::Datagram { to, imm: None };
-        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::new(0, op, &[SGE])).unwrap();
+        let wqe = built(Qpn(1), 0, &SendRequest::new(0, op, &[SGE])).unwrap();
         let b = wqe.bytes();
         assert_eq!((b[7], wqe.blocks()), (5, 2));
         assert_eq!(b[16..32], [0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0, 0x80, 0, 0, 5, 0, 0, 0, 7]);
@@ -459,7 +470,7 @@ mod tests {
     #[test]
     fn golden_compare_swap() {
         let op = SendOp::CompareSwap { address: 8, rkey: Mkey(9), compare: 0x11, swap: 0x22 };
-        let wqe = Wqe::send(Qpn(1), 0, &SendRequest::new(0, op, &[Sge { len: 8, ..SGE }])).unwrap();
+        let wqe = built(Qpn(1), 0, &SendRequest::new(0, op, &[Sge { len: 8, ..SGE }])).unwrap();
         let b = wqe.bytes();
         assert_eq!((b[3], b[7], b[23], b[27]), (0x11, 4, 8, 9));
         assert_eq!(b[32..48], [0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0, 0x11]);
@@ -468,18 +479,18 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let sges = [SGE; 63];
-        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &sges[..62])).is_ok());
-        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &sges)).is_err());
+        assert!(built(Qpn(1), 0, &SendRequest::send(0, &sges[..62])).is_ok());
+        assert!(built(Qpn(1), 0, &SendRequest::send(0, &sges)).is_err());
         let data = [0; 1024];
-        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..988])).is_ok());
-        assert!(Wqe::send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..989])).is_err());
-        assert!(Wqe::send(Qpn(1), 0, &SendRequest::read(0, &[], 0, Mkey(0)).inline(&data[..1])).is_err());
+        assert!(built(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..988])).is_ok());
+        assert!(built(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&data[..989])).is_err());
+        assert!(built(Qpn(1), 0, &SendRequest::read(0, &[], 0, Mkey(0)).inline(&data[..1])).is_err());
     }
 
     #[test]
     fn golden_xrc_write() {
         let request = SendRequest::write(0, &[SGE], 0x10, Mkey(0x20)).to_srq(Srqn(0x4_0506));
-        let wqe = Wqe::send(Qpn(1), 0, &request).unwrap();
+        let wqe = built(Qpn(1), 0, &request).unwrap();
         let b = wqe.bytes();
         assert_eq!((b[3], b[7]), (8, 4));
         assert_eq!(b[16..32], [0, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

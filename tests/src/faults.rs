@@ -367,7 +367,8 @@ impl Bench {
     pub fn spoilt(&mut self, spoil: impl Fn(&mut Vec<u8>)) {
         let sge = [self.pair.ends[0].sge(0, 64)];
         let qp = &mut self.pair.ends[0].qp;
-        let wqe = Wqe::send(qp.number(), 0, &SendRequest::send(WRONG, &sge)).expect("a WQE");
+        let mut wqe = Wqe::default();
+        wqe.send(qp.number(), 0, &SendRequest::send(WRONG, &sge)).expect("a WQE");
         let mut bytes = wqe.bytes().to_vec();
         spoil(&mut bytes);
         qp.post_raw(self.pair.hcas[0].bus_mut(), WRONG, &bytes).expect("post_raw");
