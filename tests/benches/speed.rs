@@ -2,6 +2,7 @@
 //!
 //! - `events`: the event heap alone: events per second at a depth as with thousands of queue pairs.
 //! - `virtual`: whole scenarios in virtual time on one core: packets at ports per second of the host.
+//! - `messages`: small messages through our driver and the model in this process.
 //! - `live`: payload moved from one host's memory to another's through our driver and the model in this process, beside
 //!   a plain copy of the same bytes in the same run: the ratio is what to compare between machines.
 //!
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hca_driver::SendOp;
+use hca_driver::{SendOp, SendRequest};
 use hca_model::fabric::Faults;
 use hca_model::time::EventHeap;
 use hca_model::{HcaId, Ps};
@@ -115,9 +116,36 @@ fn scenarios(c: &mut Criterion<CpuTime>) {
     group.finish();
 }
 
+/// Posts a batch with one doorbell for all of it.
+fn list(pair: &mut Pair<ModelBus>, op: SendOp, len: usize) {
+    for i in 0..BATCH {
+        let sge = [pair.ends[0].sge(0, len)];
+        let request = SendRequest { signaled: i + 1 == BATCH, ..SendRequest::new(i, op, &sge) };
+        assert_eq!(pair.ends[0].qp.queue_send(&request), Ok(()));
+    }
+    let home = pair.ends[0].home;
+    pair.ends[0].qp.ring_doorbell(pair.hcas[home].bus_mut());
+    pair.sent_ok(0, BATCH - 1);
+}
+
+fn messages(c: &mut Criterion<CpuTime>) {
+    const LEN: usize = 8;
+    let mut group = c.benchmark_group("messages of 8 B");
+    group.throughput(Throughput::Elements(BATCH));
+    let mut pair = linked();
+    let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+    let write = SendOp::Write { address, rkey, imm: None };
+    group.bench_function("RC write, a doorbell for each", |b| b.iter(|| pair.batch(BATCH, write, LEN)));
+    group.bench_function("RC write, a doorbell for 32", |b| b.iter(|| list(&mut pair, write, LEN)));
+    let read = SendOp::Read { address, rkey };
+    group.bench_function("RC read, a doorbell for each", |b| b.iter(|| pair.batch(BATCH, read, LEN)));
+    group.finish();
+    rig::close(pair);
+}
+
 fn live(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("live");
-    for (name, len) in [("8 B", 8usize), ("4 KiB", 4096), ("1 MiB", 1 << 20)] {
+    for (name, len) in [("4 KiB", 4096usize), ("1 MiB", 1 << 20)] {
         group.throughput(Throughput::Bytes(BATCH * len as u64));
         // The source changes place, as the pair's two hosts' memory does.
         let from = vec![1u8; 2 << 20];
@@ -152,5 +180,5 @@ fn quick() -> Criterion<CpuTime> {
         .sample_size(20)
 }
 
-criterion_group! { name = benches; config = quick(); targets = events, scenarios, live }
+criterion_group! { name = benches; config = quick(); targets = events, scenarios, messages, live }
 criterion_main!(benches);

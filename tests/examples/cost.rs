@@ -1,0 +1,47 @@
+//! A fixed number of messages between two linked adapters in this process, for tools that count what they cost.
+//!
+//! ```text
+//! cargo build --release -p hca-tests --example cost
+//! target/release/examples/cost BYTES MESSAGES [write|read]
+//! valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null target/release/examples/cost 8 320
+//! ```
+//!
+//! Instructions per message are the difference of two runs over that of their messages. Other load does not change
+//! them, as it does times; `cargo bench -p hca-tests --bench speed` has those.
+
+use hca_driver::SendOp;
+use hca_model::fabric::Faults;
+use hca_tests::pair::Options;
+use hca_tests::rig;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Messages posted before the completion of the last is waited for.
+const BATCH: u64 = 32;
+/// Bytes of registered memory at each end.
+const MEMORY: usize = 2 << 20;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize| arguments.get(i).and_then(|a| a.parse::<usize>().ok());
+    let (Some(len), Some(messages)) = (number(0).filter(|len| *len <= MEMORY), number(1)) else {
+        eprintln!("usage: cost BYTES MESSAGES [write|read]");
+        return ExitCode::from(2);
+    };
+    let options = Options { memory: MEMORY, mtu: 5, send_blocks: 64, ..Options::default() };
+    let mut pair = rig::linked(&options, Faults::default(), 1);
+    let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+    let op = match arguments.get(2).map(String::as_str) {
+        Some("read") => SendOp::Read { address, rkey },
+        _ => SendOp::Write { address, rkey, imm: None },
+    };
+    let batches = (messages as u64).div_ceil(BATCH);
+    let start = Instant::now();
+    for _ in 0..batches {
+        pair.batch(BATCH, op, len);
+    }
+    let each = start.elapsed().as_nanos() as f64 / (batches * BATCH) as f64;
+    println!("{} messages of {len} bytes, {each:.0} ns each", batches * BATCH);
+    rig::close(pair);
+    ExitCode::SUCCESS
+}
