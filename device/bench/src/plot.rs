@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::Error;
@@ -13,6 +12,11 @@ use crate::compare::{Comparison, Point};
 const SIZE: (u32, u32) = (860, 480);
 /// A range this wide is drawn by its logarithm.
 const WIDE: f64 = 20.0;
+/// Of these, width of the column with the names of the curves.
+const NAMES: u32 = 170;
+/// Where the names begin, and how far apart they are.
+const NAMES_TOP: i32 = 50;
+const NAME_HEIGHT: i32 = 20;
 /// Room above the highest point.
 const ABOVE: f64 = 1.08;
 
@@ -49,60 +53,94 @@ fn picture(points: &[&Point]) -> Result<String, Error> {
     let top = points.iter().flat_map(|p| [p.measured, p.modelled]).fold(0.0, f64::max) * ABOVE;
     if low.is_finite() && high > 0.0 && top > 0.0 {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        // A single place still needs a range around it.
-        let drawn = if low > 0.0 && high / low > WIDE {
-            draw(&area, points, (low / 1.2..high * 1.2).log_scale(), top)
-        } else {
-            let margin = ((high - low) * 0.04).max(high * 0.01);
-            draw(&area, points, low - margin..high + margin, top)
-        };
-        drawn.map_err(|why| Error::new(format!("drawing failed: {why}")))?;
+        let scale = if low > 0.0 && high / low > WIDE { Scale::Doubling } else { Scale::Even };
+        draw(&area, points, scale, (low, high), top)
+            .map_err(|why| Error::new(format!("drawing failed: {why}")))?;
     }
     Ok(svg)
 }
 
+/// What a step along the horizontal axis is.
+#[derive(Clone, Copy)]
+enum Scale {
+    /// So much more.
+    Even,
+    /// Twice as much.
+    Doubling,
+}
+
+impl Scale {
+    /// Where a value stands on the axis.
+    fn place(self, x: f64) -> f64 {
+        match self {
+            Scale::Even => x,
+            Scale::Doubling => x.log2(),
+        }
+    }
+
+    /// The value at a place.
+    fn value(self, place: f64) -> f64 {
+        match self {
+            Scale::Even => place,
+            Scale::Doubling => place.exp2(),
+        }
+    }
+
+    /// At most so many labels: where steps are doublings, none between two of them.
+    fn labels(self, range: &std::ops::Range<f64>) -> usize {
+        match self {
+            Scale::Even => 10,
+            Scale::Doubling => (range.end - range.start) as usize,
+        }
+    }
+}
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn draw<X>(area: &Area<'_>, points: &[&Point], x: X, top: f64) -> Result<(), Box<dyn std::error::Error>>
-where
-    X: AsRangedCoord<Value = f64>,
-    X::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
-{
+fn draw(
+    area: &Area<'_>,
+    points: &[&Point],
+    scale: Scale,
+    (low, high): (f64, f64),
+    top: f64,
+) -> Result<(), Box<dyn std::error::Error>> {
     let Some((first, figure)) = points.first().and_then(|p| Some((p, p.figure.as_ref()?))) else {
         return Ok(());
     };
     area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(area)
+    let (plot, names) = area.split_horizontally(SIZE.0 - NAMES);
+    let (left, right) = (scale.place(low), scale.place(high));
+    // A single place still needs a range around it.
+    let margin = ((right - left) * 0.04).max(right.abs() * 0.01);
+    let range = left - margin..right + margin;
+    let mut chart = ChartBuilder::on(&plot)
         .caption(&figure.title, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(x, 0.0..top)?;
+        .build_cartesian_2d(range.clone(), 0.0..top)?;
     chart
         .configure_mesh()
         .x_desc(figure.x.as_str())
         .y_desc(first.unit.as_str())
-        .x_label_formatter(&|x| short(*x))
+        .x_labels(scale.labels(&range))
+        .x_label_formatter(&|x| short(scale.value(*x)))
         .y_label_formatter(&|y| short(*y))
         .light_line_style(WHITE)
         .draw()?;
     for (i, (name, curve)) in curves(points).into_iter().enumerate() {
         let colour = Palette99::pick(i).to_rgba();
-        let line = curve.iter().filter_map(|p| Some((p.x?, p.modelled)));
-        chart
-            .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-        let dots = curve.iter().filter_map(|p| Some(Circle::new((p.x?, p.measured), 4, colour.filled())));
+        let line = curve.iter().filter_map(|p| Some((scale.place(p.x?), p.modelled)));
+        chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
+        let dots = curve
+            .iter()
+            .filter_map(|p| Some(Circle::new((scale.place(p.x?), p.measured), 4, colour.filled())));
         chart.draw_series(dots)?;
+        // Beside the plot, where a name hides no point.
+        let y = NAMES_TOP + NAME_HEIGHT * i as i32;
+        names.draw(&PathElement::new([(0, y), (18, y)], colour.stroke_width(2)))?;
+        names.draw(&Text::new(name, (24, y - NAME_HEIGHT / 3), ("sans-serif", 13)))?;
     }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .label_font(("sans-serif", 13))
-        .position(SeriesLabelPosition::LowerRight)
-        .draw()?;
     area.present()?;
     Ok(())
 }
@@ -138,6 +176,14 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wide_ranges_go_by_doublings() {
+        let scale = Scale::Doubling;
+        assert_eq!([1.0, 8.0, 1024.0].map(|x| scale.place(x)), [0.0, 3.0, 10.0]);
+        assert_eq!(scale.labels(&(-0.4..11.9)), 12);
+        assert_eq!(short(scale.value(12.0)), "4K");
+    }
 
     #[test]
     fn numbers_on_axes_are_short() {
