@@ -7,9 +7,8 @@ use hca_model::{HcaId, Ps};
 
 use crate::fabric::{BYTES_PER_US, Fabric, Plan, Traffic};
 
-/// DMA memory of each host, and what of it is registered.
-const MEMORY: usize = 4 << 20;
-const REGISTERED: usize = 2 << 20;
+/// DMA memory of each host beyond the messages, for queues.
+const QUEUES: usize = 4 << 20;
 
 /// What it was and what it took.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +65,10 @@ pub fn run(scale: u8, messages: usize, len: usize) -> Result<Report, Error> {
     let plan = Plan::two_levels(scale);
     let (hcas, switches) = (plan.hcas, plan.switches.len());
     let cqes = (2 * hcas * messages).next_power_of_two() as u32;
-    let mut fabric = Fabric::new(plan.world(64), MEMORY, REGISTERED, cqes)?;
     let traffic = Traffic::all_to_all(hcas, messages, len);
+    // What a host sends, and what it receives.
+    let registered = 2 * hcas * messages * len;
+    let mut fabric = Fabric::new(plan.world(64), QUEUES + registered, registered, cqes)?;
     fabric.connect_all(&traffic)?;
     let start = Instant::now();
     let model = fabric.run(&traffic)?;
