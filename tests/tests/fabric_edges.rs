@@ -76,7 +76,7 @@ fn ends_without_a_width_in_common_have_no_link() {
         assert_eq!(simulation.world(|world, _| world.link_is_up(0)), common, "{widths:?}");
         for hca in &mut hcas {
             let state = hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::PORT_STATE);
-            assert_eq!(state != u32::from(port_state::DOWN), common, "{widths:?}: state {state}");
+            assert_eq!(state != port_state::DOWN, common, "{widths:?}: state {state}");
         }
     }
 }
