@@ -9,14 +9,16 @@ use crate::Error;
 use crate::compare::{Comparison, Point};
 
 /// Size of a picture in pixels.
-const SIZE: (u32, u32) = (860, 480);
+const SIZE: (u32, u32) = (1000, 480);
 /// A range this wide is drawn by its logarithm.
 const WIDE: f64 = 20.0;
 /// Of these, width of the column with the names of the curves.
-const NAMES: u32 = 170;
+const NAMES: u32 = 280;
 /// Where the names begin, and how far apart they are.
 const NAMES_TOP: i32 = 50;
 const NAME_HEIGHT: i32 = 20;
+/// Labels of an axis that have room beside each other.
+const MOST_LABELS: usize = 12;
 /// Room above the highest point.
 const ABOVE: f64 = 1.08;
 
@@ -89,8 +91,8 @@ impl Scale {
     /// At most so many labels: where steps are doublings, none between two of them.
     fn labels(self, range: &std::ops::Range<f64>) -> usize {
         match self {
-            Scale::Even => 10,
-            Scale::Doubling => (range.end - range.start) as usize,
+            Scale::Even => MOST_LABELS,
+            Scale::Doubling => MOST_LABELS.min((range.end - range.start) as usize),
         }
     }
 }
