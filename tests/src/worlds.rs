@@ -38,34 +38,27 @@ pub fn two(loss: f64, seed: u64) -> World {
     two_with(Faults::loss(loss), seed)
 }
 
-/// Two adapters over a link with faults.
-pub fn two_with(faults: Faults, seed: u64) -> World {
-    let ends = [HcaId(0), HcaId(1)].map(Into::into);
-    let link = LinkConfig {
-        ends,
+/// A link with faults between the first two adapters.
+fn between(faults: Faults) -> LinkConfig {
+    LinkConfig {
+        ends: [HcaId(0), HcaId(1)].map(Into::into),
         rate: LinkRate::Edr,
         width: 4,
         line: None,
         delay: Ps::from_ns(5),
         faults,
         seed: None,
-    };
-    World::new(config(2, vec![link], seed)).expect("two linked adapters are a valid topology")
+    }
+}
+
+/// Two adapters over a link with faults.
+pub fn two_with(faults: Faults, seed: u64) -> World {
+    many(2, vec![between(faults)], seed)
 }
 
 /// Two adapters with BlueFlame over a link with faults.
 pub fn with_blueflame(faults: Faults, seed: u64) -> World {
-    let ends = [HcaId(0), HcaId(1)].map(Into::into);
-    let link = LinkConfig {
-        ends,
-        rate: LinkRate::Edr,
-        width: 4,
-        line: None,
-        delay: Ps::from_ns(5),
-        faults,
-        seed: None,
-    };
-    let mut config = config(2, vec![link], seed);
+    let mut config = config(2, vec![between(faults)], seed);
     for hca in &mut config.hcas {
         hca.firmware.blueflame = true;
     }

@@ -173,7 +173,6 @@ fn links_come_and_go() {
     assert_eq!(r.s.port(0).unwrap().state, port_state::ACTIVE, "port 0 has no link");
 }
 
-/// Trap 128 goes to the manager's LID, at most once in SubnetTimeOut, until it is heard.
 /// An armed port that receives data is active; what a Set does to a port is no news for who sent it.
 #[test]
 fn data_activates_and_sets_are_no_news() {
@@ -199,6 +198,7 @@ fn data_activates_and_sets_are_no_news() {
     assert_eq!(changed(&mut r), 1, "but what the link did is");
 }
 
+/// Trap 128 goes to the manager's LID, at most once in SubnetTimeOut, until it is heard.
 #[test]
 fn a_link_change_is_told() {
     let mut r = Rig::routed();
