@@ -295,9 +295,6 @@ fn trunk() -> Command {
 fn afterwards() -> Vec<Command> {
     vec![
         Command::everywhere("active again", "active && until_true 60 grep -q 1 /sys/class/net/ib0/carrier"),
-        Command::sides("true", Ready::Started, &format!("until_true 60 ping -c 1 {HOST}"))
-            .over_ipoib()
-            .named("ping finds its way"),
         ping("ping after that", ""),
         // A datagram that was on its way through the link that went is lost, which the subnet manager tells as a timeout.
         Command::alone(
@@ -322,6 +319,11 @@ fn succession() -> Vec<Command> {
         Command::everywhere(
             "master",
             format!("in_host {heir} until_true 90 shows SMINFO_MASTER sminfo -D 0"),
+        ),
+        // As master it sweeps first, and answers nobody until that is done.
+        Command::everywhere(
+            "subnet is up",
+            format!("in_host {heir} until_true 60 shows 'SUBNET UP' cat /var/log/opensm.log"),
         ),
         ping("ping under the second", ""),
         Command::everywhere(
