@@ -55,6 +55,7 @@ pub struct Snapshot {
     pub multicast_groups: u32,
     pub user_contexts: u32,
     pub user_memories: u32,
+    pub general_objects: u32,
     /// Pages that the host gave and did not get back.
     pub pages: u32,
 }
@@ -161,6 +162,7 @@ impl Firmware {
             multicast_groups: icm.mcgs.len() as u32,
             user_contexts: icm.users.contexts.len(),
             user_memories: icm.users.umems.len(),
+            general_objects: icm.reserved_qpns.len(),
             pages: self.pages.given(),
         }
     }

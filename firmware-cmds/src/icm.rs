@@ -9,7 +9,7 @@ use hca_spec::mkc::{Klm, Mkc};
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
-use crate::profile::{LOG_MAX_UCTX, LOG_MAX_UMEM, MAX_Q_COUNTERS};
+use crate::profile::{LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_Q_COUNTERS};
 use crate::q_counters::{CounterSet, QCounter};
 use crate::table::Table;
 use crate::users::Users;
@@ -296,6 +296,8 @@ pub struct Mcg {
 
 /// Number of the first DC target: beyond those of all queue pairs, because packets name both in one field.
 const FIRST_DCT: u32 = 1 << 20;
+/// The first reserved QP number: beyond those too.
+const FIRST_RESERVED_QPN: u32 = 1 << 22;
 /// log2 of the number of DC targets.
 pub(crate) const LOG_MAX_DCT: u32 = 18;
 
@@ -312,6 +314,8 @@ pub struct Icm {
     pub srqs: Table<Srq>,
     /// DC targets. Their numbers and those of queue pairs are different.
     pub dcts: Table<Dct>,
+    /// Reserved QP numbers: `2^`[`LOG_RESERVED_QPNS`] behind each entry.
+    pub(crate) reserved_qpns: Table<()>,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
     pub mkeys: Table<MemoryKey>,
     /// Protection domains.
@@ -346,6 +350,10 @@ impl Icm {
             qps: Table::new(0x40, 1 << 18),
             srqs: Table::new(0x40, (1 << 18) - 0x40),
             dcts: Table::new(FIRST_DCT, 1 << LOG_MAX_DCT),
+            reserved_qpns: Table::new(
+                FIRST_RESERVED_QPN >> LOG_RESERVED_QPNS,
+                1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
+            ),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             pds: Table::new(1, (1 << 24) - 2),
             xrcds: Table::new(1, (1 << 24) - 2),

@@ -1,6 +1,6 @@
 //! Identity and capabilities of an adapter.
 
-use hca_spec::caps::{Atomic, General, Odp, odp, uctx_cap};
+use hca_spec::caps::{Atomic, General, General2, Odp, object_type, odp, uctx_cap};
 
 /// Identity of one adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,10 @@ pub(crate) const MAX_Q_COUNTERS: u32 = 255;
 pub(crate) const LOG_MAX_UCTX: u32 = 12;
 /// log2 of the number of user memories.
 pub(crate) const LOG_MAX_UMEM: u32 = 22;
+/// log2 of the QP numbers that can be reserved.
+pub(crate) const LOG_MAX_RESERVED_QPNS: u32 = 20;
+/// log2 of the QP numbers that are reserved at once.
+pub(crate) const LOG_RESERVED_QPNS: u32 = 6;
 /// Most completions of a block of compressed CQEs.
 pub const MAX_COMPRESSED: u32 = 64;
 /// log2 of the reads and atomics that a DC target serves at once for an initiator.
@@ -113,8 +117,19 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::RETRANSMISSION_Q_COUNTERS, 1).set(General::ENHANCED_ERROR_Q_COUNTERS, 1);
     c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);
     c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);
+    // A ConnectX-4 is believed not to have them; programs that ask for them get them all the same.
+    c.set(General::HCA_CAP_2, 1).set(General::GENERAL_OBJ_TYPES, 1 << object_type::RESERVED_QPN);
     c.set(General::DEVICE_FREQUENCY_MHZ, config.timer_khz / 1000);
     c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);
+    c
+}
+
+/// The second page of general capabilities.
+pub fn general_2() -> General2 {
+    let mut c = General2::new();
+    c.set(General2::LOG_MAX_NUM_RESERVED_QPN, LOG_MAX_RESERVED_QPNS);
+    c.set(General2::LOG_RESERVED_QPN_GRANULARITY, LOG_RESERVED_QPNS);
+    c.set(General2::LOG_RESERVED_QPN_MAX_ALLOC, LOG_RESERVED_QPNS);
     c
 }
 

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     QCounter,
     Psv,
     Umem,
+    /// The only kind of general objects.
+    ReservedQpn,
 }
 
 /// An object of any kind.

@@ -11,10 +11,14 @@ pub const TYPE_GENERAL: u32 = 0x0;
 pub const TYPE_ODP: u32 = 0x2;
 /// Type of the atomic capabilities.
 pub const TYPE_ATOMIC: u32 = 0x3;
+/// Type of the second page of general capabilities.
+pub const TYPE_GENERAL_2: u32 = 0x20;
 
 layout! {
     /// General device capabilities, 256 bytes.
     pub struct General[0x100] {
+        /// There is a second page of general capabilities ([`General2`]).
+        HCA_CAP_2: 0x4 [31:31];
         /// log2 of the WQEs of an SRQ.
         LOG_MAX_SRQ_SZ: 0x10 [31:24];
         /// log2 of the WQEs of a QP.
@@ -197,7 +201,7 @@ layout! {
         LOG_MAX_RMP: 0x70 [28:24];
         /// log2 of the WQEs of a work queue.
         LOG_MAX_WQ_SZ: 0x78 [4:0];
-        /// Kinds of general objects, bit mask.
+        /// Kinds of general objects, bit mask by [`object_type`].
         GENERAL_OBJ_TYPES: 0x80 u64;
         /// log2 of the number of user contexts.
         LOG_MAX_UCTX: 0x8c [28:24];
@@ -227,6 +231,16 @@ layout! {
         CQE_COMPRESSION_MAX_NUM: 0xb8 [15:0];
         /// What user contexts may be allowed ([`uctx_cap`]).
         UCTX_CAP: 0xd4 [31:0];
+    }
+
+    /// General device capabilities, second page, 256 bytes.
+    pub struct General2[0x100] {
+        /// log2 of all QP numbers that can be reserved.
+        LOG_MAX_NUM_RESERVED_QPN: 0x10 [20:16];
+        /// log2 of the fewest that are reserved at once.
+        LOG_RESERVED_QPN_GRANULARITY: 0x10 [12:8];
+        /// log2 of the most that are reserved at once.
+        LOG_RESERVED_QPN_MAX_ALLOC: 0x10 [4:0];
     }
 
     /// Atomic capabilities, 256 bytes.
@@ -275,6 +289,12 @@ pub mod odp {
     pub const ATOMIC: u32 = 1 << 1;
     /// Receive buffers of a shared receive queue.
     pub const SRQ_RECEIVE: u32 = 1 << 0;
+}
+
+/// Kinds of general objects: bits of [`General::GENERAL_OBJ_TYPES`], and what the commands name (mlx5dv, field use).
+pub mod object_type {
+    /// QP numbers that no queue pair has.
+    pub const RESERVED_QPN: u32 = 0x2c;
 }
 
 /// Bits of [`General::UCTX_CAP`] and of CREATE_UCTX.

@@ -80,6 +80,8 @@ layout! {
         atomic, atomic_mut: 0x10 caps::Atomic;
         /// The on-demand paging capabilities.
         odp, odp_mut: 0x10 caps::Odp;
+        /// The second page of general capabilities.
+        general_2, general_2_mut: 0x10 caps::General2;
     }
 
     /// SET_HCA_CAP input: 4 KiB of capabilities.
@@ -390,8 +392,16 @@ layout! {
     /// Input of the *_GENERAL_OBJECT commands.
     pub struct GeneralObjectIn[0x10] {
         /// Kind of object.
-        OBJ_TYPE: 0x4 [31:16];
+        OBJ_TYPE: 0x4 [15:0];
         /// The object.
+        OBJ_ID: 0x8 [31:0];
+        /// CREATE_GENERAL_OBJECT: log2 of how many there are in one.
+        LOG_OBJ_RANGE: 0xc [28:24];
+    }
+
+    /// QUERY_GENERAL_OBJECT output of reserved QP numbers, of which there is nothing to tell.
+    pub struct QueryReservedQpnOut[0x20] {
+        /// The first number.
         OBJ_ID: 0x8 [31:0];
     }
 
@@ -543,6 +553,16 @@ mod tests {
         let b = c.bytes();
         assert_eq!(b[8..0x14], [0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0xe]);
         assert_eq!(b[0x18 + 0x90..0x18 + 0x94], [0, 0, 0xc0, 0]);
+    }
+
+    /// Reserved QP numbers as mlx5dv asks for them, then gives them back.
+    #[test]
+    fn golden_general_object() {
+        let mut c = GeneralObjectIn::new();
+        c.set(GeneralObjectIn::OBJ_TYPE, 0x2c).set(GeneralObjectIn::LOG_OBJ_RANGE, 6);
+        assert_eq!(*c.bytes(), [0, 0, 0, 0, 0, 0, 0, 0x2c, 0, 0, 0, 0, 6, 0, 0, 0]);
+        c.set(GeneralObjectIn::LOG_OBJ_RANGE, 0).set(GeneralObjectIn::OBJ_ID, 0x40_0040);
+        assert_eq!(c.bytes()[8..], [0, 0x40, 0, 0x40, 0, 0, 0, 0]);
     }
 
     #[test]

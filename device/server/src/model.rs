@@ -183,6 +183,7 @@ fn counts(snapshot: Snapshot) -> Value {
         multicast_groups,
         user_contexts,
         user_memories,
+        general_objects,
         pages,
     } = snapshot;
     json!({
@@ -199,6 +200,7 @@ fn counts(snapshot: Snapshot) -> Value {
         "multicast_groups": multicast_groups,
         "user_contexts": user_contexts,
         "user_memories": user_memories,
+        "general_objects": general_objects,
         "pages": pages,
     })
 }

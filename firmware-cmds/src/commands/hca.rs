@@ -4,7 +4,7 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::be64;
-use hca_spec::caps::{Atomic, General, Odp, TYPE_ATOMIC, TYPE_GENERAL, TYPE_ODP};
+use hca_spec::caps::{Atomic, General, Odp, TYPE_ATOMIC, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP};
 use hca_spec::cmd::{
     CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn,
     SetIssiIn,
@@ -111,6 +111,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
             *out.atomic_mut() = if current { fw.atomic } else { crate::profile::atomic_max() };
         }
         TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { crate::profile::odp_max() },
+        TYPE_GENERAL_2 => *out.general_2_mut() = crate::profile::general_2(),
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
         other if other <= LAST_TYPE => {}
         other => return Err(TYPE.got(other)),

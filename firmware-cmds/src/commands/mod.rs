@@ -6,6 +6,7 @@ mod dct;
 mod devx;
 mod domains;
 mod eq;
+mod general_object;
 mod hca;
 mod mad;
 mod mcg;
@@ -168,7 +169,7 @@ pub(crate) fn icm_bytes(call: &Call<'_>) -> Option<u64> {
         Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => SRQ_BYTES + list,
         Opcode::CreateDct => DCT_BYTES,
         Opcode::CreateMkey => MKEY_BYTES + list,
-        Opcode::CreateUctx => DOMAIN_BYTES,
+        Opcode::CreateUctx | Opcode::CreateGeneralObject => DOMAIN_BYTES,
         Opcode::CreatePsv => PSV_BYTES * u64::from(hca_spec::bsf::MAX_PSVS),
         Opcode::CreateUmem => DOMAIN_BYTES + call.input.len() as u64,
         _ => return None,
@@ -224,6 +225,8 @@ fn lengths(opcode: Opcode) -> (usize, usize) {
         Op::QueryQCounter => (QueryQCounterIn::SIZE, q_counter::OUTPUT),
         Op::CreateUctx => (CreateUctxIn::SIZE, CreateUctxOut::SIZE),
         Op::CreateUmem => (CreateUmemIn::SIZE, NAME),
+        Op::CreateGeneralObject => (GeneralObjectIn::SIZE, NAME),
+        Op::QueryGeneralObject => (GeneralObjectIn::SIZE, QueryReservedQpnOut::SIZE),
         op if WITH_CONTEXT.contains(&op) => (ModifyQpIn::SIZE, DONE),
         _ => (OBJECT, DONE),
     }
@@ -351,10 +354,10 @@ pub(crate) fn dispatch(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Eff
         Op::DestroyUctx => devx::destroy_context(fw, call),
         Op::CreateUmem => devx::create_umem(fw, call),
         Op::DestroyUmem => devx::destroy_umem(fw, call),
-        Op::CreateGeneralObject
-        | Op::ModifyGeneralObject
-        | Op::QueryGeneralObject
-        | Op::DestroyGeneralObject => devx::general_object(call),
+        Op::CreateGeneralObject => general_object::create(fw, call),
+        Op::ModifyGeneralObject => general_object::modify(fw, call),
+        Op::QueryGeneralObject => general_object::query(fw, call),
+        Op::DestroyGeneralObject => general_object::destroy(fw, call),
         Op::Nop => Ok(done()),
 
         _ => Err(ABSENT),

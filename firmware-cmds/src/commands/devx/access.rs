@@ -156,6 +156,7 @@ fn target(call: &Call<'_>) -> Option<Object> {
         Op::DeallocUar => Kind::Uar,
         Op::DestroyUmem => Kind::Umem,
         Op::DestroyPsv => Kind::Psv,
+        Op::ModifyGeneralObject | Op::QueryGeneralObject | Op::DestroyGeneralObject => Kind::ReservedQpn,
         op if WITH_CONTEXT.contains(&op) => Kind::Qp,
         _ => return None,
     };
@@ -178,6 +179,7 @@ fn makes(opcode: Opcode) -> Option<Kind> {
         Op::AllocUar => Kind::Uar,
         Op::AllocQCounter => Kind::QCounter,
         Op::CreateUmem => Kind::Umem,
+        Op::CreateGeneralObject => Kind::ReservedQpn,
         _ => return None,
     })
 }
@@ -201,6 +203,7 @@ fn destroys(opcode: Opcode) -> bool {
             | Op::DeallocQCounter
             | Op::DestroyUmem
             | Op::DestroyPsv
+            | Op::DestroyGeneralObject
     )
 }
 

@@ -1,11 +1,11 @@
 //! User contexts (DevX): user programs send commands of their own, through the kernel, which writes the
 //! number of their context into each.
 //!
-//! - here: the contexts themselves, user memory, general objects;
+//! - here: the contexts themselves, user memory;
 //! - [`access`]: which commands a context may send and which objects it may name;
 //! - [`place`]: queues and keys that lie in user memory.
 //!
-//! Source: PRM "CREATE_UCTX", "CREATE_UMEM", "General Object Commands"; the mlx5 driver.
+//! Source: PRM "CREATE_UCTX", "CREATE_UMEM"; the mlx5 driver.
 
 mod access;
 mod place;
@@ -14,7 +14,7 @@ mod tests;
 
 use hca_spec::be64;
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn, DestroyUctxIn, GeneralObjectIn};
+use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn, DestroyUctxIn};
 use hca_spec::command::Status;
 
 use super::{Call, Outcome, done, named, reply};
@@ -107,9 +107,4 @@ pub(super) fn destroy_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let umem = fw.icm.users.umems.remove(id).ok_or(NONE.of(id))?;
     fw.icm.uncount_pages(umem.buffer.pages().len());
     Ok(done())
-}
-
-pub(super) fn general_object(call: &Call<'_>) -> Outcome {
-    const KIND: Failure = bad_param("general objects: the adapter has none of that kind (general_obj_types)");
-    Err(KIND.got(call.view::<GeneralObjectIn>()?.get(GeneralObjectIn::OBJ_TYPE)))
 }

@@ -1,6 +1,7 @@
-use hca_spec::caps::{General, uctx_cap};
+use hca_spec::caps::{General, object_type, uctx_cap};
 use hca_spec::cmd::{
-    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateUctxIn, CreateUmemIn, ModifyQpIn, QueryCqOut, QueryQpOut,
+    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateUctxIn, CreateUmemIn, GeneralObjectIn, ModifyQpIn,
+    QueryCqOut, QueryQpOut,
 };
 use hca_spec::command::{Opcode, Status};
 use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
@@ -11,6 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::commands::testing::{Answer, Bench, Connection};
 use crate::icm::Translation;
+use crate::profile::LOG_RESERVED_QPNS;
 
 const RW: u64 = MTT_READ | MTT_WRITE;
 
@@ -118,6 +120,13 @@ fn others_objects() {
     let (mut b, rc, [one, two]) = users();
     let pd = object_as(&mut b, one, Opcode::AllocPd, 0, 16).number();
     assert_eq!(object_as(&mut b, two, Opcode::DeallocPd, pd, 16).status(), Status::BadResource);
+    let mut reserved = GeneralObjectIn::new();
+    reserved.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
+    reserved.set(GeneralObjectIn::LOG_OBJ_RANGE, LOG_RESERVED_QPNS);
+    let first = put_as(&mut b, one, Opcode::CreateGeneralObject, &reserved, &[], 16).number();
+    reserved.set(GeneralObjectIn::OBJ_ID, first);
+    let mut destroy = |uid| put_as(&mut b, uid, Opcode::DestroyGeneralObject, &reserved, &[], 16).status();
+    assert_eq!((destroy(two), destroy(one)), (Status::BadResource, Status::Ok));
     assert_eq!(
         object_as(&mut b, two, Opcode::DestroyCq, rc.cq, 16).status(),
         Status::BadResource,
