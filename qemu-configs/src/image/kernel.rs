@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::apt::{Apt, unpack_deb};
 use crate::cache::{Cache, remove_tree};
-use crate::image::modules::{Dependencies, EARLY};
+use crate::image::modules::{self, Dependencies, EARLY};
 use crate::image::{bzimage, make_erofs, run, tools};
 use crate::prefix::Prefix;
 use crate::progress::Step;
@@ -75,10 +75,12 @@ pub fn is_made(cache: &Cache, choice: &str) -> bool {
 }
 
 fn recipe(choice: &Choice) -> Result<String> {
-    Ok(match choice {
-        Choice::Series(major, minor) => format!("kernel {VERSION}: Debian {major}.{minor} amd64"),
-        Choice::Path(path) => format!("kernel {VERSION}: {}", path_identity(path)?),
-    })
+    let source = match choice {
+        Choice::Series(major, minor) => format!("Debian {major}.{minor} amd64"),
+        Choice::Path(path) => path_identity(path)?,
+    };
+    let modules: Vec<_> = modules::names().collect();
+    Ok(format!("kernel {VERSION}: {source}: {}", modules.join(" ")))
 }
 
 /// A path, and what changes when something else is put there.

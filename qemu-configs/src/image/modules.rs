@@ -11,7 +11,7 @@ pub const EARLY: [&str; 6] =
 const REQUIRED: [&str; 7] =
     ["mlx5_core", "mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm", "ib_ipoib", "virtio_net"];
 /// In the image when the kernel has them as modules.
-const WANTED: [&str; 43] = [
+const WANTED: [&str; 47] = [
     "ib_cm",
     "ib_core",
     "ib_iser",
@@ -29,7 +29,11 @@ const WANTED: [&str; 43] = [
     "nvme_rdma",
     "nvmet",
     "nvmet_rdma",
+    "nfs",
+    "nfsd",
+    "nfsv4",
     "rpcrdma",
+    "sd_mod",
     "smc",
     "smc_diag",
     "qemu_fw_cfg",
@@ -56,6 +60,11 @@ const WANTED: [&str; 43] = [
     "tcp_diag",
     "af_packet",
 ];
+
+/// What goes into a guest, as far as a kernel has it.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    EARLY.into_iter().chain(REQUIRED).chain(WANTED)
+}
 
 /// `modules.dep`: path of each module, and the paths of those that must be loaded before it.
 #[derive(Debug, Default)]
@@ -107,8 +116,7 @@ impl Dependencies {
                 missing.join(", ")
             );
         }
-        let all: Vec<&str> = EARLY.iter().chain(&REQUIRED).chain(&WANTED).copied().collect();
-        Ok(self.load_order(&all))
+        Ok(self.load_order(&names().collect::<Vec<_>>()))
     }
 }
 

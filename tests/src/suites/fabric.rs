@@ -308,7 +308,8 @@ fn afterwards() -> Vec<Command> {
 fn succession() -> Vec<Command> {
     let heir = "b";
     vec![
-        Command::everywhere("second opensm", format!("in_host {heir} manage")),
+        // Its log is read while it runs: -d 2 writes each line at once.
+        Command::everywhere("second opensm", format!("in_host {heir} manage -d 2")),
         Command::alone(
             "standby",
             format!(

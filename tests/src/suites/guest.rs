@@ -217,14 +217,20 @@ fn outside(commands: &[Command], hosts: &[&str]) -> Option<String> {
 
 /// Runs commands in a topology. Case names begin with `tag`.
 pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec<Case> {
+    run_with(&[], tag, topology, kernel, commands)
+}
+
+/// The same, with these files (of this crate) in each guest.
+pub fn run_with(files: &[&str], tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec<Case> {
     let hosts = hosts(topology);
-    let shell = guests::copy("guest/cases.sh");
-    let mut run =
-        Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).copy(shell).watch(|host, line| {
-            if let Some(ended) = line.strip_prefix("@@ end ") {
-                eprintln!("  {host}: {ended}");
-            }
-        });
+    let mut run = Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).watch(|host, line| {
+        if let Some(ended) = line.strip_prefix("@@ end ") {
+            eprintln!("  {host}: {ended}");
+        }
+    });
+    for file in ["guest/cases.sh"].iter().chain(files) {
+        run = run.copy(guests::copy(file));
+    }
     for (host, script) in hosts.iter().zip(scripts(commands, hosts)) {
         run = run.host(*host, script);
     }

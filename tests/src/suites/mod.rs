@@ -16,6 +16,7 @@ pub mod netsim;
 pub mod perftest;
 pub mod rdma_core;
 pub mod report;
+pub mod storage;
 pub mod tools;
 
 use serde::Serialize;
@@ -131,6 +132,12 @@ pub fn all() -> Vec<Suite> {
             about: "the RDMA connection manager: rdmacm-utils, and perftest with -R",
             needs_guests: guests,
             run: cm::cases,
+        },
+        Suite {
+            name: "storage",
+            about: "NVMe over Fabrics, SRP and NFS over RDMA, and RDS, by the kernels of two guests",
+            needs_guests: guests,
+            run: storage::cases,
         },
         Suite {
             name: "killed",
