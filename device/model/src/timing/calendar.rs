@@ -46,13 +46,25 @@ impl Calendar {
     #[inline]
     fn turn_to(&mut self, now: Ps) {
         let page = now.0 >> self.page;
-        for past in self.first..self.end.min(page) {
-            if let Some(booked) = self.at(past) {
-                *booked = 0;
+        if page > self.first {
+            self.forget(page);
+        }
+    }
+
+    /// Forgets what lies before `page`.
+    fn forget(&mut self, page: u64) {
+        let past = self.end.min(page).saturating_sub(self.first) as usize;
+        let places = self.booked.len();
+        let from = self.first as usize & places.wrapping_sub(1);
+        // Up to the ring's last place, and from its first on.
+        let ahead = past.min(places.saturating_sub(from));
+        for places in [from..from + ahead, 0..past - ahead] {
+            if let Some(pages) = self.booked.get_mut(places) {
+                pages.fill(0);
             }
         }
-        self.first = self.first.max(page);
-        self.end = self.end.max(self.first);
+        self.first = page;
+        self.end = self.end.max(page);
     }
 
     /// Makes room in the ring up to page `last`.
@@ -75,11 +87,13 @@ impl Calendar {
         if self.full.contains(&page) { self.full.end } else { page }
     }
 
-    fn note_full(&mut self, page: u64) {
+    /// So many pages from `page` on are full now.
+    #[inline]
+    fn note_full(&mut self, page: u64, pages: u64) {
         if page == self.full.end {
-            self.full.end += 1;
+            self.full.end += pages;
         } else if self.full.is_empty() || self.full.end <= self.first {
-            self.full = page..page + 1;
+            self.full = page..page + pages;
         }
     }
 
@@ -103,8 +117,29 @@ impl Calendar {
 
     /// Books a job of `service` that can begin at `start`; `now` is the time of the booking, not later than `start`.
     /// Returns when it is done.
+    #[inline]
     pub fn admit(&mut self, now: Ps, start: Ps, service: Ps) -> Ps {
         self.turn_to(now);
+        let page = start.0 >> self.page;
+        let (first, room, one) = (self.first, self.slots << self.page, self.slots == 1);
+        let opens = page << self.page;
+        // Most jobs are short, and the page in which they can begin has room for more than them.
+        if page >= first
+            && page - first < self.booked.len() as u64
+            && let Some(booked) = self.at(page)
+            && booked.saturating_add(service.0) < room
+        {
+            *booked += service.0;
+            let full = opens + *booked;
+            self.end = self.end.max(page + 1);
+            let done = start + service;
+            return if one { done.max(Ps(full)) } else { done };
+        }
+        self.admit_over_pages(start, service)
+    }
+
+    /// The same for a job that finds its first page full, or fills it.
+    fn admit_over_pages(&mut self, start: Ps, service: Ps) -> Ps {
         let room = self.slots << self.page;
         let begins = start.0 >> self.page;
         let mut page = self.skip(begins.max(self.first));
@@ -120,10 +155,10 @@ impl Calendar {
                 }
                 self.grow(page);
             }
-            self.end = self.end.max(page + 1);
             let Some(booked) = self.at(page) else { unreachable!("the ring has just grown") };
             let before = *booked;
             let free = room.saturating_sub(before);
+            let mut pages = 1;
             if free > 0 || left == 0 {
                 let part = left.min(free);
                 *booked += part;
@@ -133,16 +168,45 @@ impl Calendar {
                     true => start.0,
                     false => (opens + before / self.slots).max(start.0),
                 });
-                if before + part >= room {
-                    self.note_full(page);
+                if left >= room {
+                    let taken = self.take_empty(page + 1, left / room);
+                    left -= taken * room;
+                    pages += taken;
+                }
+                let last = page + pages - 1;
+                if part == free {
+                    self.note_full(page, pages);
                 }
                 if left == 0 {
+                    self.end = self.end.max(page + pages);
                     let begun = Ps(begin) + service;
-                    return if self.slots == 1 { begun.max(Ps(opens + before + part)) } else { begun };
+                    let booked = if pages > 1 { room } else { before + part };
+                    return if self.slots == 1 { begun.max(Ps((last << self.page) + booked)) } else { begun };
                 }
             }
-            page = self.skip(page + 1);
+            self.end = self.end.max(page + pages);
+            page = self.skip(page + pages);
         }
+    }
+
+    /// Fills pages from `page` on, at most so many, as long as nothing is booked in them and the ring does not end. Gives
+    /// how many.
+    fn take_empty(&mut self, page: u64, most: u64) -> u64 {
+        let room = self.slots << self.page;
+        let places = self.booked.len();
+        // The place of `first` has a page of its own: what is booked may go round up to before it.
+        let most = most.min((self.first + places as u64).saturating_sub(page));
+        let from = page as usize & places.wrapping_sub(1);
+        let pages = self.booked.get_mut(from..).unwrap_or_default().iter_mut().take(most as usize);
+        let mut taken = 0;
+        for booked in pages {
+            if *booked != 0 {
+                break;
+            }
+            *booked = room;
+            taken += 1;
+        }
+        taken
     }
 }
 
