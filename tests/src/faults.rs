@@ -59,9 +59,9 @@ const TIME: Ps = Ps::from_ms(5);
 struct Tap(Arc<Mutex<Vec<(usize, Packet)>>>);
 
 impl Carrier for Tap {
-    fn transmit(&mut self, now: Ps, from: usize, packet: Packet) -> Vec<Delivery> {
+    fn transmit(&mut self, now: Ps, from: usize, packet: Packet, out: &mut Vec<Delivery>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((from, packet.clone()));
-        vec![Delivery { at: now + Ps::from_ns(5), end: 1 - from, packet }]
+        out.push(Delivery { at: now + Ps::from_ns(5), end: 1 - from, packet });
     }
 }
 

@@ -45,16 +45,16 @@ impl Paths {
 }
 
 impl Carrier for Paths {
-    fn transmit(&mut self, now: Ps, from: usize, packet: Packet) -> Vec<Delivery> {
+    fn transmit(&mut self, now: Ps, from: usize, packet: Packet, out: &mut Vec<Delivery>) {
         let inner = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lid = packet.dlid().0;
         if inner.cut.contains(&lid) {
-            return Vec::new();
+            return;
         }
         if let Ok((repr, _)) = packet.parse() {
             inner.passed.push((from, lid, repr.migrated));
         }
-        vec![Delivery { at: now + Ps::from_ns(5), end: 1 - from, packet }]
+        out.push(Delivery { at: now + Ps::from_ns(5), end: 1 - from, packet });
     }
 }
 

@@ -16,7 +16,7 @@ const PORT: u8 = 1;
 impl Hca {
     /// A datagram for which no driver has a queue pair that receives.
     pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
-        let Some((address, mad)) = datagram::parse(&arrived.repr, arrived.payload()) else {
+        let Some((address, mad)) = datagram::parse(arrived.repr(), arrived.payload()) else {
             return tracing::debug!(hca = self.core.name, %now, "no datagram that an agent takes: dropped");
         };
         let mut effects = Vec::new();
@@ -42,7 +42,7 @@ impl Hca {
     fn say(&mut self, at: Ps, departure: &Departure) {
         // The lane of its service level is found when it leaves.
         if let Some(packet) = datagram::build(departure, 0) {
-            self.core.schedule(at, HcaEvent::Answer(Box::new(packet)));
+            self.core.schedule(at, HcaEvent::Answer(packet));
         }
     }
 }

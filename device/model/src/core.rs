@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hca_firmware::Firmware;
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
-use hca_spec::wire::{Grh, Lrh, Operation};
+use hca_spec::wire::{Grh, Operation};
 
 use crate::counters::Counting;
 use crate::cq::CompletionQueue;
@@ -21,25 +21,44 @@ use crate::time::Ps;
 use crate::timing::Timing;
 use crate::trace::{Event, Watch};
 use crate::transport::dct::Peer;
-use crate::wire::{Packet, Repr};
+use crate::wire::{Malformed, Packet, Repr};
 
 /// A packet whose headers and checksums were found good.
 #[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) repr: Repr,
-    pub(crate) packet: Packet,
-    pub(crate) payload: std::ops::Range<usize>,
-}
+pub(crate) struct Arrived(Packet);
 
 impl Arrived {
+    /// Checks a packet; gives it back with the reason if it is not good.
+    pub(crate) fn check(mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
+        match packet.open() {
+            Ok(()) => Ok(Self(packet)),
+            Err(why) => Err((packet, why)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn packet(&self) -> &Packet {
+        &self.0
+    }
+
+    #[inline]
+    pub(crate) fn repr(&self) -> &Repr {
+        self.0.repr()
+    }
+
+    #[inline]
     pub(crate) fn payload(&self) -> &[u8] {
-        self.packet.before_checksums().get(self.payload.clone()).unwrap_or_default()
+        self.0.payload()
     }
 
     /// The 40 bytes of the GRH as they were on the wire.
-    pub(crate) fn grh(&self) -> Option<&[u8]> {
-        self.repr.grh.as_ref()?;
-        self.packet.before_checksums().get(Lrh::SIZE..Lrh::SIZE + Grh::SIZE)
+    pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
+        self.0.grh()
+    }
+
+    /// Nobody needs it any more.
+    pub(crate) fn retire(self) {
+        self.0.retire();
     }
 }
 
@@ -71,7 +90,7 @@ pub(crate) enum HcaEvent {
     /// The RNR timer set with that generation ran out.
     RnrTimeout(Qpn, u32),
     /// A packet has passed the receive pipeline.
-    Receive(Box<Arrived>),
+    Receive(Arrived),
     /// A packet has passed the send pipeline and its data is there; so many bytes are kept free for it at the port.
     Depart(Operation, Packet, usize),
     /// Requests without an answer have left: their completions are due.
@@ -85,7 +104,7 @@ pub(crate) enum HcaEvent {
     /// The port looks at what waits.
     PortTurn,
     /// An answer of the port's agents is ready.
-    Answer(Box<Packet>),
+    Answer(Packet),
     /// The port's agents may have something to say.
     AgentPoll,
     /// The link has trained.

@@ -21,7 +21,7 @@ impl std::error::Error for DmaError {}
 
 /// The DMA window of one adapter's host. An access happens wholly or not at all.
 pub trait GuestMemory: Send + Sync {
-    /// Reads `buf.len()` bytes at bus address `iova`.
+    /// Reads `buf.len()` bytes at bus address `iova`. If that goes well, every byte of `buf` was written.
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError>;
     /// Writes `data` at bus address `iova`.
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError>;

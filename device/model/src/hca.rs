@@ -281,21 +281,20 @@ impl Hca {
     /// A packet arrived at the port. Gives when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
         self.count_arrival(now, &packet);
-        match packet.parse() {
-            Ok((repr, payload)) => {
-                let start = repr.header_size();
-                let payload = start..start + payload.len();
-                let service = self.core.timing.receive(repr.operation, payload.len());
-                let at = self.receive_time(now, &repr, payload.len(), service);
+        match Arrived::check(packet) {
+            Ok(arrived) => {
+                let (operation, payload) = (arrived.repr().operation, arrived.payload().len());
+                let service = self.core.timing.receive(operation, payload);
+                let at = self.receive_time(now, arrived.repr(), payload, service);
                 if self.core.traces() {
-                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(&packet);
+                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(arrived.packet());
                     let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
                     self.core.note_job(now, at, service, event);
                 }
-                self.core.schedule(at, HcaEvent::Receive(Box::new(Arrived { repr, packet, payload })));
+                self.core.schedule(at, HcaEvent::Receive(arrived));
                 at
             }
-            Err(why) => {
+            Err((packet, why)) => {
                 self.note_drop(now, &packet, format_args!("{why}"));
                 // What only the transport's header checks see is dropped in silence.
                 if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
@@ -365,7 +364,7 @@ impl Hca {
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
             HcaEvent::Receive(arrived) => {
                 self.receive(now, &arrived);
-                arrived.packet.retire();
+                arrived.retire();
             }
             HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
@@ -378,7 +377,7 @@ impl Hca {
             HcaEvent::PortTurn => self.port_turn(now),
             HcaEvent::Answer(packet) => {
                 self.core.note_sent(now, &packet);
-                self.core.transmit(now, Operation::SendOnly, *packet);
+                self.core.transmit(now, Operation::SendOnly, packet);
             }
             HcaEvent::AgentPoll => self.agent_poll(now),
             HcaEvent::LinkUp => self.core.out.port_changed = true,

@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::dma::{DmaError, GuestMemory};
 use crate::signature::{Backing, Signed, signed};
 use crate::timing::Place;
+use crate::wire::Room;
 
 mod walk;
 
@@ -156,7 +157,7 @@ fn translate(
     Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
 }
 
-/// Reads `buf.len()` bytes at `va` under `key`.
+/// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well.
 ///
 /// Through a signature key: what is read goes to the wire.
 pub(crate) fn read(
@@ -170,6 +171,7 @@ pub(crate) fn read(
     let (icm, memory) = (&core.fw.icm, &*core.memory);
     let range = Range { key, va, len: buf.len() as u64 };
     if let Some((mut backing, signed, offset)) = Behind::new(core, who, range, access)? {
+        buf.fill(0);
         return settle(core, signed.gather(&mut backing, offset, buf));
     }
     read_plain(icm, memory, who, key, va, buf, access)
@@ -185,12 +187,8 @@ fn read_plain(
     access: Access,
 ) -> Result<(), Fault> {
     let len = buf.len();
-    let mut rest = buf;
-    translate(icm, who, key, va, len, access, &mut |span| {
-        let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
-        rest = later;
-        Ok(memory.read(span.iova, now)?)
-    })
+    let mut room = Room::new(buf);
+    translate(icm, who, key, va, len, access, &mut |span| Ok(memory.read(span.iova, room.next(span.len))?))
 }
 
 /// Writes `data` at `va` under `key`.

@@ -46,10 +46,11 @@ impl Star {
 }
 
 impl Carrier for Star {
-    fn transmit(&mut self, now: Ps, from: usize, packet: Packet) -> Vec<Delivery> {
-        let Some(up) = self.up.get_mut(from) else { return Vec::new() };
-        let mut out = Vec::new();
-        for middle in up.transmit(now, 0, packet) {
+    fn transmit(&mut self, now: Ps, from: usize, packet: Packet, out: &mut Vec<Delivery>) {
+        let Some(up) = self.up.get_mut(from) else { return };
+        let mut middle = Vec::new();
+        up.transmit(now, 0, packet, &mut middle);
+        for middle in middle {
             let Some(to) = usize::from(middle.packet.dlid().0).checked_sub(1) else { continue };
             let Some(down) = self.down.get_mut(to) else { continue };
             let mut packet = middle.packet;
@@ -57,13 +58,13 @@ impl Carrier for Star {
             if draw < self.inside {
                 packet = spoil(packet, &mut self.random);
             }
-            let arriving = down.transmit(middle.at, 1, packet);
+            let mut arriving = Vec::new();
+            down.transmit(middle.at, 1, packet, &mut arriving);
             // Packets of ours are good by construction, so what does not parse was spoilt on the way.
             let bad = arriving.iter().filter(|d| d.packet.parse().is_err()).count();
             self.spoilt.fetch_add(bad as u64, Ordering::Relaxed);
             out.extend(arriving.into_iter().map(|d| Delivery { end: to, ..d }));
         }
-        out
     }
 }
 
@@ -105,27 +106,31 @@ mod tests {
     use hca_model::wire::{Malformed, Repr};
     use hca_spec::ids::Lid;
 
-    fn packet(to: u16, payload: usize) -> Packet {
+    /// What arrives of a packet.
+    fn arrivals(star: &mut Star, from: usize, to: u16, payload: usize) -> Vec<Delivery> {
         let repr = Repr { dlid: Lid(to), ..Repr::default() };
-        Packet::build(&repr, payload, |_| Ok::<(), ()>(())).expect("nothing to fail")
+        let packet = Packet::build(&repr, payload, |_| Ok::<(), ()>(())).expect("nothing to fail");
+        let mut out = Vec::new();
+        star.transmit(Ps::ZERO, from, packet, &mut out);
+        out
     }
 
     #[test]
     fn forwards_by_lid() {
         let (mut star, _) = Star::new(3, Fault::Loss, &Faults::default(), 0.0, 1);
         for to in 0..3 {
-            let arrivals = star.transmit(Ps::ZERO, 1, packet(to + 1, 100));
+            let arrivals = arrivals(&mut star, 1, to + 1, 100);
             assert_eq!(arrivals.iter().map(|d| d.end).collect::<Vec<_>>(), [usize::from(to)]);
         }
-        assert_eq!(star.transmit(Ps::ZERO, 1, packet(4, 0)), []);
-        assert_eq!(star.transmit(Ps::ZERO, 1, packet(0, 0)), []);
+        assert_eq!(arrivals(&mut star, 1, 4, 0), []);
+        assert_eq!(arrivals(&mut star, 1, 0, 0), []);
     }
 
     #[test]
     fn only_the_icrc_sees_what_the_middle_does() {
         let (mut star, spoilt) = Star::new(2, Fault::Inside, &Faults::default(), 1.0, 1);
         for i in 0..500 {
-            let arrivals = star.transmit(Ps::ZERO, 0, packet(2, i % 90));
+            let arrivals = arrivals(&mut star, 0, 2, i % 90);
             let parsed = arrivals[0].packet.parse();
             assert!(matches!(parsed, Err(Malformed::Icrc { .. })), "{i}: {parsed:?}");
         }

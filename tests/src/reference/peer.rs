@@ -22,9 +22,8 @@ pub const PEER_QPN: Qpn = Qpn(0x1234);
 struct Tap(Arc<Mutex<Vec<Packet>>>);
 
 impl Carrier for Tap {
-    fn transmit(&mut self, _now: Ps, _from: usize, packet: Packet) -> Vec<Delivery> {
+    fn transmit(&mut self, _now: Ps, _from: usize, packet: Packet, _out: &mut Vec<Delivery>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(packet);
-        Vec::new()
     }
 }
 

@@ -196,11 +196,11 @@ impl Link {
 }
 
 impl Carrier for Link {
-    fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery> {
+    fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>) {
         let time = self.line.serialisation(packet.len());
-        let Some(busy_until) = self.busy_until.get_mut(from) else { return Vec::new() };
+        let Some(busy_until) = self.busy_until.get_mut(from) else { return };
         *busy_until = now.max(*busy_until) + time;
-        vec![Delivery { at: *busy_until + self.delay, end: 1 - from, packet }]
+        out.push(Delivery { at: *busy_until + self.delay, end: 1 - from, packet });
     }
 
     fn train(&mut self, line: Line) {
@@ -252,7 +252,12 @@ mod tests {
         let line = Line::new(LinkRate::Edr, 4);
         let mut link = Link::new(line, Ps::from_ns(5));
         let each = line.serialisation(98);
-        let arrivals = |link: &mut Link, from| link.transmit(Ps(1000), from, packet(98)).remove(0);
+        let at = |link: &mut Link, now, from| {
+            let mut out = Vec::new();
+            link.transmit(now, from, packet(98), &mut out);
+            out.remove(0)
+        };
+        let arrivals = |link: &mut Link, from| at(link, Ps(1000), from);
         let first = arrivals(&mut link, 0);
         assert_eq!((first.at, first.end), (Ps(1000) + each + Ps::from_ns(5), 1));
         assert_eq!(arrivals(&mut link, 0).at, first.at + each);
@@ -260,16 +265,18 @@ mod tests {
         assert_eq!((back.at, back.end), (first.at, 0));
         // An idle link starts at once again.
         let later = Ps::from_us(1);
-        assert_eq!(link.transmit(later, 0, packet(98))[0].at, later + each + Ps::from_ns(5));
+        assert_eq!(at(&mut link, later, 0).at, later + each + Ps::from_ns(5));
         // A quarter of the lanes, four times as long.
         link.train(Line::new(LinkRate::Edr, 1));
         let later = Ps::from_us(2);
-        assert_eq!(link.transmit(later, 0, packet(98))[0].at, later + each.times(4) + Ps::from_ns(5));
+        assert_eq!(at(&mut link, later, 0).at, later + each.times(4) + Ps::from_ns(5));
     }
 
     #[test]
     fn there_is_no_third_end() {
         let mut link = Link::new(Line::new(LinkRate::Edr, 4), Ps::ZERO);
-        assert_eq!(link.transmit(Ps::ZERO, 2, packet(98)), []);
+        let mut out = Vec::new();
+        link.transmit(Ps::ZERO, 2, packet(98), &mut out);
+        assert_eq!(out, []);
     }
 }

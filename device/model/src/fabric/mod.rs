@@ -47,11 +47,11 @@ pub struct Delivery {
 
 /// Something with two ends (or more, see [`crate::World::connect`]) that carries packets from one to another.
 pub trait Carrier {
-    /// Takes a packet that end `from` has ready at `now`, and says what arrives where and when.
+    /// Takes a packet that end `from` has ready at `now`, and puts behind `out` what arrives where and when.
     ///
     /// Nothing arrives of a packet that is lost, and more than one of a duplicated one. Calls come in
     /// the order of `now` per end. An end that isn't there carries nothing.
-    fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery>;
+    fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>);
 
     /// The link between its two ends trained, to less than it could carry maybe. A carrier of another kind has its
     /// own rate.
@@ -59,8 +59,8 @@ pub trait Carrier {
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
-    fn transmit(&mut self, now: Ps, from: End, packet: Packet) -> Vec<Delivery> {
-        (**self).transmit(now, from, packet)
+    fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>) {
+        (**self).transmit(now, from, packet, out);
     }
 
     fn train(&mut self, line: Line) {

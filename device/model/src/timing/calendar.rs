@@ -1,5 +1,7 @@
 //! A server that many share, booked in advance.
 
+use std::ops::Range;
+
 use crate::time::Ps;
 
 /// Pages that a calendar reaches ahead: what is beyond waits for nobody. 2^20 pages of 16 ns are 17 ms.
@@ -25,14 +27,21 @@ pub struct Calendar {
     /// Work booked per page, in picoseconds: a ring, in which the pages from `first` to before `end` have their places. A
     /// power of two of them once it is used, all others zero.
     booked: Vec<u64>,
-    /// A run of full pages, so that a long backlog is not walked again for each job.
-    full: std::ops::Range<u64>,
+    /// Runs of full pages, so that a backlog is not walked again for each job: one from now on and one ahead, say.
+    full: [Range<u64>; 2],
 }
 
 impl Calendar {
     /// A server of `slots` slots (at least one) with pages of 2^`page` ps.
     pub fn new(slots: u64, page: u32) -> Self {
-        Self { slots: slots.max(1), page: page.min(40), first: 0, end: 0, booked: Vec::new(), full: 0..0 }
+        Self {
+            slots: slots.max(1),
+            page: page.min(40),
+            first: 0,
+            end: 0,
+            booked: Vec::new(),
+            full: [0..0, 0..0],
+        }
     }
 
     /// The work booked in a page, if the ring has a place for it.
@@ -81,19 +90,26 @@ impl Calendar {
         }
     }
 
-    /// The first page from `page` on that has room.
+    /// The first page from `page` on that is not known to be full.
     #[inline]
     fn skip(&self, page: u64) -> u64 {
-        if self.full.contains(&page) { self.full.end } else { page }
+        let [a, b] = &self.full;
+        let page = if a.contains(&page) { a.end } else { page };
+        let page = if b.contains(&page) { b.end } else { page };
+        if a.contains(&page) { a.end } else { page }
     }
 
     /// So many pages from `page` on are full now.
     #[inline]
     fn note_full(&mut self, page: u64, pages: u64) {
-        if page == self.full.end {
-            self.full.end += pages;
-        } else if self.full.is_empty() || self.full.end <= self.first {
-            self.full = page..page + pages;
+        let first = self.first;
+        let [a, b] = &mut self.full;
+        let worth = |run: &Range<u64>| run.end.saturating_sub(run.start.max(first));
+        match () {
+            () if page == a.end => a.end += pages,
+            () if page == b.end => b.end += pages,
+            () if worth(a) <= worth(b) => *a = page..page + pages,
+            () => *b = page..page + pages,
         }
     }
 
@@ -121,8 +137,7 @@ impl Calendar {
     pub fn admit(&mut self, now: Ps, start: Ps, service: Ps) -> Ps {
         self.turn_to(now);
         let page = start.0 >> self.page;
-        let (first, room, one) = (self.first, self.slots << self.page, self.slots == 1);
-        let opens = page << self.page;
+        let (first, room) = (self.first, self.slots << self.page);
         // Most jobs are short, and the page in which they can begin has room for more than them.
         if page >= first
             && page - first < self.booked.len() as u64
@@ -130,62 +145,66 @@ impl Calendar {
             && booked.saturating_add(service.0) < room
         {
             *booked += service.0;
-            let full = opens + *booked;
-            self.end = self.end.max(page + 1);
-            let done = start + service;
-            return if one { done.max(Ps(full)) } else { done };
+            let booked = *booked;
+            return self.booked_up_to(page, booked, start + service);
         }
         self.admit_over_pages(start, service)
     }
 
     /// The same for a job that finds its first page full, or fills it.
     fn admit_over_pages(&mut self, start: Ps, service: Ps) -> Ps {
-        let room = self.slots << self.page;
-        let begins = start.0 >> self.page;
+        let (slots, shift) = (self.slots, self.page);
+        let room = slots << shift;
+        let begins = start.0 >> shift;
         let mut page = self.skip(begins.max(self.first));
         let mut left = service.0;
-        let mut begin = None;
+        let mut begin = start.0;
         loop {
-            let opens = page << self.page;
-            let ahead = page - self.first;
-            if ahead >= self.booked.len() as u64 {
-                if ahead > REACH {
-                    let begun = Ps(begin.unwrap_or(start.0.max(opens))) + service;
-                    return begun.max(Ps(opens));
+            if page - self.first >= self.booked.len() as u64 {
+                let opens = page << shift;
+                if page - self.first > REACH {
+                    let begun = if left == service.0 { start.0.max(opens) } else { begin };
+                    return (Ps(begun) + service).max(Ps(opens));
                 }
                 self.grow(page);
             }
             let Some(booked) = self.at(page) else { unreachable!("the ring has just grown") };
             let before = *booked;
             let free = room.saturating_sub(before);
-            let mut pages = 1;
-            if free > 0 || left == 0 {
-                let part = left.min(free);
-                *booked += part;
-                left -= part;
-                // Where in its page the job finds room: of several slots one is free from the begin on.
-                let begin = *begin.get_or_insert_with(|| match page == begins {
-                    true => start.0,
-                    false => (opens + before / self.slots).max(start.0),
-                });
-                if left >= room {
-                    let taken = self.take_empty(page + 1, left / room);
-                    left -= taken * room;
-                    pages += taken;
-                }
-                let last = page + pages - 1;
-                if part == free {
-                    self.note_full(page, pages);
-                }
-                if left == 0 {
-                    self.end = self.end.max(page + pages);
-                    let begun = Ps(begin) + service;
-                    let booked = if pages > 1 { room } else { before + part };
-                    return if self.slots == 1 { begun.max(Ps((last << self.page) + booked)) } else { begun };
-                }
+            if free == 0 && left > 0 {
+                page = self.skip(page + 1);
+                continue;
             }
-            self.end = self.end.max(page + pages);
-            page = self.skip(page + pages);
+            // Where in its first page the job finds room: of several slots one is free from the begin on.
+            if left == service.0 && page != begins {
+                let inside = if slots == 1 { before } else { before / slots };
+                begin = begin.max((page << shift) + inside);
+            }
+            if left < free || left == 0 {
+                *booked = before + left;
+                return self.booked_up_to(page, before + left, Ps(begin) + service);
+            }
+            *booked = room;
+            left -= free;
+            let whole = if left < room { 0 } else { self.take_empty(page + 1, left / room) };
+            left -= whole * room;
+            self.note_full(page, whole + 1);
+            self.end = self.end.max(page + whole + 1);
+            if left == 0 {
+                return self.booked_up_to(page + whole, room, Ps(begin) + service);
+            }
+            page = self.skip(page + whole + 1);
+        }
+    }
+
+    /// When a job is done that would be done at `done`, were there no others: the last page that it needs is `page`, in
+    /// which so much is booked now.
+    #[inline]
+    fn booked_up_to(&mut self, page: u64, booked: u64, done: Ps) -> Ps {
+        self.end = self.end.max(page + 1);
+        match self.slots {
+            1 => done.max(Ps((page << self.page) + booked)),
+            _ => done,
         }
     }
 

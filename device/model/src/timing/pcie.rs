@@ -176,12 +176,13 @@ impl Bus {
         let mut done = start;
         let mut left = bytes;
         let most = self.cost.max_read_request().max(1);
+        // A whole request at a time; what would need more than all tags several times over is one
+        // long transfer, whose requests hide behind its data.
+        let most = if left > most * self.tags.len() { left } else { most };
         // Most requests of a read are alike.
         let (mut alike, mut request, mut completion) = (0, Ps::ZERO, Ps::ZERO);
         while left > 0 {
-            // A whole request at a time; what would need more than all tags several times over is one
-            // long transfer, whose requests hide behind its data.
-            let part = if left > most * self.tags.len() { left } else { left.min(most) };
+            let part = left.min(most);
             if part != alike {
                 (alike, request, completion) = (part, self.cost.request(part), self.cost.completion(part));
             }

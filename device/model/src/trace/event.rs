@@ -4,7 +4,7 @@ use std::fmt;
 
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Cqn, Eqn, Lid, Psn, Qpn};
-use hca_spec::wire::{Bth, Grh, LNH_GRH, Lrh, Operation};
+use hca_spec::wire::{Bth, Operation};
 use hca_spec::wqe::SendOpcode;
 
 use crate::wire::Packet;
@@ -524,10 +524,7 @@ pub(crate) struct Headers {
 impl Headers {
     /// What stands there, unchecked.
     pub(crate) fn of(packet: &Packet) -> Self {
-        let bytes = packet.before_checksums();
-        let lrh = Lrh::from_prefix_or_zero(bytes);
-        let at = Lrh::SIZE + if lrh.get(Lrh::LNH) == LNH_GRH { Grh::SIZE } else { 0 };
-        let bth = Bth::from_prefix_or_zero(bytes.get(at..).unwrap_or_default());
+        let bth = packet.bth();
         Self {
             slid: packet.slid(),
             dlid: packet.dlid(),

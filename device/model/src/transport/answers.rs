@@ -168,7 +168,7 @@ impl QueuePair {
                         again,
                     });
                 }
-                Packet::build(&repr, n as usize, |buf| match buf.is_empty() {
+                Packet::build_with(&repr, n as usize, |buf| match buf.is_empty() {
                     true => Ok(()),
                     false => read(core, who, rkey, va, buf, Access::RemoteRead),
                 })

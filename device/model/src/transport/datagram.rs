@@ -138,14 +138,14 @@ impl QueuePair {
             ..Repr::default()
         };
         let who = self.accessor();
-        Packet::build(&repr, wqe.length as usize, |buf| gather(core, who, &wqe.pieces, 0, buf))
+        Packet::build_with(&repr, wqe.length as usize, |buf| gather(core, who, &wqe.pieces, 0, buf))
             .map(|p| (operation, p))
             .map_err(NotSent::Fault)
     }
 
     /// A datagram for this queue pair.
     pub(crate) fn receive_datagram(&mut self, core: &mut Core, now: Ps, arrived: &Arrived) {
-        let (repr, payload) = (&arrived.repr, arrived.payload());
+        let (repr, payload) = (arrived.repr(), arrived.payload());
         let Some(deth) = repr.deth else { return };
         if deth.q_key != self.own_q_key() {
             core.diagnose(
@@ -168,7 +168,7 @@ impl QueuePair {
         let who = self.local(&receive);
         let grh = arrived.grh();
         let written = grh
-            .map_or(Ok(()), |grh| scatter(core, who, &receive.pieces, 0, grh))
+            .map_or(Ok(()), |grh| scatter(core, who, &receive.pieces, 0, &grh))
             .and_then(|()| scatter(core, who, &receive.pieces, GRH_ROOM as u64, payload));
         if let Err(fault) = written {
             core.diagnose(now, format_args!("QP {}: receive: {fault}", self.qpn));
@@ -191,7 +191,7 @@ impl QueuePair {
 impl Hca {
     /// A multicast datagram: a copy to each member of its group on this adapter.
     pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
-        let repr = &arrived.repr;
+        let repr = arrived.repr();
         let Some(dgid) = repr.grh.as_ref().map(|g| g.dgid) else { return };
         for qpn in self.members(dgid) {
             let Some(qp) = self.qps.get_mut(qpn.0) else { continue };

@@ -139,7 +139,7 @@ impl QueuePair {
 impl Hca {
     /// A request to a DC target.
     pub(crate) fn receive_dynamic(&mut self, now: Ps, arrived: &Arrived) {
-        let repr = &arrived.repr;
+        let repr = arrived.repr();
         let core = &mut self.core;
         let (Some(eth), Some(dct)) = (repr.dceth, core.fw.icm.dcts.get(repr.dest_qp.0)) else {
             tracing::debug!(hca = core.name, %now, "packet for DCT {} dropped: no such target", repr.dest_qp);

@@ -267,7 +267,7 @@ impl QueuePair {
 impl Hca {
     /// A packet has passed the receive pipeline: to its queue pair.
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
-        let (repr, payload) = (&arrived.repr, arrived.payload());
+        let (repr, payload) = (arrived.repr(), arrived.payload());
         if repr.dest_qp == datagram::MULTICAST_QP {
             return self.receive_multicast(now, arrived);
         }

@@ -8,6 +8,7 @@ use hca_spec::ids::Mkey;
 use crate::core::Core;
 use crate::mkey::{Access, Accessor, Fault, read, span, write};
 use crate::timing::Place;
+use crate::wire::Room;
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +75,7 @@ pub(crate) fn spans(icm: &Icm, pieces: &[Piece], offset: u64, len: usize) -> imp
     })
 }
 
-/// Reads `buf.len()` bytes of the list from byte `offset` on.
+/// Reads `buf.len()` bytes of the list from byte `offset` on. What lies beyond the list's end is zero.
 pub(crate) fn gather(
     core: &Core,
     who: Accessor,
@@ -83,18 +84,19 @@ pub(crate) fn gather(
     buf: &mut [u8],
 ) -> Result<(), Fault> {
     let len = buf.len();
-    let mut rest = buf;
+    let mut room = Room::new(buf);
     walk(pieces, offset, len, |piece, skip, n| {
-        let (now, later) = std::mem::take(&mut rest).split_at_mut(n);
-        rest = later;
+        let now = room.next(n);
         match piece {
             Piece::Memory { key, va, .. } => {
                 let va = va.wrapping_add(skip);
                 read(core, who, *key, va, now, Access::LocalRead)?;
             }
             Piece::Inline(data) => {
-                let from = data.iter().skip(skip as usize);
-                now.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                let mut now = Room::new(now);
+                let from = data.get(skip as usize..).unwrap_or_default();
+                let from = from.get(..n).unwrap_or(from);
+                now.next(from.len()).copy_from_slice(from);
             }
         }
         Ok(())

@@ -386,7 +386,7 @@ impl QueuePair {
         repr.xrceth = wqe.xrc_srqn.map(Srqn);
         repr.dceth = self.dceth();
         fill_headers(&mut repr, wqe, offset);
-        let built = Packet::build(&repr, payload_len, |buf| gather(core, who, &wqe.pieces, offset, buf));
+        let built = Packet::build_with(&repr, payload_len, |buf| gather(core, who, &wqe.pieces, offset, buf));
         let (index, opcode, packets) = (wqe.index, wqe.opcode, message.packets);
         let cqn = self.params.cqn_snd;
         self.tell_signature_errors(core, now, cqn);

@@ -4,15 +4,18 @@
 //! LRH | GRH? | BTH | extended headers? | payload | pad 0..3 | ICRC | VCRC
 //! ```
 //!
-//! [`Packet`] owns the bytes; [`Repr`] is what the headers say. [`Packet::build`] turns a `Repr` and
-//! a payload into bytes, [`Packet::parse`] checks bytes and turns them back. Whatever passes
+//! [`Repr`] is what the headers say. [`Packet::build`] makes a [`Packet`] of a `Repr` and a payload,
+//! [`Packet::into_bytes`] bytes of that, [`Packet::parse`] checks bytes and turns them back. Whatever passes
 //! `parse` is complete and consistent, so nothing behind it has to check a length again.
 //!
 //! Not here: raw packets (LNH 0 and 1), RD and link packets (flow control is modelled without its packets).
 
 mod crc;
 mod repr;
+mod room;
 mod spare;
+
+use std::ops::Range;
 
 use hca_firmware::port::PortCounters;
 use hca_spec::ids::{Lid, Psn, Qpn};
@@ -20,6 +23,8 @@ use hca_spec::layout::be32;
 use hca_spec::wire::{
     Bth, GRH_NXT_IBA, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, Operation, Transport, VCRC_SIZE,
 };
+
+pub(crate) use room::Room;
 
 pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, Repr, RethRepr};
 use repr::{Reader, Writer};
@@ -29,32 +34,57 @@ pub const MAX_PAYLOAD: usize = 4096;
 
 /// One packet: LRH to VCRC.
 ///
-/// A packet that was built here and never left the process is good by construction: its checksums are
-/// computed when its bytes are asked for ([`Packet::into_bytes`]), and checked in [`Packet::parse`] only
-/// if it came in as bytes. Whoever looks at the link sees no difference.
+/// A packet that was built here and never left the process is good by construction: it is kept as what its headers say
+/// and its payload, and is bytes with checksums only for who asks for them ([`Packet::into_bytes`]). One that came in as
+/// bytes is checked in [`Packet::parse`]. Whoever looks at the link sees no difference.
 #[derive(Clone)]
-pub struct Packet {
-    /// LRH to VCRC; checksums that are due have any value.
-    bytes: Vec<u8>,
-    checksums: Checksums,
+pub struct Packet(Box<Body>);
+
+struct Body {
+    form: Form,
+    /// What the headers say: of a built packet as they would be parsed, of bytes once they were.
+    repr: Repr,
+    /// Of a built packet its payload and what else there is room for, otherwise LRH to VCRC.
+    data: Vec<u8>,
+    /// Where the payload is in it: of a built packet, and of bytes once they were parsed.
+    payload: Range<usize>,
+    /// Bytes on the link.
+    len: usize,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self { form: Form::Present, repr: Repr::default(), data: Vec::new(), payload: 0..0, len: 0 }
+    }
+}
+
+impl Clone for Body {
+    fn clone(&self) -> Self {
+        let Self { form, repr, len, .. } = *self;
+        let (data, payload) = match form {
+            Form::Built => (self.payload().to_vec(), 0..self.payload.len()),
+            _ => (self.data.clone(), self.payload.clone()),
+        };
+        Self { form, repr, data, payload, len }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Checksums {
-    /// Not computed yet.
-    Due,
-    /// The ICRC is in the bytes, right or wrong; the VCRC is not computed yet, since a switch changed the LRH.
+enum Form {
+    /// Headers and payload, no bytes yet.
+    Built,
+    /// Bytes. The ICRC is right or wrong; the VCRC is not computed yet, since a switch changed the LRH.
     VcrcDue,
-    /// In the bytes, right or wrong.
+    /// Bytes, with checksums right or wrong.
     Present,
 }
 
 impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
-        if self.checksums == other.checksums && self.checksums != Checksums::VcrcDue {
-            self.bytes == other.bytes
-        } else {
-            self.clone().into_bytes() == other.clone().into_bytes()
+        match (self.0.form, other.0.form) {
+            (Form::Built, Form::Built) => self.0.repr == other.0.repr && self.payload() == other.payload(),
+            (Form::Present, Form::Present) => self.0.data == other.0.data,
+            _ => self.clone().into_bytes() == other.clone().into_bytes(),
         }
     }
 }
@@ -210,42 +240,54 @@ impl Packet {
     /// The smallest IBA transport packet: LRH, BTH, ICRC, VCRC.
     pub const MIN_SIZE: usize = Lrh::SIZE + Bth::SIZE + ICRC_SIZE + VCRC_SIZE;
 
-    /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place.
+    /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place: it is given zeroes.
     ///
-    /// Lengths and pad count are computed. The only error is `fill`'s. A payload longer
-    /// than [`MAX_PAYLOAD`], payload on an opcode without one, or an opcode that its transport
-    /// doesn't have is an error of the caller: the payload is cut off, the receiver will complain.
+    /// The only error is `fill`'s; see [`Packet::build_with`].
     pub fn build<E>(
         repr: &Repr,
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Packet, E> {
-        let carried = Carried::by(repr.transport, repr.operation);
-        debug_assert!(carried.is_some(), "no opcode {:?} on {:?}", repr.operation, repr.transport);
-        let carried = carried.unwrap_or_default();
+        Self::build_with(repr, payload_len, |payload| {
+            payload.fill(0);
+            fill(payload)
+        })
+    }
+
+    /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place, *all of them*: what is there
+    /// before may be of another guest. Those that fill from guest memory do it with a [`Room`], or zero it first.
+    ///
+    /// Lengths and pad count are computed. The only error is `fill`'s. A payload longer
+    /// than [`MAX_PAYLOAD`], payload on an opcode without one, or an opcode that its transport
+    /// doesn't have is an error of the caller: the payload is cut off, the receiver will complain.
+    pub(crate) fn build_with<E>(
+        repr: &Repr,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Packet, E> {
+        let known = Carried::by(repr.transport, repr.operation);
+        debug_assert!(known.is_some(), "no opcode {:?} on {:?}", repr.operation, repr.transport);
+        let carried = known.unwrap_or_default();
         let max = if carried.payload { MAX_PAYLOAD } else { 0 };
         debug_assert!(payload_len <= max, "{payload_len} bytes of payload on {:?}", repr.operation);
         let payload_len = payload_len.min(max);
-        let padded = payload_len.next_multiple_of(4);
-        let bth = repr.bth(padded - payload_len);
-        let from_bth = repr::bytes_from_bth(carried, padded);
-        let grh = repr.grh.map(|g| g.grh(from_bth));
-        let to_icrc = Lrh::SIZE + grh.map_or(0, |_| Grh::SIZE) + from_bth;
-        let lrh = repr.lrh(to_icrc);
 
-        let mut bytes = spare::take(to_icrc + VCRC_SIZE);
-        let mut writer = Writer(&mut bytes);
-        writer.put(lrh.bytes());
-        if let Some(grh) = &grh {
-            writer.put(grh.bytes());
+        let mut packet = Packet(spare::take());
+        let body = &mut *packet.0;
+        if body.data.len() < payload_len {
+            body.data.resize(payload_len, 0);
         }
-        writer.put(bth.bytes());
-        repr.write_extended(carried, &mut writer);
-        if let Some((payload, rest)) = writer.0.split_at_mut_checked(payload_len) {
-            fill(payload)?;
-            rest.fill(0);
+        fill(body.data.get_mut(..payload_len).unwrap_or_default())?;
+        repr.put_carried(carried, &mut body.repr);
+        body.form = Form::Built;
+        body.payload = 0..payload_len;
+        let grh = if repr.grh.is_some() { Grh::SIZE } else { 0 };
+        let from_bth = repr::bytes_from_bth(carried, payload_len.next_multiple_of(4));
+        body.len = Lrh::SIZE + grh + from_bth + VCRC_SIZE;
+        if known.is_none() {
+            packet.be_bytes();
         }
-        Ok(Packet { bytes, checksums: Checksums::Due })
+        Ok(packet)
     }
 
     /// Builds a packet without payload.
@@ -258,9 +300,41 @@ impl Packet {
 
     /// Checks every byte that a receiving port checks; gives the headers and the payload without pad.
     pub fn parse(&self) -> Result<(Repr, &[u8]), Malformed> {
-        let len = self.bytes.len();
+        match self.0.form {
+            Form::Built => Ok((self.0.repr, self.payload())),
+            _ => {
+                let (repr, payload) = self.parse_bytes()?;
+                Ok((repr, self.0.data.get(payload).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// The same, for those who look at headers and payload more than once: from then on [`Packet::repr`] and
+    /// [`Packet::payload`] give them.
+    pub(crate) fn open(&mut self) -> Result<(), Malformed> {
+        if self.0.form != Form::Built {
+            (self.0.repr, self.0.payload) = self.parse_bytes()?;
+        }
+        Ok(())
+    }
+
+    /// What the headers say; only of a packet that is good.
+    #[inline]
+    pub(crate) fn repr(&self) -> &Repr {
+        &self.0.repr
+    }
+
+    /// The payload without pad; only of a packet that is good.
+    #[inline]
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.0.payload()
+    }
+
+    /// Parses bytes: the headers, and where the payload is.
+    fn parse_bytes(&self) -> Result<(Repr, Range<usize>), Malformed> {
+        let len = self.len();
         let truncated = Malformed::Truncated { len };
-        let covered = self.check_link()?;
+        let covered = self.check_bytes()?;
         let (body, icrc) = covered.split_last_chunk::<ICRC_SIZE>().ok_or(truncated)?;
 
         let mut reader = Reader(body);
@@ -272,12 +346,10 @@ impl Packet {
         };
         let from_bth = reader.0.len() + ICRC_SIZE;
         let bth = Bth::from_prefix_or_zero(reader.take(Bth::SIZE).ok_or(truncated)?);
-        if self.checksums != Checksums::Due {
-            let computed = icrc_of(&lrh, grh.as_ref(), &bth, reader.0);
-            if *icrc != computed {
-                let (found, expected) = (u32::from_be_bytes(*icrc), u32::from_be_bytes(computed));
-                return Err(Malformed::Icrc { found, expected });
-            }
+        let computed = icrc_of(&lrh, grh.as_ref(), &bth, reader.0);
+        if *icrc != computed {
+            let (found, expected) = (u32::from_be_bytes(*icrc), u32::from_be_bytes(computed));
+            return Err(Malformed::Icrc { found, expected });
         }
         let grh = grh.map(|g| check_grh(&g, from_bth)).transpose()?;
         let mut repr = transport_header(&bth)?;
@@ -290,23 +362,30 @@ impl Packet {
         let carried = Carried::by(repr.transport, repr.operation).ok_or(opcode)?;
         repr.read_extended(carried, &mut reader).ok_or(truncated)?;
 
-        let padded = reader.0;
+        let padded = reader.0.len();
         let pad = bth.get(Bth::PAD_CNT) as usize;
-        let short = Malformed::Pad { pad, len: padded.len() };
-        let payload = padded.len().checked_sub(pad).and_then(|n| padded.get(..n)).ok_or(short)?;
+        let payload = padded.checked_sub(pad).ok_or(Malformed::Pad { pad, len: padded })?;
         let max = if carried.payload { MAX_PAYLOAD } else { 0 };
-        if payload.len() > max || (max == 0 && pad != 0) {
-            return Err(Malformed::Payload { operation: repr.operation, len: payload.len(), max });
+        if payload > max || (max == 0 && pad != 0) {
+            return Err(Malformed::Payload { operation: repr.operation, len: payload, max });
         }
-        Ok((repr, payload))
+        let start = body.len().saturating_sub(padded);
+        Ok((repr, start..start + payload))
     }
 
-    /// Checks what every port on the way checks, switches too: VCRC, link version and length. Gives what the VCRC
-    /// covers.
-    pub(crate) fn check_link(&self) -> Result<&[u8], Malformed> {
-        let truncated = Malformed::Truncated { len: self.bytes.len() };
-        let (covered, vcrc) = self.bytes.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
-        if self.checksums == Checksums::Present && *vcrc != crc::vcrc(covered) {
+    /// Checks what every port on the way checks, switches too: VCRC, link version and length.
+    pub(crate) fn check_link(&self) -> Result<(), Malformed> {
+        match self.0.form {
+            Form::Built => Ok(()),
+            _ => self.check_bytes().map(drop),
+        }
+    }
+
+    /// The same of bytes. Gives what the VCRC covers.
+    fn check_bytes(&self) -> Result<&[u8], Malformed> {
+        let truncated = Malformed::Truncated { len: self.len() };
+        let (covered, vcrc) = self.0.data.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
+        if self.0.form == Form::Present && *vcrc != crc::vcrc(covered) {
             let expected = crc::vcrc(covered);
             if vcrc.map(|byte| !byte) == expected {
                 return Err(Malformed::Marked);
@@ -329,11 +408,9 @@ impl Packet {
     /// Marks it as bad. On a link it would end with EBP instead of EGP (IBTA vol 1 7.3); delimiters are no bytes of a
     /// packet, so here the complement of its VCRC says that.
     pub(crate) fn mark_bad(&mut self) {
-        if self.checksums == Checksums::Due {
-            seal(&mut self.bytes);
-        }
-        self.checksums = Checksums::Present;
-        if let Some((covered, vcrc)) = self.bytes.split_last_chunk_mut::<VCRC_SIZE>() {
+        self.be_bytes();
+        self.0.form = Form::Present;
+        if let Some((covered, vcrc)) = self.0.data.split_last_chunk_mut::<VCRC_SIZE>() {
             *vcrc = crc::vcrc(covered).map(|byte| !byte);
         }
     }
@@ -342,96 +419,167 @@ impl Packet {
     /// not cover the lane (IBTA vol 1 7.8.1).
     pub(crate) fn set_vl(&mut self, vl: u8) {
         const VL_SHIFT: u32 = 4;
-        let Some(first) = self.bytes.first_mut() else { return };
+        let body = &mut *self.0;
+        if body.form == Form::Built {
+            return body.repr.vl = vl & 0xf;
+        }
+        let Some(first) = body.data.first_mut() else { return };
         let changed = *first & 0xf | vl << VL_SHIFT;
         if *first != changed {
             *first = changed;
-            if self.checksums == Checksums::Present {
-                self.checksums = Checksums::VcrcDue;
-            }
+            body.form = Form::VcrcDue;
         }
     }
 
     /// The P_Key of its BTH, unchecked; `None` of a raw packet.
     pub(crate) fn pkey(&self) -> Option<u16> {
-        let lrh = Lrh::from_prefix_or_zero(&self.bytes);
-        let bth = match lrh.get(Lrh::LNH) {
-            LNH_BTH => Lrh::SIZE,
-            LNH_GRH => Lrh::SIZE + Grh::SIZE,
-            _ => return None,
-        };
-        self.bytes.get(bth..).map(|b| Bth::from_prefix_or_zero(b).get(Bth::P_KEY) as u16)
+        match self.0.form {
+            Form::Built => Some(self.0.repr.pkey),
+            _ if !matches!(self.lrh().get(Lrh::LNH), LNH_BTH | LNH_GRH) => None,
+            _ => self.bth_at().map(|bth| bth.get(Bth::P_KEY) as u16),
+        }
+    }
+
+    /// The BTH as it stands there, unchecked; zeroes if there is none.
+    pub(crate) fn bth(&self) -> Bth {
+        match self.0.form {
+            Form::Built => self.0.bth(),
+            _ => self.bth_at().unwrap_or_default(),
+        }
+    }
+
+    /// Of bytes, if there are so many.
+    fn bth_at(&self) -> Option<Bth> {
+        let grh = if self.lrh().get(Lrh::LNH) == LNH_GRH { Grh::SIZE } else { 0 };
+        self.0.data.get(Lrh::SIZE + grh..).map(Bth::from_prefix_or_zero)
+    }
+
+    /// The 40 bytes of the GRH as they are on the wire; only of a packet that is good.
+    pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
+        let from_bth = self.len().saturating_sub(Lrh::SIZE + Grh::SIZE + VCRC_SIZE);
+        self.0.repr.grh.as_ref().map(|grh| grh.to_bytes(from_bth))
     }
 
     /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
-    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self { bytes, checksums: Checksums::Present }
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(Box::new(Body { len: bytes.len(), data: bytes, ..Body::default() }))
     }
 
-    /// Headers, payload and pad: everything before the checksums.
-    pub fn before_checksums(&self) -> &[u8] {
-        self.bytes.get(..self.bytes.len().saturating_sub(ICRC_SIZE + VCRC_SIZE)).unwrap_or_default()
+    /// From now on it is bytes.
+    fn be_bytes(&mut self) {
+        if self.0.form == Form::Built {
+            self.0.data = self.0.sealed();
+            self.0.form = Form::Present;
+        }
     }
 
     /// The bytes on the link, checksums included.
-    pub fn into_bytes(self) -> Vec<u8> {
-        let mut bytes = self.bytes;
-        match self.checksums {
-            Checksums::Due => seal(&mut bytes),
-            Checksums::VcrcDue => {
-                if let Some((covered, vcrc)) = bytes.split_last_chunk_mut::<VCRC_SIZE>() {
-                    *vcrc = crc::vcrc(covered);
-                }
-            }
-            Checksums::Present => {}
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.be_bytes();
+        let mut bytes = std::mem::take(&mut self.0.data);
+        if self.0.form == Form::VcrcDue
+            && let Some((covered, vcrc)) = bytes.split_last_chunk_mut::<VCRC_SIZE>()
+        {
+            *vcrc = crc::vcrc(covered);
         }
         bytes
     }
 
     /// The packet has done what it was for: another one may have its memory.
     pub(crate) fn retire(self) {
-        spare::give(self.bytes);
+        spare::give(self.0);
     }
 
     /// Bytes on the link, LRH to VCRC.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.0.len
     }
 
     /// Whether there are no bytes at all.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
     /// The destination LID as it stands there, unchecked; 0 if the packet is too short.
+    #[inline]
     pub fn dlid(&self) -> Lid {
-        Lid(self.lrh().get(Lrh::DLID) as u16)
+        match self.0.form {
+            Form::Built => self.0.repr.dlid,
+            _ => Lid(self.lrh().get(Lrh::DLID) as u16),
+        }
     }
 
     /// The source LID as it stands there, unchecked; 0 if the packet is too short.
     pub fn slid(&self) -> Lid {
-        Lid(self.lrh().get(Lrh::SLID) as u16)
+        match self.0.form {
+            Form::Built => self.0.repr.slid,
+            _ => Lid(self.lrh().get(Lrh::SLID) as u16),
+        }
     }
 
     /// The virtual lane as it stands there, unchecked; 0 if the packet is too short.
+    #[inline]
     pub fn vl(&self) -> u8 {
-        self.lrh().get(Lrh::VL) as u8
+        match self.0.form {
+            Form::Built => self.0.repr.vl,
+            _ => self.lrh().get(Lrh::VL) as u8,
+        }
     }
 
     /// The service level as it stands there, unchecked; 0 if the packet is too short.
+    #[inline]
     pub fn sl(&self) -> u8 {
-        self.lrh().get(Lrh::SL) as u8
+        match self.0.form {
+            Form::Built => self.0.repr.sl,
+            _ => self.lrh().get(Lrh::SL) as u8,
+        }
     }
 
+    /// Of bytes.
     fn lrh(&self) -> Lrh {
-        Lrh::from_prefix_or_zero(&self.bytes)
+        Lrh::from_prefix_or_zero(&self.0.data)
+    }
+}
+
+impl Body {
+    #[inline]
+    fn payload(&self) -> &[u8] {
+        self.data.get(self.payload.clone()).unwrap_or_default()
+    }
+
+    /// Of a built packet.
+    fn bth(&self) -> Bth {
+        let len = self.payload.len();
+        self.repr.bth(len.next_multiple_of(4) - len)
+    }
+
+    /// A built packet as bytes, checksums computed.
+    fn sealed(&self) -> Vec<u8> {
+        let carried = Carried::by(self.repr.transport, self.repr.operation).unwrap_or_default();
+        let from_bth = repr::bytes_from_bth(carried, self.payload.len().next_multiple_of(4));
+        let grh = self.repr.grh.map(|g| g.grh(from_bth));
+        let lrh = self.repr.lrh(self.len.saturating_sub(VCRC_SIZE));
+        let mut bytes = vec![0; self.len];
+        let mut writer = Writer(&mut bytes);
+        writer.put(lrh.bytes());
+        if let Some(grh) = &grh {
+            writer.put(grh.bytes());
+        }
+        writer.put(self.bth().bytes());
+        self.repr.write_extended(carried, &mut writer);
+        if let Some((payload, _)) = writer.0.split_at_mut_checked(self.payload.len()) {
+            payload.copy_from_slice(self.payload());
+        }
+        seal(&mut bytes);
+        bytes
     }
 }
 
 impl std::fmt::Debug for Packet {
     /// Short: length, LIDs and the word with the opcode of a packet without GRH.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = be32(&self.bytes, Lrh::SIZE);
+        let word = be32(self.bth().bytes(), 0);
         write!(f, "Packet({} bytes, {} to {}, {word:08x}..)", self.len(), self.slid(), self.dlid())
     }
 }

@@ -1,52 +1,65 @@
-//! Buffers of packets that are gone. Large packets take them, so that they cost neither an allocation nor zeroes that
-//! are written over at once; small ones are cheaper to allocate.
+//! Packets that are gone: new ones take their memory, so that they cost no allocation.
 //!
-//! Nothing but speed depends on what lies here: who takes a buffer writes every byte of it.
+//! Nothing but speed depends on what lies here: who takes one sets every field and writes every byte of payload, so that
+//! no guest ever reads what another sent: see [`super::Packet::build_with`].
 
 use std::cell::RefCell;
 
-/// Packets of so many bytes at least are large.
-const LARGE: usize = 1024;
-/// Buffers kept at most. Packets are under way for a microsecond or two: that is about as many as a link takes in it.
-const KEPT: usize = 64;
+use super::{Body, MAX_PAYLOAD};
+
+/// Packets kept at most: about as many as two adapters have under way.
+const KEPT: usize = 256;
+/// One with a larger buffer is not kept.
+const LARGEST: usize = 2 * MAX_PAYLOAD;
 
 thread_local! {
     /// The last one that came is taken first, since it is still in the processor's cache.
-    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static BODIES: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer of `len` bytes of any value.
-pub(super) fn take(len: usize) -> Vec<u8> {
-    let spare = (len >= LARGE).then(|| BUFFERS.with_borrow_mut(Vec::pop)).flatten();
-    let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(len));
-    buffer.resize(len, 0);
-    buffer
+/// A packet of any content.
+#[inline]
+pub(super) fn take() -> Box<Body> {
+    BODIES.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
-/// Nobody needs that buffer any more.
-pub(super) fn give(buffer: Vec<u8>) {
-    if buffer.len() >= LARGE {
-        BUFFERS.with_borrow_mut(|buffers| {
-            if buffers.len() < KEPT {
-                buffers.push(buffer);
-            }
-        });
-    }
+/// Nobody needs that packet any more.
+#[inline]
+pub(super) fn give(body: Box<Body>) {
+    BODIES.with_borrow_mut(|bodies| {
+        if bodies.len() < KEPT && body.data.capacity() <= LARGEST {
+            bodies.push(body);
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Operation, Packet, Repr};
     use super::*;
 
     #[test]
-    fn a_large_buffer_is_taken_again() {
-        give(vec![1; LARGE]);
-        give(vec![2; LARGE - 1]);
-        assert_eq!(take(LARGE - 1), [0; LARGE - 1], "a small one is new");
-        let longer = take(LARGE + 1);
-        assert_eq!((longer.len(), longer[0], longer[LARGE]), (LARGE + 1, 1, 0));
-        assert_eq!(take(LARGE), [0; LARGE], "there is no other");
-        (0..2 * KEPT).for_each(|_| give(vec![3; LARGE]));
-        assert_eq!((0..2 * KEPT).filter(|_| take(LARGE)[0] == 3).count(), KEPT);
+    fn memory_is_taken_again() {
+        let with = |capacity| Box::new(Body { data: Vec::with_capacity(capacity), ..Body::default() });
+        (0..2 * KEPT).for_each(|_| give(with(1000)));
+        give(with(LARGEST + 1));
+        assert_eq!((0..2 * KEPT).filter(|_| take().data.capacity() == 1000).count(), KEPT);
+    }
+
+    #[test]
+    fn nothing_of_a_packet_is_seen_in_the_next() {
+        let repr = Repr { operation: Operation::WriteMiddle, ..Repr::default() };
+        let build = |len, value: Option<u8>| {
+            let fill = |payload: &mut [u8]| {
+                // A source that gives less than it was asked for.
+                payload.fill(value.unwrap_or(payload[0]));
+                Ok::<(), ()>(())
+            };
+            Packet::build(&repr, len, fill).unwrap()
+        };
+        build(4096, Some(0xa5)).retire();
+        let next = build(3000, None);
+        assert_eq!(next.parse().unwrap().1, [0; 3000]);
+        assert!(!next.into_bytes().windows(2).any(|two| two == [0xa5; 2]));
     }
 }

@@ -50,7 +50,9 @@ impl World {
             _ => 0,
         };
         let len = packet.len();
-        for delivery in link.carrier.transmit(start, from, packet) {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        link.carrier.transmit(start, from, packet, &mut deliveries);
+        for delivery in deliveries.drain(..) {
             let end = delivery.end;
             // A copy that the link made of itself was not reckoned with, and takes no credits.
             let blocks = std::mem::take(&mut credits);
@@ -73,6 +75,7 @@ impl World {
             };
             self.heap.push(at, event);
         }
+        self.deliveries = deliveries;
         if credits > 0 {
             // Lost on the way: the receiver tells that its room is as it was.
             let sent = start + link.cable.serialisation(len);

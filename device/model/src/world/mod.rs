@@ -19,8 +19,9 @@ use hca_spec::qpc::QpState;
 
 use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
+
 use crate::fabric::egress::Sent;
-use crate::fabric::{FaultInjector, Link};
+use crate::fabric::{Delivery, FaultInjector, Link};
 use crate::hca::Hca;
 use crate::time::{EventHeap, Ps};
 use crate::timing::Timing;
@@ -97,6 +98,8 @@ pub struct World {
     effects: Vec<Effect>,
     /// Room for packets that leave an adapter.
     spare: Vec<Sent<()>>,
+    /// Room for what a link delivers.
+    deliveries: Vec<Delivery>,
     tunnel_events: Vec<TunnelEvent>,
     subnet_manager: bool,
     sweep_due: bool,
@@ -118,6 +121,7 @@ impl World {
             now: Ps::ZERO,
             effects: Vec::new(),
             spare: Vec::new(),
+            deliveries: Vec::new(),
             tunnel_events: Vec::new(),
             subnet_manager: config.subnet_manager,
             sweep_due: false,
