@@ -149,14 +149,22 @@ impl Simulation {
         inner.flush_stores();
         inner.news.store(false, Ordering::Relaxed);
         let moments = if std::mem::take(&mut inner.looked) { 1 } else { PATIENCE };
-        for _ in 0..moments {
-            let next = inner.world.next_event();
-            inner.now = inner.now.max(next.unwrap_or(inner.now + IDLE_STEP));
-            inner.world.advance(inner.now);
+        let news = inner.news.clone();
+        let enough = |world: &World| world.has_effects() || news.load(Ordering::Relaxed);
+        let mut left = moments;
+        while left > 0 {
+            // Who looks on sees each moment.
+            let most = if inner.observer.is_some() { 1 } else { left };
+            let passed = inner.world.advance_while(inner.now, most, enough);
+            inner.now = inner.now.max(if passed > 0 { inner.world.now() } else { inner.now + IDLE_STEP });
+            if passed == 0 {
+                inner.world.advance(inner.now);
+            }
             inner.take_effects();
-            if next.is_none() || inner.news.load(Ordering::Relaxed) {
+            if passed == 0 || news.load(Ordering::Relaxed) {
                 return;
             }
+            left -= passed;
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::counters::Counting;
 use crate::cq::CompletionQueue;
 use crate::dma::{DmaError, GuestMemory, NoMemory};
 use crate::eq::EventQueue;
-use crate::fabric::egress::{Outcome, Sent};
+use crate::fabric::egress::Sent;
 use crate::port::PortOut;
 use crate::signature::SignatureError;
 use crate::slots::Slots;
@@ -119,8 +119,6 @@ pub(crate) struct Outbox {
     pub(crate) loopback: Vec<(Ps, Packet)>,
     /// Packets on the link.
     pub(crate) sent: Vec<Sent<()>>,
-    /// Room for those to be sorted.
-    pub(crate) outcomes: Vec<Outcome<()>>,
     pub(crate) vectors: Vec<u16>,
     /// The port went down or up, or its identity changed: the fabric has to look.
     pub(crate) port_changed: bool,

@@ -74,36 +74,44 @@ pub struct QpCounters {
 }
 
 impl QpCounters {
-    fn count(&mut self, event: &Event) {
-        match *event {
-            Event::Started { .. } => self.requests_started += 1,
-            Event::Done { status: Status(None), .. } => self.requests_done += 1,
-            Event::Done { .. } => self.requests_failed += 1,
-            Event::Build { bytes, .. } => {
-                self.request_packets += 1;
-                self.request_bytes += u64::from(bytes);
-            }
-            Event::Respond { bytes, .. } => {
-                self.response_packets += 1;
-                self.response_bytes += u64::from(bytes);
-            }
-            Event::Executed { bytes, .. } => {
-                self.executed_packets += 1;
-                self.executed_bytes += u64::from(bytes);
-            }
-            Event::Duplicate { .. } => self.duplicates += 1,
-            Event::Answered { .. } => self.answers += 1,
-            Event::Held { .. } => self.held += 1,
-            Event::Timeout { .. } => self.timeouts += 1,
-            Event::Retry { .. } => self.retries += 1,
-            _ => {}
-        }
+    fn add(&mut self, other: &Self) {
+        let Self {
+            requests_started,
+            requests_done,
+            requests_failed,
+            request_packets,
+            request_bytes,
+            response_packets,
+            response_bytes,
+            executed_packets,
+            executed_bytes,
+            duplicates,
+            answers,
+            held,
+            timeouts,
+            retries,
+        } = *other;
+        self.requests_started += requests_started;
+        self.requests_done += requests_done;
+        self.requests_failed += requests_failed;
+        self.request_packets += request_packets;
+        self.request_bytes += request_bytes;
+        self.response_packets += response_packets;
+        self.response_bytes += response_bytes;
+        self.executed_packets += executed_packets;
+        self.executed_bytes += executed_bytes;
+        self.duplicates += duplicates;
+        self.answers += answers;
+        self.held += held;
+        self.timeouts += timeouts;
+        self.retries += retries;
     }
 }
 
 /// Counts for an adapter and its queue pairs.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
+    /// What is of no queue pair, and what queue pairs did that are gone.
     adapter: AdapterCounters,
     qps: Slots<QpCounters>,
 }
@@ -113,55 +121,72 @@ impl Counting {
     pub(crate) fn count(&mut self, event: &Event) {
         let a = &mut self.adapter;
         match *event {
-            Event::Command { .. } => return a.commands += 1,
-            Event::Doorbell { .. } => return a.doorbells += 1,
+            Event::Command { .. } => a.commands += 1,
+            Event::Doorbell { .. } => a.doorbells += 1,
             Event::BlueFlame { .. } => {
                 a.blueflame += 1;
-                return a.doorbells += 1;
+                a.doorbells += 1;
             }
-            Event::Fetch { .. } => return a.fetches += 1,
-            Event::Dropped { .. } => return a.packets_dropped += 1,
-            Event::Cqe { .. } => return a.cqes += 1,
-            Event::Eqe { .. } => return a.eqes += 1,
-            Event::Interrupt { .. } => return a.interrupts += 1,
-            _ => a.traffic.count(event),
-        }
-        let Some(Qpn(qpn)) = worker(event) else { return };
-        match self.qps.get_mut(qpn) {
-            Some(counters) => counters.count(event),
-            None => {
-                let mut counters = QpCounters::default();
-                counters.count(event);
-                self.qps.insert(qpn, counters);
+            Event::Fetch { .. } => a.fetches += 1,
+            Event::Dropped { .. } => a.packets_dropped += 1,
+            Event::Cqe { .. } => a.cqes += 1,
+            Event::Eqe { .. } => a.eqes += 1,
+            Event::Interrupt { .. } => a.interrupts += 1,
+            Event::Started { qpn, .. } => self.of(qpn).requests_started += 1,
+            Event::Done { qpn, status: Status(None), .. } => self.of(qpn).requests_done += 1,
+            Event::Done { qpn, .. } => self.of(qpn).requests_failed += 1,
+            Event::Build { qpn, bytes, .. } => {
+                let qp = self.of(qpn);
+                qp.request_packets += 1;
+                qp.request_bytes += u64::from(bytes);
             }
+            Event::Respond { qpn, bytes, .. } => {
+                let qp = self.of(qpn);
+                qp.response_packets += 1;
+                qp.response_bytes += u64::from(bytes);
+            }
+            Event::Executed { qpn, bytes, .. } => {
+                let qp = self.of(qpn);
+                qp.executed_packets += 1;
+                qp.executed_bytes += u64::from(bytes);
+            }
+            Event::Duplicate { qpn, .. } => self.of(qpn).duplicates += 1,
+            Event::Answered { qpn, .. } => self.of(qpn).answers += 1,
+            Event::Held { qpn, .. } => self.of(qpn).held += 1,
+            Event::Timeout { qpn, .. } => self.of(qpn).timeouts += 1,
+            Event::Retry { qpn, .. } => self.of(qpn).retries += 1,
+            _ => {}
         }
+    }
+
+    /// What that queue pair counts.
+    #[inline]
+    fn of(&mut self, Qpn(qpn): Qpn) -> &mut QpCounters {
+        if self.qps.get(qpn).is_none() {
+            self.qps.insert(qpn, QpCounters::default());
+        }
+        // Numbers have 24 bits: there is a place for each. What had none would count for the adapter.
+        self.qps.get_mut(qpn).unwrap_or(&mut self.adapter.traffic)
+    }
+
+    /// The adapter's, with what its queue pairs did.
+    fn adapter(&self) -> AdapterCounters {
+        let mut all = self.adapter;
+        self.qps.iter().for_each(|(_, qp)| all.traffic.add(qp));
+        all
     }
 
     /// A queue pair or DC target is gone.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
-        _ = self.qps.remove(qpn.0);
+        if let Some(qp) = self.qps.remove(qpn.0) {
+            self.adapter.traffic.add(&qp);
+        }
     }
 
     /// All queue pairs are gone.
     pub(crate) fn forget_all(&mut self) {
+        self.adapter = self.adapter();
         self.qps.clear();
-    }
-}
-
-/// The queue pair that did something, of events that [`QpCounters`] count.
-fn worker(event: &Event) -> Option<Qpn> {
-    match *event {
-        Event::Started { qpn, .. }
-        | Event::Done { qpn, .. }
-        | Event::Build { qpn, .. }
-        | Event::Respond { qpn, .. }
-        | Event::Executed { qpn, .. }
-        | Event::Duplicate { qpn, .. }
-        | Event::Answered { qpn, .. }
-        | Event::Held { qpn, .. }
-        | Event::Timeout { qpn, .. }
-        | Event::Retry { qpn, .. } => Some(qpn),
-        _ => None,
     }
 }
 
@@ -206,7 +231,7 @@ impl World {
             counters: *counters,
         };
         Some(Counters {
-            adapter: core.counting.adapter,
+            adapter: core.counting.adapter(),
             port: core.fw.port(1).map(|port| port.counters).unwrap_or_default(),
             units: core.units.counts(),
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),

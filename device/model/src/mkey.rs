@@ -11,7 +11,7 @@ use hca_spec::ids::{Mkey, Pd, Qpn};
 use hca_spec::mkc::{AccessMode, Mkc};
 
 use crate::core::Core;
-use crate::dma::{DmaError, GuestMemory};
+use crate::dma::DmaError;
 use crate::signature::{Backing, Signed, signed};
 use crate::timing::Place;
 use crate::wire::Room;
@@ -141,23 +141,8 @@ fn admit(icm: &Icm, who: Accessor, range: Range, access: Access) -> Result<&Memo
     Ok(entry)
 }
 
-/// Checks an access of `len` bytes at `va` and visits its bus addresses in order. Key, domain, owner,
-/// rights and bounds are checked before the first visit; what indirect keys name, piece by piece.
-fn translate(
-    icm: &Icm,
-    who: Accessor,
-    key: Mkey,
-    va: u64,
-    len: usize,
-    access: Access,
-    visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let range = Range { key, va, len: len as u64 };
-    let entry = admit(icm, who, range, access)?;
-    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
-}
-
-/// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well.
+/// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well. Key, domain, owner, rights and
+/// bounds are checked before anything is read; what indirect keys name, piece by piece.
 ///
 /// Through a signature key: what is read goes to the wire.
 pub(crate) fn read(
@@ -170,28 +155,17 @@ pub(crate) fn read(
 ) -> Result<(), Fault> {
     let (icm, memory) = (&core.fw.icm, &*core.memory);
     let range = Range { key, va, len: buf.len() as u64 };
-    if let Some((mut backing, signed, offset)) = Behind::new(core, who, range, access)? {
+    let entry = admit(icm, who, range, access)?;
+    if let Some((mut backing, signed, offset)) = Behind::new(core, who, entry, range)? {
         buf.fill(0);
         return settle(core, signed.gather(&mut backing, offset, buf));
     }
-    read_plain(icm, memory, who, key, va, buf, access)
-}
-
-fn read_plain(
-    icm: &Icm,
-    memory: &dyn GuestMemory,
-    who: Accessor,
-    key: Mkey,
-    va: u64,
-    buf: &mut [u8],
-    access: Access,
-) -> Result<(), Fault> {
-    let len = buf.len();
     let mut room = Room::new(buf);
-    translate(icm, who, key, va, len, access, &mut |span| Ok(memory.read(span.iova, room.next(span.len))?))
+    let visit = &mut |span: Span| Ok(memory.read(span.iova, room.next(span.len))?);
+    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
 }
 
-/// Writes `data` at `va` under `key`.
+/// Writes `data` at `va` under `key`, with the same checks.
 ///
 /// Through a signature key: what is written comes from the wire.
 pub(crate) fn write(
@@ -204,27 +178,17 @@ pub(crate) fn write(
 ) -> Result<(), Fault> {
     let (icm, memory) = (&core.fw.icm, &*core.memory);
     let range = Range { key, va, len: data.len() as u64 };
-    if let Some((mut backing, signed, offset)) = Behind::new(core, who, range, access)? {
+    let entry = admit(icm, who, range, access)?;
+    if let Some((mut backing, signed, offset)) = Behind::new(core, who, entry, range)? {
         return settle(core, signed.scatter(&mut backing, offset, data));
     }
-    write_plain(icm, memory, who, key, va, data, access)
-}
-
-fn write_plain(
-    icm: &Icm,
-    memory: &dyn GuestMemory,
-    who: Accessor,
-    key: Mkey,
-    va: u64,
-    data: &[u8],
-    access: Access,
-) -> Result<(), Fault> {
     let mut rest = data;
-    translate(icm, who, key, va, data.len(), access, &mut |span| {
+    let visit = &mut |span: Span| {
         let (now, later) = rest.split_at(span.len);
         rest = later;
         Ok(memory.write(span.iova, now)?)
-    })
+    };
+    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
 }
 
 /// Checks a whole message's range before its first packet is taken: key, domain, owner, rights, bounds.
@@ -238,10 +202,10 @@ pub(crate) fn check(
     access: Access,
 ) -> Result<(), Fault> {
     let range = Range { key, va, len: len as u64 };
-    if Behind::new(core, who, range, access)?.is_some() {
+    let entry = admit(&core.fw.icm, who, range, access)?;
+    if Behind::new(core, who, entry, range)?.is_some() {
         return Ok(());
     }
-    let entry = admit(&core.fw.icm, who, range, access)?;
     check_bounds(&entry.ctx, key, va, range.len)
 }
 
@@ -264,19 +228,29 @@ struct Behind<'a> {
 }
 
 impl<'a> Behind<'a> {
-    /// Checks an access through a signature key: the memory, the signatures, and the offset on the wire.
+    /// Checks the bounds of an access through a signature key: the memory, the signatures, and the offset on the wire.
     /// `None`: the key is none, and nothing was checked.
+    #[inline]
     fn new(
         core: &'a Core,
         who: Accessor,
+        entry: &'a MemoryKey,
         range: Range,
-        access: Access,
     ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
-        let icm = &core.fw.icm;
-        if range.len == 0 || find(icm, range.key)?.ctx.get(Mkc::BSF_EN) == 0 {
+        if range.len == 0 || entry.ctx.get(Mkc::BSF_EN) == 0 {
             return Ok(None);
         }
-        let entry = admit(icm, who, range, access)?;
+        Self::signed(core, who, entry, range)
+    }
+
+    #[cold]
+    fn signed(
+        core: &'a Core,
+        who: Accessor,
+        entry: &'a MemoryKey,
+        range: Range,
+    ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
+        let icm = &core.fw.icm;
         let Some(signed) = signed(icm, entry, range.key, &core.signature_errors)? else { return Ok(None) };
         let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
         let start = entry.ctx.get(Mkc::START_ADDR);

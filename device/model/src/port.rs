@@ -10,7 +10,7 @@ use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::wire::Operation;
 
 use crate::core::{Core, HcaEvent};
-use crate::fabric::egress::{Egress, LANES, Outcome, VL15};
+use crate::fabric::egress::{Egress, LANES, Next, Outcome, VL15};
 use crate::fabric::{Tables, operational_lanes};
 use crate::hca::Hca;
 use crate::time::Ps;
@@ -136,18 +136,16 @@ impl Core {
 
     /// Lets everything leave that can at `now`.
     fn pump(&mut self, now: Ps) {
-        let mut outcomes = std::mem::take(&mut self.out.outcomes);
-        let next = self.port.egress.pump(now, now, &mut outcomes);
-        for outcome in outcomes.drain(..) {
-            match outcome {
-                Outcome::Sent(sent) => {
+        let next = loop {
+            match self.port.egress.next(now, now) {
+                Next::Outcome(Outcome::Sent(sent)) => {
                     self.capture(sent.start, true, &sent.packet);
                     self.out.sent.push(sent);
                 }
-                Outcome::Discarded { .. } => self.discarded(1),
+                Next::Outcome(Outcome::Discarded { .. }) => self.discarded(1),
+                Next::Wait(next) => break next,
             }
-        }
-        self.out.outcomes = outcomes;
+        };
         let waits = self.port.egress.take_waits();
         if waits > 0
             && let Some(port) = self.fw.port_mut(PORT)
@@ -189,7 +187,7 @@ impl Core {
     }
 
     /// Whether a sender may take its turn on that lane now: there is room, and nobody waits before it.
-    fn may_send(&self, lane: u8) -> bool {
+    pub(crate) fn may_send(&self, lane: u8) -> bool {
         let alone = self.port.waited_for >> (lane & 0xf) & 1 == 0;
         alone && self.port.egress.has_room(lane, self.timing.egress_buffer())
     }

@@ -1,7 +1,5 @@
 //! Model time: integer picoseconds, and the event heap.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
@@ -83,95 +81,186 @@ impl fmt::Display for Ps {
     }
 }
 
-/// When an event is due, and where it is. Small, because a heap moves its entries about. The greatest is due first.
+/// When an event is due, and where it is. Small, because a heap moves its entries about.
 #[derive(Clone, Copy)]
 struct Entry {
     at: Ps,
-    sequence: u64,
-    slot: usize,
+    /// Which one it was of those that were scheduled, above [`SLOT_BITS`] bits that say where it is.
+    order: u64,
 }
+
+/// Bits for the place of an event: a quarter of a thousand million may wait at once.
+const SLOT_BITS: u32 = 28;
+/// The sequence starts anew before it has more bits than are left.
+const SEQUENCES: u64 = 1 << (u64::BITS - SLOT_BITS);
+/// No place.
+const NONE: u32 = u32::MAX;
 
 impl Entry {
     /// Time and sequence as one number: compared without a branch.
     #[inline]
     fn key(&self) -> u128 {
-        u128::from(self.at.0) << 64 | u128::from(self.sequence)
+        u128::from(self.at.0) << 64 | u128::from(self.order)
+    }
+
+    fn slot(&self) -> u32 {
+        (self.order & ((1 << SLOT_BITS) - 1)) as u32
     }
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    #[inline]
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-
-    #[inline]
-    fn le(&self, other: &Self) -> bool {
-        other.key() <= self.key()
-    }
-}
-
-impl Ord for Entry {
-    #[inline]
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
+/// The place of an event.
+enum Slot<E> {
+    /// There is none; the next place without one.
+    Free(u32),
+    Taken(E),
 }
 
 /// Events in order of time; events of the same time in the order they were scheduled.
+///
+/// A heap in which each entry has up to four below it. An event that was taken leaves a hole at the top, which the next
+/// one fills that comes: most events cause another.
 pub struct EventHeap<E> {
-    heap: BinaryHeap<Entry>,
+    heap: Vec<Entry>,
+    /// The first entry is gone.
+    hole: bool,
     sequence: u64,
     /// The events, where their entries say.
-    events: Vec<Option<E>>,
-    /// Places of `events` where nothing is.
-    free: Vec<usize>,
+    slots: Vec<Slot<E>>,
+    /// The first place without an event, or [`NONE`].
+    free: u32,
 }
 
 impl<E> Default for EventHeap<E> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), sequence: 0, events: Vec::new(), free: Vec::new() }
+        Self { heap: Vec::new(), hole: false, sequence: 0, slots: Vec::new(), free: NONE }
     }
 }
 
 impl<E> EventHeap<E> {
     /// Adds `event` at time `at`.
+    #[inline]
     pub fn push(&mut self, at: Ps, event: E) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.events.push(None);
-            self.events.len() - 1
-        });
-        if let Some(place) = self.events.get_mut(slot) {
-            *place = Some(event);
+        if self.sequence >= SEQUENCES {
+            self.renumber();
         }
-        self.heap.push(Entry { at, sequence: self.sequence, slot });
+        let order = self.sequence << SLOT_BITS | u64::from(self.store(event));
         self.sequence += 1;
+        let entry = Entry { at, order };
+        match std::mem::take(&mut self.hole) {
+            true => self.sink(entry),
+            false => self.rise(entry),
+        }
+    }
+
+    /// Keeps an event; says where.
+    #[inline]
+    fn store(&mut self, event: E) -> u32 {
+        if let Some(place) = self.slots.get_mut(self.free as usize)
+            && let Slot::Free(next) = *place
+        {
+            *place = Slot::Taken(event);
+            return std::mem::replace(&mut self.free, next);
+        }
+        let slot = self.slots.len() as u32;
+        assert!(slot >> SLOT_BITS == 0, "so many events do not fit into memory");
+        self.slots.push(Slot::Taken(event));
+        slot
+    }
+
+    /// Puts an entry in at the bottom.
+    #[inline]
+    fn rise(&mut self, entry: Entry) {
+        let mut place = self.heap.len();
+        self.heap.push(entry);
+        while place > 0 {
+            let above = (place - 1) / 4;
+            let Some(parent) = self.heap.get(above).copied().filter(|p| p.key() > entry.key()) else { break };
+            self.set(place, parent);
+            place = above;
+        }
+        self.set(place, entry);
+    }
+
+    /// Puts an entry in at the top, in place of the one there.
+    #[inline]
+    fn sink(&mut self, entry: Entry) {
+        let mut place = 0;
+        loop {
+            let below = 4 * place + 1;
+            let children = self.heap.get(below..).unwrap_or_default();
+            let (least, child) = if let [a, b, c, d, ..] = children {
+                let (ab, cd) = (b.key() < a.key(), d.key() < c.key());
+                let (x, y) = (if ab { b } else { a }, if cd { d } else { c });
+                match y.key() < x.key() {
+                    true => (2 + usize::from(cd), y),
+                    false => (usize::from(ab), x),
+                }
+            } else if let Some(least) = children.iter().enumerate().min_by_key(|(_, child)| child.key()) {
+                least
+            } else {
+                break;
+            };
+            if child.key() > entry.key() {
+                break;
+            }
+            let child = *child;
+            self.set(place, child);
+            place = below + least;
+        }
+        self.set(place, entry);
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, entry: Entry) {
+        if let Some(to) = self.heap.get_mut(place) {
+            *to = entry;
+        }
+    }
+
+    /// Fills the hole with the last entry.
+    fn close(&mut self) {
+        if std::mem::take(&mut self.hole)
+            && let Some(last) = self.heap.pop()
+            && !self.heap.is_empty()
+        {
+            self.sink(last);
+        }
+    }
+
+    /// Starts the sequence anew.
+    #[cold]
+    fn renumber(&mut self) {
+        self.close();
+        // What is in order is a heap, too.
+        self.heap.sort_unstable_by_key(Entry::key);
+        for (i, entry) in self.heap.iter_mut().enumerate() {
+            entry.order = (i as u64) << SLOT_BITS | u64::from(entry.slot());
+        }
+        self.sequence = self.heap.len() as u64;
     }
 
     /// When the next event is due.
+    #[inline]
     pub fn next_at(&self) -> Option<Ps> {
-        self.heap.peek().map(|e| e.at)
+        match self.hole {
+            false => self.heap.first().map(|e| e.at),
+            true => self.heap.iter().skip(1).take(4).map(|e| e.at).min(),
+        }
     }
 
     /// Takes the next event if it is due at or before `until`.
+    #[inline]
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
-        if self.next_at()? > until {
-            return None;
-        }
-        let Entry { at, slot, .. } = self.heap.pop()?;
-        let event = self.events.get_mut(slot)?.take()?;
-        self.free.push(slot);
+        self.close();
+        let first = self.heap.first().filter(|first| first.at <= until)?;
+        let (at, slot) = (first.at, first.slot());
+        self.hole = true;
+        let place = self.slots.get_mut(slot as usize)?;
+        let Slot::Taken(event) = std::mem::replace(place, Slot::Free(self.free)) else { return None };
+        self.free = slot;
         // After a burst its memory goes again.
-        if self.heap.is_empty() && self.events.capacity() > Self::KEPT {
-            (self.events, self.free) = (Vec::new(), Vec::new());
+        if self.heap.len() == 1 && self.slots.capacity() > Self::KEPT {
+            *self = Self { sequence: self.sequence, ..Self::default() };
         }
         Some((at, event))
     }
@@ -181,12 +270,12 @@ impl<E> EventHeap<E> {
 
     /// How many events wait.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.heap.len() - usize::from(self.hole)
     }
 
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.len() == 0
     }
 }
 
@@ -221,7 +310,42 @@ mod tests {
         assert_eq!(h.len() as u64, MANY - MANY.div_ceil(3));
         let rest: Vec<(Ps, u64)> = std::iter::from_fn(|| h.pop_until(Ps::MAX)).collect();
         assert!(rest.is_sorted() && rest.iter().all(|(t, i)| t.0 == at(*i)));
-        assert!(h.is_empty() && h.events.capacity() <= EventHeap::<u64>::KEPT);
+        assert!(h.is_empty() && h.slots.capacity() <= EventHeap::<u64>::KEPT);
+    }
+
+    #[test]
+    fn it_is_in_order_whatever_comes_between() {
+        let mut state = 1u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        // The sequence starts anew on the way.
+        let mut h = EventHeap { sequence: SEQUENCES - 5_000, ..EventHeap::default() };
+        let mut plain = std::collections::BTreeMap::new();
+        let mut now = 0;
+        for i in 0..20_000u64 {
+            for _ in 0..below(4) {
+                let at = now + below(50);
+                h.push(Ps(at), i);
+                plain.entry(at).or_insert_with(std::collections::VecDeque::new).push_back(i);
+            }
+            for _ in 0..below(4) {
+                assert_eq!(h.next_at(), plain.first_key_value().map(|(at, _)| Ps(*at)));
+                assert_eq!(h.len(), plain.values().map(|q| q.len()).sum::<usize>());
+                let until = now + below(30);
+                let expected = plain.first_entry().filter(|e| *e.key() <= until).and_then(|mut e| {
+                    let (at, first) = (Ps(*e.key()), e.get_mut().pop_front());
+                    if e.get().is_empty() {
+                        e.remove();
+                    }
+                    first.map(|first| (at, first))
+                });
+                assert_eq!(h.pop_until(Ps(until)), expected);
+                now = expected.map_or(now, |(at, _)| at.0);
+            }
+        }
+        assert!(h.sequence < SEQUENCES / 2, "it did start anew");
     }
 
     #[test]

@@ -57,9 +57,15 @@ impl Credits {
     }
 
     fn give(&mut self, at: Ps, n: u32) {
-        if self.free.is_some() {
-            let place = self.coming.iter().rposition(|(t, _)| *t <= at).map_or(0, |p| p + 1);
-            self.coming.insert(place, (at, n));
+        if self.free.is_none() {
+            return;
+        }
+        match self.coming.back() {
+            Some((last, _)) if *last > at => {
+                let place = self.coming.iter().rposition(|(t, _)| *t <= at).map_or(0, |p| p + 1);
+                self.coming.insert(place, (at, n));
+            }
+            _ => self.coming.push_back((at, n)),
         }
     }
 }
@@ -112,6 +118,14 @@ pub(crate) enum Outcome<H> {
         at: Ps,
         hold: H,
     },
+}
+
+/// What a port does next.
+pub(crate) enum Next<H> {
+    /// Something became of a packet.
+    Outcome(Outcome<H>),
+    /// Nothing before then, or before something changes.
+    Wait(Option<Ps>),
 }
 
 /// Limits of a port.
@@ -250,67 +264,82 @@ impl<H> Egress<H> {
 
     /// Sends everything that can leave up to `horizon`. Gives what became of packets, and when to come again.
     pub(crate) fn pump(&mut self, now: Ps, horizon: Ps, out: &mut Vec<Outcome<H>>) -> Option<Ps> {
-        'packets: loop {
-            let (mut start, mut ready, mut deadline) = (Ps::MAX, Ps::MAX, Ps::MAX);
-            let mut candidates = 0u16;
-            let mut lanes = self.waiting;
-            while lanes != 0 {
-                let vl = lanes.trailing_zeros() as usize;
-                lanes &= lanes - 1;
-                let Some(lane) = self.lanes.get(vl) else { continue };
-                let Some(head) = lane.queue.front() else { continue };
-                let could = head.ready.max(self.busy_until);
-                ready = ready.min(could);
-                let dies = self
-                    .limits
-                    .head_of_queue
-                    .map_or(head.dies, |life| head.dies.min(head.first_since + life));
-                if dies <= now {
-                    out.extend(self.drop_head(vl, now));
-                    continue 'packets;
-                }
-                deadline = deadline.min(dies);
-                let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
-                let at = could.max(credits);
-                // It will not leave while it is fit to.
-                if at >= dies {
-                    continue;
-                }
-                if at < start {
-                    (start, candidates) = (at, 0);
-                }
-                if at == start {
-                    candidates |= 1 << vl;
-                }
+        loop {
+            match self.next(now, horizon) {
+                Next::Outcome(outcome) => out.push(outcome),
+                Next::Wait(until) => return until,
             }
-            if self.waiting == 0 {
-                return None;
-            }
-            if start > horizon || candidates == 0 {
-                // To be in time for what starts then; what dies is looked for when it is dead.
-                let next = if start == Ps::MAX { start } else { start.since(horizon.since(now)).max(now) };
-                let next = next.min(deadline);
-                return (next != Ps::MAX).then_some(next);
-            }
-            let lanes = &self.lanes;
-            let size = |vl: u8| {
-                let head = lanes.get(usize::from(vl)).and_then(|l| l.queue.front());
-                head.map_or(0, |h| h.packet.len())
-            };
-            let vl = self.arbiter.pick(candidates, size)?;
-            self.starved = self.starved.saturating_add(start.since(ready).0);
-            let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
-            let Queued { packet, hold, .. } = lane.queue.pop_front()?;
-            lane.bytes = lane.bytes.saturating_sub(packet.len());
-            lane.credits.take(start, blocks(packet.len()));
-            match lane.queue.front_mut() {
-                Some(next) => next.first_since = next.first_since.max(start),
-                None => self.waiting &= !(1 << vl),
-            }
-            let end = start + line.map_or(Ps::ZERO, |line| line.serialisation(packet.len()));
-            self.busy_until = end;
-            out.push(Outcome::Sent(Sent { start, end, packet, hold }));
         }
+    }
+
+    /// Sends the next packet, if one can leave up to `horizon`.
+    pub(crate) fn next(&mut self, now: Ps, horizon: Ps) -> Next<H> {
+        let (mut start, mut ready, mut deadline) = (Ps::MAX, Ps::MAX, Ps::MAX);
+        let mut candidates = 0u16;
+        let mut lanes = self.waiting;
+        while lanes != 0 {
+            let vl = lanes.trailing_zeros() as usize;
+            lanes &= lanes - 1;
+            let Some(lane) = self.lanes.get(vl) else { continue };
+            let Some(head) = lane.queue.front() else { continue };
+            let could = head.ready.max(self.busy_until);
+            ready = ready.min(could);
+            let dies =
+                self.limits.head_of_queue.map_or(head.dies, |life| head.dies.min(head.first_since + life));
+            if dies <= now {
+                match self.drop_head(vl, now) {
+                    Some(outcome) => return Next::Outcome(outcome),
+                    None => continue,
+                }
+            }
+            deadline = deadline.min(dies);
+            let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
+            let at = could.max(credits);
+            // It will not leave while it is fit to.
+            if at >= dies {
+                continue;
+            }
+            if at < start {
+                (start, candidates) = (at, 0);
+            }
+            if at == start {
+                candidates |= 1 << vl;
+            }
+        }
+        if self.waiting == 0 {
+            return Next::Wait(None);
+        }
+        if start > horizon || candidates == 0 {
+            // To be in time for what starts then; what dies is looked for when it is dead.
+            let next = if start == Ps::MAX { start } else { start.since(horizon.since(now)).max(now) };
+            let next = next.min(deadline);
+            return Next::Wait((next != Ps::MAX).then_some(next));
+        }
+        self.send(start, ready, candidates)
+            .map_or(Next::Wait(None), |sent| Next::Outcome(Outcome::Sent(sent)))
+    }
+
+    /// One of the candidates' packets leaves at `start`.
+    #[inline]
+    fn send(&mut self, start: Ps, ready: Ps, candidates: u16) -> Option<Sent<H>> {
+        let lanes = &self.lanes;
+        let size = |vl: u8| {
+            let head = lanes.get(usize::from(vl)).and_then(|l| l.queue.front());
+            head.map_or(0, |h| h.packet.len())
+        };
+        let vl = self.arbiter.pick(candidates, size)?;
+        self.starved = self.starved.saturating_add(start.since(ready).0);
+        let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
+        let Queued { packet, hold, .. } = lane.queue.pop_front()?;
+        lane.bytes = lane.bytes.saturating_sub(packet.len());
+        lane.credits.take(start, blocks(packet.len()));
+        match lane.queue.front_mut() {
+            Some(next) => next.first_since = next.first_since.max(start),
+            None => self.waiting &= !(1 << vl),
+        }
+        let end = start + line.map_or(Ps::ZERO, |line| line.serialisation(packet.len()));
+        self.busy_until = end;
+        Some(Sent { start, end, packet, hold })
     }
 
     fn drop_head(&mut self, vl: usize, now: Ps) -> Option<Outcome<H>> {

@@ -23,11 +23,21 @@ impl Cache {
     }
 
     /// Uses `key`. Returns whether it was there; it is there now.
+    #[inline]
     pub fn touch(&mut self, key: u64) -> bool {
+        let set = self.set(key);
+        let again = self.keys.get(set) == Some(&key.wrapping_add(1));
+        if again {
+            self.hits += 1;
+        }
+        again || self.find(set, key)
+    }
+
+    /// Uses a key that was not the last used one of its set.
+    fn find(&mut self, set: usize, key: u64) -> bool {
         if self.keys.is_empty() {
             self.keys = vec![0; self.sets * WAYS];
         }
-        let set = self.set(key);
         let tag = key.wrapping_add(1);
         let Some(ways) = self.keys.get_mut(set..set + WAYS) else { return false };
         let found = ways.iter().position(|k| *k == tag);

@@ -95,8 +95,7 @@ impl Calendar {
     fn skip(&self, page: u64) -> u64 {
         let [a, b] = &self.full;
         let page = if a.contains(&page) { a.end } else { page };
-        let page = if b.contains(&page) { b.end } else { page };
-        if a.contains(&page) { a.end } else { page }
+        if b.contains(&page) { b.end } else { page }
     }
 
     /// So many pages from `page` on are full now.
@@ -156,7 +155,7 @@ impl Calendar {
         let (slots, shift) = (self.slots, self.page);
         let room = slots << shift;
         let begins = start.0 >> shift;
-        let mut page = self.skip(begins.max(self.first));
+        let mut page = begins.max(self.first);
         let mut left = service.0;
         let mut begin = start.0;
         loop {
@@ -172,7 +171,7 @@ impl Calendar {
             let before = *booked;
             let free = room.saturating_sub(before);
             if free == 0 && left > 0 {
-                page = self.skip(page + 1);
+                page = self.skip(page).max(page + 1);
                 continue;
             }
             // Where in its first page the job finds room: of several slots one is free from the begin on.
@@ -186,14 +185,17 @@ impl Calendar {
             }
             *booked = room;
             left -= free;
-            let whole = if left < room { 0 } else { self.take_empty(page + 1, left / room) };
+            let whole = match left < room {
+                true => 0,
+                false => self.take_empty(page + 1, if slots == 1 { left >> shift } else { left / room }),
+            };
             left -= whole * room;
             self.note_full(page, whole + 1);
             self.end = self.end.max(page + whole + 1);
             if left == 0 {
                 return self.booked_up_to(page + whole, room, Ps(begin) + service);
             }
-            page = self.skip(page + whole + 1);
+            page += whole + 1;
         }
     }
 
@@ -216,7 +218,7 @@ impl Calendar {
         // The place of `first` has a page of its own: what is booked may go round up to before it.
         let most = most.min((self.first + places as u64).saturating_sub(page));
         let from = page as usize & places.wrapping_sub(1);
-        let pages = self.booked.get_mut(from..).unwrap_or_default().iter_mut().take(most as usize);
+        let Some(pages) = self.booked.get_mut(from..places.min(from + most as usize)) else { return 0 };
         let mut taken = 0;
         for booked in pages {
             if *booked != 0 {

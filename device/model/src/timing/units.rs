@@ -97,7 +97,8 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Units {
     pool: Calendar,
-    lanes: Vec<Lane>,
+    /// Made when one is used first.
+    lanes: Option<Box<[Lane; LANES]>>,
     bus: Bus,
     contexts: Cache,
     cqs: Cache,
@@ -138,7 +139,7 @@ impl Units {
         let (cache, receive) = (&profile.cache, &profile.receive);
         Self {
             pool: Calendar::new(profile.units.count.get(), POOL_PAGE),
-            lanes: Vec::new(),
+            lanes: None,
             bus: Bus::new(profile, cost),
             contexts: Cache::new(cache.context_entries.get()),
             cqs: Cache::new(cache.cq_entries.get()),
@@ -196,12 +197,10 @@ impl Units {
         }
     }
 
+    #[inline]
     fn lane(&mut self, number: u32) -> &mut Lane {
-        if self.lanes.is_empty() {
-            self.lanes = vec![Lane::default(); LANES];
-        }
-        let place = number as usize % LANES;
-        self.lanes.get_mut(place).unwrap_or_else(|| unreachable!("a lane for each remainder"))
+        let lanes = self.lanes.get_or_insert_with(|| Box::new([Lane::default(); LANES]));
+        &mut lanes[number as usize % LANES]
     }
 
     /// A processing unit works on queue pair `number` for `service`, from `start` on at the earliest.

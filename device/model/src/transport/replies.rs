@@ -101,7 +101,9 @@ impl QueuePair {
             Operation::Acknowledge => self.receive_ack(core, now, repr),
             _ => self.receive_data(core, now, repr, payload),
         }
-        if self.sends() {
+        // A turn of which nothing could come is not asked for, unless others would notice that it waits.
+        let idle = self.sq.is_empty() && self.requester.is_through() && core.may_send(self.lane);
+        if self.sends() && !idle {
             self.ask_turn(core, now);
         }
     }

@@ -102,6 +102,15 @@ impl Requester {
         });
     }
 
+    /// Whether there is nothing to send again and nothing that holds back what comes next.
+    pub(super) fn is_through(&self) -> bool {
+        self.cursor == self.next_psn
+            && self.rnr_until.is_none()
+            && !self.connecting()
+            && !self.held(self.cursor)
+            && self.next_psn.since(self.oldest()) < WINDOW
+    }
+
     /// Whether the connection was asked for and is not there yet: nothing else may leave before, as its
     /// target could take a request that it executed for a new one.
     fn connecting(&self) -> bool {

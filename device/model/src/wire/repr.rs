@@ -294,40 +294,39 @@ impl Repr {
         const BITS_4: u8 = 0xf;
         const BITS_20: u32 = 0xf_ffff;
         const BITS_24: u32 = 0xff_ffff;
-        let low24 = |qpn: Qpn| Qpn(qpn.0 & BITS_24);
-        *into = Self {
-            sl: self.sl & BITS_4,
-            vl: self.vl & BITS_4,
-            dlid: self.dlid,
-            slid: self.slid,
-            grh: self.grh.map(|grh| GrhRepr { flow_label: grh.flow_label & BITS_20, ..grh }),
-            transport: self.transport,
-            operation: self.operation,
-            solicited: self.solicited,
-            migrated: self.migrated,
-            pkey: self.pkey,
-            dest_qp: low24(self.dest_qp),
-            ack_req: self.ack_req,
-            psn: self.psn,
-            deth: carried.deth.then(|| {
-                let DethRepr { q_key, src_qp } = self.deth.unwrap_or_default();
-                DethRepr { q_key, src_qp: low24(src_qp) }
-            }),
-            reth: carried.reth.then(|| self.reth.unwrap_or_default()),
-            atomic: carried.atomic.then(|| self.atomic.unwrap_or_default()),
-            aeth: carried.aeth.then(|| {
-                let AethRepr { syndrome, msn } = self.aeth.unwrap_or_default();
-                AethRepr { syndrome, msn: msn & BITS_24 }
-            }),
-            atomic_ack: carried.atomic_ack.then(|| self.atomic_ack.unwrap_or_default()),
-            imm: carried.imm.then(|| self.imm.unwrap_or_default()),
-            ieth: carried.ieth.then(|| self.ieth.unwrap_or_default()),
-            xrceth: carried.xrceth.then(|| Srqn(self.xrceth.unwrap_or_default().0 & BITS_24)),
-            dceth: carried.dceth.then(|| {
-                let DcEthRepr { access_key, session, src_qp } = self.dceth.unwrap_or_default();
-                DcEthRepr { access_key, session, src_qp: low24(src_qp) }
-            }),
-        };
+        fn only<T: Default>(field: &mut Option<T>, travels: bool) {
+            if field.is_some() != travels {
+                *field = travels.then(T::default);
+            }
+        }
+        *into = *self;
+        into.sl &= BITS_4;
+        into.vl &= BITS_4;
+        into.dest_qp.0 &= BITS_24;
+        if let Some(grh) = &mut into.grh {
+            grh.flow_label &= BITS_20;
+        }
+        only(&mut into.deth, carried.deth);
+        only(&mut into.reth, carried.reth);
+        only(&mut into.atomic, carried.atomic);
+        only(&mut into.aeth, carried.aeth);
+        only(&mut into.atomic_ack, carried.atomic_ack);
+        only(&mut into.imm, carried.imm);
+        only(&mut into.ieth, carried.ieth);
+        only(&mut into.xrceth, carried.xrceth);
+        only(&mut into.dceth, carried.dceth);
+        if let Some(deth) = &mut into.deth {
+            deth.src_qp.0 &= BITS_24;
+        }
+        if let Some(aeth) = &mut into.aeth {
+            aeth.msn &= BITS_24;
+        }
+        if let Some(srqn) = &mut into.xrceth {
+            srqn.0 &= BITS_24;
+        }
+        if let Some(dceth) = &mut into.dceth {
+            dceth.src_qp.0 &= BITS_24;
+        }
     }
 
     /// Writes the extended headers that the opcode carries, in the order they travel.

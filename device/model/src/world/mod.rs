@@ -230,6 +230,7 @@ impl World {
     }
 
     /// Runs every event that is due at or before `until`.
+    #[inline]
     pub fn advance(&mut self, until: Ps) {
         while let Some((at, event)) = self.heap.pop_until(until) {
             self.now = self.now.max(at);
@@ -259,6 +260,25 @@ impl World {
             }
         }
         self.now = self.now.max(until.min(self.heap.next_at().unwrap_or(until)));
+    }
+
+    /// Runs events moment by moment: those due up to `now` first, then those of the next moment, and so on. Ends after so
+    /// many moments, when `enough` says so after one, or when no event waits. Gives how many moments passed; it is
+    /// [`World::now`] then.
+    pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
+        for passed in 0..moments {
+            let Some(next) = self.heap.next_at() else { return passed };
+            self.advance(next.max(now));
+            if enough(self) {
+                return passed + 1;
+            }
+        }
+        moments
+    }
+
+    /// Whether effects wait to be taken.
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// When the next event is due.
@@ -297,6 +317,9 @@ impl World {
             }
             for (at, event) in out.events.drain(..) {
                 self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
+            }
+            if out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty() && !out.port_changed {
+                return out.link_lost = false;
             }
             if !out.vectors.is_empty() {
                 let msix = |vector| Effect::Msix { hca: id, vector };
