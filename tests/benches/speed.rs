@@ -3,8 +3,9 @@
 //! - `events`: the event heap alone: events per second at a depth as with thousands of queue pairs.
 //! - `virtual`: whole scenarios in virtual time on one core: packets at ports per second of the host.
 //! - `messages`: small messages through our driver and the model in this process.
-//! - `live`: payload moved from one host's memory to another's through our driver and the model in this process, beside
-//!   a plain copy of the same bytes in the same run: the ratio is what to compare between machines.
+//! - `live`: payload moved from one host's memory to another's over a link, and within one host through its own adapter,
+//!   by our driver and the model in this process, beside a plain copy of the same bytes in the same run: the ratio is
+//!   what to compare between machines.
 //!
 //! What is measured is processor time of this thread, which does everything: other load makes little difference.
 
@@ -60,9 +61,12 @@ impl Measurement for CpuTime {
     }
 }
 
+fn options() -> Options {
+    Options { memory: 2 << 20, mtu: 5, send_blocks: 64, ..Options::default() }
+}
+
 fn linked() -> Pair<ModelBus> {
-    let options = Options { memory: 2 << 20, mtu: 5, send_blocks: 64, ..Options::default() };
-    rig::linked(&options, Faults::default(), 1)
+    rig::linked(&options(), Faults::default(), 1)
 }
 
 /// Packets at both ports so far.
@@ -145,7 +149,7 @@ fn messages(c: &mut Criterion<CpuTime>) {
 
 fn live(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("live");
-    for (name, len) in [("4 KiB", 4096usize), ("1 MiB", 1 << 20)] {
+    for (name, len) in [("1 KiB", 1024usize), ("4 KiB", 4096), ("64 KiB", 65536), ("1 MiB", 1 << 20)] {
         group.throughput(Throughput::Bytes(BATCH * len as u64));
         // The source changes place, as the pair's two hosts' memory does.
         let from = vec![1u8; 2 << 20];
@@ -158,16 +162,18 @@ fn live(c: &mut Criterion<CpuTime>) {
                 }
             });
         });
-        let mut pair = linked();
-        let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
-        let kinds = [
-            ("RC write", SendOp::Write { address, rkey, imm: None }),
-            ("RC read", SendOp::Read { address, rkey }),
-        ];
-        for (kind, op) in kinds {
-            group.bench_function(format!("{name} {kind}"), |b| b.iter(|| pair.batch(BATCH, op, len)));
+        for (path, mut pair) in [("link", linked()), ("loopback", rig::loopback(&options()))] {
+            let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+            let kinds = [
+                ("RC write", SendOp::Write { address, rkey, imm: None }),
+                ("RC read", SendOp::Read { address, rkey }),
+            ];
+            for (kind, op) in kinds {
+                let name = format!("{name} {kind}, {path}");
+                group.bench_function(name, |b| b.iter(|| pair.batch(BATCH, op, len)));
+            }
+            rig::close(pair);
         }
-        rig::close(pair);
     }
     group.finish();
 }

@@ -61,15 +61,26 @@ impl Calendar {
     }
 
     /// Forgets what lies before `page`.
+    #[inline(never)]
     fn forget(&mut self, page: u64) {
-        let past = self.end.min(page).saturating_sub(self.first) as usize;
-        let places = self.booked.len();
-        let from = self.first as usize & places.wrapping_sub(1);
-        // Up to the ring's last place, and from its first on.
-        let ahead = past.min(places.saturating_sub(from));
-        for places in [from..from + ahead, 0..past - ahead] {
-            if let Some(pages) = self.booked.get_mut(places) {
-                pages.fill(0);
+        /// So many pages are emptied one by one.
+        const FEW: u64 = 4;
+        let past = self.end.min(page).saturating_sub(self.first);
+        if past <= FEW {
+            for past in self.first..self.first + past {
+                if let Some(booked) = self.at(past) {
+                    *booked = 0;
+                }
+            }
+        } else {
+            let (places, past) = (self.booked.len(), past as usize);
+            let from = self.first as usize & places.wrapping_sub(1);
+            // Up to the ring's last place, and from its first on.
+            let ahead = past.min(places.saturating_sub(from));
+            for places in [from..from + ahead, 0..past - ahead] {
+                if let Some(pages) = self.booked.get_mut(places) {
+                    pages.fill(0);
+                }
             }
         }
         self.first = page;
@@ -132,7 +143,7 @@ impl Calendar {
 
     /// Books a job of `service` that can begin at `start`; `now` is the time of the booking, not later than `start`.
     /// Returns when it is done.
-    #[inline]
+    #[inline(always)]
     pub fn admit(&mut self, now: Ps, start: Ps, service: Ps) -> Ps {
         self.turn_to(now);
         let page = start.0 >> self.page;
@@ -151,6 +162,7 @@ impl Calendar {
     }
 
     /// The same for a job that finds its first page full, or fills it.
+    #[inline(never)]
     fn admit_over_pages(&mut self, start: Ps, service: Ps) -> Ps {
         let (slots, shift) = (self.slots, self.page);
         let room = slots << shift;
@@ -185,17 +197,28 @@ impl Calendar {
             }
             *booked = room;
             left -= free;
-            let whole = match left < room {
-                true => 0,
-                false => self.take_empty(page + 1, if slots == 1 { left >> shift } else { left / room }),
-            };
-            left -= whole * room;
-            self.note_full(page, whole + 1);
-            self.end = self.end.max(page + whole + 1);
-            if left == 0 {
-                return self.booked_up_to(page + whole, room, Ps(begin) + service);
+            // What follows is empty, mostly.
+            let reach = self.first + self.booked.len() as u64;
+            let mut full = 1;
+            while left > 0
+                && page + full < reach
+                && let Some(booked) = self.at(page + full).filter(|booked| **booked == 0)
+            {
+                if left < room {
+                    *booked = left;
+                    self.note_full(page, full);
+                    return self.booked_up_to(page + full, left, Ps(begin) + service);
+                }
+                *booked = room;
+                left -= room;
+                full += 1;
             }
-            page += whole + 1;
+            self.note_full(page, full);
+            page += full;
+            self.end = self.end.max(page);
+            if left == 0 {
+                return self.booked_up_to(page - 1, room, Ps(begin) + service);
+            }
         }
     }
 
@@ -208,26 +231,6 @@ impl Calendar {
             1 => done.max(Ps((page << self.page) + booked)),
             _ => done,
         }
-    }
-
-    /// Fills pages from `page` on, at most so many, as long as nothing is booked in them and the ring does not end. Gives
-    /// how many.
-    fn take_empty(&mut self, page: u64, most: u64) -> u64 {
-        let room = self.slots << self.page;
-        let places = self.booked.len();
-        // The place of `first` has a page of its own: what is booked may go round up to before it.
-        let most = most.min((self.first + places as u64).saturating_sub(page));
-        let from = page as usize & places.wrapping_sub(1);
-        let Some(pages) = self.booked.get_mut(from..places.min(from + most as usize)) else { return 0 };
-        let mut taken = 0;
-        for booked in pages {
-            if *booked != 0 {
-                break;
-            }
-            *booked = room;
-            taken += 1;
-        }
-        taken
     }
 }
 
