@@ -136,6 +136,9 @@ impl Core {
 
     /// Lets everything leave that can at `now`.
     fn pump(&mut self, now: Ps) {
+        if !self.port.egress.is_waiting() {
+            return;
+        }
         let next = loop {
             match self.port.egress.next(now, now) {
                 Next::Outcome(Outcome::Sent(sent)) => {
@@ -283,11 +286,10 @@ impl Hca {
     /// Room for a packet came free at the far end of the link; that is known here at `at`. Says whether something
     /// waited for it.
     pub(crate) fn credit(&mut self, now: Ps, lane: u8, n: u32, at: Ps) -> bool {
-        self.core.port.egress.credit(lane, n, at);
-        let waiting = self.core.port.egress.is_waiting();
-        if waiting {
+        let short = self.core.port.egress.credit(lane, n, at);
+        if short {
             self.port_turn(now);
         }
-        waiting
+        short
     }
 }

@@ -214,11 +214,16 @@ impl<H> Egress<H> {
         Ok(())
     }
 
-    /// Room for `n` credits' worth of bytes comes free at the peer; this end knows at `at`.
-    pub(crate) fn credit(&mut self, vl: u8, n: u32, at: Ps) {
-        if let Some(lane) = self.lanes.get_mut(usize::from(vl)) {
-            lane.credits.give(at, n);
-        }
+    /// Room for `n` credits' worth of bytes comes free at the peer; this end knows at `at`. Says whether the first packet
+    /// of the lane waits for credits: if it waits for the link alone, nothing changes for it.
+    pub(crate) fn credit(&mut self, vl: u8, n: u32, at: Ps) -> bool {
+        let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return false };
+        let short = lane.queue.front().is_some_and(|head| {
+            let could = head.ready.max(self.busy_until);
+            lane.credits.when(blocks(head.packet.len())).is_none_or(|credits| credits > could)
+        });
+        lane.credits.give(at, n);
+        short
     }
 
     /// Whether something waits.

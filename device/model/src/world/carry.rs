@@ -6,7 +6,7 @@
 use hca_spec::mad::port_state;
 
 use super::config::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
-use super::{Event, World};
+use super::{Event, World, take_all};
 use crate::fabric::egress::{VL15, blocks};
 use crate::time::Ps;
 use crate::wire::Packet;
@@ -52,7 +52,7 @@ impl World {
         let len = packet.len();
         let mut deliveries = std::mem::take(&mut self.deliveries);
         link.carrier.transmit(start, from, packet, &mut deliveries);
-        for delivery in deliveries.drain(..) {
+        take_all(&mut deliveries, |delivery| {
             let end = delivery.end;
             // A copy that the link made of itself was not reckoned with, and takes no credits.
             let blocks = std::mem::take(&mut credits);
@@ -71,10 +71,10 @@ impl World {
                 Some(LinkEnd::Tunnel(tunnel)) => {
                     (delivery.at, Event::Leave { tunnel: *tunnel, packet, origin })
                 }
-                None => continue,
+                None => return,
             };
             self.heap.push(at, event);
-        }
+        });
         self.deliveries = deliveries;
         if credits > 0 {
             // Lost on the way: the receiver tells that its room is as it was.

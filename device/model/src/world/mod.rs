@@ -108,6 +108,15 @@ pub struct World {
     pub(crate) captured: Vec<Captured>,
 }
 
+/// Takes what is there, in order: a single one, mostly.
+#[inline]
+fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
+    match from.len() {
+        1 => from.pop().into_iter().for_each(take),
+        _ => from.drain(..).for_each(&mut take),
+    }
+}
+
 impl World {
     /// Builds the topology; the links start to train at time zero.
     pub fn new(config: WorldConfig) -> Result<World, ConfigError> {
@@ -315,9 +324,10 @@ impl World {
             if let Some(watch) = watch {
                 watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
             }
-            for (at, event) in out.events.drain(..) {
-                self.heap.push(at.max(self.now), Event::Hca { hca: id, epoch, event });
-            }
+            let (now, heap) = (self.now, &mut self.heap);
+            take_all(&mut out.events, |(at, event)| {
+                heap.push(at.max(now), Event::Hca { hca: id, epoch, event });
+            });
             if out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty() && !out.port_changed {
                 return out.link_lost = false;
             }
@@ -337,11 +347,11 @@ impl World {
                 std::mem::swap(&mut out.sent, &mut self.spare);
                 let mut sent = std::mem::take(&mut self.spare);
                 let plug = self.plug(id.into());
-                for sent in sent.drain(..) {
+                take_all(&mut sent, |sent| {
                     if let Some((number, end)) = plug {
                         self.carry(sent.start, number, end, sent.packet);
                     }
-                }
+                });
                 self.spare = sent;
             }
             if !port_changed {
