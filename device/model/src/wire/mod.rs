@@ -272,7 +272,7 @@ impl Packet {
         debug_assert!(payload_len <= max, "{payload_len} bytes of payload on {:?}", repr.operation);
         let payload_len = payload_len.min(max);
 
-        let mut packet = Packet(spare::take());
+        let mut packet = spare::take();
         let body = &mut *packet.0;
         if body.data.len() < payload_len {
             body.data.resize(payload_len, 0);
@@ -487,7 +487,7 @@ impl Packet {
 
     /// The packet has done what it was for: another one may have its memory.
     pub(crate) fn retire(self) {
-        spare::give(self.0);
+        spare::give(self);
     }
 
     /// Bytes on the link, LRH to VCRC.

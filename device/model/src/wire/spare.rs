@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use super::{Body, MAX_PAYLOAD};
+use super::{Body, MAX_PAYLOAD, Packet};
 
 /// Packets kept at most: about as many as two adapters have under way.
 const KEPT: usize = 256;
@@ -14,36 +14,37 @@ const LARGEST: usize = 2 * MAX_PAYLOAD;
 
 thread_local! {
     /// The last one that came is taken first, since it is still in the processor's cache.
-    static BODIES: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) };
+    static PACKETS: RefCell<Vec<Packet>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A packet of any content.
 #[inline]
-pub(super) fn take() -> Box<Body> {
-    BODIES.with_borrow_mut(Vec::pop).unwrap_or_default()
+pub(super) fn take() -> Packet {
+    PACKETS.with_borrow_mut(Vec::pop).unwrap_or_else(|| Packet(Box::<Body>::default()))
 }
 
 /// Nobody needs that packet any more.
 #[inline]
-pub(super) fn give(body: Box<Body>) {
-    BODIES.with_borrow_mut(|bodies| {
-        if bodies.len() < KEPT && body.data.capacity() <= LARGEST {
-            bodies.push(body);
+pub(super) fn give(packet: Packet) {
+    PACKETS.with_borrow_mut(|packets| {
+        if packets.len() < KEPT && packet.0.data.capacity() <= LARGEST {
+            packets.push(packet);
         }
     });
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Operation, Packet, Repr};
+    use super::super::{Operation, Repr};
     use super::*;
 
     #[test]
     fn memory_is_taken_again() {
-        let with = |capacity| Box::new(Body { data: Vec::with_capacity(capacity), ..Body::default() });
+        let with =
+            |capacity| Packet(Box::new(Body { data: Vec::with_capacity(capacity), ..Body::default() }));
         (0..2 * KEPT).for_each(|_| give(with(1000)));
         give(with(LARGEST + 1));
-        assert_eq!((0..2 * KEPT).filter(|_| take().data.capacity() == 1000).count(), KEPT);
+        assert_eq!((0..2 * KEPT).filter(|_| take().0.data.capacity() == 1000).count(), KEPT);
     }
 
     #[test]
