@@ -149,10 +149,11 @@ impl Calendar {
         let page = start.0 >> self.page;
         let (first, room) = (self.first, self.slots << self.page);
         // Most jobs are short, and the page in which they can begin has room for more than them.
-        if page >= first
+        if service.0 < room
+            && page >= first
             && page - first < self.booked.len() as u64
             && let Some(booked) = self.at(page)
-            && booked.saturating_add(service.0) < room
+            && *booked + service.0 < room
         {
             *booked += service.0;
             let booked = *booked;
