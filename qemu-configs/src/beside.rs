@@ -16,7 +16,7 @@ use crate::server::Binary;
 const LOGS_VARIABLE: &str = "HCA_VM_LOGS";
 /// Names the run directory of the servers.
 const RUN_DIR_VARIABLE: &str = "SOFTHCA_RUN_DIR";
-/// `await HOST TEXT...`: until the job of the host has printed one of the texts.
+/// `await HOST TEXT...`: until the job of the host has printed one of the texts, or the run is gone, and its folder with it.
 const AWAIT: &str = r#"#!/bin/sh
 log=$HCA_VM_LOGS/$1.log
 shift
@@ -24,7 +24,10 @@ for text; do
     set -- "$@" -e "$text"
     shift
 done
-until grep -qF "$@" "$log" 2>/dev/null; do sleep 0.1; done
+until grep -qF "$@" "$log" 2>/dev/null; do
+    [ -e "$0" ] || exit
+    sleep 0.1
+done
 "#;
 
 /// A running command.
