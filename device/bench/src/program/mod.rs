@@ -50,34 +50,79 @@ struct Shared<'a> {
 }
 
 /// Counts operations, and when.
+///
+/// Operations beyond those that warm up are divided into windows of a quarter of what was asked for. Where the run may go
+/// on until it is steady, it ends when the first two of the last four windows have the same rate as the other two, but for
+/// [`STEADY`]; or, if that never comes, after [`MOST_WINDOWS`], of which the later half counts.
 #[derive(Default)]
 struct Meter {
     warm: u64,
     wanted: u64,
+    /// The run may go on until it is steady.
+    steady: bool,
     done: u64,
-    started: Option<(u64, Ps)>,
-    ended: Option<(u64, Ps)>,
+    /// Operations at the begin of the first window and the ends of all, and when.
+    marks: Vec<(u64, Ps)>,
+    /// The first mark of what counts; the last mark is its end.
+    measured: Option<usize>,
     /// When something was done last.
     last: Ps,
     samples: Vec<f64>,
 }
 
+/// Windows that are measured.
+const WINDOWS: usize = 4;
+/// Windows after which a run ends that isn't steady.
+const MOST_WINDOWS: usize = 16;
+/// By how much, as a share, the two halves of a steady run differ at most.
+const STEADY: f64 = 0.01;
+
 impl Meter {
     fn count(&mut self, now: Ps, operations: u64) {
         self.done += operations;
         self.last = now;
-        match self.started {
-            None if self.done >= self.warm => self.started = Some((self.done, now)),
-            Some((from, _)) if self.ended.is_none() && self.done - from >= self.wanted => {
-                self.ended = Some((self.done, now));
-            }
-            _ => {}
+        if self.measured.is_none() && self.done >= self.due() {
+            self.marks.push((self.done, now));
+            self.judge();
         }
+    }
+
+    /// Operations at which the next mark is made.
+    fn due(&self) -> u64 {
+        let windows = if self.steady { WINDOWS as u64 } else { 1 };
+        self.marks.last().map_or(self.warm, |last| last.0 + self.wanted.div_ceil(windows))
+    }
+
+    /// Whether it is enough.
+    fn judge(&mut self) {
+        let windows = self.marks.len() - 1;
+        let Some(first) = windows.checked_sub(WINDOWS) else {
+            // Many at once, or nobody asked for a steady state.
+            if self.marks.first().is_some_and(|first| windows > 0 && self.done - first.0 >= self.wanted) {
+                self.measured = Some(0);
+            }
+            return;
+        };
+        let rate = |from: usize| match (self.marks.get(from), self.marks.get(from + WINDOWS / 2)) {
+            (Some(from), Some(to)) => (to.0 - from.0) as f64 / to.1.since(from.1).0.max(1) as f64,
+            _ => 0.0,
+        };
+        let (one, other) = (rate(first), rate(first + WINDOWS / 2));
+        if (one - other).abs() <= STEADY * one.max(other) {
+            self.measured = Some(first);
+        } else if windows >= MOST_WINDOWS {
+            self.measured = Some(windows / 2);
+        }
+    }
+
+    /// Operations and times of what was measured.
+    fn span(&self) -> Option<((u64, Ps), (u64, Ps))> {
+        self.marks.get(self.measured?).copied().zip(self.marks.last().copied())
     }
 
     fn sample(&mut self, now: Ps, ns: f64) {
         self.count(now, 1);
-        if self.started.is_some() && self.done > self.warm {
+        if !self.marks.is_empty() && self.done > self.warm {
             self.samples.push(ns);
         }
     }
@@ -123,12 +168,14 @@ pub fn run_observed(
     let mut rig = Rig::new(scenario)?;
     rig.sim.observe(options).map_err(unseen)?;
     let latency = scenario.metric == Metric::Latency;
+    // Who says how many operations are measured gets so many.
+    let steady = !latency && scenario.iterations == 0;
     let (warm, wanted) = if latency {
         (WARM_MESSAGES, if scenario.iterations > 0 { scenario.iterations } else { MESSAGES })
     } else {
         amount(scenario)
     };
-    let mut shared = Shared { scenario, host, meter: Meter { warm, wanted, ..Meter::default() } };
+    let mut shared = Shared { scenario, host, meter: Meter { warm, wanted, steady, ..Meter::default() } };
     let lanes = std::mem::take(&mut rig.lanes);
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
     if latency {
@@ -148,17 +195,19 @@ pub fn run_observed(
             }
         }
     }
-    let (before, after) = drive(&mut rig, &mut shared, &mut programs)?;
+    let units = drive(&mut rig, &mut shared, &mut programs)?;
     let seen = rig.sim.end_observing().map_err(unseen)?;
     let meter = &shared.meter;
-    let ((from, start), (to, end)) =
-        meter.started.zip(meter.ended).ok_or(Error::new("the run ended before it was measured"))?;
+    let unmeasured = || Error::new("the run ended before it was measured");
+    let ((from, start), (to, end)) = meter.span().ok_or_else(unmeasured)?;
+    let (before, after) =
+        meter.measured.and_then(|first| units.get(first)).zip(units.last()).ok_or_else(unmeasured)?;
     let time_ns = end.since(start).0 as f64 / 1e3;
     let mut operations = to - from;
     if scenario.count_received && scenario.op == Op::Write {
         // Nobody at the target takes note of a write: its adapter's writes to the host are counted.
         let writes = |all: &[Counts]| all.last().map_or(0, |counts| counts.pcie.writes);
-        operations = writes(&after).saturating_sub(writes(&before));
+        operations = writes(after).saturating_sub(writes(before));
     }
     let rate = operations as f64 / (time_ns / 1e9);
     let latency = latency.then(|| Latency::of(&meter.samples));
@@ -182,6 +231,8 @@ const START: Ps = Ps::from_ns(10_000);
 fn amount(scenario: &Scenario) -> (u64, u64) {
     /// Packets that are enough for a steady state.
     const PACKETS: u64 = 40_000;
+    /// Uses of a queue pair before the measurement.
+    const USES: u64 = 4;
     let adapters = scenario.initiators + u64::from(scenario.bidirectional);
     let outstanding = scenario.window * scenario.threads * adapters;
     let packets = scenario.bytes().div_ceil(scenario.mtu).max(1);
@@ -189,7 +240,9 @@ fn amount(scenario: &Scenario) -> (u64, u64) {
         0 => (6 * outstanding).max(8_000).min((PACKETS / packets).max(8)),
         wanted => wanted,
     };
-    let warm = if packets > 1 { wanted / 4 + 1 } else { (wanted / 2).max(2 * outstanding) };
+    // Caches hold what they do after a while only when every queue pair was used a few times.
+    let used = if scenario.iterations == 0 { USES * scenario.qps * adapters } else { 0 };
+    let warm = if packets > 1 { wanted / 4 + 1 } else { (wanted / 2).max(2 * outstanding).max(used) };
     (warm, wanted)
 }
 
@@ -201,14 +254,13 @@ fn counts(rig: &Rig) -> Vec<Counts> {
         .collect()
 }
 
-/// Runs until enough was measured. Gives what each adapter's units had done before the measurement, and after it.
+/// Runs until enough was measured. Gives what each adapter's units had done at each mark of the meter.
 fn drive(
     rig: &mut Rig,
     shared: &mut Shared<'_>,
     programs: &mut [Box<dyn Program>],
-) -> Result<(Vec<Counts>, Vec<Counts>), Error> {
-    let mut before = counts(rig);
-    let mut measuring = false;
+) -> Result<Vec<Vec<Counts>>, Error> {
+    let mut units: Vec<Vec<Counts>> = Vec::new();
     let start = rig.sim.now();
     shared.meter.last = start;
     // Programs don't start at the same instant, as threads don't: within the time that a batch takes.
@@ -216,11 +268,7 @@ fn drive(
     let mut heap: BinaryHeap<Reverse<(Ps, usize)>> =
         (0..programs.len()).map(|i| Reverse((start + Ps(random.below(START.0)), i))).collect();
     let mut asleep: Vec<Option<Sleep>> = vec![None; programs.len()];
-    while shared.meter.ended.is_none() {
-        if !measuring && shared.meter.started.is_some() {
-            measuring = true;
-            before = counts(rig);
-        }
+    while shared.meter.measured.is_none() {
         let event = rig.sim.next_event();
         let due = heap.peek().map(|Reverse((at, _))| *at);
         let model_first = match (event, due) {
@@ -252,8 +300,11 @@ fn drive(
             Next::Look(every) => asleep[who] = Some(Sleep { since: at, every, late: Ps::ZERO }),
             Next::LookFrom(every, late) => asleep[who] = Some(Sleep { since: at, every, late }),
         }
+        if units.len() < shared.meter.marks.len() {
+            units.push(counts(rig));
+        }
     }
-    Ok((before, counts(rig)))
+    Ok(units)
 }
 
 impl Sleep {
@@ -448,12 +499,30 @@ mod tests {
         assert_eq!(wqe(&[("op", "fetch_add")]), 64);
     }
 
+    fn metered(steady: bool, when: impl Fn(u64) -> u64) -> Meter {
+        let mut meter = Meter { warm: 10, wanted: 20, steady, ..Meter::default() };
+        for i in 1..1000 {
+            meter.count(Ps(when(i)), 1);
+        }
+        meter
+    }
+
     #[test]
     fn a_meter_leaves_out_what_warms_up() {
+        let meter = metered(true, |i| i * 100);
+        assert_eq!(meter.span(), Some(((10, Ps(1000)), (30, Ps(3000)))));
         let mut meter = Meter { warm: 10, wanted: 20, ..Meter::default() };
-        for i in 1..=5 {
-            meter.count(Ps(i * 100), 8);
-        }
-        assert_eq!((meter.started, meter.ended), (Some((16, Ps(200))), Some((40, Ps(500)))));
+        (1..=5).for_each(|i| meter.count(Ps(i * 100), 8));
+        assert_eq!(meter.span(), Some(((16, Ps(200)), (40, Ps(500)))), "many at once");
+    }
+
+    #[test]
+    fn a_meter_waits_for_a_steady_state() {
+        // Ever slower up to the 35th.
+        let slow = |i: u64| if i < 35 { i * i } else { 1225 + (i - 35) * 100 };
+        assert_eq!(metered(true, slow).span(), Some(((35, Ps(1225)), (55, Ps(3225)))));
+        assert_eq!(metered(false, slow).span(), Some(((10, Ps(100)), (30, Ps(900)))));
+        // Ever slower: the later half of 16 windows of 5 counts.
+        assert_eq!(metered(true, |i| i * i).span(), Some(((50, Ps(2500)), (90, Ps(8100)))));
     }
 }
