@@ -5,6 +5,9 @@ use crate::time::Ps;
 /// Places that a key can be in.
 const WAYS: usize = 8;
 
+/// 2^64 over the golden ratio: neighbours go to different sets.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A cache of so many entries, by key; within a set the one that was not used for the longest gives way.
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -61,8 +64,6 @@ impl Cache {
     }
 
     fn set(&self, key: u64) -> usize {
-        /// 2^64 over the golden ratio: neighbours go to different sets.
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         ((u128::from(key.wrapping_mul(SPREAD)) * self.sets as u128) >> 64) as usize * WAYS
     }
 
@@ -72,14 +73,26 @@ impl Cache {
     }
 }
 
-/// The cache of send WQEs: what came last is there, what came first makes room.
+/// What a [`WqeCache`] knows a WQE by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    set: usize,
+    /// Basic blocks that had been put into the set, this one among them.
+    at: u64,
+}
+
+/// A cache of send WQEs, by basic block: in a set of so many ways what came first makes room. Which set is a hash of the
+/// queue pair and the index, so that a few sets overflow early and a few late: near its capacity the cache loses more the
+/// more there is, and all of it only far beyond.
 ///
-/// A WQE is put in when it is fetched, or when it comes with its doorbell. A read needs its WQE once more when a unit comes
-/// to the response; by then it may be gone. The job is booked before that, so what comes in between is not known yet: it is
-/// taken to be as much as came in the same time before.
+/// A read needs its WQE once more when a unit comes to the response; by then it may be gone. The job is booked before that,
+/// so what comes in between is not known yet: it is taken to be as much as came in the same time before, the same for all
+/// sets.
 #[derive(Clone, Debug)]
 pub struct WqeCache {
-    room: u64,
+    ways: u64,
+    /// Basic blocks put into each set so far.
+    sets: Vec<u64>,
     /// Basic blocks put in so far.
     filled: u64,
     /// Basic blocks that had been put in when each of the last pages of time began; the place of a page is its number
@@ -97,16 +110,37 @@ const PAGE: u32 = 16;
 const PAGES: usize = 256;
 
 impl WqeCache {
-    /// A cache of so many basic blocks of 64 bytes.
-    pub fn new(blocks: u64) -> Self {
-        Self { room: blocks, filled: 0, pages: vec![0; PAGES], page: 0, hits: 0, misses: 0 }
+    /// A cache of about so many basic blocks of 64 bytes, in sets of `ways`.
+    pub fn new(blocks: u64, ways: u64) -> Self {
+        /// The most that sets take of memory.
+        const MOST: u64 = 1 << 16;
+        let ways = ways.clamp(1, blocks.max(1));
+        let sets = ((blocks + ways / 2) / ways).clamp(1, MOST) as usize;
+        Self { ways, sets: vec![0; sets], filled: 0, pages: vec![0; PAGES], page: 0, hits: 0, misses: 0 }
     }
 
-    /// Puts in some basic blocks. Returns what [`WqeCache::holds`] knows them by.
-    pub fn put(&mut self, now: Ps, blocks: u64) -> u64 {
+    /// Puts in some basic blocks of queue pair `number`, from `index` on. Returns what the first is known by.
+    pub fn put(&mut self, now: Ps, number: u32, index: u16, blocks: u16) -> Mark {
         self.turn_to(now);
-        self.filled += blocks;
-        self.filled
+        self.filled += u64::from(blocks);
+        let mut mark = Mark { set: 0, at: 0 };
+        for block in (0..blocks).rev() {
+            let set = self.set(number, index.wrapping_add(block));
+            if let Some(count) = self.sets.get_mut(set) {
+                *count += 1;
+                mark = Mark { set, at: *count };
+            }
+        }
+        mark
+    }
+
+    fn set(&self, number: u32, index: u16) -> usize {
+        /// Odd constants of splitmix64.
+        const MIX: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
+        let mut z = (u64::from(number) << 16 | u64::from(index)).wrapping_mul(SPREAD);
+        z = (z ^ (z >> 30)).wrapping_mul(MIX[0]);
+        z = (z ^ (z >> 27)).wrapping_mul(MIX[1]);
+        ((u128::from(z ^ (z >> 31)) * self.sets.len() as u128) >> 64) as usize
     }
 
     fn turn_to(&mut self, now: Ps) {
@@ -120,23 +154,25 @@ impl WqeCache {
         self.page = self.page.max(page);
     }
 
-    /// Basic blocks that will have been put in at `then`, if as many come as before.
-    fn filled_by(&mut self, now: Ps, then: Ps) -> u64 {
+    /// Basic blocks that will be put in from now until `then`, if as many come as before.
+    fn coming(&mut self, now: Ps, then: Ps) -> u64 {
         self.turn_to(now);
         let span = (then.since(now).0 >> PAGE).min(PAGES as u64 - 1).min(self.page);
         let past = self.pages.get((self.page - span) as usize % PAGES).copied().filter(|_| span > 0);
-        self.filled + self.filled.saturating_sub(past.unwrap_or(self.filled))
+        self.filled.saturating_sub(past.unwrap_or(self.filled))
     }
 
     /// Whether they will not be there any more at `then`: this is a use only if so.
-    pub fn lost(&mut self, mark: u64, now: Ps, then: Ps) -> bool {
-        let lost = self.filled_by(now, then).saturating_sub(mark) >= self.room;
+    pub fn lost(&mut self, mark: Mark, now: Ps, then: Ps) -> bool {
+        let sets = self.sets.len() as u64;
+        let since = self.sets.get(mark.set).map_or(0, |count| count.saturating_sub(mark.at));
+        let lost = since * sets + self.coming(now, then) >= self.ways * sets;
         self.misses += u64::from(lost);
         lost
     }
 
     /// Whether they will still be there at `then`.
-    pub fn holds(&mut self, mark: u64, now: Ps, then: Ps) -> bool {
+    pub fn holds(&mut self, mark: Mark, now: Ps, then: Ps) -> bool {
         let there = !self.lost(mark, now, then);
         self.hits += u64::from(there);
         there
@@ -188,22 +224,43 @@ mod tests {
 
     #[test]
     fn wqes_leave_in_the_order_they_came() {
-        let mut c = WqeCache::new(4);
+        let mut c = WqeCache::new(4, 4);
         let now = Ps::from_ns(100);
-        let first = c.put(now, 1);
-        let second = c.put(now, 3);
+        let first = c.put(now, 1, 0, 1);
+        let second = c.put(now, 1, 1, 3);
         assert!(c.holds(first, now, now) && c.holds(second, now, now));
-        c.put(now, 1);
+        c.put(now, 2, 0, 1);
         assert!(!c.holds(first, now, now) && c.holds(second, now, now));
         assert_eq!(c.counts(), (3, 1));
     }
 
     #[test]
+    fn a_cache_of_sets_overflows_by_and_by() {
+        let now = Ps::from_ns(100);
+        // Percent of WQEs that the cache of 400 still has when so many came after them.
+        let kept = |ways: u64, after: usize| {
+            let (mut c, mut marks) = (WqeCache::new(400, ways), Vec::new());
+            for i in 0..20_000usize {
+                marks.push(c.put(now, i as u32 % 50, (i / 50) as u16, 1));
+                let old = i.checked_sub(after).and_then(|i| marks.get(i).copied());
+                old.into_iter().for_each(|old| _ = c.holds(old, now, now));
+            }
+            let (hits, misses) = c.counts();
+            hits * 100 / (hits + misses)
+        };
+        assert_eq!((kept(400, 399), kept(400, 400)), (100, 0), "a single set");
+        let slope = [100, 300, 400, 500, 1000].map(|after| kept(8, after));
+        assert!(slope[0] > 98 && slope[4] < 2, "{slope:?}");
+        assert!((70..95).contains(&slope[1]) && (35..60).contains(&slope[2]), "{slope:?}");
+        assert!((10..35).contains(&slope[3]), "{slope:?}");
+    }
+
+    #[test]
     fn what_waits_ages_as_fast_as_before() {
         let at = |us: u64| Ps::from_ns(1000 * us);
-        let mut c = WqeCache::new(950);
+        let mut c = WqeCache::new(950, 950);
         // A hundred in a microsecond.
-        let marks: Vec<u64> = (1..=500).map(|i| c.put(Ps::from_ns(10 * i), 1)).collect();
+        let marks: Vec<Mark> = (1..=500).map(|i| c.put(Ps::from_ns(10 * i), 1, i as u16, 1)).collect();
         let (last, now) = (marks[499], at(5));
         assert!(c.holds(last, now, at(9)), "400 in 4 us");
         assert!(c.holds(marks[0], now, at(9)), "899 later");

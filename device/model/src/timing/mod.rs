@@ -19,7 +19,7 @@ use hca_spec::wire::Operation;
 
 use crate::time::Ps;
 
-pub use cache::{Cache, WqeCache};
+pub use cache::{Cache, Mark, WqeCache};
 pub use calendar::Calendar;
 pub(crate) use notes::Note;
 pub use pcie::{Bus, PcieCost, PcieCounts};
@@ -95,6 +95,11 @@ impl Timing {
     /// How long a processing unit is busy with scheduling and parsing one send WQE, besides its packets.
     pub const fn wqe(&self) -> Ps {
         self.profile.send.wqe_ns.0
+    }
+
+    /// The same for having data read that the first packet of a WQE carries.
+    pub const fn gather(&self) -> Ps {
+        self.profile.send.gather_ns.0
     }
 
     /// The same for the address vector of a datagram.

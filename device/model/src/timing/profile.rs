@@ -177,6 +177,7 @@ pub(super) struct Processing {
 #[serde(deny_unknown_fields)]
 pub(super) struct Send {
     pub(super) wqe_ns: Ns,
+    pub(super) gather_ns: Ns,
     pub(super) datagram_ns: Ns,
     pub(super) packet_ns: Ns,
     pub(super) ack_ns: Ns,
@@ -221,6 +222,7 @@ pub(super) struct Cache {
     pub(super) key_entries: Count,
     pub(super) key_bytes: Count,
     pub(super) wqe_blocks: Count,
+    pub(super) wqe_ways: Count,
     pub(super) umr_ns: Ns,
 }
 

@@ -6,7 +6,7 @@ use crate::time::Ps;
 use crate::trace::{Event, Object};
 
 use super::PcieCost;
-use super::cache::{Cache, WqeCache};
+use super::cache::{Cache, Mark, WqeCache};
 use super::calendar::Calendar;
 use super::notes::{Access, Note, Notes};
 use super::pcie::{Bus, PcieCounts};
@@ -145,7 +145,7 @@ impl Units {
             cqs: Cache::new(cache.cq_entries.get()),
             keys: Cache::new(cache.key_entries.get()),
             translations: Cache::new(cache.translation_lines.get()),
-            wqes: WqeCache::new(cache.wqe_blocks.get()),
+            wqes: WqeCache::new(cache.wqe_blocks.get(), cache.wqe_ways.get()),
             atomic_slots: vec![Ps::ZERO; receive.atomic_slots.get().min(MANY) as usize],
             atomic_queues: vec![Ps::ZERO; receive.atomic_queues.get().min(MANY) as usize],
             locks: Vec::new(),
@@ -243,7 +243,7 @@ impl Units {
 
     /// If others have driven the WQE with that mark, of `blocks` basic blocks, out of the cache when a unit comes to queue
     /// pair `number`: the unit looks for it in vain, and it is read again. Returns when it is there.
-    pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: u64, blocks: u16) -> Option<Ps> {
+    pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: Mark, blocks: u16) -> Option<Ps> {
         let start = now.max(self.lane(number).busy);
         let then = self.pool.opens(now, start);
         self.wqes.lost(mark, now, then).then(|| {
@@ -259,10 +259,10 @@ impl Units {
         self.bus.stores_taken()
     }
 
-    /// A WQE of `blocks` basic blocks came with its doorbell. Returns its mark in the cache; `None`: the context of the
+    /// A WQE of `blocks` basic blocks from `index` on came with its doorbell. Returns its mark in the cache; `None`: the context of the
     /// queue pair is not there, and the WQE is dropped until it is.
-    pub fn carried(&mut self, now: Ps, number: u32, blocks: u16) -> Option<u64> {
-        self.contexts.holds(number.into()).then(|| self.wqes.put(now, blocks.into()))
+    pub fn carried(&mut self, now: Ps, number: u32, index: u16, blocks: u16) -> Option<Mark> {
+        self.contexts.holds(number.into()).then(|| self.wqes.put(now, number, index, blocks))
     }
 
     /// A processing unit sends a packet of queue pair `number`, or executes a WQE without packets, in `service`. Gives when
@@ -270,6 +270,11 @@ impl Units {
     pub fn send(&mut self, now: Ps, number: u32, service: Ps) -> Ps {
         let (start, penalty) = self.context(now, number);
         self.work(now, start, number, service + penalty)
+    }
+
+    /// When a processing unit would begin a job that is booked now.
+    pub fn opens(&mut self, now: Ps) -> Ps {
+        self.pool.opens(now, now)
     }
 
     /// Between two WQEs a queue pair gives way for so long.
@@ -435,7 +440,7 @@ pub struct Inbound {
     /// It leads to a completion.
     pub completes: bool,
     /// What the WQE cache knows the WQE by that it answers, if that is needed again.
-    pub wqe: Option<u64>,
+    pub wqe: Option<Mark>,
 }
 
 /// Places in host memory that only the IOMMU's cache tells apart: a page for each object.
@@ -534,14 +539,14 @@ mod tests {
 
     #[test]
     fn a_wqe_that_was_evicted_is_read_again() {
-        let mut u = units(&[("cache.wqe_blocks", "4")]);
+        let mut u = units(&[("cache.wqe_blocks", "4"), ("cache.wqe_ways", "4")]);
         u.context(Ps::ZERO, 1);
         let now = NS(10_000);
-        let mark = u.carried(now, 1, 1).unwrap();
+        let mark = u.carried(now, 1, 0, 1).unwrap();
         let answer = Inbound { wqe: Some(mark), ..Inbound::default() };
         let usual = u.receive(now, 1, NS(50), answer) - now;
         let then = NS(20_000);
-        (0..4).for_each(|_| _ = u.carried(then, 1, 1));
+        (0..4).for_each(|_| _ = u.carried(then, 1, 1, 1));
         let again = u.receive(then, 1, NS(50), answer) - then;
         assert!(again > usual + NS(300), "{again} {usual}");
         assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
@@ -549,10 +554,10 @@ mod tests {
 
     #[test]
     fn a_wqe_is_evicted_while_its_answer_waits_for_a_unit() {
-        let mut u = units(&[("cache.wqe_blocks", "20")]);
+        let mut u = units(&[("cache.wqe_blocks", "20"), ("cache.wqe_ways", "20")]);
         u.context(Ps::ZERO, 1);
         // One in 100 ns; then the units are busy for 10 us.
-        let marks: Vec<u64> = (1..=30).filter_map(|i| u.carried(NS(100 * i), 1, 1)).collect();
+        let marks: Vec<Mark> = (1..=30).filter_map(|i| u.carried(NS(100 * i), 1, 1, 1)).collect();
         let now = NS(3000);
         let answer = Inbound { wqe: marks.last().copied(), ..Inbound::default() };
         u.receive(now, 1, NS(50), answer);
@@ -564,9 +569,9 @@ mod tests {
     #[test]
     fn a_wqe_that_comes_before_its_context_is_dropped() {
         let mut u = units(&[]);
-        assert_eq!(u.carried(Ps::ZERO, 7, 1), None);
+        assert_eq!(u.carried(Ps::ZERO, 7, 0, 1), None);
         u.send(Ps::ZERO, 7, NS(10));
-        assert!(u.carried(Ps::ZERO, 7, 1).is_some());
+        assert!(u.carried(Ps::ZERO, 7, 0, 1).is_some());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::wqe::Wqe;
+use crate::timing::Mark;
 use crate::wire::{AtomicRepr, Repr, RethRepr};
 
 /// A WQE that was fetched and is not complete.
@@ -27,7 +28,7 @@ pub(crate) struct Message {
     /// It begins a dynamic connection: it stands for no WQE.
     pub(super) connect: bool,
     /// Reads and atomics: what the WQE cache knows the WQE by.
-    pub(super) mark: Option<u64>,
+    pub(super) mark: Option<Mark>,
     /// The response's data, if it goes into the completion.
     pub(super) data: Vec<u8>,
 }

@@ -18,6 +18,11 @@ pub(crate) enum Piece {
 }
 
 impl Piece {
+    /// Whether the data is in memory, not in the WQE.
+    pub(crate) const fn is_memory(&self) -> bool {
+        matches!(self, Self::Memory { .. })
+    }
+
     fn len(&self) -> u64 {
         match self {
             Self::Memory { len, .. } => u64::from(*len),

@@ -16,7 +16,7 @@ use hca_spec::wqe::{Datagram, SendOpcode};
 use super::credits::Limit;
 use super::message::{Message, fill_headers, operation};
 use super::page_fault::{Met, RequesterFault};
-use super::pieces::{gather, spans};
+use super::pieces::{Piece, gather, spans};
 use super::send::Fetched;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
@@ -397,6 +397,8 @@ impl QueuePair {
         fill_headers(&mut repr, wqe, offset);
         let built = Packet::build_with(&repr, payload_len, |buf| gather(core, who, &wqe.pieces, offset, buf));
         let (index, opcode, packets) = (wqe.index, wqe.opcode, message.packets);
+        let gathers = k == 0 && payload_len > 0 && wqe.pieces.iter().any(Piece::is_memory);
+        let gathering = if gathers { core.timing.gather() } else { Ps::ZERO };
         let cqn = self.params.cqn_snd;
         self.tell_signature_errors(core, now, cqn);
         let packet = match built {
@@ -416,7 +418,7 @@ impl QueuePair {
             self.requester.sent = self.requester.cursor;
         }
         let parsed = if k == 0 { core.timing.wqe() } else { Ps::ZERO };
-        let service = core.timing.transmit() + parsed;
+        let service = core.timing.transmit() + parsed + gathering;
         let free = core.units.send(now, self.qpn.0, service);
         let mut ready = free;
         if let Some(message) = self.requester.messages.get(place) {

@@ -17,6 +17,7 @@ use super::wqe::{BadWqe, Wqe};
 use crate::core::{Core, HcaEvent};
 use crate::hca::Hca;
 use crate::time::Ps;
+use crate::timing::Mark;
 use crate::trace::{Event, Status};
 
 /// Largest send WQE in bytes: DS has 6 bits.
@@ -34,7 +35,7 @@ struct Fetch {
     at: Ps,
     /// What the WQE cache knows it by, if it came with a doorbell: then others may take its place there before it is
     /// executed. What is fetched lies in a buffer until then.
-    mark: Option<u64>,
+    mark: Option<Mark>,
 }
 
 /// A completion that the host does not see yet.
@@ -56,13 +57,15 @@ pub(crate) struct SendQueue {
     pub(crate) posted: u16,
     /// A turn is scheduled.
     pub(crate) turn: bool,
+    /// That turn was put off, for packets that arrive.
+    yielded: bool,
     /// The WQE at `head`, or the begin of it, as it came by BlueFlame.
     copy: Option<Box<[u8]>>,
     /// What lies on the chip from the head on, or is on its way there. This is about time only: bytes are read when they
     /// are parsed.
     fetched: VecDeque<Fetch>,
     /// What the WQE cache knows the WQE at the head by, if it is there.
-    pub(super) mark: Option<u64>,
+    pub(super) mark: Option<Mark>,
     /// Completions that the host does not see before their time.
     sent: VecDeque<Unseen>,
     /// The doorbell record counts more than what doorbells have said.
@@ -414,7 +417,7 @@ impl Hca {
             && index != qp.sq.posted
             && ahead < most
             && usize::from(blocks) * WQEBB <= copy.len()
-            && let mark @ Some(_) = self.core.units.carried(now, qpn.0, blocks)
+            && let mark @ Some(_) = self.core.units.carried(now, qpn.0, index, blocks)
         {
             qp.sq.fetched.push_back(Fetch { end: index.wrapping_add(blocks), at: now, mark });
         }
@@ -437,6 +440,12 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         qp.sq.turn = false;
         if qp.sends() {
+            // Packets that arrive go first: what the units have to do already, and what comes until they are done.
+            let opens = self.core.units.opens(now);
+            qp.sq.yielded = opens > now && !qp.sq.yielded;
+            if qp.sq.yielded {
+                return qp.ask_turn(&mut self.core, opens);
+            }
             qp.send_packet(&mut self.core, now);
         }
     }
