@@ -17,6 +17,7 @@ pub mod perftest;
 pub mod rdma_core;
 pub mod report;
 pub mod storage;
+pub mod timing;
 pub mod tools;
 
 use serde::Serialize;
@@ -90,6 +91,12 @@ pub fn all() -> Vec<Suite> {
             about: "everyone to everyone among 64 adapters behind 8 switches, in virtual time",
             needs_guests: false,
             run: |_| all_to_all::cases(),
+        },
+        Suite {
+            name: "timing",
+            about: "the modelled times against published measurements, in virtual time",
+            needs_guests: false,
+            run: |_| timing::cases(),
         },
         Suite {
             name: "million",
