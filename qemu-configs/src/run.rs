@@ -374,7 +374,8 @@ impl Report {
         }
     }
 
-    fn findings(&self) -> Vec<String> {
+    /// What is wrong with the run, without what hosts printed.
+    pub fn findings(&self) -> Vec<String> {
         let mut all = Vec::new();
         match self.cut_short {
             Some(CutShort::Timeout) => {

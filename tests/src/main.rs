@@ -97,11 +97,13 @@ fn run(options: &Suites) -> Result<bool> {
             let cases = (suite.run)(kernel);
             let ran = Ran { suite: name, cases, seconds: began.elapsed().as_secs_f64() };
             eprintln!(
-                "suite {}: {} cases, {} failed, {:.0} s",
+                "suite {}: {} cases, {} failed, {:.0} s{}",
                 ran.suite,
                 ran.cases.len(),
                 ran.failures(),
-                ran.seconds
+                ran.seconds,
+                // Now and at the end: the rest may take an hour.
+                ran.what_failed()
             );
             summary.suites.push(ran);
         }

@@ -249,12 +249,23 @@ pub fn run_with(files: &[&str], tag: &str, topology: &str, kernel: &str, command
     cases
 }
 
-/// What a run has to say against its kernels, its server and its set-up.
+/// What a run has to say against its kernels, its server and its set-up; empty if nothing.
 pub fn complaints(report: &Report) -> String {
-    if report.exit_code() == 0 && report.hosts.iter().all(|host| host.problems.is_empty()) {
-        return String::new();
+    /// Kernel lines before the first bad one, and from it on: its stack, as a rule.
+    const BEFORE: usize = 3;
+    const AFTER: usize = 20;
+    let mut all = report.findings();
+    for host in &report.hosts {
+        all.extend(host.problems.iter().cloned());
+        let Some(bad) = host.bad_kernel_lines.first() else { continue };
+        let at = host.kernel_log.iter().position(|line| line.sequence == bad.sequence).unwrap_or_default();
+        let around = host.kernel_log.iter().skip(at.saturating_sub(BEFORE)).take(BEFORE + AFTER);
+        all.extend(around.map(|line| format!("{} kernel| {line}", host.name)));
     }
-    report.to_string()
+    if all.is_empty() && report.exit_code() != 0 {
+        all.push(format!("exit code {}", report.exit_code()));
+    }
+    all.join("\n")
 }
 
 fn results(tag: &str, commands: &[Command], hosts: &[&str], report: &Report) -> Vec<Case> {

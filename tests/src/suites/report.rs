@@ -26,6 +26,18 @@ impl Ran {
     pub fn failures(&self) -> usize {
         if self.cases.is_empty() { 1 } else { self.count(Outcome::Failed) }
     }
+
+    /// Each failure with the end of what was printed; empty if there is none.
+    pub fn what_failed(&self) -> String {
+        let failed = self.cases.iter().filter(|case| case.outcome == Outcome::Failed);
+        let mut text: String = failed
+            .map(|case| format!("\nFAILED {} / {}\n{}\n", self.suite, case.name, indented(&case.detail)))
+            .collect();
+        if self.cases.is_empty() {
+            text = format!("\nFAILED {}: no case was run\n", self.suite);
+        }
+        text
+    }
 }
 
 /// All suites that were run.
@@ -60,15 +72,7 @@ impl fmt::Display for Summary {
                 ran.seconds
             )?;
         }
-        for ran in &self.suites {
-            if ran.cases.is_empty() {
-                writeln!(f, "\nFAILED {}: no case was run", ran.suite)?;
-            }
-            for case in ran.cases.iter().filter(|case| case.outcome == Outcome::Failed) {
-                writeln!(f, "\nFAILED {} / {}\n{}", ran.suite, case.name, indented(&case.detail))?;
-            }
-        }
-        Ok(())
+        self.suites.iter().try_for_each(|ran| write!(f, "{}", ran.what_failed()))
     }
 }
 
