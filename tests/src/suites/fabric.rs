@@ -23,6 +23,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     switch.extend(conversations());
     switch.push(shape(SWITCH));
     switch.extend(diagnosis());
+    switch.push(Command::meeting("before the link of a switch goes"));
     switch.push(link_of_a_switch());
     switch.extend(cable_of_a_host());
     switch.extend(afterwards());
@@ -32,6 +33,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     two.extend(conversations());
     two.push(shape(TWO_SWITCHES));
     two.extend(diagnosis());
+    two.push(Command::meeting("before cables go"));
     two.extend(cables_of_a_trunk());
     two.push(trunk());
     two.extend(afterwards());

@@ -83,6 +83,12 @@ impl Command {
         Self { name: name.into(), what: What::Everywhere(script.into()), outside: None }
     }
 
+    /// Nothing, but nobody goes on before everybody is here: with a third host, [`Command::alone`] does not wait for what
+    /// the other two are at, and what it takes away they would miss.
+    pub fn meeting(name: impl Into<String>) -> Self {
+        Self::everywhere(name, "true")
+    }
+
     /// The same program on both sides, the client with the host's name at the end.
     pub fn pair(command: impl Into<String>, port: u16) -> Self {
         let command = command.into();

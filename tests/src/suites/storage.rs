@@ -16,6 +16,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     commands.extend(srp());
     commands.extend(nfs());
     commands.push(rds());
+    commands.push(Command::meeting("after all"));
     commands.push(log_of_opensm());
     run_with(&FILES, "switch: ", "switch", kernel, &commands)
 }
