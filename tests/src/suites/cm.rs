@@ -2,7 +2,7 @@
 
 use super::Case;
 use super::guest::{Command, HOST, Ready, run};
-use super::ipoib::set_up;
+use super::ipoib::{opensm_ends, set_up};
 
 /// Subnets that OpenSM in host `a` manages.
 const TOPOLOGIES: [&str; 2] = ["cable", "switch"];
@@ -14,6 +14,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     let mut commands = set_up();
     commands.extend(programs());
     commands.extend(perftest());
+    commands.push(opensm_ends());
     TOPOLOGIES
         .iter()
         .flat_map(|topology| run(&format!("{topology}: "), topology, kernel, &commands))

@@ -2,7 +2,7 @@
 
 use super::Case;
 use super::guest::{Command, HOST, Ready, run};
-use super::ipoib::{log_of_opensm, ping, set_up};
+use super::ipoib::{log_of_opensm, opensm_ends, ping, set_up};
 
 /// TCP port of perftest.
 const PERFTEST: u16 = 18516;
@@ -37,6 +37,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     two.extend(cables_of_a_trunk());
     two.push(trunk());
     two.extend(afterwards());
+    two.push(opensm_ends());
     let mut cases = run("cable: ", "cable", kernel, &cable);
     cases.extend(run("switch: ", "switch", kernel, &switch));
     cases.extend(run("two-switches: ", "two-switches", kernel, &two));
@@ -333,10 +334,6 @@ fn succession() -> Vec<Command> {
             "saquery under the second",
             format!("until_true 60 shows 'softhca {heir}/hca0' saquery"),
         ),
-        // Otherwise it would sweep while the hosts shut down, whose kernels complain of datagrams without a receiver.
-        Command::everywhere(
-            "second opensm ends",
-            format!("in_host {heir} eval 'kill $(pgrep -x opensm) && until_true 20 fails pgrep -x opensm'"),
-        ),
+        opensm_ends(),
     ]
 }

@@ -30,6 +30,7 @@ fn commands(lines: &str) -> Vec<Command> {
     commands.push(Command::everywhere("reload", "modprobe -r ib_ipoib && ipoib"));
     commands.push(ping("after reload", ""));
     commands.push(log_of_opensm());
+    commands.push(opensm_ends());
     commands
 }
 
@@ -41,6 +42,15 @@ pub fn log_of_opensm() -> Command {
 /// OpenSM in the first host, and an address in each.
 pub fn set_up() -> Vec<Command> {
     vec![Command::alone("opensm", "manage"), Command::everywhere("set up", "ipoib")]
+}
+
+/// OpenSM ends in whatever host it runs. Otherwise it would sweep while hosts shut down, whose kernels complain of datagrams
+/// without a receiver.
+pub fn opensm_ends() -> Command {
+    Command::everywhere(
+        "opensm ends",
+        "! pgrep -x opensm || { kill $(pgrep -x opensm) && until_true 20 fails pgrep -x opensm; }",
+    )
 }
 
 /// A ping to the side that listens. While the way there is looked for, IPoIB keeps three datagrams and drops the others:

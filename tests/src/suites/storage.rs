@@ -4,7 +4,7 @@
 
 use super::Case;
 use super::guest::{Command, Ready, run_with};
-use super::ipoib::{log_of_opensm, set_up};
+use super::ipoib::{log_of_opensm, opensm_ends, set_up};
 
 /// What the guests need beside the words for all suites.
 const FILES: [&str; 2] = ["guest/storage.sh", "guest/rds.py"];
@@ -18,6 +18,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     commands.push(rds());
     commands.push(Command::meeting("after all"));
     commands.push(log_of_opensm());
+    commands.push(opensm_ends());
     run_with(&FILES, "switch: ", "switch", kernel, &commands)
 }
 
