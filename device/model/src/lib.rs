@@ -33,6 +33,7 @@ mod eq;
 mod hca;
 mod mkey;
 mod port;
+mod random;
 mod registers;
 mod signature;
 mod slots;

@@ -282,6 +282,7 @@ impl<E> EventHeap<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
 
     #[test]
     fn same_time_keeps_order() {
@@ -315,11 +316,8 @@ mod tests {
 
     #[test]
     fn it_is_in_order_whatever_comes_between() {
-        let mut state = 1u64;
-        let mut below = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % n
-        };
+        let mut random = SplitMix64(1);
+        let mut below = |n| random.below(n);
         // The sequence starts anew on the way.
         let mut h = EventHeap { sequence: SEQUENCES - 5_000, ..EventHeap::default() };
         let mut plain = std::collections::BTreeMap::new();

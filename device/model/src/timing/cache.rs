@@ -1,12 +1,10 @@
 //! On-chip caches of what lies in host memory. They hold no data: only what is there and what is not.
 
+use crate::random::{SPREAD, mix};
 use crate::time::Ps;
 
 /// Places that a key can be in.
 const WAYS: usize = 8;
-
-/// 2^64 over the golden ratio: neighbours go to different sets.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A cache of so many entries, by key; within a set the one that was not used for the longest gives way.
 #[derive(Clone, Debug)]
@@ -135,12 +133,8 @@ impl WqeCache {
     }
 
     fn set(&self, number: u32, index: u16) -> usize {
-        /// Odd constants of splitmix64.
-        const MIX: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
-        let mut z = (u64::from(number) << 16 | u64::from(index)).wrapping_mul(SPREAD);
-        z = (z ^ (z >> 30)).wrapping_mul(MIX[0]);
-        z = (z ^ (z >> 27)).wrapping_mul(MIX[1]);
-        ((u128::from(z ^ (z >> 31)) * self.sets.len() as u128) >> 64) as usize
+        let z = mix((u64::from(number) << 16 | u64::from(index)).wrapping_mul(SPREAD));
+        ((u128::from(z) * self.sets.len() as u128) >> 64) as usize
     }
 
     fn turn_to(&mut self, now: Ps) {
@@ -187,6 +181,7 @@ impl WqeCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
 
     #[test]
     fn what_fits_stays() {
@@ -203,11 +198,8 @@ mod tests {
     fn random_use_hits_in_proportion() {
         // Of 400 keys in random order a cache of 200 has about half.
         let mut c = Cache::new(200);
-        let mut state = 1u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % 400
-        };
+        let mut random = SplitMix64(1);
+        let mut next = || random.below(400);
         (0..2000).for_each(|_| _ = c.touch(next()));
         let hits = (0..20_000).filter(|_| c.touch(next())).count();
         assert!((8_500..11_000).contains(&hits), "{hits}");

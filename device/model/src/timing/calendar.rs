@@ -238,6 +238,7 @@ impl Calendar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
 
     const NS: fn(u64) -> Ps = Ps::from_ns;
     /// 16 ns.
@@ -319,11 +320,8 @@ mod tests {
 
     #[test]
     fn it_books_what_a_walk_over_all_pages_books() {
-        let mut state = 1u64;
-        let mut below = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % n
-        };
+        let mut random = SplitMix64(1);
+        let mut below = |n| random.below(n);
         for (slots, load) in [(1, 50), (1, 120), (4, 30), (4, 80), (16, 100)] {
             let mut fast = Calendar::new(slots, PAGE);
             let mut plain = Plain { slots, page: PAGE, booked: Default::default() };

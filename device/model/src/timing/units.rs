@@ -259,8 +259,8 @@ impl Units {
         self.bus.stores_taken()
     }
 
-    /// A WQE of `blocks` basic blocks from `index` on came with its doorbell. Returns its mark in the cache; `None`: the context of the
-    /// queue pair is not there, and the WQE is dropped until it is.
+    /// A WQE of `blocks` basic blocks from `index` on came with its doorbell. Returns its mark in the cache; `None`: the
+    /// context of the queue pair is not there, and the WQE is dropped until it is.
     pub fn carried(&mut self, now: Ps, number: u32, index: u16, blocks: u16) -> Option<Mark> {
         self.contexts.holds(number.into()).then(|| self.wqes.put(now, number, index, blocks))
     }

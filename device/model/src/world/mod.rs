@@ -19,10 +19,10 @@ use hca_spec::qpc::QpState;
 
 use crate::core::{Core, HcaEvent};
 use crate::dma::GuestMemory;
-
 use crate::fabric::egress::Sent;
 use crate::fabric::{Delivery, FaultInjector, Link};
 use crate::hca::Hca;
+use crate::random::SPREAD;
 use crate::time::{EventHeap, Ps};
 use crate::timing::Timing;
 use crate::trace::{Captured, Trace};
@@ -150,7 +150,7 @@ impl World {
         for (i, link) in config.links.iter().enumerate() {
             let cable = Cable::new(link.rate, link.width, link.line, Some(link.delay));
             let plain = Link::new(cable.line, link.delay);
-            let own = || config.seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let own = || config.seed ^ (i as u64 + 1).wrapping_mul(SPREAD);
             let seed = link.seed.unwrap_or_else(own);
             let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
             world.join(link.ends.to_vec(), cable, Box::new(carrier))?;
