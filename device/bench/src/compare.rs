@@ -99,6 +99,13 @@ pub struct Curve {
     pub rank_correlation: Option<f64>,
 }
 
+impl Curve {
+    /// Whether it is followed in shape: a rank correlation of 0.9 or more.
+    pub fn is_followed(&self) -> bool {
+        self.rank_correlation.is_some_and(|rank| rank >= GOOD_RANK)
+    }
+}
+
 /// A whole comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
@@ -372,8 +379,7 @@ impl Comparison {
                 let rank = c.rank_correlation.map_or("-".into(), |r| format!("{r:.3}"));
                 out += &format!("{:>6} {rank:>10}  {}\n", c.points, c.name);
             }
-            let good = |c: &&Curve| c.rank_correlation.is_some_and(|r| r >= GOOD_RANK);
-            let followed = self.curves.iter().filter(good).count();
+            let followed = self.curves.iter().filter(|c| c.is_followed()).count();
             out += &format!("{followed} of {} curves with 0.9 or more\n", self.curves.len());
         }
         out += &format!(

@@ -11,9 +11,7 @@ const MAPPED: f64 = 0.8;
 /// Errors over all latencies, rates and bandwidths, as shares of the published values, at most.
 const MEDIAN: f64 = 0.10;
 const P90: f64 = 0.25;
-/// Rank correlation of curves of outstanding requests and queue pairs, at least.
-const RANK: f64 = 0.9 - 1e-9;
-/// What the names of those curves begin with.
+/// What the names of curves begin with that are to be followed in shape: outstanding requests and queue pairs.
 const RANKED: [&str; 2] = ["outstanding ", "queue pairs"];
 
 /// Every row, in virtual time.
@@ -50,8 +48,11 @@ fn judge(comparison: &Comparison) -> Vec<Case> {
     let ranked =
         comparison.curves.iter().filter(|curve| RANKED.iter().any(|name| curve.name.starts_with(name)));
     let ranks = ranked.map(|curve| {
-        let good = curve.rank_correlation.is_some_and(|rank| rank >= RANK);
-        case(curve.name.clone(), good, format!("rank correlation {:?}", curve.rank_correlation))
+        case(
+            curve.name.clone(),
+            curve.is_followed(),
+            format!("rank correlation {:?}", curve.rank_correlation),
+        )
     });
     cases.extend(ranks);
     cases
