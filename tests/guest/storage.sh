@@ -14,8 +14,9 @@ port_guid() {
 configfs() {
 	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
 }
+# fresh: other data from now on, all of it at once for whoever writes it meanwhile.
 fresh() {
-	dd if=/dev/urandom of=/tmp/data bs=1M count=$MIB
+	dd if=/dev/urandom of=/tmp/fresh bs=1M count=$MIB && mv /tmp/fresh /tmp/data
 }
 # brings_back DEVICE: what is written to a disk is read again, in pieces of some sizes, and past all caches.
 brings_back() {
@@ -23,6 +24,17 @@ brings_back() {
 		fresh && dd if=/tmp/data of="$1" bs=$piece oflag=direct || return
 		dd if="$1" of=/tmp/back bs=$piece count=$((MIB * 1048576 / piece)) iflag=direct && cmp /tmp/data /tmp/back || return
 	done
+}
+# writes_on DEVICE: what fresh made, again and again until told that it is enough; ends early if a write fails.
+writes_on() {
+	until [ -e /tmp/enough ]; do
+		dd if=/tmp/data of="$1" bs=64k oflag=direct || return
+		echo >>/tmp/rounds
+	done
+}
+# rounds: how often it has written everything.
+rounds() {
+	wc -l </tmp/rounds
 }
 
 # NVMe over Fabrics. nvme_target: gives a disk to whoever asks.

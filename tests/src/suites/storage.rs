@@ -9,6 +9,9 @@ use super::ipoib::{log_of_opensm, opensm_ends, set_up};
 /// What the guests need beside the words for all suites.
 const FILES: [&str; 2] = ["guest/storage.sh", "guest/rds.py"];
 
+/// Makes the words known to a shell.
+const WORDS: &str = ". /root/storage.sh";
+
 /// Behind a switch.
 pub fn cases(kernel: &str) -> Vec<Case> {
     let mut commands = set_up();
@@ -24,8 +27,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
 
 /// In `b`, then in `c`.
 fn both(name: &str, target: &str, initiator: &str) -> Command {
-    let words = ". /root/storage.sh";
-    let (server, client) = (format!("{words}; {target} && echo ready"), format!("{words}; {initiator}"));
+    let (server, client) = (format!("{WORDS}; {target} && echo ready"), format!("{WORDS}; {initiator}"));
     Command::sides(&server, Ready::Says("ready"), &client).over_ipoib().named(name)
 }
 
@@ -41,14 +43,16 @@ fn nvme() -> Vec<Command> {
         in_c(
             "nvme: cable goes",
             "fresh && nvme_is live || exit
-            setsid sh -c 'while dd if=/tmp/data of=/dev/nvme0n1 bs=64k oflag=direct && ! [ -e /tmp/enough ]; do echo >>/tmp/rounds; done
-                echo $? >/tmp/writer' >/tmp/writer.log 2>&1 &
+            setsid sh -c '. /root/cases.sh; . /root/storage.sh; writes_on /dev/nvme0n1; echo $? >/tmp/writer' >/tmp/writer.log 2>&1 &
             until_true 20 test -s /tmp/rounds && outside; until_true 90 nvme_is connecting && fails test -e /tmp/writer",
         )
         .with_outside("softhca ctl link down b:1"),
+        // What it writes from now on is other data, so that what is read back was written over the mended link.
         in_c(
             "nvme: cable comes",
-            "outside; until_true 90 nvme_is live && touch /tmp/enough && until_true 60 grep 0 /tmp/writer; cat /tmp/writer.log
+            "outside; until_true 90 nvme_is live && fresh && before=$(rounds) || exit
+            until_true 60 eval '[ $(rounds) -ge $((before + 2)) ]'; touch /tmp/enough
+            until_true 60 test -s /tmp/writer; cat /tmp/writer.log; grep -x 0 /tmp/writer || exit
             dd if=/dev/nvme0n1 of=/tmp/back bs=1M count=$MIB iflag=direct && cmp /tmp/data /tmp/back",
         )
         .with_outside("softhca ctl link up b:1"),
@@ -73,7 +77,7 @@ fn nfs() -> Vec<Command> {
 fn rds() -> Command {
     let side = |role: &str, peer: &str| {
         format!(
-            ". /root/storage.sh; modprobe rds_rdma && python3 rds.py $(address $(hostname)) $(address {peer}) {role}"
+            "{WORDS}; modprobe rds_rdma && python3 rds.py $(address $(hostname)) $(address {peer}) {role}"
         )
     };
     Command::sides(&side("serve", "c"), Ready::Says("ready"), &side("send", "b")).over_ipoib().named("rds")
