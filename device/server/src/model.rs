@@ -1,7 +1,7 @@
 //! Where server and model meet: configuration in, guest memory, resource counts out.
 
 use anyhow::Context;
-use hca_model::fabric::{Faults, LinkRate};
+use hca_model::fabric::Faults;
 use hca_model::timing::Profile;
 use hca_model::{
     DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed, PortLink,
@@ -115,7 +115,7 @@ fn link(row: &Row) -> anyhow::Result<LinkConfig> {
     let [a, b] = *ports;
     Ok(LinkConfig {
         ends: [end(a)?, end(b)?],
-        rate: LinkRate::from_name(link.rate.name()).context("link: rate unknown to the model")?,
+        rate: link.rate,
         width: link.width,
         line: None,
         delay: Ps::from_ns(link.delay_ns),
@@ -207,6 +207,8 @@ fn counts(snapshot: Snapshot) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use hca_model::fabric::LinkRate;
+
     use super::*;
 
     #[test]

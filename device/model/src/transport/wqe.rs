@@ -83,12 +83,12 @@ impl<'a> Cursor<'a> {
 }
 
 impl Wqe {
-    /// Stands for a WQE that could not be read, so that it can be completed with an error.
-    pub(crate) fn unreadable(index: u16) -> Self {
+    /// A WQE of which no more is known.
+    const fn new(index: u16, opcode: SendOpcode) -> Self {
         Self {
             index,
-            opcode: SendOpcode::Nop,
-            signaled: true,
+            opcode,
+            signaled: false,
             solicited: false,
             fence: false,
             imm: 0,
@@ -104,28 +104,23 @@ impl Wqe {
         }
     }
 
+    /// Stands for a WQE that could not be read, so that it can be completed with an error.
+    pub(crate) fn unreadable(index: u16) -> Self {
+        Self { signaled: true, ..Self::new(index, SendOpcode::Nop) }
+    }
+
     /// Parses the `DS * 16` bytes of a WQE of a queue pair with that service type.
     pub(crate) fn parse(bytes: &[u8], service: ServiceType, xrc_initiator: bool) -> Result<Self, BadWqe> {
         let mut cursor = Cursor(bytes);
         let ctrl: Ctrl = cursor.take()?;
         let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).ok_or(BadWqe("unknown opcode"))?;
         let mut wqe = Wqe {
-            index: ctrl.get(Ctrl::WQE_INDEX) as u16,
-            opcode,
             signaled: ctrl.get(Ctrl::CE) >= CE_ALWAYS,
             solicited: ctrl.get(Ctrl::SE) == 1,
             // The small fence orders memory keys, which change in order anyway.
             fence: ctrl.get(Ctrl::FM) > FENCE_SMALL,
             imm: ctrl.get(Ctrl::IMM),
-            remote: None,
-            atomic: None,
-            datagram: None,
-            xrc_srqn: None,
-            target: None,
-            umr: None,
-            psv: None,
-            pieces: Vec::new(),
-            length: 0,
+            ..Self::new(ctrl.get(Ctrl::WQE_INDEX) as u16, opcode)
         };
         match opcode {
             SendOpcode::Nop | SendOpcode::LocalInval => return Ok(wqe),

@@ -37,7 +37,7 @@ fn ports_of_switches_named_and_not() {
     let [sw, top] = &t.switches[..] else { panic!("{:?}", t.switches) };
     assert_eq!((sw.ports, top.ports, top.guid), (4, 36, 0x99));
     assert_eq!(sw.guid >> 40, 0x02c9);
-    assert_eq!((t.links[2].rate, t.links[2].width), (Rate::Hdr, 12));
+    assert_eq!((t.links[2].rate, t.links[2].width), (LinkRate::Hdr, 12));
     let json = serde_json::to_value(&t).unwrap();
     assert_eq!(json["switches"][0]["name"], "sw");
     assert_eq!(json["links"][0]["between"][1], "sw/2");
@@ -60,7 +60,7 @@ fn properties_of_a_link() {
     assert_eq!(link.faults, faults);
     let plain = &t.links[1];
     assert_eq!((plain.vls, plain.mtu, plain.seed, plain.delay_ns), (8, 4096, None, 5));
-    assert_eq!((plain.rate, plain.width, plain.faults), (Rate::Edr, 4, Faults::default()));
+    assert_eq!((plain.rate, plain.width, plain.faults), (LinkRate::Edr, 4, Faults::default()));
 }
 
 #[test]

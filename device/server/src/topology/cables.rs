@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hca_model::fabric::LinkRate;
 use toml::Spanned;
 
 use super::check::{Checked, Nodes, Source};
 use super::raw::{RawLink, RawSwitch};
-use super::{End, Faults, Link, Rate, Switch};
+use super::{End, Faults, Link, Switch};
 
 /// Ports of a switch unless told: that of a Switch-IB.
 const SWITCH_PORTS: u8 = 36;
@@ -178,9 +179,9 @@ impl Source<'_> {
     fn link(&self, raw: RawLink, between: [End; 2]) -> Checked<Link> {
         let adapter = between.iter().find(|end| matches!(end, End::Hca { .. }));
         let rate = match raw.rate {
-            None => Rate::Edr,
+            None => LinkRate::Edr,
             Some(rate) => {
-                if let (Rate::Hdr, Some(adapter)) = (rate.get_ref(), adapter) {
+                if let (LinkRate::Hdr, Some(adapter)) = (rate.get_ref(), adapter) {
                     let reason = format!(
                         "{adapter} is an adapter that goes up to \"edr\"; \"hdr\" is for two switches"
                     );

@@ -18,6 +18,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use hca_model::fabric::LinkRate;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -175,41 +176,6 @@ pub struct Switch {
     pub guid: u64,
 }
 
-/// Signalling rate of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Rate {
-    /// 2.5 Gb/s.
-    Sdr,
-    /// 5 Gb/s.
-    Ddr,
-    /// 10 Gb/s.
-    Qdr,
-    /// 10.3125 Gb/s.
-    Fdr10,
-    /// 14.0625 Gb/s.
-    Fdr,
-    /// 25.78125 Gb/s.
-    Edr,
-    /// 53.125 Gb/s.
-    Hdr,
-}
-
-impl Rate {
-    /// The name that the file uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Rate::Sdr => "sdr",
-            Rate::Ddr => "ddr",
-            Rate::Qdr => "qdr",
-            Rate::Fdr10 => "fdr10",
-            Rate::Fdr => "fdr",
-            Rate::Edr => "edr",
-            Rate::Hdr => "hdr",
-        }
-    }
-}
-
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
@@ -260,7 +226,7 @@ pub struct Link {
     /// The two ends, as `host/hca` or `switch/port`.
     pub between: [End; 2],
     /// Signalling rate per lane.
-    pub rate: Rate,
+    pub rate: LinkRate,
     /// Lanes.
     pub width: u8,
     /// Time on the wire in nanoseconds.

@@ -1,9 +1,10 @@
 //! The file as TOML has it, before anything is checked.
 
+use hca_model::fabric::LinkRate;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Mode, Rate, SubnetManager};
+use super::{Mode, SubnetManager};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,7 +86,7 @@ pub(super) struct RawSwitch {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLink {
     pub(super) between: Spanned<[Spanned<String>; 2]>,
-    pub(super) rate: Option<Spanned<Rate>>,
+    pub(super) rate: Option<Spanned<LinkRate>>,
     pub(super) width: Option<Spanned<u8>>,
     pub(super) delay_ns: Option<Spanned<u64>>,
     pub(super) vls: Option<Spanned<u8>>,

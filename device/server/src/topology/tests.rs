@@ -42,7 +42,7 @@ fn a_whole_file() {
     assert_eq!(t.hosts[1].hcas[0].socket, "b-x.sock");
     assert_eq!(t.hosts[1].hcas[0].guid >> 40, 0x02c9);
     assert_eq!((t.hosts[0].hcas[0].blueflame, t.hosts[1].hcas[0].blueflame), (false, true));
-    assert_eq!(t.links[0].rate, Rate::Fdr);
+    assert_eq!(t.links[0].rate, LinkRate::Fdr);
     assert_eq!(t.hcas().count(), 2);
     let json = serde_json::to_value(&t).unwrap();
     assert_eq!(json["hosts"][0]["hcas"][0]["guid"], "0x0002c90300a00001");
