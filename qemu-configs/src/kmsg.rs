@@ -58,6 +58,16 @@ fn alarming() -> &'static Regex {
     })
 }
 
+/// Whether a kernel that says this has crashed. It may go on, or say no more.
+pub fn is_crash(text: &str) -> bool {
+    static REGEX: OnceLock<Regex> = OnceLock::new();
+    let regex = REGEX.get_or_init(|| {
+        Regex::new(r"\bBUG: |\bOops\b|Kernel panic|general protection fault|soft lockup|hard LOCKUP")
+            .expect("a valid constant expression")
+    });
+    regex.is_match(text)
+}
+
 /// The lines that fail a run: `BUG`, `Oops`, `WARNING`, traces, panics, hung tasks, and errors of the mlx5 drivers.
 ///
 /// A line that matches one of `allowed` is not counted; where it lies within a `cut here` block, neither is the
@@ -113,6 +123,17 @@ mod tests {
         assert!(!bad(6, "mlx5_core 0000:01:00.0: firmware version: 12.28.2006"));
         assert!(!bad(3, "pcieport: some error of somebody else"));
         assert!(!bad(6, "debugfs: BUGS is not a word to fear"));
+    }
+
+    #[test]
+    fn crashes() {
+        let fault = "general protection fault, probably for non-canonical address 0xac25: 0000 [#1] PREEMPT SMP NOPTI";
+        assert!(is_crash(fault));
+        assert!(is_crash("BUG: kernel NULL pointer dereference, address: 0000000000000000"));
+        assert!(is_crash("Kernel panic - not syncing: sysrq triggered crash"));
+        assert!(
+            !is_crash("WARNING: CPU: 0 PID: 12 at drivers/x.c:3") && !is_crash("BUGS is no word to fear")
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::signals;
 
 /// Exit code of a run that took too long, as with timeout(1).
 pub const TIMED_OUT: i32 = 124;
-/// Exit code when a guest died: its kernel panicked or QEMU ended.
+/// Exit code when a guest died: its kernel crashed and says no more, or QEMU ended.
 pub const GUEST_DIED: i32 = 125;
 /// Exit code when only the kernel log was bad.
 pub const BAD_KERNEL_LOG: i32 = 3;
@@ -276,7 +276,7 @@ impl Run {
             let busy = |(guest, has_command): &(Guest, bool)| {
                 *has_command && !matches!(guest.state(), State::Done(_))
             };
-            if guests.iter().any(|(guest, _)| *guest.state() == State::Died) {
+            if guests.iter().any(|(guest, _)| *guest.state() == State::Died || guest.is_hung()) {
                 return Ok((Some(CutShort::GuestDied), first_failure));
             }
             let beside_busy = beside.as_ref().is_some_and(|beside| beside.exit().is_none());
@@ -324,7 +324,7 @@ impl Run {
     }
 
     fn conclude(&self, mut guest: Guest) -> HostReport {
-        let died = *guest.state() == State::Died;
+        let died = *guest.state() == State::Died || guest.is_hung();
         guest.kill();
         let mut log = guest.kernel_log().to_vec();
         // The console repeats errors; what only it has is what user space could no longer read.

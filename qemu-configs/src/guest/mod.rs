@@ -72,6 +72,9 @@ pub struct Guest {
     output_marker: bool,
     exit: Option<i32>,
     off_asked: bool,
+    crashed: bool,
+    /// When something came from it last.
+    heard: Instant,
     job_log: File,
     kernel_log: File,
     console_log: File,
@@ -148,6 +151,8 @@ impl Guest {
             output_marker: matches!(boot.task, Task::Shell { .. }),
             exit: None,
             off_asked: false,
+            crashed: false,
+            heard: Instant::now(),
             job_log: File::create(log("log"))?,
             kernel_log: File::create(log("kernel.log"))?,
             console_log: File::create(log("console.log"))?,
@@ -180,6 +185,13 @@ impl Guest {
         &self.console
     }
 
+    /// Has its kernel crashed, and said nothing since for so long that no more is to be expected?
+    pub fn is_hung(&self) -> bool {
+        /// Longer than anything that a guest does without a word while it can.
+        const SILENCE: Duration = Duration::from_secs(60);
+        self.crashed && self.heard.elapsed() > SILENCE
+    }
+
     /// What went wrong inside before the job, such as a driver that didn't load.
     pub fn problems(&self) -> &[String] {
         &self.problems
@@ -198,6 +210,7 @@ impl Guest {
     /// Takes in what has arrived; hands raw output and complete lines to the listeners.
     pub fn poll_raw(&mut self, mut on_bytes: impl FnMut(&[u8]), mut on_line: impl FnMut(&str)) {
         while let Ok(event) = self.events.try_recv() {
+            self.heard = Instant::now();
             match event {
                 Event::Output(bytes) => {
                     on_bytes(&bytes);
@@ -211,6 +224,7 @@ impl Guest {
                 Event::Kernel(record) => self.take_kernel(&record),
                 Event::Console(line) => {
                     let _ = writeln!(self.console_log, "{line}");
+                    self.crashed |= kmsg::is_crash(&line);
                     self.console.push(line);
                 }
                 Event::Closed => self.open_channels = self.open_channels.saturating_sub(1),
