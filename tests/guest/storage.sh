@@ -1,4 +1,4 @@
-# Words for storage over RDMA, with the kernel's own targets and initiators: no program of the user's is in the way.
+# Words for storage over RDMA, with the kernel's own targets and initiators: no program is in the way of the data.
 
 # Bytes that a disk or file has to bring back unchanged, in MiB; disks have twice as many.
 MIB=8
@@ -61,11 +61,15 @@ nvme_is() {
 	grep "$1" /sys/class/nvme/nvme0/state
 }
 
+# ram_disk NUMBER: makes a disk for targets in $disk.
+ram_disk() {
+	disk=/sys/kernel/config/target/core/rd_mcp_$1/disk
+	mkdir -p "$disk" && echo rd_pages=$((MIB * 2 * 256)) >"$disk/control" && echo 1 >"$disk/enable"
+}
+
 # SRP. srp_target HOST: gives a disk to that host.
 srp_target() {
-	modprobe ib_srpt && configfs || return
-	disk=/sys/kernel/config/target/core/rd_mcp_0/disk
-	mkdir -p $disk && echo rd_pages=$((MIB * 2 * 256)) >$disk/control && echo 1 >$disk/enable || return
+	modprobe ib_srpt && configfs && ram_disk 0 || return
 	port=/sys/kernel/config/target/srpt/$(cut -d: -f5-8 /sys/class/infiniband/mlx5_0/ports/1/gids/0)
 	mkdir /sys/kernel/config/target/srpt
 	mkdir "$port" && mkdir "$port/tpg" && mkdir "$port/tpg/lun/lun_0" || return
@@ -87,6 +91,31 @@ srp_disconnect() {
 	for port in /sys/class/srp_remote_ports/*; do
 		echo 1 >"$port/delete"
 	done
+	until_true 20 fails test -b /dev/sda
+}
+
+# iSER. The target's name.
+ISER=iqn.2026-11.softhca:disk
+# iser_target: gives a disk to whoever logs in.
+iser_target() {
+	modprobe ib_isert && configfs && ram_disk 1 || return
+	group=/sys/kernel/config/target/iscsi/$ISER/tpgt_1
+	mkdir /sys/kernel/config/target/iscsi && mkdir -p "$group" && mkdir "$group/lun/lun_0" || return
+	ln -s $disk "$group/lun/lun_0/disk"
+	portal=$group/np/$(address "$(hostname)"):3260
+	mkdir "$portal" && echo 1 >"$portal/iser" || return
+	echo 0 >"$group/attrib/authentication" && echo 0 >"$group/attrib/demo_mode_write_protect" || return
+	echo 1 >"$group/attrib/generate_node_acls" && echo 1 >"$group/enable"
+}
+# iser_connect HOST: the disk is /dev/sda afterwards.
+iser_connect() {
+	modprobe ib_iser && modprobe sd_mod || return
+	echo "InitiatorName=iqn.2026-11.softhca:$(hostname)" >/etc/iscsi/initiatorname.iscsi
+	iscsid && iscsiadm -m node -o new -T $ISER -p "$(address "$1"):3260" -I iser || return
+	iscsiadm -m node -T $ISER --login && until_true 20 test -b /dev/sda
+}
+iser_disconnect() {
+	iscsiadm -m node -T $ISER --logout && iscsiadm -k 0
 	until_true 20 fails test -b /dev/sda
 }
 

@@ -16,7 +16,7 @@ use crate::progress::Step;
 /// Raise when this file makes other images from the same packages.
 const VERSION: u32 = 2;
 
-const PACKAGES: [&str; 48] = [
+const PACKAGES: [&str; 49] = [
     // a shell and the usual tools
     "base-files",
     "base-passwd",
@@ -64,6 +64,7 @@ const PACKAGES: [&str; 48] = [
     "rdma-core",
     "rdmacm-utils",
     "srptools",
+    "open-iscsi",
     "libibverbs1",
     "librdmacm1t64",
     // Python

@@ -1,4 +1,4 @@
-//! Storage over RDMA, with the kernel's own targets and initiators: NVMe over Fabrics, SRP, NFS; and RDS, which databases use.
+//! Storage over RDMA, with the kernel's own targets and initiators: NVMe over Fabrics, SRP, iSER, NFS; and RDS, which databases use.
 //!
 //! Host `a` manages the subnet, `b` has the disk, `c` uses it.
 
@@ -17,6 +17,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     let mut commands = set_up();
     commands.extend(nvme());
     commands.extend(srp());
+    commands.extend(iser());
     commands.extend(nfs());
     commands.push(rds());
     commands.push(Command::meeting("after all"));
@@ -64,6 +65,13 @@ fn srp() -> Vec<Command> {
     vec![
         both("srp", "srp_target c", "srp_connect && brings_back /dev/sda"),
         in_c("srp: disconnect", "srp_disconnect && modprobe -r ib_srp"),
+    ]
+}
+
+fn iser() -> Vec<Command> {
+    vec![
+        both("iser", "iser_target", "iser_connect b && brings_back /dev/sda"),
+        in_c("iser: disconnect", "iser_disconnect && modprobe -r ib_iser"),
     ]
 }
 
