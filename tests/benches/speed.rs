@@ -17,7 +17,7 @@ use std::time::Duration;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hca_driver::{SendOp, SendRequest};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::time::EventHeap;
 use hca_model::{HcaId, Ps};
 use hca_tests::in_process::ModelBus;

@@ -10,7 +10,7 @@
 //! them, as it does times; `cargo bench -p hca-tests --bench speed` has those.
 
 use hca_driver::SendOp;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_tests::pair::Options;
 use hca_tests::rig;
 use std::process::ExitCode;

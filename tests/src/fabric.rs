@@ -4,7 +4,7 @@ use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{
     Access, Bus, Cq, CqConfig, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge,
 };
-use hca_model::fabric::{Faults, LinkRate};
+use hca_model::link::{Faults, LinkRate};
 use hca_model::{
     HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, SwitchIdentity, World, WorldConfig,
 };

@@ -6,7 +6,7 @@ use crate::rig::{close, drain_events, open};
 use crate::worlds;
 use hca_driver::wqe::{SendOp, Wqe};
 use hca_driver::{Access, Bus, CounterSet, Dma, Event, InitAttr, Mr, RtsAttr, SendRequest, Sge};
-use hca_model::fabric::{Carrier, Delivery, LinkRate};
+use hca_model::link::{Carrier, Delivery, LinkRate};
 use hca_model::wire::Packet;
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;

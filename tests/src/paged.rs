@@ -5,7 +5,7 @@ use crate::pair::{Options, Pair};
 use crate::rig::{close, linked, loopback};
 use hca_driver::{Access, Dma, Eq, Event, OnDemand, PageFault, Registrar, Sge};
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 
 /// Size of a page.
 pub const PAGE: usize = 4096;

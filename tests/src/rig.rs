@@ -5,7 +5,7 @@ use crate::pair::{Options, Pair};
 use crate::worlds;
 use hca_driver::qp::QpConfig;
 use hca_driver::{Config, Cq, Event, Hca, InitAttr, Qp, RtsAttr};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::ids::Pd;
 use hca_spec::qpc::{QpState, Qpc};

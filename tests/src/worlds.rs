@@ -1,7 +1,7 @@
 //! Worlds for tests: one adapter, or two over a link.
 
 use crate::in_process::Simulation;
-use hca_model::fabric::{Faults, LinkRate};
+use hca_model::link::{Faults, LinkRate};
 use hca_model::timing::Profile;
 use hca_model::{HcaConfig, HcaId, LinkConfig, Ps, World, WorldConfig};
 

@@ -2,7 +2,7 @@
 
 use hca_driver::qp::BLUEFLAME_BYTES;
 use hca_driver::{Bus, CqConfig, Dma, SendRequest};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateSqIn, ModifySqIn, ObjectIn, ObjectOut};

@@ -5,7 +5,7 @@ use std::fs;
 
 use hca_driver::wqe::Datagram;
 use hca_driver::{Access, Bus, CqConfig, SendOp, SendRequest, Sge};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::wire::{DethRepr, Packet, Repr};
 use hca_model::{HcaId, Ps, World};
 use hca_spec::ids::{Lid, Mkey, Qpn};

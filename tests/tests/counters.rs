@@ -21,7 +21,7 @@ const FLUSHED_SENDS: usize = 0xc0;
 #[test]
 fn requests_naks_and_errors_are_counted() {
     let options = Options::default();
-    let mut pair = linked(&options, hca_model::fabric::Faults::default(), 1);
+    let mut pair = linked(&options, hca_model::link::Faults::default(), 1);
     let mut sets = Vec::new();
     for end in 0..2 {
         let home = pair.ends[end].home;
@@ -74,7 +74,7 @@ fn requests_naks_and_errors_are_counted() {
 fn timeouts_are_counted() {
     let rts = RtsAttr { timeout: 8, retries: 3, ..RtsAttr::default() };
     let options = Options { rts, ..Options::default() };
-    let mut pair = linked(&options, hca_model::fabric::Faults::default(), 1);
+    let mut pair = linked(&options, hca_model::link::Faults::default(), 1);
     let set = pair.hcas[0].create_counters().expect("ALLOC_Q_COUNTER");
     for end in 0..2 {
         let home = pair.ends[end].home;
@@ -94,7 +94,7 @@ fn timeouts_are_counted() {
 fn all_counters_are_of_one_source() {
     const WRITES_DONE: u64 = 40;
     let options = Options::default();
-    let mut pair = linked(&options, hca_model::fabric::Faults::loss(0.05), 3);
+    let mut pair = linked(&options, hca_model::link::Faults::loss(0.05), 3);
     let set = pair.hcas[1].create_counters().expect("ALLOC_Q_COUNTER");
     pair.hcas[1].qp_to_reset(&mut pair.ends[1].qp).expect("2RST");
     let init = InitAttr { counter_set: set.0, access: options.queue_access, ..InitAttr::default() };

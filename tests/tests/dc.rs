@@ -6,7 +6,7 @@ use hca_driver::{
     Access, Completion, Dct, DctConfig, Event, Failure, Qp, RtsAttr, ScatterToCqe, SendRequest, Srq, Target,
 };
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::dct::Dctc;
 use hca_spec::eqe::EventType;

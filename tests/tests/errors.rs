@@ -4,7 +4,7 @@ use hca_driver::qp::Path;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Access, Event, InitAttr, RtrAttr, RtsAttr, SendRequest, Sge};
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::{EventType, cq_syndrome};
 use hca_spec::ids::Mkey;

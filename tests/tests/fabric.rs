@@ -2,7 +2,7 @@
 
 use hca_driver::wqe::{Datagram, SendOp};
 use hca_driver::{Dma, Hca, RtsAttr, SendRequest, Sge};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::cmd::McgIn;
 use hca_spec::command::Opcode;

@@ -2,7 +2,7 @@
 
 use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_driver::{SendOp, wqe::Datagram};
-use hca_model::fabric::{Faults, LinkRate};
+use hca_model::link::{Faults, LinkRate};
 use hca_model::wire::{DethRepr, Packet, Repr};
 use hca_model::{HcaId, LinkConfig, PortLink, Ps, TunnelEvent, TunnelId, TunnelOutput, World};
 use hca_spec::be32;

@@ -2,7 +2,7 @@
 
 use hca_driver::qp::Path;
 use hca_driver::{Error, Event, RtsAttr, SendRequest};
-use hca_model::fabric::{Carrier, Delivery, LinkRate};
+use hca_model::link::{Carrier, Delivery, LinkRate};
 use hca_model::wire::Packet;
 use hca_model::{HcaId, Ps};
 use hca_spec::command::Status;

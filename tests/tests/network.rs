@@ -3,7 +3,7 @@
 use hca_driver::wqe::SendOp;
 use hca_driver::{RtsAttr, SendRequest};
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::rig::{close, linked};

@@ -3,7 +3,7 @@
 use hca_driver::qp::QpConfig;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Datagram, FaultPlace, RtsAttr, SendRequest};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
 use hca_tests::paged::{BASE, PAGE, PAGES, Paged, everywhere};

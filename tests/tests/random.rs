@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hca_driver::wqe::SendOp;
 use hca_driver::{RtsAttr, SendRequest, Sge};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, Pair};
 use hca_tests::rig::{close, linked, loopback};

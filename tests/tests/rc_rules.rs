@@ -3,7 +3,7 @@
 use hca_driver::qp::RtsAttr;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Completion, SendRequest};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::wire::{AethRepr, AtomicRepr, Packet, Repr, RethRepr};
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;

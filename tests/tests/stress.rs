@@ -4,7 +4,7 @@ use hca_driver::qp::QpConfig;
 use hca_driver::wqe::SendOp;
 use hca_driver::{CqConfig, InitAttr, Path, RtrAttr, RtsAttr, SendRequest};
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_spec::ids::Psn;
 use hca_spec::qpc::ServiceType;
 use hca_tests::pair::{Options, PORT, pattern};

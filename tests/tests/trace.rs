@@ -1,7 +1,7 @@
 //! What a trace says: one work request from its doorbell to its completion, and the same of the same history.
 
 use hca_driver::{SendOp, SendRequest};
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::trace::{Event, Object, Record};
 use hca_model::{HcaId, Ps};
 use hca_spec::wire::Operation;

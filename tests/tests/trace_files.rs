@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use hca_driver::{SendOp, SendRequest};
 use hca_model::HcaId;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair};
 use hca_tests::{rig, worlds};

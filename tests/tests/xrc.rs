@@ -5,7 +5,7 @@ use hca_driver::qp::QpConfig;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Completion, Event, SendRequest, Srq, XrcSrqConfig};
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Pd, Srqn, Xrcd};

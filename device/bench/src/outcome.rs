@@ -1,6 +1,6 @@
 //! What a run of a scenario gave.
 
-use hca_model::timing::{Counts, Ratio};
+use hca_model::units::{Counts, Ratio};
 use serde::Serialize;
 
 use crate::stats;

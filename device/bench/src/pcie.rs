@@ -4,7 +4,8 @@
 //! DMA up, and moving its data on.
 
 use hca_model::Ps;
-use hca_model::timing::{Bus, Timing};
+use hca_model::timing::Timing;
+use hca_model::units::Bus;
 
 use crate::Error;
 use crate::host::{Host, PcieProgram, ns};
@@ -28,7 +29,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     let program = host.pcie.ok_or_else(|| {
         Error::new(format!("host {:?} has no section [pcie]: use --host nfp6000", scenario.host))
     })?;
-    let bus = Timing::new(&rig::profile(scenario)?).bus();
+    let bus = Bus::new(&Timing::new(&rig::profile(scenario)?));
     let wanted = if scenario.iterations > 0 { scenario.iterations } else { TRANSFERS };
     let mut bench = Bench { bus, program, dma: scenario.dma, size: scenario.size as usize, next: 0 };
     if scenario.metric == Metric::Latency {

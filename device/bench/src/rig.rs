@@ -2,7 +2,7 @@
 
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr};
-use hca_model::fabric::{Faults, LinkRate};
+use hca_model::link::{Faults, LinkRate};
 use hca_model::timing::Profile;
 use hca_model::{
     HcaConfig, HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, World, WorldConfig,

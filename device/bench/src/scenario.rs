@@ -2,7 +2,7 @@
 
 use hca_firmware::switch::MAX_PORTS;
 use hca_model::Ps;
-use hca_model::fabric::{Line, LinkRate};
+use hca_model::link::{Line, LinkRate};
 
 use crate::Error;
 

@@ -15,39 +15,31 @@
 //! Not implemented: masked atomics, Ethernet and RoCE.
 #![forbid(unsafe_code)]
 
-pub mod dma;
-pub mod fabric;
-pub mod time;
-pub mod timing;
-pub mod trace;
+mod adapter;
+mod engines;
+mod ground;
+pub mod link;
+pub mod units;
 pub mod wire;
-
-mod agent;
-mod blueflame;
-mod command;
-mod compress;
-mod core;
-mod counters;
-mod cq;
-mod eq;
-mod hca;
-mod mkey;
-mod port;
-mod random;
-mod registers;
-mod signature;
-mod slots;
-mod transport;
 mod world;
 
-pub use counters::{AdapterCounters, Counters, QpCounters, QpReport};
-pub use dma::{DmaError, GuestMemory};
+pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
+pub use ground::dma::{DmaError, GuestMemory};
+pub use ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
+pub use ground::{dma, time, timing};
 pub use hca_firmware::{
     Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, QCounter, Resources, Snapshot,
     SwitchConfig as SwitchIdentity,
 };
 pub use time::Ps;
 pub use world::{
-    ConfigError, Effect, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, SwitchConfig, SwitchId,
-    TunnelEvent, TunnelId, TunnelOutput, World, WorldConfig,
+    ConfigError, Effect, HcaConfig, LinkConfig, SwitchConfig, TunnelEvent, TunnelOutput, World, WorldConfig,
 };
+
+/// What a trace is made of.
+pub mod trace {
+    pub use crate::adapter::watch::Captured;
+    pub use crate::ground::event::{Cause, Event, Hold, Object, Status, Unit, Value, operation_name};
+    pub use crate::ground::record::Record;
+    pub use crate::ground::ring::Trace;
+}

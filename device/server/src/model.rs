@@ -1,7 +1,7 @@
 //! Where server and model meet: configuration in, guest memory, resource counts out.
 
 use anyhow::Context;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use hca_model::timing::Profile;
 use hca_model::{
     DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed, PortLink,
@@ -207,7 +207,7 @@ fn counts(snapshot: Snapshot) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hca_model::fabric::LinkRate;
+    use hca_model::link::LinkRate;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use hca_model::timing::{Counts, PcieCounts};
+use hca_model::units::{Counts, PcieCounts};
 use hca_model::{Counters, HcaId, NodeId, PortCounters, SwitchId, World};
 use serde_json::{Map, Value, json};
 

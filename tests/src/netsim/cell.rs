@@ -1,7 +1,7 @@
 //! The axes of the matrix and their names.
 
 use hca_model::Ps;
-use hca_model::fabric::Faults;
+use hca_model::link::Faults;
 use std::fmt;
 use std::str::FromStr;
 

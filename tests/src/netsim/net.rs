@@ -10,7 +10,7 @@ use crate::worlds;
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::wqe::Datagram;
 use hca_driver::{Access, Bus, Config, Cq, CqConfig, Dma, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, Sge};
-use hca_model::fabric::LinkRate;
+use hca_model::link::LinkRate;
 use hca_model::{HcaId, LinkConfig, Ps};
 use hca_spec::ids::{Pd, Psn};
 use hca_spec::qpc::ServiceType;

@@ -6,7 +6,7 @@
 use super::Fault;
 use crate::seeded::Random;
 use hca_model::Ps;
-use hca_model::fabric::{Carrier, Delivery, FaultInjector, Faults, Line, Link, LinkRate};
+use hca_model::link::{Carrier, Delivery, FaultInjector, Faults, Line, Link, LinkRate};
 use hca_model::wire::Packet;
 use hca_spec::wire::{Bth, Lrh, VCRC_SIZE};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::rig::open;
 use crate::worlds;
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, Bus, Cq, CqConfig, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr};
-use hca_model::fabric::{Carrier, Delivery, LinkRate};
+use hca_model::link::{Carrier, Delivery, LinkRate};
 use hca_model::wire::{Packet, Repr};
 use hca_model::{HcaId, Ps};
 use hca_spec::ids::{Lid, Psn, Qpn};

@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 
 use hca_driver::{Completion, Datagram, SendOp, SendRequest, Sge};
 use hca_model::Ps;
-use hca_model::timing::Counts;
+use hca_model::units::Counts;
 
 use crate::host::Host;
 use crate::outcome::{Latency, Outcome, Share, Usage};

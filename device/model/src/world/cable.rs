@@ -6,11 +6,12 @@
 use hca_firmware::{Effect, Link as PortLink};
 use hca_spec::mad::port_state;
 
-use super::config::{ConfigError, HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
+use super::config::ConfigError;
 use super::tunnel::{Outside, common};
 use super::{Event, World};
-use crate::fabric::{Carrier, Line, LinkRate};
-use crate::time::Ps;
+use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::time::Ps;
+use crate::link::{Carrier, Line, LinkRate};
 
 /// How far a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

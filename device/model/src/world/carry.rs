@@ -5,10 +5,10 @@
 
 use hca_spec::mad::port_state;
 
-use super::config::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use super::{Event, World, take_all};
-use crate::fabric::egress::{VL15, blocks};
-use crate::time::Ps;
+use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::ground::time::Ps;
+use crate::link::egress::{VL15, blocks};
 use crate::wire::Packet;
 
 /// How a packet came to a port.

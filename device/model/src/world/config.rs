@@ -1,95 +1,11 @@
 //! A topology: nodes with ports, links between the ports, and what can be wrong with it.
 
-use std::fmt;
-
 use hca_firmware::Config;
 
-use crate::fabric::{Faults, Line, LinkRate};
-use crate::time::Ps;
-use crate::timing::Profile;
-
-/// Names an adapter of a world: its place in [`WorldConfig::hcas`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HcaId(pub usize);
-
-/// Names a switch of a world: its place in [`WorldConfig::switches`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SwitchId(pub usize);
-
-/// Names a place where packets leave the world and enter it; the numbers are the caller's choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TunnelId(pub usize);
-
-/// A node of the fabric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum NodeId {
-    /// An adapter: it has port 1.
-    Hca(HcaId),
-    /// A switch: it has external ports from 1 on.
-    Switch(SwitchId),
-}
-
-/// A port that takes a cable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortRef {
-    /// The node.
-    pub node: NodeId,
-    /// The port, from 1.
-    pub port: u8,
-}
-
-impl From<HcaId> for PortRef {
-    /// The adapter's only port.
-    fn from(hca: HcaId) -> Self {
-        Self { node: NodeId::Hca(hca), port: HCA_PORT }
-    }
-}
-
-impl PortRef {
-    /// A port of a switch.
-    pub const fn of_switch(switch: SwitchId, port: u8) -> Self {
-        Self { node: NodeId::Switch(switch), port }
-    }
-}
-
-impl fmt::Display for PortRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.node {
-            NodeId::Hca(HcaId(n)) => write!(f, "port {} of adapter {n}", self.port),
-            NodeId::Switch(SwitchId(n)) => write!(f, "port {} of switch {n}", self.port),
-        }
-    }
-}
-
-/// The port of an adapter.
-pub(super) const HCA_PORT: u8 = 1;
-
-/// Where a link ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LinkEnd {
-    /// At a port.
-    Port(PortRef),
-    /// Outside: see [`crate::World::drain_tunnels`].
-    Tunnel(TunnelId),
-}
-
-impl From<PortRef> for LinkEnd {
-    fn from(port: PortRef) -> Self {
-        Self::Port(port)
-    }
-}
-
-impl From<HcaId> for LinkEnd {
-    fn from(hca: HcaId) -> Self {
-        Self::Port(hca.into())
-    }
-}
-
-impl From<TunnelId> for LinkEnd {
-    fn from(tunnel: TunnelId) -> Self {
-        Self::Tunnel(tunnel)
-    }
-}
+use crate::ground::node::{LinkEnd, PortRef, TunnelId};
+use crate::ground::time::Ps;
+use crate::ground::timing::Profile;
+use crate::link::{Faults, Line, LinkRate};
 
 /// One adapter of a topology.
 #[derive(Debug, Clone)]

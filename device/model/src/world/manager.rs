@@ -14,9 +14,9 @@ use hca_spec::mad::{
     CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SwitchInfo, attr, port_state,
 };
 
-use super::config::{HCA_PORT, LinkEnd, NodeId, PortRef, SwitchId};
-use super::{Event, HcaId, World};
-use crate::time::Ps;
+use super::{Event, World};
+use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::ground::time::Ps;
 
 /// LID of the built-in subnet manager. Nobody is there.
 const SUBNET_MANAGER_LID: u32 = BUILT_IN_MANAGER.0 as u32;

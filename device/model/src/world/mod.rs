@@ -8,6 +8,7 @@ mod carry;
 mod config;
 mod manager;
 mod switch;
+mod trace;
 mod tunnel;
 
 use std::sync::Arc;
@@ -17,23 +18,22 @@ use hca_firmware::port::{Port, PortCounters};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 
-use crate::core::{Core, HcaEvent};
-use crate::dma::GuestMemory;
-use crate::fabric::egress::Sent;
-use crate::fabric::{Delivery, FaultInjector, Link};
-use crate::hca::Hca;
-use crate::random::SPREAD;
-use crate::time::{EventHeap, Ps};
-use crate::timing::Timing;
-use crate::trace::{Captured, Trace};
+use crate::adapter::Hca;
+use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::watch::Captured;
+use crate::ground::dma::GuestMemory;
+use crate::ground::node::{HcaId, NodeId, PortRef, SwitchId, TunnelId};
+use crate::ground::random::SPREAD;
+use crate::ground::ring::Trace;
+use crate::ground::time::{EventHeap, Ps};
+use crate::ground::timing::Timing;
+use crate::link::egress::Sent;
+use crate::link::{Delivery, FaultInjector, Link};
 use crate::wire::Packet;
 
 use cable::{Cable, Wire};
 use carry::{Forwarded, Origin};
-pub use config::{
-    ConfigError, HcaConfig, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, SwitchConfig, SwitchId, TunnelId,
-    WorldConfig,
-};
+pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use switch::SwitchNode;
 pub use tunnel::{TunnelEvent, TunnelOutput};
 

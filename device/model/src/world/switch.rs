@@ -20,12 +20,13 @@ use hca_spec::ids::Lid;
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::mtu_bytes;
 
-use super::config::{NodeId, PortRef, SwitchConfig, SwitchId};
+use super::config::SwitchConfig;
 use super::{Event, Forwarded, Origin, Plug, World};
-use crate::fabric::egress::{Egress, Limits, Outcome, VL15};
-use crate::fabric::{Tables, datagram, operational_lanes};
-use crate::time::Ps;
-use crate::trace::Captured;
+use crate::adapter::watch::Captured;
+use crate::ground::node::{NodeId, PortRef, SwitchId};
+use crate::ground::time::Ps;
+use crate::link::egress::{Egress, Limits, Outcome, VL15};
+use crate::link::{Tables, datagram, operational_lanes};
 use crate::wire::{Malformed, Packet};
 
 /// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).

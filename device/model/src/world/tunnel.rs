@@ -2,9 +2,10 @@
 
 use hca_firmware::Link as PortLink;
 
-use super::{Event, Forwarded, LinkEnd, NodeId, Origin, PortRef, TunnelId, World};
-use crate::fabric::egress::{LANES, blocks};
-use crate::time::Ps;
+use super::{Event, Forwarded, Origin, World};
+use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
+use crate::ground::time::Ps;
+use crate::link::egress::{LANES, blocks};
 use crate::wire::{MAX_PAYLOAD, Packet};
 
 /// Something that leaves the world by a tunnel.

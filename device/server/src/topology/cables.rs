@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hca_model::fabric::LinkRate;
+use hca_model::link::LinkRate;
 use toml::Spanned;
 
 use super::check::{Checked, Nodes, Source};

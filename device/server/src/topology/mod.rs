@@ -18,7 +18,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use hca_model::fabric::LinkRate;
+use hca_model::link::LinkRate;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -1,6 +1,6 @@
 //! The file as TOML has it, before anything is checked.
 
-use hca_model::fabric::LinkRate;
+use hca_model::link::LinkRate;
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -1,0 +1,242 @@
+//! What an adapter counts: one struct for the adapter, one for a queue pair; a port's is [`PortCounters`], the units'
+//! are the timing model's.
+//!
+//! Everything that happens passes [`Core::note_span`](crate::adapter::core::Core), and is counted there, once. The counters
+//! that drivers read are others: PortCounters come from the same [`PortCounters`], `rdma statistic` reads the sets
+//! whose sums are [`Counters::q_counters`].
+
+use hca_firmware::{PortCounters, QCounter};
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::{QpState, ServiceType};
+use serde::Serialize;
+
+use crate::adapter::core::Core;
+use crate::ground::event::{Event, Status};
+use crate::ground::node::HcaId;
+use crate::ground::slots::Slots;
+use crate::units::Counts;
+use crate::world::World;
+
+/// What happened at an adapter since its last reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct AdapterCounters {
+    /// Commands executed.
+    pub commands: u64,
+    /// Send doorbells, BlueFlame copies included.
+    pub doorbells: u64,
+    /// Work requests that came with their doorbell.
+    pub blueflame: u64,
+    /// Fetches of send work requests.
+    pub fetches: u64,
+    /// Packets that arrived and were dropped by the port.
+    pub packets_dropped: u64,
+    /// Completions written.
+    pub cqes: u64,
+    /// Events written.
+    pub eqes: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+    /// What its queue pairs, those included that are gone, did.
+    #[serde(flatten)]
+    pub traffic: QpCounters,
+}
+
+/// What a queue pair did since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct QpCounters {
+    /// Work requests begun.
+    pub requests_started: u64,
+    /// Work requests done without error.
+    pub requests_done: u64,
+    /// Work requests that ended in error, flushed ones included.
+    pub requests_failed: u64,
+    /// Request packets built, those sent again included.
+    pub request_packets: u64,
+    /// Their bytes, LRH to VCRC.
+    pub request_bytes: u64,
+    /// Response packets built.
+    pub response_packets: u64,
+    /// Their bytes, LRH to VCRC.
+    pub response_bytes: u64,
+    /// Request packets of the peer executed.
+    pub executed_packets: u64,
+    /// Bytes of payload in them.
+    pub executed_bytes: u64,
+    /// Request packets of the peer that came again.
+    pub duplicates: u64,
+    /// Answers of the peer that counted.
+    pub answers: u64,
+    /// Times that it had to wait with work to do: for credits, a fence, reads, pages.
+    pub held: u64,
+    /// ACK timeouts.
+    pub timeouts: u64,
+    /// Times that it went back to send again.
+    pub retries: u64,
+}
+
+impl QpCounters {
+    fn add(&mut self, other: &Self) {
+        let Self {
+            requests_started,
+            requests_done,
+            requests_failed,
+            request_packets,
+            request_bytes,
+            response_packets,
+            response_bytes,
+            executed_packets,
+            executed_bytes,
+            duplicates,
+            answers,
+            held,
+            timeouts,
+            retries,
+        } = *other;
+        self.requests_started += requests_started;
+        self.requests_done += requests_done;
+        self.requests_failed += requests_failed;
+        self.request_packets += request_packets;
+        self.request_bytes += request_bytes;
+        self.response_packets += response_packets;
+        self.response_bytes += response_bytes;
+        self.executed_packets += executed_packets;
+        self.executed_bytes += executed_bytes;
+        self.duplicates += duplicates;
+        self.answers += answers;
+        self.held += held;
+        self.timeouts += timeouts;
+        self.retries += retries;
+    }
+}
+
+/// Counts for an adapter and its queue pairs.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    /// What is of no queue pair, and what queue pairs did that are gone.
+    adapter: AdapterCounters,
+    qps: Slots<QpCounters>,
+}
+
+impl Counting {
+    #[inline]
+    pub(crate) fn count(&mut self, event: &Event) {
+        let a = &mut self.adapter;
+        match *event {
+            Event::Command { .. } => a.commands += 1,
+            Event::Doorbell { .. } => a.doorbells += 1,
+            Event::BlueFlame { .. } => {
+                a.blueflame += 1;
+                a.doorbells += 1;
+            }
+            Event::Fetch { .. } => a.fetches += 1,
+            Event::Dropped { .. } => a.packets_dropped += 1,
+            Event::Cqe { .. } => a.cqes += 1,
+            Event::Eqe { .. } => a.eqes += 1,
+            Event::Interrupt { .. } => a.interrupts += 1,
+            Event::Started { qpn, .. } => self.of(qpn).requests_started += 1,
+            Event::Done { qpn, status: Status(None), .. } => self.of(qpn).requests_done += 1,
+            Event::Done { qpn, .. } => self.of(qpn).requests_failed += 1,
+            Event::Build { qpn, bytes, .. } => {
+                let qp = self.of(qpn);
+                qp.request_packets += 1;
+                qp.request_bytes += u64::from(bytes);
+            }
+            Event::Respond { qpn, bytes, .. } => {
+                let qp = self.of(qpn);
+                qp.response_packets += 1;
+                qp.response_bytes += u64::from(bytes);
+            }
+            Event::Executed { qpn, bytes, .. } => {
+                let qp = self.of(qpn);
+                qp.executed_packets += 1;
+                qp.executed_bytes += u64::from(bytes);
+            }
+            Event::Duplicate { qpn, .. } => self.of(qpn).duplicates += 1,
+            Event::Answered { qpn, .. } => self.of(qpn).answers += 1,
+            Event::Held { qpn, .. } => self.of(qpn).held += 1,
+            Event::Timeout { qpn, .. } => self.of(qpn).timeouts += 1,
+            Event::Retry { qpn, .. } => self.of(qpn).retries += 1,
+            _ => {}
+        }
+    }
+
+    /// What that queue pair counts.
+    #[inline]
+    fn of(&mut self, Qpn(qpn): Qpn) -> &mut QpCounters {
+        if self.qps.get(qpn).is_none() {
+            self.qps.insert(qpn, QpCounters::default());
+        }
+        // Numbers have 24 bits: there is a place for each. What had none would count for the adapter.
+        self.qps.get_mut(qpn).unwrap_or(&mut self.adapter.traffic)
+    }
+
+    /// The adapter's, with what its queue pairs did.
+    fn adapter(&self) -> AdapterCounters {
+        let mut all = self.adapter;
+        self.qps.iter().for_each(|(_, qp)| all.traffic.add(qp));
+        all
+    }
+
+    /// A queue pair or DC target is gone.
+    pub(crate) fn forget(&mut self, qpn: Qpn) {
+        if let Some(qp) = self.qps.remove(qpn.0) {
+            self.adapter.traffic.add(&qp);
+        }
+    }
+
+    /// All queue pairs are gone.
+    pub(crate) fn forget_all(&mut self) {
+        self.adapter = self.adapter();
+        self.qps.clear();
+    }
+}
+
+/// A queue pair and what it counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpReport {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its service; of DC, the number may be that of a target.
+    pub service: Option<ServiceType>,
+    /// Its state.
+    pub state: Option<QpState>,
+    /// What it counted.
+    pub counters: QpCounters,
+}
+
+/// Everything an adapter counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters {
+    /// The adapter.
+    pub adapter: AdapterCounters,
+    /// Its port, as PortCounters shows it.
+    pub port: PortCounters,
+    /// Its units: PCIe, caches, processing.
+    pub units: Counts,
+    /// Sums over the sets of counters that QUERY_Q_COUNTER shows.
+    pub q_counters: Vec<(QCounter, u64)>,
+    /// Queue pairs that did something, by number.
+    pub qps: Vec<QpReport>,
+}
+
+impl World {
+    /// What an adapter counted; nothing if there is no such adapter.
+    pub fn counters(&self, hca: HcaId) -> Option<Counters> {
+        let core: &Core = self.core(hca)?;
+        let sets = || core.fw.icm.q_counters.iter();
+        let sum = |counter| sets().map(|(_, set)| u64::from(set.get(counter))).sum();
+        let report = |(qpn, counters): (u32, &QpCounters)| QpReport {
+            qpn: Qpn(qpn),
+            service: core.fw.icm.qps.get(qpn).map(|qp| qp.service()),
+            state: self.qp_state(hca, Qpn(qpn)),
+            counters: *counters,
+        };
+        Some(Counters {
+            adapter: core.counting.adapter(),
+            port: core.fw.port(1).map(|port| port.counters).unwrap_or_default(),
+            units: core.units.counts(),
+            q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
+            qps: core.counting.qps.iter().map(report).collect(),
+        })
+    }
+}

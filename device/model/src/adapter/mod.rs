@@ -1,0 +1,395 @@
+//! One adapter: register accesses and events in, effects out.
+
+pub(crate) mod agent;
+pub(crate) mod command;
+pub(crate) mod core;
+pub(crate) mod counters;
+pub(crate) mod port;
+pub(crate) mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hca_firmware::{Config, Firmware, Resources};
+use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::init_segment;
+use hca_spec::qpc::Qpc;
+use hca_spec::queue::{Cqc, Eqc};
+use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::wire::Operation;
+use hca_spec::{be32, uar};
+
+use crate::adapter::command::CommandSlots;
+use crate::adapter::core::{Arrived, Core, HcaEvent};
+use crate::adapter::watch::Headers;
+use crate::engines::blueflame::{Block, Combiner};
+use crate::engines::mkey::span;
+use crate::engines::registers::Registers;
+use crate::engines::transport::QueuePair;
+use crate::engines::transport::dct::Peer;
+use crate::engines::transport::send::copy_index;
+use crate::ground::dma::{GuestMemory, NoMemory};
+use crate::ground::event::Event;
+use crate::ground::slots::Slots;
+use crate::ground::time::Ps;
+use crate::ground::timing::{Timing, takes_receive};
+use crate::units::Inbound;
+use crate::wire::{Packet, Repr};
+
+/// One adapter.
+pub(crate) struct Hca {
+    pub(crate) core: Core,
+    pub(crate) registers: Registers,
+    pub(crate) qps: Slots<QueuePair>,
+    /// What DC targets have for each of their initiators.
+    pub(crate) links: BTreeMap<Peer, QueuePair>,
+    pub(crate) commands: CommandSlots,
+    /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
+    half: Option<(u64, u32)>,
+    /// Stores to send registers that may become BlueFlame copies.
+    combiner: Combiner,
+    /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
+    pub(crate) epoch: u32,
+}
+
+impl Hca {
+    pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
+        // What the capabilities say of the clock is what the clock does.
+        let timer_khz = u32::try_from(timing.timer_khz()).unwrap_or(u32::MAX);
+        let config = Config { timer_khz, ..config };
+        Self {
+            core: Core::new(name, Firmware::new(config), timing),
+            registers: Registers::default(),
+            qps: Slots::default(),
+            links: BTreeMap::new(),
+            commands: CommandSlots::default(),
+            half: None,
+            combiner: Combiner::default(),
+            epoch: 0,
+        }
+    }
+
+    pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
+        self.core.memory = memory;
+    }
+
+    pub(crate) fn detach(&mut self, now: Ps) {
+        self.core.memory = Arc::new(NoMemory);
+        self.reset(now);
+    }
+
+    /// Function level reset: back to power-on, then the link trains again.
+    pub(crate) fn reset(&mut self, now: Ps) {
+        let Self { core, registers, qps, links, commands, half, combiner, epoch } = self;
+        core.reset();
+        *registers = Registers::default();
+        qps.clear();
+        links.clear();
+        *commands = CommandSlots::default();
+        *half = None;
+        *combiner = Combiner::default();
+        *epoch = epoch.wrapping_add(1);
+        self.start(now);
+    }
+
+    /// The link starts to train.
+    pub(crate) fn start(&mut self, now: Ps) {
+        let at = now + self.core.timing.link_training();
+        self.core.schedule(at, HcaEvent::LinkUp);
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        self.core.fw.resources()
+    }
+
+    /// Stores that wait for their continuation, as a count of all stores so far.
+    pub(crate) fn combining(&self) -> Option<u64> {
+        self.combiner.pending()
+    }
+
+    /// Nothing more comes to the stores that wait.
+    pub(crate) fn flush_stores(&mut self, now: Ps) {
+        let blocks = self.combiner.flush();
+        self.rung(now, blocks);
+    }
+
+    pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
+        // A read pushes posted writes ahead of it.
+        self.flush_stores(now);
+        self.registers.read(now, &self.core.timing, offset, buf);
+    }
+
+    pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
+        if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
+            return self.core.diagnose(
+                now,
+                format_args!(
+                    "{}-byte write at BAR0+{offset:#x}: registers are 32 or 64 bits wide",
+                    data.len()
+                ),
+            );
+        }
+        let uar_page = offset >= init_segment::SIZE.next_multiple_of(PAGE_SIZE as usize) as u64;
+        if self.core.fw.blueflame() {
+            let mut blocks = Vec::new();
+            if uar_page && Combiner::covers(offset) {
+                for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
+                    self.combiner.store(offset.wrapping_add(4 * i as u64), *word, &mut blocks);
+                }
+                return self.rung(now, blocks);
+            }
+            match uar_page {
+                true => self.combiner.flush_page(offset, &mut blocks),
+                false => blocks = self.combiner.flush(),
+            }
+            self.rung(now, blocks);
+        }
+        if uar_page && data.len() == 8 {
+            return self.doorbell64(now, offset, be32(data, 0), be32(data, 4));
+        }
+        for (i, word) in data.chunks_exact(4).enumerate() {
+            let (at, value) = (offset.wrapping_add(4 * i as u64), be32(word, 0));
+            if uar_page {
+                self.doorbell32(now, at, value);
+            } else if let Some(bits) = self.registers.write(at, value) {
+                self.command_doorbell(now, bits);
+            }
+        }
+    }
+
+    /// Decodes a 32-bit write to a UAR page: an EQ doorbell, or half of a 64-bit one.
+    fn doorbell32(&mut self, now: Ps, offset: u64, value: u32) {
+        match offset % PAGE_SIZE {
+            EQ_ARM | EQ_UPDATE => {
+                let mut db = uar::EqDoorbell::new();
+                db.bytes_mut().copy_from_slice(&value.to_be_bytes());
+                let eqn = Eqn(db.get(uar::EqDoorbell::EQN) as u8);
+                let arm = offset % PAGE_SIZE == EQ_ARM;
+                let page = self.core.fw.icm.eqs.get(eqn.0.into()).map(|eq| eq.ctx.get(Eqc::UAR_PAGE));
+                if !self.may_ring(now, page, offset, "EQ", eqn.0.into()) {
+                    return;
+                }
+                match self.core.eqs.get_mut(eqn.0.into()) {
+                    Some(eq) => {
+                        if let Some(vector) = eq.doorbell(db.get(uar::EqDoorbell::CONSUMER_INDEX), arm) {
+                            let at = self.core.units.store(now, 4) + self.core.timing.interrupt();
+                            self.core.schedule(at, HcaEvent::Interrupt(vector));
+                        }
+                    }
+                    None => {
+                        self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"))
+                    }
+                }
+            }
+            low if low % 8 == 0 => self.half = Some((offset, value)),
+            _ => match self.half.take() {
+                Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
+                _ => self.core.diagnose(
+                    now,
+                    format_args!("second half of a doorbell at BAR0+{offset:#x} without its first half"),
+                ),
+            },
+        }
+    }
+
+    /// Whether an object's doorbell may be rung in the UAR page of `offset`: it has one page, so that a program can't
+    /// ring for objects of the kernel or of other programs (PRM "UAR Page Format"). `page` is `None` if there is no
+    /// such object, which is then reported elsewhere.
+    fn may_ring(&mut self, now: Ps, page: Option<u32>, offset: u64, kind: &str, number: u32) -> bool {
+        let here = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
+        match page {
+            Some(page) if page != here => {
+                self.core.diagnose(
+                    now,
+                    format_args!(
+                        "doorbell of {kind} {number:#x} in UAR page {here:#x}, but its page is {page:#x}"
+                    ),
+                );
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Decodes a 64-bit write to a UAR page: CQ arm or send doorbell.
+    fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
+        let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
+        if self.core.fw.icm.uars.get(index).is_none() {
+            return self.core.diagnose(
+                now,
+                format_args!(
+                    "doorbell in UAR page {index:#x}, which is not allocated (ALLOC_UAR comes first)"
+                ),
+            );
+        }
+        match offset % PAGE_SIZE {
+            CQ_DOORBELL => {
+                let mut db = uar::CqDoorbell::new();
+                db.bytes_mut()[..4].copy_from_slice(&first.to_be_bytes());
+                let solicited = db.get(uar::CqDoorbell::SOLICITED) == 1;
+                let consumer = db.get(uar::CqDoorbell::CONSUMER_INDEX);
+                let cqn = Cqn(second & 0xff_ffff);
+                let page = self.core.fw.icm.cqs.get(cqn.0).map(|cq| cq.ctx.get(Cqc::UAR_PAGE));
+                if self.may_ring(now, page, offset, "CQ", cqn.0) {
+                    self.core.cq_arm(now, cqn, consumer, solicited);
+                }
+            }
+            at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
+                if let Some(qpn) = self.send_register(now, offset, second) {
+                    let at = self.core.units.store(now, 8);
+                    self.core.note_job(now, at, self.core.timing.doorbell(), Event::Doorbell { qpn });
+                    self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
+                }
+            }
+            at => {
+                self.core.diagnose(now, format_args!("no doorbell at offset {at:#x} of UAR page {index:#x}"))
+            }
+        }
+    }
+
+    /// Stores to send registers are complete: each block is the copy of a WQE, or a doorbell.
+    fn rung(&mut self, now: Ps, blocks: Vec<Block>) {
+        for block in blocks {
+            let (at, bytes) = (block.at, &block.bytes);
+            match block.copy() {
+                Some(copy) => {
+                    if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
+                        let time = self.core.units.store(now, copy.len());
+                        let (index, took) = (copy_index(copy), self.core.timing.doorbell());
+                        self.core.note_job(now, time, took, Event::BlueFlame { qpn, index });
+                        self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy.into()));
+                    }
+                }
+                None if bytes.len() < 8 => self.doorbell32(now, at, be32(bytes, 0)),
+                None => self.doorbell64(now, at, be32(bytes, 0), be32(bytes, 4)),
+            }
+        }
+    }
+
+    /// The queue pair that a store to a send register names by the second word of its WQE, if it may be rung there.
+    fn send_register(&mut self, now: Ps, offset: u64, second: u32) -> Option<Qpn> {
+        let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
+        if self.core.fw.icm.uars.get(index).is_none() {
+            self.core.diagnose(
+                now,
+                format_args!(
+                    "doorbell in UAR page {index:#x}, which is not allocated (ALLOC_UAR comes first)"
+                ),
+            );
+            return None;
+        }
+        let qpn = Qpn(second >> 8);
+        let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
+        if page.is_none() {
+            self.core.diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
+            return None;
+        }
+        self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
+    }
+
+    /// A packet arrived at the port. Gives when its place in the input buffer is free.
+    pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
+        self.count_arrival(now, &packet);
+        match Arrived::check(packet) {
+            Ok(arrived) => {
+                let (operation, payload) = (arrived.repr().operation, arrived.payload().len());
+                let service = self.core.timing.receive(operation, payload);
+                let at = self.receive_time(now, arrived.repr(), payload, service);
+                if self.core.traces() {
+                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(arrived.packet());
+                    let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
+                    self.core.note_job(now, at, service, event);
+                }
+                self.core.schedule(at, HcaEvent::Receive(arrived));
+                at
+            }
+            Err((packet, why)) => {
+                self.note_drop(now, &packet, format_args!("{why}"));
+                // What only the transport's header checks see is dropped in silence.
+                if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
+                    counter.count(&mut port.counters);
+                }
+                now
+            }
+        }
+    }
+
+    /// A data packet arrived by a link at a port that takes no data yet (IBTA vol 1 7.2.7, Initialize).
+    pub(crate) fn arrive_too_soon(&mut self, now: Ps, packet: &Packet) {
+        self.count_arrival(now, packet);
+        self.note_drop(now, packet, format_args!("the port is not active"));
+    }
+
+    fn count_arrival(&mut self, now: Ps, packet: &Packet) {
+        self.core.capture(now, false, packet);
+        if let Some(port) = self.core.fw.port_mut(1) {
+            match packet.dlid().is_multicast() {
+                true => port.counters.rcv_multicast(packet.len()),
+                false => port.counters.rcv(packet.len()),
+            }
+        }
+    }
+
+    fn note_drop(&mut self, now: Ps, packet: &Packet, why: std::fmt::Arguments<'_>) {
+        tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
+        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+        self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
+    }
+
+    /// When what a packet that arrives does is done and, if it writes, visible to the host.
+    fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
+        let core = &mut self.core;
+        let mut inbound = Inbound { bytes: payload, ..Inbound::default() };
+        match repr.operation {
+            operation if takes_receive(operation) => {
+                (inbound.takes_receive, inbound.completes) = (true, true);
+            }
+            Operation::WriteFirst | Operation::WriteOnly => {
+                inbound.to = repr.reth.map(|reth| span(&core.fw.icm, reth.rkey, reth.va, payload));
+            }
+            operation if operation.is_response() => {
+                if let Some(qp) = self.qps.get(repr.dest_qp.0) {
+                    qp.expect_response(core, repr, &mut inbound);
+                }
+            }
+            _ => {}
+        }
+        core.units.receive(now, repr.dest_qp.0, service, inbound)
+    }
+
+    pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
+        match event {
+            HcaEvent::Command(slot) => self.command(now, slot),
+            HcaEvent::CommandDone(done) => self.command_done(now, *done),
+            HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
+            HcaEvent::BlueFlame(qpn, copy) => self.blueflame(now, qpn, copy),
+            turn @ (HcaEvent::SendTurn(_) | HcaEvent::ResponseTurn(_) | HcaEvent::DynamicTurn(_)) => {
+                self.try_turn(now, turn);
+            }
+            HcaEvent::DynamicIdle(peer) => self.dynamic_idle(now, peer),
+            HcaEvent::DynamicDrain(dctn, until) => self.dynamic_drain(now, dctn, until),
+            HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
+            HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
+            HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
+            HcaEvent::Receive(arrived) => {
+                self.receive(now, &arrived);
+                arrived.retire();
+            }
+            HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),
+            HcaEvent::Sent(qpn) => self.sent(now, qpn),
+            HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
+            HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
+            HcaEvent::Interrupt(vector) => {
+                self.core.note(now, Event::Interrupt { vector });
+                self.core.out.vectors.push(vector);
+            }
+            HcaEvent::PortTurn => self.port_turn(now),
+            HcaEvent::Answer(packet) => {
+                self.core.note_sent(now, &packet);
+                self.core.transmit(now, Operation::SendOnly, packet);
+            }
+            HcaEvent::AgentPoll => self.agent_poll(now),
+            HcaEvent::LinkUp => self.core.out.port_changed = true,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What an adapter gathers for those who look on: records of events, and packets at its port.
+
+use hca_spec::ids::{Lid, Psn, Qpn};
+use hca_spec::wire::Bth;
+
+use crate::adapter::core::Core;
+use crate::ground::event::Event;
+use crate::ground::node::{HcaId, PortRef};
+use crate::ground::record::Record;
+use crate::ground::ring::Trace;
+use crate::ground::time::Ps;
+use crate::units::{Note, Units};
+use crate::wire::Packet;
+
+/// A packet that left or reached a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// When its first byte left, or its last byte was there.
+    pub at: Ps,
+    /// The port.
+    pub port: PortRef,
+    /// It left; otherwise it arrived.
+    pub sent: bool,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// What an adapter gathers for those who look on.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) hca: HcaId,
+    pub(crate) records: Option<Vec<Record>>,
+    pub(crate) packets: Option<Vec<Captured>>,
+}
+
+impl Watch {
+    /// Gives what was gathered to the world.
+    pub(crate) fn hand_over(
+        &mut self,
+        units: &mut Units,
+        trace: Option<&mut Trace>,
+        packets: &mut Vec<Captured>,
+    ) {
+        if let (Some(records), Some(trace)) = (&mut self.records, trace) {
+            take_notes(records, self.hca, units);
+            records.drain(..).for_each(|record| trace.add(record));
+        }
+        if let Some(captured) = &mut self.packets {
+            packets.append(captured);
+        }
+    }
+}
+
+/// Puts what the units noted behind what is there.
+fn take_notes(records: &mut Vec<Record>, hca: HcaId, units: &mut Units) {
+    let record = |Note { at, wait, took, event }| Record { at, wait, took, hca, event };
+    records.extend(units.drain_notes().map(record));
+}
+
+impl Core {
+    /// Whether records are wanted: asked before something is computed for them alone.
+    pub(crate) fn traces(&self) -> bool {
+        self.watch.as_ref().is_some_and(|w| w.records.is_some())
+    }
+
+    /// Something happened.
+    pub(crate) fn note(&mut self, at: Ps, event: Event) {
+        self.note_span(at, Ps::ZERO, Ps::ZERO, event);
+    }
+
+    /// Something was asked for at `at`, waited, and took its time.
+    #[inline]
+    pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
+        self.counting.count(&event);
+        if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
+            take_notes(records, *hca, &mut self.units);
+            records.push(Record { at, wait, took, hca: *hca, event });
+        }
+    }
+
+    /// A unit that got a job at `at` is done with it at `done`, of which `service` is its own time: it was busy
+    /// with others before.
+    #[inline]
+    pub(crate) fn note_job(&mut self, at: Ps, done: Ps, service: Ps, event: Event) {
+        let took = service.min(done.since(at));
+        self.note_span(at, done.since(at).since(took), took, event);
+    }
+
+    /// A packet leaves the port or has reached it.
+    #[inline]
+    pub(crate) fn capture(&mut self, at: Ps, sent: bool, packet: &Packet) {
+        if let Some(Watch { hca, packets: Some(packets), .. }) = self.watch.as_deref_mut() {
+            packets.push(Captured { at, port: (*hca).into(), sent, packet: packet.clone() });
+        }
+    }
+}
+
+/// What of a packet's headers an event says.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Headers {
+    pub(crate) slid: Lid,
+    pub(crate) dlid: Lid,
+    pub(crate) dest_qp: Qpn,
+    pub(crate) psn: Psn,
+    pub(crate) opcode: u8,
+    pub(crate) bytes: u32,
+}
+
+impl Headers {
+    /// What stands there, unchecked.
+    pub(crate) fn of(packet: &Packet) -> Self {
+        let bth = packet.bth();
+        Self {
+            slid: packet.slid(),
+            dlid: packet.dlid(),
+            dest_qp: Qpn(bth.get(Bth::DEST_QP)),
+            psn: Psn::new(bth.get(Bth::PSN)),
+            opcode: bth.get(Bth::OPCODE) as u8,
+            bytes: packet.len() as u32,
+        }
+    }
+}

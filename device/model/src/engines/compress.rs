@@ -1,0 +1,201 @@
+//! Compression of completion queue entries: like completions that follow each other closely become one block.
+//!
+//! Source: mlx5 driver (field use); the manual names the fields and caps only. What a block looks like is in
+//! [`hca_spec::cqe::CqeFormat::Compressed`]. Only receive completions of one queue pair without immediate data,
+//! solicited event or data in the entry are alike; when the adapter closes a block is its own choice (here: after
+//! [`SESSION`], when it is full, or when another completion comes).
+
+use hca_firmware::profile::MAX_COMPRESSED;
+use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, MINI_CQES, MiniCqe};
+use hca_spec::queue::mini_format;
+
+use crate::ground::time::Ps;
+
+/// How long the first completion of a block waits for others: the timeout the capabilities tell, taken as
+/// microseconds (estimate).
+pub(crate) const SESSION: Ps = Ps::from_us(1);
+/// Bytes of an entry full of mini CQEs.
+const ARRAY: usize = MiniCqe::SIZE * MINI_CQES as usize;
+
+/// Completions of one queue that wait for others.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// What mini CQEs say.
+    format: u32,
+    /// The first of them.
+    title: Option<Cqe>,
+    /// Length and index of each.
+    minis: Vec<(u32, u16)>,
+    generation: u32,
+}
+
+/// What became of a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// It opened a session; the generation is for the timer.
+    First(u32),
+    /// It waits with others.
+    Next,
+    /// It does not belong to what waits, or can't be compressed at all.
+    Not,
+}
+
+fn can_wait(cqe: &Cqe) -> bool {
+    CqeOpcode::from_bits(cqe.get(Cqe::OPCODE)) == Some(CqeOpcode::RespSend)
+        && cqe.get(Cqe::SE) == 0
+        && cqe.get(Cqe::FORMAT) == CqeFormat::Plain as u32
+}
+
+/// Whether two completions differ only in what mini CQEs can say, and in their time.
+fn alike(a: &Cqe, b: &Cqe) -> bool {
+    let mut b = *b;
+    for field in [Cqe::BYTE_CNT, Cqe::WQE_COUNTER] {
+        b.set(field, a.get(field));
+    }
+    b.set(Cqe::TIMESTAMP, a.get(Cqe::TIMESTAMP));
+    a.bytes() == b.bytes()
+}
+
+impl Session {
+    pub(crate) fn new(format: u32) -> Self {
+        Self { format, title: None, minis: Vec::new(), generation: 0 }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.minis.len() as u32
+    }
+
+    pub(crate) fn is_open(&self, generation: u32) -> bool {
+        self.generation == generation && self.title.is_some()
+    }
+
+    /// Adds a completion, if it can wait with those that do, in a queue of `1 << log_size` entries.
+    pub(crate) fn join(&mut self, cqe: &Cqe, log_size: u32) -> Joined {
+        if !can_wait(cqe) {
+            return Joined::Not;
+        }
+        let index = cqe.get(Cqe::WQE_COUNTER) as u16;
+        let mini = (cqe.get(Cqe::BYTE_CNT), index);
+        let Some(title) = &self.title else {
+            self.title = Some(*cqe);
+            self.minis.push(mini);
+            self.generation = self.generation.wrapping_add(1);
+            return Joined::First(self.generation);
+        };
+        let next = (title.get(Cqe::WQE_COUNTER) as u16).wrapping_add(self.minis.len() as u16);
+        let full = self.len() >= MAX_COMPRESSED.min(1 << log_size);
+        if full || next != index || !alike(title, cqe) {
+            return Joined::Not;
+        }
+        self.minis.push(mini);
+        Joined::Next
+    }
+
+    /// Takes what waits.
+    pub(crate) fn take(&mut self) -> Option<Block> {
+        let mut title = self.title.take()?;
+        let minis = std::mem::take(&mut self.minis);
+        if minis.len() > 1 {
+            title.set(Cqe::FORMAT, CqeFormat::Compressed as u32).set(Cqe::BYTE_CNT, minis.len() as u32);
+        }
+        Some(Block { title, minis, format: self.format })
+    }
+}
+
+/// Completions that are written together.
+#[derive(Debug)]
+pub(crate) struct Block {
+    title: Cqe,
+    minis: Vec<(u32, u16)>,
+    format: u32,
+}
+
+impl Block {
+    pub(crate) fn len(&self) -> u32 {
+        self.minis.len() as u32
+    }
+
+    /// The entry that is written last.
+    pub(crate) fn title(&mut self) -> &mut Cqe {
+        &mut self.title
+    }
+
+    /// The entries with mini CQEs, and how far behind the title each lies.
+    pub(crate) fn arrays(&self) -> Vec<(u32, [u8; ARRAY])> {
+        if self.minis.len() < 2 {
+            return Vec::new();
+        }
+        let array = |(i, minis): (usize, &[(u32, u16)])| {
+            let mut bytes = [0; ARRAY];
+            for (to, (len, index)) in bytes.chunks_exact_mut(MiniCqe::SIZE).zip(minis) {
+                let mut mini = MiniCqe::new();
+                mini.set(MiniCqe::BYTE_CNT, *len);
+                if self.format == mini_format::CHECKSUM_STRIDE {
+                    mini.set(MiniCqe::STRIDE_INDEX, (*index).into());
+                }
+                to.copy_from_slice(mini.bytes());
+            }
+            (if i == 0 { 1 } else { i as u32 * MINI_CQES }, bytes)
+        };
+        self.minis.chunks(MINI_CQES as usize).enumerate().map(array).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cqe(index: u32, len: u32) -> Cqe {
+        let mut c = Cqe::new();
+        c.set(Cqe::OPCODE, CqeOpcode::RespSend as u32).set(Cqe::QPN, 0x42);
+        c.set(Cqe::WQE_COUNTER, index).set(Cqe::BYTE_CNT, len).set(Cqe::TIMESTAMP, u64::from(index));
+        c
+    }
+
+    #[test]
+    fn one_alone_stays_plain() {
+        let mut s = Session::new(mini_format::HASH);
+        assert_eq!(s.join(&cqe(5, 10), 6), Joined::First(1));
+        let mut block = s.take().unwrap();
+        assert_eq!((block.len(), block.arrays().len()), (1, 0));
+        assert_eq!((block.title().get(Cqe::FORMAT), block.title().get(Cqe::BYTE_CNT)), (0, 10));
+        assert!(s.take().is_none() && !s.is_open(1));
+    }
+
+    #[test]
+    fn nine_need_two_arrays() {
+        let mut s = Session::new(mini_format::CHECKSUM_STRIDE);
+        assert_eq!(s.join(&cqe(0xfffe, 0), 6), Joined::First(1));
+        for i in 1..9 {
+            assert_eq!(s.join(&cqe((0xfffe + i) & 0xffff, i * 100), 6), Joined::Next);
+        }
+        let mut block = s.take().unwrap();
+        assert_eq!((block.title().get(Cqe::FORMAT), block.title().get(Cqe::BYTE_CNT)), (3, 9));
+        let arrays = block.arrays();
+        assert_eq!(arrays.iter().map(|a| a.0).collect::<Vec<_>>(), [1, 8]);
+        assert_eq!(arrays[0].1[16..24], [0, 0, 0, 0, 0, 0, 0, 200]);
+        assert_eq!(arrays[0].1[24..32], [0, 0, 0, 1, 0, 0, 1, 44]);
+        assert_eq!((&arrays[1].1[..8], &arrays[1].1[8..]), (&[0, 0, 0, 6, 0, 0, 3, 32][..], &[0; 56][..]));
+    }
+
+    #[test]
+    fn what_differs_does_not_join() {
+        let mut s = Session::new(mini_format::HASH);
+        s.join(&cqe(0, 10), 3);
+        let mut other_qp = cqe(1, 10);
+        other_qp.set(Cqe::QPN, 0x43);
+        let mut imm = cqe(1, 10);
+        imm.set(Cqe::OPCODE, CqeOpcode::RespSendImm as u32);
+        let mut solicited = cqe(1, 10);
+        solicited.set(Cqe::SE, 1);
+        let mut data = cqe(1, 10);
+        data.set(Cqe::FORMAT, CqeFormat::Data32 as u32);
+        for c in [other_qp, imm, solicited, data, cqe(2, 10)] {
+            assert_eq!(s.join(&c, 3), Joined::Not);
+        }
+        for i in 1..8 {
+            assert_eq!(s.join(&cqe(i, 10), 3), Joined::Next);
+        }
+        assert_eq!(s.join(&cqe(8, 10), 3), Joined::Not, "no more than the queue has entries");
+    }
+}

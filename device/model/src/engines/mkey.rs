@@ -1,0 +1,305 @@
+//! Protection and translation: from a key and an address to bus addresses.
+//!
+//! Source: PRM "Memory Translation and Protection"; the checks and their order: IBTA 10.6.3 and
+//! 10.6.5 (access control), o10-2.
+
+use std::fmt;
+
+use hca_firmware::Icm;
+use hca_firmware::icm::MemoryKey;
+use hca_spec::ids::{Mkey, Pd, Qpn};
+use hca_spec::mkc::{AccessMode, Mkc};
+
+use crate::adapter::core::Core;
+use crate::engines::signature::{Backing, Signed, signed};
+use crate::ground::dma::DmaError;
+use crate::ground::timing::Place;
+use crate::wire::Room;
+
+mod walk;
+
+use walk::{Range, Walk, check_bounds, check_owner, find};
+
+/// What an access wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    LocalRead,
+    LocalWrite,
+    RemoteRead,
+    RemoteWrite,
+    RemoteAtomic,
+}
+
+impl Access {
+    fn writes(self) -> bool {
+        !matches!(self, Self::LocalRead | Self::RemoteRead)
+    }
+
+    /// The local right that suffices on a key that only an indirect key names.
+    fn local_equivalent(self) -> Self {
+        if self.writes() { Self::LocalWrite } else { Self::LocalRead }
+    }
+
+    fn allowed_by(self, ctx: &Mkc) -> bool {
+        let field = match self {
+            Self::LocalRead => Mkc::LR,
+            Self::LocalWrite => Mkc::LW,
+            Self::RemoteRead => Mkc::RR,
+            Self::RemoteWrite => Mkc::RW,
+            Self::RemoteAtomic => Mkc::A,
+        };
+        ctx.get(field) == 1
+    }
+}
+
+/// Who accesses, and through which protection domain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Accessor {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: Pd,
+}
+
+/// Why an access is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No such key, a wrong variant byte, or the key is free.
+    Key(Mkey),
+    /// The key belongs to another protection domain.
+    Domain(Mkey),
+    /// The key belongs to another queue pair.
+    Owner(Mkey),
+    /// The key does not allow this kind of access.
+    Rights(Mkey, Access),
+    /// The key does not allow to be invalidated.
+    NotInvalidatable(Mkey),
+    /// The range is not inside the region.
+    Bounds { key: Mkey, va: u64, len: u64 },
+    /// No translation is loaded for the address.
+    Translation { key: Mkey, va: u64 },
+    /// The page is not present, or does not allow the access: the driver may bring it (on-demand paging).
+    Page { key: Mkey, va: u64 },
+    /// The key's signature part names a signature value that is not there or is of another domain.
+    Psv(Mkey),
+    /// The bus address is not accessible.
+    Dma(DmaError),
+}
+
+impl From<DmaError> for Fault {
+    fn from(error: DmaError) -> Self {
+        Self::Dma(error)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(k) => write!(f, "key {k} does not exist, is free, or has another variant byte"),
+            Self::Domain(k) => write!(f, "key {k} is of another protection domain than the queue pair"),
+            Self::Owner(k) => write!(f, "key {k} is bound to another queue pair"),
+            Self::Rights(k, a) => write!(f, "key {k} does not allow {a:?}"),
+            Self::NotInvalidatable(k) => {
+                write!(f, "key {k} can't be invalidated by work requests (en_rinval)")
+            }
+            Self::Bounds { key, va, len } => {
+                write!(f, "{len} bytes at {va:#x} are not inside the region of key {key}")
+            }
+            Self::Translation { key, va } => write!(f, "key {key} has no translation for {va:#x}"),
+            Self::Page { key, va } => write!(f, "the page of {va:#x} under key {key} is not present"),
+            Self::Psv(k) => {
+                write!(
+                    f,
+                    "the signature part of key {k} names a PSV that its protection domain does not have"
+                )
+            }
+            Self::Dma(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+/// A piece of contiguous bus addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) iova: u64,
+    pub(crate) len: usize,
+}
+
+/// What a range under a key is to the units.
+pub(crate) fn span(icm: &Icm, key: Mkey, va: u64, len: usize) -> Place {
+    let ctx = icm.mkeys.get(key.index()).map(|k| &k.ctx);
+    // Indirect keys are looked up at about the cost of a list of pages.
+    let page = ctx.filter(|c| c.access_mode() != Some(AccessMode::Pa)).map(|c| c.get(Mkc::LOG_PAGE_SIZE));
+    Place { key: key.index(), va, len, page }
+}
+
+/// Who may do what with a range: the checks that need no translation.
+fn admit(icm: &Icm, who: Accessor, range: Range, access: Access) -> Result<&MemoryKey, Fault> {
+    let entry = find(icm, range.key)?;
+    check_owner(&entry.ctx, range.key, who)?;
+    if !access.allowed_by(&entry.ctx) {
+        return Err(Fault::Rights(range.key, access));
+    }
+    Ok(entry)
+}
+
+/// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well. Key, domain, owner, rights and
+/// bounds are checked before anything is read; what indirect keys name, piece by piece.
+///
+/// Through a signature key: what is read goes to the wire.
+pub(crate) fn read(
+    core: &Core,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    buf: &mut [u8],
+    access: Access,
+) -> Result<(), Fault> {
+    let (icm, memory) = (&core.fw.icm, &*core.memory);
+    let range = Range { key, va, len: buf.len() as u64 };
+    let entry = admit(icm, who, range, access)?;
+    if let Some((mut backing, signed, offset)) = Behind::new(core, who, entry, range)? {
+        buf.fill(0);
+        return settle(core, signed.gather(&mut backing, offset, buf));
+    }
+    let mut room = Room::new(buf);
+    let visit = &mut |span: Span| Ok(memory.read(span.iova, room.next(span.len))?);
+    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
+}
+
+/// Writes `data` at `va` under `key`, with the same checks.
+///
+/// Through a signature key: what is written comes from the wire.
+pub(crate) fn write(
+    core: &Core,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    data: &[u8],
+    access: Access,
+) -> Result<(), Fault> {
+    let (icm, memory) = (&core.fw.icm, &*core.memory);
+    let range = Range { key, va, len: data.len() as u64 };
+    let entry = admit(icm, who, range, access)?;
+    if let Some((mut backing, signed, offset)) = Behind::new(core, who, entry, range)? {
+        return settle(core, signed.scatter(&mut backing, offset, data));
+    }
+    let mut rest = data;
+    let visit = &mut |span: Span| {
+        let (now, later) = rest.split_at(span.len);
+        rest = later;
+        Ok(memory.write(span.iova, now)?)
+    };
+    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
+}
+
+/// Checks a whole message's range before its first packet is taken: key, domain, owner, rights, bounds.
+/// What an indirect key names is checked as the packets come.
+pub(crate) fn check(
+    core: &Core,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    len: usize,
+    access: Access,
+) -> Result<(), Fault> {
+    let range = Range { key, va, len: len as u64 };
+    let entry = admit(&core.fw.icm, who, range, access)?;
+    if Behind::new(core, who, entry, range)?.is_some() {
+        return Ok(());
+    }
+    check_bounds(&entry.ctx, key, va, range.len)
+}
+
+/// An access that fails has found no wrong signatures: it is done again, or nobody hears of its data.
+fn settle(core: &Core, outcome: Result<(), Fault>) -> Result<(), Fault> {
+    if outcome.is_err() {
+        core.signature_errors.take();
+    }
+    outcome
+}
+
+/// The memory behind a signature key. The key's own rights are checked for the access; what it names is read
+/// and written on behalf of the signatures too.
+struct Behind<'a> {
+    core: &'a Core,
+    who: Accessor,
+    key: Mkey,
+    start: u64,
+    entry: &'a MemoryKey,
+}
+
+impl<'a> Behind<'a> {
+    /// Checks the bounds of an access through a signature key: the memory, the signatures, and the offset on the wire.
+    /// `None`: the key is none, and nothing was checked.
+    #[inline]
+    fn new(
+        core: &'a Core,
+        who: Accessor,
+        entry: &'a MemoryKey,
+        range: Range,
+    ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
+        if range.len == 0 || entry.ctx.get(Mkc::BSF_EN) == 0 {
+            return Ok(None);
+        }
+        Self::signed(core, who, entry, range)
+    }
+
+    #[cold]
+    fn signed(
+        core: &'a Core,
+        who: Accessor,
+        entry: &'a MemoryKey,
+        range: Range,
+    ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
+        let icm = &core.fw.icm;
+        let Some(signed) = signed(icm, entry, range.key, &core.signature_errors)? else { return Ok(None) };
+        let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
+        let start = entry.ctx.get(Mkc::START_ADDR);
+        let offset = range.va.checked_sub(start).ok_or(bounds)?;
+        let end = signed.memory_len(offset.checked_add(range.len).ok_or(bounds)?);
+        check_bounds(&entry.ctx, range.key, start, end).map_err(|_| bounds)?;
+        Ok(Some((Self { core, who, key: range.key, start, entry }, signed, offset)))
+    }
+
+    fn walk(
+        &self,
+        offset: u64,
+        len: usize,
+        access: Access,
+        visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let range = Range { key: self.key, va: self.start.wrapping_add(offset), len: len as u64 };
+        Walk { icm: &self.core.fw.icm, who: self.who, access, steps: 0 }.key(self.entry, range, 0, visit)
+    }
+}
+
+impl Backing for Behind<'_> {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let (len, mut rest) = (buf.len(), buf);
+        self.walk(offset, len, Access::LocalRead, &mut |span| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
+            rest = later;
+            Ok(self.core.memory.read(span.iova, now)?)
+        })
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let mut rest = data;
+        self.walk(offset, data.len(), Access::LocalWrite, &mut |span| {
+            let (now, later) = rest.split_at(span.len);
+            rest = later;
+            Ok(self.core.memory.write(span.iova, now)?)
+        })
+    }
+}
+
+/// Whether whoever knows the key may take it out of use: the peer with SEND with invalidate (IBTA
+/// 9.4.1.1.3), the queue pair itself with a local invalidate.
+///
+/// # Errors
+/// Why not: it does not exist, is free already, does not allow it, is of another domain or of another
+/// queue pair.
+pub(crate) fn check_invalidate(icm: &Icm, who: Accessor, key: Mkey) -> Result<(), Fault> {
+    let ctx = &find(icm, key)?.ctx;
+    check_owner(ctx, key, who)?;
+    if ctx.get(Mkc::EN_RINVAL) == 1 { Ok(()) } else { Err(Fault::NotInvalidatable(key)) }
+}

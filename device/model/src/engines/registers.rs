@@ -1,0 +1,117 @@
+//! The initialization segment's registers.
+//!
+//! Source: PRM "Initialization Segment"; see `hca_spec::init_segment` for the layout.
+
+use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment, SIZE};
+use hca_spec::{be32, put_be32};
+
+use crate::ground::time::Ps;
+use crate::ground::timing::Timing;
+
+/// Firmware version 12.28.2006, one that ConnectX-4 adapters run.
+const FW_REVISION: (u32, u32, u32) = (12, 28, 2006);
+/// 32 command entries ...
+pub(crate) const LOG_COMMAND_ENTRIES: u32 = 5;
+/// ... of 64 bytes.
+pub(crate) const LOG_COMMAND_STRIDE: u32 = 6;
+/// The register that selects the queue's low address and the driver's mode.
+const COMMAND_QUEUE_LOW: usize = 0x14;
+/// Bits of that register that the driver can't change: the queue's geometry.
+const COMMAND_QUEUE_LOW_READ_ONLY: u32 = 0xff;
+/// The command doorbell.
+const COMMAND_DOORBELL: usize = 0x18;
+
+/// The registers and what was written to them.
+pub(crate) struct Registers {
+    segment: Box<InitSegment>,
+}
+
+impl Default for Registers {
+    fn default() -> Self {
+        let mut segment = Box::new(InitSegment::new());
+        let (major, minor, sub) = FW_REVISION;
+        segment.set(InitSegment::FW_REV_MAJOR, major).set(InitSegment::FW_REV_MINOR, minor);
+        segment.set(InitSegment::FW_REV_SUBMINOR, sub);
+        segment.set(InitSegment::CMD_INTERFACE_REV, CMD_INTERFACE_REVISION);
+        segment.set(InitSegment::LOG_CMDQ_SIZE, LOG_COMMAND_ENTRIES);
+        segment.set(InitSegment::LOG_CMDQ_STRIDE, LOG_COMMAND_STRIDE);
+        segment.set(InitSegment::HEALTH_FW_VERSION, major << 24 | minor << 16 | sub);
+        segment.set(InitSegment::HEALTH_HW_ID, 0x20b);
+        Self { segment }
+    }
+}
+
+impl Registers {
+    /// Reads bytes of the segment; beyond it are zeros.
+    pub(crate) fn read(&mut self, now: Ps, timing: &Timing, offset: u64, buf: &mut [u8]) {
+        let ticks = now.ticks(timing.timer_khz());
+        self.segment.set(InitSegment::INTERNAL_TIMER_H, (ticks >> 32) as u32);
+        self.segment.set(InitSegment::INTERNAL_TIMER_L, ticks as u32);
+        self.segment.set(InitSegment::HEALTH_COUNTER, (now.0 / timing.health_tick().0.max(1)) as u32);
+        buf.fill(0);
+        let bytes = self.segment.bytes();
+        if let Some(from) = usize::try_from(offset).ok().and_then(|o| bytes.get(o..)) {
+            let n = from.len().min(buf.len());
+            buf[..n].copy_from_slice(&from[..n]);
+        }
+    }
+
+    /// Writes one aligned 32-bit register. Returns the command doorbell's bits if it was that one.
+    pub(crate) fn write(&mut self, offset: u64, value: u32) -> Option<u32> {
+        let offset = usize::try_from(offset).unwrap_or(SIZE);
+        match offset {
+            0x10 => put_be32(self.segment.bytes_mut(), offset, value),
+            COMMAND_QUEUE_LOW => {
+                let fixed = be32(self.segment.bytes_mut(), offset) & COMMAND_QUEUE_LOW_READ_ONLY;
+                put_be32(self.segment.bytes_mut(), offset, value & !COMMAND_QUEUE_LOW_READ_ONLY | fixed);
+            }
+            COMMAND_DOORBELL => return Some(value),
+            _ => tracing::debug!("write of {value:#x} to read-only register {offset:#x}"),
+        }
+        None
+    }
+
+    /// Bus address of the command queue.
+    pub(crate) fn command_queue(&self) -> u64 {
+        let high = u64::from(self.segment.get(InitSegment::CMDQ_PHY_ADDR_HIGH));
+        high << 32 | u64::from(self.segment.get(InitSegment::CMDQ_PHY_ADDR_LOW)) << 12
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing() -> Timing {
+        Timing::new(&crate::timing::Profile::connectx4())
+    }
+
+    fn read32(r: &mut Registers, now: Ps, offset: u64) -> u32 {
+        let mut b = [0; 4];
+        r.read(now, &timing(), offset, &mut b);
+        u32::from_be_bytes(b)
+    }
+
+    #[test]
+    fn geometry_survives_the_queue_address() {
+        let mut r = Registers::default();
+        assert_eq!(read32(&mut r, Ps::ZERO, 0x14), 0x56);
+        assert_eq!((r.write(0x10, 1), r.write(0x14, 0x2345_6000)), (None, None));
+        assert_eq!(r.command_queue(), 0x1_2345_6000);
+        assert_eq!(read32(&mut r, Ps::ZERO, 0x14), 0x2345_6056);
+        assert_eq!(r.write(0x18, 0x8000_0001), Some(0x8000_0001));
+    }
+
+    #[test]
+    fn alive() {
+        let mut r = Registers::default();
+        assert_eq!(read32(&mut r, Ps::ZERO, 0), 0x001c_000c);
+        assert_ne!(read32(&mut r, Ps::from_ms(2000), 0x1010), read32(&mut r, Ps::from_ms(3000), 0x1010));
+        let timer = u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1000)) << 32
+            | u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1004));
+        assert_eq!(timer, 60 * 156_250_000);
+        let mut beyond = [1; 8];
+        r.read(Ps::ZERO, &timing(), u64::MAX, &mut beyond);
+        assert_eq!(beyond, [0; 8]);
+    }
+}

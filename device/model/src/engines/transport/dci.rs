@@ -1,0 +1,98 @@
+//! Initiators of dynamic connections (DC): each WQE says where to, the connection follows.
+//!
+//! An initiator is connected to one target at a time, and its protocol is that of a reliable connection. A WQE for
+//! another target waits until everything before it is acknowledged; then the old connection ends with a packet, and
+//! a new one begins with a packet that has a PSN like any other and must be acknowledged before data follows. So a
+//! target never takes a request that was executed before for a new one, whatever the network loses or repeats.
+//!
+//! Source: mlx5 driver and its user library (address vectors, access keys); the packets are ours
+//! ([`hca_spec::wire::DcEth`]).
+
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::AddressPath;
+use hca_spec::wire::Operation;
+use hca_spec::wqe::Datagram;
+
+use super::{Dynamic, QueuePair};
+use crate::adapter::core::Core;
+use crate::ground::time::Ps;
+use crate::wire::{DcEthRepr, Packet};
+
+/// After so long without a request the target may have forgotten the connection: a new one is made. Much less than
+/// what [`super::dct`] keeps.
+const STALE: Ps = Ps::from_ms(10_000);
+
+/// What an initiator knows of its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Initiator {
+    /// Where to, as the WQE said.
+    target: Option<Datagram>,
+    /// Number of the connection. It follows the clock, so that connections of an initiator that was reset
+    /// have higher ones too.
+    session: u32,
+    /// When a request was last started.
+    used: Ps,
+}
+
+impl QueuePair {
+    /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
+    pub(super) fn turn_to(&mut self, core: &mut Core, now: Ps, target: &Datagram) -> bool {
+        let idle = self.requester.is_idle();
+        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return false };
+        let there = initiator.target.as_ref() == Some(target);
+        if there && !(idle && now > initiator.used + STALE) {
+            initiator.used = now;
+            return true;
+        }
+        if !idle {
+            return false;
+        }
+        if !there {
+            self.disconnect(core, now);
+        }
+        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return false };
+        let clock = now.0.div_euclid(Ps::from_us(1).0) as u32;
+        let next = initiator.session.wrapping_add(1);
+        // Serial numbers: the later one of both.
+        initiator.session = if clock.wrapping_sub(next) as i32 > 0 { clock } else { next };
+        (initiator.target, initiator.used) = (Some(*target), now);
+        self.aim();
+        self.requester.connect();
+        true
+    }
+
+    /// Takes the path of the target that is connected.
+    pub(super) fn aim(&mut self) {
+        let Dynamic::Initiator(initiator) = &self.dynamic else { return };
+        let Some(av) = &initiator.target else { return };
+        self.params.remote_qpn = Qpn(av.get(Datagram::DQPN));
+        let path = &mut self.params.path;
+        path.set(AddressPath::RLID, av.get(Datagram::RLID)).set(AddressPath::MLID, av.get(Datagram::MLID));
+        path.set(AddressPath::SL, av.get(Datagram::SL)).set(AddressPath::GRH, av.get(Datagram::GRH));
+        path.set(AddressPath::SRC_ADDR_INDEX, av.get(Datagram::SGID_INDEX));
+        path.set(AddressPath::TCLASS, av.get(Datagram::TCLASS));
+        path.set(AddressPath::FLOW_LABEL, av.get(Datagram::FLOW_LABEL));
+        path.set(AddressPath::HOP_LIMIT, av.get(Datagram::HOP_LIMIT));
+        path.set(AddressPath::RGID_H, av.get(Datagram::RGID_H));
+        path.set(AddressPath::RGID_L, av.get(Datagram::RGID_L));
+    }
+
+    /// The header of requests to the target that is connected.
+    pub(super) fn dceth(&self) -> Option<DcEthRepr> {
+        let Dynamic::Initiator(initiator) = &self.dynamic else { return None };
+        let access_key = initiator.target.as_ref()?.get(Datagram::DC_KEY);
+        Some(DcEthRepr { access_key, session: initiator.session, src_qp: self.qpn })
+    }
+
+    /// Tells the target that no more comes. If that is lost, the target finds out in time.
+    fn disconnect(&mut self, core: &mut Core, now: Ps) {
+        let Some(dceth) = self.dceth() else { return };
+        let Some(mut repr) = self.connected_repr(core) else { return };
+        (repr.operation, repr.psn, repr.dceth) =
+            (Operation::Disconnect, self.requester.next_psn, Some(dceth));
+        let packet = Packet::build_empty(&repr);
+        let free = core.units.send(now, self.qpn.0, core.timing.transmit());
+        let at = core.units.depart(self.qpn.0, free);
+        core.launch(at, repr.operation, packet);
+    }
+}

@@ -1,0 +1,316 @@
+//! Work requests that change memory keys: UMR, local and remote invalidate.
+//!
+//! Source: PRM "UMR WQE", "UMR Control Segment"; which mask bit stands for which field as the mlx5
+//! driver uses them.
+
+use hca_firmware::icm::{MemoryKey, Signature, Translation};
+use hca_firmware::{Icm, NotChanged};
+use hca_spec::bsf::{BSF_OCTWORDS, Bsf, SetPsv};
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::Mkey;
+use hca_spec::layout::Field;
+use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
+use hca_spec::qpc::{Qpc, ServiceType};
+use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
+use zerocopy::FromBytes;
+
+use super::QueuePair;
+use super::pieces::gather;
+use super::wqe::{Umr, Wqe};
+use crate::adapter::core::Core;
+use crate::engines::mkey::{Accessor, Fault, check_invalidate};
+use crate::engines::signature::Plan;
+use crate::ground::time::Ps;
+
+/// Bytes of one translation unit: two MTTs or one KLM.
+const OCTWORD: usize = 16;
+/// Translations are allocated and loaded in chunks of 64 bytes: drivers pad their lists to that, beyond
+/// the size the key was created with (the mlx5 driver's UMR alignment).
+const CHUNK: u64 = 4;
+/// Translations that one WQE may load: 65535 units of 16 bytes.
+const MAX_LOAD: usize = 0xffff * OCTWORD;
+
+/// Fields that a mask bit covers wholly; the protection domain counts its keys and is apart.
+const SIMPLE: [(u64, Field<Mkc>); 11] = [
+    (umr_mask::SIG_ERR, Mkc::EXPECTED_SIGERR_COUNT),
+    (umr_mask::BSF_EN, Mkc::BSF_EN),
+    (umr_mask::PAGE_SIZE, Mkc::LOG_PAGE_SIZE),
+    (umr_mask::EN_RINVAL, Mkc::EN_RINVAL),
+    (umr_mask::KEY, Mkc::MKEY_7_0),
+    (umr_mask::LR, Mkc::LR),
+    (umr_mask::LW, Mkc::LW),
+    (umr_mask::RR, Mkc::RR),
+    (umr_mask::RW, Mkc::RW),
+    (umr_mask::A, Mkc::A),
+    (umr_mask::FREE, Mkc::FREE),
+];
+
+/// Why a work request on a key fails.
+#[derive(Debug)]
+struct Refused {
+    syndrome: Syndrome,
+    why: String,
+}
+
+impl Refused {
+    /// The key is not in the state that the work request needs, or is not this queue pair's to change.
+    fn key(why: impl Into<String>) -> Self {
+        Self { syndrome: Syndrome::MemoryWindowBind, why: why.into() }
+    }
+
+    /// The work request makes no sense.
+    fn request(why: impl Into<String>) -> Self {
+        Self { syndrome: Syndrome::LocalQpOperation, why: why.into() }
+    }
+}
+
+impl From<NotChanged> for Refused {
+    fn from(why: NotChanged) -> Self {
+        Self::key(match why {
+            NotChanged::NoKey => NO_KEY,
+            NotChanged::NoDomain => "the new protection domain is not allocated",
+            NotChanged::NoRoom => "the adapter has no room for more translations",
+        })
+    }
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self { syndrome: Syndrome::LocalProtection, why: fault.to_string() }
+    }
+}
+
+const NO_KEY: &str = "no such key";
+
+impl QueuePair {
+    /// Executes a work request that sends nothing.
+    pub(crate) fn execute_local(&mut self, core: &mut Core, now: Ps, wqe: &Wqe) -> Result<(), Syndrome> {
+        let outcome = match wqe.opcode {
+            SendOpcode::LocalInval => invalidate(&mut core.fw.icm, self.accessor(), Mkey(wqe.imm)),
+            SendOpcode::Umr => match &wqe.umr {
+                Some(umr) => self.load(core, now, wqe, umr),
+                None => Err(Refused::request("no UMR control segment")),
+            },
+            SendOpcode::SetPsv => match &wqe.psv {
+                Some(psv) => self.set_psv(&mut core.fw.icm, psv),
+                None => Err(Refused::request("no PSV segment")),
+            },
+            _ => Ok(()),
+        };
+        outcome.map_err(|refused| {
+            core.diagnose(
+                now,
+                format_args!("QP {}: {:?} of key {:#x}: {}", self.qpn, wqe.opcode, wqe.imm, refused.why),
+            );
+            refused.syndrome
+        })
+    }
+
+    /// A new value of a PSV of the queue pair's domain.
+    fn set_psv(&self, icm: &mut Icm, segment: &SetPsv) -> Result<(), Refused> {
+        let number = segment.get(SetPsv::PSV);
+        let psv = icm.psvs.get_mut(number).filter(|psv| psv.pd == self.params.pd.0);
+        let refused = Refused {
+            syndrome: Syndrome::LocalProtection,
+            why: format!("PSV {number:#x} does not exist in the queue pair's protection domain"),
+        };
+        psv.ok_or(refused)?.value = segment.get(SetPsv::VALUE);
+        Ok(())
+    }
+
+    fn load(&self, core: &mut Core, now: Ps, wqe: &Wqe, umr: &Umr) -> Result<(), Refused> {
+        let key = Mkey(wqe.imm);
+        let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
+        let bytes = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
+            umr.inline.get(..wanted.min(umr.inline.len())).unwrap_or_default().to_vec()
+        } else {
+            let len = wqe.length.min(MAX_LOAD as u64) as usize;
+            let mut bytes = vec![0; if wanted > 0 { len.min(wanted) } else { 0 }];
+            gather(core, self.accessor(), &wqe.pieces, 0, &mut bytes)?;
+            // Translations are no message: nobody checks what they are made of.
+            core.signature_errors.take();
+            bytes
+        };
+        let bsf = signature_part(umr, wanted)?;
+        let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
+        let entry = core.fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
+        self.check_umr(core, &entry.ctx, umr)?;
+        if bsf.is_some() && entry.ctx.get(Mkc::BSF_OCTWORD_SIZE) < BSF_OCTWORDS {
+            return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
+        }
+        if mask & umr_mask::PD != 0 && core.fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
+            return Err(NotChanged::NoDomain.into());
+        }
+        if !bytes.is_empty() {
+            let at = if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
+                u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET_47_16)) << 16
+                    | u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET))
+            } else {
+                0
+            };
+            check_room(entry, at, &bytes)?;
+            let end = at * OCTWORD as u64 + bytes.len() as u64;
+            let pages = core.fw.reserve_translations(key.index(), end).map_err(Refused::from)?;
+            if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
+                store(entry, at, &bytes);
+            }
+            if let Some(pages) = pages {
+                core.request_pages(now, pages);
+            }
+        }
+        if mask & umr_mask::PD != 0 {
+            core.fw.move_key(key.index(), umr.mkc.get(Mkc::PD))?;
+        }
+        if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
+            apply_mask(&mut entry.ctx, &umr.mkc, mask);
+            sign(entry, bsf);
+        }
+        Ok(())
+    }
+
+    /// Whether this queue pair may change the key, and the key is in the state that the WQE wants.
+    fn check_umr(&self, core: &Core, ctx: &Mkc, umr: &Umr) -> Result<(), Refused> {
+        if ctx.get(Mkc::UMR_EN) == 0 {
+            return Err(Refused::key("the key was not created for UMR (umr_en)"));
+        }
+        // The driver's own queue pair registers memory for every program.
+        if self.service != ServiceType::RegUmr {
+            if ctx.get(Mkc::PD) != self.params.pd.0 {
+                return Err(Refused::key("the key belongs to another protection domain"));
+            }
+            if umr.ctrl.get(UmrCtrl::MKEY_MASK) & umr_mask::PD != 0
+                && umr.mkc.get(Mkc::PD) != self.params.pd.0
+            {
+                return Err(Refused::key("only a registration queue pair moves keys between domains"));
+            }
+            // Page lists hold bus addresses: a program that could load them would reach all memory.
+            let indirect = matches!(ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
+            if !indirect && !self.fast_registration(core) {
+                return Err(Refused::key("the queue pair may not change keys of physical pages (fre)"));
+            }
+        }
+        let free = ctx.get(Mkc::FREE) == 1;
+        if umr.ctrl.get(UmrCtrl::CHECK_FREE) == 1 && free {
+            return Err(Refused::key("the key is free, the WQE asks that it is not"));
+        }
+        if umr.ctrl.get(UmrCtrl::CHECK_NOT_FREE) == 1 && !free {
+            return Err(Refused::key("the key is in use, the WQE asks that it is free"));
+        }
+        let owner = ctx.get(Mkc::QPN);
+        if umr.ctrl.get(UmrCtrl::CHECK_QPN) == 1 && owner != ANY_QP && owner != self.qpn.0 {
+            return Err(Refused::key(format!("the key is bound to QP {owner:#x}")));
+        }
+        Ok(())
+    }
+
+    /// Whether the queue pair may load page lists: the kernel's may.
+    fn fast_registration(&self, core: &Core) -> bool {
+        core.fw.icm.qps.get(self.qpn.0).is_some_and(|qp| qp.ctx.get(Qpc::FRE) == 1)
+    }
+}
+
+/// The signature part behind the inline translations, which take `at` bytes.
+fn signature_part(umr: &Umr, at: usize) -> Result<Option<Bsf>, Refused> {
+    let units = umr.ctrl.get(UmrCtrl::BSF_OCTOWORDS);
+    if units == 0 || umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
+        return Ok(None);
+    }
+    if units != BSF_OCTWORDS || umr.ctrl.get(UmrCtrl::INLINE) == 0 {
+        return Err(Refused::request("a signature part (BSF) must be inline and 64 bytes long"));
+    }
+    let bytes = umr.inline.get(at..).unwrap_or_default();
+    let (bsf, _) = Bsf::read_from_prefix(bytes)
+        .map_err(|_| Refused::request("the WQE ends before its signature part (BSF)"))?;
+    Plan::new(&bsf).map_err(Refused::key)?;
+    Ok(Some(bsf))
+}
+
+/// Loads a signature part, and forgets what was told if the driver has seen it.
+fn sign(entry: &mut MemoryKey, bsf: Option<Bsf>) {
+    let count = entry.ctx.get(Mkc::EXPECTED_SIGERR_COUNT);
+    if let Some(signature) = &mut entry.signature {
+        signature.told = signature.told.filter(|told| *told == count);
+    }
+    if let Some(bsf) = bsf {
+        let told = entry.signature.take().and_then(|old| old.told);
+        entry.signature = Some(Box::new(Signature { bsf, told, ..Signature::default() }));
+    }
+}
+
+fn apply_mask(ctx: &mut Mkc, new: &Mkc, mask: u64) {
+    for (bit, field) in SIMPLE {
+        if mask & bit != 0 {
+            ctx.set(field, new.get(field));
+        }
+    }
+    if mask & umr_mask::LEN != 0 {
+        ctx.set(Mkc::LEN, new.get(Mkc::LEN)).set(Mkc::LENGTH64, new.get(Mkc::LENGTH64));
+    }
+    if mask & umr_mask::START_ADDR != 0 {
+        ctx.set(Mkc::START_ADDR, new.get(Mkc::START_ADDR));
+    }
+    if mask & umr_mask::QPN != 0 {
+        ctx.set(Mkc::QPN, new.get(Mkc::QPN));
+    }
+}
+
+/// Whether the key's capacity holds `bytes` from unit `at` on.
+fn check_room(entry: &MemoryKey, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+    let units = bytes.len().div_ceil(OCTWORD) as u64;
+    let capacity = u64::from(entry.octwords).next_multiple_of(CHUNK);
+    if at.checked_add(units).is_none_or(|end| end > capacity) {
+        return Err(Refused::request(format!("{units} units at {at} are more than the key's {capacity}")));
+    }
+    Ok(())
+}
+
+/// Loads translations from unit `at` on; [`check_room`] bounds them.
+fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
+    let units = bytes.len().div_ceil(OCTWORD) as u64;
+    let (at, end) = (at as usize, (at + units) as usize);
+    let indirect = matches!(entry.ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
+    if indirect {
+        if !matches!(entry.translation, Translation::Klm(_)) {
+            entry.translation = Translation::Klm(Vec::new());
+        }
+        let Translation::Klm(list) = &mut entry.translation else { return };
+        if list.len() < end {
+            list.resize(end, Klm::new());
+        }
+        for (slot, raw) in list.iter_mut().skip(at).zip(bytes.chunks_exact(OCTWORD)) {
+            *slot = Klm::read_from_bytes(raw).unwrap_or_default();
+        }
+    } else {
+        // Entries that UMR loads always say whether the page is present.
+        entry.pg_access = true;
+        if !matches!(entry.translation, Translation::Mtt(_)) {
+            entry.translation = Translation::Mtt(Vec::new());
+        }
+        let Translation::Mtt(list) = &mut entry.translation else { return };
+        if list.len() < end * 2 {
+            list.resize(end * 2, 0);
+        }
+        for (slot, raw) in list.iter_mut().skip(at * 2).zip(bytes.chunks_exact(8)) {
+            *slot = hca_spec::be64(raw, 0);
+        }
+    }
+}
+
+fn invalidate(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Refused> {
+    check_invalidate(icm, who, key).map_err(|fault| Refused::key(fault.to_string()))?;
+    free(icm, key);
+    Ok(())
+}
+
+/// Invalidation that a peer asks for with SEND with invalidate.
+pub(crate) fn invalidate_remote(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Fault> {
+    check_invalidate(icm, who, key)?;
+    free(icm, key);
+    Ok(())
+}
+
+fn free(icm: &mut Icm, key: Mkey) {
+    if let Some(entry) = icm.mkeys.get_mut(key.index()) {
+        entry.ctx.set(Mkc::FREE, 1);
+    }
+}

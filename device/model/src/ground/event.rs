@@ -1,0 +1,515 @@
+//! The events, and what each says.
+
+use std::fmt;
+
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Cqn, Eqn, Lid, Psn, Qpn};
+use hca_spec::wire::Operation;
+use hca_spec::wqe::SendOpcode;
+
+/// Part of an adapter that an event belongs to: a track of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// Command queue and firmware.
+    Command,
+    /// From the CPU's store to the adapter.
+    Doorbell,
+    /// Fetch of send work requests.
+    Fetch,
+    /// The requester: work requests begun, held back, retried, done.
+    Requester,
+    /// Builds packets.
+    Transmit,
+    /// The port: packets that leave it, its state.
+    Port,
+    /// Checks packets that arrive.
+    Receive,
+    /// The responder: requests executed and answered.
+    Responder,
+    /// Reads of the host's memory.
+    DmaRead,
+    /// Writes to the host's memory.
+    DmaWrite,
+    /// Caches of contexts, keys and translations: what was not in them.
+    Cache,
+    /// Completion queues.
+    Completion,
+    /// Event queues.
+    Event,
+    /// MSI-X.
+    Interrupt,
+}
+
+impl Unit {
+    /// Every unit, in the order of a picture.
+    pub const ALL: [Unit; 14] = [
+        Self::Command,
+        Self::Doorbell,
+        Self::Fetch,
+        Self::Requester,
+        Self::Transmit,
+        Self::Port,
+        Self::Receive,
+        Self::Responder,
+        Self::DmaRead,
+        Self::DmaWrite,
+        Self::Cache,
+        Self::Completion,
+        Self::Event,
+        Self::Interrupt,
+    ];
+
+    /// Its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Doorbell => "doorbell",
+            Self::Fetch => "WQE fetch",
+            Self::Requester => "requester",
+            Self::Transmit => "transmit",
+            Self::Port => "port",
+            Self::Receive => "receive",
+            Self::Responder => "responder",
+            Self::DmaRead => "DMA read",
+            Self::DmaWrite => "DMA write",
+            Self::Cache => "cache",
+            Self::Completion => "completion",
+            Self::Event => "event queue",
+            Self::Interrupt => "interrupt",
+        }
+    }
+}
+
+/// What a field of an event holds.
+#[derive(Clone, Copy)]
+pub enum Value<'a> {
+    /// A number.
+    Number(u64),
+    /// One of a set, by number and name.
+    Named(u64, &'a dyn fmt::Debug),
+}
+
+trait Field {
+    fn value(&self) -> Value<'_>;
+}
+
+macro_rules! fields {
+    ($($kind:ty: |$it:ident| $value:expr;)*) => {$(
+        impl Field for $kind {
+            fn value(&self) -> Value<'_> {
+                let $it = self;
+                $value
+            }
+        }
+    )*};
+}
+
+fields! {
+    u64: |n| Value::Number(*n);
+    u32: |n| Value::Number((*n).into());
+    u16: |n| Value::Number((*n).into());
+    u8: |n| Value::Number((*n).into());
+    Qpn: |n| Value::Number(n.0.into());
+    Cqn: |n| Value::Number(n.0.into());
+    Eqn: |n| Value::Number(n.0.into());
+    Lid: |n| Value::Number(n.0.into());
+    Psn: |n| Value::Number(n.get().into());
+    bool: |b| Value::Named((*b).into(), b);
+    Operation: |op| Value::Named(*op as u64, op);
+    SendOpcode: |op| Value::Named(*op as u64, op);
+    Hold: |why| Value::Named(*why as u64, why);
+    Object: |what| Value::Named(*what as u64, what);
+    Cause: |why| Value::Named(*why as u64, why);
+    Status: |s| Value::Named(s.0.map_or(0, |s| s as u64), s);
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Status(pub Option<Syndrome>);
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("Ok"),
+            Some(syndrome) => syndrome.fmt(f),
+        }
+    }
+}
+
+/// Why a send queue does not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hold {
+    /// The peer said that it has no receive request; its timer runs.
+    ReceiverNotReady,
+    /// The peer has no receive request as far as its credits say.
+    NoCredit,
+    /// As many reads and atomics are outstanding as the peer has resources for.
+    ReadDepth,
+    /// A fence waits for reads and atomics.
+    Fence,
+    /// As many packets are in flight as the adapter keeps.
+    Window,
+    /// The driver has to bring a page in.
+    PageFault,
+    /// A dynamic connection is being made.
+    Connecting,
+}
+
+/// What is read from the host's memory or written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Object {
+    /// Send work requests.
+    Wqe,
+    /// Data of messages.
+    Data,
+    /// The context of a queue pair.
+    Context,
+    /// The context of a completion queue.
+    CqContext,
+    /// The context of a memory key.
+    Key,
+    /// A line of a key's translations.
+    Translation,
+    /// A completion.
+    Cqe,
+    /// What an atomic works on.
+    Operand,
+}
+
+/// Why packets are sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// No answer in time.
+    Timeout,
+    /// The peer missed a packet and said so.
+    SequenceNak,
+    /// A response did not come although later ones did.
+    MissingResponse,
+    /// The peer had no receive request; its timer ran out.
+    ReceiverNotReady,
+}
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $variant:ident $name:literal on $unit:ident
+        { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {
+        /// What happened.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Event {
+            $($(#[$doc])* $variant { $($(#[$field_doc])* $field: $kind,)* },)*
+        }
+
+        impl Event {
+            /// Its name.
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$variant { .. } => $name,)* }
+            }
+
+            /// The part of the adapter that it belongs to.
+            pub const fn unit(&self) -> Unit {
+                match self { $(Self::$variant { .. } => Unit::$unit,)* }
+            }
+
+            /// Visits its fields in order: name and value.
+            pub fn fields(&self, visit: &mut dyn FnMut(&'static str, Value<'_>)) {
+                match self {
+                    $(Self::$variant { $($field),* } => { $(visit(stringify!($field), $field.value());)* })*
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// A command was handed over and fetched.
+    Command "command" on Command {
+        /// Its slot in the queue.
+        slot: u8,
+        /// What it asks for.
+        opcode: u16,
+    }
+    /// A command's output was delivered.
+    CommandDone "command done" on Command {
+        /// Its slot in the queue.
+        slot: u8,
+        /// Delivery status: 0 is good.
+        delivery: u8,
+    }
+    /// A send doorbell was rung.
+    Doorbell "doorbell" on Doorbell {
+        /// The queue pair.
+        qpn: Qpn,
+    }
+    /// A work request was written to a BlueFlame register.
+    BlueFlame "BlueFlame" on Doorbell {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its place in the send queue.
+        index: u16,
+    }
+    /// The doorbell record and the next work requests are read.
+    Fetch "fetch" on Fetch {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Place in the send queue of the first.
+        head: u16,
+        /// Place behind the last that is posted.
+        posted: u16,
+    }
+    /// A work request begins: from now on it owns PSNs.
+    Started "start" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its place in the send queue.
+        index: u16,
+        /// What it asks for.
+        opcode: SendOpcode,
+        /// Bytes.
+        length: u64,
+        /// First PSN.
+        psn: Psn,
+        /// How many PSNs; none for local operations.
+        packets: u32,
+        /// The peer.
+        dest_qp: Qpn,
+        /// Where the peer is.
+        dlid: Lid,
+        /// A completion is asked for even if it goes well.
+        signaled: bool,
+    }
+    /// A work request that cannot be executed.
+    Unreadable "unreadable" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its place in the send queue.
+        index: u16,
+    }
+    /// The send queue can't go on for now.
+    Held "held" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Why.
+        why: Hold,
+    }
+    /// No answer came in time.
+    Timeout "timeout" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// The oldest PSN that is not acknowledged.
+        psn: Psn,
+    }
+    /// Packets are sent again.
+    Retry "retry" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// From here on.
+        psn: Psn,
+        /// Why.
+        why: Cause,
+    }
+    /// An answer of the peer counts.
+    Answered "answer" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its PSN: everything up to it was received.
+        psn: Psn,
+        /// Which kind.
+        operation: Operation,
+        /// AETH syndrome; 0 if there is none.
+        syndrome: u8,
+    }
+    /// A work request is over.
+    Done "done" on Requester {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its place in the send queue.
+        index: u16,
+        /// How it ended.
+        status: Status,
+    }
+    /// A request packet is built.
+    Build "build" on Transmit {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Place in the send queue of its work request.
+        index: u16,
+        /// Its PSN.
+        psn: Psn,
+        /// Its operation.
+        operation: Operation,
+        /// Bytes, LRH to VCRC.
+        bytes: u32,
+    }
+    /// A response packet is built.
+    Respond "respond" on Transmit {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its PSN.
+        psn: Psn,
+        /// Its operation.
+        operation: Operation,
+        /// Bytes, LRH to VCRC.
+        bytes: u32,
+    }
+    /// A packet leaves the port.
+    Sent "sent" on Port {
+        /// Source.
+        slid: Lid,
+        /// Destination.
+        dlid: Lid,
+        /// The queue pair it is for.
+        dest_qp: Qpn,
+        /// Its PSN.
+        psn: Psn,
+        /// BTH opcode: transport and operation.
+        opcode: u8,
+        /// Bytes, LRH to VCRC.
+        bytes: u32,
+    }
+    /// A packet arrived and is checked.
+    Received "received" on Receive {
+        /// Source.
+        slid: Lid,
+        /// Destination.
+        dlid: Lid,
+        /// The queue pair it is for.
+        dest_qp: Qpn,
+        /// Its PSN.
+        psn: Psn,
+        /// BTH opcode: transport and operation.
+        opcode: u8,
+        /// Bytes, LRH to VCRC.
+        bytes: u32,
+    }
+    /// A packet arrived that the port drops.
+    Dropped "dropped" on Receive {
+        /// Source.
+        slid: Lid,
+        /// Destination.
+        dlid: Lid,
+        /// The queue pair it is for.
+        dest_qp: Qpn,
+        /// Its PSN.
+        psn: Psn,
+        /// BTH opcode: transport and operation.
+        opcode: u8,
+        /// Bytes, LRH to VCRC.
+        bytes: u32,
+    }
+    /// The state of the port: 1 down, 2 initialize, 3 armed, 4 active.
+    Port "port state" on Port {
+        /// Port state of PortInfo.
+        state: u8,
+    }
+    /// A request of the peer was executed.
+    Executed "execute" on Responder {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Source of the packet.
+        slid: Lid,
+        /// Its PSN.
+        psn: Psn,
+        /// Its operation.
+        operation: Operation,
+        /// Bytes of payload.
+        bytes: u32,
+    }
+    /// A request of the peer came twice.
+    Duplicate "duplicate" on Responder {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its PSN.
+        psn: Psn,
+        /// Its operation.
+        operation: Operation,
+    }
+    /// An ACK or NAK waits for its turn.
+    Answer "answer queued" on Responder {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its PSN.
+        psn: Psn,
+        /// AETH syndrome.
+        syndrome: u8,
+    }
+    /// The host's memory is read; it waits for tags and for the link.
+    DmaRead "read" on DmaRead {
+        /// What.
+        what: Object,
+        /// For this queue pair; a completion queue's context for that queue.
+        queue: u32,
+        /// Bytes.
+        bytes: u32,
+    }
+    /// The host's memory is written, until the host sees it.
+    DmaWrite "write" on DmaWrite {
+        /// What.
+        what: Object,
+        /// For this queue pair; a completion for this completion queue.
+        queue: u32,
+        /// Bytes.
+        bytes: u32,
+    }
+    /// A queue pair's context was not in the cache, and has to be read.
+    ContextMiss "context miss" on Cache {
+        /// The queue pair.
+        qpn: Qpn,
+    }
+    /// A completion queue's context was not in the cache.
+    CqContextMiss "CQ context miss" on Cache {
+        /// The completion queue.
+        cqn: Cqn,
+    }
+    /// A memory key was not in the cache.
+    KeyMiss "key miss" on Cache {
+        /// For this queue pair.
+        qpn: Qpn,
+        /// The key's index.
+        key: u32,
+    }
+    /// Translations were not in the cache.
+    TranslationMiss "translation miss" on Cache {
+        /// For this queue pair.
+        qpn: Qpn,
+        /// The key's index.
+        key: u32,
+    }
+    /// A send work request was needed again, and others had driven it out of the cache.
+    WqeMiss "WQE miss" on Cache {
+        /// The queue pair.
+        qpn: Qpn,
+    }
+    /// A completion was written.
+    Cqe "CQE" on Completion {
+        /// The completion queue.
+        cqn: Cqn,
+        /// The queue pair.
+        qpn: Qpn,
+        /// Place in its queue of the work request.
+        index: u16,
+        /// CQE opcode: 0 and 13 are of send requests, the others of receives.
+        opcode: u8,
+    }
+    /// An event was written.
+    Eqe "EQE" on Event {
+        /// The event queue.
+        eqn: Eqn,
+        /// Which event: 0 is "a completion queue has entries".
+        kind: u8,
+        /// The completion queue or queue pair it is about, if it is about one.
+        number: u32,
+    }
+    /// An interrupt was raised.
+    Interrupt "interrupt" on Interrupt {
+        /// MSI-X vector.
+        vector: u16,
+    }
+}
+
+/// The name of a BTH opcode, or nothing if there is no such operation.
+pub fn operation_name(opcode: u8) -> Option<String> {
+    let transport = hca_spec::wire::Transport::from_opcode(opcode.into())?;
+    Operation::from_opcode(opcode.into()).map(|operation| format!("{transport:?} {operation:?}"))
+}

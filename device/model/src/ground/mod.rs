@@ -1,0 +1,12 @@
+//! What everything else stands on: time, random numbers, names of nodes, numbers of profiles, what a trace says, and the
+//! interface to a host's memory. Nothing here knows an engine.
+
+pub mod dma;
+pub(crate) mod event;
+pub(crate) mod node;
+pub(crate) mod random;
+pub(crate) mod record;
+pub(crate) mod ring;
+pub(crate) mod slots;
+pub mod time;
+pub mod timing;

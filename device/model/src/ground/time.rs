@@ -1,0 +1,353 @@
+//! Model time: integer picoseconds, and the event heap.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+/// A point in model time, or a duration: picoseconds since the world's start. 2^64 ps are 213 days.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ps(pub u64);
+
+impl Ps {
+    /// The world's start.
+    pub const ZERO: Ps = Ps(0);
+    /// The end of time.
+    pub const MAX: Ps = Ps(u64::MAX);
+
+    /// From nanoseconds; saturates.
+    pub const fn from_ns(ns: u64) -> Self {
+        Ps(ns.saturating_mul(1_000))
+    }
+
+    /// From microseconds; saturates.
+    pub const fn from_us(us: u64) -> Self {
+        Ps(us.saturating_mul(1_000_000))
+    }
+
+    /// From milliseconds; saturates.
+    pub const fn from_ms(ms: u64) -> Self {
+        Ps(ms.saturating_mul(1_000_000_000))
+    }
+
+    /// Whole nanoseconds.
+    pub const fn as_ns(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// The distance from `earlier`, zero if that is not earlier.
+    pub const fn since(self, earlier: Ps) -> Ps {
+        Ps(self.0.saturating_sub(earlier.0))
+    }
+
+    /// `n` times this duration; saturates.
+    pub const fn times(self, n: u64) -> Ps {
+        Ps(self.0.saturating_mul(n))
+    }
+
+    /// Ticks of a clock of `khz` kilohertz in this time.
+    pub const fn ticks(self, khz: u64) -> u64 {
+        (self.0 as u128 * khz as u128 / 1_000_000_000) as u64
+    }
+}
+
+impl Add for Ps {
+    type Output = Ps;
+    fn add(self, other: Ps) -> Ps {
+        Ps(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Ps {
+    fn add_assign(&mut self, other: Ps) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Ps {
+    type Output = Ps;
+    fn sub(self, other: Ps) -> Ps {
+        self.since(other)
+    }
+}
+
+impl fmt::Debug for Ps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03} ns", self.0 / 1_000, self.0 % 1_000)
+    }
+}
+
+impl fmt::Display for Ps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// When an event is due, and where it is. Small, because a heap moves its entries about.
+#[derive(Clone, Copy)]
+struct Entry {
+    at: Ps,
+    /// Which one it was of those that were scheduled, above [`SLOT_BITS`] bits that say where it is.
+    order: u64,
+}
+
+/// Bits for the place of an event: a quarter of a thousand million may wait at once.
+const SLOT_BITS: u32 = 28;
+/// The sequence starts anew before it has more bits than are left.
+const SEQUENCES: u64 = 1 << (u64::BITS - SLOT_BITS);
+/// No place.
+const NONE: u32 = u32::MAX;
+
+impl Entry {
+    /// Time and sequence as one number: compared without a branch.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << 64 | u128::from(self.order)
+    }
+
+    fn slot(&self) -> u32 {
+        (self.order & ((1 << SLOT_BITS) - 1)) as u32
+    }
+}
+
+/// The place of an event.
+enum Slot<E> {
+    /// There is none; the next place without one.
+    Free(u32),
+    Taken(E),
+}
+
+/// Events in order of time; events of the same time in the order they were scheduled.
+///
+/// A heap in which each entry has up to four below it. An event that was taken leaves a hole at the top, which the next
+/// one fills that comes: most events cause another.
+pub struct EventHeap<E> {
+    heap: Vec<Entry>,
+    /// The first entry is gone.
+    hole: bool,
+    sequence: u64,
+    /// The events, where their entries say.
+    slots: Vec<Slot<E>>,
+    /// The first place without an event, or [`NONE`].
+    free: u32,
+}
+
+impl<E> Default for EventHeap<E> {
+    fn default() -> Self {
+        Self { heap: Vec::new(), hole: false, sequence: 0, slots: Vec::new(), free: NONE }
+    }
+}
+
+impl<E> EventHeap<E> {
+    /// Adds `event` at time `at`.
+    #[inline]
+    pub fn push(&mut self, at: Ps, event: E) {
+        if self.sequence >= SEQUENCES {
+            self.renumber();
+        }
+        let order = self.sequence << SLOT_BITS | u64::from(self.store(event));
+        self.sequence += 1;
+        let entry = Entry { at, order };
+        match std::mem::take(&mut self.hole) {
+            true => self.sink(entry),
+            false => self.rise(entry),
+        }
+    }
+
+    /// Keeps an event; says where.
+    #[inline]
+    fn store(&mut self, event: E) -> u32 {
+        if let Some(place) = self.slots.get_mut(self.free as usize)
+            && let Slot::Free(next) = *place
+        {
+            *place = Slot::Taken(event);
+            return std::mem::replace(&mut self.free, next);
+        }
+        let slot = self.slots.len() as u32;
+        assert!(slot >> SLOT_BITS == 0, "so many events do not fit into memory");
+        self.slots.push(Slot::Taken(event));
+        slot
+    }
+
+    /// Puts an entry in at the bottom.
+    #[inline]
+    fn rise(&mut self, entry: Entry) {
+        let mut place = self.heap.len();
+        self.heap.push(entry);
+        while place > 0 {
+            let above = (place - 1) / 4;
+            let Some(parent) = self.heap.get(above).copied().filter(|p| p.key() > entry.key()) else { break };
+            self.set(place, parent);
+            place = above;
+        }
+        self.set(place, entry);
+    }
+
+    /// Puts an entry in at the top, in place of the one there.
+    #[inline]
+    fn sink(&mut self, entry: Entry) {
+        let mut place = 0;
+        loop {
+            let below = 4 * place + 1;
+            let children = self.heap.get(below..).unwrap_or_default();
+            let (least, child) = if let [a, b, c, d, ..] = children {
+                let (ab, cd) = (b.key() < a.key(), d.key() < c.key());
+                let (x, y) = (if ab { b } else { a }, if cd { d } else { c });
+                match y.key() < x.key() {
+                    true => (2 + usize::from(cd), y),
+                    false => (usize::from(ab), x),
+                }
+            } else if let Some(least) = children.iter().enumerate().min_by_key(|(_, child)| child.key()) {
+                least
+            } else {
+                break;
+            };
+            if child.key() > entry.key() {
+                break;
+            }
+            let child = *child;
+            self.set(place, child);
+            place = below + least;
+        }
+        self.set(place, entry);
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, entry: Entry) {
+        if let Some(to) = self.heap.get_mut(place) {
+            *to = entry;
+        }
+    }
+
+    /// Fills the hole with the last entry.
+    fn close(&mut self) {
+        if std::mem::take(&mut self.hole)
+            && let Some(last) = self.heap.pop()
+            && !self.heap.is_empty()
+        {
+            self.sink(last);
+        }
+    }
+
+    /// Starts the sequence anew.
+    #[cold]
+    fn renumber(&mut self) {
+        self.close();
+        // What is in order is a heap, too.
+        self.heap.sort_unstable_by_key(Entry::key);
+        for (i, entry) in self.heap.iter_mut().enumerate() {
+            entry.order = (i as u64) << SLOT_BITS | u64::from(entry.slot());
+        }
+        self.sequence = self.heap.len() as u64;
+    }
+
+    /// When the next event is due.
+    #[inline]
+    pub fn next_at(&self) -> Option<Ps> {
+        match self.hole {
+            false => self.heap.first().map(|e| e.at),
+            true => self.heap.iter().skip(1).take(4).map(|e| e.at).min(),
+        }
+    }
+
+    /// Takes the next event if it is due at or before `until`.
+    #[inline]
+    pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
+        self.close();
+        let first = self.heap.first().filter(|first| first.at <= until)?;
+        let (at, slot) = (first.at, first.slot());
+        self.hole = true;
+        let place = self.slots.get_mut(slot as usize)?;
+        let Slot::Taken(event) = std::mem::replace(place, Slot::Free(self.free)) else { return None };
+        self.free = slot;
+        // After a burst its memory goes again.
+        if self.heap.len() == 1 && self.slots.capacity() > Self::KEPT {
+            *self = Self { sequence: self.sequence, ..Self::default() };
+        }
+        Some((at, event))
+    }
+
+    /// Room for so many events is kept when none waits.
+    const KEPT: usize = 1 << 12;
+
+    /// How many events wait.
+    pub fn len(&self) -> usize {
+        self.heap.len() - usize::from(self.hole)
+    }
+
+    /// Whether no event waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::random::SplitMix64;
+
+    #[test]
+    fn same_time_keeps_order() {
+        let mut h = EventHeap::default();
+        for (at, name) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
+            h.push(Ps(at), name);
+        }
+        let order: String = std::iter::from_fn(|| h.pop_until(Ps(5)).map(|e| e.1)).collect();
+        assert_eq!(order, "abcd");
+        h.push(Ps(9), 'e');
+        assert_eq!(h.pop_until(Ps(8)), None);
+        assert_eq!(h.next_at(), Some(Ps(9)));
+    }
+
+    #[test]
+    fn many_events_come_in_order_and_leave_no_memory() {
+        const MANY: u64 = 20_000;
+        let mut h = EventHeap::default();
+        let at = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        for i in 0..MANY {
+            h.push(Ps(at(i)), i);
+            if i % 3 == 0 {
+                assert!(h.pop_until(Ps::MAX).is_some());
+            }
+        }
+        assert_eq!(h.len() as u64, MANY - MANY.div_ceil(3));
+        let rest: Vec<(Ps, u64)> = std::iter::from_fn(|| h.pop_until(Ps::MAX)).collect();
+        assert!(rest.is_sorted() && rest.iter().all(|(t, i)| t.0 == at(*i)));
+        assert!(h.is_empty() && h.slots.capacity() <= EventHeap::<u64>::KEPT);
+    }
+
+    #[test]
+    fn it_is_in_order_whatever_comes_between() {
+        let mut random = SplitMix64(1);
+        let mut below = |n| random.below(n);
+        // The sequence starts anew on the way.
+        let mut h = EventHeap { sequence: SEQUENCES - 5_000, ..EventHeap::default() };
+        let mut plain = std::collections::BTreeMap::new();
+        let mut now = 0;
+        for i in 0..20_000u64 {
+            for _ in 0..below(4) {
+                let at = now + below(50);
+                h.push(Ps(at), i);
+                plain.entry(at).or_insert_with(std::collections::VecDeque::new).push_back(i);
+            }
+            for _ in 0..below(4) {
+                assert_eq!(h.next_at(), plain.first_key_value().map(|(at, _)| Ps(*at)));
+                assert_eq!(h.len(), plain.values().map(|q| q.len()).sum::<usize>());
+                let until = now + below(30);
+                let expected = plain.first_entry().filter(|e| *e.key() <= until).and_then(|mut e| {
+                    let (at, first) = (Ps(*e.key()), e.get_mut().pop_front());
+                    if e.get().is_empty() {
+                        e.remove();
+                    }
+                    first.map(|first| (at, first))
+                });
+                assert_eq!(h.pop_until(Ps(until)), expected);
+                now = expected.map_or(now, |(at, _)| at.0);
+            }
+        }
+        assert!(h.sequence < SEQUENCES / 2, "it did start anew");
+    }
+
+    #[test]
+    fn ticks_of_a_clock() {
+        assert_eq!(Ps::from_ms(1000).ticks(156_250), 156_250_000);
+    }
+}

@@ -1,0 +1,475 @@
+//! The sending side of a port: a queue and credits for each virtual lane, and one packet after another on the link.
+//!
+//! Source: IBTA vol 1 7.6 (virtual lanes), 7.9 (flow control: credits of 64 bytes for each lane but VL15), 14.2.5.4
+//! and 14.2.5.6 (lifetime of packets in a switch), 16.1.3.5 (counters).
+//!
+//! Flow control packets are not modelled. What they tell is: when room in the peer's input buffer comes free the
+//! credits for it are here one link latency later. As that moment is known before it comes, credits on their way
+//! need no event, unless somebody waits for them.
+
+use std::collections::VecDeque;
+
+use super::Line;
+use super::arbiter::{Arbiter, Tables};
+use crate::ground::time::Ps;
+use crate::wire::Packet;
+
+/// Virtual lanes, VL15 included.
+pub(crate) const LANES: usize = 16;
+/// Subnet management: no credits.
+pub(crate) const VL15: u8 = 15;
+/// Bytes of a credit.
+const BLOCK: usize = 64;
+
+/// Credits that a packet of so many bytes takes.
+pub(crate) fn blocks(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX)
+}
+
+/// The room in a peer's input buffer, as far as this end knows.
+#[derive(Debug, Clone, Default)]
+struct Credits {
+    /// `None`: there is always room.
+    free: Option<u32>,
+    /// What comes free, by time.
+    coming: VecDeque<(Ps, u32)>,
+}
+
+impl Credits {
+    /// When so many are here; `None`: that is not known yet.
+    fn when(&self, wanted: u32) -> Option<Ps> {
+        let Some(mut have) = self.free else { return Some(Ps::ZERO) };
+        if have >= wanted {
+            return Some(Ps::ZERO);
+        }
+        self.coming.iter().find_map(|(at, n)| {
+            have = have.saturating_add(*n);
+            (have >= wanted).then_some(*at)
+        })
+    }
+
+    fn take(&mut self, now: Ps, wanted: u32) {
+        let Some(free) = &mut self.free else { return };
+        while let Some((_, n)) = self.coming.pop_front_if(|(at, _)| *at <= now) {
+            *free = free.saturating_add(n);
+        }
+        *free = free.saturating_sub(wanted);
+    }
+
+    fn give(&mut self, at: Ps, n: u32) {
+        if self.free.is_none() {
+            return;
+        }
+        match self.coming.back() {
+            Some((last, _)) if *last > at => {
+                let place = self.coming.iter().rposition(|(t, _)| *t <= at).map_or(0, |p| p + 1);
+                self.coming.insert(place, (at, n));
+            }
+            _ => self.coming.push_back((at, n)),
+        }
+    }
+}
+
+/// A packet that waits, and what it keeps occupied meanwhile.
+#[derive(Debug)]
+struct Queued<H> {
+    packet: Packet,
+    hold: H,
+    /// When it can leave at the earliest.
+    ready: Ps,
+    /// When it became the first of its queue.
+    first_since: Ps,
+    /// When its switch discards it at the latest.
+    dies: Ps,
+}
+
+#[derive(Debug)]
+struct Lane<H> {
+    queue: VecDeque<Queued<H>>,
+    bytes: usize,
+    /// Bytes of packets that are being made.
+    coming: usize,
+    credits: Credits,
+}
+
+impl<H> Default for Lane<H> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), bytes: 0, coming: 0, credits: Credits::default() }
+    }
+}
+
+/// A packet on its way over the link.
+#[derive(Debug)]
+pub(crate) struct Sent<H> {
+    /// When its first byte leaves.
+    pub(crate) start: Ps,
+    /// When its last byte has left.
+    pub(crate) end: Ps,
+    pub(crate) packet: Packet,
+    pub(crate) hold: H,
+}
+
+/// What became of packets.
+#[derive(Debug)]
+pub(crate) enum Outcome<H> {
+    Sent(Sent<H>),
+    /// Too old, or its link went down.
+    Discarded {
+        at: Ps,
+        hold: H,
+    },
+}
+
+/// What a port does next.
+pub(crate) enum Next<H> {
+    /// Something became of a packet.
+    Outcome(Outcome<H>),
+    /// Nothing before then, or before something changes.
+    Wait(Option<Ps>),
+}
+
+/// Limits of a port.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits {
+    /// How long a packet may be the first of its queue (PortInfo:HOQLife).
+    pub(crate) head_of_queue: Option<Ps>,
+    /// VL15: packets that wait at most.
+    pub(crate) management: usize,
+}
+
+/// The sending side of a port. `H` is what a packet keeps occupied until it has left.
+#[derive(Debug)]
+pub(crate) struct Egress<H> {
+    /// What packets occupy of the link.
+    line: Option<Line>,
+    busy_until: Ps,
+    lanes: [Lane<H>; LANES],
+    /// Bit n: something waits in lane n.
+    waiting: u16,
+    arbiter: Arbiter,
+    pub(crate) limits: Limits,
+    /// Picoseconds for which packets were ready and had no credits.
+    starved: u64,
+}
+
+impl<H> Default for Egress<H> {
+    fn default() -> Self {
+        Self {
+            line: None,
+            busy_until: Ps::ZERO,
+            lanes: Default::default(),
+            waiting: 0,
+            arbiter: Arbiter::default(),
+            limits: Limits::default(),
+            starved: 0,
+        }
+    }
+}
+
+impl<H> Egress<H> {
+    /// A cable is plugged in, or its link trained to this.
+    pub(crate) fn plug(&mut self, line: Line) {
+        self.line = Some(line);
+    }
+
+    /// The link trained: the peer's buffers are empty, with room for so many bytes in each lane; `None`: without end.
+    pub(crate) fn train(&mut self, room: Option<usize>) {
+        for lane in self.lanes.iter_mut().take(VL15.into()) {
+            lane.credits =
+                Credits { free: room.map(|bytes| (bytes / BLOCK) as u32), coming: VecDeque::new() };
+        }
+    }
+
+    /// The link went down: everything that waits is discarded.
+    pub(crate) fn clear(&mut self, now: Ps) -> Vec<Outcome<H>> {
+        self.waiting = 0;
+        let queues = self.lanes.iter_mut().flat_map(|lane| {
+            lane.bytes = 0;
+            lane.queue.drain(..)
+        });
+        queues.map(|q| Outcome::Discarded { at: now, hold: q.hold }).collect()
+    }
+
+    /// The subnet manager wrote the arbitration tables.
+    pub(crate) fn program(&mut self, tables: Tables) {
+        self.arbiter.program(tables);
+    }
+
+    /// How long `bytes` of a packet occupy the link.
+    pub(crate) fn serialisation(&self, bytes: usize) -> Ps {
+        self.line.map_or(Ps::ZERO, |line| line.serialisation(bytes))
+    }
+
+    /// Takes a packet that may leave from `ready` on, on the lane that its LRH says; it is discarded if it is still
+    /// here when it `dies`. Gives its hold back if there is no room, which is so on VL15 only.
+    pub(crate) fn push(&mut self, ready: Ps, dies: Ps, packet: Packet, hold: H) -> Result<(), H> {
+        let vl = packet.vl();
+        let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return Err(hold) };
+        if vl == VL15 && lane.queue.len() >= self.limits.management {
+            return Err(hold);
+        }
+        lane.bytes += packet.len();
+        lane.queue.push_back(Queued { packet, hold, ready, first_since: ready, dies });
+        self.waiting |= 1 << vl;
+        Ok(())
+    }
+
+    /// Room for `n` credits' worth of bytes comes free at the peer; this end knows at `at`. Says whether the first packet
+    /// of the lane waits for credits: if it waits for the link alone, nothing changes for it.
+    pub(crate) fn credit(&mut self, vl: u8, n: u32, at: Ps) -> bool {
+        let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return false };
+        let short = lane.queue.front().is_some_and(|head| {
+            let could = head.ready.max(self.busy_until);
+            lane.credits.when(blocks(head.packet.len())).is_none_or(|credits| credits > could)
+        });
+        lane.credits.give(at, n);
+        short
+    }
+
+    /// Whether something waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting != 0
+    }
+
+    /// A packet of so many bytes is being made for a lane.
+    pub(crate) fn reserve(&mut self, vl: u8, bytes: usize) {
+        if let Some(lane) = self.lanes.get_mut(usize::from(vl)) {
+            lane.coming = lane.coming.saturating_add(bytes);
+        }
+    }
+
+    /// It is there, or will not come.
+    pub(crate) fn unreserve(&mut self, vl: u8, bytes: usize) {
+        if let Some(lane) = self.lanes.get_mut(usize::from(vl)) {
+            lane.coming = lane.coming.saturating_sub(bytes);
+        }
+    }
+
+    /// Nothing that is being made will come.
+    pub(crate) fn forget_reserved(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.coming = 0);
+    }
+
+    /// Whether a sender may make another packet for a lane: less than `limit` bytes wait there or are being made.
+    pub(crate) fn has_room(&self, vl: u8, limit: usize) -> bool {
+        self.lanes.get(usize::from(vl)).is_none_or(|lane| lane.bytes.saturating_add(lane.coming) < limit)
+    }
+
+    /// Symbol times of the link for which packets were ready and had no credits since the last call (IBTA vol 1
+    /// 16.1.4.11, PortXmitWait).
+    pub(crate) fn take_waits(&mut self) -> u64 {
+        if self.starved == 0 {
+            return 0;
+        }
+        let symbol = self.line.map_or(0, |line| line.symbol().0).max(1);
+        let ticks = self.starved / symbol;
+        self.starved %= symbol;
+        ticks
+    }
+
+    /// Sends everything that can leave up to `horizon`. Gives what became of packets, and when to come again.
+    pub(crate) fn pump(&mut self, now: Ps, horizon: Ps, out: &mut Vec<Outcome<H>>) -> Option<Ps> {
+        loop {
+            match self.next(now, horizon) {
+                Next::Outcome(outcome) => out.push(outcome),
+                Next::Wait(until) => return until,
+            }
+        }
+    }
+
+    /// Sends the next packet, if one can leave up to `horizon`.
+    pub(crate) fn next(&mut self, now: Ps, horizon: Ps) -> Next<H> {
+        let (mut start, mut ready, mut deadline) = (Ps::MAX, Ps::MAX, Ps::MAX);
+        let mut candidates = 0u16;
+        let mut lanes = self.waiting;
+        while lanes != 0 {
+            let vl = lanes.trailing_zeros() as usize;
+            lanes &= lanes - 1;
+            let Some(lane) = self.lanes.get(vl) else { continue };
+            let Some(head) = lane.queue.front() else { continue };
+            let could = head.ready.max(self.busy_until);
+            ready = ready.min(could);
+            let dies =
+                self.limits.head_of_queue.map_or(head.dies, |life| head.dies.min(head.first_since + life));
+            if dies <= now {
+                match self.drop_head(vl, now) {
+                    Some(outcome) => return Next::Outcome(outcome),
+                    None => continue,
+                }
+            }
+            deadline = deadline.min(dies);
+            let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
+            let at = could.max(credits);
+            // It will not leave while it is fit to.
+            if at >= dies {
+                continue;
+            }
+            if at < start {
+                (start, candidates) = (at, 0);
+            }
+            if at == start {
+                candidates |= 1 << vl;
+            }
+        }
+        if self.waiting == 0 {
+            return Next::Wait(None);
+        }
+        if start > horizon || candidates == 0 {
+            // To be in time for what starts then; what dies is looked for when it is dead.
+            let next = if start == Ps::MAX { start } else { start.since(horizon.since(now)).max(now) };
+            let next = next.min(deadline);
+            return Next::Wait((next != Ps::MAX).then_some(next));
+        }
+        self.send(start, ready, candidates)
+            .map_or(Next::Wait(None), |sent| Next::Outcome(Outcome::Sent(sent)))
+    }
+
+    /// One of the candidates' packets leaves at `start`.
+    #[inline]
+    fn send(&mut self, start: Ps, ready: Ps, candidates: u16) -> Option<Sent<H>> {
+        let lanes = &self.lanes;
+        let size = |vl: u8| {
+            let head = lanes.get(usize::from(vl)).and_then(|l| l.queue.front());
+            head.map_or(0, |h| h.packet.len())
+        };
+        let vl = self.arbiter.pick(candidates, size)?;
+        self.starved = self.starved.saturating_add(start.since(ready).0);
+        let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
+        let Queued { packet, hold, .. } = lane.queue.pop_front()?;
+        lane.bytes = lane.bytes.saturating_sub(packet.len());
+        lane.credits.take(start, blocks(packet.len()));
+        match lane.queue.front_mut() {
+            Some(next) => next.first_since = next.first_since.max(start),
+            None => self.waiting &= !(1 << vl),
+        }
+        let end = start + line.map_or(Ps::ZERO, |line| line.serialisation(packet.len()));
+        self.busy_until = end;
+        Some(Sent { start, end, packet, hold })
+    }
+
+    fn drop_head(&mut self, vl: usize, now: Ps) -> Option<Outcome<H>> {
+        let lane = self.lanes.get_mut(vl)?;
+        let head = lane.queue.pop_front()?;
+        lane.bytes = lane.bytes.saturating_sub(head.packet.len());
+        match lane.queue.front_mut() {
+            Some(next) => next.first_since = next.first_since.max(now),
+            None => self.waiting &= !(1 << vl),
+        }
+        Some(Outcome::Discarded { at: now, hold: head.hold })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hca_spec::ids::Lid;
+
+    use super::super::LinkRate;
+    use super::*;
+    use crate::wire::Repr;
+
+    /// 4x EDR: 80 ps for a byte.
+    fn port(room: Option<usize>) -> Egress<u32> {
+        let mut egress = Egress::default();
+        egress.plug(Line::new(LinkRate::Edr, 4));
+        egress.limits.management = 2;
+        egress.train(room);
+        egress
+    }
+
+    fn packet(vl: u8, payload: usize) -> Packet {
+        let repr = Repr { vl, dlid: Lid(1), ..Repr::default() };
+        Packet::build(&repr, payload, |_| Ok::<(), ()>(())).expect("nothing to fail")
+    }
+
+    const PAYLOAD: usize = 1024;
+    const SIZE: usize = PAYLOAD + Packet::MIN_SIZE;
+    const TIME: Ps = Ps((SIZE as u64 + 2) * 80);
+
+    /// What was sent, as hold and start.
+    fn sent(egress: &mut Egress<u32>, now: Ps) -> (Vec<(u32, Ps)>, Option<Ps>) {
+        let mut out = Vec::new();
+        let next = egress.pump(now, now, &mut out);
+        let sent = out.into_iter().map(|o| match o {
+            Outcome::Sent(s) => (s.hold, s.start),
+            Outcome::Discarded { at, hold } => (hold + 1000, at),
+        });
+        (sent.collect(), next)
+    }
+
+    #[test]
+    fn one_after_another() {
+        let mut e = port(None);
+        for hold in 0..3 {
+            e.push(Ps(100), Ps::MAX, packet(0, PAYLOAD), hold).unwrap();
+        }
+        assert_eq!(sent(&mut e, Ps(50)), (vec![], Some(Ps(100))));
+        assert_eq!(sent(&mut e, Ps(100)), (vec![(0, Ps(100))], Some(Ps(100) + TIME)));
+        let far = Ps::from_us(1);
+        assert_eq!(sent(&mut e, far).0, [(1, Ps(100) + TIME), (2, Ps(100) + TIME.times(2))]);
+        assert!(!e.is_waiting() && e.take_waits() == 0);
+    }
+
+    #[test]
+    fn no_more_than_the_peer_has_room_for() {
+        // 17 blocks a packet: two fit.
+        let mut e = port(Some(2 * 17 * BLOCK));
+        for hold in 0..4 {
+            e.push(Ps::ZERO, Ps::MAX, packet(1, PAYLOAD), hold).unwrap();
+        }
+        let far = Ps::from_us(10);
+        assert_eq!(sent(&mut e, far), (vec![(0, Ps::ZERO), (1, TIME)], None), "nobody knows when");
+        // A part of what is needed now, the rest later: it leaves then.
+        e.credit(1, 10, far);
+        assert_eq!(sent(&mut e, far), (vec![], None));
+        e.credit(1, 8, far + Ps(5));
+        assert_eq!(sent(&mut e, far), (vec![], Some(far + Ps(5))));
+        assert_eq!(sent(&mut e, far + Ps(5)), (vec![(2, far + Ps(5))], None));
+        // From the end of the second packet on the third waited: a symbol time is 320 ps.
+        let waited = (far + Ps(5)) - TIME.times(2);
+        assert!(e.take_waits().abs_diff(waited.0 / 320) <= waited.0 / 32_000, "1 %");
+        // Another lane has credits of its own, and management needs none.
+        e.push(far, Ps::MAX, packet(2, PAYLOAD), 7).unwrap();
+        e.push(far, Ps::MAX, packet(VL15, 256), 8).unwrap();
+        assert_eq!(sent(&mut e, far + TIME.times(3)).0.iter().map(|s| s.0).collect::<Vec<_>>(), [8, 7]);
+    }
+
+    #[test]
+    fn nothing_waits_for_ever() {
+        let mut e = port(Some(17 * BLOCK));
+        e.limits.head_of_queue = Some(Ps::from_us(5));
+        for hold in 0..4 {
+            e.push(Ps::ZERO, Ps::from_us(8), packet(0, PAYLOAD), hold).unwrap();
+        }
+        assert_eq!(sent(&mut e, Ps::ZERO), (vec![(0, Ps::ZERO)], Some(Ps::from_us(5))));
+        assert_eq!(sent(&mut e, Ps::from_us(5)), (vec![(1001, Ps::from_us(5))], Some(Ps::from_us(8))));
+        let at = Ps::from_us(8);
+        assert_eq!(sent(&mut e, at), (vec![(1002, at), (1003, at)], None), "the packets' own limit");
+        e.push(at, Ps::MAX, packet(0, 4), 9).unwrap();
+        assert_eq!(e.clear(at).len(), 1);
+        assert!(!e.is_waiting());
+    }
+
+    #[test]
+    fn room_for_senders() {
+        const LIMIT: usize = 2 * SIZE;
+        let mut e = port(Some(17 * BLOCK));
+        for hold in 0..2 {
+            assert!(e.has_room(0, LIMIT));
+            e.reserve(0, SIZE);
+            assert_eq!(e.has_room(0, LIMIT), hold == 0, "what is being made counts");
+        }
+        for hold in 0..2 {
+            e.unreserve(0, SIZE);
+            e.push(Ps::ZERO, Ps::MAX, packet(0, PAYLOAD), hold).unwrap();
+        }
+        assert!(!e.has_room(0, LIMIT) && e.has_room(1, LIMIT));
+        // One has left, the other has no credits.
+        sent(&mut e, Ps::from_us(1));
+        e.reserve(0, SIZE);
+        assert!(!e.has_room(0, LIMIT));
+        for hold in 0..2 {
+            e.push(Ps::ZERO, Ps::MAX, packet(VL15, 256), hold).unwrap();
+        }
+        assert_eq!(e.push(Ps::ZERO, Ps::MAX, packet(VL15, 256), 2), Err(2), "no third");
+    }
+}

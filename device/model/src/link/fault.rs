@@ -1,0 +1,242 @@
+//! A carrier that goes wrong now and then, the same way for the same seed.
+
+use crate::ground::random::SplitMix64;
+use crate::ground::time::Ps;
+use crate::wire::Packet;
+
+use super::{Carrier, Delivery, End, Line};
+
+/// What goes wrong, as probabilities per packet (0.0..=1.0; anything else counts as the nearest).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Faults {
+    /// The packet never arrives.
+    pub loss: f64,
+    /// A second copy arrives right behind the first.
+    pub duplicate: f64,
+    /// The packet arrives late by up to `delay_by`; packets behind it stay behind it.
+    pub delay: f64,
+    /// The packet arrives late by up to `delay_by`; packets behind it may overtake it.
+    pub reorder: f64,
+    /// One random bit is flipped.
+    pub corrupt: f64,
+    /// The longest extra delay of a delayed or reordered packet.
+    pub delay_by: Ps,
+}
+
+impl Faults {
+    /// Only loss.
+    pub fn loss(probability: f64) -> Self {
+        Self { loss: probability, ..Self::default() }
+    }
+
+    /// Whether nothing ever goes wrong.
+    pub fn is_none(&self) -> bool {
+        let Self { loss, duplicate, delay, reorder, corrupt, delay_by: _ } = self;
+        [loss, duplicate, delay, reorder, corrupt].iter().all(|p| **p <= 0.0)
+    }
+}
+
+/// What went wrong so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultCounts {
+    /// Packets handed in.
+    pub packets: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// Packets duplicated.
+    pub duplicated: u64,
+    /// Packets delayed in order.
+    pub delayed: u64,
+    /// Packets delayed out of order.
+    pub reordered: u64,
+    /// Packets with a flipped bit.
+    pub corrupted: u64,
+}
+
+/// Wraps a carrier and injects faults behind it.
+#[derive(Clone, Debug)]
+pub struct FaultInjector<C> {
+    inner: C,
+    faults: Faults,
+    /// Nothing ever goes wrong.
+    quiet: bool,
+    random: SplitMix64,
+    counts: FaultCounts,
+    /// Per receiving end: nothing that keeps its order arrives before this.
+    not_before: [Ps; 2],
+}
+
+impl<C: Carrier> FaultInjector<C> {
+    /// Wraps `inner`. The same `faults`, `seed` and packets give the same faults.
+    pub fn new(inner: C, faults: Faults, seed: u64) -> Self {
+        let (random, quiet) = (SplitMix64(seed), faults.is_none());
+        let counts =
+            FaultCounts { packets: 0, lost: 0, duplicated: 0, delayed: 0, reordered: 0, corrupted: 0 };
+        Self { inner, faults, quiet, random, counts, not_before: [Ps::ZERO; 2] }
+    }
+
+    /// What went wrong so far.
+    pub const fn counts(&self) -> FaultCounts {
+        self.counts
+    }
+
+    fn extra_delay(&mut self) -> Ps {
+        Ps(self.random.below(self.faults.delay_by.0.saturating_add(1)))
+    }
+}
+
+impl<C: Carrier> Carrier for FaultInjector<C> {
+    fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>) {
+        let before = out.len();
+        self.inner.transmit(now, from, packet, out);
+        if self.quiet {
+            self.counts.packets += out.len().saturating_sub(before) as u64;
+            return;
+        }
+        for mut delivery in out.split_off(before) {
+            self.counts.packets += 1;
+            // Each packet takes the same number of decisions, so that a changed probability of one
+            // fault doesn't reshuffle the others.
+            let lost = self.random.chance(self.faults.loss);
+            let corrupt = self.random.chance(self.faults.corrupt);
+            let delayed = self.random.chance(self.faults.delay);
+            let reordered = self.random.chance(self.faults.reorder);
+            let duplicated = self.random.chance(self.faults.duplicate);
+            let extra = self.extra_delay();
+            let bit = self.random.below(delivery.packet.len() as u64 * 8) as usize;
+            if lost {
+                self.counts.lost += 1;
+                continue;
+            }
+            if corrupt && !delivery.packet.is_empty() {
+                self.counts.corrupted += 1;
+                delivery.packet = flip(delivery.packet, bit);
+            }
+            if reordered {
+                self.counts.reordered += 1;
+                delivery.at += extra;
+            } else {
+                if delayed {
+                    self.counts.delayed += 1;
+                    delivery.at += extra;
+                }
+                if let Some(floor) = self.not_before.get_mut(delivery.end) {
+                    delivery.at = delivery.at.max(*floor);
+                    *floor = delivery.at;
+                }
+            }
+            if duplicated {
+                self.counts.duplicated += 1;
+                out.push(delivery.clone());
+            }
+            out.push(delivery);
+        }
+    }
+
+    fn train(&mut self, line: Line) {
+        self.inner.train(line);
+    }
+}
+
+/// The packet with one bit inverted.
+fn flip(packet: Packet, bit: usize) -> Packet {
+    let mut bytes = packet.into_bytes();
+    if let Some(byte) = bytes.get_mut(bit / 8) {
+        *byte ^= 1 << (bit % 8);
+    }
+    Packet::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Link, LinkRate};
+    use super::*;
+    use crate::wire::Repr;
+
+    const PACKETS: usize = 10_000;
+
+    fn run(faults: Faults, seed: u64) -> (FaultCounts, Vec<Delivery>) {
+        let mut carrier =
+            FaultInjector::new(Link::new(Line::new(LinkRate::Edr, 4), Ps::from_ns(5)), faults, seed);
+        let mut out = Vec::new();
+        for i in 0..PACKETS {
+            let psn = hca_spec::ids::Psn::new(i as u32);
+            let packet = Packet::build_empty(&Repr { psn, ..Repr::default() });
+            carrier.transmit(Ps(i as u64 * 10_000), i % 2, packet, &mut out);
+        }
+        (carrier.counts(), out)
+    }
+
+    fn all() -> Faults {
+        let p = 0.05;
+        Faults { loss: p, duplicate: p, delay: p, reorder: p, corrupt: p, delay_by: Ps::from_us(1) }
+    }
+
+    /// Per end, how often a packet arrives before one that was sent earlier.
+    fn overtakings(deliveries: &[Delivery]) -> usize {
+        let mut last = [Ps::ZERO; 2];
+        let mut count = 0;
+        for d in deliveries {
+            count += usize::from(d.at < last[d.end]);
+            last[d.end] = last[d.end].max(d.at);
+        }
+        count
+    }
+
+    #[test]
+    fn without_faults_the_carrier_is_unchanged() {
+        let (counts, out) = run(Faults::default(), 1);
+        assert_eq!(counts, FaultCounts { packets: PACKETS as u64, ..FaultCounts::default() });
+        let mut plain = Link::new(Line::new(LinkRate::Edr, 4), Ps::from_ns(5));
+        let mut expected = Vec::new();
+        for (i, delivery) in out.iter().enumerate() {
+            plain.transmit(Ps(i as u64 * 10_000), i % 2, delivery.packet.clone(), &mut expected);
+        }
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults() {
+        assert_eq!(run(all(), 7), run(all(), 7));
+        assert_ne!(run(all(), 7).1, run(all(), 8).1);
+    }
+
+    #[test]
+    fn each_fault_happens_as_often_as_asked() {
+        let (counts, out) = run(all(), 3);
+        let about = |n: u64, of: u64| (of * 4 / 100..of * 6 / 100).contains(&n);
+        let arrived = counts.packets - counts.lost;
+        assert!(about(counts.lost, counts.packets), "{counts:?}");
+        for n in [counts.duplicated, counts.reordered, counts.corrupted] {
+            assert!(about(n, arrived), "{counts:?}");
+        }
+        assert!(about(counts.delayed, arrived - counts.reordered), "{counts:?}");
+        assert_eq!(out.len() as u64, arrived + counts.duplicated);
+    }
+
+    #[test]
+    fn loss_at_the_ends_of_the_range() {
+        assert_eq!(run(Faults::loss(1.0), 1).1, []);
+        assert_eq!(run(Faults::loss(-1.0), 1).1.len(), PACKETS);
+        assert_eq!(run(Faults::loss(f64::NAN), 1).1.len(), PACKETS);
+        assert!(Faults::loss(0.0).is_none() && !Faults::loss(0.1).is_none());
+    }
+
+    #[test]
+    fn corrupted_packets_are_noticed() {
+        let (counts, out) = run(Faults { corrupt: 0.5, ..Faults::default() }, 5);
+        let bad = out.iter().filter(|d| d.packet.parse().is_err()).count() as u64;
+        assert_eq!(bad, counts.corrupted);
+        assert!(bad > 0);
+    }
+
+    #[test]
+    fn only_reordering_changes_the_order() {
+        let late = Ps::from_us(1);
+        let delay = run(Faults { delay: 0.2, delay_by: late, ..Faults::default() }, 9);
+        assert!(delay.0.delayed > 0);
+        assert_eq!(overtakings(&delay.1), 0);
+        let reorder = run(Faults { reorder: 0.2, delay_by: late, ..Faults::default() }, 9);
+        assert!(overtakings(&reorder.1) > 0);
+    }
+}

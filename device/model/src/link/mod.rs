@@ -1,0 +1,69 @@
+//! What lies between two ports.
+//!
+//! Everything that carries packets implements [`Carrier`]: the plain [`Link`], and wrappers around any
+//! carrier, such as the [`FaultInjector`]. A wrapper is put around a link when the topology asks for
+//! it; the link and the adapters never know.
+//!
+//! What a port does before its packets are on the link is its [`egress`]: virtual lanes, credits and arbitration. A
+//! carrier gets one packet after another and at the time it is sent.
+
+mod arbiter;
+mod cable;
+pub(crate) mod datagram;
+pub(crate) mod egress;
+mod fault;
+
+use crate::ground::time::Ps;
+use crate::wire::Packet;
+
+pub(crate) use arbiter::Tables;
+pub use cable::{Line, Link, LinkRate};
+pub use fault::{FaultCounts, FaultInjector, Faults};
+
+/// Data lanes that PortInfo:OperationalVLs stands for.
+pub(crate) fn operational_lanes(code: u32) -> u8 {
+    match code {
+        2 => 2,
+        3 => 4,
+        4 => 8,
+        5 => 15,
+        _ => 1,
+    }
+}
+
+/// Which end of a carrier: 0 or 1, of carriers with more ends any number below theirs.
+pub type End = usize;
+
+/// A packet that arrives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// When its last byte is there.
+    pub at: Ps,
+    /// At which end.
+    pub end: End,
+    /// The packet, as it arrives.
+    pub packet: Packet,
+}
+
+/// Something with two ends (or more, see [`crate::World::connect`]) that carries packets from one to another.
+pub trait Carrier {
+    /// Takes a packet that end `from` has ready at `now`, and puts behind `out` what arrives where and when.
+    ///
+    /// Nothing arrives of a packet that is lost, and more than one of a duplicated one. Calls come in
+    /// the order of `now` per end. An end that isn't there carries nothing.
+    fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>);
+
+    /// The link between its two ends trained, to less than it could carry maybe. A carrier of another kind has its
+    /// own rate.
+    fn train(&mut self, _line: Line) {}
+}
+
+impl<C: Carrier + ?Sized> Carrier for Box<C> {
+    fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>) {
+        (**self).transmit(now, from, packet, out);
+    }
+
+    fn train(&mut self, line: Line) {
+        (**self).train(line);
+    }
+}

@@ -1,0 +1,221 @@
+//! The PCIe link as a thing that both directions of traffic share.
+
+use crate::ground::time::Ps;
+
+use super::cache::Cache;
+use super::calendar::Calendar;
+use crate::ground::timing::{PcieCost, Profile, Timing};
+
+/// log2 of the calendar pages of a link direction in ps: 16 ns, about a TLP of 256 bytes.
+const LINK_PAGE: u32 = 14;
+/// Requests at the most that may be outstanding: more tags than PCIe has.
+const MAX_TAGS: u64 = 1 << 12;
+/// Page of an IOMMU.
+const IO_PAGE_SHIFT: u32 = 12;
+
+/// What went over the link, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcieCounts {
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Memory writes (DMA, not TLPs).
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Stores of the processor that arrived.
+    pub stores: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+}
+
+/// The link between adapter and host. Writes, read requests and interrupts share the direction to the host, completions
+/// and the processor's stores the one from it; a read holds a tag until its data is there.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    cost: PcieCost,
+    up: Calendar,
+    down: Calendar,
+    store_latency: Ps,
+    /// When the last of the processor's stores has left.
+    stored: Ps,
+    /// Per tag, when it is free: tags are used in turn.
+    tags: Vec<Ps>,
+    next_tag: usize,
+    /// Translations of the IOMMU, if there is one, and what a missing one costs.
+    iommu: Option<(Cache, Ps)>,
+    counts: PcieCounts,
+}
+
+impl Bus {
+    /// A fresh, idle link.
+    pub fn new(timing: &Timing) -> Self {
+        let (profile, cost): (&Profile, PcieCost) = (timing.profile(), timing.pcie());
+        let (pcie, host) = (&profile.pcie, &profile.host);
+        Self {
+            cost,
+            up: Calendar::new(1, LINK_PAGE),
+            down: Calendar::new(1, LINK_PAGE),
+            store_latency: pcie.mmio_write_ns.0,
+            stored: Ps::ZERO,
+            tags: vec![Ps::ZERO; pcie.read_tags.get().min(MAX_TAGS) as usize],
+            next_tag: 0,
+            iommu: host.iommu.then(|| (Cache::new(host.iommu_entries.get()), host.iommu_ns.0)),
+            counts: PcieCounts::default(),
+        }
+    }
+
+    /// What the IOMMU adds to an access to `address` (any number that is the same for the same page).
+    fn remap(&mut self, address: u64) -> Ps {
+        match &mut self.iommu {
+            Some((cache, miss)) => match cache.touch(address >> IO_PAGE_SHIFT) {
+                true => Ps::ZERO,
+                false => *miss,
+            },
+            None => Ps::ZERO,
+        }
+    }
+
+    /// When a read of `bytes` at `address` that is issued at `start` has its last byte. No bytes take no time.
+    pub fn read(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
+        let mut done = start;
+        let mut left = bytes;
+        let most = self.cost.max_read_request().max(1);
+        // A whole request at a time; what would need more than all tags several times over is one
+        // long transfer, whose requests hide behind its data.
+        let most = if left > most * self.tags.len() { left } else { most };
+        // Most requests of a read are alike.
+        let (mut alike, mut request, mut completion) = (0, Ps::ZERO, Ps::ZERO);
+        while left > 0 {
+            let part = left.min(most);
+            if part != alike {
+                (alike, request, completion) = (part, self.cost.request(part), self.cost.completion(part));
+            }
+            let latency = self.cost.read_latency() + self.remap(address.wrapping_add((bytes - left) as u64));
+            let Some(tag) = self.tags.get_mut(self.next_tag) else { return done };
+            let issued = self.up.admit(now, start.max(*tag), request);
+            *tag = self.down.admit(now, issued + latency, completion);
+            done = done.max(*tag);
+            self.next_tag = if self.next_tag + 1 < self.tags.len() { self.next_tag + 1 } else { 0 };
+            self.counts.reads += 1;
+            left -= part;
+        }
+        self.counts.read_bytes += bytes as u64;
+        done
+    }
+
+    /// When the host sees the last byte of a write of `bytes` to `address` that is issued at `start`. Writes keep their
+    /// order. No bytes take no time.
+    pub fn write(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
+        if bytes == 0 {
+            return start;
+        }
+        let remapped = self.remap(address);
+        self.counts.writes += 1;
+        self.counts.written_bytes += bytes as u64;
+        self.up.admit(now, start, self.cost.write(bytes)) + self.cost.write_latency() + remapped
+    }
+
+    /// From the departure of a write until the host sees it.
+    pub const fn write_latency(&self) -> Ps {
+        self.cost.write_latency()
+    }
+
+    /// The read and the write of an atomic that begins at `start`: they take room on the link.
+    pub fn atomic(&mut self, now: Ps, start: Ps) {
+        const OPERAND: usize = 8;
+        self.up.admit(now, start, self.cost.request(OPERAND) + self.cost.write(OPERAND));
+        self.down.admit(now, start, self.cost.completion(OPERAND));
+        self.counts.reads += 1;
+        self.counts.read_bytes += OPERAND as u64;
+        self.counts.writes += 1;
+        self.counts.written_bytes += OPERAND as u64;
+    }
+
+    /// When the link has taken all stores so far: until then a processor's write-combining buffers are full.
+    pub const fn stores_taken(&self) -> Ps {
+        self.stored
+    }
+
+    /// When the adapter has stores of `bytes` that the processor makes at `now`.
+    pub fn store(&mut self, now: Ps, bytes: usize) -> Ps {
+        self.counts.stores += 1;
+        self.counts.stored_bytes += bytes as u64;
+        let taken = self.down.admit(now, now, self.cost.stores(bytes));
+        self.stored = self.stored.max(taken);
+        taken + self.store_latency
+    }
+
+    /// What went over the link so far.
+    pub const fn counts(&self) -> PcieCounts {
+        self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::timing::Memory;
+
+    const NS: fn(u64) -> Ps = Ps::from_ns;
+
+    fn bus(profile: &Profile) -> Bus {
+        Bus::new(&Timing::new(profile))
+    }
+
+    #[test]
+    fn a_read_takes_latency_and_its_data_s_time() {
+        let profile = Profile::connectx4();
+        let mut bus = bus(&profile);
+        let cost = bus.cost;
+        let idle = bus.read(NS(10), NS(10), 0, 64);
+        assert_eq!(idle, NS(10) + cost.request(64) + cost.read_latency() + cost.completion(64));
+        assert_eq!(bus.read(NS(5000), NS(5000), 0, 0), NS(5000));
+        assert_eq!(bus.counts().reads, 1);
+    }
+
+    #[test]
+    fn tags_bound_reads() {
+        let mut profile = Profile::connectx4();
+        profile.set("pcie.read_tags", "2").unwrap();
+        let mut bus = bus(&profile);
+        let ends: Vec<_> = (0..4).map(|_| bus.read(Ps::ZERO, Ps::ZERO, 0, 64)).collect();
+        let latency = bus.cost.read_latency();
+        assert!(ends[1] < latency + NS(100), "two side by side");
+        assert!(ends[2] > latency + latency, "the third waits for a tag");
+    }
+
+    #[test]
+    fn stores_and_completions_share_a_direction() {
+        let profile = Profile::connectx4();
+        let mut one = bus(&profile);
+        let idle = one.store(Ps::ZERO, 64);
+        // 1 MiB of data comes in from the begin on.
+        let mut other = bus(&profile);
+        other.down.admit(Ps::ZERO, Ps::ZERO, other.cost.completion(1 << 20));
+        assert!(other.store(Ps::ZERO, 64) > idle + Ps::from_us(50));
+    }
+
+    #[test]
+    fn an_iommu_costs_where_it_does_not_know_the_page() {
+        let mut profile = Profile::connectx4();
+        profile.set_iommu(true);
+        let mut bus = bus(&profile);
+        let first = bus.read(Ps::ZERO, Ps::ZERO, 0x1000, 8);
+        let then = NS(10_000);
+        let second = bus.read(then, then, 0x1008, 8) - then;
+        assert_eq!(first - second, profile.host.iommu_ns.0);
+    }
+
+    #[test]
+    fn dram_and_the_other_socket_are_farther_away() {
+        let near = Profile::connectx4();
+        let mut far = near.clone();
+        far.set_memory(Memory::Dram);
+        let latency = |p: &Profile| bus(p).read(Ps::ZERO, Ps::ZERO, 0, 8);
+        assert_eq!(latency(&far) - latency(&near), near.host.dram_ns.0);
+        far.set_remote(true);
+        assert_eq!(latency(&far) - latency(&near), near.host.dram_ns.0 + near.host.remote_ns.0);
+    }
+}

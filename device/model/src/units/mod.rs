@@ -1,0 +1,587 @@
+//! The parts of one adapter that are busy while they work.
+
+use hca_spec::ids::{Cqn, Qpn};
+
+use crate::ground::event::{Event, Object};
+use crate::ground::time::Ps;
+
+use crate::ground::timing::{Mark, PcieCost, Place, Timing};
+
+mod bus;
+mod cache;
+mod calendar;
+mod notes;
+#[cfg(test)]
+mod published;
+
+pub use bus::{Bus, PcieCounts};
+pub use cache::{Cache, WqeCache};
+pub use calendar::Calendar;
+pub(crate) use notes::Note;
+use notes::{Access, Notes};
+
+/// log2 of the calendar pages of the processing units in ps: 65 ns, about a job.
+const POOL_PAGE: u32 = 16;
+/// Queue pairs that have a lane of their own; of more, those whose numbers are equal modulo this share one.
+const LANES: usize = 1024;
+/// Bytes of a line of memory, and of translations.
+const LINE: usize = 64;
+/// Lines that the low 12 bits of an address tell apart.
+const LINES: usize = 4096 / LINE;
+/// log2 of translations in such a line: 8 bytes each (PRM "MTT").
+const LINE_SHIFT: u32 = 3;
+/// Bytes of a basic block.
+const BLOCK: usize = 64;
+/// Bytes that an atomic reads and writes.
+const OPERAND: usize = 8;
+
+/// What one queue pair has to do in order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    /// When a processing unit is done with what the queue pair had so far.
+    busy: Ps,
+    /// When the packet sent last leaves.
+    departs: Ps,
+    /// When the answer sent last leaves.
+    answers: Ps,
+    /// When the packet received last has its effects.
+    handled: Ps,
+}
+
+/// Uses of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ratio {
+    /// That found what they looked for.
+    pub hits: u64,
+    /// That did not.
+    pub misses: u64,
+}
+
+impl From<(u64, u64)> for Ratio {
+    fn from((hits, misses): (u64, u64)) -> Self {
+        Self { hits, misses }
+    }
+}
+
+/// What the units did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Traffic on PCIe.
+    pub pcie: PcieCounts,
+    /// Contexts of queue pairs.
+    pub contexts: Ratio,
+    /// Contexts of completion queues.
+    pub cqs: Ratio,
+    /// Memory keys.
+    pub keys: Ratio,
+    /// Lines of translations.
+    pub translations: Ratio,
+    /// Send WQEs.
+    pub wqes: Ratio,
+    /// Jobs of the processing units.
+    pub jobs: u64,
+    /// How long they were busy, all together.
+    pub busy: Ps,
+}
+
+/// The parts of one adapter that are busy while they work.
+///
+/// A queue pair is worked on by one processing unit at a time and in order; the units take whatever queue pair has work.
+/// What misses a cache waits for a PCIe read, meanwhile the unit works on another job; that it has to take the job up again
+/// costs `miss_ns` of it (`wqe_miss_ns` if it was a WQE).
+#[derive(Clone, Debug)]
+pub struct Units {
+    pool: Calendar,
+    /// Made when one is used first.
+    lanes: Option<Box<[Lane; LANES]>>,
+    bus: Bus,
+    contexts: Cache,
+    cqs: Cache,
+    keys: Cache,
+    translations: Cache,
+    wqes: WqeCache,
+    /// When each slot of the atomic engine is free.
+    atomic_slots: Vec<Ps>,
+    /// When the atomic that began last in each queue of the engine did.
+    atomic_queues: Vec<Ps>,
+    /// When each lock is free; as many as are there once one was used.
+    locks: Vec<Ps>,
+    buckets: usize,
+    /// When the next response may write a part of a line, by the low 12 bits of its address.
+    lines: [Ps; LINES],
+    operand: Ps,
+    miss: Ps,
+    wqe_miss: Ps,
+    line: Ps,
+    pause: Ps,
+    send_pipeline: Ps,
+    receive_pipeline: Ps,
+    receive_wqe: Ps,
+    cqe: Ps,
+    context_bytes: usize,
+    cq_bytes: usize,
+    key_bytes: usize,
+    jobs: u64,
+    busy: Ps,
+    cost: PcieCost,
+    notes: Notes,
+}
+
+impl Units {
+    /// Fresh, idle units.
+    pub fn new(timing: &Timing) -> Self {
+        let (profile, cost) = (timing.profile(), timing.pcie());
+        /// The most that locks and slots take of memory.
+        const MANY: u64 = 1 << 16;
+        let (cache, receive) = (&profile.cache, &profile.receive);
+        Self {
+            pool: Calendar::new(profile.units.count.get(), POOL_PAGE),
+            lanes: None,
+            bus: Bus::new(timing),
+            contexts: Cache::new(cache.context_entries.get()),
+            cqs: Cache::new(cache.cq_entries.get()),
+            keys: Cache::new(cache.key_entries.get()),
+            translations: Cache::new(cache.translation_lines.get()),
+            wqes: WqeCache::new(cache.wqe_blocks.get(), cache.wqe_ways.get()),
+            atomic_slots: vec![Ps::ZERO; receive.atomic_slots.get().min(MANY) as usize],
+            atomic_queues: vec![Ps::ZERO; receive.atomic_queues.get().min(MANY) as usize],
+            locks: Vec::new(),
+            buckets: receive.atomic_buckets.get().min(MANY) as usize,
+            operand: cost.request(OPERAND)
+                + cost.read_latency()
+                + cost.completion(OPERAND)
+                + receive.atomic_ns.0,
+            lines: [Ps::ZERO; LINES],
+            miss: profile.units.miss_ns.0,
+            wqe_miss: profile.units.wqe_miss_ns.0,
+            line: receive.line_ns.0,
+            pause: profile.send.pause_ns.0,
+            send_pipeline: profile.send.pipeline_ns.0,
+            receive_pipeline: receive.pipeline_ns.0,
+            receive_wqe: receive.wqe_ns.0,
+            cqe: profile.completion.cqe_ns.0,
+            context_bytes: cache.context_bytes.get() as usize,
+            cq_bytes: cache.cq_bytes.get() as usize,
+            key_bytes: cache.key_bytes.get() as usize,
+            jobs: 0,
+            busy: Ps::ZERO,
+            cost,
+            notes: Notes::default(),
+        }
+    }
+
+    /// From now on it is noted what the units do.
+    pub(crate) fn start_notes(&mut self) {
+        self.notes.start();
+    }
+
+    /// Takes what was noted since the last call.
+    pub(crate) fn drain_notes(&mut self) -> impl Iterator<Item = Note> {
+        self.notes.drain()
+    }
+
+    /// What the units did so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            pcie: self.bus.counts(),
+            contexts: self.contexts.counts().into(),
+            cqs: self.cqs.counts().into(),
+            keys: self.keys.counts().into(),
+            translations: self.translations.counts().into(),
+            wqes: self.wqes.counts().into(),
+            jobs: self.jobs,
+            busy: self.busy,
+        }
+    }
+
+    #[inline]
+    fn lane(&mut self, number: u32) -> &mut Lane {
+        let lanes = self.lanes.get_or_insert_with(|| Box::new([Lane::default(); LANES]));
+        &mut lanes[number as usize % LANES]
+    }
+
+    /// A processing unit works on queue pair `number` for `service`, from `start` on at the earliest.
+    fn work(&mut self, now: Ps, start: Ps, number: u32, service: Ps) -> Ps {
+        let start = start.max(self.lane(number).busy);
+        let done = self.pool.admit(now, start, service);
+        self.lane(number).busy = done;
+        self.jobs += 1;
+        self.busy += service;
+        done
+    }
+
+    /// Reads from the host for a queue: [`Bus::read`].
+    fn read(&mut self, (now, start): (Ps, Ps), what: Object, queue: u32, address: u64, bytes: usize) -> Ps {
+        let done = self.bus.read(now, start, address, bytes);
+        self.notes.read(&self.cost, start, done, Access { what, queue, bytes });
+        done
+    }
+
+    /// When the adapter has stores of `bytes` to a UAR page that the processor makes at `now`.
+    pub fn store(&mut self, now: Ps, bytes: usize) -> Ps {
+        self.bus.store(now, bytes)
+    }
+
+    /// Whether the context of queue pair `number` is there; it is about to be.
+    fn context(&mut self, now: Ps, number: u32) -> (Ps, Ps) {
+        if self.contexts.touch(number.into()) {
+            return (now, Ps::ZERO);
+        }
+        let (address, bytes) = (context_address(number), self.context_bytes);
+        let done = self.read((now, now), Object::Context, number, address, bytes);
+        self.notes.miss(now, done, Event::ContextMiss { qpn: Qpn(number) });
+        (done, self.miss)
+    }
+
+    /// Reads `blocks` basic blocks of the send queue of queue pair `number`. Returns when they are there.
+    pub fn fetch(&mut self, now: Ps, number: u32, blocks: u16) -> Ps {
+        self.read((now, now), Object::Wqe, number, ring_address(number), usize::from(blocks) * BLOCK)
+    }
+
+    /// If others have driven the WQE with that mark, of `blocks` basic blocks, out of the cache when a unit comes to queue
+    /// pair `number`: the unit looks for it in vain, and it is read again. Returns when it is there.
+    pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: Mark, blocks: u16) -> Option<Ps> {
+        let start = now.max(self.lane(number).busy);
+        let then = self.pool.opens(now, start);
+        self.wqes.lost(mark, now, then).then(|| {
+            self.pool.admit(now, now, self.wqe_miss);
+            let done = self.fetch(now, number, blocks);
+            self.notes.miss(now, done, Event::WqeMiss { qpn: Qpn(number) });
+            done
+        })
+    }
+
+    /// When the link to the host has taken all stores of the processor.
+    pub const fn stores_taken(&self) -> Ps {
+        self.bus.stores_taken()
+    }
+
+    /// A WQE of `blocks` basic blocks from `index` on came with its doorbell. Returns its mark in the cache; `None`: the
+    /// context of the queue pair is not there, and the WQE is dropped until it is.
+    pub fn carried(&mut self, now: Ps, number: u32, index: u16, blocks: u16) -> Option<Mark> {
+        self.contexts.holds(number.into()).then(|| self.wqes.put(now, number, index, blocks))
+    }
+
+    /// A processing unit sends a packet of queue pair `number`, or executes a WQE without packets, in `service`. Gives when
+    /// the queue pair may go on.
+    pub fn send(&mut self, now: Ps, number: u32, service: Ps) -> Ps {
+        let (start, penalty) = self.context(now, number);
+        self.work(now, start, number, service + penalty)
+    }
+
+    /// When a processing unit would begin a job that is booked now.
+    pub fn opens(&mut self, now: Ps) -> Ps {
+        self.pool.opens(now, now)
+    }
+
+    /// Between two WQEs a queue pair gives way for so long.
+    pub const fn pause(&self) -> Ps {
+        self.pause
+    }
+
+    /// Reads the data of a packet of queue pair `number`, from `start` on. Returns when it is there. What several ranges
+    /// need is read side by side.
+    pub fn gather(&mut self, now: Ps, number: u32, start: Ps, spans: impl Iterator<Item = Place>) -> Ps {
+        let mut done = start;
+        for span in spans {
+            let from = self.translate(now, number, start, &span);
+            done = done.max(self.read((now, from), Object::Data, number, span.va, span.len));
+        }
+        done
+    }
+
+    /// When the bus address of a range is known.
+    fn translate(&mut self, now: Ps, number: u32, start: Ps, span: &Place) -> Ps {
+        let mut known = start;
+        let (qpn, key) = (Qpn(number), span.key);
+        if !self.keys.touch(key.into()) {
+            known = self.read((now, start), Object::Key, number, key_address(key), self.key_bytes);
+            self.notes.miss(start, known, Event::KeyMiss { qpn, key });
+            self.pool.admit(now, start, self.miss);
+        }
+        let Some(page) = span.page.filter(|_| span.len > 0) else { return known };
+        let shift = page.saturating_add(LINE_SHIFT).min(63);
+        let (first, last) = (span.va >> shift, span.va.saturating_add(span.len as u64 - 1) >> shift);
+        let mut all = known;
+        // A line of translations covers eight pages: a packet needs two lines at most.
+        for line in first..=last.min(first.saturating_add(1)) {
+            let tag = u64::from(span.key) << 40 ^ line;
+            if !self.translations.touch(tag) {
+                let there = self.read((now, known), Object::Translation, number, line_address(tag), LINE);
+                self.notes.miss(known, there, Event::TranslationMiss { qpn, key });
+                all = all.max(there);
+                self.pool.admit(now, start, self.miss);
+            }
+        }
+        all
+    }
+
+    /// When a packet of queue pair `number` leaves that is ready at `ready`: packets of a queue pair keep their order.
+    pub fn depart(&mut self, number: u32, ready: Ps) -> Ps {
+        let ready = ready + self.send_pipeline;
+        let lane = self.lane(number);
+        lane.departs = lane.departs.max(ready);
+        lane.departs
+    }
+
+    /// The same for an answer: answers keep their order among themselves.
+    pub fn answer_departs(&mut self, number: u32, ready: Ps) -> Ps {
+        let ready = ready + self.send_pipeline;
+        let lane = self.lane(number);
+        lane.answers = lane.answers.max(ready);
+        lane.answers
+    }
+
+    /// A packet for queue pair `number` arrives that keeps a processing unit busy for `service`. Returns when what it does
+    /// is done: what it writes is visible to the host then.
+    pub fn receive(&mut self, now: Ps, number: u32, service: Ps, inbound: Inbound) -> Ps {
+        let (mut start, mut penalty) = self.context(now, number);
+        if let Some(mark) = inbound.wqe {
+            // What is before it in its queue pair does not keep the unit from looking for it.
+            let asked = self.pool.opens(now, start);
+            if !self.wqes.holds(mark, now, asked) {
+                start = self.read((now, asked), Object::Wqe, number, ring_address(number), BLOCK);
+                self.notes.miss(asked, start, Event::WqeMiss { qpn: Qpn(number) });
+                penalty += self.wqe_miss;
+            }
+        }
+        let worked = self.work(now, start, number, service + penalty) + self.receive_pipeline;
+        let mut done = worked;
+        if let Some(span) = inbound.to {
+            done = self.translate(now, number, worked, &span);
+        }
+        if inbound.bytes > 0 {
+            let at = inbound.to.map_or(ring_address(number), |s| s.va);
+            let part = inbound.wqe.is_some() && inbound.bytes < LINE;
+            let asked = if part { self.part_of_line(done, at) } else { done };
+            done = self.bus.write(now, asked, at, inbound.bytes);
+            let access = Access { what: Object::Data, queue: number, bytes: inbound.bytes };
+            self.notes.write(&self.cost, asked, done, access);
+        }
+        if inbound.takes_receive {
+            done += self.receive_wqe;
+        }
+        if inbound.completes {
+            done += self.cqe;
+            if inbound.bytes == 0 {
+                done += self.bus.write_latency();
+            }
+        }
+        let lane = self.lane(number);
+        lane.handled = lane.handled.max(done);
+        lane.handled
+    }
+
+    /// When a response may write a part of the line at `address`: one after the other do where the low 12 bits are those of
+    /// the same line.
+    fn part_of_line(&mut self, ready: Ps, address: u64) -> Ps {
+        let Some(free) = self.lines.get_mut(address as usize / LINE % LINES) else { return ready };
+        let begun = ready.max(*free);
+        *free = begun + self.line;
+        begun
+    }
+
+    /// A completion of `bytes` is written to completion queue `number`. Its place in time is that of what it completes;
+    /// it takes room on the link.
+    pub fn complete(&mut self, now: Ps, number: u32, bytes: usize) {
+        if !self.cqs.touch(number.into()) {
+            let there = self.read((now, now), Object::CqContext, number, cq_address(number), self.cq_bytes);
+            self.notes.miss(now, there, Event::CqContextMiss { cqn: Cqn(number) });
+            self.pool.admit(now, now, self.miss);
+        }
+        self.bus.write(now, now, cq_address(number), bytes);
+        let asked = now.since(self.cost.idle_write(bytes));
+        self.notes.write(&self.cost, asked, now, Access { what: Object::Cqe, queue: number, bytes });
+    }
+
+    /// From the end of an operation without packets that come back until the host sees its completion.
+    pub fn completion_latency(&self) -> Ps {
+        self.cqe + self.bus.write_latency()
+    }
+
+    /// When an atomic on `address` that comes for queue pair `number` at `now` is done. One with the same lock goes first;
+    /// while it waits, it keeps its slot of the engine, and what is behind it in its queue waits, too.
+    pub fn atomic(&mut self, now: Ps, number: u32, address: u64) -> Ps {
+        if self.locks.is_empty() {
+            self.locks = vec![Ps::ZERO; self.buckets.max(1)];
+        }
+        let bucket = (address % self.locks.len() as u64) as usize;
+        let queue = number as usize % self.atomic_queues.len().max(1);
+        let (Some(slot), Some(lock), Some(before)) = (
+            self.atomic_slots.iter_mut().min(),
+            self.locks.get_mut(bucket),
+            self.atomic_queues.get_mut(queue),
+        ) else {
+            return now;
+        };
+        let begun = now.max(*slot).max(*lock).max(*before);
+        let done = begun + self.operand;
+        (*slot, *lock, *before) = (done, done, begun);
+        self.bus.atomic(now, begun);
+        let access = Access { what: Object::Operand, queue: number, bytes: OPERAND };
+        self.notes.read(&self.cost, now, begun + self.cost.idle_read(OPERAND), access);
+        self.notes.write(&self.cost, done, done + self.cost.idle_write(OPERAND), access);
+        done
+    }
+}
+
+/// What a packet that arrives writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inbound {
+    /// Bytes of payload.
+    pub bytes: usize,
+    /// Where they go, if that takes a translation that is not part of the queue pair's own.
+    pub to: Option<Place>,
+    /// It takes a receive request.
+    pub takes_receive: bool,
+    /// It leads to a completion.
+    pub completes: bool,
+    /// What the WQE cache knows the WQE by that it answers, if that is needed again.
+    pub wqe: Option<Mark>,
+}
+
+/// Places in host memory that only the IOMMU's cache tells apart: a page for each object.
+const fn context_address(number: u32) -> u64 {
+    1 << 60 | (number as u64) << 8
+}
+
+const fn cq_address(number: u32) -> u64 {
+    2 << 60 | (number as u64) << 12
+}
+
+const fn ring_address(number: u32) -> u64 {
+    3 << 60 | (number as u64) << 12
+}
+
+const fn key_address(number: u32) -> u64 {
+    4 << 60 | (number as u64) << 6
+}
+
+const fn line_address(tag: u64) -> u64 {
+    5 << 60 | (tag << 6) & ((1 << 60) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::timing::Profile;
+
+    const NS: fn(u64) -> Ps = Ps::from_ns;
+
+    fn units(edits: &[(&str, &str)]) -> Units {
+        let mut text = Profile::text("connectx4").unwrap().to_string();
+        for (key, value) in edits {
+            let mut profile = Profile::connectx4();
+            profile.set(key, value).unwrap();
+            let (section, key) = key.split_once('.').unwrap();
+            let begin = text.find(&format!("[{section}]")).unwrap();
+            let line = begin + text[begin..].find(&format!("\n{key} ")).unwrap() + 1;
+            let end = line + text[line..].find('\n').unwrap();
+            text.replace_range(line..end, &format!("{key} = {value}"));
+        }
+        let profile = Profile::from_toml(&text).unwrap();
+        Units::new(&Timing::new(&profile))
+    }
+
+    #[test]
+    fn a_queue_pair_is_worked_on_in_order_and_others_beside_it() {
+        let mut u = units(&[]);
+        u.context(Ps::ZERO, 1);
+        u.context(Ps::ZERO, 2);
+        let now = NS(10_000);
+        assert_eq!(u.send(now, 1, NS(100)), now + NS(100));
+        assert_eq!(u.send(now, 1, NS(100)), now + NS(200));
+        assert_eq!(u.send(now, 2, NS(100)), now + NS(100));
+    }
+
+    #[test]
+    fn more_queue_pairs_than_contexts_are_slower() {
+        let rate = |qps: u32| {
+            let mut u = units(&[("cache.context_entries", "64")]);
+            let last = (0..20_000).map(|i| u.send(Ps::ZERO, i * 7 % qps, NS(100))).max().unwrap();
+            20_000.0 / last.as_ns() as f64
+        };
+        assert!(rate(512) < 0.8 * rate(32), "{} {}", rate(512), rate(32));
+    }
+
+    #[test]
+    fn gathered_data_comes_after_a_read() {
+        let mut u = units(&[]);
+        let span = Place { key: 1, va: 0x1000, len: 64, page: Some(12) };
+        let cold = u.gather(Ps::ZERO, 1, Ps::ZERO, [span].into_iter());
+        let now = NS(10_000);
+        let warm = u.gather(now, 1, now, [span].into_iter()) - now;
+        assert!(warm > NS(300) && warm < NS(600), "{warm}");
+        assert!(cold > warm + warm + warm - NS(100), "the key, then the translation, then the data: {cold}");
+        assert_eq!(u.gather(now, 1, now, [].into_iter()), now, "inline data is there");
+    }
+
+    #[test]
+    fn packets_of_a_queue_pair_leave_in_order() {
+        let mut u = units(&[]);
+        let first = u.depart(5, NS(700));
+        assert_eq!(u.depart(5, NS(300)), first);
+        assert!(u.depart(6, NS(300)) < first);
+    }
+
+    #[test]
+    fn what_a_packet_writes_is_seen_later_and_in_order() {
+        let mut u = units(&[]);
+        u.context(Ps::ZERO, 1);
+        let now = NS(10_000);
+        let write = Inbound { bytes: 64, ..Inbound::default() };
+        let at = u.receive(now, 1, NS(50), write);
+        assert!(at > now + NS(200));
+        assert_eq!(u.receive(now, 1, NS(50), Inbound::default()), at, "a read does not overtake a write");
+    }
+
+    #[test]
+    fn a_wqe_that_was_evicted_is_read_again() {
+        let mut u = units(&[("cache.wqe_blocks", "4"), ("cache.wqe_ways", "4")]);
+        u.context(Ps::ZERO, 1);
+        let now = NS(10_000);
+        let mark = u.carried(now, 1, 0, 1).unwrap();
+        let answer = Inbound { wqe: Some(mark), ..Inbound::default() };
+        let usual = u.receive(now, 1, NS(50), answer) - now;
+        let then = NS(20_000);
+        (0..4).for_each(|_| _ = u.carried(then, 1, 1, 1));
+        let again = u.receive(then, 1, NS(50), answer) - then;
+        assert!(again > usual + NS(300), "{again} {usual}");
+        assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
+    }
+
+    #[test]
+    fn a_wqe_is_evicted_while_its_answer_waits_for_a_unit() {
+        let mut u = units(&[("cache.wqe_blocks", "20"), ("cache.wqe_ways", "20")]);
+        u.context(Ps::ZERO, 1);
+        // One in 100 ns; then the units are busy for 10 us.
+        let marks: Vec<Mark> = (1..=30).filter_map(|i| u.carried(NS(100 * i), 1, 1, 1)).collect();
+        let now = NS(3000);
+        let answer = Inbound { wqe: marks.last().copied(), ..Inbound::default() };
+        u.receive(now, 1, NS(50), answer);
+        (0..16_000).for_each(|_| _ = u.pool.admit(now, now, NS(10)));
+        u.receive(now, 2, NS(50), answer);
+        assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
+    }
+
+    #[test]
+    fn a_wqe_that_comes_before_its_context_is_dropped() {
+        let mut u = units(&[]);
+        assert_eq!(u.carried(Ps::ZERO, 7, 0, 1), None);
+        u.send(Ps::ZERO, 7, NS(10));
+        assert!(u.carried(Ps::ZERO, 7, 0, 1).is_some());
+    }
+
+    #[test]
+    fn atomics_wait_for_locks_and_slots() {
+        let mut u = units(&[("receive.atomic_slots", "2")]);
+        let first = u.atomic(Ps::ZERO, 0, 8);
+        assert_eq!(u.atomic(Ps::ZERO, 0, 16), first, "another lock");
+        assert!(u.atomic(Ps::ZERO, 0, 24) > first, "no slot");
+        let mut u = units(&[("receive.atomic_queues", "4")]);
+        let first = u.atomic(Ps::ZERO, 0, 8);
+        assert_eq!(u.atomic(Ps::ZERO, 0, 8 + 4096), first + first, "the same lock");
+        assert_eq!(u.atomic(Ps::ZERO, 4, 16), first + first, "behind that in a queue");
+        assert_eq!(u.atomic(Ps::ZERO, 1, 24), first, "another queue");
+    }
+}
