@@ -14,7 +14,7 @@ use hca_spec::ids::{Cqn, Eqn};
 
 use crate::adapter::Hca;
 use crate::adapter::core::{Core, HcaEvent};
-use crate::engines::transport::recv::SharedQueue;
+use crate::engines::qp::recv::SharedQueue;
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
 
@@ -252,8 +252,10 @@ impl Hca {
                 core.cq_write_back(Cqn(number));
             }
             Some(Opcode::QuerySrq | Opcode::QueryXrcSrq | Opcode::QueryRmp) => {
+                let record = core.srqs.get(number).map(SharedQueue::doorbell_record);
+                let posted = record.and_then(|record| core.receive_counter(record));
                 if let (Some(srq), Some(hw)) = (core.fw.icm.srqs.get_mut(number), core.srqs.get_mut(number)) {
-                    hw.write_back(&*core.memory, &mut srq.ctx);
+                    hw.write_back(posted, &mut srq.ctx);
                 }
             }
             Some(op)
@@ -261,8 +263,10 @@ impl Hca {
                     && op != Opcode::MadIfc
                     && op != Opcode::CreateQp =>
             {
-                if let (Some(qp), Some(hw)) = (core.fw.icm.qps.get_mut(number), self.qps.get_mut(number)) {
-                    hw.write_back(&*core.memory, &mut qp.ctx);
+                let Some(hw) = self.qps.get(number) else { return };
+                let posted = core.receives_posted(hw);
+                if let Some(qp) = core.fw.icm.qps.get_mut(number) {
+                    hw.write_back(posted, &mut qp.ctx);
                 }
             }
             _ => {}

@@ -1,7 +1,6 @@
 //! What every engine of an adapter may use: the firmware and its tables, guest memory, event and
 //! completion queues, the ports' way out, and the outbox of effects.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use hca_firmware::Firmware;
@@ -14,8 +13,8 @@ use crate::adapter::port::PortOut;
 use crate::adapter::watch::Watch;
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
-use crate::engines::signature::SignatureError;
-use crate::engines::transport::dct::Peer;
+use crate::engines::qp::dct::Peer;
+use crate::engines::view::View;
 use crate::ground::dma::{DmaError, GuestMemory, NoMemory};
 use crate::ground::event::Event;
 use crate::ground::slots::Slots;
@@ -161,13 +160,11 @@ pub(crate) struct Core {
     pub(crate) memory: Arc<dyn GuestMemory>,
     pub(crate) eqs: Slots<EventQueue>,
     pub(crate) cqs: Slots<CompletionQueue>,
-    pub(crate) srqs: Slots<crate::engines::transport::recv::SharedQueue>,
+    pub(crate) srqs: Slots<crate::engines::qp::recv::SharedQueue>,
     pub(crate) timing: Arc<Timing>,
     pub(crate) units: crate::units::Units,
     pub(crate) port: PortOut,
     pub(crate) out: Outbox,
-    /// Signatures that were found wrong and are to be told of.
-    pub(crate) signature_errors: RefCell<Vec<SignatureError>>,
     pub(crate) diagnoses: Diagnoses,
     pub(crate) counting: Counting,
     /// What those who look on want to see.
@@ -187,7 +184,6 @@ impl Core {
             port: PortOut::new(timing.agent_queue()),
             timing,
             out: Outbox::default(),
-            signature_errors: RefCell::default(),
             diagnoses: Diagnoses::default(),
             counting: Counting::default(),
             watch: None,
@@ -208,7 +204,6 @@ impl Core {
             units,
             port,
             out,
-            signature_errors,
             diagnoses: _,
             counting,
             watch,
@@ -223,8 +218,13 @@ impl Core {
         }
         port.reset();
         *out = Outbox::default();
-        signature_errors.take();
         *counting = Counting::default();
+    }
+
+    /// What engines may look at.
+    #[inline]
+    pub(crate) fn view(&self) -> View<'_> {
+        View::new(&self.fw)
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {

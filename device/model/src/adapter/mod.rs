@@ -1,10 +1,20 @@
 //! One adapter: register accesses and events in, effects out.
 
 pub(crate) mod agent;
+mod answers;
 pub(crate) mod command;
 pub(crate) mod core;
 pub(crate) mod counters;
+mod datagram;
+mod dynamic;
+mod memory;
+mod paging;
 pub(crate) mod port;
+mod queue_pair;
+mod receive;
+mod receive_queue;
+mod respond;
+mod send;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
@@ -24,10 +34,11 @@ use crate::adapter::core::{Arrived, Core, HcaEvent};
 use crate::adapter::watch::Headers;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::dct::Peer;
+use crate::engines::qp::replies::Expected;
+use crate::engines::qp::send::copy_index;
 use crate::engines::registers::Registers;
-use crate::engines::transport::QueuePair;
-use crate::engines::transport::dct::Peer;
-use crate::engines::transport::send::copy_index;
 use crate::ground::dma::{GuestMemory, NoMemory};
 use crate::ground::event::Event;
 use crate::ground::slots::Slots;
@@ -349,7 +360,9 @@ impl Hca {
             }
             operation if operation.is_response() => {
                 if let Some(qp) = self.qps.get(repr.dest_qp.0) {
-                    qp.expect_response(core, repr, &mut inbound);
+                    let Expected { bytes, to, completes, wqe } =
+                        qp.expect_response(&core.view(), repr, payload);
+                    inbound = Inbound { bytes, to, completes, wqe, ..inbound };
                 }
             }
             _ => {}

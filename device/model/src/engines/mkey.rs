@@ -10,11 +10,9 @@ use hca_firmware::icm::MemoryKey;
 use hca_spec::ids::{Mkey, Pd, Qpn};
 use hca_spec::mkc::{AccessMode, Mkc};
 
-use crate::adapter::core::Core;
-use crate::engines::signature::{Backing, Signed, signed};
+use crate::engines::signature::{Signed, signed};
 use crate::ground::dma::DmaError;
 use crate::ground::timing::Place;
-use crate::wire::Room;
 
 mod walk;
 
@@ -141,60 +139,10 @@ fn admit(icm: &Icm, who: Accessor, range: Range, access: Access) -> Result<&Memo
     Ok(entry)
 }
 
-/// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well. Key, domain, owner, rights and
-/// bounds are checked before anything is read; what indirect keys name, piece by piece.
-///
-/// Through a signature key: what is read goes to the wire.
-pub(crate) fn read(
-    core: &Core,
-    who: Accessor,
-    key: Mkey,
-    va: u64,
-    buf: &mut [u8],
-    access: Access,
-) -> Result<(), Fault> {
-    let (icm, memory) = (&core.fw.icm, &*core.memory);
-    let range = Range { key, va, len: buf.len() as u64 };
-    let entry = admit(icm, who, range, access)?;
-    if let Some((mut backing, signed, offset)) = Behind::new(core, who, entry, range)? {
-        buf.fill(0);
-        return settle(core, signed.gather(&mut backing, offset, buf));
-    }
-    let mut room = Room::new(buf);
-    let visit = &mut |span: Span| Ok(memory.read(span.iova, room.next(span.len))?);
-    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
-}
-
-/// Writes `data` at `va` under `key`, with the same checks.
-///
-/// Through a signature key: what is written comes from the wire.
-pub(crate) fn write(
-    core: &Core,
-    who: Accessor,
-    key: Mkey,
-    va: u64,
-    data: &[u8],
-    access: Access,
-) -> Result<(), Fault> {
-    let (icm, memory) = (&core.fw.icm, &*core.memory);
-    let range = Range { key, va, len: data.len() as u64 };
-    let entry = admit(icm, who, range, access)?;
-    if let Some((mut backing, signed, offset)) = Behind::new(core, who, entry, range)? {
-        return settle(core, signed.scatter(&mut backing, offset, data));
-    }
-    let mut rest = data;
-    let visit = &mut |span: Span| {
-        let (now, later) = rest.split_at(span.len);
-        rest = later;
-        Ok(memory.write(span.iova, now)?)
-    };
-    Walk { icm, who, access, steps: 0 }.key(entry, range, 0, visit)
-}
-
 /// Checks a whole message's range before its first packet is taken: key, domain, owner, rights, bounds.
 /// What an indirect key names is checked as the packets come.
 pub(crate) fn check(
-    core: &Core,
+    icm: &Icm,
     who: Accessor,
     key: Mkey,
     va: u64,
@@ -202,65 +150,102 @@ pub(crate) fn check(
     access: Access,
 ) -> Result<(), Fault> {
     let range = Range { key, va, len: len as u64 };
-    let entry = admit(&core.fw.icm, who, range, access)?;
-    if Behind::new(core, who, entry, range)?.is_some() {
-        return Ok(());
+    let entry = admit(icm, who, range, access)?;
+    match Behind::of(icm, entry, range)? {
+        Some(_) => Ok(()),
+        None => check_bounds(&entry.ctx, key, va, range.len),
     }
-    check_bounds(&entry.ctx, key, va, range.len)
 }
 
-/// An access that fails has found no wrong signatures: it is done again, or nobody hears of its data.
-fn settle(core: &Core, outcome: Result<(), Fault>) -> Result<(), Fault> {
-    if outcome.is_err() {
-        core.signature_errors.take();
+/// What a range under a key is.
+pub(crate) enum Target<'a> {
+    /// Memory.
+    Plain(Plain<'a>),
+    /// Memory with the signatures of its blocks.
+    Signed(Behind<'a>),
+}
+
+/// Admits an access to `len` bytes at `va` under `key`: key, domain, owner, rights and bounds are checked before anything
+/// is touched; what indirect keys name, piece by piece ([`Plain::spans`]).
+#[inline]
+pub(crate) fn target(
+    icm: &Icm,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    len: u64,
+    access: Access,
+) -> Result<Target<'_>, Fault> {
+    let range = Range { key, va, len };
+    let entry = admit(icm, who, range, access)?;
+    Ok(match Behind::of(icm, entry, range)? {
+        Some((signed, start, offset)) => {
+            Target::Signed(Behind { icm, who, key, start, entry, signed, offset })
+        }
+        None => Target::Plain(Plain { icm, who, entry, range, access }),
+    })
+}
+
+/// A range of memory under a key.
+pub(crate) struct Plain<'a> {
+    icm: &'a Icm,
+    who: Accessor,
+    entry: &'a MemoryKey,
+    range: Range,
+    access: Access,
+}
+
+impl Plain<'_> {
+    /// Visits its bus addresses in order.
+    #[inline]
+    pub(crate) fn spans(&self, visit: &mut dyn FnMut(Span) -> Result<(), Fault>) -> Result<(), Fault> {
+        Walk { icm: self.icm, who: self.who, access: self.access, steps: 0 }
+            .key(self.entry, self.range, 0, visit)
     }
-    outcome
 }
 
 /// The memory behind a signature key. The key's own rights are checked for the access; what it names is read
 /// and written on behalf of the signatures too.
-struct Behind<'a> {
-    core: &'a Core,
+pub(crate) struct Behind<'a> {
+    icm: &'a Icm,
     who: Accessor,
     key: Mkey,
     start: u64,
     entry: &'a MemoryKey,
+    /// How the signatures are laid out.
+    pub(crate) signed: Signed<'a>,
+    /// Where on the wire the access begins.
+    pub(crate) offset: u64,
 }
 
 impl<'a> Behind<'a> {
-    /// Checks the bounds of an access through a signature key: the memory, the signatures, and the offset on the wire.
-    /// `None`: the key is none, and nothing was checked.
+    /// Checks the bounds of an access through a signature key: the signatures, where the key begins, and the offset on the
+    /// wire. `None`: the key is none, and nothing was checked.
     #[inline]
-    fn new(
-        core: &'a Core,
-        who: Accessor,
-        entry: &'a MemoryKey,
-        range: Range,
-    ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
+    fn of(icm: &Icm, entry: &'a MemoryKey, range: Range) -> Result<Option<(Signed<'a>, u64, u64)>, Fault> {
         if range.len == 0 || entry.ctx.get(Mkc::BSF_EN) == 0 {
             return Ok(None);
         }
-        Self::signed(core, who, entry, range)
+        Self::signed(icm, entry, range)
     }
 
     #[cold]
     fn signed(
-        core: &'a Core,
-        who: Accessor,
+        icm: &Icm,
         entry: &'a MemoryKey,
         range: Range,
-    ) -> Result<Option<(Self, Signed<'a>, u64)>, Fault> {
-        let icm = &core.fw.icm;
-        let Some(signed) = signed(icm, entry, range.key, &core.signature_errors)? else { return Ok(None) };
+    ) -> Result<Option<(Signed<'a>, u64, u64)>, Fault> {
+        let Some(signed) = signed(icm, entry, range.key)? else { return Ok(None) };
         let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
         let start = entry.ctx.get(Mkc::START_ADDR);
         let offset = range.va.checked_sub(start).ok_or(bounds)?;
         let end = signed.memory_len(offset.checked_add(range.len).ok_or(bounds)?);
         check_bounds(&entry.ctx, range.key, start, end).map_err(|_| bounds)?;
-        Ok(Some((Self { core, who, key: range.key, start, entry }, signed, offset)))
+        Ok(Some((signed, start, offset)))
     }
 
-    fn walk(
+    /// Visits the bus addresses of `len` bytes of the memory domain from `offset` on.
+    pub(crate) fn spans(
         &self,
         offset: u64,
         len: usize,
@@ -268,27 +253,7 @@ impl<'a> Behind<'a> {
         visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let range = Range { key: self.key, va: self.start.wrapping_add(offset), len: len as u64 };
-        Walk { icm: &self.core.fw.icm, who: self.who, access, steps: 0 }.key(self.entry, range, 0, visit)
-    }
-}
-
-impl Backing for Behind<'_> {
-    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        let (len, mut rest) = (buf.len(), buf);
-        self.walk(offset, len, Access::LocalRead, &mut |span| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
-            rest = later;
-            Ok(self.core.memory.read(span.iova, now)?)
-        })
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        let mut rest = data;
-        self.walk(offset, data.len(), Access::LocalWrite, &mut |span| {
-            let (now, later) = rest.split_at(span.len);
-            rest = later;
-            Ok(self.core.memory.write(span.iova, now)?)
-        })
+        Walk { icm: self.icm, who: self.who, access, steps: 0 }.key(self.entry, range, 0, visit)
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod compress;
 pub(crate) mod cq;
 pub(crate) mod eq;
 pub(crate) mod mkey;
+pub(crate) mod qp;
 pub(crate) mod registers;
 pub(crate) mod signature;
-pub(crate) mod transport;
+pub(crate) mod view;

@@ -14,7 +14,7 @@ mod crc;
 mod domain;
 pub(crate) mod errors;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use hca_firmware::Icm;
 use hca_firmware::icm::MemoryKey;
@@ -34,6 +34,8 @@ pub(crate) trait Backing {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
     /// Writes from `offset` on.
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault>;
+    /// A block's signature is wrong.
+    fn found(&mut self, error: SignatureError);
 }
 
 /// A signature key in use.
@@ -44,19 +46,13 @@ pub(crate) struct Signed<'a> {
     wire_psv: u64,
     /// The block's signature as far as it has come from the wire.
     arriving: &'a Cell<[u8; 8]>,
-    errors: &'a RefCell<Vec<SignatureError>>,
 }
 
 /// How a key's signature part is used, if it has one that is in use.
 ///
 /// # Errors
 /// It names a PSV that is not there, or is of another domain.
-pub(crate) fn signed<'a>(
-    icm: &Icm,
-    entry: &'a MemoryKey,
-    key: Mkey,
-    errors: &'a RefCell<Vec<SignatureError>>,
-) -> Result<Option<Signed<'a>>, Fault> {
+pub(crate) fn signed<'a>(icm: &Icm, entry: &'a MemoryKey, key: Mkey) -> Result<Option<Signed<'a>>, Fault> {
     let Some(signature) = entry.signature.as_ref().filter(|_| entry.ctx.get(Mkc::BSF_EN) == 1) else {
         return Ok(None);
     };
@@ -71,7 +67,7 @@ pub(crate) fn signed<'a>(
             .ok_or(Fault::Psv(key)),
     };
     let (memory_psv, wire_psv) = (value(&plan.memory)?, value(&plan.wire)?);
-    Ok(Some(Signed { key, plan, memory_psv, wire_psv, arriving: &signature.arriving, errors }))
+    Ok(Some(Signed { key, plan, memory_psv, wire_psv, arriving: &signature.arriving }))
 }
 
 /// A stretch of what travels.
@@ -174,7 +170,7 @@ impl Signed<'_> {
             if let Some((domain, block)) = complete {
                 let came = self.in_memory(memory, domain, block)?;
                 let good = self.computed(memory, domain, block, self.memory_psv)?;
-                self.check(domain, sig_err::MEMORY, block, &came, &good);
+                self.check(memory, (domain, sig_err::MEMORY, block), &came, &good);
             }
             Ok(())
         })
@@ -211,7 +207,7 @@ impl Signed<'_> {
     /// A block's signature has come from the wire.
     fn arrived(&self, memory: &mut dyn Backing, wire: &Domain, block: u64, came: Tuple) -> Result<(), Fault> {
         let good = self.computed(memory, wire, block, self.wire_psv)?;
-        self.check(wire, sig_err::WIRE, block, &came, &good);
+        self.check(memory, (wire, sig_err::WIRE, block), &came, &good);
         if let (Some(domain), Some(mask)) = (&self.plan.memory, self.plan.copy_mask) {
             let tuple = self.computed(memory, domain, block, self.memory_psv)?.with(&came, mask);
             memory.write(behind(domain, block), tuple.as_slice())?;
@@ -246,10 +242,17 @@ impl Signed<'_> {
         Ok(domain.generate(block, data, psv))
     }
 
-    fn check(&self, domain: &Domain, side: u32, block: u64, came: &Tuple, good: &Tuple) {
+    /// Compares the signature of a block of one side with the right one.
+    fn check(
+        &self,
+        memory: &mut dyn Backing,
+        (domain, side, block): (&Domain, u32, u64),
+        came: &Tuple,
+        good: &Tuple,
+    ) {
         let syndrome = domain.compare(came, good, self.plan.check_mask);
         if syndrome != 0 {
-            self.errors.borrow_mut().push(SignatureError {
+            memory.found(SignatureError {
                 key: self.key,
                 side,
                 syndrome,

@@ -4,6 +4,11 @@ use hca_spec::bsf::{Bsf, Dif, GUARD_CHECKSUM, GUARD_CRC, format};
 
 use super::*;
 
+thread_local! {
+    /// What a test has found so far.
+    static FOUND: std::cell::RefCell<Vec<SignatureError>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 struct Buffer(Vec<u8>);
 
 impl Backing for Buffer {
@@ -15,6 +20,10 @@ impl Backing for Buffer {
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         self.0[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
+    }
+
+    fn found(&mut self, error: SignatureError) {
+        FOUND.with_borrow_mut(|found| found.push(error));
     }
 }
 
@@ -61,10 +70,9 @@ fn with(bsf: Bsf, f: impl FnOnce(&Signed<'_>)) -> Vec<SignatureError> {
     let mut entry = MemoryKey::default();
     entry.ctx.set(Mkc::PD, pd).set(Mkc::BSF_EN, 1);
     entry.signature = Some(Box::new(Signature { bsf, ..Signature::default() }));
-    let errors = RefCell::default();
-    let signed = signed(&fw.icm, &entry, Mkey(0x100), &errors).unwrap().expect("a signature key");
+    let signed = signed(&fw.icm, &entry, Mkey(0x100)).unwrap().expect("a signature key");
     f(&signed);
-    errors.take()
+    FOUND.take()
 }
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -5,10 +5,8 @@
 use hca_firmware::Icm;
 use hca_spec::ids::Mkey;
 
-use crate::adapter::core::Core;
-use crate::engines::mkey::{Access, Accessor, Fault, read, span, write};
+use crate::engines::mkey::{Fault, span};
 use crate::ground::timing::Place;
-use crate::wire::Room;
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +36,7 @@ pub(crate) fn total(pieces: &[Piece]) -> u64 {
 
 /// Visits what bytes `offset..offset + len` of a list are made of, in order: the piece, the first byte
 /// in it, and how many. What lies beyond the list's end is not visited.
-fn walk(
+pub(crate) fn walk(
     pieces: &[Piece],
     offset: u64,
     len: usize,
@@ -77,51 +75,6 @@ pub(crate) fn spans(icm: &Icm, pieces: &[Piece], offset: u64, len: usize) -> imp
             Piece::Memory { key, va, .. } => Some(span(icm, *key, va.wrapping_add(from), n)),
             Piece::Inline(_) => None,
         }
-    })
-}
-
-/// Reads `buf.len()` bytes of the list from byte `offset` on. What lies beyond the list's end is zero.
-pub(crate) fn gather(
-    core: &Core,
-    who: Accessor,
-    pieces: &[Piece],
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<(), Fault> {
-    let len = buf.len();
-    let mut room = Room::new(buf);
-    walk(pieces, offset, len, |piece, skip, n| {
-        let now = room.next(n);
-        match piece {
-            Piece::Memory { key, va, .. } => {
-                let va = va.wrapping_add(skip);
-                read(core, who, *key, va, now, Access::LocalRead)?;
-            }
-            Piece::Inline(data) => {
-                let mut now = Room::new(now);
-                let from = data.get(skip as usize..).unwrap_or_default();
-                let from = from.get(..n).unwrap_or(from);
-                now.next(from.len()).copy_from_slice(from);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Writes `data` into the list from byte `offset` on. Nothing can be written into a WQE.
-pub(crate) fn scatter(
-    core: &Core,
-    who: Accessor,
-    pieces: &[Piece],
-    offset: u64,
-    data: &[u8],
-) -> Result<(), Fault> {
-    let mut rest = data;
-    walk(pieces, offset, data.len(), |piece, skip, n| {
-        let (now, later) = rest.split_at(n);
-        rest = later;
-        let Piece::Memory { key, va, .. } = piece else { return Ok(()) };
-        write(core, who, *key, va.wrapping_add(skip), now, Access::LocalWrite)
     })
 }
 

@@ -1,18 +1,16 @@
 //! Queue pairs in motion: what the send and receive engines know of each, and its life.
 //!
-//! [`send`] fetches WQEs and gives turns, [`requester`] turns [`message`]s into packets, [`replies`] turns answers
-//! into completions, [`responder`] takes the peer's requests, [`execute`] executes them, [`answers`] answers them,
-//! [`recv`] hands out receive buffers, [`datagram`] does all of that for UD, [`dci`] and [`dct`] are the ends of
-//! dynamic connections, [`umr`] changes memory keys;
-//! [`page_fault`] waits for pages; [`migration`] changes the path; [`life`] is what happens when the state changes.
+//! [`send`] follows the send queue, [`requester`] turns [`message`]s into packets, [`replies`] judges what the peer
+//! answers, [`responder`] checks the peer's requests, [`answers`] plans their answers, [`recv`] follows receive queues,
+//! [`datagram`] plans the packets of UD, [`dci`] and [`dct`] are the ends of dynamic connections, [`umr`] changes memory
+//! keys, [`page_fault`] waits for pages, [`migration`] changes the path. What they decide is carried out by
+//! [`crate::adapter`].
 
 pub(crate) mod answers;
 pub(crate) mod credits;
 pub(crate) mod datagram;
 pub(crate) mod dci;
 pub(crate) mod dct;
-pub(crate) mod execute;
-pub(crate) mod life;
 pub(crate) mod message;
 pub(crate) mod migration;
 pub(crate) mod page_fault;
@@ -27,15 +25,12 @@ pub(crate) mod wqe;
 
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode};
-use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes};
 use hca_spec::wire::Transport;
 
-use crate::adapter::Hca;
-use crate::adapter::core::{Arrived, Core};
 use crate::engines::mkey::Accessor;
-use crate::ground::dma::GuestMemory;
+use crate::engines::view::View;
 use crate::ground::time::Ps;
 use crate::wire::{GrhRepr, Repr};
 
@@ -44,6 +39,8 @@ use requester::Requester;
 use responder::Responder;
 use send::SendQueue;
 
+/// The port of an adapter.
+pub(crate) const PORT: u8 = 1;
 /// `user_index` that asks for version 0 CQEs.
 const NO_USER_INDEX: u32 = 0xff_ffff;
 
@@ -83,7 +80,7 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    fn new(ctx: &Qpc) -> Self {
+    pub(crate) fn new(ctx: &Qpc) -> Self {
         let path = *ctx.primary_path();
         Self {
             pd: Pd(ctx.get(Qpc::PD)),
@@ -130,7 +127,7 @@ pub(crate) enum Dynamic {
     /// It is an initiator.
     Initiator(Box<dci::Initiator>),
     /// It is no queue pair of the driver, but the responder that a target has for one initiator.
-    Responder(Box<dct::Link>),
+    Responder(Box<dct::Connection>),
 }
 
 /// The moving parts of a queue pair.
@@ -149,15 +146,15 @@ pub(crate) struct QueuePair {
     /// Dynamic connections: which end this is, and of which.
     pub(crate) dynamic: Dynamic,
     /// In error: when the receive doorbell record is looked at next, and the interval after that.
-    error_poll: Option<(Ps, Ps)>,
+    pub(crate) error_poll: Option<(Ps, Ps)>,
     /// An event was asked for when the send queue is drained.
-    drained_event: bool,
+    pub(crate) drained_event: bool,
     /// The peer's request to migrate was refused, and the driver told.
-    migration_refused: bool,
+    pub(crate) migration_refused: bool,
 }
 
 impl QueuePair {
-    fn new(qpn: Qpn, qp: &Qp) -> Self {
+    pub(crate) fn new(qpn: Qpn, qp: &Qp) -> Self {
         Self {
             qpn,
             service: qp.service(),
@@ -197,14 +194,10 @@ impl QueuePair {
         matches!(self.state, QpState::Rts | QpState::SqDraining)
     }
 
-    /// An event about this queue pair. A DC target lives on when one of its connections fails, so there is none.
-    pub(crate) fn raise(&self, core: &mut Core, now: Ps, event: EventType) {
-        match self.dynamic {
-            Dynamic::Responder(_) => {
-                tracing::debug!(hca = core.name, %now, ?event, "a connection of DCT {}", self.qpn)
-            }
-            _ => core.push_qp_event(now, event, self.qpn),
-        }
+    /// Whether it is a queue pair of the driver's. A DC target lives on when one of its connections fails: there are no
+    /// events about these.
+    pub(crate) fn is_drivers(&self) -> bool {
+        !matches!(self.dynamic, Dynamic::Responder(_))
     }
 
     /// A CQE of this queue pair with the fields that every kind has.
@@ -222,8 +215,8 @@ impl QueuePair {
     }
 
     /// Header fields of a packet to the connected peer; the caller adds what its operation needs.
-    pub(crate) fn connected_repr(&self, core: &Core) -> Option<Repr> {
-        let port = core.fw.port(1)?;
+    pub(crate) fn connected_repr(&self, view: &View<'_>) -> Option<Repr> {
+        let port = view.port(PORT)?;
         let path = &self.params.path;
         let grh = (path.get(AddressPath::GRH) == 1).then(|| GrhRepr {
             sgid: port.gid(path.get(AddressPath::SRC_ADDR_INDEX)),
@@ -245,8 +238,9 @@ impl QueuePair {
         })
     }
 
-    /// Writes the moving parts into the context, for queries.
-    pub(crate) fn write_back(&mut self, memory: &dyn GuestMemory, ctx: &mut Qpc) {
+    /// Writes the moving parts into the context, for queries. `posted`: the receive counter of its doorbell record, if that
+    /// can be read.
+    pub(crate) fn write_back(&self, posted: Option<u16>, ctx: &mut Qpc) {
         ctx.set(Qpc::STATE, self.state as u32);
         if self.state == QpState::Reset {
             return;
@@ -259,81 +253,42 @@ impl QueuePair {
         ctx.set(Qpc::NEXT_RCV_PSN, self.responder.epsn.get()).set(Qpc::RMSN, self.responder.msn);
         ctx.set(Qpc::HW_SQ_WQEBB_COUNTER, self.sq.head.into());
         ctx.set(Qpc::SW_SQ_WQEBB_COUNTER, self.sq.posted.into());
-        let (consumed, posted) = self.rq.counters(memory, self.params.doorbell_record);
+        let (consumed, posted) = self.rq.counters(posted);
         ctx.set(Qpc::HW_RQ_COUNTER, consumed.into()).set(Qpc::SW_RQ_COUNTER, posted.into());
+    }
+
+    /// Whether the queue pair takes a packet that arrives for it, but for what only its transport can tell.
+    pub(crate) fn admits(&self, view: &View<'_>, repr: &Repr) -> Result<(), Unwanted> {
+        if !self.state.receives() || self.transport() != repr.transport {
+            return Err(Unwanted::State);
+        }
+        let index = self.params.path.get(AddressPath::PKEY_INDEX);
+        let own = view.port(PORT).map_or(0, |p| p.pkey(index));
+        let special = matches!(self.service, ServiceType::Qp0 | ServiceType::Qp1);
+        if !special && !pkeys_match(own, repr.pkey) {
+            return Err(Unwanted::Partition { own });
+        }
+        Ok(())
+    }
+
+    /// The LID that its packets have to come from, if that is not the one that `repr` names (IBTA 9.6.1).
+    pub(crate) fn other_peer(&self, repr: &Repr) -> Option<u32> {
+        let peer = self.params.path.get(AddressPath::RLID);
+        (self.transport() != Transport::Ud && u32::from(repr.slid.0) != peer).then_some(peer)
     }
 }
 
-impl Hca {
-    /// A packet has passed the receive pipeline: to its queue pair.
-    pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
-        let (repr, payload) = (arrived.repr(), arrived.payload());
-        if repr.dest_qp == datagram::MULTICAST_QP {
-            return self.receive_multicast(now, arrived);
-        }
-        if repr.transport == Transport::Dc && !repr.operation.is_response() {
-            return self.receive_dynamic(now, arrived);
-        }
-        let qpn = match repr.dest_qp {
-            Qpn(special @ 0..=1) => self.special_qp(special),
-            other => Some(other),
-        };
-        if qpn.is_none() {
-            return self.agent(now, arrived);
-        }
-        let Some(qp) = qpn.and_then(|n| self.qps.get_mut(n.0)) else {
-            tracing::debug!(hca = self.core.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
-            return;
-        };
-        if !qp.state.receives() || qp.transport() != repr.transport {
-            tracing::debug!(hca = self.core.name, %now, "packet for QP {} dropped: wrong state or service", qp.qpn);
-            return;
-        }
-        let index = qp.params.path.get(AddressPath::PKEY_INDEX);
-        let own_pkey = self.core.fw.port(1).map_or(0, |p| p.pkey(index));
-        if qp.service != ServiceType::Qp0
-            && qp.service != ServiceType::Qp1
-            && !pkeys_match(own_pkey, repr.pkey)
-        {
-            self.core.diagnose(
-                now,
-                format_args!(
-                    "packet for QP {} dropped: its P_Key {:#x} does not match the QP's {own_pkey:#x} (IBTA 10.9.3)",
-                    qp.qpn, repr.pkey
-                ),
-            );
-            self.core.key_violation(now, repr, false);
-            return;
-        }
-        qp.hear_migration(&mut self.core, now, repr);
-        let peer = qp.params.path.get(AddressPath::RLID);
-        if qp.transport() != Transport::Ud && u32::from(repr.slid.0) != peer {
-            self.core.diagnose(
-                now,
-                format_args!(
-                    "packet for QP {} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
-                    qp.qpn, repr.slid.0
-                ),
-            );
-            return;
-        }
-        match qp.service {
-            ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => {
-                qp.receive_datagram(&mut self.core, now, arrived);
-            }
-            _ if repr.operation.is_response() => qp.receive_response(&mut self.core, now, repr, payload),
-            _ => qp.receive_request(&mut self.core, now, repr, payload),
-        }
-    }
-
-    fn special_qp(&mut self, number: u32) -> Option<Qpn> {
-        let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
-        self.qps.iter_mut().find(|(_, q)| q.service == service && q.state.receives()).map(|(n, _)| Qpn(n))
-    }
+/// Why a queue pair does not take a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwanted {
+    /// It does not receive, or is of another service.
+    State,
+    /// The packet is of another partition; the queue pair has this P_Key (IBTA 10.9.3).
+    Partition { own: u16 },
 }
 
 /// Whether two P_Keys are of one partition and not both limited members (IBTA 10.9.3).
-fn pkeys_match(a: u16, b: u16) -> bool {
+pub(crate) fn pkeys_match(a: u16, b: u16) -> bool {
     const MEMBERSHIP: u16 = 0x8000;
     a & !MEMBERSHIP == b & !MEMBERSHIP && a & !MEMBERSHIP != 0 && (a | b) & MEMBERSHIP != 0
 }

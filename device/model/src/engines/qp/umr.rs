@@ -4,7 +4,7 @@
 //! driver uses them.
 
 use hca_firmware::icm::{MemoryKey, Signature, Translation};
-use hca_firmware::{Icm, NotChanged};
+use hca_firmware::{Firmware, Icm, NotChanged};
 use hca_spec::bsf::{BSF_OCTWORDS, Bsf, SetPsv};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
@@ -15,12 +15,9 @@ use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
 use zerocopy::FromBytes;
 
 use super::QueuePair;
-use super::pieces::gather;
 use super::wqe::{Umr, Wqe};
-use crate::adapter::core::Core;
 use crate::engines::mkey::{Accessor, Fault, check_invalidate};
 use crate::engines::signature::Plan;
-use crate::ground::time::Ps;
 
 /// Bytes of one translation unit: two MTTs or one KLM.
 const OCTWORD: usize = 16;
@@ -47,9 +44,9 @@ const SIMPLE: [(u64, Field<Mkc>); 11] = [
 
 /// Why a work request on a key fails.
 #[derive(Debug)]
-struct Refused {
-    syndrome: Syndrome,
-    why: String,
+pub(crate) struct Refused {
+    pub(crate) syndrome: Syndrome,
+    pub(crate) why: String,
 }
 
 impl Refused {
@@ -82,30 +79,39 @@ impl From<Fault> for Refused {
 
 const NO_KEY: &str = "no such key";
 
-impl QueuePair {
-    /// Executes a work request that sends nothing.
-    pub(crate) fn execute_local(&mut self, core: &mut Core, now: Ps, wqe: &Wqe) -> Result<(), Syndrome> {
-        let outcome = match wqe.opcode {
-            SendOpcode::LocalInval => invalidate(&mut core.fw.icm, self.accessor(), Mkey(wqe.imm)),
-            SendOpcode::Umr => match &wqe.umr {
-                Some(umr) => self.load(core, now, wqe, umr),
-                None => Err(Refused::request("no UMR control segment")),
-            },
-            SendOpcode::SetPsv => match &wqe.psv {
-                Some(psv) => self.set_psv(&mut core.fw.icm, psv),
-                None => Err(Refused::request("no PSV segment")),
-            },
-            _ => Ok(()),
-        };
-        outcome.map_err(|refused| {
-            core.diagnose(
-                now,
-                format_args!("QP {}: {:?} of key {:#x}: {}", self.qpn, wqe.opcode, wqe.imm, refused.why),
-            );
-            refused.syndrome
-        })
-    }
+/// Bytes of the list in memory that a work request loads into a key.
+pub(crate) fn list_bytes(wqe: &Wqe) -> usize {
+    let Some(umr) = wqe.umr.as_ref().filter(|umr| umr.ctrl.get(UmrCtrl::INLINE) == 0) else { return 0 };
+    let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
+    (wqe.length.min(MAX_LOAD as u64) as usize).min(wanted)
+}
 
+/// Executes a work request that sends nothing; `list`: what it loads from memory ([`list_bytes`]). Returns how many pages the
+/// adapter needs of its host for that.
+///
+/// # Errors
+/// Why it fails.
+pub(crate) fn execute(
+    fw: &mut Firmware,
+    qp: &QueuePair,
+    wqe: &Wqe,
+    list: Vec<u8>,
+) -> Result<Option<u32>, Refused> {
+    match wqe.opcode {
+        SendOpcode::LocalInval => invalidate(&mut fw.icm, qp.accessor(), Mkey(wqe.imm)).map(|()| None),
+        SendOpcode::Umr => match &wqe.umr {
+            Some(umr) => qp.load(fw, Mkey(wqe.imm), umr, list),
+            None => Err(Refused::request("no UMR control segment")),
+        },
+        SendOpcode::SetPsv => match &wqe.psv {
+            Some(psv) => qp.set_psv(&mut fw.icm, psv).map(|()| None),
+            None => Err(Refused::request("no PSV segment")),
+        },
+        _ => Ok(None),
+    }
+}
+
+impl QueuePair {
     /// A new value of a PSV of the queue pair's domain.
     fn set_psv(&self, icm: &mut Icm, segment: &SetPsv) -> Result<(), Refused> {
         let number = segment.get(SetPsv::PSV);
@@ -118,29 +124,24 @@ impl QueuePair {
         Ok(())
     }
 
-    fn load(&self, core: &mut Core, now: Ps, wqe: &Wqe, umr: &Umr) -> Result<(), Refused> {
-        let key = Mkey(wqe.imm);
+    fn load(&self, fw: &mut Firmware, key: Mkey, umr: &Umr, list: Vec<u8>) -> Result<Option<u32>, Refused> {
         let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
         let bytes = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
-            umr.inline.get(..wanted.min(umr.inline.len())).unwrap_or_default().to_vec()
+            umr.inline.get(..wanted.min(umr.inline.len())).unwrap_or_default()
         } else {
-            let len = wqe.length.min(MAX_LOAD as u64) as usize;
-            let mut bytes = vec![0; if wanted > 0 { len.min(wanted) } else { 0 }];
-            gather(core, self.accessor(), &wqe.pieces, 0, &mut bytes)?;
-            // Translations are no message: nobody checks what they are made of.
-            core.signature_errors.take();
-            bytes
+            &list
         };
         let bsf = signature_part(umr, wanted)?;
         let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
-        let entry = core.fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
-        self.check_umr(core, &entry.ctx, umr)?;
+        let entry = fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
+        self.check_umr(&fw.icm, &entry.ctx, umr)?;
         if bsf.is_some() && entry.ctx.get(Mkc::BSF_OCTWORD_SIZE) < BSF_OCTWORDS {
             return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
         }
-        if mask & umr_mask::PD != 0 && core.fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
+        if mask & umr_mask::PD != 0 && fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
             return Err(NotChanged::NoDomain.into());
         }
+        let mut pages = None;
         if !bytes.is_empty() {
             let at = if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
                 u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET_47_16)) << 16
@@ -148,28 +149,25 @@ impl QueuePair {
             } else {
                 0
             };
-            check_room(entry, at, &bytes)?;
+            check_room(entry, at, bytes)?;
             let end = at * OCTWORD as u64 + bytes.len() as u64;
-            let pages = core.fw.reserve_translations(key.index(), end).map_err(Refused::from)?;
-            if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
-                store(entry, at, &bytes);
-            }
-            if let Some(pages) = pages {
-                core.request_pages(now, pages);
+            pages = fw.reserve_translations(key.index(), end).map_err(Refused::from)?;
+            if let Some(entry) = fw.icm.mkeys.get_mut(key.index()) {
+                store(entry, at, bytes);
             }
         }
         if mask & umr_mask::PD != 0 {
-            core.fw.move_key(key.index(), umr.mkc.get(Mkc::PD))?;
+            fw.move_key(key.index(), umr.mkc.get(Mkc::PD))?;
         }
-        if let Some(entry) = core.fw.icm.mkeys.get_mut(key.index()) {
+        if let Some(entry) = fw.icm.mkeys.get_mut(key.index()) {
             apply_mask(&mut entry.ctx, &umr.mkc, mask);
             sign(entry, bsf);
         }
-        Ok(())
+        Ok(pages)
     }
 
     /// Whether this queue pair may change the key, and the key is in the state that the WQE wants.
-    fn check_umr(&self, core: &Core, ctx: &Mkc, umr: &Umr) -> Result<(), Refused> {
+    fn check_umr(&self, icm: &Icm, ctx: &Mkc, umr: &Umr) -> Result<(), Refused> {
         if ctx.get(Mkc::UMR_EN) == 0 {
             return Err(Refused::key("the key was not created for UMR (umr_en)"));
         }
@@ -185,7 +183,7 @@ impl QueuePair {
             }
             // Page lists hold bus addresses: a program that could load them would reach all memory.
             let indirect = matches!(ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
-            if !indirect && !self.fast_registration(core) {
+            if !indirect && !self.fast_registration(icm) {
                 return Err(Refused::key("the queue pair may not change keys of physical pages (fre)"));
             }
         }
@@ -204,8 +202,8 @@ impl QueuePair {
     }
 
     /// Whether the queue pair may load page lists: the kernel's may.
-    fn fast_registration(&self, core: &Core) -> bool {
-        core.fw.icm.qps.get(self.qpn.0).is_some_and(|qp| qp.ctx.get(Qpc::FRE) == 1)
+    fn fast_registration(&self, icm: &Icm) -> bool {
+        icm.qps.get(self.qpn.0).is_some_and(|qp| qp.ctx.get(Qpc::FRE) == 1)
     }
 }
 

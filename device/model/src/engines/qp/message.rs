@@ -16,34 +16,49 @@ use crate::wire::{AtomicRepr, Repr, RethRepr};
 pub(crate) struct Message {
     pub(crate) wqe: Box<Wqe>,
     /// PSN of its first packet.
-    pub(super) first: Psn,
+    pub(crate) first: Psn,
     /// PSNs it owns; 0 for operations without packets.
-    pub(super) packets: u32,
+    pub(crate) packets: u32,
     /// Its number among the messages of the connection (IBTA "SSN").
-    pub(super) ssn: u32,
+    pub(crate) ssn: u32,
     /// Reads and atomics: responses taken so far.
-    pub(super) answered: u32,
+    pub(crate) answered: u32,
     /// It can't go on; it completes with this once all before it are complete.
-    pub(super) failed: Option<Syndrome>,
+    pub(crate) failed: Option<Syndrome>,
     /// It begins a dynamic connection: it stands for no WQE.
-    pub(super) connect: bool,
+    pub(crate) connect: bool,
     /// Reads and atomics: what the WQE cache knows the WQE by.
-    pub(super) mark: Option<Mark>,
+    pub(crate) mark: Option<Mark>,
     /// The response's data, if it goes into the completion.
-    pub(super) data: Vec<u8>,
+    pub(crate) data: Vec<u8>,
 }
 
 impl Message {
-    pub(super) fn end(&self) -> Psn {
+    /// A message that begins: its WQE, the PSN of its first packet, how many it has, and its number.
+    pub(crate) fn new(wqe: Box<Wqe>, first: Psn, packets: u32, ssn: u32) -> Self {
+        Self {
+            wqe,
+            first,
+            packets,
+            ssn,
+            answered: 0,
+            failed: None,
+            connect: false,
+            mark: None,
+            data: Vec::new(),
+        }
+    }
+
+    pub(crate) fn end(&self) -> Psn {
         self.first.add(self.packets)
     }
 
-    pub(super) fn wants_response(&self) -> bool {
+    pub(crate) fn wants_response(&self) -> bool {
         matches!(self.wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa)
     }
 
     /// Whether packet `k` needs a receive request of the peer: all of a send, the last of a write with immediate.
-    pub(super) fn needs_credit(&self, k: u32) -> bool {
+    pub(crate) fn needs_credit(&self, k: u32) -> bool {
         match self.wqe.opcode {
             SendOpcode::Send | SendOpcode::SendImm | SendOpcode::SendInval => true,
             SendOpcode::RdmaWriteImm => k + 1 >= self.packets,
@@ -51,14 +66,14 @@ impl Message {
         }
     }
 
-    pub(super) fn contains(&self, psn: Psn) -> bool {
+    pub(crate) fn contains(&self, psn: Psn) -> bool {
         let d = psn.since(self.first);
         d >= 0 && (d as u32) < self.packets
     }
 }
 
 /// The operation of packet `k` of `n`.
-pub(super) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
+pub(crate) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
     let (first, last) = (k == 0, k + 1 == n);
     match opcode {
         SendOpcode::RdmaRead => Operation::ReadRequest,
@@ -88,7 +103,7 @@ pub(super) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
 }
 
 /// Extended headers of the packet whose payload starts at byte `offset`.
-pub(super) fn fill_headers(repr: &mut Repr, wqe: &Wqe, offset: u64) {
+pub(crate) fn fill_headers(repr: &mut Repr, wqe: &Wqe, offset: u64) {
     let (va, rkey) = wqe.remote.unwrap_or_default();
     match repr.operation {
         Operation::WriteFirst | Operation::WriteOnly | Operation::WriteOnlyImm => {

@@ -14,9 +14,9 @@ use hca_spec::wire::Operation;
 use hca_spec::wqe::Datagram;
 
 use super::{Dynamic, QueuePair};
-use crate::adapter::core::Core;
+use crate::engines::view::View;
 use crate::ground::time::Ps;
-use crate::wire::{DcEthRepr, Packet};
+use crate::wire::{DcEthRepr, Repr};
 
 /// After so long without a request the target may have forgotten the connection: a new one is made. Much less than
 /// what [`super::dct`] keeps.
@@ -34,23 +34,36 @@ pub(crate) struct Initiator {
     used: Ps,
 }
 
+/// What an initiator does before a request to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing: it is connected to that target.
+    There,
+    /// What is under way to another one comes first.
+    Waits,
+    /// It connects ([`QueuePair::connect_to`]); before that it tells the target that it was connected to, if to another one.
+    Connects { leaves: bool },
+}
+
 impl QueuePair {
-    /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
-    pub(super) fn turn_to(&mut self, core: &mut Core, now: Ps, target: &Datagram) -> bool {
+    /// Whether what is sent next goes to `target`.
+    pub(crate) fn turn_to(&mut self, now: Ps, target: &Datagram) -> Turn {
         let idle = self.requester.is_idle();
-        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return false };
+        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return Turn::Waits };
         let there = initiator.target.as_ref() == Some(target);
         if there && !(idle && now > initiator.used + STALE) {
             initiator.used = now;
-            return true;
+            return Turn::There;
         }
-        if !idle {
-            return false;
+        match idle {
+            true => Turn::Connects { leaves: !there },
+            false => Turn::Waits,
         }
-        if !there {
-            self.disconnect(core, now);
-        }
-        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return false };
+    }
+
+    /// A new connection to `target`: the packet that begins it is queued.
+    pub(crate) fn connect_to(&mut self, now: Ps, target: &Datagram) {
+        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return };
         let clock = now.0.div_euclid(Ps::from_us(1).0) as u32;
         let next = initiator.session.wrapping_add(1);
         // Serial numbers: the later one of both.
@@ -58,11 +71,10 @@ impl QueuePair {
         (initiator.target, initiator.used) = (Some(*target), now);
         self.aim();
         self.requester.connect();
-        true
     }
 
     /// Takes the path of the target that is connected.
-    pub(super) fn aim(&mut self) {
+    pub(crate) fn aim(&mut self) {
         let Dynamic::Initiator(initiator) = &self.dynamic else { return };
         let Some(av) = &initiator.target else { return };
         self.params.remote_qpn = Qpn(av.get(Datagram::DQPN));
@@ -78,21 +90,18 @@ impl QueuePair {
     }
 
     /// The header of requests to the target that is connected.
-    pub(super) fn dceth(&self) -> Option<DcEthRepr> {
+    pub(crate) fn dceth(&self) -> Option<DcEthRepr> {
         let Dynamic::Initiator(initiator) = &self.dynamic else { return None };
         let access_key = initiator.target.as_ref()?.get(Datagram::DC_KEY);
         Some(DcEthRepr { access_key, session: initiator.session, src_qp: self.qpn })
     }
 
-    /// Tells the target that no more comes. If that is lost, the target finds out in time.
-    fn disconnect(&mut self, core: &mut Core, now: Ps) {
-        let Some(dceth) = self.dceth() else { return };
-        let Some(mut repr) = self.connected_repr(core) else { return };
+    /// The packet that tells the target that no more comes. If that is lost, the target finds out in time.
+    pub(crate) fn disconnect(&self, view: &View<'_>) -> Option<Repr> {
+        let dceth = self.dceth()?;
+        let mut repr = self.connected_repr(view)?;
         (repr.operation, repr.psn, repr.dceth) =
             (Operation::Disconnect, self.requester.next_psn, Some(dceth));
-        let packet = Packet::build_empty(&repr);
-        let free = core.units.send(now, self.qpn.0, core.timing.transmit());
-        let at = core.units.depart(self.qpn.0, free);
-        core.launch(at, repr.operation, packet);
+        Some(repr)
     }
 }

@@ -1,0 +1,205 @@
+//! The peer's answers carried out: messages that they complete, data that they bring, packets to be sent again.
+
+use hca_firmware::QCounter;
+use hca_spec::cqe::Syndrome;
+use hca_spec::eqe::page_fault;
+use hca_spec::ids::{Psn, Qpn};
+use hca_spec::wire::Operation;
+
+use super::Hca;
+use super::core::{Core, HcaEvent};
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::page_fault::Met;
+use crate::engines::qp::replies::{Counts, Data, Timer, Verdict};
+use crate::ground::event::{Cause, Event};
+use crate::ground::time::Ps;
+use crate::wire::Repr;
+
+impl Core {
+    /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
+    /// go back to if a response is missing.
+    fn acknowledge_before(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn) -> Option<Psn> {
+        let acknowledged = qp.requester.acknowledge(psn);
+        self.retire(now, qp);
+        if acknowledged.progressed && qp.sends() {
+            self.progress(now, qp);
+        }
+        acknowledged.missing
+    }
+
+    /// A response packet of the peer.
+    pub(crate) fn receive_response(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+        match qp.takes_response(repr) {
+            Counts::No => return,
+            Counts::Credits => return self.ask_turn(now, qp),
+            Counts::Yes => {}
+        }
+        let (qpn, psn, operation) = (qp.qpn, repr.psn, repr.operation);
+        let syndrome = repr.aeth.map_or(0, |aeth| aeth.syndrome);
+        self.note(now, Event::Answered { qpn, psn, operation, syndrome });
+        match operation {
+            Operation::Acknowledge => self.receive_ack(now, qp, repr),
+            _ => self.receive_data(now, qp, repr, payload),
+        }
+        // A turn of which nothing could come is not asked for, unless others would notice that it waits.
+        let idle = qp.has_nothing_to_send() && self.may_send(qp.lane);
+        if qp.sends() && !idle {
+            self.ask_turn(now, qp);
+        }
+    }
+
+    fn receive_ack(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
+        let Some(aeth) = repr.aeth else { return };
+        let (qpn, psn) = (qp.qpn, repr.psn);
+        match Verdict::of(aeth) {
+            Verdict::Ack => {
+                if let Some(missing) = self.acknowledge_before(now, qp, psn.next()) {
+                    self.retry_gap(now, qp, missing);
+                }
+            }
+            Verdict::NotReady(time) => {
+                self.fw.icm.count(qpn, QCounter::RnrNakRetryErr);
+                // Of a read, a response in the middle can be what is not ready.
+                let missing = self.acknowledge_before(now, qp, psn);
+                if let Some(missing) = missing.filter(|missing| *missing != psn) {
+                    // That a later request was answered says that this response is lost (IBTA 9.7.5.1.3).
+                    return self.retry_gap(now, qp, missing);
+                }
+                if !qp.sends() {
+                    return;
+                }
+                let until = now + time;
+                match qp.requester.receiver_not_ready(psn, until, &qp.params) {
+                    Ok(generation) => self.schedule(until, HcaEvent::RnrTimeout(qpn, generation)),
+                    Err(syndrome) => self.fail_at(now, qp, psn, syndrome),
+                }
+            }
+            Verdict::Sequence => {
+                let missing = self.acknowledge_before(now, qp, psn);
+                if qp.sends() {
+                    self.fw.icm.count(qpn, QCounter::PacketSeqErr);
+                    self.retry(now, qp, missing.unwrap_or(psn), Cause::SequenceNak);
+                }
+            }
+            Verdict::Refused(syndrome) => {
+                self.acknowledge_before(now, qp, psn);
+                if qp.sends() {
+                    self.fail_at(now, qp, psn, syndrome);
+                }
+            }
+            Verdict::Nothing => {}
+        }
+    }
+
+    /// Data of a read or atomic.
+    fn receive_data(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+        let Some(first) = qp.requester.request_of(repr.psn) else { return };
+        // A response acknowledges everything before its own request.
+        if let Some(missing) = self.acknowledge_before(now, qp, first) {
+            return self.retry_gap(now, qp, missing);
+        }
+        let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
+        let atomic = repr.operation == Operation::AtomicAcknowledge;
+        let data = if atomic { &original[..] } else { payload };
+        let room = self.scatter_room(qp.params.cqn_snd, qp.params.scatter_request);
+        let (place, found) = match qp.place_data(repr, data.len(), room) {
+            Data::Nothing => return,
+            Data::Gap(expected) => return self.retry_gap(now, qp, expected),
+            Data::Bad => return self.fail_at(now, qp, repr.psn, Syndrome::BadResponse),
+            Data::IntoCompletion(place) => {
+                if let Some(message) = qp.requester.messages.get_mut(place) {
+                    message.data = data.to_vec();
+                }
+                (place, Default::default())
+            }
+            Data::IntoBuffers { place, offset } => {
+                let Some(message) = qp.requester.messages.get(place) else { return };
+                match self.keyed().scatter(qp.accessor(), &message.wqe.pieces, offset, data) {
+                    Ok(found) => (place, found),
+                    Err(fault) => {
+                        let (index, opcode) = (message.wqe.index, message.wqe.opcode);
+                        let (kind, psn) = (page_fault::READ_OR_ATOMIC, repr.psn);
+                        let met = Met { kind, psn, index, opcode, committed: offset };
+                        if self.wait_to_send(now, qp, fault, met) {
+                            return;
+                        }
+                        let qpn = qp.qpn;
+                        self.diagnose(now, format_args!("QP {qpn}: response to send WQE {index}: {fault}"));
+                        return self.fail_at(now, qp, psn, Syndrome::LocalProtection);
+                    }
+                }
+            }
+        };
+        if let Some(message) = qp.requester.messages.get_mut(place) {
+            message.answered += 1;
+        }
+        self.tell(now, qp, qp.params.cqn_snd, found);
+        self.retire(now, qp);
+        if qp.sends() {
+            self.progress(now, qp);
+        }
+    }
+
+    /// The message that owns `psn` fails, when all before it are complete.
+    pub(crate) fn fail_message(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, syndrome: Syndrome) -> bool {
+        let failed = qp.requester.fail_at(psn, syndrome);
+        if failed {
+            self.retire(now, qp);
+        }
+        failed
+    }
+
+    /// The message that owns `psn` fails; what is before it was acknowledged.
+    fn fail_at(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, syndrome: Syndrome) {
+        if self.fail_message(now, qp, psn, syndrome) && qp.sends() {
+            // A response before it is missing for good: the oldest carries the error.
+            self.fail(now, qp, Some(syndrome));
+        }
+    }
+
+    /// A response is missing although later ones came: once for each gap, ask again.
+    fn retry_gap(&mut self, now: Ps, qp: &mut QueuePair, missing: Psn) {
+        if qp.requester.is_new_gap(missing) {
+            self.fw.icm.count(qp.qpn, QCounter::ImpliedNakSeqErr);
+            self.retry(now, qp, missing, Cause::MissingResponse);
+        }
+    }
+
+    /// Sends again from `psn` on, if retries are left.
+    fn retry(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, why: Cause) {
+        if !qp.may_retry(psn) {
+            return;
+        }
+        if qp.requester.retries_left == 0 && !self.migrate_if_armed(now, qp) {
+            return self.fail_at(now, qp, qp.requester.oldest(), Syndrome::TransportRetryExceeded);
+        }
+        self.note(now, Event::Retry { qpn: qp.qpn, psn, why });
+        qp.requester.retry(psn);
+        self.ask_turn(now, qp);
+    }
+}
+
+impl Hca {
+    pub(crate) fn ack_timeout(&mut self, now: Ps, qpn: Qpn) {
+        let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
+        match qp.requester.timer_ran_out(now) {
+            Timer::Stopped => {}
+            Timer::Later(deadline) => core.schedule(deadline, HcaEvent::AckTimeout(qpn)),
+            Timer::Timeout(psn) => {
+                tracing::debug!(hca = core.name, %now, "QP {qpn}: ACK timeout at {psn:?}");
+                core.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
+                core.note(now, Event::Timeout { qpn, psn });
+                core.retry(now, qp, psn, Cause::Timeout);
+            }
+        }
+    }
+
+    pub(crate) fn rnr_timeout(&mut self, now: Ps, qpn: Qpn, generation: u32) {
+        let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
+        if qp.requester.ready_again(generation) && qp.sends() {
+            let (psn, why) = (qp.requester.cursor, Cause::ReceiverNotReady);
+            core.note(now, Event::Retry { qpn, psn, why });
+            core.ask_turn(now, qp);
+        }
+    }
+}

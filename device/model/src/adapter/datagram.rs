@@ -1,0 +1,133 @@
+//! Datagrams carried out: sent, received, and copied to the members of multicast groups.
+
+use hca_firmware::QCounter;
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Gid, Qpn};
+use hca_spec::qpc::ServiceType;
+
+use super::Hca;
+use super::core::{Arrived, Core};
+use crate::engines::mkey::Fault;
+use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
+use crate::engines::qp::pieces::spans;
+use crate::engines::qp::wqe::Wqe;
+use crate::engines::qp::{PORT, QueuePair};
+use crate::ground::event::{Event, Status};
+use crate::ground::time::Ps;
+use crate::wire::Packet;
+
+impl Core {
+    /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
+    /// `head` is the WQE's place in the queue.
+    pub(crate) fn send_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, head: u16) -> Option<Ps> {
+        let repr = match qp.plan_datagram(&self.view(), wqe) {
+            Ok(repr) => repr,
+            Err(why) => return self.bad_datagram(now, qp, wqe, why),
+        };
+        let mut found = Default::default();
+        let built = Packet::build_with(&repr, wqe.length as usize, |buf| {
+            found = self.keyed().gather(qp.accessor(), &wqe.pieces, 0, buf)?;
+            Ok::<(), Fault>(())
+        });
+        let packet = match built {
+            Ok(packet) => packet,
+            Err(fault) if self.wait_to_send_datagram(now, qp, fault, wqe, head) => return None,
+            Err(fault) => {
+                let why = BadDatagram(Syndrome::LocalProtection, fault.to_string());
+                return self.bad_datagram(now, qp, wqe, why);
+            }
+        };
+        let service = self.timing.wqe() + self.timing.datagram() + self.timing.transmit();
+        let free = self.units.send(now, qp.qpn.0, service);
+        let data = spans(&self.fw.icm, &wqe.pieces, 0, wqe.length as usize);
+        let ready = self.units.gather(now, qp.qpn.0, free, data);
+        let at = self.units.depart(qp.qpn.0, ready);
+        let (qpn, index, psn) = (qp.qpn, wqe.index, qp.requester.next_psn);
+        let (operation, bytes) = (repr.operation, packet.len() as u32);
+        self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
+        self.note(at, Event::Done { qpn, index, status: Status(None) });
+        qp.lane = self.launch(at, operation, packet);
+        self.tell(now, qp, qp.params.cqn_snd, found);
+        if wqe.signaled {
+            let due = at + self.units.completion_latency();
+            let cqe = qp.datagram_sent(wqe);
+            self.complete_at(due, qp, cqe, Vec::new());
+        }
+        (qp.sends() && !qp.sq.is_empty()).then_some(free + self.units.pause())
+    }
+
+    fn bad_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, why: BadDatagram) -> Option<Ps> {
+        let BadDatagram(syndrome, why) = why;
+        self.diagnose(now, format_args!("QP {}: datagram WQE {}: {why}", qp.qpn, wqe.index));
+        self.complete_send_error(now, qp, wqe.index, wqe.opcode, syndrome);
+        self.fail_sends(now, qp, None);
+        None
+    }
+
+    /// A datagram for this queue pair.
+    pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) {
+        let (repr, payload) = (arrived.repr(), arrived.payload());
+        let Some(deth) = repr.deth else { return };
+        if deth.q_key != qp.own_q_key() {
+            self.diagnose(
+                now,
+                format_args!("datagram for QP {} dropped: Q_Key {:#x} is not the QP's", qp.qpn, deth.q_key),
+            );
+            self.key_violation(now, repr, true);
+            return;
+        }
+        let Ok(receive) = self.take_receive(now, qp, None) else {
+            tracing::debug!(hca = self.name, %now, "datagram for QP {} dropped: no receive posted", qp.qpn);
+            self.fw.icm.count(qp.qpn, QCounter::OutOfBuffer);
+            return;
+        };
+        let total = GRH_ROOM + payload.len();
+        if total as u64 > receive.room {
+            self.complete_receive_error(now, qp, &receive, Syndrome::LocalLength);
+            return self.fail(now, qp, None);
+        }
+        let (who, pieces) = (qp.local(&receive), &receive.pieces);
+        let header = match arrived.grh() {
+            Some(grh) => self.keyed().scatter(who, pieces, 0, &grh),
+            None => Ok(Default::default()),
+        };
+        let written = header.and_then(|header| {
+            let body = self.keyed().scatter(who, pieces, GRH_ROOM as u64, payload)?;
+            Ok([header, body])
+        });
+        let found = match written {
+            Ok(found) => found,
+            Err(fault) => {
+                self.diagnose(now, format_args!("QP {}: receive: {fault}", qp.qpn));
+                self.complete_receive_error(now, qp, &receive, Syndrome::LocalProtection);
+                return self.fail(now, qp, None);
+            }
+        };
+        self.note(now, qp.executed(repr, payload.len()));
+        let (cqn, cqe) = qp.datagram_received(&self.view(), repr, &receive, total);
+        for found in found {
+            self.tell(now, qp, cqn, found);
+        }
+        self.complete_for(now, qp, cqn, cqe, &[]);
+    }
+}
+
+impl Hca {
+    /// A multicast datagram: a copy to each member of its group on this adapter.
+    pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
+        let repr = arrived.repr();
+        let Some(dgid) = repr.grh.as_ref().map(|g| g.dgid) else { return };
+        for qpn in self.members(dgid) {
+            let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
+            let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
+                && core.fw.port(PORT).is_some_and(|p| p.is_own_lid(repr.slid));
+            if qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
+                core.receive_datagram(now, qp, arrived);
+            }
+        }
+    }
+
+    fn members(&self, group: Gid) -> Vec<Qpn> {
+        self.core.fw.icm.mcgs.iter().find(|g| g.gid == group).map(|g| g.qps.clone()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,190 @@
+//! Dynamic connections carried out: initiators turn to their targets, targets make and end responders.
+
+use hca_spec::dct::{DctState, Dctc};
+use hca_spec::eqe::EventType;
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::QpState;
+use hca_spec::wire::{Operation, aeth};
+use hca_spec::wqe::Datagram;
+
+use super::Hca;
+use super::core::{Arrived, Core, HcaEvent};
+use crate::engines::qp::dci::Turn;
+use crate::engines::qp::dct::{DRAIN_LIMIT, DRAIN_STEP, LIFE, MAX_LINKS, Met, Peer, meet, responder};
+use crate::engines::qp::{PORT, QueuePair, pkeys_match};
+use crate::ground::time::Ps;
+use crate::wire::{DcEthRepr, Packet, Repr};
+
+impl Core {
+    /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
+    pub(crate) fn turn_to(&mut self, now: Ps, qp: &mut QueuePair, target: &Datagram) -> bool {
+        match qp.turn_to(now, target) {
+            Turn::There => true,
+            Turn::Waits => false,
+            Turn::Connects { leaves } => {
+                if leaves && let Some(repr) = qp.disconnect(&self.view()) {
+                    let packet = Packet::build_empty(&repr);
+                    let free = self.units.send(now, qp.qpn.0, self.timing.transmit());
+                    let at = self.units.depart(qp.qpn.0, free);
+                    self.launch(at, repr.operation, packet);
+                }
+                qp.connect_to(now, target);
+                true
+            }
+        }
+    }
+
+    /// Answers without a connection, for the responder that there would be.
+    fn refuse_connection(&mut self, now: Ps, nobody: &QueuePair, repr: &Repr, syndrome: u32) {
+        let Some(answer) = nobody.refusal(&self.view(), repr, syndrome) else { return };
+        let packet = Packet::build_empty(&answer);
+        let free = self.units.send(now, nobody.qpn.0, self.timing.transmit_ack());
+        let at = self.units.answer_departs(nobody.qpn.0, free + self.timing.respond());
+        self.launch(at, answer.operation, packet);
+    }
+}
+
+impl Hca {
+    /// A request to a DC target.
+    pub(crate) fn receive_dynamic(&mut self, now: Ps, arrived: &Arrived) {
+        let repr = arrived.repr();
+        let core = &mut self.core;
+        let (Some(eth), Some(dct)) = (repr.dceth, core.fw.icm.dcts.get(repr.dest_qp.0)) else {
+            tracing::debug!(hca = core.name, %now, "packet for DCT {} dropped: no such target", repr.dest_qp);
+            return;
+        };
+        let (ctx, state) = (dct.ctx, dct.state());
+        let own_pkey = core.fw.port(PORT).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
+        if !pkeys_match(own_pkey, repr.pkey) {
+            core.diagnose(
+                now,
+                format_args!(
+                    "packet for DCT {} dropped: its P_Key {:#x} does not match the target's {own_pkey:#x} (IBTA 10.9.3)",
+                    repr.dest_qp, repr.pkey
+                ),
+            );
+            core.key_violation(now, repr, false);
+            return;
+        }
+        if eth.access_key != ctx.get(Dctc::DC_ACCESS_KEY) {
+            return self.access_key_violation(now, &ctx, repr, &eth);
+        }
+        let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
+        let known = self.links.get(&peer).and_then(|l| l.session());
+        match meet(repr.operation, state, eth.session, known) {
+            Met::Again => {
+                if let Some(link) = self.links.get_mut(&peer).filter(|l| l.state.receives()) {
+                    link.touch(now);
+                    self.core.answer(now, link, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
+                }
+            }
+            Met::Connect => self.connect(now, &ctx, repr, &eth, peer),
+            Met::Disconnect => self.cut(now, peer),
+            Met::Request => {
+                let Some(link) = self.links.get_mut(&peer).filter(|l| l.state.receives()) else { return };
+                link.touch(now);
+                self.core.receive_request(now, link, repr, arrived.payload());
+            }
+            Met::Nothing => {}
+            Met::Unknown => {
+                let (dctn, from) = (peer.dctn, peer.initiator);
+                tracing::debug!(hca = self.core.name, %now, "packet for DCT {dctn} of QP {from} dropped: no connection");
+            }
+        }
+    }
+
+    fn access_key_violation(&mut self, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr) {
+        let core = &mut self.core;
+        let dctn = repr.dest_qp;
+        core.diagnose(
+            now,
+            format_args!(
+                "DCT {dctn}: QP {} of LID {:#x} came with DC access key {:#x}, which is not the target's",
+                eth.src_qp, repr.slid.0, eth.access_key
+            ),
+        );
+        let mut armed = false;
+        if let Some(dct) = core.fw.icm.dcts.get_mut(dctn.0) {
+            let count = dct.ctx.get(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT);
+            dct.ctx.set(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT, count.wrapping_add(1));
+            armed = std::mem::take(&mut dct.armed);
+        }
+        if armed {
+            core.push_qp_event(now, EventType::DctKeyViolation, dctn);
+        }
+        if repr.operation != Operation::Disconnect {
+            let nobody = responder(&core.view(), now, ctx, repr, eth);
+            core.refuse_connection(now, &nobody, repr, aeth::NAK | aeth::REMOTE_ACCESS_ERROR);
+        }
+    }
+
+    fn connect(&mut self, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr, peer: Peer) {
+        self.cut(now, peer);
+        let core = &mut self.core;
+        let mut link = responder(&core.view(), now, ctx, repr, eth);
+        if self.links.len() >= MAX_LINKS {
+            core.diagnose(
+                now,
+                format_args!(
+                    "DCT {}: the adapter has {MAX_LINKS} connections, QP {} waits",
+                    peer.dctn, eth.src_qp
+                ),
+            );
+            let syndrome = aeth::RNR_NAK | ctx.get(Dctc::MIN_RNR_NAK);
+            return core.refuse_connection(now, &link, repr, syndrome);
+        }
+        core.answer(now, &mut link, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
+        core.schedule(now + LIFE, HcaEvent::DynamicIdle(peer));
+        self.links.insert(peer, link);
+    }
+
+    /// Ends a connection. A receive WQE that a message had taken is flushed.
+    fn cut(&mut self, now: Ps, peer: Peer) {
+        if let Some(mut link) = self.links.remove(&peer) {
+            self.core.flush_receives(now, &mut link);
+        }
+    }
+
+    pub(crate) fn dynamic_turn(&mut self, now: Ps, peer: Peer) {
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        self.core.take_response_turn(now, link);
+        // It failed, and its last word is said.
+        if link.state == QpState::Error && link.responder.queue.is_empty() {
+            self.links.remove(&peer);
+        }
+    }
+
+    pub(crate) fn dynamic_idle(&mut self, now: Ps, peer: Peer) {
+        match self.links.get_mut(&peer).and_then(|link| link.is_forgotten(now)) {
+            None => {}
+            Some(Err(later)) => self.core.schedule(later, HcaEvent::DynamicIdle(peer)),
+            Some(Ok(())) => self.cut(now, peer),
+        }
+    }
+
+    pub(crate) fn dynamic_draining(&mut self, now: Ps, dctn: Qpn) {
+        self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(dctn, now + DRAIN_LIMIT));
+    }
+
+    /// Cuts the connections of a target that drains where nothing is under way, at last all of them.
+    pub(crate) fn dynamic_drain(&mut self, now: Ps, dctn: Qpn, until: Ps) {
+        let draining = self.core.fw.icm.dcts.get(dctn.0).is_some_and(|d| d.state() == DctState::Draining);
+        if !draining {
+            return;
+        }
+        let of_target = self.links.iter().filter(|(peer, _)| peer.dctn == dctn);
+        let (quiet, busy): (Vec<_>, Vec<_>) =
+            of_target.partition(|(_, link)| link.is_quiet() || now >= until);
+        let (quiet, busy) = (quiet.into_iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), busy.len());
+        for peer in quiet {
+            self.cut(now, peer);
+        }
+        if busy > 0 {
+            return self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(dctn, until));
+        }
+        if let Some(dct) = self.core.fw.icm.dcts.get_mut(dctn.0) {
+            dct.ctx.set(Dctc::STATE, DctState::Drained as u32);
+        }
+        self.core.push_qp_event(now, EventType::DctDrained, dctn);
+    }
+}

@@ -1,0 +1,216 @@
+//! Accesses to the host's memory through keys: what an engine asks to be read and written.
+
+use hca_firmware::Icm;
+use hca_spec::bsf::sig_err;
+use hca_spec::ids::{Cqn, Mkey};
+use hca_spec::mkc::Mkc;
+
+use super::core::Core;
+use crate::engines::mkey::{Access, Accessor, Behind, Fault, Span, Target, target};
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::pieces::{Piece, walk};
+use crate::engines::signature::{Backing, SignatureError};
+use crate::ground::dma::GuestMemory;
+use crate::ground::time::Ps;
+use crate::wire::Room;
+
+/// Signatures that an access found wrong. They are told of by completions ([`Core::tell`]), or dropped with a reason.
+#[must_use = "wrong signatures are told of (Core::tell), or dropped with a reason (Findings::drop_because)"]
+#[derive(Debug, Default)]
+pub(crate) struct Findings(Vec<SignatureError>);
+
+impl Findings {
+    fn add(&mut self, other: Findings) {
+        if !other.0.is_empty() {
+            self.0.extend(other.0);
+        }
+    }
+
+    /// Nobody is told.
+    pub(crate) fn drop_because(self, _why: &'static str) {}
+}
+
+/// The memory behind a signature key, and what is found in it.
+struct InMemory<'a> {
+    memory: &'a dyn GuestMemory,
+    behind: &'a Behind<'a>,
+    found: Findings,
+}
+
+impl Backing for InMemory<'_> {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let (len, mut rest) = (buf.len(), buf);
+        self.behind.spans(offset, len, Access::LocalRead, &mut |span| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
+            rest = later;
+            Ok(self.memory.read(span.iova, now)?)
+        })
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let mut rest = data;
+        self.behind.spans(offset, data.len(), Access::LocalWrite, &mut |span| {
+            let (now, later) = rest.split_at(span.len);
+            rest = later;
+            Ok(self.memory.write(span.iova, now)?)
+        })
+    }
+
+    fn found(&mut self, error: SignatureError) {
+        self.found.0.push(error);
+    }
+}
+
+/// The host's memory as keys show it.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed<'a> {
+    pub(crate) icm: &'a Icm,
+    pub(crate) memory: &'a dyn GuestMemory,
+}
+
+impl Keyed<'_> {
+    /// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well.
+    ///
+    /// Through a signature key: what is read goes to the wire. An access that fails has found no wrong signatures: it is
+    /// done again, or nobody hears of its data.
+    pub(crate) fn read(
+        &self,
+        who: Accessor,
+        key: Mkey,
+        va: u64,
+        buf: &mut [u8],
+        access: Access,
+    ) -> Result<Findings, Fault> {
+        match target(self.icm, who, key, va, buf.len() as u64, access)? {
+            Target::Plain(plain) => {
+                let mut room = Room::new(buf);
+                plain.spans(&mut |span: Span| Ok(self.memory.read(span.iova, room.next(span.len))?))?;
+                Ok(Findings::default())
+            }
+            Target::Signed(behind) => {
+                buf.fill(0);
+                let mut backing = self.behind(&behind);
+                behind.signed.gather(&mut backing, behind.offset, buf)?;
+                Ok(backing.found)
+            }
+        }
+    }
+
+    /// Writes `data` at `va` under `key`.
+    ///
+    /// Through a signature key: what is written comes from the wire.
+    pub(crate) fn write(
+        &self,
+        who: Accessor,
+        key: Mkey,
+        va: u64,
+        data: &[u8],
+        access: Access,
+    ) -> Result<Findings, Fault> {
+        match target(self.icm, who, key, va, data.len() as u64, access)? {
+            Target::Plain(plain) => {
+                let mut rest = data;
+                plain.spans(&mut |span: Span| {
+                    let (now, later) = rest.split_at(span.len);
+                    rest = later;
+                    Ok(self.memory.write(span.iova, now)?)
+                })?;
+                Ok(Findings::default())
+            }
+            Target::Signed(behind) => {
+                let mut backing = self.behind(&behind);
+                behind.signed.scatter(&mut backing, behind.offset, data)?;
+                Ok(backing.found)
+            }
+        }
+    }
+
+    fn behind<'a>(&'a self, behind: &'a Behind<'a>) -> InMemory<'a> {
+        InMemory { memory: self.memory, behind, found: Findings::default() }
+    }
+
+    /// Reads `buf.len()` bytes of a list from byte `offset` on. What lies beyond the list's end is zero.
+    pub(crate) fn gather(
+        &self,
+        who: Accessor,
+        pieces: &[Piece],
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Findings, Fault> {
+        let len = buf.len();
+        let (mut room, mut found) = (Room::new(buf), Findings::default());
+        walk(pieces, offset, len, |piece, skip, n| {
+            let now = room.next(n);
+            match piece {
+                Piece::Memory { key, va, .. } => {
+                    found.add(self.read(who, *key, va.wrapping_add(skip), now, Access::LocalRead)?);
+                }
+                Piece::Inline(data) => {
+                    let mut now = Room::new(now);
+                    let from = data.get(skip as usize..).unwrap_or_default();
+                    let from = from.get(..n).unwrap_or(from);
+                    now.next(from.len()).copy_from_slice(from);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Writes `data` into a list from byte `offset` on. Nothing can be written into a WQE.
+    pub(crate) fn scatter(
+        &self,
+        who: Accessor,
+        pieces: &[Piece],
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Findings, Fault> {
+        let (mut rest, mut found) = (data, Findings::default());
+        walk(pieces, offset, data.len(), |piece, skip, n| {
+            let (now, later) = rest.split_at(n);
+            rest = later;
+            if let Piece::Memory { key, va, .. } = piece {
+                found.add(self.write(who, *key, va.wrapping_add(skip), now, Access::LocalWrite)?);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+impl Core {
+    /// The host's memory as keys show it.
+    #[inline]
+    pub(crate) fn keyed(&self) -> Keyed<'_> {
+        Keyed { icm: &self.fw.icm, memory: &*self.memory }
+    }
+
+    /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the
+    /// driver has seen it.
+    #[inline]
+    pub(crate) fn tell(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, findings: Findings) {
+        for error in findings.0 {
+            self.tell_one(now, qp, cqn, error);
+        }
+    }
+
+    #[cold]
+    fn tell_one(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, error: SignatureError) {
+        let Some(entry) = self.fw.icm.mkeys.get_mut(error.key.index()) else { return };
+        let count = entry.ctx.get(Mkc::EXPECTED_SIGERR_COUNT);
+        let Some(signature) = entry.signature.as_mut().filter(|s| s.told != Some(count)) else { return };
+        signature.told = Some(count);
+        let domain = if error.side == sig_err::WIRE { "wire" } else { "memory" };
+        self.diagnose(
+            now,
+            format_args!(
+                "QP {}: key {}: the signature of the block at {} of the {domain} domain is wrong (syndrome {:#x})",
+                qp.qpn, error.key, error.offset, error.syndrome
+            ),
+        );
+        self.complete_for(now, qp, cqn, error.cqe(qp.qpn), &[]);
+        if qp.params.drain_sigerr {
+            self.drain_for_signature(now, qp);
+        }
+    }
+}

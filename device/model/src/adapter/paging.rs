@@ -1,0 +1,143 @@
+//! Page faults carried out: the driver is told, and queue pairs go on or fail when it has dealt with them.
+
+use hca_spec::cqe::Syndrome;
+use hca_spec::eqe::EventType;
+use hca_spec::ids::Qpn;
+use hca_spec::wire::aeth;
+
+use super::Hca;
+use super::core::Core;
+use crate::engines::mkey::Fault;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::page_fault::{Asked, Met, Passage, Resumed, Waits};
+use crate::engines::qp::responder::Refusal;
+use crate::engines::qp::wqe::Wqe;
+use crate::ground::time::Ps;
+use crate::wire::Repr;
+
+impl Core {
+    /// Tells the driver of a page fault, if that is due. Returns whether something waits.
+    fn follow_fault(&mut self, now: Ps, qpn: Qpn, waits: Waits) -> bool {
+        match waits {
+            Waits::No => false,
+            Waits::Silently => true,
+            Waits::Telling(mut eqe) => {
+                tracing::debug!(hca = self.name, %now, "QP {qpn}: page fault {:x?}", eqe.bytes());
+                self.push_event(now, EventType::PageFault, &mut eqe);
+                true
+            }
+        }
+    }
+
+    /// A packet's data could not be gathered, or its response not be scattered. `true`: the queue pair waits
+    /// from that packet on; `false`: it is an error.
+    pub(crate) fn wait_to_send(&mut self, now: Ps, qp: &mut QueuePair, fault: Fault, met: Met) -> bool {
+        let waits = qp.waits_to_send(&self.view(), fault, met);
+        self.follow_fault(now, qp.qpn, waits)
+    }
+
+    /// The same for a datagram; `head` is its place in the queue.
+    pub(crate) fn wait_to_send_datagram(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        fault: Fault,
+        wqe: &Wqe,
+        head: u16,
+    ) -> bool {
+        let waits = qp.waits_to_send_datagram(&self.view(), fault, wqe, head);
+        self.follow_fault(now, qp.qpn, waits)
+    }
+
+    /// Whether a request is looked at in spite of a page fault.
+    #[inline]
+    pub(crate) fn passes_page_fault(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) -> bool {
+        match qp.passage(repr) {
+            Passage::Passes => true,
+            Passage::Dropped => false,
+            Passage::NotReady(psn) => {
+                self.answer(now, qp, psn, aeth::RNR_NAK | qp.params.min_rnr_nak);
+                false
+            }
+            Passage::Acknowledged(psn) => {
+                self.answer(now, qp, psn, aeth::ACK | aeth::CREDITS_INVALID);
+                false
+            }
+        }
+    }
+
+    /// A request met a page that is not present: the peer shall send it again. Otherwise the refusal is returned.
+    pub(crate) fn wait_to_execute(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        repr: &Repr,
+        packet: usize,
+        refusal: Refusal,
+    ) -> Option<Refusal> {
+        let view = self.view();
+        let waits = match refusal {
+            Refusal::Local(_, fault) => qp.waits_to_receive(&view, repr, packet, fault),
+            Refusal::Access(fault) => qp.waits_to_be_written(&view, repr, packet, fault),
+            _ => Waits::No,
+        };
+        if !self.follow_fault(now, qp.qpn, waits) {
+            return Some(refusal);
+        }
+        self.answer(now, qp, repr.psn, aeth::RNR_NAK | qp.params.min_rnr_nak);
+        None
+    }
+
+    /// A response to a read met a page that is not present. `true`: the peer shall ask again.
+    pub(crate) fn wait_to_answer(&mut self, now: Ps, qp: &mut QueuePair, fault: Fault, asked: Asked) -> bool {
+        let waits = qp.waits_to_answer(&self.view(), fault, asked);
+        self.follow_fault(now, qp.qpn, waits)
+    }
+
+    fn resume_requester(&mut self, now: Ps, qp: &mut QueuePair, resumed: Resumed) {
+        match resumed {
+            Resumed::Continues => {}
+            Resumed::Datagram { index, opcode } => {
+                self.complete_send_error(now, qp, index, opcode, Syndrome::LocalProtection);
+                self.fail_sends(now, qp, None);
+            }
+            Resumed::Message(psn) => _ = self.fail_message(now, qp, psn, Syndrome::LocalProtection),
+        }
+        if qp.sends() {
+            self.ask_turn(now, qp);
+        }
+    }
+
+    fn resume_responder(&mut self, now: Ps, qp: &mut QueuePair, kind: u8, error: bool) {
+        match qp.resumes_responder(kind, error) {
+            None => {}
+            Some((psn, false)) => {
+                self.answer(now, qp, psn, aeth::NAK | aeth::REMOTE_OPERATIONAL_ERROR);
+                self.receive_failed(now, qp, Syndrome::LocalProtection);
+            }
+            Some((psn, true)) => {
+                self.answer(now, qp, psn, aeth::NAK | aeth::REMOTE_ACCESS_ERROR);
+                self.fail(now, qp, None);
+                self.raise(now, qp, EventType::AccessError);
+            }
+        }
+    }
+}
+
+impl Hca {
+    /// The driver has dealt with a fault. One that is not there any more, or another one by now, is no error:
+    /// the driver can't know.
+    pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, kind: u8, error: bool) {
+        let Self { core, qps, links, .. } = self;
+        tracing::debug!(hca = core.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
+        // All connections of a DC target have its number: one that waits for another page meets it again.
+        for (_, link) in links.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
+            core.resume_responder(now, link, kind, error);
+        }
+        let Some(qp) = qps.get_mut(qpn.0) else { return };
+        if let Some(resumed) = qp.resumes_requester(kind, error) {
+            core.resume_requester(now, qp, resumed);
+        }
+        core.resume_responder(now, qp, kind, error);
+    }
+}

@@ -1,0 +1,210 @@
+//! The life of a queue pair carried out: what happens when its state changes, and what changes it.
+//!
+//! Source: IBTA 10.3.1 (states), 9.9 (error behaviour), 11.6.3 (affiliated events); PRM "QP State Machine".
+
+use hca_firmware::QCounter;
+use hca_spec::cqe::{Cqe, Syndrome};
+use hca_spec::eqe::EventType;
+use hca_spec::ids::{Cqn, Psn, Qpn};
+use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
+
+use super::Hca;
+use super::core::{Core, HcaEvent};
+use crate::engines::qp::migration::Heard;
+use crate::engines::qp::recv::ReceiveQueue;
+use crate::engines::qp::{Params, QueuePair};
+use crate::ground::time::Ps;
+use crate::wire::Repr;
+
+/// While a queue pair is in error, its receive doorbell record is looked at this often, because
+/// posting a receive rings no doorbell and it still has to be flushed.
+const ERROR_POLL: Ps = Ps::from_us(500);
+/// An idle one less and less often, down to this.
+const ERROR_POLL_IDLE: Ps = Ps::from_ms(64);
+
+impl Hca {
+    /// A transition command was executed.
+    pub(crate) fn qp_modified(&mut self, now: Ps, qpn: Qpn, from: QpState, to: QpState) {
+        let Self { core, qps, .. } = self;
+        let Some(qp) = core.fw.icm.qps.get(qpn.0) else { return };
+        if to == QpState::Reset {
+            // In RESET nothing moves: an idle queue pair costs its context only.
+            drop(qps.remove(qpn.0));
+            return;
+        }
+        if qps.get(qpn.0).is_none() {
+            qps.insert(qpn.0, QueuePair::new(qpn, qp));
+        }
+        let Some(hw) = qps.get_mut(qpn.0) else { return };
+        // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
+        let was_armed = hw.params.path_migration == path_migration::ARMED;
+        hw.params = Params::new(&qp.ctx);
+        if to != QpState::Error {
+            hw.state = to;
+        }
+        match (from, to) {
+            (_, QpState::Error) => core.fail(now, hw, None),
+            (_, QpState::Rtr) => {
+                hw.responder.epsn = Psn::new(qp.ctx.get(Qpc::NEXT_RCV_PSN));
+            }
+            (QpState::Rtr, QpState::Rts) => {
+                hw.requester.start(Psn::new(qp.ctx.get(Qpc::NEXT_SEND_PSN)), &hw.params);
+                core.schedule(now, HcaEvent::SendDoorbell(qpn));
+            }
+            (_, QpState::Rts) => core.schedule(now, HcaEvent::SendDoorbell(qpn)),
+            (QpState::Rts, QpState::SqDraining) => {
+                hw.drained_event = qp.drained_event;
+                core.drain(now, hw);
+            }
+            _ => {}
+        }
+        if was_armed && hw.says_migrated() {
+            core.push_qp_event(now, EventType::PathMigrated, qpn);
+        }
+    }
+
+    /// A queue pair in error: flushes what was posted since.
+    pub(crate) fn error_poll(&mut self, now: Ps, qpn: Qpn) {
+        let Self { core, qps, .. } = self;
+        let Some(qp) = qps.get_mut(qpn.0).filter(|qp| qp.state == QpState::Error) else { return };
+        // Another time than the one noted: a poll of an earlier life of the queue pair.
+        let Some((_, interval)) = qp.error_poll.take_if(|(at, _)| *at == now) else { return };
+        // The first one, if a completion could not be written.
+        let first = interval == Ps::ZERO;
+        if first {
+            core.flush_sends(now, qp, None);
+        }
+        // A record that can't be read is not looked at again.
+        let Some(flushed) = core.flush_receives(now, qp) else { return };
+        let again = first || flushed > 0;
+        let interval = if again { ERROR_POLL } else { interval.times(2).min(ERROR_POLL_IDLE) };
+        core.poll_errors(now, qp, interval);
+    }
+}
+
+impl Core {
+    fn enter(&mut self, qp: &mut QueuePair, state: QpState) {
+        qp.state = state;
+        if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
+            context.ctx.set(Qpc::STATE, state as u32);
+        }
+    }
+
+    /// An event about a queue pair, if it is the driver's.
+    pub(crate) fn raise(&mut self, now: Ps, qp: &QueuePair, event: EventType) {
+        match qp.is_drivers() {
+            true => self.push_qp_event(now, event, qp.qpn),
+            false => tracing::debug!(hca = self.name, %now, ?event, "a connection of DCT {}", qp.qpn),
+        }
+    }
+
+    /// Goes to error: completes the oldest message with `cause` if there is one, flushes the rest.
+    pub(crate) fn fail(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
+        let was = qp.state;
+        self.enter(qp, QpState::Error);
+        self.flush_sends(now, qp, cause);
+        self.flush_receives(now, qp);
+        if was != QpState::Error && qp.rq.shared().is_some() {
+            self.raise(now, qp, EventType::LastWqe);
+        }
+        if was != QpState::Error && matches!(qp.rq, ReceiveQueue::Own { .. }) {
+            self.poll_errors(now, qp, ERROR_POLL);
+        }
+    }
+
+    /// A send request went wrong at this end. Where no peer depends on the order of requests only the send
+    /// queue stops: it is flushed, and receives go on (IBTA 10.3.1.5 "SQEr", 9.9.2.4).
+    pub(crate) fn fail_sends(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
+        let keeps_receiving =
+            matches!(qp.service, ServiceType::Uc | ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1);
+        if !keeps_receiving || qp.state == QpState::Error {
+            return self.fail(now, qp, cause);
+        }
+        self.enter(qp, QpState::SqError);
+        self.flush_sends(now, qp, cause);
+    }
+
+    /// Draining ends when everything that was started is complete (IBTA 10.3.1.6).
+    pub(crate) fn drain(&mut self, now: Ps, qp: &mut QueuePair) {
+        if !qp.is_drained() {
+            return;
+        }
+        self.enter(qp, QpState::SqDrained);
+        if std::mem::take(&mut qp.drained_event) {
+            self.push_qp_event(now, EventType::SqDrained, qp.qpn);
+        }
+    }
+
+    /// A signature error drains the send queue if the driver asked for it: work requests that follow can be
+    /// cancelled (mlx5dv "signature pipelining"). The event says when.
+    pub(crate) fn drain_for_signature(&mut self, now: Ps, qp: &mut QueuePair) {
+        if qp.state == QpState::Rts {
+            qp.drained_event = true;
+            self.enter(qp, QpState::SqDraining);
+            // Within the sending of a packet the message is not complete: its end drains the queue.
+            self.drain(now, qp);
+        }
+    }
+
+    fn poll_errors(&mut self, now: Ps, qp: &mut QueuePair, interval: Ps) {
+        let at = now + interval;
+        qp.error_poll = Some((at, interval));
+        self.schedule(at, HcaEvent::ErrorPoll(qp.qpn));
+    }
+
+    /// Writes a completion of a queue pair, with `data` in it. A queue pair whose completion queue is in error goes to error
+    /// itself; what it holds is flushed to its other completion queue in an event of its own, because this may happen in
+    /// the middle of anything.
+    pub(crate) fn complete_for(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, cqe: Cqe, data: &[u8]) {
+        if !self.complete(now, cqn, cqe, data) && qp.state != QpState::Error {
+            self.fw.icm.count(qp.qpn, QCounter::CqOverflow);
+            self.enter(qp, QpState::Error);
+            self.raise(now, qp, EventType::WqCatastrophic);
+            if qp.rq.shared().is_some() {
+                self.raise(now, qp, EventType::LastWqe);
+            }
+            self.poll_errors(now, qp, Ps::ZERO);
+        }
+    }
+
+    /// What a packet of the peer says of its paths.
+    pub(crate) fn hear_migration(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
+        match qp.hears_migration(&self.view(), repr) {
+            Heard::Nothing => {}
+            Heard::Armed => {
+                if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
+                    context.ctx.set(Qpc::PM_STATE, path_migration::ARMED);
+                }
+            }
+            Heard::Migrated => self.migrate(now, qp),
+            Heard::Refused => {
+                self.diagnose(
+                    now,
+                    format_args!(
+                        "QP {}: the peer migrates to LID {:#x}, which is not the alternate path here (IBTA 17.2.8)",
+                        qp.qpn, repr.slid.0
+                    ),
+                );
+                self.push_qp_event(now, EventType::PathMigrationFailed, qp.qpn);
+            }
+        }
+    }
+
+    /// The retries are used up: goes on over the alternate path, if both ends have one.
+    pub(crate) fn migrate_if_armed(&mut self, now: Ps, qp: &mut QueuePair) -> bool {
+        let armed = qp.may_migrate();
+        if armed {
+            self.migrate(now, qp);
+            qp.requester.retries_left = qp.params.retry_count;
+        }
+        armed
+    }
+
+    fn migrate(&mut self, now: Ps, qp: &mut QueuePair) {
+        let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) else { return };
+        *context.ctx.primary_path_mut() = *context.ctx.secondary_path();
+        context.ctx.set(Qpc::PM_STATE, path_migration::MIGRATED);
+        qp.params = Params::new(&context.ctx);
+        self.push_qp_event(now, EventType::PathMigrated, qp.qpn);
+    }
+}

@@ -1,0 +1,71 @@
+//! Packets that have passed the receive pipeline: each goes to its queue pair, or to the adapter's agents.
+
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::ServiceType;
+use hca_spec::wire::Transport;
+
+use super::Hca;
+use super::core::Arrived;
+use crate::engines::qp::Unwanted;
+use crate::engines::qp::datagram::MULTICAST_QP;
+use crate::ground::time::Ps;
+
+impl Hca {
+    /// A packet has passed the receive pipeline: to its queue pair.
+    pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
+        let (repr, payload) = (arrived.repr(), arrived.payload());
+        if repr.dest_qp == MULTICAST_QP {
+            return self.receive_multicast(now, arrived);
+        }
+        if repr.transport == Transport::Dc && !repr.operation.is_response() {
+            return self.receive_dynamic(now, arrived);
+        }
+        let qpn = match repr.dest_qp {
+            Qpn(special @ 0..=1) => self.special_qp(special),
+            other => Some(other),
+        };
+        let Some(qpn) = qpn else { return self.agent(now, arrived) };
+        let Self { core, qps, .. } = self;
+        let Some(qp) = qps.get_mut(qpn.0) else {
+            tracing::debug!(hca = core.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
+            return;
+        };
+        match qp.admits(&core.view(), repr) {
+            Ok(()) => {}
+            Err(Unwanted::State) => {
+                tracing::debug!(hca = core.name, %now, "packet for QP {qpn} dropped: wrong state or service");
+                return;
+            }
+            Err(Unwanted::Partition { own }) => {
+                core.diagnose(
+                    now,
+                    format_args!(
+                        "packet for QP {qpn} dropped: its P_Key {:#x} does not match the QP's {own:#x} (IBTA 10.9.3)",
+                        repr.pkey
+                    ),
+                );
+                return core.key_violation(now, repr, false);
+            }
+        }
+        core.hear_migration(now, qp, repr);
+        if let Some(peer) = qp.other_peer(repr) {
+            return core.diagnose(
+                now,
+                format_args!(
+                    "packet for QP {qpn} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
+                    repr.slid.0
+                ),
+            );
+        }
+        match qp.service {
+            ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.receive_datagram(now, qp, arrived),
+            _ if repr.operation.is_response() => core.receive_response(now, qp, repr, payload),
+            _ => core.receive_request(now, qp, repr, payload),
+        }
+    }
+
+    fn special_qp(&mut self, number: u32) -> Option<Qpn> {
+        let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
+        self.qps.iter_mut().find(|(_, q)| q.service == service && q.state.receives()).map(|(n, _)| Qpn(n))
+    }
+}

@@ -1,0 +1,449 @@
+//! The responding side carried out: requests of the peer executed, refused and answered.
+
+use hca_firmware::QCounter;
+use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
+use hca_spec::eqe::EventType;
+use hca_spec::ids::{Psn, Qpn};
+use hca_spec::qpc::ServiceType;
+use hca_spec::wire::{Operation, aeth};
+
+use super::Hca;
+use super::core::{Core, HcaEvent};
+use crate::engines::mkey::{Access, Fault, span};
+use crate::engines::qp::answers::{Answer, Response};
+use crate::engines::qp::recv::Receive;
+use crate::engines::qp::responder::{
+    Action, Current, End, Refusal, Resource, Target, Unreliable, atomic_result,
+};
+use crate::engines::qp::umr::invalidate_remote;
+use crate::engines::qp::{Dynamic, QueuePair};
+use crate::ground::event::Event;
+use crate::ground::time::Ps;
+use crate::wire::{AtomicRepr, Packet, Repr, RethRepr};
+
+impl Core {
+    /// A request packet of the peer.
+    pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+        if qp.establishes() {
+            self.push_qp_event(now, EventType::CommEstablished, qp.qpn);
+        }
+        if qp.service == ServiceType::Uc {
+            return self.receive_unreliable(now, qp, repr, payload);
+        }
+        if !self.passes_page_fault(now, qp, repr) {
+            return;
+        }
+        let distance = repr.psn.since(qp.responder.epsn);
+        if distance > 0 {
+            self.fw.icm.count(qp.qpn, QCounter::OutOfSequence);
+            if qp.responder.misses() {
+                let (psn, syndrome) = (qp.responder.epsn, aeth::NAK | aeth::PSN_SEQUENCE_ERROR);
+                self.answer(now, qp, psn, syndrome);
+            }
+            return;
+        }
+        if distance < 0 {
+            self.fw.icm.count(qp.qpn, QCounter::DuplicateRequest);
+            self.note(now, Event::Duplicate { qpn: qp.qpn, psn: repr.psn, operation: repr.operation });
+            return self.receive_duplicate(now, qp, repr);
+        }
+        qp.responder.expected_came();
+        match self.execute(now, qp, repr, payload) {
+            Ok(()) => {
+                self.request_executed(now, qp, repr, payload.len());
+                let answers_itself = matches!(
+                    repr.operation,
+                    Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+                );
+                if repr.ack_req && !answers_itself {
+                    self.answer(now, qp, repr.psn, aeth::ACK);
+                }
+            }
+            Err(refusal) => {
+                if let Some(refusal) = self.wait_to_execute(now, qp, repr, payload.len(), refusal) {
+                    self.refuse(now, qp, repr, refusal);
+                }
+            }
+        }
+    }
+
+    fn request_executed(&mut self, now: Ps, qp: &QueuePair, repr: &Repr, payload: usize) {
+        self.note(now, qp.executed(repr, payload));
+        if let Some(counter) = QueuePair::request_counter(repr.operation) {
+            self.fw.icm.count(qp.qpn, counter);
+        }
+    }
+
+    /// UC: a gap or a fault drops the message, nothing is answered.
+    fn receive_unreliable(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+        let step = qp.unreliable(repr);
+        if let Unreliable::Take { dropped: true } | Unreliable::Skip { dropped: true } = step {
+            self.drop_message(now, qp);
+        }
+        if let Unreliable::Skip { .. } = step {
+            return;
+        }
+        match self.execute(now, qp, repr, payload) {
+            Ok(()) => self.request_executed(now, qp, repr, payload.len()),
+            Err(Refusal::Local(syndrome, fault)) => {
+                self.diagnose(now, format_args!("QP {}: receive: {fault}", qp.qpn));
+                self.receive_failed(now, qp, syndrome);
+            }
+            Err(Refusal::Length) => self.receive_failed(now, qp, Syndrome::LocalLength),
+            Err(_) => {
+                self.drop_message(now, qp);
+                qp.responder.epsn = repr.psn.next();
+            }
+        }
+    }
+
+    /// UC: the receive WQE of an unfinished message serves the next message (IBTA 9.8.2.2.1).
+    fn drop_message(&mut self, now: Ps, qp: &mut QueuePair) {
+        if let Some(receive) = qp.responder.abandon() {
+            let index = receive.index;
+            tracing::debug!(hca = self.name, %now, "QP {}: message to receive WQE {index} dropped", qp.qpn);
+            qp.responder.spare = Some(receive);
+        }
+    }
+
+    pub(crate) fn receive_failed(&mut self, now: Ps, qp: &mut QueuePair, syndrome: Syndrome) {
+        if let Some(receive) = qp.responder.abandon() {
+            self.complete_receive_error(now, qp, &receive, syndrome);
+        }
+        self.fail(now, qp, None);
+    }
+
+    /// A request that was executed before.
+    fn receive_duplicate(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
+        match repr.operation {
+            Operation::ReadRequest => match (qp.read_again(&self.view(), repr), &repr.reth) {
+                (Some(Ok(target)), Some(reth)) => self.queue_read(now, qp, &target, repr.psn, reth, true),
+                (Some(Err(refusal)), _) => self.refuse(now, qp, repr, refusal),
+                _ => {}
+            },
+            Operation::CompareSwap | Operation::FetchAdd => {
+                // One whose result is not kept any more is dropped in silence.
+                if let Some(original) = qp.responder.saved_atomic(repr.psn) {
+                    self.queue_atomic(now, qp, repr.psn, qp.responder.msn, (original, now));
+                }
+            }
+            _ => {
+                // Everything up to the expected PSN is acknowledged again.
+                let psn = qp.responder.epsn.prev();
+                self.answer(now, qp, psn, aeth::ACK);
+            }
+        }
+    }
+
+    fn refuse(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, refusal: Refusal) {
+        if let Some(why) = refusal.reason(repr.operation) {
+            self.diagnose(now, format_args!("QP {}: {why}", qp.qpn));
+        }
+        let consequence = refusal.consequence(qp.params.min_rnr_nak);
+        if let Some(counter) = consequence.counter {
+            self.fw.icm.count(qp.qpn, counter);
+        }
+        if consequence.end == End::None {
+            qp.responder.wait_for_again();
+        }
+        self.answer(now, qp, repr.psn, consequence.syndrome);
+        match consequence.end {
+            End::None => {}
+            End::Receive(syndrome) => self.receive_failed(now, qp, syndrome),
+            End::Event(event) => {
+                self.fail(now, qp, None);
+                self.raise(now, qp, event);
+            }
+        }
+    }
+
+    /// Executes a request packet with the expected PSN.
+    fn execute(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) -> Result<(), Refusal> {
+        qp.check_sequence(repr, payload.len())?;
+        let view = self.view();
+        let target = qp.target(&view, repr)?;
+        match qp.request(&view, &target, repr, payload.len())? {
+            Action::Receive { starts } => {
+                if starts {
+                    let receive = self.take_receive(now, qp, target.xrc)?;
+                    qp.responder.current = Some(Current::Send { receive, offset: 0 });
+                }
+                self.receive_payload(now, qp, &target, repr, payload)?;
+            }
+            Action::Write { starts: Some(reth) } => {
+                let (left, srqn) = (u64::from(reth.len), target.xrc.map(|s| s.srqn));
+                let begun = Current::Write { va: reth.va, rkey: reth.rkey, left, total: left, srqn };
+                let before = qp.responder.current.replace(begun);
+                if let Err(refusal) = self.write_payload(now, qp, &target, repr, payload) {
+                    qp.responder.current = before;
+                    return Err(refusal);
+                }
+            }
+            Action::Write { starts: None } => self.write_payload(now, qp, &target, repr, payload)?,
+            Action::Read(reth) => {
+                qp.begin_read(repr.psn, &reth);
+                self.queue_read(now, qp, &target, repr.psn, &reth, false);
+                return Ok(());
+            }
+            Action::Atomic(atomic) => self.execute_atomic(now, qp, &target, repr, &atomic)?,
+        }
+        qp.responder.epsn = repr.psn.next();
+        Ok(())
+    }
+
+    fn receive_payload(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        target: &Target,
+        repr: &Repr,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let Some(Current::Send { receive, offset }) = &qp.responder.current else {
+            return Err(Refusal::Invalid("no message in progress"));
+        };
+        let (who, begin, end) = (qp.local(receive), *offset, *offset + payload.len() as u64);
+        if end > receive.room {
+            return Err(Refusal::Length);
+        }
+        // A small message may go into the completion: it then is there whole, and not in the buffers.
+        let only =
+            matches!(repr.operation, Operation::SendOnly | Operation::SendOnlyImm | Operation::SendOnlyInval);
+        let cqn = qp.receive_cqn(receive);
+        let inline = only && payload.len() <= self.scatter_room(cqn, qp.params.scatter_response);
+        if !inline {
+            let found = self
+                .keyed()
+                .scatter(who, &receive.pieces, begin, payload)
+                .map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
+            self.tell(now, qp, cqn, found);
+        }
+        if let Some(Current::Send { offset, .. }) = &mut qp.responder.current {
+            *offset = end;
+        }
+        let Some(opcode) = QueuePair::ends_receive(repr.operation) else { return Ok(()) };
+        let mut word = repr.imm.unwrap_or(0);
+        if let Some(key) = repr.ieth {
+            word = key.0;
+            invalidate_remote(&mut self.fw.icm, target.who, key).map_err(Refusal::Access)?;
+        }
+        if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
+            qp.responder.next_msn();
+            let data = if inline { payload } else { &[] };
+            self.complete_receive(now, qp, (opcode, &receive), (end, word), repr, data);
+        }
+        Ok(())
+    }
+
+    fn write_payload(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        target: &Target,
+        repr: &Repr,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let to = qp.write_to(repr, payload.len())?;
+        // The immediate consumes a receive WQE: it must be there before anything is written.
+        let receive = match repr.imm {
+            Some(_) => Some(self.take_receive(now, qp, target.xrc)?),
+            None => None,
+        };
+        if !payload.is_empty() {
+            match self.keyed().write(target.who, to.rkey, to.va, payload, Access::RemoteWrite) {
+                Ok(found) => self.tell(now, qp, qp.params.cqn_rcv, found),
+                Err(fault) => {
+                    qp.responder.spare = receive;
+                    return Err(Refusal::Access(fault));
+                }
+            }
+        }
+        qp.written(payload.len(), to.last);
+        if let Some(receive) = receive {
+            let imm = repr.imm.unwrap_or(0);
+            self.complete_receive(now, qp, (CqeOpcode::RespWrImm, &receive), (to.total, imm), repr, &[]);
+        }
+        Ok(())
+    }
+
+    fn execute_atomic(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        target: &Target,
+        repr: &Repr,
+        atomic: &AtomicRepr,
+    ) -> Result<(), Refusal> {
+        let (who, key, va) = (target.who, atomic.rkey, atomic.va);
+        let mut word = [0; 8];
+        let read = self.keyed().read(who, key, va, &mut word, Access::RemoteAtomic);
+        let found = read.map_err(Refusal::Access)?;
+        let original = u64::from_le_bytes(word);
+        let new = atomic_result(repr.operation, atomic, original).to_le_bytes();
+        let written =
+            self.keyed().write(who, key, va, &new, Access::RemoteAtomic).map_err(Refusal::Access)?;
+        self.tell(now, qp, qp.params.cqn_rcv, found);
+        self.tell(now, qp, qp.params.cqn_rcv, written);
+        qp.remember(Resource::Atomic { psn: repr.psn, original });
+        let msn = qp.responder.next_msn();
+        let ready = self.units.atomic(now, qp.qpn.0, va);
+        self.queue_atomic(now, qp, repr.psn, msn, (original, ready));
+        Ok(())
+    }
+
+    /// Completes a receive WQE; `(bytes, word)`: of the message, and its immediate or the key that it invalidated.
+    fn complete_receive(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        (opcode, receive): (CqeOpcode, &Receive),
+        (bytes, word): (u64, u32),
+        repr: &Repr,
+        data: &[u8],
+    ) {
+        let (cqn, mut cqe) = qp.receive_cqe(opcode, receive);
+        cqe.set(Cqe::BYTE_CNT, bytes as u32).set(Cqe::IMM_INVAL_PKEY, word);
+        cqe.set(Cqe::SE, repr.solicited.into())
+            .set(Cqe::SLID, repr.slid.0.into())
+            .set(Cqe::SL, repr.sl.into());
+        cqe.set(Cqe::GRH, repr.grh.is_some().into());
+        if qp.service == ServiceType::Dct {
+            cqe.set(Cqe::RQPN, qp.params.remote_qpn.0);
+        }
+        self.complete_for(now, qp, cqn, cqe, data);
+    }
+
+    fn queue_read(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        target: &Target,
+        psn: Psn,
+        reth: &RethRepr,
+        again: bool,
+    ) {
+        let (syndrome, msn, left) = (self.positive(qp), qp.responder.msn, reth.len.into());
+        let (who, va, rkey) = (target.who, reth.va, reth.rkey);
+        let read = Response::Read { who, psn, syndrome, msn, va, rkey, left, first: true, again };
+        self.queue_response(now, qp, read);
+    }
+
+    /// Queues the answer to an atomic, which is executed at `ready`.
+    fn queue_atomic(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        psn: Psn,
+        msn: u32,
+        (original, ready): (u64, Ps),
+    ) {
+        let syndrome = self.positive(qp);
+        self.queue_response(now, qp, Response::Atomic { psn, syndrome, msn, original, ready });
+    }
+
+    /// Queues an ACK (to which the credits are added) or a NAK.
+    pub(crate) fn answer(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, syndrome: u32) {
+        let positive = syndrome & aeth::KIND_MASK == aeth::ACK;
+        let syndrome = if positive { self.positive(qp) } else { syndrome };
+        self.note(now, Event::Answer { qpn: qp.qpn, psn, syndrome: syndrome as u8 });
+        if !(positive && qp.responder.coalesce(psn, syndrome)) {
+            let msn = qp.responder.msn;
+            self.queue_response(now, qp, Response::Ack { psn, syndrome, msn });
+        }
+    }
+
+    /// The syndrome of a positive answer: the credits that belong to the MSN of now.
+    fn positive(&self, qp: &mut QueuePair) -> u32 {
+        if qp.counts_few_receives() {
+            let posted = self.receives_posted(qp);
+            qp.rq.post(posted);
+        }
+        qp.positive()
+    }
+
+    fn queue_response(&mut self, now: Ps, qp: &mut QueuePair, response: Response) {
+        qp.responder.queue.push_back(response);
+        if !std::mem::replace(&mut qp.responder.turn, true) {
+            self.schedule(now + self.timing.respond(), response_turn(qp));
+        }
+    }
+
+    /// One response packet leaves. Answers still leave in the error state.
+    pub(crate) fn take_response_turn(&mut self, now: Ps, qp: &mut QueuePair) {
+        qp.responder.turn = false;
+        let Some(at) = self.send_response(now, qp) else { return };
+        if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
+            self.await_turn(at, qp.lane, response_turn(qp));
+        }
+    }
+
+    /// Sends one response packet. Returns when the next may follow.
+    fn send_response(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Ps> {
+        let Answer { mut repr, read, executed } = qp.next_answer(&self.view(), now)?;
+        let len = read.as_ref().map_or(0, |read| read.asked.packet);
+        let mut found = Default::default();
+        let built = Packet::build_with(&repr, len, |buf| {
+            if let Some(read) = read.as_ref().filter(|_| !buf.is_empty()) {
+                let asked = &read.asked;
+                found = self.keyed().read(read.who, asked.rkey, asked.va, buf, Access::RemoteRead)?;
+            }
+            Ok::<(), Fault>(())
+        });
+        self.tell(now, qp, qp.params.cqn_rcv, found);
+        let mut data = None;
+        let packet = match (built, read) {
+            (Ok(packet), read) => {
+                if let Some(read) = read {
+                    data = (len > 0).then(|| span(&self.fw.icm, read.asked.rkey, read.asked.va, len));
+                    if let Some(rest) = read.rest {
+                        qp.responder.queue.push_front(rest);
+                    }
+                }
+                packet
+            }
+            (Err(fault), read) => {
+                repr.operation = Operation::Acknowledge;
+                let syndrome = match read {
+                    Some(read) if self.wait_to_answer(now, qp, fault, read.asked) => {
+                        aeth::RNR_NAK | qp.params.min_rnr_nak
+                    }
+                    _ => {
+                        // The region went away between the request and its turn.
+                        self.diagnose(now, format_args!("QP {}: response to a read: {fault}", qp.qpn));
+                        aeth::NAK | aeth::REMOTE_ACCESS_ERROR
+                    }
+                };
+                repr.aeth = qp.aeth(syndrome);
+                Packet::build_empty(&repr)
+            }
+        };
+        let service = match repr.operation {
+            Operation::Acknowledge => self.timing.transmit_ack(),
+            _ => self.timing.transmit(),
+        };
+        let free = self.units.send(now, qp.qpn.0, service);
+        let ready = self.units.gather(now, qp.qpn.0, free, data.into_iter()).max(executed);
+        let departs = self.units.answer_departs(qp.qpn.0, ready);
+        let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
+        self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
+        qp.lane = self.launch(departs, operation, packet);
+        Some(free)
+    }
+}
+
+/// Whose turn it is to answer.
+fn response_turn(qp: &QueuePair) -> HcaEvent {
+    match &qp.dynamic {
+        Dynamic::Responder(link) => HcaEvent::DynamicTurn(link.peer),
+        _ => HcaEvent::ResponseTurn(qp.qpn),
+    }
+}
+
+impl Hca {
+    /// A queue pair's turn to answer.
+    pub(crate) fn response_turn(&mut self, now: Ps, qpn: Qpn) {
+        if let Some(qp) = self.qps.get_mut(qpn.0) {
+            self.core.take_response_turn(now, qp);
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! The sending side carried out: from a doorbell to WQEs, whose turn it is to send, and packets on their way to the port.
+
+use hca_firmware::icm::Qp;
+use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
+use hca_spec::eqe::page_fault;
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::wqe::{Ctrl, SendOpcode, WQEBB};
+
+use super::Hca;
+use super::core::{Core, HcaEvent};
+use crate::engines::mkey::Fault;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::message::Message;
+use crate::engines::qp::page_fault::Met;
+use crate::engines::qp::pieces::spans;
+use crate::engines::qp::requester::{Begin, Cursor, Next};
+use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
+use crate::engines::qp::umr;
+use crate::engines::qp::wqe::{BadWqe, Wqe};
+use crate::ground::event::{Event, Hold, Status};
+use crate::ground::time::Ps;
+use crate::wire::Packet;
+
+/// What the doorbell record counts is looked at this much later, even if no doorbell says so.
+const LATE_DOORBELL: Ps = Ps::from_ms(5);
+
+/// What the send queue holds next.
+enum Fetched {
+    Nothing,
+    Wqe(Box<Wqe>),
+    /// A WQE that can't be executed, at that index.
+    Bad(u16, BadWqe),
+}
+
+/// When things happen to a packet that is sent.
+struct Sending {
+    /// The queue pair may go on.
+    free: Ps,
+    /// The packet leaves.
+    departs: Ps,
+}
+
+impl Core {
+    fn read_block(&self, qp: &Qp, log_size: u32, index: u16, into: &mut [u8]) -> Result<(), BadWqe> {
+        let slot = u64::from(index) & ((1 << log_size) - 1);
+        let (at, _) = qp
+            .buffer
+            .at(qp.rq_bytes() + slot * WQEBB as u64)
+            .ok_or(BadWqe("the send queue has no memory"))?;
+        self.memory.read(at, into).map_err(|_| BadWqe("the send queue's memory can't be read"))
+    }
+
+    /// Reads the send counter of the doorbell record.
+    fn fetch_posted(&self, qp: &mut QueuePair) -> bool {
+        let Ok(word) = self.read_be32(qp.params.doorbell_record.wrapping_add(4)) else { return false };
+        qp.sq.posted = word as u16;
+        true
+    }
+
+    /// When the WQE at the head is on the chip. What is not there is fetched: as many WQEs as one fetch reads, and as many
+    /// fetches ahead as there may be. `None`: nothing is posted.
+    fn at_hand(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Ps> {
+        if qp.sq.is_empty() || !qp.params.has_sq {
+            return None;
+        }
+        let (number, fetches) = (qp.qpn.0, self.timing.wqe_prefetches());
+        let mut next = qp.sq.first_unfetched();
+        // What was driven out is read again: it alone, and as many ahead as there may be fetches.
+        for n in 0..fetches {
+            let Some((blocks, mark)) = qp.sq.part(n) else { break };
+            if let Some(at) = mark.and_then(|mark| self.units.fetch_lost(now, number, mark, blocks)) {
+                qp.sq.read_again(n, at);
+            }
+        }
+        let most = u16::try_from(self.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
+        while let Some(blocks) = qp.sq.next_fetch(next, most, fetches) {
+            let at = self.units.fetch(now, number, blocks);
+            next = next.wrapping_add(blocks);
+            qp.sq.fetching(next, at, None);
+        }
+        qp.sq.head_at()
+    }
+
+    /// A doorbell has come: WQEs are fetched, and there is a turn to send them. The doorbell itself says how far the queue
+    /// goes: that the record is read takes no time of its own.
+    fn doorbell_rung(&mut self, now: Ps, qp: &mut QueuePair) {
+        let at = self.at_hand(now, qp).unwrap_or(now);
+        if !qp.sq.is_empty() {
+            let (qpn, head, posted) = (qp.qpn, qp.sq.head, qp.sq.posted);
+            self.note_span(now, Ps::ZERO, at.since(now), Event::Fetch { qpn, head, posted });
+        }
+        self.ask_turn(at, qp);
+    }
+
+    /// Reads the WQE at the head; the head moves beyond it.
+    fn fetch_wqe(&self, qp: &mut QueuePair) -> Fetched {
+        let available = qp.sq.waiting();
+        if available == 0 || !qp.params.has_sq {
+            return Fetched::Nothing;
+        }
+        let index = qp.sq.head;
+        let copy = qp.sq.copy.take().filter(|copy| copy_index(copy) == index);
+        match self.read_wqe(qp, available, copy.as_deref().unwrap_or_default()) {
+            Ok((wqe, blocks)) => {
+                qp.sq.head = index.wrapping_add(blocks);
+                Fetched::Wqe(Box::new(wqe))
+            }
+            Err(why) => {
+                // Where the next WQE starts is unknown: the queue can only be flushed from here.
+                qp.sq.head = index.wrapping_add(1);
+                Fetched::Bad(index, why)
+            }
+        }
+    }
+
+    /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory.
+    fn read_wqe(&self, hw: &QueuePair, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
+        let qp = self.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;
+        let log_size = hw.params.log_sq_size;
+        let mut first = [0; WQEBB];
+        let mut copied = copy.chunks_exact(WQEBB);
+        match copied.next() {
+            Some(block) => first.copy_from_slice(block),
+            None => self.read_block(qp, log_size, hw.sq.head, &mut first)?,
+        }
+        let (size, blocks) = check_control(&Ctrl::from_prefix_or_zero(&first), hw.qpn, available, log_size)?;
+        // Most WQEs are one block: room for the longest is made for those that are not.
+        let mut longer;
+        let bytes: &[u8] = if blocks == 1 {
+            &first
+        } else {
+            longer = [0; MAX_WQE];
+            let (begin, rest) = longer.split_at_mut(WQEBB);
+            begin.copy_from_slice(&first);
+            for (i, block) in (1..blocks).zip(rest.chunks_exact_mut(WQEBB)) {
+                let index = hw.sq.head.wrapping_add(i);
+                match copied.next() {
+                    Some(from) => block.copy_from_slice(from),
+                    None => self.read_block(qp, log_size, index, block)?,
+                }
+            }
+            &longer
+        };
+        let bytes = bytes.get(..size).ok_or(BadWqe("DS is too large"))?;
+        Ok((Wqe::parse(bytes, hw.service, hw.service == ServiceType::Xrc)?, blocks))
+    }
+
+    /// Schedules a turn to send, unless one is.
+    #[inline]
+    pub(crate) fn ask_turn(&mut self, at: Ps, qp: &mut QueuePair) {
+        if !std::mem::replace(&mut qp.sq.turn, true) {
+            self.await_turn(at, qp.lane, HcaEvent::SendTurn(qp.qpn));
+        }
+    }
+
+    /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest.
+    pub(crate) fn flush_sends(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
+        let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
+        self.show(now, qp, Ps::MAX);
+        for message in qp.requester.abandon().into_iter().filter(|m| !m.connect) {
+            self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode, syndrome);
+            syndrome = Syndrome::WorkRequestFlushed;
+        }
+        self.flush_unfetched(now, qp);
+    }
+
+    /// Flushes the WQEs that were never fetched. They are only walked, not executed.
+    fn flush_unfetched(&mut self, now: Ps, qp: &mut QueuePair) {
+        qp.sq.copy = None;
+        if !qp.params.has_sq || !self.fetch_posted(qp) {
+            return;
+        }
+        loop {
+            let available = qp.sq.waiting();
+            if available == 0 {
+                return;
+            }
+            let index = qp.sq.head;
+            let mut block = [0; WQEBB];
+            let log_size = qp.params.log_sq_size;
+            let context = self.fw.icm.qps.get(qp.qpn.0);
+            let read = context.is_some_and(|qp| self.read_block(qp, log_size, index, &mut block).is_ok());
+            if u32::from(available) > 1 << log_size || !read {
+                qp.sq.head = qp.sq.posted;
+                return;
+            }
+            let ctrl = Ctrl::from_prefix_or_zero(&block);
+            qp.sq.head = index.wrapping_add(blocks_of(&ctrl).min(available));
+            let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).unwrap_or(SendOpcode::Nop);
+            let wqe_index = ctrl.get(Ctrl::WQE_INDEX) as u16;
+            self.complete_send_error(now, qp, wqe_index, opcode, Syndrome::WorkRequestFlushed);
+        }
+    }
+
+    pub(crate) fn complete_send_error(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        index: u16,
+        opcode: SendOpcode,
+        syndrome: Syndrome,
+    ) {
+        self.show(now, qp, Ps::MAX);
+        for counter in error_counters(syndrome).into_iter().flatten() {
+            self.fw.icm.count(qp.qpn, counter);
+        }
+        self.note(now, Event::Done { qpn: qp.qpn, index, status: Status(Some(syndrome)) });
+        let mut cqe = qp.cqe(CqeOpcode::ReqErr, index);
+        cqe.set(Cqe::SEND_WQE_OPCODE, opcode as u32).set(Cqe::SYNDROME, syndrome as u32);
+        cqe.set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
+        self.complete_for(now, qp, qp.params.cqn_snd, cqe, &[]);
+    }
+
+    /// Completes a message that went well.
+    fn complete_send(&mut self, now: Ps, qp: &mut QueuePair, message: Message) {
+        if !message.connect {
+            let (qpn, index) = (qp.qpn, message.wqe.index);
+            self.note(now, Event::Done { qpn, index, status: Status(None) });
+        }
+        if !message.wqe.signaled {
+            return;
+        }
+        let mut cqe = qp.cqe(CqeOpcode::Req, message.wqe.index);
+        cqe.set(Cqe::SEND_WQE_OPCODE, message.wqe.opcode as u32);
+        cqe.set(Cqe::BYTE_CNT, message.wqe.length as u32);
+        if qp.sq.due > now || !qp.sq.all_seen() {
+            return self.complete_at(qp.sq.due, qp, cqe, message.data);
+        }
+        self.complete_for(now, qp, qp.params.cqn_snd, cqe, &message.data);
+    }
+
+    /// Completes a request at `at`, behind those before it.
+    pub(crate) fn complete_at(&mut self, at: Ps, qp: &mut QueuePair, cqe: Cqe, data: Vec<u8>) {
+        let at = qp.sq.hide(at, cqe, data);
+        self.schedule(at, HcaEvent::Sent(qp.qpn));
+    }
+
+    /// The host sees the completions that are due by `until`.
+    fn show(&mut self, now: Ps, qp: &mut QueuePair, until: Ps) {
+        while let Some(unseen) = qp.sq.next_seen(until) {
+            self.complete_for(now, qp, qp.params.cqn_snd, unseen.cqe, &unseen.data);
+        }
+    }
+
+    /// Sends the next packet, fetching a WQE if all fetched ones are sent.
+    fn send_packet(&mut self, now: Ps, qp: &mut QueuePair) {
+        match qp.requester.next() {
+            Next::Held(why) => return self.note(now, Event::Held { qpn: qp.qpn, why }),
+            Next::Nothing => return,
+            Next::Message => {
+                if !self.next_message(now, qp) {
+                    return;
+                }
+            }
+            Next::Packet => {}
+        }
+        let Some(sent) = self.transmit_cursor(now, qp) else { return };
+        if !qp.service.is_reliable() {
+            self.complete_front(now, qp, sent.departs);
+        }
+        let done = qp.requester.all_sent();
+        // Whatever comes later asks for a turn itself.
+        if qp.sends() && !(done && qp.sq.is_empty()) {
+            let pause = if done { self.units.pause() } else { Ps::ZERO };
+            self.ask_turn(sent.free + pause, qp);
+        }
+    }
+
+    /// Fetches one WQE and begins it. `false`: it has no packet to send now. What is done at once (datagrams,
+    /// local operations) asks for the next turn itself: one WQE a turn, so that none is free of time.
+    fn next_message(&mut self, now: Ps, qp: &mut QueuePair) -> bool {
+        if qp.state != QpState::Rts {
+            return false;
+        }
+        // The depth of outstanding reads holds back whatever comes next only if that is one itself, but
+        // what comes next is known after the fetch: look first, fetch when it can start.
+        match self.at_hand(now, qp) {
+            None => return false,
+            Some(at) if at > now => {
+                self.ask_turn(at, qp);
+                return false;
+            }
+            Some(_) => {}
+        }
+        let (qpn, head) = (qp.qpn, qp.sq.head);
+        let wqe = match self.fetch_wqe(qp) {
+            Fetched::Nothing => return false,
+            Fetched::Bad(index, why) => {
+                self.diagnose(now, format_args!("QP {qpn}: send WQE {index} is not executable: {}", why.0));
+                self.note(now, Event::Unreadable { qpn, index });
+                self.push_failed(now, qp, Box::new(Wqe::unreadable(index)), Syndrome::LocalQpOperation);
+                return false;
+            }
+            Fetched::Wqe(wqe) => wqe,
+        };
+        match qp.judge(&wqe) {
+            Begin::Held(why) => {
+                qp.sq.head = head;
+                self.note(now, Event::Held { qpn, why });
+                false
+            }
+            Begin::Datagram => {
+                self.note(now, qp.started(&wqe, qp.requester.next_psn, 1));
+                if let Some(at) = self.send_datagram(now, qp, &wqe, head) {
+                    self.ask_turn(at, qp);
+                }
+                false
+            }
+            Begin::Refused(syndrome, why) => {
+                self.diagnose(now, format_args!("QP {qpn}: {why}"));
+                self.push_failed(now, qp, wqe, syndrome);
+                false
+            }
+            Begin::Local => {
+                self.local_message(now, qp, wqe);
+                false
+            }
+            Begin::Packets(packets) => {
+                if let Some(target) = wqe.target
+                    && !self.turn_to(now, qp, &target)
+                {
+                    qp.sq.head = head;
+                    return false;
+                }
+                let first = qp.requester.next_psn;
+                self.note(now, qp.started(&wqe, first, packets));
+                qp.begin(wqe, packets);
+                true
+            }
+        }
+    }
+
+    /// Executes a WQE that sends nothing.
+    fn local_message(&mut self, now: Ps, qp: &mut QueuePair, wqe: Box<Wqe>) {
+        if let Err(syndrome) = self.execute_local(now, qp, &wqe) {
+            return self.push_failed(now, qp, wqe, syndrome);
+        }
+        let at = self.time_local(now, qp, &wqe);
+        self.note(now, qp.started(&wqe, qp.requester.next_psn, 0));
+        qp.begin(wqe, 0);
+        qp.sq.due = at + self.units.completion_latency();
+        self.retire(now, qp);
+        if qp.sends() {
+            self.ask_turn(at, qp);
+        }
+    }
+
+    /// Changes memory keys and signature values.
+    fn execute_local(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe) -> Result<(), Syndrome> {
+        let list = match umr::list_bytes(wqe) {
+            0 => Ok(Vec::new()),
+            len => {
+                let mut bytes = vec![0; len];
+                let read = self.keyed().gather(qp.accessor(), &wqe.pieces, 0, &mut bytes);
+                read.map(|found| {
+                    found.drop_because("translations are no message: nobody checks what they are made of");
+                    bytes
+                })
+            }
+        };
+        let outcome =
+            list.map_err(umr::Refused::from).and_then(|list| umr::execute(&mut self.fw, qp, wqe, list));
+        match outcome {
+            Ok(pages) => {
+                if let Some(pages) = pages {
+                    self.request_pages(now, pages);
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                let (qpn, opcode, key) = (qp.qpn, wqe.opcode, wqe.imm);
+                self.diagnose(now, format_args!("QP {qpn}: {opcode:?} of key {key:#x}: {}", refused.why));
+                Err(refused.syndrome)
+            }
+        }
+    }
+
+    /// When a WQE that sends nothing is executed: one that loads a list from memory waits for it.
+    fn time_local(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe) -> Ps {
+        let free = self.units.send(now, qp.qpn.0, self.timing.wqe());
+        match (&wqe.umr, wqe.pieces.is_empty()) {
+            (Some(_), false) => {
+                let list = spans(&self.fw.icm, &wqe.pieces, 0, wqe.length as usize);
+                self.units.gather(now, qp.qpn.0, free, list) + self.timing.umr()
+            }
+            _ => free,
+        }
+    }
+
+    fn push_failed(&mut self, now: Ps, qp: &mut QueuePair, wqe: Box<Wqe>, syndrome: Syndrome) {
+        qp.requester.push_failed(wqe, syndrome);
+        self.retire(now, qp);
+    }
+
+    /// Builds and sends the packet at the cursor.
+    fn transmit_cursor(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Sending> {
+        let plan = match qp.plan(&self.view()) {
+            Cursor::Nothing => return None,
+            Cursor::NoCredit => {
+                self.note(now, Event::Held { qpn: qp.qpn, why: Hold::NoCredit });
+                return None;
+            }
+            Cursor::Packet(plan) => plan,
+        };
+        let (qpn, who) = (qp.qpn, qp.accessor());
+        let wqe = qp.requester.wqe_of(&plan)?;
+        let mut found = Default::default();
+        let built = Packet::build_with(&plan.repr, plan.payload, |buf| {
+            found = self.keyed().gather(who, &wqe.pieces, plan.offset, buf)?;
+            Ok::<(), Fault>(())
+        });
+        self.tell(now, qp, qp.params.cqn_snd, found);
+        let (index, psn) = (plan.index, plan.repr.psn);
+        let packet = match built {
+            Ok(packet) => packet,
+            Err(fault) => {
+                let (kind, opcode) = (page_fault::SEND_OR_WRITE, plan.opcode);
+                let met = Met { kind, psn, index, opcode, committed: plan.offset };
+                if !self.wait_to_send(now, qp, fault, met) {
+                    self.diagnose(now, format_args!("QP {qpn}: send WQE {index}: {fault}"));
+                    self.fail_message(now, qp, psn, Syndrome::LocalProtection);
+                }
+                return None;
+            }
+        };
+        qp.requester.advance(psn, plan.step);
+        let timing = &self.timing;
+        let parsed = if plan.first { timing.wqe() } else { Ps::ZERO };
+        let gathering = if plan.gathers { timing.gather() } else { Ps::ZERO };
+        let service = timing.transmit() + parsed + gathering;
+        let free = self.units.send(now, qpn.0, service);
+        let mut ready = free;
+        if let Some(wqe) = qp.requester.wqe_of(&plan) {
+            let data = spans(&self.fw.icm, &wqe.pieces, plan.offset, plan.payload);
+            ready = self.units.gather(now, qpn.0, free, data);
+        }
+        let departs = self.units.depart(qpn.0, ready);
+        let (operation, bytes) = (plan.repr.operation, packet.len() as u32);
+        self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
+        qp.lane = self.launch(departs, operation, packet);
+        if qp.service.is_reliable() && qp.requester.deadline.is_none() {
+            self.start_timer(departs, qp);
+        }
+        Some(Sending { free, departs })
+    }
+
+    /// Unreliable: a message is complete when its last packet has left.
+    fn complete_front(&mut self, now: Ps, qp: &mut QueuePair, departs: Ps) {
+        qp.sq.due = departs + self.units.completion_latency();
+        while let Some(message) = qp.requester.next_sent() {
+            self.complete_send(now, qp, message);
+        }
+        self.drain(now, qp);
+    }
+
+    /// The ACK timer runs from `now` on.
+    fn start_timer(&mut self, now: Ps, qp: &mut QueuePair) {
+        let Some(timeout) = qp.params.ack_timeout else { return };
+        let deadline = now + timeout;
+        qp.requester.deadline = Some(deadline);
+        if !std::mem::replace(&mut qp.requester.timer_running, true) {
+            self.schedule(deadline, HcaEvent::AckTimeout(qp.qpn));
+        }
+    }
+
+    /// Something was acknowledged: the timer starts anew if more is outstanding.
+    pub(crate) fn progress(&mut self, now: Ps, qp: &mut QueuePair) {
+        if qp.requester.progressed(&qp.params) {
+            self.start_timer(now, qp);
+        }
+    }
+
+    /// Completes, in order, what can be completed at the front.
+    pub(crate) fn retire(&mut self, now: Ps, qp: &mut QueuePair) {
+        loop {
+            match qp.requester.next_done() {
+                Ok(Some(done)) => self.complete_send(now, qp, done),
+                Ok(None) => break,
+                Err(syndrome) => return self.fail_sends(now, qp, Some(syndrome)),
+            }
+        }
+        qp.requester.skip_acknowledged();
+        self.drain(now, qp);
+    }
+}
+
+impl Hca {
+    /// A send doorbell was rung.
+    pub(crate) fn send_doorbell(&mut self, now: Ps, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        match qp.state {
+            QpState::Rts => {
+                if !self.core.fetch_posted(qp) {
+                    self.core.diagnose(now, format_args!("QP {qpn}: its doorbell record can't be read"));
+                    return;
+                }
+                qp.sq.behind = false;
+                self.core.doorbell_rung(now, qp);
+            }
+            QpState::Error | QpState::SqError => self.core.flush_unfetched(now, qp),
+            // PRM: a WQE posted before RTS waits; in RESET it is ignored.
+            _ => {}
+        }
+    }
+
+    /// A WQE came with its doorbell. If it is the next to execute there is nothing to fetch; otherwise, because others
+    /// wait before it or because the doorbell record does not count it yet, it is a doorbell like any other.
+    pub(crate) fn blueflame(&mut self, now: Ps, qpn: Qpn, copy: Box<[u8]>) {
+        let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| qp.state == QpState::Rts) else {
+            return self.send_doorbell(now, qpn);
+        };
+        let known = qp.sq.waiting();
+        if !self.core.fetch_posted(qp) || qp.sq.is_empty() {
+            return self.send_doorbell(now, qpn);
+        }
+        if qp.sq.rung_with(&copy, known) && !std::mem::replace(&mut qp.sq.behind, true) {
+            self.core.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
+        }
+        let (index, blocks) = (copy_index(&copy), copy_blocks(&copy));
+        let most = self.core.timing.wqe_prefetch() * self.core.timing.wqe_prefetches();
+        if qp.sq.keeps(&copy, most)
+            && let mark @ Some(_) = self.core.units.carried(now, qpn.0, index, blocks)
+        {
+            qp.sq.fetching(index.wrapping_add(blocks), now, mark);
+        }
+        if index == qp.sq.head {
+            tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {index} by BlueFlame");
+            qp.sq.copy = Some(copy);
+        }
+        self.core.doorbell_rung(now, qp);
+    }
+
+    /// Completions of requests without an answer are due.
+    pub(crate) fn sent(&mut self, now: Ps, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        self.core.show(now, qp, now);
+        self.core.drain(now, qp);
+    }
+
+    /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.
+    pub(crate) fn send_turn(&mut self, now: Ps, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        qp.sq.turn = false;
+        if qp.sends() {
+            // Packets that arrive go first: what the units have to do already, and what comes until they are done.
+            let opens = self.core.units.opens(now);
+            qp.sq.yielded = opens > now && !qp.sq.yielded;
+            if qp.sq.yielded {
+                return self.core.ask_turn(opens, qp);
+            }
+            self.core.send_packet(now, qp);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The responder's way back: what waits to be answered, and what the packets of the answers say.
+//!
+//! Source: IBTA 9.7.5 (responses), 9.7.5.1.1 (acknowledge coalescing).
+
+use hca_spec::ids::{Mkey, Psn};
+use hca_spec::wire::{Operation, aeth};
+
+use super::page_fault::Asked;
+use super::responder::Responder;
+use super::{QueuePair, credits};
+use crate::engines::mkey::Accessor;
+use crate::engines::view::View;
+use crate::ground::time::Ps;
+use crate::wire::{AethRepr, Repr};
+
+/// An answer that waits for its turn.
+#[derive(Debug)]
+pub(crate) enum Response {
+    Ack {
+        psn: Psn,
+        syndrome: u32,
+        msn: u32,
+    },
+    Atomic {
+        psn: Psn,
+        syndrome: u32,
+        msn: u32,
+        original: u64,
+        /// When it is executed.
+        ready: Ps,
+    },
+    /// `again`: the request is a duplicate, and has no responder resource of its own.
+    Read {
+        who: Accessor,
+        psn: Psn,
+        syndrome: u32,
+        msn: u32,
+        va: u64,
+        rkey: Mkey,
+        left: u64,
+        first: bool,
+        again: bool,
+    },
+}
+
+/// A response packet that is to be sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) repr: Repr,
+    /// Of a read: its data.
+    pub(crate) read: Option<ReadData>,
+    /// It does not leave before.
+    pub(crate) executed: Ps,
+}
+
+/// Data that a response packet carries.
+#[derive(Debug)]
+pub(crate) struct ReadData {
+    pub(crate) who: Accessor,
+    pub(crate) asked: Asked,
+    /// What is left of the read.
+    pub(crate) rest: Option<Response>,
+}
+
+impl Responder {
+    /// An ACK that has not left yet is replaced by a later one: coalescing (IBTA 9.7.5.1.1). Returns whether one was.
+    pub(crate) fn coalesce(&mut self, psn: Psn, syndrome: u32) -> bool {
+        let msn = self.msn;
+        match self.queue.back_mut() {
+            Some(Response::Ack { psn: last, syndrome: was, msn: m })
+                if *was & aeth::KIND_MASK == aeth::ACK && psn.since(*last) >= 0 =>
+            {
+                (*last, *was, *m) = (psn, syndrome, msn);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+fn ack(syndrome: u32, msn: u32) -> Option<AethRepr> {
+    Some(AethRepr { syndrome: syndrome as u8, msn })
+}
+
+impl QueuePair {
+    /// The AETH of an answer that belongs to the MSN of now.
+    pub(crate) fn aeth(&self, syndrome: u32) -> Option<AethRepr> {
+        ack(syndrome, self.responder.msn)
+    }
+
+    /// The syndrome of a positive answer: the credits that belong to the MSN of now.
+    pub(crate) fn positive(&self) -> u32 {
+        aeth::ACK | self.credits().map_or(aeth::CREDITS_INVALID, credits::encode)
+    }
+
+    /// Takes the next answer from the queue. What is left of a read is part of what is returned: it goes back to the front if
+    /// the packet is sent.
+    pub(crate) fn next_answer(&mut self, view: &View<'_>, now: Ps) -> Option<Answer> {
+        let mut repr = self.connected_repr(view)?;
+        let mtu = self.params.mtu as u64;
+        let (mut read, mut executed) = (None, now);
+        match self.responder.queue.pop_front()? {
+            Response::Ack { psn, syndrome, msn } => {
+                (repr.operation, repr.psn, repr.aeth) = (Operation::Acknowledge, psn, ack(syndrome, msn));
+            }
+            Response::Atomic { psn, syndrome, msn, original, ready } => {
+                executed = ready;
+                (repr.operation, repr.psn) = (Operation::AtomicAcknowledge, psn);
+                repr.aeth = ack(syndrome, msn);
+                repr.atomic_ack = Some(original);
+            }
+            Response::Read { who, psn, syndrome, msn, va, rkey, left, first, again } => {
+                let n = left.min(mtu);
+                repr.psn = psn;
+                repr.operation = match (first, n == left) {
+                    (true, true) => Operation::ReadResponseOnly,
+                    (true, false) => Operation::ReadResponseFirst,
+                    (false, false) => Operation::ReadResponseMiddle,
+                    (false, true) => Operation::ReadResponseLast,
+                };
+                if repr.operation != Operation::ReadResponseMiddle {
+                    repr.aeth = ack(syndrome, msn);
+                }
+                let asked = Asked { psn, rkey, va, length: left, committed: 0, packet: n as usize };
+                let (psn, va, left) = (psn.next(), va.wrapping_add(n), left - n);
+                let rest = (left > 0).then_some(Response::Read {
+                    who,
+                    psn,
+                    syndrome,
+                    msn,
+                    va,
+                    rkey,
+                    left,
+                    first: false,
+                    again,
+                });
+                read = Some(ReadData { who, asked, rest });
+            }
+        }
+        Some(Answer { repr, read, executed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_positive_answers_behind_a_positive_one_coalesce() {
+        let mut r = Responder::default();
+        let ack = |psn: u32, syndrome| Response::Ack { psn: Psn::new(psn), syndrome, msn: 0 };
+        assert!(!r.coalesce(Psn::new(5), aeth::ACK), "nothing waits");
+        r.queue.push_back(ack(5, aeth::ACK));
+        r.msn = 7;
+        assert!(r.coalesce(Psn::new(9), aeth::ACK | 3));
+        let Some(Response::Ack { psn, syndrome, msn }) = r.queue.front() else { panic!("an ACK") };
+        assert_eq!((psn.get(), *syndrome, *msn, r.queue.len()), (9, aeth::ACK | 3, 7, 1));
+        assert!(!r.coalesce(Psn::new(8), aeth::ACK), "an older one");
+        r.queue.push_back(ack(10, aeth::NAK));
+        assert!(!r.coalesce(Psn::new(11), aeth::ACK), "a NAK is told");
+    }
+}

@@ -1,0 +1,123 @@
+//! UD and the special queue pairs: one packet a message, an address vector in each WQE.
+//!
+//! Source: IBTA 9.8.3 (unreliable datagram), 10.2.5 (Q_Keys), 11.4.1.2 (the 40 bytes for a GRH);
+//! PRM "Datagram Segment".
+
+use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
+use hca_spec::ids::{Cqn, Gid, Lid, Qpn};
+use hca_spec::qpc::{AddressPath, ServiceType};
+use hca_spec::wire::{Operation, Transport};
+use hca_spec::wqe::{Datagram, SendOpcode};
+
+use super::recv::Receive;
+use super::wqe::Wqe;
+use super::{PORT, QueuePair};
+use crate::engines::view::View;
+use crate::wire::{DethRepr, GrhRepr, Repr};
+
+/// Destination QP of multicast packets.
+pub(crate) const MULTICAST_QP: Qpn = Qpn(0xff_ffff);
+/// Every receive buffer of a datagram starts with room for a GRH.
+pub(crate) const GRH_ROOM: usize = 40;
+/// Q_Key of QP1 (IBTA 10.2.5).
+const QP1_Q_KEY: u32 = 0x8001_0000;
+/// A Q_Key in a WQE with this bit set means "the queue pair's own" (IBTA 10.2.5).
+const CONTROLLED_Q_KEY: u32 = 1 << 31;
+/// Virtual lane of subnet management.
+const VL15: u8 = 15;
+/// Largest datagram: the port's MTU.
+const MAX_DATAGRAM: u64 = 4096;
+
+/// Why a datagram can't be sent: the syndrome of its completion, and in plain words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BadDatagram(pub(crate) Syndrome, pub(crate) String);
+
+impl QueuePair {
+    /// Its own Q_Key.
+    pub(crate) fn own_q_key(&self) -> u32 {
+        match self.service {
+            ServiceType::Qp0 => 0,
+            ServiceType::Qp1 => QP1_Q_KEY,
+            _ => self.params.q_key,
+        }
+    }
+
+    /// The number that the wire knows this queue pair by.
+    fn wire_qpn(&self) -> Qpn {
+        match self.service {
+            ServiceType::Qp0 => Qpn(0),
+            ServiceType::Qp1 => Qpn(1),
+            _ => self.qpn,
+        }
+    }
+
+    /// The headers of the one packet of a datagram.
+    pub(crate) fn plan_datagram(&self, view: &View<'_>, wqe: &Wqe) -> Result<Repr, BadDatagram> {
+        let bad = |why: &str| BadDatagram(Syndrome::LocalQpOperation, why.to_string());
+        let operation = match wqe.opcode {
+            SendOpcode::Send => Operation::SendOnly,
+            SendOpcode::SendImm => Operation::SendOnlyImm,
+            other => return Err(bad(&format!("{other:?} is not an operation of a datagram queue pair"))),
+        };
+        let av = wqe.datagram.ok_or_else(|| bad("no address vector"))?;
+        let port = view.port(PORT).ok_or_else(|| bad("no port"))?;
+        if wqe.length > MAX_DATAGRAM {
+            let why = format!("{} bytes are more than one packet", wqe.length);
+            return Err(BadDatagram(Syndrome::LocalLength, why));
+        }
+        let q_key = match av.get(Datagram::QKEY) {
+            key if key & CONTROLLED_Q_KEY != 0 => self.own_q_key(),
+            key => key,
+        };
+        let dlid = Lid(av.get(Datagram::RLID) as u16);
+        let grh = (av.get(Datagram::GRH) == 1).then(|| GrhRepr {
+            sgid: port.gid(av.get(Datagram::SGID_INDEX)),
+            dgid: Gid::new(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L)),
+            tclass: av.get(Datagram::TCLASS) as u8,
+            flow_label: av.get(Datagram::FLOW_LABEL),
+            hop_limit: av.get(Datagram::HOP_LIMIT) as u8,
+        });
+        Ok(Repr {
+            sl: av.get(Datagram::SL) as u8,
+            vl: if self.service == ServiceType::Qp0 { VL15 } else { 0 },
+            dlid,
+            slid: port.source_lid(av.get(Datagram::MLID)),
+            grh,
+            transport: Transport::Ud,
+            operation,
+            solicited: wqe.solicited,
+            pkey: port.pkey(self.params.path.get(AddressPath::PKEY_INDEX)),
+            dest_qp: if dlid.is_multicast() { MULTICAST_QP } else { Qpn(av.get(Datagram::DQPN)) },
+            psn: self.requester.next_psn,
+            deth: Some(DethRepr { q_key, src_qp: self.wire_qpn() }),
+            imm: (operation == Operation::SendOnlyImm).then_some(wqe.imm),
+            ..Repr::default()
+        })
+    }
+
+    /// The completion of a datagram that was sent.
+    pub(crate) fn datagram_sent(&self, wqe: &Wqe) -> Cqe {
+        let mut cqe = self.cqe(CqeOpcode::Req, wqe.index);
+        cqe.set(Cqe::SEND_WQE_OPCODE, wqe.opcode as u32).set(Cqe::BYTE_CNT, wqe.length as u32);
+        cqe
+    }
+
+    /// The completion of a datagram of `total` bytes, the room for its GRH included, that was received, and where it goes.
+    pub(crate) fn datagram_received(
+        &self,
+        view: &View<'_>,
+        repr: &Repr,
+        receive: &Receive,
+        total: usize,
+    ) -> (Cqn, Cqe) {
+        let opcode = if repr.imm.is_some() { CqeOpcode::RespSendImm } else { CqeOpcode::RespSend };
+        let source = repr.deth.map_or(0, |deth| deth.src_qp.0);
+        let (cqn, mut cqe) = self.receive_cqe(opcode, receive);
+        cqe.set(Cqe::BYTE_CNT, total as u32).set(Cqe::RQPN, source).set(Cqe::SLID, repr.slid.0.into());
+        cqe.set(Cqe::SL, repr.sl.into()).set(Cqe::GRH, repr.grh.is_some().into());
+        cqe.set(Cqe::SE, repr.solicited.into());
+        cqe.set(Cqe::ML_PATH, view.port(PORT).map_or(0, |p| p.path_bits(repr.dlid)));
+        cqe.set(Cqe::IMM_INVAL_PKEY, repr.imm.unwrap_or(u32::from(repr.pkey)));
+        (cqn, cqe)
+    }
+}

@@ -1,0 +1,185 @@
+//! Targets of dynamic connections (DC): a responder for each initiator, made by its first packet.
+//!
+//! Such a responder (the vendor says DCR) is the same as a queue pair's, but for its life: it begins when an initiator
+//! that knows the access key connects, and ends when that one goes elsewhere, when a request fails (the target
+//! itself lives on), when the target drains, or when nothing came for long.
+//!
+//! Source: mlx5 driver (context, drain, events); what answers a wrong key and a full table is not public: a NAK
+//! "remote access error", and an RNR NAK.
+
+use hca_firmware::profile::LOG_MAX_RA_RES_DC;
+use hca_spec::dct::{DctState, Dctc};
+use hca_spec::ids::{Cqn, Lid, Pd, Qpn, Srqn};
+use hca_spec::qpc::{AddressPath, QpState, ServiceType, mtu_bytes};
+use hca_spec::wire::Operation;
+
+use super::recv::ReceiveQueue;
+use super::requester::Requester;
+use super::responder::Responder;
+use super::send::SendQueue;
+use super::{Dynamic, PORT, Params, QueuePair};
+use crate::engines::view::View;
+use crate::ground::time::Ps;
+use crate::wire::{AethRepr, DcEthRepr, Repr};
+
+/// An initiator from which nothing came for so long is gone: it would have connected anew.
+pub(crate) const LIFE: Ps = Ps::from_ms(60_000);
+/// How often a target that drains is looked at.
+pub(crate) const DRAIN_STEP: Ps = Ps::from_us(50);
+/// Messages that are not complete by then stay so.
+pub(crate) const DRAIN_LIMIT: Ps = Ps::from_ms(20);
+/// Most connections of an adapter.
+pub(crate) const MAX_LINKS: usize = 1 << 14;
+/// Largest message: 2^30 bytes, as queue pairs have it.
+const LOG_MSG_MAX: u32 = 30;
+
+/// A target and one of its initiators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Peer {
+    pub(crate) dctn: Qpn,
+    pub(crate) lid: Lid,
+    pub(crate) initiator: Qpn,
+}
+
+/// What a responder of a target knows of its connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) peer: Peer,
+    session: u32,
+    used: Ps,
+    /// When it is looked whether it is still used.
+    looked_at: Ps,
+}
+
+/// The parameters of a target's responder; the way back is the way that a request came.
+fn params(view: &View<'_>, ctx: &Dctc, repr: &Repr, initiator: Qpn) -> Params {
+    let mut path = AddressPath::new();
+    path.set(AddressPath::RLID, repr.slid.0.into()).set(AddressPath::SL, repr.sl.into());
+    path.set(AddressPath::PKEY_INDEX, ctx.get(Dctc::PKEY_INDEX));
+    path.set(AddressPath::MLID, view.port(PORT).map_or(0, |p| p.path_bits(repr.dlid)));
+    if let Some(grh) = &repr.grh {
+        path.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, ctx.get(Dctc::MY_ADDR_INDEX));
+        path.set(AddressPath::TCLASS, ctx.get(Dctc::TCLASS));
+        path.set(AddressPath::FLOW_LABEL, ctx.get(Dctc::FLOW_LABEL));
+        path.set(AddressPath::HOP_LIMIT, ctx.get(Dctc::HOP_LIMIT));
+        path.set(AddressPath::RGID_H, hca_spec::be64(&grh.sgid.0, 0));
+        path.set(AddressPath::RGID_L, hca_spec::be64(&grh.sgid.0, 8));
+    }
+    Params {
+        pd: Pd(ctx.get(Dctc::PD)),
+        mtu: mtu_bytes(ctx.get(Dctc::MTU)).unwrap_or(256),
+        log_msg_max: LOG_MSG_MAX,
+        remote_qpn: initiator,
+        path,
+        rra_max: 1 << LOG_MAX_RA_RES_DC,
+        remote_read: ctx.get(Dctc::RRE) == 1,
+        remote_write: ctx.get(Dctc::RWE) == 1,
+        remote_atomic: ctx.get(Dctc::RAE) == 1,
+        min_rnr_nak: ctx.get(Dctc::MIN_RNR_NAK),
+        cqn_rcv: Cqn(ctx.get(Dctc::CQN)),
+        user_index: ctx.get(Dctc::USER_INDEX),
+        scatter_response: ctx.get(Dctc::CS_RES),
+        ..Params::default()
+    }
+}
+
+/// The responder of a target for the initiator of that packet.
+pub(crate) fn responder(view: &View<'_>, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr) -> QueuePair {
+    let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
+    let looked_at = now + LIFE;
+    QueuePair {
+        qpn: peer.dctn,
+        service: ServiceType::Dct,
+        state: QpState::Rts,
+        params: params(view, ctx, repr, eth.src_qp),
+        sq: SendQueue::default(),
+        rq: ReceiveQueue::Shared(Srqn(ctx.get(Dctc::SRQN))),
+        requester: Requester::default(),
+        responder: Responder::expecting(repr.psn.next()),
+        lane: 0,
+        dynamic: Dynamic::Responder(Box::new(Connection {
+            peer,
+            session: eth.session,
+            used: now,
+            looked_at,
+        })),
+        error_poll: None,
+        drained_event: false,
+        migration_refused: false,
+    }
+}
+
+impl QueuePair {
+    /// Something came of its initiator.
+    pub(crate) fn touch(&mut self, now: Ps) {
+        if let Dynamic::Responder(link) = &mut self.dynamic {
+            link.used = now;
+        }
+    }
+
+    /// No message is on its way in, no answer on its way out.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.responder.current.is_none() && self.responder.queue.is_empty() && self.responder.fault.is_none()
+    }
+
+    /// The headers of an answer without a connection.
+    pub(crate) fn refusal(&self, view: &View<'_>, repr: &Repr, syndrome: u32) -> Option<Repr> {
+        let mut answer = self.connected_repr(view)?;
+        (answer.operation, answer.psn) = (Operation::Acknowledge, repr.psn);
+        answer.aeth = Some(AethRepr { syndrome: syndrome as u8, msn: 0 });
+        Some(answer)
+    }
+
+    /// Of a responder: the number of its connection.
+    pub(crate) fn session(&self) -> Option<u32> {
+        match &self.dynamic {
+            Dynamic::Responder(link) => Some(link.session),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing came for long. `Err`: it is looked at again then.
+    pub(crate) fn is_forgotten(&mut self, now: Ps) -> Option<Result<(), Ps>> {
+        let Dynamic::Responder(link) = &mut self.dynamic else { return None };
+        if link.looked_at != now {
+            return None;
+        }
+        let due = link.used + LIFE;
+        if due > now {
+            link.looked_at = due;
+            return Some(Err(due));
+        }
+        Some(Ok(()))
+    }
+}
+
+/// What a target does with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// It is a request of a connection that is there.
+    Request,
+    /// The connection is there already: that is acknowledged again.
+    Again,
+    /// A connection begins.
+    Connect,
+    /// The connection ends.
+    Disconnect,
+    /// It is late, or the target drains.
+    Nothing,
+    /// There is no such connection.
+    Unknown,
+}
+
+/// What a target in `state` does with a packet of connection `session`; `known`: the connection of that initiator.
+pub(crate) fn meet(operation: Operation, state: DctState, session: u32, known: Option<u32>) -> Met {
+    let older = known.is_some_and(|known| (session.wrapping_sub(known) as i32) < 0);
+    let same = known == Some(session);
+    match operation {
+        Operation::Connect if same => Met::Again,
+        Operation::Connect if !older && state == DctState::Active => Met::Connect,
+        Operation::Disconnect if same => Met::Disconnect,
+        Operation::Connect | Operation::Disconnect => Met::Nothing,
+        _ if same => Met::Request,
+        _ => Met::Unknown,
+    }
+}

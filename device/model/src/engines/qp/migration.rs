@@ -1,0 +1,68 @@
+//! Automatic path migration: a connection that goes on over its alternate path.
+//!
+//! Both ends get an alternate path and are told to rearm; each tells the other with the bit MigReq of its packets: 0
+//! means "I have one". An end that hears it is armed. From then on either may migrate: because it is told to, or
+//! because its retries are used up. It says so with MigReq 1, and the other end follows if the packet comes over the
+//! alternate path that it knows.
+//!
+//! Source: IBTA vol 1 17.2.8 (automatic path migration), 9.2.3 (MigReq), 11.6.3.1 (its events).
+
+use hca_spec::qpc::{AddressPath, ServiceType, path_migration};
+
+use super::QueuePair;
+use crate::engines::view::View;
+use crate::wire::Repr;
+
+/// What a packet of the peer says of its paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Nothing,
+    /// It has an alternate path: this end, which rearms, is armed now.
+    Armed,
+    /// It has migrated, to the alternate path that is known here.
+    Migrated,
+    /// It has migrated to another path; that is told once.
+    Refused,
+}
+
+impl QueuePair {
+    /// Whether packets say that this end has migrated, or never had where to.
+    pub(crate) fn says_migrated(&self) -> bool {
+        !self.has_paths() || self.params.path_migration == path_migration::MIGRATED
+    }
+
+    /// Whether the service knows paths and alternate paths.
+    fn has_paths(&self) -> bool {
+        matches!(self.service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc)
+    }
+
+    /// Whether it may go on over its alternate path.
+    pub(crate) fn may_migrate(&self) -> bool {
+        self.has_paths() && self.params.path_migration == path_migration::ARMED
+    }
+
+    /// Takes what a packet of the peer says of its paths.
+    pub(crate) fn hears_migration(&mut self, view: &View<'_>, repr: &Repr) -> Heard {
+        if !self.has_paths() {
+            return Heard::Nothing;
+        }
+        let from = u32::from(repr.slid.0);
+        match self.params.path_migration {
+            path_migration::REARM if !repr.migrated && from == self.params.path.get(AddressPath::RLID) => {
+                self.params.path_migration = path_migration::ARMED;
+                self.migration_refused = false;
+                Heard::Armed
+            }
+            path_migration::ARMED if repr.migrated => {
+                let qp = view.icm().qps.get(self.qpn.0);
+                let known = qp.map(|qp| qp.ctx.secondary_path().get(AddressPath::RLID));
+                match known == Some(from) {
+                    true => Heard::Migrated,
+                    false if !std::mem::replace(&mut self.migration_refused, true) => Heard::Refused,
+                    false => Heard::Nothing,
+                }
+            }
+            _ => Heard::Nothing,
+        }
+    }
+}

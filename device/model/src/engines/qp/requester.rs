@@ -1,0 +1,404 @@
+//! The requester: messages to packets, in order and within the limits that hold them back. Packets are numbered; a message
+//! of n packets owns n consecutive PSNs, a read as many as its responses. What the peer answers is in [`super::replies`].
+//!
+//! Source: IBTA 9.7.2 to 9.7.3 (PSN, ordering), 9.7.7.2 (credits), 9.8.2 (unreliable connections).
+
+use std::collections::VecDeque;
+
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Lid, Psn, Qpn, Srqn};
+use hca_spec::qpc::{AddressPath, QpState, ServiceType};
+use hca_spec::wire::Operation;
+use hca_spec::wqe::{Datagram, SendOpcode};
+
+use super::credits::Limit;
+use super::message::{Message, fill_headers, operation};
+use super::page_fault::RequesterFault;
+use super::pieces::Piece;
+use super::wqe::Wqe;
+use super::{Params, QueuePair};
+use crate::engines::view::View;
+use crate::ground::event::{Event, Hold};
+use crate::ground::time::Ps;
+use crate::wire::Repr;
+
+/// Message numbers have 24 bits.
+const MESSAGE_MASK: u32 = 0xff_ffff;
+/// Reliable queue pairs keep at most this many packets in flight: far below the PSN window of 2^23.
+const WINDOW: i32 = 1 << 16;
+
+/// The moving parts of the requester.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    pub(crate) messages: VecDeque<Message>,
+    /// PSN of the next new message's first packet.
+    pub(crate) next_psn: Psn,
+    /// PSN of the next packet to send; behind `sent` while retrying.
+    pub(crate) cursor: Psn,
+    /// PSN after the last packet that was ever sent.
+    pub(crate) sent: Psn,
+    pub(crate) retries_left: u32,
+    pub(crate) rnr_left: u32,
+    /// When the oldest unacknowledged packet times out.
+    pub(crate) deadline: Option<Ps>,
+    pub(crate) timer_running: bool,
+    /// Until when an RNR NAK holds the queue back.
+    pub(crate) rnr_until: Option<Ps>,
+    pub(crate) rnr_generation: u32,
+    /// A failed message waits for its predecessors: no WQE is fetched any more.
+    pub(crate) poisoned: bool,
+    /// The missing response that was already asked for again: what still arrives of the old stream
+    /// must not spend another retry.
+    pub(crate) gap: Option<Psn>,
+    /// Number of the message started last, 24 bits (IBTA "SSN").
+    ssn: u32,
+    /// How far the peer's receive queue lets messages go.
+    pub(super) limit: Limit,
+    /// The page fault that the driver has to deal with first.
+    pub(crate) fault: Option<RequesterFault>,
+}
+
+impl Requester {
+    pub(crate) fn start(&mut self, psn: Psn, params: &Params) {
+        (self.next_psn, self.cursor, self.sent) = (psn, psn, psn);
+        (self.ssn, self.limit) = (0, Limit::default());
+        (self.retries_left, self.rnr_left) = (params.retry_count, params.rnr_retry);
+    }
+
+    /// Number of the message started last.
+    pub(crate) fn ssn(&self) -> u32 {
+        self.ssn
+    }
+
+    /// Numbers a message that starts.
+    fn next_ssn(&mut self) -> u32 {
+        self.ssn = (self.ssn + 1) & MESSAGE_MASK;
+        self.ssn
+    }
+
+    /// The oldest PSN that is not acknowledged.
+    pub(crate) fn oldest(&self) -> Psn {
+        self.messages.front().map_or(self.next_psn, |m| m.first.add(m.answered))
+    }
+
+    /// Queues the packet that begins a dynamic connection.
+    pub(crate) fn connect(&mut self) {
+        let (first, wqe) = (self.next_psn, Box::new(Wqe { signaled: false, ..Wqe::unreadable(0) }));
+        self.next_psn = first.next();
+        self.messages.push_back(Message { connect: true, ..Message::new(wqe, first, 1, self.ssn) });
+    }
+
+    /// Whether there is nothing to send again and nothing that holds back what comes next.
+    pub(crate) fn is_through(&self) -> bool {
+        self.cursor == self.next_psn
+            && self.rnr_until.is_none()
+            && !self.connecting()
+            && !self.held(self.cursor)
+            && self.next_psn.since(self.oldest()) < WINDOW
+    }
+
+    /// Whether the connection was asked for and is not there yet: nothing else may leave before, as its
+    /// target could take a request that it executed for a new one.
+    fn connecting(&self) -> bool {
+        self.messages.front().is_some_and(|m| m.connect && self.cursor != m.first)
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Takes every message out.
+    pub(crate) fn abandon(&mut self) -> VecDeque<Message> {
+        self.deadline = None;
+        self.rnr_until = None;
+        self.poisoned = false;
+        self.fault = None;
+        self.cursor = self.next_psn;
+        std::mem::take(&mut self.messages)
+    }
+
+    /// What is sent next is packet `psn`, unless it is an earlier one anyhow.
+    pub(crate) fn go_back(&mut self, psn: Psn) {
+        if self.cursor.since(psn) > 0 {
+            self.cursor = psn;
+        }
+        self.gap = None;
+        if self.oldest().since(psn) >= 0 {
+            self.deadline = None;
+        }
+    }
+
+    /// Whether a page fault holds packet `psn` back.
+    pub(crate) fn held(&self, psn: Psn) -> bool {
+        self.fault.as_ref().is_some_and(|f| f.holds(psn))
+    }
+
+    fn responses_outstanding(&self) -> usize {
+        self.messages.iter().filter(|m| m.wants_response() && m.answered < m.packets).count()
+    }
+
+    fn refill_retries(&mut self, params: &Params) {
+        self.gap = None;
+        (self.retries_left, self.rnr_left) = (params.retry_count, params.rnr_retry);
+    }
+
+    /// What the queue pair's turn to send is for.
+    pub(crate) fn next(&self) -> Next {
+        match () {
+            () if self.rnr_until.is_some() => Next::Held(Hold::ReceiverNotReady),
+            () if self.connecting() => Next::Held(Hold::Connecting),
+            () if self.held(self.cursor) => Next::Held(Hold::PageFault),
+            () if !self.all_sent() => Next::Packet,
+            // Reliable: a bounded window, and reads up to the negotiated depth.
+            () if self.next_psn.since(self.oldest()) >= WINDOW => Next::Held(Hold::Window),
+            () if self.poisoned => Next::Nothing,
+            () => Next::Message,
+        }
+    }
+
+    /// Whether every packet of the messages that were begun was sent.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.cursor == self.next_psn
+    }
+
+    /// The WQE of the message that a plan is about.
+    pub(crate) fn wqe_of(&self, plan: &Plan) -> Option<&Wqe> {
+        self.messages.get(plan.place).map(|m| &*m.wqe)
+    }
+
+    /// `step` packets from `psn` on were sent.
+    pub(crate) fn advance(&mut self, psn: Psn, step: u32) {
+        self.cursor = psn.add(step);
+        if self.cursor.since(self.sent) > 0 {
+            self.sent = self.cursor;
+        }
+    }
+
+    /// Queues a message that fails when all before it are complete.
+    pub(crate) fn push_failed(&mut self, wqe: Box<Wqe>, syndrome: Syndrome) {
+        let (first, ssn) = (self.next_psn, self.ssn);
+        self.messages.push_back(Message { failed: Some(syndrome), ..Message::new(wqe, first, 0, ssn) });
+        self.poisoned = true;
+    }
+
+    /// Unreliable: the next message whose last packet has left.
+    pub(crate) fn next_sent(&mut self) -> Option<Message> {
+        let cursor = self.cursor;
+        self.messages.pop_front_if(|m| m.failed.is_none() && cursor.since(m.end()) >= 0)
+    }
+
+    /// Reliable: the next message at the front that is answered.
+    ///
+    /// # Errors
+    /// The message at the front has failed, with this.
+    pub(crate) fn next_done(&mut self) -> Result<Option<Message>, Syndrome> {
+        match self.messages.front() {
+            None => Ok(None),
+            Some(Message { failed: Some(syndrome), .. }) => Err(*syndrome),
+            Some(front) if front.answered < front.packets => Ok(None),
+            Some(_) => Ok(self.messages.pop_front()),
+        }
+    }
+
+    /// A cursor that went back for a retry need not resend what is acknowledged now. To be called with the complete
+    /// messages gone: only then is the oldest PSN the true one.
+    pub(crate) fn skip_acknowledged(&mut self) {
+        let oldest = self.oldest();
+        if oldest.since(self.cursor) > 0 {
+            self.cursor = oldest;
+        }
+    }
+
+    /// Something was acknowledged: the retries are full again, and the ACK timer stops. Returns whether it starts anew.
+    pub(crate) fn progressed(&mut self, params: &Params) -> bool {
+        self.refill_retries(params);
+        self.deadline = None;
+        self.sent.since(self.oldest()) > 0
+    }
+}
+
+/// What a turn to send is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing: something holds the queue pair back.
+    Held(Hold),
+    /// Nothing is to be sent.
+    Nothing,
+    /// A WQE is to be begun.
+    Message,
+    /// A packet of a message that was begun.
+    Packet,
+}
+
+/// What becomes of a WQE that was fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// It has to wait in its queue.
+    Held(Hold),
+    /// It is a datagram.
+    Datagram,
+    /// It can't be executed: the syndrome of its completion, and why.
+    Refused(Syndrome, String),
+    /// It sends nothing.
+    Local,
+    /// It is a message of so many PSNs.
+    Packets(u32),
+}
+
+/// The packet at the cursor.
+#[derive(Debug)]
+pub(crate) enum Cursor {
+    /// There is none.
+    Nothing,
+    /// It waits for a credit of the peer.
+    NoCredit,
+    /// It can be sent.
+    Packet(Plan),
+}
+
+/// A request packet that is to be sent.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Place of its message.
+    place: usize,
+    pub(crate) repr: Repr,
+    /// Bytes of the message before its payload.
+    pub(crate) offset: u64,
+    /// Bytes of payload.
+    pub(crate) payload: usize,
+    /// The WQE's index and opcode.
+    pub(crate) index: u16,
+    pub(crate) opcode: SendOpcode,
+    /// It is the first of its message.
+    pub(crate) first: bool,
+    /// A unit has data read for it.
+    pub(crate) gathers: bool,
+    /// PSNs that it stands for: its own, or those of all responses to it.
+    pub(crate) step: u32,
+}
+
+impl QueuePair {
+    /// What becomes of the WQE that was fetched from the head of the send queue.
+    pub(crate) fn judge(&self, wqe: &Wqe) -> Begin {
+        let is_read =
+            matches!(wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
+        if wqe.fence || is_read {
+            let reads = self.requester.responses_outstanding();
+            if wqe.fence && reads > 0 {
+                return Begin::Held(Hold::Fence);
+            }
+            if is_read && reads >= self.params.sra_max {
+                return Begin::Held(Hold::ReadDepth);
+            }
+        }
+        if wqe.datagram.is_some() {
+            return Begin::Datagram;
+        }
+        // What a UMR loads is no message.
+        let local = wqe.opcode.is_local();
+        let allowed = match self.service {
+            ServiceType::Rc | ServiceType::Xrc | ServiceType::Dci => true,
+            ServiceType::Uc => !is_read && wqe.opcode != SendOpcode::SendInval,
+            _ => local,
+        };
+        if !allowed {
+            let why = format!("{:?} is not an operation of a {:?} queue pair", wqe.opcode, self.service);
+            return Begin::Refused(Syndrome::LocalQpOperation, why);
+        }
+        if !local && wqe.length > 1 << self.params.log_msg_max {
+            let why = format!("message of {} bytes is too long", wqe.length);
+            return Begin::Refused(Syndrome::LocalLength, why);
+        }
+        match wqe.opcode {
+            _ if local => Begin::Local,
+            SendOpcode::AtomicCs | SendOpcode::AtomicFa => Begin::Packets(1),
+            _ => Begin::Packets(wqe.length.div_ceil(self.params.mtu as u64).max(1) as u32),
+        }
+    }
+
+    /// Begins a message of so many PSNs; 0: it sends nothing.
+    pub(crate) fn begin(&mut self, wqe: Box<Wqe>, packets: u32) {
+        let r = &mut self.requester;
+        let first = r.next_psn;
+        r.next_psn = first.add(packets);
+        let ssn = if packets > 0 { r.next_ssn() } else { r.ssn };
+        if packets == 0 && r.cursor == first {
+            r.cursor = r.next_psn;
+        }
+        let message = Message::new(wqe, first, packets, ssn);
+        // The response needs the WQE again. One that was fetched stays in its queue pair's own buffer.
+        let mark = self.sq.mark.filter(|_| message.wants_response());
+        self.requester.messages.push_back(Message { mark, ..message });
+    }
+
+    /// What a trace says of a work request that begins.
+    pub(crate) fn started(&self, wqe: &Wqe, psn: Psn, packets: u32) -> Event {
+        let (dest_qp, dlid) = match &wqe.datagram {
+            Some(av) => (Qpn(av.get(Datagram::DQPN)), av.get(Datagram::RLID)),
+            None => (self.params.remote_qpn, self.params.path.get(AddressPath::RLID)),
+        };
+        let (qpn, index, opcode, length) = (self.qpn, wqe.index, wqe.opcode, wqe.length);
+        let (dlid, signaled) = (Lid(dlid as u16), wqe.signaled);
+        Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid, signaled }
+    }
+
+    /// Plans the packet at the cursor.
+    pub(crate) fn plan(&self, view: &View<'_>) -> Cursor {
+        let r = &self.requester;
+        let psn = r.cursor;
+        let Some(place) = r.messages.iter().rposition(|m| m.contains(psn)) else { return Cursor::Nothing };
+        let (Some(mut repr), Some(message)) = (self.connected_repr(view), r.messages.get(place)) else {
+            return Cursor::Nothing;
+        };
+        if message.failed.is_some() {
+            return Cursor::Nothing;
+        }
+        let k = psn.since(message.first) as u32;
+        // Without a credit, packets go one at a time, each asking for an answer that may bring credits.
+        let short = message.needs_credit(k) && !r.limit.allows(message.ssn);
+        if short && r.oldest() != psn {
+            return Cursor::NoCredit;
+        }
+        let (wqe, mtu) = (&message.wqe, self.params.mtu as u64);
+        let offset = u64::from(k) * mtu;
+        let wants_response = message.wants_response();
+        let payload = match wants_response {
+            true => 0,
+            false => (wqe.length - offset.min(wqe.length)).min(mtu) as usize,
+        };
+        let last = wants_response || k + 1 == message.packets;
+        repr.operation = match message.connect {
+            true => Operation::Connect,
+            false => operation(wqe.opcode, k, message.packets),
+        };
+        repr.psn = psn;
+        let often = 1u32 << self.params.log_ack_req_freq;
+        repr.ack_req = self.service.is_reliable() && (last || short || (k + 1).is_multiple_of(often));
+        repr.solicited = last && wqe.solicited;
+        repr.xrceth = wqe.xrc_srqn.map(Srqn);
+        repr.dceth = self.dceth();
+        fill_headers(&mut repr, wqe, offset);
+        Cursor::Packet(Plan {
+            place,
+            repr,
+            offset,
+            payload,
+            index: wqe.index,
+            opcode: wqe.opcode,
+            first: k == 0,
+            gathers: k == 0 && payload > 0 && wqe.pieces.iter().any(Piece::is_memory),
+            step: if wants_response { message.packets - k } else { 1 },
+        })
+    }
+
+    /// Whether a turn to send would find nothing to do.
+    pub(crate) fn has_nothing_to_send(&self) -> bool {
+        self.sq.is_empty() && self.requester.is_through()
+    }
+
+    /// Whether the send queue, which drains, is drained: everything that was started is complete (IBTA 10.3.1.6).
+    pub(crate) fn is_drained(&self) -> bool {
+        self.state == QpState::SqDraining && self.requester.is_idle() && self.sq.all_seen()
+    }
+}

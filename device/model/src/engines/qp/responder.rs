@@ -1,0 +1,525 @@
+//! The responder: checks the peer's requests in order, says what each does, and how one is refused.
+//!
+//! Source: IBTA 9.7.1 (PSN ranges), 9.7.4 (request validation), 9.7.5 (responses), 9.9.3 (responder
+//! error behaviour), tables 56 to 58; XRC: IBTA annex A14.
+
+use std::collections::VecDeque;
+
+use hca_firmware::QCounter;
+use hca_spec::cqe::{CqeOpcode, Syndrome};
+use hca_spec::eqe::EventType;
+use hca_spec::ids::{Mkey, Psn, Srqn};
+use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::wire::{Operation, aeth};
+
+use super::QueuePair;
+use super::answers::Response;
+use super::page_fault::ResponderFault;
+use super::recv::{NoReceive, Receive, XrcSrq, xrc_srq};
+use crate::engines::mkey::{Access, Accessor, Fault, check};
+use crate::engines::view::View;
+use crate::ground::event::Event;
+use crate::wire::{AtomicRepr, Repr, RethRepr};
+
+/// Message sequence numbers have 24 bits.
+const MSN_MASK: u32 = 0xff_ffff;
+
+/// The message whose packets are coming in.
+#[derive(Debug)]
+pub(crate) enum Current {
+    Send { receive: Receive, offset: u64 },
+    Write { va: u64, rkey: Mkey, left: u64, total: u64, srqn: Option<Srqn> },
+}
+
+impl Current {
+    /// The XRC SRQ that its first packet named.
+    fn srqn(&self) -> Option<Srqn> {
+        match self {
+            Self::Send { receive, .. } => receive.xrc.map(|s| s.srqn),
+            Self::Write { srqn, .. } => *srqn,
+        }
+    }
+}
+
+/// What is kept of a request that must not be executed twice, or only as it was (IBTA 9.7.5.1.5).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Resource {
+    /// A read of these packets.
+    Read {
+        first: Psn,
+        next: Psn,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+    },
+}
+
+/// The moving parts of the responder.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// PSN expected next.
+    pub(crate) epsn: Psn,
+    /// Requests completed, 24 bits.
+    pub(crate) msn: u32,
+    pub(crate) current: Option<Current>,
+    /// The receive WQE of a message that was dropped: it serves the next one.
+    pub(crate) spare: Option<Receive>,
+    /// A sequence error NAK was sent; no second one until the expected packet comes.
+    nak_sent: bool,
+    pub(crate) queue: VecDeque<Response>,
+    pub(crate) turn: bool,
+    /// Reads and atomics that may come again, oldest first; as many as the queue pair has resources.
+    resources: VecDeque<Resource>,
+    established: bool,
+    /// The page fault that the driver has to deal with first.
+    pub(crate) fault: Option<ResponderFault>,
+}
+
+impl Responder {
+    /// One whose first request has that PSN.
+    pub(crate) fn expecting(epsn: Psn) -> Self {
+        Self { epsn, ..Self::default() }
+    }
+
+    /// Forgets the message in progress; returns the receive WQE it had taken.
+    pub(crate) fn abandon(&mut self) -> Option<Receive> {
+        self.fault = None;
+        match self.current.take() {
+            Some(Current::Send { receive, .. }) => Some(receive),
+            _ => self.spare.take(),
+        }
+    }
+
+    /// Another request is completed. Returns its number.
+    pub(crate) fn next_msn(&mut self) -> u32 {
+        self.msn = (self.msn + 1) & MSN_MASK;
+        self.msn
+    }
+
+    /// Whether the message in progress has taken a receive WQE.
+    pub(crate) fn holds_receive(&self) -> bool {
+        matches!(self.current, Some(Current::Send { .. }))
+    }
+
+    /// Reads that are not answered yet: duplicates, or the others.
+    fn reads_waiting(&self, duplicates: bool) -> usize {
+        self.queue
+            .iter()
+            .filter(|r| matches!(r, Response::Read { again, .. } if *again == duplicates))
+            .count()
+    }
+
+    /// A packet is missing. Returns whether that is to be told: once, until the missing packet comes.
+    pub(crate) fn misses(&mut self) -> bool {
+        !std::mem::replace(&mut self.nak_sent, true)
+    }
+
+    /// What was sent behind this packet is dropped in silence until it comes again, as after a sequence error
+    /// (IBTA 9.7.5.2.8): a second NAK would cost the peer a retry.
+    pub(crate) fn wait_for_again(&mut self) {
+        self.nak_sent = true;
+    }
+
+    /// The packet that was expected has come.
+    pub(crate) fn expected_came(&mut self) {
+        self.nak_sent = false;
+    }
+
+    /// The result of an atomic that was executed before; one that is not kept any more has none.
+    pub(crate) fn saved_atomic(&self, psn: Psn) -> Option<u64> {
+        self.resources.iter().find_map(|r| match r {
+            Resource::Atomic { psn: of, original } if *of == psn => Some(*original),
+            _ => None,
+        })
+    }
+}
+
+impl From<NoReceive> for Refusal {
+    fn from(why: NoReceive) -> Self {
+        match why {
+            NoReceive::NotReady => Self::NotReady,
+            NoReceive::Broken => Self::Broken,
+        }
+    }
+}
+
+/// Why a request is not executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No receive buffer: try later.
+    NotReady,
+    /// IBTA "invalid request".
+    Invalid(&'static str),
+    /// Key, rights or range.
+    Access(Fault),
+    /// A fault of the responder's own buffers.
+    Local(Syndrome, Fault),
+    /// The message does not fit the receive buffers.
+    Length,
+    /// The receive queue can't be read.
+    Broken,
+}
+
+/// How a refusal is answered and told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Consequence {
+    /// The AETH's syndrome.
+    pub(crate) syndrome: u32,
+    /// What becomes of the queue pair.
+    pub(crate) end: End,
+    pub(crate) counter: Option<QCounter>,
+}
+
+/// What becomes of a queue pair that refuses a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It goes on.
+    None,
+    /// It fails, and the receive WQE that the message took completes with this.
+    Receive(Syndrome),
+    /// It fails, and the driver is told by an event.
+    Event(EventType),
+}
+
+impl Refusal {
+    /// What follows from it (IBTA 9.9.3); `min_rnr_nak`: the queue pair's RNR timer.
+    pub(crate) fn consequence(&self, min_rnr_nak: u32) -> Consequence {
+        let (syndrome, end, counter) = match self {
+            Self::NotReady => (aeth::RNR_NAK | min_rnr_nak, End::None, Some(QCounter::OutOfBuffer)),
+            Self::Invalid(_) => (
+                aeth::NAK | aeth::INVALID_REQUEST,
+                End::Event(EventType::InvalidRequest),
+                Some(QCounter::RespRemoteInvalidRequest),
+            ),
+            Self::Access(_) => (
+                aeth::NAK | aeth::REMOTE_ACCESS_ERROR,
+                End::Event(EventType::AccessError),
+                Some(QCounter::RespRemoteAccessErrors),
+            ),
+            Self::Local(syndrome, _) => {
+                (aeth::NAK | aeth::REMOTE_OPERATIONAL_ERROR, End::Receive(*syndrome), None)
+            }
+            Self::Length => (aeth::NAK | aeth::INVALID_REQUEST, End::Receive(Syndrome::LocalLength), None),
+            Self::Broken => {
+                (aeth::NAK | aeth::REMOTE_OPERATIONAL_ERROR, End::Event(EventType::WqCatastrophic), None)
+            }
+        };
+        Consequence { syndrome, end, counter }
+    }
+
+    /// In plain words, of a request of that operation; `None`: it is nobody's mistake.
+    pub(crate) fn reason(&self, operation: Operation) -> Option<String> {
+        Some(match self {
+            Self::NotReady => return None,
+            Self::Invalid(why) => format!("{operation:?} from the peer: {why}"),
+            Self::Access(fault) => format!("{operation:?} from the peer: {fault}"),
+            Self::Local(_, fault) => format!("receive buffers: {fault}"),
+            Self::Length => "a message is longer than its receive buffers".into(),
+            Self::Broken => "its receive queue can't be read".into(),
+        })
+    }
+}
+
+/// Through which domain a request reaches memory, and from where it takes receive WQEs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) who: Accessor,
+    pub(crate) xrc: Option<XrcSrq>,
+}
+
+/// What a request does that passed the checks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Action {
+    /// Its payload goes into a receive WQE; `starts`: one has to be taken first.
+    Receive { starts: bool },
+    /// Its payload goes into memory; `starts`: a message of that RETH begins.
+    Write { starts: Option<RethRepr> },
+    /// It reads.
+    Read(RethRepr),
+    /// It is an atomic.
+    Atomic(AtomicRepr),
+}
+
+/// Where the payload of a write goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WriteTo {
+    pub(crate) va: u64,
+    pub(crate) rkey: Mkey,
+    /// Bytes of the whole message.
+    pub(crate) total: u64,
+    pub(crate) last: bool,
+}
+
+/// Whether a packet of UC is looked at (IBTA 9.8.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreliable {
+    /// It is, after the message in progress was dropped or not.
+    Take { dropped: bool },
+    /// It belongs to a message that was dropped.
+    Skip { dropped: bool },
+}
+
+impl QueuePair {
+    /// Whether this packet establishes the connection, which is told once (IBTA 11.6.3.1).
+    pub(crate) fn establishes(&mut self) -> bool {
+        self.state == QpState::Rtr && !std::mem::replace(&mut self.responder.established, true)
+    }
+
+    /// What a trace says of a request that was executed.
+    pub(crate) fn executed(&self, repr: &Repr, payload: usize) -> Event {
+        let (qpn, slid, psn, operation) = (self.qpn, repr.slid, repr.psn, repr.operation);
+        Event::Executed { qpn, slid, psn, operation, bytes: payload as u32 }
+    }
+
+    /// Of XRC, every request names an SRQ, and that decides (IBTA A14.5.3).
+    pub(crate) fn target(&self, view: &View<'_>, repr: &Repr) -> Result<Target, Refusal> {
+        let who = self.accessor();
+        if self.service != ServiceType::Xrc {
+            return Ok(Target { who, xrc: None });
+        }
+        let srq = repr.xrceth.and_then(|srqn| xrc_srq(view.icm(), srqn, self.params.xrcd));
+        let srq =
+            srq.ok_or(Refusal::Invalid("the XRCETH names no XRC SRQ of the queue pair's XRC domain"))?;
+        Ok(Target { who: Accessor { pd: srq.pd, ..who }, xrc: Some(srq) })
+    }
+
+    /// Checks a request with the expected PSN and `payload` bytes, and says what it does.
+    pub(crate) fn request(
+        &self,
+        view: &View<'_>,
+        target: &Target,
+        repr: &Repr,
+        payload: usize,
+    ) -> Result<Action, Refusal> {
+        use Operation as Op;
+        Ok(match repr.operation {
+            Op::SendFirst | Op::SendOnly | Op::SendOnlyImm | Op::SendOnlyInval => {
+                Action::Receive { starts: true }
+            }
+            Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendLastInval => {
+                Action::Receive { starts: false }
+            }
+            Op::WriteFirst | Op::WriteOnly | Op::WriteOnlyImm => {
+                let reth = repr.reth.ok_or(Refusal::Invalid("no RETH"))?;
+                if !self.params.remote_write {
+                    return Err(Refusal::Invalid("remote write is not enabled on the queue pair"));
+                }
+                let total = reth.len as usize;
+                self.check_length(reth.len)?;
+                if total > 0 {
+                    check(view.icm(), target.who, reth.rkey, reth.va, total, Access::RemoteWrite)
+                        .map_err(Refusal::Access)?;
+                }
+                let only = repr.operation != Op::WriteFirst;
+                if (only && total != payload) || (!only && total <= payload) {
+                    return Err(Refusal::Invalid("the RETH's length does not fit the packets"));
+                }
+                Action::Write { starts: Some(reth) }
+            }
+            Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm => Action::Write { starts: None },
+            Op::ReadRequest => {
+                let reth = repr.reth.ok_or(Refusal::Invalid("no RETH"))?;
+                if self.responder.reads_waiting(false) >= self.params.rra_max {
+                    return Err(Refusal::Invalid(
+                        "more reads outstanding than the queue pair's responder resources",
+                    ));
+                }
+                self.check_read(view, target, &reth)?;
+                Action::Read(reth)
+            }
+            Op::CompareSwap | Op::FetchAdd => {
+                let atomic = repr.atomic.ok_or(Refusal::Invalid("no AtomicETH"))?;
+                if !self.params.remote_atomic {
+                    return Err(Refusal::Invalid("remote atomics are not enabled on the queue pair"));
+                }
+                if !atomic.va.is_multiple_of(8) {
+                    return Err(Refusal::Invalid("the address of an atomic must be a multiple of 8"));
+                }
+                Action::Atomic(atomic)
+            }
+            _ => return Err(Refusal::Invalid("not a request")),
+        })
+    }
+
+    /// The order of first, middle and last packets, and the payload lengths (IBTA 9.7.4.1.3).
+    pub(crate) fn check_sequence(&self, repr: &Repr, payload: usize) -> Result<(), Refusal> {
+        use Operation as Op;
+        let fits = match (&self.responder.current, repr.operation) {
+            (
+                Some(Current::Send { .. }),
+                Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendLastInval,
+            ) => true,
+            (Some(Current::Write { .. }), Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm) => true,
+            (
+                None,
+                Op::SendMiddle
+                | Op::SendLast
+                | Op::SendLastImm
+                | Op::SendLastInval
+                | Op::WriteMiddle
+                | Op::WriteLast
+                | Op::WriteLastImm,
+            )
+            | (Some(_), _) => false,
+            (None, _) => true,
+        };
+        if !fits {
+            return Err(Refusal::Invalid("packet out of the first-middle-last order"));
+        }
+        let srqn = self.responder.current.as_ref().map(Current::srqn);
+        if srqn.is_some_and(|srqn| srqn != repr.xrceth) {
+            return Err(Refusal::Invalid("the packets of a message name different XRC SRQs"));
+        }
+        let full =
+            matches!(repr.operation, Op::SendFirst | Op::SendMiddle | Op::WriteFirst | Op::WriteMiddle);
+        // A last packet has one byte or more: without any, the packet before would have been the last.
+        let last = self.responder.current.is_some();
+        let length_ok = match payload {
+            0 => !full && !last,
+            n => n == self.params.mtu || (!full && n < self.params.mtu),
+        };
+        if length_ok { Ok(()) } else { Err(Refusal::Invalid("payload length does not fit the path MTU")) }
+    }
+
+    /// Longer messages would have more packets than half the PSN space.
+    fn check_length(&self, len: u32) -> Result<(), Refusal> {
+        match u64::from(len) > 1 << self.params.log_msg_max {
+            true => Err(Refusal::Invalid("the message is longer than the queue pair's log_msg_max")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the range of a read may be read.
+    fn check_read(&self, view: &View<'_>, target: &Target, reth: &RethRepr) -> Result<(), Refusal> {
+        if !self.params.remote_read {
+            return Err(Refusal::Invalid("remote read is not enabled on the queue pair"));
+        }
+        self.check_length(reth.len)?;
+        if reth.len == 0 {
+            return Ok(());
+        }
+        check(view.icm(), target.who, reth.rkey, reth.va, reth.len as usize, Access::RemoteRead)
+            .map_err(Refusal::Access)
+    }
+
+    /// Where the payload of a write packet goes.
+    pub(crate) fn write_to(&self, repr: &Repr, payload: usize) -> Result<WriteTo, Refusal> {
+        let Some(Current::Write { va, rkey, left, total, .. }) = &self.responder.current else {
+            return Err(Refusal::Invalid("no message in progress"));
+        };
+        let last = !matches!(repr.operation, Operation::WriteFirst | Operation::WriteMiddle);
+        let n = payload as u64;
+        if n > *left || (last && n != *left) {
+            return Err(Refusal::Invalid("the packets do not add up to the RETH's length"));
+        }
+        Ok(WriteTo { va: *va, rkey: *rkey, total: *total, last })
+    }
+
+    /// The payload of a write packet was written.
+    pub(crate) fn written(&mut self, payload: usize, last: bool) {
+        if last {
+            self.responder.current = None;
+            self.responder.next_msn();
+        } else if let Some(Current::Write { va, left, .. }) = &mut self.responder.current {
+            *va = va.wrapping_add(payload as u64);
+            *left = left.saturating_sub(payload as u64);
+        }
+    }
+
+    /// The opcode of the completion that a packet of a send ends in, if it is its last.
+    pub(crate) fn ends_receive(operation: Operation) -> Option<CqeOpcode> {
+        match operation {
+            Operation::SendFirst | Operation::SendMiddle => None,
+            Operation::SendLastImm | Operation::SendOnlyImm => Some(CqeOpcode::RespSendImm),
+            Operation::SendLastInval | Operation::SendOnlyInval => Some(CqeOpcode::RespSendInv),
+            _ => Some(CqeOpcode::RespSend),
+        }
+    }
+
+    /// A read is begun: its responses own PSNs, and it may come again.
+    pub(crate) fn begin_read(&mut self, psn: Psn, reth: &RethRepr) {
+        let packets = u64::from(reth.len).div_ceil(self.params.mtu as u64).max(1);
+        let next = psn.add(packets as u32);
+        self.responder.epsn = next;
+        self.responder.next_msn();
+        self.remember(Resource::Read { first: psn, next });
+    }
+
+    /// Keeps what a read or atomic needs if it comes again.
+    pub(crate) fn remember(&mut self, resource: Resource) {
+        let resources = &mut self.responder.resources;
+        resources.push_back(resource);
+        while resources.len() > self.params.rra_max {
+            resources.pop_front();
+        }
+    }
+
+    /// Whether a duplicate read, whole or from a packet in the middle on, is answered again (IBTA 9.7.5.1.5), and through
+    /// which domain.
+    pub(crate) fn read_again(&self, view: &View<'_>, repr: &Repr) -> Option<Result<Target, Refusal>> {
+        let reth = repr.reth?;
+        let packets = |bytes: u64| bytes.div_ceil(self.params.mtu as u64).max(1) as u32;
+        let end = repr.psn.add(packets(reth.len.into()));
+        let known = self.responder.resources.iter().any(|r| match r {
+            Resource::Read { first, next } => repr.psn.since(*first) >= 0 && end.since(*next) <= 0,
+            Resource::Atomic { .. } => false,
+        });
+        // What is still to be sent need not be asked for again.
+        let under_way = self.responder.queue.iter().any(|r| match r {
+            Response::Read { psn, left, .. } => {
+                repr.psn.since(*psn) >= 0 && end.since(psn.add(packets(*left))) <= 0
+            }
+            _ => false,
+        });
+        let full = self.responder.reads_waiting(true) >= self.params.rra_max;
+        if !known || under_way || full {
+            return None;
+        }
+        Some(self.target(view, repr).and_then(|t| self.check_read(view, &t, &reth).map(|()| t)))
+    }
+
+    /// UC: a gap drops the message in progress, as does another first packet; packets of a dropped message are skipped.
+    pub(crate) fn unreliable(&mut self, repr: &Repr) -> Unreliable {
+        let starts = matches!(
+            repr.operation,
+            Operation::SendFirst
+                | Operation::SendOnly
+                | Operation::SendOnlyImm
+                | Operation::WriteFirst
+                | Operation::WriteOnly
+                | Operation::WriteOnlyImm
+        );
+        let distance = repr.psn.since(self.responder.epsn);
+        let dropped = distance != 0 || (starts && self.responder.current.is_some());
+        if dropped {
+            self.responder.epsn = repr.psn;
+        }
+        if !starts && (dropped || self.responder.current.is_none()) {
+            self.responder.epsn = repr.psn.next();
+            return Unreliable::Skip { dropped };
+        }
+        Unreliable::Take { dropped }
+    }
+
+    /// The counter of requests that a packet moves, once a message.
+    pub(crate) fn request_counter(operation: Operation) -> Option<QCounter> {
+        match operation {
+            Operation::WriteFirst | Operation::WriteOnly | Operation::WriteOnlyImm => {
+                Some(QCounter::RxWriteRequests)
+            }
+            Operation::ReadRequest => Some(QCounter::RxReadRequests),
+            Operation::CompareSwap | Operation::FetchAdd => Some(QCounter::RxAtomicRequests),
+            _ => None,
+        }
+    }
+}
+
+/// The new value of an atomic's operand. Atomic capability "endianness mode 1": memory operands are in host byte order.
+pub(crate) fn atomic_result(operation: Operation, atomic: &AtomicRepr, original: u64) -> u64 {
+    match operation {
+        Operation::FetchAdd => original.wrapping_add(atomic.swap_add),
+        _ if original == atomic.compare => atomic.swap_add,
+        _ => original,
+    }
+}

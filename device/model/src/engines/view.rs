@@ -1,0 +1,50 @@
+//! What an engine may look at besides its own state.
+
+use hca_firmware::port::Port;
+use hca_firmware::{Firmware, Icm};
+use hca_spec::caps::Odp;
+use hca_spec::eqe::EventType;
+use hca_spec::layout::Field;
+use hca_spec::qpc::ServiceType;
+
+use crate::engines::mkey::Fault;
+
+/// A read-only view of an adapter: the contexts that its firmware keeps, and its ports.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    firmware: &'a Firmware,
+}
+
+impl<'a> View<'a> {
+    #[inline]
+    pub(crate) fn new(firmware: &'a Firmware) -> Self {
+        Self { firmware }
+    }
+
+    /// Contexts of queues, keys and domains.
+    #[inline]
+    pub(crate) fn icm(&self) -> &'a Icm {
+        &self.firmware.icm
+    }
+
+    /// A port, from 1: its LIDs, GIDs and P_Keys.
+    #[inline]
+    pub(crate) fn port(&self, port: u8) -> Option<&'a Port> {
+        self.firmware.port(port)
+    }
+
+    /// Whether a fault is one that a queue pair of that service waits for: its transport pages on demand for what is in
+    /// `uses` ([`hca_spec::caps::odp`]), and an event queue wants to know.
+    pub(crate) fn pages_on_demand(&self, service: ServiceType, fault: Fault, uses: u32) -> bool {
+        let field: Field<Odp> = match service {
+            ServiceType::Rc => Odp::RC,
+            ServiceType::Xrc => Odp::XRC,
+            ServiceType::Ud => Odp::UD,
+            ServiceType::Dci | ServiceType::Dct => Odp::DC,
+            _ => return false,
+        };
+        matches!(fault, Fault::Page { .. })
+            && self.firmware.paging().get(field) & uses != 0
+            && self.icm().eqs.iter().any(|(_, eq)| eq.wants(EventType::PageFault as u8))
+    }
+}
