@@ -54,11 +54,18 @@ pub fn counts(report: &Report, adapter: &str, which: &str) -> Result<Vec<(String
 }
 
 /// Waits for its turn: guests of two tests at once would only slow each other down. Keep what it returns.
+///
+/// The lock belongs to an open file (`flock`), not to a process: it keeps apart the threads of one process as well.
 pub fn turn() -> File {
     let cache = Cache::open().expect("a cache directory");
-    let lock = File::create(cache.root().join("locks/system-tests")).expect("a lock file in the cache");
+    let lock = opened(&cache.root().join("locks/system-tests"));
     lock.lock().expect("the lock of the system tests");
     lock
+}
+
+/// A lock file, not yet locked.
+fn opened(path: &Path) -> File {
+    File::create(path).expect("a lock file")
 }
 
 /// A job: named steps, which end at the first that fails.
@@ -192,7 +199,21 @@ pub fn number(text: &str, key: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::TryLockError;
+
     use super::*;
+    use crate::files::Temporary;
+
+    #[test]
+    fn threads_take_turns() {
+        let file = Temporary::new("turn");
+        let mine = opened(file.path());
+        mine.lock().expect("a lock");
+        let taken = || matches!(opened(file.path()).try_lock(), Err(TryLockError::WouldBlock));
+        assert!(std::thread::scope(|scope| scope.spawn(taken).join().expect("a thread")));
+        drop(mine);
+        assert!(!taken());
+    }
 
     #[test]
     fn output_by_step() {

@@ -26,7 +26,7 @@ pub struct Line {
 
 /// Checks both checksums of every packet of a pcapng file.
 pub fn checksums(path: &Path) -> Vec<Line> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/packets.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/packets.py");
     let out = Command::new("python3").arg(script).arg(path).output().expect("python3 starts");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text").lines().map(line).collect()

@@ -7,6 +7,7 @@ mod counters;
 mod info;
 mod key;
 mod link;
+pub(crate) mod smp;
 mod tables;
 
 use hca_spec::ids::{Gid, Lid};

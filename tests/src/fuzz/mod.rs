@@ -10,7 +10,7 @@
 //! | [`tunnel`] | datagrams of a tunnel's peer and of strangers, and what they carry to a switch |
 //!
 //! Each panics if the adapter does, or if it does not work afterwards: a good command gets a good answer,
-//! after a reset data moves again, and an adapter beside it has noticed nothing. `tests/tests/fuzz.rs`
+//! after a reset data moves again, and an adapter beside it has noticed nothing. `tests/tests/model/fuzz.rs`
 //! runs them with a fixed number of seeded inputs, `tests/fuzz` under `cargo fuzz`.
 
 pub mod commands;

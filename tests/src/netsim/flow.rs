@@ -2,7 +2,8 @@
 
 use super::net::{EMPTY, End, GUARD, Layout, Network, Parameters};
 use super::oracle::{Kind, Op, Told, addend, plan, recognise, unreliable_writes};
-use super::{Cell, Fault, Report, Service, Size};
+use super::{Cell, Fault, Report, Service, Size, Traced};
+use crate::in_process::Simulation;
 use crate::seeded::Random;
 use hca_driver::wqe::{SendOp, SendRequest};
 use hca_driver::{Completion, Dma};
@@ -54,7 +55,7 @@ struct History<'a> {
     random: Random,
 }
 
-fn parameters(cell: &Cell, random: &mut Random) -> (Parameters, usize, usize) {
+fn parameters(cell: &Cell, look: Option<u64>, random: &mut Random) -> (Parameters, usize, usize) {
     // A mebibyte in packets of 256 bytes only takes longer.
     let code = if cell.size == Size::Mebibyte { 3 + random.below(3) } else { 1 + random.below(5) };
     let mtu = if cell.service == Service::Ud { super::cell::DATAGRAM_MTU } else { 128 << code };
@@ -75,13 +76,29 @@ fn parameters(cell: &Cell, random: &mut Random) -> (Parameters, usize, usize) {
     let retries = if cell.fault == Fault::Storm { 1 } else { 7 };
     // 4.096 us * 2^n: longer than the longest queue before a port.
     let ack_timeout = if cell.size == Size::Mebibyte { 13 } else { 10 };
-    (Parameters { layout, mtu: code as u8, retries, ack_timeout }, count, window)
+    let (faults, traced) = (look.unwrap_or_default(), look.is_some());
+    (Parameters { layout, mtu: code as u8, retries, ack_timeout, faults, traced }, count, window)
 }
 
 /// Plays the history `seed` of `cell`.
 pub(super) fn play(cell: &Cell, seed: u64) -> Result<Report, String> {
+    let (history, _) = start(cell, seed, None)?;
+    history.finish()
+}
+
+/// Plays the same with these other faults, and hashes everything that happens.
+pub(super) fn traced(cell: &Cell, seed: u64, faults: u64) -> Result<Traced, String> {
+    let (history, simulation) = start(cell, seed, Some(faults))?;
+    let report = history.finish()?;
+    let trace = simulation.world(|world, _| world.trace().map(|trace| (trace.hash(), trace.count())));
+    let (hash, events) = trace.ok_or("no trace")?;
+    Ok(Traced { report, hash, events })
+}
+
+/// Plays a history until every request is over.
+fn start(cell: &Cell, seed: u64, look: Option<u64>) -> Result<(History<'_>, Simulation), String> {
     let mut random = Random::new(seed);
-    let (parameters, count, window) = parameters(cell, &mut random);
+    let (parameters, count, window) = parameters(cell, look, &mut random);
     let network = Network::new(cell, &parameters, &mut random)?;
     let flows = network.ends.iter().map(|_| Flow {
         ops: plan(cell.service, count, window, &mut random),
@@ -97,7 +114,8 @@ pub(super) fn play(cell: &Cell, seed: u64) -> Result<Report, String> {
     let mut history = History { cell, network, flows, window, random };
     history.prepare()?;
     history.play()?;
-    history.finish()
+    let simulation = history.network.simulation.clone();
+    Ok((history, simulation))
 }
 
 impl History<'_> {

@@ -45,6 +45,17 @@ impl Report {
     }
 }
 
+/// A history as a trace shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traced {
+    /// What came of it.
+    pub report: Report,
+    /// Of every record of the trace: times, adapters, events and their fields.
+    pub hash: u64,
+    /// Records that were hashed.
+    pub events: u64,
+}
+
 /// A rule was broken; the text says how to see it again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
@@ -75,11 +86,25 @@ pub fn reproduce(cell: &Cell, seed: u64) -> String {
 /// # Errors
 /// A rule was broken. Panics of the code under test are failures too.
 pub fn run(cell: &Cell, seed: u64) -> Result<Report, Failure> {
-    let played = std::panic::catch_unwind(|| flow::play(cell, seed));
-    let result = played.unwrap_or_else(|panic| {
+    caught(|| flow::play(cell, seed)).map_err(|what| Failure { cell: *cell, seed, what })
+}
+
+/// Plays a history and hashes everything that happens. The requests are those of [`run`]; with `faults` other than 0 the links spoil
+/// other packets than there.
+///
+/// # Errors
+/// As [`run`].
+pub fn traced(cell: &Cell, seed: u64, faults: u64) -> Result<Traced, Failure> {
+    caught(|| flow::traced(cell, seed, faults)).map_err(|what| {
+        let what = if faults == 0 { what } else { format!("with other faults, {faults}: {what}") };
+        Failure { cell: *cell, seed, what }
+    })
+}
+
+fn caught<T>(play: impl FnOnce() -> Result<T, String> + std::panic::UnwindSafe) -> Result<T, String> {
+    std::panic::catch_unwind(play).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
         Err(format!("panic: {}", text.unwrap_or_default()))
-    });
-    result.map_err(|what| Failure { cell: *cell, seed, what })
+    })
 }

@@ -29,6 +29,9 @@ const QKEY: u32 = 0x1357_9bdf;
 /// Wait of a sender that met no receive request: 0.01 ms (IBTA table 45).
 const RNR_TIMER: u8 = 1;
 
+/// Records of a trace that are kept; all of them are hashed.
+const TRACE_RECORDS: usize = 1;
+
 /// Where things are in the registered memory of an end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -140,12 +143,16 @@ pub(super) struct Parameters {
     pub(super) mtu: u8,
     pub(super) retries: u8,
     pub(super) ack_timeout: u8,
+    /// Mixed into the seeds of what goes wrong between the adapters.
+    pub(super) faults: u64,
+    /// Hash everything that happens.
+    pub(super) traced: bool,
 }
 
 impl Network {
     /// Adapters up, queue pairs in RTS.
     pub(super) fn new(cell: &Cell, parameters: &Parameters, random: &mut Random) -> Result<Self, String> {
-        let Parameters { layout, mtu, .. } = *parameters;
+        let Parameters { layout, mtu, faults: others, traced, .. } = *parameters;
         let packets = layout.message.div_ceil(128 << mtu).max(1);
         let repaired = cell.service == Service::Rc;
         let faults = cell.fault.on_link(packets, repaired);
@@ -164,14 +171,17 @@ impl Network {
                 .collect(),
             _ => Vec::new(),
         };
-        let mut world = worlds::many(cell.net.hcas, links, random.bits());
+        let mut world = worlds::many(cell.net.hcas, links, random.bits() ^ others);
         let mut spoilt = None;
         if cell.net.shape != Shape::Pairs {
             let inside = cell.fault.inside_star(packets, repaired);
-            let (star, count) = Star::new(cell.net.hcas, cell.fault, &faults, inside, random.bits());
+            let (star, count) = Star::new(cell.net.hcas, cell.fault, &faults, inside, random.bits() ^ others);
             let ends: Vec<HcaId> = (0..cell.net.hcas).map(HcaId).collect();
             world.connect(ends, LinkRate::Edr, 4, Box::new(star)).map_err(|e| e.to_string())?;
             spoilt = Some(count);
+        }
+        if traced {
+            world.start_trace(TRACE_RECORDS);
         }
         let simulation = Simulation::new(world);
         let most = (0..cell.net.hcas)

@@ -1,15 +1,12 @@
-//! What an idle object costs in memory, and that it all comes back.
+//! An idle object of an adapter in this process.
 
-use cap::Cap;
 use hca_driver::{Config, Hca};
 use hca_model::HcaId;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::million::{Ground, Kind, churn, create, destroy};
 use hca_tests::worlds;
-use std::alloc::System;
 
-#[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+use super::{ALLOCATOR, alone};
 
 /// Bytes that an idle object may cost, whatever it is.
 const MOST: usize = 512;
@@ -23,9 +20,9 @@ fn adapter(memory: usize) -> Hca<ModelBus> {
     Hca::open(simulation.bus(HcaId(0), memory), Config::default()).expect("the adapter comes up")
 }
 
-/// The one test here: others at the same time would be counted too.
 #[test]
 fn idle_objects_cost_little_and_leave_nothing() {
+    let _alone = alone();
     let mut hca = adapter(64 << 20);
     let ground = Ground::new(&mut hca).expect("an event queue and the like");
     for kind in [Kind::Cq, Kind::Qp] {

@@ -21,12 +21,25 @@ fn a_few_histories_of_each() {
     }
 }
 
-/// The same seed gives the same history.
+/// The same seed is the same history, event by event; another seed is another one, and so are the same requests when other
+/// packets are spoilt.
 #[test]
 fn a_seed_is_a_history() {
-    for cell in ["rc/mix/several/all-3", "uc/reorder/mtu+1/pairs-2", "ud/mix/mtu/ring-3"] {
-        let cell = cell.parse().expect("a cell");
-        let seeds = [1, 1, 2].map(|seed| netsim::run(&cell, seed));
-        assert_eq!(seeds[0], seeds[1]);
+    let mut cells = vec!["rc/mix/several/all-3", "uc/reorder/mtu+1/pairs-2", "ud/mix/mtu/ring-3"];
+    cells.extend(["rc/storm/mtu+1/ring-3", "uc/corrupt-inside/several/all-3", "rc/delay/several/pairs-2"]);
+    for cell in cells.into_iter().map(|cell| cell.parse().expect("a cell")) {
+        let traced =
+            |seed, faults| netsim::traced(&cell, seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
+        let first = traced(1, 0);
+        assert!(first.events > 1000, "{cell}: a hash of something: {first:?}");
+        assert_eq!(first, traced(1, 0), "{cell}");
+        assert_ne!(first.hash, traced(2, 0).hash, "{cell}: another seed");
+        let spoilt = traced(1, 7);
+        assert_ne!(first.hash, spoilt.hash, "{cell}: other faults");
+        assert_eq!(
+            first.report,
+            netsim::run(&cell, 1).expect("the same history"),
+            "{cell}: looking on changes nothing"
+        );
     }
 }

@@ -1,13 +1,10 @@
 //! Many objects over a vfio-user socket: the small brother of `hca_tests::million::run`, with the server in this process.
 
-use cap::Cap;
 use hca_driver::{Config, Hca};
 use hca_tests::million::{Ground, Kind, churn, create, destroy};
 use hca_tests::served::Served;
-use std::alloc::System;
 
-#[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+use super::{ALLOCATOR, alone};
 
 /// Objects of each kind.
 const TOTAL: u32 = 20_000;
@@ -16,9 +13,9 @@ const LIVE: u32 = 5000;
 /// Buffers of the socket and notes of the driver may differ by this much; the objects take many times that.
 const SLACK: usize = 128 << 10;
 
-/// The one test here: others at the same time would be counted too.
 #[test]
 fn what_is_destroyed_leaves_nothing_in_the_server() {
+    let _alone = alone();
     let served = Served::start("[[host]]\nname = \"a\"\n[[host.hca]]\n");
     let mut hca = Hca::open(served.bus("a"), Config::default()).expect("the adapter comes up");
     let ground = Ground::new(&mut hca).expect("an event queue and the like");

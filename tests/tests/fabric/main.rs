@@ -1,0 +1,8 @@
+//! What lies between adapters, in virtual time: links that lose, switches, several paths, and what captures show of them.
+
+mod captures;
+mod edges;
+mod losses;
+mod migration;
+mod netsim;
+mod switches;

@@ -1,0 +1,31 @@
+//! Our driver on the model, in process and in virtual time: each file is about one kind of object or rule.
+
+mod bad_input;
+mod blueflame;
+mod completion;
+mod counters;
+mod dc;
+mod dc_paging;
+mod dc_sessions;
+mod errors;
+mod events;
+mod faults;
+mod fuzz;
+mod keys;
+mod loopback;
+mod malformed;
+mod objects;
+mod odp;
+mod odp_queues;
+mod qp_life;
+mod qp_states;
+mod random;
+mod rc_rules;
+mod reference;
+mod services;
+mod signatures;
+mod stress;
+mod trace;
+mod trace_files;
+mod windows;
+mod xrc;
