@@ -3,7 +3,7 @@
 use hca_spec::ids::{Cqn, Eqn, Qpn, Srqn};
 use hca_spec::qpc::QpState;
 
-use crate::icm::Buffer;
+use crate::buffer::Buffer;
 
 /// A change that the hardware has to follow. Order matters; the context is already in the tables
 /// (or, for `*Destroyed`, already gone).

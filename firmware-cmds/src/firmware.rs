@@ -1,19 +1,16 @@
-//! The firmware's state and its one entry: a command.
+//! The firmware's state.
 
 use std::collections::HashSet;
 
 use hca_spec::caps::{Atomic, General, Odp};
-use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
 use hca_spec::eqe::EventType;
-use hca_spec::put_be32;
 
-use crate::commands::{self, Call};
 use crate::effect::Effect;
-use crate::failure::Failure;
 use crate::icm::Icm;
 use crate::notice::Notices;
+use crate::object::Kind;
 use crate::pages::Pages;
-use crate::port::{Port, Role};
+use crate::port::{Link, Port, Role};
 use crate::profile::{Config, atomic_max, general_max, odp_initial};
 
 /// How far the driver has brought the adapter.
@@ -87,8 +84,9 @@ pub struct Firmware {
     pub(crate) at_last_teardown: Option<Snapshot>,
     /// Objects at TEARDOWN_HCA, until DISABLE_HCA adds the pages.
     pub(crate) teardown_snapshot: Option<Snapshot>,
-    unknown: HashSet<u16>,
-    refusal: Option<String>,
+    /// Opcodes that are not known and were told of.
+    pub(crate) unknown: HashSet<u16>,
+    pub(crate) refusal: Option<String>,
 }
 
 impl Firmware {
@@ -146,23 +144,38 @@ impl Firmware {
         (port == 1).then_some(&mut self.port)
     }
 
+    /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
+    /// stays down.
+    pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
+        if let Some(p) = self.port_mut(port) {
+            p.set_link(link, effects);
+        }
+    }
+
+    /// A good data packet arrived at a port: an armed port is active from now on.
+    pub fn data_arrived(&mut self, port: u8, effects: &mut Vec<Effect>) {
+        if let Some(p) = self.port_mut(port) {
+            p.data_arrived(effects);
+        }
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let icm = &self.icm;
+        let count = |kind| self.icm.objects(kind);
         Snapshot {
-            eqs: icm.eqs.len(),
-            cqs: icm.cqs.len(),
-            qps: icm.qps.len(),
-            srqs: icm.srqs.len(),
-            dcts: icm.dcts.len(),
-            mkeys: icm.mkeys.len(),
-            pds: icm.pds.len(),
-            xrcds: icm.xrcds.len(),
-            transport_domains: icm.tds.len(),
-            uars: icm.uars.len(),
-            multicast_groups: icm.mcgs.len() as u32,
-            user_contexts: icm.users.contexts.len(),
-            user_memories: icm.users.umems.len(),
-            general_objects: icm.reserved_qpns.len(),
+            eqs: count(Kind::Eq),
+            cqs: count(Kind::Cq),
+            qps: count(Kind::Qp),
+            srqs: count(Kind::Srq),
+            dcts: count(Kind::Dct),
+            mkeys: count(Kind::Mkey),
+            pds: count(Kind::Pd),
+            xrcds: count(Kind::Xrcd),
+            transport_domains: count(Kind::TransportDomain),
+            uars: count(Kind::Uar),
+            multicast_groups: self.icm.mcgs.len() as u32,
+            user_contexts: count(Kind::UserContext),
+            user_memories: count(Kind::Umem),
+            general_objects: count(Kind::ReservedQpn),
             pages: self.pages.given(),
         }
     }
@@ -179,50 +192,6 @@ impl Firmware {
         effects.push(Effect::AllGone);
     }
 
-    /// Executes a command: `input` with its 16-byte header; the output has at most `output_len` bytes.
-    ///
-    /// The effects are what the hardware has to follow, in order. A refused command leaves everything
-    /// as it was and has no effects but a page request; its output is status and syndrome.
-    pub fn execute(&mut self, input: &[u8], output_len: usize, effects: &mut Vec<Effect>) -> Execution {
-        let header = InHeader::from_prefix_or_zero(input);
-        let number = header.get(InHeader::OPCODE) as u16;
-        let Some(opcode) = Opcode::from_u16(number) else {
-            if self.unknown.insert(number) {
-                self.refusal = Some(format!("unknown command opcode {number:#x}: answered BAD_OP"));
-            }
-            return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
-        };
-        let call = Call { opcode, op_mod: header.get(InHeader::OP_MOD), input, output_len };
-        let outcome = match commands::admit(self, &call) {
-            Err(failure) => Err(failure),
-            Ok(admitted) => {
-                let inner = Call { input: admitted.input.as_deref().unwrap_or(input), ..call };
-                let outcome = match self.check_pages(&inner, effects) {
-                    PageCheck::Wait => return Execution::NeedPages,
-                    PageCheck::Refuse(failure) => Err(failure),
-                    PageCheck::Go => commands::dispatch(self, &inner, effects),
-                };
-                outcome.map(|mut output| {
-                    commands::settle(self, &call, &admitted, &mut output);
-                    output
-                })
-            }
-        };
-        let mut output = match outcome {
-            Ok(output) => output,
-            Err(failure) => {
-                let (status, syndrome) = (failure.status, failure.syndrome);
-                self.refusal = Some(format!("{opcode:?} refused: {failure} ({status:?}, {syndrome:#010x})"));
-                failed(failure, output_len)
-            }
-        };
-        if let Some(pages) = self.settle_pages() {
-            effects.push(Effect::PageRequest { pages: pages as i32 });
-        }
-        output.truncate(output_len);
-        Execution::Done(output)
-    }
-
     /// Counts what is in use now. How many pages to ask the host for, if any.
     pub(crate) fn settle_pages(&mut self) -> Option<u32> {
         self.pages.account(self.icm_used());
@@ -234,60 +203,54 @@ impl Firmware {
         }
     }
 
-    /// Whether the pages that the host gave hold what the command creates.
-    fn check_pages(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> PageCheck {
-        const FULL: Failure =
-            Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
-        let Some(bytes) = commands::icm_bytes(call) else { return PageCheck::Go };
-        if self.state != State::Initialized || self.pages.has_room(bytes) {
-            return PageCheck::Go;
-        }
-        if !self.host_serves_pages() || self.pages.is_beyond(bytes) || self.pages.take_refusal() {
-            return PageCheck::Refuse(FULL.got(bytes));
-        }
-        if let Some(pages) = self.pages.ask_for(bytes) {
-            effects.push(Effect::PageRequest { pages: pages as i32 });
-        }
-        PageCheck::Wait
-    }
-
     /// Why the command executed last was refused, in plain words; taken by whoever keeps the diagnoses.
     pub fn take_refusal(&mut self) -> Option<String> {
         self.refusal.take()
     }
 
     /// Whether an event queue asked for page requests.
-    fn host_serves_pages(&self) -> bool {
+    pub(crate) fn host_serves_pages(&self) -> bool {
         self.icm.eqs.iter().any(|(_, eq)| eq.wants(EventType::PageRequest as u8))
     }
 
     /// Bytes of ICM that all objects use.
-    fn icm_used(&self) -> u64 {
-        let icm = &self.icm;
-        u64::from(icm.qps.len()) * commands::QP_BYTES
-            + u64::from(icm.cqs.len()) * commands::CQ_BYTES
-            + u64::from(icm.srqs.len()) * commands::SRQ_BYTES
-            + u64::from(icm.dcts.len()) * commands::DCT_BYTES
-            + u64::from(icm.eqs.len()) * commands::EQ_BYTES
-            + u64::from(icm.mkeys.len()) * commands::MKEY_BYTES
-            + u64::from(icm.pds.len() + icm.xrcds.len() + icm.tds.len()) * commands::DOMAIN_BYTES
-            + u64::from(icm.users.contexts.len() + icm.users.umems.len()) * commands::DOMAIN_BYTES
-            + u64::from(icm.psvs.len()) * commands::PSV_BYTES
-            + icm.translation_bytes
-            + icm.page_lists * commands::PAGE_LIST_ENTRY
+    pub(crate) fn icm_used(&self) -> u64 {
+        /// A page in the page list of a queue.
+        const PAGE_LIST_ENTRY: u64 = 8;
+        let objects = |kind: &Kind| u64::from(self.icm.objects(*kind)) * kind.icm_bytes();
+        let tables = Kind::ALL.iter().filter(|kind| kind.numbered_as() == **kind);
+        tables.map(objects).sum::<u64>() + self.icm.translation_bytes + self.icm.page_lists * PAGE_LIST_ENTRY
     }
 }
 
-enum PageCheck {
-    Go,
-    Wait,
-    Refuse(Failure),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::LinkSpeed;
+    use hca_spec::eqe::port_change;
+    use hca_spec::mad::{PortInfo, port_state};
 
-fn failed(failure: Failure, output_len: usize) -> Vec<u8> {
-    let mut output = vec![0; OutHeader::SIZE];
-    put_be32(&mut output, 0, u32::from(failure.status as u8) << 24);
-    put_be32(&mut output, 4, failure.syndrome);
-    output.truncate(output_len);
-    output
+    fn event(sub_type: u8) -> Effect {
+        Effect::PortChange { port: 1, sub_type }
+    }
+
+    #[test]
+    fn the_link_comes_and_goes() {
+        let mut f = Firmware::new(Config::default());
+        let mut effects = Vec::new();
+        f.set_link(1, None, &mut effects);
+        f.set_link(2, Some(Link::default()), &mut effects);
+        assert_eq!(effects, [], "nothing changed");
+        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        assert_eq!(effects, [event(port_change::INITIALIZED)]);
+        let info = f.port.info();
+        assert_eq!((info.get(PortInfo::LINK_WIDTH_ACTIVE), info.get(PortInfo::LINK_SPEED_ACTIVE)), (1, 4));
+        assert_eq!(info.get(PortInfo::LINK_SPEED_EXT_ACTIVE), 1);
+        f.set_link(1, None, &mut effects);
+        assert_eq!(effects[1..], [event(port_change::DOWN)]);
+        assert_eq!((f.port.counters.link_downed, f.port.state), (1, port_state::DOWN));
+        f.reset();
+        assert_eq!(f.port.counters.link_downed, 0);
+    }
 }

@@ -19,7 +19,8 @@
 //! on-demand paging.
 
 mod agent;
-mod commands;
+mod buffer;
+pub mod commands;
 pub mod datagram;
 mod directed;
 pub mod effect;
@@ -27,6 +28,7 @@ mod failure;
 mod firmware;
 pub mod icm;
 mod notice;
+pub mod object;
 mod pages;
 mod pma;
 pub mod port;

@@ -156,44 +156,46 @@ fn put(response: &mut Mad, attribute: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::firmware::Firmware;
     use crate::port::Role;
-    use crate::profile::Config;
-    use hca_spec::mad::{CLASS_PERF, MAD_SIZE, METHOD_GET, METHOD_SET};
+    use hca_spec::mad::{MAD_SIZE, METHOD_GET, METHOD_SET};
 
     type Data = [u8; MAD_SIZE - SMP_DATA];
 
-    fn ask(f: &mut Firmware, method: u32, attribute: u32, data: &[u8]) -> (u32, Data) {
+    fn port() -> Port {
+        Port::new(Role::Adapter, 1, 1, "")
+    }
+
+    fn ask(port: &mut Port, method: u32, attribute: u32, data: &[u8]) -> (u32, Data) {
         let mut m = Mad::new();
-        m.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_PERF).set(Mad::CLASS_VERSION, 1);
         m.set(Mad::METHOD, method).set(Mad::ATTRIBUTE_ID, attribute);
         m.smp_data_mut().bytes_mut()[..data.len()].copy_from_slice(data);
-        let r = f.mad(1, &m, &mut Vec::new()).unwrap();
-        (r.get(Mad::STATUS), *r.bytes().last_chunk().unwrap())
+        let mut r = m;
+        let status = performance(std::slice::from_mut(port), method == METHOD_SET, &m, &mut r);
+        (status, *r.bytes().last_chunk().unwrap())
     }
 
     #[test]
     fn golden_class_port_info() {
-        let mut f = Firmware::new(Config::default());
-        let (status, data) = ask(&mut f, METHOD_GET, attr::CLASS_PORT_INFO, &[]);
+        let mut p = port();
+        let (status, data) = ask(&mut p, METHOD_GET, attr::CLASS_PORT_INFO, &[]);
         assert_eq!((status, &data[..8]), (0, &[1, 1, 0x13, 0, 0, 0, 0, 16][..]));
     }
 
     #[test]
     fn counters_stop_at_their_end() {
-        let mut f = Firmware::new(Config::default());
-        f.port.counters.xmit_data = 1 << 32;
-        f.port.counters.rcv_packets = 0x0102_0304;
-        f.port.counters.link_downed = 300;
-        f.port.counters.rcv_errors = 0x1234;
-        let (status, data) = ask(&mut f, METHOD_GET, attr::PORT_COUNTERS, &[0, 1]);
+        let mut p = port();
+        p.counters.xmit_data = 1 << 32;
+        p.counters.rcv_packets = 0x0102_0304;
+        p.counters.link_downed = 300;
+        p.counters.rcv_errors = 0x1234;
+        let (status, data) = ask(&mut p, METHOD_GET, attr::PORT_COUNTERS, &[0, 1]);
         assert_eq!(status, 0);
         assert_eq!((data[1], data[7], &data[8..10]), (1, 0xff, &[0x12, 0x34][..]));
         assert_eq!((&data[24..28], &data[36..40]), (&[0xff; 4][..], &[1, 2, 3, 4][..]));
-        let (_, data) = ask(&mut f, METHOD_GET, attr::PORT_COUNTERS_EXT, &[0, 1]);
+        let (_, data) = ask(&mut p, METHOD_GET, attr::PORT_COUNTERS_EXT, &[0, 1]);
         assert_eq!(data[8..16], (1u64 << 32).to_be_bytes());
-        f.port.counters.rcv_multicast(4);
-        let (_, data) = ask(&mut f, METHOD_GET, attr::PORT_COUNTERS_EXT, &[0, 1]);
+        p.counters.rcv_multicast(4);
+        let (_, data) = ask(&mut p, METHOD_GET, attr::PORT_COUNTERS_EXT, &[0, 1]);
         assert_eq!(
             (&data[48..56], &data[64..72]),
             (&0x0102_0304u64.to_be_bytes()[..], &1u64.to_be_bytes()[..])
@@ -202,42 +204,42 @@ mod tests {
 
     #[test]
     fn only_what_is_selected_is_set() {
-        let mut f = Firmware::new(Config::default());
-        let c = &mut f.port.counters;
+        let mut p = port();
+        let c = &mut p.counters;
         (c.symbol_errors, c.rcv_errors, c.xmit_packets, c.rcv_packets) = (5, 6, 7, 8);
         // Select receive errors (3) and sent packets (14).
-        let (_, data) = ask(&mut f, METHOD_SET, attr::PORT_COUNTERS, &[0, 1, 0x40, 0x08]);
+        let (_, data) = ask(&mut p, METHOD_SET, attr::PORT_COUNTERS, &[0, 1, 0x40, 0x08]);
         assert_eq!((&data[4..6], &data[8..10]), (&[0, 5][..], &[0, 0][..]));
-        let c = &f.port.counters;
+        let c = &p.counters;
         assert_eq!((c.symbol_errors, c.rcv_errors, c.xmit_packets, c.rcv_packets), (5, 0, 0, 8));
-        ask(&mut f, METHOD_SET, attr::PORT_COUNTERS_EXT, &[0, 1, 0, 0x08]);
-        assert_eq!(f.port.counters.rcv_packets, 0);
+        ask(&mut p, METHOD_SET, attr::PORT_COUNTERS_EXT, &[0, 1, 0, 0x08]);
+        assert_eq!(p.counters.rcv_packets, 0);
     }
 
     #[test]
     fn refusals() {
-        let mut f = Firmware::new(Config::default());
-        assert_eq!(ask(&mut f, METHOD_GET, attr::PORT_COUNTERS, &[0, 2]).0, STATUS_INVALID_VALUE);
-        assert_eq!(ask(&mut f, METHOD_GET, attr::PORT_COUNTERS, &[0, 0xff]).0, 0, "every port");
-        assert_eq!(ask(&mut f, METHOD_GET, 0x7777, &[]).0, STATUS_BAD_ATTRIBUTE);
-        assert_eq!(ask(&mut f, METHOD_SET, attr::CLASS_PORT_INFO, &[]).0, STATUS_BAD_ATTRIBUTE);
+        let mut p = port();
+        assert_eq!(ask(&mut p, METHOD_GET, attr::PORT_COUNTERS, &[0, 2]).0, STATUS_INVALID_VALUE);
+        assert_eq!(ask(&mut p, METHOD_GET, attr::PORT_COUNTERS, &[0, 0xff]).0, 0, "every port");
+        assert_eq!(ask(&mut p, METHOD_GET, 0x7777, &[]).0, STATUS_BAD_ATTRIBUTE);
+        assert_eq!(ask(&mut p, METHOD_SET, attr::CLASS_PORT_INFO, &[]).0, STATUS_BAD_ATTRIBUTE);
     }
 
     /// Places of the counters that a Set of every kind selects, and what stays.
     #[test]
     fn counters_beyond_the_first() {
-        let mut f = Firmware::new(Config::default());
-        let c = &mut f.port.counters;
+        let mut p = port();
+        let c = &mut p.counters;
         (c.rcv_switch_relay_errors, c.xmit_discards, c.vl15_dropped, c.xmit_wait) = (1, 2, 3, 1 << 32 | 4);
-        let (_, data) = ask(&mut f, METHOD_GET, attr::PORT_COUNTERS, &[0, 1]);
+        let (_, data) = ask(&mut p, METHOD_GET, attr::PORT_COUNTERS, &[0, 1]);
         assert_eq!((&data[12..16], &data[22..24]), (&[0, 1, 0, 2][..], &[0, 3][..]));
         assert_eq!(data[40..44], [0xff; 4]);
         // CounterSelect2 is byte 18.
         let mut clear = [0; 44];
         (clear[1], clear[18]) = (1, 1);
-        let (_, data) = ask(&mut f, METHOD_SET, attr::PORT_COUNTERS, &clear);
+        let (_, data) = ask(&mut p, METHOD_SET, attr::PORT_COUNTERS, &clear);
         assert_eq!((&data[12..16], &data[40..44], data[18]), (&[0, 1, 0, 2][..], &[0; 4][..], 1));
-        assert_eq!(f.port.counters.xmit_wait, 0);
+        assert_eq!(p.counters.xmit_wait, 0);
     }
 
     #[test]

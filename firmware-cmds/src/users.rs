@@ -9,34 +9,12 @@ use std::collections::HashMap;
 
 use hca_spec::mkc::{MTT_ADDRESS, MTT_READ, MTT_WRITE};
 
-use crate::icm::Buffer;
+use crate::buffer::Buffer;
+use crate::object::Object;
 use crate::table::Table;
 
 /// Number of the user context whose objects everybody may name.
 pub(crate) const SHARED: u16 = 0xffff;
-
-/// Kinds of objects, each with its number space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    Eq,
-    Cq,
-    Qp,
-    Srq,
-    Dct,
-    Mkey,
-    Pd,
-    Xrcd,
-    TransportDomain,
-    Uar,
-    QCounter,
-    Psv,
-    Umem,
-    /// The only kind of general objects.
-    ReservedQpn,
-}
-
-/// An object of any kind.
-pub(crate) type Object = (Kind, u32);
 
 /// A user context.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,8 @@ use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
 use hca_spec::{be32, put_be32};
 
-use super::{Call, Outcome};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -143,6 +144,14 @@ fn port_type(fw: &Firmware, value: &mut [u8]) {
     put_be32(value, 0x10, info.get(PortInfo::LINK_WIDTH_SUPPORTED) << 16 | capable);
     put_be32(value, 0x1c, info.get(PortInfo::LINK_WIDTH_ENABLED) << 16 | wanted);
     put_be32(value, 0x28, info.get(PortInfo::LINK_WIDTH_ACTIVE) << 16 | active);
+}
+
+/// ACCESS_REGISTER: reads the node description.
+pub(super) fn template(_: &Scene) -> Vec<u8> {
+    const READ: u32 = 1;
+    let mut read = AccessRegIn::new();
+    read.set(AccessRegIn::REGISTER_ID, reg::NODE_DESC);
+    input(read.bytes(), READ, [0; 8])
 }
 
 #[cfg(test)]

@@ -6,11 +6,15 @@ use hca_spec::command::Status;
 use hca_spec::ids::Cqn;
 use hca_spec::queue::{Cqc, cqe_size, mini_format};
 
-use super::{Call, Outcome, check_uar, done, named, reply, with_pages};
+use super::call::{check_uar, done, named, reply, with_pages};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
+use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
-use crate::icm::{Buffer, Cq};
+use crate::icm::Cq;
+use crate::object::Kind;
 
 const NO_CQ: Failure = bad_resource("there is no CQ of that number");
 const NO_EQ: Failure = bad_resource("CQ: c_eqn names no EQ");
@@ -82,7 +86,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const USED: Failure = busy("DESTROY_CQ: queue pairs or shared receive queues still report to the CQ");
-    let number = call.number()?;
+    let number = call.number();
     let users = fw.icm.cqs.get(number).ok_or(NO_CQ.of(number))?.users;
     if users > 0 {
         return Err(USED.of(number).got(users));
@@ -95,7 +99,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let number = call.number()?;
+    let number = call.number();
     let cq = fw.icm.cqs.get(number).ok_or(NO_CQ.of(number))?;
     let mut out = QueryCqOut::new();
     *out.cqc_mut() = cq.ctx;
@@ -184,6 +188,22 @@ fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut
     fw.icm.uncount_pages(old.pages().len());
     effects.push(Effect::CqResized { cqn: Cqn(cqn), old });
     Ok(done())
+}
+
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateCqIn::new();
+    let ctx = create.cqc_mut();
+    ctx.set(Cqc::LOG_CQ_SIZE, Scene::LOG_QUEUE).set(Cqc::UAR_PAGE, scene.number(Kind::Uar));
+    ctx.set(Cqc::C_EQN, scene.number(Kind::Eq)).set(Cqc::DBR_ADDR, scene.record);
+    input(create.bytes(), 0, [scene.queue])
+}
+
+/// MODIFY_CQ: a new buffer.
+pub(super) fn modify_template(scene: &Scene) -> Vec<u8> {
+    let mut modify = ModifyCqIn::new();
+    modify.set(ModifyCqIn::CQN, scene.number(Kind::Cq)).set(ModifyCqIn::FIELD_SELECT, 7);
+    modify.cqc_mut().set(Cqc::LOG_CQ_SIZE, Scene::LOG_QUEUE).set(Cqc::CQ_MAX_COUNT, 4).set(Cqc::CQ_PERIOD, 2);
+    input(modify.bytes(), RESIZE, [scene.queue])
 }
 
 #[cfg(test)]

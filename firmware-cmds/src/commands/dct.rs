@@ -9,11 +9,14 @@ use hca_spec::command::Status;
 use hca_spec::dct::{CreateDctIn, DctState, Dctc, QueryDctOut};
 use hca_spec::ids::Qpn;
 
-use super::{Call, Outcome, done, named, reply};
+use super::call::{done, named, reply};
+use super::row::{Call, Outcome};
+use super::scene::Scene;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Dct, SrqKind};
+use crate::object::Kind;
 use crate::profile::{GUIDS, PKEYS};
 
 const NO_DCT: Failure = bad_resource("there is no DCT of that number");
@@ -78,7 +81,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 /// DRAIN_DCT. Once more is no error: the event comes again.
 pub(super) fn drain(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    let number = call.number()?;
+    let number = call.number();
     let dct = fw.icm.dcts.get_mut(number).ok_or(NO_DCT.of(number))?;
     dct.ctx.set(Dctc::STATE, DctState::Draining as u32);
     effects.push(Effect::DctDraining(Qpn(number)));
@@ -90,7 +93,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
         Status::BadResourceState,
         "DESTROY_DCT: the target is not drained (DRAIN_DCT comes first)",
     );
-    let number = call.number()?;
+    let number = call.number();
     let dct = fw.icm.dcts.get(number).ok_or(NO_DCT.of(number))?;
     if dct.state() != DctState::Drained {
         return Err(STATE.of(number).got(dct.state() as u32));
@@ -102,7 +105,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let number = call.number()?;
+    let number = call.number();
     let dct = fw.icm.dcts.get(number).ok_or(NO_DCT.of(number))?;
     let mut out = QueryDctOut::new();
     *out.dctc_mut() = dct.ctx;
@@ -111,9 +114,19 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 
 /// ARM_DCT_FOR_KEY_VIOLATION: the next violation raises an event.
 pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    let number = call.number()?;
+    let number = call.number();
     fw.icm.dcts.get_mut(number).ok_or(NO_DCT.of(number))?.armed = true;
     Ok(done())
+}
+
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateDctIn::new();
+    let ctx = create.dctc_mut();
+    ctx.set(Dctc::PD, scene.number(Kind::Pd)).set(Dctc::CQN, scene.number(Kind::Cq));
+    ctx.set(Dctc::SRQN, scene.number(Kind::Rmp)).set(Dctc::MTU, 3).set(Dctc::PORT, 1);
+    ctx.set(Dctc::RRE, 1).set(Dctc::RWE, 1).set(Dctc::RAE, 1).set(Dctc::MIN_RNR_NAK, 1);
+    ctx.set(Dctc::DC_ACCESS_KEY, Scene::DC_KEY).set(Dctc::USER_INDEX, Dctc::USER_INDEX.max());
+    create.bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -2,21 +2,22 @@
 //!
 //! Source: PRM "ALLOC_PD", "ALLOC_UAR", "ALLOC_XRCD", "ALLOC_TRANSPORT_DOMAIN" and their companions.
 
-use hca_spec::command::Opcode;
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Eqc, Srqc};
 
-use super::{Call, Outcome, done, named};
+use super::call::{done, named};
+use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Domain;
+use crate::object::Kind;
 
 pub(super) fn alloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const FULL: Failure = no_room("ALLOC: every number of the table is in use");
-    let table = match call.opcode {
-        Opcode::AllocPd => &mut fw.icm.pds,
-        Opcode::AllocXrcd => &mut fw.icm.xrcds,
-        Opcode::AllocTransportDomain => &mut fw.icm.tds,
+    let table = match call.kind() {
+        Some(Kind::Pd) => &mut fw.icm.pds,
+        Some(Kind::Xrcd) => &mut fw.icm.xrcds,
+        Some(Kind::TransportDomain) => &mut fw.icm.tds,
         _ => &mut fw.icm.uars,
     };
     let capacity = table.capacity();
@@ -28,7 +29,7 @@ pub(super) fn dealloc_pd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const QUEUES: Failure = busy("DEALLOC_PD: queue pairs or shared receive queues are in the domain");
     const KEYS: Failure = busy("DEALLOC_PD: memory keys are in the domain");
     const PSVS: Failure = busy("DEALLOC_PD: protection signature values are in the domain");
-    let pd = call.number()?;
+    let pd = call.number();
     let domain = *fw.icm.pds.get(pd).ok_or(NONE.of(pd))?;
     if domain.users > 0 {
         return Err(QUEUES.of(pd).got(domain.users));
@@ -49,7 +50,7 @@ pub(super) fn dealloc_pd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 pub(super) fn dealloc_uar(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_UAR: the UAR page is not allocated");
     const EQ: Failure = busy("DEALLOC_UAR: an EQ has its doorbell in the page");
-    let uar = call.number()?;
+    let uar = call.number();
     let icm = &mut fw.icm;
     icm.uars.get(uar).ok_or(NONE.of(uar))?;
     if let Some((n, _)) = icm.eqs.iter().find(|(_, eq)| eq.ctx.get(Eqc::UAR_PAGE) == uar) {
@@ -63,7 +64,7 @@ pub(super) fn dealloc_xrcd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_XRCD: the XRC domain is not allocated");
     const SRQ: Failure = busy("DEALLOC_XRCD: an SRQ is in the domain");
     const QP: Failure = busy("DEALLOC_XRCD: an XRC queue pair is in the domain");
-    let xrcd = call.number()?;
+    let xrcd = call.number();
     let icm = &mut fw.icm;
     icm.xrcds.get(xrcd).ok_or(NONE.of(xrcd))?;
     if let Some((n, _)) = icm.srqs.iter().find(|(_, srq)| srq.ctx.get(Srqc::XRCD) == xrcd) {
@@ -81,16 +82,15 @@ pub(super) fn dealloc_xrcd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 pub(super) fn dealloc_transport_domain(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_TRANSPORT_DOMAIN: the domain is not allocated");
-    let domain = call.number()?;
+    let domain = call.number();
     fw.icm.tds.remove(domain).ok_or(NONE.of(domain))?;
     Ok(done())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::commands::testing::Bench;
-    use hca_spec::command::Status;
+    use hca_spec::command::{Opcode, Status};
 
     #[test]
     fn names_come_and_go() {

@@ -6,11 +6,14 @@ use hca_spec::ids::Eqn;
 use hca_spec::put_be64;
 use hca_spec::queue::Eqc;
 
-use super::{Call, EQ_BYTES, Outcome, PAGE_LIST_ENTRY, check_uar, done, named, reply, with_pages};
+use super::call::{check_uar, done, named, reply, with_pages};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Eq;
+use crate::object::Kind;
 
 const NO_EQ: Failure = bad_resource("there is no EQ of that number");
 /// EQE size in bytes.
@@ -20,7 +23,6 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     const SIZE: Failure = bad_param("CREATE_EQ: log_eq_size is above log_max_eq_sz");
     const UAR: Failure = bad_resource("CREATE_EQ: the UAR page is not allocated");
     const FULL: Failure = no_room("CREATE_EQ: every EQ is in use");
-    const PAGES: Failure = no_room("CREATE_EQ: the host gave too few pages");
     let create = call.view::<CreateEqIn>()?;
     let mut ctx = *create.eqc();
     let log_size = ctx.get(Eqc::LOG_EQ_SIZE);
@@ -30,12 +32,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     }
     check_uar(fw, ctx.get(Eqc::UAR_PAGE), UAR)?;
     let buffer = call.buffer(ctx.get(Eqc::LOG_PAGE_SIZE), ctx.get(Eqc::PAGE_OFFSET), EQE << log_size)?;
-    // The queue that would tell of a page request may be this one: never wait for pages here.
     let pages = buffer.pages().len();
-    let bytes = EQ_BYTES + pages as u64 * PAGE_LIST_ENTRY;
-    if !fw.pages.has_room(bytes) {
-        return Err(PAGES.got(bytes));
-    }
     let events = [
         create.get(CreateEqIn::EVENT_BITMASK_0),
         create.get(CreateEqIn::EVENT_BITMASK_1),
@@ -51,7 +48,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const USED: Failure = busy("DESTROY_EQ: CQs still report to the EQ");
-    let number = call.number()? & 0xff;
+    let number = call.number();
     let users = fw.icm.eqs.get(number).ok_or(NO_EQ.of(number))?.users;
     if users > 0 {
         return Err(USED.of(number).got(users));
@@ -63,7 +60,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let number = call.number()? & 0xff;
+    let number = call.number();
     let eq = fw.icm.eqs.get(number).ok_or(NO_EQ.of(number))?;
     let mut out = QueryEqOut::new();
     *out.eqc_mut() = eq.ctx;
@@ -72,6 +69,12 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         put_be64(&mut out, QueryEqOut::EVENT_BITMASK_0.offset() + i * 8, *mask);
     }
     Ok(with_pages(out, &eq.buffer))
+}
+
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateEqIn::new();
+    create.eqc_mut().set(Eqc::LOG_EQ_SIZE, Scene::LOG_QUEUE).set(Eqc::UAR_PAGE, scene.number(Kind::Uar));
+    input(create.bytes(), 0, [scene.queue])
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use hca_spec::cmd::{
 use hca_spec::command::Status;
 use hca_spec::mkc::NULL_MKEY;
 
-use super::{Call, Outcome, done, reply};
+use super::call::{done, reply};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, Snapshot, State};
@@ -20,19 +22,15 @@ use crate::profile::VENDOR_ID;
 
 /// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
 /// does whose successor (kdump) then finds the function as it was.
-pub(super) fn enable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn enable(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     if fw.state != State::Disabled {
-        disable(fw, effects)?;
+        disable(fw, call, effects)?;
     }
     fw.state = State::Enabled;
     Ok(done())
 }
 
-pub(super) fn disable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
-    const OFF: Failure = Failure::new(Status::BadSystemState, "DISABLE_HCA: the function is not enabled");
-    if fw.state == State::Disabled {
-        return Err(OFF);
-    }
+pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     let mut left = fw.snapshot();
     if let Some(at_teardown) = fw.teardown_snapshot.take() {
         left = Snapshot { pages: left.pages, ..at_teardown };
@@ -48,7 +46,7 @@ pub(super) fn disable(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
     Ok(done())
 }
 
-pub(super) fn init(fw: &mut Firmware) -> Outcome {
+pub(super) fn init(fw: &mut Firmware, _: &Call<'_>) -> Outcome {
     const TWICE: Failure =
         Failure::new(Status::BadSystemState, "INIT_HCA: the adapter is initialized already");
     const PAGES: Failure = Failure::new(
@@ -65,18 +63,22 @@ pub(super) fn init(fw: &mut Firmware) -> Outcome {
     Ok(done())
 }
 
-pub(super) fn teardown(fw: &mut Firmware, effects: &mut Vec<Effect>) -> Outcome {
-    const OFF: Failure = Failure::new(Status::BadSystemState, "TEARDOWN_HCA: the adapter is not initialized");
-    if fw.state != State::Initialized {
-        return Err(OFF);
-    }
+pub(super) fn teardown(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     fw.teardown_snapshot = Some(fw.snapshot());
     fw.drop_objects(effects);
     fw.state = State::Enabled;
     Ok(done())
 }
 
-pub(super) fn query_issi(fw: &Firmware) -> Outcome {
+/// Length of SET_DRIVER_VERSION's input: 64 characters behind the header.
+pub(super) const DRIVER_VERSION_LEN: usize = 0x50;
+
+/// NOP and SET_DRIVER_VERSION: nothing to do.
+pub(super) fn nothing(_: &Firmware, _: &Call<'_>) -> Outcome {
+    Ok(done())
+}
+
+pub(super) fn query_issi(fw: &Firmware, _: &Call<'_>) -> Outcome {
     let mut out = QueryIssiOut::new();
     // ISSI 0 and 1.
     out.set(QueryIssiOut::CURRENT_ISSI, fw.issi).set(QueryIssiOut::SUPPORTED_ISSI_DW0, 0b11);
@@ -190,7 +192,7 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     Ok(done())
 }
 
-pub(super) fn query_adapter(fw: &Firmware) -> Outcome {
+pub(super) fn query_adapter(fw: &Firmware, _: &Call<'_>) -> Outcome {
     let mut out = QueryAdapterOut::new();
     out.set(QueryAdapterOut::IEEE_VENDOR_ID, VENDOR_ID);
     let mut psid = [0; 16];
@@ -199,9 +201,21 @@ pub(super) fn query_adapter(fw: &Firmware) -> Outcome {
     Ok(reply(&out))
 }
 
-pub(super) fn query_special_contexts() -> Outcome {
+pub(super) fn query_special_contexts(_: &Firmware, _: &Call<'_>) -> Outcome {
     // There are no other reserved keys: the capabilities that announce them are off.
     Ok(reply(QuerySpecialContextsOut::new().set(QuerySpecialContextsOut::NULL_MKEY, NULL_MKEY)))
+}
+
+/// SET_HCA_CAP: the general capabilities as they are from the start.
+pub(super) fn set_cap_template(_: &Scene) -> Vec<u8> {
+    let mut set = SetHcaCapIn::new();
+    *set.general_mut() = crate::profile::general_max(&crate::profile::Config::default());
+    input(set.bytes(), TYPE_GENERAL << 1, [])
+}
+
+/// SET_ISSI: interface step 1.
+pub(super) fn set_issi_template(_: &Scene) -> Vec<u8> {
+    SetIssiIn::new().set(SetIssiIn::CURRENT_ISSI, 1).bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use hca_spec::cmd::MadIfc;
 use hca_spec::command::Status;
-use hca_spec::mad::{METHOD_TRAP_REPRESS, Mad};
+use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_TRAP_REPRESS, Mad, attr};
 
-use super::{Call, Outcome, done, reply};
+use super::call::{done, reply};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -40,14 +42,22 @@ pub(super) fn mad_ifc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
     Ok(reply(&out))
 }
 
+/// MAD_IFC: Get of PortInfo.
+pub(super) fn template(_: &Scene) -> Vec<u8> {
+    let mut request = MadIfc::new();
+    request.set(MadIfc::PORT, 1);
+    let mad = request.mad_mut();
+    mad.set(Mad::BASE_VERSION, 1).set(Mad::CLASS_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED);
+    mad.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::PORT_INFO).set(Mad::ATTRIBUTE_MODIFIER, 1);
+    input(request.bytes(), IGNORE_M_KEY, [])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::commands::testing::Bench;
     use hca_spec::command::Opcode;
-    use hca_spec::mad::{
-        CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, PortInfo, attr, port_cap,
-    };
+    use hca_spec::mad::{CLASS_SUBN_DIRECTED, METHOD_SET, PortInfo, port_cap};
 
     fn smp(class: u32, method: u32, attribute: u32) -> MadIfc {
         let mut m = MadIfc::new();

@@ -5,7 +5,9 @@ use hca_spec::cmd::McgIn;
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 
-use super::{Call, Outcome, done};
+use super::call::done;
+use super::row::{Call, Outcome};
+use super::scene::Scene;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Mcg;
@@ -56,6 +58,16 @@ pub(super) fn detach(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     qp.multicast = qp.multicast.saturating_sub(1);
     groups.retain(|g| !g.qps.is_empty());
     Ok(done())
+}
+
+/// ATTACH_TO_MCG and DETACH_FROM_MCG.
+pub(super) fn template(scene: &Scene) -> Vec<u8> {
+    let mut group = McgIn::new();
+    group
+        .set(McgIn::QPN, scene.datagram_qp)
+        .set(McgIn::GID_H, 0xff12_401b_ffff_0000)
+        .set(McgIn::GID_L, 0x1234_5678);
+    group.bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -5,13 +5,16 @@ use hca_spec::bsf::BSF_OCTWORDS;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateMkeyIn, QueryMkeyOut};
 use hca_spec::command::Status;
-use hca_spec::mkc::{AccessMode, Klm, Mkc};
+use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
 use zerocopy::FromBytes;
 
-use super::{Call, Outcome, done, named, reply};
+use super::call::{done, named, reply};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{MemoryKey, Translation};
+use crate::object::Kind;
 use crate::profile::MAX_KEY_OCTWORDS;
 
 const NO_MKEY: Failure = bad_resource("there is no mkey of that index");
@@ -104,7 +107,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    let index = call.number()?;
+    let index = call.number();
     let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY.of(index))?;
     fw.icm.translation_bytes = fw.icm.translation_bytes.saturating_sub(key.counted);
     release_domain(fw, &key.ctx);
@@ -168,7 +171,7 @@ impl Firmware {
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let index = call.number()?;
+    let index = call.number();
     let key = fw.icm.mkeys.get(index).ok_or(NO_MKEY.of(index))?;
     let mut out = QueryMkeyOut::new();
     *out.mkc_mut() = key.ctx;
@@ -187,12 +190,24 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     Ok(out)
 }
 
+/// CREATE_MKEY: two pages that can be read and written.
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    const PAGE: u64 = 0x1000;
+    let mut create = CreateMkeyIn::new();
+    create.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 1);
+    let ctx = create.mkc_mut();
+    ctx.set_access_mode(AccessMode::Mtt).set(Mkc::PD, scene.number(Kind::Pd)).set(Mkc::QPN, ANY_QP);
+    ctx.set(Mkc::LR, 1).set(Mkc::LW, 1).set(Mkc::RR, 1).set(Mkc::RW, 1).set(Mkc::A, 1).set(Mkc::UMR_EN, 1);
+    ctx.set(Mkc::START_ADDR, scene.queue).set(Mkc::LEN, 2 * PAGE).set(Mkc::LOG_PAGE_SIZE, MIN_PAGE);
+    ctx.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 1);
+    input(create.bytes(), 0, [scene.queue, scene.queue + PAGE])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::commands::testing::Bench;
     use hca_spec::command::Opcode;
-    use hca_spec::mkc::ANY_QP;
 
     /// A populated key of three pages from 0x1800 on, as the driver makes it for a user's memory.
     fn mtt(pd: u32) -> CreateMkeyIn {

@@ -4,16 +4,19 @@ use hca_spec::cmd::PageFaultResumeIn;
 use hca_spec::eqe::page_fault;
 use hca_spec::ids::Qpn;
 
-use super::{Call, Outcome, done};
+use super::call::done;
+use super::row::{Call, Outcome};
+use super::scene::Scene;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource};
 use crate::firmware::Firmware;
+use crate::object::Kind;
 
 /// PAGE_FAULT_RESUME: the token of a fault is the number of the queue pair that stopped, as a queue pair
 /// stops at one fault of a type.
 ///
 /// A queue pair that is gone took its faults along, and the driver can't know: that is no error.
-pub(super) fn resume(fw: &Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn resume(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const OTHER: Failure =
         bad_param("PAGE_FAULT_RESUME: wq_number is not the token, which the type asks for");
     const TYPE: Failure = bad_param("PAGE_FAULT_RESUME: no event has that page_fault_type");
@@ -40,6 +43,13 @@ pub(super) fn resume(fw: &Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) 
         effects.push(Effect::PageFaultResumed { qpn: Qpn(token), kind, error });
     }
     Ok(done())
+}
+
+/// PAGE_FAULT_RESUME: of a send.
+pub(super) fn template(scene: &Scene) -> Vec<u8> {
+    let (mut resume, qpn) = (PageFaultResumeIn::new(), scene.number(Kind::Qp));
+    resume.set(PageFaultResumeIn::TYPE, page_fault::SEND_OR_WRITE.into());
+    resume.set(PageFaultResumeIn::WQ_NUMBER, qpn).set(PageFaultResumeIn::TOKEN, qpn).bytes().to_vec()
 }
 
 #[cfg(test)]

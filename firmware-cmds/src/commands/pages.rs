@@ -7,7 +7,9 @@ use hca_spec::cmd::{
 };
 use hca_spec::command::Status;
 
-use super::{Call, Outcome, done, reply};
+use super::call::{done, reply};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::failure::{Failure, bad_param, no_room};
 use crate::firmware::Firmware;
 use crate::pages::NotTaken;
@@ -76,6 +78,18 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
         NotTaken::TooMany => MANY.got(n),
     })?;
     Ok(done())
+}
+
+/// QUERY_PAGES: those to boot with.
+pub(super) fn query_template(_: &Scene) -> Vec<u8> {
+    input(FunctionIn::new().bytes(), PAGES_BOOT, [])
+}
+
+/// MANAGE_PAGES: gives some.
+pub(super) fn manage_template(scene: &Scene) -> Vec<u8> {
+    let mut give = FunctionIn::new();
+    give.set(FunctionIn::INPUT_NUM_ENTRIES, Scene::PAGES);
+    input(give.bytes(), PAGES_GIVE, (0..Scene::PAGES).map(|i| scene.pages + (u64::from(i) << 12)))
 }
 
 #[cfg(test)]

@@ -4,10 +4,13 @@
 
 use hca_spec::bsf::{CreatePsvIn, CreatePsvOut, MAX_PSVS};
 
-use super::{Call, Outcome, done, reply};
+use super::call::{done, reply};
+use super::row::{Call, Outcome};
+use super::scene::Scene;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Psv;
+use crate::object::Kind;
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const COUNT: Failure = bad_param("CREATE_PSV: num_psv must be 1 to 4");
@@ -37,12 +40,18 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DESTROY_PSV: there is no such PSV");
-    let number = call.number()?;
+    let number = call.number();
     let psv = fw.icm.psvs.remove(number).ok_or(NONE.of(number))?;
     if let Some(domain) = fw.icm.pds.get_mut(psv.pd) {
         domain.psvs = domain.psvs.saturating_sub(1);
     }
     Ok(done())
+}
+
+/// CREATE_PSV: two.
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreatePsvIn::new();
+    create.set(CreatePsvIn::NUM_PSV, 2).set(CreatePsvIn::PD, scene.number(Kind::Pd)).bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -2,32 +2,31 @@
 
 use hca_spec::cmd::QueryQCounterIn;
 
-use super::{Call, Outcome, done, named};
+use super::call::{done, named};
+use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::q_counters::CounterSet;
 
 /// Length of QUERY_Q_COUNTER's output.
 pub(super) const OUTPUT: usize = 0x100;
-/// Sets are named by 8 bits.
-const SET: u32 = 0xff;
 const NONE: Failure = bad_resource("there is no Q counter set of that number");
 
-pub(super) fn alloc(fw: &mut Firmware) -> Outcome {
+pub(super) fn alloc(fw: &mut Firmware, _: &Call<'_>) -> Outcome {
     const FULL: Failure = no_room("ALLOC_Q_COUNTER: there are max_qp_cnt sets");
     named(fw.icm.q_counters.insert(CounterSet::default()).map_err(|_| FULL)?)
 }
 
 /// Queue pairs may still name the set: they count into nothing from now on.
 pub(super) fn dealloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    let set = call.number()? & SET;
+    let set = call.number();
     fw.icm.q_counters.remove(set).ok_or(NONE.of(set))?;
     Ok(done())
 }
 
 pub(super) fn query(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let query = call.view::<QueryQCounterIn>()?;
-    let number = query.get(QueryQCounterIn::COUNTER_SET_ID);
+    let number = call.number();
     let set = fw.icm.q_counters.get_mut(number).ok_or(NONE.of(number))?;
     let mut out = vec![0; OUTPUT];
     set.report(&mut out);

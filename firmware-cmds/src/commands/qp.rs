@@ -7,11 +7,15 @@ use hca_spec::cmd::{CreateQpIn, QueryQpOut};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 
-use super::{Call, Outcome, check_uar, done, named, reply, with_pages};
+use super::call::{check_uar, done, named, reply, with_pages};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
+use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
-use crate::icm::{Buffer, Qp, SrqKind};
+use crate::icm::{Qp, SrqKind};
+use crate::object::Kind;
 
 pub(super) const NO_QP: Failure = bad_resource("there is no QP of that number");
 
@@ -145,7 +149,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const ATTACHED: Failure = busy("DESTROY_QP: the queue pair is still in multicast groups");
-    let number = call.number()?;
+    let number = call.number();
     let groups = find(fw, number)?.multicast;
     if groups > 0 {
         return Err(ATTACHED.of(number).got(groups));
@@ -158,12 +162,26 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let number = call.number()?;
+    let number = call.number();
     let qp = find(fw, number)?;
     let mut out = QueryQpOut::new();
     out.set(QueryQpOut::OPT_PARAM_MASK, qp.opt_param_mask);
     *out.qpc_mut() = qp.ctx;
     Ok(with_pages(reply(&out), &qp.buffer))
+}
+
+/// CREATE_QP: an RC queue pair.
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    /// The second page of the queue.
+    const PAGE: u64 = 0x1000;
+    let mut create = CreateQpIn::new();
+    let ctx = create.qpc_mut();
+    ctx.set(Qpc::ST, ServiceType::Rc as u32).set(Qpc::PD, scene.number(Kind::Pd));
+    ctx.set(Qpc::UAR_PAGE, scene.number(Kind::Uar)).set(Qpc::LOG_SQ_SIZE, Scene::LOG_SEND);
+    ctx.set(Qpc::LOG_RQ_SIZE, Scene::LOG_RECV).set(Qpc::LOG_RQ_STRIDE, Scene::RECV_STRIDE);
+    ctx.set(Qpc::CQN_SND, scene.number(Kind::Cq)).set(Qpc::CQN_RCV, scene.number(Kind::Cq));
+    ctx.set(Qpc::DBR_ADDR, scene.record).set(Qpc::USER_INDEX, Qpc::USER_INDEX.max());
+    input(create.bytes(), 0, [scene.queue, scene.queue + PAGE])
 }
 
 #[cfg(test)]

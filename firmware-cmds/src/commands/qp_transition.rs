@@ -13,15 +13,18 @@ use hca_spec::ids::Qpn;
 use hca_spec::layout::Field;
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt, path_migration};
 
+use super::call::done;
 use super::qp::{Names, check_names, find, hold};
-use super::{Call, Outcome, done};
+use super::row::{Call, Outcome};
+use super::scene::Scene;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
+use crate::object::Kind;
 use crate::profile::{GUIDS, PKEYS};
 
 /// States a transition may start from, and where it leads.
-fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {
+pub(super) fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {
     use QpState::*;
     const ANY: &[QpState] = &[Reset, Init, Rtr, Rts, SqError, SqDrained, Error, SqDraining];
     match opcode {
@@ -203,27 +206,28 @@ fn migrate(ctx: &mut Qpc, old: u32, qpn: u32) -> Result<(), Failure> {
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure =
         Failure::new(Status::BadQpState, "the queue pair is not in a state that this transition starts from");
-    let number = call.number()?;
+    let number = call.number();
     let qp = find(fw, number)?;
     let (old, from, service) = (qp.ctx, qp.state(), qp.service());
-    let (allowed, to) = transition(call.opcode);
+    let (allowed, to) = transition(call.command.opcode);
     if !allowed.contains(&from) {
         return Err(STATE.of(number).got(from as u32));
     }
     // A queue that drains goes on doing so.
-    let to = if call.opcode == Opcode::Sqd2SqdQp { from } else { to };
+    let to = if call.command.opcode == Opcode::Sqd2SqdQp { from } else { to };
     let mut ctx = old;
     let (mut mask, mut drained_event) = (0, false);
-    match call.opcode {
+    match call.command.opcode {
         Opcode::ToErrQp => {}
         Opcode::ToRstQp => forget_progress(&mut ctx),
         _ => {
             let modify = call.view::<ModifyQpIn>()?;
             let new = modify.qpc();
             mask = modify.get(ModifyQpIn::OPT_PARAM_MASK);
-            drained_event = call.opcode == Opcode::Rts2SqdQp && modify.get(ModifyQpIn::SQD_EVENT) == 1;
-            merge_required(&mut ctx, new, call.opcode, mask);
-            merge_optional(&mut ctx, new, call.opcode, mask);
+            drained_event =
+                call.command.opcode == Opcode::Rts2SqdQp && modify.get(ModifyQpIn::SQD_EVENT) == 1;
+            merge_required(&mut ctx, new, call.command.opcode, mask);
+            merge_optional(&mut ctx, new, call.command.opcode, mask);
             check_names(fw, &ctx, Names::All)?;
             check_path(ctx.primary_path(), number)?;
             if mask & opt::ALT_PATH != 0 {
@@ -233,7 +237,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
                 migrate(&mut ctx, old.get(Qpc::PM_STATE), number)?;
             }
             if matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc | ServiceType::Dci) {
-                check_connection(fw, &ctx, call.opcode, number)?;
+                check_connection(fw, &ctx, call.command.opcode, number)?;
             }
         }
     }
@@ -266,6 +270,24 @@ fn forget_progress(ctx: &mut Qpc) {
     ] {
         ctx.set(field, 0);
     }
+}
+
+/// A transition that brings a context, with every field that one of them needs.
+pub(super) fn template(scene: &Scene) -> Vec<u8> {
+    let mut modify = ModifyQpIn::new();
+    modify.set(ModifyQpIn::QPN, scene.number(Kind::Qp));
+    modify.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE | opt::RAE);
+    let ctx = modify.qpc_mut();
+    ctx.set(Qpc::ST, ServiceType::Rc as u32).set(Qpc::PD, scene.number(Kind::Pd));
+    ctx.set(Qpc::CQN_SND, scene.number(Kind::Cq)).set(Qpc::CQN_RCV, scene.number(Kind::Cq));
+    ctx.set(Qpc::RRE, 1).set(Qpc::RWE, 1).set(Qpc::RAE, 1).set(Qpc::MTU, 3).set(Qpc::LOG_MSG_MAX, 30);
+    ctx.set(Qpc::PM_STATE, path_migration::MIGRATED).set(Qpc::REMOTE_QPN, scene.peer_qp);
+    ctx.set(Qpc::LOG_RRA_MAX, 2).set(Qpc::LOG_SRA_MAX, 2).set(Qpc::MIN_RNR_NAK, 1);
+    ctx.set(Qpc::RETRY_COUNT, 3).set(Qpc::RNR_RETRY, 3).set(Qpc::Q_KEY, Scene::Q_KEY);
+    let path = ctx.primary_path_mut();
+    path.set(AddressPath::RLID, scene.peer_lid.0.into()).set(AddressPath::VHCA_PORT_NUM, 1);
+    path.set(AddressPath::ACK_TIMEOUT, 4);
+    modify.bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -12,12 +12,15 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 use hca_spec::queue::{SQ_ERROR, SQ_READY, SQ_RESET, Sqc, Wq};
 
+use super::call::{check_uar, done, named, reply, with_pages};
 use super::qp::hold;
-use super::{Call, Outcome, check_uar, done, named, reply, with_pages};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Qp;
+use crate::object::Kind;
 
 const NO_SQ: Failure = bad_resource("there is no SQ of that number");
 /// [`Wq::WQ_TYPE`]: cyclic.
@@ -118,7 +121,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 }
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    let number = call.number()?;
+    let number = call.number();
     find(fw, number)?;
     let qp = fw.icm.qps.remove(number).ok_or(NO_SQ.of(number))?;
     fw.icm.uncount_pages(qp.buffer.pages().len());
@@ -128,7 +131,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let qp = find(fw, call.number()?)?;
+    let qp = find(fw, call.number())?;
     let mut out = QuerySqOut::new();
     let sqc = out.sqc_mut();
     sqc.set(Sqc::STATE, state_of(qp)).set(Sqc::CQN, qp.ctx.get(Qpc::CQN_SND));
@@ -140,6 +143,24 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     wq.set(Wq::LOG_WQ_PG_SZ, qp.ctx.get(Qpc::LOG_PAGE_SIZE));
     wq.set(Wq::PAGE_OFFSET, qp.ctx.get(Qpc::PAGE_OFFSET));
     Ok(with_pages(reply(&out), &qp.buffer))
+}
+
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateSqIn::new();
+    create.sqc_mut().set(Sqc::CQN, scene.number(Kind::Cq)).set(Sqc::USER_INDEX, Sqc::USER_INDEX.max());
+    let wq = create.sqc_mut().wq_mut();
+    wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, LOG_STRIDE).set(Wq::LOG_WQ_SZ, Scene::LOG_SEND);
+    wq.set(Wq::PD, scene.number(Kind::Pd)).set(Wq::UAR_PAGE, scene.number(Kind::Uar));
+    wq.set(Wq::DBR_ADDR, scene.record);
+    input(create.bytes(), 0, [scene.queue])
+}
+
+/// MODIFY_SQ: from reset to ready.
+pub(super) fn modify_template(scene: &Scene) -> Vec<u8> {
+    let mut modify = ModifySqIn::new();
+    modify.set(ModifySqIn::SQN, scene.number(Kind::Sq)).set(ModifySqIn::SQ_STATE, SQ_RESET);
+    modify.sqc_mut().set(Sqc::STATE, SQ_READY);
+    modify.bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -5,17 +5,21 @@
 
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
-use hca_spec::command::Opcode;
 use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
 
-use super::{Call, Outcome, done, named, reply, with_pages};
+use super::call::{done, named, reply, with_pages};
+use super::row::{Call, Outcome};
+use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Srq, SrqKind};
+use crate::object::Kind;
 
 const NO_SRQ: Failure = bad_resource("there is no SRQ of that number and kind");
+/// ARM_RQ and ARM_XRC_SRQ op_mod: a shared receive queue.
+const ARM_SRQ: u32 = 1;
 const SIZE: Failure = bad_param("SRQ: the number of WQEs is above the maximum");
 
 /// Counts the SRQ among the users of what it names.
@@ -111,22 +115,21 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     insert(fw, Srq { kind: SrqKind::Rmp, ctx, buffer, log_stride, log_size, users: 0 }, effects)
 }
 
-fn kind(opcode: Opcode) -> SrqKind {
-    match opcode {
-        Opcode::DestroyXrcSrq | Opcode::QueryXrcSrq | Opcode::ArmXrcSrq => SrqKind::Xrc,
-        Opcode::DestroyRmp | Opcode::QueryRmp | Opcode::ModifyRmp => SrqKind::Rmp,
+/// The command's SRQ, if it is of the command's family.
+fn find<'a>(fw: &'a Firmware, call: &Call<'_>) -> Result<&'a Srq, Failure> {
+    let kind = match call.kind() {
+        Some(Kind::XrcSrq) => SrqKind::Xrc,
+        Some(Kind::Rmp) => SrqKind::Rmp,
         _ => SrqKind::Basic,
-    }
-}
-
-fn find(fw: &Firmware, opcode: Opcode, number: u32) -> Result<&Srq, Failure> {
-    fw.icm.srqs.get(number).filter(|s| s.kind == kind(opcode)).ok_or(NO_SRQ.of(number))
+    };
+    let number = call.number();
+    fw.icm.srqs.get(number).filter(|srq| srq.kind == kind).ok_or(NO_SRQ.of(number))
 }
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const USED: Failure = busy("SRQ: queue pairs still receive from it");
-    let number = call.number()?;
-    let users = find(fw, call.opcode, number)?.users;
+    let number = call.number();
+    let users = find(fw, call)?.users;
     if users > 0 {
         return Err(USED.of(number).got(users));
     }
@@ -138,7 +141,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let srq = find(fw, call.opcode, call.number()?)?;
+    let srq = find(fw, call)?;
     let out = if srq.kind == SrqKind::Rmp {
         let mut out = QueryRmpOut::new();
         let rmpc = out.rmpc_mut();
@@ -173,22 +176,20 @@ fn set_limit(fw: &mut Firmware, number: u32, lwm: u32, effects: &mut Vec<Effect>
 
 pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const WHAT: Failure = bad_param("ARM_RQ: op_mod must be 1 (SRQ)");
-    /// ARM_RQ and ARM_XRC_SRQ op_mod: a shared receive queue.
-    const SRQ: u32 = 1;
-    if call.op_mod != SRQ {
+    if call.op_mod != ARM_SRQ {
         return Err(WHAT.got(call.op_mod));
     }
     let object = call.view::<ObjectIn>()?;
     let (number, lwm) = (object.get(ObjectIn::NUMBER), object.get(ObjectIn::LWM));
-    find(fw, call.opcode, number)?;
+    find(fw, call)?;
     set_limit(fw, number, lwm, effects)
 }
 
 pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure = bad_param("MODIFY_RMP: a pool is ready (1) and stays so");
     let modify = call.view::<ModifyRmpIn>()?;
-    let number = modify.get(ModifyRmpIn::RMPN);
-    find(fw, call.opcode, number)?;
+    let number = call.number();
+    find(fw, call)?;
     let (from, to) = (modify.get(ModifyRmpIn::RMP_STATE), modify.rmpc().get(Rmpc::STATE));
     if from != RMP_READY || to != RMP_READY {
         return Err(STATE.of(number).got(from << 4 | to));
@@ -199,12 +200,55 @@ pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     set_limit(fw, number, modify.rmpc().wq().get(Wq::LWM), effects)
 }
 
+pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateSrqIn::new();
+    let ctx = create.srqc_mut();
+    ctx.set(Srqc::LOG_SRQ_SIZE, Scene::LOG_RECV).set(Srqc::LOG_RQ_STRIDE, Scene::RECV_STRIDE);
+    ctx.set(Srqc::PD, scene.number(Kind::Pd)).set(Srqc::DBR_ADDR, scene.record);
+    input(create.bytes(), 0, [scene.queue])
+}
+
+pub(super) fn create_xrc_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateSrqIn::from_prefix_or_zero(&create_template(scene));
+    create.srqc_mut().set(Srqc::XRCD, scene.number(Kind::Xrcd)).set(Srqc::CQN, scene.number(Kind::Cq));
+    input(create.bytes(), 0, [scene.queue])
+}
+
+pub(super) fn create_rmp_template(scene: &Scene) -> Vec<u8> {
+    let mut create = CreateRmpIn::new();
+    create.rmpc_mut().set(Rmpc::STATE, RMP_READY);
+    let wq = create.rmpc_mut().wq_mut();
+    wq.set(Wq::LOG_WQ_SZ, Scene::LOG_RECV).set(Wq::LOG_WQ_STRIDE, Scene::RECV_STRIDE + 4);
+    wq.set(Wq::PD, scene.number(Kind::Pd)).set(Wq::DBR_ADDR, scene.record);
+    input(create.bytes(), 0, [scene.queue])
+}
+
+fn arm_input(number: u32) -> Vec<u8> {
+    input(ObjectIn::new().set(ObjectIn::NUMBER, number).set(ObjectIn::LWM, 2).bytes(), ARM_SRQ, [])
+}
+
+pub(super) fn arm_template(scene: &Scene) -> Vec<u8> {
+    arm_input(scene.number(Kind::Srq))
+}
+
+pub(super) fn arm_xrc_template(scene: &Scene) -> Vec<u8> {
+    arm_input(scene.number(Kind::XrcSrq))
+}
+
+pub(super) fn modify_rmp_template(scene: &Scene) -> Vec<u8> {
+    let mut modify = ModifyRmpIn::new();
+    modify.set(ModifyRmpIn::RMPN, scene.number(Kind::Rmp)).set(ModifyRmpIn::RMP_STATE, RMP_READY);
+    modify.set(ModifyRmpIn::BITMASK_LWM, 1);
+    modify.rmpc_mut().set(Rmpc::STATE, RMP_READY).wq_mut().set(Wq::LWM, 3);
+    modify.bytes().to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::commands::testing::{Bench, Connection};
     use hca_spec::cmd::CreateQpIn;
-    use hca_spec::command::Status;
+    use hca_spec::command::{Opcode, Status};
     use hca_spec::qpc::{Qpc, RqType, ServiceType};
 
     fn srq(rc: &Connection, xrcd: u32) -> CreateSrqIn {

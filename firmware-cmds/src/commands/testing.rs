@@ -82,7 +82,11 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self { fw: Firmware::new(Config::default()), effects: Vec::new(), next_page: 0x8000_0000 }
+        Self::with(Config::default())
+    }
+
+    pub(crate) fn with(config: Config) -> Self {
+        Self { fw: Firmware::new(config), effects: Vec::new(), next_page: 0x8000_0000 }
     }
 
     /// After INIT_HCA, with exactly the pages that were asked for.

@@ -19,7 +19,6 @@ use key::Lease;
 pub use link::{Link, LinkSpeed};
 
 use crate::effect::Effect;
-use crate::firmware::Firmware;
 use crate::profile::{GUIDS, PKEYS};
 
 /// Bits of CapabilityMask that software may change: what it runs on the port, not what the port can do.
@@ -242,52 +241,9 @@ impl Port {
     }
 }
 
-impl Firmware {
-    /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
-    /// stays down.
-    pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
-        if let Some(p) = self.port_mut(port) {
-            p.set_link(link, effects);
-        }
-    }
-
-    /// A good data packet arrived at a port: an armed port is active from now on.
-    pub fn data_arrived(&mut self, port: u8, effects: &mut Vec<Effect>) {
-        if let Some(p) = self.port_mut(port) {
-            p.data_arrived(effects);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Config;
-    use hca_spec::eqe::port_change;
-
-    fn event(sub_type: u8) -> Effect {
-        Effect::PortChange { port: 1, sub_type }
-    }
-
-    #[test]
-    fn the_link_comes_and_goes() {
-        let mut f = Firmware::new(Config::default());
-        let mut effects = Vec::new();
-        f.set_link(1, None, &mut effects);
-        f.set_link(2, Some(Link::default()), &mut effects);
-        assert_eq!(effects, [], "nothing changed");
-        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
-        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
-        assert_eq!(effects, [event(port_change::INITIALIZED)]);
-        let info = f.port.info();
-        assert_eq!((info.get(PortInfo::LINK_WIDTH_ACTIVE), info.get(PortInfo::LINK_SPEED_ACTIVE)), (1, 4));
-        assert_eq!(info.get(PortInfo::LINK_SPEED_EXT_ACTIVE), 1);
-        f.set_link(1, None, &mut effects);
-        assert_eq!(effects[1..], [event(port_change::DOWN)]);
-        assert_eq!((f.port.counters.link_downed, f.port.state), (1, port_state::DOWN));
-        f.reset();
-        assert_eq!(f.port.counters.link_downed, 0);
-    }
 
     #[test]
     fn addresses_of_a_port() {

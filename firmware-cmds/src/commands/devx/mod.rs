@@ -3,46 +3,43 @@
 //!
 //! - here: the contexts themselves, user memory;
 //! - [`access`]: which commands a context may send and which objects it may name;
+//! - [`names`]: further objects that commands name;
 //! - [`place`]: queues and keys that lie in user memory.
 //!
 //! Source: PRM "CREATE_UCTX", "CREATE_UMEM"; the mlx5 driver.
 
 mod access;
-mod place;
+pub(super) mod names;
+pub(super) mod place;
 #[cfg(test)]
 mod tests;
 
 use hca_spec::be64;
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn, DestroyUctxIn};
+use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn};
 use hca_spec::command::Status;
 
-use super::{Call, Outcome, done, named, reply};
+use super::call::{done, named, reply};
+use super::row::{Call, Outcome, Placed};
+use super::scene::{Scene, input};
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::{Firmware, State};
-use crate::users::{Held, Umem, UserContext};
+use crate::users::{Umem, UserContext};
+use hca_spec::mkc::{MTT_READ, MTT_WRITE};
 
-/// A command that may be executed, in the form in which its family understands it.
-#[derive(Debug, Default)]
-pub(crate) struct Admitted {
-    /// The input with user memory replaced by pages; `None`: as it came.
-    pub(crate) input: Option<Vec<u8>>,
-    held: Held,
-}
-
-/// Whether a command may be executed for the user context it names.
-pub(crate) fn admit(fw: &Firmware, call: &Call<'_>) -> Result<Admitted, Failure> {
+/// Whether a command may be executed for the user context it names, and in what form.
+pub(super) fn admit(fw: &Firmware, call: &Call<'_>) -> Result<Placed, Failure> {
     access::check(fw, call)?;
     match fw.state {
-        State::Initialized => place::in_user_memory(fw, call),
-        _ => Ok(Admitted::default()),
+        State::Initialized => Ok((call.command.user.place)(fw, call)?.unwrap_or_default()),
+        _ => Ok(Placed::default()),
     }
 }
 
 /// Notes what a command that was executed made or destroyed; takes out of its output what is not for
 /// its user.
-pub(crate) fn settle(fw: &mut Firmware, call: &Call<'_>, admitted: &Admitted, output: &mut [u8]) {
-    access::note(fw, call, admitted.held, output);
+pub(super) fn settle(fw: &mut Firmware, call: &Call<'_>, placed: &Placed, output: &mut [u8]) {
+    access::note(fw, call, placed.held, output);
     place::hide(fw, call, output);
 }
 
@@ -63,7 +60,7 @@ pub(super) fn create_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 pub(super) fn destroy_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DESTROY_UCTX: there is no such user context");
     const USED: Failure = busy("DESTROY_UCTX: the user context still has objects");
-    let uid = call.view::<DestroyUctxIn>()?.get(DestroyUctxIn::UID);
+    let uid = call.number();
     let objects = fw.icm.users.contexts.get(uid).ok_or(NONE.of(uid))?.objects;
     if objects > 0 {
         return Err(USED.of(uid).got(objects));
@@ -99,7 +96,7 @@ pub(super) fn create_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 pub(super) fn destroy_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DESTROY_UMEM: there is no such user memory");
     const USED: Failure = busy("DESTROY_UMEM: queues, doorbell records or keys lie in the memory");
-    let id = call.number()?;
+    let id = call.number();
     let users = fw.icm.users.umems.get(id).ok_or(NONE.of(id))?.users;
     if users > 0 {
         return Err(USED.of(id).got(users));
@@ -107,4 +104,12 @@ pub(super) fn destroy_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let umem = fw.icm.users.umems.remove(id).ok_or(NONE.of(id))?;
     fw.icm.uncount_pages(umem.buffer.pages().len());
     Ok(done())
+}
+
+/// CREATE_UMEM: two pages that may be read and written.
+pub(super) fn create_umem_template(scene: &Scene) -> Vec<u8> {
+    const PAGE: u64 = 0x1000;
+    let mut create = CreateUmemIn::new();
+    create.set(CreateUmemIn::NUM_OF_MTT, 2);
+    input(create.bytes(), 0, [scene.queue, scene.queue + PAGE].map(|page| page | MTT_READ | MTT_WRITE))
 }

@@ -8,19 +8,19 @@ use hca_spec::cmd::{
     CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSrqIn, ModifyCqIn, ModifyQpIn, PAS_OFFSET,
     QueryCqOut, QueryQpOut, QueryRmpOut, QuerySrqOut,
 };
-use hca_spec::command::Opcode;
 use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Srqc, Wq};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Admitted;
-use super::access::{queried, uid};
-use crate::commands::{Call, WITH_CONTEXT};
+use super::access::uid;
+use crate::buffer::Buffer;
+use crate::commands::row::{Call, Placed};
 use crate::failure::{Failure, bad_param, bad_resource};
 use crate::firmware::Firmware;
-use crate::icm::{Buffer, Qp, Translation};
-use crate::users::{Held, Kind, SHARED, Umem};
+use crate::icm::{Qp, Translation};
+use crate::object::{Kind, Object};
+use crate::users::{Held, SHARED, Umem};
 
 /// Smallest page of a queue: log2.
 const MIN_SHIFT: u32 = 12;
@@ -45,7 +45,7 @@ fn find<'a>(fw: &'a Firmware, call: &Call<'_>, id: u32, access: u64) -> Result<&
     const RIGHTS: Failure =
         bad_resource("user memory: its pages don't allow the access that the object needs");
     let umem = fw.icm.users.umems.get(id).ok_or(NONE.of(id))?;
-    let (owner, uid) = (fw.icm.users.owner((Kind::Umem, id)), uid(call));
+    let (owner, uid) = (fw.icm.users.owner(Object::new(Kind::Umem, id)), uid(call));
     if uid != 0 && uid != SHARED && owner != uid {
         return Err(OTHERS.of(id).got(owner).limit(uid));
     }
@@ -109,28 +109,13 @@ fn copy<T: FromBytes + KnownLayout + Immutable + IntoBytes + Copy>(call: &Call<'
 }
 
 /// A changed input: its fixed part, and the list it came with or a new one.
-fn finish(call: &Call<'_>, fixed: &[u8], pages: Option<&[u64]>, held: Held) -> Admitted {
+fn finish(call: &Call<'_>, fixed: &[u8], pages: Option<&[u64]>, held: Held) -> Placed {
     let mut input = fixed.to_vec();
     match pages {
         Some(pages) => pages.iter().for_each(|page| input.extend_from_slice(&page.to_be_bytes())),
         None => input.extend_from_slice(call.input.get(fixed.len()..).unwrap_or_default()),
     }
-    Admitted { input: Some(input), held }
-}
-
-/// Brings a command that names user memory into the form with pages and addresses.
-pub(super) fn in_user_memory(fw: &Firmware, call: &Call<'_>) -> Result<Admitted, Failure> {
-    let placed = match call.opcode {
-        Opcode::CreateCq => cq(fw, call),
-        Opcode::ModifyCq if call.op_mod == RESIZE => resized_cq(fw, call),
-        Opcode::CreateQp => qp(fw, call),
-        Opcode::CreateXrcSrq => srq(fw, call),
-        Opcode::CreateRmp => rmp(fw, call),
-        Opcode::CreateMkey => mkey(fw, call),
-        op if WITH_CONTEXT.contains(&op) => Ok(transition(call)),
-        _ => Ok(None),
-    };
-    Ok(placed?.unwrap_or_default())
+    Placed { input: Some(input), held }
 }
 
 fn cq_bytes(ctx: &Cqc) -> u64 {
@@ -139,7 +124,7 @@ fn cq_bytes(ctx: &Cqc) -> u64 {
     cqe << ctx.get(Cqc::LOG_CQ_SIZE)
 }
 
-fn cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+pub(in crate::commands) fn cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     let Some(mut c) = copy::<CreateCqIn>(call) else { return Ok(None) };
     let (mut held, mut list) = (Held::default(), None);
     if c.get(CreateCqIn::CQ_UMEM_VALID) == 1 {
@@ -158,9 +143,9 @@ fn cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
     Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
 }
 
-fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+pub(in crate::commands) fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     let Some(mut m) = copy::<ModifyCqIn>(call) else { return Ok(None) };
-    if m.get(ModifyCqIn::CQ_UMEM_VALID) == 0 {
+    if call.op_mod != RESIZE || m.get(ModifyCqIn::CQ_UMEM_VALID) == 0 {
         return Ok(None);
     }
     let id = m.get(ModifyCqIn::CQ_UMEM_ID);
@@ -170,7 +155,7 @@ fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failur
     Ok(Some(finish(call, m.bytes(), Some(&p.pages), Held { queue: Some(id), record: None })))
 }
 
-fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+pub(in crate::commands) fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     const PRIVILEGED: Failure =
         bad_param("CREATE_QP: a user's queue pair can't load page lists into keys (fre, rlky, REG_UMR)");
     let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
@@ -200,18 +185,18 @@ fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
 
 /// A user's transition can't move the doorbell record: it would name a DMA address. Nor can it give the
 /// queue pair the right to load page lists into keys, which are DMA addresses too.
-fn transition(call: &Call<'_>) -> Option<Admitted> {
-    let mut m = copy::<ModifyQpIn>(call)?;
+pub(in crate::commands) fn transition(_: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
+    let Some(mut m) = copy::<ModifyQpIn>(call) else { return Ok(None) };
     let fields = [Qpc::FRE, Qpc::RLKY];
     let harmless = m.qpc().get(Qpc::DBR_ADDR) == 0 && fields.iter().all(|f| m.qpc().get(*f) == 0);
     if uid(call) == 0 || harmless {
-        return None;
+        return Ok(None);
     }
     m.qpc_mut().set(Qpc::DBR_ADDR, 0).set(Qpc::FRE, 0).set(Qpc::RLKY, 0);
-    Some(finish(call, m.bytes(), None, Held::default()))
+    Ok(Some(finish(call, m.bytes(), None, Held::default())))
 }
 
-fn srq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+pub(in crate::commands) fn srq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     let Some(mut c) = copy::<CreateSrqIn>(call) else { return Ok(None) };
     let (mut held, mut list) = (Held::default(), None);
     if c.get(CreateSrqIn::SRQ_UMEM_VALID) == 1 {
@@ -231,7 +216,7 @@ fn srq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
     Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
 }
 
-fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+pub(in crate::commands) fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     let Some(mut c) = copy::<CreateRmpIn>(call) else { return Ok(None) };
     let (mut held, mut list) = (Held::default(), None);
     let wq = c.rmpc_mut().wq_mut();
@@ -252,7 +237,7 @@ fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
 }
 
 /// A key over user memory: its translations are the memory's pages, with the memory's rights.
-fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
+pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     const MODE: Failure = bad_param("CREATE_MKEY: only a key with a page list can lie in user memory");
     const PHYSICAL: Failure = bad_param("CREATE_MKEY: a user can't make a key over physical addresses");
     const PAGE: Failure = bad_param("CREATE_MKEY: its pages are larger than those of the user memory");
@@ -297,40 +282,44 @@ fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option<Admitted>, Failure> {
 /// Takes out of a query's output what its user must not know: pages, and the record's DMA address,
 /// instead of which it reads the offset that it gave.
 pub(super) fn hide(fw: &Firmware, call: &Call<'_>, output: &mut [u8]) {
-    let Some(object) = queried(call) else { return };
+    let (Some(hide), Some(object)) = (call.command.user.hide, call.target()) else { return };
     let record = fw.icm.users.held(object).record;
     let of_kernel = [0, SHARED].contains(&uid(call));
     if of_kernel && record.is_none() {
         return;
     }
-    let address = record.map_or(0, |(_, offset)| offset);
-    match call.opcode {
-        Opcode::QueryQp => {
-            if let Ok((out, _)) = QueryQpOut::mut_from_prefix(output) {
-                out.qpc_mut().set(Qpc::DBR_ADDR, address);
-            }
-        }
-        Opcode::QueryCq => {
-            if let Ok((out, _)) = QueryCqOut::mut_from_prefix(output) {
-                out.cqc_mut().set(Cqc::DBR_ADDR, address);
-            }
-        }
-        Opcode::QueryRmp => {
-            if let Ok((out, _)) = QueryRmpOut::mut_from_prefix(output) {
-                out.rmpc_mut().wq_mut().set(Wq::DBR_ADDR, address);
-            }
-        }
-        Opcode::QuerySrq | Opcode::QueryXrcSrq => {
-            if let Ok((out, _)) = QuerySrqOut::mut_from_prefix(output) {
-                out.srqc_mut().set(Srqc::DBR_ADDR, address);
-            }
-        }
-        _ => {}
-    }
+    hide(output, record.map_or(0, |(_, offset)| offset));
     // Pieces of other keys are the user's own words.
-    let pieces = object.0 == Kind::Mkey
-        && fw.icm.mkeys.get(object.1).is_some_and(|key| matches!(key.translation, Translation::Klm(_)));
+    let pieces = object.kind == Kind::Mkey
+        && fw.icm.mkeys.get(object.number).is_some_and(|key| matches!(key.translation, Translation::Klm(_)));
     if !of_kernel && !pieces {
         output.get_mut(PAS_OFFSET..).unwrap_or_default().fill(0);
+    }
+}
+
+pub(in crate::commands) fn hide_qp(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QueryQpOut::mut_from_prefix(output) {
+        out.qpc_mut().set(Qpc::DBR_ADDR, record);
+    }
+}
+
+/// A key has no doorbell record.
+pub(in crate::commands) fn hide_mkey(_: &mut [u8], _: u64) {}
+
+pub(in crate::commands) fn hide_cq(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QueryCqOut::mut_from_prefix(output) {
+        out.cqc_mut().set(Cqc::DBR_ADDR, record);
+    }
+}
+
+pub(in crate::commands) fn hide_rmp(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QueryRmpOut::mut_from_prefix(output) {
+        out.rmpc_mut().wq_mut().set(Wq::DBR_ADDR, record);
+    }
+}
+
+pub(in crate::commands) fn hide_srq(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QuerySrqOut::mut_from_prefix(output) {
+        out.srqc_mut().set(Srqc::DBR_ADDR, record);
     }
 }

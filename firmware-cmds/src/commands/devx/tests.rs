@@ -12,6 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::commands::testing::{Answer, Bench, Connection};
 use crate::icm::Translation;
+use crate::object::{Kind, Object};
 use crate::profile::LOG_RESERVED_QPNS;
 
 const RW: u64 = MTT_READ | MTT_WRITE;
@@ -54,7 +55,7 @@ fn umem(b: &mut Bench, uid: u32, pages: &[u64], log_page_size: u32, offset: u32)
 fn users() -> (Bench, Connection, [u32; 2]) {
     let mut b = Bench::initialized();
     let rc = b.connection();
-    b.fw.icm.users.made((crate::users::Kind::Eq, rc.eq), crate::users::SHARED);
+    b.fw.icm.users.made(Object::new(Kind::Eq, rc.eq), crate::users::SHARED);
     let uids = [context(&mut b, 0), context(&mut b, 0)];
     (b, rc, uids)
 }

@@ -1,0 +1,120 @@
+//! The way of a command: what holds for all of them is checked by its row in the table, then its handler executes it.
+
+use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
+use hca_spec::put_be32;
+
+use super::devx;
+use super::row::Call;
+use super::table;
+use crate::effect::Effect;
+use crate::failure::{Failure, SHORT, SHORT_OUTPUT};
+use crate::firmware::{Execution, Firmware, State};
+
+/// What stands between a command and its handler.
+enum Stop {
+    Refuse(Failure),
+    /// The host has to give pages first.
+    WaitForPages,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Refuse(failure)
+    }
+}
+
+impl Firmware {
+    /// Executes a command: `input` with its 16-byte header; the output has at most `output_len` bytes.
+    ///
+    /// The effects are what the hardware has to follow, in order. A refused command leaves everything
+    /// as it was and has no effects but a page request; its output is status and syndrome.
+    pub fn execute(&mut self, input: &[u8], output_len: usize, effects: &mut Vec<Effect>) -> Execution {
+        const ABSENT: Failure = Failure::new(Status::BadOp, "this adapter does not have the command");
+        let header = InHeader::from_prefix_or_zero(input);
+        let number = header.get(InHeader::OPCODE) as u16;
+        let Some(opcode) = Opcode::from_u16(number) else {
+            if self.unknown.insert(number) {
+                self.refusal = Some(format!("unknown command opcode {number:#x}: answered BAD_OP"));
+            }
+            return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
+        };
+        let outcome = match table::find(opcode).filter(|command| (command.offered)(self)) {
+            Some(command) => {
+                let call = Call { command, op_mod: header.get(InHeader::OP_MOD), input, output_len };
+                self.run(&call, effects)
+            }
+            None => Err(Stop::Refuse(ABSENT)),
+        };
+        let mut output = match outcome {
+            Ok(output) => output,
+            Err(Stop::WaitForPages) => return Execution::NeedPages,
+            Err(Stop::Refuse(failure)) => {
+                let (status, syndrome) = (failure.status, failure.syndrome);
+                self.refusal = Some(format!("{opcode:?} refused: {failure} ({status:?}, {syndrome:#010x})"));
+                failed(failure, output_len)
+            }
+        };
+        if let Some(pages) = self.settle_pages() {
+            effects.push(Effect::PageRequest { pages: pages as i32 });
+        }
+        output.truncate(output_len);
+        Execution::Done(output)
+    }
+
+    fn run(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<Vec<u8>, Stop> {
+        let placed = devx::admit(self, call)?;
+        let inner = Call { input: placed.input.as_deref().unwrap_or(call.input), ..*call };
+        self.check(&inner)?;
+        self.check_pages(&inner, effects)?;
+        let mut output = call.command.handler.run(self, &inner, effects)?;
+        devx::settle(self, call, &placed, &mut output);
+        Ok(output)
+    }
+
+    /// Lengths and the adapter's state.
+    fn check(&self, call: &Call<'_>) -> Result<(), Failure> {
+        const NOT_ENABLED: Failure =
+            Failure::new(Status::BadSystemState, "the command is legal only after ENABLE_HCA");
+        const NOT_INITIALIZED: Failure =
+            Failure::new(Status::BadSystemState, "the command is legal only after INIT_HCA");
+        let command = call.command;
+        if call.input.len() < command.input {
+            return Err(SHORT.got(call.input.len() as u64).limit(command.input as u64));
+        }
+        if call.output_len < command.output {
+            return Err(SHORT_OUTPUT.got(call.output_len as u64).limit(command.output as u64));
+        }
+        match self.state {
+            state if state >= command.state => Ok(()),
+            State::Disabled => Err(NOT_ENABLED),
+            _ => Err(NOT_INITIALIZED),
+        }
+    }
+
+    /// Whether the pages that the host gave hold what the command takes.
+    fn check_pages(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<(), Stop> {
+        const FULL: Failure =
+            Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
+        let bytes = call.command.icm_bytes(call.input);
+        if bytes == 0 || self.pages.has_room(bytes) {
+            return Ok(());
+        }
+        let waits = call.command.icm.waits && self.host_serves_pages();
+        if !waits || self.pages.is_beyond(bytes) || self.pages.take_refusal() {
+            return Err(FULL.got(bytes).into());
+        }
+        if let Some(pages) = self.pages.ask_for(bytes) {
+            effects.push(Effect::PageRequest { pages: pages as i32 });
+        }
+        Err(Stop::WaitForPages)
+    }
+}
+
+/// The output of a command that is refused.
+fn failed(failure: Failure, output_len: usize) -> Vec<u8> {
+    let mut output = vec![0; OutHeader::SIZE];
+    put_be32(&mut output, 0, u32::from(failure.status as u8) << 24);
+    put_be32(&mut output, 4, failure.syndrome);
+    output.truncate(output_len);
+    output
+}

@@ -1,0 +1,313 @@
+//! What the table of commands says of one ([`Command`]), and a command as it came ([`Call`]).
+
+use hca_spec::bsf::MAX_PSVS;
+use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
+use hca_spec::command::{InHeader, Opcode};
+use hca_spec::{be32, put_be32};
+
+use super::scene::Scene;
+use crate::effect::Effect;
+use crate::failure::Failure;
+use crate::firmware::{Firmware, State};
+use crate::object::{Kind, Object};
+use crate::users::Held;
+
+/// Output of a command, or why it is refused.
+pub(crate) type Outcome = Result<Vec<u8>, Failure>;
+
+/// A command: one row of the table.
+pub struct Command {
+    /// Its opcode.
+    pub opcode: Opcode,
+    /// Its name in the PRM.
+    pub name: &'static str,
+    /// Least length of its input in bytes, header included.
+    pub input: usize,
+    /// Least room for its output in bytes, header included.
+    pub output: usize,
+    /// The least state of the adapter in which it is legal.
+    pub state: State,
+    /// The object that it is about.
+    pub object: Option<Subject>,
+    /// What it takes of ICM.
+    pub icm: Icm,
+    /// What user contexts may do with it.
+    pub user: User,
+    /// Commands of one class take about the same time.
+    pub time: TimeClass,
+    /// Whether the adapter has it.
+    pub(crate) offered: fn(&Firmware) -> bool,
+    pub(crate) handler: Handler,
+    pub(crate) template: Template,
+}
+
+impl Command {
+    /// A valid input: on an adapter with the objects of `scene` it succeeds, unless the objects' states don't allow
+    /// it. Its user is the kernel.
+    pub fn template(&self, scene: &Scene) -> Vec<u8> {
+        let mut input = match self.template {
+            Template::Object => Vec::new(),
+            Template::Input(make) | Template::Refused(make, _) => make(scene),
+        };
+        input.resize(input.len().max(self.input), 0);
+        if let (Template::Object, Some(object)) = (&self.template, self.object)
+            && object.does != Does::Make
+        {
+            put_be32(&mut input, object.at, scene.number(object.kind));
+        }
+        let mut header = InHeader::from_prefix_or_zero(&input);
+        header.set(InHeader::OPCODE, self.opcode as u32);
+        input.iter_mut().zip(header.bytes()).for_each(|(to, from)| *to = *from);
+        input
+    }
+
+    /// Why [`Command::template`] is refused, if it is: no input of the command succeeds on this adapter.
+    pub fn refused(&self) -> Option<&'static str> {
+        match self.template {
+            Template::Refused(_, why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Bytes of ICM that the command with that input takes at most.
+    pub fn icm_bytes(&self, input: &[u8]) -> u64 {
+        let objects = match self.object {
+            Some(object) if object.does == Does::Make => object.kind.icm_bytes() * u64::from(object.most),
+            _ => 0,
+        };
+        objects + self.icm.list.map_or(0, |at| input.len().saturating_sub(at) as u64)
+    }
+
+    /// Numbers in the output of the objects that it made.
+    pub fn made(&self, output: &[u8]) -> impl Iterator<Item = u32> + use<> {
+        let object = self.object.filter(|object| object.does == Does::Make);
+        let words: Vec<u32> = object.map_or_else(Vec::new, |object| {
+            let word = |i| be32(output, object.at + 4 * i as usize) & object.kind.number_mask();
+            (0..object.most).map(word).collect()
+        });
+        words.into_iter().filter(|number| *number != 0)
+    }
+}
+
+/// What a command does with its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// Makes it.
+    Make,
+    /// Changes it.
+    Change,
+    /// Tells of it.
+    Query,
+    /// Destroys it.
+    Destroy,
+}
+
+/// The object that a command is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Its kind.
+    pub kind: Kind,
+    /// What the command does with it.
+    pub does: Does,
+    /// Byte offset of the word with its number: in the output of a command that makes it, else in the input.
+    pub at: usize,
+    /// How many objects the command makes at most.
+    pub most: u32,
+}
+
+impl Subject {
+    /// The word behind the header's opcode and modifier.
+    const FIRST: usize = 8;
+
+    const fn new(does: Does, kind: Kind) -> Option<Self> {
+        Some(Self { kind, does, at: Self::FIRST, most: 1 })
+    }
+}
+
+/// Column of the table: no object.
+pub(super) const NONE: Option<Subject> = None;
+
+/// Column of the table: makes an object of that kind.
+pub(super) const fn makes(kind: Kind) -> Option<Subject> {
+    Subject::new(Does::Make, kind)
+}
+
+/// Column of the table: makes up to [`MAX_PSVS`] PSVs; their numbers lie at `at`.
+pub(super) const fn makes_psvs(at: usize) -> Option<Subject> {
+    Some(Subject { kind: Kind::Psv, does: Does::Make, at, most: MAX_PSVS })
+}
+
+/// Column of the table: changes an object of that kind.
+pub(super) const fn changes(kind: Kind) -> Option<Subject> {
+    Subject::new(Does::Change, kind)
+}
+
+/// Column of the table: changes an object of that kind, whose number lies at `at`.
+pub(super) const fn changes_at(kind: Kind, at: usize) -> Option<Subject> {
+    Some(Subject { kind, does: Does::Change, at, most: 1 })
+}
+
+/// Column of the table: tells of an object of that kind.
+pub(super) const fn queries(kind: Kind) -> Option<Subject> {
+    Subject::new(Does::Query, kind)
+}
+
+/// Column of the table: tells of an object of that kind, whose number lies at `at`.
+pub(super) const fn queries_at(kind: Kind, at: usize) -> Option<Subject> {
+    Some(Subject { kind, does: Does::Query, at, most: 1 })
+}
+
+/// Column of the table: destroys an object of that kind.
+pub(super) const fn destroys(kind: Kind) -> Option<Subject> {
+    Subject::new(Does::Destroy, kind)
+}
+
+/// What a command takes of ICM beside the objects that it makes ([`Kind::icm_bytes`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Icm {
+    /// Byte offset in the input of a page list or translations that the adapter keeps.
+    pub list: Option<usize>,
+    /// Whether the command waits for pages that the host has still to give. If not, it is refused.
+    pub waits: bool,
+}
+
+impl Icm {
+    /// Column of the table: nothing else.
+    pub(super) const OBJECT: Self = Self { list: None, waits: true };
+    /// Column of the table: the list behind most CREATE_* inputs.
+    pub(super) const LIST: Self = Self::list_at(PAS_OFFSET);
+    /// Column of the table: the same, at once. Requests for pages arrive through event queues.
+    pub(super) const LIST_AT_ONCE: Self = Self { waits: false, ..Self::LIST };
+
+    /// Column of the table: the list behind CREATE_UMEM's input.
+    pub(super) const UMEM_LIST: Self = Self::list_at(CreateUmemIn::SIZE);
+
+    const fn list_at(at: usize) -> Self {
+        Self { list: Some(at), waits: true }
+    }
+}
+
+/// Which user contexts (DevX) may send a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// None: only the kernel.
+    Kernel,
+    /// Those that may look at the adapter's own resources ([`hca_spec::caps::uctx_cap::INTERNAL_DEV_RES`]).
+    DeviceOwners,
+    /// All.
+    Users,
+}
+
+/// What user contexts may do with a command, and what is done to it for them.
+#[derive(Clone, Copy)]
+pub struct User {
+    /// Who may send it.
+    pub right: Right,
+    /// Objects that it names beside its own; `true`: the kernel's are allowed, too.
+    pub(super) names: fn(&Call<'_>) -> Vec<(Object, bool)>,
+    /// Brings it into the form with pages and DMA addresses if it names user memory. `None`: it does not.
+    pub(super) place: fn(&Firmware, &Call<'_>) -> Result<Option<Placed>, Failure>,
+    /// Puts what the user gave for the doorbell record instead of its DMA address; the page list is taken out, too.
+    pub(super) hide: Option<fn(&mut [u8], u64)>,
+}
+
+/// A command in the form in which its handler understands it.
+#[derive(Debug, Default)]
+pub(crate) struct Placed {
+    /// The input with user memory replaced by pages; `None`: as it came.
+    pub(crate) input: Option<Vec<u8>>,
+    pub(crate) held: Held,
+}
+
+impl User {
+    /// Column of the table: only the kernel.
+    pub(super) const KERNEL: Self = Self::with(Right::Kernel);
+    /// Column of the table: device owners.
+    pub(super) const OWNERS: Self = Self::with(Right::DeviceOwners);
+    /// Column of the table: all users.
+    pub(super) const ALL: Self = Self::with(Right::Users);
+
+    const fn with(right: Right) -> Self {
+        Self { right, names: |_| Vec::new(), place: |_, _| Ok(None), hide: None }
+    }
+
+    /// All users; the command names further objects.
+    pub(super) const fn naming(names: fn(&Call<'_>) -> Vec<(Object, bool)>) -> Self {
+        Self { names, ..Self::ALL }
+    }
+
+    /// The same, and it may name user memory.
+    pub(super) const fn placed(
+        self,
+        place: fn(&Firmware, &Call<'_>) -> Result<Option<Placed>, Failure>,
+    ) -> Self {
+        Self { place, ..self }
+    }
+
+    /// All users; the output shows where a queue or key lies.
+    pub(super) const fn hiding(hide: fn(&mut [u8], u64)) -> Self {
+        Self { hide: Some(hide), ..Self::ALL }
+    }
+}
+
+/// Commands that take about the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeClass {
+    /// Tells of something.
+    Query,
+    /// Makes an object.
+    Create,
+    /// Destroys an object.
+    Destroy,
+    /// Changes an object or a setting.
+    Modify,
+    /// Moves pages between host and adapter.
+    Pages,
+    /// Brings the adapter up or down.
+    Lifecycle,
+    /// Asks an agent.
+    Mad,
+    /// Anything else.
+    Other,
+}
+
+/// How a command is executed.
+pub(crate) enum Handler {
+    /// It looks.
+    Look(fn(&Firmware, &Call<'_>) -> Outcome),
+    /// It changes the firmware's state.
+    Change(fn(&mut Firmware, &Call<'_>) -> Outcome),
+    /// It changes the firmware's state and tells the hardware.
+    Tell(fn(&mut Firmware, &Call<'_>, &mut Vec<Effect>) -> Outcome),
+}
+
+impl Handler {
+    pub(super) fn run(&self, fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+        match self {
+            Self::Look(handler) => handler(fw, call),
+            Self::Change(handler) => handler(fw, call),
+            Self::Tell(handler) => handler(fw, call, effects),
+        }
+    }
+}
+
+/// Where a valid input comes from.
+pub(crate) enum Template {
+    /// Zeros, and the number of its object.
+    Object,
+    /// That function; header and length are seen to.
+    Input(fn(&Scene) -> Vec<u8>),
+    /// The same, but there is none that succeeds, for that reason.
+    Refused(fn(&Scene) -> Vec<u8>, &'static str),
+}
+
+/// A command as it came.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) command: &'static Command,
+    pub(crate) op_mod: u32,
+    /// Header included.
+    pub(crate) input: &'a [u8],
+    /// Room for output, header included.
+    pub(crate) output_len: usize,
+}

@@ -1,0 +1,283 @@
+//! The table of commands: one row for each that this adapter has, in order of their opcodes.
+//!
+//! A row says all that holds for a command: who may send it, when, with what lengths, what it does to objects and ICM,
+//! how long it takes, what executes it, and what a valid input looks like. Execution, the rights of user contexts, the
+//! accounting of pages, modelled time and the fuzzers read it here.
+//!
+//! Of the opcodes of [`Opcode`], GEN_EQE and CONFIG_INT_MODERATION have no row: no driver needs them of a ConnectX-4 on
+//! InfiniBand, and the adapter answers BAD_OP.
+//!
+//! Source: PRM "Command Reference": the layouts of inputs and outputs.
+
+use hca_spec::bsf::{CreatePsvIn, CreatePsvOut};
+use hca_spec::caps;
+use hca_spec::cmd::*;
+use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::dct::{CreateDctIn, QueryDctOut};
+
+use super::devx::{self, names, place};
+use super::row::Handler::{Change, Look, Tell};
+use super::row::Template::{Input, Object, Refused};
+use super::row::{
+    Command, Icm, NONE, TimeClass, User, changes, changes_at, destroys, makes, makes_psvs, queries,
+    queries_at,
+};
+use super::{access_reg, cq, dct, domains, eq, general_object, hca, mad, mcg, mkey, odp, pages, psv};
+use super::{q_counter, qp, qp_transition as transition, sq, srq, vport};
+use crate::firmware::{Firmware, State};
+use crate::object::Kind::*;
+
+/// Commands that say no more than "done" may have as little room as status and syndrome.
+const DONE: usize = 8;
+/// An input that names one object, or nothing.
+const OBJECT: usize = ObjectIn::SIZE;
+/// An output that names the object that was made.
+const NAME: usize = ObjectOut::SIZE;
+/// QUERY_HCA_CAP: drivers may leave out the end, which is reserved.
+const CAPS: usize = OutHeader::SIZE + caps::General::SIZE;
+/// Where the numbers of CREATE_PSV's output begin.
+const PSVS: usize = CreatePsvOut::PSV0.offset();
+/// Where QUERY_Q_COUNTER names its set.
+const COUNTER_SET: usize = QueryQCounterIn::COUNTER_SET_ID.offset();
+/// Where PAGE_FAULT_RESUME names the queue pair.
+const FAULT: usize = PageFaultResumeIn::TOKEN.offset();
+
+macro_rules! rows {
+    ($(
+        $op:ident, $name:literal, $state:ident, ($input:expr, $output:expr), $object:expr, $icm:ident,
+        $user:expr, $time:ident, $handler:expr, $template:expr $(, if $offered:expr)?;
+    )*) => {
+        /// Every command of the adapter, in order of opcodes.
+        pub static TABLE: &[Command] = &[$(Command {
+            opcode: Opcode::$op,
+            name: $name,
+            state: State::$state,
+            input: $input,
+            output: $output,
+            object: $object,
+            icm: Icm::$icm,
+            user: $user,
+            time: TimeClass::$time,
+            handler: $handler,
+            template: $template,
+            offered: rows!(@offered $($offered)?),
+        },)*];
+    };
+    (@offered) => { |_| true };
+    (@offered $offered:expr) => { $offered };
+}
+
+// opcode, name, least state, (input, output), object, ICM,
+//     user contexts, time, handler, template [, if the adapter has it];
+rows! {
+    QueryHcaCap, "QUERY_HCA_CAP", Enabled, (OBJECT, CAPS), NONE, OBJECT,
+        User::ALL, Query, Look(hca::query_cap), Object;
+    QueryAdapter, "QUERY_ADAPTER", Enabled, (OBJECT, QueryAdapterOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, Look(hca::query_adapter), Object;
+    InitHca, "INIT_HCA", Enabled, (OBJECT, DONE), NONE, OBJECT,
+        User::KERNEL, Lifecycle, Change(hca::init), Object;
+    TeardownHca, "TEARDOWN_HCA", Initialized, (OBJECT, DONE), NONE, OBJECT,
+        User::KERNEL, Lifecycle, Tell(hca::teardown), Object;
+    EnableHca, "ENABLE_HCA", Disabled, (OBJECT, DONE), NONE, OBJECT,
+        User::KERNEL, Lifecycle, Tell(hca::enable), Object;
+    DisableHca, "DISABLE_HCA", Enabled, (OBJECT, DONE), NONE, OBJECT,
+        User::KERNEL, Lifecycle, Tell(hca::disable), Object;
+    QueryPages, "QUERY_PAGES", Enabled, (FunctionIn::SIZE, QueryPagesOut::SIZE), NONE, OBJECT,
+        User::OWNERS, Query, Look(pages::query), Input(pages::query_template);
+    ManagePages, "MANAGE_PAGES", Enabled, (FunctionIn::SIZE, ManagePagesOut::SIZE), NONE, OBJECT,
+        User::KERNEL, Pages, Change(pages::manage), Input(pages::manage_template);
+    SetHcaCap, "SET_HCA_CAP", Enabled, (SetHcaCapIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Change(hca::set_cap), Input(hca::set_cap_template);
+    QueryIssi, "QUERY_ISSI", Disabled, (OBJECT, QueryIssiOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, Look(hca::query_issi), Object;
+    SetIssi, "SET_ISSI", Disabled, (SetIssiIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Change(hca::set_issi), Input(hca::set_issi_template);
+    SetDriverVersion, "SET_DRIVER_VERSION", Enabled, (hca::DRIVER_VERSION_LEN, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Look(hca::nothing), Object;
+
+    CreateMkey, "CREATE_MKEY", Initialized, (CreateMkeyIn::SIZE, NAME), makes(Mkey), LIST,
+        User::naming(names::create_mkey).placed(place::mkey), Create, Change(mkey::create),
+        Input(mkey::create_template);
+    QueryMkey, "QUERY_MKEY", Initialized, (OBJECT, QueryMkeyOut::SIZE), queries(Mkey), OBJECT,
+        User::hiding(place::hide_mkey), Query, Look(mkey::query), Object;
+    DestroyMkey, "DESTROY_MKEY", Initialized, (OBJECT, DONE), destroys(Mkey), OBJECT,
+        User::ALL, Destroy, Change(mkey::destroy), Object;
+    QuerySpecialContexts, "QUERY_SPECIAL_CONTEXTS", Initialized, (OBJECT, QuerySpecialContextsOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, Look(hca::query_special_contexts), Object;
+    PageFaultResume, "PAGE_FAULT_RESUME", Initialized, (PageFaultResumeIn::SIZE, DONE), changes_at(Qp, FAULT), OBJECT,
+        User::KERNEL, Other, Tell(odp::resume), Input(odp::template);
+
+    CreateEq, "CREATE_EQ", Initialized, (CreateEqIn::SIZE, NAME), makes(Eq), LIST_AT_ONCE,
+        User::KERNEL, Create, Tell(eq::create), Input(eq::create_template);
+    DestroyEq, "DESTROY_EQ", Initialized, (OBJECT, DONE), destroys(Eq), OBJECT,
+        User::KERNEL, Destroy, Tell(eq::destroy), Object;
+    QueryEq, "QUERY_EQ", Initialized, (OBJECT, QueryEqOut::SIZE), queries(Eq), OBJECT,
+        User::OWNERS, Query, Look(eq::query), Object;
+
+    CreateCq, "CREATE_CQ", Initialized, (CreateCqIn::SIZE, NAME), makes(Cq), LIST,
+        User::naming(names::create_cq).placed(place::cq), Create, Tell(cq::create), Input(cq::create_template);
+    DestroyCq, "DESTROY_CQ", Initialized, (OBJECT, DONE), destroys(Cq), OBJECT,
+        User::ALL, Destroy, Tell(cq::destroy), Object;
+    QueryCq, "QUERY_CQ", Initialized, (OBJECT, QueryCqOut::SIZE), queries(Cq), OBJECT,
+        User::hiding(place::hide_cq), Query, Look(cq::query), Object;
+    ModifyCq, "MODIFY_CQ", Initialized, (ModifyCqIn::SIZE, DONE), changes(Cq), LIST,
+        User::naming(names::modify_cq).placed(place::resized_cq), Modify, Tell(cq::modify),
+        Input(cq::modify_template);
+
+    CreateQp, "CREATE_QP", Initialized, (CreateQpIn::SIZE, NAME), makes(Qp), LIST,
+        User::naming(names::create_qp).placed(place::qp), Create, Tell(qp::create), Input(qp::create_template);
+    DestroyQp, "DESTROY_QP", Initialized, (OBJECT, DONE), destroys(Qp), OBJECT,
+        User::ALL, Destroy, Tell(qp::destroy), Object;
+    Rst2InitQp, "RST2INIT_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    Init2RtrQp, "INIT2RTR_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    Rtr2RtsQp, "RTR2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    Rts2RtsQp, "RTS2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    SqErr2RtsQp, "SQERR2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    ToErrQp, "2ERR_QP", Initialized, (OBJECT, DONE), changes(Qp), OBJECT,
+        User::ALL, Modify, Tell(transition::modify), Object;
+    Rts2SqdQp, "RTS2SQD_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    Sqd2SqdQp, "SQD2SQD_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    ToRstQp, "2RST_QP", Initialized, (OBJECT, DONE), changes(Qp), OBJECT,
+        User::ALL, Modify, Tell(transition::modify), Object;
+    QueryQp, "QUERY_QP", Initialized, (OBJECT, QueryQpOut::SIZE), queries(Qp), OBJECT,
+        User::hiding(place::hide_qp), Query, Look(qp::query), Object;
+    Sqd2RtsQp, "SQD2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+    MadIfc, "MAD_IFC", Initialized, (MadIfc::SIZE, MadIfc::SIZE), NONE, OBJECT,
+        User::KERNEL, Mad, Tell(mad::mad_ifc), Input(mad::template);
+    Init2InitQp, "INIT2INIT_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
+        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+
+    CreatePsv, "CREATE_PSV", Initialized, (CreatePsvIn::SIZE, CreatePsvOut::SIZE), makes_psvs(PSVS), OBJECT,
+        User::naming(names::create_psv), Create, Change(psv::create), Input(psv::create_template);
+    DestroyPsv, "DESTROY_PSV", Initialized, (OBJECT, DONE), destroys(Psv), OBJECT,
+        User::ALL, Destroy, Change(psv::destroy), Object;
+
+    CreateSrq, "CREATE_SRQ", Initialized, (CreateSrqIn::SIZE, NAME), makes(Srq), LIST,
+        User::naming(names::create_srq), Create, Tell(srq::create_basic), Input(srq::create_template);
+    DestroySrq, "DESTROY_SRQ", Initialized, (OBJECT, DONE), destroys(Srq), OBJECT,
+        User::ALL, Destroy, Tell(srq::destroy), Object;
+    QuerySrq, "QUERY_SRQ", Initialized, (OBJECT, QuerySrqOut::SIZE), queries(Srq), OBJECT,
+        User::hiding(place::hide_srq), Query, Look(srq::query), Object;
+    ArmRq, "ARM_RQ", Initialized, (OBJECT, DONE), changes(Srq), OBJECT,
+        User::ALL, Modify, Tell(srq::arm), Input(srq::arm_template);
+    CreateXrcSrq, "CREATE_XRC_SRQ", Initialized, (CreateSrqIn::SIZE, NAME), makes(XrcSrq), LIST,
+        User::naming(names::create_srq).placed(place::srq), Create, Tell(srq::create_xrc),
+        Input(srq::create_xrc_template);
+    DestroyXrcSrq, "DESTROY_XRC_SRQ", Initialized, (OBJECT, DONE), destroys(XrcSrq), OBJECT,
+        User::ALL, Destroy, Tell(srq::destroy), Object;
+    QueryXrcSrq, "QUERY_XRC_SRQ", Initialized, (OBJECT, QuerySrqOut::SIZE), queries(XrcSrq), OBJECT,
+        User::hiding(place::hide_srq), Query, Look(srq::query), Object;
+    ArmXrcSrq, "ARM_XRC_SRQ", Initialized, (OBJECT, DONE), changes(XrcSrq), OBJECT,
+        User::ALL, Modify, Tell(srq::arm), Input(srq::arm_xrc_template);
+
+    CreateDct, "CREATE_DCT", Initialized, (CreateDctIn::SIZE, NAME), makes(Dct), OBJECT,
+        User::naming(names::create_dct), Create, Change(dct::create), Input(dct::create_template);
+    DestroyDct, "DESTROY_DCT", Initialized, (OBJECT, DONE), destroys(Dct), OBJECT,
+        User::ALL, Destroy, Tell(dct::destroy), Object;
+    DrainDct, "DRAIN_DCT", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
+        User::ALL, Other, Tell(dct::drain), Object;
+    QueryDct, "QUERY_DCT", Initialized, (OBJECT, QueryDctOut::SIZE), queries(Dct), OBJECT,
+        User::ALL, Query, Look(dct::query), Object;
+    ArmDctForKeyViolation, "ARM_DCT_FOR_KEY_VIOLATION", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
+        User::ALL, Modify, Change(dct::arm), Object;
+
+    QueryHcaVportContext, "QUERY_HCA_VPORT_CONTEXT", Initialized, (QueryHcaVportIn::SIZE, QueryHcaVportContextOut::SIZE),
+        NONE, OBJECT, User::ALL, Query, Look(vport::context), Object;
+    ModifyHcaVportContext, "MODIFY_HCA_VPORT_CONTEXT", Initialized, (vport::MODIFY_CONTEXT_LEN, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Change(vport::modify_context), Object;
+    QueryHcaVportGid, "QUERY_HCA_VPORT_GID", Initialized, (QueryHcaVportIn::SIZE, NAME), NONE, OBJECT,
+        User::ALL, Query, Look(vport::gids), Input(vport::table_template);
+    QueryHcaVportPkey, "QUERY_HCA_VPORT_PKEY", Initialized, (QueryHcaVportIn::SIZE, NAME), NONE, OBJECT,
+        User::ALL, Query, Look(vport::pkeys), Input(vport::table_template);
+    QueryVportCounter, "QUERY_VPORT_COUNTER", Initialized, (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN), NONE, OBJECT,
+        User::ALL, Query, Change(vport::counters), Object;
+    AllocQCounter, "ALLOC_Q_COUNTER", Initialized, (OBJECT, NAME), makes(QCounter), OBJECT,
+        User::ALL, Create, Change(q_counter::alloc), Object;
+    DeallocQCounter, "DEALLOC_Q_COUNTER", Initialized, (OBJECT, DONE), destroys(QCounter), OBJECT,
+        User::ALL, Destroy, Change(q_counter::dealloc), Object;
+    QueryQCounter, "QUERY_Q_COUNTER", Initialized, (QueryQCounterIn::SIZE, q_counter::OUTPUT),
+        queries_at(QCounter, COUNTER_SET), OBJECT, User::ALL, Query, Change(q_counter::query), Object;
+
+    AllocPd, "ALLOC_PD", Initialized, (OBJECT, NAME), makes(Pd), OBJECT,
+        User::ALL, Create, Change(domains::alloc), Object;
+    DeallocPd, "DEALLOC_PD", Initialized, (OBJECT, DONE), destroys(Pd), OBJECT,
+        User::ALL, Destroy, Change(domains::dealloc_pd), Object;
+    AllocUar, "ALLOC_UAR", Initialized, (OBJECT, NAME), makes(Uar), OBJECT,
+        User::ALL, Create, Change(domains::alloc), Object;
+    DeallocUar, "DEALLOC_UAR", Initialized, (OBJECT, DONE), destroys(Uar), OBJECT,
+        User::ALL, Destroy, Change(domains::dealloc_uar), Object;
+    AccessReg, "ACCESS_REGISTER", Enabled, (AccessRegIn::SIZE, AccessRegIn::SIZE), NONE, OBJECT,
+        User::KERNEL, Other, Tell(access_reg::access), Input(access_reg::template);
+    AttachToMcg, "ATTACH_TO_MCG", Initialized, (McgIn::SIZE, DONE), changes(Qp), OBJECT,
+        User::ALL, Other, Change(mcg::attach), Input(mcg::template);
+    DetachFromMcg, "DETACH_FROM_MCG", Initialized, (McgIn::SIZE, DONE), changes(Qp), OBJECT,
+        User::ALL, Other, Change(mcg::detach), Input(mcg::template);
+    Nop, "NOP", Enabled, (OBJECT, DONE), NONE, OBJECT,
+        User::ALL, Other, Look(hca::nothing), Object;
+    AllocXrcd, "ALLOC_XRCD", Initialized, (OBJECT, NAME), makes(Xrcd), OBJECT,
+        User::ALL, Create, Change(domains::alloc), Object;
+    DeallocXrcd, "DEALLOC_XRCD", Initialized, (OBJECT, DONE), destroys(Xrcd), OBJECT,
+        User::ALL, Destroy, Change(domains::dealloc_xrcd), Object;
+    AllocTransportDomain, "ALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, NAME), makes(TransportDomain), OBJECT,
+        User::ALL, Create, Change(domains::alloc), Object;
+    DeallocTransportDomain, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, DONE), destroys(TransportDomain), OBJECT,
+        User::ALL, Destroy, Change(domains::dealloc_transport_domain), Object;
+
+    // Without BlueFlame nothing uses them, and the capability is not set.
+    CreateSq, "CREATE_SQ", Initialized, (CreateSqIn::SIZE, NAME), makes(Sq), LIST,
+        User::KERNEL, Create, Tell(sq::create), Input(sq::create_template), if Firmware::blueflame;
+    ModifySq, "MODIFY_SQ", Initialized, (ModifySqIn::SIZE, DONE), changes(Sq), OBJECT,
+        User::KERNEL, Modify, Tell(sq::modify), Input(sq::modify_template), if Firmware::blueflame;
+    DestroySq, "DESTROY_SQ", Initialized, (OBJECT, DONE), destroys(Sq), OBJECT,
+        User::KERNEL, Destroy, Tell(sq::destroy), Object, if Firmware::blueflame;
+    QuerySq, "QUERY_SQ", Initialized, (OBJECT, QuerySqOut::SIZE), queries(Sq), OBJECT,
+        User::KERNEL, Query, Look(sq::query), Object, if Firmware::blueflame;
+
+    CreateRmp, "CREATE_RMP", Initialized, (CreateRmpIn::SIZE, NAME), makes(Rmp), LIST,
+        User::naming(names::create_rmp).placed(place::rmp), Create, Tell(srq::create_rmp),
+        Input(srq::create_rmp_template);
+    ModifyRmp, "MODIFY_RMP", Initialized, (ModifyRmpIn::SIZE, DONE), changes(Rmp), OBJECT,
+        User::ALL, Modify, Tell(srq::modify_rmp), Input(srq::modify_rmp_template);
+    DestroyRmp, "DESTROY_RMP", Initialized, (OBJECT, DONE), destroys(Rmp), OBJECT,
+        User::ALL, Destroy, Tell(srq::destroy), Object;
+    QueryRmp, "QUERY_RMP", Initialized, (OBJECT, QueryRmpOut::SIZE), queries(Rmp), OBJECT,
+        User::hiding(place::hide_rmp), Query, Look(srq::query), Object;
+
+    CreateGeneralObject, "CREATE_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, NAME), makes(ReservedQpn), OBJECT,
+        User::ALL, Create, Change(general_object::create), Input(general_object::create_template);
+    ModifyGeneralObject, "MODIFY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), changes(ReservedQpn), OBJECT,
+        User::ALL, Modify, Look(general_object::modify),
+        Refused(general_object::template, "reserved QP numbers have nothing to change");
+    QueryGeneralObject, "QUERY_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, QueryReservedQpnOut::SIZE),
+        queries(ReservedQpn), OBJECT, User::ALL, Query, Look(general_object::query), Input(general_object::template);
+    DestroyGeneralObject, "DESTROY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), destroys(ReservedQpn), OBJECT,
+        User::ALL, Destroy, Change(general_object::destroy), Input(general_object::template);
+    CreateUctx, "CREATE_UCTX", Initialized, (CreateUctxIn::SIZE, CreateUctxOut::SIZE), makes(UserContext), OBJECT,
+        User::KERNEL, Create, Change(devx::create_context), Object;
+    DestroyUctx, "DESTROY_UCTX", Initialized, (DestroyUctxIn::SIZE, DONE), destroys(UserContext), OBJECT,
+        User::KERNEL, Destroy, Change(devx::destroy_context), Object;
+    CreateUmem, "CREATE_UMEM", Initialized, (CreateUmemIn::SIZE, NAME), makes(Umem), UMEM_LIST,
+        User::ALL, Create, Change(devx::create_umem), Input(devx::create_umem_template);
+    DestroyUmem, "DESTROY_UMEM", Initialized, (OBJECT, DONE), destroys(Umem), OBJECT,
+        User::ALL, Destroy, Change(devx::destroy_umem), Object;
+}
+
+/// Transitions of queue pairs that bring a context: a user's names are checked in it, and it can't move the record.
+const TRANSITION: User = User::naming(names::transition).placed(place::transition);
+
+/// The row of a command. `None`: the adapter does not have it.
+pub fn find(opcode: Opcode) -> Option<&'static Command> {
+    let at = TABLE.binary_search_by_key(&(opcode as u16), |command| command.opcode as u16).ok()?;
+    TABLE.get(at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use hca_spec::command::{InHeader, Status};
+use hca_spec::dct::{DctState, Dctc};
+use hca_spec::qpc::{Qpc, ServiceType};
+
+use super::*;
+use crate::commands::row::{Call, Does, Outcome, Right};
+use crate::commands::scene::Scene;
+use crate::commands::testing::{Answer, Bench};
+use crate::effect::Effect;
+use crate::object::Kind;
+use crate::profile::Config;
+
+/// Kinds in an order in which each names only those before it.
+const ORDER: [Kind; 18] = [
+    Uar,
+    Eq,
+    Cq,
+    Pd,
+    Xrcd,
+    TransportDomain,
+    QCounter,
+    Mkey,
+    Psv,
+    Srq,
+    XrcSrq,
+    Rmp,
+    Dct,
+    Qp,
+    Sq,
+    UserContext,
+    Umem,
+    ReservedQpn,
+];
+
+fn row(opcode: Opcode) -> &'static Command {
+    find(opcode).unwrap()
+}
+
+/// The command that makes objects of a kind.
+fn maker(kind: Kind) -> &'static Command {
+    let makes = |c: &&Command| c.object.is_some_and(|o| o.does == Does::Make && o.kind == kind);
+    TABLE.iter().find(makes).unwrap()
+}
+
+/// An adapter that has every command, in that state.
+fn bench(state: State) -> Bench {
+    let mut b = Bench::with(Config { blueflame: true, ..Config::default() });
+    if state >= State::Enabled {
+        b.ok(Opcode::EnableHca, 0);
+        b.give_pages(b.fw.pages.init());
+    }
+    if state == State::Initialized {
+        b.ok(Opcode::InitHca, 0);
+    }
+    b
+}
+
+fn run(b: &mut Bench, input: &[u8]) -> Answer {
+    b.raw(input, 0x2000)
+}
+
+fn make(b: &mut Bench, scene: &Scene, kind: Kind) -> u32 {
+    let command = maker(kind);
+    let answer = run(b, &command.template(scene));
+    assert_eq!(answer.status(), Status::Ok, "{}", command.name);
+    command.made(&answer.output).next().expect("a number")
+}
+
+/// An object of each kind, if the adapter is initialized.
+fn populate(b: &mut Bench) -> Scene {
+    let mut scene = Scene::new(0x10_0000, 0x20_0000, 0x4000_0000);
+    if b.fw.state() != State::Initialized {
+        return scene;
+    }
+    for kind in ORDER {
+        let number = make(b, &scene, kind);
+        scene.set(kind, number);
+    }
+    scene.peer_qp = scene.number(Qp);
+    let mut datagram = CreateQpIn::from_prefix_or_zero(&row(Opcode::CreateQp).template(&scene));
+    datagram.qpc_mut().set(Qpc::ST, ServiceType::Ud as u32);
+    scene.datagram_qp = b.put_list(Opcode::CreateQp, &datagram, &[0x10_0000, 0x10_1000]).number();
+    scene
+}
+
+/// Brings the scene's objects into the state in which the command is legal, and gives a command that destroys something
+/// an object that nothing uses.
+fn prepare(b: &mut Bench, scene: &mut Scene, command: &Command) {
+    if let Some(object) = command.object
+        && object.does == Does::Destroy
+    {
+        let idle = make(b, scene, object.kind);
+        scene.set(object.kind, idle);
+    }
+    match command.opcode {
+        Opcode::DestroyDct => {
+            // The hardware says so.
+            let dct = b.fw.icm.dcts.get_mut(scene.number(Dct)).unwrap();
+            dct.ctx.set(Dctc::STATE, DctState::Drained as u32);
+        }
+        Opcode::DetachFromMcg => {
+            let attach = row(Opcode::AttachToMcg).template(scene);
+            assert_eq!(run(b, &attach).status(), Status::Ok);
+        }
+        opcode => {
+            let ours: fn(&mut Firmware, &Call<'_>, &mut Vec<Effect>) -> Outcome = transition::modify;
+            if matches!(command.handler, Tell(handler) if std::ptr::fn_addr_eq(handler, ours)) {
+                let from = transition::transition(opcode).0[0];
+                let qp = b.fw.icm.qps.get_mut(scene.number(Qp)).unwrap();
+                qp.ctx.set(Qpc::STATE, from as u32);
+            }
+        }
+    }
+}
+
+fn counts(b: &Bench) -> Vec<(Kind, u32)> {
+    let tables = Kind::ALL.into_iter().filter(|kind| kind.numbered_as() == *kind);
+    tables.map(|kind| (kind, b.fw.icm.objects(kind))).collect()
+}
+
+#[test]
+fn every_opcode_has_its_row_or_is_absent() {
+    assert!(TABLE.is_sorted_by_key(|command| command.opcode as u16));
+    let without: Vec<Opcode> = Opcode::ALL.iter().copied().filter(|opcode| find(*opcode).is_none()).collect();
+    assert_eq!(
+        without,
+        [Opcode::GenEqe, Opcode::ConfigIntModeration],
+        "what the module's documentation says"
+    );
+    let mut b = bench(State::Initialized);
+    for opcode in without {
+        assert_eq!(b.object_into(opcode, 0, 0x2000).status(), Status::BadOp, "{opcode:?}");
+    }
+    for command in TABLE {
+        assert!(find(command.opcode).is_some_and(|found| std::ptr::eq(found, command)), "{}", command.name);
+    }
+}
+
+/// Each template succeeds in the least state of its row, and does to objects and ICM what the row says; or is refused,
+/// for the reason that the row gives.
+#[test]
+fn every_template_does_what_its_row_says() {
+    for command in TABLE {
+        let name = command.name;
+        let mut b = bench(command.state);
+        let mut scene = populate(&mut b);
+        prepare(&mut b, &mut scene, command);
+        let input = command.template(&scene);
+        assert!(input.len() >= command.input, "{name}");
+        let (objects, icm) = (counts(&b), b.fw.icm_used());
+        let answer = run(&mut b, &input);
+        if let Some(why) = command.refused() {
+            assert_ne!(answer.status(), Status::Ok, "{name}: {why}");
+            assert_eq!((counts(&b), b.fw.icm_used()), (objects, icm), "{name}");
+            continue;
+        }
+        assert_eq!(answer.status(), Status::Ok, "{name}");
+        assert!(answer.output.len() >= command.output.min(16), "{name}");
+        if command.time == TimeClass::Lifecycle {
+            continue;
+        }
+        let made = command.made(&answer.output).count() as u32;
+        let expected = objects.iter().map(|&(kind, n)| match command.object {
+            Some(o) if o.kind.numbered_as() == kind && o.does == Does::Make => (kind, n + made),
+            Some(o) if o.kind.numbered_as() == kind && o.does == Does::Destroy => (kind, n - 1),
+            _ => (kind, n),
+        });
+        assert_eq!(counts(&b), expected.collect::<Vec<_>>(), "{name}");
+        let makes = command.object.is_some_and(|o| o.does == Does::Make);
+        assert_eq!(made > 0, makes, "{name}");
+        let taken = b.fw.icm_used().saturating_sub(icm);
+        assert!(taken <= command.icm_bytes(&input), "{name} takes {taken:#x} bytes of ICM");
+        assert!(!makes || (taken > 0) == (command.icm_bytes(&input) > 0), "{name} takes {taken:#x} bytes");
+        if let Some(o) = command.object
+            && o.does == Does::Destroy
+        {
+            assert_ne!(run(&mut b, &input).status(), Status::Ok, "{name}: the object is gone");
+        }
+    }
+}
+
+/// One state below, one byte less of input or of room for output.
+#[test]
+fn every_row_has_its_bounds() {
+    for command in TABLE {
+        let name = command.name;
+        let mut b = bench(command.state);
+        let mut scene = populate(&mut b);
+        prepare(&mut b, &mut scene, command);
+        let input = command.template(&scene);
+        let before = (counts(&b), b.fw.icm_used(), b.fw.state());
+        let short = b.raw(&input[..command.input - 1], 0x2000);
+        assert_eq!(short.status(), Status::BadInputLength, "{name}");
+        let narrow = b.fw.execute(&input, command.output - 1, &mut Vec::new());
+        let crate::firmware::Execution::Done(output) = narrow else { panic!("{name} waits") };
+        assert_eq!(output[0], Status::BadOutputLength as u8, "{name}");
+        assert_eq!((counts(&b), b.fw.icm_used(), b.fw.state()), before, "{name}");
+        let below = match command.state {
+            State::Disabled => continue,
+            State::Enabled => State::Disabled,
+            State::Initialized => State::Enabled,
+        };
+        assert_eq!(run(&mut bench(below), &input).status(), Status::BadSystemState, "{name} when {below:?}");
+    }
+}
+
+/// What a user context may not send is no command for it.
+#[test]
+fn every_row_has_its_users() {
+    use hca_spec::caps::uctx_cap;
+    let mut b = bench(State::Initialized);
+    let scene = populate(&mut b);
+    let mut context = |cap| {
+        let mut create = CreateUctxIn::new();
+        create.set(CreateUctxIn::CAP, cap);
+        b.put(Opcode::CreateUctx, &create, 16).number()
+    };
+    for (uid, least) in
+        [(context(0), Right::Users), (context(uctx_cap::INTERNAL_DEV_RES), Right::DeviceOwners)]
+    {
+        for command in TABLE {
+            let mut input = command.template(&scene);
+            let mut header = InHeader::from_prefix_or_zero(&input);
+            header.set(InHeader::UID, uid);
+            input[..InHeader::SIZE].copy_from_slice(header.bytes());
+            let may = command.user.right == Right::Users || command.user.right == least;
+            assert_eq!(run(&mut b, &input).status() != Status::BadOp, may, "{} of {uid}", command.name);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Kinds of objects, and what names one.
+
+/// Kinds of objects that commands make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is named by its object")]
+pub enum Kind {
+    Eq,
+    Cq,
+    Qp,
+    /// A send queue on its own (CREATE_SQ).
+    Sq,
+    /// A basic shared receive queue.
+    Srq,
+    XrcSrq,
+    /// A receive memory pool.
+    Rmp,
+    Dct,
+    Mkey,
+    Pd,
+    Xrcd,
+    TransportDomain,
+    Uar,
+    QCounter,
+    Psv,
+    UserContext,
+    Umem,
+    /// The only kind of general objects.
+    ReservedQpn,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 18] = [
+        Self::Eq,
+        Self::Cq,
+        Self::Qp,
+        Self::Sq,
+        Self::Srq,
+        Self::XrcSrq,
+        Self::Rmp,
+        Self::Dct,
+        Self::Mkey,
+        Self::Pd,
+        Self::Xrcd,
+        Self::TransportDomain,
+        Self::Uar,
+        Self::QCounter,
+        Self::Psv,
+        Self::UserContext,
+        Self::Umem,
+        Self::ReservedQpn,
+    ];
+
+    /// The kind with whose numbers objects of this kind are numbered, in one table with them.
+    pub const fn numbered_as(self) -> Self {
+        match self {
+            Self::Sq => Self::Qp,
+            Self::XrcSrq | Self::Rmp => Self::Srq,
+            other => other,
+        }
+    }
+
+    /// Bits of a command's word that hold a number of this kind.
+    pub const fn number_mask(self) -> u32 {
+        match self {
+            Self::Eq | Self::QCounter => 0xff,
+            Self::UserContext => 0xffff,
+            _ => 0xff_ffff,
+        }
+    }
+
+    /// Bytes of ICM that an object takes, without page lists and translations.
+    pub const fn icm_bytes(self) -> u64 {
+        match self {
+            // Context, responder resources, alternate context.
+            Self::Qp | Self::Sq => 1024,
+            Self::Uar | Self::QCounter => 0,
+            _ => 64,
+        }
+    }
+}
+
+/// An object of any kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Object {
+    /// Its kind, or the one as which it is numbered.
+    pub(crate) kind: Kind,
+    pub(crate) number: u32,
+}
+
+impl Object {
+    pub(crate) const fn new(kind: Kind, number: u32) -> Self {
+        Self { kind: kind.numbered_as(), number }
+    }
+}
