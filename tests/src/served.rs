@@ -1,9 +1,9 @@
 //! A server in a thread of the test, and our driver's bus over its sockets.
 
 use hca_driver::vfio_user::VfioUserBus;
+use hca_server::engine::{Engine, Role};
+use hca_server::topology::Topology;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use softhca::engine::{Engine, Role};
-use softhca::topology::Topology;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,7 @@ impl Served {
 
     /// What the control socket answers.
     pub fn ask(&self, question: &str) -> serde_json::Value {
-        softhca::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
+        hca_server::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
     }
 }
 

@@ -20,6 +20,7 @@ use nix::sys::time::TimeSpec;
 use serde_json::{Value, json};
 
 use crate::control::ControlClient;
+use crate::counters;
 use crate::device::{Attached, Device};
 use crate::links::Links;
 use crate::listener::Listener;
@@ -412,10 +413,10 @@ impl Engine {
             "ping" => Ok(json!({})),
             "resources" => Ok(of_each(&|i, _| model::resources(&self.world, HcaId(i)))),
             "stat" => {
-                let mut all = of_each(&|i, _| crate::stat::counters(&self.world, HcaId(i)));
+                let mut all = of_each(&|i, _| counters::counters(&self.world, HcaId(i)));
                 if let Some(map) = all.as_object_mut() {
                     map.insert("time_ns".into(), self.world.now().as_ns().into());
-                    map.insert("switches".into(), crate::stat::switches(&self.world));
+                    map.insert("switches".into(), counters::switches(&self.world));
                 }
                 Ok(all)
             }

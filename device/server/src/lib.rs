@@ -10,9 +10,8 @@
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
 
-pub mod cli;
 pub mod control;
-mod ctl;
+mod counters;
 pub mod device;
 pub mod engine;
 mod links;
@@ -22,7 +21,6 @@ pub mod metrics;
 mod model;
 pub mod pacing;
 pub mod pci;
-mod stat;
 pub mod topology;
 mod trim;
 pub mod tunnel;

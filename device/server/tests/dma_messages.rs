@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use common::Raw;
+use hca_server::memory::{HostMemory, MemoryError, Peer};
+use hca_server::vfio_user::link::{DmaMessageError, Link};
+use hca_server::vfio_user::session::DmaWindow;
 use nix::errno::Errno;
-use softhca::memory::{HostMemory, MemoryError, Peer};
-use softhca::vfio_user::link::{DmaMessageError, Link};
-use softhca::vfio_user::session::DmaWindow;
 
 const DMA_READ: u16 = 11;
 const DMA_WRITE: u16 = 12;

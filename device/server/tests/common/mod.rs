@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hca_server::engine::{Engine, Role};
+use hca_server::topology::Topology;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use softhca::engine::{Engine, Role};
-use softhca::topology::Topology;
 
 /// A running server with its run directory; stopped and checked when dropped.
 pub struct Server {
@@ -61,13 +61,13 @@ impl Server {
     /// Takes a cable out, or puts it in.
     pub fn link(&self, state: &str, at: &str) -> Result<(), String> {
         let request = serde_json::json!({"cmd": "link", "at": at, "state": state});
-        let answer = softhca::control::ask(&self.dir.join("control.sock"), &request);
+        let answer = hca_server::control::ask(&self.dir.join("control.sock"), &request);
         answer.map(drop).map_err(|e| e.to_string())
     }
 
     /// Asks the control socket.
     pub fn ask(&self, cmd: &str) -> serde_json::Value {
-        softhca::control::query(&self.dir.join("control.sock"), cmd).unwrap()
+        hca_server::control::query(&self.dir.join("control.sock"), cmd).unwrap()
     }
 }
 
