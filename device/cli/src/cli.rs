@@ -2,15 +2,17 @@
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use hca_server::control;
 use hca_server::engine::{Engine, Role};
+use hca_server::front_end::FrontEnd;
 use hca_server::pci::config::PortType;
 use hca_server::topology::{DEFAULT_PROFILE, Topology, parse_port_type};
 use hca_server::tunnel::key::Key;
+use hca_server::vfio_user::VfioUser;
 use hca_trace::explain::{self, WorkRequest};
 use hca_trace::picture;
 use nix::sys::signal::{SigSet, Signal};
@@ -164,11 +166,12 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
             let key = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
             let key = key.filter(|_| args.process.is_some()).map(|file| Key::load(file)).transpose()?;
             let role = Role { process: args.process.clone(), key };
-            Engine::new(&topology, &role, |name| dir.join(name), &control_path, stop)?
+            Engine::new(&topology, &role, |hca| vfio_user(&dir.join(&hca.socket)), Some(&control_path), stop)?
         }
         (_, _, Some(socket)) => {
             let topology = Topology::single(&args.profile, args.port_type);
-            Engine::new(&topology, &Role::default(), |_| socket.clone(), &control::beside(socket), stop)?
+            let control_path = control::beside(socket);
+            Engine::new(&topology, &Role::default(), |_| vfio_user(socket), Some(&control_path), stop)?
         }
         _ => anyhow::bail!("--topology with --run-dir, or --socket is needed"),
     };
@@ -178,6 +181,11 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
     tracing::info!("stopped");
     engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
+}
+
+/// The front end of an adapter: a vfio-user socket.
+fn vfio_user(socket: &Path) -> anyhow::Result<Box<dyn FrontEnd>> {
+    Ok(Box::new(VfioUser::listen(socket)?))
 }
 
 /// A descriptor that becomes readable on SIGINT or SIGTERM.

@@ -152,9 +152,8 @@ fn a_key_is_needed() {
     let stop = nix::sys::eventfd::EventFd::new().unwrap();
     let stop = std::os::fd::AsFd::as_fd(&stop).try_clone_to_owned().unwrap();
     let role = Role { process: Some("left".into()), key: None };
-    let dir = std::env::temp_dir().join(format!("softhca-key-{}", std::process::id()));
-    let error =
-        hca_server::engine::Engine::new(&topology, &role, |name| dir.join(name), &dir, stop).err().unwrap();
+    let none = |_: &hca_server::topology::Hca| unreachable!("there is no adapter to serve yet");
+    let error = hca_server::engine::Engine::new(&topology, &role, none, None, stop).err().unwrap();
     assert!(error.to_string().contains("tunnel_key_file"), "{error}");
 }
 

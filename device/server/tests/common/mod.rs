@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hca_server::engine::{Engine, Role};
-use hca_server::topology::Topology;
+use hca_server::front_end::FrontEnd;
+use hca_server::topology::{Hca, Topology};
+use hca_server::vfio_user::VfioUser;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
@@ -42,7 +44,10 @@ impl Server {
         let control = dir.join("control.sock");
         let sockets = dir.clone();
         // Built here, so that the sockets listen when `serve` returns.
-        let mut engine = Engine::new(&topology, role, |name| sockets.join(name), &control, stop_in).unwrap();
+        let listen = |hca: &Hca| -> anyhow::Result<Box<dyn FrontEnd>> {
+            Ok(Box::new(VfioUser::listen(&sockets.join(&hca.socket))?))
+        };
+        let mut engine = Engine::new(&topology, role, listen, Some(&control), stop_in).unwrap();
         let thread = std::thread::spawn(move || engine.run().unwrap());
         Server { dir, stop, thread: Some(thread) }
     }
