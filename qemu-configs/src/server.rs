@@ -18,11 +18,11 @@ use crate::progress;
 pub const SERVER_VARIABLE: &str = "SOFTHCA_BIN";
 /// What cargo is to do, and as optimised as we are.
 ///
-/// Debug builds are of `cargo test --workspace`, which has built the server already, for the server's own
-/// integration tests. Asking for one of these again, in the same way, finds that very binary: `cargo build` would
+/// Debug builds are of `cargo test --workspace`, which has built the program already, for its own integration
+/// tests. Asking for one of these again, in the same way, finds that very binary: `cargo build` would
 /// choose other features of the dependencies and build nearly everything once more.
 const BUILD: &[&str] = if cfg!(debug_assertions) {
-    &["test", "--no-run", "--workspace", "--test", "client"]
+    &["test", "--no-run", "--workspace", "--test", "program"]
 } else {
     &["build", "--release", "-p", "softhca"]
 };
@@ -55,7 +55,7 @@ impl Binary {
         }
         let own = std::env::current_exe().context("cannot find our own executable")?;
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let checkout = source.join("device/server/Cargo.toml").is_file();
+        let checkout = source.join("device/cli/Cargo.toml").is_file();
         // From a checkout the server is always brought up to date: an old one beside us would mislead.
         if checkout && own.components().any(|part| part.as_os_str() == "target") {
             return Self::build(&source);

@@ -1,9 +1,11 @@
 //! A server in a thread of the test, and our driver's bus over its sockets.
 
 use hca_driver::vfio_user::VfioUserBus;
+use hca_server::engine::{Engine, Role};
+use hca_server::front_end::FrontEnd;
+use hca_server::topology::{Hca, Topology};
+use hca_server::vfio_user::VfioUser;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use softhca::engine::{Engine, Role};
-use softhca::topology::Topology;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +36,10 @@ impl Served {
         let stop_too = stop.as_fd().try_clone_to_owned().expect("a descriptor");
         // Built here, so that the sockets listen when this returns.
         let control = dir.join("control.sock");
-        let mut engine = Engine::new(&topology, &Role::default(), |name| dir.join(name), &control, stop_too)
+        let listen = |hca: &Hca| -> anyhow::Result<Box<dyn FrontEnd>> {
+            Ok(Box::new(VfioUser::listen(&dir.join(&hca.socket))?))
+        };
+        let mut engine = Engine::new(&topology, &Role::default(), listen, Some(&control), stop_too)
             .expect("the server starts");
         let thread = std::thread::spawn(move || engine.run().expect("the server runs"));
         Self { dir, stop, thread: Some(thread) }
@@ -48,7 +53,7 @@ impl Served {
 
     /// What the control socket answers.
     pub fn ask(&self, question: &str) -> serde_json::Value {
-        softhca::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
+        hca_server::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
     }
 }
 

@@ -8,17 +8,19 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+/// Name of the control socket in a run directory.
+pub const SOCKET: &str = "control.sock";
 /// Longest request line.
 const MAX_LINE: usize = 4096;
 /// Reply bytes a client may leave unread.
 const MAX_UNSENT: usize = 4 << 20;
-/// How long `softhca resources` waits for a server.
+/// How long [`ask`] waits for a server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One client of the control socket.
@@ -101,6 +103,13 @@ fn request(line: &[u8]) -> Result<(String, Value), String> {
     let value: Value = serde_json::from_slice(line).map_err(|e| format!("not JSON: {e}"))?;
     let cmd = value.get("cmd").and_then(Value::as_str).ok_or("no \"cmd\"")?;
     Ok((cmd.to_owned(), value))
+}
+
+/// Where the control socket of a server with a single adapter is: beside that adapter's socket.
+pub fn beside(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".control");
+    name.into()
 }
 
 /// Asks the server at the control socket `path` what needs no more than a word.

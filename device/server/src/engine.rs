@@ -1,14 +1,11 @@
-//! The event loop: one thread that serves every client and runs the model.
+//! The event loop: one thread that serves every front end and runs the model.
 //!
-//! Each round: wait for sockets or for the model's next event; handle the messages that are there;
+//! Each round: wait for descriptors or for the model's next event; let front ends do what their hosts ask for;
 //! run the model up to a quantum ahead; signal the interrupts it raised. Nothing in a round
-//! blocks on a client, except a device-initiated DMA message, whose wait is bounded.
+//! blocks on a host, except an access to memory without a descriptor, whose wait is bounded.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -20,45 +17,30 @@ use nix::sys::time::TimeSpec;
 use serde_json::{Value, json};
 
 use crate::control::ControlClient;
-use crate::device::{Attached, Device};
+use crate::counters;
+use crate::front_end::FrontEnd;
+use crate::function::{Endpoint, Function};
 use crate::links::Links;
 use crate::listener::Listener;
-use crate::memory::Peer;
 use crate::model;
 use crate::pacing::Pacer;
-use crate::topology::Topology;
+use crate::topology::{Hca, Topology};
 use crate::trim::Trim;
 use crate::tunnel::key::Key;
 use crate::tunnel::{Event, Tunnels};
-use crate::vfio_user::link::Link;
-use crate::vfio_user::lock;
-use crate::vfio_user::session::{Session, serve};
 
-/// Messages of one client handled before the others get their turn.
-const MESSAGE_BUDGET: usize = 128;
 /// How long a store to a BlueFlame register waits for the one that continues it. A guest's stores come 5 to 20 us
 /// apart; whoever rings a plain doorbell pays this.
 const COMBINE_WAIT: Duration = Duration::from_micros(50);
 /// Connections to the control socket at a time.
 const MAX_CONTROL_CLIENTS: usize = 32;
 
-/// A connected vfio-user client.
-#[derive(Debug)]
-struct Client {
-    link: Arc<Mutex<Link>>,
-    session: Session,
-    peer: Peer,
-}
-
-/// One adapter with its socket.
+/// One adapter with its front end.
 #[derive(Debug)]
 struct Slot {
-    /// `host/hca`.
-    name: String,
-    listener: Listener,
-    device: Device,
-    client: Option<Client>,
-    /// Stores of the client that wait for their continuation.
+    function: Function,
+    front_end: Box<dyn FrontEnd>,
+    /// Stores of the host that wait for their continuation.
     combining: Option<Combining>,
 }
 
@@ -87,7 +69,7 @@ pub struct Engine {
     tunnels: Option<Tunnels>,
     pacer: Pacer,
     slots: Vec<Slot>,
-    control: Listener,
+    control: Option<Listener>,
     control_clients: Vec<ControlClient>,
     stop: OwnedFd,
     trim: Trim,
@@ -95,18 +77,18 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Builds the model and listens on every socket.
+    /// Builds the model, and a front end for each adapter.
     ///
-    /// `socket_of` says where the socket of an adapter is. The engine ends when `stop` becomes
-    /// readable.
+    /// `front_end` makes that of an adapter. `control` is where the control socket is to be, if there shall be one. The
+    /// engine ends when `stop` becomes readable.
     ///
     /// # Errors
-    /// If the model refuses the topology, a socket can't be had, or a key is missing.
+    /// If the model refuses the topology, a front end can't be made, a socket can't be had, or a key is missing.
     pub fn new(
         topology: &Topology,
         role: &Role,
-        socket_of: impl Fn(&str) -> std::path::PathBuf,
-        control: &Path,
+        mut front_end: impl FnMut(&Hca) -> anyhow::Result<Box<dyn FrontEnd>>,
+        control: Option<&Path>,
         stop: OwnedFd,
     ) -> anyhow::Result<Engine> {
         let part = topology.part(role.process.as_deref())?;
@@ -118,11 +100,10 @@ impl Engine {
         };
         let mut slots = Vec::new();
         for (i, (host, hca)) in part.hcas().enumerate() {
+            let name = format!("{}/{}", host.name, hca.name);
             slots.push(Slot {
-                name: format!("{}/{}", host.name, hca.name),
-                listener: Listener::bind(&socket_of(&hca.socket))?,
-                device: Device::new(HcaId(i), hca.port_type),
-                client: None,
+                function: Function::new(name, HcaId(i), hca.port_type),
+                front_end: front_end(hca)?,
                 combining: None,
             });
         }
@@ -132,7 +113,7 @@ impl Engine {
             tunnels,
             pacer: Pacer::new(&topology.time),
             slots,
-            control: Listener::bind(control)?,
+            control: control.map(Listener::bind).transpose()?,
             control_clients: Vec::new(),
             stop,
             trim: Trim::default(),
@@ -169,26 +150,17 @@ impl Engine {
     /// Serves until told to stop.
     ///
     /// # Errors
-    /// If the system refuses to wait; errors of clients only end the client.
+    /// If the system refuses to wait; errors of hosts only end their connections.
     pub fn run(&mut self) -> anyhow::Result<()> {
         let mut more = false;
         loop {
-            let timeout = if more || self.has_queued() { Some(Duration::ZERO) } else { self.sleep() };
+            let timeout = if more || self.has_work() { Some(Duration::ZERO) } else { self.sleep() };
             let ready = self.wait(timeout).context("poll")?;
             if ready.stop {
                 self.tunnels.iter_mut().for_each(Tunnels::close);
                 return Ok(());
             }
-            for (i, events) in ready.clients.iter().enumerate() {
-                if *events {
-                    self.serve_client(i);
-                }
-            }
-            for (i, events) in ready.listeners.iter().enumerate() {
-                if *events {
-                    self.accept(i);
-                }
-            }
+            self.serve_hosts(&ready);
             if ready.control {
                 self.serve_control();
             }
@@ -202,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// How long there is nothing to do if no socket has something; `None`: for ever.
+    /// How long there is nothing to do if no descriptor has something; `None`: for ever.
     fn sleep(&self) -> Option<Duration> {
         let until = self.slots.iter().filter_map(|slot| slot.combining).map(|c| c.until).min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -263,119 +235,61 @@ impl Engine {
         }
     }
 
-    fn has_queued(&self) -> bool {
-        self.slots.iter().filter_map(|s| s.client.as_ref()).any(|c| {
-            let link = lock(&c.link);
-            link.has_queued() && !link.is_congested()
-        })
+    fn has_work(&self) -> bool {
+        self.slots.iter().any(|slot| slot.front_end.has_work())
     }
 
-    /// Waits for something to do. The guards keep the links borrowed only while polling.
+    /// Waits for something to do.
     fn wait(&self, timeout: Option<Duration>) -> nix::Result<Ready> {
-        let links: Vec<_> = self.slots.iter().map(|s| s.client.as_ref().map(|c| lock(&c.link))).collect();
-        let want = |congested| {
-            if congested { PollFlags::POLLOUT } else { PollFlags::POLLIN }
-        };
-        let mut fds = vec![
-            PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
         if let Some(tunnels) = &self.tunnels {
             fds.push(PollFd::new(tunnels.as_fd(), PollFlags::POLLIN));
         }
-        for slot in &self.slots {
-            fds.push(PollFd::new(slot.listener.as_fd(), PollFlags::POLLIN));
-        }
-        for link in links.iter().flatten() {
-            fds.push(PollFd::new(link.as_fd(), want(link.is_congested())));
+        let tunnels_end = fds.len();
+        if let Some(control) = &self.control {
+            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
         }
         for client in &self.control_clients {
-            fds.push(PollFd::new(client.as_fd(), want(client.is_congested())));
+            let events = if client.is_congested() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            fds.push(PollFd::new(client.as_fd(), events));
+        }
+        let control_end = fds.len();
+        let mut counts = Vec::with_capacity(self.slots.len());
+        for slot in &self.slots {
+            let before = fds.len();
+            slot.front_end.watch(&mut |watch| fds.push(PollFd::new(watch.fd, watch.events)));
+            counts.push(fds.len() - before);
         }
         match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), None) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e),
         }
-        let mut events = fds.iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty()));
-        let mut next = || events.next().unwrap_or(false);
-        let stop = next();
-        let mut control = next();
-        if self.tunnels.is_some() {
-            // They are looked at in every round.
-            next();
-        }
-        let listeners = self.slots.iter().map(|_| next()).collect();
-        let clients = links
-            .iter()
-            .map(|link| link.as_ref().is_some_and(|l| next() || (l.has_queued() && !l.is_congested())))
-            .collect();
-        for _ in &self.control_clients {
-            control |= next();
-        }
-        Ok(Ready { stop, control, listeners, clients })
+        let events: Vec<bool> = fds.iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty())).collect();
+        let any = |range| events.get::<std::ops::Range<usize>>(range).is_some_and(|e| e.contains(&true));
+        Ok(Ready {
+            stop: any(0..1),
+            // Tunnels are looked at in every round.
+            control: any(tunnels_end..control_end),
+            hosts: events.get(control_end..).unwrap_or_default().to_vec(),
+            counts,
+        })
     }
 
-    /// Handles what the client of a slot has sent; ends the connection if it is over.
-    fn serve_client(&mut self, i: usize) {
-        let Some(slot) = self.slots.get_mut(i) else {
-            return;
-        };
-        let Some(client) = &mut slot.client else {
-            return;
-        };
-        let was_attached = client.session.is_attached();
-        let mut backend = Attached {
-            device: &mut slot.device,
-            world: &mut self.world,
-            pacer: &mut self.pacer,
-            link: &client.link,
-            peer: client.peer,
-        };
-        let result = serve(&client.link, &mut client.session, &mut backend, MESSAGE_BUDGET);
-        if client.session.is_attached() && !was_attached {
-            slot.device.metrics.clients += 1;
-            tracing::info!("{}: client attached", slot.name);
-        }
-        match result {
-            Ok(handled) => slot.device.metrics.messages += handled as u64,
-            Err(reason) => {
-                if client.session.is_attached() {
-                    tracing::info!("{}: client gone ({reason}), adapter reset", slot.name);
-                    slot.device.disconnect(&mut self.world);
-                } else {
-                    tracing::info!("{}: connection refused: {reason}", slot.name);
-                }
-                slot.client = None;
-            }
-        }
-    }
-
-    fn accept(&mut self, i: usize) {
-        while let Some(stream) = self.slots.get(i).and_then(|s| s.listener.accept()) {
-            // The end of the previous connection may not have been noticed yet.
-            self.serve_client(i);
-            let Some(slot) = self.slots.get_mut(i) else {
-                return;
-            };
-            match &slot.client {
-                Some(old) if old.session.is_attached() => {
-                    tracing::warn!(
-                        "{}: second client refused: one is attached already ({})",
-                        slot.name,
-                        slot.listener.path().display()
-                    );
-                }
-                // One that hasn't said a word yet gives way.
-                _ => match Client::new(stream) {
-                    Ok(client) => slot.client = Some(client),
-                    Err(e) => tracing::warn!("{}: connection lost: {e}", slot.name),
-                },
+    /// Lets front ends work that have something to do.
+    fn serve_hosts(&mut self, ready: &Ready) {
+        let mut rest = ready.hosts.as_slice();
+        for (slot, count) in self.slots.iter_mut().zip(&ready.counts) {
+            let (ready, others) = rest.split_at_checked(*count).unwrap_or_default();
+            rest = others;
+            if ready.contains(&true) || slot.front_end.has_work() {
+                let mut endpoint = Endpoint::new(&mut slot.function, &mut self.world, &mut self.pacer);
+                slot.front_end.serve(ready, &mut endpoint);
             }
         }
     }
 
     fn serve_control(&mut self) {
-        while let Some(stream) = self.control.accept() {
+        while let Some(stream) = self.control.as_ref().and_then(Listener::accept) {
             if self.control_clients.len() >= MAX_CONTROL_CLIENTS {
                 tracing::warn!("control: too many connections, one refused");
             } else if let Ok(client) = ControlClient::new(stream) {
@@ -387,7 +301,11 @@ impl Engine {
         self.control_clients = clients;
     }
 
-    fn answer(&mut self, cmd: &str, request: &Value) -> Result<Value, String> {
+    /// What the control socket answers to a request: see [`crate::control`].
+    ///
+    /// # Errors
+    /// What is wrong with the request, as text.
+    pub fn answer(&mut self, cmd: &str, request: &Value) -> Result<Value, String> {
         if cmd == "link" {
             let word = |key: &str| request.get(key).and_then(Value::as_str);
             let (Some(at), Some(state)) = (word("at"), word("state")) else {
@@ -400,9 +318,8 @@ impl Engine {
             let hcas = self.slots.iter().enumerate().map(|(i, slot)| {
                 let mut value = what(i, slot);
                 if let Some(map) = value.as_object_mut() {
-                    map.insert("name".into(), slot.name.clone().into());
-                    let attached = slot.client.as_ref().map(|c| c.session.is_attached());
-                    map.insert("attached".into(), attached.unwrap_or(false).into());
+                    map.insert("name".into(), slot.function.name().into());
+                    map.insert("attached".into(), slot.function.is_attached().into());
                 }
                 value
             });
@@ -412,19 +329,19 @@ impl Engine {
             "ping" => Ok(json!({})),
             "resources" => Ok(of_each(&|i, _| model::resources(&self.world, HcaId(i)))),
             "stat" => {
-                let mut all = of_each(&|i, _| crate::stat::counters(&self.world, HcaId(i)));
+                let mut all = of_each(&|i, _| counters::counters(&self.world, HcaId(i)));
                 if let Some(map) = all.as_object_mut() {
                     map.insert("time_ns".into(), self.world.now().as_ns().into());
-                    map.insert("switches".into(), crate::stat::switches(&self.world));
+                    map.insert("switches".into(), counters::switches(&self.world));
                 }
                 Ok(all)
             }
             "links" => Ok(self.links.list(&self.world, self.tunnels.as_ref())),
             "metrics" => {
                 let mut all = of_each(&|i, slot| {
-                    let mut value = json!(slot.device.metrics);
+                    let mut value = json!(slot.function.metrics());
                     if let Some(map) = value.as_object_mut() {
-                        map.insert("dma_errors".into(), slot.device.dma_errors().into());
+                        map.insert("dma_errors".into(), slot.function.dma_errors().into());
                         map.insert("diagnoses".into(), self.world.diagnoses(HcaId(i)).into());
                     }
                     value
@@ -445,19 +362,9 @@ impl Engine {
         for effect in self.world.drain() {
             let Effect::Msix { hca, vector } = effect;
             if let Some(slot) = self.slots.get_mut(hca.0) {
-                slot.device.raise(vector);
+                slot.function.raise(vector);
             }
         }
-    }
-}
-
-impl Client {
-    fn new(stream: UnixStream) -> io::Result<Client> {
-        Ok(Client {
-            peer: Peer::of(&stream),
-            link: Arc::new(Mutex::new(Link::new(stream)?)),
-            session: Session::default(),
-        })
     }
 }
 
@@ -465,6 +372,8 @@ impl Client {
 struct Ready {
     stop: bool,
     control: bool,
-    listeners: Vec<bool>,
-    clients: Vec<bool>,
+    /// One flag for each descriptor of the front ends, in the order of the slots.
+    hosts: Vec<bool>,
+    /// How many of them each slot has.
+    counts: Vec<usize>,
 }

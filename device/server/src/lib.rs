@@ -1,20 +1,23 @@
 //! The server of softhca: attaches modelled adapters to QEMU (or any vfio-user client).
 //!
-//! The flow: a [`topology`] says which adapters there are; for each, the engine listens on a Unix
-//! socket and speaks [`vfio_user`] with the client that connects. Accesses to configuration space
-//! and MSI-X end in [`pci`], accesses to BAR0 go to the model, which reaches guest memory through
-//! [`memory`] and returns interrupts that are signalled to the client. Links to other processes are a [`tunnel`].
+//! The flow: a [`topology`] says which adapters there are; each has a [`front_end`] that attaches it to hosts, one after
+//! the other. The only one so far is [`vfio_user`]: a Unix socket and the client that connects. The [`engine`] gives front
+//! ends their turns with the [`function`] of their adapter. Accesses to configuration space and MSI-X end in [`pci`],
+//! accesses to BAR0 go to the model, which reaches guest memory through [`memory`] and returns interrupts that are
+//! signalled to the host. Links to other processes are a [`tunnel`].
+//!
+//! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.
 //!
 //! This is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
 //! and the hint to the C library that memory can go.
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
 
-pub mod cli;
 pub mod control;
-mod ctl;
-pub mod device;
+mod counters;
 pub mod engine;
+pub mod front_end;
+pub mod function;
 mod links;
 pub mod listener;
 pub mod memory;
@@ -22,7 +25,7 @@ pub mod metrics;
 mod model;
 pub mod pacing;
 pub mod pci;
-mod stat;
+mod sync;
 pub mod topology;
 mod trim;
 pub mod tunnel;

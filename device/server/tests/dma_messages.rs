@@ -8,28 +8,27 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use common::Raw;
+use hca_server::memory::{Backing, HostMemory, MemoryError, Peer, RemoteError, Window};
+use hca_server::vfio_user::connection::Connection;
 use nix::errno::Errno;
-use softhca::memory::{HostMemory, MemoryError, Peer};
-use softhca::vfio_user::link::{DmaMessageError, Link};
-use softhca::vfio_user::session::DmaWindow;
 
 const DMA_READ: u16 = 11;
 const DMA_WRITE: u16 = 12;
 const BASE: u64 = 0xf000_0000;
 const SIZE: u64 = 0x10_0000;
 
-/// A window reached by messages, and the client's end of the link.
-fn setup(max_data_xfer: usize) -> (HostMemory, Arc<Mutex<Link>>, UnixStream) {
+/// A window reached by messages, and the client's end of the connection.
+fn setup(max_data_xfer: usize) -> (HostMemory, Arc<Mutex<Connection>>, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut link = Link::new(ours).unwrap();
-    link.max_data_xfer = max_data_xfer;
-    let link = Arc::new(Mutex::new(link));
+    let mut connection = Connection::new(ours).unwrap();
+    connection.max_data_xfer = max_data_xfer;
+    let connection = Arc::new(Mutex::new(connection));
     let memory = HostMemory::new();
-    memory.connect(Some(Arc::clone(&link)), Peer::default());
+    memory.connect(Some(connection.clone()), Peer::default());
     memory.set_bus_master(true);
-    let window = DmaWindow { iova: BASE, size: SIZE, offset: 0, readable: true, writable: true };
-    memory.map(window, None).unwrap();
-    (memory, link, theirs)
+    let window = Window { iova: BASE, size: SIZE, readable: true, writable: true };
+    memory.map(window, Backing::Remote).unwrap();
+    (memory, connection, theirs)
 }
 
 struct Request {
@@ -88,7 +87,7 @@ fn client(mut stream: UnixStream, count: usize) -> JoinHandle<(Vec<u8>, UnixStre
 #[test]
 fn reads_and_writes_arrive() {
     // 10 bytes in steps of 4: three messages each.
-    let (memory, _link, stream) = setup(4);
+    let (memory, _connection, stream) = setup(4);
     let client = client(stream, 6);
     let mut buf = [0; 10];
     memory.read(BASE + 3, &mut buf).unwrap();
@@ -102,7 +101,7 @@ fn reads_and_writes_arrive() {
 
 #[test]
 fn commands_in_between_are_not_lost() {
-    let (memory, link, mut stream) = setup(1 << 20);
+    let (memory, connection, mut stream) = setup(1 << 20);
     let client = std::thread::spawn(move || {
         let r = request(&mut stream);
         // Two commands and an answer to nothing overtake the answer.
@@ -117,15 +116,16 @@ fn commands_in_between_are_not_lost() {
     memory.read(BASE, &mut buf).unwrap();
     assert_eq!(buf, [1, 2]);
     let _stream = client.join().unwrap();
-    let mut link = link.lock().unwrap();
-    assert!(link.has_queued());
-    let ids: Vec<u16> = std::iter::from_fn(|| link.next_command().unwrap()).map(|m| m.header.id).collect();
+    let mut connection = connection.lock().unwrap();
+    assert!(connection.has_queued());
+    let ids: Vec<u16> =
+        std::iter::from_fn(|| connection.next_command().unwrap()).map(|m| m.header.id).collect();
     assert_eq!(ids, [7, 8]);
 }
 
 #[test]
 fn refusals_and_nonsense_are_errors() {
-    let (memory, _link, mut stream) = setup(1 << 20);
+    let (memory, _connection, mut stream) = setup(1 << 20);
     let client = std::thread::spawn(move || {
         let r = request(&mut stream);
         let mut error = Raw::header(r.id, r.command, 16, 1 | 1 << 5);
@@ -143,19 +143,19 @@ fn refusals_and_nonsense_are_errors() {
     });
     let mut buf = [0; 2];
     let mut read = || memory.read(BASE, &mut buf).unwrap_err();
-    let refused = DmaMessageError::Refused(Errno::EFAULT);
-    assert_eq!(read(), MemoryError::Message(refused));
+    let refused = RemoteError::Refused(Errno::EFAULT);
+    assert_eq!(read(), MemoryError::Remote(refused));
     for _ in 0..3 {
-        assert_eq!(read(), MemoryError::Message(DmaMessageError::Malformed));
+        assert_eq!(read(), MemoryError::Remote(RemoteError::Malformed));
     }
     drop(client.join().unwrap());
-    assert_eq!(read(), MemoryError::Message(DmaMessageError::Lost));
+    assert_eq!(read(), MemoryError::Remote(RemoteError::Lost));
 }
 
 #[test]
 fn a_silent_client_is_given_up() {
-    let (memory, _link, stream) = setup(1 << 20);
-    let timed_out = MemoryError::Message(DmaMessageError::TimedOut);
+    let (memory, _connection, stream) = setup(1 << 20);
+    let timed_out = MemoryError::Remote(RemoteError::TimedOut);
     for _ in 0..20 {
         assert_eq!(memory.write(BASE, &[1]), Err(timed_out));
     }

@@ -6,9 +6,9 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use common::Server;
+use hca_server::engine::Role;
+use hca_server::tunnel::key::Key;
 use serde_json::{Value, json};
-use softhca::engine::Role;
-use softhca::tunnel::key::Key;
 
 /// Longer than anything takes on a slow and busy machine; only a test that hangs meets it.
 const HANG: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ fn a_cable_out_and_in() {
         let error = server.link(state, at).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
-    let error = softhca::control::query(&server.dir.join("control.sock"), "link").unwrap_err().to_string();
+    let error = hca_server::control::query(&server.dir.join("control.sock"), "link").unwrap_err().to_string();
     assert!(error.contains("are needed"), "{error}");
     assert_eq!(server.ask("links")["links"][0]["rate"], "edr");
 }
@@ -120,7 +120,7 @@ fn strangers_take_nothing_down() {
     let right = far.start("right", "s");
     wait_for(&left, "up", &json!(true));
     let address = |name: &str| {
-        let topology = softhca::topology::Topology::parse("t", &far.0).unwrap();
+        let topology = hca_server::topology::Topology::parse("t", &far.0).unwrap();
         topology.processes.iter().find(|p| p.name == name).unwrap().address
     };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -148,13 +148,12 @@ fn strangers_take_nothing_down() {
 #[test]
 fn a_key_is_needed() {
     let far = Far::new();
-    let topology = softhca::topology::Topology::parse("t", &far.0).unwrap();
+    let topology = hca_server::topology::Topology::parse("t", &far.0).unwrap();
     let stop = nix::sys::eventfd::EventFd::new().unwrap();
     let stop = std::os::fd::AsFd::as_fd(&stop).try_clone_to_owned().unwrap();
     let role = Role { process: Some("left".into()), key: None };
-    let dir = std::env::temp_dir().join(format!("softhca-key-{}", std::process::id()));
-    let error =
-        softhca::engine::Engine::new(&topology, &role, |name| dir.join(name), &dir, stop).err().unwrap();
+    let none = |_: &hca_server::topology::Hca| unreachable!("there is no adapter to serve yet");
+    let error = hca_server::engine::Engine::new(&topology, &role, none, None, stop).err().unwrap();
     assert!(error.to_string().contains("tunnel_key_file"), "{error}");
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hca_model::wire::{Packet, Repr};
 use hca_model::{HcaId, PortLink, Ps, TunnelId, World};
+use hca_server::tunnel::key::{Key, NONCE_SIZE, Nonce};
+use hca_server::tunnel::{Event, Light, Session, Terms};
 use hca_spec::ids::Lid;
-use softhca::tunnel::key::{Key, NONCE_SIZE, Nonce};
-use softhca::tunnel::{Event, Light, Session, Terms};
 
 use super::feed::Feed;
 use super::packet::seal;

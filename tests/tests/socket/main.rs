@@ -1,3 +1,4 @@
-//! Clients other than QEMU on real vfio-user sockets, against the server as it runs.
+//! Clients other than QEMU against the server as it runs: on real vfio-user sockets, and on a front end of the test.
 
 mod driver;
+mod front_end;

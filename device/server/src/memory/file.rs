@@ -13,10 +13,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 
+use super::MapError;
 use super::peer::{Peer, Sharing};
-
-/// What a client gets for memory that is private to it.
-pub(super) const NOT_SHARED: Errno = Errno::EPERM;
 
 /// Identity of a file: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +138,8 @@ impl FileMaps {
     /// The mapping that covers `[offset, offset + size)` of `fd`, made if need be.
     ///
     /// # Errors
-    /// `EINVAL` if the file is shorter, [`NOT_SHARED`] if its memory is private to the client.
+    /// [`MapError::Misfit`] if the file is shorter, [`MapError::NotShared`] if its memory is private to the client, or what
+    /// the system says.
     pub(super) fn get(
         &mut self,
         fd: OwnedFd,
@@ -148,16 +147,16 @@ impl FileMaps {
         size: u64,
         writable: bool,
         peer: Peer,
-    ) -> Result<Arc<FileMap>, Errno> {
-        let stat = fstat(fd.as_fd())?;
+    ) -> Result<Arc<FileMap>, MapError> {
+        let stat = fstat(fd.as_fd()).map_err(MapError::System)?;
         let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
-        let len = u64::try_from(stat.st_size).map_err(|_| Errno::EINVAL)?;
-        let end = offset.checked_add(size).ok_or(Errno::EINVAL)?;
+        let len = u64::try_from(stat.st_size).map_err(|_| MapError::Misfit)?;
+        let end = offset.checked_add(size).ok_or(MapError::Misfit)?;
         if end > len {
             tracing::warn!("client maps {offset:#x}..{end:#x} of a file of {len:#x} bytes");
-            return Err(Errno::EINVAL);
+            return Err(MapError::Misfit);
         }
-        let end = usize::try_from(end).map_err(|_| Errno::EINVAL)?;
+        let end = usize::try_from(end).map_err(|_| MapError::Misfit)?;
         let known = self
             .known
             .iter()
@@ -173,16 +172,17 @@ impl FileMaps {
                  share=on: -object memory-backend-memfd,id=mem0,size=SIZE,share=on \
                  -machine memory-backend=mem0"
             );
-            return Err(NOT_SHARED);
+            return Err(MapError::NotShared);
         }
         keep_length(&fd);
         let file = File::from(fd);
-        let len = usize::try_from(len).map_err(|_| Errno::EINVAL)?;
+        let len = usize::try_from(len).map_err(|_| MapError::Misfit)?;
         let map = match FileMap::new(&file, len, writable) {
             // A descriptor opened read-only can still serve reads.
-            Err(Errno::EACCES) if writable => FileMap::new(&file, len, false)?,
-            other => other?,
+            Err(Errno::EACCES) if writable => FileMap::new(&file, len, false),
+            other => other,
         };
+        let map = map.map_err(MapError::System)?;
         let map = Arc::new(map);
         self.known.push(Known { id, map: Arc::downgrade(&map) });
         Ok(map)

@@ -1,6 +1,6 @@
-//! Guest memory as one adapter sees it: the DMA windows its client has mapped.
+//! Guest memory as one adapter sees it: the DMA windows its host has mapped.
 //!
-//! A window is either a part of a mapped file (guest RAM) or reached by messages to the client
+//! A window is either a part of a mapped file (guest RAM) or reached by asking the front end
 //! (memory that came without a descriptor). Every access is checked against the windows and
 //! against the bus-master bit; what lies outside is an error that the model sees as a failed DMA.
 //!
@@ -12,6 +12,7 @@
 mod file;
 mod peer;
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,12 +20,108 @@ use std::sync::{Arc, Mutex};
 use nix::errno::Errno;
 use thiserror::Error;
 
-use crate::vfio_user::link::{DmaMessageError, Link};
-use crate::vfio_user::lock;
-use crate::vfio_user::session::{DmaUnmap, DmaWindow};
-use crate::vfio_user::wire::MAX_DMA_MAPS;
+use crate::sync::lock;
 use file::{FileMap, FileMaps};
 pub use peer::Peer;
+
+/// Number of windows that one host may have.
+pub const MAX_WINDOWS: usize = 65535;
+
+/// A window of a host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// First address as the device sees it.
+    pub iova: u64,
+    /// Length in bytes, above 0; `iova + size` is at most 2^64.
+    pub size: u64,
+    /// The device may read.
+    pub readable: bool,
+    /// The device may write.
+    pub writable: bool,
+}
+
+/// Where the bytes of a window are.
+#[derive(Debug)]
+pub enum Backing {
+    /// In a file that host and server map.
+    File {
+        /// Its descriptor.
+        fd: OwnedFd,
+        /// Offset of the window in the file.
+        offset: u64,
+    },
+    /// With the host: the [`RemoteMemory`] that came with it is asked.
+    Remote,
+}
+
+/// Windows to take away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// Every window.
+    All,
+    /// The windows inside `[iova, iova + size)`; the end may be 2^64.
+    Part {
+        /// First address.
+        iova: u64,
+        /// Bytes.
+        size: u64,
+    },
+}
+
+/// Memory that the host gives no descriptor of: each access is a question to it, with a bounded wait.
+pub trait RemoteMemory: fmt::Debug + Send + Sync {
+    /// Reads from address `iova` on.
+    ///
+    /// # Errors
+    /// A [`RemoteError`]; `buf` is undefined then.
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), RemoteError>;
+
+    /// Writes from address `iova` on.
+    ///
+    /// # Errors
+    /// A [`RemoteError`]; a part may have been written.
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError>;
+}
+
+/// Why the host did not perform an access to its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RemoteError {
+    /// The connection is gone or failing, or the host has no such memory.
+    #[error("connection lost")]
+    Lost,
+    /// The host didn't answer in time (now, or too often before).
+    #[error("no answer from the client")]
+    TimedOut,
+    /// The host answered with an error.
+    #[error("client refused: {0}")]
+    Refused(Errno),
+    /// The host's answer doesn't fit the request.
+    #[error("malformed answer")]
+    Malformed,
+}
+
+/// Why windows can't be mapped or unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MapError {
+    /// The window overlaps another.
+    #[error("overlaps another window")]
+    Overlap,
+    /// There are [`MAX_WINDOWS`] already.
+    #[error("too many windows")]
+    TooMany,
+    /// The window is empty, goes beyond 2^64, or is larger than its file.
+    #[error("does not fit its address space or file")]
+    Misfit,
+    /// A window lies partly inside the range.
+    #[error("a window lies partly inside")]
+    Partial,
+    /// The file is private to the host: DMA would go to a copy that nobody sees.
+    #[error("memory is not shared")]
+    NotShared,
+    /// The system refused.
+    #[error("{0}")]
+    System(Errno),
+}
 
 /// Why an access of the device to guest memory failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -38,21 +135,21 @@ pub enum MemoryError {
     /// The window forbids this kind of access.
     #[error("address {0:#x} does not allow this access")]
     Forbidden(u64),
-    /// The client didn't perform the access.
-    #[error("DMA message: {0}")]
-    Message(DmaMessageError),
+    /// The host didn't perform the access.
+    #[error("memory without a descriptor: {0}")]
+    Remote(RemoteError),
 }
 
 #[derive(Debug)]
 enum Source {
     /// `offset` bytes into a mapped file; the window lies inside it.
     File { map: Arc<FileMap>, offset: usize },
-    /// By messages over the link.
-    Messages,
+    /// With the host.
+    Remote,
 }
 
 #[derive(Debug)]
-struct Window {
+struct Mapped {
     first: u64,
     last: u64,
     readable: bool,
@@ -63,11 +160,11 @@ struct Window {
 #[derive(Debug, Default)]
 struct Windows {
     /// Sorted by `first`, disjoint.
-    list: Vec<Window>,
+    list: Vec<Mapped>,
     /// Index of the window of the last access; most accesses hit it again.
     hit: usize,
     files: FileMaps,
-    link: Option<Arc<Mutex<Link>>>,
+    remote: Option<Arc<dyn RemoteMemory>>,
     peer: Peer,
 }
 
@@ -87,14 +184,14 @@ impl HostMemory {
         HostMemory::default()
     }
 
-    /// A client is there: `link` reaches memory without descriptors, `peer` is who it is.
-    pub fn connect(&self, link: Option<Arc<Mutex<Link>>>, peer: Peer) {
+    /// A host is there: `remote` reaches memory without descriptors, `peer` is who it is.
+    pub fn connect(&self, remote: Option<Arc<dyn RemoteMemory>>, peer: Peer) {
         self.private.store(false, Ordering::Relaxed);
         let mut windows = lock(&self.windows);
-        *windows = Windows { link, peer, ..Windows::default() };
+        *windows = Windows { remote, peer, ..Windows::default() };
     }
 
-    /// The client is gone: drops every window.
+    /// The host is gone: drops every window.
     pub fn disconnect(&self) {
         *lock(&self.windows) = Windows::default();
         self.set_bus_master(false);
@@ -110,7 +207,7 @@ impl HostMemory {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// True if the client's memory has turned out to be private to it from the start: no DMA can
+    /// True if the host's memory has turned out to be private to it from the start: no DMA can
     /// work.
     pub fn is_private(&self) -> bool {
         self.private.load(Ordering::Relaxed)
@@ -124,39 +221,37 @@ impl HostMemory {
     /// Adds a window.
     ///
     /// # Errors
-    /// `EEXIST` if it overlaps another, `ENOSPC` if there are too many, `EINVAL` if the file is too
-    /// short for it, `EPERM` if it is not shared by the client, or whatever mapping the file gives.
-    pub fn map(&self, window: DmaWindow, fd: Option<OwnedFd>) -> Result<(), Errno> {
+    /// A [`MapError`], and nothing has changed.
+    pub fn map(&self, window: Window, backing: Backing) -> Result<(), MapError> {
         let mut windows = lock(&self.windows);
         let last =
-            window.size.checked_sub(1).and_then(|n| window.iova.checked_add(n)).ok_or(Errno::EINVAL)?;
+            window.size.checked_sub(1).and_then(|n| window.iova.checked_add(n)).ok_or(MapError::Misfit)?;
         let at = windows.list.partition_point(|w| w.last < window.iova);
         if windows.list.get(at).is_some_and(|w| w.first <= last) {
             tracing::warn!("client maps {:#x}..={last:#x} over an existing window", window.iova);
-            return Err(Errno::EEXIST);
+            return Err(MapError::Overlap);
         }
-        if windows.list.len() >= MAX_DMA_MAPS {
-            return Err(Errno::ENOSPC);
+        if windows.list.len() >= MAX_WINDOWS {
+            return Err(MapError::TooMany);
         }
         let mut writable = window.writable;
-        let source = match fd {
-            None => Source::Messages,
-            Some(fd) => {
+        let source = match backing {
+            Backing::Remote => Source::Remote,
+            Backing::File { fd, offset } => {
                 let peer = windows.peer;
                 let has_files = !windows.files.is_empty();
-                let map =
-                    windows.files.get(fd, window.offset, window.size, writable, peer).inspect_err(|e| {
-                        if *e == file::NOT_SHARED && !has_files {
-                            self.private.store(true, Ordering::Relaxed);
-                        }
-                    })?;
+                let map = windows.files.get(fd, offset, window.size, writable, peer).inspect_err(|e| {
+                    if *e == MapError::NotShared && !has_files {
+                        self.private.store(true, Ordering::Relaxed);
+                    }
+                })?;
                 // `get` has checked that offset + size lies inside the mapping.
-                let offset = usize::try_from(window.offset).map_err(|_| Errno::EINVAL)?;
+                let offset = usize::try_from(offset).map_err(|_| MapError::Misfit)?;
                 writable &= map.writable();
                 Source::File { map, offset }
             }
         };
-        let entry = Window { first: window.iova, last, readable: window.readable, writable, source };
+        let entry = Mapped { first: window.iova, last, readable: window.readable, writable, source };
         tracing::debug!(
             "map {:#x}..={:#x} {}{} {}",
             entry.first,
@@ -165,7 +260,7 @@ impl HostMemory {
             if entry.writable { "w" } else { "-" },
             match entry.source {
                 Source::File { offset, .. } => format!("file offset {offset:#x}"),
-                Source::Messages => "by messages".into(),
+                Source::Remote => "without a descriptor".into(),
             }
         );
         windows.list.insert(at, entry);
@@ -175,14 +270,15 @@ impl HostMemory {
     /// Removes the windows inside a range. A range without windows is fine.
     ///
     /// # Errors
-    /// `EINVAL` if a window lies partly inside: nothing is removed then.
-    pub fn unmap(&self, what: DmaUnmap) -> Result<(), Errno> {
+    /// [`MapError::Partial`] if a window lies partly inside, [`MapError::Misfit`] if there is no such range: nothing is
+    /// removed then.
+    pub fn unmap(&self, range: Range) -> Result<(), MapError> {
         let mut windows = lock(&self.windows);
-        let (first, last) = match what {
-            DmaUnmap::All => (0, u64::MAX),
-            DmaUnmap::Range { iova, size } => {
+        let (first, last) = match range {
+            Range::All => (0, u64::MAX),
+            Range::Part { iova, size } => {
                 let last = size.checked_sub(1).and_then(|n| iova.checked_add(n));
-                (iova, last.ok_or(Errno::EINVAL)?)
+                (iova, last.ok_or(MapError::Misfit)?)
             }
         };
         // The list is sorted and disjoint: those that overlap are neighbours, and only the outer two can
@@ -192,7 +288,7 @@ impl HostMemory {
         let range = from..to.max(from);
         let hit = windows.list.get(range.clone()).unwrap_or_default();
         if hit.first().is_some_and(|w| w.first < first) || hit.last().is_some_and(|w| w.last > last) {
-            return Err(Errno::EINVAL);
+            return Err(MapError::Partial);
         }
         tracing::debug!("unmap {first:#x}..={last:#x}");
         windows.list.drain(range);
@@ -211,9 +307,7 @@ impl HostMemory {
             rest = tail;
             match part {
                 Part::File { map, offset } => map.read(offset, head).ok_or(MemoryError::Unmapped(iova)),
-                Part::Messages { link, iova } => {
-                    lock(&link).dma_read(iova, head).map_err(MemoryError::Message)
-                }
+                Part::Remote { memory, iova } => memory.read(iova, head).map_err(MemoryError::Remote),
             }
         });
         self.count(result)
@@ -222,7 +316,7 @@ impl HostMemory {
     /// Writes guest memory.
     ///
     /// # Errors
-    /// A [`MemoryError`]; nothing is written then, except what DMA messages wrote before one failed.
+    /// A [`MemoryError`]; nothing is written then, except what the host wrote before it failed.
     pub fn write(&self, iova: u64, data: &[u8]) -> Result<(), MemoryError> {
         let mut rest = data;
         let result = self.each_part(iova, data.len(), true, |part, len| {
@@ -230,9 +324,7 @@ impl HostMemory {
             rest = tail;
             match part {
                 Part::File { map, offset } => map.write(offset, head).ok_or(MemoryError::Unmapped(iova)),
-                Part::Messages { link, iova } => {
-                    lock(&link).dma_write(iova, head).map_err(MemoryError::Message)
-                }
+                Part::Remote { memory, iova } => memory.write(iova, head).map_err(MemoryError::Remote),
             }
         });
         self.count(result)
@@ -286,13 +378,13 @@ impl HostMemory {
 /// Where one part of an access goes.
 enum Part {
     File { map: Arc<FileMap>, offset: usize },
-    Messages { link: Arc<Mutex<Link>>, iova: u64 },
+    Remote { memory: Arc<dyn RemoteMemory>, iova: u64 },
 }
 
 impl Windows {
     /// The place of `iova` and the number of bytes up to the end of its window.
     fn find(&mut self, iova: u64, write: bool) -> Result<(Part, u64), MemoryError> {
-        let contains = |w: &&Window| w.first <= iova && iova <= w.last;
+        let contains = |w: &&Mapped| w.first <= iova && iova <= w.last;
         let window = match self.list.get(self.hit).filter(contains) {
             Some(window) => window,
             None => {
@@ -315,8 +407,8 @@ impl Windows {
                     .and_then(|n| offset.checked_add(n))
                     .ok_or(MemoryError::Unmapped(iova))?,
             },
-            Source::Messages => Part::Messages {
-                link: self.link.clone().ok_or(MemoryError::Message(DmaMessageError::Lost))?,
+            Source::Remote => Part::Remote {
+                memory: self.remote.clone().ok_or(MemoryError::Remote(RemoteError::Lost))?,
                 iova,
             },
         };

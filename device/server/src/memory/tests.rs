@@ -17,8 +17,12 @@ fn memfd(len: u64) -> (OwnedFd, File) {
     (file.as_fd().try_clone_to_owned().unwrap(), file)
 }
 
-fn window(iova: u64, size: u64, offset: u64) -> DmaWindow {
-    DmaWindow { iova, size, offset, readable: true, writable: true }
+fn window(iova: u64, size: u64) -> Window {
+    Window { iova, size, readable: true, writable: true }
+}
+
+fn at(fd: OwnedFd, offset: u64) -> Backing {
+    Backing::File { fd, offset }
 }
 
 fn memory() -> HostMemory {
@@ -31,7 +35,7 @@ fn memory() -> HostMemory {
 fn reads_and_writes_go_to_the_file() {
     let (fd, file) = memfd(0x4000);
     let memory = memory();
-    memory.map(window(0x10000, 0x2000, 0x1000), Some(fd)).unwrap();
+    memory.map(window(0x10000, 0x2000), at(fd, 0x1000)).unwrap();
     for len in [1usize, 2, 3, 4, 7, 8, 64, 0x1fff] {
         let data: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
         memory.write(0x10001, &data).unwrap();
@@ -53,8 +57,8 @@ fn an_access_may_span_adjacent_windows() {
     let (a, _) = memfd(0x1000);
     let (b, file_b) = memfd(0x1000);
     let memory = memory();
-    memory.map(window(0x2000, 0x1000, 0), Some(b)).unwrap();
-    memory.map(window(0x1000, 0x1000, 0), Some(a)).unwrap();
+    memory.map(window(0x2000, 0x1000), at(b, 0)).unwrap();
+    memory.map(window(0x1000, 0x1000), at(a, 0)).unwrap();
     memory.write(0x1ffe, &[1, 2, 3, 4]).unwrap();
     let mut direct = [0; 2];
     file_b.read_exact_at(&mut direct, 0).unwrap();
@@ -72,10 +76,10 @@ fn the_end_of_the_address_space_is_an_ordinary_end() {
     let (fd, _) = memfd(0x1000);
     let memory = memory();
     let top = u64::MAX - 0xfff;
-    memory.map(window(top, 0x1000, 0), Some(fd)).unwrap();
+    memory.map(window(top, 0x1000), at(fd, 0)).unwrap();
     memory.write(u64::MAX, &[9]).unwrap();
     assert!(memory.write(u64::MAX, &[9, 9]).is_err());
-    memory.unmap(DmaUnmap::Range { iova: top, size: 0x1000 }).unwrap();
+    memory.unmap(Range::Part { iova: top, size: 0x1000 }).unwrap();
     assert_eq!(memory.window_count(), 0);
 }
 
@@ -86,16 +90,16 @@ fn unmapped_memory_is_out_of_reach() {
     for page in 0..3u64 {
         let fd = fd.try_clone().unwrap();
         let page = page * 0x1000;
-        memory.map(window(page, 0x1000, page), Some(fd)).unwrap();
+        memory.map(window(page, 0x1000), at(fd, page)).unwrap();
     }
-    let range = |iova, size| DmaUnmap::Range { iova, size };
-    assert_eq!(memory.unmap(range(0x800, 0x1000)), Err(Errno::EINVAL));
+    let range = |iova, size| Range::Part { iova, size };
+    assert_eq!(memory.unmap(range(0x800, 0x1000)), Err(MapError::Partial));
     assert_eq!(memory.window_count(), 3);
     memory.unmap(range(0x1000, 0x1000)).unwrap();
     assert!(memory.read(0x1000, &mut [0]).is_err());
     memory.read(0x2000, &mut [0]).unwrap();
     memory.unmap(range(0x1000, 0x1000)).unwrap();
-    memory.unmap(DmaUnmap::All).unwrap();
+    memory.unmap(Range::All).unwrap();
     assert!(memory.read(0, &mut [0]).is_err());
     assert!(memory.read(0x2000, &mut [0]).is_err());
 }
@@ -104,13 +108,13 @@ fn unmapped_memory_is_out_of_reach() {
 fn remapping_needs_an_unmap_first() {
     let (fd, _) = memfd(0x4000);
     let memory = memory();
-    let clone = || Some(fd.try_clone().unwrap());
-    memory.map(window(0x1000, 0x2000, 0), clone()).unwrap();
+    let clone = |offset| at(fd.try_clone().unwrap(), offset);
+    memory.map(window(0x1000, 0x2000), clone(0)).unwrap();
     for (iova, size) in [(0x1000, 0x2000), (0, 0x1001), (0x2fff, 1), (0x1800, 0x100)] {
-        assert_eq!(memory.map(window(iova, size, 0), clone()), Err(Errno::EEXIST));
+        assert_eq!(memory.map(window(iova, size), clone(0)), Err(MapError::Overlap));
     }
-    memory.unmap(DmaUnmap::All).unwrap();
-    memory.map(window(0x1000, 0x1000, 0x3000), clone()).unwrap();
+    memory.unmap(Range::All).unwrap();
+    memory.map(window(0x1000, 0x1000), clone(0x3000)).unwrap();
     memory.write(0x1000, &[5]).unwrap();
 }
 
@@ -118,8 +122,8 @@ fn remapping_needs_an_unmap_first() {
 fn permissions_and_bus_master_are_respected() {
     let (fd, _) = memfd(0x1000);
     let memory = memory();
-    let read_only = DmaWindow { writable: false, ..window(0, 0x1000, 0) };
-    memory.map(read_only, Some(fd)).unwrap();
+    let read_only = Window { writable: false, ..window(0, 0x1000) };
+    memory.map(read_only, at(fd, 0)).unwrap();
     memory.read(0, &mut [0]).unwrap();
     assert_eq!(memory.write(4, &[0]), Err(MemoryError::Forbidden(4)));
     memory.set_bus_master(false);
@@ -130,9 +134,9 @@ fn permissions_and_bus_master_are_respected() {
 fn files_shorter_than_the_window_are_refused() {
     let (fd, _) = memfd(0x1000);
     let memory = memory();
-    let clone = || Some(fd.try_clone().unwrap());
-    assert_eq!(memory.map(window(0, 0x2000, 0), clone()), Err(Errno::EINVAL));
-    assert_eq!(memory.map(window(0, 0x1000, u64::MAX), clone()), Err(Errno::EINVAL));
+    let clone = |offset| at(fd.try_clone().unwrap(), offset);
+    assert_eq!(memory.map(window(0, 0x2000), clone(0)), Err(MapError::Misfit));
+    assert_eq!(memory.map(window(0, 0x1000), clone(u64::MAX)), Err(MapError::Misfit));
     assert_eq!(memory.window_count(), 0);
 }
 
@@ -142,7 +146,7 @@ fn a_mapped_memfd_can_no_longer_shrink() {
     file.set_len(0x2000).unwrap();
     let fd = file.as_fd().try_clone_to_owned().unwrap();
     let memory = memory();
-    memory.map(window(0, 0x2000, 0), Some(fd)).unwrap();
+    memory.map(window(0, 0x2000), at(fd, 0)).unwrap();
     assert!(file.set_len(0).is_err());
     memory.write(0x1fff, &[1]).unwrap();
 }
@@ -156,12 +160,12 @@ fn memory_private_to_the_client_is_refused() {
     let (fd, file) = memfd(0x1000);
     // SAFETY: nobody else touches this file.
     let _private = unsafe { MmapOptions::new().map_copy(&file) }.unwrap();
-    assert_eq!(memory.map(window(0, 0x1000, 0), Some(fd)), Err(Errno::EPERM));
+    assert_eq!(memory.map(window(0, 0x1000), at(fd, 0)), Err(MapError::NotShared));
     assert!(memory.is_private());
     let (fd, file) = memfd(0x1000);
     // SAFETY: nobody else touches this file.
     let _shared = unsafe { MmapOptions::new().map_mut(&file) }.unwrap();
-    memory.map(window(0, 0x1000, 0), Some(fd)).unwrap();
+    memory.map(window(0, 0x1000), at(fd, 0)).unwrap();
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn many_small_windows_share_one_mapping() {
     let memory = memory();
     for page in 0..256u64 {
         let fd = fd.try_clone().unwrap();
-        memory.map(window(page * 0x2000, 0x1000, page * 0x1000), Some(fd)).unwrap();
+        memory.map(window(page * 0x2000, 0x1000), at(fd, page * 0x1000)).unwrap();
     }
     assert_eq!(lock(&memory.windows).files_len(), 1);
     memory.write(255 * 0x2000, &[1, 2]).unwrap();
@@ -228,14 +232,9 @@ fn behaves_like_a_table_of_pages() {
                 match op {
                     Op::Map { page, count, file, readable, writable } => {
                         let free = windows.iter().all(|w| w.0 + w.1 <= page || page + count <= w.0);
-                        let window = DmaWindow {
-                            iova: page * PAGE,
-                            size: count * PAGE,
-                            offset: file * PAGE,
-                            readable,
-                            writable,
-                        };
-                        let result = memory.map(window, Some(fd.try_clone().unwrap()));
+                        let window = Window { iova: page * PAGE, size: count * PAGE, readable, writable };
+                        let backing = at(fd.try_clone().unwrap(), file * PAGE);
+                        let result = memory.map(window, backing);
                         prop_assert_eq!(result.is_ok(), free);
                         if free {
                             windows.push((page, count, file, readable, writable));
@@ -246,7 +245,7 @@ fn behaves_like_a_table_of_pages() {
                         let cut = windows
                             .iter()
                             .any(|w| w.0 < end && page < w.0 + w.1 && !(page <= w.0 && w.0 + w.1 <= end));
-                        let range = DmaUnmap::Range { iova: page * PAGE, size: count * PAGE };
+                        let range = Range::Part { iova: page * PAGE, size: count * PAGE };
                         prop_assert_eq!(memory.unmap(range).is_err(), cut);
                         if !cut {
                             windows.retain(|w| !(page <= w.0 && w.0 + w.1 <= end));

@@ -4,7 +4,7 @@
 //! which are left out here.
 
 use super::config::ConfigSpace;
-use super::{BAR2_REGION, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
+use super::{MSIX_BAR, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
 
 /// Offset of the first capability.
 pub const FIRST: u8 = PCIE as u8;
@@ -133,8 +133,8 @@ const REGISTERS: &[Reg] = &[
     Reg(PCIE + 0x30, LNKCTL2, LNKCTL2_WRITABLE, 0),
     Reg(MSIX, head(CAP_ID_MSIX, VSC, MSIX_VECTORS - 1), ((MSIX_ENABLE | MSIX_FUNCTION_MASK) as u32) << 16, 0),
     Reg(VSC, head(CAP_ID_VENDOR, PM, super::vsc::LEN as u16), 0, 0),
-    Reg(MSIX + 0x04, MSIX_TABLE_OFFSET as u32 | BAR2_REGION, 0, 0),
-    Reg(MSIX + 0x08, MSIX_PBA_OFFSET as u32 | BAR2_REGION, 0, 0),
+    Reg(MSIX + 0x04, MSIX_TABLE_OFFSET as u32 | MSIX_BAR, 0, 0),
+    Reg(MSIX + 0x08, MSIX_PBA_OFFSET as u32 | MSIX_BAR, 0, 0),
     Reg(AER, ext_head(EXT_CAP_ID_AER, SECONDARY), 0, 0),
     Reg(AER + 0x04, 0, 0, AER_UNCORRECTABLE),
     Reg(AER + 0x08, 0, AER_UNCORRECTABLE, 0),

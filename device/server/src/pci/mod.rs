@@ -2,7 +2,7 @@
 //!
 //! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
 //! [`caps`] the capabilities of a ConnectX-4, [`msix`] the vectors with table and PBA. None of
-//! them knows vfio-user or the adapter.
+//! them knows a front end or the model.
 //!
 //! Source: "PCI Express Base Specification" 3.0 ("PCIe <section>" in comments); identity and
 //! placement of the capabilities as real ConnectX-4 VPI cards show in `lspci` (field use).
@@ -21,13 +21,11 @@ pub const DEVICE_ID: u16 = 0x1013;
 /// Subsystem id of the ConnectX-4 VPI card with a single EDR port (pci.ids).
 pub const SUBSYSTEM_ID: u16 = 0x0033;
 
-/// Region of the initialization segment and the UAR pages.
-pub const BAR0_REGION: u32 = 0;
-/// Bytes of BAR0: 8192 pages of 4 KiB.
+/// Bytes of BAR0, which has the initialization segment and the UAR pages: 8192 pages of 4 KiB.
 pub const BAR0_SIZE: u64 = 32 << 20;
-/// Region of the MSI-X table and the PBA. BAR0 of a real card has them behind the initialization
+/// Number of the BAR of the MSI-X table and the PBA. BAR0 of a real card has them behind the initialization
 /// segment; here they have a BAR of their own, so that nothing in BAR0 has to be carved out.
-pub const BAR2_REGION: u32 = 2;
+pub const MSIX_BAR: u32 = 2;
 /// Bytes of BAR2.
 pub const BAR2_SIZE: u64 = 8 << 10;
 /// Offset of the MSI-X table in BAR2.
@@ -38,3 +36,25 @@ pub const MSIX_PBA_OFFSET: u64 = 0x1000;
 pub const MSIX_VECTORS: u16 = 64;
 /// Bytes of configuration space.
 pub const CONFIG_SIZE: usize = 4096;
+
+/// An address space of the function, as software reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// Configuration space.
+    Config,
+    /// BAR0: the initialization segment and the UAR pages.
+    Bar0,
+    /// BAR2: the MSI-X table and the PBA.
+    Bar2,
+}
+
+impl Space {
+    /// Its size in bytes.
+    pub const fn size(self) -> u64 {
+        match self {
+            Space::Config => CONFIG_SIZE as u64,
+            Space::Bar0 => BAR0_SIZE,
+            Space::Bar2 => BAR2_SIZE,
+        }
+    }
+}

@@ -1,14 +1,15 @@
 //! MSI-X vectors: who is told when the adapter raises one.
 //!
-//! A vfio-user client connects an event descriptor to each vector it wants, and delivers the
-//! message itself: QEMU keeps the guest's view of the table and does the masking. So a connected
+//! A front end connects a [`Signal`] to each vector its host wants, and delivers the message itself: QEMU, for
+//! instance, keeps the guest's view of the table and does the masking. So a connected
 //! vector is signalled whatever our own table says, and one that is not connected, or that the
-//! client has masked by SET_IRQS, is kept as pending and delivered later. The table stored here
-//! serves clients that access it through the region.
+//! front end has masked, is kept as pending and delivered later. The table stored here
+//! serves hosts that access it through its BAR.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::{fmt, io};
 
-use nix::errno::Errno;
+use thiserror::Error;
 
 use super::{BAR2_SIZE, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
 
@@ -20,14 +21,34 @@ const TABLE_LEN: usize = VECTORS * ENTRY_LEN;
 const ENTRY_CONTROL: usize = 12;
 const PBA_LEN: usize = VECTORS.div_ceil(64) * 8;
 
+/// Who is told when a vector is raised.
+pub trait Signal: fmt::Debug + Send {
+    /// Tells. It does not block.
+    ///
+    /// # Errors
+    /// Whoever it was is not there any more.
+    fn signal(&self) -> io::Result<()>;
+}
+
+impl<S: Signal + Sync + ?Sized> Signal for Arc<S> {
+    fn signal(&self) -> io::Result<()> {
+        (**self).signal()
+    }
+}
+
+/// There is no vector of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no such vector")]
+pub struct NoSuchVector;
+
 /// What became of a raised vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raised {
-    /// The client was told.
+    /// The host was told.
     Signalled,
     /// It waits in the pending bit array.
     Pending,
-    /// There is no such vector, or the client's descriptor is broken.
+    /// There is no such vector, or telling failed.
     Dropped,
 }
 
@@ -35,7 +56,7 @@ pub enum Raised {
 #[derive(Debug)]
 pub struct Msix {
     table: [u8; TABLE_LEN],
-    eventfds: Vec<Option<OwnedFd>>,
+    signals: Vec<Option<Box<dyn Signal>>>,
     masked: [bool; VECTORS],
     pending: [bool; VECTORS],
 }
@@ -44,18 +65,18 @@ impl Default for Msix {
     fn default() -> Self {
         let mut msix = Msix {
             table: [0; TABLE_LEN],
-            eventfds: Vec::new(),
+            signals: Vec::new(),
             masked: [false; VECTORS],
             pending: [false; VECTORS],
         };
-        msix.eventfds.resize_with(VECTORS, || None);
+        msix.signals.resize_with(VECTORS, || None);
         msix.reset();
         msix
     }
 }
 
 impl Msix {
-    /// Table and pending bits as after a reset. Connections belong to the client and stay.
+    /// Table and pending bits as after a reset. Connections belong to the host and stay.
     pub fn reset(&mut self) {
         self.table = [0; TABLE_LEN];
         for entry in self.table.chunks_exact_mut(ENTRY_LEN) {
@@ -66,9 +87,9 @@ impl Msix {
         self.pending = [false; VECTORS];
     }
 
-    /// The client is gone.
+    /// The host is gone.
     pub fn disconnect_all(&mut self) {
-        self.eventfds.iter_mut().for_each(|fd| *fd = None);
+        self.signals.iter_mut().for_each(|signal| *signal = None);
         self.masked = [false; VECTORS];
         self.pending = [false; VECTORS];
     }
@@ -76,18 +97,18 @@ impl Msix {
     /// The adapter raises `vector`.
     pub fn raise(&mut self, vector: u16) -> Raised {
         let v = usize::from(vector);
-        let (Some(fd), Some(masked), Some(pending)) =
-            (self.eventfds.get(v), self.masked.get(v), self.pending.get_mut(v))
+        let (Some(signal), Some(masked), Some(pending)) =
+            (self.signals.get(v), self.masked.get(v), self.pending.get_mut(v))
         else {
             return Raised::Dropped;
         };
-        match fd {
-            Some(fd) if !masked => {
+        match signal {
+            Some(signal) if !masked => {
                 *pending = false;
-                match signal(fd) {
+                match signal.signal() {
                     Ok(()) => Raised::Signalled,
                     Err(e) => {
-                        tracing::debug!("event descriptor of vector {vector}: {e}");
+                        tracing::debug!("vector {vector}: {e}");
                         Raised::Dropped
                     }
                 }
@@ -115,30 +136,30 @@ impl Msix {
         (0..VECTORS).for_each(|v| self.deliver(v));
     }
 
-    /// Connects a vector to a descriptor, or disconnects it. A pending interrupt is delivered.
+    /// Connects a vector to who is told of it, or disconnects it. A pending interrupt is delivered.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such vector.
-    pub fn connect(&mut self, vector: u32, fd: Option<OwnedFd>) -> Result<(), Errno> {
-        let v = usize::try_from(vector).map_err(|_| Errno::EINVAL)?;
-        *self.eventfds.get_mut(v).ok_or(Errno::EINVAL)? = fd;
+    /// [`NoSuchVector`].
+    pub fn connect(&mut self, vector: u32, signal: Option<Box<dyn Signal>>) -> Result<(), NoSuchVector> {
+        let v = usize::try_from(vector).map_err(|_| NoSuchVector)?;
+        *self.signals.get_mut(v).ok_or(NoSuchVector)? = signal;
         self.deliver(v);
         Ok(())
     }
 
-    /// Masks or unmasks a vector for the client. A pending interrupt is delivered on unmasking.
+    /// Masks or unmasks a vector for the host. A pending interrupt is delivered on unmasking.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such vector.
-    pub fn mask(&mut self, vector: u32, masked: bool) -> Result<(), Errno> {
-        let v = usize::try_from(vector).map_err(|_| Errno::EINVAL)?;
-        *self.masked.get_mut(v).ok_or(Errno::EINVAL)? = masked;
+    /// [`NoSuchVector`].
+    pub fn mask(&mut self, vector: u32, masked: bool) -> Result<(), NoSuchVector> {
+        let v = usize::try_from(vector).map_err(|_| NoSuchVector)?;
+        *self.masked.get_mut(v).ok_or(NoSuchVector)? = masked;
         self.deliver(v);
         Ok(())
     }
 
     fn deliver(&mut self, v: usize) {
-        let connected = self.eventfds.get(v).is_some_and(Option::is_some);
+        let connected = self.signals.get(v).is_some_and(Option::is_some);
         if connected && self.pending.get(v) == Some(&true) {
             self.raise(u16::try_from(v).unwrap_or(u16::MAX));
         }
@@ -192,29 +213,35 @@ fn place(at: u64, start: u64) -> Option<usize> {
     usize::try_from(at.checked_sub(start)?).ok()
 }
 
-/// Adds 1 to an event counter. A full counter has told the client already.
-fn signal(fd: &OwnedFd) -> nix::Result<()> {
-    // A client may hand over a blocking descriptor of any kind: ask before writing.
-    let mut poll = [nix::poll::PollFd::new(fd.as_fd(), nix::poll::PollFlags::POLLOUT)];
-    if nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO)? == 0 {
-        return Ok(());
-    }
-    match nix::unistd::write(fd, &1u64.to_ne_bytes()) {
-        Ok(_) | Err(Errno::EAGAIN) => Ok(()),
-        Err(e) => Err(e),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use nix::sys::eventfd::{EfdFlags, EventFd};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 
-    fn eventfd() -> (EventFd, OwnedFd) {
-        let fd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
-        let owned = fd.as_fd().try_clone_to_owned().unwrap();
-        (fd, owned)
+    /// Counts how often it is told; fails once it is closed.
+    #[derive(Clone, Debug, Default)]
+    struct Count(Arc<AtomicU64>);
+
+    const CLOSED: u64 = u64::MAX;
+
+    impl Signal for Count {
+        fn signal(&self) -> io::Result<()> {
+            if self.0.load(Ordering::Relaxed) == CLOSED {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    fn counter() -> (Arc<AtomicU64>, Box<dyn Signal>) {
+        let count = Count::default();
+        (Arc::clone(&count.0), Box::new(count))
+    }
+
+    fn told(count: &AtomicU64) -> u64 {
+        count.swap(0, Ordering::Relaxed)
     }
 
     fn pba(msix: &Msix) -> u64 {
@@ -226,11 +253,11 @@ mod tests {
     #[test]
     fn connected_vectors_are_signalled() {
         let mut msix = Msix::default();
-        let (fd, owned) = eventfd();
-        msix.connect(3, Some(owned)).unwrap();
+        let (count, signal) = counter();
+        msix.connect(3, Some(signal)).unwrap();
         assert_eq!(msix.raise(3), Raised::Signalled);
         assert_eq!(msix.raise(3), Raised::Signalled);
-        assert_eq!(fd.read().unwrap(), 2);
+        assert_eq!(told(&count), 2);
         assert_eq!(pba(&msix), 0);
     }
 
@@ -239,22 +266,22 @@ mod tests {
         let mut msix = Msix::default();
         assert_eq!(msix.raise(63), Raised::Pending);
         assert_eq!(pba(&msix), 1 << 63);
-        let (fd, owned) = eventfd();
-        msix.connect(63, Some(owned)).unwrap();
-        assert_eq!(fd.read().unwrap(), 1);
+        let (count, signal) = counter();
+        msix.connect(63, Some(signal)).unwrap();
+        assert_eq!(told(&count), 1);
         assert_eq!(pba(&msix), 0);
     }
 
     #[test]
     fn masked_vectors_wait() {
         let mut msix = Msix::default();
-        let (fd, owned) = eventfd();
-        msix.connect(1, Some(owned)).unwrap();
+        let (count, signal) = counter();
+        msix.connect(1, Some(signal)).unwrap();
         msix.mask(1, true).unwrap();
         assert_eq!(msix.raise(1), Raised::Pending);
         assert_eq!(pba(&msix), 2);
         msix.mask(1, false).unwrap();
-        assert_eq!(fd.read().unwrap(), 1);
+        assert_eq!(told(&count), 1);
         assert_eq!(pba(&msix), 0);
     }
 
@@ -263,17 +290,18 @@ mod tests {
         let mut msix = Msix::default();
         assert_eq!(msix.raise(64), Raised::Dropped);
         assert_eq!(msix.raise(u16::MAX), Raised::Dropped);
-        assert_eq!(msix.connect(64, None), Err(Errno::EINVAL));
-        assert_eq!(msix.mask(u32::MAX, true), Err(Errno::EINVAL));
+        assert_eq!(msix.connect(64, None), Err(NoSuchVector));
+        assert_eq!(msix.mask(u32::MAX, true), Err(NoSuchVector));
     }
 
     #[test]
-    fn a_full_counter_does_not_block() {
+    fn who_is_gone_is_not_waited_for() {
         let mut msix = Msix::default();
-        let fd = EventFd::from_flags(EfdFlags::empty()).unwrap();
-        fd.write(u64::MAX - 1).unwrap();
-        msix.connect(0, Some(fd.as_fd().try_clone_to_owned().unwrap())).unwrap();
-        assert_eq!(msix.raise(0), Raised::Signalled);
+        let (count, signal) = counter();
+        count.store(CLOSED, Ordering::Relaxed);
+        msix.connect(0, Some(signal)).unwrap();
+        assert_eq!(msix.raise(0), Raised::Dropped);
+        assert_eq!(pba(&msix), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! server processes serve together: each serves its [`Part`], and links between parts are tunnels.
 //!
 //! `blueflame = true` of an adapter (`[[host.hca]]`) lets programs send small messages with the doorbell itself, as a
-//! ConnectX-4 does. It is off unless asked for, because it makes doorbells slower: a BAR over vfio-user has no
+//! ConnectX-4 does. It is off unless asked for, because it makes doorbells slower: a trapped BAR has no
 //! write-combining buffer, so the server has to wait a moment after each store for the one that continues it.
 
 mod cables;

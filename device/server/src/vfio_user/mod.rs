@@ -1,8 +1,10 @@
 //! vfio-user, server side: the protocol QEMU's `vfio-user-pci` speaks over a Unix socket.
 //!
-//! The flow: [`link::Link`] cuts the stream into whole messages with their descriptors,
-//! [`session::Session`] checks each field and calls a [`session::Backend`], the reply goes back
-//! over the link. The modules know nothing of PCI or of the adapter.
+//! The flow: [`VfioUser`] is the front end of one adapter; it listens, and keeps the client that connects.
+//! [`connection::Connection`] cuts the stream into whole messages with their descriptors, [`session::Session`] checks each
+//! field and calls a [`session::Backend`], the reply goes back over the connection. The backend translates regions,
+//! interrupt types and errors into what the [`Endpoint`](crate::front_end::Endpoint) of the adapter offers. Memory that
+//! comes without a descriptor is reached by messages over the same connection.
 //!
 //! Source: "vfio-user Protocol Specification". Constants shared with VFIO come from the crate
 //! `vfio-bindings`.
@@ -10,15 +12,13 @@
 //! Not implemented: mappable regions, region IO descriptors, migration, dirty page tracking, twin
 //! sockets. None of them is offered.
 
-pub mod link;
+mod backend;
+pub mod connection;
+mod eventfd;
+mod front_end;
 pub mod session;
 mod socket;
 pub mod version;
 pub mod wire;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks; a poisoned lock is as good as any, since every state behind ours is valid at all times.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub use front_end::VfioUser;

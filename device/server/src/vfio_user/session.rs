@@ -1,13 +1,16 @@
 //! What each message means: checks every field, calls the [`Backend`], builds the reply.
 
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 
 use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
 
-use super::link::{Link, LinkError, Message};
+use super::connection::{Connection, ConnectionError, Message};
 use super::version::{self, ClientCaps};
 use super::wire::{Fields, Kind, MAX_DATA_XFER, Payload, command};
+use crate::memory::{Backing, Range, Window};
+use crate::sync::lock;
 
 /// Number of regions of a PCI device (`VFIO_PCI_NUM_REGIONS`).
 pub const NUM_REGIONS: u32 = vfio::VFIO_PCI_NUM_REGIONS;
@@ -32,35 +35,6 @@ pub struct IrqInfo {
     pub count: u32,
     /// `VFIO_IRQ_INFO_*`.
     pub flags: u32,
-}
-
-/// A window of client memory to be made accessible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaWindow {
-    /// First address as the device sees it.
-    pub iova: u64,
-    /// Length in bytes, above 0; `iova + size` is at most 2^64.
-    pub size: u64,
-    /// Offset of the window in the file.
-    pub offset: u64,
-    /// The device may read.
-    pub readable: bool,
-    /// The device may write.
-    pub writable: bool,
-}
-
-/// What DMA_UNMAP asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DmaUnmap {
-    /// Every window.
-    All,
-    /// The windows inside `[iova, iova + size)`; the end may be 2^64.
-    Range {
-        /// First address.
-        iova: u64,
-        /// Bytes.
-        size: u64,
-    },
 }
 
 /// The verb of SET_IRQS.
@@ -114,9 +88,9 @@ pub trait Backend {
     /// Writes a region; the range lies inside it.
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno>;
     /// Makes client memory accessible.
-    fn dma_map(&mut self, window: DmaWindow, fd: Option<OwnedFd>) -> Result<(), Errno>;
+    fn dma_map(&mut self, window: Window, backing: Backing) -> Result<(), Errno>;
     /// Makes client memory inaccessible: no access happens after the return.
-    fn dma_unmap(&mut self, what: DmaUnmap) -> Result<(), Errno>;
+    fn dma_unmap(&mut self, range: Range) -> Result<(), Errno>;
     /// Acts on interrupts.
     fn set_irqs(&mut self, set: SetIrqs) -> Result<(), Errno>;
     /// Resets the device.
@@ -236,8 +210,8 @@ fn dispatch(message: Message, backend: &mut impl Backend) -> Result<Vec<u8>, Err
 
 fn dma_map(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let (_argsz, flags) = (f.u32()?, f.u32()?);
-    let window = DmaWindow {
-        offset: f.u64()?,
+    let offset = f.u64()?;
+    let window = Window {
         iova: f.u64()?,
         size: f.u64()?,
         readable: flags & vfio::VFIO_DMA_MAP_FLAG_READ != 0,
@@ -253,20 +227,24 @@ fn dma_map(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) ->
     if window.iova.checked_add(window.size - 1).is_none() {
         return Err(Errno::EOVERFLOW);
     }
-    backend.dma_map(window, fd)?;
+    let backing = match fd {
+        Some(fd) => Backing::File { fd, offset },
+        None => Backing::Remote,
+    };
+    backend.dma_map(window, backing)?;
     Ok(Vec::new())
 }
 
 fn dma_unmap(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let (_argsz, flags) = (f.u32()?, f.u32()?);
     let (iova, size) = (f.u64()?, f.u64()?);
-    let what = match flags {
-        vfio::VFIO_DMA_UNMAP_FLAG_ALL if iova == 0 && size == 0 => DmaUnmap::All,
-        0 if size > 0 && iova.checked_add(size - 1).is_some() => DmaUnmap::Range { iova, size },
+    let range = match flags {
+        vfio::VFIO_DMA_UNMAP_FLAG_ALL if iova == 0 && size == 0 => Range::All,
+        0 if size > 0 && iova.checked_add(size - 1).is_some() => Range::Part { iova, size },
         // Dirty page bitmaps belong to migration, which is not offered.
         _ => return Err(Errno::EINVAL),
     };
-    backend.dma_unmap(what)?;
+    backend.dma_unmap(range)?;
     Ok(Payload::default().u32(24).u32(flags).u64(iova).u64(size).0)
 }
 
@@ -384,29 +362,29 @@ fn region_write_multi(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<
     Ok(Payload::default().u64(writes).0)
 }
 
-/// Takes up to `budget` commands off the link and handles them. Returns the number handled.
+/// Takes up to `budget` commands off the connection and handles them. Returns the number handled.
 ///
-/// `link` is borrowed anew for each step, since a command may make the device send DMA messages
-/// over the same link.
+/// `connection` is locked anew for each step, since a command may make the device send DMA messages
+/// over the same connection.
 ///
 /// # Errors
-/// A [`LinkError`] or [`Verdict::Disconnect`] as text: the connection is over.
+/// A [`ConnectionError`] or [`Verdict::Disconnect`] as text: the connection is over.
 pub fn serve(
-    link: &std::sync::Mutex<Link>,
+    connection: &Mutex<Connection>,
     session: &mut Session,
     backend: &mut impl Backend,
     budget: usize,
 ) -> Result<usize, String> {
-    let say = |e: LinkError| e.to_string();
+    let say = |e: ConnectionError| e.to_string();
     let mut reply = Vec::new();
     for done in 0..budget {
         let message = {
-            let mut link = super::lock(link);
-            link.flush().map_err(say)?;
-            if link.is_congested() {
+            let mut connection = lock(connection);
+            connection.flush().map_err(say)?;
+            if connection.is_congested() {
                 return Ok(done);
             }
-            match link.next_command().map_err(say)? {
+            match connection.next_command().map_err(say)? {
                 Some(message) => message,
                 None => return Ok(done),
             }
@@ -414,7 +392,7 @@ pub fn serve(
         reply.clear();
         let verdict = session.handle(message, backend, &mut reply);
         if !reply.is_empty() {
-            super::lock(link).send(&reply).map_err(say)?;
+            lock(connection).send(&reply).map_err(say)?;
         }
         if let Verdict::Disconnect(reason) = verdict {
             return Err(reason);

@@ -7,7 +7,8 @@
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
-use super::wire::{Fields, MAX_DATA_XFER, MAX_DMA_MAPS, MAX_MSG_FDS};
+use super::wire::{Fields, MAX_DATA_XFER, MAX_MSG_FDS};
+use crate::memory::MAX_WINDOWS;
 
 /// Major version of the protocol spoken here.
 const MAJOR: u16 = 0;
@@ -86,7 +87,7 @@ pub fn reply(caps: &ClientCaps) -> Vec<u8> {
     let mut offered = json!({
         "max_msg_fds": MAX_MSG_FDS,
         "max_data_xfer_size": MAX_DATA_XFER,
-        "max_dma_maps": MAX_DMA_MAPS,
+        "max_dma_maps": MAX_WINDOWS,
         "pgsizes": PAGE_SIZES,
     });
     if caps.write_multiple

@@ -18,9 +18,6 @@ pub const MAX_MESSAGE: usize = MAX_DATA_XFER + 256;
 /// a server that announces more than 16.
 pub const MAX_MSG_FDS: usize = 16;
 
-/// Number of DMA windows accepted per client, announced as `max_dma_maps`.
-pub const MAX_DMA_MAPS: usize = 65535;
-
 /// Message commands ("Commands").
 pub mod command {
     /// Version negotiation, first message of a connection.

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hca_server::engine::{Engine, Role};
+use hca_server::front_end::FrontEnd;
+use hca_server::topology::{Hca, Topology};
+use hca_server::vfio_user::VfioUser;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use softhca::engine::{Engine, Role};
-use softhca::topology::Topology;
 
 /// A running server with its run directory; stopped and checked when dropped.
 pub struct Server {
@@ -42,7 +44,10 @@ impl Server {
         let control = dir.join("control.sock");
         let sockets = dir.clone();
         // Built here, so that the sockets listen when `serve` returns.
-        let mut engine = Engine::new(&topology, role, |name| sockets.join(name), &control, stop_in).unwrap();
+        let listen = |hca: &Hca| -> anyhow::Result<Box<dyn FrontEnd>> {
+            Ok(Box::new(VfioUser::listen(&sockets.join(&hca.socket))?))
+        };
+        let mut engine = Engine::new(&topology, role, listen, Some(&control), stop_in).unwrap();
         let thread = std::thread::spawn(move || engine.run().unwrap());
         Server { dir, stop, thread: Some(thread) }
     }
@@ -61,13 +66,13 @@ impl Server {
     /// Takes a cable out, or puts it in.
     pub fn link(&self, state: &str, at: &str) -> Result<(), String> {
         let request = serde_json::json!({"cmd": "link", "at": at, "state": state});
-        let answer = softhca::control::ask(&self.dir.join("control.sock"), &request);
+        let answer = hca_server::control::ask(&self.dir.join("control.sock"), &request);
         answer.map(drop).map_err(|e| e.to_string())
     }
 
     /// Asks the control socket.
     pub fn ask(&self, cmd: &str) -> serde_json::Value {
-        softhca::control::query(&self.dir.join("control.sock"), cmd).unwrap()
+        hca_server::control::query(&self.dir.join("control.sock"), cmd).unwrap()
     }
 }
 

@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use hca_server::control;
+use hca_server::engine::{Engine, Role};
+use hca_server::front_end::FrontEnd;
+use hca_server::pci::config::PortType;
+use hca_server::topology::{DEFAULT_PROFILE, Topology, parse_port_type};
+use hca_server::tunnel::key::Key;
+use hca_server::vfio_user::VfioUser;
 use hca_trace::explain::{self, WorkRequest};
 use hca_trace::picture;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::Value;
 
-use crate::control;
 use crate::ctl::{self, Ctl, Which};
-use crate::engine::{Engine, Role};
-use crate::pci::config::PortType;
-use crate::topology::{DEFAULT_PROFILE, Topology, parse_port_type};
-use crate::tunnel::key::Key;
-
-/// Name of the control socket in a run directory.
-pub(crate) const CONTROL_SOCKET: &str = "control.sock";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -35,9 +34,9 @@ pub(crate) const CONTROL_SOCKET: &str = "control.sock";
         softhca bench --op read --size 64 --metric rate\n  \
         softhca explain trace.json --wr 0x42:7\n  \
         softhca ctl --run-dir /tmp/pair link down a\n\n\
-        Messages go to stderr; RUST_LOG=debug (or softhca=trace) shows more."
+        Messages go to stderr; RUST_LOG=debug (or hca_server=trace) shows more."
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -82,7 +81,7 @@ struct Serve {
     /// Socket of a single adapter; the control socket is PATH.control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Timing and capability profile of a single adapter
+    /// Timing profile of a single adapter
     #[arg(long, value_name = "NAME", default_value = DEFAULT_PROFILE)]
     profile: String,
     /// Link layer of a single adapter
@@ -142,7 +141,7 @@ struct Explain {
 ///
 /// # Errors
 /// What went wrong, ready to be shown.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
+pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(args) => serve(&args),
         Command::Topology(args) => {
@@ -163,15 +162,16 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
         (Some(file), Some(dir), _) => {
             let topology = Topology::load(file)?;
             std::fs::create_dir_all(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
-            let control = dir.join(CONTROL_SOCKET);
+            let control_path = dir.join(control::SOCKET);
             let key = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
             let key = key.filter(|_| args.process.is_some()).map(|file| Key::load(file)).transpose()?;
             let role = Role { process: args.process.clone(), key };
-            Engine::new(&topology, &role, |name| dir.join(name), &control, stop)?
+            Engine::new(&topology, &role, |hca| vfio_user(&dir.join(&hca.socket)), Some(&control_path), stop)?
         }
         (_, _, Some(socket)) => {
             let topology = Topology::single(&args.profile, args.port_type);
-            Engine::new(&topology, &Role::default(), |_| socket.clone(), &control_beside(socket), stop)?
+            let control_path = control::beside(socket);
+            Engine::new(&topology, &Role::default(), |_| vfio_user(socket), Some(&control_path), stop)?
         }
         _ => anyhow::bail!("--topology with --run-dir, or --socket is needed"),
     };
@@ -181,6 +181,11 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
     tracing::info!("stopped");
     engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
+}
+
+/// The front end of an adapter: a vfio-user socket.
+fn vfio_user(socket: &Path) -> anyhow::Result<Box<dyn FrontEnd>> {
+    Ok(Box::new(VfioUser::listen(socket)?))
 }
 
 /// A descriptor that becomes readable on SIGINT or SIGTERM.
@@ -201,12 +206,6 @@ fn explain(args: &Explain) -> anyhow::Result<()> {
         std::fs::write(path, picture::svg(&life)).with_context(|| format!("{}", path.display()))?;
     }
     print(life.table().trim_end())
-}
-
-pub(crate) fn control_beside(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".control");
-    name.into()
 }
 
 fn resources(args: &Ask) -> anyhow::Result<()> {

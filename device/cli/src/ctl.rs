@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hca_server::control;
 use serde_json::{Value, json};
 
-use crate::cli::{CONTROL_SOCKET, control_beside, print};
-use crate::control;
+use crate::cli::print;
 
 /// Which server is meant.
 #[derive(Debug, Args)]
@@ -23,8 +23,8 @@ impl Which {
     pub(crate) fn control(&self) -> anyhow::Result<PathBuf> {
         // A socket was named on purpose; the directory may be the environment's.
         match (&self.socket, &self.run_dir) {
-            (Some(socket), _) => Ok(control_beside(socket)),
-            (None, Some(dir)) => Ok(dir.join(CONTROL_SOCKET)),
+            (Some(socket), _) => Ok(control::beside(socket)),
+            (None, Some(dir)) => Ok(dir.join(control::SOCKET)),
             (None, None) => anyhow::bail!("--run-dir or --socket is needed"),
         }
     }

@@ -1,4 +1,12 @@
-//! The binary: logging, command line, exit code.
+//! The program `softhca`: logging, command line, exit code.
+//!
+//! [`cli`] understands the command line and calls the crates that do the work: `hca-server` serves adapters, `hca-bench`
+//! measures in virtual time, `hca-trace` explains traces. [`ctl`] and [`stat`] talk to a server that runs, over its
+//! control socket.
+
+mod cli;
+mod ctl;
+mod stat;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -14,7 +22,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    match softhca::cli::run(softhca::cli::Cli::parse()) {
+    match cli::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("softhca: {e:#}");

@@ -1,14 +1,15 @@
 //! One connection as a stream of whole messages.
 //!
-//! The link never blocks, except in [`Link::dma_read`] and [`Link::dma_write`], which wait for the
+//! The connection never blocks, except in [`Connection::dma_read`] and [`Connection::dma_write`], which wait for the
 //! client's answer for a bounded time. It never loses step with the stream: a message too long to
 //! be read is skipped byte by byte and reported as such. Header and body are read separately and
 //! exactly, so that descriptors belong to the message they arrive with.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -17,6 +18,8 @@ use thiserror::Error;
 
 use super::socket;
 use super::wire::{Fields, HEADER_LEN, Header, Kind, MAX_MESSAGE, MAX_MSG_FDS, Payload, command};
+use crate::memory::{RemoteError, RemoteMemory};
+use crate::sync::lock;
 
 /// How long one device-initiated DMA message may take before the access fails.
 const DMA_REPLY_TIMEOUT: Duration = Duration::from_millis(250);
@@ -24,7 +27,7 @@ const DMA_REPLY_TIMEOUT: Duration = Duration::from_millis(250);
 const DMA_STRIKES: u32 = 4;
 /// Messages that may queue up behind one device-initiated DMA.
 const MAX_QUEUED: usize = 4096;
-/// Reply bytes a client may leave unread before the link counts as dead.
+/// Reply bytes a client may leave unread before the connection counts as dead.
 const MAX_UNSENT: usize = 16 << 20;
 /// Bytes skipped per system call when an oversized message is discarded.
 const DISCARD_CHUNK: usize = 16 << 10;
@@ -45,7 +48,7 @@ pub struct Message {
 
 /// Why a connection ends.
 #[derive(Debug, Error)]
-pub enum LinkError {
+pub enum ConnectionError {
     /// The client closed the connection.
     #[error("closed by the client")]
     Closed,
@@ -61,23 +64,6 @@ pub enum LinkError {
     /// The socket failed.
     #[error("socket: {0}")]
     Io(#[from] io::Error),
-}
-
-/// Why a device-initiated DMA failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum DmaMessageError {
-    /// The connection is gone or failing.
-    #[error("connection lost")]
-    Lost,
-    /// The client didn't answer in time (now, or too often before).
-    #[error("no answer from the client")]
-    TimedOut,
-    /// The client answered with an error.
-    #[error("client refused: {0}")]
-    Refused(Errno),
-    /// The client's answer doesn't fit the request.
-    #[error("malformed answer")]
-    Malformed,
 }
 
 #[derive(Debug)]
@@ -96,8 +82,9 @@ struct Fds {
 
 /// A client connection.
 #[derive(Debug)]
-pub struct Link {
-    stream: UnixStream,
+pub struct Connection {
+    /// Shared with who polls it.
+    stream: Arc<UnixStream>,
     reading: Reading,
     header: [u8; HEADER_LEN],
     body: Vec<u8>,
@@ -111,12 +98,12 @@ pub struct Link {
     pub max_data_xfer: usize,
 }
 
-impl Link {
+impl Connection {
     /// Takes over a connected stream.
-    pub fn new(stream: UnixStream) -> io::Result<Link> {
+    pub fn new(stream: UnixStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
-        Ok(Link {
-            stream,
+        Ok(Connection {
+            stream: Arc::new(stream),
             reading: Reading::Header { have: 0 },
             header: [0; HEADER_LEN],
             body: Vec::new(),
@@ -129,9 +116,9 @@ impl Link {
         })
     }
 
-    /// The socket, for `poll`.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+    /// The socket, to be polled while the connection is locked by nobody.
+    pub fn stream(&self) -> Arc<UnixStream> {
+        Arc::clone(&self.stream)
     }
 
     /// True while replies wait for the client to read; no command is taken meanwhile.
@@ -147,8 +134,8 @@ impl Link {
     /// The next whole command, or `None` if there is none yet.
     ///
     /// # Errors
-    /// Any [`LinkError`] ends the connection.
-    pub fn next_command(&mut self) -> Result<Option<Message>, LinkError> {
+    /// Any [`ConnectionError`] ends the connection.
+    pub fn next_command(&mut self) -> Result<Option<Message>, ConnectionError> {
         if let Some(message) = self.queued.pop_front() {
             return Ok(Some(message));
         }
@@ -162,14 +149,15 @@ impl Link {
         Ok(None)
     }
 
-    fn next_message(&mut self) -> Result<Option<Message>, LinkError> {
+    fn next_message(&mut self) -> Result<Option<Message>, ConnectionError> {
         loop {
             match &mut self.reading {
                 Reading::Header { have } => {
                     let Some(rest) = self.header.get_mut(*have..) else {
-                        return Err(LinkError::Truncated);
+                        return Err(ConnectionError::Truncated);
                     };
-                    let closed = if *have == 0 { LinkError::Closed } else { LinkError::Truncated };
+                    let closed =
+                        if *have == 0 { ConnectionError::Closed } else { ConnectionError::Truncated };
                     let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
                         return Ok(None);
                     };
@@ -180,7 +168,7 @@ impl Link {
                     let header = Header::decode(&self.header);
                     let size = header.size as usize;
                     let Some(left) = size.checked_sub(HEADER_LEN) else {
-                        return Err(LinkError::OutOfStep(header.size));
+                        return Err(ConnectionError::OutOfStep(header.size));
                     };
                     self.reading = if size > MAX_MESSAGE {
                         Reading::Skip { header, left }
@@ -193,7 +181,7 @@ impl Link {
                 Reading::Body { header, have } => {
                     if *have < self.body.len() {
                         let rest = self.body.get_mut(*have..).unwrap_or_default();
-                        let closed = LinkError::Truncated;
+                        let closed = ConnectionError::Truncated;
                         let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
                             return Ok(None);
                         };
@@ -214,7 +202,7 @@ impl Link {
                     if *left > 0 {
                         let mut sink = [0; DISCARD_CHUNK];
                         let rest = sink.get_mut(..(*left).min(DISCARD_CHUNK)).unwrap_or_default();
-                        let closed = LinkError::Truncated;
+                        let closed = ConnectionError::Truncated;
                         let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
                             return Ok(None);
                         };
@@ -235,11 +223,11 @@ impl Link {
         }
     }
 
-    /// Sends a whole message, or keeps what the socket does not take for [`Link::flush`].
+    /// Sends a whole message, or keeps what the socket does not take for [`Connection::flush`].
     ///
     /// # Errors
-    /// [`LinkError::Stuffed`] if too much is waiting, [`LinkError::Io`] if the socket failed.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+    /// [`ConnectionError::Stuffed`] if too much is waiting, [`ConnectionError::Io`] if the socket failed.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
         self.flush()?;
         let mut rest = bytes;
         while self.unsent.is_empty() && !rest.is_empty() {
@@ -251,7 +239,7 @@ impl Link {
             }
         }
         if self.unsent.len() + rest.len() > MAX_UNSENT {
-            return Err(LinkError::Stuffed);
+            return Err(ConnectionError::Stuffed);
         }
         self.unsent.extend(rest);
         Ok(())
@@ -260,8 +248,8 @@ impl Link {
     /// Sends what waits, as far as the socket takes it.
     ///
     /// # Errors
-    /// [`LinkError::Io`] if the socket failed.
-    pub fn flush(&mut self) -> Result<(), LinkError> {
+    /// [`ConnectionError::Io`] if the socket failed.
+    pub fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.unsent.is_empty() {
             let (front, _) = self.unsent.as_slices();
             match socket::send(self.stream.as_fd(), front) {
@@ -277,8 +265,8 @@ impl Link {
     /// Reads client memory by messages ("VFIO_USER_DMA_READ").
     ///
     /// # Errors
-    /// A [`DmaMessageError`]; `buf` is undefined then.
-    pub fn dma_read(&mut self, address: u64, buf: &mut [u8]) -> Result<(), DmaMessageError> {
+    /// A [`RemoteError`]; `buf` is undefined then.
+    pub fn dma_read(&mut self, address: u64, buf: &mut [u8]) -> Result<(), RemoteError> {
         let step = self.max_data_xfer;
         let mut at = address;
         for part in buf.chunks_mut(step) {
@@ -287,7 +275,7 @@ impl Link {
             let reply = self.dma_message(command::DMA_READ, &request.0)?;
             let data = check_dma_reply(&reply, at, count)?;
             if data.len() != part.len() {
-                return Err(DmaMessageError::Malformed);
+                return Err(RemoteError::Malformed);
             }
             part.copy_from_slice(data);
             at = at.wrapping_add(count);
@@ -298,8 +286,8 @@ impl Link {
     /// Writes client memory by messages ("VFIO_USER_DMA_WRITE").
     ///
     /// # Errors
-    /// A [`DmaMessageError`]; a part may have been written.
-    pub fn dma_write(&mut self, address: u64, data: &[u8]) -> Result<(), DmaMessageError> {
+    /// A [`RemoteError`]; a part may have been written.
+    pub fn dma_write(&mut self, address: u64, data: &[u8]) -> Result<(), RemoteError> {
         let step = self.max_data_xfer;
         let mut at = address;
         for part in data.chunks(step) {
@@ -312,15 +300,15 @@ impl Link {
     }
 
     /// Sends one request of ours and waits for its answer, queueing commands that come in between.
-    fn dma_message(&mut self, command: u16, payload: &[u8]) -> Result<Vec<u8>, DmaMessageError> {
+    fn dma_message(&mut self, command: u16, payload: &[u8]) -> Result<Vec<u8>, RemoteError> {
         if self.strikes >= DMA_STRIKES {
-            return Err(DmaMessageError::TimedOut);
+            return Err(RemoteError::TimedOut);
         }
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         let mut bytes = Header::request(id, command, payload.len()).encode().to_vec();
         bytes.extend_from_slice(payload);
-        let lost = |_| DmaMessageError::Lost;
+        let lost = |_| RemoteError::Lost;
         self.send(&bytes).map_err(lost)?;
 
         let deadline = Instant::now() + DMA_REPLY_TIMEOUT;
@@ -330,14 +318,14 @@ impl Link {
                 let header = message.header;
                 if header.kind() != Kind::Reply {
                     if self.queued.len() >= MAX_QUEUED {
-                        return Err(DmaMessageError::Lost);
+                        return Err(RemoteError::Lost);
                     }
                     self.queued.push_back(message);
                 } else if header.id == id && header.command == command {
                     self.strikes = 0;
                     if header.is_error() {
                         let errno = i32::try_from(header.error).unwrap_or(0);
-                        return Err(DmaMessageError::Refused(Errno::from_raw(errno)));
+                        return Err(RemoteError::Refused(Errno::from_raw(errno)));
                     }
                     return Ok(message.payload);
                 }
@@ -351,7 +339,7 @@ impl Link {
                          reach from here on"
                     );
                 }
-                return Err(DmaMessageError::TimedOut);
+                return Err(RemoteError::TimedOut);
             }
             let mut events = PollFlags::POLLIN;
             if self.is_congested() {
@@ -361,17 +349,27 @@ impl Link {
             let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
             match nix::poll::poll(&mut fds, PollTimeout::from(millis)) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return Err(DmaMessageError::Lost),
+                Err(_) => return Err(RemoteError::Lost),
             }
         }
     }
 }
 
-fn check_dma_reply(reply: &[u8], address: u64, count: u64) -> Result<&[u8], DmaMessageError> {
+impl RemoteMemory for Mutex<Connection> {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), RemoteError> {
+        lock(self).dma_read(iova, buf)
+    }
+
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError> {
+        lock(self).dma_write(iova, data)
+    }
+}
+
+fn check_dma_reply(reply: &[u8], address: u64, count: u64) -> Result<&[u8], RemoteError> {
     let mut fields = Fields(reply);
     match (fields.u64(), fields.u64()) {
         (Ok(a), Ok(c)) if a == address && c == count => Ok(fields.0),
-        _ => Err(DmaMessageError::Malformed),
+        _ => Err(RemoteError::Malformed),
     }
 }
 
@@ -380,8 +378,8 @@ fn receive(
     stream: &UnixStream,
     buf: &mut [u8],
     fds: &mut Fds,
-    closed: LinkError,
-) -> Result<Option<usize>, LinkError> {
+    closed: ConnectionError,
+) -> Result<Option<usize>, ConnectionError> {
     loop {
         let result = socket::receive(stream.as_fd(), buf, &mut fds.held);
         if fds.held.len() > MAX_MSG_FDS {

@@ -1,22 +1,17 @@
 //! `softhca stat`: what the adapters and switches of a running server count, and how fast.
 //!
-//! Every number comes from the model's [`Counters`]; nothing is counted here. Rates are per second of model time,
-//! which is the host's unless time is dilated.
+//! Every number comes from the server; nothing is counted here. Rates are per second of model time, which is the host's
+//! unless time is dilated.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use hca_model::units::{Counts, PcieCounts};
-use hca_model::{Counters, HcaId, NodeId, PortCounters, SwitchId, World};
-use serde_json::{Map, Value, json};
+use hca_server::control;
+use serde_json::Value;
 
 use crate::cli::print;
-use crate::control;
 use crate::ctl::Which;
-
-/// Queue pairs of an adapter that an answer tells of: those with most packets.
-const MOST_QPS: usize = 128;
 
 /// Show what the adapters and switches of a running server count
 #[derive(Debug, Args)]
@@ -58,137 +53,6 @@ pub(crate) fn run(args: &Stat) -> anyhow::Result<()> {
         before = Some(now);
     }
     Ok(())
-}
-
-/// `RxWriteRequests` as the kernel's tools write it: `rx_write_requests`.
-fn snake(name: &str) -> String {
-    let mut out = String::new();
-    for c in name.chars() {
-        if c.is_ascii_uppercase() && !out.is_empty() {
-            out.push('_');
-        }
-        out.push(c.to_ascii_lowercase());
-    }
-    out
-}
-
-fn port(counters: &PortCounters) -> Value {
-    // Taken apart, so that a new counter can't be forgotten.
-    let PortCounters {
-        xmit_data,
-        rcv_data,
-        xmit_packets,
-        rcv_packets,
-        multicast_xmit_packets,
-        multicast_rcv_packets,
-        multicast_xmit_data,
-        multicast_rcv_data,
-        symbol_errors,
-        rcv_errors,
-        rcv_remote_physical_errors,
-        xmit_discards,
-        xmit_constraint_errors,
-        rcv_constraint_errors,
-        link_error_recovery,
-        link_downed,
-        vl15_dropped,
-        rcv_switch_relay_errors,
-        xmit_wait,
-    } = *counters;
-    json!({
-        "xmit_packets": xmit_packets,
-        "rcv_packets": rcv_packets,
-        "xmit_data_words": xmit_data,
-        "rcv_data_words": rcv_data,
-        "multicast_xmit_packets": multicast_xmit_packets,
-        "multicast_rcv_packets": multicast_rcv_packets,
-        "multicast_xmit_data_words": multicast_xmit_data,
-        "multicast_rcv_data_words": multicast_rcv_data,
-        "symbol_errors": symbol_errors,
-        "rcv_errors": rcv_errors,
-        "rcv_remote_physical_errors": rcv_remote_physical_errors,
-        "xmit_discards": xmit_discards,
-        "xmit_constraint_errors": xmit_constraint_errors,
-        "rcv_constraint_errors": rcv_constraint_errors,
-        "link_error_recovery": link_error_recovery,
-        "link_downed": link_downed,
-        "vl15_dropped": vl15_dropped,
-        "rcv_switch_relay_errors": rcv_switch_relay_errors,
-        "xmit_wait_ticks": xmit_wait,
-    })
-}
-
-fn units(counts: &Counts) -> Value {
-    let Counts { pcie, contexts, cqs, keys, translations, wqes, jobs, busy } = *counts;
-    let PcieCounts { reads, read_bytes, writes, written_bytes, stores, stored_bytes } = pcie;
-    json!({
-        "jobs": jobs,
-        "busy_ns": busy.as_ns(),
-        "pcie_reads": reads,
-        "pcie_read_bytes": read_bytes,
-        "pcie_writes": writes,
-        "pcie_written_bytes": written_bytes,
-        "pcie_stores": stores,
-        "pcie_stored_bytes": stored_bytes,
-        "qp_context_hits": contexts.hits,
-        "qp_context_misses": contexts.misses,
-        "cq_context_hits": cqs.hits,
-        "cq_context_misses": cqs.misses,
-        "key_hits": keys.hits,
-        "key_misses": keys.misses,
-        "translation_hits": translations.hits,
-        "translation_misses": translations.misses,
-        "wqe_cache_hits": wqes.hits,
-        "wqe_cache_misses": wqes.misses,
-    })
-}
-
-/// What an adapter counts.
-pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
-    let Some(Counters { adapter, port: of_port, units: of_units, q_counters, mut qps }) = world.counters(hca)
-    else {
-        return json!({});
-    };
-    let known = qps.len();
-    let packets = |c: &hca_model::QpCounters| c.request_packets + c.response_packets + c.executed_packets;
-    qps.sort_by_key(|qp| (std::cmp::Reverse(packets(&qp.counters)), qp.qpn));
-    qps.truncate(MOST_QPS);
-    qps.sort_by_key(|qp| qp.qpn);
-    let name = |what: Option<String>| what.map_or(Value::Null, Value::from);
-    let qps = qps.iter().map(|qp| {
-        json!({
-            "qpn": qp.qpn.0,
-            "service": name(qp.service.map(|s| format!("{s:?}"))),
-            "state": name(qp.state.map(|s| format!("{s:?}"))),
-            "counters": qp.counters,
-        })
-    });
-    let q_counters: Map<String, Value> =
-        q_counters.into_iter().map(|(c, value)| (snake(&format!("{c:?}")), value.into())).collect();
-    json!({
-        "adapter": adapter,
-        "port": port(&of_port),
-        "units": units(&of_units),
-        "q_counters": q_counters,
-        "qps": qps.collect::<Vec<_>>(),
-        "qps_with_traffic": known,
-        "diagnoses": world.diagnoses(hca),
-    })
-}
-
-/// What the ports of switches count.
-pub(crate) fn switches(world: &World) -> Value {
-    let mut switches: Vec<(SwitchId, Vec<Value>)> = Vec::new();
-    for at in world.ports() {
-        let (NodeId::Switch(id), Some(counters)) = (at.node, world.port_counters(at)) else { continue };
-        if switches.last().is_none_or(|(last, _)| *last != id) {
-            switches.push((id, Vec::new()));
-        }
-        if let Some((_, ports)) = switches.last_mut() {
-            ports.push(json!({ "port": at.port, "counters": port(&counters) }));
-        }
-    }
-    switches.into_iter().map(|(id, ports)| json!({ "name": world.switch_name(id), "ports": ports })).collect()
 }
 
 /// A group of counters as a table.
@@ -252,13 +116,9 @@ fn table(now: &Value, before: Option<&Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn names_are_those_of_the_kernel() {
-        assert_eq!(snake("RxWriteRequests"), "rx_write_requests");
-        assert_eq!(snake("LocalAckTimeoutErr"), "local_ack_timeout_err");
-    }
+    use super::*;
 
     #[test]
     fn rates_are_per_second_of_model_time() {

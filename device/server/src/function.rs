@@ -1,0 +1,274 @@
+//! One adapter's PCI function: configuration space, interrupts and guest memory around the model.
+
+use std::sync::Arc;
+
+use hca_model::{HcaId, World};
+
+use crate::memory::{Backing, HostMemory, MapError, Peer, Range, RemoteMemory, Window};
+use crate::metrics::Metrics;
+use crate::pacing::Pacer;
+use crate::pci::config::{ConfigSpace, PortType};
+use crate::pci::msix::{Msix, NoSuchVector, Raised, Signal};
+use crate::pci::{MSIX_VECTORS, Space};
+
+/// Largest access handed to the model in one piece; it never crosses a multiple of this. A
+/// BlueFlame write of a host that can send it whole stays whole.
+const MMIO_CHUNK: u64 = 64;
+
+/// State of one function outside the model.
+#[derive(Debug)]
+pub struct Function {
+    /// `host/hca`.
+    name: String,
+    hca: HcaId,
+    attached: bool,
+    config: ConfigSpace,
+    msix: Msix,
+    memory: Arc<HostMemory>,
+    metrics: Metrics,
+}
+
+impl Function {
+    /// The function of adapter `hca`, after power-on, without a host.
+    pub fn new(name: String, hca: HcaId, port_type: PortType) -> Function {
+        Function {
+            name,
+            hca,
+            attached: false,
+            config: ConfigSpace::new(port_type),
+            msix: Msix::default(),
+            memory: Arc::new(HostMemory::new()),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// Its name, `host/hca`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// True while a host is attached.
+    pub fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// What happened so far.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Number of DMA accesses that failed.
+    pub fn dma_errors(&self) -> u64 {
+        self.memory.failed_accesses()
+    }
+
+    /// The model raises an interrupt. A message interrupt is a memory write: without bus
+    /// mastering it waits.
+    pub fn raise(&mut self, vector: u16) {
+        let raised = if self.config.may_master() { self.msix.raise(vector) } else { self.msix.hold(vector) };
+        let counter = match raised {
+            Raised::Signalled => &mut self.metrics.interrupts,
+            Raised::Pending => &mut self.metrics.interrupts_held,
+            Raised::Dropped => &mut self.metrics.interrupts_dropped,
+        };
+        *counter += 1;
+    }
+}
+
+/// A function with its part of the model and the clock: what a front end may do to an adapter.
+///
+/// It lasts for one call of [`FrontEnd::serve`](crate::front_end::FrontEnd::serve). Each access happens at the present
+/// model time, after everything that was due before.
+pub struct Endpoint<'a> {
+    function: &'a mut Function,
+    world: &'a mut World,
+    pacer: &'a mut Pacer,
+}
+
+impl<'a> Endpoint<'a> {
+    pub(crate) fn new(
+        function: &'a mut Function,
+        world: &'a mut World,
+        pacer: &'a mut Pacer,
+    ) -> Endpoint<'a> {
+        Endpoint { function, world, pacer }
+    }
+
+    /// The function's name, `host/hca`.
+    pub fn name(&self) -> &str {
+        &self.function.name
+    }
+
+    /// True while a host is attached.
+    pub fn is_attached(&self) -> bool {
+        self.function.attached
+    }
+
+    /// A host is there. `remote` reaches those parts of its memory that it maps without a descriptor; `peer` is the
+    /// process that maps the others.
+    pub fn attach(&mut self, remote: Option<Arc<dyn RemoteMemory>>, peer: Peer) {
+        let function = &mut *self.function;
+        function.attached = true;
+        function.metrics.clients += 1;
+        function.memory.connect(remote, peer);
+        let memory: Arc<HostMemory> = Arc::clone(&function.memory);
+        self.world.attach(function.hca, memory);
+        tracing::info!("{}: client attached", function.name);
+    }
+
+    /// The host is gone, for this reason: the adapter is reset and lets go of everything of the host's.
+    ///
+    /// The model is not brought to the present first: what is due until then would find no memory, and
+    /// peers would hear of access errors from a host that has only fallen silent.
+    pub fn detach(&mut self, reason: &str) {
+        let function = &mut *self.function;
+        tracing::info!("{}: client gone ({reason}), adapter reset", function.name);
+        function.attached = false;
+        self.world.detach(self.world.now(), function.hca);
+        function.memory.set_bus_master(false);
+        function.memory.disconnect();
+        function.config.reset();
+        function.msix.reset();
+        function.msix.disconnect_all();
+    }
+
+    /// Counts requests of the host that were handled.
+    pub fn count_messages(&mut self, handled: u64) {
+        self.function.metrics.messages += handled;
+    }
+
+    /// Bytes of an address space.
+    pub fn size(&self, space: Space) -> u64 {
+        space.size()
+    }
+
+    /// Number of interrupt vectors (MSI-X).
+    pub fn vectors(&self) -> u16 {
+        MSIX_VECTORS
+    }
+
+    /// The host reads `space` at byte `offset`. What lies outside reads as 0.
+    pub fn read(&mut self, space: Space, offset: u64, data: &mut [u8]) {
+        self.function.metrics.reads += 1;
+        match space {
+            Space::Bar0 => {
+                let now = self.pacer.catch_up(self.world);
+                let (mut at, mut rest) = (offset, data);
+                while !rest.is_empty() {
+                    let len = piece(at, rest.len());
+                    let (head, tail) =
+                        std::mem::take(&mut rest).split_at_mut_checked(len).unwrap_or_default();
+                    self.world.mmio_read(now, self.function.hca, at, head);
+                    at = at.saturating_add(len as u64);
+                    rest = tail;
+                }
+            }
+            Space::Bar2 => self.function.msix.read(offset, data),
+            Space::Config => {
+                let at = usize::try_from(offset).unwrap_or(usize::MAX);
+                self.function.config.software_read(at, data);
+            }
+        }
+    }
+
+    /// The host writes `space` at byte `offset`. What lies outside is lost.
+    pub fn write(&mut self, space: Space, offset: u64, data: &[u8]) {
+        self.function.metrics.writes += 1;
+        match space {
+            Space::Bar0 => {
+                let now = self.pacer.catch_up(self.world);
+                let (mut at, mut rest) = (offset, data);
+                while !rest.is_empty() {
+                    let (head, tail) = rest.split_at_checked(piece(at, rest.len())).unwrap_or_default();
+                    self.world.mmio_write(now, self.function.hca, at, head);
+                    at = at.saturating_add(head.len() as u64);
+                    rest = tail;
+                }
+            }
+            Space::Bar2 => self.function.msix.write(offset, data),
+            Space::Config => {
+                let at = usize::try_from(offset).unwrap_or(usize::MAX);
+                let effects = self.function.config.write(at, data);
+                if effects.reset {
+                    tracing::debug!("function level reset");
+                    self.reset_function();
+                }
+                self.follow_config();
+            }
+        }
+    }
+
+    /// Makes a window of the host's memory accessible.
+    ///
+    /// # Errors
+    /// A [`MapError`]; nothing is accessible then that was not before.
+    pub fn map(&mut self, window: Window, backing: Backing) -> Result<(), MapError> {
+        self.function.memory.map(window, backing)
+    }
+
+    /// Makes the windows inside a range inaccessible. No access to them happens after the return.
+    ///
+    /// # Errors
+    /// [`MapError::Partial`] if a window lies partly inside: all of them stay then.
+    pub fn unmap(&mut self, range: Range) -> Result<(), MapError> {
+        self.function.memory.unmap(range)
+    }
+
+    /// True if the host's memory has turned out to be private to it: the adapter could do nothing for such a host.
+    pub fn memory_is_private(&self) -> bool {
+        self.function.memory.is_private()
+    }
+
+    /// Says whom to tell when `vector` is raised, or nobody. A pending interrupt is delivered at once.
+    ///
+    /// # Errors
+    /// [`NoSuchVector`].
+    pub fn connect(&mut self, vector: u32, signal: Option<Box<dyn Signal>>) -> Result<(), NoSuchVector> {
+        self.function.msix.connect(vector, signal)
+    }
+
+    /// Holds a vector back, or lets it through again. A pending interrupt is delivered at once.
+    ///
+    /// # Errors
+    /// [`NoSuchVector`].
+    pub fn mask(&mut self, vector: u32, masked: bool) -> Result<(), NoSuchVector> {
+        self.function.msix.mask(vector, masked)
+    }
+
+    /// The host itself has a vector raised, as a test of its way.
+    pub fn trigger(&mut self, vector: u32) -> Raised {
+        self.function.msix.raise(u16::try_from(vector).unwrap_or(u16::MAX))
+    }
+
+    /// The host resets the function.
+    pub fn reset(&mut self) {
+        tracing::debug!("device reset");
+        self.function.config.reset();
+        self.reset_function();
+    }
+
+    /// Configuration has changed: lets DMA through or stops it.
+    fn follow_config(&mut self) {
+        let may_master = self.function.config.may_master();
+        self.function.memory.set_bus_master(may_master);
+        if may_master {
+            self.function.msix.deliver_all();
+        }
+    }
+
+    /// Resets what the model has of the function. Configuration space is reset by the caller.
+    fn reset_function(&mut self) {
+        let now = self.pacer.catch_up(self.world);
+        self.world.reset(now, self.function.hca);
+        // Interrupts raised before the reset must not arrive after it.
+        self.function.msix.reset();
+        self.follow_config();
+        self.function.metrics.resets += 1;
+    }
+}
+
+/// Length of the first piece of an access to BAR0 that has `left` bytes to go.
+fn piece(at: u64, left: usize) -> usize {
+    let room = MMIO_CHUNK - at % MMIO_CHUNK;
+    usize::try_from(room).unwrap_or(left).min(left)
+}
