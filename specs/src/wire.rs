@@ -61,7 +61,7 @@ layout! {
 
     /// Base transport header, 12 bytes.
     pub struct Bth[12] {
-        /// [`Opcode`]: transport in bits 7..5, operation in 4..0.
+        /// [`Transport`] in bits 7..5, [`Operation`] in bits 4..0.
         OPCODE: 0x0 [31:24];
         /// Solicited event.
         SE: 0x0 [23:23];
