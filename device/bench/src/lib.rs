@@ -1,6 +1,6 @@
 //! perftest without a guest: programs on hosts, adapters and cables of the model, in virtual time.
 //!
-//! A [`Scenario`] says what runs where; a [`file`] has many. [`rig`] builds its world and brings it up through our own driver: rings in
+//! A [`Scenario`] says what runs where; a [`mod@file`] has many. [`rig`] builds its world and brings it up through our own driver: rings in
 //! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!

@@ -1,6 +1,6 @@
 //! What an adapter does, as typed events in model time, and the packets at its port.
 //!
-//! The engines leave a [`Record`] where something begins, waits or is done ([`Core::note`]); the world gathers
+//! The engines leave a [`Record`] where something begins, waits or is done (`Core::note`); the world gathers
 //! them in a bounded [`Trace`], which its owner empties ([`World::drain_trace`]), and hashes them, so that two runs
 //! can be compared by one number. Packets are gathered in the same way ([`World::drain_packets`]). Both are off
 //! unless asked for, and then cost one check. What the units do (DMA, cache misses) is noted by them and stands before
@@ -10,7 +10,6 @@
 //! A work request can be followed by its queue pair and index to its PSNs ([`Event::Started`]), by `(slid, dlid,
 //! dest_qp, psn)` over the fabric, and back by the PSNs of responses to its completion.
 //!
-//! [`Core::note`]: crate::core::Core::note
 //! [`World::drain_trace`]: crate::World::drain_trace
 //! [`World::drain_packets`]: crate::World::drain_packets
 
