@@ -82,7 +82,7 @@ struct Serve {
     /// Socket of a single adapter; the control socket is PATH.control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Timing and capability profile of a single adapter
+    /// Timing profile of a single adapter
     #[arg(long, value_name = "NAME", default_value = DEFAULT_PROFILE)]
     profile: String,
     /// Link layer of a single adapter

@@ -5,7 +5,7 @@
 //! and MSI-X end in [`pci`], accesses to BAR0 go to the model, which reaches guest memory through
 //! [`memory`] and returns interrupts that are signalled to the client. Links to other processes are a [`tunnel`].
 //!
-//! This is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
+//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
 //! and the hint to the C library that memory can go.
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
