@@ -7,6 +7,7 @@
 //! | `layout NAME...` | the fields of structures made by `layout!` |
 //! | `enum MODULE::NAME` | the values of an enumeration of `hca-spec` |
 //! | `values MODULE::NAME` | the constants of a module within a module of `hca-spec` |
+//! | `capabilities` | what the adapter reports, field by field, as the firmware answers |
 //! | `commands` | every opcode: lengths and least state, as the firmware answers |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
@@ -14,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{commands, layouts, pages, source};
+use crate::{capabilities, commands, layouts, pages, source};
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- /generated -->";
@@ -45,6 +46,7 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
             "layout" => layouts::tables(&names)?,
             "enum" => source::enumeration(root, single(&names)?)?,
             "values" => source::values(root, single(&names)?)?,
+            "capabilities" => capabilities::table(),
             "commands" => commands::table(),
             "refusals" => commands::refusals(root, &names)?,
             _ => bail!("no generated block is of the kind {kind:?}"),

@@ -16,6 +16,7 @@
 
 pub mod blocks;
 pub mod book;
+pub mod capabilities;
 pub mod commands;
 pub mod layouts;
 pub mod links;
