@@ -1,6 +1,6 @@
 //! The `layout!` macro: a device structure as a typed, big-endian view over its bytes.
 //!
-//! The manuals give each field as "byte offset of a 32-bit big-endian word, bits hi..lo". That is
+//! The manuals describe each field as "byte offset of a 32-bit big-endian word, bits hi..lo". That is
 //! written here literally: `LOG_EQ_SIZE: 0x0c[28:24];`. Each field becomes a typed constant of its
 //! structure, so a field of one structure can't be read from another, and a structure can be
 //! printed field by field for a diagnosis.

@@ -165,7 +165,7 @@ pub mod aeth {
     pub const RNR_NAK: u32 = 0x20;
     /// NAK in bits 6..5; bits 4..0 carry the code.
     pub const NAK: u32 = 0x60;
-    /// Bits that tell ACK, RNR NAK and NAK apart.
+    /// Bits that distinguish ACK, RNR NAK and NAK.
     pub const KIND_MASK: u32 = 0x60;
     /// The code or credits.
     pub const VALUE_MASK: u32 = 0x1f;
