@@ -5,7 +5,7 @@
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!
 //! [`in_process`] is the bus between driver and model. Links and the switch are the model's own; a link may have the
-//! framing of Ethernet. [`stats`] knows percentiles and ranks.
+//! framing of Ethernet. [`stats`] computes percentiles and ranks.
 //!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!
