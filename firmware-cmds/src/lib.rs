@@ -15,8 +15,7 @@
 //!
 //! The firmware is also the agent for subnet and performance management of its port.
 //!
-//! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
-//! on-demand paging.
+//! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering.
 
 mod agent;
 mod buffer;

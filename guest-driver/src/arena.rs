@@ -33,7 +33,7 @@ impl Arena {
         Some(at)
     }
 
-    /// Gives back what [`Arena::alloc`] gave.
+    /// Frees what [`Arena::alloc`] returned.
     pub fn free(&mut self, mut start: usize, size: usize) {
         let mut len = size.max(1);
         if let Some((&before, &before_len)) = self.free.range(..start).next_back()

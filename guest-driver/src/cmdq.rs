@@ -147,7 +147,7 @@ impl<D: Dma> CommandQueue<D> {
         self.entries.load32(slot.0 * self.stride + ENTRY_TAIL) & CommandEntry::OWNERSHIP.max() != 0
     }
 
-    /// Frees the slot of a command that is done and gives its output.
+    /// Frees the slot of a command that is done and returns its output.
     ///
     /// # Errors
     /// The command was not delivered, or the firmware refused it.
@@ -174,7 +174,7 @@ impl<D: Dma> CommandQueue<D> {
         }
     }
 
-    /// Gives up a command that the adapter still owns: its slot and its memory stay taken for good.
+    /// Abandons a command that the adapter still owns: its slot and its memory stay taken for good.
     pub fn abandon(&mut self, _slot: Slot) {}
 
     /// Whether a slot is taken: the adapter may still use the memory of the queue.

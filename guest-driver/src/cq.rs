@@ -202,7 +202,7 @@ impl<D: Dma> Cq<D> {
         self.old.as_ref().unwrap_or(&self.entries)
     }
 
-    /// Takes the next completion, if there is one, and gives its entry back to the adapter.
+    /// Takes the next completion, if there is one, and returns its entry to the adapter.
     pub fn poll(&mut self) -> Option<Completion> {
         self.leave_old();
         let completion = self.peek()?;
@@ -476,7 +476,7 @@ impl<B: Bus> Hca<B> {
         Ok(ring)
     }
 
-    /// Gives a completion queue another number of entries. Completions stay in order; none is lost (PRM "MODIFY_CQ",
+    /// Resizes a completion queue. Completions stay in order; none is lost (PRM "MODIFY_CQ",
     /// "CQ resize").
     ///
     /// # Errors

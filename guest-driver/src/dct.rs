@@ -17,7 +17,7 @@ use hca_spec::wqe::Datagram as AddressVector;
 
 /// `Dctc::ATOMIC_MODE`: atomics on 8 bytes, as IBTA has them.
 const ATOMIC_MODE_8_BYTES: u32 = 1;
-/// How often the state of a target that drains is asked for.
+/// How often the state of a target that drains is queried.
 const POLLS: u32 = 100_000;
 
 /// How a DC target shall be.

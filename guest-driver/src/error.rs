@@ -46,7 +46,7 @@ pub enum Error {
     OutOfMemory,
     /// The adapter lacks something the driver needs.
     Unsupported(&'static str),
-    /// The caller asked for something that can't be.
+    /// The caller's arguments are not valid.
     Invalid(&'static str),
     /// The work queue has no room for the request.
     QueueFull,

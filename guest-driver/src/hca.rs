@@ -24,7 +24,7 @@ pub const ASYNC_VECTOR: u16 = 0;
 const HOST_ENDIANNESS_DATA: usize = 16;
 /// `Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE`: host byte order.
 const ATOMICS_IN_HOST_ORDER: u32 = 1;
-/// More queue pairs than this are not asked for, as they cost the firmware pages.
+/// More queue pairs than this are not requested, as they cost the firmware pages.
 const LOG_MAX_QP: u32 = 18;
 
 /// Knobs of a driver.
@@ -85,7 +85,7 @@ impl<B: Bus> Hca<B> {
     /// Brings the adapter up: the order is that of the PRM's "Driver start-up" and of the mlx5 driver.
     ///
     /// # Errors
-    /// On any error what was done so far is undone as far as the adapter plays along.
+    /// On any error what was done so far is undone as far as the adapter answers.
     pub fn open(mut bus: B, config: Config) -> Result<Self, Error> {
         wait_for_firmware(&mut bus, config.init_polls)?;
         let revision = bus.mmio_read32(InitSegment::CMD_INTERFACE_REV.offset() as u64);
@@ -147,7 +147,7 @@ impl<B: Bus> Hca<B> {
         Ok(())
     }
 
-    /// Takes the adapter down and gives the bus back.
+    /// Takes the adapter down and returns the bus.
     ///
     /// Queues and keys should be destroyed before; whatever is left dies with TEARDOWN_HCA.
     ///
@@ -259,7 +259,7 @@ impl<B: Bus> Hca<B> {
         Ok(self.events.pop_front())
     }
 
-    /// Executes one command and gives its output, status checked.
+    /// Executes one command and returns its output, status checked.
     ///
     /// `input` starts with room for the 16-byte header, which is filled in here.
     ///
@@ -401,7 +401,7 @@ impl<B: Bus> Hca<B> {
         Ok(())
     }
 
-    /// Executes a command that creates an object and gives the object's number.
+    /// Executes a command that creates an object and returns the object's number.
     pub(crate) fn create(&mut self, opcode: Opcode, op_mod: u32, input: Vec<u8>) -> Result<u32, Error> {
         let out = self.execute(opcode, op_mod, input, ObjectOut::SIZE)?;
         Ok(ObjectOut::from_prefix_or_zero(&out).get(ObjectOut::NUMBER))
@@ -509,7 +509,7 @@ impl<B: Bus> Hca<B> {
         wanted.set(caps::General::CMDIF_CHECKSUM, 0).set(caps::General::LOG_UAR_PAGE_SZ, 0);
         self.set_caps(caps::TYPE_GENERAL, wanted.bytes())?;
         if wanted.get(caps::General::PG) == 1 {
-            // All the on-demand paging there is: some of it is off unless asked for.
+            // All the on-demand paging there is: some of it is off by default.
             let odp = caps::Odp::from_prefix_or_zero(&self.query_caps(caps::TYPE_ODP, false)?);
             self.set_caps(caps::TYPE_ODP, odp.bytes())?;
         }

@@ -18,7 +18,7 @@ const GUIDS_PER_BLOCK: u8 = 8;
 const PKEYS_PER_BLOCK: u16 = 32;
 
 impl<B: Bus> Hca<B> {
-    /// Sends a datagram to port `port`'s own agent and gives the answer.
+    /// Sends a datagram to port `port`'s own agent and returns the answer.
     ///
     /// # Errors
     /// The command failed, or the answer's status is not 0.

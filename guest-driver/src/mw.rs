@@ -31,7 +31,7 @@ pub struct Window {
     kind: WindowType,
 }
 
-/// The part of a region that a window opens.
+/// The part of a region that a window exposes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opening {
     /// First address, in the region's own addresses.
@@ -45,7 +45,7 @@ pub struct Opening {
 }
 
 impl Window {
-    /// The work request that opens a part of `region`, and the translations it carries inline. `qpn` is the
+    /// The work request that binds the window to a part of `region`, and the translations in it. `qpn` is the
     /// queue pair that it will be posted to. The window has a new key from now on.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Window {
 }
 
 impl<B: Bus> Hca<B> {
-    /// Allocates a window. It opens nothing before it is bound.
+    /// Allocates a window. It exposes nothing before it is bound.
     pub fn alloc_window(&mut self, pd: Pd, kind: WindowType) -> Result<Window, Error> {
         let rkey = self.alloc_key(pd, KeyKind::Pieces, 1, kind == WindowType::Two)?;
         Ok(Window { rkey, kind })

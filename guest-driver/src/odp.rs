@@ -34,7 +34,7 @@ const MAX_INLINE: usize = 64;
 pub struct PageFault {
     /// Which of the queue pair's sides waits, and for what: `hca_spec::eqe::page_fault`.
     pub kind: u8,
-    /// What the adapter wants to hear again when the queue pair may go on.
+    /// What PAGE_FAULT_RESUME has to repeat.
     pub token: u32,
     /// Of a WQE: the queue that it is in, a QP or an SRQ.
     pub queue: u32,
@@ -120,7 +120,7 @@ impl<B: Bus> Registrar<B> {
             QpConfig { service: ServiceType::RegUmr, recv_requests: 0, ..QpConfig::rc(pd, &cq, &cq) };
         let mut qp = hca.create_qp(&config)?;
         hca.qp_to_init(&mut qp, &InitAttr::default())?;
-        // It talks to nobody.
+        // It has no peer.
         hca.qp_to_rtr(&mut qp, &RtrAttr::new(Qpn(0), Path::lid(Lid(0))))?;
         hca.qp_to_rts(&mut qp, &RtsAttr::default())?;
         Ok(Self { cq, qp, pd, polls: hca.polls() })

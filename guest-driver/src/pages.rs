@@ -43,7 +43,7 @@ impl<B: Bus> Hca<B> {
         }
     }
 
-    /// Serves a page request event. Without memory it says so and carries on.
+    /// Serves a page request event. Without memory it answers "can't give" and goes on.
     pub(crate) fn serve_page_request(&mut self, function: u16, count: i32) -> Result<(), Error> {
         let wanted = count.unsigned_abs() as usize;
         if count >= 0 {
@@ -82,7 +82,7 @@ impl<B: Bus> Hca<B> {
         result.map(drop)
     }
 
-    /// Asks for up to `count` pages back; gives how many came.
+    /// Asks for up to `count` pages back; returns how many came.
     fn take_pages(&mut self, function: u16, count: usize) -> Result<usize, Error> {
         let out = self.manage_pages(function, PAGES_TAKE, count as u32, &[], count * 8)?;
         let returned =

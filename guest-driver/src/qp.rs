@@ -27,7 +27,7 @@ use ring::Ring;
 const RECORD_RECEIVE: usize = 0;
 /// Offset of the send counter in the doorbell record.
 const RECORD_SEND: usize = 4;
-/// An ACK is asked for at least every 2^8 packets.
+/// An ACK is requested at least every 2^8 packets.
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// Path MTU code of datagram queue pairs: 4096 bytes, so that the port's MTU is the limit.
 const DATAGRAM_MTU: u32 = 5;
@@ -231,7 +231,7 @@ pub struct RtsAttr {
     pub retries: u8,
     /// Retries after "receiver not ready", 0..=6; 7 = for ever.
     pub rnr_retries: u8,
-    /// Outstanding RDMA reads asked for at once; a power of two.
+    /// RDMA reads outstanding at once as requester; a power of two.
     pub initiator_reads: u8,
 }
 
@@ -342,7 +342,7 @@ impl<D: Dma> Qp<D> {
         Ok(())
     }
 
-    /// Counts what was queued in the doorbell record and gives the doorbell, for callers who ring it in their own way.
+    /// Counts what was queued in the doorbell record and returns the doorbell, for callers who ring it themselves.
     pub fn count_sends(&mut self) -> Option<u64> {
         let doorbell = self.doorbell.take()?;
         self.record.store32(RECORD_SEND, self.send.head.into());
@@ -372,7 +372,7 @@ impl<D: Dma> Qp<D> {
         Ok(())
     }
 
-    /// Takes note of a completion of this queue pair and gives the caller's number of the request.
+    /// Retires what a completion of this queue pair completes; returns the caller's number of the request.
     ///
     /// On the send side all earlier requests are done as well, reported or not. `None` if the completion
     /// names no request that is under way. Receives from a shared queue are [`crate::Srq::finish`]'s.

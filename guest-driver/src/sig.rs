@@ -56,7 +56,7 @@ impl SignatureError {
 
 impl KeyChange {
     /// Data passes these domains from now on. `errors` is how many signature errors of the key were seen: an
-    /// error is told once until the number changes. The translations must be inline.
+    /// error is reported once until the number changes. The translations must be inline.
     pub fn signatures(mut self, bsf: Bsf, errors: u32) -> Self {
         self.mkc.set(Mkc::BSF_EN, 1).set(Mkc::EXPECTED_SIGERR_COUNT, errors & 1);
         self.bsf = Some(bsf);

@@ -93,7 +93,7 @@ impl<D: Dma> Srq<D> {
         Ok(())
     }
 
-    /// Takes note of a receive completion that names this queue; gives the caller's number of the request.
+    /// Retires what a receive completion that names this queue completes; returns the caller's number of the request.
     pub fn finish(&mut self, completion: &Completion) -> Option<u64> {
         if completion.side != Side::Receive || completion.srqn.0 != self.mark {
             return None;

@@ -1,9 +1,9 @@
 //! A back end over a vfio-user socket: the adapter is a server process, memory is a memfd it maps.
 //!
-//! The protocol is spoken by the crate `vfio_user`'s client, which nobody here wrote. Registers are
+//! The protocol is spoken by the crate `vfio_user`'s client, which is not ours. Registers are
 //! region accesses, interrupts are event descriptors connected to MSI-X vectors.
 //!
-//! An error on the socket can't be told by a register access: reads give all ones from then on, as on a
+//! A register access can't return an error of the socket: reads return all ones from then on, as on a
 //! real bus, and [`VfioUserBus::error`] has the reason.
 
 use crate::arena::Arena;

@@ -30,7 +30,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Parses `priority,sequence,microseconds,flags;text`. Continuation lines (leading space) give `None`.
+/// Parses `priority,sequence,microseconds,flags;text`. Returns `None` for continuation lines (leading space).
 pub fn parse(record: &str) -> Option<Line> {
     let (header, text) = record.split_once(';')?;
     let mut fields = header.split(',');

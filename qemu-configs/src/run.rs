@@ -161,7 +161,7 @@ impl Run {
         self
     }
 
-    /// Limits the time from the start of the guests to the end of the commands. 300 s unless told.
+    /// Limits the time from the start of the guests to the end of the commands. Default: 300 s.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self

@@ -1,4 +1,4 @@
-//! The adapter's server process: found or built, started, asked for its resource counts, ended.
+//! The adapter's server process: found or built, started, queried for its resource counts, ended.
 
 use std::fmt;
 use std::fs::File;

@@ -122,7 +122,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Rows and columns of our terminal, as stty(1) tells them.
+/// Rows and columns of our terminal, as stty(1) reports them.
 fn terminal_size() -> (u16, u16) {
     if !std::io::stdin().is_terminal() {
         return (ROWS, COLUMNS);

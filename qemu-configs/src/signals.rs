@@ -19,7 +19,7 @@ pub fn install() -> Result<()> {
         while set.wait().is_ok() {
             let again = INTERRUPTED.swap(true, Ordering::Relaxed);
             if again || !ORDERLY.load(Ordering::Relaxed) {
-                // Asked twice, or nobody is looking: children die with us by their death signal.
+                // Asked twice, or nobody polls: children die with us by their death signal.
                 std::process::exit(130);
             }
         }
@@ -27,7 +27,7 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
-/// From now on somebody asks [`interrupted`] often, and ends in order.
+/// From now on the caller polls [`interrupted`] often and ends in order.
 pub fn expect_orderly_end() {
     ORDERLY.store(true, Ordering::Relaxed);
 }

@@ -71,13 +71,13 @@ layout! {
 
     /// CQE of a signature error, 64 bytes.
     pub struct SigErrCqe[0x40] {
-        /// What should have been there: the high half of the signature.
+        /// The high half of the signature that came.
         EXPECTED_HIGH: 0x10 [31:0];
-        /// What was there: the high half of the signature.
+        /// The high half of the signature that the data that came has.
         ACTUAL_HIGH: 0x14 [31:0];
-        /// The low half (T10-DIF: the reference tag) of what should have been there.
+        /// The low half (T10-DIF: the reference tag) of the signature that came.
         EXPECTED_LOW: 0x18 [31:0];
-        /// The low half of what was there.
+        /// The low half of the signature that the data that came has.
         ACTUAL_LOW: 0x1c [31:0];
         /// What is wrong ([`sig_err`]).
         SYNDROME: 0x20 [31:16];

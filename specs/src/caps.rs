@@ -117,7 +117,7 @@ layout! {
         UMR_FENCE: 0x40 [21:20];
         /// A signature error can drain the send queue.
         DRAIN_SIGERR: 0x40 [16:16];
-        /// Signature errors are told by CQEs.
+        /// Signature errors are reported by CQEs.
         SIGERR_CQE: 0x40 [13:13];
         /// Signature handover: keys with signature domains.
         SHO: 0x40 [8:8];
@@ -209,7 +209,7 @@ layout! {
         LOG_MAX_UMEM: 0x8c [20:16];
         /// Number of EQs, if not a power of two.
         MAX_NUM_EQS: 0x8c [15:0];
-        /// CQEs of signature errors tell domain and kind.
+        /// CQEs of signature errors contain domain and kind.
         SIGERR_DOMAIN_AND_SIG_TYPE: 0x90 [31:31];
         /// log2 of the UAR page size in 4 KiB units.
         LOG_UAR_PAGE_SZ: 0x90 [15:0];

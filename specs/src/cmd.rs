@@ -195,7 +195,7 @@ layout! {
 
     /// CREATE_CQ input; the page list follows at [`PAS_OFFSET`].
     pub struct CreateCqIn[0x110] {
-        /// Status of the command.
+        /// Modifier: 0.
         OP_MOD: 0x4 [15:0];
         /// Where in the user memory the queue begins, in bytes.
         CQ_UMEM_OFFSET: 0x50 u64;
@@ -399,7 +399,7 @@ layout! {
         LOG_OBJ_RANGE: 0xc [28:24];
     }
 
-    /// QUERY_GENERAL_OBJECT output of reserved QP numbers, of which there is nothing to tell.
+    /// QUERY_GENERAL_OBJECT output of reserved QP numbers, which have no other attributes.
     pub struct QueryReservedQpnOut[0x20] {
         /// The first number.
         OBJ_ID: 0x8 [31:0];
@@ -446,7 +446,7 @@ layout! {
 
     /// QUERY_HCA_VPORT_CONTEXT output.
     pub struct QueryHcaVportContextOut[0x210] {
-        /// A subnet manager knows of virtualization.
+        /// The subnet manager is aware of virtualization.
         SM_VIRT_AWARE: 0x30 [31:31];
         /// QP0 is there.
         HAS_SMI: 0x30 [30:30];

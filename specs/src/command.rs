@@ -26,7 +26,7 @@ layout! {
         OUTPUT_LENGTH: 0x38 [31:0];
         /// Token; the mailboxes carry the same.
         TOKEN: 0x3c [31:24];
-        /// Signature over the entry; not checked unless asked for by SET_HCA_CAP.
+        /// Signature over the entry; checked only if SET_HCA_CAP enables it.
         SIGNATURE: 0x3c [23:16];
         /// Delivery status ([`Delivery`]).
         STATUS: 0x3c [7:1];

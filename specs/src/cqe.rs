@@ -49,9 +49,7 @@ layout! {
         /// Owner bit.
         OWNER: 0x3c [0:0];
     }
-}
 
-layout! {
     /// What a compressed block says of one completion, 8 bytes (mlx5 driver, field use). Everything else is as in the
     /// block's title, with `WQE_COUNTER` counted on.
     pub struct MiniCqe[8] {

@@ -13,7 +13,7 @@ pub const CMD_INTERFACE_REVISION: u32 = 5;
 pub const NIC_INTERFACE_FULL: u32 = 0;
 /// Value of `NIC_INTERFACE`: disabled.
 pub const NIC_INTERFACE_DISABLED: u32 = 1;
-/// Value of `NIC_INTERFACE`: software reset asked for.
+/// Value of `NIC_INTERFACE`: software reset requested.
 pub const NIC_INTERFACE_SW_RESET: u32 = 7;
 
 layout! {

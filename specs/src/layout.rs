@@ -1,6 +1,6 @@
 //! The `layout!` macro: a device structure as a typed, big-endian view over its bytes.
 //!
-//! The manuals give each field as "byte offset of a 32-bit big-endian word, bits hi..lo". That is
+//! The manuals describe each field as "byte offset of a 32-bit big-endian word, bits hi..lo". That is
 //! written here literally: `LOG_EQ_SIZE: 0x0c[28:24];`. Each field becomes a typed constant of its
 //! structure, so a field of one structure can't be read from another, and a structure can be
 //! printed field by field for a diagnosis.
@@ -68,6 +68,17 @@ impl<L> Field<L> {
     pub const fn shift(self) -> u32 {
         self.lo as u32
     }
+
+    /// The field as data, without its documentation.
+    pub const fn info(self) -> FieldInfo {
+        FieldInfo {
+            name: self.name,
+            offset: self.word as usize,
+            hi: self.lo + self.width - 1,
+            lo: self.lo,
+            doc: &[],
+        }
+    }
 }
 
 impl<L> Field64<L> {
@@ -85,6 +96,11 @@ impl<L> Field64<L> {
     /// Byte offset of the field.
     pub const fn offset(self) -> usize {
         self.offset as usize
+    }
+
+    /// The field as data, without its documentation.
+    pub const fn info(self) -> FieldInfo {
+        FieldInfo { name: self.name, offset: self.offset as usize, hi: 63, lo: 0, doc: &[] }
     }
 }
 
@@ -163,7 +179,53 @@ pub fn put_be64(bytes: &mut [u8], offset: usize, value: u64) {
     }
 }
 
+/// One field of a [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// The field's name as the manual spells it, in capitals.
+    pub name: &'static str,
+    /// Byte offset of the field's 32-bit word, or of the field's first byte if it has 64 bits.
+    pub offset: usize,
+    /// Highest bit of a field within a 32-bit word; 63 of a 64-bit field.
+    pub hi: u8,
+    /// Lowest bit.
+    pub lo: u8,
+    /// The lines of its documentation.
+    pub doc: &'static [&'static str],
+}
+
+/// A structure within a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViewInfo {
+    /// Name of the function that returns it.
+    pub name: &'static str,
+    /// Byte offset of the inner structure.
+    pub offset: usize,
+    /// Its type, as the source spells it.
+    pub of: &'static str,
+    /// The lines of its documentation.
+    pub doc: &'static [&'static str],
+}
+
+/// A structure as data: what the pages of `specs/doc` show as tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Name of the type.
+    pub name: &'static str,
+    /// Size in bytes.
+    pub size: usize,
+    /// The lines of its documentation.
+    pub doc: &'static [&'static str],
+    /// Its fields, in the order of the source.
+    pub fields: &'static [FieldInfo],
+    /// The structures within it.
+    pub views: &'static [ViewInfo],
+}
+
 /// Declares structures over big-endian bytes. See the [module documentation](self).
+///
+/// Each structure has a constant `LAYOUT`, its [`Layout`] as data, and the module gets `LAYOUTS`, all of them:
+/// a module has one `layout!`.
 ///
 /// ```text
 /// layout! {
@@ -181,14 +243,18 @@ pub fn put_be64(bytes: &mut [u8], offset: usize, value: u64) {
 /// ```
 macro_rules! layout {
     ($(
-        $(#[$sm:meta])*
+        $(#[doc = $sdoc:literal])*
         pub struct $name:ident[$size:expr] {
-            $( $(#[$fm:meta])* $field:ident : $offset:literal $spec:tt; )*
+            $( $(#[doc = $fdoc:literal])* $field:ident : $offset:literal $spec:tt; )*
         } $( views {
-            $( $(#[$vm:meta])* $view:ident, $view_mut:ident : $voffset:literal $vty:ty; )*
+            $( $(#[doc = $vdoc:literal])* $view:ident, $view_mut:ident : $voffset:literal $vty:ty; )*
         } )?
-    )*) => { $(
-        $(#[$sm])*
+    )*) => {
+        /// Every structure of this module, as data.
+        pub const LAYOUTS: &[$crate::layout::Layout] = &[$( $name::LAYOUT, )*];
+
+        $(
+        $(#[doc = $sdoc])*
         #[derive(
             Clone, Copy, PartialEq, Eq,
             zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable,
@@ -201,7 +267,25 @@ macro_rules! layout {
             /// Size of the structure in bytes.
             pub const SIZE: usize = $size;
 
-            $( $crate::layout::layout!(@field $(#[$fm])* $field $offset $size; $spec); )*
+            /// The structure as data: name, size and fields.
+            pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
+                name: stringify!($name),
+                size: $size,
+                doc: &[$($sdoc),*],
+                fields: &[$( $crate::layout::FieldInfo {
+                    name: stringify!($field),
+                    doc: &[$($fdoc),*],
+                    ..Self::$field.info()
+                }, )*],
+                views: &[$($( $crate::layout::ViewInfo {
+                    name: stringify!($view),
+                    offset: $voffset,
+                    of: stringify!($vty),
+                    doc: &[$($vdoc),*],
+                }, )*)?],
+            };
+
+            $( $crate::layout::layout!(@field $(#[doc = $fdoc])* $field $offset $size; $spec); )*
 
             /// The structure with every bit zero.
             pub const fn new() -> Self {
@@ -244,7 +328,7 @@ macro_rules! layout {
             }
 
             $($(
-                $(#[$vm])*
+                $(#[doc = $vdoc])*
                 pub fn $view(&self) -> &$vty {
                     const { assert!($voffset + <$vty>::SIZE <= $size) };
                     zerocopy::transmute_ref!(
@@ -252,7 +336,7 @@ macro_rules! layout {
                     )
                 }
 
-                $(#[$vm])*
+                $(#[doc = $vdoc])*
                 pub fn $view_mut(&mut self) -> &mut $vty {
                     const { assert!($voffset + <$vty>::SIZE <= $size) };
                     match <$vty as zerocopy::FromBytes>::mut_from_prefix(&mut self.0[$voffset..]) {
@@ -276,7 +360,8 @@ macro_rules! layout {
                 s.finish()
             }
         }
-    )* };
+        )*
+    };
 
     (@field $(#[$fm:meta])* $field:ident $offset:literal $size:expr; [$hi:literal : $lo:literal]) => {
         $(#[$fm])*

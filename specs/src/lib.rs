@@ -38,4 +38,23 @@ pub mod uar;
 pub mod wire;
 pub mod wqe;
 
+/// Every structure of this crate as data, by the module that holds it.
+pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
+    ("bsf", bsf::LAYOUTS),
+    ("caps", caps::LAYOUTS),
+    ("cmd", cmd::LAYOUTS),
+    ("command", command::LAYOUTS),
+    ("cqe", cqe::LAYOUTS),
+    ("dct", dct::LAYOUTS),
+    ("eqe", eqe::LAYOUTS),
+    ("init_segment", init_segment::LAYOUTS),
+    ("mad", mad::LAYOUTS),
+    ("mkc", mkc::LAYOUTS),
+    ("qpc", qpc::LAYOUTS),
+    ("queue", queue::LAYOUTS),
+    ("uar", uar::LAYOUTS),
+    ("wire", wire::LAYOUTS),
+    ("wqe", wqe::LAYOUTS),
+];
+
 pub use layout::{be32, be64, put_be32, put_be64};

@@ -497,15 +497,15 @@ pub mod port_cap {
     pub const EXTENDED_SPEEDS: u32 = 1 << 14;
     /// CapabilityMask2 is there.
     pub const CAP_MASK2: u32 = 1 << 15;
-    /// A change of the capability mask is told by trap 144.
+    /// Trap 144 reports changes of the capability mask.
     pub const CAP_MASK_NOTICE: u32 = 1 << 22;
-    /// Other local changes are told by trap 144.
+    /// Trap 144 reports other local changes.
     pub const OTHER_LOCAL_CHANGES_NOTICE: u32 = 1 << 26;
     /// SwitchInfo has MulticastFDBTop.
     pub const MULTICAST_FDB_TOP: u32 = 1 << 30;
     /// A communication manager runs.
     pub const CM: u32 = 1 << 16;
-    /// A client re-registration can be asked for.
+    /// Client re-registration is supported.
     pub const CLIENT_REREGISTRATION: u32 = 1 << 25;
 }
 

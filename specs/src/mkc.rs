@@ -33,7 +33,7 @@ layout! {
         LENGTH64: 0xc [31:31];
         /// 1 = data passes the key's signature domains.
         BSF_EN: 0xc [30:30];
-        /// Changes whenever the driver has seen a signature error: only then the next one is told.
+        /// Changes whenever the driver has seen a signature error: only then the next one is reported.
         EXPECTED_SIGERR_COUNT: 0xc [26:26];
         /// 1 = remote invalidation allowed.
         EN_RINVAL: 0xc [24:24];

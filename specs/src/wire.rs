@@ -61,7 +61,7 @@ layout! {
 
     /// Base transport header, 12 bytes.
     pub struct Bth[12] {
-        /// [`Opcode`]: transport in bits 7..5, operation in 4..0.
+        /// [`Transport`] in bits 7..5, [`Operation`] in bits 4..0.
         OPCODE: 0x0 [31:24];
         /// Solicited event.
         SE: 0x0 [23:23];
@@ -165,7 +165,7 @@ pub mod aeth {
     pub const RNR_NAK: u32 = 0x20;
     /// NAK in bits 6..5; bits 4..0 carry the code.
     pub const NAK: u32 = 0x60;
-    /// Bits that tell ACK, RNR NAK and NAK apart.
+    /// Bits that distinguish ACK, RNR NAK and NAK.
     pub const KIND_MASK: u32 = 0x60;
     /// The code or credits.
     pub const VALUE_MASK: u32 = 0x1f;

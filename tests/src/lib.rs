@@ -3,7 +3,7 @@
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
 //! connect to, [`direct`] one without sockets, [`million`] many objects there, [`guests`] stock guests in QEMU, [`packets`] the judges of captures. [`files`] files that go with their test. [`fuzz`] drives the code with
-//! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`reference`] judges the transport, [`suites`] are
+//! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`mod@reference`] judges the transport, [`suites`] are
 //! run on demand.
 
 pub use hca_bench::in_process;

@@ -45,10 +45,14 @@ impl Served {
         Self { dir, stop, thread: Some(thread) }
     }
 
+    /// The socket of the first adapter of `host`.
+    pub fn socket(&self, host: &str) -> PathBuf {
+        self.dir.join(format!("{host}-hca0.sock"))
+    }
+
     /// Connects to the first adapter of `host`.
     pub fn bus(&self, host: &str) -> VfioUserBus {
-        let socket = self.dir.join(format!("{host}-hca0.sock"));
-        VfioUserBus::connect(&socket, CLIENT_MEMORY, CLIENT_VECTORS).expect("the client connects")
+        VfioUserBus::connect(&self.socket(host), CLIENT_MEMORY, CLIENT_VECTORS).expect("the client connects")
     }
 
     /// What the control socket answers.

@@ -130,7 +130,7 @@ pub type Overrides = Vec<(Option<String>, String)>;
 
 /// Runs every row that `map` maps and `keep` wants, on `jobs` threads.
 ///
-/// A run that fails is told of in the comparison; the others count.
+/// A run that fails is listed in the comparison; the others count.
 ///
 /// # Errors
 /// A rule is wrong for a row: all of them, one to a line.

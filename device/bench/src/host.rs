@@ -86,7 +86,7 @@ pub struct PcieProgram {
     pub write_interval_ns: f64,
 }
 
-/// The descriptions that the crate carries.
+/// The descriptions that are built into the crate.
 const HOSTS: [(&str, &str); 4] = [
     ("xeon", include_str!("../hosts/xeon.toml")),
     ("swarm", include_str!("../hosts/swarm.toml")),

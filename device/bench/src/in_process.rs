@@ -65,7 +65,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Ends the files of what was looked at. Gives what is to be printed of it.
+    /// Ends the files of what was looked at. Returns what is to be printed of it.
     ///
     /// # Errors
     /// Writing failed.
@@ -153,7 +153,7 @@ impl Simulation {
         let enough = |world: &World| world.has_effects() || news.load(Ordering::Relaxed);
         let mut left = moments;
         while left > 0 {
-            // Who looks on sees each moment.
+            // An observer sees each moment.
             let most = if inner.observer.is_some() { 1 } else { left };
             let passed = inner.world.advance_while(inner.now, most, enough);
             inner.now = inner.now.max(if passed > 0 { inner.world.now() } else { inner.now + IDLE_STEP });

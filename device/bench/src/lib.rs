@@ -1,11 +1,11 @@
 //! perftest without a guest: programs on hosts, adapters and cables of the model, in virtual time.
 //!
-//! A [`Scenario`] says what runs where; a [`file`] has many. [`rig`] builds its world and brings it up through our own driver: rings in
+//! A [`Scenario`] says what runs where; a [`mod@file`] has many. [`rig`] builds its world and brings it up through our own driver: rings in
 //! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!
 //! [`in_process`] is the bus between driver and model. Links and the switch are the model's own; a link may have the
-//! framing of Ethernet. [`stats`] knows percentiles and ranks.
+//! framing of Ethernet. [`stats`] computes percentiles and ranks.
 //!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!

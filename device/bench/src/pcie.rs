@@ -67,7 +67,7 @@ impl Bench {
         self.next
     }
 
-    /// One transfer alone; gives when its program knows that it is done.
+    /// One transfer alone; returns when its program knows that it is done.
     fn transfer(&mut self, now: Ps, op: Op) -> Ps {
         let (address, program) = (self.address(), self.program);
         let begin = if self.dma { now + ns(program.dma_ns) } else { now };
@@ -83,7 +83,7 @@ impl Bench {
         if self.dma { done + Ps(program.stage_ps_per_byte.saturating_mul(self.size as u64)) } else { done }
     }
 
-    /// Transfers with a window of them outstanding; gives the time in which the last `wanted` were done. Reads and writes
+    /// Transfers with a window of them outstanding; returns the time in which the last `wanted` were done. Reads and writes
     /// have an engine each, that begins one every so often.
     fn stream(&mut self, op: Op, window: u64, wanted: u64) -> (Ps, Ps) {
         let window = window.max(1) as usize;
@@ -100,7 +100,7 @@ impl Bench {
             }
             if op != Op::PcieRead {
                 let at = write.begins();
-                // Posted: done when it has left. The host's latency keeps nobody waiting.
+                // Posted: done when it has left. The host's latency does not count.
                 let left = self.bus.write(at, at, address, self.size) - self.bus.write_latency();
                 write.ends(left);
                 done = done.max(left);

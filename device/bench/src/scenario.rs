@@ -34,7 +34,7 @@ pub enum Op {
     PcieReadWrite,
 }
 
-/// Which transport carries them.
+/// The transport of the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Reliable connection.

@@ -8,7 +8,7 @@
 //!
 //! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.
 //!
-//! This is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
+//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
 //! and the hint to the C library that memory can go.
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.

@@ -50,7 +50,7 @@ impl Step {
         }
     }
 
-    /// The fields that tell more than the place in the table.
+    /// The fields that the table has no column for.
     fn details(&self) -> String {
         const KNOWN: [&str; 6] = ["waited_ns", "wr", "since_doorbell_ns", "since_previous_ns", "why", ASIDE];
         const HEX: [&str; 8] = ["qpn", "dest_qp", "slid", "dlid", "syndrome", "cqn", "queue", "key"];

@@ -67,7 +67,7 @@ struct Request {
     signaled: bool,
     begin: Ps,
     last: Ps,
-    /// Its flow has ended: what still comes is told of, but no step of it.
+    /// Its flow has ended: what still comes is written, but is no step of it.
     over: bool,
     wires: Vec<Wire>,
 }

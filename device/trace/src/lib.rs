@@ -8,7 +8,7 @@
 //! [`Observer`] does all of that for whoever runs a world: it has the options of the command line, starts what they
 //! ask for, and takes what the world gathered whenever it is called.
 //!
-//! Not here: capturing on switches, and Perfetto's own binary format.
+//! Any port can be captured, those of switches included. Not here: Perfetto's own binary format.
 #![forbid(unsafe_code)]
 
 pub mod explain;

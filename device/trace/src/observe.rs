@@ -130,7 +130,7 @@ impl Observer {
         self.pcap.as_mut().map_or(Ok(()), pcapng::Writer::flush).context("pcap")
     }
 
-    /// Takes the rest and ends the files. Gives what is to be printed: the hash if it was asked for, and how many
+    /// Takes the rest and ends the files. Returns what is to be printed: the hash if it was asked for, and how many
     /// records were lost because [`Observer::take`] was not called often enough.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Traces in the Trace Event Format (JSON), which Perfetto and `chrome://tracing` open.
 //!
 //! Source: "Trace Event Format", the array form, whose closing bracket may be missing: the file of a server that was
-//! killed opens as well. An adapter is a process, each of its units a thread; a unit that does several things at once
+//! killed can be read as well. An adapter is a process, each of its units a thread; a unit that does several things at once
 //! has as many threads. What takes time is a complete event (`X`), and a work request a flow (`s`, `t`, `f`) of the
 //! slices it passes. What was done for it aside (DMA, cache misses) names its flow among its arguments. Times are microseconds with six decimals: picoseconds.
 //! Perfetto cuts them off to nanoseconds, beginnings and durations each: what lay apart then still does.

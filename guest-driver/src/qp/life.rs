@@ -77,7 +77,7 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 
-    /// Gives the connection an alternate path and makes it ready to migrate, in RTS: as soon as the peer has one too, it
+    /// Sets the connection's alternate path and makes it ready to migrate, in RTS: as soon as the peer has one too, it
     /// is armed (see [`Hca::qp_migration`]), and an end whose retries are used up goes on over the alternate path with
     /// event `PathMigrated` at both. `timeout` is that of [`RtsAttr`].
     pub fn qp_rearm(&mut self, qp: &mut Qp<B::Dma>, alternate: &Path, timeout: u8) -> Result<(), Error> {
@@ -128,7 +128,7 @@ impl<B: Bus> Hca<B> {
         Ok(())
     }
 
-    /// To RESET from any state: everything outstanding is forgotten, and no completion of it will come.
+    /// To RESET from any state: everything outstanding is discarded without a completion.
     ///
     /// Completions that came before are still in the completion queue: poll them first.
     pub fn qp_to_reset(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {

@@ -13,7 +13,7 @@ pub const KERNEL_ARGUMENTS_VARIABLE: &str = "HCA_VM_KERNEL_ARGS";
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check mitigations=off nokaslr \
                                 random.trust_cpu=on net.ifnames=0 log_buf_len=1M";
 
-/// Emulation unless told otherwise: it works everywhere, and /dev/kvm may be there and fail half-way through a boot.
+/// Emulation by default: it works everywhere, and /dev/kvm may be there and fail half-way through a boot.
 fn accelerator() -> &'static str {
     if emulated() { "tcg,thread=multi" } else { "kvm" }
 }
@@ -51,7 +51,7 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
         .arg("-append")
         .arg(kernel_arguments(host.iommu));
     if host.iommu {
-        // Caching mode tells the device of every mapping. It must precede the devices.
+        // With caching mode the device sees every mapping. It must precede the devices.
         command.args(["-device", "intel-iommu,caching-mode=on,intremap=off"]);
     }
     for (id, image) in [("root", &machine.rootfs), ("modules", &machine.kernel.modules)] {

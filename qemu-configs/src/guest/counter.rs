@@ -1,7 +1,8 @@
 //! How fast this machine's time stamp counter counts.
 //!
 //! An emulated guest reads that same counter (QEMU, `cpu_get_host_ticks`), but its kernel would measure it against an
-//! emulated timer, which a busy machine serves late: its clock then runs several times too fast. So the kernel is told.
+//! emulated timer, which a busy machine serves late: its clock then runs several times too fast. So the kernel gets the
+//! frequency on its command line.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

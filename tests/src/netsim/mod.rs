@@ -1,8 +1,8 @@
 //! Simulated networks: every transport under every fault, message size and topology, in virtual time.
 //!
 //! A [`Cell`] is one combination; with a seed it is a history that repeats byte for byte.
-//! [`run`] plays it: [`net`] builds adapters and queue pairs (with our own driver), [`star`] a fabric
-//! that joins more than two, [`flow`] posts requests of every kind and knows what has to come of each.
+//! [`run`] plays it: `net` builds adapters and queue pairs (with our own driver), `star` a fabric
+//! that joins more than two, `flow` posts requests of every kind and knows what has to come of each.
 //!
 //! What must hold: on RC each byte arrives right, once and in order, or the request completes with an
 //! error; on UC and UD a message arrives whole or not at all, and nothing that was not sent arrives.

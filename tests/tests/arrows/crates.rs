@@ -23,6 +23,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     (SERVER, &[SPEC, FIRMWARE, MODEL, TRACE]),
     ("softhca", &[SPEC, FIRMWARE, MODEL, TRACE, BENCH, SERVER]),
     ("hca-vm", &[]),
+    ("hca-docs", &[SPEC, FIRMWARE]),
     ("hca-tests", &[SPEC, FIRMWARE, MODEL, TRACE, DRIVER, BENCH, SERVER, "softhca", "hca-vm"]),
 ];
 

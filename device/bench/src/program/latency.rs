@@ -38,7 +38,7 @@ struct Player {
     first: bool,
     /// Messages posted.
     posted: u64,
-    /// Messages heard.
+    /// Messages received.
     heard: u64,
     /// When the message that is measured was begun.
     begun: Option<Ps>,

@@ -148,7 +148,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     run_observed(scenario, &hca_trace::Options::default()).map(|(outcome, _)| outcome)
 }
 
-/// The same, looked at as `options` ask for, from when everything is connected. Gives what is to be printed of that, too.
+/// The same, looked at as `options` ask for, from when everything is connected. Returns what is to be printed of that, too.
 ///
 /// # Errors
 /// As [`run`]; and what was seen can't be written.
@@ -254,7 +254,7 @@ fn counts(rig: &Rig) -> Vec<Counts> {
         .collect()
 }
 
-/// Runs until enough was measured. Gives what each adapter's units had done at each mark of the meter.
+/// Runs until enough was measured. Returns what each adapter's units had done at each mark of the meter.
 fn drive(
     rig: &mut Rig,
     shared: &mut Shared<'_>,
@@ -423,7 +423,7 @@ struct Request<'a> {
     wr_id: u64,
     op: SendOp,
     sge: Sge,
-    /// What an inline request carries.
+    /// Payload of an inline request.
     data: Option<&'a [u8]>,
     signaled: bool,
 }

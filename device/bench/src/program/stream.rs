@@ -122,7 +122,7 @@ impl Stream {
         })
     }
 
-    /// Takes completions; gives how many there were.
+    /// Takes completions; returns how many there were.
     fn poll(&mut self, rig: &mut Rig, scenario: &Scenario, limit: usize) -> Result<u64, Error> {
         let mut taken = 0;
         let waits_for = match (scenario.cq_per_qp, self.chosen, self.slots.front()) {
@@ -151,7 +151,7 @@ impl Stream {
         Ok(taken as u64)
     }
 
-    /// Takes note of requests that are done; gives how many.
+    /// Counts requests that are done; returns how many.
     fn retire(&mut self, scenario: &Scenario) -> u64 {
         let mut retired = 0;
         match scenario.detect {
@@ -210,7 +210,7 @@ impl Stream {
     }
 
     /// Whether the chosen queue pair has to be polled before it takes more: its ring would run full of requests that
-    /// no completion has told of.
+    /// no completion has covered.
     fn must_poll(&self, scenario: &Scenario, connection: usize) -> bool {
         let every = scenario.signal_every;
         let Some(c) = self.connections.get(connection) else { return false };

@@ -10,12 +10,9 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, ServiceType};
 use serde::Serialize;
 
-use crate::adapter::core::Core;
 use crate::ground::event::{Event, Status};
-use crate::ground::node::HcaId;
 use crate::ground::slots::Slots;
 use crate::units::Counts;
-use crate::world::World;
 
 /// What happened at an adapter since its last reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -114,7 +111,7 @@ impl QpCounters {
 pub(crate) struct Counting {
     /// What is of no queue pair, and what queue pairs did that are gone.
     adapter: AdapterCounters,
-    qps: Slots<QpCounters>,
+    pub(crate) qps: Slots<QpCounters>,
 }
 
 impl Counting {
@@ -171,7 +168,7 @@ impl Counting {
     }
 
     /// The adapter's, with what its queue pairs did.
-    fn adapter(&self) -> AdapterCounters {
+    pub(crate) fn adapter(&self) -> AdapterCounters {
         let mut all = self.adapter;
         self.qps.iter().for_each(|(_, qp)| all.traffic.add(qp));
         all
@@ -217,26 +214,4 @@ pub struct Counters {
     pub q_counters: Vec<(QCounter, u64)>,
     /// Queue pairs that did something, by number.
     pub qps: Vec<QpReport>,
-}
-
-impl World {
-    /// What an adapter counted; nothing if there is no such adapter.
-    pub fn counters(&self, hca: HcaId) -> Option<Counters> {
-        let core: &Core = self.core(hca)?;
-        let sets = || core.fw.icm.q_counters.iter();
-        let sum = |counter| sets().map(|(_, set)| u64::from(set.get(counter))).sum();
-        let report = |(qpn, counters): (u32, &QpCounters)| QpReport {
-            qpn: Qpn(qpn),
-            service: core.fw.icm.qps.get(qpn).map(|qp| qp.service()),
-            state: self.qp_state(hca, Qpn(qpn)),
-            counters: *counters,
-        };
-        Some(Counters {
-            adapter: core.counting.adapter(),
-            port: core.fw.port(1).map(|port| port.counters).unwrap_or_default(),
-            units: core.units.counts(),
-            q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
-            qps: core.counting.qps.iter().map(report).collect(),
-        })
-    }
 }

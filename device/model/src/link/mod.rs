@@ -4,7 +4,7 @@
 //! carrier, such as the [`FaultInjector`]. A wrapper is put around a link when the topology asks for
 //! it; the link and the adapters never know.
 //!
-//! What a port does before its packets are on the link is its [`egress`]: virtual lanes, credits and arbitration. A
+//! What a port does before its packets are on the link is its `egress`: virtual lanes, credits and arbitration. A
 //! carrier gets one packet after another and at the time it is sent.
 
 mod arbiter;

@@ -120,7 +120,7 @@ impl Packet {
 
     /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place: it is given zeroes.
     ///
-    /// The only error is `fill`'s; see [`Packet::build_with`].
+    /// The only error is `fill`'s; see `Packet::build_with`.
     pub fn build<E>(
         repr: &Repr,
         payload_len: usize,

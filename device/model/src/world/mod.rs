@@ -6,6 +6,7 @@
 mod cable;
 mod carry;
 mod config;
+mod counters;
 mod manager;
 mod switch;
 mod trace;

@@ -1,6 +1,6 @@
 //! What an adapter does, as typed events in model time, and the packets at its port.
 //!
-//! The engines leave a [`Record`] where something begins, waits or is done ([`Core::note`]); the world gathers
+//! The engines leave a [`Record`] where something begins, waits or is done (`Core::note`); the world gathers
 //! them in a bounded [`Trace`], which its owner empties ([`World::drain_trace`]), and hashes them, so that two runs
 //! can be compared by one number. Packets are gathered in the same way ([`World::drain_packets`]). Both are off
 //! unless asked for, and then cost one check. What the units do (DMA, cache misses) is noted by them and stands before

@@ -4,7 +4,7 @@
 //! [`caps`] the capabilities of a ConnectX-4, [`msix`] the vectors with table and PBA. None of
 //! them knows a front end or the model.
 //!
-//! Source: "PCI Express Base Specification" 3.0 ("PCIe <section>" in comments); identity and
+//! Source: "PCI Express Base Specification" 3.0 ("PCIe \<section\>" in comments); identity and
 //! placement of the capabilities as real ConnectX-4 VPI cards show in `lspci` (field use).
 //!
 //! Not implemented: vital product data, SR-IOV, ATS, expansion ROM, INTx.

@@ -1,0 +1,85 @@
+//! The pages say what the code says, their links lead somewhere, and nothing is left out.
+
+use std::collections::BTreeSet;
+
+use hca_docs::{blocks, book, commands, files, links, root};
+use hca_firmware::Config;
+use hca_firmware::profile::{atomic_max, general_max, odp_max};
+use hca_spec::caps::{Atomic, General, Odp, object_type, odp};
+
+#[test]
+fn generated_blocks_are_what_the_code_says() {
+    assert_eq!(blocks::stale(&root()).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn links_lead_somewhere() {
+    assert_eq!(links::broken(&root()).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn pages_of_the_book_are_in_its_summary() {
+    assert_eq!(book::unlisted(&root()).unwrap(), Vec::<String>::new());
+}
+
+/// Each structure of the interface stands on one page.
+#[test]
+fn structures_are_on_pages() {
+    let shown = blocks::names(&root(), "layout ").unwrap();
+    for (module, layouts) in hca_spec::LAYOUTS {
+        for layout in *layouts {
+            let times = shown.iter().filter(|name| *name == layout.name).count();
+            assert_eq!(times, 1, "{module}::{} is on {times} pages", layout.name);
+        }
+    }
+}
+
+/// Each module of the interface with structures is in `hca_spec::LAYOUTS`.
+#[test]
+fn modules_are_listed() {
+    let source = root().join("specs/src");
+    for file in files(&source, "rs").unwrap() {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        if std::fs::read_to_string(&file).unwrap().contains("\nlayout! {\n") {
+            assert!(hca_spec::LAYOUTS.iter().any(|(module, _)| *module == name), "{name} is not in LAYOUTS");
+        }
+    }
+}
+
+/// Each refusal of the firmware is on a page, so that the number that a driver prints can be looked up.
+#[test]
+fn refusals_are_on_pages() {
+    let root = root();
+    let source = root.join("firmware-cmds/src");
+    let shown: BTreeSet<String> = blocks::names(&root, "refusals ").unwrap().into_iter().collect();
+    for file in files(&source, "rs").unwrap() {
+        let name = file.strip_prefix(&source).unwrap().with_extension("").to_string_lossy().into_owned();
+        let refuses = !commands::refusals_of(&std::fs::read_to_string(&file).unwrap()).is_empty();
+        let is_test = name.ends_with("tests") || name.ends_with("testing");
+        assert_eq!(shown.contains(&name), refuses && !is_test, "{name}: its refusals and the pages");
+    }
+}
+
+/// What the book says is not there has no capability bit, and what has no bit is said.
+#[test]
+fn what_is_not_there_is_not_announced() {
+    let config = Config { blueflame: true, ..Config::default() };
+    let (general, atomic, paging) = (general_max(&config), atomic_max(), odp_max());
+    const ETHERNET: u32 = 1;
+    let reserved_only = 1 << object_type::RESERVED_QPN;
+    let has = [
+        ("masked atomics", atomic.get(Atomic::ATOMIC_OPERATIONS) & !0b11 != 0),
+        ("RoCE and Ethernet", general.get(General::PORT_TYPE) == ETHERNET),
+        ("SR-IOV", general.get(General::VPORT_GROUP_MANAGER) == 1 || general.get(General::IB_VIRT) == 1),
+        ("on-demand paging for UD receives", paging.get(Odp::UD) & odp::RECEIVE != 0),
+        ("receives and UC", paging.get(Odp::UC) != 0),
+        ("but reserved QP numbers", general.get(General::GENERAL_OBJ_TYPES) & !reserved_only != 0),
+        ("An adapter has one port", general.get(General::NUM_PORTS) != 1),
+    ];
+    let page = std::fs::read_to_string(root().join("docs/src/features.md")).unwrap();
+    let (_, absent) = page.split_once("## What does not").unwrap();
+    let absent = absent.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (what, announced) in has {
+        assert_ne!(absent.contains(what), announced, "{what}: the page and the capabilities");
+    }
+}
