@@ -9,8 +9,8 @@ use hca_model::timing::{Bus, Timing};
 use crate::Error;
 use crate::host::{Host, PcieProgram, ns};
 use crate::outcome::{Latency, Outcome};
-use crate::rig;
 use crate::scenario::{Metric, Op, Scenario};
+use crate::testbed;
 
 /// Transfers measured unless the scenario says how many.
 const TRANSFERS: u64 = 2000;
@@ -28,7 +28,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     let program = host.pcie.ok_or_else(|| {
         Error::new(format!("host {:?} has no section [pcie]: use --host nfp6000", scenario.host))
     })?;
-    let bus = Timing::new(&rig::profile(scenario)?).bus();
+    let bus = Timing::new(&testbed::profile(scenario)?).bus();
     let wanted = if scenario.iterations > 0 { scenario.iterations } else { TRANSFERS };
     let mut bench = Bench { bus, program, dma: scenario.dma, size: scenario.size as usize, next: 0 };
     if scenario.metric == Metric::Latency {
