@@ -226,12 +226,12 @@ mod tests {
         m
     }
 
-    struct Rig {
+    struct ManagedAdapter {
         f: Firmware,
         effects: Vec<Effect>,
     }
 
-    impl Rig {
+    impl ManagedAdapter {
         fn up() -> Self {
             let mut r = Self { f: Firmware::new(Config::default()), effects: Vec::new() };
             r.f.set_link(1, Some(Link::default()), &mut r.effects);
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn a_subnet_manager_brings_the_port_up() {
-        let mut r = Rig::up();
-        let set_state = |r: &mut Rig, state| r.change(|p| _ = p.set(PortInfo::PORT_STATE, state));
+        let mut r = ManagedAdapter::up();
+        let set_state = |r: &mut ManagedAdapter, state| r.change(|p| _ = p.set(PortInfo::PORT_STATE, state));
         assert_eq!(r.change(|p| _ = p.set(PortInfo::LID, 7).set(PortInfo::MASTER_SM_LID, 1)), 0);
         assert_eq!(r.events(), [port_change::LID]);
         assert_eq!(set_state(&mut r, port_state::ACTIVE), STATUS_INVALID_VALUE, "not from INIT");
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_disabled_port_stays_down() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         let physical = |state| move |p: &mut PortInfo| _ = p.set(PortInfo::PORT_PHYSICAL_STATE, state);
         assert_eq!(r.change(physical(phys_state::DISABLED)), 0);
         assert_eq!(r.events(), [port_change::DOWN]);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn what_a_set_may_not_say() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         for bad in [
             (|p| _ = p.set(PortInfo::LID, 0xc000)) as fn(&mut PortInfo),
             |p| _ = p.set(PortInfo::LID, 0xffff),
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn events_of_changes() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         assert_eq!(r.change(|p| _ = p.set(PortInfo::CLIENT_REREGISTER, 1)), 0);
         assert_eq!(r.events(), [port_change::CLIENT_REREGISTER]);
         assert_eq!(r.f.port.info().get(PortInfo::CLIENT_REREGISTER), 0, "not kept");
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn tables() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         for (attribute, modifier) in [
             (attr::PKEY_TABLE, 1),
             (attr::PKEY_TABLE, 0xffff),
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn speeds_of_the_vendor() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         let answer = r.ask(&smp(METHOD_GET, attr::VENDOR_EXT_PORT_INFO, 1));
         assert_eq!(answer.get(Mad::STATUS), 0);
         let speeds = |m: &Mad| m.smp_data().bytes()[..16].to_vec();
@@ -383,8 +383,8 @@ mod tests {
 
     #[test]
     fn what_is_not_understood() {
-        let mut r = Rig::up();
-        let status = |r: &mut Rig, m: &Mad| r.ask(m).get(Mad::STATUS);
+        let mut r = ManagedAdapter::up();
+        let status = |r: &mut ManagedAdapter, m: &Mad| r.ask(m).get(Mad::STATUS);
         // The driver's private attribute: it is asked for at start and may not be there.
         assert_eq!(status(&mut r, &smp(METHOD_GET, 0xff91, 1)), STATUS_BAD_ATTRIBUTE);
         assert_eq!(status(&mut r, &smp(METHOD_SET, attr::NODE_INFO, 0)), STATUS_BAD_ATTRIBUTE);
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn the_management_key_protects() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         assert_eq!(r.change(|p| _ = p.set(PortInfo::M_KEY, 0x77).set(PortInfo::M_KEY_PROTECT, 1)), 0);
         let get = smp(METHOD_GET, attr::PORT_INFO, 1);
         assert_eq!(r.ask(&get).port_info().get(PortInfo::M_KEY), 0, "not told");
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_directed_route() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         let wire = arrival(Address::directed());
         let d = r.f.wire_mad(&wire, &directed_smp(2), &mut r.effects).unwrap();
         assert_eq!((d.port, d.address), (1, Address::directed()));
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn routes_that_do_not_end_here() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         let pointers = [(3, 2), (3, 0), (3, 5), (64, 64)];
         for (count, pointer) in pointers {
             let mut m = directed_smp(2);
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_other_agent_is_asked_by_qp1() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         let mut m = smp(METHOD_GET, attr::CLASS_PORT_INFO, 0);
         m.set(Mad::MGMT_CLASS, CLASS_PERF);
         let from = Address { qp: Qpn(1), source_qp: Qpn(0x11), sl: 2, ..Address::smp(Lid(9), Lid(7)) };
@@ -505,7 +505,7 @@ mod tests {
     /// IsSM changes: the manager elsewhere hears of it until it says so.
     #[test]
     fn a_changed_capability_is_told() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         r.f.change_capabilities(port_cap::IS_SM, port_cap::IS_SM);
         assert_eq!(r.f.poll_at(), None, "no manager yet");
         r.change(|p| _ = p.set(PortInfo::LID, 7).set(PortInfo::MASTER_SM_LID, 1));
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_wrong_key_by_wire_is_told() {
-        let mut r = Rig::up();
+        let mut r = ManagedAdapter::up();
         r.change(|p| _ = p.set(PortInfo::LID, 7).set(PortInfo::MASTER_SM_LID, 1).set(PortInfo::M_KEY, 0x77));
         let mut m = smp(METHOD_SET, attr::PKEY_TABLE, 0);
         m.set(Mad::M_KEY, 0x78);

@@ -1,6 +1,6 @@
 //! perftest without a guest: programs on hosts, adapters and cables of the model, in virtual time.
 //!
-//! A [`Scenario`] says what runs where; a [`mod@file`] has many. [`rig`] builds its world and brings it up through our own driver: rings in
+//! A [`Scenario`] says what runs where; a [`mod@file`] has many. [`testbed`] builds its world and brings it up through our own driver: rings in
 //! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!
@@ -24,10 +24,10 @@ pub mod outcome;
 pub mod pcie;
 pub mod plot;
 pub mod program;
-pub mod rig;
 pub mod rows;
 pub mod scenario;
 pub mod stats;
+pub mod testbed;
 
 pub use outcome::Outcome;
 pub use scenario::Scenario;

@@ -10,8 +10,8 @@ use hca_model::units::Bus;
 use crate::Error;
 use crate::host::{Host, PcieProgram, ns};
 use crate::outcome::{Latency, Outcome};
-use crate::rig;
 use crate::scenario::{Metric, Op, Scenario};
+use crate::testbed;
 
 /// Transfers measured unless the scenario says how many.
 const TRANSFERS: u64 = 2000;
@@ -29,7 +29,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     let program = host.pcie.ok_or_else(|| {
         Error::new(format!("host {:?} has no section [pcie]: use --host nfp6000", scenario.host))
     })?;
-    let bus = Bus::new(&Timing::new(&rig::profile(scenario)?));
+    let bus = Bus::new(&Timing::new(&testbed::profile(scenario)?));
     let wanted = if scenario.iterations > 0 { scenario.iterations } else { TRANSFERS };
     let mut bench = Bench { bus, program, dma: scenario.dma, size: scenario.size as usize, next: 0 };
     if scenario.metric == Metric::Latency {

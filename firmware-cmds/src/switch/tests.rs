@@ -11,7 +11,7 @@ use super::*;
 
 const GUID: u64 = 0x0002_c903_0000_0100;
 
-struct Rig {
+struct ManagedSwitch {
     s: Switch,
     effects: Vec<SwitchEffect>,
 }
@@ -23,7 +23,7 @@ fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
     m
 }
 
-impl Rig {
+impl ManagedSwitch {
     /// A switch with cables at ports 1 to 3 of 5.
     fn new() -> Self {
         let config = SwitchConfig {
@@ -95,7 +95,7 @@ impl Rig {
 
 #[test]
 fn golden_identity() {
-    let mut r = Rig::new();
+    let mut r = ManagedSwitch::new();
     let m = r.get(attr::NODE_INFO, 0);
     let mut golden = vec![1, 1, 2, 5];
     golden.extend_from_slice(&(GUID + 3).to_be_bytes());
@@ -114,8 +114,8 @@ fn golden_identity() {
 
 #[test]
 fn ports_by_their_kind() {
-    let mut r = Rig::new();
-    let info = |r: &mut Rig, port| *r.get(attr::PORT_INFO, port).port_info();
+    let mut r = ManagedSwitch::new();
+    let info = |r: &mut ManagedSwitch, port| *r.get(attr::PORT_INFO, port).port_info();
     let zero = info(&mut r, 0);
     assert_eq!((zero.get(PortInfo::PORT_STATE), zero.get(PortInfo::LOCAL_PORT_NUM)), (port_state::ACTIVE, 2));
     assert_ne!(zero.get(PortInfo::CAPABILITY_MASK), 0);
@@ -137,8 +137,8 @@ fn ports_by_their_kind() {
 
 #[test]
 fn links_come_and_go() {
-    let mut r = Rig::routed();
-    let changed = |r: &mut Rig| {
+    let mut r = ManagedSwitch::routed();
+    let changed = |r: &mut ManagedSwitch| {
         let bit = r.get(attr::SWITCH_INFO, 0).switch_info().get(SwitchInfo::PORT_STATE_CHANGE);
         assert_eq!(
             r.change(attr::SWITCH_INFO, 0, |m| _ = m.switch_info_mut().set(SwitchInfo::PORT_STATE_CHANGE, 0)),
@@ -176,8 +176,8 @@ fn links_come_and_go() {
 /// An armed port that receives data is active; what a Set does to a port is no news for who sent it.
 #[test]
 fn data_activates_and_sets_are_no_news() {
-    let mut r = Rig::new();
-    let state = |r: &mut Rig| r.get(attr::PORT_INFO, 1).port_info().get(PortInfo::PORT_STATE);
+    let mut r = ManagedSwitch::new();
+    let state = |r: &mut ManagedSwitch| r.get(attr::PORT_INFO, 1).port_info().get(PortInfo::PORT_STATE);
     r.s.data_arrived(1, &mut r.effects);
     assert_eq!(state(&mut r), port_state::INIT, "only from ARMED");
     assert_eq!(r.port(1, |i| _ = i.set(PortInfo::PORT_STATE, port_state::ARMED)), 0);
@@ -187,10 +187,11 @@ fn data_activates_and_sets_are_no_news() {
     assert_eq!(state(&mut r), port_state::ACTIVE);
     r.s.data_arrived(0, &mut r.effects);
     r.s.data_arrived(99, &mut r.effects);
-    let clear = |r: &mut Rig| {
+    let clear = |r: &mut ManagedSwitch| {
         r.change(attr::SWITCH_INFO, 0, |m| _ = m.switch_info_mut().set(SwitchInfo::PORT_STATE_CHANGE, 1))
     };
-    let changed = |r: &mut Rig| r.get(attr::SWITCH_INFO, 0).switch_info().get(SwitchInfo::PORT_STATE_CHANGE);
+    let changed =
+        |r: &mut ManagedSwitch| r.get(attr::SWITCH_INFO, 0).switch_info().get(SwitchInfo::PORT_STATE_CHANGE);
     assert_eq!(clear(&mut r), 0);
     assert_eq!(r.port(1, |i| _ = i.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED)), 0);
     assert_eq!((state(&mut r), changed(&mut r)), (port_state::DOWN, 0));
@@ -201,7 +202,7 @@ fn data_activates_and_sets_are_no_news() {
 /// Trap 128 goes to the manager's LID, at most once in SubnetTimeOut, until it is heard.
 #[test]
 fn a_link_change_is_told() {
-    let mut r = Rig::routed();
+    let mut r = ManagedSwitch::routed();
     assert_eq!(r.s.poll_at(), None, "there was no manager when the links came");
     r.s.set_link(3, None, &mut r.effects);
     assert_eq!(r.s.poll_at(), Some(0));
@@ -221,7 +222,7 @@ fn a_link_change_is_told() {
 
 #[test]
 fn unicast_routes() {
-    let r = Rig::routed();
+    let r = ManagedSwitch::routed();
     let routes: Vec<_> = (0..8).map(|lid| r.s.forward(Lid(lid))).collect();
     assert_eq!(routes[..6], [None, None, Some(0), Some(1), Some(2), None], "port 9 does not exist");
     assert_eq!(routes[6..], [None, None], "beyond the top");
@@ -236,7 +237,7 @@ fn unicast_routes() {
 
 #[test]
 fn multicast_routes() {
-    let mut r = Rig::routed();
+    let mut r = ManagedSwitch::routed();
     let set = |m: &mut Mad| m.smp_data_mut().bytes_mut()[..4].copy_from_slice(&[0, 0b1110, 0, 0b10_0001]);
     assert_eq!(r.change(attr::MULTICAST_FORWARDING, 0, set), 0);
     assert_eq!(r.s.multicast(2, Lid(0xc000)), 0b1010, "not back where it came from");
@@ -267,7 +268,7 @@ fn multicast_routes() {
 
 #[test]
 fn lanes_by_way_in_and_out() {
-    let mut r = Rig::new();
+    let mut r = ManagedSwitch::new();
     let lanes = |first: u8| move |m: &mut Mad| m.smp_data_mut().bytes_mut()[0] = first;
     assert_eq!(r.change(attr::SL_TO_VL, 0x0102, lanes(0x1f)), 0);
     assert_eq!((r.s.virtual_lane(1, 2, 0), r.s.virtual_lane(1, 2, 1)), (1, DISCARD_VL));
@@ -293,7 +294,7 @@ fn lanes_by_way_in_and_out() {
 
 #[test]
 fn partitions() {
-    let mut r = Rig::new();
+    let mut r = ManagedSwitch::new();
     assert!(r.s.admits(2, Direction::Inbound, Some(0x1234)), "not enforced yet");
     let keys = |m: &mut Mad| m.smp_data_mut().bytes_mut()[..4].copy_from_slice(&[0x80, 1, 0, 2]);
     assert_eq!(r.change(attr::PKEY_TABLE, 2 << 16, keys), 0);
@@ -319,7 +320,7 @@ fn partitions() {
 /// A request goes from hop to hop and the response all the way back, through two switches.
 #[test]
 fn a_directed_route_through_switches() {
-    let (mut near, mut far) = (Rig::new(), Rig::new());
+    let (mut near, mut far) = (ManagedSwitch::new(), ManagedSwitch::new());
     // From an adapter's port 1 into near's port 3, out of 1 into far's 2.
     let mut m = smp(METHOD_GET, attr::NODE_INFO, 0);
     m.set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::HOP_COUNT, 2).set(Mad::HOP_POINTER, 1);
@@ -342,7 +343,7 @@ fn a_directed_route_through_switches() {
 /// Routes with a part by LID before and after.
 #[test]
 fn a_directed_route_between_lids() {
-    let mut r = Rig::routed();
+    let mut r = ManagedSwitch::routed();
     let mut m = smp(METHOD_GET, attr::NODE_INFO, 0);
     m.set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::HOP_COUNT, 1).set(Mad::DR_SLID, 3);
     m.set(Mad::DR_DLID, 0xffff);
@@ -363,10 +364,10 @@ fn a_directed_route_between_lids() {
 
 #[test]
 fn routes_that_lead_nowhere() {
-    let mut r = Rig::routed();
+    let mut r = ManagedSwitch::routed();
     let mut m = smp(METHOD_GET, attr::NODE_INFO, 0);
     m.set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::DR_SLID, 0xffff).set(Mad::DR_DLID, 0xffff);
-    let errors = |r: &Rig, port| r.s.port(port).unwrap().counters.rcv_switch_relay_errors;
+    let errors = |r: &ManagedSwitch, port| r.s.port(port).unwrap().counters.rcv_switch_relay_errors;
     for (i, (direction, count, pointer, next)) in
         [(0, 64, 1, 1), (0, 2, 4, 1), (0, 2, 1, 6), (0, 2, 1, 0), (1, 2, 2, 6), (1, 2, 1, 1), (1, 2, 0, 1)]
             .into_iter()
@@ -397,7 +398,7 @@ fn routes_that_lead_nowhere() {
 
 #[test]
 fn by_lid_and_to_qp1() {
-    let mut r = Rig::routed();
+    let mut r = ManagedSwitch::routed();
     let out = r.arrive(2, Address::smp(Lid(3), Lid(2)), &smp(METHOD_GET, attr::SWITCH_INFO, 0));
     assert_eq!((out[0].port, out[0].address), (1, Address::smp(Lid(2), Lid(3))), "by the table, not back");
     let out = r.arrive(2, Address::directed(), &smp(METHOD_GET, attr::SWITCH_INFO, 0));
@@ -415,7 +416,7 @@ fn by_lid_and_to_qp1() {
 
 #[test]
 fn the_key_of_port_0() {
-    let mut r = Rig::routed();
+    let mut r = ManagedSwitch::routed();
     let lock = |p: &mut PortInfo| _ = p.set(PortInfo::M_KEY, 9).set(PortInfo::M_KEY_PROTECT, 1);
     assert_eq!(r.port(0, lock), 0);
     assert_eq!(r.get(attr::PORT_INFO, 0).port_info().get(PortInfo::M_KEY), 0, "not shown");
@@ -437,7 +438,7 @@ fn the_key_of_port_0() {
 
 #[test]
 fn what_is_not_there() {
-    let mut r = Rig::new();
+    let mut r = ManagedSwitch::new();
     for attribute in [attr::SM_INFO, 0x1a, 0x30, 0x31, attr::NOTICE, 0x7777] {
         let status = r.get(attribute, 0).get(Mad::STATUS);
         assert_eq!(status, 0x8000 | STATUS_BAD_ATTRIBUTE, "{attribute:#x}");

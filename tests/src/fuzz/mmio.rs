@@ -9,7 +9,7 @@ use hca_spec::wqe::{CE_ALWAYS, Ctrl};
 use super::commands;
 use super::feed::Feed;
 use super::memory;
-use super::rig::{Rig, VICTIM};
+use super::two_adapters::{TwoAdapters, VICTIM};
 
 /// Steps of one input.
 const MOST: usize = 128;
@@ -20,64 +20,64 @@ const MOST: usize = 128;
 /// If the adapter does, or does not work afterwards.
 pub fn mmio(data: &[u8]) {
     let mut feed = Feed::new(data);
-    let mut rig = Rig::new();
-    let templates = commands::templates(&rig.objects);
+    let mut adapters = TwoAdapters::new();
+    let templates = commands::templates(&adapters.objects);
     for _ in 0..MOST {
         if feed.is_empty() {
             break;
         }
         match feed.below(9) {
             0 => {
-                let offset = offset(&mut feed, &rig);
+                let offset = offset(&mut feed, &adapters);
                 let mut buf = vec![0; feed.below(70)];
-                let now = rig.now();
-                rig.world.mmio_read(now, VICTIM, offset, &mut buf);
+                let now = adapters.now();
+                adapters.world.mmio_read(now, VICTIM, offset, &mut buf);
             }
             1..4 => {
-                let offset = offset(&mut feed, &rig);
+                let offset = offset(&mut feed, &adapters);
                 let len = if feed.one_in(4) { feed.below(70) } else { feed.pick(&[4, 8]) };
                 let mut value = feed.bytes(len).to_vec();
                 value.resize(len, 0);
                 if len == 8 && feed.one_in(2) {
                     // The object of a doorbell that exists.
-                    let number = feed.pick(&[rig.objects.cq, rig.objects.qps[0].number << 8]);
+                    let number = feed.pick(&[adapters.objects.cq, adapters.objects.qps[0].number << 8]);
                     value[4..].copy_from_slice(&number.to_be_bytes());
                 }
-                rig.write(offset, &value);
+                adapters.write(offset, &value);
             }
             4 => {
                 // Rubbish, or a valid command with a few changed bytes, in the command queue.
                 let slot = feed.below(32) as u64;
                 let at = memory::COMMANDS + slot * CommandEntry::SIZE as u64;
-                let mut entry = rig.ram().take(at, CommandEntry::SIZE);
+                let mut entry = adapters.ram().take(at, CommandEntry::SIZE);
                 feed.mutate(&mut entry, 8);
-                rig.ram().put(at, &entry);
-                ring(&mut rig, 1 << slot);
+                adapters.ram().put(at, &entry);
+                ring(&mut adapters, 1 << slot);
             }
             5 => {
                 let mut input = commands::pick(&mut feed, &templates);
                 feed.mutate(&mut input, 3);
-                rig.command(feed.u8(), &input, usize::from(feed.u16()));
+                adapters.command(feed.u8(), &input, usize::from(feed.u16()));
             }
             6 => {
                 let at = u64::from(feed.u32()) % memory::SIZE as u64;
                 let len = feed.below(64);
                 let bytes = feed.bytes(len);
-                rig.ram().put(at, bytes);
+                adapters.ram().put(at, bytes);
             }
-            7 => blueflame(&mut feed, &mut rig),
+            7 => blueflame(&mut feed, &mut adapters),
             _ => {
                 let by = Ps::from_ns(feed.u16().into());
-                rig.advance(by);
+                adapters.advance(by);
             }
         }
     }
-    rig.assert_alive();
+    adapters.assert_alive();
 }
 
 /// A WQE, or a part of one, that comes with its doorbell; the record may count it.
-fn blueflame(feed: &mut Feed<'_>, rig: &mut Rig) {
-    let qp = rig.objects.qps[feed.below(rig.objects.qps.len())];
+fn blueflame(feed: &mut Feed<'_>, adapters: &mut TwoAdapters) {
+    let qp = adapters.objects.qps[feed.below(adapters.objects.qps.len())];
     let index = u16::from(feed.u8() % 4);
     let mut ctrl = Ctrl::new();
     ctrl.set(Ctrl::OPCODE, feed.u8().into()).set(Ctrl::WQE_INDEX, index.into());
@@ -87,22 +87,22 @@ fn blueflame(feed: &mut Feed<'_>, rig: &mut Rig) {
     copy.extend_from_slice(feed.bytes(len));
     copy.resize(copy.len().next_multiple_of(4), 0);
     if !feed.one_in(4) {
-        rig.ram().put(qp.record + 4, &u32::from(index.wrapping_add(feed.u8().into())).to_be_bytes());
+        adapters.ram().put(qp.record + 4, &u32::from(index.wrapping_add(feed.u8().into())).to_be_bytes());
     }
     let half = if feed.one_in(2) { SEND_DOORBELL_STEP } else { 0 };
-    let at = u64::from(rig.objects.uar) * PAGE_SIZE + SEND_DOORBELL + half;
+    let at = u64::from(adapters.objects.uar) * PAGE_SIZE + SEND_DOORBELL + half;
     for (i, piece) in copy.chunks(8).enumerate() {
-        rig.write(at + 8 * i as u64, piece);
+        adapters.write(at + 8 * i as u64, piece);
     }
 }
 
-fn ring(rig: &mut Rig, bits: u32) {
-    rig.write(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, &bits.to_be_bytes());
+fn ring(adapters: &mut TwoAdapters, bits: u32) {
+    adapters.write(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, &bits.to_be_bytes());
 }
 
 /// An offset: seldom anything, mostly a register or a doorbell.
-fn offset(feed: &mut Feed<'_>, rig: &Rig) -> u64 {
-    let uar = u64::from(rig.objects.uar) * PAGE_SIZE;
+fn offset(feed: &mut Feed<'_>, adapters: &TwoAdapters) -> u64 {
+    let uar = u64::from(adapters.objects.uar) * PAGE_SIZE;
     match feed.below(8) {
         0 => feed.u64(),
         1 => u64::from(feed.u32()),

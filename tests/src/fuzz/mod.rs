@@ -17,7 +17,7 @@ pub mod commands;
 pub mod feed;
 pub mod memory;
 pub mod objects;
-pub mod rig;
+pub mod two_adapters;
 
 mod mailbox;
 mod management;

@@ -13,7 +13,7 @@ use super::commands::{DC_KEY, Q_KEY};
 use super::feed::Feed;
 use super::memory;
 use super::objects::Objects;
-use super::rig::{Rig, VICTIM};
+use super::two_adapters::{TwoAdapters, VICTIM};
 
 /// Packets of one input.
 const MOST: usize = 64;
@@ -26,9 +26,9 @@ const MOST: usize = 64;
 pub fn packet(data: &[u8]) {
     let _ = Packet::from_bytes(data.to_vec()).parse();
     let mut feed = Feed::new(data);
-    let mut rig = Rig::new();
-    rig.post_receives();
-    let mut psns = vec![0; rig.objects.qps.len()];
+    let mut adapters = TwoAdapters::new();
+    adapters.post_receives();
+    let mut psns = vec![0; adapters.objects.qps.len()];
     for _ in 0..MOST {
         if feed.is_empty() {
             break;
@@ -37,24 +37,24 @@ pub fn packet(data: &[u8]) {
             let len = feed.below(128);
             Packet::from_bytes(feed.bytes(len).to_vec())
         } else {
-            let packet = build(&mut feed, &rig.objects, &mut psns);
+            let packet = build(&mut feed, &adapters.objects, &mut psns);
             if let Ok((repr, payload)) = packet.parse() {
                 assert!(payload.len() <= MAX_PAYLOAD, "{repr:?}");
             }
             packet
         };
-        let now = rig.now();
-        rig.world.inject_packet(now, VICTIM, packet);
+        let now = adapters.now();
+        adapters.world.inject_packet(now, VICTIM, packet);
         let by = Ps::from_ns(feed.u8().into());
-        rig.advance(by);
+        adapters.advance(by);
         if feed.one_in(16) {
             let i = feed.below(psns.len());
             psns[i] = 0;
-            rig.reconnect(i);
+            adapters.reconnect(i);
         }
     }
-    rig.advance(Ps::from_ms(5));
-    rig.assert_alive();
+    adapters.advance(Ps::from_ms(5));
+    adapters.assert_alive();
 }
 
 /// A packet with good checksums: headers that mostly fit together, seldom anything. `psns` are what the
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn sealed_packets_are_taken() {
-        let o = Rig::new().objects;
+        let o = TwoAdapters::new().objects;
         let good = (0..200).filter(|seed| {
             let bytes = super::super::feed::seeded(*seed, 64);
             build(&mut Feed::new(&bytes), &o, &mut [0; 16]).parse().is_ok()

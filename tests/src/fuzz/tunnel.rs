@@ -41,7 +41,7 @@ fn side(end: u8, seed: u8) -> Session {
 
 /// A side that has the key, the network, the side that is looked at, and what is behind that: the same packets go to an
 /// adapter, and to a switch whose port stays as it trained.
-struct Rig {
+struct TunnelledWorlds {
     peer: Session,
     own: Session,
     now: Duration,
@@ -53,7 +53,7 @@ struct Rig {
     packets: u64,
 }
 
-impl Rig {
+impl TunnelledWorlds {
     fn new() -> Self {
         let mut direct = Plan { hcas: 1, ..Plan::default() };
         direct.join(HcaId(0), TUNNEL);
@@ -221,50 +221,55 @@ fn sealed(feed: &mut Feed<'_>) -> Vec<u8> {
 /// afterwards.
 pub fn tunnel(data: &[u8]) {
     let mut feed = Feed::new(data);
-    let mut rig = Rig::new();
-    rig.settle();
-    for end in [&mut rig.peer, &mut rig.own] {
+    let mut tunnelled = TunnelledWorlds::new();
+    tunnelled.settle();
+    for end in [&mut tunnelled.peer, &mut tunnelled.own] {
         end.set_light(Some(Light { width: 4, speed: 5 }));
     }
-    rig.settle();
-    rig.advance(TRAINING);
-    assert!(rig.world.link_is_up(0) && rig.switched.link_is_up(1), "the tunnel's link trains");
+    tunnelled.settle();
+    tunnelled.advance(TRAINING);
+    assert!(tunnelled.world.link_is_up(0) && tunnelled.switched.link_is_up(1), "the tunnel's link trains");
     for _ in 0..MOST {
         if feed.is_empty() {
             break;
         }
-        rig.step(&mut feed);
+        tunnelled.step(&mut feed);
     }
-    let counts = rig.own.counts();
+    let counts = tunnelled.own.counts();
     let bad = counts.malformed + counts.unauthenticated + counts.stale + counts.replayed + counts.other_terms;
     assert!(bad <= counts.received, "{counts:?}");
-    rig.advance(Ps::from_ms(1));
-    let counters = [rig.world.port_counters(HcaId(0).into()), rig.switched.port_counters(port(0, 2))];
+    tunnelled.advance(Ps::from_ms(1));
+    let counters =
+        [tunnelled.world.port_counters(HcaId(0).into()), tunnelled.switched.port_counters(port(0, 2))];
     for counters in counters.into_iter().flatten() {
         let bad = u64::from(counters.rcv_errors) + u64::from(counters.rcv_remote_physical_errors);
-        assert!(bad <= rig.packets && counters.rcv_packets <= rig.packets, "{counters:?} of {}", rig.packets);
+        assert!(
+            bad <= tunnelled.packets && counters.rcv_packets <= tunnelled.packets,
+            "{counters:?} of {}",
+            tunnelled.packets
+        );
     }
     // A peer that behaves is heard again, and its packets get to the adapter.
-    rig.network.clear();
-    rig.peer = side(0, 77);
+    tunnelled.network.clear();
+    tunnelled.peer = side(0, 77);
     for _ in 0..4 {
-        rig.now += TIMEOUT / 2;
-        rig.settle();
+        tunnelled.now += TIMEOUT / 2;
+        tunnelled.settle();
     }
-    for end in [&mut rig.peer, &mut rig.own] {
+    for end in [&mut tunnelled.peer, &mut tunnelled.own] {
         end.set_light(None);
         end.set_light(Some(Light { width: 4, speed: 5 }));
     }
-    rig.settle();
-    rig.advance(TRAINING);
-    let arrived = |rig: &Rig| {
-        let direct = rig.world.port_counters(HcaId(0).into());
-        [direct, rig.switched.port_counters(port(0, 2))].map(|c| c.map_or(0, |c| c.rcv_packets))
+    tunnelled.settle();
+    tunnelled.advance(TRAINING);
+    let arrived = |tunnelled: &TunnelledWorlds| {
+        let direct = tunnelled.world.port_counters(HcaId(0).into());
+        [direct, tunnelled.switched.port_counters(port(0, 2))].map(|c| c.map_or(0, |c| c.rcv_packets))
     };
-    let before = arrived(&rig);
+    let before = arrived(&tunnelled);
     let good = Packet::build_empty(&Repr { dlid: ADAPTER, ..Repr::default() });
-    rig.peer.send(rig.now, good.into_bytes());
-    rig.settle();
-    rig.advance(Ps::from_ms(1));
-    assert_eq!(arrived(&rig), before.map(|n| n + 1), "the tunnel works");
+    tunnelled.peer.send(tunnelled.now, good.into_bytes());
+    tunnelled.settle();
+    tunnelled.advance(Ps::from_ms(1));
+    assert_eq!(arrived(&tunnelled), before.map(|n| n + 1), "the tunnel works");
 }

@@ -13,7 +13,7 @@ use super::commands::{self, DC_KEY, LOG_RECV, Q_KEY};
 use super::feed::Feed;
 use super::memory;
 use super::objects::{Objects, QueuePair};
-use super::rig::Rig;
+use super::two_adapters::TwoAdapters;
 
 /// Steps of one input.
 const MOST: usize = 96;
@@ -34,11 +34,11 @@ struct Posted {
 /// If the adapter does, or does not work afterwards.
 pub fn wqe(data: &[u8]) {
     let mut feed = Feed::new(data);
-    let mut rig = Rig::new();
-    let templates = commands::templates(&rig.objects);
-    let mut posted = vec![Posted::default(); rig.objects.qps.len()];
+    let mut adapters = TwoAdapters::new();
+    let templates = commands::templates(&adapters.objects);
+    let mut posted = vec![Posted::default(); adapters.objects.qps.len()];
     if feed.one_in(2) {
-        rig.post_receives();
+        adapters.post_receives();
         posted.iter_mut().for_each(|p| p.receive = 1 << LOG_RECV);
     }
     for _ in 0..MOST {
@@ -46,17 +46,17 @@ pub fn wqe(data: &[u8]) {
             break;
         }
         let i = feed.below(posted.len());
-        let qp = rig.objects.qps[i];
+        let qp = adapters.objects.qps[i];
         match feed.below(16) {
             0..6 => {
-                let wqe = send(&mut feed, &rig.objects, qp, posted[i].send);
-                posted[i].send = rig.post(qp, posted[i].send, &wqe);
+                let wqe = send(&mut feed, &adapters.objects, qp, posted[i].send);
+                posted[i].send = adapters.post(qp, posted[i].send, &wqe);
                 if feed.one_in(2) {
-                    rig.ring(qp, posted[i].send);
+                    adapters.ring(qp, posted[i].send);
                 }
             }
             6..9 => {
-                let wqe = receive(&mut feed, &rig.objects, posted[i].receive);
+                let wqe = receive(&mut feed, &adapters.objects, posted[i].receive);
                 let slot = u64::from(posted[i].receive) % (1 << LOG_RECV);
                 posted[i].receive = posted[i].receive.wrapping_add(1);
                 let (queue, record) = match i {
@@ -64,13 +64,13 @@ pub fn wqe(data: &[u8]) {
                     7 => (memory::srq(1), memory::record(2)),
                     _ => (qp.buffer, qp.record),
                 };
-                rig.ram().put(queue + slot * WQEBB as u64, &wqe);
-                rig.ram().put(record, &u32::from(posted[i].receive).to_be_bytes());
+                adapters.ram().put(queue + slot * WQEBB as u64, &wqe);
+                adapters.ram().put(record, &u32::from(posted[i].receive).to_be_bytes());
             }
             9 => {
                 // A record that says anything.
                 let counter = if feed.one_in(2) { feed.u16() } else { posted[i].send };
-                rig.ring(qp, counter);
+                adapters.ring(qp, counter);
                 posted[i].send = counter;
             }
             10 => {
@@ -78,52 +78,52 @@ pub fn wqe(data: &[u8]) {
                     0 => commands::object(Opcode::ToErrQp, qp.number),
                     1 => {
                         posted[i] = Posted::default();
-                        rig.ram().put(qp.record, &[0; 8]);
+                        adapters.ram().put(qp.record, &[0; 8]);
                         commands::object(Opcode::ToRstQp, qp.number)
                     }
-                    2 => rig.objects.transition(
+                    2 => adapters.objects.transition(
                         feed.pick(&[Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp]),
                         i,
                     ),
                     _ => {
                         posted[i] = Posted::default();
-                        rig.reconnect(i);
+                        adapters.reconnect(i);
                         continue;
                     }
                 };
-                rig.command(feed.u8(), &input, 16);
+                adapters.command(feed.u8(), &input, 16);
             }
             11 => {
                 let mut input = commands::pick(&mut feed, &templates);
                 feed.mutate(&mut input, 3);
-                rig.command(feed.u8(), &input, 0x200);
+                adapters.command(feed.u8(), &input, 0x200);
             }
             12 => {
                 let mut doorbell = [0; 8];
                 doorbell[0] = feed.u8() & 0x31;
                 doorbell[2..4].copy_from_slice(&feed.u16().to_be_bytes());
-                doorbell[4..].copy_from_slice(&rig.objects.cq.to_be_bytes());
-                let offset = u64::from(rig.objects.uar) * PAGE_SIZE + CQ_DOORBELL;
-                rig.write(offset, &doorbell);
+                doorbell[4..].copy_from_slice(&adapters.objects.cq.to_be_bytes());
+                let offset = u64::from(adapters.objects.uar) * PAGE_SIZE + CQ_DOORBELL;
+                adapters.write(offset, &doorbell);
             }
             13 => {
                 // The guest reads its completions, or pretends to.
                 let consumer = u32::from(feed.u16());
-                rig.ram().put(memory::record(0), &consumer.to_be_bytes());
+                adapters.ram().put(memory::record(0), &consumer.to_be_bytes());
             }
             14 => {
                 let at = u64::from(feed.u32()) % memory::SIZE as u64;
                 let len = feed.below(64);
-                rig.ram().put(at, feed.bytes(len));
+                adapters.ram().put(at, feed.bytes(len));
             }
             _ => {
                 let by = Ps::from_ns(u64::from(feed.u16()) * u64::from(feed.u8()));
-                rig.advance(by);
+                adapters.advance(by);
             }
         }
     }
-    rig.advance(Ps::from_ms(5));
-    rig.assert_alive();
+    adapters.advance(Ps::from_ms(5));
+    adapters.assert_alive();
 }
 
 fn key(feed: &mut Feed<'_>, o: &Objects) -> u32 {

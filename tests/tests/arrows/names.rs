@@ -19,8 +19,8 @@ pub(crate) struct Arrow {
     pub(crate) written: String,
 }
 
-/// The arrows between the files of a crate, the first of each pair. Those of `lib.rs` are not among them, and those to it are only what
-/// it declares itself.
+/// The arrows between the files of a crate, the first of each pair. Those of `lib.rs` are not among them, and those to it are only
+/// what it declares itself, or has from another crate.
 pub(crate) fn arrows(of: &Crate) -> Vec<Arrow> {
     let mut found = BTreeMap::new();
     for (number, module) in of.modules.iter().enumerate().filter(|(_, module)| !module.path.is_empty()) {

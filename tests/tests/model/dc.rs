@@ -21,7 +21,7 @@ const KEY: u64 = 0x0123_4567_89ab_cdef;
 const MTU_CODE: u8 = 3;
 
 /// End 0 of the pair has initiators, end 1 has targets on one shared receive queue.
-struct Rig {
+struct DcPair {
     pair: Pair<ModelBus>,
     initiators: Vec<Qp<ModelMemory>>,
     targets: Vec<Dct>,
@@ -29,16 +29,16 @@ struct Rig {
     global: bool,
 }
 
-fn rig(mut pair: Pair<ModelBus>, global: bool) -> Rig {
+fn dc_pair(mut pair: Pair<ModelBus>, global: bool) -> DcPair {
     let (pd, home) = (pair.ends[1].pd, pair.ends[1].home);
     let srq = pair.hcas[home].create_srq(pd, 31, 2).expect("CREATE_RMP");
-    let mut rig = Rig { pair, initiators: Vec::new(), targets: Vec::new(), srq, global };
-    rig.add_initiator(RtsAttr::default());
-    rig.add_target(Access::ALL, ScatterToCqe::Off);
-    rig
+    let mut dc = DcPair { pair, initiators: Vec::new(), targets: Vec::new(), srq, global };
+    dc.add_initiator(RtsAttr::default());
+    dc.add_target(Access::ALL, ScatterToCqe::Off);
+    dc
 }
 
-impl Rig {
+impl DcPair {
     fn add_initiator(&mut self, rts: RtsAttr) -> usize {
         let here = &self.pair.ends[0];
         let hca = &mut self.pair.hcas[here.home];
@@ -131,7 +131,7 @@ impl Rig {
     }
 
     fn close(self) {
-        let Rig { mut pair, initiators, targets, srq, .. } = self;
+        let DcPair { mut pair, initiators, targets, srq, .. } = self;
         let (near, far) = (pair.ends[0].home, pair.ends[1].home);
         for target in targets {
             pair.hcas[far].destroy_dct(target).expect("DESTROY_DCT");
@@ -144,87 +144,87 @@ impl Rig {
     }
 }
 
-fn both(test: impl Fn(&mut Rig)) {
+fn both(test: impl Fn(&mut DcPair)) {
     let options = Options::default();
     for pair in [loopback(&options), linked(&options, Faults::default(), 1)] {
-        let mut rig = rig(pair, false);
-        test(&mut rig);
-        rig.close();
+        let mut dc = dc_pair(pair, false);
+        test(&mut dc);
+        dc.close();
     }
 }
 
 #[test]
 fn every_operation() {
-    both(|rig| {
-        let far = rig.pair.ends[1].mr;
+    both(|dc| {
+        let far = dc.pair.ends[1].mr;
         let data = pattern(1, 5000);
-        rig.pair.fill(0, 0, &data);
-        let to = rig.target(0);
-        let sge = [rig.pair.ends[0].sge(0, 5000)];
-        let source = rig.initiators[0].number();
+        dc.pair.fill(0, 0, &data);
+        let to = dc.target(0);
+        let sge = [dc.pair.ends[0].sge(0, 5000)];
+        let source = dc.initiators[0].number();
 
         for (i, imm) in [None, Some(0x1234_5678)].into_iter().enumerate() {
-            rig.recv(7, 8192, 5000);
-            rig.post(0, &SendRequest::new(i as u64, SendOp::Send { imm }, &sge).to_target(to));
-            rig.sent_ok(i as u64);
-            let (wr_id, c) = rig.received();
+            dc.recv(7, 8192, 5000);
+            dc.post(0, &SendRequest::new(i as u64, SendOp::Send { imm }, &sge).to_target(to));
+            dc.sent_ok(i as u64);
+            let (wr_id, c) = dc.received();
             assert_eq!((wr_id, c.status, c.byte_len, c.imm), (7, Ok(()), 5000, imm));
             assert_eq!((c.qpn, c.source_qpn), (to.dctn, source), "target and initiator");
-            assert!(rig.pair.ends[1].bytes(8192, 5000) == data);
+            assert!(dc.pair.ends[1].bytes(8192, 5000) == data);
         }
 
-        rig.post(0, &SendRequest::write(2, &sge, far.address, far.key).to_target(to));
-        rig.sent_ok(2);
-        assert!(rig.pair.ends[1].bytes(0, 5000) == data);
+        dc.post(0, &SendRequest::write(2, &sge, far.address, far.key).to_target(to));
+        dc.sent_ok(2);
+        assert!(dc.pair.ends[1].bytes(0, 5000) == data);
 
-        rig.recv(8, 60_000, 0);
+        dc.recv(8, 60_000, 0);
         let op = SendOp::Write { address: far.address + 16384, rkey: far.key, imm: Some(9) };
-        rig.post(0, &SendRequest::new(3, op, &sge).to_target(to));
-        rig.sent_ok(3);
-        let (wr_id, c) = rig.received();
+        dc.post(0, &SendRequest::new(3, op, &sge).to_target(to));
+        dc.sent_ok(3);
+        let (wr_id, c) = dc.received();
         assert_eq!((wr_id, c.imm, c.byte_len), (8, Some(9), 5000));
 
-        let back = [rig.pair.ends[0].sge(16384, 5000)];
-        rig.post(0, &SendRequest::read(4, &back, far.address + 16384, far.key).to_target(to));
-        rig.sent_ok(4);
-        assert!(rig.pair.ends[0].bytes(16384, 5000) == data);
+        let back = [dc.pair.ends[0].sge(16384, 5000)];
+        dc.post(0, &SendRequest::read(4, &back, far.address + 16384, far.key).to_target(to));
+        dc.sent_ok(4);
+        assert!(dc.pair.ends[0].bytes(16384, 5000) == data);
 
-        rig.pair.fill(1, 0, &40u64.to_le_bytes());
-        let word = [rig.pair.ends[0].sge(0, 8)];
+        dc.pair.fill(1, 0, &40u64.to_le_bytes());
+        let word = [dc.pair.ends[0].sge(0, 8)];
         let (address, rkey) = (far.address, far.key);
-        rig.post(0, &SendRequest::new(5, SendOp::FetchAdd { address, rkey, add: 2 }, &word).to_target(to));
-        rig.sent_ok(5);
-        assert_eq!(rig.pair.ends[0].bytes(0, 8), 40u64.to_le_bytes());
+        dc.post(0, &SendRequest::new(5, SendOp::FetchAdd { address, rkey, add: 2 }, &word).to_target(to));
+        dc.sent_ok(5);
+        assert_eq!(dc.pair.ends[0].bytes(0, 8), 40u64.to_le_bytes());
         let op = SendOp::CompareSwap { address, rkey, compare: 42, swap: 7 };
-        rig.post(0, &SendRequest::new(6, op, &word).to_target(to));
-        rig.sent_ok(6);
-        assert_eq!(rig.pair.ends[0].bytes(0, 8), 42u64.to_le_bytes());
-        assert_eq!(rig.pair.ends[1].bytes(0, 8), 7u64.to_le_bytes());
+        dc.post(0, &SendRequest::new(6, op, &word).to_target(to));
+        dc.sent_ok(6);
+        assert_eq!(dc.pair.ends[0].bytes(0, 8), 42u64.to_le_bytes());
+        assert_eq!(dc.pair.ends[1].bytes(0, 8), 7u64.to_le_bytes());
     });
 }
 
 /// Requests to several targets in turn, posted at once: in order, each where it belongs.
 #[test]
 fn from_target_to_target() {
-    both(|rig| {
-        rig.add_target(Access::ALL, ScatterToCqe::Off);
-        rig.add_target(Access::ALL, ScatterToCqe::Off);
-        let far = rig.pair.ends[1].mr;
+    both(|dc| {
+        dc.add_target(Access::ALL, ScatterToCqe::Off);
+        dc.add_target(Access::ALL, ScatterToCqe::Off);
+        let far = dc.pair.ends[1].mr;
         let data = pattern(3, 3000);
-        rig.pair.fill(0, 0, &data);
-        let sge = [rig.pair.ends[0].sge(0, 3000)];
-        let targets = [rig.target(0), rig.target(1), rig.target(2)];
+        dc.pair.fill(0, 0, &data);
+        let sge = [dc.pair.ends[0].sge(0, 3000)];
+        let targets = [dc.target(0), dc.target(1), dc.target(2)];
         for i in 0..18u64 {
             let to = targets[(i / 2 % 3) as usize];
-            rig.recv(i, 32768, 3000);
+            dc.recv(i, 32768, 3000);
             match i % 2 {
-                0 => rig.post(0, &SendRequest::send(i, &sge).to_target(to)),
-                _ => rig.post(0, &SendRequest::read(i, &sge, far.address, far.key).to_target(to)),
+                0 => dc.post(0, &SendRequest::send(i, &sge).to_target(to)),
+                _ => dc.post(0, &SendRequest::read(i, &sge, far.address, far.key).to_target(to)),
             }
         }
-        (0..18).for_each(|i| rig.sent_ok(i));
+        (0..18).for_each(|i| dc.sent_ok(i));
         for i in 0..9 {
-            let (_, c) = rig.received();
+            let (_, c) = dc.received();
             assert_eq!((c.status, c.qpn), (Ok(()), targets[i % 3].dctn), "message {i}");
         }
     });
@@ -233,26 +233,26 @@ fn from_target_to_target() {
 /// Many initiators at one target: each has a sequence of its own.
 #[test]
 fn several_initiators() {
-    both(|rig| {
+    both(|dc| {
         (1..5u32).for_each(|i| {
-            _ = rig.add_initiator(RtsAttr { send_psn: Psn::new(i * 1000), ..RtsAttr::default() })
+            _ = dc.add_initiator(RtsAttr { send_psn: Psn::new(i * 1000), ..RtsAttr::default() })
         });
-        let to = rig.target(0);
+        let to = dc.target(0);
         let data = pattern(4, 2500);
-        rig.pair.fill(0, 0, &data);
-        let sge = [rig.pair.ends[0].sge(0, 2500)];
+        dc.pair.fill(0, 0, &data);
+        let sge = [dc.pair.ends[0].sge(0, 2500)];
         let mut of = [0; 5];
         for round in 0..4u64 {
-            (0..5).for_each(|i| rig.recv(i, 4096 * i as usize, 2500));
-            (0..5).for_each(|i| rig.post(i, &SendRequest::send(round, &sge).to_target(to)));
+            (0..5).for_each(|i| dc.recv(i, 4096 * i as usize, 2500));
+            (0..5).for_each(|i| dc.post(i, &SendRequest::send(round, &sge).to_target(to)));
             for _ in 0..5 {
-                let (which, wr_id, c) = rig.sent();
+                let (which, wr_id, c) = dc.sent();
                 assert_eq!((wr_id, c.status), (round, Ok(())));
                 of[which] += 1;
-                let (wr_id, c) = rig.received();
+                let (wr_id, c) = dc.received();
                 assert_eq!(c.byte_len, 2500);
-                assert!(rig.initiators.iter().any(|qp| qp.number() == c.source_qpn));
-                assert!(rig.pair.ends[1].bytes(4096 * wr_id as usize, 2500) == data);
+                assert!(dc.initiators.iter().any(|qp| qp.number() == c.source_qpn));
+                assert!(dc.pair.ends[1].bytes(4096 * wr_id as usize, 2500) == data);
             }
         }
         assert_eq!(of, [4; 5]);
@@ -263,27 +263,27 @@ fn several_initiators() {
 fn packets_with_grh() {
     let options = Options { global: true, ..Options::default() };
     for pair in [loopback(&options), linked(&options, Faults::default(), 1)] {
-        let mut rig = rig(pair, true);
-        rig.recv(1, 0, 64);
-        let (to, sge) = (rig.target(0), [rig.pair.ends[0].sge(0, 64)]);
-        rig.post(0, &SendRequest::send(1, &sge).to_target(to));
-        rig.sent_ok(1);
-        let (_, c) = rig.received();
+        let mut dc = dc_pair(pair, true);
+        dc.recv(1, 0, 64);
+        let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 64)]);
+        dc.post(0, &SendRequest::send(1, &sge).to_target(to));
+        dc.sent_ok(1);
+        let (_, c) = dc.received();
         assert!(c.has_grh);
-        rig.close();
+        dc.close();
     }
 }
 
 #[test]
 fn small_messages_in_the_completion() {
-    both(|rig| {
-        let which = rig.add_target(Access::ALL, ScatterToCqe::Data32);
-        rig.pair.fill(0, 0, b"within");
-        rig.recv(1, 0, 64);
-        let (to, sge) = (rig.target(which), [rig.pair.ends[0].sge(0, 6)]);
-        rig.post(0, &SendRequest::send(1, &sge).to_target(to));
-        rig.sent_ok(1);
-        let (_, c) = rig.received();
+    both(|dc| {
+        let which = dc.add_target(Access::ALL, ScatterToCqe::Data32);
+        dc.pair.fill(0, 0, b"within");
+        dc.recv(1, 0, 64);
+        let (to, sge) = (dc.target(which), [dc.pair.ends[0].sge(0, 6)]);
+        dc.post(0, &SendRequest::send(1, &sge).to_target(to));
+        dc.sent_ok(1);
+        let (_, c) = dc.received();
         assert_eq!(c.data.map(|d| d.bytes()[..6].to_vec()), Some(b"within".to_vec()));
     });
 }
@@ -291,66 +291,66 @@ fn small_messages_in_the_completion() {
 /// No receive request yet: RNR NAKs until there is one.
 #[test]
 fn receiver_not_ready() {
-    both(|rig| {
-        let (to, sge) = (rig.target(0), [rig.pair.ends[0].sge(0, 3000)]);
-        rig.post(0, &SendRequest::send(1, &sge).to_target(to));
-        rig.run(Ps::from_ms(1));
-        assert!(rig.pair.ends[0].send_cq.poll().is_none());
-        rig.recv(2, 0, 3000);
-        rig.sent_ok(1);
-        assert_eq!(rig.received().0, 2);
+    both(|dc| {
+        let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 3000)]);
+        dc.post(0, &SendRequest::send(1, &sge).to_target(to));
+        dc.run(Ps::from_ms(1));
+        assert!(dc.pair.ends[0].send_cq.poll().is_none());
+        dc.recv(2, 0, 3000);
+        dc.sent_ok(1);
+        assert_eq!(dc.received().0, 2);
     });
 }
 
 #[test]
 fn a_wrong_key_is_counted_and_told() {
-    both(|rig| {
-        let to = Target { access_key: KEY ^ 1, ..rig.target(0) };
-        let sge = [rig.pair.ends[0].sge(0, 64)];
-        let home = rig.pair.ends[1].home;
-        rig.events(1);
-        rig.pair.hcas[home].arm_dct(&rig.targets[0]).expect("ARM_DCT_FOR_KEY_VIOLATION");
+    both(|dc| {
+        let to = Target { access_key: KEY ^ 1, ..dc.target(0) };
+        let sge = [dc.pair.ends[0].sge(0, 64)];
+        let home = dc.pair.ends[1].home;
+        dc.events(1);
+        dc.pair.hcas[home].arm_dct(&dc.targets[0]).expect("ARM_DCT_FOR_KEY_VIOLATION");
         for round in 1..=2 {
-            rig.recv(round, 0, 64);
-            rig.post(0, &SendRequest::send(1, &sge).to_target(to));
-            rig.post(0, &SendRequest::send(2, &sge).to_target(to));
+            dc.recv(round, 0, 64);
+            dc.post(0, &SendRequest::send(1, &sge).to_target(to));
+            dc.post(0, &SendRequest::send(2, &sge).to_target(to));
             let failed = |c: &Completion| c.status.map_err(|f: Failure| f.syndrome);
-            let (_, first, c) = rig.sent();
+            let (_, first, c) = dc.sent();
             assert_eq!((first, c.syndrome()), (1, Some(Syndrome::RemoteAccess)), "{:?}", failed(&c));
-            let (_, second, c) = rig.sent();
+            let (_, second, c) = dc.sent();
             assert_eq!((second, c.syndrome()), (2, Some(Syndrome::WorkRequestFlushed)));
-            assert_eq!(rig.state(0), Some(QpState::Error));
-            let ctx = rig.pair.hcas[home].query_dct(&rig.targets[0]).expect("QUERY_DCT");
+            assert_eq!(dc.state(0), Some(QpState::Error));
+            let ctx = dc.pair.hcas[home].query_dct(&dc.targets[0]).expect("QUERY_DCT");
             assert_eq!(ctx.get(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT), round as u32);
-            let dctn = rig.targets[0].number();
+            let dctn = dc.targets[0].number();
             let told = Event::Dct { dctn, kind: EventType::DctKeyViolation as u8 };
             let told: &[Event] = if round == 1 { &[told] } else { &[] };
-            assert_eq!(rig.events(1), told, "armed once");
-            rig.revive(0);
+            assert_eq!(dc.events(1), told, "armed once");
+            dc.revive(0);
         }
         // The target is as it was.
-        let to = rig.target(0);
-        rig.post(0, &SendRequest::send(3, &sge).to_target(to));
-        rig.sent_ok(3);
-        assert_eq!(rig.received().0, 1);
+        let to = dc.target(0);
+        dc.post(0, &SendRequest::send(3, &sge).to_target(to));
+        dc.sent_ok(3);
+        assert_eq!(dc.received().0, 1);
     });
 }
 
 /// A request that is refused ends the connection; the target and its other initiators go on.
 #[test]
 fn a_refused_request_costs_the_initiator() {
-    both(|rig| {
-        rig.add_initiator(RtsAttr::default());
-        let none = rig.add_target(Access::LOCAL_WRITE, ScatterToCqe::Off);
-        let (far, to) = (rig.pair.ends[1].mr, rig.target(0));
-        let strict = rig.target(none);
-        let sge = [rig.pair.ends[0].sge(0, 64)];
-        rig.recv(1, 0, 64);
-        rig.recv(2, 0, 64);
-        rig.post(1, &SendRequest::send(9, &sge).to_target(to));
-        rig.sent_ok(9);
-        assert_eq!(rig.received().0, 1);
-        rig.events(1);
+    both(|dc| {
+        dc.add_initiator(RtsAttr::default());
+        let none = dc.add_target(Access::LOCAL_WRITE, ScatterToCqe::Off);
+        let (far, to) = (dc.pair.ends[1].mr, dc.target(0));
+        let strict = dc.target(none);
+        let sge = [dc.pair.ends[0].sge(0, 64)];
+        dc.recv(1, 0, 64);
+        dc.recv(2, 0, 64);
+        dc.post(1, &SendRequest::send(9, &sge).to_target(to));
+        dc.sent_ok(9);
+        assert_eq!(dc.received().0, 1);
+        dc.events(1);
         for (request, syndrome) in [
             (
                 SendRequest::write(1, &sge, far.address, hca_spec::ids::Mkey(far.key.0 ^ 1)).to_target(to),
@@ -365,85 +365,85 @@ fn a_refused_request_costs_the_initiator() {
                 Syndrome::RemoteInvalidRequest,
             ),
         ] {
-            rig.post(0, &request);
-            let (_, wr_id, c) = rig.sent();
+            dc.post(0, &request);
+            let (_, wr_id, c) = dc.sent();
             assert_eq!((wr_id, c.syndrome()), (1, Some(syndrome)));
-            assert_eq!(rig.state(0), Some(QpState::Error));
-            assert_eq!(rig.events(1), [], "a target has no such event");
-            rig.revive(0);
+            assert_eq!(dc.state(0), Some(QpState::Error));
+            assert_eq!(dc.events(1), [], "a target has no such event");
+            dc.revive(0);
         }
-        rig.post(1, &SendRequest::send(10, &sge).to_target(to));
-        rig.sent_ok(10);
-        assert_eq!(rig.received().0, 2);
-        rig.recv(3, 0, 64);
-        rig.post(0, &SendRequest::send(11, &sge).to_target(to));
-        rig.sent_ok(11);
+        dc.post(1, &SendRequest::send(10, &sge).to_target(to));
+        dc.sent_ok(10);
+        assert_eq!(dc.received().0, 2);
+        dc.recv(3, 0, 64);
+        dc.post(0, &SendRequest::send(11, &sge).to_target(to));
+        dc.sent_ok(11);
     });
 }
 
 /// A message longer than its buffers: both ends are told, and the next one is received.
 #[test]
 fn a_message_too_long() {
-    both(|rig| {
-        let (to, sge) = (rig.target(0), [rig.pair.ends[0].sge(0, 3000)]);
-        rig.recv(1, 0, 2000);
-        rig.post(0, &SendRequest::send(1, &sge).to_target(to));
-        assert_eq!(rig.sent().2.syndrome(), Some(Syndrome::RemoteInvalidRequest));
-        let (wr_id, c) = rig.received();
+    both(|dc| {
+        let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 3000)]);
+        dc.recv(1, 0, 2000);
+        dc.post(0, &SendRequest::send(1, &sge).to_target(to));
+        assert_eq!(dc.sent().2.syndrome(), Some(Syndrome::RemoteInvalidRequest));
+        let (wr_id, c) = dc.received();
         assert_eq!((wr_id, c.syndrome()), (1, Some(Syndrome::LocalLength)));
-        rig.revive(0);
-        rig.recv(2, 0, 3000);
-        rig.post(0, &SendRequest::send(2, &sge).to_target(to));
-        rig.sent_ok(2);
-        assert_eq!((rig.received().0, MTU), (2, 1024));
+        dc.revive(0);
+        dc.recv(2, 0, 3000);
+        dc.post(0, &SendRequest::send(2, &sge).to_target(to));
+        dc.sent_ok(2);
+        assert_eq!((dc.received().0, MTU), (2, 1024));
     });
 }
 
 /// A target that is not there does not answer.
 #[test]
 fn no_such_target() {
-    both(|rig| {
+    both(|dc| {
         let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
-        let which = rig.add_initiator(rts);
-        let mut to = rig.target(0);
+        let which = dc.add_initiator(rts);
+        let mut to = dc.target(0);
         to.dctn.0 += 100;
-        let sge = [rig.pair.ends[0].sge(0, 64)];
-        rig.post(which, &SendRequest::send(1, &sge).to_target(to));
-        assert_eq!(rig.sent().2.syndrome(), Some(Syndrome::TransportRetryExceeded));
+        let sge = [dc.pair.ends[0].sge(0, 64)];
+        dc.post(which, &SendRequest::send(1, &sge).to_target(to));
+        assert_eq!(dc.sent().2.syndrome(), Some(Syndrome::TransportRetryExceeded));
     });
 }
 
 /// A target that drains takes no new connection and says when it has none.
 #[test]
 fn draining() {
-    both(|rig| {
+    both(|dc| {
         let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
-        let late = rig.add_initiator(rts);
-        let (to, sge) = (rig.target(0), [rig.pair.ends[0].sge(0, 64)]);
-        let home = rig.pair.ends[1].home;
-        rig.recv(1, 0, 64);
-        rig.post(0, &SendRequest::send(1, &sge).to_target(to));
-        rig.sent_ok(1);
-        rig.events(1);
-        rig.pair.hcas[home].drain_dct(&rig.targets[0]).expect("DRAIN_DCT");
+        let late = dc.add_initiator(rts);
+        let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 64)]);
+        let home = dc.pair.ends[1].home;
+        dc.recv(1, 0, 64);
+        dc.post(0, &SendRequest::send(1, &sge).to_target(to));
+        dc.sent_ok(1);
+        dc.events(1);
+        dc.pair.hcas[home].drain_dct(&dc.targets[0]).expect("DRAIN_DCT");
         let told = Event::Dct { dctn: to.dctn, kind: EventType::DctDrained as u8 };
-        assert_eq!(rig.events(1), [told]);
-        rig.post(late, &SendRequest::send(2, &sge).to_target(to));
-        assert_eq!(rig.sent().2.syndrome(), Some(Syndrome::TransportRetryExceeded));
+        assert_eq!(dc.events(1), [told]);
+        dc.post(late, &SendRequest::send(2, &sge).to_target(to));
+        assert_eq!(dc.sent().2.syndrome(), Some(Syndrome::TransportRetryExceeded));
     });
 }
 
 /// The initiator comes back after so long that the target has forgotten it.
 #[test]
 fn connections_are_made_anew() {
-    both(|rig| {
-        let (to, sge) = (rig.target(0), [rig.pair.ends[0].sge(0, 64)]);
+    both(|dc| {
+        let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 64)]);
         for round in 0..3 {
-            rig.recv(round, 0, 64);
-            rig.post(0, &SendRequest::send(round, &sge).to_target(to));
-            rig.sent_ok(round);
-            assert_eq!(rig.received().0, round);
-            rig.run(Ps::from_ms(30_000 * (1 + round * 3)));
+            dc.recv(round, 0, 64);
+            dc.post(0, &SendRequest::send(round, &sge).to_target(to));
+            dc.sent_ok(round);
+            assert_eq!(dc.received().0, round);
+            dc.run(Ps::from_ms(30_000 * (1 + round * 3)));
         }
     });
 }
@@ -460,27 +460,27 @@ fn over_a_bad_link() {
             ..Faults::default()
         };
         let pair = linked(&Options::default(), faults, seed);
-        let mut rig = rig(pair, false);
-        rig.add_target(Access::ALL, ScatterToCqe::Off);
-        let which = rig.add_initiator(RtsAttr { timeout: 8, ..RtsAttr::default() });
-        let (far, targets) = (rig.pair.ends[1].mr, [rig.target(0), rig.target(1)]);
-        rig.pair.fill(1, 0, &0u64.to_le_bytes());
+        let mut dc = dc_pair(pair, false);
+        dc.add_target(Access::ALL, ScatterToCqe::Off);
+        let which = dc.add_initiator(RtsAttr { timeout: 8, ..RtsAttr::default() });
+        let (far, targets) = (dc.pair.ends[1].mr, [dc.target(0), dc.target(1)]);
+        dc.pair.fill(1, 0, &0u64.to_le_bytes());
         for i in 0..60u64 {
             let to = targets[(i / 3 % 2) as usize];
             let data = pattern(seed * 1000 + i, 2500);
-            rig.pair.fill(0, 0, &data);
-            let sge = [rig.pair.ends[0].sge(0, 2500)];
-            rig.recv(i, 8192, 2500);
-            rig.post(which, &SendRequest::send(i, &sge).to_target(to));
-            let word = [rig.pair.ends[0].sge(4096, 8)];
+            dc.pair.fill(0, 0, &data);
+            let sge = [dc.pair.ends[0].sge(0, 2500)];
+            dc.recv(i, 8192, 2500);
+            dc.post(which, &SendRequest::send(i, &sge).to_target(to));
+            let word = [dc.pair.ends[0].sge(4096, 8)];
             let op = SendOp::FetchAdd { address: far.address, rkey: far.key, add: 1 };
-            rig.post(which, &SendRequest::new(1000 + i, op, &word).to_target(to));
-            rig.sent_ok(i);
-            rig.sent_ok(1000 + i);
-            assert_eq!(rig.received().0, i, "seed {seed}");
-            assert!(rig.pair.ends[1].bytes(8192, 2500) == data, "seed {seed}, message {i}");
-            assert_eq!(rig.pair.ends[0].bytes(4096, 8), i.to_le_bytes(), "each atomic once, seed {seed}");
+            dc.post(which, &SendRequest::new(1000 + i, op, &word).to_target(to));
+            dc.sent_ok(i);
+            dc.sent_ok(1000 + i);
+            assert_eq!(dc.received().0, i, "seed {seed}");
+            assert!(dc.pair.ends[1].bytes(8192, 2500) == data, "seed {seed}, message {i}");
+            assert_eq!(dc.pair.ends[0].bytes(4096, 8), i.to_le_bytes(), "each atomic once, seed {seed}");
         }
-        rig.close();
+        dc.close();
     }
 }

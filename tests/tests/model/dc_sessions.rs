@@ -13,7 +13,7 @@ use hca_tests::rig::{MTU, close, loopback};
 
 const KEY: u64 = 7;
 
-struct Rig {
+struct DcTarget {
     pair: Pair<ModelBus>,
     dct: Dct,
     srq: Srq<ModelMemory>,
@@ -34,7 +34,7 @@ const fn sent(operation: Operation, session: u32, psn: u32) -> Sent {
     Sent { operation, session, psn, len: 0, access_key: KEY, from: 0x777 }
 }
 
-impl Rig {
+impl DcTarget {
     fn new() -> Self {
         let mut pair = loopback(&Options::default());
         let (pd, cq) = (pair.ends[1].pd, pair.ends[1].recv_cq.number());
@@ -101,80 +101,80 @@ impl Rig {
 #[test]
 fn only_packets_of_the_connection_count() {
     use Operation::{Connect, Disconnect, SendOnly};
-    let mut rig = Rig::new();
-    assert!(!rig.message(5, 100), "no connection yet");
-    rig.nothing(sent(Connect, 5, 99));
-    assert!(rig.message(5, 100));
-    assert!(!rig.message(5, 100), "a duplicate");
-    assert!(!rig.message(6, 101) && !rig.message(4, 101), "other connections");
-    rig.nothing(Sent { from: 0x778, ..sent(SendOnly, 5, 101) });
+    let mut target = DcTarget::new();
+    assert!(!target.message(5, 100), "no connection yet");
+    target.nothing(sent(Connect, 5, 99));
+    assert!(target.message(5, 100));
+    assert!(!target.message(5, 100), "a duplicate");
+    assert!(!target.message(6, 101) && !target.message(4, 101), "other connections");
+    target.nothing(Sent { from: 0x778, ..sent(SendOnly, 5, 101) });
 
     // Connect again, and an older one that was late: neither begins anything.
-    rig.nothing(sent(Connect, 5, 99));
-    rig.nothing(sent(Connect, 4, 300));
-    assert!(!rig.message(5, 100) && !rig.message(4, 301));
-    assert!(rig.message(5, 101));
+    target.nothing(sent(Connect, 5, 99));
+    target.nothing(sent(Connect, 4, 300));
+    assert!(!target.message(5, 100) && !target.message(4, 301));
+    assert!(target.message(5, 101));
 
     // A newer one does, with a PSN that is behind.
-    rig.nothing(sent(Connect, 6, 10));
-    assert!(!rig.message(5, 102));
-    assert!(rig.message(6, 11));
-    rig.nothing(sent(Disconnect, 5, 0));
-    assert!(rig.message(6, 12));
-    rig.nothing(sent(Disconnect, 6, 0));
-    assert!(!rig.message(6, 13));
+    target.nothing(sent(Connect, 6, 10));
+    assert!(!target.message(5, 102));
+    assert!(target.message(6, 11));
+    target.nothing(sent(Disconnect, 5, 0));
+    assert!(target.message(6, 12));
+    target.nothing(sent(Disconnect, 6, 0));
+    assert!(!target.message(6, 13));
 
     // Numbers are on a circle.
-    rig.nothing(sent(Connect, u32::MAX, 0));
-    assert!(rig.message(u32::MAX, 1));
-    rig.nothing(sent(Connect, 1, 20));
-    assert!(rig.message(1, 21));
-    rig.close();
+    target.nothing(sent(Connect, u32::MAX, 0));
+    assert!(target.message(u32::MAX, 1));
+    target.nothing(sent(Connect, 1, 20));
+    assert!(target.message(1, 21));
+    target.close();
 }
 
 #[test]
 fn a_message_that_is_not_finished_is_flushed() {
-    let mut rig = Rig::new();
-    rig.nothing(sent(Operation::Connect, 1, 0));
-    rig.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
-    let flushed = rig.send(sent(Operation::Connect, 2, 50)).expect("a completion");
+    let mut target = DcTarget::new();
+    target.nothing(sent(Operation::Connect, 1, 0));
+    target.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
+    let flushed = target.send(sent(Operation::Connect, 2, 50)).expect("a completion");
     assert_eq!(flushed.syndrome(), Some(Syndrome::WorkRequestFlushed));
-    assert!(rig.message(2, 51));
-    rig.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 2, 52) });
+    assert!(target.message(2, 51));
+    target.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 2, 52) });
     // Draining waits for the rest of the message.
-    rig.pair.hcas[0].drain_dct(&rig.dct).expect("DRAIN_DCT");
-    rig.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(1));
-    assert_eq!(rig.state(), DctState::Draining);
-    let done = rig.send(Sent { len: 4, ..sent(Operation::SendLast, 2, 53) }).expect("a completion");
+    target.pair.hcas[0].drain_dct(&target.dct).expect("DRAIN_DCT");
+    target.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(1));
+    assert_eq!(target.state(), DctState::Draining);
+    let done = target.send(Sent { len: 4, ..sent(Operation::SendLast, 2, 53) }).expect("a completion");
     assert_eq!((done.status, done.byte_len as usize), (Ok(()), MTU + 4));
-    rig.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(1));
-    assert_eq!(rig.state(), DctState::Drained);
-    assert!(!rig.message(2, 54));
-    rig.close();
+    target.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(1));
+    assert_eq!(target.state(), DctState::Drained);
+    assert!(!target.message(2, 54));
+    target.close();
 }
 
 #[test]
 fn the_key_counts_in_every_packet() {
-    let mut rig = Rig::new();
-    rig.nothing(sent(Operation::Connect, 1, 0));
-    rig.nothing(Sent { access_key: KEY + 1, ..sent(Operation::SendOnly, 1, 1) });
-    rig.nothing(Sent { access_key: KEY + 1, ..sent(Operation::Disconnect, 1, 1) });
-    let dct = rig.pair.hcas[0].query_dct(&rig.dct).expect("QUERY_DCT");
+    let mut target = DcTarget::new();
+    target.nothing(sent(Operation::Connect, 1, 0));
+    target.nothing(Sent { access_key: KEY + 1, ..sent(Operation::SendOnly, 1, 1) });
+    target.nothing(Sent { access_key: KEY + 1, ..sent(Operation::Disconnect, 1, 1) });
+    let dct = target.pair.hcas[0].query_dct(&target.dct).expect("QUERY_DCT");
     assert_eq!(dct.get(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT), 2);
-    assert!(rig.message(1, 1), "the connection of the right key goes on");
-    rig.close();
+    assert!(target.message(1, 1), "the connection of the right key goes on");
+    target.close();
 }
 
 /// A message that never ends does not keep its target from draining.
 #[test]
 fn draining_has_an_end() {
-    let mut rig = Rig::new();
-    rig.nothing(sent(Operation::Connect, 1, 0));
-    rig.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
-    rig.pair.hcas[0].drain_dct(&rig.dct).expect("DRAIN_DCT");
-    rig.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(30));
-    assert_eq!(rig.state(), DctState::Drained);
-    let flushed = rig.pair.ends[1].recv_cq.poll().expect("a completion");
+    let mut target = DcTarget::new();
+    target.nothing(sent(Operation::Connect, 1, 0));
+    target.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
+    target.pair.hcas[0].drain_dct(&target.dct).expect("DRAIN_DCT");
+    target.pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_ms(30));
+    assert_eq!(target.state(), DctState::Drained);
+    let flushed = target.pair.ends[1].recv_cq.poll().expect("a completion");
     assert_eq!(flushed.syndrome(), Some(Syndrome::WorkRequestFlushed));
-    rig.close();
+    target.close();
 }

@@ -5,7 +5,7 @@ use hca_spec::command::{Opcode, OutHeader, Status};
 use hca_spec::cqe::{Cqe, Syndrome};
 use hca_spec::qpc::{QpState, Qpc};
 use hca_tests::fuzz::commands;
-use hca_tests::fuzz::rig::Rig;
+use hca_tests::fuzz::two_adapters::TwoAdapters;
 use proptest::prelude::*;
 
 /// The arrows of IBTA vol 1 10.3.1 (figure "QP state diagram"): state, command, state.
@@ -53,8 +53,8 @@ fn expected(from: QpState, command: Opcode) -> Option<QpState> {
     }
 }
 
-fn state(rig: &mut Rig, number: u32) -> QpState {
-    let out = rig.execute(&commands::object(Opcode::QueryQp, number), QueryQpOut::SIZE);
+fn state(adapters: &mut TwoAdapters, number: u32) -> QpState {
+    let out = adapters.execute(&commands::object(Opcode::QueryQp, number), QueryQpOut::SIZE);
     let out = QueryQpOut::from_prefix_or_zero(&out);
     assert_eq!(out.get(QueryQpOut::STATUS), 0);
     QpState::from_bits(out.qpc().get(Qpc::STATE)).expect("a state")
@@ -69,21 +69,21 @@ proptest! {
         which in 0usize..10,
         sequence in prop::collection::vec(prop::sample::select(&COMMANDS[..]), 1..40),
     ) {
-        let mut rig = Rig::new();
-        let number = rig.objects.qps[which].number;
+        let mut adapters = TwoAdapters::new();
+        let number = adapters.objects.qps[which].number;
         let mut now = QpState::Rts;
         for command in sequence {
             let input = match command {
                 Opcode::ToErrQp | Opcode::ToRstQp | Opcode::QueryQp => commands::object(command, number),
-                _ => rig.objects.transition(command, which),
+                _ => adapters.objects.transition(command, which),
             };
-            let output = rig.execute(&input, QueryQpOut::SIZE);
+            let output = adapters.execute(&input, QueryQpOut::SIZE);
             let status = OutHeader::from_prefix_or_zero(&output).get(OutHeader::STATUS);
             let next = expected(now, command);
             let due = if next.is_some() { Status::Ok } else { Status::BadQpState };
             prop_assert_eq!(status, due as u32, "{:?} in {:?}", command, now);
             now = next.unwrap_or(now);
-            prop_assert_eq!(state(&mut rig, number), now, "after {:?}", command);
+            prop_assert_eq!(state(&mut adapters, number), now, "after {:?}", command);
         }
     }
 
@@ -91,12 +91,12 @@ proptest! {
     /// dropped in silence.
     #[test]
     fn error_flushes_and_reset_forgets(receives in 0u16..16, error in any::<bool>()) {
-        let mut rig = Rig::new();
-        let qp = rig.objects.qps[0];
-        rig.ram().put(qp.record, &u32::from(receives).to_be_bytes());
+        let mut adapters = TwoAdapters::new();
+        let qp = adapters.objects.qps[0];
+        adapters.ram().put(qp.record, &u32::from(receives).to_be_bytes());
         let command = if error { Opcode::ToErrQp } else { Opcode::ToRstQp };
-        rig.execute(&commands::object(command, qp.number), 16);
-        let flushed: Vec<u32> = rig
+        adapters.execute(&commands::object(command, qp.number), 16);
+        let flushed: Vec<u32> = adapters
             .completions()
             .iter()
             .inspect(|c| assert_eq!(c.get(Cqe::SYNDROME), Syndrome::WorkRequestFlushed as u32))

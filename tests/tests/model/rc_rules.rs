@@ -19,21 +19,21 @@ use hca_tests::rig::{MTU, assert_state, linked};
 const NEVER: u8 = 0;
 
 /// A queue pair, connected to one that we play.
-struct Rig {
+struct PlayedPeer {
     pair: Pair<ModelBus>,
     simulation: Simulation,
     counted: u32,
 }
 
-impl Rig {
+impl PlayedPeer {
     fn new(rts: RtsAttr) -> Self {
         let mut pair = linked(&Options { rts, ..Options::default() }, Faults::default(), 1);
         // The real peer falls silent; its number and LID are ours.
         pair.hcas[1].qp_to_reset(&mut pair.ends[1].qp).expect("2RST");
         let simulation = pair.hcas[0].bus_mut().simulation().clone();
-        let mut rig = Self { pair, simulation, counted: 0 };
-        rig.sent_packets();
-        rig
+        let mut played = Self { pair, simulation, counted: 0 };
+        played.sent_packets();
+        played
     }
 
     fn silent(initiator_reads: u8) -> Self {
@@ -134,67 +134,67 @@ fn transmitted(pair: &mut Pair<ModelBus>) -> u32 {
 /// IBTA 9.7.7.2: without a credit only the packet goes out that asks for one.
 #[test]
 fn credits_hold_sends_back() {
-    let mut rig = Rig::silent(16);
-    rig.post_send(1, 10);
-    assert_eq!(rig.sent_packets(), 10, "before the first answer nothing is known");
-    rig.answer(9, aeth::ACK, 1);
-    assert_eq!(rig.completion().map(|c| c.0), Some(1));
-    rig.post_send(2, 10);
-    rig.post_send(3, 1);
-    assert_eq!(rig.sent_packets(), 1, "the peer has no receive request");
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 10);
+    assert_eq!(played.sent_packets(), 10, "before the first answer nothing is known");
+    played.answer(9, aeth::ACK, 1);
+    assert_eq!(played.completion().map(|c| c.0), Some(1));
+    played.post_send(2, 10);
+    played.post_send(3, 1);
+    assert_eq!(played.sent_packets(), 1, "the peer has no receive request");
     // It has found one: code 2 = two messages beyond the one that is complete.
-    rig.answer(10, aeth::ACK | 2, 1);
-    assert_eq!(rig.sent_packets(), 9 + 1);
-    rig.answer(20, aeth::ACK, 3);
-    assert_eq!([rig.completion(), rig.completion()].map(|c| c.map(|c| c.0)), [Some(2), Some(3)]);
+    played.answer(10, aeth::ACK | 2, 1);
+    assert_eq!(played.sent_packets(), 9 + 1);
+    played.answer(20, aeth::ACK, 3);
+    assert_eq!([played.completion(), played.completion()].map(|c| c.map(|c| c.0)), [Some(2), Some(3)]);
     // Messages that need no receive request are not held back.
-    let far = rig.pair.ends[1].mr;
-    let sge = [rig.pair.ends[0].sge(0, 3 * MTU)];
-    rig.pair.send(0, &SendRequest::write(4, &sge, far.address, far.key));
+    let far = played.pair.ends[1].mr;
+    let sge = [played.pair.ends[0].sge(0, 3 * MTU)];
+    played.pair.send(0, &SendRequest::write(4, &sge, far.address, far.key));
     let imm = SendOp::Write { address: far.address, rkey: far.key, imm: Some(1) };
-    rig.pair.send(0, &SendRequest::new(5, imm, &sge));
-    assert_eq!(rig.sent_packets(), 3 + 2, "the last packet of the write with immediate waits");
-    rig.answer(25, aeth::ACK | aeth::CREDITS_INVALID, 4);
-    assert_eq!(rig.sent_packets(), 1);
+    played.pair.send(0, &SendRequest::new(5, imm, &sge));
+    assert_eq!(played.sent_packets(), 3 + 2, "the last packet of the write with immediate waits");
+    played.answer(25, aeth::ACK | aeth::CREDITS_INVALID, 4);
+    assert_eq!(played.sent_packets(), 1);
 }
 
 /// IBTA table 45: each RNR NAK code is a time to wait.
 #[test]
 fn rnr_timers() {
-    let mut rig = Rig::silent(16);
-    rig.post_send(1, 1);
-    assert_eq!(rig.sent_packets(), 1);
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 1);
+    assert_eq!(played.sent_packets(), 1);
     for code in [7, 12, 20, 31, 0] {
-        rig.answer(0, aeth::RNR_NAK | code, 0);
+        played.answer(0, aeth::RNR_NAK | code, 0);
         let wait = Ps::from_ns(rnr_timer_ns(code));
-        rig.simulation.run(Ps(wait.0 - Ps::from_us(2 * 100).0.min(wait.0)));
-        let early = transmitted(&mut rig.pair) - rig.counted;
+        played.simulation.run(Ps(wait.0 - Ps::from_us(2 * 100).0.min(wait.0)));
+        let early = transmitted(&mut played.pair) - played.counted;
         assert_eq!(early, 0, "code {code}: sent again too early");
-        rig.simulation.run(Ps::from_us(200));
-        assert_eq!(rig.sent_packets(), 1, "code {code}");
+        played.simulation.run(Ps::from_us(200));
+        assert_eq!(played.sent_packets(), 1, "code {code}");
     }
 }
 
 #[test]
 fn retries_are_counted() {
     let rts = RtsAttr { timeout: 8, retries: 3, rnr_retries: 2, ..RtsAttr::default() };
-    let mut rig = Rig::new(rts);
-    rig.post_send(1, 1);
-    rig.simulation.run(Ps::from_ms(20));
-    assert_eq!(rig.sent_packets(), 1 + 3);
-    assert_eq!(rig.failure(), (Some(Syndrome::TransportRetryExceeded), 0x81));
-    assert_state(&mut rig.pair, 0, QpState::Error);
+    let mut played = PlayedPeer::new(rts);
+    played.post_send(1, 1);
+    played.simulation.run(Ps::from_ms(20));
+    assert_eq!(played.sent_packets(), 1 + 3);
+    assert_eq!(played.failure(), (Some(Syndrome::TransportRetryExceeded), 0x81));
+    assert_state(&mut played.pair, 0, QpState::Error);
 
-    let mut rig = Rig::new(RtsAttr { timeout: NEVER, ..rts });
-    rig.post_send(1, 1);
+    let mut played = PlayedPeer::new(RtsAttr { timeout: NEVER, ..rts });
+    played.post_send(1, 1);
     for _ in 0..2 {
-        rig.answer(0, aeth::RNR_NAK | 1, 0);
-        assert_eq!(rig.completion(), None);
-        rig.simulation.run(Ps::from_ms(1));
+        played.answer(0, aeth::RNR_NAK | 1, 0);
+        assert_eq!(played.completion(), None);
+        played.simulation.run(Ps::from_ms(1));
     }
-    rig.answer(0, aeth::RNR_NAK | 1, 0);
-    assert_eq!(rig.failure(), (Some(Syndrome::RnrRetryExceeded), 0x87));
-    assert_eq!(rig.sent_packets(), 1 + 2);
+    played.answer(0, aeth::RNR_NAK | 1, 0);
+    assert_eq!(played.failure(), (Some(Syndrome::RnrRetryExceeded), 0x87));
+    assert_eq!(played.sent_packets(), 1 + 2);
 }
 
 #[test]
@@ -204,139 +204,145 @@ fn naks_have_their_completions() {
         (aeth::REMOTE_ACCESS_ERROR, Syndrome::RemoteAccess, 0x88),
         (aeth::REMOTE_OPERATIONAL_ERROR, Syndrome::RemoteOperation, 0x89),
     ] {
-        let mut rig = Rig::silent(16);
-        rig.post_send(1, 2);
-        rig.post_send(2, 1);
-        rig.post_send(3, 1);
+        let mut played = PlayedPeer::silent(16);
+        played.post_send(1, 2);
+        played.post_send(2, 1);
+        played.post_send(3, 1);
         // A NAK of the second message completes the first.
-        rig.answer(2, aeth::NAK | code, 1);
-        assert_eq!(rig.completion().map(|(wr_id, c)| (wr_id, c.status)), Some((1, Ok(()))));
-        assert_eq!(rig.failure(), (Some(syndrome), vendor));
-        assert_eq!(rig.failure(), (Some(Syndrome::WorkRequestFlushed), 0xf9));
-        assert_state(&mut rig.pair, 0, QpState::Error);
+        played.answer(2, aeth::NAK | code, 1);
+        assert_eq!(played.completion().map(|(wr_id, c)| (wr_id, c.status)), Some((1, Ok(()))));
+        assert_eq!(played.failure(), (Some(syndrome), vendor));
+        assert_eq!(played.failure(), (Some(Syndrome::WorkRequestFlushed), 0xf9));
+        assert_state(&mut played.pair, 0, QpState::Error);
     }
 }
 
 /// A sequence error is answered by sending again from there on, and by nothing else.
 #[test]
 fn a_sequence_error_repeats_from_there() {
-    let mut rig = Rig::silent(16);
-    rig.post_send(1, 4);
-    rig.post_send(2, 4);
-    assert_eq!(rig.sent_packets(), 8);
-    rig.answer(5, aeth::NAK | aeth::PSN_SEQUENCE_ERROR, 1);
-    assert_eq!(rig.completion().map(|c| c.0), Some(1));
-    assert_eq!(rig.sent_packets(), 3, "packets 5, 6 and 7");
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 4);
+    played.post_send(2, 4);
+    assert_eq!(played.sent_packets(), 8);
+    played.answer(5, aeth::NAK | aeth::PSN_SEQUENCE_ERROR, 1);
+    assert_eq!(played.completion().map(|c| c.0), Some(1));
+    assert_eq!(played.sent_packets(), 3, "packets 5, 6 and 7");
     // Answers to what is not outstanding are ghosts.
-    rig.answer(2, aeth::NAK | aeth::REMOTE_ACCESS_ERROR, 1);
-    rig.answer(8, aeth::ACK | aeth::CREDITS_INVALID, 2);
-    rig.answer(0x80_0000, aeth::NAK | aeth::INVALID_REQUEST, 2);
-    assert_eq!((rig.completion(), rig.sent_packets()), (None, 0));
-    rig.answer(7, aeth::ACK | aeth::CREDITS_INVALID, 2);
-    assert_eq!(rig.completion().map(|c| c.0), Some(2));
+    played.answer(2, aeth::NAK | aeth::REMOTE_ACCESS_ERROR, 1);
+    played.answer(8, aeth::ACK | aeth::CREDITS_INVALID, 2);
+    played.answer(0x80_0000, aeth::NAK | aeth::INVALID_REQUEST, 2);
+    assert_eq!((played.completion(), played.sent_packets()), (None, 0));
+    played.answer(7, aeth::ACK | aeth::CREDITS_INVALID, 2);
+    assert_eq!(played.completion().map(|c| c.0), Some(2));
 }
 
 #[test]
 fn a_fence_waits_for_reads() {
     for fence in [false, true] {
-        let mut rig = Rig::silent(16);
-        rig.post_read(1);
+        let mut played = PlayedPeer::silent(16);
+        played.post_read(1);
         let request = SendRequest::send(2, &[]).inline(b"behind");
-        rig.pair.send(0, &if fence { request.fenced() } else { request });
-        assert_eq!(rig.sent_packets(), if fence { 1 } else { 2 });
+        played.pair.send(0, &if fence { request.fenced() } else { request });
+        assert_eq!(played.sent_packets(), if fence { 1 } else { 2 });
         let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: 1 });
-        rig.inject(
+        played.inject(
             |r| (r.operation, r.psn, r.aeth) = (Operation::ReadResponseOnly, Psn::new(0), ack),
             &[7; 16],
         );
-        assert_eq!(rig.completion().map(|c| c.0), Some(1));
-        assert_eq!(rig.pair.ends[0].bytes(0, 16), [7; 16]);
-        assert_eq!(rig.sent_packets(), if fence { 1 } else { 0 });
+        assert_eq!(played.completion().map(|c| c.0), Some(1));
+        assert_eq!(played.pair.ends[0].bytes(0, 16), [7; 16]);
+        assert_eq!(played.sent_packets(), if fence { 1 } else { 0 });
     }
 }
 
 #[test]
 fn reads_and_atomics_keep_to_the_initiators_depth() {
-    let mut rig = Rig::silent(2);
-    (0..3).for_each(|i| rig.post_read(i));
-    let word = [rig.pair.ends[0].sge(64, 8)];
-    let far = rig.pair.ends[1].mr;
+    let mut played = PlayedPeer::silent(2);
+    (0..3).for_each(|i| played.post_read(i));
+    let word = [played.pair.ends[0].sge(64, 8)];
+    let far = played.pair.ends[1].mr;
     let add = SendOp::FetchAdd { address: far.address, rkey: far.key, add: 1 };
-    rig.pair.send(0, &SendRequest::new(3, add, &word));
-    assert_eq!(rig.sent_packets(), 2);
+    played.pair.send(0, &SendRequest::new(3, add, &word));
+    assert_eq!(played.sent_packets(), 2);
     for psn in 0..3 {
         let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: psn + 1 });
-        rig.inject(
+        played.inject(
             |r| (r.operation, r.psn, r.aeth) = (Operation::ReadResponseOnly, Psn::new(psn), ack),
             &[0; 16],
         );
-        assert_eq!(rig.sent_packets(), u32::from(psn < 2), "after {} answers", psn + 1);
+        assert_eq!(played.sent_packets(), u32::from(psn < 2), "after {} answers", psn + 1);
     }
 }
 
 #[test]
 fn requests_are_executed_in_order_and_once() {
-    let mut rig = Rig::silent(16);
-    (0..3).for_each(|i| rig.pair.recv(0, i, 64 * i as usize, 64));
-    let send = |rig: &mut Rig, psn: u32| {
-        rig.inject(|r| (r.operation, r.psn, r.ack_req) = (Operation::SendOnly, Psn::new(psn), true), b"data");
+    let mut played = PlayedPeer::silent(16);
+    (0..3).for_each(|i| played.pair.recv(0, i, 64 * i as usize, 64));
+    let send = |played: &mut PlayedPeer, psn: u32| {
+        played.inject(
+            |r| (r.operation, r.psn, r.ack_req) = (Operation::SendOnly, Psn::new(psn), true),
+            b"data",
+        );
     };
-    send(&mut rig, 1);
-    send(&mut rig, 2);
-    assert!(rig.pair.try_received(0).is_none());
-    assert_eq!(rig.sent_packets(), 1, "one NAK for a gap");
+    send(&mut played, 1);
+    send(&mut played, 2);
+    assert!(played.pair.try_received(0).is_none());
+    assert_eq!(played.sent_packets(), 1, "one NAK for a gap");
     for psn in [0, 1, 0, 1, 2, 0] {
-        send(&mut rig, psn);
+        send(&mut played, psn);
     }
-    assert_eq!(rig.sent_packets(), 6, "each asked for an answer");
+    assert_eq!(played.sent_packets(), 6, "each asked for an answer");
     for i in 0..3 {
-        assert_eq!(rig.pair.received(0).0, i);
+        assert_eq!(played.pair.received(0).0, i);
     }
-    assert!(rig.pair.try_received(0).is_none());
+    assert!(played.pair.try_received(0).is_none());
 }
 
 #[test]
 fn atomics_are_executed_once() {
-    let mut rig = Rig::silent(16);
-    let here = rig.pair.ends[0].mr;
-    let add = |rig: &mut Rig, psn: u32| {
+    let mut played = PlayedPeer::silent(16);
+    let here = played.pair.ends[0].mr;
+    let add = |played: &mut PlayedPeer, psn: u32| {
         let eth = AtomicRepr { va: here.address, rkey: here.key, swap_add: 1, compare: 0 };
-        rig.inject(|r| (r.operation, r.psn, r.atomic) = (Operation::FetchAdd, Psn::new(psn), Some(eth)), &[]);
+        played.inject(
+            |r| (r.operation, r.psn, r.atomic) = (Operation::FetchAdd, Psn::new(psn), Some(eth)),
+            &[],
+        );
     };
     for psn in [0, 1, 0, 1, 1, 2] {
-        add(&mut rig, psn);
+        add(&mut played, psn);
     }
-    assert_eq!(rig.sent_packets(), 6);
-    assert_eq!(rig.pair.ends[0].bytes(0, 8), 3u64.to_le_bytes());
+    assert_eq!(played.sent_packets(), 6);
+    assert_eq!(played.pair.ends[0].bytes(0, 8), 3u64.to_le_bytes());
     // Beyond the responder's resources nothing is known any more, and nothing is answered or done.
-    (3..40).for_each(|psn| add(&mut rig, psn));
-    rig.sent_packets();
-    add(&mut rig, 0);
-    assert_eq!((rig.sent_packets(), rig.pair.ends[0].bytes(0, 8)), (0, 40u64.to_le_bytes().to_vec()));
+    (3..40).for_each(|psn| add(&mut played, psn));
+    played.sent_packets();
+    add(&mut played, 0);
+    assert_eq!((played.sent_packets(), played.pair.ends[0].bytes(0, 8)), (0, 40u64.to_le_bytes().to_vec()));
 }
 
 #[test]
 fn duplicate_reads_are_answered_from_where_they_ask() {
-    let mut rig = Rig::silent(16);
-    rig.read_request(0, 5);
-    assert_eq!(rig.sent_packets(), 5);
-    rig.read_request(0, 5);
-    assert_eq!(rig.sent_packets(), 5);
-    rig.read_request(3, 2);
-    assert_eq!(rig.sent_packets(), 2);
-    rig.read_request(3, 3);
-    assert_eq!(rig.sent_packets(), 0, "it would end beyond the read that was executed");
-    rig.read_request(0x7f_0000, 1);
-    assert_eq!(rig.sent_packets(), 1, "a sequence error");
+    let mut played = PlayedPeer::silent(16);
+    played.read_request(0, 5);
+    assert_eq!(played.sent_packets(), 5);
+    played.read_request(0, 5);
+    assert_eq!(played.sent_packets(), 5);
+    played.read_request(3, 2);
+    assert_eq!(played.sent_packets(), 2);
+    played.read_request(3, 3);
+    assert_eq!(played.sent_packets(), 0, "it would end beyond the read that was executed");
+    played.read_request(0x7f_0000, 1);
+    assert_eq!(played.sent_packets(), 1, "a sequence error");
 }
 
 /// More reads at once than the responder has resources for: an invalid request.
 #[test]
 fn the_responders_depth_is_a_limit() {
-    let mut rig = Rig::silent(16);
-    let here = rig.pair.ends[0].mr;
-    let dest_qp = rig.pair.ends[0].qp.number();
-    let simulation = rig.simulation.clone();
+    let mut played = PlayedPeer::silent(16);
+    let here = played.pair.ends[0].mr;
+    let dest_qp = played.pair.ends[0].qp.number();
+    let simulation = played.simulation.clone();
     for i in 0..17 {
         let reth = Some(RethRepr { va: here.address, rkey: here.key, len: 1 << 15 });
         let repr = Repr {
@@ -350,6 +356,6 @@ fn the_responders_depth_is_a_limit() {
         };
         simulation.world(|world, now| world.inject_packet(now, HcaId(0), Packet::build_empty(&repr)));
     }
-    rig.settle();
-    assert_state(&mut rig.pair, 0, QpState::Error);
+    played.settle();
+    assert_state(&mut played.pair, 0, QpState::Error);
 }

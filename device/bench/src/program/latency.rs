@@ -9,9 +9,9 @@ use super::{Aim, Next, Program, Request, Shared, good, operation, post, post_tim
 use crate::Error;
 use crate::host::ns;
 use crate::in_process::ModelMemory;
-use crate::rig::{EndRef, GRH, Lane, Rig};
 use crate::scenario::{Op, Scenario, Transport};
 use crate::stats::Random;
+use crate::testbed::{EndRef, GRH, Testbed, Worker};
 
 /// Receive requests that are kept posted.
 const RECEIVES: u64 = 16;
@@ -28,7 +28,7 @@ enum State {
 
 /// One of the two threads, or the only one.
 struct Player {
-    lane: Lane,
+    worker: Worker,
     end: EndRef,
     aim: Aim,
     /// Where the other writes to.
@@ -55,17 +55,17 @@ struct Flag {
 
 /// The threads of a latency scenario.
 pub(super) fn programs(
-    rig: &mut Rig,
+    testbed: &mut Testbed,
     scenario: &Scenario,
-    lanes: Vec<Lane>,
+    workers: Vec<Worker>,
 ) -> Result<Vec<Box<dyn Program>>, Error> {
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
-    let loopback = rig.hosts.len() == 1;
-    for (token, lane) in lanes.into_iter().enumerate() {
-        let Some(end) = lane.ends.first().copied() else { continue };
+    let loopback = testbed.hosts.len() == 1;
+    for (token, worker) in workers.into_iter().enumerate() {
+        let Some(end) = worker.ends.first().copied() else { continue };
         let first = token == 0;
         if scenario.op.has_response() && !first {
-            rig.lanes.push(lane);
+            testbed.workers.push(worker);
             continue;
         }
         let mut flag = None;
@@ -73,12 +73,12 @@ pub(super) fn programs(
             // Each writes to the other's memory; on one host to different places.
             let region = if loopback { token } else { 0 };
             flag = Some(Flag { region, offset: scenario.size as usize - 1 });
-            if let Some((memory, _)) = rig.hosts.get(lane.host).and_then(|h| h.regions.get(region)) {
+            if let Some((memory, _)) = testbed.hosts.get(worker.host).and_then(|h| h.regions.get(region)) {
                 memory.watch(token);
             }
         }
-        for cq in [end.send_cq, lane.recv_cq] {
-            if let Some(cq) = rig.cqs.get(cq) {
+        for cq in [end.send_cq, worker.recv_cq] {
+            if let Some(cq) = testbed.cqs.get(cq) {
                 cq.memory().watch(token);
             }
         }
@@ -93,10 +93,10 @@ pub(super) fn programs(
             begun: None,
             random: Random::new(scenario.seed),
             data: scenario.is_inline().then(|| vec![0; scenario.size as usize]),
-            lane,
+            worker,
         };
         for _ in 0..if scenario.op == Op::Send { RECEIVES } else { 0 } {
-            player.receive(rig, scenario)?;
+            player.receive(testbed, scenario)?;
         }
         programs.push(Box::new(player));
     }
@@ -104,25 +104,25 @@ pub(super) fn programs(
 }
 
 impl Player {
-    fn receive(&self, rig: &mut Rig, scenario: &Scenario) -> Result<(), Error> {
+    fn receive(&self, testbed: &mut Testbed, scenario: &Scenario) -> Result<(), Error> {
         let head = if scenario.transport == Transport::Ud { GRH } else { 0 };
         let len = (scenario.bytes() + head) as u32;
-        let sges = [Sge { address: self.lane.local_mr.address, len, key: self.lane.local_mr.key }];
-        let Some(qp) = rig.qps.get_mut(self.end.qp) else { return Ok(()) };
+        let sges = [Sge { address: self.worker.local_mr.address, len, key: self.worker.local_mr.key }];
+        let Some(qp) = testbed.qps.get_mut(self.end.qp) else { return Ok(()) };
         Ok(qp.post_recv(0, if len > 0 { &sges } else { &[] })?)
     }
 
-    fn post(&mut self, rig: &mut Rig, scenario: &Scenario) -> Result<(), Error> {
+    fn post(&mut self, testbed: &mut Testbed, scenario: &Scenario) -> Result<(), Error> {
         self.posted += 1;
         let mark = self.posted as u8;
         let mut aim = None;
         if scenario.op != Op::Send {
-            aim = self.aim.at(rig, scenario, self.end.peer, 0, &mut self.random);
+            aim = self.aim.at(testbed, scenario, self.end.peer, 0, &mut self.random);
         }
         if scenario.op == Op::Write {
             // The place that the other looks at.
-            let region = if rig.hosts.len() == 1 && self.first { 1 } else { 0 };
-            aim = rig
+            let region = if testbed.hosts.len() == 1 && self.first { 1 } else { 0 };
+            aim = testbed
                 .hosts
                 .get(self.end.peer)
                 .and_then(|h| h.regions.get(region))
@@ -132,32 +132,32 @@ impl Player {
         match &mut self.data {
             Some(data) => data.iter_mut().skip(last).for_each(|byte| *byte = mark),
             None if scenario.op.has_response() || scenario.bytes() == 0 => {}
-            None => self.lane.local.write(last, &[mark]),
+            None => self.worker.local.write(last, &[mark]),
         }
         let len = scenario.bytes() as u32;
-        let sge = Sge { address: self.lane.local_mr.address, len, key: self.lane.local_mr.key };
-        let op = operation(scenario, rig.destination(&self.end, self.posted), aim);
+        let sge = Sge { address: self.worker.local_mr.address, len, key: self.worker.local_mr.key };
+        let op = operation(scenario, testbed.destination(&self.end, self.posted), aim);
         let request = Request { wr_id: self.posted, op, sge, data: self.data.as_deref(), signaled: true };
-        post(rig, scenario, self.lane.host, &self.end, &request)?;
-        ring(rig, self.lane.host, &self.end);
+        post(testbed, scenario, self.worker.host, &self.end, &request)?;
+        ring(testbed, self.worker.host, &self.end);
         Ok(())
     }
 
     /// Whether the other's next message is there.
-    fn hears(&self, rig: &mut Rig, scenario: &Scenario) -> Result<bool, Error> {
+    fn hears(&self, testbed: &mut Testbed, scenario: &Scenario) -> Result<bool, Error> {
         if let Some(flag) = self.flag {
-            let region = rig.hosts.get(self.lane.host).and_then(|h| h.regions.get(flag.region));
+            let region = testbed.hosts.get(self.worker.host).and_then(|h| h.regions.get(flag.region));
             let Some((memory, _)) = region else { return Ok(false) };
             return Ok(last_byte(memory, flag.offset) == (self.heard + 1) as u8);
         }
-        let Some(completion) = rig.cqs.get_mut(self.lane.recv_cq).and_then(hca_driver::Cq::poll) else {
+        let Some(completion) = testbed.cqs.get_mut(self.worker.recv_cq).and_then(hca_driver::Cq::poll) else {
             return Ok(false);
         };
         good(&completion)?;
-        if let Some(qp) = rig.qps.get_mut(self.end.qp) {
+        if let Some(qp) = testbed.qps.get_mut(self.end.qp) {
             qp.finish(&completion);
         }
-        self.receive(rig, scenario)?;
+        self.receive(testbed, scenario)?;
         Ok(true)
     }
 
@@ -183,22 +183,22 @@ fn last_byte(memory: &ModelMemory, offset: usize) -> u8 {
 }
 
 impl Program for Player {
-    fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error> {
+    fn act(&mut self, now: Ps, testbed: &mut Testbed, shared: &mut Shared<'_>) -> Result<Next, Error> {
         let scenario = shared.scenario;
         match self.state {
             State::Posting if self.begun.is_none() && self.first => Ok(self.begin(now, shared)),
             State::Posting => {
-                self.post(rig, scenario)?;
+                self.post(testbed, scenario)?;
                 self.state = State::Completing;
                 Ok(Next::At(now + ns(shared.host.poll_ns)))
             }
             State::Completing => {
-                let Some(completion) = rig.cqs.get_mut(self.end.send_cq).and_then(hca_driver::Cq::poll)
+                let Some(completion) = testbed.cqs.get_mut(self.end.send_cq).and_then(hca_driver::Cq::poll)
                 else {
                     return Ok(Next::Look(ns(shared.host.poll_ns)));
                 };
                 good(&completion)?;
-                if let Some(qp) = rig.qps.get_mut(self.end.qp) {
+                if let Some(qp) = testbed.qps.get_mut(self.end.qp) {
                     qp.finish(&completion);
                 }
                 let now = now + ns(shared.host.cqe_ns);
@@ -209,7 +209,7 @@ impl Program for Player {
                 Ok(Next::At(now))
             }
             State::Hearing => {
-                if !self.hears(rig, scenario)? {
+                if !self.hears(testbed, scenario)? {
                     let host = &shared.host;
                     return Ok(Next::Look(ns(if self.flag.is_some() { host.look_ns } else { host.poll_ns })));
                 }

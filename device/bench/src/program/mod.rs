@@ -17,8 +17,8 @@ use hca_model::units::Counts;
 
 use crate::host::Host;
 use crate::outcome::{Latency, Outcome, Share, Usage};
-use crate::rig::{EndRef, LINE, Rig, own_places};
 use crate::scenario::{BlueFlame, Metric, Op, Scenario, Transport};
+use crate::testbed::{EndRef, LINE, Testbed, own_places};
 use crate::{Error, stats};
 
 /// Nothing completed for so long: the scenario hangs.
@@ -129,7 +129,7 @@ impl Meter {
 }
 
 trait Program {
-    fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error>;
+    fn act(&mut self, now: Ps, testbed: &mut Testbed, shared: &mut Shared<'_>) -> Result<Next, Error>;
 }
 
 /// A program that sleeps until something is there: since when it looks, and how often.
@@ -165,8 +165,8 @@ pub fn run_observed(
         };
     }
     let host = Host::load(&scenario.host)?;
-    let mut rig = Rig::new(scenario)?;
-    rig.sim.observe(options).map_err(unseen)?;
+    let mut testbed = Testbed::new(scenario)?;
+    testbed.sim.observe(options).map_err(unseen)?;
     let latency = scenario.metric == Metric::Latency;
     // Who says how many operations are measured gets so many.
     let steady = !latency && scenario.iterations == 0;
@@ -176,27 +176,33 @@ pub fn run_observed(
         amount(scenario)
     };
     let mut shared = Shared { scenario, host, meter: Meter { warm, wanted, steady, ..Meter::default() } };
-    let lanes = std::mem::take(&mut rig.lanes);
+    let workers = std::mem::take(&mut testbed.workers);
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
     if latency {
-        programs.extend(latency::programs(&mut rig, scenario, lanes)?);
+        programs.extend(latency::programs(&mut testbed, scenario, workers)?);
     } else {
-        for lane in lanes {
-            if lane.receives {
+        for worker in workers {
+            if worker.receives {
                 let token = programs.len();
-                programs.push(Box::new(receiver::Receiver::new(&mut rig, scenario, &lane, token)?));
+                programs.push(Box::new(receiver::Receiver::new(&mut testbed, scenario, &worker, token)?));
             }
-            if lane.initiates {
+            if worker.initiates {
                 let token = programs.len();
-                programs.push(Box::new(stream::Stream::new(&mut rig, scenario, &shared.host, lane, token)?));
+                programs.push(Box::new(stream::Stream::new(
+                    &mut testbed,
+                    scenario,
+                    &shared.host,
+                    worker,
+                    token,
+                )?));
             } else {
                 // It does nothing, but its memory stays registered.
-                rig.lanes.push(lane);
+                testbed.workers.push(worker);
             }
         }
     }
-    let units = drive(&mut rig, &mut shared, &mut programs)?;
-    let seen = rig.sim.end_observing().map_err(unseen)?;
+    let units = drive(&mut testbed, &mut shared, &mut programs)?;
+    let seen = testbed.sim.end_observing().map_err(unseen)?;
     let meter = &shared.meter;
     let unmeasured = || Error::new("the run ended before it was measured");
     let ((from, start), (to, end)) = meter.span().ok_or_else(unmeasured)?;
@@ -247,21 +253,24 @@ fn amount(scenario: &Scenario) -> (u64, u64) {
 }
 
 /// What each adapter's units did so far.
-fn counts(rig: &Rig) -> Vec<Counts> {
-    rig.hosts
+fn counts(testbed: &Testbed) -> Vec<Counts> {
+    testbed
+        .hosts
         .iter()
-        .map(|host| rig.sim.world(|world, _| world.counters(host.id).map(|c| c.units)).unwrap_or_default())
+        .map(|host| {
+            testbed.sim.world(|world, _| world.counters(host.id).map(|c| c.units)).unwrap_or_default()
+        })
         .collect()
 }
 
 /// Runs until enough was measured. Returns what each adapter's units had done at each mark of the meter.
 fn drive(
-    rig: &mut Rig,
+    testbed: &mut Testbed,
     shared: &mut Shared<'_>,
     programs: &mut [Box<dyn Program>],
 ) -> Result<Vec<Vec<Counts>>, Error> {
     let mut units: Vec<Vec<Counts>> = Vec::new();
-    let start = rig.sim.now();
+    let start = testbed.sim.now();
     shared.meter.last = start;
     // Programs don't start at the same instant, as threads don't: within the time that a batch takes.
     let mut random = stats::Random::new(shared.scenario.seed);
@@ -269,7 +278,7 @@ fn drive(
         (0..programs.len()).map(|i| Reverse((start + Ps(random.below(START.0)), i))).collect();
     let mut asleep: Vec<Option<Sleep>> = vec![None; programs.len()];
     while shared.meter.measured.is_none() {
-        let event = rig.sim.next_event();
+        let event = testbed.sim.next_event();
         let due = heap.peek().map(|Reverse((at, _))| *at);
         let model_first = match (event, due) {
             (Some(event), Some(due)) => event <= due,
@@ -282,8 +291,8 @@ fn drive(
             if at > shared.meter.last + PATIENCE {
                 return Err(hang(shared));
             }
-            rig.sim.advance_to(at);
-            for host in &mut rig.hosts {
+            testbed.sim.advance_to(at);
+            for host in &mut testbed.hosts {
                 for token in host.hca.bus_mut().touched() {
                     if let Some(sleep) = asleep.get_mut(token).and_then(Option::take) {
                         heap.push(Reverse((sleep.wakes(at), token)));
@@ -294,14 +303,14 @@ fn drive(
         }
         let Some(Reverse((at, who))) = heap.pop() else { continue };
         let Some(program) = programs.get_mut(who) else { continue };
-        rig.sim.advance_to(at);
-        match program.act(at, rig, shared)? {
+        testbed.sim.advance_to(at);
+        match program.act(at, testbed, shared)? {
             Next::At(next) => heap.push(Reverse((next.max(at), who))),
             Next::Look(every) => asleep[who] = Some(Sleep { since: at, every, late: Ps::ZERO }),
             Next::LookFrom(every, late) => asleep[who] = Some(Sleep { since: at, every, late }),
         }
         if units.len() < shared.meter.marks.len() {
-            units.push(counts(rig));
+            units.push(counts(testbed));
         }
     }
     Ok(units)
@@ -379,13 +388,13 @@ impl Aim {
     /// Address and key.
     fn at(
         &self,
-        rig: &Rig,
+        testbed: &Testbed,
         scenario: &Scenario,
         peer: usize,
         place: u64,
         random: &mut stats::Random,
     ) -> Option<(u64, hca_spec::ids::Mkey)> {
-        let regions = &rig.hosts.get(peer)?.regions;
+        let regions = &testbed.hosts.get(peer)?.regions;
         let each = regions.first()?.1.len;
         let offset = if scenario.span > 0 {
             let fits = (scenario.span.max(self.slot) - self.slot) / LINE + 1;
@@ -430,13 +439,15 @@ struct Request<'a> {
 
 /// Puts a request into the ring of `end`, and announces it if it goes with its doorbell.
 fn post(
-    rig: &mut Rig,
+    testbed: &mut Testbed,
     scenario: &Scenario,
     host: usize,
     end: &EndRef,
     request: &Request<'_>,
 ) -> Result<(), Error> {
-    let (Some(side), Some(qp)) = (rig.hosts.get_mut(host), rig.qps.get_mut(end.qp)) else { return Ok(()) };
+    let (Some(side), Some(qp)) = (testbed.hosts.get_mut(host), testbed.qps.get_mut(end.qp)) else {
+        return Ok(());
+    };
     let sges = [request.sge];
     let sges = if request.sge.len > 0 { &sges[..] } else { &[] };
     let plain = SendRequest::new(request.wr_id, request.op, sges);
@@ -446,23 +457,23 @@ fn post(
     }
     if by_blueflame(scenario) {
         qp.post_send_blueflame(side.hca.bus_mut(), &send)?;
-        rig.sim.flush_stores(side.id);
+        testbed.sim.flush_stores(side.id);
         return Ok(());
     }
     Ok(qp.queue_send(&send)?)
 }
 
 /// Announces what lies in the ring of `end`.
-fn ring(rig: &mut Rig, host: usize, end: &EndRef) {
-    let (Some(side), Some(qp)) = (rig.hosts.get_mut(host), rig.qps.get_mut(end.qp)) else { return };
+fn ring(testbed: &mut Testbed, host: usize, end: &EndRef) {
+    let (Some(side), Some(qp)) = (testbed.hosts.get_mut(host), testbed.qps.get_mut(end.qp)) else { return };
     qp.ring_doorbell(side.hca.bus_mut());
-    rig.sim.flush_stores(side.id);
+    testbed.sim.flush_stores(side.id);
 }
 
 /// When PCIe has taken what processors stored to the adapter of `host`.
-fn stores_taken(rig: &Rig, host: usize) -> Ps {
-    let id = rig.hosts.get(host).map(|side| side.id);
-    id.and_then(|id| rig.sim.world(|world, _| world.stores_taken(id))).unwrap_or_default()
+fn stores_taken(testbed: &Testbed, host: usize) -> Ps {
+    let id = testbed.hosts.get(host).map(|side| side.id);
+    id.and_then(|id| testbed.sim.world(|world, _| world.stores_taken(id))).unwrap_or_default()
 }
 
 #[cfg(test)]

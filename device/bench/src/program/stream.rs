@@ -11,9 +11,9 @@ use super::{
 };
 use crate::Error;
 use crate::host::{Host, ns};
-use crate::rig::{Lane, Rig};
 use crate::scenario::{Detect, Op, Pace, Pick, Scenario};
 use crate::stats::Random;
+use crate::testbed::{Testbed, Worker};
 
 /// A queue pair of the thread.
 struct Connection {
@@ -42,7 +42,7 @@ enum State {
 
 /// A thread that keeps requests outstanding.
 pub(super) struct Stream {
-    lane: Lane,
+    worker: Worker,
     aim: Aim,
     connections: Vec<Connection>,
     by_qpn: BTreeMap<Qpn, usize>,
@@ -69,40 +69,40 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Requests on the queue pairs of `lane`; watches for their completion as `token`.
+    /// Requests on the queue pairs of `worker`; watches for their completion as `token`.
     pub(super) fn new(
-        rig: &mut Rig,
+        testbed: &mut Testbed,
         scenario: &Scenario,
         host: &Host,
-        lane: Lane,
+        worker: Worker,
         token: usize,
     ) -> Result<Self, Error> {
-        let mut cqs: Vec<usize> = lane.ends.iter().map(|e| e.send_cq).collect();
+        let mut cqs: Vec<usize> = worker.ends.iter().map(|e| e.send_cq).collect();
         cqs.dedup();
         for cq in &cqs {
-            if let Some(cq) = rig.cqs.get(*cq) {
+            if let Some(cq) = testbed.cqs.get(*cq) {
                 cq.memory().watch(token);
             }
         }
         if scenario.detect == Detect::Memory {
-            lane.local.watch(token);
+            worker.local.watch(token);
         }
         // What is read is not zero, so that who looks at memory sees it come.
         if scenario.detect == Detect::Memory {
-            for side in &mut rig.hosts {
+            for side in &mut testbed.hosts {
                 for (memory, mr) in &mut side.regions {
                     fill_once(memory, mr.len as usize);
                 }
             }
         }
-        let by_qpn = lane.ends.iter().enumerate();
-        let by_qpn = by_qpn.filter_map(|(i, e)| Some((rig.qps.get(e.qp)?.number(), i))).collect();
-        let first = token as u64 * lane.ends.len() as u64;
+        let by_qpn = worker.ends.iter().enumerate();
+        let by_qpn = by_qpn.filter_map(|(i, e)| Some((testbed.qps.get(e.qp)?.number(), i))).collect();
+        let first = token as u64 * worker.ends.len() as u64;
         let connection = |i: usize| Connection { posted: 0, done: 0, place: first + i as u64 };
         let seed = scenario.seed.wrapping_mul(0x1_0000_01b3) ^ token as u64;
         Ok(Self {
             aim: Aim::new(scenario),
-            connections: (0..lane.ends.len()).map(connection).collect(),
+            connections: (0..worker.ends.len()).map(connection).collect(),
             by_qpn,
             cqs,
             slots: VecDeque::new(),
@@ -115,34 +115,34 @@ impl Stream {
             random: Random::new(seed),
             state: State::Deciding,
             taken: Ps::ZERO,
-            slowness: host.cores.map_or(1.0, |cores| cores.slowness(lane.thread, scenario.threads)),
-            lateness: host.cores.map_or(Ps::ZERO, |cores| cores.lateness(lane.thread)),
+            slowness: host.cores.map_or(1.0, |cores| cores.slowness(worker.thread, scenario.threads)),
+            lateness: host.cores.map_or(Ps::ZERO, |cores| cores.lateness(worker.thread)),
             data: scenario.is_inline().then(|| vec![1; scenario.size as usize]),
-            lane,
+            worker,
         })
     }
 
     /// Takes completions; returns how many there were.
-    fn poll(&mut self, rig: &mut Rig, scenario: &Scenario, limit: usize) -> Result<u64, Error> {
+    fn poll(&mut self, testbed: &mut Testbed, scenario: &Scenario, limit: usize) -> Result<u64, Error> {
         let mut taken = 0;
         let waits_for = match (scenario.cq_per_qp, self.chosen, self.slots.front()) {
             (false, ..) => None,
             (true, Some(chosen), _) => Some(chosen),
             (true, None, slot) => slot.map(|s| s.connection),
         };
-        let one = waits_for.and_then(|c| self.lane.ends.get(c)).map(|e| [e.send_cq]);
+        let one = waits_for.and_then(|c| self.worker.ends.get(c)).map(|e| [e.send_cq]);
         for cq in one.as_ref().map_or(&self.cqs[..], |one| one) {
             while taken < limit
-                && let Some(completion) = rig.cqs.get_mut(*cq).and_then(hca_driver::Cq::poll)
+                && let Some(completion) = testbed.cqs.get_mut(*cq).and_then(hca_driver::Cq::poll)
             {
                 good(&completion)?;
                 taken += 1;
                 let Some(c) = self.by_qpn.get(&completion.qpn).copied() else { continue };
-                let (Some(connection), Some(end)) = (self.connections.get_mut(c), self.lane.ends.get(c))
+                let (Some(connection), Some(end)) = (self.connections.get_mut(c), self.worker.ends.get(c))
                 else {
                     continue;
                 };
-                if let Some(wr_id) = rig.qps.get_mut(end.qp).and_then(|qp| qp.finish(&completion)) {
+                if let Some(wr_id) = testbed.qps.get_mut(end.qp).and_then(|qp| qp.finish(&completion)) {
                     self.done += (wr_id + 1).saturating_sub(connection.done);
                     connection.done = wr_id + 1;
                 }
@@ -158,11 +158,11 @@ impl Stream {
             Detect::Memory => {
                 while let Some(slot) = self.slots.front() {
                     let mut byte = [0];
-                    self.lane.local.read(slot.buffer as usize, &mut byte);
+                    self.worker.local.read(slot.buffer as usize, &mut byte);
                     if byte == [0] {
                         break;
                     }
-                    self.lane.local.write(slot.buffer as usize, &[0]);
+                    self.worker.local.write(slot.buffer as usize, &[0]);
                     self.slots.pop_front();
                     retired += 1;
                 }
@@ -219,19 +219,25 @@ impl Stream {
             && c.posted - c.done + 1 >= every
     }
 
-    fn post(&mut self, rig: &mut Rig, scenario: &Scenario, c: usize, count: u64) -> Result<(), Error> {
-        let (Some(end), Some(connection)) = (self.lane.ends.get(c).copied(), self.connections.get_mut(c))
+    fn post(
+        &mut self,
+        testbed: &mut Testbed,
+        scenario: &Scenario,
+        c: usize,
+        count: u64,
+    ) -> Result<(), Error> {
+        let (Some(end), Some(connection)) = (self.worker.ends.get(c).copied(), self.connections.get_mut(c))
         else {
             return Ok(());
         };
         for _ in 0..count {
-            let aim = self.aim.at(rig, scenario, end.peer, connection.place, &mut self.random);
+            let aim = self.aim.at(testbed, scenario, end.peer, connection.place, &mut self.random);
             let place = match scenario.local_span {
-                0 => self.posted % self.lane.slots,
-                _ => self.random.below(self.lane.slots),
+                0 => self.posted % self.worker.slots,
+                _ => self.random.below(self.worker.slots),
             };
-            let buffer = place * self.lane.slot;
-            let (address, key) = (self.lane.local_mr.address + buffer, self.lane.local_mr.key);
+            let buffer = place * self.worker.slot;
+            let (address, key) = (self.worker.local_mr.address + buffer, self.worker.local_mr.key);
             let sge = Sge { address, len: scenario.bytes() as u32, key };
             let index = connection.posted;
             let every = scenario.signal_every;
@@ -240,9 +246,9 @@ impl Stream {
                 Detect::Cq => (index + 1).is_multiple_of(every),
                 Detect::Memory => index.is_multiple_of(every),
             };
-            let op = operation(scenario, rig.destination(&end, index), aim);
+            let op = operation(scenario, testbed.destination(&end, index), aim);
             let request = Request { wr_id: index, op, sge, data: self.data.as_deref(), signaled };
-            post(rig, scenario, self.lane.host, &end, &request)?;
+            post(testbed, scenario, self.worker.host, &end, &request)?;
             connection.posted += 1;
             self.posted += 1;
             self.outstanding += 1;
@@ -251,14 +257,14 @@ impl Stream {
                 self.slots.push_back(Slot { connection: c, index, buffer });
             }
         }
-        ring(rig, self.lane.host, &end);
-        self.taken = stores_taken(rig, self.lane.host);
+        ring(testbed, self.worker.host, &end);
+        self.taken = stores_taken(testbed, self.worker.host);
         Ok(())
     }
 }
 
 impl Program for Stream {
-    fn act(&mut self, now: Ps, rig: &mut Rig, shared: &mut Shared<'_>) -> Result<Next, Error> {
+    fn act(&mut self, now: Ps, testbed: &mut Testbed, shared: &mut Shared<'_>) -> Result<Next, Error> {
         let (scenario, host) = (shared.scenario, &shared.host);
         let slowness = self.slowness;
         let slow = move |time: f64| ns(time * slowness);
@@ -266,7 +272,7 @@ impl Program for Stream {
             if self.taken > now {
                 return Ok(Next::At(self.taken));
             }
-            self.post(rig, scenario, connection, count)?;
+            self.post(testbed, scenario, connection, count)?;
             self.state = State::Deciding;
             self.chosen = None;
         }
@@ -280,7 +286,7 @@ impl Program for Stream {
         }
         if room == 0 {
             let by_memory = scenario.detect == Detect::Memory && self.chosen.is_none();
-            let taken = if by_memory { 0 } else { self.poll(rig, scenario, POLL_BATCH)? };
+            let taken = if by_memory { 0 } else { self.poll(testbed, scenario, POLL_BATCH)? };
             let retired = self.retire(scenario);
             if retired > 0 && !(scenario.count_received && scenario.op == Op::Send) {
                 shared.meter.count(now, retired);

@@ -26,7 +26,7 @@ pub const VICTIM: HcaId = HcaId(0);
 pub const WITNESS: HcaId = HcaId(1);
 
 /// Two adapters, brought up.
-pub struct Rig {
+pub struct TwoAdapters {
     /// The world.
     pub world: World,
     /// Guest memory of each adapter.
@@ -133,16 +133,16 @@ fn lid(hca: HcaId) -> Lid {
     Lid(hca.0 as u16 + 1)
 }
 
-impl Default for Rig {
+impl Default for TwoAdapters {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Rig {
+impl TwoAdapters {
     /// Two adapters with objects of every kind, queue pairs in RTS, nothing posted.
     pub fn new() -> Self {
-        let mut rig = Self {
+        let mut adapters = Self {
             world: world(),
             rams: [Arc::default(), Arc::default()],
             objects: Objects::default(),
@@ -150,11 +150,11 @@ impl Rig {
             before: Vec::new(),
             now: Ps::from_ms(1000),
         };
-        rig.world.advance(rig.now);
-        rig.objects = rig.open(VICTIM);
-        rig.witness = rig.open(WITNESS);
-        rig.before = rig.rams[WITNESS.0].snapshot();
-        rig
+        adapters.world.advance(adapters.now);
+        adapters.objects = adapters.open(VICTIM);
+        adapters.witness = adapters.open(WITNESS);
+        adapters.before = adapters.rams[WITNESS.0].snapshot();
+        adapters
     }
 
     fn queue(&mut self, hca: HcaId) -> Queue<'_> {

@@ -53,23 +53,23 @@ pub struct HostSide {
 /// One end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndRef {
-    /// Index in [`Rig::qps`].
+    /// Index in [`Testbed::qps`].
     pub qp: usize,
-    /// Index in [`Rig::cqs`] of the send queue's completions.
+    /// Index in [`Testbed::cqs`] of the send queue's completions.
     pub send_cq: usize,
     /// Where its requests go.
     pub peer: usize,
 }
 
 /// What one thread of a host has.
-pub struct Lane {
+pub struct Worker {
     /// Which thread of its host.
     pub thread: u64,
-    /// Index in [`Rig::hosts`].
+    /// Index in [`Testbed::hosts`].
     pub host: usize,
     /// Its queue pairs.
     pub ends: Vec<EndRef>,
-    /// Index in [`Rig::cqs`] of the completions of receives.
+    /// Index in [`Testbed::cqs`] of the completions of receives.
     pub recv_cq: usize,
     /// Buffers of its requests.
     pub local: ModelMemory,
@@ -88,7 +88,7 @@ pub struct Lane {
 }
 
 /// A scenario's world.
-pub struct Rig {
+pub struct Testbed {
     /// Virtual time.
     pub sim: Simulation,
     /// The hosts, the targets of initiators behind them.
@@ -100,7 +100,7 @@ pub struct Rig {
     /// Every completion queue.
     pub cqs: Vec<Cq<ModelMemory>>,
     /// The threads.
-    pub lanes: Vec<Lane>,
+    pub workers: Vec<Worker>,
 }
 
 /// The profile of a scenario: the named one, with the scenario's own numbers.
@@ -134,7 +134,7 @@ pub fn profile(scenario: &Scenario) -> Result<Profile, Error> {
     Ok(profile)
 }
 
-impl Rig {
+impl Testbed {
     /// Builds and connects everything of `scenario`, which was checked.
     ///
     /// # Errors
@@ -155,30 +155,30 @@ impl Rig {
             let pd = hca.alloc_pd()?;
             hosts.push(HostSide { hca, id, pd, lid, regions: Vec::new() });
         }
-        let mut rig =
-            Self { sim, hosts, qps: Vec::new(), to: Vec::new(), cqs: Vec::new(), lanes: Vec::new() };
+        let mut testbed =
+            Self { sim, hosts, qps: Vec::new(), to: Vec::new(), cqs: Vec::new(), workers: Vec::new() };
         let targets = adapters.saturating_sub(scenario.targets as usize)..adapters;
         for host in 0..adapters {
             let both = scenario.bidirectional || scenario.metric == Metric::Latency;
             if targets.contains(&host) || both {
-                rig.add_regions(host, scenario)?;
+                testbed.add_regions(host, scenario)?;
             }
         }
         for thread in 0..scenario.threads {
             if scenario.initiators > 1 && scenario.bidirectional {
-                rig.connect_all(scenario, thread, adapters)?;
+                testbed.connect_all(scenario, thread, adapters)?;
                 continue;
             }
             for from in 0..scenario.initiators as usize {
-                let mut near = rig.lane(scenario, thread, from, true)?;
-                let far = |target| rig.lane(scenario, thread, target, scenario.bidirectional);
+                let mut near = testbed.worker(scenario, thread, from, true)?;
+                let far = |target| testbed.worker(scenario, thread, target, scenario.bidirectional);
                 let mut far = targets.clone().map(far).collect::<Result<Vec<_>, _>>()?;
-                rig.connect(scenario, &mut near, &mut far, scenario.qps / scenario.threads)?;
-                rig.lanes.push(near);
-                rig.lanes.extend(far);
+                testbed.connect(scenario, &mut near, &mut far, scenario.qps / scenario.threads)?;
+                testbed.workers.push(near);
+                testbed.workers.extend(far);
             }
         }
-        Ok(rig)
+        Ok(testbed)
     }
 
     fn add_regions(&mut self, host: usize, scenario: &Scenario) -> Result<(), Error> {
@@ -202,15 +202,15 @@ impl Rig {
     /// Thread `thread` of each of `hosts` hosts, with queue pairs to that of every other host.
     fn connect_all(&mut self, scenario: &Scenario, thread: u64, hosts: usize) -> Result<(), Error> {
         let qps = scenario.qps / scenario.threads / scenario.initiators;
-        let mut lanes = Vec::new();
+        let mut workers = Vec::new();
         for host in 0..hosts {
-            let mut lane = self.lane(scenario, thread, host, true)?;
-            for other in &mut lanes {
-                self.connect(scenario, other, std::slice::from_mut(&mut lane), qps)?;
+            let mut worker = self.worker(scenario, thread, host, true)?;
+            for other in &mut workers {
+                self.connect(scenario, other, std::slice::from_mut(&mut worker), qps)?;
             }
-            lanes.push(lane);
+            workers.push(worker);
         }
-        self.lanes.extend(lanes);
+        self.workers.extend(workers);
         Ok(())
     }
 
@@ -218,14 +218,14 @@ impl Rig {
     fn connect(
         &mut self,
         scenario: &Scenario,
-        near: &mut Lane,
-        far: &mut [Lane],
+        near: &mut Worker,
+        far: &mut [Worker],
         qps: u64,
     ) -> Result<(), Error> {
         let (from, qps) = (near.host, qps as usize);
         let near_cqs = self.send_cqs(scenario, from, qps)?;
         let far_cqs: Vec<Vec<usize>> =
-            far.iter().map(|lane| self.send_cqs(scenario, lane.host, qps)).collect::<Result<_, _>>()?;
+            far.iter().map(|worker| self.send_cqs(scenario, worker.host, qps)).collect::<Result<_, _>>()?;
         let others = far.len().max(1);
         for i in 0..qps {
             let pick = |cqs: &[usize]| cqs[i % cqs.len()];
@@ -261,13 +261,13 @@ impl Rig {
         to.get(index.checked_rem(to.len() as u64)? as usize).copied()
     }
 
-    fn lane(
+    fn worker(
         &mut self,
         scenario: &Scenario,
         thread: u64,
         host: usize,
         initiates: bool,
-    ) -> Result<Lane, Error> {
+    ) -> Result<Worker, Error> {
         let receives = scenario.op == Op::Send
             && (!initiates || scenario.bidirectional || scenario.metric == Metric::Latency);
         let qps = scenario.qps / scenario.threads;
@@ -283,7 +283,7 @@ impl Rig {
         let bytes = ((slot * slots) as usize).next_multiple_of(hca_driver::PAGE_SIZE);
         let local = alloc(&mut side.hca, bytes, hca_driver::PAGE_SIZE)?;
         let local_mr = side.hca.register(side.pd, &local, bytes, Access::ALL)?;
-        Ok(Lane {
+        Ok(Worker {
             thread,
             host,
             ends: Vec::new(),
@@ -311,9 +311,9 @@ impl Rig {
         Ok(self.cqs.len() - 1)
     }
 
-    fn create_qp(&mut self, scenario: &Scenario, lane: &Lane, send_cq: usize) -> Result<usize, Error> {
+    fn create_qp(&mut self, scenario: &Scenario, worker: &Worker, send_cq: usize) -> Result<usize, Error> {
         let cqn = |cq: usize| self.cqs.get(cq).map_or(Cqn(0), Cq::number);
-        let side = &mut self.hosts[lane.host];
+        let side = &mut self.hosts[worker.host];
         let inline = if scenario.is_inline() { scenario.size } else { 0 };
         // Control, address and data segments, and what is inline.
         let blocks = (96 + inline).div_ceil(64);
@@ -325,10 +325,10 @@ impl Rig {
             },
             pd: side.pd,
             send_cq: cqn(send_cq),
-            recv_cq: cqn(lane.recv_cq),
+            recv_cq: cqn(worker.recv_cq),
             send_blocks: ((scenario.window + 2 * scenario.signal_every) * blocks).min(1 << 15) as u32,
             srq: None,
-            recv_requests: if lane.receives { lane.depth as u32 } else { 0 },
+            recv_requests: if worker.receives { worker.depth as u32 } else { 0 },
             recv_sges: 1,
             fast_registration: false,
             xrcd: None,
