@@ -57,7 +57,7 @@ fn register(bus: &mut VfioUserBus, field: Field<InitSegment>) -> u32 {
 }
 
 impl Driver {
-    /// Steps 1 and 2: is there living firmware, and where is the command queue?
+    /// Steps 1 and 2: does firmware run, and where is the command queue?
     fn start(mut bus: VfioUserBus) -> Result<Self> {
         // The revision is the first register. All ones would mean that nothing answers.
         let revision = bus.mmio_read32(0);
@@ -77,7 +77,7 @@ impl Driver {
         if register(&mut bus, InitSegment::CMD_INTERFACE_REV) != CMD_INTERFACE_REVISION {
             return Err("another revision of the command interface".into());
         }
-        // The geometry is the firmware's choice, and stands in the register that the address goes to.
+        // The geometry is the firmware's choice, and is in the register that takes the address.
         let entries = 1 << register(&mut bus, InitSegment::LOG_CMDQ_SIZE);
         let stride = 1 << register(&mut bus, InitSegment::LOG_CMDQ_STRIDE);
         println!("command queue   {entries} entries of {stride} bytes");

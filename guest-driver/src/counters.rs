@@ -1,4 +1,4 @@
-//! Q counters: what happened to the queue pairs that count into a set.
+//! Q counters: events of the queue pairs that count into a set.
 
 use alloc::vec;
 use hca_spec::be32;

@@ -1,6 +1,6 @@
 //! Completion queues (CQ): the adapter's reports about finished work requests.
 //!
-//! A CQ is a ring of entries of 64 or 128 bytes with an owner bit each. The driver polls the ring and says how far
+//! A CQ is a ring of entries of 64 or 128 bytes with an owner bit each. The driver polls the ring and reports how far
 //! it came in a doorbell record in host memory; it may arm the CQ to get one event
 //! (PRM "Completion Queues"). Like completions may come as one compressed block, small messages in the entry itself.
 
@@ -187,7 +187,7 @@ impl<D: Dma> Cq<D> {
         1 << self.entries.log_size
     }
 
-    /// The memory of the ring's entries, for who wants to know when the adapter writes there.
+    /// The memory of the ring's entries, for callers that watch it for writes.
     pub fn memory(&self) -> &D {
         &self.current().memory
     }

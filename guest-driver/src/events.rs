@@ -1,4 +1,4 @@
-//! Event queues (EQ): the adapter's way to say that something happened.
+//! Event queues (EQ): how the adapter reports that something happened.
 //!
 //! An EQ is a ring of 64-byte entries with an owner bit each, a consumer index that the driver writes to
 //! the UAR page, and an MSI-X vector. The adapter raises the vector only while the EQ is armed

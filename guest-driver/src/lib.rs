@@ -39,7 +39,7 @@
 //! One thread at a time drives an adapter: every call that touches it takes `&mut Hca` or `&mut Bus`.
 //! Queues are bus-contiguous memory; registered memory may be any list of pages.
 //!
-//! Not here: masked atomics, Ethernet. Health recovery is left to the caller, who finds [`Hca::health`].
+//! Not here: masked atomics, Ethernet. Health recovery is left to the caller; see [`Hca::health`].
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,7 @@ impl<D> FirmwarePages<D> {
 }
 
 impl<B: Bus> Hca<B> {
-    /// Gives what QUERY_PAGES asks for at this point of the bring-up.
+    /// Lends the pages that QUERY_PAGES asks for at this point of the bring-up.
     pub(crate) fn give_startup_pages(&mut self, when: u32) -> Result<(), Error> {
         let out =
             self.execute(Opcode::QueryPages, when, FunctionIn::new().bytes().to_vec(), QueryPagesOut::SIZE)?;

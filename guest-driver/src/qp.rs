@@ -322,7 +322,7 @@ impl<D: Dma> Qp<D> {
         Ok(())
     }
 
-    /// Posts a send WQE as it is and announces it: for what this driver has no words for. `wqe` is whole basic
+    /// Posts a send WQE as it is and rings for it: for requests that [`SendRequest`] does not cover. `wqe` is whole basic
     /// blocks; the first 8 bytes are the doorbell.
     ///
     /// # Errors
@@ -349,7 +349,7 @@ impl<D: Dma> Qp<D> {
         Some(doorbell)
     }
 
-    /// Announces what was queued: first in the doorbell record, then with a doorbell.
+    /// Hands queued requests to the adapter: first the doorbell record, then the doorbell.
     pub fn ring_doorbell<B: Bus>(&mut self, bus: &mut B) {
         let Some(doorbell) = self.count_sends() else { return };
         bus.mmio_write64(page(self.uar) + SEND_DOORBELL + self.doorbell_half, doorbell);

@@ -42,7 +42,7 @@ pub struct KeyChange {
     pub key: Mkey,
     /// UMR control segment; the number of translations is added when the WQE is built.
     pub ctrl: UmrCtrl,
-    /// New values of what the mask names.
+    /// New values of the fields that the mask selects.
     pub mkc: Mkc,
     /// New signature part.
     pub bsf: Option<Bsf>,

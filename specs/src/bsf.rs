@@ -6,7 +6,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// How data looks in memory and on the wire, 64 bytes. It is loaded into a key by a UMR WQE.
+    /// Format of the data in memory and on the wire, 64 bytes. It is loaded into a key by a UMR WQE.
     pub struct Bsf[0x40] {
         /// Which parts are present: [`BSF_WITH_INLINE`].
         PARTS: 0x0 [31:30];
@@ -20,7 +20,7 @@ layout! {
         MEMORY: 0x0 [7:0];
         /// Bytes of data without signatures.
         RAW_DATA_SIZE: 0x4 [31:0];
-        /// Block format of the wire domain ([`format`]); 0 if the inline part says it.
+        /// Block format of the wire domain ([`format`]); 0 if the inline part defines it.
         WIRE_FORMAT: 0x8 [31:24];
         /// The wire domain's PSV.
         WIRE_PSV: 0x8 [23:0];

@@ -79,7 +79,7 @@ layout! {
         GID_TABLE_SIZE: 0x2c [15:0];
         /// Q counters count requests that came out of sequence.
         OUT_OF_SEQ_CNT: 0x30 [31:31];
-        /// Q counters count what is sent again, and why.
+        /// Q counters count retransmissions and their causes.
         RETRANSMISSION_Q_COUNTERS: 0x30 [29:29];
         /// Vport counters exist.
         VPORT_COUNTERS: 0x30 [30:30];

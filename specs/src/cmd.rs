@@ -448,7 +448,7 @@ layout! {
     pub struct QueryHcaVportContextOut[0x210] {
         /// The subnet manager is aware of virtualization.
         SM_VIRT_AWARE: 0x30 [31:31];
-        /// QP0 is there.
+        /// QP0 exists.
         HAS_SMI: 0x30 [30:30];
         /// Raw packets are there.
         HAS_RAW: 0x30 [29:29];

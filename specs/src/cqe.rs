@@ -50,7 +50,7 @@ layout! {
         OWNER: 0x3c [0:0];
     }
 
-    /// What a compressed block says of one completion, 8 bytes (mlx5 driver, field use). Everything else is as in the
+    /// One completion of a compressed block, 8 bytes (mlx5 driver, field use). Everything else is as in the
     /// block's title, with `WQE_COUNTER` counted on.
     pub struct MiniCqe[8] {
         /// Hash of the packet's headers ([`crate::queue::mini_format::HASH`]).
@@ -77,7 +77,7 @@ pub enum CqeFormat {
     Data32 = 1,
     /// The 64 bytes before, the first half of a 128-byte entry, are the message's data.
     Data64 = 2,
-    /// The title of a compressed block: `BYTE_CNT` completions, whose [`MiniCqe`]s stand in the entries 1, 8, 16, 24, ...
+    /// The title of a compressed block: `BYTE_CNT` completions, whose [`MiniCqe`]s are in the entries 1, 8, 16, 24, ...
     /// after the title, eight in each. As many entries of the queue belong to the block as it has completions.
     Compressed = 3,
 }

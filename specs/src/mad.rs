@@ -317,7 +317,7 @@ layout! {
         COUNT: 0x8 [30:16];
         /// 128: LID of the switch.
         SWITCH_LID: 0x8 [15:0];
-        /// 144: LID of the port; 256: of who sent the datagram; 257, 258: source.
+        /// 144: LID of the port; 256: of the sender of the datagram; 257, 258: source.
         LID: 0xc [31:16];
         /// 144: something else than the capability mask changed, see the flags.
         OTHER_LOCAL_CHANGES: 0xc [0:0];
@@ -363,7 +363,7 @@ layout! {
         CLASS_VERSION: 0x0 [23:16];
         /// What the agent can ([`perf_cap`]).
         CAPABILITY_MASK: 0x0 [15:0];
-        /// More of what the agent can.
+        /// Further capabilities of the agent.
         CAPABILITY_MASK2: 0x4 [31:5];
         /// Response time: 4.096 us * 2^value.
         RESP_TIME_VALUE: 0x4 [4:0];
@@ -473,7 +473,7 @@ pub mod trap {
 pub mod perf_cap {
     /// PortSelect 255 means all ports.
     pub const ALL_PORT_SELECT: u32 = 1 << 8;
-    /// PortCountersExtended is there.
+    /// PortCountersExtended is supported.
     pub const EXTENDED_WIDTH: u32 = 1 << 9;
     /// PortCounters has PortXmitWait.
     pub const XMIT_WAIT: u32 = 1 << 12;
@@ -495,7 +495,7 @@ pub mod port_cap {
     pub const SYS_IMAGE_GUID: u32 = 1 << 11;
     /// Extended speeds.
     pub const EXTENDED_SPEEDS: u32 = 1 << 14;
-    /// CapabilityMask2 is there.
+    /// CapabilityMask2 is supported.
     pub const CAP_MASK2: u32 = 1 << 15;
     /// Trap 144 reports changes of the capability mask.
     pub const CAP_MASK_NOTICE: u32 = 1 << 22;

@@ -24,7 +24,7 @@ layout! {
         CQ_PERIOD_MODE: 0x0 [16:15];
         /// CQE compression enabled.
         CQE_COMP_EN: 0x0 [14:14];
-        /// What mini CQEs of receive completions say: [`mini_format`].
+        /// Content of the mini CQEs of receive completions: [`mini_format`].
         MINI_CQE_RES_FORMAT: 0x0 [13:12];
         /// Armed state.
         ST: 0x0 [11:8];

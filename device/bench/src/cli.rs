@@ -219,7 +219,7 @@ impl Options {
     }
 }
 
-/// A scenario and what it gave.
+/// A scenario and its outcome.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     name: String,

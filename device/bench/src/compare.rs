@@ -1,4 +1,4 @@
-//! The model against published rows: runs what a map makes of each row, and sums the errors up.
+//! The model against published rows: runs the scenario that a map makes of each row, and summarises the errors.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -128,7 +128,7 @@ pub struct Comparison {
 /// Profile numbers that are otherwise in every run: of one profile, or of all.
 pub type Overrides = Vec<(Option<String>, String)>;
 
-/// Runs every row that `map` maps and `keep` wants, on `jobs` threads.
+/// Runs every row that `map` maps and `keep` accepts, on `jobs` threads.
 ///
 /// A run that fails is listed in the comparison; the others count.
 ///

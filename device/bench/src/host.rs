@@ -12,7 +12,7 @@ use crate::Error;
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// Building one WQE in the ring, what the program does around it included.
+    /// Building one WQE in the ring, with the program's own work around it.
     pub wqe_ns: f64,
     /// A doorbell: the record, the barrier, the 8-byte store.
     pub doorbell_ns: f64,
@@ -22,13 +22,13 @@ pub struct Host {
     pub line_ns: f64,
     /// Posting a receive request.
     pub recv_ns: f64,
-    /// Looking at a completion queue in vain.
+    /// Polling an empty completion queue.
     pub poll_ns: f64,
-    /// A look at a completion queue that finds something, beyond its completions.
+    /// Polling a completion queue that has entries, without the time for each entry.
     pub take_ns: f64,
     /// Taking a completion.
     pub cqe_ns: f64,
-    /// Looking at a byte of memory in vain.
+    /// Polling a byte of memory that has not changed.
     pub look_ns: f64,
     /// What a latency program does between two messages besides posting and polling: reading the clock.
     pub turn_ns: f64,
@@ -46,14 +46,14 @@ pub struct Cores {
     pub count: u64,
     /// Those of the adapter's socket, which come first.
     pub near: u64,
-    /// What a thread of another socket waits longer for the adapter: its store crosses over, then what the adapter writes.
+    /// Additional latency of a thread on another socket: its stores cross the interconnect, and so do the adapter's writes.
     pub far_ns: f64,
-    /// How many times as long everything takes two threads that share a core.
+    /// Slowdown of two threads that share a core: 1.0 is none.
     pub sharing: f64,
 }
 
 impl Cores {
-    /// How many times as long everything takes thread `thread` of `threads`.
+    /// Slowdown of thread `thread` of `threads`.
     pub fn slowness(&self, thread: u64, threads: u64) -> f64 {
         match thread >= self.count || thread + self.count < threads {
             true => self.sharing,
@@ -61,7 +61,7 @@ impl Cores {
         }
     }
 
-    /// How much later thread `thread` sees what the adapter does.
+    /// Additional latency with which thread `thread` sees the adapter's writes.
     pub fn lateness(&self, thread: u64) -> Ps {
         match thread % self.count.max(1) >= self.near {
             true => ns(self.far_ns),

@@ -1,6 +1,6 @@
 //! `hca-driver` on the model, in one process and in virtual time.
 //!
-//! A [`Simulation`] owns a world; each adapter in it gets a [`ModelBus`]. Time stands still while the
+//! A [`Simulation`] owns a world; each adapter in it gets a [`ModelBus`]. Time does not pass while the
 //! driver runs and jumps to the model's next event when the driver waits, so a run takes no longer than
 //! the work in it and gives the same trace each time. Nobody has to look at every instant: a driver's wait ends
 //! when there can be something new for it, and [`ModelMemory::watch`] says what the adapter wrote.
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a host's DMA window begins: above 4 GiB, so that high address words matter.
 const WINDOW: u64 = 0x2_0000_0000;
-/// How far time goes on when the model has nothing to do.
+/// How far the time advances when the model has no events.
 const IDLE_STEP: Ps = Ps::from_us(1);
 /// So many moments may pass in one wait, though nothing that concerns the driver happens in them.
 const PATIENCE: u32 = 64;
@@ -65,7 +65,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Ends the files of what was looked at. Returns what is to be printed of it.
+    /// Ends the trace and capture files. Returns the lines to be printed about them.
     ///
     /// # Errors
     /// Writing failed.
@@ -133,7 +133,7 @@ impl Simulation {
         inner.take_effects();
     }
 
-    /// Ends what a processor's write-combining buffers collect for `hca`: a doorbell or a BlueFlame copy is whole.
+    /// Flushes the processor's write-combining buffers for `hca`: a doorbell or a BlueFlame copy is complete.
     pub fn flush_stores(&self, hca: HcaId) {
         self.world(|world, now| {
             if world.combining(hca).is_some() {
@@ -142,8 +142,8 @@ impl Simulation {
         });
     }
 
-    /// Lets time pass until there can be something new for who waits: the next moment at which an adapter writes or
-    /// interrupts. Who looks at more than that, such as registers, sees each moment at which anything happens.
+    /// Advances the time until there can be something new for the driver: the next moment at which an adapter writes or
+    /// interrupts. A driver that looks at more than that, such as registers, sees every event.
     fn step(&self) {
         let inner = &mut *self.0.borrow_mut();
         inner.flush_stores();
@@ -170,7 +170,7 @@ impl Simulation {
 }
 
 impl Inner {
-    /// Time goes on, so no store follows the last ones at once.
+    /// The time advances: no store continues the last ones.
     fn flush_stores(&mut self) {
         for hca in (0..self.world.hcas()).map(HcaId) {
             if self.world.combining(hca).is_some() {
@@ -268,7 +268,7 @@ impl Bus for ModelBus {
 struct Window {
     host: Mutex<Host>,
     arena: Mutex<Arena>,
-    /// End of what was ever allocated.
+    /// End of the highest allocation so far.
     used: AtomicUsize,
     /// See [`Inner::news`].
     news: Arc<AtomicBool>,
@@ -280,7 +280,7 @@ struct Host {
     watches: Watches,
 }
 
-/// Memory whose owner wants to know when the adapter writes to it.
+/// Memory whose owner is notified when the adapter writes to it.
 #[derive(Default)]
 struct Watches {
     /// By first address: the address after the last, and whose it is. Ranges don't overlap.
@@ -335,7 +335,7 @@ pub struct ModelMemory {
 }
 
 impl ModelMemory {
-    /// From now on [`ModelBus::touched`] says `token` when the adapter wrote here.
+    /// From now on [`ModelBus::touched`] returns `token` when the adapter wrote here.
     pub fn watch(&self, token: usize) {
         let (start, end) = (self.bus_address(), self.bus_address() + self.size as u64);
         self.window.host().watches.ranges.insert(start, (end, token));

@@ -80,7 +80,7 @@ pub struct Figure {
     pub file: String,
     /// Its title.
     pub title: String,
-    /// What goes to the right.
+    /// The horizontal axis.
     pub x: String,
 }
 

@@ -72,7 +72,7 @@ enum Scale {
 }
 
 impl Scale {
-    /// Where a value stands on the axis.
+    /// Position of a value on the axis.
     fn place(self, x: f64) -> f64 {
         match self {
             Scale::Even => x,

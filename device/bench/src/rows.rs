@@ -27,7 +27,7 @@ pub struct Row {
     pub size: Option<u64>,
     /// What was measured.
     pub metric: String,
-    /// The value, or its parts. Whoever models the row does not look here.
+    /// The value, or its parts. The rules of a map can't read it.
     pub values: Vec<f64>,
     /// Their unit.
     pub unit: String,

@@ -23,13 +23,13 @@ const SWITCH_GUID: u64 = 0x0002_c903_00b1_0000;
 const SWITCH: SwitchId = SwitchId(0);
 /// The only port.
 const PORT: u8 = 1;
-/// Looks at a port before it is given up.
+/// Polls of a port before it is given up.
 const POLLS: u32 = 1_000_000;
 /// Memory of a host beside its regions: rings, firmware pages.
 const HOST_MEMORY: usize = 256 << 20;
 /// Bytes of a GRH in front of a received datagram.
 pub(crate) const GRH: u64 = 40;
-/// A line of the processor's caches: what is near each other slows each other down.
+/// A line of the processor's caches: objects that share one slow each other down.
 pub(crate) const LINE: u64 = 64;
 /// Receive requests of a queue pair in all, shared by few or many queue pairs.
 const RECEIVES: u64 = 512;
@@ -95,7 +95,7 @@ pub struct Testbed {
     pub hosts: Vec<HostSide>,
     /// Every queue pair.
     pub qps: Vec<Qp<ModelMemory>>,
-    /// Of each of them, who it sends datagrams to, in turn.
+    /// Of each of them, the destinations of its datagrams, in turn.
     to: Vec<Vec<Datagram>>,
     /// Every completion queue.
     pub cqs: Vec<Cq<ModelMemory>>,

@@ -67,7 +67,7 @@ struct Request {
     signaled: bool,
     begin: Ps,
     last: Ps,
-    /// Its flow has ended: what still comes is written, but is no step of it.
+    /// Its flow has ended: later events of it are written, but are no steps.
     over: bool,
     wires: Vec<Wire>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Follower {
     done: VecDeque<u64>,
 }
 
-/// Whether that is something done for the event that comes next.
+/// Whether the event is done by a unit for the event that follows.
 pub(crate) fn is_aside(event: &Event) -> bool {
     matches!(event.unit(), Unit::DmaRead | Unit::DmaWrite | Unit::Cache)
 }

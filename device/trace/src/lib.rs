@@ -5,8 +5,8 @@
 //!       ─ packets ─▶ pcapng
 //! ```
 //!
-//! [`Observer`] does all of that for whoever runs a world: it has the options of the command line, starts what they
-//! ask for, and takes what the world gathered whenever it is called.
+//! [`Observer`] does all of that for the owner of a world: it has the options of the command line, starts the traces and
+//! captures that they name, and takes what the world gathered whenever it is called.
 //!
 //! Any port can be captured, those of switches included. Not here: Perfetto's own binary format.
 #![forbid(unsafe_code)]

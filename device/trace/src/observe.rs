@@ -1,4 +1,4 @@
-//! The options that look at a world, and what does what they ask for.
+//! The options for traces and captures of a world, and the observer that implements them.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -14,10 +14,10 @@ use crate::{pcapng, perfetto};
 /// Records that wait for [`Observer::take`]: more than happen between two calls.
 const RECORDS: usize = 1 << 20;
 
-/// What to look at.
+/// What to trace and capture.
 #[derive(Debug, Clone, Default, Args)]
-#[group(id = "looking_on")]
-#[command(next_help_heading = "Looking on")]
+#[group(id = "observation")]
+#[command(next_help_heading = "Traces and captures")]
 pub struct Options {
     /// Write what the adapters do to FILE (JSON), for ui.perfetto.dev and `softhca explain`
     #[arg(long, value_name = "FILE")]
@@ -35,16 +35,16 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether there is anything to look at.
+    /// Whether anything is to be traced or captured.
     pub fn any(&self) -> bool {
         self.trace.is_some() || self.trace_hash || self.pcap.is_some()
     }
 }
 
-/// How long what was taken stays in a buffer, for those who read along.
+/// How long records stay in a buffer, for programs that read the file while it grows.
 const FLUSH: Duration = Duration::from_millis(200);
 
-/// Looks at a world for its owner.
+/// Traces and captures a world for its owner.
 pub struct Observer {
     trace: Option<perfetto::Writer<BufWriter<File>>>,
     pcap: Option<pcapng::Writer<BufWriter<File>>>,
@@ -80,7 +80,7 @@ fn captured(wanted: &[String], world: &World) -> anyhow::Result<Vec<(PortRef, St
 }
 
 impl Observer {
-    /// Starts to look at `world`.
+    /// Starts to trace and capture `world`.
     ///
     /// # Errors
     /// A file can't be made, or there is no port of a name that was given.
@@ -106,7 +106,7 @@ impl Observer {
         })
     }
 
-    /// Takes what the world has gathered since the last call. Cheap if nothing is looked at.
+    /// Takes what the world has gathered since the last call. Cheap if nothing is traced or captured.
     ///
     /// # Errors
     /// Writing failed.

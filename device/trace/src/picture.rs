@@ -13,7 +13,7 @@ const WIDTH: f64 = 1100.0;
 const TOP: f64 = 56.0;
 const LANE: f64 = 26.0;
 const BAR: f64 = 14.0;
-/// Width of what takes no time.
+/// Width of a step that takes no time.
 const LEAST: f64 = 2.5;
 /// Width of a letter of a name, about, and room before a name.
 const LETTER: f64 = 6.2;

@@ -13,6 +13,7 @@
 //! symbolic link to a page that lives beside the code it is about.
 //!
 //! Not here: the documentation of the crates' items (`cargo doc`), and links to other machines.
+#![forbid(unsafe_code)]
 
 pub mod blocks;
 pub mod book;

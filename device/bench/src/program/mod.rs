@@ -1,8 +1,8 @@
 //! Programs on hosts, each with a time of its own: what a thread does and what that takes.
 //!
-//! A program acts at an instant, says what its processor is busy with until when, and acts again. One that finds
-//! nothing sleeps until the adapter writes to memory it watches, and then sees it at its next look: looks come at a
-//! fixed interval, but those in vain are not simulated.
+//! A program acts at an instant, returns until when its processor is busy, and acts again. One that finds nothing
+//! sleeps until the adapter writes to memory it watches, and sees that at its next poll: polls come at a fixed
+//! interval, but those that would find nothing are not simulated.
 
 mod latency;
 mod receiver;
@@ -29,16 +29,16 @@ const WARM_MESSAGES: u64 = 10;
 const MESSAGES: u64 = 200;
 /// Completions that one call takes.
 const POLL_BATCH: usize = 16;
-/// Longest WQE that goes with its doorbell.
+/// Longest WQE that is posted by BlueFlame.
 const BLUEFLAME: u64 = 256;
 
 /// When a program acts again.
 enum Next {
     /// At that instant.
     At(Ps),
-    /// It looks at intervals of so long, and there is nothing yet.
+    /// It polls at this interval; there is nothing yet.
     Look(Ps),
-    /// The same, but it sees what comes so much later.
+    /// The same, and it sees the adapter's writes with this additional latency.
     LookFrom(Ps, Ps),
 }
 
@@ -51,7 +51,7 @@ struct Shared<'a> {
 
 /// Counts operations, and when.
 ///
-/// Operations beyond those that warm up are divided into windows of a quarter of what was asked for. Where the run may go
+/// Operations beyond those that warm up are divided into windows of a quarter of the number requested. Where the run may go
 /// on until it is steady, it ends when the first two of the last four windows have the same rate as the other two, but for
 /// [`STEADY`]; or, if that never comes, after [`MOST_WINDOWS`], of which the later half counts.
 #[derive(Default)]
@@ -132,7 +132,7 @@ trait Program {
     fn act(&mut self, now: Ps, testbed: &mut Testbed, shared: &mut Shared<'_>) -> Result<Next, Error>;
 }
 
-/// A program that sleeps until something is there: since when it looks, and how often.
+/// A program that sleeps until the adapter writes: since when it polls, and how often.
 #[derive(Clone, Copy)]
 struct Sleep {
     since: Ps,
@@ -148,10 +148,11 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     run_observed(scenario, &hca_trace::Options::default()).map(|(outcome, _)| outcome)
 }
 
-/// The same, looked at as `options` ask for, from when everything is connected. Returns what is to be printed of that, too.
+/// The same, traced and captured as `options` say, once everything is connected. Returns also the lines to be printed
+/// about the files.
 ///
 /// # Errors
-/// As [`run`]; and what was seen can't be written.
+/// As [`run`]; or a file can't be written.
 pub fn run_observed(
     scenario: &Scenario,
     options: &hca_trace::Options,
@@ -317,7 +318,7 @@ fn drive(
 }
 
 impl Sleep {
-    /// The first look at or after `at`.
+    /// The first poll at or after `at`.
     fn wakes(self, at: Ps) -> Ps {
         let every = self.every.0.max(1);
         let looks = (at + self.late).since(self.since).0.div_ceil(every).max(1);
@@ -437,7 +438,7 @@ struct Request<'a> {
     signaled: bool,
 }
 
-/// Puts a request into the ring of `end`, and announces it if it goes with its doorbell.
+/// Puts a request into the ring of `end`, and rings if it is posted by BlueFlame.
 fn post(
     testbed: &mut Testbed,
     scenario: &Scenario,
@@ -463,7 +464,7 @@ fn post(
     Ok(qp.queue_send(&send)?)
 }
 
-/// Announces what lies in the ring of `end`.
+/// Rings the doorbell for what is in the ring of `end`.
 fn ring(testbed: &mut Testbed, host: usize, end: &EndRef) {
     let (Some(side), Some(qp)) = (testbed.hosts.get_mut(host), testbed.qps.get_mut(end.qp)) else { return };
     qp.ring_doorbell(side.hca.bus_mut());

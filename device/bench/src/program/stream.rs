@@ -19,7 +19,7 @@ use crate::testbed::{Testbed, Worker};
 struct Connection {
     /// Requests posted so far.
     posted: u64,
-    /// Requests that completions say are done.
+    /// Requests that are completed.
     done: u64,
     /// Its own place in the target's memory.
     place: u64,
@@ -34,7 +34,7 @@ struct Slot {
 }
 
 enum State {
-    /// Looks what can be done.
+    /// Decides what to do next.
     Deciding,
     /// Has built so many requests for a connection.
     Posting(usize, u64),
@@ -52,7 +52,7 @@ pub(super) struct Stream {
     outstanding: u64,
     /// Requests of the current batch that are still to be posted.
     batch_left: u64,
-    /// Requests so far, and those that completions say are done.
+    /// Requests posted so far, and those completed.
     posted: u64,
     done: u64,
     /// The connection that posts next, once chosen.
@@ -60,9 +60,9 @@ pub(super) struct Stream {
     turn: usize,
     random: Random,
     state: State,
-    /// When PCIe has what the thread stored last: it can't ring before.
+    /// When PCIe has taken the thread's last store: it can't ring before.
     taken: Ps,
-    /// How many times as long as usual everything takes it, and how much later it sees what the adapter does.
+    /// Its slowdown, and the additional latency with which it sees the adapter's writes.
     slowness: f64,
     lateness: Ps,
     data: Option<Vec<u8>>,
