@@ -101,15 +101,6 @@ fn deliver_output(core: &Core, done: &Finished) -> Result<(), Delivery> {
         .map_err(|_| Delivery::BadOutputPointer)
 }
 
-impl Core {
-    /// Asks the host for pages.
-    pub(crate) fn request_pages(&mut self, now: Ps, pages: u32) {
-        let mut eqe = Eqe::new();
-        eqe.set(Eqe::PAGE_COUNT, pages);
-        self.push_event(now, EventType::PageRequest, &mut eqe);
-    }
-}
-
 impl Hca {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
@@ -236,7 +227,7 @@ impl Hca {
         self.core.push_event(now, EventType::CommandCompletion, &mut eqe);
     }
 
-    /// Before a query, or a change that depends on them, the moving parts go into the context.
+    /// Before a query, or a change that depends on it, the state of an object goes into its context.
     fn write_back(&mut self, opcode: u16, input: &[u8]) {
         let number = be32(input, 8) & 0xff_ffff;
         let core = &mut self.core;
@@ -287,13 +278,17 @@ impl Hca {
                 if let Some(eq) = core.fw.icm.eqs.get(n.into()) {
                     core.eqs.insert(n.into(), crate::engines::eq::EventQueue::new(eq));
                 }
+                core.route_events();
             }
-            Effect::EqDestroyed(Eqn(n)) => drop(core.eqs.remove(n.into())),
-            // Idle objects have no moving parts yet.
+            Effect::EqDestroyed(Eqn(n)) => {
+                drop(core.eqs.remove(n.into()));
+                core.route_events();
+            }
+            // Objects have no state here before they are used.
             Effect::CqCreated(_) | Effect::QpCreated(_) => {}
             Effect::CqModerated(Cqn(n)) => {
                 if let (Some(cq), Some(hw)) = (core.fw.icm.cqs.get(n), core.cqs.get_mut(n)) {
-                    hw.modified(cq);
+                    hw.modify(&cq.ctx);
                 }
             }
             Effect::CqResized { cqn, old } => core.cq_resized(now, cqn, &old),
@@ -337,6 +332,7 @@ impl Hca {
             Effect::AllGone => {
                 core.counting.forget_all();
                 core.eqs.clear();
+                core.route_events();
                 core.cqs.clear();
                 core.srqs.clear();
                 self.qps.clear();

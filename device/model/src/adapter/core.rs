@@ -1,14 +1,14 @@
-//! What every engine of an adapter may use: the firmware and its tables, guest memory, event and
+//! What the executor of an adapter works on: the firmware and its tables, guest memory, the engines of event and
 //! completion queues, the ports' way out, and the outbox of effects.
 
 use std::sync::Arc;
 
 use hca_firmware::Firmware;
-use hca_spec::eqe::{Eqe, EventType};
-use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::counters::Counting;
+use crate::adapter::events::EventRoutes;
 use crate::adapter::port::PortOut;
 use crate::adapter::watch::Watch;
 use crate::engines::cq::CompletionQueue;
@@ -16,7 +16,6 @@ use crate::engines::eq::EventQueue;
 use crate::engines::qp::dct::Peer;
 use crate::engines::view::View;
 use crate::ground::dma::{DmaError, GuestMemory, NoMemory};
-use crate::ground::event::Event;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
@@ -159,6 +158,7 @@ pub(crate) struct Core {
     pub(crate) fw: Firmware,
     pub(crate) memory: Arc<dyn GuestMemory>,
     pub(crate) eqs: Slots<EventQueue>,
+    pub(crate) event_routes: EventRoutes,
     pub(crate) cqs: Slots<CompletionQueue>,
     pub(crate) srqs: Slots<crate::engines::qp::recv::SharedQueue>,
     pub(crate) timing: Arc<Timing>,
@@ -178,6 +178,7 @@ impl Core {
             fw,
             memory: Arc::new(NoMemory),
             eqs: Slots::default(),
+            event_routes: EventRoutes::default(),
             cqs: Slots::default(),
             srqs: Slots::default(),
             units: crate::units::Units::new(&timing),
@@ -198,6 +199,7 @@ impl Core {
             fw,
             memory: _,
             eqs,
+            event_routes,
             cqs,
             srqs,
             timing,
@@ -210,6 +212,7 @@ impl Core {
         } = self;
         fw.reset();
         eqs.clear();
+        *event_routes = EventRoutes::default();
         cqs.clear();
         srqs.clear();
         *units = crate::units::Units::new(timing);
@@ -244,47 +247,5 @@ impl Core {
 
     pub(crate) fn read_be32(&self, iova: u64) -> Result<u32, DmaError> {
         self.read(iova).map(u32::from_be_bytes)
-    }
-
-    /// Sends an event to one event queue and raises its interrupt if it is armed.
-    pub(crate) fn push_eqe(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
-        let Some(eq) = self.eqs.get_mut(eqn.0.into()) else { return };
-        match eq.push(&*self.memory, eqe) {
-            Ok(Some(vector)) => {
-                let at = now + self.timing.interrupt();
-                self.note_eqe(now, eqn, &eqe);
-                self.schedule(at, HcaEvent::Interrupt(vector));
-            }
-            Ok(None) => self.note_eqe(now, eqn, &eqe),
-            Err(why) => self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
-        }
-    }
-
-    fn note_eqe(&mut self, now: Ps, eqn: Eqn, eqe: &Eqe) {
-        let kind = eqe.get(Eqe::TYPE) as u8;
-        let completion = kind == EventType::Completion as u8;
-        let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
-        self.note(now, Event::Eqe { eqn, kind, number });
-    }
-
-    /// The event queue that asked for events of that type.
-    pub(crate) fn event_queue_for(&self, event: EventType) -> Option<Eqn> {
-        self.fw.icm.eqs.iter().find(|(_, eq)| eq.wants(event as u8)).map(|(n, _)| Eqn(n as u8))
-    }
-
-    /// Sends an asynchronous event to the event queue that asked for its type, if one did.
-    pub(crate) fn push_event(&mut self, now: Ps, event: EventType, eqe: &mut Eqe) {
-        eqe.set(Eqe::TYPE, event as u32);
-        match self.event_queue_for(event) {
-            Some(eqn) => self.push_eqe(now, eqn, *eqe),
-            None => tracing::debug!(hca = self.name, ?event, "no event queue asked for this event"),
-        }
-    }
-
-    /// Sends an asynchronous event about a queue pair.
-    pub(crate) fn push_qp_event(&mut self, now: Ps, event: EventType, qpn: Qpn) {
-        let mut eqe = Eqe::new();
-        eqe.set(Eqe::QUEUE_NUMBER, qpn.0);
-        self.push_event(now, event, &mut eqe);
     }
 }

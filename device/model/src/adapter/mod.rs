@@ -3,10 +3,12 @@
 pub(crate) mod agent;
 mod answers;
 pub(crate) mod command;
+pub(crate) mod completion;
 pub(crate) mod core;
 pub(crate) mod counters;
 mod datagram;
 mod dynamic;
+pub(crate) mod events;
 mod memory;
 mod paging;
 pub(crate) mod port;
@@ -21,10 +23,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hca_firmware::{Config, Firmware, Resources};
-use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::init_segment;
 use hca_spec::qpc::Qpc;
-use hca_spec::queue::{Cqc, Eqc};
+use hca_spec::queue::Cqc;
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wire::Operation;
 use hca_spec::{be32, uar};
@@ -171,27 +173,7 @@ impl Hca {
     /// Decodes a 32-bit write to a UAR page: an EQ doorbell, or half of a 64-bit one.
     fn doorbell32(&mut self, now: Ps, offset: u64, value: u32) {
         match offset % PAGE_SIZE {
-            EQ_ARM | EQ_UPDATE => {
-                let mut db = uar::EqDoorbell::new();
-                db.bytes_mut().copy_from_slice(&value.to_be_bytes());
-                let eqn = Eqn(db.get(uar::EqDoorbell::EQN) as u8);
-                let arm = offset % PAGE_SIZE == EQ_ARM;
-                let page = self.core.fw.icm.eqs.get(eqn.0.into()).map(|eq| eq.ctx.get(Eqc::UAR_PAGE));
-                if !self.may_ring(now, page, offset, "EQ", eqn.0.into()) {
-                    return;
-                }
-                match self.core.eqs.get_mut(eqn.0.into()) {
-                    Some(eq) => {
-                        if let Some(vector) = eq.doorbell(db.get(uar::EqDoorbell::CONSUMER_INDEX), arm) {
-                            let at = self.core.units.store(now, 4) + self.core.timing.interrupt();
-                            self.core.schedule(at, HcaEvent::Interrupt(vector));
-                        }
-                    }
-                    None => {
-                        self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"))
-                    }
-                }
-            }
+            EQ_ARM | EQ_UPDATE => self.eq_doorbell(now, offset, value),
             low if low % 8 == 0 => self.half = Some((offset, value)),
             _ => match self.half.take() {
                 Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
@@ -206,7 +188,14 @@ impl Hca {
     /// Whether an object's doorbell may be rung in the UAR page of `offset`: it has one page, so that a program can't
     /// ring for objects of the kernel or of other programs (PRM "UAR Page Format"). `page` is `None` if there is no
     /// such object, which is then reported elsewhere.
-    fn may_ring(&mut self, now: Ps, page: Option<u32>, offset: u64, kind: &str, number: u32) -> bool {
+    pub(crate) fn may_ring(
+        &mut self,
+        now: Ps,
+        page: Option<u32>,
+        offset: u64,
+        kind: &str,
+        number: u32,
+    ) -> bool {
         let here = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         match page {
             Some(page) if page != here => {

@@ -15,7 +15,7 @@ use crate::ground::time::Ps;
 /// microseconds (estimate).
 pub(crate) const SESSION: Ps = Ps::from_us(1);
 /// Bytes of an entry full of mini CQEs.
-const ARRAY: usize = MiniCqe::SIZE * MINI_CQES as usize;
+pub(crate) const ARRAY: usize = MiniCqe::SIZE * MINI_CQES as usize;
 
 /// Completions of one queue that wait for others.
 #[derive(Debug)]
@@ -91,8 +91,8 @@ impl Session {
         Joined::Next
     }
 
-    /// Takes what waits.
-    pub(crate) fn take(&mut self) -> Option<Block> {
+    /// Ends the session: returns its completions as a block. [`Session::recycle`] takes the block back.
+    pub(crate) fn close(&mut self) -> Option<Block> {
         let mut title = self.title.take()?;
         let minis = std::mem::take(&mut self.minis);
         if minis.len() > 1 {
@@ -100,31 +100,42 @@ impl Session {
         }
         Some(Block { title, minis, format: self.format })
     }
+
+    /// Keeps the memory of a block that was written for the next session.
+    pub(crate) fn recycle(&mut self, block: Block) {
+        let mut minis = block.minis;
+        if self.minis.is_empty() {
+            minis.clear();
+            self.minis = minis;
+        }
+    }
 }
 
-/// Completions that are written together.
+/// Completions that are written together: arrays of mini CQEs, then the title.
+#[must_use]
 #[derive(Debug)]
 pub(crate) struct Block {
     title: Cqe,
+    /// Length and index of each completion.
     minis: Vec<(u32, u16)>,
+    /// What mini CQEs say.
     format: u32,
 }
 
 impl Block {
+    /// Completions in the block: so many entries of the queue belong to it.
     pub(crate) fn len(&self) -> u32 {
         self.minis.len() as u32
     }
 
     /// The entry that is written last.
-    pub(crate) fn title(&mut self) -> &mut Cqe {
-        &mut self.title
+    pub(crate) fn title(&self) -> &Cqe {
+        &self.title
     }
 
-    /// The entries with mini CQEs, and how far behind the title each lies.
-    pub(crate) fn arrays(&self) -> Vec<(u32, [u8; ARRAY])> {
-        if self.minis.len() < 2 {
-            return Vec::new();
-        }
+    /// The entries with mini CQEs, each with its distance from the title in entries. None if the title stands alone.
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = (u32, [u8; ARRAY])> {
+        let minis = if self.minis.len() < 2 { &[][..] } else { &self.minis[..] };
         let array = |(i, minis): (usize, &[(u32, u16)])| {
             let mut bytes = [0; ARRAY];
             for (to, (len, index)) in bytes.chunks_exact_mut(MiniCqe::SIZE).zip(minis) {
@@ -137,7 +148,7 @@ impl Block {
             }
             (if i == 0 { 1 } else { i as u32 * MINI_CQES }, bytes)
         };
-        self.minis.chunks(MINI_CQES as usize).enumerate().map(array).collect()
+        minis.chunks(MINI_CQES as usize).enumerate().map(array)
     }
 }
 
@@ -156,10 +167,16 @@ mod tests {
     fn one_alone_stays_plain() {
         let mut s = Session::new(mini_format::HASH);
         assert_eq!(s.join(&cqe(5, 10), 6), Joined::First(1));
-        let mut block = s.take().unwrap();
-        assert_eq!((block.len(), block.arrays().len()), (1, 0));
+        let block = s.close().unwrap();
+        assert_eq!((block.len(), block.arrays().count()), (1, 0));
         assert_eq!((block.title().get(Cqe::FORMAT), block.title().get(Cqe::BYTE_CNT)), (0, 10));
-        assert!(s.take().is_none() && !s.is_open(1));
+        assert!(s.close().is_none() && !s.is_open(1));
+        s.recycle(block);
+        assert_eq!(
+            (s.len(), s.join(&cqe(6, 10), 6)),
+            (0, Joined::First(2)),
+            "nothing is left of the first session"
+        );
     }
 
     #[test]
@@ -169,9 +186,9 @@ mod tests {
         for i in 1..9 {
             assert_eq!(s.join(&cqe((0xfffe + i) & 0xffff, i * 100), 6), Joined::Next);
         }
-        let mut block = s.take().unwrap();
+        let block = s.close().unwrap();
         assert_eq!((block.title().get(Cqe::FORMAT), block.title().get(Cqe::BYTE_CNT)), (3, 9));
-        let arrays = block.arrays();
+        let arrays: Vec<_> = block.arrays().collect();
         assert_eq!(arrays.iter().map(|a| a.0).collect::<Vec<_>>(), [1, 8]);
         assert_eq!(arrays[0].1[16..24], [0, 0, 0, 0, 0, 0, 0, 200]);
         assert_eq!(arrays[0].1[24..32], [0, 0, 0, 1, 0, 0, 1, 44]);

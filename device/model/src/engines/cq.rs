@@ -1,20 +1,21 @@
-//! Completion queues: writing entries, arming, moderation, overrun, resizing. [`crate::engines::compress`] has compression.
+//! Completion queue: where entries go, overrun, arming, moderation, resizing. [`crate::engines::compress`] has compression.
+//!
+//! The engine has no memory. It returns what is to be read and written ([`CqStep`]) and, once an entry is in memory,
+//! whether the host is to be told ([`Notice`]).
 //!
 //! Source: PRM "Completion Queues", "CQ arming", "CQ resize", "Interrupt moderation".
 
-use hca_firmware::icm::{Buffer, Cq, Icm};
-use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, OP_OWN_BYTE};
-use hca_spec::eqe::{Eqe, EventType, cq_syndrome};
-use hca_spec::ids::{Cqn, Eqn, Qpn};
+use std::fmt;
+
+use hca_firmware::icm::{Buffer, Cq};
+use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode};
+use hca_spec::eqe::cq_syndrome;
+use hca_spec::ids::Eqn;
 use hca_spec::queue::{
     Cqc, ST_ARMED, ST_FIRED, ST_SOLICITED_ARMED, STATUS_OVERRUN, STATUS_WRITE_FAILURE, cqe_size,
 };
 
-use crate::adapter::core::{Core, HcaEvent};
-use crate::engines::compress::{Joined, SESSION, Session};
-use crate::ground::dma::GuestMemory;
-use crate::ground::event::Event;
-use crate::ground::slots::Slots;
+use crate::engines::compress::{ARRAY, Block, Joined, SESSION, Session};
 use crate::ground::time::Ps;
 
 /// Counters of completion queues are 24 bits wide.
@@ -38,29 +39,135 @@ enum Armed {
     Solicited,
 }
 
+/// Why a queue goes to error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Good,
+pub(crate) enum CqError {
+    /// There is no room for an entry.
     Overrun,
-    WriteFailure,
+    /// An entry can't be written to memory.
+    Write,
 }
 
-/// What happens besides writing an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
-    is_error: bool,
-    solicited: bool,
-}
-
-impl Kind {
-    fn of(cqe: &Cqe) -> Self {
-        let opcode = CqeOpcode::from_bits(cqe.get(Cqe::OPCODE));
-        let is_error = matches!(opcode, Some(CqeOpcode::ReqErr | CqeOpcode::RespErr));
-        Self { is_error, solicited: is_error || cqe.get(Cqe::SE) == 1 }
+impl CqError {
+    /// What the event says of it: [`cq_syndrome`].
+    pub(crate) fn syndrome(self) -> u32 {
+        match self {
+            Self::Overrun => cq_syndrome::OVERRUN,
+            Self::Write => cq_syndrome::ACCESS,
+        }
     }
 }
 
-/// The moving parts of a completion queue.
+impl fmt::Display for CqError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overrun => "the queue is full: completions overran it",
+            Self::Write => "its memory can't be written",
+        })
+    }
+}
+
+/// A completion on its way into a queue.
+#[derive(Debug)]
+pub(crate) struct Completion<'a> {
+    cqe: Cqe,
+    /// Payload that goes into the entry, at most what has room there.
+    data: &'a [u8],
+    is_error: bool,
+    /// It counts as solicited: the responder was asked for an event, or it is an error.
+    solicited: bool,
+    /// The consumer counter was read for it.
+    consumer_read: bool,
+}
+
+impl<'a> Completion<'a> {
+    /// The completion that `cqe` tells of, with `data` scattered into the entry (at most 32 bytes, or 64 if the entry
+    /// has 128). `timestamp` in cycles of the internal timer; completions with error have none.
+    pub(crate) fn new(mut cqe: Cqe, data: &'a [u8], timestamp: impl FnOnce() -> u64) -> Self {
+        let opcode = CqeOpcode::from_bits(cqe.get(Cqe::OPCODE));
+        let is_error = matches!(opcode, Some(CqeOpcode::ReqErr | CqeOpcode::RespErr));
+        if !is_error {
+            cqe.set(Cqe::TIMESTAMP, timestamp());
+        }
+        let format = match data.len() {
+            0 => CqeFormat::Plain,
+            1..=32 => CqeFormat::Data32,
+            _ => CqeFormat::Data64,
+        };
+        cqe.set(Cqe::FORMAT, format as u32);
+        let solicited = is_error || cqe.get(Cqe::SE) == 1;
+        Self { cqe, data, is_error, solicited, consumer_read: false }
+    }
+
+    /// The entry that stands for a block.
+    pub(crate) fn title(block: &Block) -> Self {
+        Self::silent(*block.title())
+    }
+
+    /// The entry that ends the buffer of a queue that gets a new one (PRM "CQ resize").
+    pub(crate) fn resize() -> Self {
+        let mut cqe = Cqe::new();
+        cqe.set(Cqe::OPCODE, CqeOpcode::Resize as u32);
+        Self::silent(cqe)
+    }
+
+    /// An entry as it is: no data, not solicited.
+    fn silent(cqe: Cqe) -> Self {
+        Self { cqe, data: &[], is_error: false, solicited: false, consumer_read: false }
+    }
+
+    /// The entry.
+    pub(crate) fn cqe(&self) -> &Cqe {
+        &self.cqe
+    }
+}
+
+/// An entry to write to host memory.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EntryWrite<'a> {
+    /// What goes into the first half of a 128-byte entry, with its DMA address; written first.
+    pub(crate) first_half: Option<(u64, &'a [u8])>,
+    /// DMA address of the entry, or of the second half.
+    pub(crate) at: u64,
+    /// Its bytes. The last, at [`hca_spec::cqe::OP_OWN_BYTE`], hands the entry over: it is written last, with release ordering.
+    pub(crate) entry: &'a [u8; ENTRY],
+    /// Bytes the write takes on the bus, both halves included.
+    pub(crate) bytes: usize,
+}
+
+/// What is to be done for a completion.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CqStep<'a> {
+    /// Read the consumer counter at this DMA address, tell [`CompletionQueue::consumer_read`], and ask again.
+    ReadConsumer(u64),
+    /// Write the block of [`CompletionQueue::close_session`] first, and ask again.
+    CloseSession,
+    /// Nothing is written yet: the completion waits to be compressed. If it opened a session, its timer is to run
+    /// until the time given, with that generation.
+    Wait(Option<(Ps, u32)>),
+    /// Write the entry, then tell [`CompletionQueue::written`] or [`CompletionQueue::write_failed`].
+    Write(EntryWrite<'a>),
+    /// The queue goes to error now.
+    Error(CqError),
+    /// The queue is in error already.
+    Refused,
+}
+
+/// Whether the host is told that there are entries.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// No.
+    None,
+    /// A completion event for this event queue.
+    Event(Eqn),
+    /// Later: the moderation timer is to run until `due`, with that generation.
+    Moderate { due: Ps, generation: u32 },
+}
+
+/// State of a completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     log_size: u32,
@@ -73,7 +180,6 @@ pub(crate) struct CompletionQueue {
     eqn: Eqn,
     doorbell_record: u64,
     ignore_overrun: bool,
-    collapsed: bool,
     max_count: u32,
     period: Ps,
     /// The period starts anew with each entry; otherwise with each event.
@@ -91,11 +197,13 @@ pub(crate) struct CompletionQueue {
     armed: Armed,
     /// Entries since the last event, while one is held back by moderation.
     held: u32,
+    /// Of the moderation timer.
     generation: u32,
-    health: Health,
+    error: Option<CqError>,
 }
 
 impl CompletionQueue {
+    /// An empty queue as its context says.
     pub(crate) fn new(cq: &Cq) -> Self {
         let mut q = Self {
             log_size: 0,
@@ -103,10 +211,9 @@ impl CompletionQueue {
             padded: false,
             session: (cq.ctx.get(Cqc::CQE_COMP_EN) == 1)
                 .then(|| Box::new(Session::new(cq.ctx.get(Cqc::MINI_CQE_RES_FORMAT)))),
-            eqn: Eqn(cq.ctx.get(Cqc::C_EQN) as u8),
+            eqn: Eqn(0),
             doorbell_record: cq.ctx.get(Cqc::DBR_ADDR),
-            ignore_overrun: cq.ctx.get(Cqc::OI) == 1,
-            collapsed: cq.ctx.get(Cqc::CC) == 1,
+            ignore_overrun: false,
             max_count: 0,
             period: Ps::ZERO,
             period_from_cqe: false,
@@ -119,89 +226,169 @@ impl CompletionQueue {
             armed: Armed::No,
             held: 0,
             generation: 0,
-            health: Health::Good,
+            error: None,
         };
-        q.take_shape(cq);
-        q.modified(cq);
+        q.set_geometry(&cq.ctx);
+        q.modify(&cq.ctx);
         q
     }
 
-    fn take_shape(&mut self, cq: &Cq) {
-        self.log_size = cq.ctx.get(Cqc::LOG_CQ_SIZE);
-        let size = cq.ctx.get(Cqc::CQE_SZ);
+    /// The context names a new buffer. `ended`: the entry of [`Completion::resize`] is in the old one.
+    pub(crate) fn resized(&mut self, ctx: &Cqc, ended: bool) {
+        self.producer = (self.producer + u32::from(ended)) & COUNTER_MASK;
+        self.set_geometry(ctx);
+    }
+
+    /// Takes the size of the queue and of its entries from the context.
+    fn set_geometry(&mut self, ctx: &Cqc) {
+        self.log_size = ctx.get(Cqc::LOG_CQ_SIZE);
+        let size = ctx.get(Cqc::CQE_SZ);
         self.stride = if size == cqe_size::B64 { 64 } else { 128 };
         self.padded = size == cqe_size::B128_PADDED;
     }
 
-    /// Takes what MODIFY_CQ can change of the context, but for the shape.
-    pub(crate) fn modified(&mut self, cq: &Cq) {
-        self.eqn = Eqn(cq.ctx.get(Cqc::C_EQN) as u8);
-        self.ignore_overrun = cq.ctx.get(Cqc::OI) == 1;
-        self.max_count = cq.ctx.get(Cqc::CQ_MAX_COUNT);
-        self.period = Ps::from_us(cq.ctx.get(Cqc::CQ_PERIOD).into());
-        self.period_from_cqe = cq.ctx.get(Cqc::CQ_PERIOD_MODE) == PERIOD_FROM_CQE;
-        self.solicited_breaks = cq.ctx.get(Cqc::SCQE_BREAK_MODERATION_EN) == 1;
+    /// Takes what MODIFY_CQ can change without a new buffer from the context: event queue, overrun, moderation.
+    pub(crate) fn modify(&mut self, ctx: &Cqc) {
+        self.eqn = Eqn(ctx.get(Cqc::C_EQN) as u8);
+        self.ignore_overrun = ctx.get(Cqc::OI) == 1;
+        self.max_count = ctx.get(Cqc::CQ_MAX_COUNT);
+        self.period = Ps::from_us(ctx.get(Cqc::CQ_PERIOD).into());
+        self.period_from_cqe = ctx.get(Cqc::CQ_PERIOD_MODE) == PERIOD_FROM_CQE;
+        self.solicited_breaks = ctx.get(Cqc::SCQE_BREAK_MODERATION_EN) == 1;
     }
 
-    /// Whether there is no room for one entry more than the `waiting` ones.
-    fn full(&mut self, memory: &dyn GuestMemory, waiting: u32) -> bool {
-        let size = 1u32 << self.log_size;
-        let used = |q: &Self| (q.producer.wrapping_sub(q.consumer) & COUNTER_MASK) + waiting;
-        if used(self) < size {
-            return false;
+    /// DMA address of the doorbell record, whose first word is the consumer counter.
+    pub(crate) fn doorbell_record(&self) -> u64 {
+        self.doorbell_record
+    }
+
+    /// The first word of the doorbell record; `None` if it can't be read: the counter known stays.
+    pub(crate) fn consumer_read(&mut self, word: Option<u32>) {
+        if let Some(word) = word {
+            self.consumer = word & COUNTER_MASK;
+        }
+    }
+
+    /// Whether there is no room for one entry more than those of the session, as far as the consumer counter is known.
+    fn is_full(&self) -> bool {
+        let waiting = self.session.as_ref().map_or(0, |s| s.len());
+        (self.producer.wrapping_sub(self.consumer) & COUNTER_MASK) + waiting >= 1 << self.log_size
+    }
+
+    /// What is to be done for a completion next, with entries in `buffer`. A step that says so asks again.
+    pub(crate) fn complete<'c>(
+        &mut self,
+        now: Ps,
+        buffer: &Buffer,
+        completion: &'c mut Completion<'_>,
+    ) -> CqStep<'c> {
+        if self.error.is_some() {
+            return CqStep::Refused;
         }
         // The consumer counter is only fetched when the last known one says "full".
-        let mut word = [0; 4];
-        if memory.read(self.doorbell_record, &mut word).is_ok() {
-            self.consumer = u32::from_be_bytes(word) & COUNTER_MASK;
-        }
-        used(self) >= size
-    }
-
-    /// Where the entry `ahead` of the producer begins, and how many bytes it has.
-    fn place(&self, buffer: &Buffer, ahead: u32) -> Result<u64, ()> {
-        let counter = self.producer.wrapping_add(ahead);
-        let index = if self.collapsed { 0 } else { counter & ((1 << self.log_size) - 1) };
-        Ok(buffer.at(u64::from(index) * self.stride).ok_or(())?.0)
-    }
-
-    /// Writes an entry, its owner last. `data` goes into it if it says so.
-    fn write(
-        &mut self,
-        memory: &dyn GuestMemory,
-        buffer: &Buffer,
-        cqe: &mut Cqe,
-        data: &[u8],
-    ) -> Result<(), ()> {
-        let at = self.place(buffer, 0)?;
-        let entry = at + (self.stride - ENTRY as u64);
-        match CqeFormat::from_bits(cqe.get(Cqe::FORMAT)) {
-            Some(CqeFormat::Data32) => {
-                cqe.bytes_mut().iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+        if !self.ignore_overrun && self.is_full() {
+            if !std::mem::replace(&mut completion.consumer_read, true) {
+                return CqStep::ReadConsumer(self.doorbell_record);
             }
-            Some(CqeFormat::Data64) => memory.write(at, data).map_err(|_| ())?,
-            _ if self.padded => memory.write(at, &[0; ENTRY]).map_err(|_| ())?,
-            _ => {}
+            self.error = Some(CqError::Overrun);
+            return CqStep::Error(CqError::Overrun);
         }
-        cqe.set(Cqe::OWNER, self.producer >> self.log_size & 1);
-        memory.write(entry, &cqe.bytes()[..OP_OWN_BYTE]).map_err(|_| ())?;
-        memory.write_release(entry + OP_OWN_BYTE as u64, cqe.bytes()[OP_OWN_BYTE]).map_err(|_| ())?;
-        self.producer = (self.producer + 1) & COUNTER_MASK;
-        Ok(())
+        if let Some(session) = &mut self.session {
+            match session.join(&completion.cqe, self.log_size) {
+                Joined::First(generation) => return CqStep::Wait(Some((now + SESSION, generation))),
+                Joined::Next => return CqStep::Wait(None),
+                // Once it is closed, the completion may open a session of its own.
+                Joined::Not if session.len() > 0 => return CqStep::CloseSession,
+                Joined::Not => {}
+            }
+        }
+        match self.entry(buffer, completion) {
+            Ok(write) => CqStep::Write(write),
+            Err(why) => {
+                self.error = Some(why);
+                CqStep::Error(why)
+            }
+        }
     }
 
-    /// Writes the completions of the session, as a block if there are several. Gives how many there were.
-    fn write_session(&mut self, memory: &dyn GuestMemory, buffer: &Buffer) -> Result<u32, ()> {
-        let Some(mut block) = self.session.as_mut().and_then(|s| s.take()) else { return Ok(0) };
-        let count = block.len();
-        for (ahead, minis) in block.arrays() {
-            let at = self.place(buffer, ahead)? + (self.stride - ENTRY as u64);
-            memory.write(at, &minis).map_err(|_| ())?;
+    /// DMA address of the entry `ahead` of the producer.
+    fn place(&self, buffer: &Buffer, ahead: u32) -> Result<u64, CqError> {
+        let index = self.producer.wrapping_add(ahead) & ((1 << self.log_size) - 1);
+        buffer.at(u64::from(index) * self.stride).map(|(at, _)| at).ok_or(CqError::Write)
+    }
+
+    /// The next entry of the queue, with the owner bit of this round.
+    pub(crate) fn entry<'c>(
+        &self,
+        buffer: &Buffer,
+        completion: &'c mut Completion<'_>,
+    ) -> Result<EntryWrite<'c>, CqError> {
+        let at = self.place(buffer, 0)?;
+        let Completion { cqe, data, .. } = completion;
+        cqe.set(Cqe::OWNER, self.producer >> self.log_size & 1);
+        let first_half = match CqeFormat::from_bits(cqe.get(Cqe::FORMAT)) {
+            Some(CqeFormat::Data32) => {
+                cqe.bytes_mut().iter_mut().zip(*data).for_each(|(to, from)| *to = *from);
+                None
+            }
+            Some(CqeFormat::Data64) => Some((at, *data)),
+            _ if self.padded => Some((at, &[0; ENTRY][..])),
+            _ => None,
+        };
+        let at = at.wrapping_add(self.stride - ENTRY as u64);
+        Ok(EntryWrite { first_half, at, entry: cqe.bytes(), bytes: self.stride as usize })
+    }
+
+    /// The entry of `completion` is in memory.
+    pub(crate) fn written(&mut self, now: Ps, completion: &Completion<'_>) -> Notice {
+        self.producer = (self.producer + 1) & COUNTER_MASK;
+        if completion.solicited {
+            self.solicited = self.producer;
         }
-        self.write(memory, buffer, block.title(), &[])?;
-        // The other entries of the block are its own, too.
-        self.producer = (self.producer + count - 1) & COUNTER_MASK;
-        Ok(count)
+        self.notice(now, 1, completion.is_error || (completion.solicited && self.solicited_breaks))
+    }
+
+    /// Memory of the queue can't be written. Returns the error if it is the first.
+    #[must_use]
+    pub(crate) fn write_failed(&mut self) -> Option<CqError> {
+        if self.error.is_some() {
+            return None;
+        }
+        self.error = Some(CqError::Write);
+        self.error
+    }
+
+    /// Whether the session of that generation is still open.
+    pub(crate) fn in_session(&self, generation: u32) -> bool {
+        self.session.as_ref().is_some_and(|s| s.is_open(generation))
+    }
+
+    /// Ends the session: what waits in it is to be written, first [`CompletionQueue::arrays`], then the entry of
+    /// [`Completion::title`]; [`CompletionQueue::block_written`] takes the block back.
+    pub(crate) fn close_session(&mut self) -> Option<Block> {
+        self.session.as_mut()?.close()
+    }
+
+    /// DMA addresses and bytes of the entries of `block` with mini CQEs.
+    pub(crate) fn arrays(
+        &self,
+        buffer: &Buffer,
+        block: &Block,
+    ) -> impl Iterator<Item = Result<(u64, [u8; ARRAY]), CqError>> {
+        block.arrays().map(move |(ahead, minis)| {
+            let at = self.place(buffer, ahead)?;
+            Ok((at.wrapping_add(self.stride - ENTRY as u64), minis))
+        })
+    }
+
+    /// A block is in memory.
+    pub(crate) fn block_written(&mut self, now: Ps, block: Block) -> Notice {
+        let count = block.len();
+        self.producer = (self.producer + count) & COUNTER_MASK;
+        if let Some(session) = &mut self.session {
+            session.recycle(block);
+        }
+        self.notice(now, count, false)
     }
 
     /// Whether an entry the arming waits for lies beyond `consumer`, and no event told of it yet: a driver may arm the
@@ -215,12 +402,57 @@ impl CompletionQueue {
         }
     }
 
-    /// Writes the moving parts into the context, for queries.
-    pub(crate) fn write_back(&mut self, memory: &dyn GuestMemory, ctx: &mut Cqc) {
-        let mut word = [0; 4];
-        if memory.read(self.doorbell_record, &mut word).is_ok() {
-            self.consumer = u32::from_be_bytes(word) & COUNTER_MASK;
+    /// `count` entries were written: an event, now or later, if the queue is armed for them. `at_once`: without moderation.
+    fn notice(&mut self, now: Ps, count: u32, at_once: bool) -> Notice {
+        if self.armed == Armed::No || !self.satisfied(self.producer.wrapping_sub(count) & COUNTER_MASK) {
+            return Notice::None;
         }
+        self.held += count;
+        let moderated = self.max_count > 1 && self.period > Ps::ZERO && self.held < self.max_count;
+        if !moderated || at_once {
+            return self.event(now);
+        }
+        let start = if self.period_from_cqe { now } else { self.last_event };
+        let due = start + self.period;
+        if due <= now {
+            return self.event(now);
+        }
+        if self.held != count && !self.period_from_cqe {
+            // The timer runs.
+            return Notice::None;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Notice::Moderate { due, generation: self.generation }
+    }
+
+    fn event(&mut self, now: Ps) -> Notice {
+        self.armed = Armed::No;
+        self.held = 0;
+        self.last_event = now;
+        self.notified = self.producer;
+        Notice::Event(self.eqn)
+    }
+
+    /// The moderation timer of that generation ran out.
+    pub(crate) fn moderation_over(&mut self, now: Ps, generation: u32) -> Notice {
+        if self.generation == generation && self.held > 0 {
+            return self.event(now);
+        }
+        Notice::None
+    }
+
+    /// The driver armed the queue with this consumer counter: an event at once if what it waits for is already there.
+    pub(crate) fn arm(&mut self, now: Ps, consumer: u32, solicited: bool) -> Notice {
+        self.armed = if solicited { Armed::Solicited } else { Armed::Next };
+        self.held = 0;
+        if self.satisfied(consumer & COUNTER_MASK) {
+            return self.event(now);
+        }
+        Notice::None
+    }
+
+    /// Writes the state into the context, for queries.
+    pub(crate) fn write_back(&self, ctx: &mut Cqc) {
         ctx.set(Cqc::PRODUCER_COUNTER, self.producer).set(Cqc::CONSUMER_COUNTER, self.consumer);
         ctx.set(Cqc::LAST_SOLICIT_INDEX, self.solicited).set(Cqc::LAST_NOTIFIED_INDEX, self.notified);
         ctx.set(
@@ -233,217 +465,14 @@ impl CompletionQueue {
         );
         ctx.set(
             Cqc::STATUS,
-            match self.health {
-                Health::Good => 0,
-                Health::Overrun => STATUS_OVERRUN,
-                Health::WriteFailure => STATUS_WRITE_FAILURE,
+            match self.error {
+                None => 0,
+                Some(CqError::Overrun) => STATUS_OVERRUN,
+                Some(CqError::Write) => STATUS_WRITE_FAILURE,
             },
         );
     }
 }
 
-/// The moving parts of a completion queue, and its memory. A queue has none before it is first used, so that an idle
-/// one costs nothing here.
-fn moving<'a>(
-    cqs: &'a mut Slots<CompletionQueue>,
-    icm: &'a Icm,
-    cqn: Cqn,
-) -> Option<(&'a mut CompletionQueue, &'a Buffer)> {
-    let cq = icm.cqs.get(cqn.0)?;
-    if cqs.get(cqn.0).is_none() {
-        cqs.insert(cqn.0, CompletionQueue::new(cq));
-    }
-    Some((cqs.get_mut(cqn.0)?, &cq.buffer))
-}
-
-impl Core {
-    /// Before a command that needs them, the moving parts go into the context.
-    pub(crate) fn cq_write_back(&mut self, cqn: Cqn) {
-        if moving(&mut self.cqs, &self.fw.icm, cqn).is_none() {
-            return;
-        }
-        if let (Some(context), Some(cq)) = (self.fw.icm.cqs.get_mut(cqn.0), self.cqs.get_mut(cqn.0)) {
-            cq.write_back(&*self.memory, &mut context.ctx);
-        }
-    }
-
-    /// How many bytes of a message fit into an entry of that queue, for queue pairs whose context says `code`
-    /// ("cs_req" and "cs_res", PRM "Scatter to CQE").
-    pub(crate) fn scatter_room(&self, cqn: Cqn, code: u32) -> usize {
-        // Both fields name the size in their low bits.
-        match code & 0xf {
-            0 => 0,
-            2 if self.fw.icm.cqs.get(cqn.0).is_some_and(|cq| cq.ctx.get(Cqc::CQE_SZ) != cqe_size::B64) => 64,
-            _ => 32,
-        }
-    }
-
-    /// Writes a completion and raises what is armed; `data` of at most [`Core::scatter_room`] bytes comes with it.
-    /// `false`: the queue is in error (or gone), and the work queue that reports to it can't go on.
-    pub(crate) fn complete(&mut self, now: Ps, cqn: Cqn, mut cqe: Cqe, data: &[u8]) -> bool {
-        let kind = Kind::of(&cqe);
-        if !kind.is_error {
-            cqe.set(Cqe::TIMESTAMP, now.ticks(self.timing.timer_khz()));
-        }
-        let format = match data.len() {
-            0 => CqeFormat::Plain,
-            1..=32 => CqeFormat::Data32,
-            _ => CqeFormat::Data64,
-        };
-        cqe.set(Cqe::FORMAT, format as u32);
-        let Some((cq, _)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
-        if cq.health != Health::Good {
-            return false;
-        }
-        let waiting = cq.session.as_ref().map_or(0, |s| s.len());
-        if !cq.ignore_overrun && cq.full(&*self.memory, waiting) {
-            cq.health = Health::Overrun;
-            self.cq_error(now, cqn, cq_syndrome::OVERRUN, "the queue is full: completions overran it");
-            return false;
-        }
-        if self.cq_join(now, cqn, &cqe) {
-            self.note_cqe(now, cqn, &cqe);
-            return true;
-        }
-        let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return false };
-        if cq.health != Health::Good || cq.write(&*self.memory, buffer, &mut cqe, data).is_err() {
-            return self.cq_write_failed(now, cqn);
-        }
-        let bytes = cq.stride as usize;
-        if kind.solicited {
-            cq.solicited = cq.producer;
-        }
-        self.units.complete(now, cqn.0, bytes);
-        self.note_cqe(now, cqn, &cqe);
-        self.cq_written(now, cqn, 1, kind);
-        true
-    }
-
-    fn note_cqe(&mut self, now: Ps, cqn: Cqn, cqe: &Cqe) {
-        let (qpn, index) = (Qpn(cqe.get(Cqe::QPN)), cqe.get(Cqe::WQE_COUNTER) as u16);
-        self.note(now, Event::Cqe { cqn, qpn, index, opcode: cqe.get(Cqe::OPCODE) as u8 });
-    }
-
-    /// Whether the completion waits to be compressed. If not, what waited before it is written.
-    fn cq_join(&mut self, now: Ps, cqn: Cqn, cqe: &Cqe) -> bool {
-        for _ in 0..2 {
-            let Some(cq) = self.cqs.get_mut(cqn.0) else { return false };
-            let Some(session) = &mut cq.session else { return false };
-            match session.join(cqe, cq.log_size) {
-                Joined::First(generation) => {
-                    self.schedule(now + SESSION, HcaEvent::CqSession(cqn, generation));
-                    return true;
-                }
-                Joined::Next => return true,
-                // Once more: it may open a session of its own.
-                Joined::Not => self.cq_close_session(now, cqn),
-            }
-        }
-        false
-    }
-
-    /// The queue's memory can't be written; told once.
-    fn cq_write_failed(&mut self, now: Ps, cqn: Cqn) -> bool {
-        if let Some(cq) = self.cqs.get_mut(cqn.0).filter(|cq| cq.health == Health::Good) {
-            cq.health = Health::WriteFailure;
-            self.cq_error(now, cqn, cq_syndrome::ACCESS, "its memory can't be written");
-        }
-        false
-    }
-
-    /// Writes what waits to be compressed.
-    fn cq_close_session(&mut self, now: Ps, cqn: Cqn) {
-        let Some((cq, buffer)) = moving(&mut self.cqs, &self.fw.icm, cqn) else { return };
-        match cq.write_session(&*self.memory, buffer) {
-            Ok(0) => {}
-            Ok(count) => self.cq_written(now, cqn, count, Kind { is_error: false, solicited: false }),
-            Err(()) => _ = self.cq_write_failed(now, cqn),
-        }
-    }
-
-    /// A session was open long enough.
-    pub(crate) fn cq_session(&mut self, now: Ps, cqn: Cqn, generation: u32) {
-        let session = self.cqs.get(cqn.0).and_then(|cq| cq.session.as_ref());
-        if session.is_some_and(|s| s.is_open(generation)) {
-            self.cq_close_session(now, cqn);
-        }
-    }
-
-    /// `count` entries were written: an event, now or later, if the queue is armed for them.
-    fn cq_written(&mut self, now: Ps, cqn: Cqn, count: u32, kind: Kind) {
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
-        if cq.armed == Armed::No || !cq.satisfied(cq.producer.wrapping_sub(count) & COUNTER_MASK) {
-            return;
-        }
-        cq.held += count;
-        let moderated = cq.max_count > 1 && cq.period > Ps::ZERO && cq.held < cq.max_count;
-        if !moderated || kind.is_error || (kind.solicited && cq.solicited_breaks) {
-            return self.notify(now, cqn);
-        }
-        let start = if cq.period_from_cqe { now } else { cq.last_event };
-        let due = start + cq.period;
-        if due <= now {
-            return self.notify(now, cqn);
-        }
-        if cq.held == count || cq.period_from_cqe {
-            cq.generation = cq.generation.wrapping_add(1);
-            let event = HcaEvent::CqModeration(cqn, cq.generation);
-            self.schedule(due, event);
-        }
-    }
-
-    /// The moderation period ran out.
-    pub(crate) fn cq_moderation(&mut self, now: Ps, cqn: Cqn, generation: u32) {
-        if self.cqs.get(cqn.0).is_some_and(|cq| cq.generation == generation && cq.held > 0) {
-            self.notify(now, cqn);
-        }
-    }
-
-    /// The driver armed the queue: at once if what it waits for is already there.
-    pub(crate) fn cq_arm(&mut self, now: Ps, cqn: Cqn, consumer: u32, solicited: bool) {
-        let Some((cq, _)) = moving(&mut self.cqs, &self.fw.icm, cqn) else {
-            return self.diagnose(now, format_args!("CQ {cqn} was armed, but there is no such CQ"));
-        };
-        cq.armed = if solicited { Armed::Solicited } else { Armed::Next };
-        cq.held = 0;
-        if cq.satisfied(consumer & COUNTER_MASK) {
-            self.notify(now, cqn);
-        }
-    }
-
-    fn notify(&mut self, now: Ps, cqn: Cqn) {
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
-        cq.armed = Armed::No;
-        cq.held = 0;
-        cq.last_event = now;
-        cq.notified = cq.producer;
-        let eqn = cq.eqn;
-        let mut eqe = Eqe::new();
-        eqe.set(Eqe::TYPE, EventType::Completion as u32).set(Eqe::COMPLETION_CQN, cqn.0);
-        self.push_eqe(now, eqn, eqe);
-    }
-
-    fn cq_error(&mut self, now: Ps, cqn: Cqn, syndrome: u32, why: &str) {
-        self.diagnose(now, format_args!("CQ {cqn} went to error: {why}"));
-        let mut eqe = Eqe::new();
-        eqe.set(Eqe::CQ_ERROR_CQN, cqn.0).set(Eqe::CQ_ERROR_SYNDROME, syndrome);
-        self.push_event(now, EventType::CqError, &mut eqe);
-    }
-
-    /// The context names a new buffer: the old one ends with a RESIZE entry.
-    pub(crate) fn cq_resized(&mut self, now: Ps, cqn: Cqn, old: &Buffer) {
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
-        let mut cqe = Cqe::new();
-        cqe.set(Cqe::OPCODE, CqeOpcode::Resize as u32);
-        // What waits to be compressed is older than the entry that ends the buffer.
-        let written =
-            cq.write_session(&*self.memory, old).and_then(|_| cq.write(&*self.memory, old, &mut cqe, &[]));
-        if let Some(shape) = self.fw.icm.cqs.get(cqn.0) {
-            cq.take_shape(shape);
-        }
-        if written.is_err() {
-            cq.health = Health::WriteFailure;
-            self.cq_error(now, cqn, cq_syndrome::ACCESS, "its old buffer can't be written");
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,19 +1,19 @@
-//! Event queues: writing entries, arming, interrupts.
+//! Event queue: where entries go, arming, overrun, interrupts.
+//!
+//! The engine has no memory: it returns the entry to write ([`EqeWrite`]) and the vector to raise.
 //!
 //! Source: PRM "Event Queues", "EQ arming".
 
 use std::fmt;
 
 use hca_firmware::icm::{Buffer, Eq};
-use hca_spec::eqe::{Eqe, OWNER_BYTE};
+use hca_spec::eqe::Eqe;
 use hca_spec::queue::{Eqc, ST_ARMED, ST_FIRED, STATUS_OVERRUN};
-
-use crate::ground::dma::{DmaError, GuestMemory};
 
 /// Counters of event queues are 24 bits wide.
 const COUNTER_MASK: u32 = 0xff_ffff;
 
-/// The moving parts of an event queue.
+/// State of an event queue.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     buffer: Buffer,
@@ -25,11 +25,23 @@ pub(crate) struct EventQueue {
     overrun: bool,
 }
 
-/// Why an event could not be written.
+/// An entry to write to host memory. Its last byte, at [`hca_spec::eqe::OWNER_BYTE`], hands it over: it is written last, with
+/// release ordering.
+#[must_use]
 #[derive(Debug)]
+pub(crate) struct EqeWrite {
+    /// DMA address.
+    pub(crate) at: u64,
+    /// The entry, with its owner bit.
+    pub(crate) eqe: Eqe,
+}
+
+/// Why an event has no place in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lost {
+    /// The queue is full, or was when an earlier event came.
     Overrun,
-    Dma(DmaError),
+    /// The entry lies beyond the queue's pages.
     Address,
 }
 
@@ -37,7 +49,6 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overrun => f.write_str("the queue is full (driver does not update its consumer index)"),
-            Self::Dma(e) => write!(f, "{e}"),
             Self::Address => f.write_str("the queue's page list is too short"),
         }
     }
@@ -56,20 +67,23 @@ impl EventQueue {
         }
     }
 
-    /// Writes `eqe`, ownership last. Returns the vector to raise if the queue was armed.
-    pub(crate) fn push(&mut self, memory: &dyn GuestMemory, mut eqe: Eqe) -> Result<Option<u16>, Lost> {
+    /// Places `eqe` in the queue. Once it is written, [`EventQueue::written`] is due; if it can't be written, nothing.
+    pub(crate) fn push(&mut self, mut eqe: Eqe) -> Result<EqeWrite, Lost> {
         let used = self.producer.wrapping_sub(self.consumer) & COUNTER_MASK;
         if self.overrun || used >> self.log_size != 0 {
             self.overrun = true;
             return Err(Lost::Overrun);
         }
         let index = self.producer & ((1 << self.log_size) - 1);
-        let (at, _) = self.buffer.at(u64::from(index) * 64).ok_or(Lost::Address)?;
+        let (at, _) = self.buffer.at(u64::from(index) * Eqe::SIZE as u64).ok_or(Lost::Address)?;
         eqe.set(Eqe::OWNER, self.producer >> self.log_size & 1);
-        memory.write(at, &eqe.bytes()[..OWNER_BYTE]).map_err(Lost::Dma)?;
-        memory.write_release(at + OWNER_BYTE as u64, eqe.bytes()[OWNER_BYTE]).map_err(Lost::Dma)?;
+        Ok(EqeWrite { at, eqe })
+    }
+
+    /// The entry is in memory. Returns the vector to raise if the queue was armed.
+    pub(crate) fn written(&mut self, _entry: EqeWrite) -> Option<u16> {
         self.producer = (self.producer + 1) & COUNTER_MASK;
-        Ok(std::mem::take(&mut self.armed).then_some(self.vector))
+        std::mem::take(&mut self.armed).then_some(self.vector)
     }
 
     /// The driver's consumer index moved; with `arm`, the next event (or one already there) interrupts.
@@ -82,7 +96,7 @@ impl EventQueue {
         (!self.armed).then_some(self.vector)
     }
 
-    /// Writes the moving parts into the context, for queries.
+    /// Writes the state into the context, for queries.
     pub(crate) fn write_back(&self, ctx: &mut Eqc) {
         ctx.set(Eqc::PRODUCER_COUNTER, self.producer).set(Eqc::CONSUMER_COUNTER, self.consumer);
         ctx.set(Eqc::ST, if self.armed { ST_ARMED } else { ST_FIRED });
@@ -95,51 +109,72 @@ impl EventQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
-    struct Ram(Mutex<Vec<u8>>);
-
-    impl GuestMemory for Ram {
-        fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
-            buf.copy_from_slice(&self.0.lock().unwrap()[iova as usize..][..buf.len()]);
-            Ok(())
-        }
-        fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
-            self.0.lock().unwrap()[iova as usize..][..data.len()].copy_from_slice(data);
-            Ok(())
-        }
+    fn queue() -> EventQueue {
+        let mut eq = Eq { buffer: Buffer::new(Box::new([0x1000]), 12, 0, 256).unwrap(), ..Eq::default() };
+        eq.ctx.set(Eqc::LOG_EQ_SIZE, 2).set(Eqc::INTR, 5);
+        EventQueue::new(&eq)
     }
 
-    fn queue() -> (EventQueue, Ram) {
-        let mut eq = Eq { buffer: Buffer::new(Box::new([0]), 12, 0, 256).unwrap(), ..Eq::default() };
-        eq.ctx.set(Eqc::LOG_EQ_SIZE, 2).set(Eqc::INTR, 5);
-        (EventQueue::new(&eq), Ram(Mutex::new(vec![0xff; 4096])))
+    /// Address and owner bit of the next entry.
+    fn push(q: &mut EventQueue) -> Result<(u64, u32), Lost> {
+        let write = q.push(Eqe::new())?;
+        let entry = (write.at, write.eqe.get(Eqe::OWNER));
+        q.written(write);
+        Ok(entry)
     }
 
     #[test]
     fn owner_alternates_and_full_is_lost() {
-        let (mut q, ram) = queue();
-        for _ in 0..4 {
-            q.push(&ram, Eqe::new()).unwrap();
-        }
-        assert!(matches!(q.push(&ram, Eqe::new()), Err(Lost::Overrun)));
-        let owner = |i: usize| ram.0.lock().unwrap()[i * 64 + OWNER_BYTE];
-        assert_eq!((owner(0), owner(3)), (0, 0));
-        let (mut q, ram) = queue();
-        for i in 0..6 {
+        let mut q = queue();
+        assert_eq!(
+            [(); 4].map(|()| push(&mut q).unwrap()),
+            [(0x1000, 0), (0x1040, 0), (0x1080, 0), (0x10c0, 0)]
+        );
+        assert_eq!(push(&mut q), Err(Lost::Overrun));
+        q.doorbell(4, false);
+        assert_eq!(push(&mut q), Err(Lost::Overrun), "an event is missing from now on");
+        let mut ctx = Eqc::new();
+        q.write_back(&mut ctx);
+        assert_eq!((ctx.get(Eqc::STATUS), ctx.get(Eqc::PRODUCER_COUNTER)), (STATUS_OVERRUN, 4));
+        let mut q = queue();
+        for i in 0..4 {
             q.doorbell(i, false);
-            q.push(&ram, Eqe::new()).unwrap();
+            push(&mut q).unwrap();
         }
-        let owner = |i: usize| ram.0.lock().unwrap()[i * 64 + OWNER_BYTE];
-        assert_eq!((owner(0), owner(1), owner(2)), (1, 1, 0));
+        q.doorbell(4, false);
+        assert_eq!((push(&mut q), push(&mut q)), (Ok((0x1000, 1)), Ok((0x1040, 1))));
+    }
+
+    #[test]
+    fn an_entry_that_was_not_written_leaves_no_gap() {
+        let mut q = queue();
+        q.doorbell(0, true);
+        let lost = q.push(Eqe::new()).unwrap();
+        assert_eq!(lost.at, 0x1000);
+        drop(lost);
+        let again = q.push(Eqe::new()).unwrap();
+        assert_eq!((again.at, q.written(again)), (0x1000, Some(5)), "and the queue is still armed");
+    }
+
+    #[test]
+    fn a_page_list_that_is_too_short_is_no_panic() {
+        let mut eq = Eq { buffer: Buffer::new(Box::new([0x1000]), 12, 0, 64).unwrap(), ..Eq::default() };
+        eq.ctx.set(Eqc::LOG_EQ_SIZE, 2);
+        let mut q = EventQueue::new(&eq);
+        assert_eq!((push(&mut q), push(&mut q)), (Ok((0x1000, 0)), Err(Lost::Address)));
     }
 
     #[test]
     fn armed_once() {
-        let (mut q, ram) = queue();
+        let mut q = queue();
+        let vector = |q: &mut EventQueue| {
+            let write = q.push(Eqe::new()).unwrap();
+            q.written(write)
+        };
         assert_eq!(q.doorbell(0, true), None);
-        assert_eq!(q.push(&ram, Eqe::new()).unwrap(), Some(5));
-        assert_eq!(q.push(&ram, Eqe::new()).unwrap(), None);
+        assert_eq!(vector(&mut q), Some(5));
+        assert_eq!(vector(&mut q), None);
         assert_eq!(q.doorbell(1, true), Some(5), "an event beyond the index is already there");
         assert_eq!(q.doorbell(2, true), None);
     }

@@ -1,0 +1,113 @@
+//! Events to the host: carries out what event queues ask for. [`crate::engines::eq`] has the queue.
+
+use hca_spec::eqe::{Eqe, EventType, OWNER_BYTE};
+use hca_spec::ids::{Eqn, Qpn};
+use hca_spec::queue::Eqc;
+use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
+
+use crate::adapter::Hca;
+use crate::adapter::core::{Core, HcaEvent};
+use crate::engines::eq::EqeWrite;
+use crate::ground::dma::{DmaError, GuestMemory};
+use crate::ground::event::Event;
+use crate::ground::time::Ps;
+
+/// Which event queue gets which asynchronous events.
+#[derive(Debug)]
+pub(crate) struct EventRoutes([Option<Eqn>; 256]);
+
+impl Default for EventRoutes {
+    fn default() -> Self {
+        Self([None; 256])
+    }
+}
+
+/// Writes an entry, ownership last.
+fn write_eqe(memory: &dyn GuestMemory, write: &EqeWrite) -> Result<(), DmaError> {
+    let bytes = write.eqe.bytes();
+    memory.write(write.at, &bytes[..OWNER_BYTE])?;
+    memory.write_release(write.at.wrapping_add(OWNER_BYTE as u64), bytes[OWNER_BYTE])
+}
+
+impl Core {
+    /// Sends an event to one event queue and raises its interrupt if it is armed.
+    pub(crate) fn push_eqe(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
+        let Some(eq) = self.eqs.get_mut(eqn.0.into()) else { return };
+        let vector = match eq.push(eqe) {
+            Ok(write) => match write_eqe(&*self.memory, &write) {
+                Ok(()) => eq.written(write),
+                Err(why) => return self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
+            },
+            Err(why) => return self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
+        };
+        let kind = eqe.get(Eqe::TYPE) as u8;
+        let completion = kind == EventType::Completion as u8;
+        let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
+        self.note(now, Event::Eqe { eqn, kind, number });
+        if let Some(vector) = vector {
+            self.schedule(now + self.timing.interrupt(), HcaEvent::Interrupt(vector));
+        }
+    }
+
+    /// The event queue that asked for events of that type: of several the one with the lowest number.
+    pub(crate) fn event_queue_for(&self, event: EventType) -> Option<Eqn> {
+        self.event_routes.0.get(event as usize).copied().flatten()
+    }
+
+    /// Event queues came or went.
+    pub(crate) fn route_events(&mut self) {
+        self.event_routes = EventRoutes::default();
+        for (n, eq) in self.fw.icm.eqs.iter() {
+            for (event, route) in (0..=u8::MAX).zip(&mut self.event_routes.0) {
+                if route.is_none() && eq.wants(event) {
+                    *route = Some(Eqn(n as u8));
+                }
+            }
+        }
+    }
+
+    /// Sends an asynchronous event to the event queue that asked for its type, if one did.
+    pub(crate) fn push_event(&mut self, now: Ps, event: EventType, eqe: &mut Eqe) {
+        eqe.set(Eqe::TYPE, event as u32);
+        match self.event_queue_for(event) {
+            Some(eqn) => self.push_eqe(now, eqn, *eqe),
+            None => tracing::debug!(hca = self.name, ?event, "no event queue asked for this event"),
+        }
+    }
+
+    /// Sends an asynchronous event about a queue pair.
+    pub(crate) fn push_qp_event(&mut self, now: Ps, event: EventType, qpn: Qpn) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::QUEUE_NUMBER, qpn.0);
+        self.push_event(now, event, &mut eqe);
+    }
+
+    /// Asks the host for pages.
+    pub(crate) fn request_pages(&mut self, now: Ps, pages: u32) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::PAGE_COUNT, pages);
+        self.push_event(now, EventType::PageRequest, &mut eqe);
+    }
+}
+
+impl Hca {
+    /// The driver moved the consumer index of an event queue, and armed it if `offset` in BAR0 is that of the arming
+    /// register (PRM "EQ arming").
+    pub(crate) fn eq_doorbell(&mut self, now: Ps, offset: u64, value: u32) {
+        let mut doorbell = EqDoorbell::new();
+        doorbell.bytes_mut().copy_from_slice(&value.to_be_bytes());
+        let eqn = Eqn(doorbell.get(EqDoorbell::EQN) as u8);
+        let page = self.core.fw.icm.eqs.get(eqn.0.into()).map(|eq| eq.ctx.get(Eqc::UAR_PAGE));
+        if !self.may_ring(now, page, offset, "EQ", eqn.0.into()) {
+            return;
+        }
+        let Some(eq) = self.core.eqs.get_mut(eqn.0.into()) else {
+            return self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"));
+        };
+        let arm = offset % PAGE_SIZE == EQ_ARM;
+        if let Some(vector) = eq.doorbell(doorbell.get(EqDoorbell::CONSUMER_INDEX), arm) {
+            let at = self.core.units.store(now, 4) + self.core.timing.interrupt();
+            self.core.schedule(at, HcaEvent::Interrupt(vector));
+        }
+    }
+}
