@@ -14,6 +14,7 @@ mod pcie;
 mod profile;
 mod units;
 
+use hca_firmware::commands::{TimeClass, find};
 use hca_spec::command::Opcode;
 use hca_spec::wire::Operation;
 
@@ -174,15 +175,15 @@ impl Timing {
     /// Execution of the command `opcode` with `input_len` bytes of input, DMA not included.
     pub fn command(&self, opcode: u16, input_len: usize) -> Ps {
         let c = &self.profile.command;
-        let class = match CommandClass::of(opcode) {
-            CommandClass::Query => c.query_us.0,
-            CommandClass::Create => c.create_us.0,
-            CommandClass::Destroy => c.destroy_us.0,
-            CommandClass::Modify => c.modify_us.0,
-            CommandClass::Pages => c.pages_us.0,
-            CommandClass::Lifecycle => c.lifecycle_us.0,
-            CommandClass::Mad => c.mad_us.0,
-            CommandClass::Other => c.other_us.0,
+        let class = match class_of(opcode) {
+            TimeClass::Query => c.query_us.0,
+            TimeClass::Create => c.create_us.0,
+            TimeClass::Destroy => c.destroy_us.0,
+            TimeClass::Modify => c.modify_us.0,
+            TimeClass::Pages => c.pages_us.0,
+            TimeClass::Lifecycle => c.lifecycle_us.0,
+            TimeClass::Mad => c.mad_us.0,
+            TimeClass::Other => c.other_us.0,
         };
         class + c.input_ps_per_byte.times(input_len)
     }
@@ -214,44 +215,9 @@ pub const fn takes_receive(operation: Operation) -> bool {
     )
 }
 
-/// Commands that take about the same time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum CommandClass {
-    Query,
-    Create,
-    Destroy,
-    Modify,
-    Pages,
-    Lifecycle,
-    Mad,
-    Other,
-}
-
-impl CommandClass {
-    /// By the command's name, which the manual forms from a verb and an object.
-    fn of(opcode: u16) -> Self {
-        let Some(opcode) = Opcode::from_u16(opcode) else { return Self::Other };
-        match opcode {
-            Opcode::EnableHca | Opcode::InitHca | Opcode::TeardownHca | Opcode::DisableHca => Self::Lifecycle,
-            Opcode::ManagePages => Self::Pages,
-            Opcode::MadIfc => Self::Mad,
-            _ => {
-                let name = format!("{opcode:?}");
-                let verb = |verbs: &[&str]| verbs.iter().any(|v| name.starts_with(v));
-                if verb(&["Query"]) {
-                    Self::Query
-                } else if verb(&["Create", "Alloc"]) {
-                    Self::Create
-                } else if verb(&["Destroy", "Dealloc"]) {
-                    Self::Destroy
-                } else if verb(&["Modify", "Set", "Arm"]) || name.ends_with("Qp") {
-                    Self::Modify
-                } else {
-                    Self::Other
-                }
-            }
-        }
-    }
+/// The class of a command; one that the adapter does not have takes as long as the others.
+fn class_of(opcode: u16) -> TimeClass {
+    Opcode::from_u16(opcode).and_then(find).map_or(TimeClass::Other, |command| command.time)
 }
 
 #[cfg(test)]
