@@ -195,7 +195,7 @@ layout! {
 
     /// CREATE_CQ input; the page list follows at [`PAS_OFFSET`].
     pub struct CreateCqIn[0x110] {
-        /// Status of the command.
+        /// Modifier.
         OP_MOD: 0x4 [15:0];
         /// Where in the user memory the queue begins, in bytes.
         CQ_UMEM_OFFSET: 0x50 u64;
