@@ -15,8 +15,28 @@
 //!
 //! The firmware is also the agent for subnet and performance management of its port.
 //!
-//! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
-//! on-demand paging.
+//! No DMA, no clock and no threads here.
+//!
+//! # Floors
+//!
+//! The crate's modules import downward only:
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 7 | [`commands`]: one [table](commands::table), one file for each family of objects; [`switch`] |
+//! | 6 | `sma`: subnet management of an adapter's port |
+//! | 5 | `firmware`: the adapter's state |
+//! | 4 | [`icm`]; `notice` (traps); `pma` (performance management) |
+//! | 3 | [`port`]; `users` (user contexts and their memory) |
+//! | 2 | [`effect`]; [`table`]; `agent` (what all agents do) |
+//! | 1 | [`profile`], [`object`], [`sparse`], [`q_counters`], [`datagram`], `buffer`, `pages`, `directed`, `failure` |
+//!
+//! # Not implemented
+//!
+//! Virtual functions, Ethernet and flow steering; general objects but for reserved QP numbers. Commands of those are
+//! answered BAD_OP or BAD_PARAM.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
 mod agent;
 mod buffer;

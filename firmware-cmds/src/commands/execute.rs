@@ -50,7 +50,9 @@ impl Firmware {
             Err(Stop::WaitForPages) => return Execution::NeedPages,
             Err(Stop::Refuse(failure)) => {
                 let (status, syndrome) = (failure.status, failure.syndrome);
-                self.refusal = Some(format!("{opcode:?} refused: {failure} ({status:?}, {syndrome:#010x})"));
+                let name = table::find(opcode).map_or("a command", |command| command.name);
+                self.refusal =
+                    Some(format!("{name} ({number:#x}) refused: {failure} ({status:?}, {syndrome:#010x})"));
                 failed(failure, output_len)
             }
         };

@@ -1,4 +1,4 @@
-//! What the table of commands says of one ([`Command`]), and a command as it came ([`Call`]).
+//! What the table of commands says of one ([`Command`]), and a command as it came.
 
 use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};

@@ -188,6 +188,9 @@ fn every_row_has_its_bounds() {
         let mut scene = populate(&mut b);
         prepare(&mut b, &mut scene, command);
         let input = command.template(&scene);
+        let behind =
+            command.icm.list.is_some() || matches!(command.opcode, Opcode::ManagePages | Opcode::AccessReg);
+        assert!(behind || input.len() == command.input, "{name}: the layout has {} bytes", input.len());
         let before = (counts(&b), b.fw.icm_used(), b.fw.state());
         let short = b.raw(&input[..command.input - 1], 0x2000);
         assert_eq!(short.status(), Status::BadInputLength, "{name}");
@@ -225,6 +228,29 @@ fn every_row_has_its_users() {
             input[..InHeader::SIZE].copy_from_slice(header.bytes());
             let may = command.user.right == Right::Users || command.user.right == least;
             assert_eq!(run(&mut b, &input).status() != Status::BadOp, may, "{} of {uid}", command.name);
+        }
+    }
+}
+
+/// Rows agree with the verbs of the manual's names, and modelled time with what a command does.
+#[test]
+fn names_objects_and_times_agree() {
+    for command in TABLE {
+        let verb = command.name.split('_').next().unwrap();
+        let expected = match verb {
+            "QUERY" => Some((Does::Query, TimeClass::Query)),
+            "CREATE" | "ALLOC" => Some((Does::Make, TimeClass::Create)),
+            "DESTROY" | "DEALLOC" => Some((Does::Destroy, TimeClass::Destroy)),
+            "MODIFY" | "ARM" => Some((Does::Change, TimeClass::Modify)),
+            _ => None,
+        };
+        let does = command.object.map(|object| object.does);
+        match expected {
+            Some((expected, time)) => {
+                assert!(does.is_none_or(|does| does == expected), "{}: {does:?}", command.name);
+                assert_eq!(command.time, time, "{}", command.name);
+            }
+            None => assert!(does.is_none_or(|does| does == Does::Change), "{}: {does:?}", command.name),
         }
     }
 }
