@@ -3,7 +3,7 @@
 //! Source: PRM "Command Queue", "Command Mailboxes". Lengths rule the walk along a mailbox chain, not
 //! its `next` pointers: drivers reuse longer chains.
 
-use hca_firmware::commands::{Does, find};
+use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
 use hca_firmware::{Effect, Execution};
 use hca_spec::be32;
@@ -245,17 +245,17 @@ impl Hca {
         };
         let number = be32(input, object.at) & object.kind.number_mask();
         let core = &mut self.core;
-        match (object.kind, object.does) {
-            (_, Does::Make) => {}
-            (Kind::Eq, Does::Query) => {
+        match (object.kind, object.action) {
+            (_, Action::Create) => {}
+            (Kind::Eq, Action::Query) => {
                 if let (Some(eq), Some(hw)) = (core.fw.icm.eqs.get_mut(number), core.eqs.get(number)) {
                     hw.write_back(&mut eq.ctx);
                 }
             }
-            (Kind::Cq, Does::Query | Does::Change) => {
+            (Kind::Cq, Action::Query | Action::Change) => {
                 core.cq_write_back(Cqn(number));
             }
-            (Kind::Srq | Kind::XrcSrq | Kind::Rmp, Does::Query) => {
+            (Kind::Srq | Kind::XrcSrq | Kind::Rmp, Action::Query) => {
                 if let (Some(srq), Some(hw)) = (core.fw.icm.srqs.get_mut(number), core.srqs.get_mut(number)) {
                     hw.write_back(&*core.memory, &mut srq.ctx);
                 }

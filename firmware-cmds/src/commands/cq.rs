@@ -7,8 +7,8 @@ use hca_spec::ids::Cqn;
 use hca_spec::queue::{Cqc, cqe_size, mini_format};
 
 use super::call::{check_uar, done, named, reply, with_pages};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
@@ -192,20 +192,24 @@ fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut
     Ok(done())
 }
 
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateCqIn::new();
     let ctx = create.cqc_mut();
-    ctx.set(Cqc::LOG_CQ_SIZE, Scene::LOG_QUEUE).set(Cqc::UAR_PAGE, scene.number(Kind::Uar));
-    ctx.set(Cqc::C_EQN, scene.number(Kind::Eq)).set(Cqc::DBR_ADDR, scene.record);
-    input(create.bytes(), 0, [scene.queue])
+    ctx.set(Cqc::LOG_CQ_SIZE, Fixture::LOG_QUEUE).set(Cqc::UAR_PAGE, fixture.number(Kind::Uar));
+    ctx.set(Cqc::C_EQN, fixture.number(Kind::Eq)).set(Cqc::DBR_ADDR, fixture.record);
+    input(create.bytes(), 0, [fixture.queue])
 }
 
 /// MODIFY_CQ: a new buffer.
-pub(super) fn modify_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn modify_template(fixture: &Fixture) -> Vec<u8> {
     let mut modify = ModifyCqIn::new();
-    modify.set(ModifyCqIn::CQN, scene.number(Kind::Cq)).set(ModifyCqIn::FIELD_SELECT, 7);
-    modify.cqc_mut().set(Cqc::LOG_CQ_SIZE, Scene::LOG_QUEUE).set(Cqc::CQ_MAX_COUNT, 4).set(Cqc::CQ_PERIOD, 2);
-    input(modify.bytes(), RESIZE, [scene.queue])
+    modify.set(ModifyCqIn::CQN, fixture.number(Kind::Cq)).set(ModifyCqIn::FIELD_SELECT, 7);
+    modify
+        .cqc_mut()
+        .set(Cqc::LOG_CQ_SIZE, Fixture::LOG_QUEUE)
+        .set(Cqc::CQ_MAX_COUNT, 4)
+        .set(Cqc::CQ_PERIOD, 2);
+    input(modify.bytes(), RESIZE, [fixture.queue])
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Firmware {
                 failed(failure, output_len)
             }
         };
-        if let Some(pages) = self.settle_pages() {
+        if let Some(pages) = self.account_pages() {
             effects.push(Effect::PageRequest { pages: pages as i32 });
         }
         output.truncate(output_len);
@@ -64,12 +64,12 @@ impl Firmware {
     }
 
     fn run(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<Vec<u8>, Stop> {
-        let placed = devx::admit(self, call)?;
+        let placed = devx::before(self, call)?;
         let inner = Call { input: placed.input.as_deref().unwrap_or(call.input), ..*call };
         self.check(&inner)?;
         self.check_pages(&inner, effects)?;
         let mut output = call.command.handler.run(self, &inner, effects)?;
-        devx::settle(self, call, &placed, &mut output);
+        devx::after(self, call, &placed, &mut output);
         Ok(output)
     }
 

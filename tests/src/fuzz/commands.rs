@@ -1,7 +1,7 @@
 //! Valid command inputs: what the fuzzers bring an adapter up with, and what they change bytes in. All come from the
 //! templates of the firmware's table of commands.
 
-use hca_firmware::commands::{Command, Does, Scene, TABLE, TimeClass, find};
+use hca_firmware::commands::{Command, Fixture, TABLE, TimeClass, find};
 use hca_firmware::object::Kind;
 use hca_spec::cmd::{
     AccessRegIn, CreateEqIn, CreateMkeyIn, CreateQpIn, FunctionIn, MadIfc, ModifyQpIn, PAGES_BOOT,
@@ -19,13 +19,13 @@ use super::memory;
 use super::objects::{Objects, QueuePair};
 
 /// log2 of the entries of receive queues.
-pub const LOG_RECV: u32 = Scene::LOG_RECV;
+pub const LOG_RECV: u32 = Fixture::LOG_RECV;
 /// log2 of the basic blocks of send queues.
-pub const LOG_SEND: u32 = Scene::LOG_SEND;
+pub const LOG_SEND: u32 = Fixture::LOG_SEND;
 /// Access key of the DC target.
-pub const DC_KEY: u64 = Scene::DC_KEY;
+pub const DC_KEY: u64 = Fixture::DC_KEY;
 /// Q_Key of the datagram queue pairs.
-pub const Q_KEY: u32 = Scene::Q_KEY;
+pub const Q_KEY: u32 = Fixture::Q_KEY;
 
 /// The row of a command.
 fn row(opcode: Opcode) -> &'static Command {
@@ -38,21 +38,12 @@ pub(super) fn row_of(input: &[u8]) -> Option<&'static Command> {
     Opcode::from_u16(opcode).and_then(find)
 }
 
-/// The command that makes objects of a kind.
-///
-/// # Panics
-/// If there is none.
-pub fn maker(kind: Kind) -> &'static Command {
-    let makes = |c: &&Command| c.object.is_some_and(|o| o.does == Does::Make && o.kind == kind);
-    TABLE.iter().find(makes).expect("every kind of object is made by a command")
-}
-
 /// Memory for a queue and its record, and pages that the firmware does not have yet.
-pub(super) fn scene(queue: u64, record: u64) -> Scene {
-    Scene::new(queue, record, memory::FIRMWARE_PAGES + 0x1000 * memory::PAGE)
+pub(super) fn fixture(queue: u64, record: u64) -> Fixture {
+    Fixture::new(queue, record, memory::FIRMWARE_PAGES + 0x1000 * memory::PAGE)
 }
 
-/// Puts a changed layout back into an input, and a modifier.
+/// Puts a changed layout back into an input.
 fn put(mut input: Vec<u8>, fixed: &[u8]) -> Vec<u8> {
     input[..fixed.len()].copy_from_slice(fixed);
     input
@@ -66,22 +57,22 @@ fn with_modifier(mut input: Vec<u8>, op_mod: u32) -> Vec<u8> {
 /// A command whose only input is an object's number.
 pub fn object(opcode: Opcode, number: u32) -> Vec<u8> {
     let command = row(opcode);
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     if let Some(object) = command.object {
-        scene.set(object.kind, number);
+        fixture.set(object.kind, number);
     }
-    command.template(&scene)
+    command.template(&fixture)
 }
 
 /// QUERY_PAGES, "boot" or "init".
 pub fn query_pages(boot: bool) -> Vec<u8> {
-    let input = row(Opcode::QueryPages).template(&Scene::default());
+    let input = row(Opcode::QueryPages).template(&Fixture::default());
     with_modifier(input, if boot { PAGES_BOOT } else { PAGES_INIT })
 }
 
 /// MANAGE_PAGES: gives `count` pages from number `first` on.
 pub fn give_pages(first: u64, count: u32) -> Vec<u8> {
-    let mut input = row(Opcode::ManagePages).template(&Scene::default());
+    let mut input = row(Opcode::ManagePages).template(&Fixture::default());
     input.truncate(FunctionIn::SIZE);
     put_be32(&mut input, FunctionIn::INPUT_NUM_ENTRIES.offset(), count);
     let list = (first..first + u64::from(count)).map(|n| memory::FIRMWARE_PAGES + n * memory::PAGE);
@@ -91,7 +82,7 @@ pub fn give_pages(first: u64, count: u32) -> Vec<u8> {
 
 /// CREATE_EQ with the events of `mask`.
 pub fn create_eq(uar: u32, vector: u32, mask: u64, page: u64) -> Vec<u8> {
-    let input = row(Opcode::CreateEq).template(scene(page, 0).set(Kind::Uar, uar));
+    let input = row(Opcode::CreateEq).template(fixture(page, 0).set(Kind::Uar, uar));
     let mut create = CreateEqIn::from_prefix_or_zero(&input);
     create.eqc_mut().set(Eqc::INTR, vector);
     create.set(CreateEqIn::EVENT_BITMASK_0, mask);
@@ -100,7 +91,7 @@ pub fn create_eq(uar: u32, vector: u32, mask: u64, page: u64) -> Vec<u8> {
 
 /// CREATE_CQ.
 pub fn create_cq(uar: u32, eqn: u32, page: u64, record: u64) -> Vec<u8> {
-    row(Opcode::CreateCq).template(scene(page, record).set(Kind::Uar, uar).set(Kind::Eq, eqn))
+    row(Opcode::CreateCq).template(fixture(page, record).set(Kind::Uar, uar).set(Kind::Eq, eqn))
 }
 
 /// Kinds of memory keys that the fuzzers use.
@@ -118,7 +109,7 @@ pub enum Key {
 
 /// CREATE_MKEY.
 pub fn create_mkey(pd: u32, kind: Key) -> Vec<u8> {
-    let mut input = row(Opcode::CreateMkey).template(Scene::default().set(Kind::Pd, pd));
+    let mut input = row(Opcode::CreateMkey).template(Fixture::default().set(Kind::Pd, pd));
     let mut create = CreateMkeyIn::from_prefix_or_zero(&input);
     let mut list = Vec::new();
     let mkc = create.mkc_mut();
@@ -158,33 +149,33 @@ pub fn create_mkey(pd: u32, kind: Key) -> Vec<u8> {
 
 /// CREATE_SRQ, or CREATE_XRC_SRQ with an XRC domain and a completion queue.
 pub fn create_srq(pd: u32, xrc: Option<(u32, u32)>, page: u64, record: u64) -> Vec<u8> {
-    let mut scene = scene(page, record);
-    scene.set(Kind::Pd, pd);
+    let mut fixture = fixture(page, record);
+    fixture.set(Kind::Pd, pd);
     match xrc {
         Some((xrcd, cqn)) => {
-            row(Opcode::CreateXrcSrq).template(scene.set(Kind::Xrcd, xrcd).set(Kind::Cq, cqn))
+            row(Opcode::CreateXrcSrq).template(fixture.set(Kind::Xrcd, xrcd).set(Kind::Cq, cqn))
         }
-        None => row(Opcode::CreateSrq).template(&scene),
+        None => row(Opcode::CreateSrq).template(&fixture),
     }
 }
 
 /// CREATE_RMP.
 pub fn create_rmp(pd: u32, page: u64, record: u64) -> Vec<u8> {
-    row(Opcode::CreateRmp).template(scene(page, record).set(Kind::Pd, pd))
+    row(Opcode::CreateRmp).template(fixture(page, record).set(Kind::Pd, pd))
 }
 
 /// What a queue pair stands on.
-fn queues(o: &Objects) -> Scene {
-    let mut scene = o.scene.clone();
-    scene.set(Kind::Cq, o.cq).set(Kind::Pd, o.pd).set(Kind::Uar, o.uar);
-    scene
+fn queues(o: &Objects) -> Fixture {
+    let mut fixture = o.fixture.clone();
+    fixture.set(Kind::Cq, o.cq).set(Kind::Pd, o.pd).set(Kind::Uar, o.uar);
+    fixture
 }
 
 /// CREATE_QP. With a shared receive queue there is none of its own.
 pub fn create_qp(o: &Objects, service: ServiceType, srq: Option<u32>, buffer: u64, record: u64) -> Vec<u8> {
-    let mut scene = queues(o);
-    (scene.queue, scene.record) = (buffer, record);
-    let input = row(Opcode::CreateQp).template(&scene);
+    let mut fixture = queues(o);
+    (fixture.queue, fixture.record) = (buffer, record);
+    let input = row(Opcode::CreateQp).template(&fixture);
     let mut create = CreateQpIn::from_prefix_or_zero(&input);
     let qpc = create.qpc_mut();
     qpc.set(Qpc::ST, service as u32).set(Qpc::XRCD, o.xrcd);
@@ -198,9 +189,9 @@ pub fn create_qp(o: &Objects, service: ServiceType, srq: Option<u32>, buffer: u6
 
 /// A transition of a queue pair whose peer is `remote` on the same port, with every field that it may need.
 pub fn modify_qp(o: &Objects, opcode: Opcode, qp: &QueuePair, remote: u32) -> Vec<u8> {
-    let mut scene = queues(o);
-    (scene.peer_qp, scene.peer_lid) = (remote, o.lid);
-    let input = row(opcode).template(scene.set(Kind::Qp, qp.number));
+    let mut fixture = queues(o);
+    (fixture.peer_qp, fixture.peer_lid) = (remote, o.lid);
+    let input = row(opcode).template(fixture.set(Kind::Qp, qp.number));
     let mut modify = ModifyQpIn::from_prefix_or_zero(&input);
     modify.qpc_mut().set(Qpc::ST, qp.service as u32);
     put(input, modify.bytes())
@@ -215,7 +206,7 @@ pub fn pick(feed: &mut Feed<'_>, templates: &[Vec<u8>]) -> Vec<u8> {
 
 /// MAD_IFC with a Set of that attribute.
 fn set_attribute(attribute: u32) -> Vec<u8> {
-    let input = row(Opcode::MadIfc).template(&Scene::default());
+    let input = row(Opcode::MadIfc).template(&Fixture::default());
     let mut request = MadIfc::from_prefix_or_zero(&input);
     request.mad_mut().set(Mad::METHOD, METHOD_SET).set(Mad::ATTRIBUTE_ID, attribute);
     put(input, request.bytes())
@@ -224,14 +215,14 @@ fn set_attribute(attribute: u32) -> Vec<u8> {
 /// A valid input of every command, about those objects, and variants that the fuzzers would hardly find by changing
 /// single bytes.
 pub fn templates(o: &Objects) -> Vec<Vec<u8>> {
-    let mut all: Vec<_> = TABLE.iter().map(|command| command.template(&o.scene)).collect();
+    let mut all: Vec<_> = TABLE.iter().map(|command| command.template(&o.fixture)).collect();
     all.extend([attr::PORT_INFO, attr::GUID_INFO, attr::PKEY_TABLE].map(set_attribute));
     all.push(create_mkey(o.pd, Key::Pieces(o.keys[1])));
     all.push(create_mkey(o.pd, Key::Free));
     let mut take = give_pages(0, 0);
     put_be32(&mut take, FunctionIn::INPUT_NUM_ENTRIES.offset(), 64);
     all.push(with_modifier(take, PAGES_TAKE));
-    let write = AccessRegIn::from_prefix_or_zero(&row(Opcode::AccessReg).template(&o.scene))
+    let write = AccessRegIn::from_prefix_or_zero(&row(Opcode::AccessReg).template(&o.fixture))
         .set(AccessRegIn::OP_MOD, 0)
         .set(AccessRegIn::REGISTER_ID, reg::PCAP)
         .bytes()

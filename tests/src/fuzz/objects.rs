@@ -1,6 +1,6 @@
 //! Brings an adapter up to INIT_HCA and creates objects of every kind, by commands alone.
 
-use hca_firmware::commands::Scene;
+use hca_firmware::commands::{Command, Fixture, maker};
 use hca_firmware::object::Kind;
 use hca_spec::cmd::QueryPagesOut;
 use hca_spec::command::{Opcode, OutHeader};
@@ -37,7 +37,7 @@ pub struct QueuePair {
 pub struct Objects {
     pub lid: Lid,
     /// One of each kind, for templates.
-    pub scene: Scene,
+    pub fixture: Fixture,
     pub uar: u32,
     pub eq: u32,
     pub cq: u32,
@@ -91,6 +91,10 @@ pub fn good(e: &mut dyn Executor, input: &[u8], output_len: usize) -> Vec<u8> {
     output
 }
 
+fn made_by(kind: Kind) -> &'static Command {
+    maker(kind).expect("every kind of object is made by a command")
+}
+
 /// Executes a command that makes an object; its number.
 fn create(e: &mut dyn Executor, input: &[u8]) -> u32 {
     let command = commands::row_of(input).expect("a command of the adapter");
@@ -113,8 +117,8 @@ pub fn bring_up(e: &mut dyn Executor) {
 impl Objects {
     /// Creates everything; the queue pairs are connected by `lid` and end in RTS.
     pub fn create(e: &mut dyn Executor, lid: Lid) -> Self {
-        let scene = commands::scene(memory::SPARE, memory::RECORDS);
-        let mut o = Objects { lid, scene, ..Objects::default() };
+        let fixture = commands::fixture(memory::SPARE, memory::RECORDS);
+        let mut o = Objects { lid, fixture, ..Objects::default() };
         o.uar = create(e, &commands::object(Opcode::AllocUar, 0));
         o.eq = create(e, &commands::create_eq(o.uar, 0, EVENTS, memory::EQ));
         o.cq = create(e, &commands::create_cq(o.uar, o.eq, memory::CQ, memory::record(0)));
@@ -139,18 +143,18 @@ impl Objects {
             (Kind::XrcSrq, o.srqs[1]),
             (Kind::Rmp, o.srqs[2]),
         ] {
-            o.scene.set(kind, number);
+            o.fixture.set(kind, number);
         }
         for kind in OTHERS {
-            let number = create(e, &commands::maker(kind).template(&o.scene));
-            o.scene.set(kind, number);
+            let number = create(e, &made_by(kind).template(&o.fixture));
+            o.fixture.set(kind, number);
         }
-        o.dct = o.scene.number(Kind::Dct);
+        o.dct = o.fixture.number(Kind::Dct);
         // Adapters without BlueFlame have no send queues on their own.
-        let sq = commands::maker(Kind::Sq);
-        let answer = e.execute(&sq.template(&o.scene), sq.output);
+        let sq = made_by(Kind::Sq);
+        let answer = e.execute(&sq.template(&o.fixture), sq.output);
         if let Some(number) = sq.made(&answer).next() {
-            o.scene.set(Kind::Sq, number);
+            o.fixture.set(Kind::Sq, number);
         }
         for (i, (service, srq)) in QPS.into_iter().enumerate() {
             let (buffer, record) = (memory::qp(i), memory::record(8 + i));
@@ -159,10 +163,10 @@ impl Objects {
             let own_receive_queue = srq.is_none() && service != ServiceType::RegUmr;
             o.qps.push(QueuePair { number, service, buffer, record, own_receive_queue });
         }
-        o.scene.set(Kind::Qp, o.qps[0].number);
-        o.scene.peer_qp = o.qps[1].number;
-        o.scene.peer_lid = lid;
-        o.scene.datagram_qp = o.qps[4].number;
+        o.fixture.set(Kind::Qp, o.qps[0].number);
+        o.fixture.peer_qp = o.qps[1].number;
+        o.fixture.peer_lid = lid;
+        o.fixture.datagram_qp = o.qps[4].number;
         for i in 0..o.qps.len() {
             o.connect(e, i);
         }
