@@ -18,12 +18,11 @@ pub(crate) struct Failure {
 
 /// FNV-1a over the reason's text: stable from build to build, never zero.
 const fn number(why: &str) -> u32 {
-    let bytes = why.as_bytes();
+    let mut bytes = why.as_bytes();
     let mut hash = 0x811c_9dc5u32;
-    let mut i = 0;
-    while i < bytes.len() {
-        hash = (hash ^ bytes[i] as u32).wrapping_mul(0x0100_0193);
-        i += 1;
+    while let [first, rest @ ..] = bytes {
+        hash = (hash ^ *first as u32).wrapping_mul(0x0100_0193);
+        bytes = rest;
     }
     hash | 1
 }

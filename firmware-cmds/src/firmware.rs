@@ -193,7 +193,7 @@ impl Firmware {
     }
 
     /// Counts what is in use now. How many pages to ask the host for, if any.
-    pub(crate) fn settle_pages(&mut self) -> Option<u32> {
+    pub(crate) fn account_pages(&mut self) -> Option<u32> {
         self.pages.account(self.icm_used());
         if self.host_serves_pages() {
             self.pages.want()

@@ -15,7 +15,14 @@
 //!
 //! The firmware is also the agent for subnet and performance management of its port.
 //!
-//! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering.
+//! No DMA, no clock and no threads here. The modules import downward only: `floors.toml` lists the floors.
+//!
+//! # Not implemented
+//!
+//! Virtual functions, Ethernet and flow steering; general objects but for reserved QP numbers. Commands of those are
+//! answered BAD_OP or BAD_PARAM.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
 mod agent;
 mod buffer;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hca_firmware::commands::{Command, Does, Scene, TABLE, find};
+use hca_firmware::commands::{Action, Command, Fixture, TABLE, find};
 use hca_firmware::object::Kind;
 use hca_firmware::{Config, Effect, Execution, Firmware, Snapshot, State};
 use hca_spec::cmd::{CreateQpIn, FunctionIn, ObjectIn, PAGES_INIT};
@@ -51,12 +51,12 @@ fn any(rng: &mut Rng, made: &Made, kind: Kind) -> u32 {
 fn command(rng: &mut Rng, made: &Made) -> Vec<u8> {
     let command = &TABLE[rng.below(TABLE.len() as u64) as usize];
     let page = rng.below(1 << 40) << 12;
-    let mut scene = Scene::new(0x1000, 0x8000, page);
+    let mut fixture = Fixture::new(0x1000, 0x8000, page);
     for kind in Kind::ALL {
-        scene.set(kind, any(rng, made, kind));
+        fixture.set(kind, any(rng, made, kind));
     }
-    (scene.datagram_qp, scene.peer_qp) = (any(rng, made, Kind::Qp), any(rng, made, Kind::Qp));
-    let mut input = command.template(&scene);
+    (fixture.datagram_qp, fixture.peer_qp) = (any(rng, made, Kind::Qp), any(rng, made, Kind::Qp));
+    let mut input = command.template(&fixture);
     // Other kinds of queue pairs than the template's.
     if command.object.is_some_and(|object| object.kind == Kind::Qp) && input.len() >= CreateQpIn::SIZE {
         let mut create = CreateQpIn::from_prefix_or_zero(&input);
@@ -79,15 +79,15 @@ fn command(rng: &mut Rng, made: &Made) -> Vec<u8> {
 fn changes(rng: &mut Rng, made: &Made) -> Vec<Vec<u8>> {
     // Those that name no more than the queue pair take it to RESET or to ERROR.
     let says_more = |c: &&Command| {
-        c.input > ObjectIn::SIZE && c.object.is_some_and(|o| (o.kind, o.does) == (Kind::Qp, Does::Change))
+        c.input > ObjectIn::SIZE && c.object.is_some_and(|o| (o.kind, o.action) == (Kind::Qp, Action::Change))
     };
     let rows: Vec<&Command> = TABLE.iter().filter(says_more).collect();
-    let mut scene = Scene::default();
+    let mut fixture = Fixture::default();
     for kind in Kind::ALL {
-        scene.set(kind, any(rng, made, kind));
+        fixture.set(kind, any(rng, made, kind));
     }
-    scene.datagram_qp = any(rng, made, Kind::Qp);
-    (0..60).map(|_| rng.pick(&rows).template(&scene)).collect()
+    fixture.datagram_qp = any(rng, made, Kind::Qp);
+    (0..60).map(|_| rng.pick(&rows).template(&fixture)).collect()
 }
 
 /// Bits flipped, words replaced, ends cut off.
@@ -117,7 +117,7 @@ fn power_on(executed: &mut HashSet<Opcode>) -> Firmware {
         executed.extend(Opcode::from_u16((be32(input, 0) >> 16) as u16));
         out
     };
-    let template = |op: Opcode| find(op).unwrap().template(&Scene::default());
+    let template = |op: Opcode| find(op).unwrap().template(&Fixture::default());
     run(&template(Opcode::SetIssi));
     run(&template(Opcode::EnableHca));
     run(&template(Opcode::SetHcaCap));
@@ -202,7 +202,7 @@ fn stream(seed: u64, commands: usize, rubbish: bool, executed: &mut HashSet<Opco
         }
     }
     for op in [Opcode::TeardownHca, Opcode::DisableHca] {
-        let input = find(op).unwrap().template(&Scene::default());
+        let input = find(op).unwrap().template(&Fixture::default());
         if let Execution::Done(output) = fw.execute(&input, 0x10, &mut Vec::new())
             && output[0] == 0
         {

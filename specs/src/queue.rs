@@ -14,7 +14,7 @@ layout! {
         DBR_UMEM_VALID: 0x0 [25:25];
         /// CQE size: [`cqe_size`].
         CQE_SZ: 0x0 [23:21];
-        /// Collapsed: every CQE overwrites the first.
+        /// Collapsed: every CQE overwrites the first. Counters and owner bits go on as in other queues.
         CC: 0x0 [20:20];
         /// A solicited completion ends moderation.
         SCQE_BREAK_MODERATION_EN: 0x0 [18:18];

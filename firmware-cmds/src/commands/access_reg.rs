@@ -6,8 +6,8 @@ use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
 use hca_spec::{be32, put_be32};
 
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -147,7 +147,7 @@ fn port_type(fw: &Firmware, value: &mut [u8]) {
 }
 
 /// ACCESS_REGISTER: reads the node description.
-pub(super) fn template(_: &Scene) -> Vec<u8> {
+pub(super) fn template(_: &Fixture) -> Vec<u8> {
     const READ: u32 = 1;
     let mut read = AccessRegIn::new();
     read.set(AccessRegIn::REGISTER_ID, reg::NODE_DESC);

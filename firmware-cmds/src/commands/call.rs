@@ -6,7 +6,7 @@ use hca_spec::command::{OutHeader, Status};
 use hca_spec::ids::UarIndex;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::row::{Call, Does, Outcome};
+use super::row::{Action, Call, Outcome};
 use crate::buffer::Buffer;
 use crate::failure::{Failure, SHORT, bad_param};
 use crate::firmware::Firmware;
@@ -20,7 +20,7 @@ impl<'a> Call<'a> {
 
     /// The object that the command is about, if it exists already.
     pub(super) fn target(&self) -> Option<Object> {
-        let object = self.command.object.filter(|object| object.does != Does::Make)?;
+        let object = self.command.object.filter(|object| object.action != Action::Create)?;
         let number = be32(self.input, object.at) & object.kind.number_mask();
         Some(Object::new(object.kind, number))
     }

@@ -7,8 +7,8 @@ use hca_spec::ids::Cqn;
 use hca_spec::queue::{Cqc, cqe_size, mini_format};
 
 use super::call::{check_uar, done, named, reply, with_pages};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
@@ -20,7 +20,8 @@ const NO_CQ: Failure = bad_resource("there is no CQ of that number");
 const NO_EQ: Failure = bad_resource("CQ: c_eqn names no EQ");
 const SIZE: Failure = bad_param("CQ: log_cq_size is above log_max_cq_sz");
 const CQE_SIZE: Failure = bad_param("CQ: cqe_sz must be 0 (64 bytes), 1 or 2 (128 bytes)");
-const COLLAPSED: Failure = bad_param("CQ: collapsed CQs are not supported");
+const COLLAPSED: Failure =
+    bad_param("CQ: a collapsed CQ has one entry: blocks of compressed ones need several");
 const MINI: Failure = bad_param("CQ: mini_cqe_res_format is reserved");
 
 /// MODIFY_CQ op_mod: moderation and the like.
@@ -65,7 +66,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(NO_EQ.got(eqn));
     }
     check_uar(fw, ctx.get(Cqc::UAR_PAGE), UAR)?;
-    if ctx.get(Cqc::CC) == 1 {
+    // By inference.
+    if ctx.get(Cqc::CC) == 1 && ctx.get(Cqc::CQE_COMP_EN) == 1 {
         return Err(COLLAPSED);
     }
     let mini = ctx.get(Cqc::MINI_CQE_RES_FORMAT);
@@ -190,20 +192,24 @@ fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut
     Ok(done())
 }
 
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateCqIn::new();
     let ctx = create.cqc_mut();
-    ctx.set(Cqc::LOG_CQ_SIZE, Scene::LOG_QUEUE).set(Cqc::UAR_PAGE, scene.number(Kind::Uar));
-    ctx.set(Cqc::C_EQN, scene.number(Kind::Eq)).set(Cqc::DBR_ADDR, scene.record);
-    input(create.bytes(), 0, [scene.queue])
+    ctx.set(Cqc::LOG_CQ_SIZE, Fixture::LOG_QUEUE).set(Cqc::UAR_PAGE, fixture.number(Kind::Uar));
+    ctx.set(Cqc::C_EQN, fixture.number(Kind::Eq)).set(Cqc::DBR_ADDR, fixture.record);
+    input(create.bytes(), 0, [fixture.queue])
 }
 
 /// MODIFY_CQ: a new buffer.
-pub(super) fn modify_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn modify_template(fixture: &Fixture) -> Vec<u8> {
     let mut modify = ModifyCqIn::new();
-    modify.set(ModifyCqIn::CQN, scene.number(Kind::Cq)).set(ModifyCqIn::FIELD_SELECT, 7);
-    modify.cqc_mut().set(Cqc::LOG_CQ_SIZE, Scene::LOG_QUEUE).set(Cqc::CQ_MAX_COUNT, 4).set(Cqc::CQ_PERIOD, 2);
-    input(modify.bytes(), RESIZE, [scene.queue])
+    modify.set(ModifyCqIn::CQN, fixture.number(Kind::Cq)).set(ModifyCqIn::FIELD_SELECT, 7);
+    modify
+        .cqc_mut()
+        .set(Cqc::LOG_CQ_SIZE, Fixture::LOG_QUEUE)
+        .set(Cqc::CQ_MAX_COUNT, 4)
+        .set(Cqc::CQ_PERIOD, 2);
+    input(modify.bytes(), RESIZE, [fixture.queue])
 }
 
 #[cfg(test)]
@@ -246,7 +252,8 @@ mod tests {
         assert_eq!(try_cq(|c| _ = c.set(Cqc::PAGE_OFFSET, 1), 2), Status::BadInputLength);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::CQE_SZ, 3), 2), Status::BadParam);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::MINI_CQE_RES_FORMAT, 2), 2), Status::BadParam);
-        assert_eq!(try_cq(|c| _ = c.set(Cqc::CC, 1), 2), Status::BadParam);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::CC, 1), 2), Status::Ok);
+        assert_eq!(try_cq(|c| _ = c.set(Cqc::CC, 1).set(Cqc::CQE_COMP_EN, 1), 2), Status::BadParam);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::LOG_CQ_SIZE, 31), 2), Status::BadParam);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::C_EQN, 77), 2), Status::BadResource);
         assert_eq!(try_cq(|c| _ = c.set(Cqc::UAR_PAGE, 0xff_ffff), 2), Status::BadResource);

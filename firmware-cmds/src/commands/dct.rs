@@ -10,8 +10,8 @@ use hca_spec::dct::{CreateDctIn, DctState, Dctc, QueryDctOut};
 use hca_spec::ids::Qpn;
 
 use super::call::{done, named, reply};
+use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
@@ -119,13 +119,13 @@ pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     Ok(done())
 }
 
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateDctIn::new();
     let ctx = create.dctc_mut();
-    ctx.set(Dctc::PD, scene.number(Kind::Pd)).set(Dctc::CQN, scene.number(Kind::Cq));
-    ctx.set(Dctc::SRQN, scene.number(Kind::Rmp)).set(Dctc::MTU, 3).set(Dctc::PORT, 1);
+    ctx.set(Dctc::PD, fixture.number(Kind::Pd)).set(Dctc::CQN, fixture.number(Kind::Cq));
+    ctx.set(Dctc::SRQN, fixture.number(Kind::Rmp)).set(Dctc::MTU, 3).set(Dctc::PORT, 1);
     ctx.set(Dctc::RRE, 1).set(Dctc::RWE, 1).set(Dctc::RAE, 1).set(Dctc::MIN_RNR_NAK, 1);
-    ctx.set(Dctc::DC_ACCESS_KEY, Scene::DC_KEY).set(Dctc::USER_INDEX, Dctc::USER_INDEX.max());
+    ctx.set(Dctc::DC_ACCESS_KEY, Fixture::DC_KEY).set(Dctc::USER_INDEX, Dctc::USER_INDEX.max());
     create.bytes().to_vec()
 }
 

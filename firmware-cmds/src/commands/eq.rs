@@ -7,8 +7,8 @@ use hca_spec::put_be64;
 use hca_spec::queue::Eqc;
 
 use super::call::{check_uar, done, named, reply, with_pages};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
@@ -71,10 +71,10 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     Ok(with_pages(out, &eq.buffer))
 }
 
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateEqIn::new();
-    create.eqc_mut().set(Eqc::LOG_EQ_SIZE, Scene::LOG_QUEUE).set(Eqc::UAR_PAGE, scene.number(Kind::Uar));
-    input(create.bytes(), 0, [scene.queue])
+    create.eqc_mut().set(Eqc::LOG_EQ_SIZE, Fixture::LOG_QUEUE).set(Eqc::UAR_PAGE, fixture.number(Kind::Uar));
+    input(create.bytes(), 0, [fixture.queue])
 }
 
 #[cfg(test)]

@@ -50,11 +50,13 @@ impl Firmware {
             Err(Stop::WaitForPages) => return Execution::NeedPages,
             Err(Stop::Refuse(failure)) => {
                 let (status, syndrome) = (failure.status, failure.syndrome);
-                self.refusal = Some(format!("{opcode:?} refused: {failure} ({status:?}, {syndrome:#010x})"));
+                let name = table::find(opcode).map_or("a command", |command| command.name);
+                self.refusal =
+                    Some(format!("{name} ({number:#x}) refused: {failure} ({status:?}, {syndrome:#010x})"));
                 failed(failure, output_len)
             }
         };
-        if let Some(pages) = self.settle_pages() {
+        if let Some(pages) = self.account_pages() {
             effects.push(Effect::PageRequest { pages: pages as i32 });
         }
         output.truncate(output_len);
@@ -62,12 +64,12 @@ impl Firmware {
     }
 
     fn run(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<Vec<u8>, Stop> {
-        let placed = devx::admit(self, call)?;
+        let placed = devx::before(self, call)?;
         let inner = Call { input: placed.input.as_deref().unwrap_or(call.input), ..*call };
         self.check(&inner)?;
         self.check_pages(&inner, effects)?;
         let mut output = call.command.handler.run(self, &inner, effects)?;
-        devx::settle(self, call, &placed, &mut output);
+        devx::after(self, call, &placed, &mut output);
         Ok(output)
     }
 

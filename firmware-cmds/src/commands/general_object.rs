@@ -8,8 +8,8 @@ use hca_spec::caps::object_type;
 use hca_spec::cmd::{GeneralObjectIn, QueryReservedQpnOut};
 
 use super::call::{done, named, reply};
+use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::Kind;
@@ -65,17 +65,17 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// CREATE_GENERAL_OBJECT: QP numbers.
-pub(super) fn create_template(_: &Scene) -> Vec<u8> {
+pub(super) fn create_template(_: &Fixture) -> Vec<u8> {
     let mut create = GeneralObjectIn::new();
     create.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
     create.set(GeneralObjectIn::LOG_OBJ_RANGE, LOG_RESERVED_QPNS).bytes().to_vec()
 }
 
 /// The other commands: the object that there is.
-pub(super) fn template(scene: &Scene) -> Vec<u8> {
+pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
     let mut named = GeneralObjectIn::new();
     named.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
-    named.set(GeneralObjectIn::OBJ_ID, scene.number(Kind::ReservedQpn)).bytes().to_vec()
+    named.set(GeneralObjectIn::OBJ_ID, fixture.number(Kind::ReservedQpn)).bytes().to_vec()
 }
 
 #[cfg(test)]

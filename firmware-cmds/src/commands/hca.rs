@@ -13,8 +13,8 @@ use hca_spec::command::Status;
 use hca_spec::mkc::NULL_MKEY;
 
 use super::call::{done, reply};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, Snapshot, State};
@@ -207,14 +207,14 @@ pub(super) fn query_special_contexts(_: &Firmware, _: &Call<'_>) -> Outcome {
 }
 
 /// SET_HCA_CAP: the general capabilities as they are from the start.
-pub(super) fn set_cap_template(_: &Scene) -> Vec<u8> {
+pub(super) fn set_cap_template(_: &Fixture) -> Vec<u8> {
     let mut set = SetHcaCapIn::new();
     *set.general_mut() = crate::profile::general_max(&crate::profile::Config::default());
     input(set.bytes(), TYPE_GENERAL << 1, [])
 }
 
 /// SET_ISSI: interface step 1.
-pub(super) fn set_issi_template(_: &Scene) -> Vec<u8> {
+pub(super) fn set_issi_template(_: &Fixture) -> Vec<u8> {
     SetIssiIn::new().set(SetIssiIn::CURRENT_ISSI, 1).bytes().to_vec()
 }
 

@@ -5,8 +5,8 @@ use hca_spec::command::Status;
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_TRAP_REPRESS, Mad, attr};
 
 use super::call::{done, reply};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -43,7 +43,7 @@ pub(super) fn mad_ifc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
 }
 
 /// MAD_IFC: Get of PortInfo.
-pub(super) fn template(_: &Scene) -> Vec<u8> {
+pub(super) fn template(_: &Fixture) -> Vec<u8> {
     let mut request = MadIfc::new();
     request.set(MadIfc::PORT, 1);
     let mad = request.mad_mut();

@@ -6,8 +6,8 @@ use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 
 use super::call::done;
+use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Mcg;
@@ -61,10 +61,10 @@ pub(super) fn detach(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// ATTACH_TO_MCG and DETACH_FROM_MCG.
-pub(super) fn template(scene: &Scene) -> Vec<u8> {
+pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
     let mut group = McgIn::new();
     group
-        .set(McgIn::QPN, scene.datagram_qp)
+        .set(McgIn::QPN, fixture.datagram_qp)
         .set(McgIn::GID_H, 0xff12_401b_ffff_0000)
         .set(McgIn::GID_L, 0x1234_5678);
     group.bytes().to_vec()

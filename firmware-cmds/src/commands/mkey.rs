@@ -9,8 +9,8 @@ use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
 use zerocopy::FromBytes;
 
 use super::call::{done, named, reply};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{MemoryKey, Translation};
@@ -152,7 +152,7 @@ impl Firmware {
             key.counted = bytes;
         }
         self.icm.translation_bytes += more;
-        Ok(self.settle_pages())
+        Ok(self.account_pages())
     }
 
     /// Moves a key to another protection domain, as UMR WQEs of the driver do.
@@ -191,16 +191,16 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// CREATE_MKEY: two pages that can be read and written.
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     const PAGE: u64 = 0x1000;
     let mut create = CreateMkeyIn::new();
     create.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 1);
     let ctx = create.mkc_mut();
-    ctx.set_access_mode(AccessMode::Mtt).set(Mkc::PD, scene.number(Kind::Pd)).set(Mkc::QPN, ANY_QP);
+    ctx.set_access_mode(AccessMode::Mtt).set(Mkc::PD, fixture.number(Kind::Pd)).set(Mkc::QPN, ANY_QP);
     ctx.set(Mkc::LR, 1).set(Mkc::LW, 1).set(Mkc::RR, 1).set(Mkc::RW, 1).set(Mkc::A, 1).set(Mkc::UMR_EN, 1);
-    ctx.set(Mkc::START_ADDR, scene.queue).set(Mkc::LEN, 2 * PAGE).set(Mkc::LOG_PAGE_SIZE, MIN_PAGE);
+    ctx.set(Mkc::START_ADDR, fixture.queue).set(Mkc::LEN, 2 * PAGE).set(Mkc::LOG_PAGE_SIZE, MIN_PAGE);
     ctx.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 1);
-    input(create.bytes(), 0, [scene.queue, scene.queue + PAGE])
+    input(create.bytes(), 0, [fixture.queue, fixture.queue + PAGE])
 }
 
 #[cfg(test)]

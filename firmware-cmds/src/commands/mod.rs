@@ -4,7 +4,7 @@
 //! execute: opcode -> row (table) -> rights and user memory (devx) -> lengths, state -> pages -> handler
 //! ```
 //!
-//! From the ground up: [`row`] (what a row says), `scene` (what templates name), `call` (inputs and outputs), the families,
+//! From the ground up: [`row`] (what a row says), `fixture` (what templates name), `call` (inputs and outputs), the families,
 //! `devx`, [`table`], `execute`.
 
 mod access_reg;
@@ -15,6 +15,7 @@ mod devx;
 mod domains;
 mod eq;
 mod execute;
+mod fixture;
 mod general_object;
 mod hca;
 mod mad;
@@ -27,7 +28,6 @@ mod q_counter;
 mod qp;
 mod qp_transition;
 pub mod row;
-mod scene;
 mod sq;
 mod srq;
 pub mod table;
@@ -35,6 +35,6 @@ pub mod table;
 mod testing;
 mod vport;
 
-pub use row::{Command, Does, Right, Subject, TimeClass};
-pub use scene::Scene;
-pub use table::{TABLE, find};
+pub use fixture::Fixture;
+pub use row::{Action, Command, Right, Subject, TimeClass};
+pub use table::{TABLE, find, maker};

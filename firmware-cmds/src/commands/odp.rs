@@ -5,8 +5,8 @@ use hca_spec::eqe::page_fault;
 use hca_spec::ids::Qpn;
 
 use super::call::done;
+use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource};
 use crate::firmware::Firmware;
@@ -46,8 +46,8 @@ pub(super) fn resume(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 }
 
 /// PAGE_FAULT_RESUME: of a send.
-pub(super) fn template(scene: &Scene) -> Vec<u8> {
-    let (mut resume, qpn) = (PageFaultResumeIn::new(), scene.number(Kind::Qp));
+pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
+    let (mut resume, qpn) = (PageFaultResumeIn::new(), fixture.number(Kind::Qp));
     resume.set(PageFaultResumeIn::TYPE, page_fault::SEND_OR_WRITE.into());
     resume.set(PageFaultResumeIn::WQ_NUMBER, qpn).set(PageFaultResumeIn::TOKEN, qpn).bytes().to_vec()
 }

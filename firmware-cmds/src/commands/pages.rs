@@ -8,8 +8,8 @@ use hca_spec::cmd::{
 use hca_spec::command::Status;
 
 use super::call::{done, reply};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::failure::{Failure, bad_param, no_room};
 use crate::firmware::Firmware;
 use crate::pages::NotTaken;
@@ -81,15 +81,15 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
 }
 
 /// QUERY_PAGES: those to boot with.
-pub(super) fn query_template(_: &Scene) -> Vec<u8> {
+pub(super) fn query_template(_: &Fixture) -> Vec<u8> {
     input(FunctionIn::new().bytes(), PAGES_BOOT, [])
 }
 
 /// MANAGE_PAGES: gives some.
-pub(super) fn manage_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn manage_template(fixture: &Fixture) -> Vec<u8> {
     let mut give = FunctionIn::new();
-    give.set(FunctionIn::INPUT_NUM_ENTRIES, Scene::PAGES);
-    input(give.bytes(), PAGES_GIVE, (0..Scene::PAGES).map(|i| scene.pages + (u64::from(i) << 12)))
+    give.set(FunctionIn::INPUT_NUM_ENTRIES, Fixture::PAGES);
+    input(give.bytes(), PAGES_GIVE, (0..Fixture::PAGES).map(|i| fixture.pages + (u64::from(i) << 12)))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 use hca_spec::bsf::{CreatePsvIn, CreatePsvOut, MAX_PSVS};
 
 use super::call::{done, reply};
+use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::Psv;
@@ -49,9 +49,9 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// CREATE_PSV: two.
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreatePsvIn::new();
-    create.set(CreatePsvIn::NUM_PSV, 2).set(CreatePsvIn::PD, scene.number(Kind::Pd)).bytes().to_vec()
+    create.set(CreatePsvIn::NUM_PSV, 2).set(CreatePsvIn::PD, fixture.number(Kind::Pd)).bytes().to_vec()
 }
 
 #[cfg(test)]

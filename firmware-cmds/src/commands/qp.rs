@@ -8,8 +8,8 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 
 use super::call::{check_uar, done, named, reply, with_pages};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
@@ -171,17 +171,17 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// CREATE_QP: an RC queue pair.
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     /// The second page of the queue.
     const PAGE: u64 = 0x1000;
     let mut create = CreateQpIn::new();
     let ctx = create.qpc_mut();
-    ctx.set(Qpc::ST, ServiceType::Rc as u32).set(Qpc::PD, scene.number(Kind::Pd));
-    ctx.set(Qpc::UAR_PAGE, scene.number(Kind::Uar)).set(Qpc::LOG_SQ_SIZE, Scene::LOG_SEND);
-    ctx.set(Qpc::LOG_RQ_SIZE, Scene::LOG_RECV).set(Qpc::LOG_RQ_STRIDE, Scene::RECV_STRIDE);
-    ctx.set(Qpc::CQN_SND, scene.number(Kind::Cq)).set(Qpc::CQN_RCV, scene.number(Kind::Cq));
-    ctx.set(Qpc::DBR_ADDR, scene.record).set(Qpc::USER_INDEX, Qpc::USER_INDEX.max());
-    input(create.bytes(), 0, [scene.queue, scene.queue + PAGE])
+    ctx.set(Qpc::ST, ServiceType::Rc as u32).set(Qpc::PD, fixture.number(Kind::Pd));
+    ctx.set(Qpc::UAR_PAGE, fixture.number(Kind::Uar)).set(Qpc::LOG_SQ_SIZE, Fixture::LOG_SEND);
+    ctx.set(Qpc::LOG_RQ_SIZE, Fixture::LOG_RECV).set(Qpc::LOG_RQ_STRIDE, Fixture::RECV_STRIDE);
+    ctx.set(Qpc::CQN_SND, fixture.number(Kind::Cq)).set(Qpc::CQN_RCV, fixture.number(Kind::Cq));
+    ctx.set(Qpc::DBR_ADDR, fixture.record).set(Qpc::USER_INDEX, Qpc::USER_INDEX.max());
+    input(create.bytes(), 0, [fixture.queue, fixture.queue + PAGE])
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use hca_spec::layout::Field;
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt, path_migration};
 
 use super::call::done;
+use super::fixture::Fixture;
 use super::qp::{Names, check_names, find, hold};
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -273,19 +273,19 @@ fn forget_progress(ctx: &mut Qpc) {
 }
 
 /// A transition that brings a context, with every field that one of them needs.
-pub(super) fn template(scene: &Scene) -> Vec<u8> {
+pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
     let mut modify = ModifyQpIn::new();
-    modify.set(ModifyQpIn::QPN, scene.number(Kind::Qp));
+    modify.set(ModifyQpIn::QPN, fixture.number(Kind::Qp));
     modify.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE | opt::RAE);
     let ctx = modify.qpc_mut();
-    ctx.set(Qpc::ST, ServiceType::Rc as u32).set(Qpc::PD, scene.number(Kind::Pd));
-    ctx.set(Qpc::CQN_SND, scene.number(Kind::Cq)).set(Qpc::CQN_RCV, scene.number(Kind::Cq));
+    ctx.set(Qpc::ST, ServiceType::Rc as u32).set(Qpc::PD, fixture.number(Kind::Pd));
+    ctx.set(Qpc::CQN_SND, fixture.number(Kind::Cq)).set(Qpc::CQN_RCV, fixture.number(Kind::Cq));
     ctx.set(Qpc::RRE, 1).set(Qpc::RWE, 1).set(Qpc::RAE, 1).set(Qpc::MTU, 3).set(Qpc::LOG_MSG_MAX, 30);
-    ctx.set(Qpc::PM_STATE, path_migration::MIGRATED).set(Qpc::REMOTE_QPN, scene.peer_qp);
+    ctx.set(Qpc::PM_STATE, path_migration::MIGRATED).set(Qpc::REMOTE_QPN, fixture.peer_qp);
     ctx.set(Qpc::LOG_RRA_MAX, 2).set(Qpc::LOG_SRA_MAX, 2).set(Qpc::MIN_RNR_NAK, 1);
-    ctx.set(Qpc::RETRY_COUNT, 3).set(Qpc::RNR_RETRY, 3).set(Qpc::Q_KEY, Scene::Q_KEY);
+    ctx.set(Qpc::RETRY_COUNT, 3).set(Qpc::RNR_RETRY, 3).set(Qpc::Q_KEY, Fixture::Q_KEY);
     let path = ctx.primary_path_mut();
-    path.set(AddressPath::RLID, scene.peer_lid.0.into()).set(AddressPath::VHCA_PORT_NUM, 1);
+    path.set(AddressPath::RLID, fixture.peer_lid.0.into()).set(AddressPath::VHCA_PORT_NUM, 1);
     path.set(AddressPath::ACK_TIMEOUT, 4);
     modify.bytes().to_vec()
 }

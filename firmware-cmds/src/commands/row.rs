@@ -1,11 +1,11 @@
-//! What the table of commands says of one ([`Command`]), and a command as it came ([`Call`]).
+//! What the table of commands says of one ([`Command`]), and a command as it came.
 
 use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
 use hca_spec::command::{InHeader, Opcode};
 use hca_spec::{be32, put_be32};
 
-use super::scene::Scene;
+use super::fixture::Fixture;
 use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::firmware::{Firmware, State};
@@ -30,7 +30,7 @@ pub struct Command {
     /// The object that it is about.
     pub object: Option<Subject>,
     /// What it takes of ICM.
-    pub icm: Icm,
+    pub icm: IcmUse,
     /// What user contexts may do with it.
     pub user: User,
     /// Commands of one class take about the same time.
@@ -42,18 +42,18 @@ pub struct Command {
 }
 
 impl Command {
-    /// A valid input: on an adapter with the objects of `scene` it succeeds, unless the objects' states don't allow
+    /// A valid input: on an adapter with the objects of `fixture` it succeeds, unless the objects' states don't allow
     /// it. Its user is the kernel.
-    pub fn template(&self, scene: &Scene) -> Vec<u8> {
+    pub fn template(&self, fixture: &Fixture) -> Vec<u8> {
         let mut input = match self.template {
             Template::Object => Vec::new(),
-            Template::Input(make) | Template::Refused(make, _) => make(scene),
+            Template::Input(make) | Template::Refused(make, _) => make(fixture),
         };
         input.resize(input.len().max(self.input), 0);
         if let (Template::Object, Some(object)) = (&self.template, self.object)
-            && object.does != Does::Make
+            && object.action != Action::Create
         {
-            put_be32(&mut input, object.at, scene.number(object.kind));
+            put_be32(&mut input, object.at, fixture.number(object.kind));
         }
         let mut header = InHeader::from_prefix_or_zero(&input);
         header.set(InHeader::OPCODE, self.opcode as u32);
@@ -72,7 +72,9 @@ impl Command {
     /// Bytes of ICM that the command with that input takes at most.
     pub fn icm_bytes(&self, input: &[u8]) -> u64 {
         let objects = match self.object {
-            Some(object) if object.does == Does::Make => object.kind.icm_bytes() * u64::from(object.most),
+            Some(object) if object.action == Action::Create => {
+                object.kind.icm_bytes() * u64::from(object.most)
+            }
             _ => 0,
         };
         objects + self.icm.list.map_or(0, |at| input.len().saturating_sub(at) as u64)
@@ -80,7 +82,7 @@ impl Command {
 
     /// Numbers in the output of the objects that it made.
     pub fn made(&self, output: &[u8]) -> impl Iterator<Item = u32> + use<> {
-        let object = self.object.filter(|object| object.does == Does::Make);
+        let object = self.object.filter(|object| object.action == Action::Create);
         let words: Vec<u32> = object.map_or_else(Vec::new, |object| {
             let word = |i| be32(output, object.at + 4 * i as usize) & object.kind.number_mask();
             (0..object.most).map(word).collect()
@@ -91,12 +93,12 @@ impl Command {
 
 /// What a command does with its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
+pub enum Action {
     /// Makes it.
-    Make,
+    Create,
     /// Changes it.
     Change,
-    /// Tells of it.
+    /// Reports it.
     Query,
     /// Destroys it.
     Destroy,
@@ -108,7 +110,7 @@ pub struct Subject {
     /// Its kind.
     pub kind: Kind,
     /// What the command does with it.
-    pub does: Does,
+    pub action: Action,
     /// Byte offset of the word with its number: in the output of a command that makes it, else in the input.
     pub at: usize,
     /// How many objects the command makes at most.
@@ -119,8 +121,8 @@ impl Subject {
     /// The word behind the header's opcode and modifier.
     const FIRST: usize = 8;
 
-    const fn new(does: Does, kind: Kind) -> Option<Self> {
-        Some(Self { kind, does, at: Self::FIRST, most: 1 })
+    const fn new(action: Action, kind: Kind) -> Option<Self> {
+        Some(Self { kind, action, at: Self::FIRST, most: 1 })
     }
 }
 
@@ -129,49 +131,49 @@ pub(super) const NONE: Option<Subject> = None;
 
 /// Column of the table: makes an object of that kind.
 pub(super) const fn makes(kind: Kind) -> Option<Subject> {
-    Subject::new(Does::Make, kind)
+    Subject::new(Action::Create, kind)
 }
 
 /// Column of the table: makes up to [`MAX_PSVS`] PSVs; their numbers lie at `at`.
 pub(super) const fn makes_psvs(at: usize) -> Option<Subject> {
-    Some(Subject { kind: Kind::Psv, does: Does::Make, at, most: MAX_PSVS })
+    Some(Subject { kind: Kind::Psv, action: Action::Create, at, most: MAX_PSVS })
 }
 
 /// Column of the table: changes an object of that kind.
 pub(super) const fn changes(kind: Kind) -> Option<Subject> {
-    Subject::new(Does::Change, kind)
+    Subject::new(Action::Change, kind)
 }
 
 /// Column of the table: changes an object of that kind, whose number lies at `at`.
 pub(super) const fn changes_at(kind: Kind, at: usize) -> Option<Subject> {
-    Some(Subject { kind, does: Does::Change, at, most: 1 })
+    Some(Subject { kind, action: Action::Change, at, most: 1 })
 }
 
-/// Column of the table: tells of an object of that kind.
+/// Column of the table: reports an object of that kind.
 pub(super) const fn queries(kind: Kind) -> Option<Subject> {
-    Subject::new(Does::Query, kind)
+    Subject::new(Action::Query, kind)
 }
 
-/// Column of the table: tells of an object of that kind, whose number lies at `at`.
+/// Column of the table: reports an object of that kind, whose number lies at `at`.
 pub(super) const fn queries_at(kind: Kind, at: usize) -> Option<Subject> {
-    Some(Subject { kind, does: Does::Query, at, most: 1 })
+    Some(Subject { kind, action: Action::Query, at, most: 1 })
 }
 
 /// Column of the table: destroys an object of that kind.
 pub(super) const fn destroys(kind: Kind) -> Option<Subject> {
-    Subject::new(Does::Destroy, kind)
+    Subject::new(Action::Destroy, kind)
 }
 
 /// What a command takes of ICM beside the objects that it makes ([`Kind::icm_bytes`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Icm {
+pub struct IcmUse {
     /// Byte offset in the input of a page list or translations that the adapter keeps.
     pub list: Option<usize>,
     /// Whether the command waits for pages that the host has still to give. If not, it is refused.
     pub waits: bool,
 }
 
-impl Icm {
+impl IcmUse {
     /// Column of the table: nothing else.
     pub(super) const OBJECT: Self = Self { list: None, waits: true };
     /// Column of the table: the list behind most CREATE_* inputs.
@@ -253,7 +255,7 @@ impl User {
 /// Commands that take about the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeClass {
-    /// Tells of something.
+    /// Reports something.
     Query,
     /// Makes an object.
     Create,
@@ -273,20 +275,20 @@ pub enum TimeClass {
 
 /// How a command is executed.
 pub(crate) enum Handler {
-    /// It looks.
-    Look(fn(&Firmware, &Call<'_>) -> Outcome),
+    /// It changes nothing.
+    ReadOnly(fn(&Firmware, &Call<'_>) -> Outcome),
     /// It changes the firmware's state.
-    Change(fn(&mut Firmware, &Call<'_>) -> Outcome),
-    /// It changes the firmware's state and tells the hardware.
-    Tell(fn(&mut Firmware, &Call<'_>, &mut Vec<Effect>) -> Outcome),
+    Update(fn(&mut Firmware, &Call<'_>) -> Outcome),
+    /// It changes the firmware's state, and the hardware has to follow.
+    WithEffects(fn(&mut Firmware, &Call<'_>, &mut Vec<Effect>) -> Outcome),
 }
 
 impl Handler {
     pub(super) fn run(&self, fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
         match self {
-            Self::Look(handler) => handler(fw, call),
-            Self::Change(handler) => handler(fw, call),
-            Self::Tell(handler) => handler(fw, call, effects),
+            Self::ReadOnly(handler) => handler(fw, call),
+            Self::Update(handler) => handler(fw, call),
+            Self::WithEffects(handler) => handler(fw, call, effects),
         }
     }
 }
@@ -296,9 +298,9 @@ pub(crate) enum Template {
     /// Zeros, and the number of its object.
     Object,
     /// That function; header and length are seen to.
-    Input(fn(&Scene) -> Vec<u8>),
+    Input(fn(&Fixture) -> Vec<u8>),
     /// The same, but there is none that succeeds, for that reason.
-    Refused(fn(&Scene) -> Vec<u8>, &'static str),
+    Refused(fn(&Fixture) -> Vec<u8>, &'static str),
 }
 
 /// A command as it came.

@@ -13,9 +13,9 @@ use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 use hca_spec::queue::{SQ_ERROR, SQ_READY, SQ_RESET, Sqc, Wq};
 
 use super::call::{check_uar, done, named, reply, with_pages};
+use super::fixture::{Fixture, input};
 use super::qp::hold;
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
@@ -145,20 +145,20 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     Ok(with_pages(reply(&out), &qp.buffer))
 }
 
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateSqIn::new();
-    create.sqc_mut().set(Sqc::CQN, scene.number(Kind::Cq)).set(Sqc::USER_INDEX, Sqc::USER_INDEX.max());
+    create.sqc_mut().set(Sqc::CQN, fixture.number(Kind::Cq)).set(Sqc::USER_INDEX, Sqc::USER_INDEX.max());
     let wq = create.sqc_mut().wq_mut();
-    wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, LOG_STRIDE).set(Wq::LOG_WQ_SZ, Scene::LOG_SEND);
-    wq.set(Wq::PD, scene.number(Kind::Pd)).set(Wq::UAR_PAGE, scene.number(Kind::Uar));
-    wq.set(Wq::DBR_ADDR, scene.record);
-    input(create.bytes(), 0, [scene.queue])
+    wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, LOG_STRIDE).set(Wq::LOG_WQ_SZ, Fixture::LOG_SEND);
+    wq.set(Wq::PD, fixture.number(Kind::Pd)).set(Wq::UAR_PAGE, fixture.number(Kind::Uar));
+    wq.set(Wq::DBR_ADDR, fixture.record);
+    input(create.bytes(), 0, [fixture.queue])
 }
 
 /// MODIFY_SQ: from reset to ready.
-pub(super) fn modify_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn modify_template(fixture: &Fixture) -> Vec<u8> {
     let mut modify = ModifySqIn::new();
-    modify.set(ModifySqIn::SQN, scene.number(Kind::Sq)).set(ModifySqIn::SQ_STATE, SQ_RESET);
+    modify.set(ModifySqIn::SQN, fixture.number(Kind::Sq)).set(ModifySqIn::SQ_STATE, SQ_RESET);
     modify.sqc_mut().set(Sqc::STATE, SQ_READY);
     modify.bytes().to_vec()
 }

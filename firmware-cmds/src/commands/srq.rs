@@ -9,8 +9,8 @@ use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
 
 use super::call::{done, named, reply, with_pages};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
-use super::scene::{Scene, input};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
@@ -200,44 +200,44 @@ pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     set_limit(fw, number, modify.rmpc().wq().get(Wq::LWM), effects)
 }
 
-pub(super) fn create_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateSrqIn::new();
     let ctx = create.srqc_mut();
-    ctx.set(Srqc::LOG_SRQ_SIZE, Scene::LOG_RECV).set(Srqc::LOG_RQ_STRIDE, Scene::RECV_STRIDE);
-    ctx.set(Srqc::PD, scene.number(Kind::Pd)).set(Srqc::DBR_ADDR, scene.record);
-    input(create.bytes(), 0, [scene.queue])
+    ctx.set(Srqc::LOG_SRQ_SIZE, Fixture::LOG_RECV).set(Srqc::LOG_RQ_STRIDE, Fixture::RECV_STRIDE);
+    ctx.set(Srqc::PD, fixture.number(Kind::Pd)).set(Srqc::DBR_ADDR, fixture.record);
+    input(create.bytes(), 0, [fixture.queue])
 }
 
-pub(super) fn create_xrc_template(scene: &Scene) -> Vec<u8> {
-    let mut create = CreateSrqIn::from_prefix_or_zero(&create_template(scene));
-    create.srqc_mut().set(Srqc::XRCD, scene.number(Kind::Xrcd)).set(Srqc::CQN, scene.number(Kind::Cq));
-    input(create.bytes(), 0, [scene.queue])
+pub(super) fn create_xrc_template(fixture: &Fixture) -> Vec<u8> {
+    let mut create = CreateSrqIn::from_prefix_or_zero(&create_template(fixture));
+    create.srqc_mut().set(Srqc::XRCD, fixture.number(Kind::Xrcd)).set(Srqc::CQN, fixture.number(Kind::Cq));
+    input(create.bytes(), 0, [fixture.queue])
 }
 
-pub(super) fn create_rmp_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_rmp_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateRmpIn::new();
     create.rmpc_mut().set(Rmpc::STATE, RMP_READY);
     let wq = create.rmpc_mut().wq_mut();
-    wq.set(Wq::LOG_WQ_SZ, Scene::LOG_RECV).set(Wq::LOG_WQ_STRIDE, Scene::RECV_STRIDE + 4);
-    wq.set(Wq::PD, scene.number(Kind::Pd)).set(Wq::DBR_ADDR, scene.record);
-    input(create.bytes(), 0, [scene.queue])
+    wq.set(Wq::LOG_WQ_SZ, Fixture::LOG_RECV).set(Wq::LOG_WQ_STRIDE, Fixture::RECV_STRIDE + 4);
+    wq.set(Wq::PD, fixture.number(Kind::Pd)).set(Wq::DBR_ADDR, fixture.record);
+    input(create.bytes(), 0, [fixture.queue])
 }
 
 fn arm_input(number: u32) -> Vec<u8> {
     input(ObjectIn::new().set(ObjectIn::NUMBER, number).set(ObjectIn::LWM, 2).bytes(), ARM_SRQ, [])
 }
 
-pub(super) fn arm_template(scene: &Scene) -> Vec<u8> {
-    arm_input(scene.number(Kind::Srq))
+pub(super) fn arm_template(fixture: &Fixture) -> Vec<u8> {
+    arm_input(fixture.number(Kind::Srq))
 }
 
-pub(super) fn arm_xrc_template(scene: &Scene) -> Vec<u8> {
-    arm_input(scene.number(Kind::XrcSrq))
+pub(super) fn arm_xrc_template(fixture: &Fixture) -> Vec<u8> {
+    arm_input(fixture.number(Kind::XrcSrq))
 }
 
-pub(super) fn modify_rmp_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn modify_rmp_template(fixture: &Fixture) -> Vec<u8> {
     let mut modify = ModifyRmpIn::new();
-    modify.set(ModifyRmpIn::RMPN, scene.number(Kind::Rmp)).set(ModifyRmpIn::RMP_STATE, RMP_READY);
+    modify.set(ModifyRmpIn::RMPN, fixture.number(Kind::Rmp)).set(ModifyRmpIn::RMP_STATE, RMP_READY);
     modify.set(ModifyRmpIn::BITMASK_LWM, 1);
     modify.rmpc_mut().set(Rmpc::STATE, RMP_READY).wq_mut().set(Wq::LWM, 3);
     modify.bytes().to_vec()

@@ -16,16 +16,16 @@ use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::dct::{CreateDctIn, QueryDctOut};
 
 use super::devx::{self, names, place};
-use super::row::Handler::{Change, Look, Tell};
+use super::row::Handler::{ReadOnly, Update, WithEffects};
 use super::row::Template::{Input, Object, Refused};
 use super::row::{
-    Command, Icm, NONE, TimeClass, User, changes, changes_at, destroys, makes, makes_psvs, queries,
-    queries_at,
+    Action, Command, IcmUse, NONE, TimeClass, User, changes, changes_at, destroys, makes, makes_psvs,
+    queries, queries_at,
 };
 use super::{access_reg, cq, dct, domains, eq, general_object, hca, mad, mcg, mkey, odp, pages, psv};
 use super::{q_counter, qp, qp_transition as transition, sq, srq, vport};
 use crate::firmware::{Firmware, State};
-use crate::object::Kind::*;
+use crate::object::Kind::{self, *};
 
 /// Commands that say no more than "done" may have as little room as status and syndrome.
 const DONE: usize = 8;
@@ -55,7 +55,7 @@ macro_rules! rows {
             input: $input,
             output: $output,
             object: $object,
-            icm: Icm::$icm,
+            icm: IcmUse::$icm,
             user: $user,
             time: TimeClass::$time,
             handler: $handler,
@@ -71,203 +71,203 @@ macro_rules! rows {
 //     user contexts, time, handler, template [, if the adapter has it];
 rows! {
     QueryHcaCap, "QUERY_HCA_CAP", Enabled, (OBJECT, CAPS), NONE, OBJECT,
-        User::ALL, Query, Look(hca::query_cap), Object;
+        User::ALL, Query, ReadOnly(hca::query_cap), Object;
     QueryAdapter, "QUERY_ADAPTER", Enabled, (OBJECT, QueryAdapterOut::SIZE), NONE, OBJECT,
-        User::ALL, Query, Look(hca::query_adapter), Object;
+        User::ALL, Query, ReadOnly(hca::query_adapter), Object;
     InitHca, "INIT_HCA", Enabled, (OBJECT, DONE), NONE, OBJECT,
-        User::KERNEL, Lifecycle, Change(hca::init), Object;
+        User::KERNEL, Lifecycle, Update(hca::init), Object;
     TeardownHca, "TEARDOWN_HCA", Initialized, (OBJECT, DONE), NONE, OBJECT,
-        User::KERNEL, Lifecycle, Tell(hca::teardown), Object;
+        User::KERNEL, Lifecycle, WithEffects(hca::teardown), Object;
     EnableHca, "ENABLE_HCA", Disabled, (OBJECT, DONE), NONE, OBJECT,
-        User::KERNEL, Lifecycle, Tell(hca::enable), Object;
+        User::KERNEL, Lifecycle, WithEffects(hca::enable), Object;
     DisableHca, "DISABLE_HCA", Enabled, (OBJECT, DONE), NONE, OBJECT,
-        User::KERNEL, Lifecycle, Tell(hca::disable), Object;
+        User::KERNEL, Lifecycle, WithEffects(hca::disable), Object;
     QueryPages, "QUERY_PAGES", Enabled, (FunctionIn::SIZE, QueryPagesOut::SIZE), NONE, OBJECT,
-        User::OWNERS, Query, Look(pages::query), Input(pages::query_template);
+        User::OWNERS, Query, ReadOnly(pages::query), Input(pages::query_template);
     ManagePages, "MANAGE_PAGES", Enabled, (FunctionIn::SIZE, ManagePagesOut::SIZE), NONE, OBJECT,
-        User::KERNEL, Pages, Change(pages::manage), Input(pages::manage_template);
+        User::KERNEL, Pages, Update(pages::manage), Input(pages::manage_template);
     SetHcaCap, "SET_HCA_CAP", Enabled, (SetHcaCapIn::SIZE, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Change(hca::set_cap), Input(hca::set_cap_template);
+        User::KERNEL, Modify, Update(hca::set_cap), Input(hca::set_cap_template);
     QueryIssi, "QUERY_ISSI", Disabled, (OBJECT, QueryIssiOut::SIZE), NONE, OBJECT,
-        User::ALL, Query, Look(hca::query_issi), Object;
+        User::ALL, Query, ReadOnly(hca::query_issi), Object;
     SetIssi, "SET_ISSI", Disabled, (SetIssiIn::SIZE, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Change(hca::set_issi), Input(hca::set_issi_template);
+        User::KERNEL, Modify, Update(hca::set_issi), Input(hca::set_issi_template);
     SetDriverVersion, "SET_DRIVER_VERSION", Enabled, (hca::DRIVER_VERSION_LEN, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Look(hca::nothing), Object;
+        User::KERNEL, Modify, ReadOnly(hca::nothing), Object;
 
     CreateMkey, "CREATE_MKEY", Initialized, (CreateMkeyIn::SIZE, NAME), makes(Mkey), LIST,
-        User::naming(names::create_mkey).placed(place::mkey), Create, Change(mkey::create),
+        User::naming(names::create_mkey).placed(place::mkey), Create, Update(mkey::create),
         Input(mkey::create_template);
     QueryMkey, "QUERY_MKEY", Initialized, (OBJECT, QueryMkeyOut::SIZE), queries(Mkey), OBJECT,
-        User::hiding(place::hide_mkey), Query, Look(mkey::query), Object;
+        User::hiding(place::hide_mkey), Query, ReadOnly(mkey::query), Object;
     DestroyMkey, "DESTROY_MKEY", Initialized, (OBJECT, DONE), destroys(Mkey), OBJECT,
-        User::ALL, Destroy, Change(mkey::destroy), Object;
+        User::ALL, Destroy, Update(mkey::destroy), Object;
     QuerySpecialContexts, "QUERY_SPECIAL_CONTEXTS", Initialized, (OBJECT, QuerySpecialContextsOut::SIZE), NONE, OBJECT,
-        User::ALL, Query, Look(hca::query_special_contexts), Object;
+        User::ALL, Query, ReadOnly(hca::query_special_contexts), Object;
     PageFaultResume, "PAGE_FAULT_RESUME", Initialized, (PageFaultResumeIn::SIZE, DONE), changes_at(Qp, FAULT), OBJECT,
-        User::KERNEL, Other, Tell(odp::resume), Input(odp::template);
+        User::KERNEL, Other, WithEffects(odp::resume), Input(odp::template);
 
     CreateEq, "CREATE_EQ", Initialized, (CreateEqIn::SIZE, NAME), makes(Eq), LIST_AT_ONCE,
-        User::KERNEL, Create, Tell(eq::create), Input(eq::create_template);
+        User::KERNEL, Create, WithEffects(eq::create), Input(eq::create_template);
     DestroyEq, "DESTROY_EQ", Initialized, (OBJECT, DONE), destroys(Eq), OBJECT,
-        User::KERNEL, Destroy, Tell(eq::destroy), Object;
+        User::KERNEL, Destroy, WithEffects(eq::destroy), Object;
     QueryEq, "QUERY_EQ", Initialized, (OBJECT, QueryEqOut::SIZE), queries(Eq), OBJECT,
-        User::OWNERS, Query, Look(eq::query), Object;
+        User::OWNERS, Query, ReadOnly(eq::query), Object;
 
     CreateCq, "CREATE_CQ", Initialized, (CreateCqIn::SIZE, NAME), makes(Cq), LIST,
-        User::naming(names::create_cq).placed(place::cq), Create, Tell(cq::create), Input(cq::create_template);
+        User::naming(names::create_cq).placed(place::cq), Create, WithEffects(cq::create), Input(cq::create_template);
     DestroyCq, "DESTROY_CQ", Initialized, (OBJECT, DONE), destroys(Cq), OBJECT,
-        User::ALL, Destroy, Tell(cq::destroy), Object;
+        User::ALL, Destroy, WithEffects(cq::destroy), Object;
     QueryCq, "QUERY_CQ", Initialized, (OBJECT, QueryCqOut::SIZE), queries(Cq), OBJECT,
-        User::hiding(place::hide_cq), Query, Look(cq::query), Object;
+        User::hiding(place::hide_cq), Query, ReadOnly(cq::query), Object;
     ModifyCq, "MODIFY_CQ", Initialized, (ModifyCqIn::SIZE, DONE), changes(Cq), LIST,
-        User::naming(names::modify_cq).placed(place::resized_cq), Modify, Tell(cq::modify),
+        User::naming(names::modify_cq).placed(place::resized_cq), Modify, WithEffects(cq::modify),
         Input(cq::modify_template);
 
     CreateQp, "CREATE_QP", Initialized, (CreateQpIn::SIZE, NAME), makes(Qp), LIST,
-        User::naming(names::create_qp).placed(place::qp), Create, Tell(qp::create), Input(qp::create_template);
+        User::naming(names::create_qp).placed(place::qp), Create, WithEffects(qp::create), Input(qp::create_template);
     DestroyQp, "DESTROY_QP", Initialized, (OBJECT, DONE), destroys(Qp), OBJECT,
-        User::ALL, Destroy, Tell(qp::destroy), Object;
+        User::ALL, Destroy, WithEffects(qp::destroy), Object;
     Rst2InitQp, "RST2INIT_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     Init2RtrQp, "INIT2RTR_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     Rtr2RtsQp, "RTR2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     Rts2RtsQp, "RTS2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     SqErr2RtsQp, "SQERR2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     ToErrQp, "2ERR_QP", Initialized, (OBJECT, DONE), changes(Qp), OBJECT,
-        User::ALL, Modify, Tell(transition::modify), Object;
+        User::ALL, Modify, WithEffects(transition::modify), Object;
     Rts2SqdQp, "RTS2SQD_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     Sqd2SqdQp, "SQD2SQD_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     ToRstQp, "2RST_QP", Initialized, (OBJECT, DONE), changes(Qp), OBJECT,
-        User::ALL, Modify, Tell(transition::modify), Object;
+        User::ALL, Modify, WithEffects(transition::modify), Object;
     QueryQp, "QUERY_QP", Initialized, (OBJECT, QueryQpOut::SIZE), queries(Qp), OBJECT,
-        User::hiding(place::hide_qp), Query, Look(qp::query), Object;
+        User::hiding(place::hide_qp), Query, ReadOnly(qp::query), Object;
     Sqd2RtsQp, "SQD2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     MadIfc, "MAD_IFC", Initialized, (MadIfc::SIZE, MadIfc::SIZE), NONE, OBJECT,
-        User::KERNEL, Mad, Tell(mad::mad_ifc), Input(mad::template);
+        User::KERNEL, Mad, WithEffects(mad::mad_ifc), Input(mad::template);
     Init2InitQp, "INIT2INIT_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
-        TRANSITION, Modify, Tell(transition::modify), Input(transition::template);
+        TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
 
     CreatePsv, "CREATE_PSV", Initialized, (CreatePsvIn::SIZE, CreatePsvOut::SIZE), makes_psvs(PSVS), OBJECT,
-        User::naming(names::create_psv), Create, Change(psv::create), Input(psv::create_template);
+        User::naming(names::create_psv), Create, Update(psv::create), Input(psv::create_template);
     DestroyPsv, "DESTROY_PSV", Initialized, (OBJECT, DONE), destroys(Psv), OBJECT,
-        User::ALL, Destroy, Change(psv::destroy), Object;
+        User::ALL, Destroy, Update(psv::destroy), Object;
 
     CreateSrq, "CREATE_SRQ", Initialized, (CreateSrqIn::SIZE, NAME), makes(Srq), LIST,
-        User::naming(names::create_srq), Create, Tell(srq::create_basic), Input(srq::create_template);
+        User::naming(names::create_srq), Create, WithEffects(srq::create_basic), Input(srq::create_template);
     DestroySrq, "DESTROY_SRQ", Initialized, (OBJECT, DONE), destroys(Srq), OBJECT,
-        User::ALL, Destroy, Tell(srq::destroy), Object;
+        User::ALL, Destroy, WithEffects(srq::destroy), Object;
     QuerySrq, "QUERY_SRQ", Initialized, (OBJECT, QuerySrqOut::SIZE), queries(Srq), OBJECT,
-        User::hiding(place::hide_srq), Query, Look(srq::query), Object;
+        User::hiding(place::hide_srq), Query, ReadOnly(srq::query), Object;
     ArmRq, "ARM_RQ", Initialized, (OBJECT, DONE), changes(Srq), OBJECT,
-        User::ALL, Modify, Tell(srq::arm), Input(srq::arm_template);
+        User::ALL, Modify, WithEffects(srq::arm), Input(srq::arm_template);
     CreateXrcSrq, "CREATE_XRC_SRQ", Initialized, (CreateSrqIn::SIZE, NAME), makes(XrcSrq), LIST,
-        User::naming(names::create_srq).placed(place::srq), Create, Tell(srq::create_xrc),
+        User::naming(names::create_srq).placed(place::srq), Create, WithEffects(srq::create_xrc),
         Input(srq::create_xrc_template);
     DestroyXrcSrq, "DESTROY_XRC_SRQ", Initialized, (OBJECT, DONE), destroys(XrcSrq), OBJECT,
-        User::ALL, Destroy, Tell(srq::destroy), Object;
+        User::ALL, Destroy, WithEffects(srq::destroy), Object;
     QueryXrcSrq, "QUERY_XRC_SRQ", Initialized, (OBJECT, QuerySrqOut::SIZE), queries(XrcSrq), OBJECT,
-        User::hiding(place::hide_srq), Query, Look(srq::query), Object;
+        User::hiding(place::hide_srq), Query, ReadOnly(srq::query), Object;
     ArmXrcSrq, "ARM_XRC_SRQ", Initialized, (OBJECT, DONE), changes(XrcSrq), OBJECT,
-        User::ALL, Modify, Tell(srq::arm), Input(srq::arm_xrc_template);
+        User::ALL, Modify, WithEffects(srq::arm), Input(srq::arm_xrc_template);
 
     CreateDct, "CREATE_DCT", Initialized, (CreateDctIn::SIZE, NAME), makes(Dct), OBJECT,
-        User::naming(names::create_dct), Create, Change(dct::create), Input(dct::create_template);
+        User::naming(names::create_dct), Create, Update(dct::create), Input(dct::create_template);
     DestroyDct, "DESTROY_DCT", Initialized, (OBJECT, DONE), destroys(Dct), OBJECT,
-        User::ALL, Destroy, Tell(dct::destroy), Object;
+        User::ALL, Destroy, WithEffects(dct::destroy), Object;
     DrainDct, "DRAIN_DCT", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
-        User::ALL, Other, Tell(dct::drain), Object;
+        User::ALL, Other, WithEffects(dct::drain), Object;
     QueryDct, "QUERY_DCT", Initialized, (OBJECT, QueryDctOut::SIZE), queries(Dct), OBJECT,
-        User::ALL, Query, Look(dct::query), Object;
+        User::ALL, Query, ReadOnly(dct::query), Object;
     ArmDctForKeyViolation, "ARM_DCT_FOR_KEY_VIOLATION", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
-        User::ALL, Modify, Change(dct::arm), Object;
+        User::ALL, Modify, Update(dct::arm), Object;
 
     QueryHcaVportContext, "QUERY_HCA_VPORT_CONTEXT", Initialized, (QueryHcaVportIn::SIZE, QueryHcaVportContextOut::SIZE),
-        NONE, OBJECT, User::ALL, Query, Look(vport::context), Object;
+        NONE, OBJECT, User::ALL, Query, ReadOnly(vport::context), Object;
     ModifyHcaVportContext, "MODIFY_HCA_VPORT_CONTEXT", Initialized, (vport::MODIFY_CONTEXT_LEN, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Change(vport::modify_context), Object;
+        User::KERNEL, Modify, Update(vport::modify_context), Object;
     QueryHcaVportGid, "QUERY_HCA_VPORT_GID", Initialized, (QueryHcaVportIn::SIZE, NAME), NONE, OBJECT,
-        User::ALL, Query, Look(vport::gids), Input(vport::table_template);
+        User::ALL, Query, ReadOnly(vport::gids), Input(vport::table_template);
     QueryHcaVportPkey, "QUERY_HCA_VPORT_PKEY", Initialized, (QueryHcaVportIn::SIZE, NAME), NONE, OBJECT,
-        User::ALL, Query, Look(vport::pkeys), Input(vport::table_template);
+        User::ALL, Query, ReadOnly(vport::pkeys), Input(vport::table_template);
     QueryVportCounter, "QUERY_VPORT_COUNTER", Initialized, (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN), NONE, OBJECT,
-        User::ALL, Query, Change(vport::counters), Object;
+        User::ALL, Query, Update(vport::counters), Object;
     AllocQCounter, "ALLOC_Q_COUNTER", Initialized, (OBJECT, NAME), makes(QCounter), OBJECT,
-        User::ALL, Create, Change(q_counter::alloc), Object;
+        User::ALL, Create, Update(q_counter::alloc), Object;
     DeallocQCounter, "DEALLOC_Q_COUNTER", Initialized, (OBJECT, DONE), destroys(QCounter), OBJECT,
-        User::ALL, Destroy, Change(q_counter::dealloc), Object;
+        User::ALL, Destroy, Update(q_counter::dealloc), Object;
     QueryQCounter, "QUERY_Q_COUNTER", Initialized, (QueryQCounterIn::SIZE, q_counter::OUTPUT),
-        queries_at(QCounter, COUNTER_SET), OBJECT, User::ALL, Query, Change(q_counter::query), Object;
+        queries_at(QCounter, COUNTER_SET), OBJECT, User::ALL, Query, Update(q_counter::query), Object;
 
     AllocPd, "ALLOC_PD", Initialized, (OBJECT, NAME), makes(Pd), OBJECT,
-        User::ALL, Create, Change(domains::alloc), Object;
+        User::ALL, Create, Update(domains::alloc), Object;
     DeallocPd, "DEALLOC_PD", Initialized, (OBJECT, DONE), destroys(Pd), OBJECT,
-        User::ALL, Destroy, Change(domains::dealloc_pd), Object;
+        User::ALL, Destroy, Update(domains::dealloc_pd), Object;
     AllocUar, "ALLOC_UAR", Initialized, (OBJECT, NAME), makes(Uar), OBJECT,
-        User::ALL, Create, Change(domains::alloc), Object;
+        User::ALL, Create, Update(domains::alloc), Object;
     DeallocUar, "DEALLOC_UAR", Initialized, (OBJECT, DONE), destroys(Uar), OBJECT,
-        User::ALL, Destroy, Change(domains::dealloc_uar), Object;
+        User::ALL, Destroy, Update(domains::dealloc_uar), Object;
     AccessReg, "ACCESS_REGISTER", Enabled, (AccessRegIn::SIZE, AccessRegIn::SIZE), NONE, OBJECT,
-        User::KERNEL, Other, Tell(access_reg::access), Input(access_reg::template);
+        User::KERNEL, Other, WithEffects(access_reg::access), Input(access_reg::template);
     AttachToMcg, "ATTACH_TO_MCG", Initialized, (McgIn::SIZE, DONE), changes(Qp), OBJECT,
-        User::ALL, Other, Change(mcg::attach), Input(mcg::template);
+        User::ALL, Other, Update(mcg::attach), Input(mcg::template);
     DetachFromMcg, "DETACH_FROM_MCG", Initialized, (McgIn::SIZE, DONE), changes(Qp), OBJECT,
-        User::ALL, Other, Change(mcg::detach), Input(mcg::template);
+        User::ALL, Other, Update(mcg::detach), Input(mcg::template);
     Nop, "NOP", Enabled, (OBJECT, DONE), NONE, OBJECT,
-        User::ALL, Other, Look(hca::nothing), Object;
+        User::ALL, Other, ReadOnly(hca::nothing), Object;
     AllocXrcd, "ALLOC_XRCD", Initialized, (OBJECT, NAME), makes(Xrcd), OBJECT,
-        User::ALL, Create, Change(domains::alloc), Object;
+        User::ALL, Create, Update(domains::alloc), Object;
     DeallocXrcd, "DEALLOC_XRCD", Initialized, (OBJECT, DONE), destroys(Xrcd), OBJECT,
-        User::ALL, Destroy, Change(domains::dealloc_xrcd), Object;
+        User::ALL, Destroy, Update(domains::dealloc_xrcd), Object;
     AllocTransportDomain, "ALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, NAME), makes(TransportDomain), OBJECT,
-        User::ALL, Create, Change(domains::alloc), Object;
+        User::ALL, Create, Update(domains::alloc), Object;
     DeallocTransportDomain, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, DONE), destroys(TransportDomain), OBJECT,
-        User::ALL, Destroy, Change(domains::dealloc_transport_domain), Object;
+        User::ALL, Destroy, Update(domains::dealloc_transport_domain), Object;
 
     // Without BlueFlame nothing uses them, and the capability is not set.
     CreateSq, "CREATE_SQ", Initialized, (CreateSqIn::SIZE, NAME), makes(Sq), LIST,
-        User::KERNEL, Create, Tell(sq::create), Input(sq::create_template), if Firmware::blueflame;
+        User::KERNEL, Create, WithEffects(sq::create), Input(sq::create_template), if Firmware::blueflame;
     ModifySq, "MODIFY_SQ", Initialized, (ModifySqIn::SIZE, DONE), changes(Sq), OBJECT,
-        User::KERNEL, Modify, Tell(sq::modify), Input(sq::modify_template), if Firmware::blueflame;
+        User::KERNEL, Modify, WithEffects(sq::modify), Input(sq::modify_template), if Firmware::blueflame;
     DestroySq, "DESTROY_SQ", Initialized, (OBJECT, DONE), destroys(Sq), OBJECT,
-        User::KERNEL, Destroy, Tell(sq::destroy), Object, if Firmware::blueflame;
+        User::KERNEL, Destroy, WithEffects(sq::destroy), Object, if Firmware::blueflame;
     QuerySq, "QUERY_SQ", Initialized, (OBJECT, QuerySqOut::SIZE), queries(Sq), OBJECT,
-        User::KERNEL, Query, Look(sq::query), Object, if Firmware::blueflame;
+        User::KERNEL, Query, ReadOnly(sq::query), Object, if Firmware::blueflame;
 
     CreateRmp, "CREATE_RMP", Initialized, (CreateRmpIn::SIZE, NAME), makes(Rmp), LIST,
-        User::naming(names::create_rmp).placed(place::rmp), Create, Tell(srq::create_rmp),
+        User::naming(names::create_rmp).placed(place::rmp), Create, WithEffects(srq::create_rmp),
         Input(srq::create_rmp_template);
     ModifyRmp, "MODIFY_RMP", Initialized, (ModifyRmpIn::SIZE, DONE), changes(Rmp), OBJECT,
-        User::ALL, Modify, Tell(srq::modify_rmp), Input(srq::modify_rmp_template);
+        User::ALL, Modify, WithEffects(srq::modify_rmp), Input(srq::modify_rmp_template);
     DestroyRmp, "DESTROY_RMP", Initialized, (OBJECT, DONE), destroys(Rmp), OBJECT,
-        User::ALL, Destroy, Tell(srq::destroy), Object;
+        User::ALL, Destroy, WithEffects(srq::destroy), Object;
     QueryRmp, "QUERY_RMP", Initialized, (OBJECT, QueryRmpOut::SIZE), queries(Rmp), OBJECT,
-        User::hiding(place::hide_rmp), Query, Look(srq::query), Object;
+        User::hiding(place::hide_rmp), Query, ReadOnly(srq::query), Object;
 
     CreateGeneralObject, "CREATE_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, NAME), makes(ReservedQpn), OBJECT,
-        User::ALL, Create, Change(general_object::create), Input(general_object::create_template);
+        User::ALL, Create, Update(general_object::create), Input(general_object::create_template);
     ModifyGeneralObject, "MODIFY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), changes(ReservedQpn), OBJECT,
-        User::ALL, Modify, Look(general_object::modify),
+        User::ALL, Modify, ReadOnly(general_object::modify),
         Refused(general_object::template, "reserved QP numbers have nothing to change");
     QueryGeneralObject, "QUERY_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, QueryReservedQpnOut::SIZE),
-        queries(ReservedQpn), OBJECT, User::ALL, Query, Look(general_object::query), Input(general_object::template);
+        queries(ReservedQpn), OBJECT, User::ALL, Query, ReadOnly(general_object::query), Input(general_object::template);
     DestroyGeneralObject, "DESTROY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), destroys(ReservedQpn), OBJECT,
-        User::ALL, Destroy, Change(general_object::destroy), Input(general_object::template);
+        User::ALL, Destroy, Update(general_object::destroy), Input(general_object::template);
     CreateUctx, "CREATE_UCTX", Initialized, (CreateUctxIn::SIZE, CreateUctxOut::SIZE), makes(UserContext), OBJECT,
-        User::KERNEL, Create, Change(devx::create_context), Object;
+        User::KERNEL, Create, Update(devx::create_context), Object;
     DestroyUctx, "DESTROY_UCTX", Initialized, (DestroyUctxIn::SIZE, DONE), destroys(UserContext), OBJECT,
-        User::KERNEL, Destroy, Change(devx::destroy_context), Object;
+        User::KERNEL, Destroy, Update(devx::destroy_context), Object;
     CreateUmem, "CREATE_UMEM", Initialized, (CreateUmemIn::SIZE, NAME), makes(Umem), UMEM_LIST,
-        User::ALL, Create, Change(devx::create_umem), Input(devx::create_umem_template);
+        User::ALL, Create, Update(devx::create_umem), Input(devx::create_umem_template);
     DestroyUmem, "DESTROY_UMEM", Initialized, (OBJECT, DONE), destroys(Umem), OBJECT,
-        User::ALL, Destroy, Change(devx::destroy_umem), Object;
+        User::ALL, Destroy, Update(devx::destroy_umem), Object;
 }
 
 /// Transitions of queue pairs that bring a context: a user's names are checked in it, and it can't move the record.
@@ -277,6 +277,13 @@ const TRANSITION: User = User::naming(names::transition).placed(place::transitio
 pub fn find(opcode: Opcode) -> Option<&'static Command> {
     let at = TABLE.binary_search_by_key(&(opcode as u16), |command| command.opcode as u16).ok()?;
     TABLE.get(at)
+}
+
+/// The command that makes objects of a kind.
+pub fn maker(kind: Kind) -> Option<&'static Command> {
+    TABLE.iter().find(|command| {
+        command.object.is_some_and(|object| object.action == Action::Create && object.kind == kind)
+    })
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use hca_spec::mad::PortInfo;
 use hca_spec::{be32, put_be32, put_be64};
 
 use super::call::{done, reply};
+use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scene::Scene;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::port::SETTABLE_CAPABILITIES;
@@ -125,7 +125,7 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// QUERY_HCA_VPORT_GID and QUERY_HCA_VPORT_PKEY: the whole table.
-pub(super) fn table_template(_: &Scene) -> Vec<u8> {
+pub(super) fn table_template(_: &Fixture) -> Vec<u8> {
     QueryHcaVportIn::new().set(QueryHcaVportIn::INDEX, ALL).bytes().to_vec()
 }
 

@@ -29,6 +29,27 @@ impl Executor for Direct {
     }
 }
 
+/// An adapter's firmware that has every command, up to INIT_HCA, and objects of every kind.
+fn direct() -> (Direct, Objects) {
+    let config = Config { blueflame: true, ..Config::default() };
+    let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
+    e.firmware.set_link(1, Some(Link::default()), &mut e.effects);
+    bring_up(&mut e);
+    let objects = Objects::create(&mut e, Lid(1));
+    (e, objects)
+}
+
+/// What becomes of each template ([`commands::templates`]) on an adapter as the fuzzers have it: command and status.
+pub fn template_statuses() -> Vec<(&'static str, u32)> {
+    let templates = commands::templates(&direct().1);
+    let status = |input: &Vec<u8>| {
+        let output = direct().0.execute(input, OUTPUT);
+        let name = commands::row_of(input).map_or("unknown", |command| command.name);
+        (name, OutHeader::from_prefix_or_zero(&output).get(OutHeader::STATUS))
+    };
+    templates.iter().map(status).collect()
+}
+
 /// Runs an adapter's firmware, up to INIT_HCA and with objects of every kind, on commands made of `data`.
 ///
 /// # Panics
@@ -36,10 +57,7 @@ impl Executor for Direct {
 /// status, and a good adapter comes up again afterwards.
 pub fn command_mailbox(data: &[u8]) {
     let mut feed = Feed::new(data);
-    let mut e = Direct { firmware: Firmware::new(Config::default()), effects: Vec::new() };
-    e.firmware.set_link(1, Some(Link::default()), &mut e.effects);
-    bring_up(&mut e);
-    let objects = Objects::create(&mut e, Lid(1));
+    let (mut e, objects) = direct();
     if feed.one_in(2) {
         // The host listens to page requests: commands may have to wait.
         let mask = 1 << 0xb;

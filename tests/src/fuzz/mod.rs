@@ -26,7 +26,7 @@ mod packet;
 mod tunnel;
 mod wqe;
 
-pub use mailbox::command_mailbox;
+pub use mailbox::{command_mailbox, template_statuses};
 pub use management::management;
 pub use mmio::mmio;
 pub use packet::{packet, seal};

@@ -1,6 +1,8 @@
 //! Brings an adapter up to INIT_HCA and creates objects of every kind, by commands alone.
 
-use hca_spec::cmd::{ObjectOut, QueryPagesOut};
+use hca_firmware::commands::{Command, Fixture, maker};
+use hca_firmware::object::Kind;
+use hca_spec::cmd::QueryPagesOut;
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::Lid;
 use hca_spec::qpc::ServiceType;
@@ -34,6 +36,8 @@ pub struct QueuePair {
 #[allow(missing_docs, reason = "each names the object of its name")]
 pub struct Objects {
     pub lid: Lid,
+    /// One of each kind, for templates.
+    pub fixture: Fixture,
     pub uar: u32,
     pub eq: u32,
     pub cq: u32,
@@ -64,6 +68,17 @@ const QPS: [(ServiceType, Option<usize>); 11] = [
     (ServiceType::Dci, Some(2)),
 ];
 
+/// Kinds of which one is made as its template says.
+const OTHERS: [Kind; 7] = [
+    Kind::Dct,
+    Kind::TransportDomain,
+    Kind::QCounter,
+    Kind::Psv,
+    Kind::UserContext,
+    Kind::Umem,
+    Kind::ReservedQpn,
+];
+
 /// Asynchronous events: all but completions (0), commands (0xa) and page requests (0xb).
 const EVENTS: u64 = !(1 << 0 | 1 << 0xa | 1 << 0xb);
 
@@ -76,8 +91,14 @@ pub fn good(e: &mut dyn Executor, input: &[u8], output_len: usize) -> Vec<u8> {
     output
 }
 
+fn made_by(kind: Kind) -> &'static Command {
+    maker(kind).expect("every kind of object is made by a command")
+}
+
+/// Executes a command that makes an object; its number.
 fn create(e: &mut dyn Executor, input: &[u8]) -> u32 {
-    ObjectOut::from_prefix_or_zero(&good(e, input, ObjectOut::SIZE)).get(ObjectOut::NUMBER)
+    let command = commands::row_of(input).expect("a command of the adapter");
+    command.made(&good(e, input, command.output)).next().expect("a number")
 }
 
 /// ENABLE_HCA to INIT_HCA, with the pages that the firmware asks for.
@@ -96,7 +117,8 @@ pub fn bring_up(e: &mut dyn Executor) {
 impl Objects {
     /// Creates everything; the queue pairs are connected by `lid` and end in RTS.
     pub fn create(e: &mut dyn Executor, lid: Lid) -> Self {
-        let mut o = Objects { lid, ..Objects::default() };
+        let fixture = commands::fixture(memory::SPARE, memory::RECORDS);
+        let mut o = Objects { lid, fixture, ..Objects::default() };
         o.uar = create(e, &commands::object(Opcode::AllocUar, 0));
         o.eq = create(e, &commands::create_eq(o.uar, 0, EVENTS, memory::EQ));
         o.cq = create(e, &commands::create_cq(o.uar, o.eq, memory::CQ, memory::record(0)));
@@ -110,7 +132,30 @@ impl Objects {
         o.srqs[0] = create(e, &commands::create_srq(o.pd, None, memory::srq(0), memory::record(1)));
         o.srqs[1] = create(e, &commands::create_srq(o.pd, xrc, memory::srq(1), memory::record(2)));
         o.srqs[2] = create(e, &commands::create_rmp(o.pd, memory::srq(2), memory::record(3)));
-        o.dct = create(e, &commands::create_dct(&o));
+        for (kind, number) in [
+            (Kind::Uar, o.uar),
+            (Kind::Eq, o.eq),
+            (Kind::Cq, o.cq),
+            (Kind::Pd, o.pd),
+            (Kind::Xrcd, o.xrcd),
+            (Kind::Mkey, o.keys[1] >> 8),
+            (Kind::Srq, o.srqs[0]),
+            (Kind::XrcSrq, o.srqs[1]),
+            (Kind::Rmp, o.srqs[2]),
+        ] {
+            o.fixture.set(kind, number);
+        }
+        for kind in OTHERS {
+            let number = create(e, &made_by(kind).template(&o.fixture));
+            o.fixture.set(kind, number);
+        }
+        o.dct = o.fixture.number(Kind::Dct);
+        // Adapters without BlueFlame have no send queues on their own.
+        let sq = made_by(Kind::Sq);
+        let answer = e.execute(&sq.template(&o.fixture), sq.output);
+        if let Some(number) = sq.made(&answer).next() {
+            o.fixture.set(Kind::Sq, number);
+        }
         for (i, (service, srq)) in QPS.into_iter().enumerate() {
             let (buffer, record) = (memory::qp(i), memory::record(8 + i));
             let input = commands::create_qp(&o, service, srq.map(|s| o.srqs[s]), buffer, record);
@@ -118,6 +163,10 @@ impl Objects {
             let own_receive_queue = srq.is_none() && service != ServiceType::RegUmr;
             o.qps.push(QueuePair { number, service, buffer, record, own_receive_queue });
         }
+        o.fixture.set(Kind::Qp, o.qps[0].number);
+        o.fixture.peer_qp = o.qps[1].number;
+        o.fixture.peer_lid = lid;
+        o.fixture.datagram_qp = o.qps[4].number;
         for i in 0..o.qps.len() {
             o.connect(e, i);
         }

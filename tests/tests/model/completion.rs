@@ -2,11 +2,16 @@
 
 use hca_driver::{Completion, CqConfig, CqOptions, Event, Moderation, ScatterToCqe, SendOp, SendRequest};
 use hca_model::Ps;
-use hca_spec::command::Status;
-use hca_spec::cqe::{CqeOpcode, Syndrome};
+use hca_spec::cmd::{CreateCqIn, ObjectOut};
+use hca_spec::command::{Opcode, Status};
+use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::{EventType, cq_syndrome};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::queue::{Cqc, STATUS_OVERRUN, cqe_size, mini_format};
+use hca_spec::wqe::{CE_ALWAYS, Ctrl, SendOpcode, WQEBB};
+use hca_tests::fuzz::objects::QueuePair;
+use hca_tests::fuzz::two_adapters::TwoAdapters;
+use hca_tests::fuzz::{commands, memory};
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::rig::{assert_state, close, drain_events, everywhere, linked, loopback};
@@ -362,4 +367,47 @@ fn errors_end_a_block() {
     }
     assert_eq!(pair.ends[1].recv_cq.compressed(), (1, 3));
     close(pair);
+}
+
+/// Every completion of a collapsed queue goes to its first entry; the others are never touched. Nobody reads them all,
+/// so that overrun is ignored.
+#[test]
+fn a_collapsed_queue_uses_one_entry() {
+    const REQUESTS: u16 = 100;
+    let mut rig = TwoAdapters::new();
+    let mut o = rig.objects.clone();
+    let made = |output: Vec<u8>| {
+        assert_eq!(output[0], Status::Ok as u8);
+        ObjectOut::from_prefix_or_zero(&output).get(ObjectOut::NUMBER)
+    };
+    let mut input = commands::create_cq(o.uar, o.eq, memory::SPARE, memory::record(40));
+    let mut create = CreateCqIn::from_prefix_or_zero(&input);
+    create.cqc_mut().set(Cqc::CC, 1).set(Cqc::OI, 1);
+    input[..CreateCqIn::SIZE].copy_from_slice(create.bytes());
+    o.cq = made(rig.execute(&input, ObjectOut::SIZE));
+    let (buffer, record) = (memory::qp(12), memory::record(41));
+    let input = commands::create_qp(&o, ServiceType::Rc, None, buffer, record);
+    let number = made(rig.execute(&input, ObjectOut::SIZE));
+    let qp = QueuePair { number, buffer, record, ..o.qps[0] };
+    for opcode in [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp] {
+        made(rig.execute(&commands::modify_qp(&o, opcode, &qp, number), ObjectOut::SIZE));
+    }
+    for at in 0..REQUESTS {
+        let mut ctrl = Ctrl::new();
+        ctrl.set(Ctrl::OPCODE, SendOpcode::Nop as u32).set(Ctrl::WQE_INDEX, at.into());
+        ctrl.set(Ctrl::QPN, number).set(Ctrl::DS, 1).set(Ctrl::CE, CE_ALWAYS);
+        let mut wqe = ctrl.bytes().to_vec();
+        wqe.resize(WQEBB, 0);
+        let end = rig.post(qp, at, &wqe);
+        rig.ring(qp, end);
+        rig.advance(Ps::from_us(5));
+    }
+    let page = rig.ram().take(memory::SPARE, memory::PAGE as usize);
+    let (first, others) = page.split_at(Cqe::SIZE);
+    let cqe = Cqe::from_prefix_or_zero(first);
+    assert_eq!((cqe.get(Cqe::QPN), cqe.get(Cqe::WQE_COUNTER)), (number, u32::from(REQUESTS) - 1));
+    // 64 entries: the last completion is in the second round of a queue of that size.
+    assert_eq!((cqe.get(Cqe::OPCODE), cqe.get(Cqe::OWNER)), (CqeOpcode::Req as u32, 1));
+    assert!(others.iter().all(|byte| *byte == 0));
+    rig.assert_alive();
 }

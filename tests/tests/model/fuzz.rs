@@ -5,6 +5,21 @@
 use hca_tests::fuzz;
 use hca_tests::fuzz::feed::seeded;
 
+/// What the fuzzers change bytes in is valid: a template is refused for the state of things only.
+#[test]
+fn templates_are_valid() {
+    use hca_spec::command::Status::*;
+    let of_state = [Ok, BadSystemState, ResourceBusy, BadResourceState, BadQpState].map(|s| s as u32);
+    let statuses = fuzz::template_statuses();
+    for (name, status) in &statuses {
+        let nothing_to_change = *name == "MODIFY_GENERAL_OBJECT";
+        let not_joined = *name == "DETACH_FROM_MCG" && *status == BadResource as u32;
+        assert!(of_state.contains(status) || nothing_to_change || not_joined, "{name}: {status:#x}");
+    }
+    let good = statuses.iter().filter(|(_, status)| *status == 0).count();
+    assert!(good > statuses.len() / 2, "{good} of {}", statuses.len());
+}
+
 /// Runs `target` on `count` inputs of up to `longest` bytes; names the input that panics.
 fn run(target: fn(&[u8]), count: u64, longest: u64) {
     let rounds = std::env::var("HCA_FUZZ_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);

@@ -3,6 +3,8 @@
 //! Source: PRM "Command Queue", "Command Mailboxes". Lengths rule the walk along a mailbox chain, not
 //! its `next` pointers: drivers reuse longer chains.
 
+use hca_firmware::commands::{Action, find};
+use hca_firmware::object::Kind;
 use hca_firmware::{Effect, Execution};
 use hca_spec::be32;
 use hca_spec::command::{
@@ -229,31 +231,29 @@ impl Hca {
 
     /// Before a query, or a change that depends on it, the state of an object goes into its context.
     fn write_back(&mut self, opcode: u16, input: &[u8]) {
-        let number = be32(input, 8) & 0xff_ffff;
+        let Some(object) = Opcode::from_u16(opcode).and_then(find).and_then(|command| command.object) else {
+            return;
+        };
+        let number = be32(input, object.at) & object.kind.number_mask();
         let core = &mut self.core;
-        match Opcode::from_u16(opcode) {
-            Some(Opcode::QueryEq) => {
-                if let (Some(eq), Some(hw)) =
-                    (core.fw.icm.eqs.get_mut(number & 0xff), core.eqs.get(number & 0xff))
-                {
+        match (object.kind, object.action) {
+            (_, Action::Create) => {}
+            (Kind::Eq, Action::Query) => {
+                if let (Some(eq), Some(hw)) = (core.fw.icm.eqs.get_mut(number), core.eqs.get(number)) {
                     hw.write_back(&mut eq.ctx);
                 }
             }
-            Some(Opcode::QueryCq | Opcode::ModifyCq) => {
+            (Kind::Cq, Action::Query | Action::Change) => {
                 core.cq_write_back(Cqn(number));
             }
-            Some(Opcode::QuerySrq | Opcode::QueryXrcSrq | Opcode::QueryRmp) => {
+            (Kind::Srq | Kind::XrcSrq | Kind::Rmp, Action::Query) => {
                 let record = core.srqs.get(number).map(SharedQueue::doorbell_record);
                 let posted = record.and_then(|record| core.receive_counter(record));
                 if let (Some(srq), Some(hw)) = (core.fw.icm.srqs.get_mut(number), core.srqs.get_mut(number)) {
                     hw.write_back(posted, &mut srq.ctx);
                 }
             }
-            Some(op)
-                if (0x500..=0x50e).contains(&(op as u16))
-                    && op != Opcode::MadIfc
-                    && op != Opcode::CreateQp =>
-            {
+            (Kind::Qp, _) => {
                 let Some(hw) = self.qps.get(number) else { return };
                 let posted = core.receives_posted(hw);
                 if let Some(qp) = core.fw.icm.qps.get_mut(number) {

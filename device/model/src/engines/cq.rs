@@ -180,6 +180,8 @@ pub(crate) struct CompletionQueue {
     eqn: Eqn,
     doorbell_record: u64,
     ignore_overrun: bool,
+    /// Every entry overwrites the first one (PRM "Collapsed CQ").
+    collapsed: bool,
     max_count: u32,
     period: Ps,
     /// The period starts anew with each entry; otherwise with each event.
@@ -214,6 +216,7 @@ impl CompletionQueue {
             eqn: Eqn(0),
             doorbell_record: cq.ctx.get(Cqc::DBR_ADDR),
             ignore_overrun: false,
+            collapsed: cq.ctx.get(Cqc::CC) == 1,
             max_count: 0,
             period: Ps::ZERO,
             period_from_cqe: false,
@@ -313,7 +316,10 @@ impl CompletionQueue {
 
     /// DMA address of the entry `ahead` of the producer.
     fn place(&self, buffer: &Buffer, ahead: u32) -> Result<u64, CqError> {
-        let index = self.producer.wrapping_add(ahead) & ((1 << self.log_size) - 1);
+        let index = match self.collapsed {
+            true => 0,
+            false => self.producer.wrapping_add(ahead) & ((1 << self.log_size) - 1),
+        };
         buffer.at(u64::from(index) * self.stride).map(|(at, _)| at).ok_or(CqError::Write)
     }
 

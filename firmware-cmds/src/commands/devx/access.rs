@@ -3,7 +3,7 @@
 use hca_spec::caps::uctx_cap;
 use hca_spec::command::{InHeader, Status};
 
-use crate::commands::row::{Call, Does, Right};
+use crate::commands::row::{Action, Call, Right};
 use crate::failure::{Failure, bad_param, bad_resource};
 use crate::firmware::Firmware;
 use crate::object::{Kind, Object};
@@ -53,19 +53,19 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
 }
 
 /// Keeps the books after a command was executed.
-pub(super) fn note(fw: &mut Firmware, call: &Call<'_>, held: Held, output: &[u8]) {
+pub(super) fn record_ownership(fw: &mut Firmware, call: &Call<'_>, held: Held, output: &[u8]) {
     let users = &mut fw.icm.users;
     let Some(subject) = call.command.object else { return };
-    match (subject.does, call.target()) {
-        (Does::Make, _) => {
+    match (subject.action, call.target()) {
+        (Action::Create, _) => {
             for number in call.command.made(output) {
                 let object = Object::new(subject.kind, number);
                 users.made(object, uid(call));
                 users.hold(object, held);
             }
         }
-        (Does::Destroy, Some(object)) => users.gone(object),
-        (Does::Change, Some(object)) if held != Held::default() => {
+        (Action::Destroy, Some(object)) => users.gone(object),
+        (Action::Change, Some(object)) if held != Held::default() => {
             // A resized CQ: the record stays where it was.
             let record = users.held(object).record;
             users.hold(object, Held { record, ..held });

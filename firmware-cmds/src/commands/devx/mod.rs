@@ -20,15 +20,15 @@ use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn};
 use hca_spec::command::Status;
 
 use super::call::{done, named, reply};
+use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome, Placed};
-use super::scene::{Scene, input};
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::{Firmware, State};
 use crate::users::{Umem, UserContext};
 use hca_spec::mkc::{MTT_READ, MTT_WRITE};
 
 /// Whether a command may be executed for the user context it names, and in what form.
-pub(super) fn admit(fw: &Firmware, call: &Call<'_>) -> Result<Placed, Failure> {
+pub(super) fn before(fw: &Firmware, call: &Call<'_>) -> Result<Placed, Failure> {
     access::check(fw, call)?;
     match fw.state {
         State::Initialized => Ok((call.command.user.place)(fw, call)?.unwrap_or_default()),
@@ -38,8 +38,8 @@ pub(super) fn admit(fw: &Firmware, call: &Call<'_>) -> Result<Placed, Failure> {
 
 /// Notes what a command that was executed made or destroyed; takes out of its output what is not for
 /// its user.
-pub(super) fn settle(fw: &mut Firmware, call: &Call<'_>, placed: &Placed, output: &mut [u8]) {
-    access::note(fw, call, placed.held, output);
+pub(super) fn after(fw: &mut Firmware, call: &Call<'_>, placed: &Placed, output: &mut [u8]) {
+    access::record_ownership(fw, call, placed.held, output);
     place::hide(fw, call, output);
 }
 
@@ -107,9 +107,9 @@ pub(super) fn destroy_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 /// CREATE_UMEM: two pages that may be read and written.
-pub(super) fn create_umem_template(scene: &Scene) -> Vec<u8> {
+pub(super) fn create_umem_template(fixture: &Fixture) -> Vec<u8> {
     const PAGE: u64 = 0x1000;
     let mut create = CreateUmemIn::new();
     create.set(CreateUmemIn::NUM_OF_MTT, 2);
-    input(create.bytes(), 0, [scene.queue, scene.queue + PAGE].map(|page| page | MTT_READ | MTT_WRITE))
+    input(create.bytes(), 0, [fixture.queue, fixture.queue + PAGE].map(|page| page | MTT_READ | MTT_WRITE))
 }

@@ -3,11 +3,10 @@ use hca_spec::dct::{DctState, Dctc};
 use hca_spec::qpc::{Qpc, ServiceType};
 
 use super::*;
-use crate::commands::row::{Call, Does, Outcome, Right};
-use crate::commands::scene::Scene;
+use crate::commands::fixture::Fixture;
+use crate::commands::row::{Action, Call, Outcome, Right};
 use crate::commands::testing::{Answer, Bench};
 use crate::effect::Effect;
-use crate::object::Kind;
 use crate::profile::Config;
 
 /// Kinds in an order in which each names only those before it.
@@ -36,12 +35,6 @@ fn row(opcode: Opcode) -> &'static Command {
     find(opcode).unwrap()
 }
 
-/// The command that makes objects of a kind.
-fn maker(kind: Kind) -> &'static Command {
-    let makes = |c: &&Command| c.object.is_some_and(|o| o.does == Does::Make && o.kind == kind);
-    TABLE.iter().find(makes).unwrap()
-}
-
 /// An adapter that has every command, in that state.
 fn bench(state: State) -> Bench {
     let mut b = Bench::with(Config { blueflame: true, ..Config::default() });
@@ -59,54 +52,54 @@ fn run(b: &mut Bench, input: &[u8]) -> Answer {
     b.raw(input, 0x2000)
 }
 
-fn make(b: &mut Bench, scene: &Scene, kind: Kind) -> u32 {
-    let command = maker(kind);
-    let answer = run(b, &command.template(scene));
+fn make(b: &mut Bench, fixture: &Fixture, kind: Kind) -> u32 {
+    let command = maker(kind).unwrap();
+    let answer = run(b, &command.template(fixture));
     assert_eq!(answer.status(), Status::Ok, "{}", command.name);
     command.made(&answer.output).next().expect("a number")
 }
 
 /// An object of each kind, if the adapter is initialized.
-fn populate(b: &mut Bench) -> Scene {
-    let mut scene = Scene::new(0x10_0000, 0x20_0000, 0x4000_0000);
+fn populate(b: &mut Bench) -> Fixture {
+    let mut fixture = Fixture::new(0x10_0000, 0x20_0000, 0x4000_0000);
     if b.fw.state() != State::Initialized {
-        return scene;
+        return fixture;
     }
     for kind in ORDER {
-        let number = make(b, &scene, kind);
-        scene.set(kind, number);
+        let number = make(b, &fixture, kind);
+        fixture.set(kind, number);
     }
-    scene.peer_qp = scene.number(Qp);
-    let mut datagram = CreateQpIn::from_prefix_or_zero(&row(Opcode::CreateQp).template(&scene));
+    fixture.peer_qp = fixture.number(Qp);
+    let mut datagram = CreateQpIn::from_prefix_or_zero(&row(Opcode::CreateQp).template(&fixture));
     datagram.qpc_mut().set(Qpc::ST, ServiceType::Ud as u32);
-    scene.datagram_qp = b.put_list(Opcode::CreateQp, &datagram, &[0x10_0000, 0x10_1000]).number();
-    scene
+    fixture.datagram_qp = b.put_list(Opcode::CreateQp, &datagram, &[0x10_0000, 0x10_1000]).number();
+    fixture
 }
 
-/// Brings the scene's objects into the state in which the command is legal, and gives a command that destroys something
+/// Brings the fixture's objects into the state in which the command is legal, and gives a command that destroys something
 /// an object that nothing uses.
-fn prepare(b: &mut Bench, scene: &mut Scene, command: &Command) {
+fn prepare(b: &mut Bench, fixture: &mut Fixture, command: &Command) {
     if let Some(object) = command.object
-        && object.does == Does::Destroy
+        && object.action == Action::Destroy
     {
-        let idle = make(b, scene, object.kind);
-        scene.set(object.kind, idle);
+        let idle = make(b, fixture, object.kind);
+        fixture.set(object.kind, idle);
     }
     match command.opcode {
         Opcode::DestroyDct => {
             // The hardware says so.
-            let dct = b.fw.icm.dcts.get_mut(scene.number(Dct)).unwrap();
+            let dct = b.fw.icm.dcts.get_mut(fixture.number(Dct)).unwrap();
             dct.ctx.set(Dctc::STATE, DctState::Drained as u32);
         }
         Opcode::DetachFromMcg => {
-            let attach = row(Opcode::AttachToMcg).template(scene);
+            let attach = row(Opcode::AttachToMcg).template(fixture);
             assert_eq!(run(b, &attach).status(), Status::Ok);
         }
         opcode => {
             let ours: fn(&mut Firmware, &Call<'_>, &mut Vec<Effect>) -> Outcome = transition::modify;
-            if matches!(command.handler, Tell(handler) if std::ptr::fn_addr_eq(handler, ours)) {
+            if matches!(command.handler, WithEffects(handler) if std::ptr::fn_addr_eq(handler, ours)) {
                 let from = transition::transition(opcode).0[0];
-                let qp = b.fw.icm.qps.get_mut(scene.number(Qp)).unwrap();
+                let qp = b.fw.icm.qps.get_mut(fixture.number(Qp)).unwrap();
                 qp.ctx.set(Qpc::STATE, from as u32);
             }
         }
@@ -143,9 +136,9 @@ fn every_template_does_what_its_row_says() {
     for command in TABLE {
         let name = command.name;
         let mut b = bench(command.state);
-        let mut scene = populate(&mut b);
-        prepare(&mut b, &mut scene, command);
-        let input = command.template(&scene);
+        let mut fixture = populate(&mut b);
+        prepare(&mut b, &mut fixture, command);
+        let input = command.template(&fixture);
         assert!(input.len() >= command.input, "{name}");
         let (objects, icm) = (counts(&b), b.fw.icm_used());
         let answer = run(&mut b, &input);
@@ -161,18 +154,18 @@ fn every_template_does_what_its_row_says() {
         }
         let made = command.made(&answer.output).count() as u32;
         let expected = objects.iter().map(|&(kind, n)| match command.object {
-            Some(o) if o.kind.numbered_as() == kind && o.does == Does::Make => (kind, n + made),
-            Some(o) if o.kind.numbered_as() == kind && o.does == Does::Destroy => (kind, n - 1),
+            Some(o) if o.kind.numbered_as() == kind && o.action == Action::Create => (kind, n + made),
+            Some(o) if o.kind.numbered_as() == kind && o.action == Action::Destroy => (kind, n - 1),
             _ => (kind, n),
         });
         assert_eq!(counts(&b), expected.collect::<Vec<_>>(), "{name}");
-        let makes = command.object.is_some_and(|o| o.does == Does::Make);
+        let makes = command.object.is_some_and(|o| o.action == Action::Create);
         assert_eq!(made > 0, makes, "{name}");
         let taken = b.fw.icm_used().saturating_sub(icm);
         assert!(taken <= command.icm_bytes(&input), "{name} takes {taken:#x} bytes of ICM");
         assert!(!makes || (taken > 0) == (command.icm_bytes(&input) > 0), "{name} takes {taken:#x} bytes");
         if let Some(o) = command.object
-            && o.does == Does::Destroy
+            && o.action == Action::Destroy
         {
             assert_ne!(run(&mut b, &input).status(), Status::Ok, "{name}: the object is gone");
         }
@@ -185,9 +178,12 @@ fn every_row_has_its_bounds() {
     for command in TABLE {
         let name = command.name;
         let mut b = bench(command.state);
-        let mut scene = populate(&mut b);
-        prepare(&mut b, &mut scene, command);
-        let input = command.template(&scene);
+        let mut fixture = populate(&mut b);
+        prepare(&mut b, &mut fixture, command);
+        let input = command.template(&fixture);
+        let behind =
+            command.icm.list.is_some() || matches!(command.opcode, Opcode::ManagePages | Opcode::AccessReg);
+        assert!(behind || input.len() == command.input, "{name}: the layout has {} bytes", input.len());
         let before = (counts(&b), b.fw.icm_used(), b.fw.state());
         let short = b.raw(&input[..command.input - 1], 0x2000);
         assert_eq!(short.status(), Status::BadInputLength, "{name}");
@@ -209,7 +205,7 @@ fn every_row_has_its_bounds() {
 fn every_row_has_its_users() {
     use hca_spec::caps::uctx_cap;
     let mut b = bench(State::Initialized);
-    let scene = populate(&mut b);
+    let fixture = populate(&mut b);
     let mut context = |cap| {
         let mut create = CreateUctxIn::new();
         create.set(CreateUctxIn::CAP, cap);
@@ -219,12 +215,37 @@ fn every_row_has_its_users() {
         [(context(0), Right::Users), (context(uctx_cap::INTERNAL_DEV_RES), Right::DeviceOwners)]
     {
         for command in TABLE {
-            let mut input = command.template(&scene);
+            let mut input = command.template(&fixture);
             let mut header = InHeader::from_prefix_or_zero(&input);
             header.set(InHeader::UID, uid);
             input[..InHeader::SIZE].copy_from_slice(header.bytes());
             let may = command.user.right == Right::Users || command.user.right == least;
             assert_eq!(run(&mut b, &input).status() != Status::BadOp, may, "{} of {uid}", command.name);
+        }
+    }
+}
+
+/// Rows agree with the verbs of the manual's names, and modelled time with what a command does.
+#[test]
+fn names_objects_and_times_agree() {
+    for command in TABLE {
+        let verb = command.name.split('_').next().unwrap();
+        let expected = match verb {
+            "QUERY" => Some((Action::Query, TimeClass::Query)),
+            "CREATE" | "ALLOC" => Some((Action::Create, TimeClass::Create)),
+            "DESTROY" | "DEALLOC" => Some((Action::Destroy, TimeClass::Destroy)),
+            "MODIFY" | "ARM" => Some((Action::Change, TimeClass::Modify)),
+            _ => None,
+        };
+        let action = command.object.map(|object| object.action);
+        match expected {
+            Some((expected, time)) => {
+                assert!(action.is_none_or(|action| action == expected), "{}: {action:?}", command.name);
+                assert_eq!(command.time, time, "{}", command.name);
+            }
+            None => {
+                assert!(action.is_none_or(|action| action == Action::Change), "{}: {action:?}", command.name)
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::object::Kind;
 
 /// Objects and memory that templates name ([`super::Command::template`]).
 #[derive(Debug, Clone, Default)]
-pub struct Scene {
+pub struct Fixture {
     numbers: [u32; Kind::ALL.len()],
     /// A UD queue pair, for multicast groups. That of [`Kind::Qp`] is an RC queue pair.
     pub datagram_qp: u32,
@@ -18,11 +18,11 @@ pub struct Scene {
     pub queue: u64,
     /// DMA address of a doorbell record.
     pub record: u64,
-    /// DMA address of the first of [`Scene::PAGES`] contiguous pages that the firmware does not have.
+    /// DMA address of the first of [`Fixture::PAGES`] contiguous pages that the firmware does not have.
     pub pages: u64,
 }
 
-impl Scene {
+impl Fixture {
     /// Pages that the template of MANAGE_PAGES gives.
     pub const PAGES: u32 = 16;
     /// log2 of the entries of event and completion queues: 4 KiB.
