@@ -299,8 +299,7 @@ macro_rules! layout {
                     return Self(*whole);
                 }
                 let mut s = Self::new();
-                let n = bytes.len().min($size);
-                s.0[..n].copy_from_slice(&bytes[..n]);
+                s.0.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
                 s
             }
 

@@ -14,6 +14,7 @@
 //!
 //! Not implemented: masked atomics, Ethernet and RoCE.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
 mod adapter;
 mod engines;

@@ -9,8 +9,8 @@ use hca_spec::wire::Operation;
 use super::Hca;
 use super::core::{Core, HcaEvent};
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::page_fault::Met;
-use crate::engines::qp::replies::{Counts, Data, Timer, Verdict};
+use crate::engines::qp::page_fault::FaultedWqe;
+use crate::engines::qp::replies::{Acceptance, Data, Timer, Verdict};
 use crate::ground::event::{Cause, Event};
 use crate::ground::time::Ps;
 use crate::wire::Repr;
@@ -29,10 +29,10 @@ impl Core {
 
     /// A response packet of the peer.
     pub(crate) fn receive_response(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
-        match qp.takes_response(repr) {
-            Counts::No => return,
-            Counts::Credits => return self.ask_turn(now, qp),
-            Counts::Yes => {}
+        match qp.accept_response(repr) {
+            Acceptance::Ghost => return,
+            Acceptance::CreditsOnly => return self.ask_turn(now, qp),
+            Acceptance::Answer => {}
         }
         let (qpn, psn, operation) = (qp.qpn, repr.psn, repr.operation);
         let syndrome = repr.aeth.map_or(0, |aeth| aeth.syndrome);
@@ -102,7 +102,7 @@ impl Core {
         let atomic = repr.operation == Operation::AtomicAcknowledge;
         let data = if atomic { &original[..] } else { payload };
         let room = self.scatter_room(qp.params.cqn_snd, qp.params.scatter_request);
-        let (place, found) = match qp.place_data(repr, data.len(), room) {
+        let (place, found) = match qp.locate_data(repr, data.len(), room) {
             Data::Nothing => return,
             Data::Gap(expected) => return self.retry_gap(now, qp, expected),
             Data::Bad => return self.fail_at(now, qp, repr.psn, Syndrome::BadResponse),
@@ -119,7 +119,7 @@ impl Core {
                     Err(fault) => {
                         let (index, opcode) = (message.wqe.index, message.wqe.opcode);
                         let (kind, psn) = (page_fault::READ_OR_ATOMIC, repr.psn);
-                        let met = Met { kind, psn, index, opcode, committed: offset };
+                        let met = FaultedWqe { kind, psn, index, opcode, committed: offset };
                         if self.wait_to_send(now, qp, fault, met) {
                             return;
                         }
@@ -133,7 +133,7 @@ impl Core {
         if let Some(message) = qp.requester.messages.get_mut(place) {
             message.answered += 1;
         }
-        self.tell(now, qp, qp.params.cqn_snd, found);
+        self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         self.retire(now, qp);
         if qp.sends() {
             self.progress(now, qp);

@@ -71,7 +71,7 @@ fn fetch_input(core: &Core, entry: &CommandEntry) -> Result<Vec<u8>, Delivery> {
         return Err(Delivery::BadInputLength);
     }
     let mut input = Vec::with_capacity(len.min(4096));
-    input.extend_from_slice(&entry.bytes()[INLINE_INPUT..INLINE_INPUT + INLINE]);
+    input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
     let mut next = entry.get(CommandEntry::INPUT_MAILBOX);
     while input.len() < len {
         let block = core.read::<{ MailboxBlock::SIZE }>(next).map_err(|_| Delivery::BadInputPointer)?;
@@ -79,28 +79,25 @@ fn fetch_input(core: &Core, entry: &CommandEntry) -> Result<Vec<u8>, Delivery> {
         if view.get(MailboxBlock::TOKEN) != entry.get(CommandEntry::TOKEN) {
             return Err(Delivery::Token);
         }
-        input.extend_from_slice(&block[..MAILBOX_DATA.min(len - input.len())]);
+        input.extend(block.iter().take(MAILBOX_DATA.min(len - input.len())));
         next = view.get(MailboxBlock::NEXT);
     }
     Ok(input)
 }
 
 fn deliver_output(core: &Core, done: &Finished) -> Result<(), Delivery> {
-    let inline = done.output.len().min(INLINE);
+    let (inline, mut rest) = done.output.split_at(done.output.len().min(INLINE));
     let mut at = done.output_mailbox;
-    let mut rest = &done.output[inline..];
     while !rest.is_empty() {
-        let n = rest.len().min(MAILBOX_DATA);
-        core.memory.write(at, &rest[..n]).map_err(|_| Delivery::BadOutputPointer)?;
-        rest = &rest[n..];
+        let (block, later) = rest.split_at(rest.len().min(MAILBOX_DATA));
+        core.memory.write(at, block).map_err(|_| Delivery::BadOutputPointer)?;
+        rest = later;
         if !rest.is_empty() {
             let next = at.wrapping_add(MailboxBlock::NEXT.offset() as u64);
             at = core.read(next).map(u64::from_be_bytes).map_err(|_| Delivery::BadOutputPointer)?;
         }
     }
-    core.memory
-        .write(done.entry_at + INLINE_OUTPUT as u64, &done.output[..inline])
-        .map_err(|_| Delivery::BadOutputPointer)
+    core.memory.write(done.entry_at + INLINE_OUTPUT as u64, inline).map_err(|_| Delivery::BadOutputPointer)
 }
 
 impl Hca {

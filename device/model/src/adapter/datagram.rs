@@ -47,7 +47,7 @@ impl Core {
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         self.note(at, Event::Done { qpn, index, status: Status(None) });
         qp.lane = self.launch(at, operation, packet);
-        self.tell(now, qp, qp.params.cqn_snd, found);
+        self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         if wqe.signaled {
             let due = at + self.units.completion_latency();
             let cqe = qp.datagram_sent(wqe);
@@ -106,7 +106,7 @@ impl Core {
         self.note(now, qp.executed(repr, payload.len()));
         let (cqn, cqe) = qp.datagram_received(&self.view(), repr, &receive, total);
         for found in found {
-            self.tell(now, qp, cqn, found);
+            self.report_signature_errors(now, qp, cqn, found);
         }
         self.complete_for(now, qp, cqn, cqe, &[]);
     }

@@ -9,19 +9,21 @@ use hca_spec::wqe::Datagram;
 
 use super::Hca;
 use super::core::{Arrived, Core, HcaEvent};
-use crate::engines::qp::dci::Turn;
-use crate::engines::qp::dct::{DRAIN_LIMIT, DRAIN_STEP, LIFE, MAX_LINKS, Met, Peer, meet, responder};
+use crate::engines::qp::dci::TargetSwitch;
+use crate::engines::qp::dct::{
+    DRAIN_LIMIT, DRAIN_STEP, DctPacket, LIFE, MAX_LINKS, Peer, classify_packet, responder,
+};
 use crate::engines::qp::{PORT, QueuePair, pkeys_match};
 use crate::ground::time::Ps;
 use crate::wire::{DcEthRepr, Packet, Repr};
 
 impl Core {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
-    pub(crate) fn turn_to(&mut self, now: Ps, qp: &mut QueuePair, target: &Datagram) -> bool {
-        match qp.turn_to(now, target) {
-            Turn::There => true,
-            Turn::Waits => false,
-            Turn::Connects { leaves } => {
+    pub(crate) fn switch_target(&mut self, now: Ps, qp: &mut QueuePair, target: &Datagram) -> bool {
+        match qp.switch_target(now, target) {
+            TargetSwitch::There => true,
+            TargetSwitch::PageWait => false,
+            TargetSwitch::Connects { leaves } => {
                 if leaves && let Some(repr) = qp.disconnect(&self.view()) {
                     let packet = Packet::build_empty(&repr);
                     let free = self.units.send(now, qp.qpn.0, self.timing.transmit());
@@ -71,22 +73,22 @@ impl Hca {
         }
         let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
         let known = self.links.get(&peer).and_then(|l| l.session());
-        match meet(repr.operation, state, eth.session, known) {
-            Met::Again => {
+        match classify_packet(repr.operation, state, eth.session, known) {
+            DctPacket::Again => {
                 if let Some(link) = self.links.get_mut(&peer).filter(|l| l.state.receives()) {
                     link.touch(now);
                     self.core.answer(now, link, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
                 }
             }
-            Met::Connect => self.connect(now, &ctx, repr, &eth, peer),
-            Met::Disconnect => self.cut(now, peer),
-            Met::Request => {
+            DctPacket::Connect => self.connect(now, &ctx, repr, &eth, peer),
+            DctPacket::Disconnect => self.cut(now, peer),
+            DctPacket::Request => {
                 let Some(link) = self.links.get_mut(&peer).filter(|l| l.state.receives()) else { return };
                 link.touch(now);
                 self.core.receive_request(now, link, repr, arrived.payload());
             }
-            Met::Nothing => {}
-            Met::Unknown => {
+            DctPacket::Nothing => {}
+            DctPacket::Unknown => {
                 let (dctn, from) = (peer.dctn, peer.initiator);
                 tracing::debug!(hca = self.core.name, %now, "packet for DCT {dctn} of QP {from} dropped: no connection");
             }

@@ -14,27 +14,27 @@ use crate::ground::dma::GuestMemory;
 use crate::ground::time::Ps;
 use crate::wire::Room;
 
-/// Signatures that an access found wrong. They are told of by completions ([`Core::tell`]), or dropped with a reason.
-#[must_use = "wrong signatures are told of (Core::tell), or dropped with a reason (Findings::drop_because)"]
+/// Signatures that an access found wrong. They are told of by completions ([`Core::report_signature_errors`]), or dropped with a reason.
+#[must_use = "wrong signatures are told of (Core::report_signature_errors), or dropped with a reason (SignatureErrors::ignore)"]
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Vec<SignatureError>);
+pub(crate) struct SignatureErrors(Vec<SignatureError>);
 
-impl Findings {
-    fn add(&mut self, other: Findings) {
+impl SignatureErrors {
+    fn add(&mut self, other: SignatureErrors) {
         if !other.0.is_empty() {
             self.0.extend(other.0);
         }
     }
 
     /// Nobody is told.
-    pub(crate) fn drop_because(self, _why: &'static str) {}
+    pub(crate) fn ignore(self, _why: &'static str) {}
 }
 
 /// The memory behind a signature key, and what is found in it.
 struct InMemory<'a> {
     memory: &'a dyn GuestMemory,
     behind: &'a Behind<'a>,
-    found: Findings,
+    found: SignatureErrors,
 }
 
 impl Backing for InMemory<'_> {
@@ -61,7 +61,7 @@ impl Backing for InMemory<'_> {
     }
 }
 
-/// The host's memory as keys show it.
+/// The host's memory as keys write_due_completions it.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed<'a> {
     pub(crate) icm: &'a Icm,
@@ -80,12 +80,12 @@ impl Keyed<'_> {
         va: u64,
         buf: &mut [u8],
         access: Access,
-    ) -> Result<Findings, Fault> {
+    ) -> Result<SignatureErrors, Fault> {
         match target(self.icm, who, key, va, buf.len() as u64, access)? {
             Target::Plain(plain) => {
                 let mut room = Room::new(buf);
                 plain.spans(&mut |span: Span| Ok(self.memory.read(span.iova, room.next(span.len))?))?;
-                Ok(Findings::default())
+                Ok(SignatureErrors::default())
             }
             Target::Signed(behind) => {
                 buf.fill(0);
@@ -106,7 +106,7 @@ impl Keyed<'_> {
         va: u64,
         data: &[u8],
         access: Access,
-    ) -> Result<Findings, Fault> {
+    ) -> Result<SignatureErrors, Fault> {
         match target(self.icm, who, key, va, data.len() as u64, access)? {
             Target::Plain(plain) => {
                 let mut rest = data;
@@ -115,7 +115,7 @@ impl Keyed<'_> {
                     rest = later;
                     Ok(self.memory.write(span.iova, now)?)
                 })?;
-                Ok(Findings::default())
+                Ok(SignatureErrors::default())
             }
             Target::Signed(behind) => {
                 let mut backing = self.behind(&behind);
@@ -126,7 +126,7 @@ impl Keyed<'_> {
     }
 
     fn behind<'a>(&'a self, behind: &'a Behind<'a>) -> InMemory<'a> {
-        InMemory { memory: self.memory, behind, found: Findings::default() }
+        InMemory { memory: self.memory, behind, found: SignatureErrors::default() }
     }
 
     /// Reads `buf.len()` bytes of a list from byte `offset` on. What lies beyond the list's end is zero.
@@ -136,9 +136,9 @@ impl Keyed<'_> {
         pieces: &[Piece],
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<Findings, Fault> {
+    ) -> Result<SignatureErrors, Fault> {
         let len = buf.len();
-        let (mut room, mut found) = (Room::new(buf), Findings::default());
+        let (mut room, mut found) = (Room::new(buf), SignatureErrors::default());
         walk(pieces, offset, len, |piece, skip, n| {
             let now = room.next(n);
             match piece {
@@ -164,8 +164,8 @@ impl Keyed<'_> {
         pieces: &[Piece],
         offset: u64,
         data: &[u8],
-    ) -> Result<Findings, Fault> {
-        let (mut rest, mut found) = (data, Findings::default());
+    ) -> Result<SignatureErrors, Fault> {
+        let (mut rest, mut found) = (data, SignatureErrors::default());
         walk(pieces, offset, data.len(), |piece, skip, n| {
             let (now, later) = rest.split_at(n);
             rest = later;
@@ -179,7 +179,7 @@ impl Keyed<'_> {
 }
 
 impl Core {
-    /// The host's memory as keys show it.
+    /// The host's memory as keys write_due_completions it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
         Keyed { icm: &self.fw.icm, memory: &*self.memory }
@@ -188,14 +188,20 @@ impl Core {
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the
     /// driver has seen it.
     #[inline]
-    pub(crate) fn tell(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, findings: Findings) {
+    pub(crate) fn report_signature_errors(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        cqn: Cqn,
+        findings: SignatureErrors,
+    ) {
         for error in findings.0 {
-            self.tell_one(now, qp, cqn, error);
+            self.report_one(now, qp, cqn, error);
         }
     }
 
     #[cold]
-    fn tell_one(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, error: SignatureError) {
+    fn report_one(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, error: SignatureError) {
         let Some(entry) = self.fw.icm.mkeys.get_mut(error.key.index()) else { return };
         let count = entry.ctx.get(Mkc::EXPECTED_SIGERR_COUNT);
         let Some(signature) = entry.signature.as_mut().filter(|s| s.told != Some(count)) else { return };

@@ -9,7 +9,7 @@ use super::Hca;
 use super::core::Core;
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::page_fault::{Asked, Met, Passage, Resumed, Waits};
+use crate::engines::qp::page_fault::{FaultCheck, FaultedWqe, PageWait, RdmaAccess, Resumed};
 use crate::engines::qp::responder::Refusal;
 use crate::engines::qp::wqe::Wqe;
 use crate::ground::time::Ps;
@@ -17,11 +17,11 @@ use crate::wire::Repr;
 
 impl Core {
     /// Tells the driver of a page fault, if that is due. Returns whether something waits.
-    fn follow_fault(&mut self, now: Ps, qpn: Qpn, waits: Waits) -> bool {
+    fn follow_fault(&mut self, now: Ps, qpn: Qpn, waits: PageWait) -> bool {
         match waits {
-            Waits::No => false,
-            Waits::Silently => true,
-            Waits::Telling(mut eqe) => {
+            PageWait::No => false,
+            PageWait::Silently => true,
+            PageWait::Telling(mut eqe) => {
                 tracing::debug!(hca = self.name, %now, "QP {qpn}: page fault {:x?}", eqe.bytes());
                 self.push_event(now, EventType::PageFault, &mut eqe);
                 true
@@ -31,7 +31,13 @@ impl Core {
 
     /// A packet's data could not be gathered, or its response not be scattered. `true`: the queue pair waits
     /// from that packet on; `false`: it is an error.
-    pub(crate) fn wait_to_send(&mut self, now: Ps, qp: &mut QueuePair, fault: Fault, met: Met) -> bool {
+    pub(crate) fn wait_to_send(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        fault: Fault,
+        met: FaultedWqe,
+    ) -> bool {
         let waits = qp.waits_to_send(&self.view(), fault, met);
         self.follow_fault(now, qp.qpn, waits)
     }
@@ -52,14 +58,14 @@ impl Core {
     /// Whether a request is looked at in spite of a page fault.
     #[inline]
     pub(crate) fn passes_page_fault(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) -> bool {
-        match qp.passage(repr) {
-            Passage::Passes => true,
-            Passage::Dropped => false,
-            Passage::NotReady(psn) => {
+        match qp.check_fault(repr) {
+            FaultCheck::Passes => true,
+            FaultCheck::Dropped => false,
+            FaultCheck::NotReady(psn) => {
                 self.answer(now, qp, psn, aeth::RNR_NAK | qp.params.min_rnr_nak);
                 false
             }
-            Passage::Acknowledged(psn) => {
+            FaultCheck::Acknowledged(psn) => {
                 self.answer(now, qp, psn, aeth::ACK | aeth::CREDITS_INVALID);
                 false
             }
@@ -79,7 +85,7 @@ impl Core {
         let waits = match refusal {
             Refusal::Local(_, fault) => qp.waits_to_receive(&view, repr, packet, fault),
             Refusal::Access(fault) => qp.waits_to_be_written(&view, repr, packet, fault),
-            _ => Waits::No,
+            _ => PageWait::No,
         };
         if !self.follow_fault(now, qp.qpn, waits) {
             return Some(refusal);
@@ -89,7 +95,13 @@ impl Core {
     }
 
     /// A response to a read met a page that is not present. `true`: the peer shall ask again.
-    pub(crate) fn wait_to_answer(&mut self, now: Ps, qp: &mut QueuePair, fault: Fault, asked: Asked) -> bool {
+    pub(crate) fn wait_to_answer(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        fault: Fault,
+        asked: RdmaAccess,
+    ) -> bool {
         let waits = qp.waits_to_answer(&self.view(), fault, asked);
         self.follow_fault(now, qp.qpn, waits)
     }

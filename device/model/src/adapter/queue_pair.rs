@@ -10,7 +10,7 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
 use super::Hca;
 use super::core::{Core, HcaEvent};
-use crate::engines::qp::migration::Heard;
+use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::engines::qp::{Params, QueuePair};
 use crate::ground::time::Ps;
@@ -168,16 +168,16 @@ impl Core {
     }
 
     /// What a packet of the peer says of its paths.
-    pub(crate) fn hear_migration(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
-        match qp.hears_migration(&self.view(), repr) {
-            Heard::Nothing => {}
-            Heard::Armed => {
+    pub(crate) fn follow_migration(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
+        match qp.check_migration(&self.view(), repr) {
+            MigrationStep::Nothing => {}
+            MigrationStep::Armed => {
                 if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
                     context.ctx.set(Qpc::PM_STATE, path_migration::ARMED);
                 }
             }
-            Heard::Migrated => self.migrate(now, qp),
-            Heard::Refused => {
+            MigrationStep::Migrated => self.migrate(now, qp),
+            MigrationStep::Refused => {
                 self.diagnose(
                     now,
                     format_args!(

@@ -47,7 +47,7 @@ impl Hca {
                 return core.key_violation(now, repr, false);
             }
         }
-        core.hear_migration(now, qp, repr);
+        core.follow_migration(now, qp, repr);
         if let Some(peer) = qp.other_peer(repr) {
             return core.diagnose(
                 now,

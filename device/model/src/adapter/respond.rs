@@ -216,7 +216,7 @@ impl Core {
                 .keyed()
                 .scatter(who, &receive.pieces, begin, payload)
                 .map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
-            self.tell(now, qp, cqn, found);
+            self.report_signature_errors(now, qp, cqn, found);
         }
         if let Some(Current::Send { offset, .. }) = &mut qp.responder.current {
             *offset = end;
@@ -251,7 +251,7 @@ impl Core {
         };
         if !payload.is_empty() {
             match self.keyed().write(target.who, to.rkey, to.va, payload, Access::RemoteWrite) {
-                Ok(found) => self.tell(now, qp, qp.params.cqn_rcv, found),
+                Ok(found) => self.report_signature_errors(now, qp, qp.params.cqn_rcv, found),
                 Err(fault) => {
                     qp.responder.spare = receive;
                     return Err(Refusal::Access(fault));
@@ -282,8 +282,8 @@ impl Core {
         let new = atomic_result(repr.operation, atomic, original).to_le_bytes();
         let written =
             self.keyed().write(who, key, va, &new, Access::RemoteAtomic).map_err(Refusal::Access)?;
-        self.tell(now, qp, qp.params.cqn_rcv, found);
-        self.tell(now, qp, qp.params.cqn_rcv, written);
+        self.report_signature_errors(now, qp, qp.params.cqn_rcv, found);
+        self.report_signature_errors(now, qp, qp.params.cqn_rcv, written);
         qp.remember(Resource::Atomic { psn: repr.psn, original });
         let msn = qp.responder.next_msn();
         let ready = self.units.atomic(now, qp.qpn.0, va);
@@ -389,7 +389,7 @@ impl Core {
             }
             Ok::<(), Fault>(())
         });
-        self.tell(now, qp, qp.params.cqn_rcv, found);
+        self.report_signature_errors(now, qp, qp.params.cqn_rcv, found);
         let mut data = None;
         let packet = match (built, read) {
             (Ok(packet), read) => {

@@ -12,9 +12,9 @@ use super::core::{Core, HcaEvent};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::message::Message;
-use crate::engines::qp::page_fault::Met;
+use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::pieces::spans;
-use crate::engines::qp::requester::{Begin, Cursor, Next};
+use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
 use crate::engines::qp::umr;
 use crate::engines::qp::wqe::{BadWqe, Wqe};
@@ -157,7 +157,7 @@ impl Core {
     /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest.
     pub(crate) fn flush_sends(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
         let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
-        self.show(now, qp, Ps::MAX);
+        self.write_due_completions(now, qp, Ps::MAX);
         for message in qp.requester.abandon().into_iter().filter(|m| !m.connect) {
             self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
@@ -201,7 +201,7 @@ impl Core {
         opcode: SendOpcode,
         syndrome: Syndrome,
     ) {
-        self.show(now, qp, Ps::MAX);
+        self.write_due_completions(now, qp, Ps::MAX);
         for counter in error_counters(syndrome).into_iter().flatten() {
             self.fw.icm.count(qp.qpn, counter);
         }
@@ -232,14 +232,14 @@ impl Core {
 
     /// Completes a request at `at`, behind those before it.
     pub(crate) fn complete_at(&mut self, at: Ps, qp: &mut QueuePair, cqe: Cqe, data: Vec<u8>) {
-        let at = qp.sq.hide(at, cqe, data);
+        let at = qp.sq.defer_completion(at, cqe, data);
         self.schedule(at, HcaEvent::Sent(qp.qpn));
     }
 
     /// The host sees the completions that are due by `until`.
-    fn show(&mut self, now: Ps, qp: &mut QueuePair, until: Ps) {
-        while let Some(unseen) = qp.sq.next_seen(until) {
-            self.complete_for(now, qp, qp.params.cqn_snd, unseen.cqe, &unseen.data);
+    fn write_due_completions(&mut self, now: Ps, qp: &mut QueuePair, until: Ps) {
+        while let Some(deferred) = qp.sq.next_due_completion(until) {
+            self.complete_for(now, qp, qp.params.cqn_snd, deferred.cqe, &deferred.data);
         }
     }
 
@@ -294,31 +294,31 @@ impl Core {
             }
             Fetched::Wqe(wqe) => wqe,
         };
-        match qp.judge(&wqe) {
-            Begin::Held(why) => {
+        match qp.classify_wqe(&wqe) {
+            WqeAction::Held(why) => {
                 qp.sq.head = head;
                 self.note(now, Event::Held { qpn, why });
                 false
             }
-            Begin::Datagram => {
+            WqeAction::Datagram => {
                 self.note(now, qp.started(&wqe, qp.requester.next_psn, 1));
                 if let Some(at) = self.send_datagram(now, qp, &wqe, head) {
                     self.ask_turn(at, qp);
                 }
                 false
             }
-            Begin::Refused(syndrome, why) => {
+            WqeAction::Refused(syndrome, why) => {
                 self.diagnose(now, format_args!("QP {qpn}: {why}"));
                 self.push_failed(now, qp, wqe, syndrome);
                 false
             }
-            Begin::Local => {
+            WqeAction::Local => {
                 self.local_message(now, qp, wqe);
                 false
             }
-            Begin::Packets(packets) => {
+            WqeAction::Packets(packets) => {
                 if let Some(target) = wqe.target
-                    && !self.turn_to(now, qp, &target)
+                    && !self.switch_target(now, qp, &target)
                 {
                     qp.sq.head = head;
                     return false;
@@ -354,7 +354,7 @@ impl Core {
                 let mut bytes = vec![0; len];
                 let read = self.keyed().gather(qp.accessor(), &wqe.pieces, 0, &mut bytes);
                 read.map(|found| {
-                    found.drop_because("translations are no message: nobody checks what they are made of");
+                    found.ignore("translations are no message: nobody checks what they are made of");
                     bytes
                 })
             }
@@ -410,13 +410,13 @@ impl Core {
             found = self.keyed().gather(who, &wqe.pieces, plan.offset, buf)?;
             Ok::<(), Fault>(())
         });
-        self.tell(now, qp, qp.params.cqn_snd, found);
+        self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         let (index, psn) = (plan.index, plan.repr.psn);
         let packet = match built {
             Ok(packet) => packet,
             Err(fault) => {
                 let (kind, opcode) = (page_fault::SEND_OR_WRITE, plan.opcode);
-                let met = Met { kind, psn, index, opcode, committed: plan.offset };
+                let met = FaultedWqe { kind, psn, index, opcode, committed: plan.offset };
                 if !self.wait_to_send(now, qp, fault, met) {
                     self.diagnose(now, format_args!("QP {qpn}: send WQE {index}: {fault}"));
                     self.fail_message(now, qp, psn, Syndrome::LocalProtection);
@@ -534,7 +534,7 @@ impl Hca {
     /// Completions of requests without an answer are due.
     pub(crate) fn sent(&mut self, now: Ps, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
-        self.core.show(now, qp, now);
+        self.core.write_due_completions(now, qp, now);
         self.core.drain(now, qp);
     }
 

@@ -51,8 +51,7 @@ impl Registers {
         buf.fill(0);
         let bytes = self.segment.bytes();
         if let Some(from) = usize::try_from(offset).ok().and_then(|o| bytes.get(o..)) {
-            let n = from.len().min(buf.len());
-            buf[..n].copy_from_slice(&from[..n]);
+            buf.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         }
     }
 

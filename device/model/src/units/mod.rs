@@ -197,6 +197,7 @@ impl Units {
     #[inline]
     fn lane(&mut self, number: u32) -> &mut Lane {
         let lanes = self.lanes.get_or_insert_with(|| Box::new([Lane::default(); LANES]));
+        #[allow(clippy::indexing_slicing, reason = "the remainder is below the length")]
         &mut lanes[number as usize % LANES]
     }
 

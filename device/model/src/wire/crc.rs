@@ -19,6 +19,7 @@ const SLICE: usize = 8;
 /// `VCRC_TABLES[k][b]`: what byte `b` adds to the remainder when `k` more bytes follow it.
 static VCRC_TABLES: [[u16; 256]; SLICE] = vcrc_tables();
 
+#[allow(clippy::indexing_slicing, reason = "worked out by the compiler")]
 const fn vcrc_tables() -> [[u16; 256]; SLICE] {
     let mut tables = [[0u16; 256]; SLICE];
     let mut byte = 0;
@@ -46,6 +47,7 @@ const fn vcrc_tables() -> [[u16; 256]; SLICE] {
 }
 
 /// The VCRC of `bytes` (LRH up to and with the ICRC), as it travels.
+#[allow(clippy::indexing_slicing, reason = "a byte is an index into a table of 256")]
 pub(super) fn vcrc(bytes: &[u8]) -> [u8; 2] {
     let t = &VCRC_TABLES;
     let mut crc = 0xffff_u16;

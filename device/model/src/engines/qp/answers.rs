@@ -5,7 +5,7 @@
 use hca_spec::ids::{Mkey, Psn};
 use hca_spec::wire::{Operation, aeth};
 
-use super::page_fault::Asked;
+use super::page_fault::RdmaAccess;
 use super::responder::Responder;
 use super::{QueuePair, credits};
 use crate::engines::mkey::Accessor;
@@ -57,7 +57,7 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) struct ReadData {
     pub(crate) who: Accessor,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RdmaAccess,
     /// What is left of the read.
     pub(crate) rest: Option<Response>,
 }
@@ -121,7 +121,7 @@ impl QueuePair {
                 if repr.operation != Operation::ReadResponseMiddle {
                     repr.aeth = ack(syndrome, msn);
                 }
-                let asked = Asked { psn, rkey, va, length: left, committed: 0, packet: n as usize };
+                let asked = RdmaAccess { psn, rkey, va, length: left, committed: 0, packet: n as usize };
                 let (psn, va, left) = (psn.next(), va.wrapping_add(n), left - n);
                 let rest = (left > 0).then_some(Response::Read {
                     who,

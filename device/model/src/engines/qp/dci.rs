@@ -36,28 +36,28 @@ pub(crate) struct Initiator {
 
 /// What an initiator does before a request to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TargetSwitch {
     /// Nothing: it is connected to that target.
     There,
     /// What is under way to another one comes first.
-    Waits,
+    PageWait,
     /// It connects ([`QueuePair::connect_to`]); before that it tells the target that it was connected to, if to another one.
     Connects { leaves: bool },
 }
 
 impl QueuePair {
     /// Whether what is sent next goes to `target`.
-    pub(crate) fn turn_to(&mut self, now: Ps, target: &Datagram) -> Turn {
+    pub(crate) fn switch_target(&mut self, now: Ps, target: &Datagram) -> TargetSwitch {
         let idle = self.requester.is_idle();
-        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return Turn::Waits };
+        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return TargetSwitch::PageWait };
         let there = initiator.target.as_ref() == Some(target);
         if there && !(idle && now > initiator.used + STALE) {
             initiator.used = now;
-            return Turn::There;
+            return TargetSwitch::There;
         }
         match idle {
-            true => Turn::Connects { leaves: !there },
-            false => Turn::Waits,
+            true => TargetSwitch::Connects { leaves: !there },
+            false => TargetSwitch::PageWait,
         }
     }
 

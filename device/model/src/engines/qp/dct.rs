@@ -155,7 +155,7 @@ impl QueuePair {
 
 /// What a target does with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Met {
+pub(crate) enum DctPacket {
     /// It is a request of a connection that is there.
     Request,
     /// The connection is there already: that is acknowledged again.
@@ -171,15 +171,20 @@ pub(crate) enum Met {
 }
 
 /// What a target in `state` does with a packet of connection `session`; `known`: the connection of that initiator.
-pub(crate) fn meet(operation: Operation, state: DctState, session: u32, known: Option<u32>) -> Met {
+pub(crate) fn classify_packet(
+    operation: Operation,
+    state: DctState,
+    session: u32,
+    known: Option<u32>,
+) -> DctPacket {
     let older = known.is_some_and(|known| (session.wrapping_sub(known) as i32) < 0);
     let same = known == Some(session);
     match operation {
-        Operation::Connect if same => Met::Again,
-        Operation::Connect if !older && state == DctState::Active => Met::Connect,
-        Operation::Disconnect if same => Met::Disconnect,
-        Operation::Connect | Operation::Disconnect => Met::Nothing,
-        _ if same => Met::Request,
-        _ => Met::Unknown,
+        Operation::Connect if same => DctPacket::Again,
+        Operation::Connect if !older && state == DctState::Active => DctPacket::Connect,
+        Operation::Disconnect if same => DctPacket::Disconnect,
+        Operation::Connect | Operation::Disconnect => DctPacket::Nothing,
+        _ if same => DctPacket::Request,
+        _ => DctPacket::Unknown,
     }
 }

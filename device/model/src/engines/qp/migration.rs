@@ -15,7 +15,7 @@ use crate::wire::Repr;
 
 /// What a packet of the peer says of its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum MigrationStep {
     Nothing,
     /// It has an alternate path: this end, which rearms, is armed now.
     Armed,
@@ -42,27 +42,27 @@ impl QueuePair {
     }
 
     /// Takes what a packet of the peer says of its paths.
-    pub(crate) fn hears_migration(&mut self, view: &View<'_>, repr: &Repr) -> Heard {
+    pub(crate) fn check_migration(&mut self, view: &View<'_>, repr: &Repr) -> MigrationStep {
         if !self.has_paths() {
-            return Heard::Nothing;
+            return MigrationStep::Nothing;
         }
         let from = u32::from(repr.slid.0);
         match self.params.path_migration {
             path_migration::REARM if !repr.migrated && from == self.params.path.get(AddressPath::RLID) => {
                 self.params.path_migration = path_migration::ARMED;
                 self.migration_refused = false;
-                Heard::Armed
+                MigrationStep::Armed
             }
             path_migration::ARMED if repr.migrated => {
                 let qp = view.icm().qps.get(self.qpn.0);
                 let known = qp.map(|qp| qp.ctx.secondary_path().get(AddressPath::RLID));
                 match known == Some(from) {
-                    true => Heard::Migrated,
-                    false if !std::mem::replace(&mut self.migration_refused, true) => Heard::Refused,
-                    false => Heard::Nothing,
+                    true => MigrationStep::Migrated,
+                    false if !std::mem::replace(&mut self.migration_refused, true) => MigrationStep::Refused,
+                    false => MigrationStep::Nothing,
                 }
             }
-            _ => Heard::Nothing,
+            _ => MigrationStep::Nothing,
         }
     }
 }

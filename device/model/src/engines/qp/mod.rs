@@ -257,7 +257,7 @@ impl QueuePair {
         ctx.set(Qpc::HW_RQ_COUNTER, consumed.into()).set(Qpc::SW_RQ_COUNTER, posted.into());
     }
 
-    /// Whether the queue pair takes a packet that arrives for it, but for what only its transport can tell.
+    /// Whether the queue pair takes a packet that arrives for it, but for what only its transport can report.
     pub(crate) fn admits(&self, view: &View<'_>, repr: &Repr) -> Result<(), Unwanted> {
         if !self.state.receives() || self.transport() != repr.transport {
             return Err(Unwanted::State);

@@ -22,7 +22,7 @@ use crate::wire::Repr;
 
 /// Where a requester met a page that is not present.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Met {
+pub(crate) struct FaultedWqe {
     /// [`kind::SEND_OR_WRITE`] or [`kind::READ_OR_ATOMIC`].
     pub(crate) kind: u8,
     pub(crate) psn: Psn,
@@ -72,7 +72,7 @@ pub(crate) struct ResponderFault {
 
 /// What the peer asked for when the responder met a page that is not present.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RdmaAccess {
     pub(crate) psn: Psn,
     pub(crate) rkey: Mkey,
     /// Start and length of the whole operation.
@@ -86,7 +86,7 @@ pub(crate) struct Asked {
 
 /// What becomes of something that met a page which is not present.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Waits {
+pub(crate) enum PageWait {
     /// It does not wait: the fault is an error.
     No,
     /// It waits, and the driver knows of a fault already.
@@ -95,15 +95,15 @@ pub(crate) enum Waits {
     Telling(Box<Eqe>),
 }
 
-impl Waits {
-    fn tell(eqe: Eqe) -> Self {
+impl PageWait {
+    fn telling(eqe: Eqe) -> Self {
         Self::Telling(Box::new(eqe))
     }
 }
 
 /// What a responder that waits for a page does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum FaultCheck {
     /// It is looked at.
     Passes,
     /// It is dropped in silence: it comes after the packet that met the page.
@@ -136,7 +136,7 @@ impl QueuePair {
     }
 
     /// The event about a page that a request of the peer names.
-    fn rdma_fault(&self, kind: u8, asked: Asked) -> Eqe {
+    fn rdma_fault(&self, kind: u8, asked: RdmaAccess) -> Eqe {
         let mut eqe = Eqe::new();
         eqe.set(Eqe::SUB_TYPE, kind::RDMA.into()).set(Eqe::FAULT_TYPE, kind.into());
         eqe.set(Eqe::FAULT_COMMITTED, asked.committed as u32).set(Eqe::FAULT_RKEY, asked.rkey.0);
@@ -151,8 +151,8 @@ impl QueuePair {
 
     /// A packet's data could not be gathered, or its response not be scattered: whether the queue pair waits from that packet
     /// on.
-    pub(crate) fn waits_to_send(&mut self, view: &View<'_>, fault: Fault, met: Met) -> Waits {
-        let Met { kind, psn, index, opcode, committed } = met;
+    pub(crate) fn waits_to_send(&mut self, view: &View<'_>, fault: Fault, met: FaultedWqe) -> PageWait {
+        let FaultedWqe { kind, psn, index, opcode, committed } = met;
         let uses = match opcode {
             SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => odp::WRITE,
             SendOpcode::RdmaRead => odp::READ,
@@ -160,7 +160,7 @@ impl QueuePair {
             _ => odp::SEND,
         };
         if !self.waits_for(view, fault, uses) {
-            return Waits::No;
+            return PageWait::No;
         }
         let waits = match &mut self.requester.fault {
             // Another page on the way: it is met again, and told, when the first is dealt with.
@@ -168,11 +168,11 @@ impl QueuePair {
                 if psn.since(pending.from) < 0 {
                     pending.from = psn;
                 }
-                Waits::Silently
+                PageWait::Silently
             }
             none => {
                 *none = Some(RequesterFault { kind, at: psn, from: psn, datagram: None });
-                Waits::tell(self.wqe_fault(kind, index, committed))
+                PageWait::telling(self.wqe_fault(kind, index, committed))
             }
         };
         self.requester.go_back(psn);
@@ -186,16 +186,16 @@ impl QueuePair {
         fault: Fault,
         wqe: &Wqe,
         head: u16,
-    ) -> Waits {
+    ) -> PageWait {
         if !self.waits_for(view, fault, odp::SEND) {
-            return Waits::No;
+            return PageWait::No;
         }
         let next_head = std::mem::replace(&mut self.sq.head, head);
         let datagram = Some(Datagram { index: wqe.index, opcode: wqe.opcode, next_head });
         let psn = self.requester.next_psn;
         let kind = kind::SEND_OR_WRITE;
         self.requester.fault = Some(RequesterFault { kind, at: psn, from: psn, datagram });
-        Waits::tell(self.wqe_fault(kind, wqe.index, 0))
+        PageWait::telling(self.wqe_fault(kind, wqe.index, 0))
     }
 
     /// The driver has dealt with a fault of the requester, or says that it can't. `None`: there is no fault of that kind.
@@ -214,23 +214,23 @@ impl QueuePair {
     /// Whether a request is looked at in spite of a page fault. What comes after the packet that met the page
     /// is dropped in silence until the peer has sent that one again; what came before it is a duplicate.
     #[inline]
-    pub(crate) fn passage(&mut self, repr: &Repr) -> Passage {
-        let Some(fault) = &self.responder.fault else { return Passage::Passes };
+    pub(crate) fn check_fault(&mut self, repr: &Repr) -> FaultCheck {
+        let Some(fault) = &self.responder.fault else { return FaultCheck::Passes };
         let (psn, distance) = (fault.psn, repr.psn.since(fault.psn));
         if distance > 0 {
-            return Passage::Dropped;
+            return FaultCheck::Dropped;
         }
         if fault.resumed {
             self.responder.fault = None;
-            return Passage::Passes;
+            return FaultCheck::Passes;
         }
         if distance == 0 {
-            return Passage::NotReady(psn);
+            return FaultCheck::NotReady(psn);
         }
         match repr.operation {
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => Passage::Passes,
+            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => FaultCheck::Passes,
             // The responder may have gone on beyond the read that it can't answer.
-            _ => Passage::Acknowledged(psn.prev()),
+            _ => FaultCheck::Acknowledged(psn.prev()),
         }
     }
 
@@ -257,8 +257,8 @@ impl QueuePair {
         repr: &Repr,
         packet: usize,
         fault: Fault,
-    ) -> Waits {
-        let Some(Current::Send { receive, offset }) = &self.responder.current else { return Waits::No };
+    ) -> PageWait {
+        let Some(Current::Send { receive, offset }) = &self.responder.current else { return PageWait::No };
         let (index, offset) = (receive.index, *offset);
         let shared = receive.xrc.map(|x| x.srqn).or(self.rq.shared());
         let (kind, uses) = match shared {
@@ -266,7 +266,7 @@ impl QueuePair {
             None => (kind::RECEIVE, odp::RECEIVE),
         };
         if !self.waits_for(view, fault, uses) {
-            return Waits::No;
+            return PageWait::No;
         }
         if repr.operation.starts_message()
             && let Some(Current::Send { receive, .. }) = self.responder.current.take()
@@ -274,12 +274,12 @@ impl QueuePair {
             self.responder.spare = Some(receive);
         }
         if !self.stop_responder(kind, repr.psn) {
-            return Waits::Silently;
+            return PageWait::Silently;
         }
         let mut eqe = self.wqe_fault(kind, index, offset);
         eqe.set(Eqe::FAULT_QUEUE, shared.map_or(self.qpn.0, |s| s.0));
         eqe.set(Eqe::FAULT_PACKET, packet as u32);
-        Waits::tell(eqe)
+        PageWait::telling(eqe)
     }
 
     /// A write or an atomic met a page: whether the peer shall send it again.
@@ -289,39 +289,39 @@ impl QueuePair {
         repr: &Repr,
         packet: usize,
         fault: Fault,
-    ) -> Waits {
+    ) -> PageWait {
         let psn = repr.psn;
         let asked = match (&self.responder.current, &repr.reth, &repr.atomic) {
-            (_, _, Some(a)) => Asked { psn, rkey: a.rkey, va: a.va, length: 8, committed: 0, packet: 8 },
+            (_, _, Some(a)) => RdmaAccess { psn, rkey: a.rkey, va: a.va, length: 8, committed: 0, packet: 8 },
             (_, Some(r), _) => {
-                Asked { psn, rkey: r.rkey, va: r.va, length: r.len.into(), committed: 0, packet }
+                RdmaAccess { psn, rkey: r.rkey, va: r.va, length: r.len.into(), committed: 0, packet }
             }
             (Some(Current::Write { va, rkey, left, total, .. }), _, _) => {
                 let committed = total.saturating_sub(*left);
                 let va = va.wrapping_sub(committed);
-                Asked { psn, rkey: *rkey, va, length: *total, committed, packet }
+                RdmaAccess { psn, rkey: *rkey, va, length: *total, committed, packet }
             }
-            _ => return Waits::No,
+            _ => return PageWait::No,
         };
         let uses = if repr.atomic.is_some() { odp::ATOMIC } else { odp::WRITE };
         if !self.waits_for(view, fault, uses) {
-            return Waits::No;
+            return PageWait::No;
         }
         match self.stop_responder(kind::RDMA_WRITE, psn) {
-            true => Waits::tell(self.rdma_fault(kind::RDMA_WRITE, asked)),
-            false => Waits::Silently,
+            true => PageWait::telling(self.rdma_fault(kind::RDMA_WRITE, asked)),
+            false => PageWait::Silently,
         }
     }
 
     /// A response to a read met a page that is not present: whether the peer shall ask again from that packet on.
     /// What waits behind it will be asked for again as well.
-    pub(crate) fn waits_to_answer(&mut self, view: &View<'_>, fault: Fault, asked: Asked) -> Waits {
+    pub(crate) fn waits_to_answer(&mut self, view: &View<'_>, fault: Fault, asked: RdmaAccess) -> PageWait {
         if !self.state.receives() || !self.waits_for(view, fault, odp::READ) {
-            return Waits::No;
+            return PageWait::No;
         }
         let waits = match self.stop_responder(kind::RDMA_READ, asked.psn) {
-            true => Waits::tell(self.rdma_fault(kind::RDMA_READ, asked)),
-            false => Waits::Silently,
+            true => PageWait::telling(self.rdma_fault(kind::RDMA_READ, asked)),
+            false => PageWait::Silently,
         };
         self.responder.queue.clear();
         waits

@@ -24,13 +24,13 @@ const RNR_FOR_EVER: u32 = 7;
 
 /// Whether an answer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counts {
+pub(crate) enum Acceptance {
     /// It is outside what is outstanding, or must wait for a page.
-    No,
+    Ghost,
     /// It is the last one again, and may have brought credits.
-    Credits,
+    CreditsOnly,
     /// It answers something.
-    Yes,
+    Answer,
 }
 
 /// What an ACK packet says.
@@ -233,24 +233,24 @@ impl QueuePair {
     }
 
     /// Whether a response packet counts (IBTA 9.7.5.1.2); takes the credits that it brings.
-    pub(crate) fn takes_response(&mut self, repr: &Repr) -> Counts {
+    pub(crate) fn accept_response(&mut self, repr: &Repr) -> Acceptance {
         if !self.service.is_reliable() || !self.sends() {
-            return Counts::No;
+            return Acceptance::Ghost;
         }
         let r = &mut self.requester;
         let distance = repr.psn.since(r.oldest());
         if distance < -1 || repr.psn.since(r.sent) >= 0 || r.held(repr.psn) {
-            return Counts::No;
+            return Acceptance::Ghost;
         }
         if let Some(aeth) = repr.aeth {
             r.take_credits(aeth);
         }
-        if distance < 0 { Counts::Credits } else { Counts::Yes }
+        if distance < 0 { Acceptance::CreditsOnly } else { Acceptance::Answer }
     }
 
     /// What is done with the data of a response, of which there are `len` bytes; a completion of the send queue has room
     /// for `room`. Everything before the request was acknowledged.
-    pub(crate) fn place_data(&self, repr: &Repr, len: usize, room: usize) -> Data {
+    pub(crate) fn locate_data(&self, repr: &Repr, len: usize, room: usize) -> Data {
         let found = self.requester.messages.iter().enumerate().find(|(_, m)| m.contains(repr.psn));
         let Some((place, message)) = found.filter(|(_, m)| m.wants_response()) else { return Data::Nothing };
         let expected = message.first.add(message.answered);

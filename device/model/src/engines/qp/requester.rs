@@ -233,7 +233,7 @@ pub(crate) enum Next {
 
 /// What becomes of a WQE that was fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum WqeAction {
     /// It has to wait in its queue.
     Held(Hold),
     /// It is a datagram.
@@ -248,6 +248,7 @@ pub(crate) enum Begin {
 
 /// The packet at the cursor.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a packet is what is there, mostly; it is used at once")]
 pub(crate) enum Cursor {
     /// There is none.
     Nothing,
@@ -280,20 +281,20 @@ pub(crate) struct Plan {
 
 impl QueuePair {
     /// What becomes of the WQE that was fetched from the head of the send queue.
-    pub(crate) fn judge(&self, wqe: &Wqe) -> Begin {
+    pub(crate) fn classify_wqe(&self, wqe: &Wqe) -> WqeAction {
         let is_read =
             matches!(wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
         if wqe.fence || is_read {
             let reads = self.requester.responses_outstanding();
             if wqe.fence && reads > 0 {
-                return Begin::Held(Hold::Fence);
+                return WqeAction::Held(Hold::Fence);
             }
             if is_read && reads >= self.params.sra_max {
-                return Begin::Held(Hold::ReadDepth);
+                return WqeAction::Held(Hold::ReadDepth);
             }
         }
         if wqe.datagram.is_some() {
-            return Begin::Datagram;
+            return WqeAction::Datagram;
         }
         // What a UMR loads is no message.
         let local = wqe.opcode.is_local();
@@ -304,16 +305,16 @@ impl QueuePair {
         };
         if !allowed {
             let why = format!("{:?} is not an operation of a {:?} queue pair", wqe.opcode, self.service);
-            return Begin::Refused(Syndrome::LocalQpOperation, why);
+            return WqeAction::Refused(Syndrome::LocalQpOperation, why);
         }
         if !local && wqe.length > 1 << self.params.log_msg_max {
             let why = format!("message of {} bytes is too long", wqe.length);
-            return Begin::Refused(Syndrome::LocalLength, why);
+            return WqeAction::Refused(Syndrome::LocalLength, why);
         }
         match wqe.opcode {
-            _ if local => Begin::Local,
-            SendOpcode::AtomicCs | SendOpcode::AtomicFa => Begin::Packets(1),
-            _ => Begin::Packets(wqe.length.div_ceil(self.params.mtu as u64).max(1) as u32),
+            _ if local => WqeAction::Local,
+            SendOpcode::AtomicCs | SendOpcode::AtomicFa => WqeAction::Packets(1),
+            _ => WqeAction::Packets(wqe.length.div_ceil(self.params.mtu as u64).max(1) as u32),
         }
     }
 

@@ -30,7 +30,7 @@ struct Fetch {
 
 /// A completion that the host does not see yet.
 #[derive(Debug)]
-pub(crate) struct Unseen {
+pub(crate) struct DeferredCompletion {
     /// When it does.
     at: Ps,
     pub(crate) cqe: Cqe,
@@ -57,7 +57,7 @@ pub(crate) struct SendQueue {
     /// What the WQE cache knows the WQE at the head by, if it is there.
     pub(crate) mark: Option<Mark>,
     /// Completions that the host does not see before their time.
-    sent: VecDeque<Unseen>,
+    sent: VecDeque<DeferredCompletion>,
     /// The doorbell record counts more than what doorbells have said.
     pub(crate) behind: bool,
     /// The completion of what is executed last is not seen before.
@@ -121,14 +121,14 @@ impl SendQueue {
     }
 
     /// A completion is to be seen at `at`, behind those before it. Returns when it will be.
-    pub(crate) fn hide(&mut self, at: Ps, cqe: Cqe, data: Vec<u8>) -> Ps {
+    pub(crate) fn defer_completion(&mut self, at: Ps, cqe: Cqe, data: Vec<u8>) -> Ps {
         let at = self.sent.back().map_or(at, |last| at.max(last.at));
-        self.sent.push_back(Unseen { at, cqe, data });
+        self.sent.push_back(DeferredCompletion { at, cqe, data });
         at
     }
 
     /// The next completion that is to be seen by `until`.
-    pub(crate) fn next_seen(&mut self, until: Ps) -> Option<Unseen> {
+    pub(crate) fn next_due_completion(&mut self, until: Ps) -> Option<DeferredCompletion> {
         self.sent.pop_front_if(|c| c.at <= until)
     }
 

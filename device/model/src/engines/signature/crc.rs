@@ -17,6 +17,7 @@ static CRC32_TABLE: [u64; 256] = reflected_table(CRC32);
 static CRC32C_TABLE: [u64; 256] = reflected_table(CRC32C);
 static CRC64_TABLE: [u64; 256] = reflected_table(CRC64);
 
+#[allow(clippy::indexing_slicing, reason = "worked out by the compiler")]
 const fn t10_table() -> [u16; 256] {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -33,6 +34,7 @@ const fn t10_table() -> [u16; 256] {
     table
 }
 
+#[allow(clippy::indexing_slicing, reason = "worked out by the compiler")]
 const fn reflected_table(polynomial: u64) -> [u64; 256] {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -88,10 +90,12 @@ impl Guard {
     }
 }
 
+#[allow(clippy::indexing_slicing, reason = "a byte is an index into a table of 256")]
 fn t10(data: &[u8], seed: u16) -> u16 {
     data.iter().fold(seed, |crc, byte| (crc << 8) ^ T10_TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
+#[allow(clippy::indexing_slicing, reason = "a byte is an index into a table of 256")]
 fn reflected(table: &[u64; 256], data: &[u8], seed: u64) -> u64 {
     data.iter().fold(seed, |crc, byte| (crc >> 8) ^ table[usize::from(crc as u8 ^ byte)])
 }
