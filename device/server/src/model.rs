@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::links::{Links, Row};
 use crate::memory::HostMemory;
-use crate::pci::DEVICE_ID;
 use crate::topology::{self, Cut, End, Part, SubnetManager, Topology};
 use crate::tunnel::Light;
 
@@ -41,7 +40,6 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     for (host, hca) in part.hcas() {
         let name = format!("{}/{}", host.name, hca.name);
         let firmware = FirmwareConfig {
-            device_id: DEVICE_ID,
             node_description: format!("softhca {name}"),
             blueflame: hca.blueflame,
             ..FirmwareConfig::with_guid(hca.guid)
