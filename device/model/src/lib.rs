@@ -43,8 +43,8 @@ mod world;
 pub use counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use dma::{DmaError, GuestMemory};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, QCounter, Resources, Snapshot,
-    SwitchConfig as SwitchIdentity,
+    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, PortKind, QCounter, Resources,
+    Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use time::Ps;
 pub use world::{

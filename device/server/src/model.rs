@@ -45,7 +45,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
             ..FirmwareConfig::with_guid(hca.guid)
         };
         names.push(name.clone());
-        hcas.push(HcaConfig { name, firmware });
+        hcas.push(HcaConfig { name, firmware, timing: None });
     }
     let switches: Vec<_> = part
         .switches
