@@ -13,7 +13,8 @@
 //! motion. The hardware model reads them, keeps the moving parts (producer indices, sequence numbers)
 //! itself, and writes those back before a context is queried.
 //!
-//! The firmware is also the agent for subnet and performance management of its port.
+//! The firmware is also the agent for subnet and performance management of its port. What it claims to be, and to be
+//! able to, is data: a [`personality`].
 //!
 //! No DMA, no clock and no threads here. Not implemented: virtual functions, Ethernet, flow steering,
 //! on-demand paging.
