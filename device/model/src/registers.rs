@@ -105,6 +105,7 @@ mod tests {
     fn alive() {
         let mut r = Registers::new(&Personality::default_kind());
         assert_eq!(read32(&mut r, Ps::ZERO, 0), 0x001c_000c);
+        assert_eq!(read32(&mut r, Ps::ZERO, 0x234), 0x209, "hardware id of a ConnectX-4");
         assert_ne!(read32(&mut r, Ps::from_ms(2000), 0x1010), read32(&mut r, Ps::from_ms(3000), 0x1010));
         let timer = u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1000)) << 32
             | u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1004));

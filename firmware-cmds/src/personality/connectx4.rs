@@ -57,7 +57,8 @@ pub(super) fn personality() -> Personality {
         },
         // One that ConnectX-4 adapters run.
         version: FirmwareVersion { major: 12, minor: 28, subminor: 2006 },
-        hardware_id: 0x20b,
+        // That of the silicon (mstflint's list of devices); 0x20b is the ConnectX-4 Lx.
+        hardware_id: 0x209,
         board_id: "SHC_2180110032",
         capabilities: Capabilities {
             general: general(),
