@@ -3,10 +3,9 @@
 //! What a function shows is in the personality of its adapter ([`hca_model::personality`]); what its registers do is here.
 //! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
 //! [`caps`] the capabilities, [`msix`] the vectors with table and PBA. None of
-//! them knows a front end or the model.
+//! them knows a front end or the moving parts of the model.
 //!
-//! Source: "PCI Express Base Specification" 3.0 ("PCIe <section>" in comments); identity and
-//! placement of the capabilities as real ConnectX-4 VPI cards show in `lspci` (field use).
+//! Source: "PCI Express Base Specification" 3.0 (`PCIe` and the section in comments).
 //!
 //! Not implemented: vital product data, SR-IOV, ATS, expansion ROM, INTx.
 
