@@ -10,8 +10,9 @@ use crate::icm::Icm;
 use crate::notice::Notices;
 use crate::object::Kind;
 use crate::pages::Pages;
+use crate::personality::Personality;
 use crate::port::{Link, Port, Role};
-use crate::profile::{Config, atomic_max, general_max, odp_initial};
+use crate::profile::{Config, general_max};
 
 /// How far the driver has brought the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -93,16 +94,20 @@ impl Firmware {
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let general_max = general_max(&config);
+        let mut port = Port::new(Role::Adapter, 1, config.port_guid, &config.node_description);
+        if let Some(profile) = config.personality.ports.first() {
+            port.equip_as(profile);
+        }
         Self {
             icm: Icm::new(),
-            port: Port::new(Role::Adapter, 1, config.port_guid, &config.node_description),
+            port,
             notices: Notices::default(),
             state: State::Disabled,
             issi: 0,
             general: general_max,
             general_max,
-            atomic: atomic_max(),
-            odp: odp_initial(),
+            atomic: config.personality.capabilities.atomic,
+            odp: config.personality.capabilities.odp_initial,
             pages: Pages::default(),
             at_last_teardown: None,
             teardown_snapshot: None,
@@ -122,6 +127,11 @@ impl Firmware {
     /// How far the driver has brought the adapter.
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// Of which kind the adapter is.
+    pub fn personality(&self) -> &Personality {
+        &self.config.personality
     }
 
     /// Whether send WQEs may come with their doorbell (BlueFlame).

@@ -13,7 +13,8 @@
 //! motion. The hardware model reads them, keeps the moving parts (producer indices, sequence numbers)
 //! itself, and writes those back before a context is queried.
 //!
-//! The firmware is also the agent for subnet and performance management of its port.
+//! The firmware is also the agent for subnet and performance management of its port. What it claims to be, and to be
+//! able to, is data: a [`personality`].
 //!
 //! No DMA, no clock and no threads here. The modules import downward only: `floors.toml` lists the floors.
 //!
@@ -36,6 +37,7 @@ pub mod icm;
 mod notice;
 pub mod object;
 mod pages;
+pub mod personality;
 mod pma;
 pub mod port;
 pub mod profile;
@@ -52,6 +54,7 @@ pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
 pub use notice::{BUILT_IN_MANAGER, KeyViolation};
+pub use personality::{Personality, PortKind};
 pub use port::{Link, LinkSpeed, Port, PortCounters};
 pub use profile::Config;
 pub use q_counters::QCounter;

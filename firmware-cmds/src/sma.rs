@@ -200,7 +200,8 @@ impl Firmware {
         n.set(NodeInfo::NODE_TYPE, 1).set(NodeInfo::NUM_PORTS, 1);
         n.set(NodeInfo::SYSTEM_IMAGE_GUID, self.config.system_image_guid);
         n.set(NodeInfo::NODE_GUID, self.config.node_guid).set(NodeInfo::PORT_GUID, self.config.port_guid);
-        n.set(NodeInfo::PARTITION_CAP, PKEYS as u32).set(NodeInfo::DEVICE_ID, self.config.device_id.into());
+        n.set(NodeInfo::PARTITION_CAP, PKEYS as u32)
+            .set(NodeInfo::DEVICE_ID, self.config.personality.pci.device.into());
         n.set(NodeInfo::LOCAL_PORT_NUM, PORT.into()).set(NodeInfo::VENDOR_ID, VENDOR_ID);
         n
     }

@@ -12,6 +12,7 @@ pub(crate) fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfi
     let hca = |i| HcaConfig {
         name: format!("hca{i}"),
         firmware: hca_firmware::Config::with_guid(FIRST_GUID + i * 0x100),
+        timing: None,
     };
     WorldConfig {
         hcas: (0..hcas).map(hca).collect(),

@@ -394,7 +394,7 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
     let hca = |i: usize| {
         let mut firmware = hca_firmware::Config::with_guid(FIRST_GUID + i as u64 * 0x100);
         firmware.blueflame = true;
-        HcaConfig { name: format!("hca{i}"), firmware }
+        HcaConfig { name: format!("hca{i}"), firmware, timing: None }
     };
     let config = WorldConfig {
         hcas: (0..adapters).map(hca).collect(),

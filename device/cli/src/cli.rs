@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use hca_server::control;
 use hca_server::engine::{Engine, Role};
 use hca_server::front_end::FrontEnd;
-use hca_server::pci::config::PortType;
-use hca_server::topology::{DEFAULT_PROFILE, Topology, parse_port_type};
+use hca_server::topology::{Personality, PortKind, Topology, parse_personality, parse_port_type};
 use hca_server::tunnel::key::Key;
 use hca_server::vfio_user::VfioUser;
 use hca_trace::explain::{self, WorkRequest};
@@ -66,7 +66,7 @@ enum Command {
     the server and removes them.")]
 struct Serve {
     /// Topology file: hosts, adapters, links
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "profile", "port_type"],
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "personality", "profile", "port_type"],
           required_unless_present = "socket", requires = "run_dir")]
     topology: Option<PathBuf>,
     /// Process of the topology that this one is, if it has any
@@ -81,12 +81,15 @@ struct Serve {
     /// Socket of a single adapter; the control socket is PATH.control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Timing profile of a single adapter
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_PROFILE)]
-    profile: String,
+    /// Kind of a single adapter: what it shows of itself [default: connectx4]
+    #[arg(long, value_name = "NAME", value_parser = parse_personality)]
+    personality: Option<Arc<Personality>>,
+    /// Timing profile of a single adapter, if not that of its kind
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Link layer of a single adapter
     #[arg(long, value_name = "TYPE", default_value = "ib", value_parser = parse_port_type)]
-    port_type: PortType,
+    port_type: PortKind,
     #[command(flatten)]
     observe: hca_trace::Options,
 }
@@ -169,7 +172,8 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
             Engine::new(&topology, &role, |hca| vfio_user(&dir.join(&hca.socket)), Some(&control_path), stop)?
         }
         (_, _, Some(socket)) => {
-            let topology = Topology::single(&args.profile, args.port_type);
+            let personality = args.personality.clone().unwrap_or_else(Personality::default_kind);
+            let topology = Topology::single(&personality, args.profile.as_deref(), args.port_type);
             let control_path = control::beside(socket);
             Engine::new(&topology, &Role::default(), |_| vfio_user(socket), Some(&control_path), stop)?
         }
@@ -259,6 +263,8 @@ mod tests {
         let parse = |line: &str| Cli::try_parse_from(line.split(' '));
         assert!(parse("softhca serve --socket s").is_ok());
         assert!(parse("softhca serve --socket s --profile p --port-type ib").is_ok());
+        assert!(parse("softhca serve --socket s --personality connectx4").is_ok());
+        assert!(parse("softhca serve --socket s --personality connectx9").is_err());
         assert!(parse("softhca serve --topology t --run-dir d").is_ok());
         assert!(parse("softhca serve --socket s --trace t --trace-hash --pcap p --pcap-port a/hca0").is_ok());
         assert!(parse("softhca serve --socket s --pcap-port a/hca0").is_err());

@@ -29,8 +29,8 @@ pub use ground::dma::{DmaError, GuestMemory};
 pub use ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, QCounter, Resources, Snapshot,
-    SwitchConfig as SwitchIdentity,
+    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, PortKind, QCounter, Resources,
+    Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use time::Ps;
 pub use world::{

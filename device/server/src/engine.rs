@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -102,7 +103,7 @@ impl Engine {
         for (i, (host, hca)) in part.hcas().enumerate() {
             let name = format!("{}/{}", host.name, hca.name);
             slots.push(Slot {
-                function: Function::new(name, HcaId(i), hca.port_type),
+                function: Function::new(name, HcaId(i), Arc::clone(&hca.personality), hca.port_type),
                 front_end: front_end(hca)?,
                 combining: None,
             });

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use hca_model::{HcaId, World};
+use hca_model::personality::Personality;
+use hca_model::{HcaId, PortKind, World};
 
 use crate::memory::{Backing, HostMemory, MapError, Peer, Range, RemoteMemory, Window};
 use crate::metrics::Metrics;
 use crate::pacing::Pacer;
-use crate::pci::config::{ConfigSpace, PortType};
+use crate::pci::config::ConfigSpace;
 use crate::pci::msix::{Msix, NoSuchVector, Raised, Signal};
-use crate::pci::{MSIX_VECTORS, Space};
+use crate::pci::{BAR2_SIZE, CONFIG_SIZE, Space};
 
 /// Largest access handed to the model in one piece; it never crosses a multiple of this. A
 /// BlueFlame write of a host that can send it whole stays whole.
@@ -21,6 +22,7 @@ pub struct Function {
     /// `host/hca`.
     name: String,
     hca: HcaId,
+    personality: Arc<Personality>,
     attached: bool,
     config: ConfigSpace,
     msix: Msix,
@@ -29,14 +31,16 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function of adapter `hca`, after power-on, without a host.
-    pub fn new(name: String, hca: HcaId, port_type: PortType) -> Function {
+    /// The function of adapter `hca` of that kind, after power-on, without a host. Its first port starts with that link
+    /// layer.
+    pub fn new(name: String, hca: HcaId, personality: Arc<Personality>, port_kind: PortKind) -> Function {
         Function {
             name,
             hca,
             attached: false,
-            config: ConfigSpace::new(port_type),
-            msix: Msix::default(),
+            config: ConfigSpace::new(&personality, port_kind),
+            msix: Msix::new(personality.pci.msix_vectors),
+            personality,
             memory: Arc::new(HostMemory::new()),
             metrics: Metrics::default(),
         }
@@ -139,12 +143,16 @@ impl<'a> Endpoint<'a> {
 
     /// Bytes of an address space.
     pub fn size(&self, space: Space) -> u64 {
-        space.size()
+        match space {
+            Space::Config => CONFIG_SIZE as u64,
+            Space::Bar0 => self.function.personality.pci.bar0_size,
+            Space::Bar2 => BAR2_SIZE,
+        }
     }
 
     /// Number of interrupt vectors (MSI-X).
     pub fn vectors(&self) -> u16 {
-        MSIX_VECTORS
+        self.function.personality.pci.msix_vectors
     }
 
     /// The host reads `space` at byte `offset`. What lies outside reads as 0.

@@ -1,5 +1,7 @@
 //! Where server and model meet: configuration in, guest memory, resource counts out.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use hca_model::link::Faults;
 use hca_model::timing::Profile;
@@ -11,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::links::{Links, Row};
 use crate::memory::HostMemory;
-use crate::pci::DEVICE_ID;
 use crate::topology::{self, Cut, End, Part, SubnetManager, Topology};
 use crate::tunnel::Light;
 
@@ -31,8 +32,10 @@ impl GuestMemory for HostMemory {
 /// # Errors
 /// If there is no such profile or the model refuses the topology, with the reason.
 pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(World, Links)> {
-    let mut profile = Profile::named(&topology.profile)
-        .with_context(|| format!("profile {:?}: there is no such profile", topology.profile))?;
+    let named = |name: &str| {
+        Profile::named(name).with_context(|| format!("profile {name:?}: there is no such profile"))
+    };
+    let mut profile = named(topology.common_profile())?;
     if let Some(ms) = topology.fabric.training_ms {
         profile.set_link_training(Ps::from_ms(ms));
     }
@@ -41,13 +44,15 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     for (host, hca) in part.hcas() {
         let name = format!("{}/{}", host.name, hca.name);
         let firmware = FirmwareConfig {
-            device_id: DEVICE_ID,
             node_description: format!("softhca {name}"),
+            personality: Arc::clone(&hca.personality),
             blueflame: hca.blueflame,
             ..FirmwareConfig::with_guid(hca.guid)
         };
         names.push(name.clone());
-        hcas.push(HcaConfig { name, firmware });
+        let timing = topology.profile_of(hca);
+        let timing = (timing != profile.name()).then(|| named(timing)).transpose()?;
+        hcas.push(HcaConfig { name, firmware, timing });
     }
     let switches: Vec<_> = part
         .switches

@@ -1,7 +1,7 @@
 //! What the adapter reports as its capabilities.
 
 use hca_firmware::Config;
-use hca_firmware::profile::{atomic_max, general_2, general_max, odp_max};
+use hca_firmware::profile::general_max;
 use hca_spec::caps::{Atomic, General, General2, Odp};
 use hca_spec::layout::Layout;
 use hca_spec::{be32, be64};
@@ -13,9 +13,14 @@ pub fn table() -> String {
     let (plain, blueflame) = (Config::default(), Config { blueflame: true, ..Config::default() });
     let mut out = String::from("| group | field | value |\n|---|---|---|\n");
     rows(&mut out, &General::LAYOUT, general_max(&plain).bytes(), general_max(&blueflame).bytes());
-    rows(&mut out, &General2::LAYOUT, general_2().bytes(), general_2().bytes());
-    rows(&mut out, &Atomic::LAYOUT, atomic_max().bytes(), atomic_max().bytes());
-    rows(&mut out, &Odp::LAYOUT, odp_max().bytes(), odp_max().bytes());
+    let kind = &plain.personality.capabilities;
+    for (layout, bytes) in [
+        (&General2::LAYOUT, kind.general_2.bytes()),
+        (&Atomic::LAYOUT, kind.atomic.bytes()),
+        (&Odp::LAYOUT, kind.odp.bytes()),
+    ] {
+        rows(&mut out, layout, bytes, bytes);
+    }
     out
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hca_docs::{blocks, book, commands, files, links, root};
 use hca_firmware::Config;
-use hca_firmware::profile::{atomic_max, general_max, odp_max};
+use hca_firmware::profile::general_max;
 use hca_spec::caps::{Atomic, General, Odp, object_type, odp};
 
 #[test]
@@ -64,7 +64,8 @@ fn refusals_are_on_pages() {
 #[test]
 fn what_is_not_there_is_not_announced() {
     let config = Config { blueflame: true, ..Config::default() };
-    let (general, atomic, paging) = (general_max(&config), atomic_max(), odp_max());
+    let kind = config.personality.capabilities.clone();
+    let (general, atomic, paging) = (general_max(&config), kind.atomic, kind.odp);
     const ETHERNET: u32 = 1;
     let reserved_only = 1 << object_type::RESERVED_QPN;
     let has = [

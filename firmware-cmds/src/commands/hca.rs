@@ -40,8 +40,8 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     fw.state = State::Disabled;
     fw.issi = 0;
     fw.general = fw.general_max;
-    fw.atomic = crate::profile::atomic_max();
-    fw.odp = crate::profile::odp_initial();
+    fw.atomic = fw.config.personality.capabilities.atomic;
+    fw.odp = fw.config.personality.capabilities.odp_initial;
     fw.pages = Default::default();
     Ok(done())
 }
@@ -107,13 +107,12 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
     const TYPE: Failure = bad_param("QUERY_HCA_CAP: this adapter does not have the capability type");
     let current = call.op_mod & 1 == CAP_CURRENT;
     let mut out = Box::new(QueryHcaCapOut::new());
+    let max = &fw.personality().capabilities;
     match call.op_mod >> 1 {
         TYPE_GENERAL => *out.general_mut() = if current { fw.general } else { fw.general_max },
-        TYPE_ATOMIC => {
-            *out.atomic_mut() = if current { fw.atomic } else { crate::profile::atomic_max() };
-        }
-        TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { crate::profile::odp_max() },
-        TYPE_GENERAL_2 => *out.general_2_mut() = crate::profile::general_2(),
+        TYPE_ATOMIC => *out.atomic_mut() = if current { fw.atomic } else { max.atomic },
+        TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { max.odp },
+        TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
         other if other <= LAST_TYPE => {}
         other => return Err(TYPE.got(other)),
@@ -176,7 +175,7 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             fw.atomic.set(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, mode);
         }
         TYPE_ODP => {
-            let (new, max) = (new.odp(), crate::profile::odp_max());
+            let (new, max) = (new.odp(), fw.personality().capabilities.odp);
             for field in PAGING_TRANSPORTS {
                 let beyond = new.get(field) & !max.get(field);
                 if beyond != 0 {
@@ -196,7 +195,7 @@ pub(super) fn query_adapter(fw: &Firmware, _: &Call<'_>) -> Outcome {
     let mut out = QueryAdapterOut::new();
     out.set(QueryAdapterOut::IEEE_VENDOR_ID, VENDOR_ID);
     let mut psid = [0; 16];
-    psid.iter_mut().zip(fw.config.psid.bytes()).for_each(|(to, from)| *to = from);
+    psid.iter_mut().zip(fw.personality().board_id.bytes()).for_each(|(to, from)| *to = from);
     out.set(QueryAdapterOut::PSID_H, be64(&psid, 0)).set(QueryAdapterOut::PSID_L, be64(&psid, 8));
     Ok(reply(&out))
 }

@@ -7,6 +7,7 @@ use hca_spec::eqe::port_change;
 use hca_spec::mad::{PortInfo, phys_state, port_cap2, port_state};
 
 use super::{Port, PortEvents};
+use crate::personality::PortProfile;
 
 /// Signalling rate of a link's lanes, the slowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -101,6 +102,24 @@ impl Port {
             let now = info.get(field);
             info.set(field, now.min(most));
         }
+    }
+
+    /// Makes it a port of that kind, before anything is plugged in: widths and rates that it supports and has enabled,
+    /// MTU and data lanes.
+    pub(crate) fn equip_as(&mut self, profile: &PortProfile) {
+        let widths = profile.widths.iter().fold(0, |all, lanes| all | width_code(*lanes));
+        let (standard, extended, vendor) = profile
+            .speeds
+            .iter()
+            .map(|speed| speed_bits(*speed))
+            .fold((0, 0, 0), |(s, e, v), bits| (s | bits.0, e | bits.1, v | bits.2));
+        let info = &mut self.info;
+        info.set(PortInfo::LINK_WIDTH_SUPPORTED, widths).set(PortInfo::LINK_WIDTH_ENABLED, widths);
+        info.set(PortInfo::LINK_SPEED_SUPPORTED, standard).set(PortInfo::LINK_SPEED_ENABLED, standard);
+        info.set(PortInfo::LINK_SPEED_EXT_SUPPORTED, extended)
+            .set(PortInfo::LINK_SPEED_EXT_ENABLED, extended);
+        self.fdr10_enabled = vendor;
+        self.limit(profile.mtu, profile.data_lanes);
     }
 
     /// What this port makes of a cable: the widest and fastest that the cable carries and a subnet manager left

@@ -116,6 +116,7 @@ fn world() -> World {
             blueflame: HcaId(i as usize) == VICTIM,
             ..hca_firmware::Config::with_guid(0x0002_c903_00a0_0001 + i)
         },
+        timing: None,
     };
     World::new(WorldConfig {
         hcas: vec![hca(0), hca(1)],

@@ -17,6 +17,7 @@ mod malformed;
 mod objects;
 mod odp;
 mod odp_queues;
+mod personality;
 mod qp_life;
 mod qp_states;
 mod random;

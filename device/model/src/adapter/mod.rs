@@ -70,9 +70,10 @@ impl Hca {
         // What the capabilities say of the clock is what the clock does.
         let timer_khz = u32::try_from(timing.timer_khz()).unwrap_or(u32::MAX);
         let config = Config { timer_khz, ..config };
+        let firmware = Firmware::new(config);
         Self {
-            core: Core::new(name, Firmware::new(config), timing),
-            registers: Registers::default(),
+            registers: Registers::new(firmware.personality()),
+            core: Core::new(name, firmware, timing),
             qps: Slots::default(),
             links: BTreeMap::new(),
             commands: CommandSlots::default(),
@@ -95,7 +96,7 @@ impl Hca {
     pub(crate) fn reset(&mut self, now: Ps) {
         let Self { core, registers, qps, links, commands, half, combiner, epoch } = self;
         core.reset();
-        *registers = Registers::default();
+        *registers = Registers::new(core.fw.personality());
         qps.clear();
         links.clear();
         *commands = CommandSlots::default();

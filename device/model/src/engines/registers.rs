@@ -2,14 +2,13 @@
 //!
 //! Source: PRM "Initialization Segment"; see `hca_spec::init_segment` for the layout.
 
+use hca_firmware::personality::{FirmwareVersion, Personality};
 use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment, SIZE};
 use hca_spec::{be32, put_be32};
 
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
 
-/// Firmware version 12.28.2006, one that ConnectX-4 adapters run.
-const FW_REVISION: (u32, u32, u32) = (12, 28, 2006);
 /// 32 command entries ...
 pub(crate) const LOG_COMMAND_ENTRIES: u32 = 5;
 /// ... of 64 bytes.
@@ -26,22 +25,22 @@ pub(crate) struct Registers {
     segment: Box<InitSegment>,
 }
 
-impl Default for Registers {
-    fn default() -> Self {
+impl Registers {
+    /// As after power-on, of an adapter of that kind.
+    pub(crate) fn new(kind: &Personality) -> Self {
         let mut segment = Box::new(InitSegment::new());
-        let (major, minor, sub) = FW_REVISION;
+        let FirmwareVersion { major, minor, subminor } = kind.version;
+        let (major, minor, sub) = (u32::from(major), u32::from(minor), u32::from(subminor));
         segment.set(InitSegment::FW_REV_MAJOR, major).set(InitSegment::FW_REV_MINOR, minor);
         segment.set(InitSegment::FW_REV_SUBMINOR, sub);
         segment.set(InitSegment::CMD_INTERFACE_REV, CMD_INTERFACE_REVISION);
         segment.set(InitSegment::LOG_CMDQ_SIZE, LOG_COMMAND_ENTRIES);
         segment.set(InitSegment::LOG_CMDQ_STRIDE, LOG_COMMAND_STRIDE);
         segment.set(InitSegment::HEALTH_FW_VERSION, major << 24 | minor << 16 | sub);
-        segment.set(InitSegment::HEALTH_HW_ID, 0x20b);
+        segment.set(InitSegment::HEALTH_HW_ID, kind.hardware_id);
         Self { segment }
     }
-}
 
-impl Registers {
     /// Reads bytes of the segment; beyond it are zeros.
     pub(crate) fn read(&mut self, now: Ps, timing: &Timing, offset: u64, buf: &mut [u8]) {
         let ticks = now.ticks(timing.timer_khz());
@@ -93,7 +92,7 @@ mod tests {
 
     #[test]
     fn geometry_survives_the_queue_address() {
-        let mut r = Registers::default();
+        let mut r = Registers::new(&Personality::default_kind());
         assert_eq!(read32(&mut r, Ps::ZERO, 0x14), 0x56);
         assert_eq!((r.write(0x10, 1), r.write(0x14, 0x2345_6000)), (None, None));
         assert_eq!(r.command_queue(), 0x1_2345_6000);
@@ -103,8 +102,9 @@ mod tests {
 
     #[test]
     fn alive() {
-        let mut r = Registers::default();
+        let mut r = Registers::new(&Personality::default_kind());
         assert_eq!(read32(&mut r, Ps::ZERO, 0), 0x001c_000c);
+        assert_eq!(read32(&mut r, Ps::ZERO, 0x234), 0x209, "hardware id of a ConnectX-4");
         assert_ne!(read32(&mut r, Ps::from_ms(2000), 0x1010), read32(&mut r, Ps::from_ms(3000), 0x1010));
         let timer = u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1000)) << 32
             | u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1004));

@@ -337,7 +337,9 @@ impl World {
     fn input_buffer(&self, number: usize, far: Option<LinkEnd>) -> Option<usize> {
         self.links.get(number)?.cable.delay?;
         match far? {
-            LinkEnd::Port(PortRef { node: NodeId::Hca(_), .. }) => Some(self.timing.adapter_buffer()),
+            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => {
+                Some(self.core(hca)?.timing.adapter_buffer())
+            }
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => Some(self.timing.switch_buffer()),
             LinkEnd::Tunnel(_) => None,
         }

@@ -12,8 +12,10 @@ use crate::link::{Faults, Line, LinkRate};
 pub struct HcaConfig {
     /// Name in logs and reports.
     pub name: String,
-    /// Identity and capabilities.
+    /// Of which kind it is, identity and options.
     pub firmware: Config,
+    /// What its units take in time; `None`: as [`WorldConfig::profile`].
+    pub timing: Option<Profile>,
 }
 
 /// One switch of a topology.
@@ -57,7 +59,7 @@ pub struct WorldConfig {
     pub subnet_manager: bool,
     /// Seed of everything random.
     pub seed: u64,
-    /// What the units take in time.
+    /// What switches take in time, how long links train, and what adapters take that have no profile of their own.
     pub profile: Profile,
 }
 

@@ -140,7 +140,8 @@ impl World {
             captured: Vec::new(),
         };
         for hca in config.hcas {
-            let mut hca = Hca::new(hca.name, hca.firmware, timing.clone());
+            let own = hca.timing.map(|profile| Arc::new(Timing::new(&profile)));
+            let mut hca = Hca::new(hca.name, hca.firmware, own.unwrap_or_else(|| timing.clone()));
             hca.start(Ps::ZERO);
             world.hcas.push(hca);
             world.collect(HcaId(world.hcas.len() - 1));

@@ -1,32 +1,11 @@
-//! Capabilities of a ConnectX-4, as a table of registers.
+//! The capabilities in configuration space, as a table of registers made from what a personality says.
 //!
-//! Offsets of the lists are those of real cards (field use); real ones also have VPD, ARI and SR-IOV,
-//! which are left out here.
+//! Real cards also have VPD, ARI and SR-IOV, which are left out here.
+
+use hca_model::personality::{Pci, PciCapabilities};
 
 use super::config::ConfigSpace;
-use super::{MSIX_BAR, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
-
-/// Offset of the first capability.
-pub const FIRST: u8 = PCIE as u8;
-
-/// PCI Express capability (PCIe 7.8).
-const PCIE: usize = 0x60;
-const PCIE_LEN: usize = 0x3c;
-/// MSI-X capability (PCI 3.0, 6.8.2).
-const MSIX: usize = 0x9c;
-const MSIX_LEN: usize = 0x0c;
-/// Vendor specific capability ([`super::vsc`]).
-pub(super) const VSC: usize = 0xc0;
-/// Power management capability (PCI PM 1.2, 3.2).
-const PM: usize = 0x40;
-const PM_LEN: usize = 0x08;
-
-/// Advanced error reporting (PCIe 7.10).
-const AER: usize = 0x100;
-const AER_LEN: usize = 0x2c;
-/// Secondary PCI Express capability (PCIe 7.27), which 8 GT/s makes mandatory.
-const SECONDARY: usize = 0x150;
-const SECONDARY_LEN: usize = 0x0c + 2 * LINK_WIDTH as usize;
+use super::{MSIX_BAR, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET};
 
 const CAP_ID_PM: u8 = 0x01;
 const CAP_ID_VENDOR: u8 = 0x09;
@@ -35,71 +14,78 @@ const CAP_ID_MSIX: u8 = 0x11;
 const EXT_CAP_ID_AER: u32 = 0x0001;
 const EXT_CAP_ID_SECONDARY: u32 = 0x0019;
 
-/// Lanes of the card's edge connector.
-const LINK_WIDTH: u32 = 16;
-/// 8 GT/s in the speed encoding of the link registers.
-const LINK_SPEED: u32 = 3;
-
 /// MSI-X enable in message control.
 pub const MSIX_ENABLE: u16 = 1 << 15;
 /// Function mask in message control.
 pub const MSIX_FUNCTION_MASK: u16 = 1 << 14;
 
 /// Device control: a function level reset starts when this bit is written 1; it reads as 0.
-const DEVCTL: usize = PCIE + 0x08;
 const DEVCTL_FLR: u16 = 1 << 15;
-const PMCSR: usize = PM + 0x04;
 const PMCSR_STATE: u16 = 0x3;
-const MSIX_CONTROL: usize = MSIX + 0x02;
 
-const _: () = {
-    // The ranges of the lists don't touch.
-    assert!(PM + PM_LEN <= PCIE);
-    assert!(PCIE + PCIE_LEN <= MSIX);
-    assert!(MSIX + MSIX_LEN <= VSC);
-    assert!(VSC + super::vsc::LEN <= 0x100);
-    assert!(AER + AER_LEN <= SECONDARY);
-    assert!(SECONDARY + SECONDARY_LEN <= super::CONFIG_SIZE);
-};
+/// Where registers are that have an effect.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    /// Head of the first capability.
+    pub(super) first: u8,
+    /// Head of the vendor's capability ([`super::vsc`]).
+    pub(super) vendor: usize,
+    device_control: usize,
+    power_control: usize,
+    msix_control: usize,
+}
+
+impl Places {
+    pub(super) fn of(pci: &Pci) -> Places {
+        let PciCapabilities { power_management, express, msix, vendor, .. } = pci.capabilities;
+        Places {
+            first: express,
+            vendor: usize::from(vendor),
+            device_control: usize::from(express) + 0x08,
+            power_control: usize::from(power_management) + 0x04,
+            msix_control: usize::from(msix) + 0x02,
+        }
+    }
+}
 
 /// One 32-bit register: its offset, value after reset, writable bits, bits cleared by writing 1.
 struct Reg(usize, u32, u32, u32);
 
 /// 32-bit first word of a capability: id, next, and its 16-bit register.
-const fn head(id: u8, next: usize, register: u16) -> u32 {
+const fn head(id: u8, next: u8, register: u16) -> u32 {
     id as u32 | (next as u32) << 8 | (register as u32) << 16
 }
 
 /// 32-bit head of an extended capability: id, version 1, next.
-const fn ext_head(id: u32, next: usize) -> u32 {
+const fn ext_head(id: u32, next: u16) -> u32 {
     id | 1 << 16 | (next as u32) << 20
 }
 
 /// Capability version 2, endpoint.
 const PCIE_CAPS: u16 = 2;
 /// 512-byte payloads, 8-bit tags, L0s and L1 latency below 64 ns and 1 us, role-based error
-/// reporting, 25 W slot power limit, function level reset.
-const DEVCAP: u32 = 2 | 1 << 5 | 1 << 15 | 25 << 18 | 1 << 28;
+/// reporting, function level reset.
+const DEVCAP: u32 = 2 | 1 << 5 | 1 << 15 | 1 << 28;
+/// Place of the slot power limit, in watts, in the same register.
+const DEVCAP_SLOT_POWER: u32 = 18;
 /// Error reporting enables, relaxed ordering, payload size, extended tags, no snoop, read size.
 const DEVCTL_WRITABLE: u32 = 0x79ff | DEVCTL_FLR as u32;
 /// After reset: relaxed ordering and no snoop enabled, 512-byte reads, 128-byte payloads.
 const DEVCTL_RESET: u32 = 1 << 4 | 1 << 11 | 2 << 12;
 /// Error detected bits of device status.
 const DEVSTA_ERRORS: u32 = 0x000f_0000;
-/// Speed, width, no ASPM, clock power management off, ASPM optionality compliance.
-const LNKCAP: u32 = LINK_SPEED | LINK_WIDTH << 4 | 1 << 22;
+/// No ASPM, clock power management off, ASPM optionality compliance; beside speed and width.
+const LNKCAP: u32 = 1 << 22;
 /// ASPM control, read completion boundary, common clock, extended sync.
 const LNKCTL_WRITABLE: u32 = 0x00cb;
-/// Current speed and width, slot clock.
-const LNKSTA: u32 = (LINK_SPEED | LINK_WIDTH << 4 | 1 << 12) << 16;
+/// Slot clock; beside current speed and width.
+const LNKSTA: u32 = 1 << 12;
 /// Completion timeout ranges A, B, C and D, timeout disable.
 const DEVCAP2: u32 = 0xf | 1 << 4;
 /// Timeout value and disable.
 const DEVCTL2_WRITABLE: u32 = 0x1f;
-/// Speeds 2.5, 5 and 8 GT/s.
-const LNKCAP2: u32 = 0x7 << 1;
-/// Target speed after reset; equalization complete with all three phases in link status 2.
-const LNKCTL2: u32 = LINK_SPEED | 0x1e << 16;
+/// Equalization complete with all three phases, in link status 2.
+const LNKSTA2: u32 = 0x1e << 16;
 /// Target speed, hardware autonomous speed disable.
 const LNKCTL2_WRITABLE: u32 = 0x002f;
 
@@ -119,38 +105,48 @@ const AER_CORRECTABLE: u32 = 0x0000_31c1;
 /// Advisory non-fatal errors are masked after reset (PCIe 7.10.6).
 const AER_CORRECTABLE_MASK: u32 = 1 << 13;
 
-const REGISTERS: &[Reg] = &[
-    Reg(PM, head(CAP_ID_PM, 0, PM_CAPS), 0, 0),
-    Reg(PMCSR, PMCSR_NO_SOFT_RESET, PMCSR_STATE as u32, 0),
-    Reg(PCIE, head(CAP_ID_PCIE, MSIX, PCIE_CAPS), 0, 0),
-    Reg(PCIE + 0x04, DEVCAP, 0, 0),
-    Reg(DEVCTL, DEVCTL_RESET, DEVCTL_WRITABLE, DEVSTA_ERRORS),
-    Reg(PCIE + 0x0c, LNKCAP, 0, 0),
-    Reg(PCIE + 0x10, LNKSTA, LNKCTL_WRITABLE, 0),
-    Reg(PCIE + 0x24, DEVCAP2, 0, 0),
-    Reg(PCIE + 0x28, 0, DEVCTL2_WRITABLE, 0),
-    Reg(PCIE + 0x2c, LNKCAP2, 0, 0),
-    Reg(PCIE + 0x30, LNKCTL2, LNKCTL2_WRITABLE, 0),
-    Reg(MSIX, head(CAP_ID_MSIX, VSC, MSIX_VECTORS - 1), ((MSIX_ENABLE | MSIX_FUNCTION_MASK) as u32) << 16, 0),
-    Reg(VSC, head(CAP_ID_VENDOR, PM, super::vsc::LEN as u16), 0, 0),
-    Reg(MSIX + 0x04, MSIX_TABLE_OFFSET as u32 | MSIX_BAR, 0, 0),
-    Reg(MSIX + 0x08, MSIX_PBA_OFFSET as u32 | MSIX_BAR, 0, 0),
-    Reg(AER, ext_head(EXT_CAP_ID_AER, SECONDARY), 0, 0),
-    Reg(AER + 0x04, 0, 0, AER_UNCORRECTABLE),
-    Reg(AER + 0x08, 0, AER_UNCORRECTABLE, 0),
-    Reg(AER + 0x0c, AER_SEVERITY, AER_UNCORRECTABLE, 0),
-    Reg(AER + 0x10, 0, 0, AER_CORRECTABLE),
-    Reg(AER + 0x14, AER_CORRECTABLE_MASK, AER_CORRECTABLE, 0),
-    // ECRC generation and checking: capable, off.
-    Reg(AER + 0x18, 1 << 5 | 1 << 7, 1 << 6 | 1 << 8, 0),
-    Reg(SECONDARY, ext_head(EXT_CAP_ID_SECONDARY, 0), 0, 0),
-    Reg(SECONDARY + 0x04, 0, 0, 0),
-    Reg(SECONDARY + 0x08, 0, 0, 0),
-];
+/// The registers of a function, by offset.
+fn registers(pci: &Pci) -> Vec<Reg> {
+    let at = &pci.capabilities;
+    let [pm, express, msix, vendor] = [at.power_management, at.express, at.msix, at.vendor].map(usize::from);
+    let [aer, secondary] = [at.error_reporting, at.secondary_express].map(usize::from);
+    let speed = pci.link.speed as u32;
+    let link = speed | u32::from(pci.link.lanes) << 4;
+    let msix_control = u32::from(MSIX_ENABLE | MSIX_FUNCTION_MASK) << 16;
+    vec![
+        Reg(pm, head(CAP_ID_PM, 0, PM_CAPS), 0, 0),
+        Reg(pm + 0x04, PMCSR_NO_SOFT_RESET, PMCSR_STATE.into(), 0),
+        Reg(express, head(CAP_ID_PCIE, at.msix, PCIE_CAPS), 0, 0),
+        Reg(express + 0x04, DEVCAP | u32::from(pci.slot_power_watts) << DEVCAP_SLOT_POWER, 0, 0),
+        Reg(express + 0x08, DEVCTL_RESET, DEVCTL_WRITABLE, DEVSTA_ERRORS),
+        Reg(express + 0x0c, LNKCAP | link, 0, 0),
+        Reg(express + 0x10, (LNKSTA | link) << 16, LNKCTL_WRITABLE, 0),
+        Reg(express + 0x24, DEVCAP2, 0, 0),
+        Reg(express + 0x28, 0, DEVCTL2_WRITABLE, 0),
+        // One bit for each speed up to the fastest.
+        Reg(express + 0x2c, ((1 << speed) - 1) << 1, 0, 0),
+        Reg(express + 0x30, LNKSTA2 | speed, LNKCTL2_WRITABLE, 0),
+        Reg(msix, head(CAP_ID_MSIX, at.vendor, pci.msix_vectors.saturating_sub(1)), msix_control, 0),
+        Reg(msix + 0x04, MSIX_TABLE_OFFSET as u32 | MSIX_BAR, 0, 0),
+        Reg(msix + 0x08, MSIX_PBA_OFFSET as u32 | MSIX_BAR, 0, 0),
+        Reg(vendor, head(CAP_ID_VENDOR, at.power_management, super::vsc::LEN as u16), 0, 0),
+        Reg(aer, ext_head(EXT_CAP_ID_AER, at.secondary_express), 0, 0),
+        Reg(aer + 0x04, 0, 0, AER_UNCORRECTABLE),
+        Reg(aer + 0x08, 0, AER_UNCORRECTABLE, 0),
+        Reg(aer + 0x0c, AER_SEVERITY, AER_UNCORRECTABLE, 0),
+        Reg(aer + 0x10, 0, 0, AER_CORRECTABLE),
+        Reg(aer + 0x14, AER_CORRECTABLE_MASK, AER_CORRECTABLE, 0),
+        // ECRC generation and checking: capable, off.
+        Reg(aer + 0x18, 1 << 5 | 1 << 7, 1 << 6 | 1 << 8, 0),
+        Reg(secondary, ext_head(EXT_CAP_ID_SECONDARY, 0), 0, 0),
+        Reg(secondary + 0x04, 0, 0, 0),
+        Reg(secondary + 0x08, 0, 0, 0),
+    ]
+}
 
 /// Writes the capabilities into a fresh space.
-pub(super) fn fill(space: &mut ConfigSpace) {
-    for &Reg(at, value, writable, clears) in REGISTERS {
+pub(super) fn fill(space: &mut ConfigSpace, pci: &Pci) {
+    for Reg(at, value, writable, clears) in registers(pci) {
         space.put(at, &value.to_le_bytes());
         space.allow(at, &writable.to_le_bytes());
         space.clear_by_1(at, &clears.to_le_bytes());
@@ -159,28 +155,35 @@ pub(super) fn fill(space: &mut ConfigSpace) {
 
 /// True once after software has asked for a function level reset.
 pub(super) fn take_function_reset(space: &mut ConfigSpace) -> bool {
-    let control = space.get_u16(DEVCTL);
-    space.set_u16(DEVCTL, control & !DEVCTL_FLR);
+    let at = space.places.device_control;
+    let control = space.get_u16(at);
+    space.set_u16(at, control & !DEVCTL_FLR);
     control & DEVCTL_FLR != 0
 }
 
 /// Power state: 0 is D0, 3 is D3hot.
 pub(super) fn power_state(space: &ConfigSpace) -> u16 {
-    space.get_u16(PMCSR) & PMCSR_STATE
+    space.get_u16(space.places.power_control) & PMCSR_STATE
 }
 
 /// Message control of MSI-X.
 pub(super) fn msix_control(space: &ConfigSpace) -> u16 {
-    space.get_u16(MSIX_CONTROL)
+    space.get_u16(space.places.msix_control)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::PortType;
+    use hca_model::PortKind;
+    use hca_model::personality::Personality;
+
     use super::*;
 
+    const DEVCTL: usize = 0x68;
+    const PMCSR: usize = 0x44;
+    const MSIX_CONTROL: usize = 0x9e;
+
     fn space() -> ConfigSpace {
-        ConfigSpace::new(PortType::Ib)
+        ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand)
     }
 
     /// Walks both lists as software does.
@@ -188,7 +191,7 @@ mod tests {
     fn lists_can_be_walked() {
         let space = space();
         let mut found = Vec::new();
-        let mut at = usize::from(FIRST);
+        let mut at = usize::from(space.get_u16(0x34) & 0xff);
         while at != 0 {
             let word = space.get_u32(at);
             found.push((word & 0xff, at));
@@ -250,15 +253,73 @@ mod tests {
         assert!(!space.msix_enabled());
         space.write(MSIX_CONTROL, &[0xff, 0xff]);
         assert!(space.msix_enabled() && space.msix_function_masked());
-        assert_eq!(space.get_u16(MSIX_CONTROL) & 0x7ff, MSIX_VECTORS - 1);
+        assert_eq!(space.get_u16(MSIX_CONTROL) & 0x7ff, 63);
+    }
+
+    /// Of every kind: the capabilities don't touch, and what they say is what the parts of the space have room for.
+    #[test]
+    fn every_personality_has_room() {
+        for name in Personality::names() {
+            let kind = Personality::named(name).unwrap();
+            let at = &kind.pci.capabilities;
+            let mut ranges = [
+                (usize::from(at.power_management), 0x08),
+                (usize::from(at.express), 0x3c),
+                (usize::from(at.msix), 0x0c),
+                (usize::from(at.vendor), super::super::vsc::LEN),
+                (0x100, 0),
+                (usize::from(at.error_reporting), 0x2c),
+                (usize::from(at.secondary_express), 0x0c + 2 * usize::from(kind.pci.link.lanes)),
+                (super::super::CONFIG_SIZE, 0),
+            ];
+            ranges.sort_unstable();
+            assert!(ranges[0].0 >= 0x40, "{name}: behind the header");
+            assert!(ranges.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{name}: {ranges:x?}");
+            assert_eq!(at.error_reporting, 0x100, "{name}: software starts there");
+            let table = 16 * u64::from(kind.pci.msix_vectors);
+            let pba = u64::from(kind.pci.msix_vectors).div_ceil(64) * 8;
+            assert!(MSIX_TABLE_OFFSET + table <= MSIX_PBA_OFFSET, "{name}");
+            assert!(MSIX_PBA_OFFSET + pba <= super::super::BAR2_SIZE, "{name}");
+            assert!(kind.pci.bar0_size.is_power_of_two() && kind.pci.bar0_size >= 4096, "{name}");
+        }
     }
 
     #[test]
     fn registers_are_listed_once_and_aligned() {
-        for (i, a) in REGISTERS.iter().enumerate() {
+        let registers = registers(&Personality::default_kind().pci);
+        for (i, a) in registers.iter().enumerate() {
             assert_eq!(a.0 % 4, 0);
             assert_eq!(a.2 & a.3, 0, "{:#x}", a.0);
-            assert!(REGISTERS.iter().skip(i + 1).all(|b| a.0 != b.0));
+            assert!(registers.iter().skip(i + 1).all(|b| a.0 != b.0));
         }
+    }
+
+    /// Another function's registers, where that one has them.
+    #[test]
+    fn a_space_is_that_of_its_personality() {
+        let mut kind = (*Personality::default_kind()).clone();
+        kind.pci.device = 0x1fff;
+        kind.pci.msix_vectors = 8;
+        kind.pci.bar0_size = 1 << 20;
+        kind.pci.link.lanes = 8;
+        kind.pci.link.speed = hca_model::personality::PciSpeed::Gen2;
+        kind.pci.capabilities = PciCapabilities {
+            express: 0x50,
+            msix: 0xa0,
+            vendor: 0xe0,
+            power_management: 0xd0,
+            ..kind.pci.capabilities
+        };
+        let mut space = ConfigSpace::new(&std::sync::Arc::new(kind), PortKind::InfiniBand);
+        assert_eq!((space.get_u32(0), space.get_u16(0x34)), (0x1fff_15b3, 0x50));
+        assert_eq!((space.get_u32(0x50), space.get_u32(0x5c) & 0x3ff), (0x0002_a010, 0x082));
+        assert_eq!((space.get_u32(0xa0), space.get_u32(0xd0)), (0x0007_e011, 0x0003_0001));
+        space.write(super::super::config::reg::BAR0, &[0xff; 4]);
+        assert_eq!(space.get_u32(super::super::config::reg::BAR0), 0xfff0_000c);
+        space.write(0x04, &[6, 0]);
+        space.write(0xd4, &[3, 0]);
+        assert!(!space.may_master(), "D3 where this one has it");
+        assert!(space.write(0x58, &DEVCTL_FLR.to_le_bytes()).reset);
+        assert_eq!(space.get_u32(0), 0x1fff_15b3, "a reset keeps the kind");
     }
 }

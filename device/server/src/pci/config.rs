@@ -3,12 +3,14 @@
 //! Each byte has a value, a mask of bits software may write, and a mask of bits that writing a 1
 //! clears. What a write sets in motion is returned as [`ConfigEffects`].
 
-use super::caps;
+use std::sync::Arc;
+
+use hca_model::PortKind;
+use hca_model::personality::Personality;
+
+use super::caps::{self, Places};
 use super::vsc::{self, Vsc};
-use super::{
-    BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, DEVICE_ID, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS,
-    SUBSYSTEM_ID, VENDOR_ID,
-};
+use super::{BAR2_SIZE, CONFIG_SIZE};
 
 /// Registers of the common header (PCIe 7.5.1).
 pub mod reg {
@@ -54,19 +56,10 @@ const STATUS_ERRORS: u16 = 0xf900;
 /// 64-bit prefetchable memory (PCIe 7.5.1.2.1).
 const BAR_MEM64_PREFETCH: u32 = 0x0c;
 
-/// Link layer that a port starts with; it selects the class code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortType {
-    /// InfiniBand: class 02 07 00.
-    Ib,
-}
-
-impl PortType {
-    /// Class, sub class and programming interface, as a 24-bit number.
-    pub fn class_code(self) -> u32 {
-        match self {
-            PortType::Ib => 0x02_0700,
-        }
+/// Class, sub class and programming interface of a function with that link layer, as a 24-bit number.
+fn class_code(port_kind: PortKind) -> u32 {
+    match port_kind {
+        PortKind::InfiniBand => 0x02_0700,
     }
 }
 
@@ -80,7 +73,9 @@ pub struct ConfigEffects {
 /// Configuration space of one function.
 #[derive(Clone)]
 pub struct ConfigSpace {
-    port_type: PortType,
+    personality: Arc<Personality>,
+    port_kind: PortKind,
+    pub(super) places: Places,
     value: [u8; CONFIG_SIZE],
     writable: [u8; CONFIG_SIZE],
     write_1_clears: [u8; CONFIG_SIZE],
@@ -94,48 +89,52 @@ impl std::fmt::Debug for ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// The space after power-on.
-    pub fn new(port_type: PortType) -> ConfigSpace {
+    /// The space after power-on, of an adapter of that kind whose first port starts with that link layer.
+    pub fn new(personality: &Arc<Personality>, port_kind: PortKind) -> ConfigSpace {
         let mut space = ConfigSpace {
-            port_type,
+            personality: Arc::clone(personality),
+            port_kind,
+            places: Places::of(&personality.pci),
             value: [0; CONFIG_SIZE],
             writable: [0; CONFIG_SIZE],
             write_1_clears: [0; CONFIG_SIZE],
             vsc: Vsc::default(),
         };
         space.fill_header();
-        caps::fill(&mut space);
+        caps::fill(&mut space, &personality.pci);
         space
     }
 
     /// Puts every register back to its power-on value. (Registers that a function level reset
     /// spares hold constants here.)
     pub fn reset(&mut self) {
-        *self = ConfigSpace::new(self.port_type);
+        *self = ConfigSpace::new(&self.personality, self.port_kind);
     }
 
     fn fill_header(&mut self) {
-        let class = self.port_type.class_code().to_le_bytes();
-        self.set_u16(reg::VENDOR, VENDOR_ID);
-        self.set_u16(reg::DEVICE, DEVICE_ID);
+        let personality = Arc::clone(&self.personality);
+        let pci = &personality.pci;
+        let class = class_code(self.port_kind).to_le_bytes();
+        self.set_u16(reg::VENDOR, pci.vendor);
+        self.set_u16(reg::DEVICE, pci.device);
         self.set_u16(reg::STATUS, STATUS_CAPABILITIES);
-        self.put(reg::REVISION, &[0]);
+        self.put(reg::REVISION, &[pci.revision]);
         self.put(reg::CLASS, class.get(..3).unwrap_or_default());
-        self.set_u16(reg::SUBSYSTEM_VENDOR, VENDOR_ID);
-        self.set_u16(reg::SUBSYSTEM, SUBSYSTEM_ID);
-        self.put(reg::CAPABILITIES, &[caps::FIRST]);
+        self.set_u16(reg::SUBSYSTEM_VENDOR, pci.subsystem_vendor);
+        self.set_u16(reg::SUBSYSTEM, pci.subsystem);
+        self.put(reg::CAPABILITIES, &[self.places.first]);
         self.allow(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_STORED).to_le_bytes());
         self.clear_by_1(reg::STATUS, &STATUS_ERRORS.to_le_bytes());
         self.allow(reg::CACHE_LINE, &[0xff]);
         self.allow(reg::INTERRUPT_LINE, &[0xff]);
-        self.fill_bar(reg::BAR0, BAR0_SIZE);
+        self.fill_bar(reg::BAR0, pci.bar0_size);
         self.fill_bar(reg::BAR2, BAR2_SIZE);
     }
 
     /// A 64-bit prefetchable BAR: the address bits below its size read as 0, which is how software
     /// finds out the size.
     fn fill_bar(&mut self, at: usize, size: u64) {
-        let address = !(size - 1);
+        let address = !size.saturating_sub(1);
         self.put(at, &BAR_MEM64_PREFETCH.to_le_bytes());
         self.allow(at, &address.to_le_bytes());
     }
@@ -150,7 +149,7 @@ impl ConfigSpace {
 
     /// Reads as software does: some registers of the vendor specific capability change when they are read.
     pub fn software_read(&mut self, offset: usize, data: &mut [u8]) {
-        match (vsc_register(offset), data.first_chunk_mut::<4>()) {
+        match (self.vsc_register(offset), data.first_chunk_mut::<4>()) {
             (Some(register), Some(word)) => *word = self.vsc.read(register).to_le_bytes(),
             _ => self.read(offset, data),
         }
@@ -158,7 +157,7 @@ impl ConfigSpace {
 
     /// Writes `data`, as far as the registers allow.
     pub fn write(&mut self, offset: usize, data: &[u8]) -> ConfigEffects {
-        if let (Some(register), Some(word)) = (vsc_register(offset), data.first_chunk::<4>()) {
+        if let (Some(register), Some(word)) = (self.vsc_register(offset), data.first_chunk::<4>()) {
             self.vsc.write(register, u32::from_le_bytes(*word));
         }
         for (i, &new) in data.iter().enumerate() {
@@ -212,6 +211,12 @@ impl ConfigSpace {
         u32::from_le_bytes(bytes)
     }
 
+    /// The register of the vendor specific capability at that offset; its head is constant.
+    fn vsc_register(&self, offset: usize) -> Option<usize> {
+        let register = offset.checked_sub(self.places.vendor)?;
+        ((4..vsc::LEN).contains(&register) && register.is_multiple_of(4)).then_some(register)
+    }
+
     pub(super) fn set_u16(&mut self, at: usize, value: u16) {
         self.put(at, &value.to_le_bytes());
     }
@@ -232,31 +237,20 @@ impl ConfigSpace {
     }
 }
 
-/// The register of the vendor specific capability at that offset; its head is constant.
-fn vsc_register(offset: usize) -> Option<usize> {
-    let register = offset.checked_sub(caps::VSC)?;
-    ((4..vsc::LEN).contains(&register) && register.is_multiple_of(4)).then_some(register)
-}
-
 fn copy(to: &mut [u8; CONFIG_SIZE], at: usize, bytes: &[u8]) {
     if let Some(place) = at.checked_add(bytes.len()).and_then(|end| to.get_mut(at..end)) {
         place.copy_from_slice(bytes);
     }
 }
 
-/// Table and PBA inside BAR2, checked where they are used.
-const _: () = {
-    assert!(MSIX_TABLE_OFFSET + 16 * MSIX_VECTORS as u64 <= MSIX_PBA_OFFSET);
-    assert!(MSIX_PBA_OFFSET + (MSIX_VECTORS as u64).div_ceil(64) * 8 <= BAR2_SIZE);
-    assert!(BAR0_SIZE.is_power_of_two() && BAR2_SIZE.is_power_of_two());
-};
+const _: () = assert!(BAR2_SIZE.is_power_of_two());
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn space() -> ConfigSpace {
-        ConfigSpace::new(PortType::Ib)
+        ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand)
     }
 
     #[test]

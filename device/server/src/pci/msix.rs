@@ -11,15 +11,12 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-use super::{BAR2_SIZE, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
+use super::{BAR2_SIZE, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET};
 
-const VECTORS: usize = MSIX_VECTORS as usize;
 /// Bytes of one table entry: address low and high, data, vector control.
 const ENTRY_LEN: usize = 16;
-const TABLE_LEN: usize = VECTORS * ENTRY_LEN;
 /// Offset of vector control in an entry; bit 0 masks the vector.
 const ENTRY_CONTROL: usize = 12;
-const PBA_LEN: usize = VECTORS.div_ceil(64) * 8;
 
 /// Who is told when a vector is raised.
 pub trait Signal: fmt::Debug + Send {
@@ -55,76 +52,57 @@ pub enum Raised {
 /// The vectors of one function.
 #[derive(Debug)]
 pub struct Msix {
-    table: [u8; TABLE_LEN],
-    signals: Vec<Option<Box<dyn Signal>>>,
-    masked: [bool; VECTORS],
-    pending: [bool; VECTORS],
+    /// The table as bytes.
+    table: Vec<u8>,
+    vectors: Vec<Vector>,
 }
 
-impl Default for Msix {
-    fn default() -> Self {
-        let mut msix = Msix {
-            table: [0; TABLE_LEN],
-            signals: Vec::new(),
-            masked: [false; VECTORS],
-            pending: [false; VECTORS],
-        };
-        msix.signals.resize_with(VECTORS, || None);
-        msix.reset();
-        msix
-    }
+#[derive(Debug, Default)]
+struct Vector {
+    signal: Option<Box<dyn Signal>>,
+    masked: bool,
+    pending: bool,
 }
 
 impl Msix {
+    /// So many vectors, nobody to tell.
+    pub fn new(vectors: u16) -> Msix {
+        let count = usize::from(vectors);
+        let mut msix = Msix { table: vec![0; count * ENTRY_LEN], vectors: Vec::new() };
+        msix.vectors.resize_with(count, Vector::default);
+        msix.reset();
+        msix
+    }
+
     /// Table and pending bits as after a reset. Connections belong to the host and stay.
     pub fn reset(&mut self) {
-        self.table = [0; TABLE_LEN];
+        self.table.fill(0);
         for entry in self.table.chunks_exact_mut(ENTRY_LEN) {
             if let Some(control) = entry.get_mut(ENTRY_CONTROL) {
                 *control = 1;
             }
         }
-        self.pending = [false; VECTORS];
+        self.vectors.iter_mut().for_each(|v| v.pending = false);
     }
 
     /// The host is gone.
     pub fn disconnect_all(&mut self) {
-        self.signals.iter_mut().for_each(|signal| *signal = None);
-        self.masked = [false; VECTORS];
-        self.pending = [false; VECTORS];
+        self.vectors.iter_mut().for_each(|v| *v = Vector::default());
     }
 
     /// The adapter raises `vector`.
     pub fn raise(&mut self, vector: u16) -> Raised {
-        let v = usize::from(vector);
-        let (Some(signal), Some(masked), Some(pending)) =
-            (self.signals.get(v), self.masked.get(v), self.pending.get_mut(v))
-        else {
-            return Raised::Dropped;
-        };
-        match signal {
-            Some(signal) if !masked => {
-                *pending = false;
-                match signal.signal() {
-                    Ok(()) => Raised::Signalled,
-                    Err(e) => {
-                        tracing::debug!("vector {vector}: {e}");
-                        Raised::Dropped
-                    }
-                }
-            }
-            _ => {
-                *pending = true;
-                Raised::Pending
-            }
+        match self.vectors.get_mut(usize::from(vector)) {
+            Some(v) => v.raise(),
+            None => Raised::Dropped,
         }
     }
 
     /// Keeps `vector` pending until [`Msix::deliver_all`].
     pub fn hold(&mut self, vector: u16) -> Raised {
-        match self.pending.get_mut(usize::from(vector)) {
-            Some(pending) => {
-                *pending = true;
+        match self.vectors.get_mut(usize::from(vector)) {
+            Some(v) => {
+                v.pending = true;
                 Raised::Pending
             }
             None => Raised::Dropped,
@@ -133,7 +111,7 @@ impl Msix {
 
     /// Delivers what is pending and can be delivered.
     pub fn deliver_all(&mut self) {
-        (0..VECTORS).for_each(|v| self.deliver(v));
+        self.vectors.iter_mut().for_each(Vector::deliver);
     }
 
     /// Connects a vector to who is told of it, or disconnects it. A pending interrupt is delivered.
@@ -141,9 +119,9 @@ impl Msix {
     /// # Errors
     /// [`NoSuchVector`].
     pub fn connect(&mut self, vector: u32, signal: Option<Box<dyn Signal>>) -> Result<(), NoSuchVector> {
-        let v = usize::try_from(vector).map_err(|_| NoSuchVector)?;
-        *self.signals.get_mut(v).ok_or(NoSuchVector)? = signal;
-        self.deliver(v);
+        let v = self.vector(vector)?;
+        v.signal = signal;
+        v.deliver();
         Ok(())
     }
 
@@ -152,17 +130,14 @@ impl Msix {
     /// # Errors
     /// [`NoSuchVector`].
     pub fn mask(&mut self, vector: u32, masked: bool) -> Result<(), NoSuchVector> {
-        let v = usize::try_from(vector).map_err(|_| NoSuchVector)?;
-        *self.masked.get_mut(v).ok_or(NoSuchVector)? = masked;
-        self.deliver(v);
+        let v = self.vector(vector)?;
+        v.masked = masked;
+        v.deliver();
         Ok(())
     }
 
-    fn deliver(&mut self, v: usize) {
-        let connected = self.signals.get(v).is_some_and(Option::is_some);
-        if connected && self.pending.get(v) == Some(&true) {
-            self.raise(u16::try_from(v).unwrap_or(u16::MAX));
-        }
+    fn vector(&mut self, vector: u32) -> Result<&mut Vector, NoSuchVector> {
+        usize::try_from(vector).ok().and_then(|v| self.vectors.get_mut(v)).ok_or(NoSuchVector)
     }
 
     /// Reads BAR2; what is neither table nor PBA reads as 0.
@@ -195,14 +170,38 @@ impl Msix {
         }
     }
 
-    fn pba(&self) -> [u8; PBA_LEN] {
-        let mut pba = [0; PBA_LEN];
-        for (byte, bits) in pba.iter_mut().zip(self.pending.chunks(8)) {
-            for (i, &bit) in bits.iter().enumerate() {
-                *byte |= u8::from(bit) << i;
+    fn pba(&self) -> Vec<u8> {
+        let words = self.vectors.chunks(64).map(|vectors| {
+            vectors.iter().enumerate().fold(0u64, |bits, (i, v)| bits | u64::from(v.pending) << i)
+        });
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+impl Vector {
+    fn raise(&mut self) -> Raised {
+        match &self.signal {
+            Some(signal) if !self.masked => {
+                self.pending = false;
+                match signal.signal() {
+                    Ok(()) => Raised::Signalled,
+                    Err(e) => {
+                        tracing::debug!("an interrupt could not be told: {e}");
+                        Raised::Dropped
+                    }
+                }
+            }
+            _ => {
+                self.pending = true;
+                Raised::Pending
             }
         }
-        pba
+    }
+
+    fn deliver(&mut self) {
+        if self.signal.is_some() && self.pending {
+            self.raise();
+        }
     }
 }
 
@@ -252,7 +251,7 @@ mod tests {
 
     #[test]
     fn connected_vectors_are_signalled() {
-        let mut msix = Msix::default();
+        let mut msix = Msix::new(64);
         let (count, signal) = counter();
         msix.connect(3, Some(signal)).unwrap();
         assert_eq!(msix.raise(3), Raised::Signalled);
@@ -263,7 +262,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_before_the_connection() {
-        let mut msix = Msix::default();
+        let mut msix = Msix::new(64);
         assert_eq!(msix.raise(63), Raised::Pending);
         assert_eq!(pba(&msix), 1 << 63);
         let (count, signal) = counter();
@@ -274,7 +273,7 @@ mod tests {
 
     #[test]
     fn masked_vectors_wait() {
-        let mut msix = Msix::default();
+        let mut msix = Msix::new(64);
         let (count, signal) = counter();
         msix.connect(1, Some(signal)).unwrap();
         msix.mask(1, true).unwrap();
@@ -287,7 +286,7 @@ mod tests {
 
     #[test]
     fn vectors_outside_are_refused() {
-        let mut msix = Msix::default();
+        let mut msix = Msix::new(64);
         assert_eq!(msix.raise(64), Raised::Dropped);
         assert_eq!(msix.raise(u16::MAX), Raised::Dropped);
         assert_eq!(msix.connect(64, None), Err(NoSuchVector));
@@ -296,7 +295,7 @@ mod tests {
 
     #[test]
     fn who_is_gone_is_not_waited_for() {
-        let mut msix = Msix::default();
+        let mut msix = Msix::new(64);
         let (count, signal) = counter();
         count.store(CLOSED, Ordering::Relaxed);
         msix.connect(0, Some(signal)).unwrap();
@@ -306,7 +305,7 @@ mod tests {
 
     #[test]
     fn table_is_stored_and_masked_after_reset() {
-        let mut msix = Msix::default();
+        let mut msix = Msix::new(64);
         let mut entry = [0; 16];
         msix.read(16, &mut entry);
         assert_eq!(entry[12], 1);

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use toml::Spanned;
 
 use super::raw::{RawFabric, RawHca, RawHost, RawTime, RawTopology};
 use super::{
-    DEFAULT_PROFILE, Fabric, Hca, Host, Link, PortType, Process, SubnetManager, Switch, Time, Topology,
-    TopologyError, parse_port_type,
+    Fabric, Hca, Host, Link, Process, SubnetManager, Switch, Time, Topology, TopologyError, first_kind,
+    parse_personality, parse_port_type,
 };
 
 /// Organization part of derived GUIDs (an OUI of Mellanox).
@@ -75,15 +76,7 @@ impl Source<'_> {
     }
 
     fn check(&self, raw: RawTopology) -> Checked<Topology> {
-        let profile = match raw.profile {
-            Some(p) if Profile::named(p.get_ref()).is_none() => {
-                let names: Vec<_> = Profile::names().collect();
-                let reason = format!("there is no profile {:?}, only {}", p.get_ref(), names.join(", "));
-                return Err(self.error(p.span(), "profile", reason));
-            }
-            Some(p) => p.into_inner(),
-            None => DEFAULT_PROFILE.into(),
-        };
+        let profile = self.profile("profile", raw.profile)?;
         let processes = self.processes(raw.process)?;
         let mut nodes = Nodes { processes, ..Nodes::default() };
         for host in raw.host {
@@ -108,6 +101,17 @@ impl Source<'_> {
         let Nodes { processes, hosts, switches, .. } = nodes;
         let links = links.into_iter().map(|(_, link)| link).collect();
         Ok(Topology { profile, time: self.time(raw.time)?, fabric, processes, hosts, switches, links })
+    }
+
+    /// The name of a timing profile, if there is one.
+    fn profile(&self, key: &str, raw: Option<Spanned<String>>) -> Checked<Option<String>> {
+        let Some(name) = raw else { return Ok(None) };
+        if Profile::named(name.get_ref()).is_none() {
+            let names: Vec<_> = Profile::names().collect();
+            let reason = format!("there is no profile {:?}, only {}", name.get_ref(), names.join(", "));
+            return Err(self.error(name.span(), key, reason));
+        }
+        Ok(Some(name.into_inner()))
     }
 
     fn time(&self, raw: RawTime) -> Checked<Time> {
@@ -206,12 +210,19 @@ impl Source<'_> {
             None => format!("hca{index}"),
         };
         let guid = self.guid("host.hca.guid", raw.guid, &format!("{host}/{name}"))?;
+        let personality = match raw.personality {
+            None => Personality::default_kind(),
+            Some(text) => parse_personality(text.get_ref())
+                .map_err(|reason| self.error(text.span(), "host.hca.personality", reason))?,
+        };
+        let profile = self.profile("host.hca.profile", raw.profile)?;
         let port_type = match raw.port_type {
-            None => PortType::Ib,
+            None => first_kind(&personality),
             Some(text) => parse_port_type(text.get_ref())
                 .map_err(|reason| self.error(text.span(), "host.hca.port_type", reason))?,
         };
-        Ok(Hca { socket: socket_name(host, &name), name, guid, port_type, blueflame: raw.blueflame })
+        let (socket, blueflame) = (socket_name(host, &name), raw.blueflame);
+        Ok(Hca { name, guid, personality, profile, port_type, blueflame, socket })
     }
 
     /// A GUID of the file, or the one derived from the node's name.

@@ -4,6 +4,9 @@
 //! of guests gets the same topology as JSON from `softhca topology FILE`. One file may describe what several
 //! server processes serve together: each serves its [`Part`], and links between parts are tunnels.
 //!
+//! `personality` of an adapter says of which kind it is: PCI identity, firmware version, capabilities, ports. `profile` is
+//! about time alone: of an adapter, else of the topology, else the one that belongs to the personality.
+//!
 //! `blueflame = true` of an adapter (`[[host.hca]]`) lets programs send small messages with the doorbell itself, as a
 //! ConnectX-4 does. It is off unless asked for, because it makes doorbells slower: a trapped BAR has no
 //! write-combining buffer, so the server has to wait a moment after each store for the one that continues it.
@@ -17,22 +20,21 @@ mod reach;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hca_model::link::LinkRate;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::pci::config::PortType;
-
+pub use hca_model::PortKind;
+pub use hca_model::personality::Personality;
 pub use parts::{Cut, Part};
 
-/// Timing and capability profile used where none is named.
-pub const DEFAULT_PROFILE: &str = "connectx4";
 /// A checked topology.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Topology {
-    /// Timing and capability profile of every adapter.
-    pub profile: String,
+    /// Timing profile of switches, and of adapters that have none of their own, if not what belongs to their personality.
+    pub profile: Option<String>,
     /// How host time becomes model time.
     pub time: Time,
     /// Properties of the fabric as a whole.
@@ -153,9 +155,14 @@ pub struct Hca {
     /// Node GUID.
     #[serde(serialize_with = "guid_text")]
     pub guid: u64,
+    /// Of which kind it is.
+    #[serde(serialize_with = "personality_name")]
+    pub personality: Arc<Personality>,
+    /// Its timing profile, if not the topology's.
+    pub profile: Option<String>,
     /// Link layer of the port.
     #[serde(serialize_with = "port_type_text")]
-    pub port_type: PortType,
+    pub port_type: PortKind,
     /// Whether send requests may come with their doorbell (BlueFlame).
     pub blueflame: bool,
     /// File name of its socket in the run directory.
@@ -308,11 +315,11 @@ impl Topology {
         check::parse(file, text)
     }
 
-    /// One host with one adapter and no link.
-    pub fn single(profile: &str, port_type: PortType) -> Topology {
+    /// One host with one adapter of that kind and no link. `profile` is its timing profile, if not that of its kind.
+    pub fn single(personality: &Arc<Personality>, profile: Option<&str>, port_type: PortKind) -> Topology {
         let (host, hca) = ("host", "hca0");
         Topology {
-            profile: profile.into(),
+            profile: profile.map(str::to_owned),
             time: Time::default(),
             fabric: Fabric {
                 subnet_manager: SubnetManager::Builtin,
@@ -331,6 +338,8 @@ impl Topology {
                 hcas: vec![Hca {
                     name: hca.into(),
                     guid: check::derived_guid(&format!("{host}/{hca}")),
+                    personality: Arc::clone(personality),
+                    profile: None,
                     port_type,
                     blueflame: false,
                     socket: check::socket_name(host, hca),
@@ -346,6 +355,16 @@ impl Topology {
         self.hosts.iter().flat_map(|host| host.hcas.iter().map(move |hca| (host, hca)))
     }
 
+    /// Name of the timing profile of switches, and of everything that is said of no adapter.
+    pub fn common_profile(&self) -> &str {
+        self.profile.as_deref().unwrap_or(Personality::default_kind().timing)
+    }
+
+    /// Name of the timing profile of an adapter: its own, else the topology's, else that of its personality.
+    pub fn profile_of<'a>(&'a self, hca: &'a Hca) -> &'a str {
+        hca.profile.as_deref().or(self.profile.as_deref()).unwrap_or(hca.personality.timing)
+    }
+
     /// The process that serves a host or switch; `None` if there is only one, or no such node.
     pub fn process_of(&self, node: &str) -> Option<&str> {
         let host = self.hosts.iter().find(|h| h.name == node).and_then(|h| h.process.as_deref());
@@ -353,13 +372,30 @@ impl Topology {
     }
 }
 
+/// The link layer that an adapter's first port has without a choice.
+fn first_kind(personality: &Personality) -> PortKind {
+    let first = personality.ports.first().and_then(|port| port.kinds.first());
+    first.copied().unwrap_or(PortKind::InfiniBand)
+}
+
+/// Understands the name of a personality.
+///
+/// # Errors
+/// What is possible, as text.
+pub fn parse_personality(text: &str) -> Result<Arc<Personality>, String> {
+    Personality::named(text).ok_or_else(|| {
+        let names: Vec<_> = Personality::names().collect();
+        format!("there is no personality {text:?}, only {}", names.join(", "))
+    })
+}
+
 /// Understands the name of a link layer.
 ///
 /// # Errors
 /// What is possible, as text.
-pub fn parse_port_type(text: &str) -> Result<PortType, String> {
+pub fn parse_port_type(text: &str) -> Result<PortKind, String> {
     match text {
-        "ib" => Ok(PortType::Ib),
+        "ib" => Ok(PortKind::InfiniBand),
         other => Err(format!("{other:?} is not supported, only \"ib\"")),
     }
 }
@@ -368,9 +404,13 @@ fn guid_text<S: serde::Serializer>(guid: &u64, s: S) -> Result<S::Ok, S::Error> 
     s.collect_str(&format_args!("{guid:#018x}"))
 }
 
-fn port_type_text<S: serde::Serializer>(port_type: &PortType, s: S) -> Result<S::Ok, S::Error> {
+fn personality_name<S: serde::Serializer>(personality: &Arc<Personality>, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(personality.name)
+}
+
+fn port_type_text<S: serde::Serializer>(port_type: &PortKind, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(match port_type {
-        PortType::Ib => "ib",
+        PortKind::InfiniBand => "ib",
     })
 }
 

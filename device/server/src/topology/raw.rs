@@ -68,6 +68,8 @@ pub(super) struct RawHost {
 pub(super) struct RawHca {
     pub(super) name: Option<Spanned<String>>,
     pub(super) guid: Option<Spanned<String>>,
+    pub(super) personality: Option<Spanned<String>>,
+    pub(super) profile: Option<Spanned<String>>,
     pub(super) port_type: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) blueflame: bool,

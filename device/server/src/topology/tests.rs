@@ -52,6 +52,27 @@ fn a_whole_file() {
     assert_eq!(json["links"][0]["between"][1], "b/x");
 }
 
+/// What an adapter is and how fast it is are two choices.
+#[test]
+fn personality_and_profile() {
+    let adapters = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host.hca]]\npersonality = \"connectx4\"\n\
+                    profile = \"connectx6\"\n";
+    for (text, common, profiles) in [
+        (adapters.to_owned(), "connectx4", ["connectx4", "connectx6"]),
+        (format!("profile = \"connectib\"\n{adapters}"), "connectib", ["connectib", "connectx6"]),
+    ] {
+        let t = Topology::parse("t.toml", &text).unwrap();
+        let found: Vec<_> = t.hcas().map(|(_, hca)| (hca.personality.name, t.profile_of(hca))).collect();
+        assert_eq!(found, profiles.map(|profile| ("connectx4", profile)));
+        assert_eq!(t.common_profile(), common);
+        let json = serde_json::to_value(&t).unwrap();
+        assert_eq!(json["hosts"][0]["hcas"][1]["personality"], "connectx4");
+        assert_eq!(json["hosts"][0]["hcas"][1]["profile"], "connectx6");
+        let part = t.part(None).unwrap();
+        assert!(crate::model::world(&t, &part).is_ok());
+    }
+}
+
 #[test]
 fn derived_guids_are_stable_and_distinct() {
     assert_eq!(derived_guid("a/hca0"), derived_guid("a/hca0"));
@@ -76,6 +97,8 @@ fn errors_name_file_line_key_and_reason() {
         (&format!("{host}guid = \"0x+1\"\n"), 4, "host.hca.guid", "not a GUID"),
         (&format!("{host}guid = 12\n"), 4, "guid", "invalid type"),
         (&format!("{host}port_type = \"eth\"\n"), 4, "host.hca.port_type", "only \"ib\""),
+        (&format!("{host}personality = \"cx9\"\n"), 4, "host.hca.personality", "only connectx4"),
+        (&format!("{host}profile = \"cx9\"\n"), 4, "host.hca.profile", "no profile"),
         (&format!("{host}[[host.hca]]\nname = \"hca0\"\n"), 4, "host.hca.name", "two adapters"),
         (&format!("{host}{host}"), 5, "host.name", "two nodes are called"),
         (&format!("{host}[time]\nquantum_us = 0\n"), 5, "time.quantum_us", "must be"),

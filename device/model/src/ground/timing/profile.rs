@@ -413,6 +413,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use hca_firmware::personality::{PciSpeed, Personality};
+
     use super::*;
 
     fn edited(from: &str, to: &str) -> String {
@@ -430,6 +432,23 @@ mod tests {
         let profile = Profile::default();
         assert_eq!(profile.name(), "connectx4");
         assert_eq!(profile.port.link_training_ms.0, Ps::from_ms(10));
+    }
+
+    /// Each kind of adapter has a timing profile, for the slot that its PCI function shows.
+    #[test]
+    fn every_personality_has_a_profile() {
+        for name in Personality::names() {
+            let kind = Personality::named(name).unwrap();
+            let profile = Profile::named(kind.timing).unwrap();
+            let gt_per_s = match kind.pci.link.speed {
+                PciSpeed::Gen1 => 2.5,
+                PciSpeed::Gen2 => 5.0,
+                PciSpeed::Gen3 => 8.0,
+                PciSpeed::Gen4 => 16.0,
+            };
+            assert_eq!(profile.pcie.lane_gt_per_s.0, gt_per_s, "{name}");
+            assert_eq!(profile.pcie.lanes.get(), kind.pci.link.lanes.into(), "{name}");
+        }
     }
 
     #[test]

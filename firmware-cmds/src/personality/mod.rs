@@ -1,0 +1,247 @@
+//! What one kind of adapter is: one value, all of it data.
+//!
+//! A personality has everything in which two kinds of adapter differ: what PCI shows, firmware version, capability pages,
+//! ports, and which timing profile it has. Each kind has a file of its own here, and [`Personality::names`] lists them. An
+//! adapter has one ([`Config::personality`](crate::Config)), and adapters of one world may have different ones.
+//!
+//! Who reads which part: configuration space and BARs are built from [`Pci`] by the server; the firmware answers queries
+//! from [`Capabilities`], [`PortProfile`] and the board id; the hardware model shows [`FirmwareVersion`] in its registers
+//! and looks [`Personality::timing`] up among its timing profiles. Numbers of timing are there and not here: a timing
+//! profile says how fast an adapter is, and may be chosen apart from what the adapter is.
+
+mod connectx4;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use hca_spec::caps::{Atomic, General, General2, Odp};
+
+use crate::port::LinkSpeed;
+
+/// One kind of adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Personality {
+    /// Its name in topologies.
+    pub name: &'static str,
+    /// What the PCI function shows.
+    pub pci: Pci,
+    /// Version of its firmware, in the initialization segment.
+    pub version: FirmwareVersion,
+    /// Hardware id in the health buffer.
+    pub hardware_id: u32,
+    /// Board id (PSID), ASCII; 16 characters are used.
+    pub board_id: &'static str,
+    /// Capability pages.
+    pub capabilities: Capabilities,
+    /// Its ports, from port 1.
+    pub ports: &'static [PortProfile],
+    /// Name of its timing profile.
+    pub timing: &'static str,
+}
+
+/// Identity and shape of a PCI function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pci {
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id; NodeInfo shows it, too.
+    pub device: u16,
+    /// Revision id.
+    pub revision: u8,
+    /// Subsystem vendor id.
+    pub subsystem_vendor: u16,
+    /// Subsystem id.
+    pub subsystem: u16,
+    /// Bytes of BAR0: initialization segment and UAR pages. A power of two, as UAR_SZ says.
+    pub bar0_size: u64,
+    /// Number of MSI-X vectors.
+    pub msix_vectors: u16,
+    /// What its edge connector can do.
+    pub link: PciLink,
+    /// Slot power limit.
+    pub slot_power_watts: u8,
+    /// Where the capabilities are.
+    pub capabilities: PciCapabilities,
+}
+
+/// A PCI Express link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciLink {
+    /// Its fastest speed.
+    pub speed: PciSpeed,
+    /// Lanes.
+    pub lanes: u8,
+}
+
+/// Speed of a PCI Express link. Its number is its code in the link registers (PCIe 7.8.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PciSpeed {
+    /// 2.5 GT/s.
+    Gen1 = 1,
+    /// 5 GT/s.
+    Gen2 = 2,
+    /// 8 GT/s.
+    Gen3 = 3,
+    /// 16 GT/s.
+    Gen4 = 4,
+}
+
+/// Offsets of the capabilities in configuration space. Software finds them in the order express, MSI-X, vendor, power
+/// management; and error reporting, secondary express among the extended ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciCapabilities {
+    /// Power management.
+    pub power_management: u8,
+    /// PCI Express.
+    pub express: u8,
+    /// MSI-X.
+    pub msix: u8,
+    /// The vendor's, for tools and dumps.
+    pub vendor: u8,
+    /// Advanced error reporting.
+    pub error_reporting: u16,
+    /// Secondary PCI Express.
+    pub secondary_express: u16,
+}
+
+/// Version of a firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirmwareVersion {
+    /// The family of adapters.
+    pub major: u16,
+    /// The release.
+    pub minor: u16,
+    /// The build.
+    pub subminor: u16,
+}
+
+impl fmt::Display for FirmwareVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.subminor)
+    }
+}
+
+/// Capability pages, as QUERY_HCA_CAP gives them for "maximum".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// General; the clock's frequency is the hardware's, and what an adapter's options take away is taken from it.
+    pub general: General,
+    /// Second general page.
+    pub general_2: General2,
+    /// Atomic operations.
+    pub atomic: Atomic,
+    /// On-demand paging that is on from the start.
+    pub odp_initial: Odp,
+    /// All on-demand paging that there is.
+    pub odp: Odp,
+}
+
+/// A port, as it leaves the factory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortProfile {
+    /// Link layers it can have; the first is the one without a choice.
+    pub kinds: &'static [PortKind],
+    /// Numbers of lanes that it trains to.
+    pub widths: &'static [u8],
+    /// Rates of a lane that it trains to.
+    pub speeds: &'static [LinkSpeed],
+    /// Largest payload of a packet, in bytes.
+    pub mtu: u16,
+    /// Virtual lanes for data.
+    pub data_lanes: u8,
+}
+
+/// Link layer of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// InfiniBand.
+    InfiniBand,
+}
+
+impl PortKind {
+    /// Its value in the general capabilities (PORT_TYPE).
+    pub const fn code(self) -> u32 {
+        match self {
+            PortKind::InfiniBand => 0,
+        }
+    }
+}
+
+/// The kinds that are complete: the only place that lists them, the default first.
+static ALL: LazyLock<Vec<Arc<Personality>>> = LazyLock::new(|| vec![Arc::new(connectx4::personality())]);
+
+impl Personality {
+    /// The kind that is meant where none is named.
+    pub fn default_kind() -> Arc<Personality> {
+        match ALL.first() {
+            Some(first) => Arc::clone(first),
+            None => unreachable!("the list above is not empty"),
+        }
+    }
+
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Arc<Personality>> {
+        ALL.iter().find(|kind| kind.name == name).cloned()
+    }
+
+    /// Names of all kinds, the default first.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ALL.iter().map(|kind| kind.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{LOG_MAX_UCTX, LOG_MAX_UMEM, MAX_COMPRESSED, MAX_Q_COUNTERS};
+
+    /// The parts of a kind tell the same story.
+    #[test]
+    fn parts_agree() {
+        assert_eq!(Personality::default_kind().name, "connectx4");
+        assert!(Personality::named("connectx9").is_none());
+        for name in Personality::names() {
+            let kind = Personality::named(name).unwrap();
+            assert_eq!(kind.name, name);
+            let Personality { pci, capabilities, ports, board_id, .. } = &*kind;
+            let general = &capabilities.general;
+            assert_eq!(general.get(General::NUM_PORTS) as usize, ports.len(), "{name}");
+            for port in *ports {
+                let kind = port.kinds.first().unwrap();
+                assert_eq!(general.get(General::PORT_TYPE), kind.code(), "{name}");
+                assert!(!port.widths.is_empty() && !port.speeds.is_empty(), "{name}");
+            }
+            assert_eq!(
+                pci.bar0_size,
+                1 << (20 + general.get(General::UAR_SZ)),
+                "{name}: UAR_SZ is log2 of MiB"
+            );
+            assert!(board_id.is_ascii() && board_id.len() <= 16, "{name}");
+            assert!((1..=2048).contains(&pci.msix_vectors), "{name}");
+            let initial = &capabilities.odp_initial;
+            for field in [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC] {
+                assert_eq!(
+                    initial.get(field) & !capabilities.odp.get(field),
+                    0,
+                    "{name}: more than there is"
+                );
+            }
+        }
+    }
+
+    /// No kind promises more than this firmware has tables for.
+    #[test]
+    fn no_kind_exceeds_the_firmware() {
+        for name in Personality::names() {
+            let general = Personality::named(name).unwrap().capabilities.general;
+            for (field, most) in [
+                (General::MAX_QP_CNT, MAX_Q_COUNTERS),
+                (General::LOG_MAX_UCTX, LOG_MAX_UCTX),
+                (General::LOG_MAX_UMEM, LOG_MAX_UMEM),
+                (General::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED),
+            ] {
+                assert!(general.get(field) <= most, "{name}: {:#x}", field.offset());
+            }
+        }
+    }
+}
