@@ -256,6 +256,8 @@ pub struct Qp<D> {
     doorbell: Option<u64>,
     /// Doorbells alternate between two registers.
     doorbell_half: u64,
+    /// Where send WQEs are built.
+    wqe: Wqe,
 }
 
 impl<D: Dma> Qp<D> {
@@ -311,7 +313,7 @@ impl<D: Dma> Qp<D> {
 
     /// Puts a send request into the ring; the adapter does not know of it before [`Qp::ring_doorbell`].
     pub fn queue_send(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
-        let mut wqe = Wqe::default();
+        let wqe = &mut self.wqe;
         wqe.send(self.number, self.send.head, request)?;
         if u32::from(wqe.blocks()) > self.send.free() {
             return Err(Error::QueueFull);
@@ -461,6 +463,7 @@ impl<B: Bus> Hca<B> {
             state: QpState::Reset,
             doorbell: None,
             doorbell_half: 0,
+            wqe: Wqe::default(),
         };
         let mut input = CreateQpIn::new();
         let qpc = input.qpc_mut();

@@ -210,12 +210,14 @@ impl Default for Wqe {
 }
 
 impl Wqe {
-    /// Builds the WQE of `request` for the send queue of `qpn`, to stand at basic block `index`, in an empty one: it is
-    /// too large to be handed about.
+    /// Builds the WQE of `request` for the send queue of `qpn`, to stand at basic block `index`. What was built here before
+    /// is gone: it is too large to be handed about, or to be made anew each time.
     ///
     /// # Errors
     /// The request does not fit into a WQE or is contradictory.
     pub fn send(&mut self, qpn: Qpn, index: u16, request: &SendRequest<'_>) -> Result<(), Error> {
+        self.bytes[..self.len].fill(0);
+        self.len = 0;
         let mut ctrl = Ctrl::new();
         self.push(ctrl.bytes())?;
         if let Some(srqn) = request.srq {
@@ -420,6 +422,18 @@ mod tests {
         expected[16..32].copy_from_slice(&DATA);
         assert_eq!(wqe.bytes(), expected);
         assert_eq!((wqe.blocks(), wqe.doorbell()), (1, 0x0012_340a_0001_0202));
+    }
+
+    #[test]
+    fn nothing_is_left_of_the_one_before() {
+        let mut wqe = Wqe::default();
+        let long = [0xff; 200];
+        wqe.send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&long)).unwrap();
+        wqe.send(Qpn(1), 0, &SendRequest::send(0, &[]).inline(&[0xff; MAX_WQE])).unwrap_err();
+        for request in [SendRequest::send(0, &[SGE]), SendRequest::new(0, SendOp::Nop, &[])] {
+            wqe.send(Qpn(2), 7, &request).unwrap();
+            assert_eq!(wqe.bytes(), built(Qpn(2), 7, &request).unwrap().bytes());
+        }
     }
 
     #[test]

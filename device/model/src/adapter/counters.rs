@@ -115,7 +115,8 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    #[inline]
+    /// Inlined where the event is made: what is left there is what that event counts.
+    #[inline(always)]
     pub(crate) fn count(&mut self, event: &Event) {
         let a = &mut self.adapter;
         match *event {
@@ -130,39 +131,43 @@ impl Counting {
             Event::Cqe { .. } => a.cqes += 1,
             Event::Eqe { .. } => a.eqes += 1,
             Event::Interrupt { .. } => a.interrupts += 1,
-            Event::Started { qpn, .. } => self.of(qpn).requests_started += 1,
-            Event::Done { qpn, status: Status(None), .. } => self.of(qpn).requests_done += 1,
-            Event::Done { qpn, .. } => self.of(qpn).requests_failed += 1,
-            Event::Build { qpn, bytes, .. } => {
-                let qp = self.of(qpn);
+            Event::Started { qpn, .. } => self.of(qpn, |qp| qp.requests_started += 1),
+            Event::Done { qpn, status: Status(None), .. } => self.of(qpn, |qp| qp.requests_done += 1),
+            Event::Done { qpn, .. } => self.of(qpn, |qp| qp.requests_failed += 1),
+            Event::Build { qpn, bytes, .. } => self.of(qpn, |qp| {
                 qp.request_packets += 1;
                 qp.request_bytes += u64::from(bytes);
-            }
-            Event::Respond { qpn, bytes, .. } => {
-                let qp = self.of(qpn);
+            }),
+            Event::Respond { qpn, bytes, .. } => self.of(qpn, |qp| {
                 qp.response_packets += 1;
                 qp.response_bytes += u64::from(bytes);
-            }
-            Event::Executed { qpn, bytes, .. } => {
-                let qp = self.of(qpn);
+            }),
+            Event::Executed { qpn, bytes, .. } => self.of(qpn, |qp| {
                 qp.executed_packets += 1;
                 qp.executed_bytes += u64::from(bytes);
-            }
-            Event::Duplicate { qpn, .. } => self.of(qpn).duplicates += 1,
-            Event::Answered { qpn, .. } => self.of(qpn).answers += 1,
-            Event::Held { qpn, .. } => self.of(qpn).held += 1,
-            Event::Timeout { qpn, .. } => self.of(qpn).timeouts += 1,
-            Event::Retry { qpn, .. } => self.of(qpn).retries += 1,
+            }),
+            Event::Duplicate { qpn, .. } => self.of(qpn, |qp| qp.duplicates += 1),
+            Event::Answered { qpn, .. } => self.of(qpn, |qp| qp.answers += 1),
+            Event::Held { qpn, .. } => self.of(qpn, |qp| qp.held += 1),
+            Event::Timeout { qpn, .. } => self.of(qpn, |qp| qp.timeouts += 1),
+            Event::Retry { qpn, .. } => self.of(qpn, |qp| qp.retries += 1),
             _ => {}
         }
     }
 
-    /// What that queue pair counts.
+    /// Adds to what that queue pair counts.
     #[inline]
-    fn of(&mut self, Qpn(qpn): Qpn) -> &mut QpCounters {
-        if self.qps.get(qpn).is_none() {
-            self.qps.insert(qpn, QpCounters::default());
+    fn of(&mut self, Qpn(qpn): Qpn, add: impl FnOnce(&mut QpCounters)) {
+        match self.qps.get_mut(qpn) {
+            Some(qp) => add(qp),
+            None => add(self.first_of(qpn)),
         }
+    }
+
+    /// The counters of a queue pair that has none yet.
+    #[cold]
+    fn first_of(&mut self, qpn: u32) -> &mut QpCounters {
+        self.qps.insert(qpn, QpCounters::default());
         // Numbers have 24 bits: there is a place for each. What had none would count for the adapter.
         self.qps.get_mut(qpn).unwrap_or(&mut self.adapter.traffic)
     }

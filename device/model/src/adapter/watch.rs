@@ -59,19 +59,28 @@ fn take_notes(records: &mut Vec<Record>, hca: HcaId, units: &mut Units) {
 
 impl Core {
     /// Whether records are wanted: asked before something is computed for them alone.
+    #[inline]
     pub(crate) fn traces(&self) -> bool {
         self.watch.as_ref().is_some_and(|w| w.records.is_some())
     }
 
     /// Something happened.
+    #[inline(always)]
     pub(crate) fn note(&mut self, at: Ps, event: Event) {
         self.note_span(at, Ps::ZERO, Ps::ZERO, event);
     }
 
     /// Something was asked for at `at`, waited, and took its time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         self.counting.count(&event);
+        if self.traces() {
+            self.record(at, wait, took, event);
+        }
+    }
+
+    #[cold]
+    fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
             take_notes(records, *hca, &mut self.units);
             records.push(Record { at, wait, took, hca: *hca, event });
@@ -80,7 +89,7 @@ impl Core {
 
     /// A unit that got a job at `at` is done with it at `done`, of which `service` is its own time: it was busy
     /// with others before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_job(&mut self, at: Ps, done: Ps, service: Ps, event: Event) {
         let took = service.min(done.since(at));
         self.note_span(at, done.since(at).since(took), took, event);

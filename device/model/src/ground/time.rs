@@ -108,86 +108,36 @@ impl Entry {
     }
 }
 
-/// The place of an event.
-enum Slot<E> {
-    /// There is none; the next place without one.
-    Free(u32),
-    Taken(E),
-}
+/// Entries in no order but that the first is the least: each has up to four below it, none of them before it.
+#[derive(Default)]
+struct Heap(Vec<Entry>);
 
-/// Events in order of time; events of the same time in the order they were scheduled.
-///
-/// A heap in which each entry has up to four below it. An event that was taken leaves a hole at the top, which the next
-/// one fills that comes: most events cause another.
-pub struct EventHeap<E> {
-    heap: Vec<Entry>,
-    /// The first entry is gone.
-    hole: bool,
-    sequence: u64,
-    /// The events, where their entries say.
-    slots: Vec<Slot<E>>,
-    /// The first place without an event, or [`NONE`].
-    free: u32,
-}
-
-impl<E> Default for EventHeap<E> {
-    fn default() -> Self {
-        Self { heap: Vec::new(), hole: false, sequence: 0, slots: Vec::new(), free: NONE }
-    }
-}
-
-impl<E> EventHeap<E> {
-    /// Adds `event` at time `at`.
-    #[inline]
-    pub fn push(&mut self, at: Ps, event: E) {
-        if self.sequence >= SEQUENCES {
-            self.renumber();
-        }
-        let order = self.sequence << SLOT_BITS | u64::from(self.store(event));
-        self.sequence += 1;
-        let entry = Entry { at, order };
-        match std::mem::take(&mut self.hole) {
-            true => self.sink(entry),
-            false => self.rise(entry),
-        }
-    }
-
-    /// Keeps an event; says where.
-    #[inline]
-    fn store(&mut self, event: E) -> u32 {
-        if let Some(place) = self.slots.get_mut(self.free as usize)
-            && let Slot::Free(next) = *place
-        {
-            *place = Slot::Taken(event);
-            return std::mem::replace(&mut self.free, next);
-        }
-        let slot = self.slots.len() as u32;
-        assert!(slot >> SLOT_BITS == 0, "so many events do not fit into memory");
-        self.slots.push(Slot::Taken(event));
-        slot
-    }
-
-    /// Puts an entry in at the bottom.
-    #[inline]
-    fn rise(&mut self, entry: Entry) {
-        let mut place = self.heap.len();
-        self.heap.push(entry);
+impl Heap {
+    fn push(&mut self, entry: Entry) {
+        let mut place = self.0.len();
+        self.0.push(entry);
         while place > 0 {
             let above = (place - 1) / 4;
-            let Some(parent) = self.heap.get(above).copied().filter(|p| p.key() > entry.key()) else { break };
+            let Some(parent) = self.0.get(above).copied().filter(|p| p.key() > entry.key()) else { break };
             self.set(place, parent);
             place = above;
         }
         self.set(place, entry);
     }
 
+    fn pop(&mut self) -> Option<Entry> {
+        let last = self.0.pop()?;
+        let Some(first) = self.0.first().copied() else { return Some(last) };
+        self.sink(last);
+        Some(first)
+    }
+
     /// Puts an entry in at the top, in place of the one there.
-    #[inline]
     fn sink(&mut self, entry: Entry) {
         let mut place = 0;
         loop {
             let below = 4 * place + 1;
-            let children = self.heap.get(below..).unwrap_or_default();
+            let children = self.0.get(below..).unwrap_or_default();
             let (least, child) = if let [a, b, c, d, ..] = children {
                 let (ab, cd) = (b.key() < a.key(), d.key() < c.key());
                 let (x, y) = (if ab { b } else { a }, if cd { d } else { c });
@@ -212,57 +162,240 @@ impl<E> EventHeap<E> {
 
     #[inline]
     fn set(&mut self, place: usize, entry: Entry) {
-        if let Some(to) = self.heap.get_mut(place) {
+        if let Some(to) = self.0.get_mut(place) {
             *to = entry;
         }
     }
+}
 
-    /// Fills the hole with the last entry.
-    fn close(&mut self) {
-        if std::mem::take(&mut self.hole)
-            && let Some(last) = self.heap.pop()
-            && !self.heap.is_empty()
-        {
-            self.sink(last);
+/// log2 of what a bucket spans, in picoseconds: 8 ns.
+const BUCKET: u32 = 13;
+/// Buckets: what is due within 4 us has one.
+const BUCKETS: usize = 512;
+/// No bucket: what is in the heap.
+const FAR: usize = usize::MAX;
+/// So many events of a bucket are passed by to put one behind them; the heap is faster then.
+const STEPS: u32 = 32;
+
+/// The place of an event.
+struct Slot<E> {
+    entry: Entry,
+    /// The next one of the same bucket, or of those that are free.
+    next: u32,
+    /// There is none in a free place.
+    event: Option<E>,
+}
+
+/// The next event.
+#[derive(Clone, Copy)]
+struct Next {
+    at: Ps,
+    bucket: usize,
+}
+
+/// Events in order of time; events of the same time in the order they were scheduled.
+///
+/// Most events are due soon. So the near future has buckets, each with a short sorted list, and a bit that says whether
+/// there is any; what is farther ahead, and what would have to pass by many, waits in a heap. Time goes round the buckets,
+/// which begin with the one of the present.
+pub struct EventHeap<E> {
+    next: Option<Next>,
+    /// Number of the bucket that time has come to; nothing that is due waits before it.
+    present: u64,
+    /// The first event of each bucket.
+    heads: [u32; BUCKETS],
+    /// Bit n of word n / 64: bucket n has events.
+    taken: [u64; BUCKETS / 64],
+    far: Heap,
+    sequence: u64,
+    /// The events, where buckets and entries say.
+    slots: Vec<Slot<E>>,
+    /// The first place without an event, or [`NONE`].
+    free: u32,
+    len: usize,
+}
+
+impl<E> Default for EventHeap<E> {
+    fn default() -> Self {
+        Self {
+            next: None,
+            present: 0,
+            heads: [NONE; BUCKETS],
+            taken: [0; BUCKETS / 64],
+            far: Heap::default(),
+            sequence: 0,
+            slots: Vec::new(),
+            free: NONE,
+            len: 0,
+        }
+    }
+}
+
+impl<E> EventHeap<E> {
+    /// Adds `event` at time `at`.
+    #[inline]
+    pub fn push(&mut self, at: Ps, event: E) {
+        let entry = self.store(at, event);
+        // What should have been before the present is the first there.
+        let number = (at.0 >> BUCKET).max(self.present);
+        let near = number - self.present < BUCKETS as u64;
+        let bucket = number as usize % BUCKETS;
+        let bucket = if near && self.put(bucket, entry) { bucket } else { FAR };
+        if bucket == FAR {
+            self.far.push(entry);
+        }
+        if self.next.is_none_or(|next| at < next.at) {
+            self.next = Some(Next { at, bucket });
+        }
+        self.len += 1;
+    }
+
+    /// Keeps an event; says where.
+    #[inline]
+    fn store(&mut self, at: Ps, event: E) -> Entry {
+        if self.sequence >= SEQUENCES {
+            self.renumber();
+        }
+        let order = self.sequence << SLOT_BITS;
+        self.sequence += 1;
+        if let Some(place) = self.slots.get_mut(self.free as usize) {
+            let entry = Entry { at, order: order | u64::from(self.free) };
+            self.free = place.next;
+            *place = Slot { entry, next: NONE, event: Some(event) };
+            return entry;
+        }
+        let place = self.slots.len();
+        assert!(place >> SLOT_BITS == 0, "so many events do not fit into memory");
+        let entry = Entry { at, order: order | place as u64 };
+        self.slots.push(Slot { entry, next: NONE, event: Some(event) });
+        entry
+    }
+
+    /// Puts an event into its bucket, behind those that are not later; says whether it did.
+    #[inline]
+    fn put(&mut self, bucket: usize, entry: Entry) -> bool {
+        let Some(head) = self.heads.get_mut(bucket) else { return false };
+        match self.slots.get(*head as usize) {
+            Some(first) if first.entry.at <= entry.at => {
+                let before = *head;
+                return self.put_behind(before, entry);
+            }
+            _ => {
+                let next = std::mem::replace(head, entry.slot());
+                self.link(entry.slot(), next);
+            }
+        }
+        if let Some(word) = self.taken.get_mut(bucket / 64) {
+            *word |= 1 << (bucket % 64);
+        }
+        true
+    }
+
+    /// Puts an event behind another one in its bucket, if not too many of them are before it.
+    fn put_behind(&mut self, mut before: u32, entry: Entry) -> bool {
+        let next_of = |slots: &Vec<Slot<E>>, slot: u32| slots.get(slot as usize).map_or(NONE, |s| s.next);
+        for _ in 0..STEPS {
+            let next = next_of(&self.slots, before);
+            if self.slots.get(next as usize).is_none_or(|slot| slot.entry.at > entry.at) {
+                self.link(before, entry.slot());
+                self.link(entry.slot(), next);
+                return true;
+            }
+            before = next;
+        }
+        false
+    }
+
+    #[inline]
+    fn link(&mut self, slot: u32, next: u32) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            slot.next = next;
         }
     }
 
     /// Starts the sequence anew.
     #[cold]
     fn renumber(&mut self) {
-        self.close();
-        // What is in order is a heap, too.
-        self.heap.sort_unstable_by_key(Entry::key);
-        for (i, entry) in self.heap.iter_mut().enumerate() {
+        let mut all: Vec<&mut Slot<E>> = self.slots.iter_mut().filter(|slot| slot.event.is_some()).collect();
+        all.sort_unstable_by_key(|slot| slot.entry.key());
+        self.sequence = all.len() as u64;
+        for (i, Slot { entry, .. }) in all.into_iter().enumerate() {
             entry.order = (i as u64) << SLOT_BITS | u64::from(entry.slot());
         }
-        self.sequence = self.heap.len() as u64;
+        // The order is the same: what was a heap is one.
+        for entry in &mut self.far.0 {
+            if let Some(slot) = self.slots.get(entry.slot() as usize) {
+                *entry = slot.entry;
+            }
+        }
     }
 
     /// When the next event is due.
     #[inline]
     pub fn next_at(&self) -> Option<Ps> {
-        match self.hole {
-            false => self.heap.first().map(|e| e.at),
-            true => self.heap.iter().skip(1).take(4).map(|e| e.at).min(),
-        }
+        self.next.map(|next| next.at)
     }
 
     /// Takes the next event if it is due at or before `until`.
     #[inline]
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
-        self.close();
-        let first = self.heap.first().filter(|first| first.at <= until)?;
-        let (at, slot) = (first.at, first.slot());
-        self.hole = true;
+        let Next { at, bucket } = self.next?;
+        self.present = self.present.max(at.min(until).0 >> BUCKET);
+        if at > until {
+            return None;
+        }
+        let slot = match bucket {
+            FAR => self.far.pop()?.slot(),
+            bucket => *self.heads.get(bucket)?,
+        };
         let place = self.slots.get_mut(slot as usize)?;
-        let Slot::Taken(event) = std::mem::replace(place, Slot::Free(self.free)) else { return None };
+        let event = place.event.take()?;
+        let next = std::mem::replace(&mut place.next, self.free);
         self.free = slot;
-        // After a burst its memory goes again.
-        if self.heap.len() == 1 && self.slots.capacity() > Self::KEPT {
-            *self = Self { sequence: self.sequence, ..Self::default() };
+        self.len -= 1;
+        if bucket != FAR {
+            *self.heads.get_mut(bucket)? = next;
+            if next == NONE {
+                *self.taken.get_mut(bucket / 64)? &= !(1 << (bucket % 64));
+            }
+        }
+        self.next = self.find();
+        if self.next.is_none() && self.slots.capacity() > Self::KEPT {
+            // After a burst its memory goes again.
+            (self.slots, self.far, self.free) = (Vec::new(), Heap::default(), NONE);
         }
         Some((at, event))
+    }
+
+    /// Looks for the next event.
+    #[inline]
+    fn find(&self) -> Option<Next> {
+        let far = self.far.0.first();
+        let Some(bucket) = self.first_bucket() else {
+            return far.map(|far| Next { at: far.at, bucket: FAR });
+        };
+        let near = self.slots.get(*self.heads.get(bucket)? as usize)?.entry;
+        match far.filter(|far| far.key() < near.key()) {
+            None => Some(Next { at: near.at, bucket }),
+            Some(far) => Some(Next { at: far.at, bucket: FAR }),
+        }
+    }
+
+    /// The first bucket with events, from the present on.
+    #[inline]
+    fn first_bucket(&self) -> Option<usize> {
+        let present = self.present as usize % BUCKETS;
+        let words = self.taken.len();
+        // The word of the present counts from the present on first, and as a whole when all others were looked at.
+        let mut mask = u64::MAX << (present % 64);
+        for word in present / 64..=present / 64 + words {
+            let bits = self.taken.get(word % words)? & mask;
+            if bits != 0 {
+                return Some(word % words * 64 + bits.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        None
     }
 
     /// Room for so many events is kept when none waits.
@@ -270,12 +403,12 @@ impl<E> EventHeap<E> {
 
     /// How many events wait.
     pub fn len(&self) -> usize {
-        self.heap.len() - usize::from(self.hole)
+        self.len
     }
 
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 }
 
@@ -299,9 +432,17 @@ mod tests {
 
     #[test]
     fn many_events_come_in_order_and_leave_no_memory() {
+        // Many in a bucket, a few in each, and most of them far ahead.
+        for spread in [48, 40, 30] {
+            many_events(spread);
+        }
+    }
+
+    /// Times have `64 - spread` bits.
+    fn many_events(spread: u32) {
         const MANY: u64 = 20_000;
         let mut h = EventHeap::default();
-        let at = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        let at = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> spread;
         for i in 0..MANY {
             h.push(Ps(at(i)), i);
             if i % 3 == 0 {
@@ -316,6 +457,13 @@ mod tests {
 
     #[test]
     fn it_is_in_order_whatever_comes_between() {
+        // In one bucket, in all of them, and beyond them.
+        for scale in [1, 1 << 9, 1 << 15, 1 << 19] {
+            in_order(scale);
+        }
+    }
+
+    fn in_order(scale: u64) {
         let mut random = SplitMix64(1);
         let mut below = |n| random.below(n);
         // The sequence starts anew on the way.
@@ -324,14 +472,14 @@ mod tests {
         let mut now = 0;
         for i in 0..20_000u64 {
             for _ in 0..below(4) {
-                let at = now + below(50);
+                let at = now + below(50) * scale;
                 h.push(Ps(at), i);
                 plain.entry(at).or_insert_with(std::collections::VecDeque::new).push_back(i);
             }
             for _ in 0..below(4) {
                 assert_eq!(h.next_at(), plain.first_key_value().map(|(at, _)| Ps(*at)));
                 assert_eq!(h.len(), plain.values().map(|q| q.len()).sum::<usize>());
-                let until = now + below(30);
+                let until = now + below(30) * scale;
                 let expected = plain.first_entry().filter(|e| *e.key() <= until).and_then(|mut e| {
                     let (at, first) = (Ps(*e.key()), e.get_mut().pop_front());
                     if e.get().is_empty() {

@@ -67,8 +67,9 @@ impl Bus {
     }
 
     /// What the IOMMU adds to an access to `address` (any number that is the same for the same page).
-    fn remap(&mut self, address: u64) -> Ps {
-        match &mut self.iommu {
+    #[inline]
+    fn remap(iommu: &mut Option<(Cache, Ps)>, address: u64) -> Ps {
+        match iommu {
             Some((cache, miss)) => match cache.touch(address >> IO_PAGE_SHIFT) {
                 true => Ps::ZERO,
                 false => *miss,
@@ -79,29 +80,72 @@ impl Bus {
 
     /// When a read of `bytes` at `address` that is issued at `start` has its last byte. No bytes take no time.
     pub fn read(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
-        let mut done = start;
-        let mut left = bytes;
         let most = self.cost.max_read_request().max(1);
         // A whole request at a time; what would need more than all tags several times over is one
         // long transfer, whose requests hide behind its data.
-        let most = if left > most * self.tags.len() { left } else { most };
-        // Most requests of a read are alike.
-        let (mut alike, mut request, mut completion) = (0, Ps::ZERO, Ps::ZERO);
-        while left > 0 {
-            let part = left.min(most);
-            if part != alike {
-                (alike, request, completion) = (part, self.cost.request(part), self.cost.completion(part));
-            }
-            let latency = self.cost.read_latency() + self.remap(address.wrapping_add((bytes - left) as u64));
-            let Some(tag) = self.tags.get_mut(self.next_tag) else { return done };
-            let issued = self.up.admit(now, start.max(*tag), request);
-            *tag = self.down.admit(now, issued + latency, completion);
-            done = done.max(*tag);
-            self.next_tag = if self.next_tag + 1 < self.tags.len() { self.next_tag + 1 } else { 0 };
-            self.counts.reads += 1;
-            left -= part;
-        }
+        let most = if bytes > most * self.tags.len() { bytes } else { most };
         self.counts.read_bytes += bytes as u64;
+        if bytes <= most {
+            return if bytes > 0 { self.request(now, start, address, bytes) } else { start };
+        }
+        let (whole, rest) = (bytes / most, bytes % most);
+        let done = self.requests(now, start, address, whole, most);
+        match rest {
+            0 => done,
+            rest => done.max(self.request(now, start, address.wrapping_add((bytes - rest) as u64), rest)),
+        }
+    }
+
+    /// When a single request has its last byte.
+    #[inline]
+    fn request(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
+        let Some(tag) = self.tags.get_mut(self.next_tag) else { return start };
+        let issued = self.up.admit(now, start.max(*tag), self.cost.request(bytes));
+        let latency = self.cost.read_latency() + Self::remap(&mut self.iommu, address);
+        let done = self.down.admit(now, issued + latency, self.cost.completion(bytes));
+        *tag = done;
+        self.next_tag = if self.next_tag + 1 < self.tags.len() { self.next_tag + 1 } else { 0 };
+        self.counts.reads += 1;
+        done
+    }
+
+    /// When the last of `count` requests for `bytes` each, one behind the other from `address` on, has its last byte.
+    fn requests(&mut self, now: Ps, start: Ps, mut address: u64, count: usize, bytes: usize) -> Ps {
+        let Self { cost, up, down, tags, iommu, .. } = self;
+        let (request, completion, latency) =
+            (cost.request(bytes), cost.completion(bytes), cost.read_latency());
+        let (mut done, mut left) = (start, count);
+        while left > 0 {
+            // Tags are used in turn, and each of these once: what has one is asked for when it is free.
+            let Some(tags) = tags.get_mut(self.next_tag..).filter(|tags| !tags.is_empty()) else { break };
+            let (last, all) = (tags.len() <= left, left.min(tags.len()));
+            let Some(tags) = tags.get_mut(..all) else { break };
+            self.next_tag = if last { 0 } else { self.next_tag + all };
+            left -= all;
+            // All at once, if none of them waits for its tag and the data of each for that of the one before.
+            if iommu.is_none()
+                && tags.iter().all(|tag| *tag <= start)
+                && let Some(requests) = up.admit_row(now, (start, start), request, all as u64)
+            {
+                let ends = (requests.done(0) + latency, requests.done(all as u64 - 1) + latency);
+                if let Some(row) = down.admit_row(now, ends, completion, all as u64) {
+                    tags.iter_mut().zip(0..).for_each(|(tag, i)| *tag = row.done(i));
+                    done = done.max(row.done(all as u64 - 1));
+                    continue;
+                }
+                tags.iter_mut().zip(0..).for_each(|(tag, i)| *tag = requests.done(i));
+            } else {
+                tags.iter_mut().for_each(|tag| *tag = start.max(*tag));
+                up.admit_all(now, tags, request);
+            }
+            for tag in tags.iter_mut() {
+                *tag = *tag + latency + Self::remap(iommu, address);
+                address = address.wrapping_add(bytes as u64);
+            }
+            down.admit_all(now, tags, completion);
+            done = tags.iter().fold(done, |done, tag| done.max(*tag));
+        }
+        self.counts.reads += (count - left) as u64;
         done
     }
 
@@ -111,7 +155,7 @@ impl Bus {
         if bytes == 0 {
             return start;
         }
-        let remapped = self.remap(address);
+        let remapped = Self::remap(&mut self.iommu, address);
         self.counts.writes += 1;
         self.counts.written_bytes += bytes as u64;
         self.up.admit(now, start, self.cost.write(bytes)) + self.cost.write_latency() + remapped
@@ -156,6 +200,7 @@ impl Bus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ground::random::SplitMix64;
     use crate::ground::timing::Memory;
 
     const NS: fn(u64) -> Ps = Ps::from_ns;
@@ -173,6 +218,36 @@ mod tests {
         assert_eq!(idle, NS(10) + cost.request(64) + cost.read_latency() + cost.completion(64));
         assert_eq!(bus.read(NS(5000), NS(5000), 0, 0), NS(5000));
         assert_eq!(bus.counts().reads, 1);
+    }
+
+    /// Request by request, as a read is defined.
+    fn plain(bus: &mut Bus, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
+        let most = bus.cost.max_read_request();
+        let pieces = (0..bytes).step_by(most).map(|at| (at, most.min(bytes - at)));
+        pieces.map(|(at, len)| bus.request(now, start, address + at as u64, len)).fold(start, Ps::max)
+    }
+
+    #[test]
+    fn a_read_is_its_requests() {
+        for (tags, iommu) in [("9", false), ("16", false), ("64", false), ("64", true)] {
+            let mut profile = Profile::connectx4();
+            profile.set("pcie.read_tags", tags).unwrap();
+            profile.set_iommu(iommu);
+            let (mut fast, mut each) = (bus(&profile), bus(&profile));
+            let mut random = SplitMix64(3);
+            let mut now = Ps::ZERO;
+            for i in 0..5_000 {
+                now += Ps(random.below(1 << 19));
+                let start = now + Ps(random.below(2) * random.below(1 << 18));
+                let (address, bytes) = (random.below(1 << 40), [8, 64, 512, 700, 4096][i % 5]);
+                let bytes = if random.below(4) == 0 { bytes / 2 } else { bytes };
+                let expected = plain(&mut each, now, start, address, bytes);
+                assert_eq!(fast.read(now, start, address, bytes), expected, "read {i} with {tags} tags");
+                assert_eq!(fast.write(now, start, address, bytes), each.write(now, start, address, bytes));
+                assert_eq!(fast.store(now, 64), each.store(now, 64), "store {i}");
+            }
+            assert_eq!(fast.counts().reads, each.counts().reads);
+        }
     }
 
     #[test]

@@ -20,15 +20,56 @@ pub struct Calendar {
     slots: u64,
     /// log2 of a page's length in picoseconds.
     page: u32,
-    /// Number of the first page that is kept.
+    /// Number of the first page that counts: what is before it is past.
     first: u64,
-    /// Nothing is booked in this page or behind it.
-    end: u64,
-    /// Work booked per page, in picoseconds: a ring, in which the pages from `first` to before `end` have their places. A
-    /// power of two of them once it is used, all others zero.
-    booked: Vec<u64>,
-    /// Runs of full pages, so that a backlog is not walked again for each job: one from now on and one ahead, say.
+    /// What is booked last: most jobs are put behind it, or into a page of their own behind it.
+    tail: Tail,
+    /// What is booked before the tail: a ring, a power of two of places once it is used, in which the pages from `first` on
+    /// have theirs.
+    booked: Vec<Page>,
+    /// Runs of full pages before the tail, so that a backlog is not walked again for each job: one from now on and one
+    /// ahead, say.
     full: [Range<u64>; 2],
+}
+
+/// Pages that are full, and the one behind them, which is not. Nothing is booked behind that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tail {
+    /// The first that is full, if any is.
+    from: u64,
+    /// The one that is not.
+    page: u64,
+    /// Work booked in that one, in picoseconds.
+    booked: u64,
+}
+
+/// A place of the ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    /// The page that had the place last. What it has booked counts for no other page.
+    number: u64,
+    /// Work booked in it, in picoseconds.
+    booked: u64,
+}
+
+/// Jobs that were booked one behind the other by [`Calendar::admit_row`].
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    first: Ps,
+    last: Ps,
+    /// Up to here the calendar was full, in the pages in which they could begin.
+    level: Ps,
+    service: Ps,
+}
+
+impl Row {
+    /// When job `i` is done. Nothing is known of when jobs can begin that are neither the first nor the last; it does not
+    /// matter, as they wait for the first.
+    #[inline]
+    pub fn done(&self, i: u64) -> Ps {
+        let start = if i == 0 { self.first } else { self.last };
+        start.max(self.level + self.service.times(i)) + self.service
+    }
 }
 
 impl Calendar {
@@ -38,53 +79,41 @@ impl Calendar {
             slots: slots.max(1),
             page: page.min(40),
             first: 0,
-            end: 0,
+            tail: Tail::default(),
             booked: Vec::new(),
             full: [0..0, 0..0],
         }
     }
 
-    /// The work booked in a page, if the ring has a place for it.
+    /// Work that a page has room for.
     #[inline]
-    fn at(&mut self, page: u64) -> Option<&mut u64> {
-        let places = self.booked.len();
-        self.booked.get_mut(page as usize & places.wrapping_sub(1))
+    fn room(&self) -> u64 {
+        self.slots << self.page
     }
 
-    /// Forgets what lies before `now`.
+    /// What is before `now` is past.
     #[inline]
     fn turn_to(&mut self, now: Ps) {
-        let page = now.0 >> self.page;
-        if page > self.first {
-            self.forget(page);
-        }
+        self.first = self.first.max(now.0 >> self.page);
     }
 
-    /// Forgets what lies before `page`.
-    #[inline(never)]
-    fn forget(&mut self, page: u64) {
-        /// So many pages are emptied one by one.
-        const FEW: u64 = 4;
-        let past = self.end.min(page).saturating_sub(self.first);
-        if past <= FEW {
-            for past in self.first..self.first + past {
-                if let Some(booked) = self.at(past) {
-                    *booked = 0;
-                }
-            }
-        } else {
-            let (places, past) = (self.booked.len(), past as usize);
-            let from = self.first as usize & places.wrapping_sub(1);
-            // Up to the ring's last place, and from its first on.
-            let ahead = past.min(places.saturating_sub(from));
-            for places in [from..from + ahead, 0..past - ahead] {
-                if let Some(pages) = self.booked.get_mut(places) {
-                    pages.fill(0);
-                }
-            }
+    /// The work booked in a page before the tail.
+    #[inline]
+    fn at(&self, page: u64) -> u64 {
+        let place = self.booked.get(page as usize & self.booked.len().wrapping_sub(1));
+        place.filter(|place| place.number == page).map_or(0, |place| place.booked)
+    }
+
+    /// Books so much in a page before the tail.
+    #[inline]
+    fn set(&mut self, page: u64, booked: u64) {
+        if page.saturating_sub(self.first) >= self.booked.len() as u64 {
+            self.grow(page);
         }
-        self.first = page;
-        self.end = self.end.max(page);
+        let places = self.booked.len();
+        if let Some(place) = self.booked.get_mut(page as usize & places.wrapping_sub(1)) {
+            *place = Page { number: page, booked };
+        }
     }
 
     /// Makes room in the ring up to page `last`.
@@ -92,11 +121,10 @@ impl Calendar {
     fn grow(&mut self, last: u64) {
         const LEAST: usize = 64;
         let places = (last.saturating_sub(self.first) as usize + 1).next_power_of_two().max(LEAST);
-        let old = std::mem::replace(&mut self.booked, vec![0; places]);
-        for page in self.first..self.end {
-            let before = old.get(page as usize & old.len().wrapping_sub(1));
-            if let (Some(booked), Some(before)) = (self.at(page), before) {
-                *booked = *before;
+        let old = std::mem::replace(&mut self.booked, vec![Page::default(); places]);
+        for page in old.into_iter().filter(|page| page.number >= self.first && page.booked > 0) {
+            if let Some(place) = self.booked.get_mut(page.number as usize & (places - 1)) {
+                *place = page;
             }
         }
     }
@@ -109,30 +137,59 @@ impl Calendar {
         if b.contains(&page) { b.end } else { page }
     }
 
-    /// So many pages from `page` on are full now.
+    /// These pages before the tail are full now.
     #[inline]
-    fn note_full(&mut self, page: u64, pages: u64) {
+    fn note_full(&mut self, pages: Range<u64>) {
         let first = self.first;
         let [a, b] = &mut self.full;
         let worth = |run: &Range<u64>| run.end.saturating_sub(run.start.max(first));
         match () {
-            () if page == a.end => a.end += pages,
-            () if page == b.end => b.end += pages,
-            () if worth(a) <= worth(b) => *a = page..page + pages,
-            () => *b = page..page + pages,
+            () if pages.start == a.end => a.end = pages.end,
+            () if pages.start == b.end => b.end = pages.end,
+            () if worth(a) <= worth(b) => *a = pages,
+            () => *b = pages,
         }
     }
 
-    /// When a job that can begin at `start` will find room, were it booked at `now`.
+    /// The tail begins anew with a page behind it.
+    #[inline]
+    fn begin_tail(&mut self, page: u64) {
+        let old = std::mem::replace(&mut self.tail, Tail { from: page, page, booked: 0 });
+        // Mostly it is past.
+        if old.page >= self.first {
+            self.keep(old);
+        }
+    }
+
+    /// Keeps what was the tail.
+    fn keep(&mut self, tail: Tail) {
+        if tail.booked > 0 {
+            self.set(tail.page, tail.booked);
+        }
+        let full = tail.from.max(self.first)..tail.page;
+        if !full.is_empty() {
+            let room = self.room();
+            full.clone().for_each(|page| self.set(page, room));
+            self.note_full(full);
+        }
+    }
+
+    /// When a job will find room that can begin at `start`, were it booked at `now`.
     pub fn opens(&mut self, now: Ps, start: Ps) -> Ps {
         self.turn_to(now);
-        let room = self.slots << self.page;
         let wanted = start.0 >> self.page;
-        let mut page = self.skip(wanted.max(self.first));
-        let booked = loop {
-            match self.at(page).map_or(0, |booked| *booked) {
-                booked if page < self.end && booked >= room => page = self.skip(page + 1),
-                booked => break if page < self.end { booked } else { 0 },
+        let Tail { from, page: last, booked } = self.tail;
+        let mut page = wanted.max(self.first);
+        let (page, booked) = loop {
+            match page {
+                _ if page > last => break (page, 0),
+                _ if page >= from => break (last, booked),
+                _ => page = self.skip(page),
+            }
+            match self.at(page) {
+                booked if page < from && booked < self.room() => break (page, booked),
+                _ if page < from => page += 1,
+                _ => {}
             }
         };
         match page == wanted {
@@ -143,94 +200,141 @@ impl Calendar {
 
     /// Books a job of `service` that can begin at `start`; `now` is the time of the booking, not later than `start`.
     /// Returns when it is done.
-    #[inline(always)]
+    #[inline]
     pub fn admit(&mut self, now: Ps, start: Ps, service: Ps) -> Ps {
         self.turn_to(now);
-        let page = start.0 >> self.page;
-        let (first, room) = (self.first, self.slots << self.page);
-        // Most jobs are short, and the page in which they can begin has room for more than them.
-        if service.0 < room
-            && page >= first
-            && page - first < self.booked.len() as u64
-            && let Some(booked) = self.at(page)
-            && *booked + service.0 < room
-        {
-            *booked += service.0;
-            let booked = *booked;
-            return self.booked_up_to(page, booked, start + service);
-        }
-        self.admit_over_pages(start, service)
+        self.book(start, service)
     }
 
-    /// The same for a job that finds its first page full, or fills it.
-    #[inline(never)]
-    fn admit_over_pages(&mut self, start: Ps, service: Ps) -> Ps {
-        let (slots, shift) = (self.slots, self.page);
-        let room = slots << shift;
-        let begins = start.0 >> shift;
-        let mut page = begins.max(self.first);
-        let mut left = service.0;
-        let mut begin = start.0;
-        loop {
-            if page - self.first >= self.booked.len() as u64 {
-                let opens = page << shift;
-                if page - self.first > REACH {
-                    let begun = if left == service.0 { start.0.max(opens) } else { begin };
-                    return (Ps(begun) + service).max(Ps(opens));
-                }
-                self.grow(page);
-            }
-            let Some(booked) = self.at(page) else { unreachable!("the ring has just grown") };
-            let before = *booked;
-            let free = room.saturating_sub(before);
-            if free == 0 && left > 0 {
-                page = self.skip(page).max(page + 1);
-                continue;
-            }
-            // Where in its first page the job finds room: of several slots one is free from the begin on.
-            if left == service.0 && page != begins {
-                let inside = if slots == 1 { before } else { before / slots };
-                begin = begin.max((page << shift) + inside);
-            }
-            if left < free || left == 0 {
-                *booked = before + left;
-                return self.booked_up_to(page, before + left, Ps(begin) + service);
-            }
-            *booked = room;
-            left -= free;
-            // What follows is empty, mostly.
-            let reach = self.first + self.booked.len() as u64;
-            let mut full = 1;
-            while left > 0
-                && page + full < reach
-                && let Some(booked) = self.at(page + full).filter(|booked| **booked == 0)
-            {
-                if left < room {
-                    *booked = left;
-                    self.note_full(page, full);
-                    return self.booked_up_to(page + full, left, Ps(begin) + service);
-                }
-                *booked = room;
-                left -= room;
-                full += 1;
-            }
-            self.note_full(page, full);
-            page += full;
-            self.end = self.end.max(page);
-            if left == 0 {
-                return self.booked_up_to(page - 1, room, Ps(begin) + service);
-            }
+    /// Books jobs of the same `service`, one after the other: each entry of `times` is when one can begin, not before `now`,
+    /// and becomes when it is done.
+    pub fn admit_all(&mut self, now: Ps, times: &mut [Ps], service: Ps) {
+        self.turn_to(now);
+        for time in times {
+            *time = self.book(*time, service);
         }
     }
 
-    /// When a job is done that would be done at `done`, were there no others: the last page that it needs is `page`, in
-    /// which so much is booked now.
+    /// The same at once, for `count` jobs that can begin in order, the first and the last at these times. Returns when they
+    /// are done, or nothing if that is not to be had at once: then nothing is booked.
     #[inline]
-    fn booked_up_to(&mut self, page: u64, booked: u64, done: Ps) -> Ps {
-        self.end = self.end.max(page + 1);
+    pub fn admit_row(&mut self, now: Ps, (first, last): (Ps, Ps), service: Ps, count: u64) -> Option<Row> {
+        self.turn_to(now);
+        let page = first.0 >> self.page;
+        if page > self.tail.page && page - self.first <= REACH {
+            self.begin_tail(page);
+        }
+        let Tail { from, page: end, booked } = self.tail;
+        let level = Ps((end << self.page) + booked);
+        // Each of them finds the tail at its begin or behind it, and those before it in the tail.
+        let queue = last == first || last <= level + service;
+        let here = (from..=end).contains(&page) && page >= self.first && end - self.first <= REACH;
+        if self.slots != 1 || !here || !queue || last < first || service == Ps::ZERO {
+            return None;
+        }
+        self.append(first, service, service.0.saturating_mul(count));
+        Some(Row { first, last, level, service })
+    }
+
+    #[inline]
+    fn book(&mut self, start: Ps, service: Ps) -> Ps {
+        let wanted = start.0 >> self.page;
+        let page = wanted.max(self.first);
+        if page > self.tail.page {
+            if page - self.first > REACH {
+                return start + service;
+            }
+            self.begin_tail(page);
+        }
+        if page < self.tail.from || service == Ps::ZERO {
+            return self.book_before(start, service);
+        }
+        if wanted == self.tail.page {
+            return self.append(start, service, service.0);
+        }
+        if self.tail.page - self.first > REACH {
+            return start.max(Ps(self.tail.page << self.page)) + service;
+        }
+        self.append(self.opening(start, self.tail.page, self.tail.booked), service, service.0)
+    }
+
+    /// When a job begins that finds room in this page, in which so much is booked, and could have begun in one before it: of
+    /// several slots one is free from the begin on.
+    #[inline]
+    fn opening(&self, start: Ps, page: u64, booked: u64) -> Ps {
+        let inside = if self.slots == 1 { booked } else { booked / self.slots };
+        start.max(Ps((page << self.page) + inside))
+    }
+
+    /// When a job of `service` is done that begins at `begin`: the last page that it needs is this, in which so much is
+    /// booked now.
+    #[inline]
+    fn done(&self, begin: Ps, service: Ps, page: u64, booked: u64) -> Ps {
         match self.slots {
-            1 => done.max(Ps((page << self.page) + booked)),
-            _ => done,
+            1 => (begin + service).max(Ps((page << self.page) + booked)),
+            _ => begin + service,
+        }
+    }
+
+    /// Books what is left of a job into the tail.
+    #[inline]
+    fn append(&mut self, begin: Ps, service: Ps, left: u64) -> Ps {
+        self.tail.booked = self.tail.booked.saturating_add(left);
+        if self.tail.booked >= self.room() {
+            let full = match self.slots {
+                1 => self.tail.booked >> self.page,
+                slots => (self.tail.booked / slots) >> self.page,
+            };
+            self.tail.booked -= full * self.room();
+            self.tail.page += full;
+            if self.tail.page - self.first > REACH {
+                // What is beyond is not booked.
+                self.tail.page = self.tail.page.min(self.first + REACH + 1);
+                self.tail.booked = 0;
+            }
+        }
+        self.done(begin, service, self.tail.page, self.tail.booked)
+    }
+
+    /// Books a job that can begin before the tail, or one that takes no time.
+    #[inline(never)]
+    fn book_before(&mut self, start: Ps, service: Ps) -> Ps {
+        let begins = start.0 >> self.page;
+        let room = self.room();
+        let (mut page, mut left) = (begins.max(self.first), service.0);
+        // When it begins is known from its first page with room on.
+        let mut begun = None;
+        loop {
+            if left > 0 && page < self.tail.from {
+                page = self.skip(page);
+            }
+            let Tail { from, page: last, booked } = self.tail;
+            let (at, before) = match page {
+                _ if page < from => (page, self.at(page)),
+                _ if left > 0 => (last, booked),
+                _ => (page, if page < last { room } else { booked }),
+            };
+            if before < room || left == 0 {
+                let opening = || if at == begins { start } else { self.opening(start, at, before) };
+                let begin = *begun.get_or_insert_with(opening);
+                if left == 0 {
+                    return self.done(begin, service, at, before);
+                }
+                if at >= from {
+                    return self.append(begin, service, left);
+                }
+                let free = room - before;
+                self.set(at, before + left.min(free));
+                if left < free {
+                    return self.done(begin, service, at, before + left);
+                }
+                self.note_full(at..at + 1);
+                left -= free;
+                if left == 0 {
+                    return self.done(begin, service, at, room);
+                }
+            }
+            page = at + 1;
         }
     }
 }
@@ -259,6 +363,16 @@ mod tests {
         assert_eq!(c.admit(NS(0), NS(10), NS(100)), NS(110), "before it");
         let late = c.admit(NS(0), NS(350), NS(100));
         assert!(late >= NS(540) && late <= NS(560), "around it: {late}");
+    }
+
+    #[test]
+    fn a_longer_calendar_keeps_what_is_booked() {
+        let mut c = Calendar::new(1, PAGE);
+        for (start, service) in [(4000, 5), (0, 5), (3000, 5), (2000, 5)] {
+            assert_eq!(c.admit(NS(0), NS(start), NS(service)), NS(start + service));
+        }
+        assert_eq!(c.admit(NS(0), NS(0), NS(8)), NS(13), "behind the one that was there");
+        assert!(c.admit(NS(0), NS(2000), NS(8)) > NS(2008), "here, too");
     }
 
     #[test]
@@ -297,6 +411,14 @@ mod tests {
     }
 
     impl Plain {
+        fn opens(&self, start: Ps) -> Ps {
+            let booked = |page: u64| self.booked.get(&page).copied().unwrap_or(0);
+            let begins = start.0 >> self.page;
+            let page = (begins..).find(|page| booked(*page) < self.slots << self.page).unwrap();
+            let inside = (page << self.page) + booked(page) / self.slots;
+            if page == begins { start } else { start.max(Ps(inside)) }
+        }
+
         fn admit(&mut self, start: Ps, service: Ps) -> Ps {
             let room = self.slots << self.page;
             let (mut page, mut left, mut begin) = (start.0 >> self.page, service.0, None);
@@ -319,6 +441,41 @@ mod tests {
     }
 
     #[test]
+    fn a_row_is_what_one_by_one_is() {
+        let mut random = SplitMix64(2);
+        let mut below = |n| random.below(n);
+        let (mut row, mut each) = (Calendar::new(1, PAGE), Calendar::new(1, PAGE));
+        let (mut now, mut rows) = (0, 0);
+        for i in 0..20_000 {
+            now += below(1 << 17);
+            let first = now + below(2) * below(1 << 19);
+            let service = Ps(below(1 << 13) + 1);
+            let count = below(12) + 2;
+            let gap = below(2) * below(1 << 17);
+            let mut times: Vec<Ps> = (0..count).map(|i| Ps(first + i * gap / (count - 1))).collect();
+            let ends = (times[0], times[times.len() - 1]);
+            each.admit_all(Ps(now), &mut times, service);
+            match row.admit_row(Ps(now), ends, service, count) {
+                Some(row) => {
+                    rows += 1;
+                    let all: Vec<Ps> = (0..count).map(|i| row.done(i)).collect();
+                    assert_eq!(all, times, "row {i}");
+                }
+                None => {
+                    for (job, done) in times.iter().enumerate() {
+                        let start = Ps(first + job as u64 * gap / (count - 1));
+                        assert_eq!(row.admit(Ps(now), start, service), *done, "row {i}, job {job}");
+                    }
+                }
+            }
+            // Between them, something short.
+            let start = Ps(now + below(1 << 15));
+            assert_eq!(row.admit(Ps(now), start, Ps(900)), each.admit(Ps(now), start, Ps(900)), "behind {i}");
+        }
+        assert!((2_000..18_000).contains(&rows), "{rows}");
+    }
+
+    #[test]
     fn it_books_what_a_walk_over_all_pages_books() {
         let mut random = SplitMix64(1);
         let mut below = |n| random.below(n);
@@ -330,7 +487,10 @@ mod tests {
                 now += below(1 << 17);
                 // Like reads and writes: at once or some time ahead, short or long.
                 let start = Ps(now + if below(2) == 0 { 0 } else { below(1 << 19) });
-                let service = Ps(below((1 << 17) * slots * load / 100) + 1);
+                let service = Ps(below((1 << 17) * slots * load / 100));
+                if i % 16 == 0 {
+                    assert_eq!(fast.opens(Ps(now), start), plain.opens(start), "job {i} of {slots} slots");
+                }
                 assert_eq!(
                     fast.admit(Ps(now), start, service),
                     plain.admit(start, service),

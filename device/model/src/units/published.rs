@@ -74,7 +74,7 @@ fn loopback_latencies_of_two_bytes() {
 /// Operations per microsecond if each keeps the units busy for the sum of `services`.
 fn rate(t: &Timing, qps: u32, services: &[Ps]) -> f64 {
     const JOBS: u32 = 20_000;
-    let mut units = Units::new(&t);
+    let mut units = Units::new(t);
     // Contexts are loaded when the measurement begins.
     (0..qps).for_each(|qp| _ = units.send(Ps::ZERO, qp, Ps::ZERO));
     let start = Ps::from_us(100);
