@@ -44,7 +44,7 @@ pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use icm::Icm;
 pub use notice::{BUILT_IN_MANAGER, KeyViolation};
-pub use port::{Link, LinkSpeed, Port, PortCounters};
+pub use port::{Link, LinkOffer, LinkSpeed, Port, PortCounters};
 pub use profile::Config;
 pub use q_counters::QCounter;
 pub use switch::{Switch, SwitchConfig, SwitchEffect};

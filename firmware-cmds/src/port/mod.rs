@@ -15,7 +15,7 @@ use hca_spec::mad::{PortInfo, phys_state, port_cap, port_state};
 pub use counters::PortCounters;
 pub(crate) use key::KeyCheck;
 use key::Lease;
-pub use link::{Link, LinkSpeed};
+pub use link::{Link, LinkOffer, LinkSpeed};
 
 use crate::effect::Effect;
 use crate::firmware::Firmware;
