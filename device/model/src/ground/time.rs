@@ -85,26 +85,51 @@ impl fmt::Display for Ps {
 #[derive(Clone, Copy)]
 struct Entry {
     at: Ps,
-    /// Which one it was of those that were scheduled, above [`SLOT_BITS`] bits that say where it is.
+    /// Its source, above [`SEQUENCE_BITS`] bits that say which one it was of those that were scheduled.
     order: u64,
+    /// Where the event is.
+    slot: u32,
 }
 
-/// Bits for the place of an event: a quarter of a thousand million may wait at once.
-const SLOT_BITS: u32 = 28;
+/// Bits of a [`Source`].
+const SOURCE_BITS: u32 = 28;
+/// Bits for the sequence.
+const SEQUENCE_BITS: u32 = u64::BITS - SOURCE_BITS;
 /// The sequence starts anew before it has more bits than are left.
-const SEQUENCES: u64 = 1 << (u64::BITS - SLOT_BITS);
+const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// No place.
 const NONE: u32 = u32::MAX;
 
 impl Entry {
-    /// Time and sequence as one number: compared without a branch.
+    /// Time, source and sequence as one number: compared without a branch.
     #[inline]
     fn key(&self) -> u128 {
         u128::from(self.at.0) << 64 | u128::from(self.order)
     }
+}
 
-    fn slot(&self) -> u32 {
-        (self.order & ((1 << SLOT_BITS) - 1)) as u32
+/// What orders events of the same time, before the order in which they were scheduled does: what kind they are, at
+/// which node they happen and by which of its ports they came.
+///
+/// Nodes share nothing but messages, so only the order at one node matters. There, events of one source are scheduled in
+/// the order in which the source makes them, whatever else is in the same heap. So the order of all events is
+/// (time, class, node, port, sequence of the source), and does not depend on what else is in the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Source(u32);
+
+impl Source {
+    const CLASS_BITS: u32 = 3;
+    const PORT_BITS: u32 = 8;
+    const NODE_BITS: u32 = SOURCE_BITS - Self::CLASS_BITS - Self::PORT_BITS;
+
+    /// Nodes that have an order of their own; what is beyond shares that of the last.
+    pub const NODES: usize = 1 << Self::NODE_BITS;
+
+    /// Of class `class` (0 to 7, the lowest first), at the node of that number, by that of its ports.
+    pub const fn new(class: u8, node: usize, port: u8) -> Self {
+        let node = if node < Self::NODES { node } else { Self::NODES - 1 };
+        let class = (class & ((1 << Self::CLASS_BITS) - 1)) as u32;
+        Self(class << (Self::NODE_BITS + Self::PORT_BITS) | (node as u32) << Self::PORT_BITS | port as u32)
     }
 }
 
@@ -115,7 +140,8 @@ enum Slot<E> {
     Taken(E),
 }
 
-/// Events in order of time; events of the same time in the order they were scheduled.
+/// Events in order of time; events of the same time in the order of their [`Source`]s, those of one source in the order
+/// they were scheduled.
 ///
 /// A heap in which each entry has up to four below it. An event that was taken leaves a hole at the top, which the next
 /// one fills that comes: most events cause another.
@@ -137,15 +163,15 @@ impl<E> Default for EventHeap<E> {
 }
 
 impl<E> EventHeap<E> {
-    /// Adds `event` at time `at`.
+    /// Adds `event` of that source at time `at`.
     #[inline]
-    pub fn push(&mut self, at: Ps, event: E) {
+    pub fn push(&mut self, at: Ps, source: Source, event: E) {
         if self.sequence >= SEQUENCES {
             self.renumber();
         }
-        let order = self.sequence << SLOT_BITS | u64::from(self.store(event));
+        let order = u64::from(source.0) << SEQUENCE_BITS | self.sequence;
         self.sequence += 1;
-        let entry = Entry { at, order };
+        let entry = Entry { at, order, slot: self.store(event) };
         match std::mem::take(&mut self.hole) {
             true => self.sink(entry),
             false => self.rise(entry),
@@ -162,7 +188,7 @@ impl<E> EventHeap<E> {
             return std::mem::replace(&mut self.free, next);
         }
         let slot = self.slots.len() as u32;
-        assert!(slot >> SLOT_BITS == 0, "so many events do not fit into memory");
+        assert!(slot != NONE, "so many events do not fit into memory");
         self.slots.push(Slot::Taken(event));
         slot
     }
@@ -231,11 +257,12 @@ impl<E> EventHeap<E> {
     #[cold]
     fn renumber(&mut self) {
         self.close();
-        // What is in order is a heap, too.
-        self.heap.sort_unstable_by_key(Entry::key);
+        // By sequence first, which says what the new ones are; what is in order of its keys is a heap, too.
+        self.heap.sort_unstable_by_key(|entry| entry.order % SEQUENCES);
         for (i, entry) in self.heap.iter_mut().enumerate() {
-            entry.order = (i as u64) << SLOT_BITS | u64::from(entry.slot());
+            entry.order = entry.order / SEQUENCES * SEQUENCES + i as u64;
         }
+        self.heap.sort_unstable_by_key(Entry::key);
         self.sequence = self.heap.len() as u64;
     }
 
@@ -253,7 +280,7 @@ impl<E> EventHeap<E> {
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
         self.close();
         let first = self.heap.first().filter(|first| first.at <= until)?;
-        let (at, slot) = (first.at, first.slot());
+        let (at, slot) = (first.at, first.slot);
         self.hole = true;
         let place = self.slots.get_mut(slot as usize)?;
         let Slot::Taken(event) = std::mem::replace(place, Slot::Free(self.free)) else { return None };
@@ -284,15 +311,38 @@ mod tests {
     use super::*;
     use crate::ground::random::SplitMix64;
 
+    const SOURCE: Source = Source::new(4, 0, 0);
+
+    #[test]
+    fn the_order_of_sources_does_not_depend_on_other_sources() {
+        let sources = [(3, 1, 2), (3, 1, 1), (0, 9, 9), (4, 0, 0), (3, 0, 7)];
+        let order = |with: &[usize]| {
+            let mut h = EventHeap::default();
+            for round in 0..2 {
+                for i in with {
+                    let (class, node, port) = sources[*i];
+                    h.push(Ps(7), Source::new(class, node, port), (*i, round));
+                }
+            }
+            std::iter::from_fn(move || h.pop_until(Ps(7)).map(|e| e.1)).collect::<Vec<_>>()
+        };
+        let all = order(&[0, 1, 2, 3, 4]);
+        assert_eq!(all.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [2, 2, 4, 4, 1, 1, 0, 0, 3, 3]);
+        assert_eq!(order(&[4, 3, 2, 1, 0]), all);
+        let some: Vec<_> = all.iter().filter(|(i, _)| [0, 3, 4].contains(i)).copied().collect();
+        assert_eq!(order(&[3, 0, 4]), some);
+        assert!(Source::new(1, usize::MAX, 255) < Source::new(2, 0, 0));
+    }
+
     #[test]
     fn same_time_keeps_order() {
         let mut h = EventHeap::default();
         for (at, name) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
-            h.push(Ps(at), name);
+            h.push(Ps(at), SOURCE, name);
         }
         let order: String = std::iter::from_fn(|| h.pop_until(Ps(5)).map(|e| e.1)).collect();
         assert_eq!(order, "abcd");
-        h.push(Ps(9), 'e');
+        h.push(Ps(9), SOURCE, 'e');
         assert_eq!(h.pop_until(Ps(8)), None);
         assert_eq!(h.next_at(), Some(Ps(9)));
     }
@@ -303,7 +353,7 @@ mod tests {
         let mut h = EventHeap::default();
         let at = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         for i in 0..MANY {
-            h.push(Ps(at(i)), i);
+            h.push(Ps(at(i)), SOURCE, i);
             if i % 3 == 0 {
                 assert!(h.pop_until(Ps::MAX).is_some());
             }
@@ -325,19 +375,22 @@ mod tests {
         for i in 0..20_000u64 {
             for _ in 0..below(4) {
                 let at = now + below(50);
-                h.push(Ps(at), i);
-                plain.entry(at).or_insert_with(std::collections::VecDeque::new).push_back(i);
+                let node = below(3) as usize;
+                h.push(Ps(at), Source::new(4, node, 0), (node, i));
+                let same: &mut Vec<_> = plain.entry(at).or_default();
+                let place = same.partition_point(|(n, _)| *n <= node);
+                same.insert(place, (node, i));
             }
             for _ in 0..below(4) {
                 assert_eq!(h.next_at(), plain.first_key_value().map(|(at, _)| Ps(*at)));
-                assert_eq!(h.len(), plain.values().map(|q| q.len()).sum::<usize>());
+                assert_eq!(h.len(), plain.values().map(Vec::len).sum::<usize>());
                 let until = now + below(30);
-                let expected = plain.first_entry().filter(|e| *e.key() <= until).and_then(|mut e| {
-                    let (at, first) = (Ps(*e.key()), e.get_mut().pop_front());
+                let expected = plain.first_entry().filter(|e| *e.key() <= until).map(|mut e| {
+                    let (at, first) = (Ps(*e.key()), e.get_mut().remove(0));
                     if e.get().is_empty() {
                         e.remove();
                     }
-                    first.map(|first| (at, first))
+                    (at, first)
                 });
                 assert_eq!(h.pop_until(Ps(until)), expected);
                 now = expected.map_or(now, |(at, _)| at.0);

@@ -1,118 +1,81 @@
-//! Cables: which port is at which end, and how links come up and go down.
+//! Links: which port is at which end, and how they come up and go down.
 //!
-//! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training). A link is up when both its ports have trained;
-//! what takes one of them down takes the other down with it, and then they train again, if they may.
+//! Each end of a link knows its own port and what the other end told it, one link latency ago
+//! ([`Training`]). A cable that is taken out is out at both ends; a port that is disabled or trains anew is dark at one,
+//! and the other hears of it.
+//!
+//! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
 
-use hca_firmware::{Effect, Link as PortLink};
+use hca_firmware::{Effect, Link as PortLink, LinkOffer};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
-use super::tunnel::{Outside, common};
-use super::{Event, World};
+use super::{Class, Event, World};
 use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
-use crate::link::{Carrier, Line, LinkRate};
+use crate::link::egress::LANES;
+use crate::link::training::{Training, TrainingStep};
+use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
 
-/// How far a link is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum LinkState {
-    #[default]
-    Down,
-    Training,
-    Up,
-}
-
-/// Training of a link, or of one end of a carrier that has not two.
-#[derive(Debug, Clone, Copy, Default)]
-struct Training {
-    state: LinkState,
-    /// Counts what happened to it: packets and timers of before are void.
-    generation: u32,
-}
-
-/// What a carrier is made of.
+/// What a link is made of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cable {
+pub(super) struct LinkKind {
     rate: LinkRate,
     width: u8,
-    /// What packets occupy of it: the rate and width that its ports trained to, or what it always is.
-    pub(super) line: Line,
-    fixed: bool,
-    /// Of a cable with two ends; its ports then give each other credits. `None`: a carrier of the caller's.
+    /// What packets occupy of it, if that is not what its ports trained to.
+    fixed: Option<LineRate>,
+    /// Of a cable; its ports then give each other credits. `None`: a carrier of the caller's.
     pub(super) delay: Option<Ps>,
 }
 
-impl Cable {
-    /// A cable that carries so much; `line`: whatever its ports train to, packets take this of it.
-    pub(super) fn new(rate: LinkRate, width: u8, line: Option<Line>, delay: Option<Ps>) -> Self {
-        let fixed = line.is_some();
-        Self { rate, width, line: line.unwrap_or(Line::new(rate, width)), fixed, delay }
+impl LinkKind {
+    /// A cable that carries so much; `fixed`: whatever its ports train to, packets take this of it.
+    pub(super) fn new(rate: LinkRate, width: u8, fixed: Option<LineRate>, delay: Option<Ps>) -> Self {
+        Self { rate, width, fixed, delay }
     }
 
-    /// How long `bytes` of a packet occupy it.
-    pub(super) fn serialisation(&self, bytes: usize) -> Ps {
-        self.line.serialisation(bytes)
+    /// What packets occupy of it before it trained.
+    pub(super) fn line(&self) -> LineRate {
+        self.fixed.unwrap_or(LineRate::new(self.rate, self.width))
     }
 
-    /// As it is, or trained to so much.
-    fn trained_line(&self, trained: PortLink) -> Line {
-        if self.fixed { self.line } else { Line::new(trained.speed.into(), trained.width) }
+    /// What it can train to.
+    fn most(&self) -> PortLink {
+        PortLink { width: self.width, speed: self.rate.into() }
     }
+}
+
+/// An end of a link.
+pub(super) struct End {
+    /// What is there.
+    pub(super) at: LinkEnd,
+    /// The cable is in.
+    connected: bool,
+    pub(super) training: Training,
+    /// What packets that leave here occupy of the link.
+    pub(super) line: LineRate,
+    /// The other end is outside this world and keeps no credits.
+    pub(super) without_credits: bool,
+    /// Credits' worth of input buffer that packets of such a sender take, by lane.
+    pub(super) held: [u32; LANES],
 }
 
 /// A link with its ends.
-pub(super) struct Wire {
-    pub(super) ends: Vec<LinkEnd>,
+pub(super) struct Link {
+    pub(super) ends: Vec<End>,
     pub(super) carrier: Box<dyn Carrier + Send>,
-    pub(super) cable: Cable,
-    /// What it trains to.
-    pub(super) port: PortLink,
-    /// The cable is in.
-    connected: bool,
-    /// One for both ends of a cable; of other carriers, one for each end.
-    training: Vec<Training>,
-    /// Of a link that leaves the world.
-    pub(super) outside: Option<Outside>,
+    pub(super) kind: LinkKind,
 }
 
-impl Wire {
-    /// Only a cable has a far end that goes dark with the near one.
-    fn is_cable(&self) -> bool {
-        self.ends.len() == 2
-    }
-
-    fn place(&self, end: usize) -> usize {
-        if self.is_cable() { 0 } else { end }
-    }
-
-    fn training(&self, end: usize) -> Training {
-        self.training.get(self.place(end)).copied().unwrap_or_default()
-    }
-
-    /// The ends that go up and down with `end`.
-    fn together(&self, end: usize) -> Vec<LinkEnd> {
-        match self.is_cable() {
-            true => self.ends.clone(),
-            false => self.ends.get(end).copied().into_iter().collect(),
-        }
-    }
-
-    /// What happened to the link of that end so far.
-    pub(super) fn generation(&self, end: usize) -> u32 {
-        self.training(end).generation
+impl Link {
+    /// The other end of a cable.
+    pub(super) fn other(&self, end: usize) -> Option<usize> {
+        (self.ends.len() == 2 && end < 2).then(|| 1 - end)
     }
 
     /// Whether packets pass at that end.
     pub(super) fn is_up(&self, end: usize) -> bool {
-        self.training(end).state == LinkState::Up
-    }
-
-    fn set(&mut self, end: usize, state: LinkState) -> u32 {
-        let place = self.place(end);
-        let Some(training) = self.training.get_mut(place) else { return 0 };
-        training.state = state;
-        training.generation = training.generation.wrapping_add(1);
-        training.generation
+        self.ends.get(end).is_some_and(|e| e.training.is_up())
     }
 }
 
@@ -131,15 +94,15 @@ impl World {
         width: u8,
         carrier: Box<dyn Carrier + Send>,
     ) -> Result<(), ConfigError> {
-        let cable = Cable::new(rate, width, None, None);
-        self.join(ends.into_iter().map(Into::into).collect(), cable, carrier)
+        let kind = LinkKind::new(rate, width, None, None);
+        self.join(ends.into_iter().map(Into::into).collect(), kind, carrier)
     }
 
-    /// The same for any kind of cable.
+    /// The same for any kind of link.
     pub(super) fn join(
         &mut self,
         ends: Vec<LinkEnd>,
-        cable: Cable,
+        kind: LinkKind,
         carrier: Box<dyn Carrier + Send>,
     ) -> Result<(), ConfigError> {
         let number = self.links.len();
@@ -163,20 +126,24 @@ impl World {
                 }
             }
         }
+        let (line, cable) = (kind.line(), ends.len() == 2);
         for (i, end) in ends.iter().enumerate() {
             if let LinkEnd::Port(port) = *end {
                 self.set_plug(port, (number, i));
-                self.plug_in(port, cable.line);
+                self.plug_in(port, line);
             }
         }
-        let outside = ends.iter().any(|e| matches!(e, LinkEnd::Tunnel(_))).then(Outside::default);
-        let training = vec![Training::default(); if ends.len() == 2 { 1 } else { ends.len() }];
-        let port = PortLink { width: cable.width, speed: cable.rate.into() };
-        self.links.push(Wire { ends, carrier, cable, port, connected: true, training, outside });
-        let trainings = self.links.last().map_or(0, |l| l.training.len());
-        for end in 0..trainings {
-            self.tend_link(number, end, false);
-        }
+        let end = |at: LinkEnd| {
+            let mut training = Training::new(self.input_buffer(&kind, at), self.port_latency(at));
+            if !cable {
+                training.assume(LinkOffer::up_to(kind.most()));
+            }
+            End { at, connected: true, training, line, without_credits: false, held: [0; LANES] }
+        };
+        let ends: Vec<End> = ends.into_iter().map(end).collect();
+        let count = ends.len();
+        self.links.push(Link { ends, carrier, kind });
+        (0..count).for_each(|end| self.update_end(number, end, false));
         Ok(())
     }
 
@@ -190,9 +157,10 @@ impl World {
         self.plug(port).map(|(link, _)| link)
     }
 
-    /// Whether a link is up: trained at both ends.
+    /// Whether a link is up: trained at all ends that are in this world.
     pub fn link_is_up(&self, link: usize) -> bool {
-        self.links.get(link).is_some_and(|l| l.training.iter().all(|t| t.state == LinkState::Up))
+        let near = |end: &&End| matches!(end.at, LinkEnd::Port(_));
+        self.links.get(link).is_some_and(|l| l.ends.iter().filter(near).all(|end| end.training.is_up()))
     }
 
     /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
@@ -214,23 +182,22 @@ impl World {
         }
     }
 
-    /// Takes the cable of a link out, or puts it in again: then it trains.
+    /// Takes the cable of a link out at every end in this world, or puts it in again: then it trains. An end outside
+    /// hears of it one link latency later.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
         self.now = self.now.max(now);
-        let Some(wire) = self.links.get_mut(link) else { return };
-        wire.connected = connected;
-        let trainings = wire.training.len();
-        for end in 0..trainings {
-            self.tend_link(link, end, false);
-        }
+        let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
+        ends.iter_mut().for_each(|end| end.connected = connected);
+        let count = ends.len();
+        (0..count).for_each(|end| self.update_end(link, end, false));
     }
 
     /// Something changed at a port, which its peer feels too. `lost`: its link went down from this end.
-    pub(super) fn tend_port(&mut self, port: PortRef, lost: bool) {
+    pub(super) fn port_changed(&mut self, port: PortRef, lost: bool) {
         match self.plug(port) {
-            Some((link, end)) => self.tend_link(link, end, lost),
+            Some((link, end)) => self.update_end(link, end, lost),
             // Without a cable an adapter has a plug that leads back to it.
-            None if !Self::is_switch(port) && self.is_down(port) && self.is_lit(LinkEnd::Port(port)) => {
+            None if !Self::is_switch(port) && self.is_down(port) && self.is_enabled(port) => {
                 self.set_port_link(port, Some(PortLink::default()), None);
             }
             None => {}
@@ -238,113 +205,98 @@ impl World {
         self.manage(port);
     }
 
-    /// Takes a link down if an end of it is, or was for a moment (`lost`), and lets it train if it may.
-    pub(super) fn tend_link(&mut self, number: usize, end: usize, lost: bool) {
+    /// Takes a link down if its port at this end is, or was for a moment (`lost`), and lets it train if it may.
+    fn update_end(&mut self, number: usize, end: usize, lost: bool) {
         let Some(link) = self.links.get(number) else { return };
-        let (ends, connected) = (link.together(end), link.connected);
-        let mut state = link.training(end).state;
-        let near_lit = |world: &World| {
-            let near = |e: &&LinkEnd| matches!(e, LinkEnd::Port(_));
-            connected && ends.iter().filter(near).all(|e| world.is_lit(*e))
-        };
-        let tunnels = ends.iter().filter(|e| matches!(e, LinkEnd::Tunnel(_)));
-        let lit = near_lit(self) && tunnels.clone().all(|e| self.is_lit(*e));
-        self.tell_tunnel(number, near_lit(self));
-        let lost = lost || ends.iter().any(|e| matches!(e, LinkEnd::Port(p) if self.is_down(*p)));
-        if state != LinkState::Down && !lit || state == LinkState::Up && lost {
-            state = LinkState::Down;
-            if let Some(link) = self.links.get_mut(number) {
-                link.set(end, state);
-                if let Some(outside) = &mut link.outside {
-                    outside.forget_held();
-                }
-            }
-            tracing::debug!(now = %self.now, "link {number} is down");
-            for end in &ends {
-                if let LinkEnd::Port(port) = end {
-                    self.set_port_link(*port, None, None);
-                }
-            }
+        let Some(&End { at: LinkEnd::Port(port), connected, .. }) = link.ends.get(end) else { return };
+        let most = link.kind.most();
+        let lit = connected && self.is_enabled(port);
+        let offer = if lit { self.port(port).map(|p| p.offer(most)) } else { None };
+        let lost = lost || self.is_down(port);
+        let Some(end_state) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let step = end_state.training.update(offer, lost);
+        self.follow_training(number, end, port, step);
+    }
+
+    /// The other end of a link told of itself.
+    pub(super) fn light_arrives(&mut self, number: usize, end: usize, light: Light) {
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let LinkEnd::Port(port) = near.at else { return };
+        let step = near.training.light(light);
+        self.follow_training(number, end, port, step);
+    }
+
+    fn follow_training(&mut self, number: usize, end: usize, port: PortRef, step: TrainingStep) {
+        if let Some(light) = step.tell {
+            self.send_message(number, end, self.now, LinkMessage::Light(light));
         }
-        if state == LinkState::Down && lit {
-            let Some(link) = self.links.get_mut(number) else { return };
-            let generation = link.set(end, LinkState::Training);
-            self.heap
-                .push(self.now + self.timing.link_training(), Event::Trained { number, end, generation });
+        if step.lost {
+            tracing::debug!(now = %self.now, "link {number} is down at {port}");
+            if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
+                // What is still on its way here is void, and takes no room.
+                near.held = [0; LANES];
+            }
+            self.set_port_link(port, None, None);
+        }
+        if let Some(generation) = step.train {
+            let source = self.source(Class::Trained, port);
+            let at = self.now + self.timing.link_training();
+            self.heap.push(at, source, Event::Trained { number, end, generation });
         }
     }
 
-    /// A link has trained, if nothing came between.
+    /// An end of a link has trained, if nothing came between.
     pub(super) fn trained(&mut self, number: usize, end: usize, generation: u32) {
-        let Some(link) = self.links.get_mut(number).filter(|l| l.generation(end) == generation) else {
-            return;
-        };
-        let far = link.outside.as_ref().and_then(|o| o.light);
-        let (ends, cable) = (link.together(end), far.map_or(link.port, |far| common(link.port, far)));
-        let asked = |link| {
-            ends.iter().try_fold(link, |link, end| match end {
-                LinkEnd::Port(port) => self.port(*port)?.negotiate(link),
-                LinkEnd::Tunnel(_) => Some(link),
-            })
-        };
-        // Each end can only take something away; what the last took away the first must do without too.
-        let mut agreed = asked(cable);
-        while let Some(again) = agreed.map(asked).filter(|again| *again != agreed) {
-            agreed = again;
-        }
         let Some(link) = self.links.get_mut(number) else { return };
-        let Some(port) = agreed else {
-            link.set(end, LinkState::Down);
+        let (cable, kind) = (link.ends.len() == 2, link.kind);
+        let Some(near) = link.ends.get_mut(end) else { return };
+        let LinkEnd::Port(port) = near.at else { return };
+        let Some(agreed) = near.training.trained(generation) else { return };
+        let Some(agreed) = agreed else {
             return tracing::debug!(now = %self.now, "link {number}: its ports have no width and speed in common");
         };
-        link.set(end, LinkState::Up);
-        tracing::debug!(now = %self.now, "link {number} is up");
-        let line = link.cable.trained_line(port);
-        if link.is_cable() {
-            link.cable.line = line;
-            link.carrier.train(line);
+        tracing::debug!(now = %self.now, "link {number} is up at {port}");
+        let room = near.training.far().buffer.map(|bytes| bytes as usize);
+        let line = kind.fixed.unwrap_or(LineRate::new(agreed.speed.into(), agreed.width));
+        near.line = line;
+        if cable {
+            link.carrier.train(end, line);
         }
-        for (i, end) in ends.iter().enumerate() {
-            if let LinkEnd::Port(near) = end {
-                self.plug_in(*near, line);
-                let room = self.input_buffer(number, ends.get(1 - i.min(1)).copied());
-                self.set_port_link(*near, Some(port), room);
-            }
-        }
-        for end in ends {
-            if let LinkEnd::Port(near) = end {
-                self.manage(near);
-            }
-        }
+        self.plug_in(port, line);
+        self.set_port_link(port, Some(agreed), room);
+        self.manage(port);
     }
 
     fn is_down(&self, port: PortRef) -> bool {
         self.port(port).is_some_and(|p| p.state == port_state::DOWN)
     }
 
-    /// Whether that end does its part for a link.
-    fn is_lit(&self, end: LinkEnd) -> bool {
-        match end {
-            LinkEnd::Port(port) => self.port(port).is_some_and(|p| !p.is_disabled()),
-            LinkEnd::Tunnel(tunnel) => {
-                let link = self.find_tunnel(tunnel).and_then(|(number, _)| self.links.get(number));
-                link.and_then(|l| l.outside.as_ref()).is_some_and(|o| o.light.is_some())
-            }
-        }
+    fn is_enabled(&self, port: PortRef) -> bool {
+        self.port(port).is_some_and(|p| !p.is_disabled())
     }
 
-    /// Bytes that the far end of a link takes in for each lane; `None`: it is not known, or without limit.
-    fn input_buffer(&self, number: usize, far: Option<LinkEnd>) -> Option<usize> {
-        self.links.get(number)?.cable.delay?;
-        match far? {
-            LinkEnd::Port(PortRef { node: NodeId::Hca(_), .. }) => Some(self.timing.adapter_buffer()),
-            LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => Some(self.timing.switch_buffer()),
-            LinkEnd::Tunnel(_) => None,
+    /// Bytes that an end of a link takes in for each lane; `None`: it gives no credits.
+    fn input_buffer(&self, kind: &LinkKind, end: LinkEnd) -> Option<u32> {
+        kind.delay?;
+        let bytes = match end {
+            LinkEnd::Port(PortRef { node: NodeId::Hca(_), .. }) => self.timing.adapter_buffer(),
+            LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_buffer(),
+            LinkEnd::Tunnel(_) => return None,
+        };
+        Some(u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
+    /// What MAC and PHY take at an end of a link; nothing at one that is outside.
+    pub(super) fn port_latency(&self, end: LinkEnd) -> Ps {
+        match end {
+            LinkEnd::Port(PortRef { node: NodeId::Hca(_), .. }) => self.timing.phy(),
+            LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_phy(),
+            LinkEnd::Tunnel(_) => Ps::ZERO,
         }
     }
 
     /// A cable is plugged into a port, or its link trained to this.
-    fn plug_in(&mut self, port: PortRef, line: Line) {
+    fn plug_in(&mut self, port: PortRef, line: LineRate) {
         match port.node {
             NodeId::Hca(id) => {
                 if let Some(hca) = self.hcas.get_mut(id.0) {
