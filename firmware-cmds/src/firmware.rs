@@ -236,7 +236,7 @@ impl Firmware {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::LinkSpeed;
+    use crate::speed::LinkSpeed;
     use hca_spec::eqe::port_change;
     use hca_spec::mad::{PortInfo, port_state};
 

@@ -10,8 +10,8 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
 pub use crate::buffer::Buffer;
+use crate::limits::{LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_Q_COUNTERS};
 use crate::object::Kind;
-use crate::profile::{LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_Q_COUNTERS};
 use crate::q_counters::{CounterSet, QCounter};
 use crate::table::Table;
 use crate::users::Users;

@@ -14,11 +14,11 @@ use crate::datagram::{Address, Arrival, Departure};
 use crate::directed::{self, Step};
 use crate::effect::Effect;
 use crate::firmware::Firmware;
+use crate::limits::{PKEYS, VENDOR_ID};
 use crate::notice::{self, KeyViolation};
 use crate::pma;
 use crate::port::KeyCheck;
 use crate::port::smp::{port_info, vendor_port_info};
-use crate::profile::{PKEYS, VENDOR_ID};
 
 /// The adapter's port.
 const PORT: u8 = 1;
@@ -210,8 +210,9 @@ impl Firmware {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::{Link, LinkSpeed};
+    use crate::port::Link;
     use crate::profile::Config;
+    use crate::speed::LinkSpeed;
     use hca_spec::eqe::port_change;
     use hca_spec::ids::Qpn;
     use hca_spec::mad::{

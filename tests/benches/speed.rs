@@ -18,7 +18,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hca_driver::{SendOp, SendRequest};
 use hca_model::link::Faults;
-use hca_model::time::EventHeap;
+use hca_model::time::{EventHeap, Source};
 use hca_model::{HcaId, Ps};
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, Pair};
@@ -91,11 +91,11 @@ fn events(c: &mut Criterion<CpuTime>) {
                     random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 Ps(random >> 44)
             };
-            (0..depth).for_each(|i| heap.push(delay(), [i; 8]));
+            (0..depth).for_each(|i| heap.push(delay(), Source::default(), [i; 8]));
             b.iter(|| {
                 for _ in 0..EVENTS {
                     if let Some((at, event)) = heap.pop_until(Ps::MAX) {
-                        heap.push(at + delay(), black_box(event));
+                        heap.push(at + delay(), Source::default(), black_box(event));
                     }
                 }
             });

@@ -93,7 +93,8 @@ impl Plan {
         World::new(WorldConfig { subnet_manager: false, ..self.config(seed) }).expect("a valid topology")
     }
 
-    fn config(&self, seed: u64) -> WorldConfig {
+    /// What the world is made of, with the built-in subnet manager.
+    pub fn config(&self, seed: u64) -> WorldConfig {
         let mut config = worlds::config(self.hcas as u64, self.links.clone(), seed);
         config.switches = (0..)
             .zip(&self.switches)

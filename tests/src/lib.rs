@@ -1,6 +1,7 @@
 //! Tests that join the driver, the model, the server and real guests, and what they share.
 //!
-//! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`pair`]
+//! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`joined`] one topology in
+//! several worlds, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
 //! connect to, [`direct`] one without sockets, [`million`] many objects there, [`guests`] stock guests in QEMU, [`packets`] the judges of captures. [`files`] files that go with their test. [`fuzz`] drives the code with
 //! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`mod@reference`] judges the transport, [`suites`] are
@@ -16,6 +17,7 @@ pub mod faults;
 pub mod files;
 pub mod fuzz;
 pub mod guests;
+pub mod joined;
 pub mod million;
 pub mod netsim;
 pub mod packets;

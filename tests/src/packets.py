@@ -51,7 +51,8 @@ def icrc(packet):
         packet[8] |= 0x0F               # GRH: traffic class, flow label
         packet[9:12] = b"\xff" * 3
         packet[15] = 0xFF               # hop limit
-    packet[at + 4] = 0xFF               # BTH: reserved (FECN, BECN)
+    if at + 4 < len(packet):            # else the LRH is broken, and there is no GRH
+        packet[at + 4] = 0xFF           # BTH: reserved (FECN, BECN)
     return struct.pack("<I", zlib.crc32(bytes(packet)))
 
 

@@ -2,7 +2,7 @@
 
 use hca_firmware::switch::MAX_PORTS;
 use hca_model::Ps;
-use hca_model::link::{Line, LinkRate};
+use hca_model::link::{LineRate, LinkRate};
 
 use crate::Error;
 
@@ -278,8 +278,8 @@ impl LinkSpec {
     }
 
     /// What packets take of it.
-    pub(crate) fn line(&self) -> Line {
-        Line::of_rate(self.bits_per_s as u64, self.packet_extra)
+    pub(crate) fn line(&self) -> LineRate {
+        LineRate::of_rate(self.bits_per_s as u64, self.packet_extra)
     }
 }
 

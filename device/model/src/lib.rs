@@ -9,6 +9,11 @@
 //! interrupt ◀─ eq ◀─ cq ◀─ responder: check key, scatter, ACK ◀─────────────── packet ◀┘
 //! ```
 //!
+//! Adapters and switches share nothing but links: what passes between two of them is a [`link::LinkMessage`] that arrives
+//! at least 105 ns after it left. So a world may hold a part of a topology; its links to the other parts end in
+//! [`TunnelId`]s, and [`World::drain_tunnels`], [`World::deliver`] and [`World::lookahead`] join it to them. One world and
+//! several do the same, event by event. The built-in subnet manager sees one world only: with several, none may use it.
+//!
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
 //!
@@ -29,13 +34,11 @@ pub use ground::dma::{DmaError, GuestMemory};
 pub use ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Link as PortLink, LinkSpeed, PortCounters, PortKind, QCounter, Resources,
-    Snapshot, SwitchConfig as SwitchIdentity, personality,
+    Config as FirmwareConfig, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind, QCounter,
+    Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use time::Ps;
-pub use world::{
-    ConfigError, Effect, HcaConfig, LinkConfig, SwitchConfig, TunnelEvent, TunnelOutput, World, WorldConfig,
-};
+pub use world::{ConfigError, Effect, HcaConfig, LinkConfig, SwitchConfig, TunnelEvent, World, WorldConfig};
 
 /// What a trace is made of.
 pub mod trace {

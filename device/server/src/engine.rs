@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hca_model::{Effect, HcaId, TunnelEvent, TunnelId, TunnelOutput, World};
+use hca_model::link::LinkMessage;
+use hca_model::{Effect, HcaId, LinkOffer, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -206,11 +207,16 @@ impl Engine {
     /// Sends what the model has for other processes.
     fn give_to_tunnels(&mut self) {
         let Some(tunnels) = &mut self.tunnels else { return };
-        for TunnelEvent { tunnel, what, .. } in self.world.drain_tunnels() {
+        for TunnelEvent { tunnel, message, .. } in self.world.drain_tunnels(self.world.now()) {
             let Ok(link) = u16::try_from(tunnel.0) else { continue };
-            match what {
-                TunnelOutput::Packet(bytes) => tunnels.send(link, bytes),
-                TunnelOutput::Light(port) => tunnels.set_light(link, port.map(model::light)),
+            match message {
+                LinkMessage::Packet(packet) => tunnels.send(link, packet.packet.into_bytes()),
+                LinkMessage::Light(light) => {
+                    let port = light.offer.and_then(LinkOffer::best);
+                    tunnels.set_light(link, port.map(model::light));
+                }
+                // Other processes keep time by other clocks: no credits pass between them.
+                LinkMessage::Credit { .. } => {}
             }
         }
         tunnels.flush();

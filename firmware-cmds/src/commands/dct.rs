@@ -16,8 +16,8 @@ use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Dct, SrqKind};
+use crate::limits::{GUIDS, PKEYS};
 use crate::object::Kind;
-use crate::profile::{GUIDS, PKEYS};
 
 const NO_DCT: Failure = bad_resource("there is no DCT of that number");
 

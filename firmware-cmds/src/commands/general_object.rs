@@ -12,8 +12,8 @@ use super::fixture::Fixture;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
+use crate::limits::LOG_RESERVED_QPNS;
 use crate::object::Kind;
-use crate::profile::LOG_RESERVED_QPNS;
 
 /// The command, if it is about the kind that there is.
 fn admit<'a>(call: &Call<'a>) -> Result<&'a GeneralObjectIn, Failure> {

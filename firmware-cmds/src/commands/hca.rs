@@ -18,7 +18,7 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, Snapshot, State};
-use crate::profile::VENDOR_ID;
+use crate::limits::VENDOR_ID;
 
 /// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
 /// does whose successor (kdump) then finds the function as it was.

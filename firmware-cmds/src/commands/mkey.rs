@@ -14,8 +14,8 @@ use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{MemoryKey, Translation};
+use crate::limits::MAX_KEY_OCTWORDS;
 use crate::object::Kind;
-use crate::profile::MAX_KEY_OCTWORDS;
 
 const NO_MKEY: Failure = bad_resource("there is no mkey of that index");
 /// Smallest page of an MTT key: log2.

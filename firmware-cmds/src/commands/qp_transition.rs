@@ -20,8 +20,8 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
+use crate::limits::{GUIDS, PKEYS};
 use crate::object::Kind;
-use crate::profile::{GUIDS, PKEYS};
 
 /// States a transition may start from, and where it leads.
 pub(super) fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {

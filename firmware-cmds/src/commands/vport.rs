@@ -14,8 +14,8 @@ use super::fixture::Fixture;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
+use crate::limits::{GUIDS, PKEYS};
 use crate::port::SETTABLE_CAPABILITIES;
-use crate::profile::{GUIDS, PKEYS};
 
 /// Length of MODIFY_HCA_VPORT_CONTEXT's input: a header and a context, as in the query's output.
 pub(super) const MODIFY_CONTEXT_LEN: usize = Context::SIZE;

@@ -9,11 +9,11 @@ use super::{
     Capabilities, FirmwareVersion, Pci, PciCapabilities, PciLink, PciSpeed, Personality, PortKind,
     PortProfile,
 };
-use crate::port::LinkSpeed;
-use crate::profile::{
+use crate::limits::{
     LOG_MAX_RA_RES_DC, LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_COMPRESSED,
     MAX_Q_COUNTERS,
 };
+use crate::speed::LinkSpeed;
 
 /// A cable that is wider or faster than this makes the port one for that cable ([`crate::Port::negotiate`]).
 const PORTS: &[PortProfile] = &[PortProfile {

@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 
 use hca_spec::caps::{Atomic, General, General2, Odp};
 
-use crate::port::LinkSpeed;
+use crate::speed::LinkSpeed;
 
 /// One kind of adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +193,7 @@ impl Personality {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{LOG_MAX_UCTX, LOG_MAX_UMEM, MAX_COMPRESSED, MAX_Q_COUNTERS};
+    use crate::limits::{LOG_MAX_UCTX, LOG_MAX_UMEM, MAX_COMPRESSED, MAX_Q_COUNTERS};
 
     /// The parts of a kind tell the same story.
     #[test]

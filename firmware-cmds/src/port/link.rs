@@ -8,21 +8,7 @@ use hca_spec::mad::{PortInfo, phys_state, port_cap2, port_state};
 
 use super::{Port, PortEvents};
 use crate::personality::PortProfile;
-
-/// Signalling rate of a link's lanes, the slowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-#[allow(missing_docs, reason = "the rates' names")]
-pub enum LinkSpeed {
-    Sdr,
-    Ddr,
-    Qdr,
-    /// The vendor's: the lanes of QDR with the line code of FDR.
-    Fdr10,
-    Fdr,
-    #[default]
-    Edr,
-    Hdr,
-}
+use crate::speed::LinkSpeed;
 
 /// A trained link, or what a cable can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +76,45 @@ pub(super) fn enabled(new: u32, old: u32, supported: u32, all: u32) -> Option<u3
     }
 }
 
+/// A speed's bit of [`LinkOffer::speeds`].
+const fn speed_bit(speed: LinkSpeed) -> u8 {
+    1 << speed as u8
+}
+
+/// What an end of a link can train to. Both ends tell each other, and come to the same result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkOffer {
+    /// Widths, as the bits of PortInfo:LinkWidthEnabled (IBTA vol 1 14.2.5.6).
+    pub widths: u8,
+    /// Speeds: bit n for the speed that is n as a number.
+    pub speeds: u8,
+}
+
+impl LinkOffer {
+    /// Everything up to that width and speed.
+    pub fn up_to(link: Link) -> Self {
+        let widths = WIDTHS.iter().filter(|(lanes, _)| *lanes <= link.width);
+        let speeds = SPEEDS.into_iter().filter(|speed| *speed <= link.speed);
+        Self {
+            widths: widths.fold(0, |all, (_, code)| all | *code as u8),
+            speeds: speeds.fold(0, |all, speed| all | speed_bit(speed)),
+        }
+    }
+
+    /// What both can.
+    #[must_use]
+    pub const fn common(self, other: Self) -> Self {
+        Self { widths: self.widths & other.widths, speeds: self.speeds & other.speeds }
+    }
+
+    /// The widest and fastest of it; `None` if there is none.
+    pub fn best(self) -> Option<Link> {
+        let (width, _) = WIDTHS.iter().rev().find(|(_, code)| *code & u32::from(self.widths) != 0)?;
+        let speed = SPEEDS.into_iter().find(|speed| speed_bit(*speed) & self.speeds != 0)?;
+        Some(Link { width: *width, speed })
+    }
+}
+
 impl Port {
     /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; what is no
     /// power of two counts as the next lower one (IBTA vol 1 14.2.5.6, MTUCap and VLCap).
@@ -123,9 +148,14 @@ impl Port {
     }
 
     /// What this port makes of a cable: the widest and fastest that the cable carries and a subnet manager left
-    /// enabled. Both ends have to agree: ask one with what the other makes of the cable. `None`: nothing in
-    /// common, the link does not train.
+    /// enabled. `None`: nothing in common, the link does not train.
     pub fn negotiate(&self, cable: Link) -> Option<Link> {
+        self.offer(cable).best()
+    }
+
+    /// What this port tells the other end of a cable that it can train to: what the cable carries and a subnet manager
+    /// left enabled.
+    pub fn offer(&self, cable: Link) -> LinkOffer {
         let info = &self.info;
         // A port that meets a wider or faster cable than it knows is a port for that cable.
         let code = width_code(cable.width);
@@ -135,12 +165,13 @@ impl Port {
         let new_speed = bit & !info.get(PortInfo::LINK_SPEED_EXT_SUPPORTED);
         let extended = info.get(PortInfo::LINK_SPEED_EXT_ENABLED) | new_speed;
         let standard = info.get(PortInfo::LINK_SPEED_ENABLED);
-        let width = WIDTHS.iter().rev().find(|(lanes, code)| *lanes <= cable.width && widths & code != 0)?.0;
-        let speed = SPEEDS.into_iter().find(|speed| {
-            let (s, e, v) = speed_bits(*speed);
-            *speed <= cable.speed && (s & standard | e & extended | v & self.fdr10_enabled) != 0
-        })?;
-        Some(Link { width, speed })
+        let enabled = |speed: LinkSpeed| {
+            let (s, e, v) = speed_bits(speed);
+            (s & standard | e & extended | v & self.fdr10_enabled) != 0
+        };
+        let carried = LinkOffer::up_to(cable);
+        let speeds = SPEEDS.into_iter().filter(|speed| enabled(*speed)).fold(0, |all, s| all | speed_bit(s));
+        LinkOffer { widths: carried.widths & widths as u8, speeds: carried.speeds & speeds }
     }
 
     /// The link as it trained; `None` when it is down.
@@ -362,6 +393,11 @@ mod tests {
         assert_eq!(p.negotiate(cable), Some(cable));
         assert!(enable(&mut p, &|i| _ = i.set(PortInfo::LINK_WIDTH_ENABLED, 2)));
         assert_eq!(p.negotiate(Link { width: 1, ..cable }), None, "4x alone, on one lane");
+        let (wide, narrow) = (p.offer(cable), LinkOffer::up_to(Link { width: 1, speed: LinkSpeed::Fdr }));
+        assert_eq!(wide.common(narrow).best(), None);
+        let slow = LinkOffer::up_to(Link { width: 12, speed: LinkSpeed::Fdr });
+        assert_eq!(wide.common(slow), slow.common(wide));
+        assert_eq!(wide.common(slow).best(), Some(Link { width: 4, speed: LinkSpeed::Fdr }));
         for (field, value) in [
             (PortInfo::LINK_WIDTH_ENABLED, 8),
             (PortInfo::LINK_SPEED_ENABLED, 9),

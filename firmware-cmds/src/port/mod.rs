@@ -16,10 +16,10 @@ use hca_spec::mad::{PortInfo, phys_state, port_cap, port_state};
 pub use counters::PortCounters;
 pub(crate) use key::KeyCheck;
 use key::Lease;
-pub use link::{Link, LinkSpeed};
+pub use link::{Link, LinkOffer};
 
 use crate::effect::Effect;
-use crate::profile::{GUIDS, PKEYS};
+use crate::limits::{GUIDS, PKEYS};
 
 /// Bits of CapabilityMask that software may change: what it runs on the port, not what the port can do.
 pub(crate) const SETTABLE_CAPABILITIES: u32 = port_cap::IS_SM

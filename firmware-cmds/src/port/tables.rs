@@ -9,7 +9,7 @@ use hca_spec::eqe::port_change;
 use hca_spec::mad::PortInfo;
 
 use super::{Port, PortEvents};
-use crate::profile::PKEYS;
+use crate::limits::PKEYS;
 
 /// GUIDs of one GUIDInfo block.
 const GUID_BLOCK: usize = 8;

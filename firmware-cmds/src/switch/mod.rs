@@ -20,9 +20,9 @@ use hca_spec::mad::{CLASS_SUBN_DIRECTED, Mad, PortInfo, SwitchInfo, port_state};
 use crate::agent;
 use crate::datagram::{Address, Arrival, Departure};
 use crate::directed::{self, Step};
+use crate::limits::PKEYS;
 use crate::notice::{self, Notices};
 use crate::port::{Link, Port, PortEvents, Role};
-use crate::profile::PKEYS;
 pub use tables::{LINEAR_CAP, MULTICAST_CAP};
 use tables::{Linear, Multicast};
 

@@ -8,11 +8,11 @@ use hca_spec::mad::{Mad, NodeInfo, PortInfo, STATUS_BAD_ATTRIBUTE, STATUS_INVALI
 use super::tables::{LINEAR_BLOCK, LINEAR_CAP, MULTICAST_BLOCK, MULTICAST_CAP};
 use super::{Switch, SwitchEffect};
 use crate::agent::{self, Request, answer};
+use crate::limits::{PKEYS, VENDOR_ID};
 use crate::notice;
 use crate::pma;
 use crate::port::KeyCheck;
 use crate::port::smp::{port_info, vendor_port_info};
-use crate::profile::{PKEYS, VENDOR_ID};
 
 /// A Switch-IB, 36 ports of EDR: of that vendor and age are the adapters here, and of their switches the tools know
 /// that they have the vendor's ExtendedPortInfo, which is answered, and nothing else beyond the standard.

@@ -75,7 +75,7 @@ impl TunnelledWorlds {
         let until = self.world.now() + time;
         for world in [&mut self.world, &mut self.switched] {
             world.advance(until);
-            world.drain_tunnels();
+            world.drain_tunnels(Ps::MAX);
         }
     }
 

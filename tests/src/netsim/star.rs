@@ -6,7 +6,7 @@
 use super::Fault;
 use crate::seeded::Random;
 use hca_model::Ps;
-use hca_model::link::{Carrier, Delivery, FaultInjector, Faults, Line, Link, LinkRate};
+use hca_model::link::{Cable, Carrier, Delivery, FaultInjector, Faults, LineRate, LinkRate};
 use hca_model::wire::Packet;
 use hca_spec::wire::{Bth, Lrh, VCRC_SIZE};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(super) type Spoilt = Arc<AtomicU64>;
 
 /// The fabric.
 pub(super) struct Star {
-    up: Vec<Link>,
-    down: Vec<FaultInjector<Link>>,
+    up: Vec<Cable>,
+    down: Vec<FaultInjector<Cable>>,
     /// Probability that the middle flips a bit, and makes the VCRC right again.
     inside: f64,
     random: Random,
@@ -36,7 +36,7 @@ impl Star {
     /// A star of `ends` adapters; the LID of end `i` is `i + 1`, as the built-in subnet manager gives them.
     pub(super) fn new(ends: usize, fault: Fault, faults: &Faults, inside: f64, seed: u64) -> (Self, Spoilt) {
         debug_assert!(fault != Fault::Inside || inside > 0.0);
-        let link = || Link::new(Line::new(RATE, WIDTH), DELAY);
+        let link = || Cable::new(LineRate::new(RATE, WIDTH), DELAY);
         let mut random = Random::new(seed);
         let down = (0..ends).map(|_| FaultInjector::new(link(), faults.clone(), random.bits())).collect();
         let spoilt = Spoilt::default();

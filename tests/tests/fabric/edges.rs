@@ -2,9 +2,10 @@
 
 use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_driver::{SendOp, wqe::Datagram};
+use hca_model::link::LinkMessage;
 use hca_model::link::{Faults, LinkRate};
 use hca_model::wire::{DethRepr, Packet, Repr};
-use hca_model::{HcaId, LinkConfig, PortLink, Ps, TunnelEvent, TunnelId, TunnelOutput, World};
+use hca_model::{HcaId, LinkConfig, LinkOffer, PortLink, Ps, TunnelEvent, TunnelId, World};
 use hca_spec::be32;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
@@ -101,15 +102,19 @@ fn apart() -> World {
 /// Takes what left by one tunnel to the other, as whoever carries it would; `change` may spoil it.
 fn shuttle(simulation: &Simulation, change: impl Fn(&mut Vec<u8>)) {
     simulation.world(|world, now| {
-        for TunnelEvent { tunnel, what, at } in world.drain_tunnels() {
+        for TunnelEvent { tunnel, message, at } in world.drain_tunnels(now) {
             assert!(at <= now);
             let other = if tunnel == NEAR { FAR } else { NEAR };
-            match what {
-                TunnelOutput::Packet(mut bytes) => {
+            match message {
+                LinkMessage::Packet(packet) => {
+                    let mut bytes = packet.packet.into_bytes();
                     change(&mut bytes);
                     world.tunnel_receive(now, other, bytes);
                 }
-                TunnelOutput::Light(light) => world.tunnel_link(now, other, light),
+                LinkMessage::Light(light) => {
+                    world.tunnel_link(now, other, light.offer.and_then(LinkOffer::best));
+                }
+                LinkMessage::Credit { .. } => {}
             }
         }
     });
@@ -199,10 +204,10 @@ fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> 
         simulation.world(|world, now| world.tunnel_receive(now, tunnel, packet.clone()));
     }
     simulation.run(Ps::from_us(500));
-    let events = simulation.world(|world, _| world.drain_tunnels());
-    let answers = events.into_iter().filter_map(|e| match e.what {
-        TunnelOutput::Packet(bytes) => Some(bytes),
-        TunnelOutput::Light(_) => None,
+    let events = simulation.world(|world, _| world.drain_tunnels(Ps::MAX));
+    let answers = events.into_iter().filter_map(|e| match e.message {
+        LinkMessage::Packet(packet) => Some(packet.packet.into_bytes()),
+        LinkMessage::Credit { .. } | LinkMessage::Light(_) => None,
     });
     let parse = |bytes| {
         let packet = Packet::from_bytes(bytes);

@@ -2,6 +2,7 @@
 
 mod captures;
 mod edges;
+mod joined;
 mod losses;
 mod migration;
 mod netsim;

@@ -118,6 +118,8 @@ pub(crate) struct Outbox {
     pub(crate) loopback: Vec<(Ps, Packet)>,
     /// Packets on the link.
     pub(crate) sent: Vec<Sent<()>>,
+    /// When the port has to look at credits that arrive.
+    pub(crate) credit_turn: Option<Ps>,
     pub(crate) vectors: Vec<u16>,
     /// The port went down or up, or its identity changed: the fabric has to look.
     pub(crate) port_changed: bool,

@@ -74,13 +74,11 @@ impl Core {
             VL15 => VL15,
             _ => port.virtual_lane(0, packet.sl()),
         };
-        // What does not leave the adapter is in nobody's way; the rest passes a MAC and PHY at either end.
-        let own = port.is_own_lid(packet.dlid());
-        let (reserved, phys) = if own { (0, Ps::ZERO) } else { (packet.len(), self.timing.phys()) };
+        // What does not leave the adapter is in nobody's way.
+        let reserved = if port.is_own_lid(packet.dlid()) { 0 } else { packet.len() };
         packet.set_vl(lane);
         self.port.egress.reserve(lane, reserved);
         self.note_sent(at, &packet);
-        let at = at + phys;
         self.schedule(at, HcaEvent::Depart(operation, packet, reserved));
         lane
     }
@@ -147,16 +145,17 @@ impl Core {
                     self.out.sent.push(sent);
                 }
                 Next::Outcome(Outcome::Discarded { .. }) => self.discarded(1),
-                Next::Wait(next) => break next,
+                Next::Wait(wait) => break wait,
             }
         };
+        self.out.credit_turn = next.credits.or(self.out.credit_turn);
         let waits = self.port.egress.take_waits();
         if waits > 0
             && let Some(port) = self.fw.port_mut(PORT)
         {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
-        if let Some(next) = next {
+        if let Some(next) = next.until {
             self.look_again(next);
         }
     }
@@ -282,15 +281,5 @@ impl Hca {
             HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, peer),
             _ => {}
         }
-    }
-
-    /// Room for a packet came free at the far end of the link; that is known here at `at`. Says whether something
-    /// waited for it.
-    pub(crate) fn credit(&mut self, now: Ps, lane: u8, n: u32, at: Ps) -> bool {
-        let short = self.core.port.egress.credit(lane, n, at);
-        if short {
-            self.port_turn(now);
-        }
-        short
     }
 }

@@ -5,7 +5,7 @@
 //! solicited event or data in the entry are alike; when the adapter closes a block is its own choice (here: after
 //! [`SESSION`], when it is full, or when another completion comes).
 
-use hca_firmware::profile::MAX_COMPRESSED;
+use hca_firmware::limits::MAX_COMPRESSED;
 use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, MINI_CQES, MiniCqe};
 use hca_spec::queue::mini_format;
 

@@ -1,21 +1,24 @@
-//! The last records of a world, and the hash of all of them.
+//! The last records of a world, and the hashes of all of them.
 
 use std::collections::VecDeque;
 
 use super::event::Value;
+use super::node::HcaId;
 use super::record::Record;
 
-/// Records that nobody has taken yet, up to a bound, and a hash of every record there was.
+/// Records that nobody has taken yet, up to a bound, and for each adapter a hash of every record there was.
 ///
-/// The hash is of times, adapters, names and fields: equal scenarios give equal hashes, on every machine and from
-/// every build, as long as the model is the same. It does not depend on the bound.
+/// The hashes are of times, names and fields: equal scenarios give equal hashes, on every machine and from
+/// every build, as long as the model is the same. They depend neither on the bound nor on which other adapters are in
+/// the same world.
 #[derive(Debug)]
 pub struct Trace {
     records: VecDeque<Record>,
     capacity: usize,
     count: u64,
     lost: u64,
-    hash: u64,
+    /// By adapter: hash and number of its records.
+    nodes: Vec<(u64, u64)>,
 }
 
 /// FNV-1a's start and prime, applied to words instead of bytes, with a rotation so that high bits reach low ones.
@@ -33,12 +36,15 @@ fn mix_text(hash: &mut u64, text: &str) {
 
 impl Trace {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { records: VecDeque::new(), capacity, count: 0, lost: 0, hash: HASH_START }
+        Self { records: VecDeque::new(), capacity, count: 0, lost: 0, nodes: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, record: Record) {
-        let hash = &mut self.hash;
-        mix(hash, record.hca.0 as u64);
+        if self.nodes.len() <= record.hca.0 {
+            self.nodes.resize(record.hca.0 + 1, (HASH_START, 0));
+        }
+        let Some((hash, count)) = self.nodes.get_mut(record.hca.0) else { return };
+        *count += 1;
         mix_text(hash, record.event.name());
         for time in [record.at, record.wait, record.took] {
             mix(hash, time.0);
@@ -60,9 +66,19 @@ impl Trace {
         }
     }
 
-    /// The hash of every record so far.
+    /// The hash of every record so far: of the adapters' numbers and hashes.
     pub fn hash(&self) -> u64 {
-        self.hash
+        let mut all = HASH_START;
+        for (node, (hash, _)) in self.nodes.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
+            mix(&mut all, node as u64);
+            mix(&mut all, *hash);
+        }
+        all
+    }
+
+    /// The hash of every record of an adapter so far, and how many there were.
+    pub fn of_node(&self, hca: HcaId) -> (u64, u64) {
+        self.nodes.get(hca.0).copied().unwrap_or((HASH_START, 0))
     }
 
     /// How many records there were.
@@ -119,6 +135,8 @@ mod tests {
         let others = [record(2, 1), record(1, 2), Record { hca: HcaId(1), ..a }, Record { wait: Ps(1), ..a }];
         assert!(others.iter().all(|b| hash(&[a]) != hash(&[*b])));
         assert_ne!(hash(&[a, others[0]]), hash(&[others[0], a]), "the order counts");
+        let elsewhere = others[2];
+        assert_eq!(hash(&[a, elsewhere]), hash(&[elsewhere, a]), "but not that between adapters");
         // The value itself is part of the promise: a change of it is a change of what is compared.
         assert_eq!(hash(&[a]), hash(&[a]));
     }

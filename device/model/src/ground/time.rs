@@ -85,26 +85,51 @@ impl fmt::Display for Ps {
 #[derive(Clone, Copy)]
 struct Entry {
     at: Ps,
-    /// Which one it was of those that were scheduled, above [`SLOT_BITS`] bits that say where it is.
+    /// Its source, above [`SEQUENCE_BITS`] bits that say which one it was of those that were scheduled.
     order: u64,
+    /// Where the event is.
+    slot: u32,
 }
 
-/// Bits for the place of an event: a quarter of a thousand million may wait at once.
-const SLOT_BITS: u32 = 28;
+/// Bits of a [`Source`].
+const SOURCE_BITS: u32 = 28;
+/// Bits for the sequence.
+const SEQUENCE_BITS: u32 = u64::BITS - SOURCE_BITS;
 /// The sequence starts anew before it has more bits than are left.
-const SEQUENCES: u64 = 1 << (u64::BITS - SLOT_BITS);
+const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// No place.
 const NONE: u32 = u32::MAX;
 
 impl Entry {
-    /// Time and sequence as one number: compared without a branch.
+    /// Time, source and sequence as one number: compared without a branch.
     #[inline]
     fn key(&self) -> u128 {
         u128::from(self.at.0) << 64 | u128::from(self.order)
     }
+}
 
-    fn slot(&self) -> u32 {
-        (self.order & ((1 << SLOT_BITS) - 1)) as u32
+/// What orders events of the same time, before the order in which they were scheduled does: what kind they are, at
+/// which node they happen and by which of its ports they came.
+///
+/// Nodes share nothing but messages, so only the order at one node matters. There, events of one source are scheduled in
+/// the order in which the source makes them, whatever else is in the same heap. So the order of all events is
+/// (time, class, node, port, sequence of the source), and does not depend on what else is in the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Source(u32);
+
+impl Source {
+    const CLASS_BITS: u32 = 3;
+    const PORT_BITS: u32 = 8;
+    const NODE_BITS: u32 = SOURCE_BITS - Self::CLASS_BITS - Self::PORT_BITS;
+
+    /// Nodes that have an order of their own; what is beyond shares that of the last.
+    pub const NODES: usize = 1 << Self::NODE_BITS;
+
+    /// Of class `class` (0 to 7, the lowest first), at the node of that number, by that of its ports.
+    pub const fn new(class: u8, node: usize, port: u8) -> Self {
+        let node = if node < Self::NODES { node } else { Self::NODES - 1 };
+        let class = (class & ((1 << Self::CLASS_BITS) - 1)) as u32;
+        Self(class << (Self::NODE_BITS + Self::PORT_BITS) | (node as u32) << Self::PORT_BITS | port as u32)
     }
 }
 
@@ -189,11 +214,12 @@ struct Slot<E> {
 /// The next event.
 #[derive(Clone, Copy)]
 struct Next {
-    at: Ps,
+    entry: Entry,
     bucket: usize,
 }
 
-/// Events in order of time; events of the same time in the order they were scheduled.
+/// Events in order of time; events of the same time in the order of their [`Source`]s, those of one source in the order
+/// they were scheduled.
 ///
 /// Most events are due soon. So the near future has buckets, each with a short sorted list, and a bit that says whether
 /// there is any; what is farther ahead, and what would have to pass by many, waits in a heap. Time goes round the buckets,
@@ -232,10 +258,10 @@ impl<E> Default for EventHeap<E> {
 }
 
 impl<E> EventHeap<E> {
-    /// Adds `event` at time `at`.
+    /// Adds `event` of that source at time `at`.
     #[inline]
-    pub fn push(&mut self, at: Ps, event: E) {
-        let entry = self.store(at, event);
+    pub fn push(&mut self, at: Ps, source: Source, event: E) {
+        let entry = self.store(at, source, event);
         // What should have been before the present is the first there.
         let number = (at.0 >> BUCKET).max(self.present);
         let near = number - self.present < BUCKETS as u64;
@@ -244,29 +270,29 @@ impl<E> EventHeap<E> {
         if bucket == FAR {
             self.far.push(entry);
         }
-        if self.next.is_none_or(|next| at < next.at) {
-            self.next = Some(Next { at, bucket });
+        if self.next.is_none_or(|next| entry.key() < next.entry.key()) {
+            self.next = Some(Next { entry, bucket });
         }
         self.len += 1;
     }
 
     /// Keeps an event; says where.
     #[inline]
-    fn store(&mut self, at: Ps, event: E) -> Entry {
+    fn store(&mut self, at: Ps, source: Source, event: E) -> Entry {
         if self.sequence >= SEQUENCES {
             self.renumber();
         }
-        let order = self.sequence << SLOT_BITS;
+        let order = u64::from(source.0) << SEQUENCE_BITS | self.sequence;
         self.sequence += 1;
         if let Some(place) = self.slots.get_mut(self.free as usize) {
-            let entry = Entry { at, order: order | u64::from(self.free) };
+            let entry = Entry { at, order, slot: self.free };
             self.free = place.next;
             *place = Slot { entry, next: NONE, event: Some(event) };
             return entry;
         }
-        let place = self.slots.len();
-        assert!(place >> SLOT_BITS == 0, "so many events do not fit into memory");
-        let entry = Entry { at, order: order | place as u64 };
+        let slot = u32::try_from(self.slots.len()).unwrap_or(NONE);
+        assert!(slot != NONE, "so many events do not fit into memory");
+        let entry = Entry { at, order, slot };
         self.slots.push(Slot { entry, next: NONE, event: Some(event) });
         entry
     }
@@ -276,13 +302,13 @@ impl<E> EventHeap<E> {
     fn put(&mut self, bucket: usize, entry: Entry) -> bool {
         let Some(head) = self.heads.get_mut(bucket) else { return false };
         match self.slots.get(*head as usize) {
-            Some(first) if first.entry.at <= entry.at => {
+            Some(first) if first.entry.key() <= entry.key() => {
                 let before = *head;
                 return self.put_behind(before, entry);
             }
             _ => {
-                let next = std::mem::replace(head, entry.slot());
-                self.link(entry.slot(), next);
+                let next = std::mem::replace(head, entry.slot);
+                self.link(entry.slot, next);
             }
         }
         if let Some(word) = self.taken.get_mut(bucket / 64) {
@@ -296,9 +322,9 @@ impl<E> EventHeap<E> {
         let next_of = |slots: &Vec<Slot<E>>, slot: u32| slots.get(slot as usize).map_or(NONE, |s| s.next);
         for _ in 0..STEPS {
             let next = next_of(&self.slots, before);
-            if self.slots.get(next as usize).is_none_or(|slot| slot.entry.at > entry.at) {
-                self.link(before, entry.slot());
-                self.link(entry.slot(), next);
+            if self.slots.get(next as usize).is_none_or(|slot| slot.entry.key() > entry.key()) {
+                self.link(before, entry.slot);
+                self.link(entry.slot, next);
                 return true;
             }
             before = next;
@@ -317,35 +343,37 @@ impl<E> EventHeap<E> {
     #[cold]
     fn renumber(&mut self) {
         let mut all: Vec<&mut Slot<E>> = self.slots.iter_mut().filter(|slot| slot.event.is_some()).collect();
-        all.sort_unstable_by_key(|slot| slot.entry.key());
+        // By sequence, which says what the new ones are.
+        all.sort_unstable_by_key(|slot| slot.entry.order % SEQUENCES);
         self.sequence = all.len() as u64;
         for (i, Slot { entry, .. }) in all.into_iter().enumerate() {
-            entry.order = (i as u64) << SLOT_BITS | u64::from(entry.slot());
+            entry.order = entry.order / SEQUENCES * SEQUENCES + i as u64;
         }
         // The order is the same: what was a heap is one.
         for entry in &mut self.far.0 {
-            if let Some(slot) = self.slots.get(entry.slot() as usize) {
+            if let Some(slot) = self.slots.get(entry.slot as usize) {
                 *entry = slot.entry;
             }
         }
+        self.next = self.find();
     }
 
     /// When the next event is due.
     #[inline]
     pub fn next_at(&self) -> Option<Ps> {
-        self.next.map(|next| next.at)
+        self.next.map(|next| next.entry.at)
     }
 
     /// Takes the next event if it is due at or before `until`.
     #[inline]
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
-        let Next { at, bucket } = self.next?;
+        let Next { entry: Entry { at, .. }, bucket } = self.next?;
         self.present = self.present.max(at.min(until).0 >> BUCKET);
         if at > until {
             return None;
         }
         let slot = match bucket {
-            FAR => self.far.pop()?.slot(),
+            FAR => self.far.pop()?.slot,
             bucket => *self.heads.get(bucket)?,
         };
         let place = self.slots.get_mut(slot as usize)?;
@@ -370,14 +398,14 @@ impl<E> EventHeap<E> {
     /// Looks for the next event.
     #[inline]
     fn find(&self) -> Option<Next> {
-        let far = self.far.0.first();
+        let far = self.far.0.first().copied();
         let Some(bucket) = self.first_bucket() else {
-            return far.map(|far| Next { at: far.at, bucket: FAR });
+            return far.map(|entry| Next { entry, bucket: FAR });
         };
         let near = self.slots.get(*self.heads.get(bucket)? as usize)?.entry;
         match far.filter(|far| far.key() < near.key()) {
-            None => Some(Next { at: near.at, bucket }),
-            Some(far) => Some(Next { at: far.at, bucket: FAR }),
+            None => Some(Next { entry: near, bucket }),
+            Some(entry) => Some(Next { entry, bucket: FAR }),
         }
     }
 
@@ -417,15 +445,38 @@ mod tests {
     use super::*;
     use crate::ground::random::SplitMix64;
 
+    const SOURCE: Source = Source::new(4, 0, 0);
+
+    #[test]
+    fn the_order_of_sources_does_not_depend_on_other_sources() {
+        let sources = [(3, 1, 2), (3, 1, 1), (0, 9, 9), (4, 0, 0), (3, 0, 7)];
+        let order = |with: &[usize]| {
+            let mut h = EventHeap::default();
+            for round in 0..2 {
+                for i in with {
+                    let (class, node, port) = sources[*i];
+                    h.push(Ps(7), Source::new(class, node, port), (*i, round));
+                }
+            }
+            std::iter::from_fn(move || h.pop_until(Ps(7)).map(|e| e.1)).collect::<Vec<_>>()
+        };
+        let all = order(&[0, 1, 2, 3, 4]);
+        assert_eq!(all.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [2, 2, 4, 4, 1, 1, 0, 0, 3, 3]);
+        assert_eq!(order(&[4, 3, 2, 1, 0]), all);
+        let some: Vec<_> = all.iter().filter(|(i, _)| [0, 3, 4].contains(i)).copied().collect();
+        assert_eq!(order(&[3, 0, 4]), some);
+        assert!(Source::new(1, usize::MAX, 255) < Source::new(2, 0, 0));
+    }
+
     #[test]
     fn same_time_keeps_order() {
         let mut h = EventHeap::default();
         for (at, name) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
-            h.push(Ps(at), name);
+            h.push(Ps(at), SOURCE, name);
         }
         let order: String = std::iter::from_fn(|| h.pop_until(Ps(5)).map(|e| e.1)).collect();
         assert_eq!(order, "abcd");
-        h.push(Ps(9), 'e');
+        h.push(Ps(9), SOURCE, 'e');
         assert_eq!(h.pop_until(Ps(8)), None);
         assert_eq!(h.next_at(), Some(Ps(9)));
     }
@@ -444,7 +495,7 @@ mod tests {
         let mut h = EventHeap::default();
         let at = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> spread;
         for i in 0..MANY {
-            h.push(Ps(at(i)), i);
+            h.push(Ps(at(i)), SOURCE, i);
             if i % 3 == 0 {
                 assert!(h.pop_until(Ps::MAX).is_some());
             }
@@ -473,19 +524,22 @@ mod tests {
         for i in 0..20_000u64 {
             for _ in 0..below(4) {
                 let at = now + below(50) * scale;
-                h.push(Ps(at), i);
-                plain.entry(at).or_insert_with(std::collections::VecDeque::new).push_back(i);
+                let node = below(3) as usize;
+                h.push(Ps(at), Source::new(4, node, 0), (node, i));
+                let same: &mut Vec<_> = plain.entry(at).or_default();
+                let place = same.partition_point(|(n, _)| *n <= node);
+                same.insert(place, (node, i));
             }
             for _ in 0..below(4) {
                 assert_eq!(h.next_at(), plain.first_key_value().map(|(at, _)| Ps(*at)));
-                assert_eq!(h.len(), plain.values().map(|q| q.len()).sum::<usize>());
+                assert_eq!(h.len(), plain.values().map(Vec::len).sum::<usize>());
                 let until = now + below(30) * scale;
-                let expected = plain.first_entry().filter(|e| *e.key() <= until).and_then(|mut e| {
-                    let (at, first) = (Ps(*e.key()), e.get_mut().pop_front());
+                let expected = plain.first_entry().filter(|e| *e.key() <= until).map(|mut e| {
+                    let (at, first) = (Ps(*e.key()), e.get_mut().remove(0));
                     if e.get().is_empty() {
                         e.remove();
                     }
-                    first.map(|first| (at, first))
+                    (at, first)
                 });
                 assert_eq!(h.pop_until(Ps(until)), expected);
                 now = expected.map_or(now, |(at, _)| at.0);

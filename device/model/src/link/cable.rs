@@ -77,7 +77,7 @@ impl LinkRate {
 
 /// What packets occupy of a link: its rate of data, and what it has around a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct LineRate {
     /// Bits of data in a second, as a fraction.
     bits: u64,
     per: u64,
@@ -86,7 +86,7 @@ pub struct Line {
     extra: u64,
 }
 
-impl Line {
+impl LineRate {
     /// An InfiniBand link of `width` lanes (at least 1 is assumed).
     pub const fn new(rate: LinkRate, width: u8) -> Self {
         let lanes = if width == 0 { 1 } else { width };
@@ -136,11 +136,12 @@ const fn common_divisor(a: u64, b: u64) -> u64 {
 ///
 /// A packet arrives when its *last* byte does: the receiving port checks the VCRC before it hands a
 /// packet up. A port that forwards at the first bytes (cut-through, as switches do) can subtract
-/// [`Line::serialisation`] and add that of the headers it waits for. Skip and idle sequences (below
+/// [`LineRate::serialisation`] and add that of the headers it waits for. Skip and idle sequences (below
 /// 0.2 % of the symbols) and, for HDR, the decoder's latency are part of `delay`.
 #[derive(Clone, Debug)]
-pub struct Link {
-    line: Line,
+pub struct Cable {
+    /// Per sending end: what its packets occupy.
+    lines: [LineRate; 2],
     delay: Ps,
     /// Per sending end: when the lanes are free again.
     busy_until: [Ps; 2],
@@ -175,10 +176,10 @@ impl From<hca_firmware::LinkSpeed> for LinkRate {
     }
 }
 
-impl Link {
-    /// A link with propagation time `delay`.
-    pub const fn new(line: Line, delay: Ps) -> Self {
-        Self { line, delay, busy_until: [Ps::ZERO; 2] }
+impl Cable {
+    /// A cable with propagation time `delay`.
+    pub const fn new(line: LineRate, delay: Ps) -> Self {
+        Self { lines: [line; 2], delay, busy_until: [Ps::ZERO; 2] }
     }
 
     /// When end `from` could start to send.
@@ -187,16 +188,20 @@ impl Link {
     }
 }
 
-impl Carrier for Link {
+impl Carrier for Cable {
     fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>) {
-        let time = self.line.serialisation(packet.len());
-        let Some(busy_until) = self.busy_until.get_mut(from) else { return };
+        let (Some(line), Some(busy_until)) = (self.lines.get(from), self.busy_until.get_mut(from)) else {
+            return;
+        };
+        let time = line.serialisation(packet.len());
         *busy_until = now.max(*busy_until) + time;
         out.push(Delivery { at: *busy_until + self.delay, end: 1 - from, packet });
     }
 
-    fn train(&mut self, line: Line) {
-        self.line = line;
+    fn train(&mut self, end: End, line: LineRate) {
+        if let Some(to) = self.lines.get_mut(end) {
+            *to = line;
+        }
     }
 }
 
@@ -225,30 +230,30 @@ mod tests {
 
     #[test]
     fn serialisation_is_bytes_over_rate() {
-        let edr = Line::new(LinkRate::Edr, 4);
+        let edr = LineRate::new(LinkRate::Edr, 4);
         // 4x EDR: 12.5 bytes per nanosecond.
         assert_eq!(edr.serialisation(4096 + 26), Ps((4096 + 26 + 2) * 80));
-        let sdr = Line::new(LinkRate::Sdr, 1);
+        let sdr = LineRate::new(LinkRate::Sdr, 1);
         assert_eq!(sdr.serialisation(98), Ps::from_ns(400));
-        assert_eq!(Line::new(LinkRate::Sdr, 12).serialisation(98), Ps(33_334));
+        assert_eq!(LineRate::new(LinkRate::Sdr, 12).serialisation(98), Ps(33_334));
         // 2 Gb/s on a lane: 4 ns for a byte, 12.5 bytes in a nanosecond on 4 of EDR.
         assert_eq!((sdr.symbol(), edr.symbol()), (Ps::from_ns(4), Ps(320)));
-        let ethernet = Line::of_rate(100_000_000_000, 56);
+        let ethernet = LineRate::of_rate(100_000_000_000, 56);
         assert_eq!((ethernet.serialisation(944), ethernet.symbol()), (Ps::from_ns(80), Ps(80)));
-        assert_eq!(Line::of_rate(0, 0).serialisation(usize::MAX), Ps(u64::MAX));
+        assert_eq!(LineRate::of_rate(0, 0).serialisation(usize::MAX), Ps(u64::MAX));
     }
 
     #[test]
     fn a_direction_queues_and_the_other_does_not() {
-        let line = Line::new(LinkRate::Edr, 4);
-        let mut link = Link::new(line, Ps::from_ns(5));
+        let line = LineRate::new(LinkRate::Edr, 4);
+        let mut link = Cable::new(line, Ps::from_ns(5));
         let each = line.serialisation(98);
-        let at = |link: &mut Link, now, from| {
+        let at = |link: &mut Cable, now, from| {
             let mut out = Vec::new();
             link.transmit(now, from, packet(98), &mut out);
             out.remove(0)
         };
-        let arrivals = |link: &mut Link, from| at(link, Ps(1000), from);
+        let arrivals = |link: &mut Cable, from| at(link, Ps(1000), from);
         let first = arrivals(&mut link, 0);
         assert_eq!((first.at, first.end), (Ps(1000) + each + Ps::from_ns(5), 1));
         assert_eq!(arrivals(&mut link, 0).at, first.at + each);
@@ -258,14 +263,15 @@ mod tests {
         let later = Ps::from_us(1);
         assert_eq!(at(&mut link, later, 0).at, later + each + Ps::from_ns(5));
         // A quarter of the lanes, four times as long.
-        link.train(Line::new(LinkRate::Edr, 1));
+        link.train(0, LineRate::new(LinkRate::Edr, 1));
         let later = Ps::from_us(2);
         assert_eq!(at(&mut link, later, 0).at, later + each.times(4) + Ps::from_ns(5));
+        assert_eq!(at(&mut link, later, 1).at, later + each + Ps::from_ns(5), "the other end has not");
     }
 
     #[test]
     fn there_is_no_third_end() {
-        let mut link = Link::new(Line::new(LinkRate::Edr, 4), Ps::ZERO);
+        let mut link = Cable::new(LineRate::new(LinkRate::Edr, 4), Ps::ZERO);
         let mut out = Vec::new();
         link.transmit(Ps::ZERO, 2, packet(98), &mut out);
         assert_eq!(out, []);

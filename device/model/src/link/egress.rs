@@ -3,13 +3,13 @@
 //! Source: IBTA vol 1 7.6 (virtual lanes), 7.9 (flow control: credits of 64 bytes for each lane but VL15), 14.2.5.4
 //! and 14.2.5.6 (lifetime of packets in a switch), 16.1.3.5 (counters).
 //!
-//! Flow control packets are not modelled. What they tell is: when room in the peer's input buffer comes free the
-//! credits for it are here one link latency later. As that moment is known before it comes, credits on their way
-//! need no event, unless somebody waits for them.
+//! Flow control packets take no room on the link. What they tell is: when room in the peer's input buffer comes free the
+//! credits for it are here one link latency later, and count from then on. Credits on their way need no event, unless
+//! a packet waits for them.
 
 use std::collections::VecDeque;
 
-use super::Line;
+use super::LineRate;
 use super::arbiter::{Arbiter, Tables};
 use crate::ground::time::Ps;
 use crate::wire::Packet;
@@ -36,7 +36,7 @@ struct Credits {
 }
 
 impl Credits {
-    /// When so many are here; `None`: that is not known yet.
+    /// When so many were or will be here; `None`: that is not known yet.
     fn when(&self, wanted: u32) -> Option<Ps> {
         let Some(mut have) = self.free else { return Some(Ps::ZERO) };
         if have >= wanted {
@@ -48,6 +48,7 @@ impl Credits {
         })
     }
 
+    /// Takes so many of those that are here at `now`.
     fn take(&mut self, now: Ps, wanted: u32) {
         let Some(free) = &mut self.free else { return };
         while let Some((_, n)) = self.coming.pop_front_if(|(at, _)| *at <= now) {
@@ -56,7 +57,7 @@ impl Credits {
         *free = free.saturating_sub(wanted);
     }
 
-    fn give(&mut self, at: Ps, n: u32) {
+    fn add(&mut self, at: Ps, n: u32) {
         if self.free.is_none() {
             return;
         }
@@ -83,8 +84,9 @@ struct Queued<H> {
     dies: Ps,
 }
 
+/// What waits for a virtual lane.
 #[derive(Debug)]
-struct Lane<H> {
+struct LaneQueue<H> {
     queue: VecDeque<Queued<H>>,
     bytes: usize,
     /// Bytes of packets that are being made.
@@ -92,7 +94,7 @@ struct Lane<H> {
     credits: Credits,
 }
 
-impl<H> Default for Lane<H> {
+impl<H> Default for LaneQueue<H> {
     fn default() -> Self {
         Self { queue: VecDeque::new(), bytes: 0, coming: 0, credits: Credits::default() }
     }
@@ -125,7 +127,16 @@ pub(crate) enum Next<H> {
     /// Something became of a packet.
     Outcome(Outcome<H>),
     /// Nothing before then, or before something changes.
-    Wait(Option<Ps>),
+    Wait(Wait),
+}
+
+/// When a port is to be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Wait {
+    /// Something is ready then, or too old.
+    pub(crate) until: Option<Ps>,
+    /// Credits arrive then that are waited for: [`Egress::credits_arrive`].
+    pub(crate) credits: Option<Ps>,
 }
 
 /// Limits of a port.
@@ -141,15 +152,17 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct Egress<H> {
     /// What packets occupy of the link.
-    line: Option<Line>,
+    line: Option<LineRate>,
     busy_until: Ps,
-    lanes: [Lane<H>; LANES],
+    lanes: [LaneQueue<H>; LANES],
     /// Bit n: something waits in lane n.
     waiting: u16,
     arbiter: Arbiter,
     pub(crate) limits: Limits,
     /// Picoseconds for which packets were ready and had no credits.
     starved: u64,
+    /// For when somebody was asked to look at credits that arrive.
+    credit_timer: Option<Ps>,
 }
 
 impl<H> Default for Egress<H> {
@@ -162,13 +175,14 @@ impl<H> Default for Egress<H> {
             arbiter: Arbiter::default(),
             limits: Limits::default(),
             starved: 0,
+            credit_timer: None,
         }
     }
 }
 
 impl<H> Egress<H> {
     /// A cable is plugged in, or its link trained to this.
-    pub(crate) fn plug(&mut self, line: Line) {
+    pub(crate) fn plug(&mut self, line: LineRate) {
         self.line = Some(line);
     }
 
@@ -183,6 +197,7 @@ impl<H> Egress<H> {
     /// The link went down: everything that waits is discarded.
     pub(crate) fn clear(&mut self, now: Ps) -> Vec<Outcome<H>> {
         self.waiting = 0;
+        self.credit_timer = None;
         let queues = self.lanes.iter_mut().flat_map(|lane| {
             lane.bytes = 0;
             lane.queue.drain(..)
@@ -201,7 +216,7 @@ impl<H> Egress<H> {
     }
 
     /// Takes a packet that may leave from `ready` on, on the lane that its LRH says; it is discarded if it is still
-    /// here when it `dies`. Gives its hold back if there is no room, which is so on VL15 only.
+    /// here when it `dies`. Returns its hold if there is no room, which is so on VL15 only.
     pub(crate) fn push(&mut self, ready: Ps, dies: Ps, packet: Packet, hold: H) -> Result<(), H> {
         let vl = packet.vl();
         let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return Err(hold) };
@@ -214,16 +229,38 @@ impl<H> Egress<H> {
         Ok(())
     }
 
-    /// Room for `n` credits' worth of bytes comes free at the peer; this end knows at `at`. Says whether the first packet
-    /// of the lane waits for credits: if it waits for the link alone, nothing changes for it.
-    pub(crate) fn credit(&mut self, vl: u8, n: u32, at: Ps) -> bool {
-        let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return false };
-        let short = lane.queue.front().is_some_and(|head| {
-            let could = head.ready.max(self.busy_until);
-            lane.credits.when(blocks(head.packet.len())).is_none_or(|credits| credits > could)
-        });
-        lane.credits.give(at, n);
-        short
+    /// Credits of a lane arrive at `at`. Says when to call [`Egress::credits_arrive`], if a packet waits for them.
+    #[must_use]
+    pub(crate) fn credit(&mut self, now: Ps, vl: u8, n: u32, at: Ps) -> Option<Ps> {
+        let lane = self.lanes.get_mut(usize::from(vl))?;
+        lane.credits.add(at, n);
+        let head = lane.queue.front()?;
+        let enough = lane.credits.when(blocks(head.packet.len()))?;
+        self.ask_for_credits(now, enough)
+    }
+
+    /// Credits that were waited for arrive at `now`. Says whether the first packet of a lane has enough since this
+    /// moment, so that it may leave; otherwise, when to come again.
+    ///
+    /// The first depends on what arrives at `now` alone, not on when it became known that it would.
+    pub(crate) fn credits_arrive(&mut self, now: Ps) -> Result<(), Option<Ps>> {
+        self.credit_timer = self.credit_timer.filter(|timer| *timer > now);
+        let mut next = None;
+        for lane in &self.lanes {
+            let Some(head) = lane.queue.front() else { continue };
+            match lane.credits.when(blocks(head.packet.len())) {
+                Some(at) if at == now => return Ok(()),
+                Some(at) if at > now => next = Some(next.map_or(at, |next: Ps| next.min(at))),
+                _ => {}
+            }
+        }
+        Err(next.and_then(|at| self.ask_for_credits(now, at)))
+    }
+
+    /// When somebody has to look at credits that arrive at `at`, if nobody was asked to.
+    fn ask_for_credits(&mut self, now: Ps, at: Ps) -> Option<Ps> {
+        let new = at > now && self.credit_timer.is_none_or(|timer| at < timer);
+        new.then(|| *self.credit_timer.insert(at))
     }
 
     /// Whether something waits.
@@ -267,19 +304,19 @@ impl<H> Egress<H> {
         ticks
     }
 
-    /// Sends everything that can leave up to `horizon`. Gives what became of packets, and when to come again.
-    pub(crate) fn pump(&mut self, now: Ps, horizon: Ps, out: &mut Vec<Outcome<H>>) -> Option<Ps> {
+    /// Sends everything that can leave up to `horizon`. Returns what became of packets, and when to come again.
+    pub(crate) fn pump(&mut self, now: Ps, horizon: Ps, out: &mut Vec<Outcome<H>>) -> Wait {
         loop {
             match self.next(now, horizon) {
                 Next::Outcome(outcome) => out.push(outcome),
-                Next::Wait(until) => return until,
+                Next::Wait(wait) => return wait,
             }
         }
     }
 
-    /// Sends the next packet, if one can leave up to `horizon`.
+    /// Sends the next packet, if one can leave up to `horizon` with the credits that are here at `now`.
     pub(crate) fn next(&mut self, now: Ps, horizon: Ps) -> Next<H> {
-        let (mut start, mut ready, mut deadline) = (Ps::MAX, Ps::MAX, Ps::MAX);
+        let (mut start, mut ready, mut deadline, mut enough) = (Ps::MAX, Ps::MAX, Ps::MAX, Ps::MAX);
         let mut candidates = 0u16;
         let mut lanes = self.waiting;
         while lanes != 0 {
@@ -299,6 +336,10 @@ impl<H> Egress<H> {
             }
             deadline = deadline.min(dies);
             let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
+            if credits > now {
+                enough = enough.min(credits);
+                continue;
+            }
             let at = could.max(credits);
             // It will not leave while it is fit to.
             if at >= dies {
@@ -312,21 +353,23 @@ impl<H> Egress<H> {
             }
         }
         if self.waiting == 0 {
-            return Next::Wait(None);
+            return Next::Wait(Wait::default());
         }
         if start > horizon || candidates == 0 {
             // To be in time for what starts then; what dies is looked for when it is dead.
             let next = if start == Ps::MAX { start } else { start.since(horizon.since(now)).max(now) };
             let next = next.min(deadline);
-            return Next::Wait((next != Ps::MAX).then_some(next));
+            let until = (next != Ps::MAX).then_some(next);
+            let credits = if enough == Ps::MAX { None } else { self.ask_for_credits(now, enough) };
+            return Next::Wait(Wait { until, credits });
         }
-        self.send(start, ready, candidates)
-            .map_or(Next::Wait(None), |sent| Next::Outcome(Outcome::Sent(sent)))
+        self.send(now, start, ready, candidates)
+            .map_or(Next::Wait(Wait::default()), |sent| Next::Outcome(Outcome::Sent(sent)))
     }
 
     /// One of the candidates' packets leaves at `start`.
     #[inline]
-    fn send(&mut self, start: Ps, ready: Ps, candidates: u16) -> Option<Sent<H>> {
+    fn send(&mut self, now: Ps, start: Ps, ready: Ps, candidates: u16) -> Option<Sent<H>> {
         let lanes = &self.lanes;
         let size = |vl: u8| {
             let head = lanes.get(usize::from(vl)).and_then(|l| l.queue.front());
@@ -337,7 +380,7 @@ impl<H> Egress<H> {
         let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
         let Queued { packet, hold, .. } = lane.queue.pop_front()?;
         lane.bytes = lane.bytes.saturating_sub(packet.len());
-        lane.credits.take(start, blocks(packet.len()));
+        lane.credits.take(now, blocks(packet.len()));
         match lane.queue.front_mut() {
             Some(next) => next.first_since = next.first_since.max(start),
             None => self.waiting &= !(1 << vl),
@@ -370,7 +413,7 @@ mod tests {
     /// 4x EDR: 80 ps for a byte.
     fn port(room: Option<usize>) -> Egress<u32> {
         let mut egress = Egress::default();
-        egress.plug(Line::new(LinkRate::Edr, 4));
+        egress.plug(LineRate::new(LinkRate::Edr, 4));
         egress.limits.management = 2;
         egress.train(room);
         egress
@@ -393,7 +436,8 @@ mod tests {
             Outcome::Sent(s) => (s.hold, s.start),
             Outcome::Discarded { at, hold } => (hold + 1000, at),
         });
-        (sent.collect(), next)
+        assert_eq!(next.credits, None);
+        (sent.collect(), next.until)
     }
 
     #[test]
@@ -419,11 +463,15 @@ mod tests {
         let far = Ps::from_us(10);
         assert_eq!(sent(&mut e, far), (vec![(0, Ps::ZERO), (1, TIME)], None), "nobody knows when");
         // A part of what is needed now, the rest later: it leaves then.
-        e.credit(1, 10, far);
+        assert_eq!(e.credit(far, 1, 10, far), None);
         assert_eq!(sent(&mut e, far), (vec![], None));
-        e.credit(1, 8, far + Ps(5));
-        assert_eq!(sent(&mut e, far), (vec![], Some(far + Ps(5))));
+        assert_eq!(e.credit(far, 1, 8, far + Ps(5)), Some(far + Ps(5)), "it is to be looked at then");
+        assert_eq!(e.credit(far, 1, 1, far + Ps(7)), None, "it is, before");
+        assert_eq!(sent(&mut e, far), (vec![], None));
+        assert_eq!(e.credits_arrive(far + Ps(4)), Err(None), "not yet, and somebody comes");
+        assert_eq!(e.credits_arrive(far + Ps(5)), Ok(()));
         assert_eq!(sent(&mut e, far + Ps(5)), (vec![(2, far + Ps(5))], None));
+        assert_eq!(e.credits_arrive(far + Ps(7)), Err(None), "nobody waits for these");
         // From the end of the second packet on the third waited: a symbol time is 320 ps.
         let waited = (far + Ps(5)) - TIME.times(2);
         assert!(e.take_waits().abs_diff(waited.0 / 320) <= waited.0 / 32_000, "1 %");

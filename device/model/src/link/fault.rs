@@ -1,10 +1,10 @@
-//! A carrier that goes wrong now and then, the same way for the same seed.
+//! A carrier that goes wrong now and then, the same way for the same seed. The directions don't know of each other.
 
-use crate::ground::random::SplitMix64;
+use crate::ground::random::{SplitMix64, mix};
 use crate::ground::time::Ps;
 use crate::wire::Packet;
 
-use super::{Carrier, Delivery, End, Line};
+use super::{Carrier, Delivery, End, LineRate};
 
 /// What goes wrong, as probabilities per packet (0.0..=1.0; anything else counts as the nearest).
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -60,7 +60,8 @@ pub struct FaultInjector<C> {
     faults: Faults,
     /// Nothing ever goes wrong.
     quiet: bool,
-    random: SplitMix64,
+    /// Per sending end, so that what goes wrong in one direction does not depend on the other.
+    random: [SplitMix64; 2],
     counts: FaultCounts,
     /// Per receiving end: nothing that keeps its order arrives before this.
     not_before: [Ps; 2],
@@ -69,7 +70,7 @@ pub struct FaultInjector<C> {
 impl<C: Carrier> FaultInjector<C> {
     /// Wraps `inner`. The same `faults`, `seed` and packets give the same faults.
     pub fn new(inner: C, faults: Faults, seed: u64) -> Self {
-        let (random, quiet) = (SplitMix64(seed), faults.is_none());
+        let (random, quiet) = ([SplitMix64(seed), SplitMix64(mix(!seed))], faults.is_none());
         let counts =
             FaultCounts { packets: 0, lost: 0, duplicated: 0, delayed: 0, reordered: 0, corrupted: 0 };
         Self { inner, faults, quiet, random, counts, not_before: [Ps::ZERO; 2] }
@@ -78,10 +79,6 @@ impl<C: Carrier> FaultInjector<C> {
     /// What went wrong so far.
     pub const fn counts(&self) -> FaultCounts {
         self.counts
-    }
-
-    fn extra_delay(&mut self) -> Ps {
-        Ps(self.random.below(self.faults.delay_by.0.saturating_add(1)))
     }
 }
 
@@ -93,17 +90,18 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
             self.counts.packets += out.len().saturating_sub(before) as u64;
             return;
         }
+        let Some(random) = self.random.get_mut(from) else { return };
         for mut delivery in out.split_off(before) {
             self.counts.packets += 1;
             // Each packet takes the same number of decisions, so that a changed probability of one
             // fault doesn't reshuffle the others.
-            let lost = self.random.chance(self.faults.loss);
-            let corrupt = self.random.chance(self.faults.corrupt);
-            let delayed = self.random.chance(self.faults.delay);
-            let reordered = self.random.chance(self.faults.reorder);
-            let duplicated = self.random.chance(self.faults.duplicate);
-            let extra = self.extra_delay();
-            let bit = self.random.below(delivery.packet.len() as u64 * 8) as usize;
+            let lost = random.chance(self.faults.loss);
+            let corrupt = random.chance(self.faults.corrupt);
+            let delayed = random.chance(self.faults.delay);
+            let reordered = random.chance(self.faults.reorder);
+            let duplicated = random.chance(self.faults.duplicate);
+            let extra = Ps(random.below(self.faults.delay_by.0.saturating_add(1)));
+            let bit = random.below(delivery.packet.len() as u64 * 8) as usize;
             if lost {
                 self.counts.lost += 1;
                 continue;
@@ -133,8 +131,8 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
         }
     }
 
-    fn train(&mut self, line: Line) {
-        self.inner.train(line);
+    fn train(&mut self, end: End, line: LineRate) {
+        self.inner.train(end, line);
     }
 }
 
@@ -149,7 +147,7 @@ fn flip(packet: Packet, bit: usize) -> Packet {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Link, LinkRate};
+    use super::super::{Cable, LinkRate};
     use super::*;
     use crate::wire::Repr;
 
@@ -157,7 +155,7 @@ mod tests {
 
     fn run(faults: Faults, seed: u64) -> (FaultCounts, Vec<Delivery>) {
         let mut carrier =
-            FaultInjector::new(Link::new(Line::new(LinkRate::Edr, 4), Ps::from_ns(5)), faults, seed);
+            FaultInjector::new(Cable::new(LineRate::new(LinkRate::Edr, 4), Ps::from_ns(5)), faults, seed);
         let mut out = Vec::new();
         for i in 0..PACKETS {
             let psn = hca_spec::ids::Psn::new(i as u32);
@@ -187,7 +185,7 @@ mod tests {
     fn without_faults_the_carrier_is_unchanged() {
         let (counts, out) = run(Faults::default(), 1);
         assert_eq!(counts, FaultCounts { packets: PACKETS as u64, ..FaultCounts::default() });
-        let mut plain = Link::new(Line::new(LinkRate::Edr, 4), Ps::from_ns(5));
+        let mut plain = Cable::new(LineRate::new(LinkRate::Edr, 4), Ps::from_ns(5));
         let mut expected = Vec::new();
         for (i, delivery) in out.iter().enumerate() {
             plain.transmit(Ps(i as u64 * 10_000), i % 2, delivery.packet.clone(), &mut expected);
@@ -228,6 +226,29 @@ mod tests {
         let bad = out.iter().filter(|d| d.packet.parse().is_err()).count() as u64;
         assert_eq!(bad, counts.corrupted);
         assert!(bad > 0);
+    }
+
+    #[test]
+    fn the_directions_are_independent() {
+        let run = |ends: &[usize]| {
+            let cable = Cable::new(LineRate::new(LinkRate::Edr, 4), Ps::from_ns(5));
+            let mut carrier = FaultInjector::new(cable, all(), 3);
+            let mut out = Vec::new();
+            for i in 0..1000 {
+                for from in ends {
+                    let packet = Packet::build_empty(&Repr::default());
+                    carrier.transmit(Ps(i * 10_000), *from, packet, &mut out);
+                }
+            }
+            out
+        };
+        let both = run(&[0, 1]);
+        for from in [0, 1] {
+            let part: Vec<_> = both.iter().filter(|d| d.end == 1 - from).cloned().collect();
+            assert_eq!(run(&[from]), part);
+        }
+        let at = |end| both.iter().filter(|d| d.end == end).map(|d| d.at).collect::<Vec<_>>();
+        assert_ne!(at(0), at(1));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What lies between two ports.
 //!
-//! Everything that carries packets implements [`Carrier`]: the plain [`Link`], and wrappers around any
-//! carrier, such as the [`FaultInjector`]. A wrapper is put around a link when the topology asks for
-//! it; the link and the adapters never know.
+//! What passes between two nodes passes over a link, as a [`LinkMessage`] with the time at which it arrives: packets,
+//! credits and light. Nodes know of each other by these alone.
+//!
+//! Everything that carries packets implements [`Carrier`]: the plain [`Cable`], and wrappers around any
+//! carrier, such as the [`FaultInjector`]. A wrapper is put around a cable when the topology asks for
+//! it; the cable and the adapters never know.
 //!
 //! What a port does before its packets are on the link is its `egress`: virtual lanes, credits and arbitration. A
 //! carrier gets one packet after another and at the time it is sent.
@@ -12,13 +15,17 @@ mod cable;
 pub(crate) mod datagram;
 pub(crate) mod egress;
 mod fault;
+mod message;
+pub(crate) mod training;
 
 use crate::ground::time::Ps;
 use crate::wire::Packet;
 
 pub(crate) use arbiter::Tables;
-pub use cable::{Line, Link, LinkRate};
+pub use cable::{Cable, LineRate, LinkRate};
 pub use fault::{FaultCounts, FaultInjector, Faults};
+pub use message::{LinkMessage, LinkPacket};
+pub use training::{Light, Session};
 
 /// Data lanes that PortInfo:OperationalVLs stands for.
 pub(crate) fn operational_lanes(code: u32) -> u8 {
@@ -53,9 +60,9 @@ pub trait Carrier {
     /// the order of `now` per end. An end that isn't there carries nothing.
     fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>);
 
-    /// The link between its two ends trained, to less than it could carry maybe. A carrier of another kind has its
-    /// own rate.
-    fn train(&mut self, _line: Line) {}
+    /// An end of the link trained, to less than the link could carry maybe: what it sends takes so long. A carrier of
+    /// another kind has its own rate.
+    fn train(&mut self, _end: End, _line: LineRate) {}
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
@@ -63,7 +70,7 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
         (**self).transmit(now, from, packet, out);
     }
 
-    fn train(&mut self, line: Line) {
-        (**self).train(line);
+    fn train(&mut self, end: End, line: LineRate) {
+        (**self).train(end, line);
     }
 }

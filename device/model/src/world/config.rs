@@ -5,7 +5,7 @@ use hca_firmware::Config;
 use crate::ground::node::{LinkEnd, PortRef, TunnelId};
 use crate::ground::time::Ps;
 use crate::ground::timing::Profile;
-use crate::link::{Faults, Line, LinkRate};
+use crate::link::{Faults, LineRate, LinkRate};
 
 /// One adapter of a topology.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct LinkConfig {
     /// Lanes: 1, 4, 8 or 12.
     pub width: u8,
     /// What packets occupy of it, if it is no InfiniBand link with the rate and width that its ports trained to.
-    pub line: Option<Line>,
+    pub line: Option<LineRate>,
     /// Propagation delay.
     pub delay: Ps,
     /// What goes wrong on it.

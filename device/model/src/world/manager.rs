@@ -14,9 +14,9 @@ use hca_spec::mad::{
     CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SwitchInfo, attr, port_state,
 };
 
-use super::{Event, World};
+use super::{Class, Event, World};
 use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
-use crate::ground::time::Ps;
+use crate::ground::time::{Ps, Source};
 
 /// LID of the built-in subnet manager. Nobody is there.
 const SUBNET_MANAGER_LID: u32 = BUILT_IN_MANAGER.0 as u32;
@@ -146,7 +146,8 @@ impl World {
     pub(super) fn sweep_later(&mut self) {
         if self.subnet_manager && !self.switches.is_empty() && !self.sweep_due {
             self.sweep_due = true;
-            self.heap.push(self.now + SWEEP_DELAY, Event::Sweep);
+            let source = Source::new(Class::Manager as u8, 0, 0);
+            self.heap.push(self.now + SWEEP_DELAY, source, Event::Sweep);
         }
     }
 
@@ -207,9 +208,10 @@ impl World {
             let ports = 1..=self.switches.get(switch).map_or(0, |s| s.fw.ports());
             let way = |port| {
                 let (link, end) = self.plug(PortRef::of_switch(SwitchId(switch), port))?;
-                let link = self.links.get(link).filter(|l| l.is_up(end) && l.ends.len() == 2)?;
-                match link.ends.get(1 - end.min(1))? {
-                    LinkEnd::Port(to) => Some(Way { port, to: *to }),
+                let link = self.links.get(link)?;
+                let far = link.other(end).filter(|far| link.is_up(end) && link.is_up(*far))?;
+                match link.ends.get(far)?.at {
+                    LinkEnd::Port(to) => Some(Way { port, to }),
                     LinkEnd::Tunnel(_) => None,
                 }
             };

@@ -1,17 +1,18 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
-//! [`config`] names nodes, ports and links, [`cable`] takes links down and up, [`carry`] brings packets over them,
+//! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
 //! [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
-mod cable;
-mod carry;
 mod config;
 mod counters;
+mod links;
 mod manager;
 mod switch;
 mod trace;
+mod transfer;
 mod tunnel;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hca_firmware::Resources;
@@ -23,20 +24,20 @@ use crate::adapter::Hca;
 use crate::adapter::core::{Core, HcaEvent};
 use crate::adapter::watch::Captured;
 use crate::ground::dma::GuestMemory;
-use crate::ground::node::{HcaId, NodeId, PortRef, SwitchId, TunnelId};
+use crate::ground::node::{HCA_PORT, HcaId, NodeId, PortRef, SwitchId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
-use crate::ground::time::{EventHeap, Ps};
+use crate::ground::time::{EventHeap, Ps, Source};
 use crate::ground::timing::Timing;
 use crate::link::egress::Sent;
-use crate::link::{Delivery, FaultInjector, Link};
+use crate::link::{Cable, Delivery, FaultInjector, Light};
 use crate::wire::Packet;
 
-use cable::{Cable, Wire};
-use carry::{Forwarded, Origin};
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
+use links::{Link, LinkKind};
 use switch::SwitchNode;
-pub use tunnel::{TunnelEvent, TunnelOutput};
+use transfer::{Forwarded, Ingress};
+pub use tunnel::TunnelEvent;
 
 /// What the world asks of its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,23 @@ pub enum Effect {
     },
 }
 
+/// The order of what happens at a node at the same time: what comes by links before what the node does of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// The far end of a link told of itself.
+    Light,
+    /// A link has trained.
+    Trained,
+    /// Credits that were waited for arrive.
+    Credit,
+    /// A packet arrives.
+    Packet,
+    /// What the node does of itself.
+    Node,
+    /// The built-in subnet manager, which sees all nodes.
+    Manager,
+}
+
 enum Event {
     Hca {
         hca: HcaId,
@@ -59,7 +77,7 @@ enum Event {
     Arrive {
         hca: HcaId,
         packet: Packet,
-        origin: Origin,
+        ingress: Ingress,
     },
     /// The header is there.
     Forward(Box<Forwarded>),
@@ -70,10 +88,15 @@ enum Event {
         port: u8,
     },
     SwitchPoll(SwitchId),
-    Leave {
-        tunnel: TunnelId,
-        packet: Packet,
-        origin: Origin,
+    /// The far end of a link told of itself.
+    Light {
+        number: usize,
+        end: usize,
+        light: Light,
+    },
+    /// Credits are there that were waited for.
+    Credits {
+        port: PortRef,
     },
     Trained {
         number: usize,
@@ -93,7 +116,7 @@ pub struct World {
     /// What is plugged into the port of each adapter.
     hca_plugs: Vec<Option<Plug>>,
     switches: Vec<SwitchNode>,
-    links: Vec<Wire>,
+    links: Vec<Link>,
     heap: EventHeap<Event>,
     now: Ps,
     effects: Vec<Effect>,
@@ -101,7 +124,9 @@ pub struct World {
     spare: Vec<Sent<()>>,
     /// Room for what a link delivers.
     deliveries: Vec<Delivery>,
-    tunnel_events: Vec<TunnelEvent>,
+    /// What left by tunnels, by its time and the order in which it left.
+    tunnel_events: BTreeMap<(Ps, u64), TunnelEvent>,
+    left: u64,
     subnet_manager: bool,
     sweep_due: bool,
     timing: Arc<Timing>,
@@ -132,7 +157,8 @@ impl World {
             effects: Vec::new(),
             spare: Vec::new(),
             deliveries: Vec::new(),
-            tunnel_events: Vec::new(),
+            tunnel_events: BTreeMap::new(),
+            left: 0,
             subnet_manager: config.subnet_manager,
             sweep_due: false,
             timing: timing.clone(),
@@ -150,14 +176,28 @@ impl World {
             world.switches.push(SwitchNode::new(switch, timing.agent_queue()));
         }
         for (i, link) in config.links.iter().enumerate() {
-            let cable = Cable::new(link.rate, link.width, link.line, Some(link.delay));
-            let plain = Link::new(cable.line, link.delay);
+            let kind = LinkKind::new(link.rate, link.width, link.line, Some(link.delay));
+            let plain = Cable::new(kind.line(), link.delay);
             let own = || config.seed ^ (i as u64 + 1).wrapping_mul(SPREAD);
             let seed = link.seed.unwrap_or_else(own);
             let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
-            world.join(link.ends.to_vec(), cable, Box::new(carrier))?;
+            world.join(link.ends.to_vec(), kind, Box::new(carrier))?;
         }
         Ok(world)
+    }
+
+    /// What orders events of the same time.
+    fn source(&self, class: Class, port: PortRef) -> Source {
+        let node = match port.node {
+            NodeId::Hca(hca) => hca.0,
+            NodeId::Switch(switch) => self.hcas.len().saturating_add(switch.0),
+        };
+        Source::new(class as u8, node, port.port)
+    }
+
+    /// That of what a node does of itself.
+    fn own_source(&self, node: NodeId) -> Source {
+        self.source(Class::Node, PortRef { node, port: 0 })
     }
 
     /// Model time: that of the last event or access.
@@ -232,12 +272,20 @@ impl World {
         self.core(hca).map(|core| core.units.stores_taken())
     }
 
-    /// A packet from outside the topology arrives at port 1 of an adapter, whatever its destination:
-    /// what a peer that is not modelled here, or a hostile one, puts on the cable.
-    pub fn inject_packet(&mut self, now: Ps, hca: HcaId, packet: Packet) {
-        self.with(now, hca, |hca, now| {
-            hca.arrive(now, packet);
-        });
+    /// A packet from outside the topology arrives at a port, whatever its destination: what a peer that is not modelled
+    /// here, or a hostile one, puts on the cable.
+    pub fn inject_packet(&mut self, now: Ps, port: impl Into<PortRef>, packet: Packet) {
+        let PortRef { node, port } = port.into();
+        match node {
+            NodeId::Hca(hca) => self.with(now, hca, |hca, now| {
+                hca.arrive(now, packet);
+            }),
+            NodeId::Switch(switch) => {
+                self.now = self.now.max(now);
+                let (tail, ingress) = (self.now, Ingress::Loopback);
+                self.switch_arrive(Forwarded { switch, port, packet, tail, ingress });
+            }
+        }
     }
 
     /// Runs every event that is due at or before `until`.
@@ -251,21 +299,17 @@ impl World {
                         h.handle(now, event);
                     }
                 }),
-                Event::Arrive { hca, packet, origin } => self.arrive(at, hca, packet, origin),
+                Event::Arrive { hca, packet, ingress } => self.arrive(at, hca, packet, ingress),
                 Event::Forward(forwarded) => {
-                    if self.is_current(forwarded.origin) {
+                    if self.is_current(forwarded.ingress) {
                         self.switch_arrive(*forwarded);
                     }
                 }
                 Event::Agent(forwarded) => self.switch_agent(&forwarded),
                 Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
                 Event::SwitchPoll(switch) => self.switch_poll(switch),
-                Event::Leave { tunnel, packet, origin } => {
-                    if self.is_current(origin) {
-                        let what = TunnelOutput::Packet(packet.into_bytes());
-                        self.tunnel_events.push(TunnelEvent { tunnel, at, what });
-                    }
-                }
+                Event::Light { number, end, light } => self.light_arrives(number, end, light),
+                Event::Credits { port } => self.credits_turn(at, port),
                 Event::Trained { number, end, generation } => self.trained(number, end, generation),
                 Event::Sweep => self.sweep(),
             }
@@ -274,7 +318,7 @@ impl World {
     }
 
     /// Runs events moment by moment: those due up to `now` first, then those of the next moment, and so on. Ends after so
-    /// many moments, when `enough` says so after one, or when no event waits. Gives how many moments passed; it is
+    /// many moments, when `enough` says so after one, or when no event waits. Returns how many moments passed; it is
     /// [`World::now`] then.
     pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
         for passed in 0..moments {
@@ -292,9 +336,13 @@ impl World {
         !self.effects.is_empty()
     }
 
-    /// When the next event is due.
+    /// When the next event is due, or the next message is at the far side of a tunnel.
     pub fn next_event(&self) -> Option<Ps> {
-        self.heap.next_at()
+        let left = match self.tunnel_events.is_empty() {
+            true => None,
+            false => self.tunnel_events.range((self.now + Ps(1), 0)..).next().map(|((at, _), _)| *at),
+        };
+        self.heap.next_at().into_iter().chain(left).min()
     }
 
     /// Takes the effects since the last call.
@@ -327,9 +375,14 @@ impl World {
                 watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
             }
             let (now, heap) = (self.now, &mut self.heap);
+            let own = Source::new(Class::Node as u8, id.0, 0);
             take_all(&mut out.events, |(at, event)| {
-                heap.push(at.max(now), Event::Hca { hca: id, epoch, event });
+                heap.push(at.max(now), own, Event::Hca { hca: id, epoch, event });
             });
+            if let Some(at) = out.credit_turn.take() {
+                let source = Source::new(Class::Credit as u8, id.0, HCA_PORT);
+                heap.push(at, source, Event::Credits { port: id.into() });
+            }
             if out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty() && !out.port_changed {
                 return out.link_lost = false;
             }
@@ -339,7 +392,7 @@ impl World {
             }
             if !out.loopback.is_empty() {
                 for (at, packet) in out.loopback.drain(..) {
-                    self.heap.push(at, Event::Arrive { hca: id, packet, origin: Origin::Loopback });
+                    self.heap.push(at, own, Event::Arrive { hca: id, packet, ingress: Ingress::Loopback });
                 }
             }
             let port_changed = std::mem::take(&mut out.port_changed);
@@ -351,7 +404,7 @@ impl World {
                 let plug = self.plug(id.into());
                 take_all(&mut sent, |sent| {
                     if let Some((number, end)) = plug {
-                        self.carry(sent.start, number, end, sent.packet);
+                        self.transmit(sent.start, number, end, sent.packet);
                     }
                 });
                 self.spare = sent;
@@ -359,7 +412,7 @@ impl World {
             if !port_changed {
                 return;
             }
-            self.tend_port(id.into(), link_lost);
+            self.port_changed(id.into(), link_lost);
         }
     }
 

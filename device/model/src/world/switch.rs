@@ -7,7 +7,7 @@
 //! A packet with a wrong VCRC or length shows that with its last byte only. By then it may be leaving already: then it
 //! ends with EBP, and the next port counts it as bad from elsewhere (PortRcvRemotePhysicalErrors) and treats it alike,
 //! a switch by passing it on as it came, an adapter by dropping it. If it has not begun to leave it is dropped, as is
-//! everything that the header or the tunnel that brought it whole gives away. The port where it turned bad counts it as
+//! everything that the header or the tunnel that brought it whole shows. The port where it turned bad counts it as
 //! PortRcvErrors; the ports on its way count it as sent and received, which the octet and packet counters include
 //! (16.1.3.5), and nobody counts it as discarded.
 //!
@@ -21,11 +21,11 @@ use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::mtu_bytes;
 
 use super::config::SwitchConfig;
-use super::{Event, Forwarded, Origin, Plug, World};
+use super::{Event, Forwarded, Ingress, Plug, World};
 use crate::adapter::watch::Captured;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
-use crate::link::egress::{Egress, Limits, Outcome, VL15};
+use crate::link::egress::{Egress, Limits, Outcome, VL15, Wait};
 use crate::link::{Tables, datagram, operational_lanes};
 use crate::wire::{Malformed, Packet};
 
@@ -67,7 +67,7 @@ struct SwitchPort {
 /// A packet's place in an input buffer.
 #[derive(Clone, Copy)]
 struct Hold {
-    origin: Origin,
+    ingress: Ingress,
     /// Ports that it has to leave by.
     copies: usize,
     /// When the last of them so far is done.
@@ -106,14 +106,14 @@ impl Holds {
         self.places.get(place).is_some_and(|hold| hold.bad)
     }
 
-    /// A copy has left; gives the place's owner and the time when it is free, if it was the last.
-    fn leave(&mut self, place: usize, at: Ps) -> Option<(Origin, Ps)> {
+    /// A copy has left; returns the place's owner and the time when it is free, if it was the last.
+    fn leave(&mut self, place: usize, at: Ps) -> Option<(Ingress, Ps)> {
         let hold = self.places.get_mut(place)?;
         hold.until = hold.until.max(at);
         hold.copies = hold.copies.saturating_sub(1);
         (hold.copies == 0).then(|| {
             self.free.push(place);
-            (hold.origin, hold.until)
+            (hold.ingress, hold.until)
         })
     }
 }
@@ -218,9 +218,9 @@ impl SwitchNode {
 impl World {
     /// A packet's header is at a port of a switch; its last byte will be at `tail`.
     pub(super) fn switch_arrive(&mut self, forwarded: Forwarded) {
-        let Forwarded { switch: id, port: in_port, packet, tail, origin } = forwarded;
+        let Forwarded { switch: id, port: in_port, packet, tail, ingress } = forwarded;
         let now = self.now;
-        let (hop, queue, agent) = (self.timing.hop(), self.timing.agent_queue(), self.timing.agent());
+        let (hop, queue, agent) = (self.timing.hop_inside(), self.timing.agent_queue(), self.timing.agent());
         let Some(node) = self.switches.get_mut(id.0) else { return };
         if node.watches(in_port) {
             let port = PortRef::of_switch(id, in_port);
@@ -242,12 +242,12 @@ impl World {
             }
             // The header shows these before anything is forwarded.
             if matches!(why, Malformed::Truncated { .. } | Malformed::LinkVersion(_)) {
-                return self.credit_back(origin, tail);
+                return self.return_credits(ingress, tail);
             }
         }
         if !accepts {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: the port is not active");
-            return self.credit_back(origin, tail);
+            return self.return_credits(ingress, tail);
         }
         if data && armed && wrong.is_none() {
             let mut effects = Vec::new();
@@ -257,20 +257,21 @@ impl World {
         let Some(node) = self.switches.get_mut(id.0) else { return };
         if data && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: its P_Key is not the port's");
-            return self.credit_back(origin, tail);
+            return self.return_credits(ingress, tail);
         }
         let ports = node.route(in_port, &packet);
         if ports == 1 {
             if wrong.is_some() {
-                return self.credit_back(origin, tail);
+                return self.return_credits(ingress, tail);
             }
             if node.agent_queue >= queue {
                 node.count(in_port, |c| &mut c.vl15_dropped);
-                return self.credit_back(origin, tail);
+                return self.return_credits(ingress, tail);
             }
             node.agent_queue += 1;
-            let forwarded = Forwarded { switch: id, port: in_port, packet, tail, origin };
-            return self.heap.push(tail + agent, Event::Agent(Box::new(forwarded)));
+            let forwarded = Forwarded { switch: id, port: in_port, packet, tail, ingress };
+            let own = self.own_source(NodeId::Switch(id));
+            return self.heap.push(tail + agent, own, Event::Agent(Box::new(forwarded)));
         }
         if ports == 0 {
             tracing::debug!(switch = node.name, %now, in_port, dlid = %packet.dlid(), "packet dropped: no route");
@@ -281,10 +282,10 @@ impl World {
             .filter_map(|out| node.lane(in_port, out, &packet).map(|lane| (out, lane)))
             .collect();
         if outs.is_empty() {
-            return self.credit_back(origin, tail);
+            return self.return_credits(ingress, tail);
         }
         let bad = wrong.is_some();
-        let hold = node.holds.take(Hold { origin, copies: outs.len(), until: tail, bad });
+        let hold = node.holds.take(Hold { ingress, copies: outs.len(), until: tail, bad });
         let life = lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life);
         // What is still here when its end shows that it is bad does not leave.
         let dies = if bad { tail } else { life };
@@ -306,9 +307,9 @@ impl World {
         }
     }
 
-    fn free(&mut self, place: Option<(Origin, Ps)>) {
-        if let Some((origin, at)) = place {
-            self.credit_back(origin, at);
+    fn free(&mut self, place: Option<(Ingress, Ps)>) {
+        if let Some((ingress, at)) = place {
+            self.return_credits(ingress, at);
         }
     }
 
@@ -316,21 +317,23 @@ impl World {
     pub(super) fn switch_pump(&mut self, id: SwitchId, out: u8) {
         let now = self.now;
         // What comes later can't be ready before a hop from now: until then all is known.
-        let horizon = now + self.timing.hop();
+        let horizon = now + self.timing.hop_inside();
+        let own = self.own_source(NodeId::Switch(id));
         let Some(node) = self.switches.get_mut(id.0) else { return };
         let Some(port) = node.ports.get_mut(usize::from(out)) else { return };
         let plug = port.plug;
         let mut outcomes = Vec::new();
-        let next = port.egress.pump(now, horizon, &mut outcomes);
+        let Wait { until: next, credits } = port.egress.pump(now, horizon, &mut outcomes);
         let waits = port.egress.take_waits();
         port.timer = port.timer.filter(|timer| *timer > now);
         if let Some(next) = next.filter(|next| port.timer.is_none_or(|timer| *next < timer)) {
             port.timer = Some(next);
-            self.heap.push(next, Event::SwitchTurn { switch: id, port: out });
+            self.heap.push(next, own, Event::SwitchTurn { switch: id, port: out });
         }
         if let Some(port) = node.fw.port_mut(out) {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
+        self.await_credits(PortRef::of_switch(id, out), credits);
         for outcome in outcomes {
             self.switch_outcome(id, out, plug, outcome);
         }
@@ -355,7 +358,7 @@ impl World {
                     self.captured.push(Captured { at: sent.start, port, sent: true, packet });
                 }
                 if let Some((number, end)) = plug {
-                    self.carry(sent.start, number, end, sent.packet);
+                    self.transmit(sent.start, number, end, sent.packet);
                 }
                 self.free(free);
             }
@@ -372,9 +375,9 @@ impl World {
 
     /// A datagram has reached the agent of a switch.
     pub(super) fn switch_agent(&mut self, forwarded: &Forwarded) {
-        let Forwarded { switch: id, port, ref packet, origin, .. } = *forwarded;
+        let Forwarded { switch: id, port, ref packet, ingress, .. } = *forwarded;
         let now = self.now;
-        self.credit_back(origin, now);
+        self.return_credits(ingress, now);
         let Some(node) = self.switches.get_mut(id.0) else { return };
         node.agent_queue = node.agent_queue.saturating_sub(1);
         let parsed = packet.parse().map(|(repr, payload)| datagram::parse(&repr, payload));
@@ -405,7 +408,7 @@ impl World {
         let ports = self.switches.get(id.0).map_or(0, |node| node.fw.ports());
         for port in 1..=ports {
             let down = SwitchEffect::PortChange { port, sub_type: port_change::DOWN };
-            self.tend_port(PortRef::of_switch(id, port), effects.contains(&down));
+            self.port_changed(PortRef::of_switch(id, port), effects.contains(&down));
         }
         self.switch_poll_later(id);
     }
@@ -439,11 +442,12 @@ impl World {
 
     /// Schedules the agent's next moment.
     fn switch_poll_later(&mut self, id: SwitchId) {
+        let own = self.own_source(NodeId::Switch(id));
         let Some(node) = self.switches.get_mut(id.0) else { return };
         let Some(at) = node.fw.poll_at().map(|at| self.now.max(Ps(at))) else { return };
         if node.poll.is_none_or(|timer| at < timer) {
             node.poll = Some(at);
-            self.heap.push(at, Event::SwitchPoll(id));
+            self.heap.push(at, own, Event::SwitchPoll(id));
         }
     }
 

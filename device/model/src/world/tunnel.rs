@@ -1,11 +1,22 @@
 //! Tunnels: ends of links that lie outside this world, in another process or on another machine.
+//!
+//! What leaves by a tunnel does so with the time at which it is at the far side's connector
+//! ([`World::drain_tunnels`]). There are two ways to hand it on:
+//!
+//! - To a world with the same clock, by [`World::deliver`], with its time. The two worlds then do what one would, event by
+//!   event, if neither goes further than the other allows: to the time that the other has reached, and
+//!   [`World::lookahead`] of both ends. See [`crate::ground::time::Source`] for events of the same time.
+//! - To a world with a clock of its own, by [`World::tunnel_receive`] and [`World::tunnel_link`], when its time has come.
+//!   Such a link has no credits.
 
-use hca_firmware::Link as PortLink;
+use hca_firmware::{Link as PortLink, LinkOffer};
 
-use super::{Event, Forwarded, Origin, World};
+use super::World;
+use super::links::End;
 use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
 use crate::ground::time::Ps;
-use crate::link::egress::{LANES, blocks};
+use crate::link::egress::blocks;
+use crate::link::{Light, LinkMessage, LinkPacket};
 use crate::wire::{MAX_PAYLOAD, Packet};
 
 /// Something that leaves the world by a tunnel.
@@ -13,50 +24,46 @@ use crate::wire::{MAX_PAYLOAD, Packet};
 pub struct TunnelEvent {
     /// By which.
     pub tunnel: TunnelId,
-    /// When: the model time at which its last byte is there.
+    /// When it is at the far side's connector.
     pub at: Ps,
     /// What.
-    pub what: TunnelOutput,
-}
-
-/// What leaves by a tunnel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TunnelOutput {
-    /// A packet, LRH to VCRC.
-    Packet(Vec<u8>),
-    /// The near end is ready to train, with these lanes and this rate; or, `None`, it is dark: its cable is out or
-    /// its port disabled. The far side should be told as much by its [`World::tunnel_link`].
-    Light(Option<PortLink>),
-}
-
-/// The outside of a tunnel.
-#[derive(Debug, Default)]
-pub(super) struct Outside {
-    /// What the far side has told of itself.
-    pub(super) light: Option<PortLink>,
-    /// What it was told of this side.
-    told: Option<PortLink>,
-    /// Credits' worth of input buffer that its packets take, by lane. Its sender does not know of them.
-    held: [u32; LANES],
-}
-
-impl Outside {
-    /// The link went down: what is still on its way here is void, and takes no room.
-    pub(super) fn forget_held(&mut self) {
-        self.held = [0; LANES];
-    }
+    pub message: LinkMessage,
 }
 
 /// No packet is longer: the largest payload, and more than all headers together.
 const LONGEST: usize = MAX_PAYLOAD + 256;
 
-/// The input buffer behind a tunnel is so many times as large as another, since what comes in by it can't be slowed.
+/// The input buffer behind a tunnel without credits is so many times as large as another, since what comes in by it can't
+/// be slowed.
 const OVERSIZE: usize = 32;
 
 impl World {
-    /// Takes what left by tunnels since the last call, in the order it left.
-    pub fn drain_tunnels(&mut self) -> Vec<TunnelEvent> {
-        std::mem::take(&mut self.tunnel_events)
+    /// Takes what is at the far side of tunnels at or before `until`, in order of its time; what is of the same time and
+    /// tunnel in the order it left. [`Ps::MAX`]: everything that has left so far.
+    pub fn drain_tunnels(&mut self, until: Ps) -> Vec<TunnelEvent> {
+        let later = self.tunnel_events.split_off(&(until, u64::MAX));
+        std::mem::replace(&mut self.tunnel_events, later).into_values().collect()
+    }
+
+    /// From when on something by that tunnel can be at the far side's connector, at the earliest, after it left this
+    /// world; and how long after it was at this side's connector something that came is felt here. `None`: there is no
+    /// such tunnel.
+    pub fn lookahead(&self, tunnel: TunnelId) -> Option<(Ps, Ps)> {
+        let (number, end) = self.find_tunnel(tunnel)?;
+        let link = self.links.get(number)?;
+        let near = self.port_latency(link.ends.get(link.other(end)?)?.at);
+        Some((near + link.kind.delay.unwrap_or_default(), near))
+    }
+
+    /// Something that left another world by its end of the same link is at this side's connector at `at`, in the time of
+    /// both. What is of the same time has to be delivered in the order it left.
+    pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, message: LinkMessage) {
+        let Some((number, port, end)) = self.near_end(tunnel) else { return };
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        near.without_credits = false;
+        // The connector's time may be over, but not yet the PHY's.
+        let earliest = self.now.since(self.port_latency(LinkEnd::Port(port)));
+        self.message_arrives(number, end, port, at.max(earliest), message);
     }
 
     /// The far side of a tunnel is ready to train, with these lanes and this rate, or (`None`) it is dark or can't
@@ -64,51 +71,43 @@ impl World {
     /// then the lower one, its width the smaller one.
     pub fn tunnel_link(&mut self, now: Ps, tunnel: TunnelId, link: Option<PortLink>) {
         self.now = self.now.max(now);
-        let Some((number, end)) = self.find_tunnel(tunnel) else { return };
-        if let Some(outside) = self.links.get_mut(number).and_then(|l| l.outside.as_mut()) {
-            outside.light = link;
+        let Some((number, _, end)) = self.near_end(tunnel) else { return };
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        near.without_credits = true;
+        let offer = link.map(LinkOffer::up_to);
+        let far = *near.training.far();
+        if far.offer != offer {
+            let light = Light { session: far.session.wrapping_add(1), offer, ..Light::default() };
+            self.light_arrives(number, end, light);
         }
-        self.tend_link(number, end, false);
     }
 
-    /// A packet arrives through a tunnel: it is at the near end's port now. While the link is down it is dropped.
+    /// A packet arrives through a tunnel: it is at the near end's connector now. While the link is down it is dropped.
     pub fn tunnel_receive(&mut self, now: Ps, tunnel: TunnelId, bytes: Vec<u8>) {
         self.now = self.now.max(now);
-        let Some((number, end)) = self.find_tunnel(tunnel) else { return };
-        let Some(link) = self.links.get(number) else { return };
-        let near = 1 - end.min(1);
-        let Some(LinkEnd::Port(port)) = link.ends.get(near).copied() else { return };
+        let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let packet = Packet::from_bytes(bytes);
         let (lane, n) = (packet.vl(), blocks(packet.len()));
-        let origin = Origin::of(number, near, link.generation(near), lane, n);
-        if !self.is_current(origin) {
+        let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        if !near.training.is_up() {
             return tracing::debug!("packet by tunnel {} dropped: the link is down", tunnel.0);
         }
-        let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
-        let held =
-            self.links.get_mut(number).and_then(|l| l.outside.as_mut()?.held.get_mut(usize::from(lane)));
-        let Some(held) = held else { return };
-        if *held + n > room || packet.len() > LONGEST {
+        let session = near.training.session().reversed();
+        let Some(held) = near.held.get_mut(usize::from(lane)) else { return };
+        if packet.len() > LONGEST || held.saturating_add(n) > room {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
             return self.count_overrun(port);
         }
         *held += n;
-        let event = match port.node {
-            NodeId::Hca(hca) => Event::Arrive { hca, packet, origin },
-            NodeId::Switch(switch) => {
-                let (port, tail) = (port.port, self.now);
-                Event::Forward(Box::new(Forwarded { switch, port, packet, tail, origin }))
-            }
-        };
-        self.heap.push(self.now, event);
-    }
-
-    /// A packet that came by a tunnel has left the input buffer.
-    pub(super) fn tunnel_credit(&mut self, tunnel: TunnelId, lane: u8, n: u32) {
-        let link = self.find_tunnel(tunnel).and_then(|(number, _)| self.links.get_mut(number));
-        if let Some(held) = link.and_then(|l| l.outside.as_mut()?.held.get_mut(usize::from(lane))) {
-            *held = held.saturating_sub(n);
-        }
+        let credits = u16::try_from(n).unwrap_or(u16::MAX);
+        self.packet_arrives(
+            self.now,
+            number,
+            end,
+            port,
+            LinkPacket { packet, tail: Ps::ZERO, credits, session },
+        );
     }
 
     /// There was no room for a packet although its sender may not know of credits: the buffer overran, which counts
@@ -124,29 +123,24 @@ impl World {
     }
 
     pub(super) fn find_tunnel(&self, tunnel: TunnelId) -> Option<(usize, usize)> {
-        let wanted = LinkEnd::Tunnel(tunnel);
-        self.links.iter().enumerate().find_map(|(i, l)| Some((i, l.ends.iter().position(|e| *e == wanted)?)))
+        let wanted = |end: &End| end.at == LinkEnd::Tunnel(tunnel);
+        self.links.iter().enumerate().find_map(|(i, l)| Some((i, l.ends.iter().position(wanted)?)))
     }
 
-    /// Tells the far side of a tunnel whether this side is ready, if it does not know.
-    pub(super) fn tell_tunnel(&mut self, number: usize, lit: bool) {
-        let at = self.now;
-        let Some(link) = self.links.get_mut(number) else { return };
-        let tunnel = link.ends.iter().find_map(|e| match e {
-            LinkEnd::Tunnel(tunnel) => Some(*tunnel),
-            LinkEnd::Port(_) => None,
-        });
-        let (Some(tunnel), Some(outside)) = (tunnel, link.outside.as_mut()) else { return };
-        let light = lit.then_some(link.port);
-        if outside.told != light {
-            outside.told = light;
-            self.tunnel_events.push(TunnelEvent { tunnel, at, what: TunnelOutput::Light(light) });
+    /// The link of a tunnel, and the port at its end in this world.
+    fn near_end(&self, tunnel: TunnelId) -> Option<(usize, PortRef, usize)> {
+        let (number, far) = self.find_tunnel(tunnel)?;
+        let link = self.links.get(number)?;
+        let end = link.other(far)?;
+        match link.ends.get(end)?.at {
+            LinkEnd::Port(port) => Some((number, port, end)),
+            LinkEnd::Tunnel(_) => None,
         }
     }
-}
 
-/// What a link trains to if its ends can do so much.
-pub(super) fn common(a: PortLink, b: PortLink) -> PortLink {
-    let speed = if (b.speed as u8) < (a.speed as u8) { b.speed } else { a.speed };
-    PortLink { width: a.width.min(b.width), speed }
+    /// Something leaves the world.
+    pub(super) fn leave(&mut self, event: TunnelEvent) {
+        self.left += 1;
+        self.tunnel_events.insert((event.at, self.left), event);
+    }
 }

@@ -1,7 +1,7 @@
 //! Tunnels: links whose two ends are in different processes, over UDP.
 //!
 //! ```text
-//! World --TunnelOutput--> Session::send / set_light --datagrams--> peer
+//! World --LinkMessage---> Session::send / set_light --datagrams--> peer
 //! World <--tunnel_receive, tunnel_link-- Session::receive <--datagrams-- peer
 //! ```
 //!

@@ -12,8 +12,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::commands::testing::{Answer, Bench, Connection};
 use crate::icm::Translation;
+use crate::limits::LOG_RESERVED_QPNS;
 use crate::object::{Kind, Object};
-use crate::profile::LOG_RESERVED_QPNS;
 
 const RW: u64 = MTT_READ | MTT_WRITE;
 

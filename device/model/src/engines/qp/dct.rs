@@ -7,7 +7,7 @@
 //! Source: mlx5 driver (context, drain, events); what answers a wrong key and a full table is not public: a NAK
 //! "remote access error", and an RNR NAK.
 
-use hca_firmware::profile::LOG_MAX_RA_RES_DC;
+use hca_firmware::limits::LOG_MAX_RA_RES_DC;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Cqn, Lid, Pd, Qpn, Srqn};
 use hca_spec::qpc::{AddressPath, QpState, ServiceType, mtu_bytes};

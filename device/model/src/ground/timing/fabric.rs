@@ -9,6 +9,17 @@ impl Timing {
         self.profile.fabric.hop_ns.0
     }
 
+    /// What of a hop MAC and PHY take at a port of a switch, in either direction: a part of what the link takes.
+    pub const fn switch_phy(&self) -> Ps {
+        let (hop, phy) = (self.hop().0, self.profile.fabric.switch_phy_ns.0.0);
+        Ps(if phy < hop / 2 { phy } else { hop / 2 })
+    }
+
+    /// The rest of a hop: from where the header is decoded to where the packet may be sent.
+    pub const fn hop_inside(&self) -> Ps {
+        self.hop().since(self.switch_phy().times(2))
+    }
+
     /// Bytes that a switch's port takes in for each virtual lane.
     pub const fn switch_buffer(&self) -> usize {
         self.profile.fabric.switch_buffer.get() as usize

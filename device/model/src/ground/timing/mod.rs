@@ -151,9 +151,9 @@ impl Timing {
         self.profile.port.loopback_ns.0
     }
 
-    /// MAC and PHY at both ends of a link, or of the first and the last one.
-    pub const fn phys(&self) -> Ps {
-        self.profile.port.phy_ns.0.times(2)
+    /// MAC and PHY of an adapter at its end of a link, in either direction: a part of what the link takes.
+    pub const fn phy(&self) -> Ps {
+        self.profile.port.phy_ns.0
     }
 
     /// From the port's start to the link's being up.

@@ -238,6 +238,7 @@ pub(crate) struct Port {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fabric {
     pub(crate) hop_ns: Ns,
+    pub(crate) switch_phy_ns: Ns,
     pub(crate) switch_buffer: Count,
     pub(crate) adapter_buffer: Count,
     pub(crate) egress_bytes: Count,

@@ -1,0 +1,343 @@
+//! Links: which port is at which end, and how they come up and go down.
+//!
+//! Each end of a link knows its own port and what the other end told it, one link latency ago
+//! ([`Training`]). A cable that is taken out is out at both ends; a port that is disabled or trains anew is dark at one,
+//! and the other hears of it.
+//!
+//! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
+
+use hca_firmware::{Effect, Link as PortLink, LinkOffer};
+use hca_spec::mad::port_state;
+
+use super::config::ConfigError;
+use super::{Class, Event, World};
+use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::time::Ps;
+use crate::link::egress::LANES;
+use crate::link::training::{Training, TrainingStep};
+use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
+
+/// What a link is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LinkKind {
+    rate: LinkRate,
+    width: u8,
+    /// What packets occupy of it, if that is not what its ports trained to.
+    fixed: Option<LineRate>,
+    /// Of a cable; its ports then give each other credits. `None`: a carrier of the caller's.
+    pub(super) delay: Option<Ps>,
+}
+
+impl LinkKind {
+    /// A cable that carries so much; `fixed`: whatever its ports train to, packets take this of it.
+    pub(super) fn new(rate: LinkRate, width: u8, fixed: Option<LineRate>, delay: Option<Ps>) -> Self {
+        Self { rate, width, fixed, delay }
+    }
+
+    /// What packets occupy of it before it trained.
+    pub(super) fn line(&self) -> LineRate {
+        self.fixed.unwrap_or(LineRate::new(self.rate, self.width))
+    }
+
+    /// What it can train to.
+    fn most(&self) -> PortLink {
+        PortLink { width: self.width, speed: self.rate.into() }
+    }
+}
+
+/// An end of a link.
+pub(super) struct End {
+    /// What is there.
+    pub(super) at: LinkEnd,
+    /// The cable is in.
+    connected: bool,
+    pub(super) training: Training,
+    /// What packets that leave here occupy of the link.
+    pub(super) line: LineRate,
+    /// The other end is outside this world and keeps no credits.
+    pub(super) without_credits: bool,
+    /// Credits' worth of input buffer that packets of such a sender take, by lane.
+    pub(super) held: [u32; LANES],
+}
+
+/// A link with its ends.
+pub(super) struct Link {
+    pub(super) ends: Vec<End>,
+    pub(super) carrier: Box<dyn Carrier + Send>,
+    pub(super) kind: LinkKind,
+}
+
+impl Link {
+    /// The other end of a cable.
+    pub(super) fn other(&self, end: usize) -> Option<usize> {
+        (self.ends.len() == 2 && end < 2).then(|| 1 - end)
+    }
+
+    /// Whether packets pass at that end.
+    pub(super) fn is_up(&self, end: usize) -> bool {
+        self.ends.get(end).is_some_and(|e| e.training.is_up())
+    }
+}
+
+impl World {
+    /// Connects ports by a carrier of the caller's; they train to `rate` and `width`.
+    ///
+    /// Place `i` in `ends` is end `i` of the carrier, which may have more than two: simulated fabrics
+    /// for tests.
+    ///
+    /// # Errors
+    /// A port is not there, named twice, or has a cable already.
+    pub fn connect<E: Into<LinkEnd>>(
+        &mut self,
+        ends: Vec<E>,
+        rate: LinkRate,
+        width: u8,
+        carrier: Box<dyn Carrier + Send>,
+    ) -> Result<(), ConfigError> {
+        let kind = LinkKind::new(rate, width, None, None);
+        self.join(ends.into_iter().map(Into::into).collect(), kind, carrier)
+    }
+
+    /// The same for any kind of link.
+    pub(super) fn join(
+        &mut self,
+        ends: Vec<LinkEnd>,
+        kind: LinkKind,
+        carrier: Box<dyn Carrier + Send>,
+    ) -> Result<(), ConfigError> {
+        let number = self.links.len();
+        for (i, end) in ends.iter().enumerate() {
+            if ends.iter().take(i).any(|e| e == end) {
+                return Err(ConfigError::SameEnds { link: number });
+            }
+            match *end {
+                LinkEnd::Port(port) => {
+                    if !self.has_port(port) {
+                        return Err(ConfigError::NoSuchPort { link: number, port });
+                    }
+                    if let Some((other, _)) = self.plug(port) {
+                        return Err(ConfigError::PortTaken { link: number, port, other });
+                    }
+                }
+                LinkEnd::Tunnel(tunnel) => {
+                    if let Some((other, _)) = self.find_tunnel(tunnel) {
+                        return Err(ConfigError::TunnelTaken { link: number, tunnel, other });
+                    }
+                }
+            }
+        }
+        let (line, cable) = (kind.line(), ends.len() == 2);
+        for (i, end) in ends.iter().enumerate() {
+            if let LinkEnd::Port(port) = *end {
+                self.set_plug(port, (number, i));
+                self.plug_in(port, line);
+            }
+        }
+        let end = |at: LinkEnd| {
+            let mut training = Training::new(self.input_buffer(&kind, at), self.port_latency(at));
+            if !cable {
+                training.assume(LinkOffer::up_to(kind.most()));
+            }
+            End { at, connected: true, training, line, without_credits: false, held: [0; LANES] }
+        };
+        let ends: Vec<End> = ends.into_iter().map(end).collect();
+        let count = ends.len();
+        self.links.push(Link { ends, carrier, kind });
+        (0..count).for_each(|end| self.update_end(number, end, false));
+        Ok(())
+    }
+
+    /// How many links there are.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The link at a port.
+    pub fn link_of(&self, port: PortRef) -> Option<usize> {
+        self.plug(port).map(|(link, _)| link)
+    }
+
+    /// Whether a link is up: trained at all ends that are in this world.
+    pub fn link_is_up(&self, link: usize) -> bool {
+        let near = |end: &&End| matches!(end.at, LinkEnd::Port(_));
+        self.links.get(link).is_some_and(|l| l.ends.iter().filter(near).all(|end| end.training.is_up()))
+    }
+
+    /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
+    /// manager programs what both ends of a link can do.
+    pub fn limit_port(&mut self, port: PortRef, mtu: u16, lanes: u8) {
+        match port.node {
+            NodeId::Hca(hca) => {
+                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.core.fw.port_mut(port.port)) {
+                    port.limit(mtu, lanes);
+                }
+            }
+            NodeId::Switch(switch) => {
+                let Some(switch) = self.switches.get_mut(switch.0) else { return };
+                if let Some(port) = switch.fw.port_mut(port.port) {
+                    port.limit(mtu, lanes);
+                }
+                switch.configure();
+            }
+        }
+    }
+
+    /// Takes the cable of a link out at every end in this world, or puts it in again: then it trains. An end outside
+    /// hears of it one link latency later.
+    pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
+        self.now = self.now.max(now);
+        let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
+        ends.iter_mut().for_each(|end| end.connected = connected);
+        let count = ends.len();
+        (0..count).for_each(|end| self.update_end(link, end, false));
+    }
+
+    /// Something changed at a port, which its peer feels too. `lost`: its link went down from this end.
+    pub(super) fn port_changed(&mut self, port: PortRef, lost: bool) {
+        match self.plug(port) {
+            Some((link, end)) => self.update_end(link, end, lost),
+            // Without a cable an adapter has a plug that leads back to it.
+            None if !Self::is_switch(port) && self.is_down(port) && self.is_enabled(port) => {
+                self.set_port_link(port, Some(PortLink::default()), None);
+            }
+            None => {}
+        }
+        self.manage(port);
+    }
+
+    /// Takes a link down if its port at this end is, or was for a moment (`lost`), and lets it train if it may.
+    fn update_end(&mut self, number: usize, end: usize, lost: bool) {
+        let Some(link) = self.links.get(number) else { return };
+        let Some(&End { at: LinkEnd::Port(port), connected, .. }) = link.ends.get(end) else { return };
+        let most = link.kind.most();
+        let lit = connected && self.is_enabled(port);
+        let offer = if lit { self.port(port).map(|p| p.offer(most)) } else { None };
+        let lost = lost || self.is_down(port);
+        let Some(end_state) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let step = end_state.training.update(offer, lost);
+        self.follow_training(number, end, port, step);
+    }
+
+    /// The other end of a link told of itself.
+    pub(super) fn light_arrives(&mut self, number: usize, end: usize, light: Light) {
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let LinkEnd::Port(port) = near.at else { return };
+        let step = near.training.light(light);
+        self.follow_training(number, end, port, step);
+    }
+
+    fn follow_training(&mut self, number: usize, end: usize, port: PortRef, step: TrainingStep) {
+        if let Some(light) = step.tell {
+            self.send_message(number, end, self.now, LinkMessage::Light(light));
+        }
+        if step.lost {
+            tracing::debug!(now = %self.now, "link {number} is down at {port}");
+            if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
+                // What is still on its way here is void, and takes no room.
+                near.held = [0; LANES];
+            }
+            self.set_port_link(port, None, None);
+        }
+        if let Some(generation) = step.train {
+            let source = self.source(Class::Trained, port);
+            let at = self.now + self.timing.link_training();
+            self.heap.push(at, source, Event::Trained { number, end, generation });
+        }
+    }
+
+    /// An end of a link has trained, if nothing came between.
+    pub(super) fn trained(&mut self, number: usize, end: usize, generation: u32) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let (cable, kind) = (link.ends.len() == 2, link.kind);
+        let Some(near) = link.ends.get_mut(end) else { return };
+        let LinkEnd::Port(port) = near.at else { return };
+        let Some(agreed) = near.training.trained(generation) else { return };
+        let Some(agreed) = agreed else {
+            return tracing::debug!(now = %self.now, "link {number}: its ports have no width and speed in common");
+        };
+        tracing::debug!(now = %self.now, "link {number} is up at {port}");
+        let room = near.training.far().buffer.map(|bytes| bytes as usize);
+        let line = kind.fixed.unwrap_or(LineRate::new(agreed.speed.into(), agreed.width));
+        near.line = line;
+        if cable {
+            link.carrier.train(end, line);
+        }
+        self.plug_in(port, line);
+        self.set_port_link(port, Some(agreed), room);
+        self.manage(port);
+    }
+
+    fn is_down(&self, port: PortRef) -> bool {
+        self.port(port).is_some_and(|p| p.state == port_state::DOWN)
+    }
+
+    fn is_enabled(&self, port: PortRef) -> bool {
+        self.port(port).is_some_and(|p| !p.is_disabled())
+    }
+
+    /// Bytes that an end of a link takes in for each lane; `None`: it gives no credits.
+    fn input_buffer(&self, kind: &LinkKind, end: LinkEnd) -> Option<u32> {
+        kind.delay?;
+        let bytes = match end {
+            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => self.core(hca)?.timing.adapter_buffer(),
+            LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_buffer(),
+            LinkEnd::Tunnel(_) => return None,
+        };
+        Some(u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
+    /// What MAC and PHY take at an end of a link; nothing at one that is outside.
+    pub(super) fn port_latency(&self, end: LinkEnd) -> Ps {
+        match end {
+            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => {
+                self.core(hca).map_or(Ps::ZERO, |core| core.timing.phy())
+            }
+            LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_phy(),
+            LinkEnd::Tunnel(_) => Ps::ZERO,
+        }
+    }
+
+    /// A cable is plugged into a port, or its link trained to this.
+    fn plug_in(&mut self, port: PortRef, line: LineRate) {
+        match port.node {
+            NodeId::Hca(id) => {
+                if let Some(hca) = self.hcas.get_mut(id.0) {
+                    hca.core.port.cabled = true;
+                    hca.core.port.egress.plug(line);
+                }
+            }
+            NodeId::Switch(id) => {
+                if let Some(egress) = self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)) {
+                    egress.plug(line);
+                }
+            }
+        }
+    }
+
+    /// The port's hardware has trained, and sends to one that has `room`, or it lost its link.
+    fn set_port_link(&mut self, port: PortRef, link: Option<PortLink>, room: Option<usize>) {
+        let now = self.now;
+        self.sweep_later();
+        match port.node {
+            NodeId::Hca(id) => {
+                let Some(hca) = self.hcas.get_mut(id.0) else { return };
+                let mut effects = Vec::new();
+                hca.core.fw.set_link(HCA_PORT, link, &mut effects);
+                hca.core.link_changed(now, link.map(|_| room));
+                hca.port_turn(now);
+                self.apply(id, now, effects);
+            }
+            NodeId::Switch(id) => self.switch_link(id, port.port, link, room),
+        }
+    }
+
+    /// Lets an adapter follow what its firmware did to the port, without asking for another look at that.
+    pub(super) fn apply(&mut self, id: HcaId, now: Ps, effects: Vec<Effect>) {
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        hca.apply(now, effects);
+        hca.core.configure_port();
+        hca.core.agent_poll_later(now);
+        (hca.core.out.port_changed, hca.core.out.link_lost) = (false, false);
+        self.collect(id);
+    }
+}

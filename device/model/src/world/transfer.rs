@@ -1,0 +1,248 @@
+//! What passes over links: packets, the credits for them back, and light.
+//!
+//! A message is handed to its link when it leaves, with the time at which it arrives: that is at least what MAC and PHY
+//! of both ends and the cable take later. One that goes to a node of this world becomes an event there; one that leaves
+//! the world is handed to who carries it on ([`super::tunnel`]).
+//!
+//! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
+//! as credits; they come back when the packet has left the buffer, or when it never came.
+
+use hca_spec::mad::port_state;
+
+use super::{Class, Event, TunnelEvent, World, take_all};
+use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::ground::time::Ps;
+use crate::link::egress::{VL15, blocks};
+use crate::link::{LinkMessage, LinkPacket, Session};
+use crate::wire::Packet;
+
+/// How a packet came to a port.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ingress {
+    /// Not by a link: it never left its adapter.
+    Loopback,
+    /// At end `end` of a link, sent in that session; it takes so many credits of a lane.
+    Link { number: u32, end: u16, session: Session, lane: u8, blocks: u16 },
+}
+
+/// A packet whose header is at a port of a switch.
+pub(super) struct Forwarded {
+    pub(super) switch: SwitchId,
+    pub(super) port: u8,
+    pub(super) packet: Packet,
+    /// When its last byte is there.
+    pub(super) tail: Ps,
+    pub(super) ingress: Ingress,
+}
+
+impl World {
+    /// A packet begins to go over a link from one end.
+    pub(super) fn transmit(&mut self, start: Ps, number: usize, from: usize, packet: Packet) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let Some(near) = link.ends.get(from).filter(|near| near.training.is_up()) else {
+            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.dlid());
+        };
+        let (line, session, near) = (near.line, near.training.session(), near.at);
+        let cable = link.other(from).is_some();
+        let (lane, len) = (packet.vl(), packet.len());
+        let mut credits = match link.kind.delay {
+            Some(_) if lane != VL15 => blocks(len) as u16,
+            _ => 0,
+        };
+        let earliest = start + link.kind.delay.unwrap_or_default();
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        link.carrier.transmit(start, from, packet, &mut deliveries);
+        let leave = self.port_latency(near);
+        take_all(&mut deliveries, |delivery| {
+            let Some(end) = self.links.get(number).and_then(|l| l.ends.get(delivery.end)) else { return };
+            // Who sends over a carrier of another kind knows nothing of the far end.
+            let session = if cable { session } else { end.training.session().reversed() };
+            let head = delivery.at.since(line.serialisation(delivery.packet.len())).max(earliest);
+            // A copy that the link made of itself was not reckoned with, and takes no credits.
+            let credits = std::mem::take(&mut credits);
+            let tail = delivery.at.since(head);
+            let packet = LinkPacket { packet: delivery.packet, tail, credits, session };
+            match end.at {
+                LinkEnd::Port(port) => self.packet_arrives(head + leave, number, delivery.end, port, packet),
+                LinkEnd::Tunnel(tunnel) => {
+                    let message = LinkMessage::Packet(packet);
+                    self.leave(TunnelEvent { tunnel, at: head + leave, message });
+                }
+            }
+        });
+        self.deliveries = deliveries;
+        if credits > 0 {
+            // Lost on the way: the receiver tells that its room is as it was.
+            let sent = start + line.serialisation(len);
+            let Some(far) = self.links.get(number).and_then(|l| Some(l.ends.get(from)?.training.far()))
+            else {
+                return;
+            };
+            let there_and_back = (leave + earliest.since(start) + far.latency).times(2);
+            self.credit_arrives(
+                number,
+                from,
+                session.reversed(),
+                lane,
+                credits.into(),
+                sent + there_and_back,
+            );
+        }
+    }
+
+    /// A packet's first byte comes to the connector at an end of a link at `at`: its port has it when it has passed the
+    /// PHY.
+    pub(super) fn packet_arrives(
+        &mut self,
+        at: Ps,
+        number: usize,
+        end: usize,
+        port: PortRef,
+        packet: LinkPacket,
+    ) {
+        let LinkPacket { packet, tail, credits, session } = packet;
+        let head = at + self.port_latency(LinkEnd::Port(port));
+        let tail = head + tail;
+        let lane = packet.vl();
+        let ingress =
+            Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: credits };
+        let source = self.source(Class::Packet, port);
+        match port.node {
+            NodeId::Hca(hca) => self.heap.push(tail, source, Event::Arrive { hca, packet, ingress }),
+            NodeId::Switch(switch) => {
+                let forwarded = Forwarded { switch, port: port.port, packet, tail, ingress };
+                self.heap.push(head, source, Event::Forward(Box::new(forwarded)));
+            }
+        }
+    }
+
+    /// Sends something else than a packet from an end of a link to the other, at `at`.
+    pub(super) fn send_message(&mut self, number: usize, from: usize, at: Ps, message: LinkMessage) {
+        let Some(link) = self.links.get(number) else { return };
+        let Some(to) = link.other(from) else { return };
+        let (Some(near), Some(far)) = (link.ends.get(from), link.ends.get(to)) else { return };
+        let at = at + self.port_latency(near.at) + link.kind.delay.unwrap_or_default();
+        match far.at {
+            LinkEnd::Tunnel(tunnel) => self.leave(TunnelEvent { tunnel, at, message }),
+            LinkEnd::Port(port) => self.message_arrives(number, to, port, at, message),
+        }
+    }
+
+    /// A message comes to the connector at an end of a link at `at`.
+    pub(super) fn message_arrives(
+        &mut self,
+        number: usize,
+        end: usize,
+        port: PortRef,
+        at: Ps,
+        message: LinkMessage,
+    ) {
+        let there = at + self.port_latency(LinkEnd::Port(port));
+        match message {
+            LinkMessage::Packet(packet) => self.packet_arrives(at, number, end, port, packet),
+            LinkMessage::Credit { lane, blocks, session } => {
+                self.credit_arrives(number, end, session, lane, blocks, there);
+            }
+            LinkMessage::Light(light) => {
+                let source = self.source(Class::Light, port);
+                self.heap.push(there, source, Event::Light { number, end, light });
+            }
+        }
+    }
+
+    /// Whether the link that a packet came by is up, and was since the packet left.
+    pub(super) fn is_current(&self, ingress: Ingress) -> bool {
+        match ingress {
+            Ingress::Loopback => true,
+            Ingress::Link { number, end, session, .. } => {
+                let link = self.links.get(number as usize);
+                let near = link.and_then(|l| l.ends.get(usize::from(end)));
+                near.is_some_and(|near| near.training.accepts(session))
+            }
+        }
+    }
+
+    /// A packet is at the port of an adapter.
+    pub(super) fn arrive(&mut self, at: Ps, id: HcaId, packet: Packet, ingress: Ingress) {
+        if !self.is_current(ingress) {
+            return;
+        }
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        let state = hca.core.fw.port(HCA_PORT).map_or(port_state::DOWN, |p| p.state);
+        let data = matches!(ingress, Ingress::Link { .. }) && packet.vl() != VL15;
+        if data && state < port_state::ARMED {
+            hca.arrive_too_soon(at, &packet);
+            return self.return_credits(ingress, at);
+        }
+        if data && state == port_state::ARMED && packet.check_link().is_ok() {
+            let mut effects = Vec::new();
+            hca.core.fw.data_arrived(HCA_PORT, &mut effects);
+            self.apply(id, at, effects);
+        }
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        let free = hca.arrive(at, packet);
+        self.collect(id);
+        self.return_credits(ingress, free);
+    }
+
+    /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
+    pub(super) fn return_credits(&mut self, ingress: Ingress, at: Ps) {
+        let Ingress::Link { number, end, lane, blocks, .. } = ingress else { return };
+        if blocks == 0 || !self.is_current(ingress) {
+            return;
+        }
+        let (number, end) = (number as usize, usize::from(end));
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        if near.without_credits {
+            if let Some(held) = near.held.get_mut(usize::from(lane)) {
+                *held = held.saturating_sub(blocks.into());
+            }
+            return;
+        }
+        let session = near.training.session();
+        self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });
+    }
+
+    /// Credits are at an end of a link at `at`.
+    fn credit_arrives(&mut self, number: usize, end: usize, session: Session, lane: u8, n: u32, at: Ps) {
+        let now = self.now;
+        let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
+        let LinkEnd::Port(port) = near.at else { return };
+        if !near.training.accepts(session) {
+            return;
+        }
+        let waited_for = match port.node {
+            NodeId::Hca(id) => {
+                self.hcas.get_mut(id.0).and_then(|h| h.core.port.egress.credit(now, lane, n, at))
+            }
+            NodeId::Switch(id) => {
+                self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)?.credit(now, lane, n, at))
+            }
+        };
+        self.await_credits(port, waited_for);
+    }
+
+    /// Looks at a port when credits arrive that are waited for.
+    pub(super) fn await_credits(&mut self, port: PortRef, at: Option<Ps>) {
+        if let Some(at) = at {
+            let source = self.source(Class::Credit, port);
+            self.heap.push(at, source, Event::Credits { port });
+        }
+    }
+
+    /// Credits are there that were waited for.
+    pub(super) fn credits_turn(&mut self, now: Ps, port: PortRef) {
+        let arrived = match port.node {
+            NodeId::Hca(id) => self.hcas.get_mut(id.0).map(|h| h.core.port.egress.credits_arrive(now)),
+            NodeId::Switch(id) => {
+                self.switches.get_mut(id.0).and_then(|s| Some(s.egress(port.port)?.credits_arrive(now)))
+            }
+        };
+        match (arrived, port.node) {
+            (Some(Ok(())), NodeId::Hca(id)) => self.with(now, id, |hca, now| hca.port_turn(now)),
+            (Some(Ok(())), NodeId::Switch(id)) => self.switch_pump(id, port.port),
+            (Some(Err(next)), _) => self.await_credits(port, next),
+            (None, _) => {}
+        }
+    }
+}

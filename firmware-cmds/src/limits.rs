@@ -1,0 +1,25 @@
+//! What no kind of adapter can exceed.
+
+/// Entries of a port's P_Key table.
+pub const PKEYS: usize = 32;
+/// Entries of a port's GUID table.
+pub const GUIDS: usize = 8;
+/// IEEE company id in NodeInfo and QUERY_ADAPTER.
+pub const VENDOR_ID: u32 = 0x0002c9;
+
+/// Number of Q counter sets: 8 bits name one, 0 is none.
+pub(crate) const MAX_Q_COUNTERS: u32 = 255;
+/// log2 of the number of user contexts.
+pub(crate) const LOG_MAX_UCTX: u32 = 12;
+/// log2 of the number of user memories.
+pub(crate) const LOG_MAX_UMEM: u32 = 22;
+/// log2 of the QP numbers that can be reserved.
+pub(crate) const LOG_MAX_RESERVED_QPNS: u32 = 20;
+/// log2 of the QP numbers that are reserved at once.
+pub(crate) const LOG_RESERVED_QPNS: u32 = 6;
+/// Most completions of a block of compressed CQEs.
+pub const MAX_COMPRESSED: u32 = 64;
+/// log2 of the reads and atomics that a DC target serves at once for an initiator.
+pub const LOG_MAX_RA_RES_DC: u32 = 4;
+/// Most translations of one memory key, in 16-byte units.
+pub const MAX_KEY_OCTWORDS: u32 = 1 << 24;
