@@ -62,7 +62,7 @@ enum Control {
         /// What to do
         #[arg(value_parser = ["down", "up"])]
         state: String,
-        /// A port at either end: HOST[:PORT], HOST/HCA or SWITCH:PORT
+        /// A port at either end: HOST, HOST:PORT, HOST/HCA or SWITCH:PORT
         at: String,
     },
 }

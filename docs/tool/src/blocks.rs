@@ -8,7 +8,7 @@
 //! | `enum MODULE::NAME` | the values of an enumeration of `hca-spec` |
 //! | `values MODULE::NAME` | the constants of a module within a module of `hca-spec` |
 //! | `capabilities` | what the adapter reports, field by field, as the firmware answers |
-//! | `commands` | every opcode: lengths and least state, as the firmware answers |
+//! | `commands` | the firmware's table of commands, a row for each |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
 use std::path::Path;
