@@ -17,7 +17,12 @@
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
 //!
-//! Not implemented: masked atomics, Ethernet and RoCE.
+//! The modules are rooms on floors (`floors.toml`), each of which imports from those below it: `ground` (time, events,
+//! profiles), [`wire`] (packets), `engines` (state machines that return what is to be done), [`units`] (who is busy until
+//! when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
+//!
+//! Not implemented: masked atomics, Ethernet and RoCE, adapters with more than one port. Memory is read at once when it is
+//! needed; only the time of the read is modelled.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 

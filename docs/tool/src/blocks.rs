@@ -8,14 +8,16 @@
 //! | `enum MODULE::NAME` | the values of an enumeration of `hca-spec` |
 //! | `values MODULE::NAME` | the constants of a module within a module of `hca-spec` |
 //! | `capabilities` | what the adapter reports, field by field, as the firmware answers |
-//! | `commands` | every opcode: lengths and least state, as the firmware answers |
+//! | `commands` | the firmware's table of commands, a row for each |
+//! | `rooms CRATE` | the rooms of a crate's `floors.toml`, and what their modules are for |
+//! | `files FOLDER` | what the source files of a folder are for |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{capabilities, commands, layouts, pages, source};
+use crate::{capabilities, commands, layouts, pages, rooms, source};
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- /generated -->";
@@ -48,6 +50,8 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
             "values" => source::values(root, single(&names)?)?,
             "capabilities" => capabilities::table(),
             "commands" => commands::table(),
+            "rooms" => rooms::table(root, single(&names)?)?,
+            "files" => rooms::files(root, single(&names)?)?,
             "refusals" => commands::refusals(root, &names)?,
             _ => bail!("no generated block is of the kind {kind:?}"),
         };

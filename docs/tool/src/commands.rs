@@ -1,117 +1,78 @@
-//! Tables of the commands. Lengths and states are asked of the firmware itself, reasons of refusals are read from
-//! its source.
+//! Tables of the commands: the firmware's own table of them, and the reasons of refusals, which are read from its source.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use hca_firmware::{Config, Execution, Firmware, State};
-use hca_spec::be32;
-use hca_spec::command::{Opcode, Status};
+use hca_firmware::commands::{Action, Command, Right, TABLE, find};
+use hca_firmware::{Config, Firmware, State};
+use hca_spec::command::Opcode;
 use regex::Regex;
 
 use crate::source::row;
 
-/// The command's name as the manual spells it.
-pub fn name(opcode: Opcode) -> String {
-    match opcode {
-        Opcode::ToErrQp => return "2ERR_QP".into(),
-        Opcode::ToRstQp => return "2RST_QP".into(),
-        Opcode::SqErr2RtsQp => return "SQERR2RTS_QP".into(),
-        Opcode::AccessReg => return "ACCESS_REGISTER".into(),
-        _ => {}
-    }
-    let mut out = String::new();
-    let mut before = ' ';
-    for c in format!("{opcode:?}").chars() {
-        if c.is_ascii_uppercase() && before.is_ascii_lowercase() {
-            out.push('_');
-        }
-        out.push(c.to_ascii_uppercase());
-        before = c;
-    }
-    out.replace("QCOUNTER", "Q_COUNTER")
-}
-
-/// What the firmware answers to a command: its status, and the diagnosis of a refusal.
-fn ask(fw: &mut Firmware, opcode: Opcode, input: usize, output: usize) -> (u8, String) {
-    let mut bytes = vec![0; input.max(4)];
-    bytes[..2].copy_from_slice(&(opcode as u16).to_be_bytes());
-    match fw.execute(&bytes, output, &mut Vec::new()) {
-        Execution::Done(out) => ((be32(&out, 0) >> 24) as u8, fw.take_refusal().unwrap_or_default()),
-        Execution::NeedPages => (Status::Ok as u8, String::new()),
-    }
-}
-
-/// The bound that the diagnosis names, if its status is `status`.
-fn bound(answer: (u8, String), status: Status) -> Option<usize> {
-    let text = answer.1.split_once("; limit 0x")?.1;
-    let digits = text.split(|c: char| !c.is_ascii_hexdigit()).next()?;
-    usize::from_str_radix(digits, 16).ok().filter(|_| answer.0 == status as u8 || answer.0 == 0)
-}
-
-/// Whether the adapter has the command at all.
-fn is_here(opcode: Opcode, input: usize, output: usize) -> bool {
-    let mut fw = Firmware::new(Config { blueflame: true, ..Config::default() });
-    ask(&mut fw, Opcode::EnableHca, 16, 16);
-    give_pages(&mut fw);
-    ask(&mut fw, Opcode::InitHca, 16, 16);
-    let (status, why) = ask(&mut fw, opcode, input, output);
-    !(status == Status::BadOp as u8 && why.contains("does not have the command"))
-}
-
-/// Gives more pages than INIT_HCA wants.
-fn give_pages(fw: &mut Firmware) {
-    const PAGES: u32 = 256;
-    let mut input = vec![0; 16];
-    input[..2].copy_from_slice(&(Opcode::ManagePages as u16).to_be_bytes());
-    input[7] = hca_spec::cmd::PAGES_GIVE as u8;
-    input[12..].copy_from_slice(&PAGES.to_be_bytes());
-    (1..=u64::from(PAGES)).for_each(|page| input.extend_from_slice(&(page << 12).to_be_bytes()));
-    fw.execute(&input, 16, &mut Vec::new());
-}
-
-/// Least lengths of input and output, headers included, and the least state, as the firmware enforces them.
-pub fn requirements(opcode: Opcode) -> (usize, usize, State) {
-    let mut fw = Firmware::new(Config { blueflame: true, ..Config::default() });
-    // Room for status and syndrome is needed to be answered at all.
-    const LEAST: usize = 8;
-    const PLENTY: usize = 1 << 14;
-    let input = bound(ask(&mut fw, opcode, 4, PLENTY), Status::BadInputLength).unwrap_or(LEAST);
-    let output = bound(ask(&mut fw, opcode, input, 0), Status::BadOutputLength).unwrap_or(LEAST);
-    let state = |fw: &mut Firmware| {
-        let (status, why) = ask(fw, opcode, input, output);
-        status == Status::BadSystemState as u8 && why.contains("legal only after")
-    };
-    if !state(&mut fw) {
-        return (input, output, State::Disabled);
-    }
-    ask(&mut fw, Opcode::EnableHca, 16, 16);
-    let least = if state(&mut fw) { State::Initialized } else { State::Enabled };
-    (input, output, least)
-}
-
-/// Every opcode with its lengths and least state.
+/// Every row of the table of commands, and the opcodes that have none.
 pub fn table() -> String {
-    let mut out = String::from("| opcode | command | input | output | legal |\n|---|---|---|---|---|\n");
-    for opcode in Opcode::ALL {
-        let (input, output, state) = requirements(*opcode);
-        let state = match state {
-            _ if !is_here(*opcode, input, output) => "never: BAD_OP",
+    let mut out = String::from(
+        "| opcode | command | legal | input | output | object | ICM | users | time |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let without_blueflame = Firmware::new(Config::default());
+    for command in TABLE {
+        let mut legal = String::from(match command.state {
             State::Disabled => "always",
             State::Enabled => "after ENABLE_HCA",
             State::Initialized => "after INIT_HCA",
-        };
-        let number = format!("{:#x}", *opcode as u16);
+        });
+        if !(command.offered)(&without_blueflame) {
+            legal.push_str(", with `blueflame = true`");
+        }
         out.push_str(&row(&[
-            &number,
-            &name(*opcode),
-            &format!("{input:#x}"),
-            &format!("{output:#x}"),
-            state,
+            &format!("{:#x}", command.opcode as u16),
+            command.name,
+            &legal,
+            &format!("{:#x}", command.input),
+            &format!("{:#x}", command.output),
+            &object(command),
+            &icm(command),
+            match command.user.right {
+                Right::Kernel => "",
+                Right::DeviceOwners => "device owners",
+                Right::Users => "all",
+            },
+            &format!("{:?}", command.time).to_lowercase(),
         ]));
     }
+    let absent = Opcode::ALL.iter().filter(|opcode| find(**opcode).is_none());
+    let absent: Vec<String> = absent.map(|opcode| format!("`{opcode:?}` ({:#x})", *opcode as u16)).collect();
+    out.push_str(&format!("\nWithout a row, hence BAD_OP: {}.\n", absent.join(", ")));
     out
+}
+
+/// What a command does with the object that it is about.
+fn object(command: &Command) -> String {
+    let Some(object) = command.object else { return String::new() };
+    let action = match object.action {
+        Action::Create => "makes",
+        Action::Change => "changes",
+        Action::Query => "reports",
+        Action::Destroy => "destroys",
+    };
+    let most = if object.most > 1 { format!("up to {} ", object.most) } else { String::new() };
+    format!("{action} {most}`{:?}`", object.kind)
+}
+
+/// What a command takes of ICM: bytes for objects, where a list begins that the adapter keeps.
+fn icm(command: &Command) -> String {
+    let objects = command.icm_bytes(&[]);
+    let mut parts = Vec::new();
+    if objects > 0 {
+        parts.push(format!("{objects:#x}"));
+    }
+    if let Some(at) = command.icm.list {
+        parts.push(format!("list at {at:#x}"));
+    }
+    let waits = if command.icm.waits { "" } else { ", does not wait" };
+    parts.join(" + ") + waits
 }
 
 /// A refusal as the source has it.
@@ -191,23 +152,31 @@ pub fn refusals(root: &Path, files: &[&str]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use hca_firmware::Execution;
+    use hca_spec::be32;
+
     use super::*;
 
     #[test]
-    fn names_of_the_manual() {
-        assert_eq!(name(Opcode::Rst2InitQp), "RST2INIT_QP");
-        assert_eq!(name(Opcode::QueryHcaVportGid), "QUERY_HCA_VPORT_GID");
-        assert_eq!(name(Opcode::ToErrQp), "2ERR_QP");
-        assert_eq!(name(Opcode::AllocQCounter), "ALLOC_Q_COUNTER");
-    }
-
-    #[test]
-    fn the_firmware_is_asked() {
-        use hca_spec::cmd::CreateQpIn;
-        assert_eq!(requirements(Opcode::CreateQp), (CreateQpIn::SIZE, 16, State::Initialized));
-        assert_eq!(requirements(Opcode::QueryIssi).2, State::Disabled);
-        assert_eq!(requirements(Opcode::QueryPages).2, State::Enabled);
-        assert!(is_here(Opcode::CreateSq, 0x110, 16) && !is_here(Opcode::GenEqe, 16, 16));
+    fn rows_of_all_kinds() {
+        let text = table();
+        let line = |line: &str| assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
+        line("| 0x10a | QUERY_ISSI | always | 0x10 | 0x70 |  |  | all | query |");
+        line(
+            "| 0x200 | CREATE_MKEY | after INIT_HCA | 0x110 | 0x10 | makes `Mkey` | 0x40 + list at 0x110 | all | create |",
+        );
+        line(
+            "| 0x303 | QUERY_EQ | after INIT_HCA | 0x10 | 0x110 | reports `Eq` |  | device owners | query |",
+        );
+        line(
+            "| 0x906 | DESTROY_SQ | after INIT_HCA, with `blueflame = true` | 0x10 | 0x8 | destroys `Sq` |  |  | destroy |",
+        );
+        line("Without a row, hence BAD_OP: `GenEqe` (0x304), `ConfigIntModeration` (0x804).");
+        assert!(
+            text.contains("| makes up to 4 `Psv` | 0x100 |")
+                && text.contains("list at 0x110, does not wait |"),
+            "{text}"
+        );
     }
 
     /// The number in the table is the one that the firmware answers.
@@ -217,9 +186,11 @@ mod tests {
         let mut input = [0; 16];
         input[..2].copy_from_slice(&(Opcode::DisableHca as u16).to_be_bytes());
         let Execution::Done(out) = fw.execute(&input, 16, &mut Vec::new()) else { panic!("waits") };
-        let text = refusals(&crate::root(), &["commands/hca"]).unwrap();
-        let line =
-            format!("| BAD_SYS_STATE | {:#010x} | DISABLE_HCA: the function is not enabled |", be32(&out, 4));
+        let text = refusals(&crate::root(), &["commands/execute"]).unwrap();
+        let line = format!(
+            "| BAD_SYS_STATE | {:#010x} | the command is legal only after ENABLE_HCA |",
+            be32(&out, 4)
+        );
         assert!(text.contains(&line), "{line}\n{text}");
     }
 }

@@ -21,6 +21,7 @@ pub mod capabilities;
 pub mod commands;
 pub mod layouts;
 pub mod links;
+pub mod rooms;
 pub mod source;
 
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ pub struct Command {
     /// Commands of one class take about the same time.
     pub time: TimeClass,
     /// Whether the adapter has it.
-    pub(crate) offered: fn(&Firmware) -> bool,
+    pub offered: fn(&Firmware) -> bool,
     pub(crate) handler: Handler,
     pub(crate) template: Template,
 }

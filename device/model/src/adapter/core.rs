@@ -27,7 +27,7 @@ use crate::wire::{Malformed, Packet, Repr};
 pub(crate) struct Arrived(Packet);
 
 impl Arrived {
-    /// Checks a packet; gives it back with the reason if it is not good.
+    /// Checks a packet; returns it with the reason if it is not good.
     pub(crate) fn check(mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
         match packet.open() {
             Ok(()) => Ok(Self(packet)),

@@ -288,7 +288,7 @@ impl Hca {
         self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
     }
 
-    /// A packet arrived at the port. Gives when its place in the input buffer is free.
+    /// A packet arrived at the port. Returns when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
         self.count_arrival(now, &packet);
         match Arrived::check(packet) {

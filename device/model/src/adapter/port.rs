@@ -67,7 +67,7 @@ impl PortOut {
 }
 
 impl Core {
-    /// Takes a packet to the port later, at `at`. Gives the lane it will go by, which keeps room for it.
+    /// Takes a packet to the port later, at `at`. Returns the lane it will go by, which keeps room for it.
     pub(crate) fn launch(&mut self, at: Ps, operation: Operation, mut packet: Packet) -> u8 {
         let Some(port) = self.fw.port(PORT) else { return 0 };
         let lane = match packet.vl() {
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Takes a packet to the port at time `at`. Gives the lane it goes by.
+    /// Takes a packet to the port at time `at`. Returns the lane it goes by.
     pub(crate) fn transmit(&mut self, at: Ps, operation: Operation, mut packet: Packet) -> u8 {
         tracing::trace!(hca = self.name, %at, ?operation, len = packet.len(), "transmit");
         let Some(port) = self.fw.port_mut(PORT) else { return 0 };

@@ -34,7 +34,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Gives what was gathered to the world.
+    /// Hands what was gathered to the world.
     pub(crate) fn hand_over(
         &mut self,
         units: &mut Units,

@@ -1,4 +1,8 @@
 //! State machines of an adapter.
+//!
+//! An engine has its own state, and may look at contexts and ports through a [`view::View`]. It reaches no memory, books no
+//! unit and sends nothing: its functions return what is to be done, [`crate::adapter`] does it and tells the engine the
+//! outcome.
 
 pub(crate) mod blueflame;
 pub(crate) mod compress;
