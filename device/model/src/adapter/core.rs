@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hca_firmware::Firmware;
+use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::wire::{Grh, Operation};
 
@@ -229,7 +230,7 @@ impl Core {
     /// What engines may look at.
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.fw)
+        View::new(&self.fw, self.event_queue_for(EventType::PageFault).is_some())
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {

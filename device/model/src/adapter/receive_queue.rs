@@ -46,13 +46,13 @@ impl Core {
     }
 
     fn fetch_shared(&mut self, srqn: Srqn) -> Result<Receive, NoReceive> {
-        let memory = &*self.memory;
+        let known = self.srqs.get(srqn.0).ok_or(NoReceive::NotReady)?;
+        let counted = match known.available() {
+            0 => self.receive_counter(known.doorbell_record()),
+            _ => None,
+        };
         let queue = self.srqs.get_mut(srqn.0).ok_or(NoReceive::NotReady)?;
-        if queue.available() == 0 {
-            let mut word = [0; 4];
-            let read = memory.read(queue.doorbell_record(), &mut word);
-            queue.post(read.is_ok().then_some(u32::from_be_bytes(word) as u16));
-        }
+        queue.post(counted);
         if queue.available() == 0 {
             return Err(NoReceive::NotReady);
         }
@@ -61,7 +61,7 @@ impl Core {
         let (at, _) = context.buffer.at(offset).ok_or(NoReceive::Broken)?;
         let mut bytes = [0; MAX_STRIDE];
         let bytes = bytes.get_mut(..stride).ok_or(NoReceive::Broken)?;
-        memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+        self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
         queue.take(bytes, Some(Pd(context.ctx.get(Srqc::PD)))).ok_or(NoReceive::Broken)
     }
 

@@ -180,8 +180,10 @@ impl Core {
             let mut block = [0; WQEBB];
             let log_size = qp.params.log_sq_size;
             let context = self.fw.icm.qps.get(qp.qpn.0);
-            let read = context.is_some_and(|qp| self.read_block(qp, log_size, index, &mut block).is_ok());
-            if u32::from(available) > 1 << log_size || !read {
+            // What counts more than a whole queue is rubbish: nothing is read for it.
+            let read = u32::from(available) <= 1 << log_size
+                && context.is_some_and(|qp| self.read_block(qp, log_size, index, &mut block).is_ok());
+            if !read {
                 qp.sq.head = qp.sq.posted;
                 return;
             }

@@ -3,7 +3,6 @@
 use hca_firmware::port::Port;
 use hca_firmware::{Firmware, Icm};
 use hca_spec::caps::Odp;
-use hca_spec::eqe::EventType;
 use hca_spec::layout::Field;
 use hca_spec::qpc::ServiceType;
 
@@ -13,12 +12,14 @@ use crate::engines::mkey::Fault;
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     firmware: &'a Firmware,
+    /// An event queue wants to know of page faults.
+    page_faults: bool,
 }
 
 impl<'a> View<'a> {
     #[inline]
-    pub(crate) fn new(firmware: &'a Firmware) -> Self {
-        Self { firmware }
+    pub(crate) fn new(firmware: &'a Firmware, page_faults: bool) -> Self {
+        Self { firmware, page_faults }
     }
 
     /// Contexts of queues, keys and domains.
@@ -44,7 +45,7 @@ impl<'a> View<'a> {
             _ => return false,
         };
         matches!(fault, Fault::Page { .. })
+            && self.page_faults
             && self.firmware.paging().get(field) & uses != 0
-            && self.icm().eqs.iter().any(|(_, eq)| eq.wants(EventType::PageFault as u8))
     }
 }

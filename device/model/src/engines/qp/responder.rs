@@ -4,6 +4,7 @@
 //! error behaviour), tables 56 to 58; XRC: IBTA annex A14.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use hca_firmware::QCounter;
 use hca_spec::cqe::{CqeOpcode, Syndrome};
@@ -209,15 +210,28 @@ impl Refusal {
     }
 
     /// In plain words, of a request of that operation; `None`: it is nobody's mistake.
-    pub(crate) fn reason(&self, operation: Operation) -> Option<String> {
-        Some(match self {
-            Self::NotReady => return None,
-            Self::Invalid(why) => format!("{operation:?} from the peer: {why}"),
-            Self::Access(fault) => format!("{operation:?} from the peer: {fault}"),
-            Self::Local(_, fault) => format!("receive buffers: {fault}"),
-            Self::Length => "a message is longer than its receive buffers".into(),
-            Self::Broken => "its receive queue can't be read".into(),
-        })
+    pub(crate) fn reason(&self, operation: Operation) -> Option<Reason> {
+        (*self != Self::NotReady).then_some(Reason { refusal: *self, operation })
+    }
+}
+
+/// Why a request was refused, in plain words: written out only for who reads it.
+pub(crate) struct Reason {
+    refusal: Refusal,
+    operation: Operation,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operation = self.operation;
+        match self.refusal {
+            Refusal::NotReady => f.write_str("no receive request is posted"),
+            Refusal::Invalid(why) => write!(f, "{operation:?} from the peer: {why}"),
+            Refusal::Access(fault) => write!(f, "{operation:?} from the peer: {fault}"),
+            Refusal::Local(_, fault) => write!(f, "receive buffers: {fault}"),
+            Refusal::Length => f.write_str("a message is longer than its receive buffers"),
+            Refusal::Broken => f.write_str("its receive queue can't be read"),
+        }
     }
 }
 
