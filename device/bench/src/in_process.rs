@@ -4,13 +4,16 @@
 //! driver runs and jumps to the model's next event when the driver waits, so a run takes no longer than
 //! the work in it and gives the same trace each time. Nobody has to look at every instant: a driver's wait ends
 //! when there can be something new for it, and [`ModelMemory::watch`] says what the adapter wrote.
+//!
+//! Memory answers at once, or, of a simulation made within [`deferring`], at a later time and in any order.
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
-use hca_model::{DmaError, Effect, GuestMemory, HcaId, Ps, World};
+use hca_model::{Answer, Asked, DeferredReads, DmaError, Effect, GuestMemory, HcaId, Ps, World};
 use hca_trace::Observer;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +24,24 @@ const WINDOW: u64 = 0x2_0000_0000;
 const IDLE_STEP: Ps = Ps::from_us(1);
 /// So many moments may pass in one wait, though nothing that concerns the driver happens in them.
 const PATIENCE: u32 = 64;
+/// With no event due for so long, memory that answers later has answered everything.
+const QUIET: Ps = Ps::from_us(5);
 /// MSI-X vectors of an adapter.
 const VECTORS: u16 = 64;
+
+thread_local! {
+    static DEFERRING: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Runs `f`, in which the memory of each simulation that this thread makes answers each read later: after 0 to some moments
+/// in which something happens, in any order, as random numbers from `seed` have it. Sometimes it takes no further reads
+/// or writes for a while. Time does not jump to a protocol timer while a read waits.
+pub fn deferring<T>(seed: u64, f: impl FnOnce() -> T) -> T {
+    let before = DEFERRING.replace(Some(seed));
+    let done = f();
+    DEFERRING.set(before);
+    done
+}
 
 /// A world and its virtual time.
 #[derive(Clone)]
@@ -39,6 +58,10 @@ struct Inner {
     observer: Option<Observer>,
     /// Why the observer gave up.
     unseen: Option<anyhow::Error>,
+    /// Of hosts made from now on: memory answers later, by random numbers from this seed.
+    deferring: Option<u64>,
+    /// Memory that answers later.
+    later: Vec<(HcaId, Arc<Window>)>,
 }
 
 impl Simulation {
@@ -52,6 +75,8 @@ impl Simulation {
             fired: HashMap::new(),
             observer: None,
             unseen: None,
+            deferring: DEFERRING.get(),
+            later: Vec::new(),
         })))
     }
 
@@ -79,13 +104,20 @@ impl Simulation {
 
     /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
     pub fn bus(&self, hca: HcaId, memory: usize) -> ModelBus {
+        let inner = &mut *self.0.borrow_mut();
+        let later = inner.deferring.map(|seed| Mutex::new(Later::new(seed ^ (hca.0 as u64 + 1) << 32)));
         let window = Arc::new(Window {
-            host: Mutex::new(Host { bytes: vec![0; memory], watches: Watches::default() }),
+            host: Mutex::new(Host { bytes: vec![0; memory], unmapped: 0..0, watches: Watches::default() }),
             arena: Mutex::new(Arena::new(memory)),
             used: AtomicUsize::new(0),
-            news: self.0.borrow().news.clone(),
+            news: inner.news.clone(),
+            later,
         });
-        self.0.borrow_mut().world.attach(hca, window.clone());
+        inner.later.retain(|(other, _)| *other != hca);
+        if window.later.is_some() {
+            inner.later.push((hca, window.clone()));
+        }
+        inner.world.attach(hca, window.clone());
         ModelBus { simulation: self.clone(), hca, window }
     }
 
@@ -100,8 +132,7 @@ impl Simulation {
     pub fn run(&self, time: Ps) {
         let inner = &mut *self.0.borrow_mut();
         inner.flush_stores();
-        inner.now += time;
-        inner.world.advance(inner.now);
+        inner.advance(inner.now + time);
         inner.take_effects();
     }
 
@@ -128,8 +159,7 @@ impl Simulation {
     /// Lets everything happen that is due at or before `time`, and makes that the time.
     pub fn advance_to(&self, time: Ps) {
         let inner = &mut *self.0.borrow_mut();
-        inner.now = inner.now.max(time);
-        inner.world.advance(inner.now);
+        inner.advance(inner.now.max(time));
         inner.take_effects();
     }
 
@@ -154,17 +184,28 @@ impl Simulation {
         let mut left = moments;
         while left > 0 {
             // An observer sees each moment.
-            let most = if inner.observer.is_some() { 1 } else { left };
+            let most = if inner.observer.is_some() || !inner.later.is_empty() { 1 } else { left };
+            while inner.is_quiet() && inner.answer(true) {}
             let passed = inner.world.advance_while(inner.now, most, enough);
             inner.now = inner.now.max(if passed > 0 { inner.world.now() } else { inner.now + IDLE_STEP });
             if passed == 0 {
                 inner.world.advance(inner.now);
             }
+            inner.answer(false);
             inner.take_effects();
             if passed == 0 || news.load(Ordering::Relaxed) {
                 return;
             }
             left -= passed;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for (hca, _) in &self.later {
+            let unforeseen = self.world.unforeseen_reads(*hca);
+            assert!(unforeseen == 0 || std::thread::panicking(), "{unforeseen} reads were not planned");
         }
     }
 }
@@ -177,6 +218,37 @@ impl Inner {
                 self.world.flush_stores(self.now, hca);
             }
         }
+    }
+
+    /// Lets everything happen that is due at or before `until`.
+    fn advance(&mut self, until: Ps) {
+        while !self.later.is_empty() {
+            let quiet = self.is_quiet();
+            if quiet && self.answer(true) {
+                continue;
+            }
+            let Some(next) = self.world.next_event().filter(|next| *next <= until) else { break };
+            self.now = self.now.max(next);
+            self.world.advance(next);
+            self.answer(false);
+        }
+        self.now = until;
+        self.world.advance(until);
+    }
+
+    /// Whether nothing is due soon: memory answers before protocol timers run out.
+    fn is_quiet(&self) -> bool {
+        self.world.next_event().is_none_or(|next| next > self.now + QUIET)
+    }
+
+    /// Answers some of the reads that wait, or all of them. Returns whether there were any.
+    fn answer(&mut self, all: bool) -> bool {
+        let mut answered = false;
+        for (hca, window) in &self.later {
+            answered |= window.answer(all);
+            self.world.memory_changed(self.now, *hca);
+        }
+        answered
     }
 
     fn take_effects(&mut self) {
@@ -215,6 +287,22 @@ impl ModelBus {
     /// The tokens of watched memory that the adapter wrote since the last call, each once.
     pub fn touched(&self) -> Vec<usize> {
         std::mem::take(&mut self.window.host().watches.touched)
+    }
+
+    /// Reads of `memory` are not answered until this is said of other memory, or of none. It needs memory that answers later
+    /// ([`deferring`]).
+    pub fn withhold(&self, memory: Option<&ModelMemory>) {
+        if let Some(later) = &mut self.window.later() {
+            later.withheld = memory.map(ModelMemory::range).unwrap_or_default();
+        }
+    }
+
+    /// Takes `memory` away from the adapter: accesses fail.
+    pub fn unmap(&self, memory: &ModelMemory) {
+        self.window.host().unmapped = memory.range();
+        let inner = &mut *self.simulation.0.borrow_mut();
+        self.window.answer(true);
+        inner.world.memory_changed(inner.now, self.hca);
     }
 
     /// Bytes of DMA memory that are free.
@@ -272,11 +360,41 @@ struct Window {
     used: AtomicUsize,
     /// See [`Inner::news`].
     news: Arc<AtomicBool>,
+    /// Reads are answered later.
+    later: Option<Mutex<Later>>,
+}
+
+/// Reads that are answered later.
+struct Later {
+    random: u64,
+    /// Ticket, address, bytes.
+    asked: Vec<(u64, u64, usize)>,
+    /// Bus addresses whose reads are not answered.
+    withheld: Range<u64>,
+    answers: VecDeque<Answer>,
+    /// No further writes are taken for now.
+    full: bool,
+}
+
+impl Later {
+    fn new(seed: u64) -> Self {
+        Self { random: seed | 1, asked: Vec::new(), withheld: 0..0, answers: VecDeque::new(), full: false }
+    }
+
+    /// True once in `n` times.
+    fn once_in(&mut self, n: u64) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 32).is_multiple_of(n)
+    }
 }
 
 /// What an access needs to hold.
 struct Host {
     bytes: Vec<u8>,
+    /// Bus addresses that were taken away.
+    unmapped: Range<u64>,
     watches: Watches,
 }
 
@@ -299,7 +417,19 @@ impl Watches {
     }
 }
 
+fn overlap(iova: u64, len: usize, range: &Range<u64>) -> bool {
+    iova < range.end && range.start < iova + len as u64
+}
+
 impl Host {
+    /// What the adapter accesses.
+    fn mapped(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
+        match overlap(iova, len, &self.unmapped) {
+            true => Err(DmaError { iova, len }),
+            false => self.piece(iova, len),
+        }
+    }
+
     fn piece(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
         let start = iova.checked_sub(WINDOW).and_then(|s| usize::try_from(s).ok());
         let range = start.and_then(|s| Some(s..s.checked_add(len)?));
@@ -313,14 +443,72 @@ impl Window {
     }
 }
 
+impl Window {
+    fn later(&self) -> Option<MutexGuard<'_, Later>> {
+        self.later.as_ref().map(|later| later.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Answers some of the reads that wait, or all of them. Returns whether there were any.
+    fn answer(&self, all: bool) -> bool {
+        let Some(later) = &mut self.later() else { return false };
+        let asked = std::mem::take(&mut later.asked);
+        let (mut waited, was_full) = (false, later.full);
+        for (ticket, iova, len) in asked {
+            let data = self.host().mapped(iova, len).map(|bytes| bytes.to_vec());
+            let withheld = data.is_ok() && overlap(iova, len, &later.withheld);
+            waited |= !withheld;
+            if withheld || !all && later.once_in(2) {
+                later.asked.push((ticket, iova, len));
+                continue;
+            }
+            let answer = Answer::Read { ticket, data };
+            match later.once_in(2) {
+                true => later.answers.push_front(answer),
+                false => later.answers.push_back(answer),
+            }
+        }
+        later.full = !all && later.once_in(8);
+        waited || was_full
+    }
+}
+
+impl DeferredReads for Window {
+    fn answers_at_once(&self, iova: u64, len: usize) -> bool {
+        self.host().mapped(iova, len).is_err()
+    }
+    fn ask(&self, ticket: u64, iova: u64, len: usize) -> Asked {
+        let Some(later) = &mut self.later() else { return Asked::Failed(DmaError { iova, len }) };
+        if !later.asked.is_empty() && later.once_in(8) {
+            return Asked::Busy;
+        }
+        later.asked.push((ticket, iova, len));
+        Asked::OnItsWay
+    }
+    fn forget(&self) {
+        if let Some(later) = &mut self.later() {
+            later.asked.clear();
+            later.answers.clear();
+        }
+    }
+    fn next_answer(&self) -> Option<Answer> {
+        self.later()?.answers.pop_front()
+    }
+    fn takes_writes(&self) -> bool {
+        self.later().is_none_or(|later| !later.full)
+    }
+}
+
 impl GuestMemory for Window {
+    fn deferred(&self) -> Option<&dyn DeferredReads> {
+        self.later.as_ref().map(|_| self as &dyn DeferredReads)
+    }
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
-        buf.copy_from_slice(self.host().piece(iova, buf.len())?);
+        buf.copy_from_slice(self.host().mapped(iova, buf.len())?);
         Ok(())
     }
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
         let mut host = self.host();
-        host.piece(iova, data.len())?.copy_from_slice(data);
+        host.mapped(iova, data.len())?.copy_from_slice(data);
         host.watches.note(iova, data.len());
         self.news.store(true, Ordering::Relaxed);
         Ok(())
@@ -339,6 +527,10 @@ impl ModelMemory {
     pub fn watch(&self, token: usize) {
         let (start, end) = (self.bus_address(), self.bus_address() + self.size as u64);
         self.window.host().watches.ranges.insert(start, (end, token));
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.bus_address()..self.bus_address() + self.size as u64
     }
 
     fn with<T>(&self, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> T) -> T {

@@ -21,8 +21,7 @@
 //! profiles), [`wire`] (packets), `engines` (state machines that return what is to be done), [`units`] (who is busy until
 //! when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
 //!
-//! Not implemented: masked atomics, Ethernet and RoCE, adapters with more than one port. Memory is read at once when it is
-//! needed; only the time of the read is modelled.
+//! Not implemented: masked atomics, Ethernet and RoCE, adapters with more than one port.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
@@ -35,7 +34,7 @@ pub mod wire;
 mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
-pub use ground::dma::{DmaError, GuestMemory};
+pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{

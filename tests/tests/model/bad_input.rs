@@ -46,7 +46,7 @@ fn syndromes(adapters: &TwoAdapters) -> Vec<u32> {
 }
 
 #[test]
-fn a_slot_that_is_rung_again_is_executed_once() {
+pub(crate) fn a_slot_that_is_rung_again_is_executed_once() {
     let mut adapters = TwoAdapters::new();
     let before = adapters.world.resources(VICTIM).now.pds;
     adapters.command(3, &commands::object(Opcode::AllocPd, 0), 16);
@@ -63,7 +63,7 @@ fn a_slot_that_is_rung_again_is_executed_once() {
 }
 
 #[test]
-fn a_command_that_waits_for_pages_is_answered_at_teardown() {
+pub(crate) fn a_command_that_waits_for_pages_is_answered_at_teardown() {
     let mut adapters = TwoAdapters::new();
     let (uar, pd) = (adapters.objects.uar, adapters.objects.pd);
     // Someone listens to page requests, but never gives a page.
@@ -102,7 +102,7 @@ fn large_key(pd: u32) -> Vec<u8> {
 }
 
 #[test]
-fn doorbells_of_nothing_are_noted() {
+pub(crate) fn doorbells_of_nothing_are_noted() {
     let mut adapters = TwoAdapters::new();
     let uar = u64::from(adapters.objects.uar) * 4096;
     let nobody: [u8; 8] = [0, 0, 0, 0, 0xff, 0xff, 0xff, 0];
@@ -127,7 +127,7 @@ fn doorbells_of_nothing_are_noted() {
 }
 
 #[test]
-fn a_completion_queue_outside_memory_is_an_event() {
+pub(crate) fn a_completion_queue_outside_memory_is_an_event() {
     let mut adapters = TwoAdapters::new();
     let o = adapters.objects.clone();
     let cq = number(&adapters.execute(&commands::create_cq(o.uar, o.eq, 1 << 40, memory::RECORDS), 16));
@@ -153,7 +153,7 @@ fn a_completion_queue_outside_memory_is_an_event() {
 }
 
 #[test]
-fn a_send_queue_outside_memory_completes_with_an_error() {
+pub(crate) fn a_send_queue_outside_memory_completes_with_an_error() {
     let mut adapters = TwoAdapters::new();
     let o = adapters.objects.clone();
     let input = commands::create_qp(&o, ServiceType::Rc, None, 1 << 40, memory::record(30));
@@ -171,7 +171,7 @@ fn a_send_queue_outside_memory_completes_with_an_error() {
 
 /// A bad request behind one whose packet is lost waits for the retries: it must not stop them.
 #[test]
-fn a_bad_request_waits_for_the_retries_of_its_predecessor() {
+pub(crate) fn a_bad_request_waits_for_the_retries_of_its_predecessor() {
     let mut adapters = TwoAdapters::new();
     let (qp, peer) = (adapters.objects.qps[0], adapters.objects.qps[1]);
     // The peer drops everything in silence.
@@ -188,7 +188,7 @@ fn a_bad_request_waits_for_the_retries_of_its_predecessor() {
 
 /// The UMR queue pair's log_msg_max is for messages, not for the translations that a WQE loads.
 #[test]
-fn loads_may_be_longer_than_messages() {
+pub(crate) fn loads_may_be_longer_than_messages() {
     let mut adapters = TwoAdapters::new();
     let o = adapters.objects.clone();
     let qp = *o.qps.iter().find(|q| q.service == ServiceType::RegUmr).expect("a UMR queue pair");
@@ -217,7 +217,7 @@ fn loads_may_be_longer_than_messages() {
 
 /// Indirect keys whose pieces are of nothing, in lists within lists: an access ends all the same.
 #[test]
-fn indirect_keys_do_not_multiply_for_ever() {
+pub(crate) fn indirect_keys_do_not_multiply_for_ever() {
     const PIECES: u32 = 1500;
     let mut adapters = TwoAdapters::new();
     let o = adapters.objects.clone();
@@ -252,7 +252,7 @@ fn indirect_keys_do_not_multiply_for_ever() {
 }
 
 #[test]
-fn an_idle_queue_pair_in_error_costs_next_to_nothing() {
+pub(crate) fn an_idle_queue_pair_in_error_costs_next_to_nothing() {
     let mut adapters = TwoAdapters::new();
     let qps = adapters.objects.qps.clone();
     for qp in &qps {

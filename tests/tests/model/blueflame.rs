@@ -64,7 +64,7 @@ fn queue_quiet(pair: &mut Pair<ModelBus>, index: u16) {
 }
 
 #[test]
-fn messages_of_every_size() {
+pub(crate) fn messages_of_every_size() {
     let mut pair = pair(&Options::default());
     assert_eq!(pair.hcas[0].caps().get(General::BF), 1);
     let start = simulation(&mut pair).now();
@@ -85,7 +85,7 @@ fn messages_of_every_size() {
 
 /// What the drivers' test of write combining does: the copy asks for a completion, the WQE in memory does not.
 #[test]
-fn the_copy_is_executed_and_only_once() {
+pub(crate) fn the_copy_is_executed_and_only_once() {
     let mut pair = pair(&Options::default());
     let mut half = 0;
     for index in 0..300 {
@@ -107,7 +107,7 @@ fn the_copy_is_executed_and_only_once() {
 
 /// Stores that don't make a whole copy in one go are doorbells: the WQE in memory counts.
 #[test]
-fn torn_copies_are_doorbells() {
+pub(crate) fn torn_copies_are_doorbells() {
     let mut pair = pair(&Options::default());
     type Store = fn(&mut Pair<ModelBus>, u64, &[u8; WQEBB]);
     let ways: [Store; 6] = [
@@ -156,7 +156,7 @@ fn torn_copies_are_doorbells() {
 /// A copy that is not the next WQE, or that the doorbell record does not count, is a doorbell; one of another queue
 /// pair's or without sense is no danger.
 #[test]
-fn copies_that_do_not_fit() {
+pub(crate) fn copies_that_do_not_fit() {
     let mut pair = pair(&Options::default());
     let at = register(&pair, 0);
     // Not counted.
@@ -193,7 +193,7 @@ fn copies_that_do_not_fit() {
 
 /// A WQE that is longer than the copy goes on in memory.
 #[test]
-fn long_wqes_go_on_in_memory() {
+pub(crate) fn long_wqes_go_on_in_memory() {
     let mut pair = pair(&Options::default());
     let data = pattern(5, 600);
     pair.recv(1, 1, 0, 1024);
@@ -223,7 +223,7 @@ fn long_wqes_go_on_in_memory() {
 
 /// Without the capability a copy's first word is the doorbell, and nothing waits.
 #[test]
-fn off_unless_asked_for() {
+pub(crate) fn off_unless_asked_for() {
     let mut pair = hca_tests::rig::loopback(&Options::default());
     assert_eq!(pair.hcas[0].caps().get(General::BF), 0);
     queue_quiet(&mut pair, 0);
@@ -238,7 +238,7 @@ fn off_unless_asked_for() {
 
 /// The driver's test of write combining on newer kernels: a send queue on its own, NOPs that complete in the copy only.
 #[test]
-fn a_send_queue_on_its_own() {
+pub(crate) fn a_send_queue_on_its_own() {
     let mut pair = pair(&Options::default());
     let hca = &mut pair.hcas[0];
     let mut cq = hca.create_cq(CqConfig::new(256)).expect("CREATE_CQ");

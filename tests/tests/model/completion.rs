@@ -32,7 +32,7 @@ fn arrived(pair: &Pair<ModelBus>, end: usize, completion: &Completion, offset: u
 
 /// Every way to receive gives the same bytes; what is small enough comes in the entry and only there.
 #[test]
-fn data_in_entries() {
+pub(crate) fn data_in_entries() {
     for cqe_size in SIZES {
         for (scatter, room) in
             [(ScatterToCqe::Off, 0), (ScatterToCqe::Data32, 32), (ScatterToCqe::Data64, 64)]
@@ -148,7 +148,7 @@ fn a_compressing_queue_sends_events() {
 
 /// Resizing while completions come: each comes once and in order, whether the queue grows or shrinks.
 #[test]
-fn resize_in_traffic() {
+pub(crate) fn resize_in_traffic() {
     for (cqe_size, compression) in
         [(cqe_size::B64, None), (cqe_size::B128, None), (cqe_size::B64, Some(mini_format::HASH))]
     {
@@ -186,7 +186,7 @@ fn resize_in_traffic() {
 
 /// What is unread must fit.
 #[test]
-fn resize_to_less_than_is_unread() {
+pub(crate) fn resize_to_less_than_is_unread() {
     let mut pair = loopback(&Options { cqes: 32, ..Options::default() });
     for i in 0..9 {
         pair.recv(1, i, 0, 64);
@@ -204,7 +204,7 @@ fn resize_to_less_than_is_unread() {
 
 /// An armed queue waits for the count or the period.
 #[test]
-fn moderation() {
+pub(crate) fn moderation() {
     const VECTOR: u16 = 3;
     let mut pair = loopback(&Options::default());
     let Pair { hcas, ends } = &mut pair;
@@ -279,7 +279,7 @@ fn moderation() {
 
 /// More completions than entries: the CQ goes to error, says so, and so does whoever reports to it.
 #[test]
-fn overrun() {
+pub(crate) fn overrun() {
     for compression in [None, Some(mini_format::HASH)] {
         let cq = CqOptions { compression, ..CqOptions::default() };
         let mut pair = loopback(&Options { cq, cqes: 8, ..Options::default() });
@@ -305,7 +305,7 @@ fn overrun() {
 
 /// Several queue pairs on one CQ: each completion names its own, and timestamps never go back.
 #[test]
-fn one_queue_for_many() {
+pub(crate) fn one_queue_for_many() {
     let mut pair = loopback(&Options::default());
     let pd = pair.ends[0].pd;
     let mut cq = pair.hcas[0].create_cq(CqConfig::new(256)).expect("CREATE_CQ");
@@ -372,7 +372,7 @@ fn errors_end_a_block() {
 /// Every completion of a collapsed queue goes to its first entry; the others are never touched. Nobody reads them all,
 /// so that overrun is ignored.
 #[test]
-fn a_collapsed_queue_uses_one_entry() {
+pub(crate) fn a_collapsed_queue_uses_one_entry() {
     const REQUESTS: u16 = 100;
     let mut rig = TwoAdapters::new();
     let mut o = rig.objects.clone();

@@ -19,7 +19,7 @@ const REFUSED_ACCESS: usize = 0xac;
 const FLUSHED_SENDS: usize = 0xc0;
 
 #[test]
-fn requests_naks_and_errors_are_counted() {
+pub(crate) fn requests_naks_and_errors_are_counted() {
     let options = Options::default();
     let mut pair = linked(&options, hca_model::link::Faults::default(), 1);
     let mut sets = Vec::new();
@@ -71,7 +71,7 @@ fn requests_naks_and_errors_are_counted() {
 }
 
 #[test]
-fn timeouts_are_counted() {
+pub(crate) fn timeouts_are_counted() {
     let rts = RtsAttr { timeout: 8, retries: 3, ..RtsAttr::default() };
     let options = Options { rts, ..Options::default() };
     let mut pair = linked(&options, hca_model::link::Faults::default(), 1);
@@ -91,7 +91,7 @@ fn timeouts_are_counted() {
 
 /// What `softhca stat` shows is what the driver's tools read, and what the work was.
 #[test]
-fn all_counters_are_of_one_source() {
+pub(crate) fn all_counters_are_of_one_source() {
     const WRITES_DONE: u64 = 40;
     let options = Options::default();
     let mut pair = linked(&options, hca_model::link::Faults::loss(0.05), 3);

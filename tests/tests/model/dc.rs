@@ -154,7 +154,7 @@ fn both(test: impl Fn(&mut DcPair)) {
 }
 
 #[test]
-fn every_operation() {
+pub(crate) fn every_operation() {
     both(|dc| {
         let far = dc.pair.ends[1].mr;
         let data = pattern(1, 5000);
@@ -205,7 +205,7 @@ fn every_operation() {
 
 /// Requests to several targets in turn, posted at once: in order, each where it belongs.
 #[test]
-fn from_target_to_target() {
+pub(crate) fn from_target_to_target() {
     both(|dc| {
         dc.add_target(Access::ALL, ScatterToCqe::Off);
         dc.add_target(Access::ALL, ScatterToCqe::Off);
@@ -232,7 +232,7 @@ fn from_target_to_target() {
 
 /// Many initiators at one target: each has a sequence of its own.
 #[test]
-fn several_initiators() {
+pub(crate) fn several_initiators() {
     both(|dc| {
         (1..5u32).for_each(|i| {
             _ = dc.add_initiator(RtsAttr { send_psn: Psn::new(i * 1000), ..RtsAttr::default() })
@@ -260,7 +260,7 @@ fn several_initiators() {
 }
 
 #[test]
-fn packets_with_grh() {
+pub(crate) fn packets_with_grh() {
     let options = Options { global: true, ..Options::default() };
     for pair in [loopback(&options), linked(&options, Faults::default(), 1)] {
         let mut dc = dc_pair(pair, true);
@@ -275,7 +275,7 @@ fn packets_with_grh() {
 }
 
 #[test]
-fn small_messages_in_the_completion() {
+pub(crate) fn small_messages_in_the_completion() {
     both(|dc| {
         let which = dc.add_target(Access::ALL, ScatterToCqe::Data32);
         dc.pair.fill(0, 0, b"within");
@@ -290,7 +290,7 @@ fn small_messages_in_the_completion() {
 
 /// No receive request yet: RNR NAKs until there is one.
 #[test]
-fn receiver_not_ready() {
+pub(crate) fn receiver_not_ready() {
     both(|dc| {
         let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 3000)]);
         dc.post(0, &SendRequest::send(1, &sge).to_target(to));
@@ -303,7 +303,7 @@ fn receiver_not_ready() {
 }
 
 #[test]
-fn a_wrong_key_is_counted_and_told() {
+pub(crate) fn a_wrong_key_is_counted_and_told() {
     both(|dc| {
         let to = Target { access_key: KEY ^ 1, ..dc.target(0) };
         let sge = [dc.pair.ends[0].sge(0, 64)];
@@ -338,7 +338,7 @@ fn a_wrong_key_is_counted_and_told() {
 
 /// A request that is refused ends the connection; the target and its other initiators go on.
 #[test]
-fn a_refused_request_costs_the_initiator() {
+pub(crate) fn a_refused_request_costs_the_initiator() {
     both(|dc| {
         dc.add_initiator(RtsAttr::default());
         let none = dc.add_target(Access::LOCAL_WRITE, ScatterToCqe::Off);
@@ -383,7 +383,7 @@ fn a_refused_request_costs_the_initiator() {
 
 /// A message longer than its buffers: both ends are told, and the next one is received.
 #[test]
-fn a_message_too_long() {
+pub(crate) fn a_message_too_long() {
     both(|dc| {
         let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 3000)]);
         dc.recv(1, 0, 2000);
@@ -401,7 +401,7 @@ fn a_message_too_long() {
 
 /// A target that is not there does not answer.
 #[test]
-fn no_such_target() {
+pub(crate) fn no_such_target() {
     both(|dc| {
         let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
         let which = dc.add_initiator(rts);
@@ -415,7 +415,7 @@ fn no_such_target() {
 
 /// A target that drains takes no new connection and says when it has none.
 #[test]
-fn draining() {
+pub(crate) fn draining() {
     both(|dc| {
         let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
         let late = dc.add_initiator(rts);
@@ -435,7 +435,7 @@ fn draining() {
 
 /// The initiator comes back after so long that the target has forgotten it.
 #[test]
-fn connections_are_made_anew() {
+pub(crate) fn connections_are_made_anew() {
     both(|dc| {
         let (to, sge) = (dc.target(0), [dc.pair.ends[0].sge(0, 64)]);
         for round in 0..3 {
@@ -450,7 +450,7 @@ fn connections_are_made_anew() {
 
 /// Each byte once and in order, although packets get lost, doubled and overtaken, from target to target.
 #[test]
-fn over_a_bad_link() {
+pub(crate) fn over_a_bad_link() {
     for seed in 0..6 {
         let faults = Faults {
             loss: 0.03,

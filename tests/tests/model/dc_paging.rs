@@ -66,7 +66,7 @@ impl Ends {
 }
 
 #[test]
-fn sender_and_receiver_wait() {
+pub(crate) fn sender_and_receiver_wait() {
     everywhere(&Options::default(), |paged| {
         let mut ends = ends(&mut paged.pair);
         let data = pattern(5, LEN);
@@ -113,7 +113,7 @@ fn sender_and_receiver_wait() {
 }
 
 #[test]
-fn the_target_of_a_write_is_waited_for() {
+pub(crate) fn the_target_of_a_write_is_waited_for() {
     everywhere(&Options::default(), |paged| {
         let mut ends = ends(&mut paged.pair);
         let data = pattern(6, LEN);

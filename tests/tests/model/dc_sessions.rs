@@ -99,7 +99,7 @@ impl DcTarget {
 }
 
 #[test]
-fn only_packets_of_the_connection_count() {
+pub(crate) fn only_packets_of_the_connection_count() {
     use Operation::{Connect, Disconnect, SendOnly};
     let mut target = DcTarget::new();
     assert!(!target.message(5, 100), "no connection yet");
@@ -133,7 +133,7 @@ fn only_packets_of_the_connection_count() {
 }
 
 #[test]
-fn a_message_that_is_not_finished_is_flushed() {
+pub(crate) fn a_message_that_is_not_finished_is_flushed() {
     let mut target = DcTarget::new();
     target.nothing(sent(Operation::Connect, 1, 0));
     target.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });
@@ -154,7 +154,7 @@ fn a_message_that_is_not_finished_is_flushed() {
 }
 
 #[test]
-fn the_key_counts_in_every_packet() {
+pub(crate) fn the_key_counts_in_every_packet() {
     let mut target = DcTarget::new();
     target.nothing(sent(Operation::Connect, 1, 0));
     target.nothing(Sent { access_key: KEY + 1, ..sent(Operation::SendOnly, 1, 1) });
@@ -167,7 +167,7 @@ fn the_key_counts_in_every_packet() {
 
 /// A message that never ends does not keep its target from draining.
 #[test]
-fn draining_has_an_end() {
+pub(crate) fn draining_has_an_end() {
     let mut target = DcTarget::new();
     target.nothing(sent(Operation::Connect, 1, 0));
     target.nothing(Sent { len: MTU, ..sent(Operation::SendFirst, 1, 1) });

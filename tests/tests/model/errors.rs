@@ -13,7 +13,7 @@ use hca_tests::pair::{Options, PORT, pattern};
 use hca_tests::rig::{assert_state, close, drain_events, everywhere, linked};
 
 #[test]
-fn receiver_not_ready_is_waited_for() {
+pub(crate) fn receiver_not_ready_is_waited_for() {
     everywhere(&Options::default(), |pair| {
         let data = pattern(1, 5000);
         pair.fill(0, 0, &data);
@@ -35,7 +35,7 @@ fn receiver_not_ready_is_waited_for() {
 }
 
 #[test]
-fn receiver_not_ready_for_too_long_is_an_error() {
+pub(crate) fn receiver_not_ready_for_too_long_is_an_error() {
     let rts = RtsAttr { rnr_retries: 2, ..RtsAttr::default() };
     everywhere(&Options { rts, ..Options::default() }, |pair| {
         pair.send(0, &SendRequest::send(1, &[]).inline(b"x"));
@@ -51,7 +51,7 @@ fn receiver_not_ready_for_too_long_is_an_error() {
 
 /// The peer does not answer at all: its queue pair was reset.
 #[test]
-fn a_silent_peer_is_an_error_after_the_retries() {
+pub(crate) fn a_silent_peer_is_an_error_after_the_retries() {
     let rts = RtsAttr { timeout: 8, retries: 3, ..RtsAttr::default() };
     everywhere(&Options { rts, ..Options::default() }, |pair| {
         let home = pair.ends[1].home;
@@ -66,7 +66,7 @@ fn a_silent_peer_is_an_error_after_the_retries() {
 
 /// A queue pair hears only the one it is connected to, whoever else knows its number and its packet numbers.
 #[test]
-fn strangers_are_not_heard() {
+pub(crate) fn strangers_are_not_heard() {
     let options =
         Options { rts: RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() }, ..Options::default() };
     let mut pair = linked(&options, Faults::default(), 1);
@@ -95,7 +95,7 @@ fn strangers_are_not_heard() {
 }
 
 #[test]
-fn error_flushes_everything_in_order() {
+pub(crate) fn error_flushes_everything_in_order() {
     everywhere(&Options::default(), |pair| {
         for i in 0..10 {
             pair.recv(0, 100 + i, 0, 64);
@@ -125,7 +125,7 @@ fn error_flushes_everything_in_order() {
 
 /// After 2RST nothing more is reported, and the same queue pair can be connected again.
 #[test]
-fn reset_forgets_and_the_pair_reconnects() {
+pub(crate) fn reset_forgets_and_the_pair_reconnects() {
     let options = Options::default();
     everywhere(&options, |pair| {
         for round in 0..3 {
@@ -154,7 +154,7 @@ fn reset_forgets_and_the_pair_reconnects() {
 
 /// What a remote access may get wrong; all are answered the same way.
 #[test]
-fn bad_remote_access_is_refused() {
+pub(crate) fn bad_remote_access_is_refused() {
     type Spoil = fn(u64, Mkey, u64) -> (u64, Mkey);
     let cases: [(&str, Spoil); 5] = [
         ("wrong variant of the key", |address, key, _| (address, Mkey(key.0 ^ 1))),
@@ -198,7 +198,7 @@ fn bad_remote_access_is_refused() {
 }
 
 #[test]
-fn bad_local_access_is_an_error() {
+pub(crate) fn bad_local_access_is_an_error() {
     everywhere(&Options::default(), |pair| {
         let near = pair.ends[0].mr;
         let sge = Sge { address: near.address + near.len - 10, len: 11, key: near.key };
@@ -211,7 +211,7 @@ fn bad_local_access_is_an_error() {
 
 /// A message longer than the receive request: an error at both ends.
 #[test]
-fn too_long_for_the_receiver() {
+pub(crate) fn too_long_for_the_receiver() {
     everywhere(&Options::default(), |pair| {
         pair.fill(1, 0, &[0xee; 4096]);
         pair.recv(1, 5, 0, 1500);
@@ -228,7 +228,7 @@ fn too_long_for_the_receiver() {
 }
 
 #[test]
-fn completion_queue_overrun_is_an_event() {
+pub(crate) fn completion_queue_overrun_is_an_event() {
     everywhere(&Options { cqes: 4, ..Options::default() }, |pair| {
         for i in 0..6 {
             pair.send(0, &SendRequest::new(i, SendOp::Nop, &[]));

@@ -17,7 +17,7 @@ use hca_tests::worlds;
 
 /// Doorbells work in the UAR page of their object only.
 #[test]
-fn doorbells_in_pages_of_others() {
+pub(crate) fn doorbells_in_pages_of_others() {
     const VECTOR: u16 = 3;
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
@@ -62,7 +62,7 @@ fn complete_something(hca: &mut Hca<ModelBus>, pd: Pd, cq: &Cq<ModelMemory>) -> 
 
 /// What an event told of is not told of again, even if the queue is armed before it is read.
 #[test]
-fn an_event_for_each_completion_once() {
+pub(crate) fn an_event_for_each_completion_once() {
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
     let pd = hca.alloc_pd().expect("ALLOC_PD");
@@ -92,7 +92,7 @@ fn an_event_for_each_completion_once() {
 
 /// One event per arming; at once if something is there; solicited-only waits for a solicited one.
 #[test]
-fn arming() {
+pub(crate) fn arming() {
     const VECTOR: u16 = 3;
     for solicited_only in [false, true] {
         let simulation = Simulation::new(worlds::two(0.0, 1));
@@ -177,7 +177,7 @@ fn arming() {
 
 /// As many event queues as there are, each with its vector: what happens on one is told nowhere else.
 #[test]
-fn event_queues_by_vector() {
+pub(crate) fn event_queues_by_vector() {
     const VECTORS: u16 = 64;
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
@@ -231,7 +231,7 @@ fn event_queues_by_vector() {
 
 /// A completion queue that moves to another event queue is told there.
 #[test]
-fn a_completion_queue_moves() {
+pub(crate) fn a_completion_queue_moves() {
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
     let mut old = hca.create_eq(16, 1).expect("CREATE_EQ");
@@ -253,7 +253,7 @@ fn a_completion_queue_moves() {
 
 /// A shared receive queue that can't be read: one event about it, and the queue pair that needed it fails.
 #[test]
-fn a_shared_queue_that_cannot_be_read() {
+pub(crate) fn a_shared_queue_that_cannot_be_read() {
     let mut pair = loopback(&Options::default());
     let pd = pair.ends[1].pd;
     let hca = &mut pair.hcas[0];

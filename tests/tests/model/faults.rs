@@ -70,7 +70,7 @@ fn check(rows: impl IntoIterator<Item = Row>) {
 
 /// Keys and ranges at the far end: "remote access error", and an event there.
 #[test]
-fn remote_keys() {
+pub(crate) fn remote_keys() {
     type Spoil = fn(&Bench, u32) -> (u64, Mkey);
     let spoils: [(&str, Spoil); 8] = [
         ("wrong variant", |b, _| (b.far().address, variant(b.far().key))),
@@ -96,7 +96,7 @@ fn remote_keys() {
 
 /// The key lacks the right: as with a wrong key. The queue pair lacks it: an invalid request.
 #[test]
-fn remote_rights() {
+pub(crate) fn remote_rights() {
     let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
     for (what, op, len, right) in REMOTE {
         let others = rights.into_iter().filter(|r| *r != right).fold(Access::LOCAL_WRITE, |all, r| all | r);
@@ -121,7 +121,7 @@ fn remote_rights() {
 
 /// Keys and ranges at the near end: the far end hears nothing of it.
 #[test]
-fn local_keys() {
+pub(crate) fn local_keys() {
     type Spoil = fn(&Bench, u32) -> Sge;
     let spoils: [(&str, Spoil); 6] = [
         ("wrong variant", |b, len| Sge { key: variant(b.near().key), ..piece(b.near(), len) }),
@@ -173,7 +173,7 @@ fn local_keys() {
 
 /// Local memory that may not be written is not, whoever would write it.
 #[test]
-fn local_write() {
+pub(crate) fn local_write() {
     check([
         row("read into memory without local write", |b| {
             b.post(SendOp::Read { address: b.far().address, rkey: b.far().key }, piece(b.near(), 100));
@@ -198,7 +198,7 @@ fn local_write() {
 }
 
 #[test]
-fn lengths() {
+pub(crate) fn lengths() {
     let too_long = |row: Row| {
         row.fails(Syndrome::RemoteInvalidRequest, &[c::REQ_REMOTE_INVALID])
             .refused(aeth::INVALID_REQUEST, None, &[c::RESP_LOCAL_LENGTH])
@@ -229,7 +229,7 @@ fn lengths() {
 
 /// WQEs that can't be executed: nothing leaves the adapter.
 #[test]
-fn work_requests() {
+pub(crate) fn work_requests() {
     fn ctrl(wqe: &mut [u8], change: impl Fn(&mut Ctrl)) {
         let mut ctrl = Ctrl::from_prefix_or_zero(wqe);
         change(&mut ctrl);
@@ -290,7 +290,7 @@ fn hello(b: &mut Bench) {
 
 /// The far queue pair can't take requests, or the near one can't send any.
 #[test]
-fn states() {
+pub(crate) fn states() {
     check([
         retries_exceeded(row("peer in INIT", |b| {
             let (hca, qp) = (&mut b.pair.hcas[1], &mut b.pair.ends[1].qp);
@@ -325,7 +325,7 @@ fn states() {
 
 /// Packets of another partition are dropped and counted; so are datagrams with a wrong Q_Key.
 #[test]
-fn partitions_and_q_keys() {
+pub(crate) fn partitions_and_q_keys() {
     let datagram = |b: &mut Bench, qkey: u32| {
         let lid = b.pair.hcas[1].lid(PORT).expect("PortInfo");
         let to = Datagram { qpn: b.pair.ends[1].qp.number(), qkey, lid, sl: 0, gid: None };
@@ -348,7 +348,7 @@ fn partitions_and_q_keys() {
 
 /// A queue pair hears only packets of its own service.
 #[test]
-fn services() {
+pub(crate) fn services() {
     let uc = with_service(ServiceType::Uc, ServiceType::Uc);
     check([
         row("UC to RC", hello).options(with_service(ServiceType::Uc, ServiceType::Rc)).silent(),

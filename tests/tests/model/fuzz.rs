@@ -7,7 +7,7 @@ use hca_tests::fuzz::feed::seeded;
 
 /// What the fuzzers change bytes in is valid: a template is refused for the state of things only.
 #[test]
-fn templates_are_valid() {
+pub(crate) fn templates_are_valid() {
     use hca_spec::command::Status::*;
     let of_state = [Ok, BadSystemState, ResourceBusy, BadResourceState, BadQpState].map(|s| s as u32);
     let statuses = fuzz::template_statuses();
@@ -31,31 +31,31 @@ fn run(target: fn(&[u8]), count: u64, longest: u64) {
 }
 
 #[test]
-fn command_mailboxes() {
+pub(crate) fn command_mailboxes() {
     run(fuzz::command_mailbox, 1500, 700);
 }
 
 #[test]
-fn work_queue_entries() {
+pub(crate) fn work_queue_entries() {
     run(fuzz::wqe, 250, 3000);
 }
 
 #[test]
-fn register_accesses() {
+pub(crate) fn register_accesses() {
     run(fuzz::mmio, 250, 1500);
 }
 
 #[test]
-fn packets() {
+pub(crate) fn packets() {
     run(fuzz::packet, 250, 2500);
 }
 
 #[test]
-fn management_datagrams() {
+pub(crate) fn management_datagrams() {
     run(fuzz::management, 1000, 6000);
 }
 
 #[test]
-fn tunnels() {
+pub(crate) fn tunnels() {
     run(fuzz::tunnel, 300, 6000);
 }

@@ -39,7 +39,7 @@ fn write(pair: &mut Pair<ModelBus>, sge: Sge, address: u64, rkey: Mkey) -> Optio
 
 /// Pages up to 1 GiB: memory of the first bytes of such pages.
 #[test]
-fn pages_up_to_1_gib() {
+pub(crate) fn pages_up_to_1_gib() {
     for log_page_size in [22, 25, 28, 30] {
         let mut pair = loopback(&Options::default());
         let page = 1u64 << log_page_size;
@@ -71,7 +71,7 @@ fn pages_up_to_1_gib() {
 
 /// More than 4 GiB in one region: with large pages, and with a million small ones.
 #[test]
-fn regions_of_more_than_4_gib() {
+pub(crate) fn regions_of_more_than_4_gib() {
     for log_page_size in [12, 30] {
         let mut pair = loopback(&Options::default());
         let page = 1u64 << log_page_size;
@@ -102,7 +102,7 @@ fn regions_of_more_than_4_gib() {
 
 /// A list of pieces is one range, for local and remote use.
 #[test]
-fn lists_of_pieces() {
+pub(crate) fn lists_of_pieces() {
     everywhere(&Options::default(), |pair| {
         let near = [pair.ends[0].sge(10, 100), pair.ends[0].sge(5000, 3000), pair.ends[0].sge(200, 1)];
         let far = [pair.ends[1].sge(0, 1), pair.ends[1].sge(9000, 2000), pair.ends[1].sge(20, 1100)];
@@ -132,7 +132,7 @@ fn lists_of_pieces() {
 
 /// Blocks of data and blocks of checksums, interleaved: what storage initiators do.
 #[test]
-fn strided_layouts() {
+pub(crate) fn strided_layouts() {
     everywhere(&Options::default(), |pair| {
         let (data, sums) = (pair.ends[0].sge(0, 512), pair.ends[0].sge(40000, 8));
         let layout = strided(10, &[(data, 100), (sums, 0)]);
@@ -156,7 +156,7 @@ fn strided_layouts() {
 
 /// A layout may be followed by more pieces, and end before the range does.
 #[test]
-fn strided_layouts_in_lists() {
+pub(crate) fn strided_layouts_in_lists() {
     let mut pair = loopback(&Options::default());
     let mut layout = strided(2, &[(pair.ends[0].sge(0, 10), 6)]);
     layout.truncate(32);
@@ -186,7 +186,7 @@ fn strided_layouts_in_lists() {
 
 /// Equally long pieces: found without walking the list.
 #[test]
-fn lists_of_blocks() {
+pub(crate) fn lists_of_blocks() {
     let mut pair = loopback(&Options::default());
     let blocks: Vec<Sge> = [3, 1, 2].iter().map(|b| pair.ends[0].sge(b * 4096, 4096)).collect();
     let key = pair.hcas[0].alloc_key(pair.ends[0].pd, KeyKind::Blocks(12), 3, false).expect("CREATE_MKEY");
@@ -205,7 +205,7 @@ fn lists_of_blocks() {
 
 /// Keys of keys end somewhere, and a key that names itself leads nowhere.
 #[test]
-fn depth_is_limited() {
+pub(crate) fn depth_is_limited() {
     for levels in [4, 5] {
         let mut pair = loopback(&Options::default());
         let mut keys = vec![pair.ends[0].mr.key];
@@ -235,7 +235,7 @@ fn depth_is_limited() {
 
 /// What pieces name is checked when it is used: domain, life, rights, bounds.
 #[test]
-fn pieces_are_checked() {
+pub(crate) fn pieces_are_checked() {
     let foreign = |pair: &Pair<ModelBus>| pair.ends[1].sge(0, 64);
     let variant = |pair: &Pair<ModelBus>| {
         let sge = pair.ends[0].sge(0, 64);
@@ -296,7 +296,7 @@ fn pieces_are_checked() {
 /// Fast registration as kernel users do it: page lists inline or from memory, in use from its completion
 /// to its invalidation.
 #[test]
-fn fast_registration() {
+pub(crate) fn fast_registration() {
     for inline in [true, false] {
         let mut pair = loopback(&Options { fast_registration: true, ..Options::default() });
         let pd = pair.ends[1].pd;
@@ -333,7 +333,7 @@ fn fast_registration() {
 
 /// What a work request may not do to a key. Nothing changes, and the queue pair fails.
 #[test]
-fn changes_that_are_refused() {
+pub(crate) fn changes_that_are_refused() {
     const BIND: Option<Syndrome> = Some(Syndrome::MemoryWindowBind);
     let trusted = Options { fast_registration: true, ..Options::default() };
     type Change = fn(&Pair<ModelBus>, Mkey) -> (KeyChange, Vec<u8>);
@@ -379,7 +379,7 @@ fn changes_that_are_refused() {
 
 /// A domain stays while a key is in it, free or not.
 #[test]
-fn keys_hold_their_domain() {
+pub(crate) fn keys_hold_their_domain() {
     let mut pair = loopback(&Options::default());
     let hca = &mut pair.hcas[0];
     let pd = hca.alloc_pd().expect("ALLOC_PD");
@@ -392,7 +392,7 @@ fn keys_hold_their_domain() {
 
 /// Translations that work requests load take pages, and give them back.
 #[test]
-fn loaded_translations_take_pages() {
+pub(crate) fn loaded_translations_take_pages() {
     let mut pair = loopback(&Options { fast_registration: true, ..Options::default() });
     let pd = pair.ends[1].pd;
     let before = pair.hcas[0].firmware_pages();

@@ -12,7 +12,7 @@ use hca_tests::rig::{HOST_MEMORY, MTU, everywhere, open};
 use hca_tests::worlds;
 
 #[test]
-fn up_and_down_again() {
+pub(crate) fn up_and_down_again() {
     let simulation = Simulation::new(worlds::one());
     for command_events in [true, false, true] {
         let bus = simulation.bus(HcaId(0), HOST_MEMORY);
@@ -38,7 +38,7 @@ fn up_and_down_again() {
 }
 
 #[test]
-fn commands_overlap() {
+pub(crate) fn commands_overlap() {
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
     use hca_spec::cmd::ObjectOut;
@@ -69,7 +69,7 @@ const SIZES: [usize; 11] =
     [0, 1, 63, 64, MTU - 1, MTU, MTU + 1, 2 * MTU, 10 * MTU + 1, (1 << 20) - 1, 1 << 20];
 
 #[test]
-fn sends_of_every_size() {
+pub(crate) fn sends_of_every_size() {
     everywhere(&Options { memory: 4 << 20, ..Options::default() }, |pair| {
         for (i, size) in SIZES.into_iter().enumerate() {
             let (data, room) = (pattern(i as u64, size), size + 64);
@@ -92,7 +92,7 @@ fn sends_of_every_size() {
 }
 
 #[test]
-fn writes_and_reads_of_every_size() {
+pub(crate) fn writes_and_reads_of_every_size() {
     everywhere(&Options { memory: 4 << 20, ..Options::default() }, |pair| {
         let far = pair.ends[1].mr;
         for (i, size) in SIZES.into_iter().enumerate() {
@@ -130,7 +130,7 @@ fn writes_and_reads_of_every_size() {
 }
 
 #[test]
-fn every_mtu() {
+pub(crate) fn every_mtu() {
     for mtu in 1..=5 {
         let bytes = 128usize << mtu;
         everywhere(&Options { mtu, ..Options::default() }, |pair| {
@@ -150,7 +150,7 @@ fn every_mtu() {
 
 /// Lists of odd pieces, through a key whose pages are shuffled and whose start is unaligned.
 #[test]
-fn gather_and_scatter_across_pages() {
+pub(crate) fn gather_and_scatter_across_pages() {
     everywhere(&Options::default(), |pair| {
         const PAGES: usize = 8;
         let mut keys = Vec::new();
@@ -221,7 +221,7 @@ fn gather_and_scatter_across_pages() {
 }
 
 #[test]
-fn inline_data() {
+pub(crate) fn inline_data() {
     everywhere(&Options::default(), |pair| {
         let far = pair.ends[1].mr;
         for size in [0, 1, 12, 13, 28, 29, 60, 200, 900] {
@@ -241,7 +241,7 @@ fn inline_data() {
 }
 
 #[test]
-fn unsignalled_requests_complete_with_the_next_signalled() {
+pub(crate) fn unsignalled_requests_complete_with_the_next_signalled() {
     everywhere(&Options::default(), |pair| {
         let far = pair.ends[1].mr;
         for round in 0..100u64 {
@@ -264,7 +264,7 @@ fn unsignalled_requests_complete_with_the_next_signalled() {
 
 /// Rings of a few entries go round many times, with requests of one and two basic blocks.
 #[test]
-fn rings_wrap() {
+pub(crate) fn rings_wrap() {
     let options = Options { cqes: 8, recv_requests: 4, send_blocks: 8, ..Options::default() };
     everywhere(&options, |pair| {
         for i in 0..3000u64 {
@@ -281,7 +281,7 @@ fn rings_wrap() {
 
 /// Both directions at once, with everything mixed.
 #[test]
-fn both_directions_at_once() {
+pub(crate) fn both_directions_at_once() {
     everywhere(&Options::default(), |pair| {
         let mut done = [[0u64; 2]; 2];
         for round in 0..50u64 {

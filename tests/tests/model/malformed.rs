@@ -17,7 +17,7 @@ const BTH: usize = Lrh::SIZE;
 type Spoil = fn(&mut Vec<u8>);
 
 #[test]
-fn malformed_packets_are_counted_and_dropped() {
+pub(crate) fn malformed_packets_are_counted_and_dropped() {
     let options = Options {
         memory: 4096,
         exposed: 4096,

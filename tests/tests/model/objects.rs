@@ -18,7 +18,7 @@ fn status<T>(result: Result<T, Error>) -> Option<Status> {
 
 /// What is in use can't be destroyed.
 #[test]
-fn use_is_counted() {
+pub(crate) fn use_is_counted() {
     let mut pair = loopback(&Options::default());
     let (pd, cqn, key) = (pair.ends[0].pd, pair.ends[0].send_cq.number(), pair.ends[0].mr.key);
     let hca = &mut pair.hcas[0];
@@ -40,7 +40,7 @@ fn use_is_counted() {
 
 /// Transitions that the state machine does not have (IBTA 10.3.1).
 #[test]
-fn wrong_transitions_are_refused() {
+pub(crate) fn wrong_transitions_are_refused() {
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
     let pd = hca.alloc_pd().expect("ALLOC_PD");
@@ -69,7 +69,7 @@ fn wrong_transitions_are_refused() {
 
 /// What QUERY_QP and QUERY_CQ say is what was set, and what happened since.
 #[test]
-fn queries_are_truthful() {
+pub(crate) fn queries_are_truthful() {
     let psn = Psn::new(0x00ab_cdef);
     let rts = RtsAttr { send_psn: psn, timeout: 15, retries: 5, rnr_retries: 3, initiator_reads: 4 };
     let mut pair = loopback(&Options { rts, mtu: 2, rnr_timer: 12, ..Options::default() });
@@ -99,7 +99,7 @@ fn queries_are_truthful() {
 
 /// Keys with pages of every size, and an address in the middle of the first page.
 #[test]
-fn pages_of_every_size() {
+pub(crate) fn pages_of_every_size() {
     let mut pair = loopback(&Options::default());
     let pd = pair.ends[0].pd;
     for log_page_size in 12..=21 {
@@ -128,7 +128,7 @@ fn pages_of_every_size() {
 
 /// A key that is gone is gone at once, and its number with another variant is another key.
 #[test]
-fn keys_that_are_gone() {
+pub(crate) fn keys_that_are_gone() {
     let mut pair = loopback(&Options::default());
     let pd = pair.ends[1].pd;
     let memory = pair.hcas[0].bus_mut().dma_alloc(4096, 4096).expect("memory");
@@ -148,7 +148,7 @@ fn keys_that_are_gone() {
 
 /// A key of another protection domain is refused, local or remote.
 #[test]
-fn protection_domains_are_separate() {
+pub(crate) fn protection_domains_are_separate() {
     for local in [true, false] {
         let mut pair = loopback(&Options::default());
         let (near, far) = (pair.ends[0].sge(0, 64), pair.ends[1].sge(0, 64));
@@ -170,7 +170,7 @@ fn protection_domains_are_separate() {
 
 /// Many objects need more pages than the firmware began with; all of them come back.
 #[test]
-fn the_firmware_asks_for_pages_and_gives_them_back() {
+pub(crate) fn the_firmware_asks_for_pages_and_gives_them_back() {
     let simulation = Simulation::new(worlds::one());
     let mut hca = open(&simulation, 0);
     let before = hca.firmware_pages();

@@ -23,7 +23,7 @@ fn prepare(paged: &mut Paged) -> Vec<u8> {
 }
 
 #[test]
-fn a_sender_waits_for_its_data() {
+pub(crate) fn a_sender_waits_for_its_data() {
     everywhere(&Options::default(), |paged| {
         let data = prepare(paged);
         paged.map(0, 0..1);
@@ -65,7 +65,7 @@ fn a_sender_waits_for_its_data() {
 }
 
 #[test]
-fn a_receiver_waits_for_its_buffer() {
+pub(crate) fn a_receiver_waits_for_its_buffer() {
     everywhere(&Options::default(), |paged| {
         let data = prepare(paged);
         let before = paged.bytes(1, 0, PAGES * PAGE);
@@ -109,7 +109,7 @@ fn a_receiver_waits_for_its_buffer() {
 }
 
 #[test]
-fn the_target_of_a_write_is_waited_for() {
+pub(crate) fn the_target_of_a_write_is_waited_for() {
     everywhere(&Options::default(), |paged| {
         let data = prepare(paged);
         paged.map(0, 0..PAGES);
@@ -141,7 +141,7 @@ fn the_target_of_a_write_is_waited_for() {
 }
 
 #[test]
-fn both_ends_of_a_read_are_waited_for() {
+pub(crate) fn both_ends_of_a_read_are_waited_for() {
     // One retry: waiting must not cost any.
     let mut options = Options::default();
     options.rts.retries = 1;
@@ -183,7 +183,7 @@ fn both_ends_of_a_read_are_waited_for() {
 
 /// An atomic is done once, however often its ends wait.
 #[test]
-fn both_ends_of_an_atomic_are_waited_for() {
+pub(crate) fn both_ends_of_an_atomic_are_waited_for() {
     everywhere(&Options::default(), |paged| {
         paged.fill(1, 16, &41u64.to_le_bytes());
         let (rkey, sge) = (paged.regions[1].key, paged.sge(0, 8, 8));
@@ -220,7 +220,7 @@ struct Refusal {
 }
 
 #[test]
-fn pages_that_can_not_be_had_are_errors() {
+pub(crate) fn pages_that_can_not_be_had_are_errors() {
     let refusals = [
         Refusal {
             name: "send",
@@ -304,7 +304,7 @@ fn pages_that_can_not_be_had_are_errors() {
 
 /// Once the work request that takes a page away is complete, the page is the host's.
 #[test]
-fn pages_that_are_gone_are_not_touched() {
+pub(crate) fn pages_that_are_gone_are_not_touched() {
     everywhere(&Options::default(), |paged| {
         paged.map(0, 0..PAGES);
         paged.map(1, 0..PAGES);
@@ -333,7 +333,7 @@ fn pages_that_are_gone_are_not_touched() {
 
 /// A fault dies with its queue pair's life; what the driver says of it later does nothing.
 #[test]
-fn a_reset_forgets_the_fault() {
+pub(crate) fn a_reset_forgets_the_fault() {
     let options = Options::default();
     everywhere(&options, |paged| {
         paged.map(1, 0..PAGES);
@@ -374,7 +374,7 @@ fn a_reset_forgets_the_fault() {
 
 /// Without an event queue for page faults nobody would bring the page.
 #[test]
-fn nobody_to_tell_is_an_error() {
+pub(crate) fn nobody_to_tell_is_an_error() {
     let mut paged = Paged::new(loopback(&Options::default()));
     let eq = paged.eqs.pop().expect("an event queue");
     paged.pair.hcas[0].destroy_eq(eq).expect("DESTROY_EQ");
@@ -385,7 +385,7 @@ fn nobody_to_tell_is_an_error() {
 
 /// Blocks of an implicit region come like pages.
 #[test]
-fn implicit_regions_wait_for_their_blocks() {
+pub(crate) fn implicit_regions_wait_for_their_blocks() {
     const LOG_BLOCK: u32 = PAGE.ilog2() + 2;
     everywhere(&Options::default(), |paged| {
         let data = prepare(paged);

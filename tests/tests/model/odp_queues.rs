@@ -12,7 +12,7 @@ use hca_tests::rig::{self, linked};
 
 /// The queue pair that waits keeps the WQE that it took; the event names the SRQ.
 #[test]
-fn receive_buffers_of_a_shared_queue() {
+pub(crate) fn receive_buffers_of_a_shared_queue() {
     let options = Options::default();
     everywhere(&options, |paged| {
         let (home, pd) = (paged.pair.ends[1].home, paged.pair.ends[1].pd);
@@ -61,7 +61,7 @@ fn receive_buffers_of_a_shared_queue() {
 
 /// A datagram stays in the send queue until its data is there; those behind it wait.
 #[test]
-fn datagrams_wait_for_their_data() {
+pub(crate) fn datagrams_wait_for_their_data() {
     const QKEY: u32 = 0x1234;
     for error in [false, true] {
         everywhere(&Options::default(), |paged| {
@@ -108,7 +108,7 @@ fn datagrams_wait_for_their_data() {
 /// Pages come only when somebody waits for them and go again all the time, packets are lost: every byte of
 /// writes, reads and messages arrives once and in order.
 #[test]
-fn everything_arrives_although_pages_come_and_go() {
+pub(crate) fn everything_arrives_although_pages_come_and_go() {
     for seed in 1..6u64 {
         let options = Options { rts: RtsAttr { timeout: 8, ..RtsAttr::default() }, ..Options::default() };
         let mut paged = Paged::new(linked(&options, Faults { loss: 0.03, ..Faults::default() }, seed));

@@ -20,7 +20,7 @@ fn status<T>(result: Result<T, Error>) -> Option<Status> {
 
 /// What was started goes on, what was not waits; the event comes when all that was started is done.
 #[test]
-fn a_send_queue_drains() {
+pub(crate) fn a_send_queue_drains() {
     for event in [true, false] {
         everywhere(&Options::default(), |pair| {
             let home = pair.ends[0].home;
@@ -64,7 +64,7 @@ fn a_send_queue_drains() {
 
 /// With nothing under way the queue is drained at once; from there it may go to error.
 #[test]
-fn an_idle_send_queue_is_drained() {
+pub(crate) fn an_idle_send_queue_is_drained() {
     everywhere(&Options::default(), |pair| {
         let home = pair.ends[0].home;
         drain_events(&mut pair.hcas[home]);
@@ -82,7 +82,7 @@ fn an_idle_send_queue_is_drained() {
 
 /// UC: a send request that fails stops the send queue alone; it is flushed, and can be recovered.
 #[test]
-fn an_unreliable_send_queue_fails_alone() {
+pub(crate) fn an_unreliable_send_queue_fails_alone() {
     let options = Options { service: ServiceType::Uc, ..Options::default() };
     everywhere(&options, |pair| {
         let bad = Sge { address: 0, len: 8, key: Mkey(0x00ab_cd00) };
@@ -114,7 +114,7 @@ fn an_unreliable_send_queue_fails_alone() {
 
 /// RC: the peer waits for what comes next, so a failed request is the end of the connection.
 #[test]
-fn a_reliable_queue_pair_fails_as_a_whole() {
+pub(crate) fn a_reliable_queue_pair_fails_as_a_whole() {
     everywhere(&Options::default(), |pair| {
         let bad = Sge { address: 0, len: 8, key: Mkey(0x00ab_cd00) };
         pair.recv(0, 1, 0, 64);
@@ -130,7 +130,7 @@ fn a_reliable_queue_pair_fails_as_a_whole() {
 
 /// Datagrams: as UC, and the queue pair hears from others all the time.
 #[test]
-fn a_datagram_send_queue_fails_alone() {
+pub(crate) fn a_datagram_send_queue_fails_alone() {
     let mut pair = loopback(&Options::default());
     let hca = &mut pair.hcas[0];
     let lid = hca.lid(PORT).expect("PortInfo");
@@ -169,7 +169,7 @@ fn a_datagram_send_queue_fails_alone() {
 
 /// A completion queue that overflows takes its queue pairs along: what they hold is flushed to their other one.
 #[test]
-fn an_overrun_flushes_the_other_queue() {
+pub(crate) fn an_overrun_flushes_the_other_queue() {
     everywhere(&Options { cqes: 4, ..Options::default() }, |pair| {
         for i in 0..3 {
             pair.recv(0, i, 0, 64);

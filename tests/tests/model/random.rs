@@ -222,17 +222,17 @@ fn run(faults: Option<Faults>, seed: u64) {
 }
 
 #[test]
-fn loopback_at_random() {
+pub(crate) fn loopback_at_random() {
     (1..=6).for_each(|seed| run(None, seed));
 }
 
 #[test]
-fn link_at_random() {
+pub(crate) fn link_at_random() {
     (1..=6).for_each(|seed| run(Some(Faults::default()), seed));
 }
 
 #[test]
-fn lossy_link_at_random() {
+pub(crate) fn lossy_link_at_random() {
     let faults = Faults { loss: 0.02, duplicate: 0.01, corrupt: 0.01, ..Faults::default() };
     (1..=12).for_each(|seed| run(Some(faults.clone()), seed));
 }

@@ -133,7 +133,7 @@ fn transmitted(pair: &mut Pair<ModelBus>) -> u32 {
 
 /// IBTA 9.7.7.2: without a credit only the packet goes out that asks for one.
 #[test]
-fn credits_hold_sends_back() {
+pub(crate) fn credits_hold_sends_back() {
     let mut played = PlayedPeer::silent(16);
     played.post_send(1, 10);
     assert_eq!(played.sent_packets(), 10, "before the first answer nothing is known");
@@ -160,7 +160,7 @@ fn credits_hold_sends_back() {
 
 /// IBTA table 45: each RNR NAK code is a time to wait.
 #[test]
-fn rnr_timers() {
+pub(crate) fn rnr_timers() {
     let mut played = PlayedPeer::silent(16);
     played.post_send(1, 1);
     assert_eq!(played.sent_packets(), 1);
@@ -176,7 +176,7 @@ fn rnr_timers() {
 }
 
 #[test]
-fn retries_are_counted() {
+pub(crate) fn retries_are_counted() {
     let rts = RtsAttr { timeout: 8, retries: 3, rnr_retries: 2, ..RtsAttr::default() };
     let mut played = PlayedPeer::new(rts);
     played.post_send(1, 1);
@@ -198,7 +198,7 @@ fn retries_are_counted() {
 }
 
 #[test]
-fn naks_have_their_completions() {
+pub(crate) fn naks_have_their_completions() {
     for (code, syndrome, vendor) in [
         (aeth::INVALID_REQUEST, Syndrome::RemoteInvalidRequest, 0x8a),
         (aeth::REMOTE_ACCESS_ERROR, Syndrome::RemoteAccess, 0x88),
@@ -219,7 +219,7 @@ fn naks_have_their_completions() {
 
 /// A sequence error is answered by sending again from there on, and by nothing else.
 #[test]
-fn a_sequence_error_repeats_from_there() {
+pub(crate) fn a_sequence_error_repeats_from_there() {
     let mut played = PlayedPeer::silent(16);
     played.post_send(1, 4);
     played.post_send(2, 4);
@@ -237,7 +237,7 @@ fn a_sequence_error_repeats_from_there() {
 }
 
 #[test]
-fn a_fence_waits_for_reads() {
+pub(crate) fn a_fence_waits_for_reads() {
     for fence in [false, true] {
         let mut played = PlayedPeer::silent(16);
         played.post_read(1);
@@ -256,7 +256,7 @@ fn a_fence_waits_for_reads() {
 }
 
 #[test]
-fn reads_and_atomics_keep_to_the_initiators_depth() {
+pub(crate) fn reads_and_atomics_keep_to_the_initiators_depth() {
     let mut played = PlayedPeer::silent(2);
     (0..3).for_each(|i| played.post_read(i));
     let word = [played.pair.ends[0].sge(64, 8)];
@@ -275,7 +275,7 @@ fn reads_and_atomics_keep_to_the_initiators_depth() {
 }
 
 #[test]
-fn requests_are_executed_in_order_and_once() {
+pub(crate) fn requests_are_executed_in_order_and_once() {
     let mut played = PlayedPeer::silent(16);
     (0..3).for_each(|i| played.pair.recv(0, i, 64 * i as usize, 64));
     let send = |played: &mut PlayedPeer, psn: u32| {
@@ -299,7 +299,7 @@ fn requests_are_executed_in_order_and_once() {
 }
 
 #[test]
-fn atomics_are_executed_once() {
+pub(crate) fn atomics_are_executed_once() {
     let mut played = PlayedPeer::silent(16);
     let here = played.pair.ends[0].mr;
     let add = |played: &mut PlayedPeer, psn: u32| {
@@ -322,7 +322,7 @@ fn atomics_are_executed_once() {
 }
 
 #[test]
-fn duplicate_reads_are_answered_from_where_they_ask() {
+pub(crate) fn duplicate_reads_are_answered_from_where_they_ask() {
     let mut played = PlayedPeer::silent(16);
     played.read_request(0, 5);
     assert_eq!(played.sent_packets(), 5);
@@ -338,7 +338,7 @@ fn duplicate_reads_are_answered_from_where_they_ask() {
 
 /// More reads at once than the responder has resources for: an invalid request.
 #[test]
-fn the_responders_depth_is_a_limit() {
+pub(crate) fn the_responders_depth_is_a_limit() {
     let mut played = PlayedPeer::silent(16);
     let here = played.pair.ends[0].mr;
     let dest_qp = played.pair.ends[0].qp.number();

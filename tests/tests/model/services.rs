@@ -13,7 +13,7 @@ use hca_tests::rig::{self, drain_events, everywhere, loopback, open};
 use hca_tests::worlds;
 
 #[test]
-fn datagrams() {
+pub(crate) fn datagrams() {
     const QKEY: u32 = 0x2233_4455;
     const GRH: usize = 40;
     let simulation = Simulation::new(worlds::two(0.0, 1));
@@ -75,7 +75,7 @@ fn datagrams() {
 }
 
 #[test]
-fn atomics() {
+pub(crate) fn atomics() {
     everywhere(&Options::default(), |pair| {
         let far = pair.ends[1].mr;
         let value = |pair: &hca_tests::pair::Pair<_>, end: usize| -> u64 {
@@ -105,7 +105,7 @@ fn atomics() {
 /// Two queue pairs take from one queue; requests return in the order of their completions; the limit
 /// event comes once.
 #[test]
-fn shared_receive_queue() {
+pub(crate) fn shared_receive_queue() {
     let mut pair = loopback(&Options::default());
     let hca = &mut pair.hcas[0];
     let pd = pair.ends[1].pd;

@@ -91,7 +91,7 @@ fn told(pair: &mut Pair<ModelBus>, end: usize) -> Option<SignatureError> {
 /// The sender inserts, the receiver keeps the signatures apart from the data; the way back strips them. The
 /// blocks end in the middle of packets.
 #[test]
-fn insert_pass_and_strip() {
+pub(crate) fn insert_pass_and_strip() {
     const BLOCKS: usize = 7;
     everywhere(&Options::default(), |pair| {
         let (near, far) = (signed(pair, 0), signed(pair, 1));
@@ -128,7 +128,7 @@ fn insert_pass_and_strip() {
 
 /// A wrong signature is told once, with what is wrong and where, and the data goes on all the same.
 #[test]
-fn errors_are_told_once() {
+pub(crate) fn errors_are_told_once() {
     let mut pair = loopback(&Options::default());
     let near = signed(&mut pair, 0);
     let list = pieces(&[pair.ends[0].sge(0, 3 * STRIDE)]);
@@ -173,7 +173,7 @@ fn errors_are_told_once() {
 
 /// A queue pair that was asked to stops at a signature error: what follows is not sent before it goes on.
 #[test]
-fn errors_drain_the_queue() {
+pub(crate) fn errors_drain_the_queue() {
     let options = Options { drain_on_signature_errors: true, ..Options::default() };
     let mut pair = loopback(&options);
     let near = signed(&mut pair, 0);
@@ -210,7 +210,7 @@ fn errors_drain_the_queue() {
 
 /// A PSV of another domain, a range that the signatures don't fit into, a signature part that says nonsense.
 #[test]
-fn refusals() {
+pub(crate) fn refusals() {
     let mut pair = loopback(&Options::default());
     let (near, far) = (signed(&mut pair, 0), signed(&mut pair, 1));
     let list = pieces(&[pair.ends[0].sge(0, STRIDE)]);

@@ -12,7 +12,7 @@ use hca_tests::rig::{close, everywhere, linked, loopback};
 
 /// 16-bit ring indices and 24-bit PSNs pass their ends.
 #[test]
-fn counters_wrap() {
+pub(crate) fn counters_wrap() {
     let rts = RtsAttr { send_psn: Psn::new(0x00ff_ffff - 30_000), ..RtsAttr::default() };
     let options = Options { rts, cqes: 64, recv_requests: 32, send_blocks: 64, ..Options::default() };
     let mut pair = loopback(&options);
@@ -39,7 +39,7 @@ fn counters_wrap() {
 
 /// PSNs pass their end while packets are lost.
 #[test]
-fn psns_wrap_under_loss() {
+pub(crate) fn psns_wrap_under_loss() {
     for seed in 0..20 {
         let rts = RtsAttr { send_psn: Psn::new(0x00ff_fff0), timeout: 8, ..RtsAttr::default() };
         let options = Options { rts, mtu: 1, ..Options::default() };
@@ -59,7 +59,7 @@ fn psns_wrap_under_loss() {
 
 /// Packets with a GRH carry the same data.
 #[test]
-fn global_routes() {
+pub(crate) fn global_routes() {
     everywhere(&Options { global: true, ..Options::default() }, |pair| {
         let data = pattern(1, 5000);
         pair.fill(0, 0, &data);
@@ -74,7 +74,7 @@ fn global_routes() {
 
 /// Unreliable connections: what arrives arrives whole and in order; what is lost is lost in silence.
 #[test]
-fn unreliable_connections() {
+pub(crate) fn unreliable_connections() {
     const MESSAGES: u64 = 300;
     let options = Options { service: ServiceType::Uc, recv_requests: 512, cqes: 1024, ..Options::default() };
     for (loss, all) in [(0.0, true), (0.05, false)] {
@@ -108,7 +108,7 @@ fn unreliable_connections() {
 
 /// A hundred queue pairs share the link and two completion queues.
 #[test]
-fn many_queue_pairs() {
+pub(crate) fn many_queue_pairs() {
     const QPS: usize = 100;
     const ROUNDS: u64 = 5;
     let rts = RtsAttr { timeout: 10, ..RtsAttr::default() };

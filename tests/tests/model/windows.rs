@@ -66,7 +66,7 @@ fn read(pair: &mut Pair<ModelBus>, rkey: Mkey, address: u64, len: usize) -> Opti
 }
 
 #[test]
-fn windows_open_a_part_of_a_region() {
+pub(crate) fn windows_open_a_part_of_a_region() {
     for kind in [WindowType::One, WindowType::Two] {
         everywhere(&closed(), |pair| {
             let mut window = window(pair, kind);
@@ -91,7 +91,7 @@ fn windows_open_a_part_of_a_region() {
 
 /// The region itself stays closed, and so does what is beside the window.
 #[test]
-fn nothing_else_is_open() {
+pub(crate) fn nothing_else_is_open() {
     let start = |pair: &Pair<ModelBus>| pair.ends[1].mr.address + AT as u64;
     type Attempt = fn(&mut Pair<ModelBus>, Mkey, u64) -> Option<Syndrome>;
     let attempts: [(&str, Access, Attempt); 7] = [
@@ -126,7 +126,7 @@ fn nothing_else_is_open() {
 
 /// A window gives no right that its region does not have locally.
 #[test]
-fn a_window_is_no_stronger_than_its_region() {
+pub(crate) fn a_window_is_no_stronger_than_its_region() {
     let mut pair = loopback(&Options { access: Access::LOCAL_READ, ..Options::default() });
     let mut window = window(&mut pair, WindowType::One);
     bind(&mut pair, &mut window, Access::REMOTE_WRITE | Access::REMOTE_READ);
@@ -140,7 +140,7 @@ fn a_window_is_no_stronger_than_its_region() {
 
 /// A window over a key of another domain opens nothing.
 #[test]
-fn windows_stay_in_their_domain() {
+pub(crate) fn windows_stay_in_their_domain() {
     let mut pair = loopback(&closed());
     let mut window = window(&mut pair, WindowType::One);
     let foreign = pair.ends[0].mr;
@@ -161,7 +161,7 @@ fn windows_stay_in_their_domain() {
 
 /// A window of type 2 serves the queue pair it is bound to.
 #[test]
-fn type_2_is_bound_to_a_queue_pair() {
+pub(crate) fn type_2_is_bound_to_a_queue_pair() {
     let mut pair = loopback(&closed());
     let mut window = window(&mut pair, WindowType::Two);
     let (opening, other) = (opening(&pair, Access::REMOTE_WRITE), pair.ends[0].qp.number());
@@ -179,7 +179,7 @@ fn type_2_is_bound_to_a_queue_pair() {
 }
 
 #[test]
-fn unbinding_closes() {
+pub(crate) fn unbinding_closes() {
     for kind in [WindowType::One, WindowType::Two] {
         let mut pair = loopback(&closed());
         let mut window = window(&mut pair, kind);
@@ -200,7 +200,7 @@ fn unbinding_closes() {
 
 /// Type 1 moves by binding again; type 2 has to be unbound first.
 #[test]
-fn binding_what_is_bound() {
+pub(crate) fn binding_what_is_bound() {
     let mut pair = loopback(&closed());
     let mut one = window(&mut pair, WindowType::One);
     bind(&mut pair, &mut one, Access::REMOTE_WRITE);
@@ -217,7 +217,7 @@ fn binding_what_is_bound() {
 }
 
 #[test]
-fn peers_invalidate_windows_of_type_2() {
+pub(crate) fn peers_invalidate_windows_of_type_2() {
     everywhere(&closed(), |pair| {
         let mut window = window(pair, WindowType::Two);
         bind(pair, &mut window, Access::REMOTE_WRITE);
@@ -239,7 +239,7 @@ fn peers_invalidate_windows_of_type_2() {
 
 /// What a peer can't invalidate: windows of type 1, regions, what is free, windows of other queue pairs.
 #[test]
-fn peers_invalidate_nothing_else() {
+pub(crate) fn peers_invalidate_nothing_else() {
     for case in 0..4 {
         let mut pair = loopback(&closed());
         let kind = if case == 0 { WindowType::One } else { WindowType::Two };
@@ -268,7 +268,7 @@ fn peers_invalidate_nothing_else() {
 
 /// Peers count from 0, wherever the window is.
 #[test]
-fn zero_based_windows() {
+pub(crate) fn zero_based_windows() {
     let mut pair = loopback(&closed());
     let mut window = window(&mut pair, WindowType::Two);
     let opening = Opening { zero_based: true, ..opening(&pair, Access::REMOTE_WRITE) };

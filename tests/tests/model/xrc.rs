@@ -118,7 +118,7 @@ impl XrcPair {
 }
 
 #[test]
-fn sends_go_to_the_queue_they_name() {
+pub(crate) fn sends_go_to_the_queue_they_name() {
     for target_only in [false, true] {
         both(target_only, |xrc| {
             let data = pattern(1, 5000);
@@ -147,7 +147,7 @@ fn sends_go_to_the_queue_they_name() {
 }
 
 #[test]
-fn every_operation() {
+pub(crate) fn every_operation() {
     both(true, |xrc| {
         let (far, srqn) = (xrc.pair.ends[1].mr, xrc.srqs[0].number());
         let data = pattern(2, 3000);
@@ -181,7 +181,7 @@ fn every_operation() {
 }
 
 #[test]
-fn an_empty_queue_is_waited_for() {
+pub(crate) fn an_empty_queue_is_waited_for() {
     both(true, |xrc| {
         let (empty, filled) = (xrc.srqs[0].number(), xrc.srqs[1].number());
         xrc.recv(1, 1, 0, 64);
@@ -201,7 +201,7 @@ fn an_empty_queue_is_waited_for() {
 
 /// A number that names no SRQ, an SRQ of another kind, or one of another domain.
 #[test]
-fn wrong_queues_are_refused() {
+pub(crate) fn wrong_queues_are_refused() {
     let refused = |which: fn(&mut XrcPair) -> Srqn| {
         both(true, |xrc| {
             let srqn = which(xrc);
@@ -233,7 +233,7 @@ fn wrong_queues_are_refused() {
 
 /// The SRQ's protection domain, not the queue pair's, decides which keys a request may use.
 #[test]
-fn the_queue_decides_over_the_domain() {
+pub(crate) fn the_queue_decides_over_the_domain() {
     both(true, |xrc| {
         let home = xrc.pair.ends[1].home;
         let far = xrc.pair.ends[1].mr;
@@ -252,7 +252,7 @@ fn the_queue_decides_over_the_domain() {
 }
 
 #[test]
-fn limit_event() {
+pub(crate) fn limit_event() {
     both(true, |xrc| {
         let home = xrc.pair.ends[1].home;
         let srqn = xrc.srqs[0].number();

@@ -1,42 +1,19 @@
-//! The command queue: fetching entries and mailboxes, executing, delivering.
-//!
-//! Source: PRM "Command Queue", "Command Mailboxes". Lengths rule the walk along a mailbox chain, not
-//! its `next` pointers: drivers reuse longer chains.
+//! The command queue carried out: commands fetched, executed and delivered. [`crate::engines::command`] has the walks.
 
 use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
 use hca_firmware::{Effect, Execution};
 use hca_spec::be32;
-use hca_spec::command::{
-    CommandEntry, Delivery, ENTRY_TYPE_PCIE, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock,
-    OWNERSHIP_BYTE, Opcode,
-};
+use hca_spec::command::{CommandEntry, Delivery, Opcode};
 use hca_spec::eqe::{Eqe, EventType, port_change};
 use hca_spec::ids::{Cqn, Eqn};
 
 use crate::adapter::Hca;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::core::HcaEvent;
+use crate::engines::command::{Fetch, FetchStep, MAX_READ, Output, OutputStep};
 use crate::engines::qp::recv::SharedQueue;
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
-
-/// Largest input accepted: a CREATE_MKEY with 2^21 page addresses and its header.
-const MAX_INPUT: usize = (8 << 21) + 0x110;
-/// Largest output: more than any command's.
-const MAX_OUTPUT: usize = 1 << 20;
-
-/// A command whose output waits for its modelled time.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    slot: u8,
-    entry_at: u64,
-    output: Vec<u8>,
-    output_mailbox: u64,
-    delivery: Delivery,
-    /// A command event queue was there when the command was fetched: the one that creates it completes
-    /// without an event, because software still polls for it.
-    event: bool,
-}
 
 /// Which command slots the adapter works on: bit i = slot i.
 #[derive(Debug, Default)]
@@ -65,41 +42,6 @@ impl CommandSlots {
     }
 }
 
-fn fetch_input(core: &Core, entry: &CommandEntry) -> Result<Vec<u8>, Delivery> {
-    let len = entry.get(CommandEntry::INPUT_LENGTH) as usize;
-    if !(INLINE..=MAX_INPUT).contains(&len) {
-        return Err(Delivery::BadInputLength);
-    }
-    let mut input = Vec::with_capacity(len.min(4096));
-    input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
-    let mut next = entry.get(CommandEntry::INPUT_MAILBOX);
-    while input.len() < len {
-        let block = core.read::<{ MailboxBlock::SIZE }>(next).map_err(|_| Delivery::BadInputPointer)?;
-        let view = MailboxBlock::from_prefix_or_zero(&block);
-        if view.get(MailboxBlock::TOKEN) != entry.get(CommandEntry::TOKEN) {
-            return Err(Delivery::Token);
-        }
-        input.extend(block.iter().take(MAILBOX_DATA.min(len - input.len())));
-        next = view.get(MailboxBlock::NEXT);
-    }
-    Ok(input)
-}
-
-fn deliver_output(core: &Core, done: &Finished) -> Result<(), Delivery> {
-    let (inline, mut rest) = done.output.split_at(done.output.len().min(INLINE));
-    let mut at = done.output_mailbox;
-    while !rest.is_empty() {
-        let (block, later) = rest.split_at(rest.len().min(MAILBOX_DATA));
-        core.memory.write(at, block).map_err(|_| Delivery::BadOutputPointer)?;
-        rest = later;
-        if !rest.is_empty() {
-            let next = at.wrapping_add(MailboxBlock::NEXT.offset() as u64);
-            at = core.read(next).map(u64::from_be_bytes).map_err(|_| Delivery::BadOutputPointer)?;
-        }
-    }
-    core.memory.write(done.entry_at + INLINE_OUTPUT as u64, inline).map_err(|_| Delivery::BadOutputPointer)
-}
-
 impl Hca {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
@@ -120,109 +62,128 @@ impl Hca {
         }
     }
 
-    /// Fetches and executes the command of a slot.
+    /// A doorbell handed over the command of a slot.
     pub(crate) fn command(&mut self, now: Ps, slot: u8) {
         let entry_at = self.registers.command_queue() + u64::from(slot) * CommandEntry::SIZE as u64;
-        let bytes = match self.core.read::<{ CommandEntry::SIZE }>(entry_at) {
-            Ok(bytes) => bytes,
-            Err(why) => {
-                self.commands.give_back(slot);
-                return self.core.diagnose(now, format_args!("command entry {slot} can't be read: {why}"));
+        self.fetch_command(now, Fetch::new(slot, entry_at));
+    }
+
+    /// Fetches a command, and what follows from it.
+    pub(crate) fn fetch_command(&mut self, now: Ps, mut fetch: Fetch) {
+        let slot = fetch.slot;
+        loop {
+            match fetch.next() {
+                FetchStep::Read { at, len } => {
+                    if !self.core.is_there(at, len) {
+                        return self.admit(now, HcaEvent::FetchCommand(Box::new(fetch)));
+                    }
+                    let mut bytes = [0; MAX_READ];
+                    let bytes = bytes.get_mut(..len).unwrap_or_default();
+                    let read = self.core.memory.read(at, bytes);
+                    fetch.read(read.map(|()| &*bytes));
+                }
+                FetchStep::Execute => {
+                    return match self.core.outstanding {
+                        None => self.execute_command(now, &fetch),
+                        // Behind what the command's object waits for.
+                        Some(_) => self.admit(now, HcaEvent::ExecuteCommand(Box::new(fetch))),
+                    };
+                }
+                FetchStep::Refuse(delivery) => {
+                    self.core
+                        .diagnose(now, format_args!("command entry {slot} is not executable: {delivery:?}"));
+                    let event = self.core.tells_of_commands();
+                    let at = now + self.core.timing.dma_write(CommandEntry::SIZE);
+                    let output = Box::new(fetch.output(delivery, Vec::new(), event));
+                    return self.core.schedule(at, HcaEvent::CommandDone(output));
+                }
+                FetchStep::Ignore(why) => {
+                    self.commands.give_back(slot);
+                    return self.core.diagnose(now, format_args!("command {slot} is not taken: {why}"));
+                }
+            }
+        }
+    }
+
+    /// Executes a command whose input is whole.
+    pub(crate) fn execute_command(&mut self, now: Ps, fetch: &Fetch) {
+        let (slot, input) = (fetch.slot, fetch.input());
+        let opcode = (be32(input, 0) >> 16) as u16;
+        let event = self.core.tells_of_commands();
+        self.core.note(now, Event::Command { slot, opcode });
+        self.write_back(opcode, input);
+        let mut effects = Vec::new();
+        let execution = self.core.fw.execute(input, fetch.output_len(), &mut effects);
+        if let Some(why) = self.core.fw.take_refusal() {
+            self.core.diagnose(now, format_args!("{why}"));
+        }
+        let output = match execution {
+            Execution::Done(output) => output,
+            Execution::NeedPages => {
+                tracing::debug!(hca = self.core.name, slot, "command {opcode:#x} waits for pages");
+                self.commands.stall(slot);
+                return self.apply(now, effects);
             }
         };
-        let entry = CommandEntry::from_prefix_or_zero(&bytes);
-        if entry.get(CommandEntry::OWNERSHIP) == 0 {
-            self.commands.give_back(slot);
-            return self.core.diagnose(
-                now,
-                format_args!(
-                    "command doorbell {slot} was rung, but software owns the entry (PRM Command Queue)"
-                ),
-            );
-        }
-        let mut done = Finished {
+        tracing::debug!(
+            hca = self.core.name,
             slot,
-            entry_at,
-            output: Vec::new(),
-            output_mailbox: entry.get(CommandEntry::OUTPUT_MAILBOX),
-            delivery: Delivery::Ok,
-            event: self.core.event_queue_for(EventType::CommandCompletion).is_some(),
-        };
-        let output_len = (entry.get(CommandEntry::OUTPUT_LENGTH) as usize).min(MAX_OUTPUT);
-        let fetched = if entry.get(CommandEntry::TYPE) != ENTRY_TYPE_PCIE {
-            Err(Delivery::BadType)
-        } else if output_len < INLINE / 2 {
-            Err(Delivery::BadOutputLength)
-        } else {
-            fetch_input(&self.core, &entry)
-        };
-        let mut duration = self.core.timing.dma_write(CommandEntry::SIZE);
-        match fetched {
-            Err(delivery) => {
-                self.core.diagnose(now, format_args!("command entry {slot} is not executable: {delivery:?}"));
-                done.delivery = delivery;
-            }
-            Ok(input) => {
-                let opcode = (be32(&input, 0) >> 16) as u16;
-                self.core.note(now, Event::Command { slot, opcode });
-                self.write_back(opcode, &input);
-                let mut effects = Vec::new();
-                let execution = self.core.fw.execute(&input, output_len, &mut effects);
-                if let Some(why) = self.core.fw.take_refusal() {
-                    self.core.diagnose(now, format_args!("{why}"));
-                }
-                match execution {
-                    Execution::Done(output) => {
-                        tracing::debug!(
-                            hca = self.core.name,
-                            slot,
-                            status = output.first(),
-                            syndrome = be32(&output, 4),
-                            "command {:?} {opcode:#x}",
-                            Opcode::from_u16(opcode),
-                        );
-                        done.output = output;
-                        duration += self.core.timing.command(opcode, input.len());
-                    }
-                    Execution::NeedPages => {
-                        tracing::debug!(hca = self.core.name, slot, "command {opcode:#x} waits for pages");
-                        self.commands.stall(slot);
-                        self.apply(now, effects);
-                        return;
-                    }
-                }
-                self.apply(now, effects);
-                self.core.agent_poll_later(now);
-                if opcode == Opcode::MadIfc as u16 {
-                    self.core.configure_port();
-                }
-                if opcode == Opcode::ManagePages as u16 {
-                    for slot in self.commands.take_stalled() {
-                        self.core.schedule(now + duration, HcaEvent::Command(slot));
-                    }
-                }
+            status = output.first(),
+            syndrome = be32(&output, 4),
+            "command {:?} {opcode:#x}",
+            Opcode::from_u16(opcode),
+        );
+        let timing = &self.core.timing;
+        let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, input.len());
+        self.apply(now, effects);
+        self.core.agent_poll_later(now);
+        if opcode == Opcode::MadIfc as u16 {
+            self.core.configure_port();
+        }
+        if opcode == Opcode::ManagePages as u16 {
+            for slot in self.commands.take_stalled() {
+                self.core.schedule(done, HcaEvent::Command(slot));
             }
         }
-        self.core.schedule(now + duration, HcaEvent::CommandDone(Box::new(done)));
+        let output = fetch.output(Delivery::Ok, output, event);
+        self.core.schedule(done, HcaEvent::CommandDone(Box::new(output)));
     }
 
     /// Writes a command's output: data, then ownership, then the event.
-    pub(crate) fn command_done(&mut self, now: Ps, mut done: Finished) {
-        self.commands.give_back(done.slot);
-        if let Err(delivery) = deliver_output(&self.core, &done) {
-            self.core.diagnose(now, format_args!("output of command {} can't be written", done.slot));
-            done.delivery = delivery;
+    pub(crate) fn command_done(&mut self, now: Ps, mut output: Box<Output>) {
+        let slot = output.slot;
+        loop {
+            match output.next() {
+                OutputStep::Write { at, bytes } => {
+                    let written = self.core.memory.write(at, bytes);
+                    output.written(written);
+                }
+                OutputStep::Read { at } => {
+                    if !self.core.is_there(at, size_of::<u64>()) {
+                        return self.admit(now, HcaEvent::CommandDone(output));
+                    }
+                    output.read(self.core.read(at).map(u64::from_be_bytes));
+                }
+                OutputStep::HandOver { at, status } => {
+                    self.commands.give_back(slot);
+                    if output.delivery == Delivery::BadOutputPointer {
+                        self.core.diagnose(now, format_args!("output of command {slot} can't be written"));
+                    }
+                    self.core.note(now, Event::CommandDone { slot, delivery: output.delivery as u8 });
+                    if let Err(why) = self.core.memory.write_release(at, status) {
+                        return self
+                            .core
+                            .diagnose(now, format_args!("command {slot} can't be completed: {why}"));
+                    }
+                    break;
+                }
+            }
         }
-        self.core.note(now, Event::CommandDone { slot: done.slot, delivery: done.delivery as u8 });
-        let status = (done.delivery as u8) << 1;
-        if let Err(why) = self.core.memory.write_release(done.entry_at + OWNERSHIP_BYTE as u64, status) {
-            return self.core.diagnose(now, format_args!("command {} can't be completed: {why}", done.slot));
-        }
-        if !done.event {
+        if !output.event {
             return;
         }
         let mut eqe = Eqe::new();
-        eqe.set(Eqe::COMMAND_VECTOR, 1u32.checked_shl(done.slot.into()).unwrap_or(0));
+        eqe.set(Eqe::COMMAND_VECTOR, 1u32.checked_shl(slot.into()).unwrap_or(0));
         self.core.push_event(now, EventType::CommandCompletion, &mut eqe);
     }
 

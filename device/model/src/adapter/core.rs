@@ -12,11 +12,13 @@ use crate::adapter::counters::Counting;
 use crate::adapter::events::EventRoutes;
 use crate::adapter::port::PortOut;
 use crate::adapter::watch::Watch;
+use crate::engines::command::{Fetch, Output};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
 use crate::engines::qp::dct::Peer;
 use crate::engines::view::View;
 use crate::ground::dma::{DmaError, GuestMemory, NoMemory};
+use crate::ground::outstanding::OutstandingReads;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
@@ -56,6 +58,11 @@ impl Arrived {
         self.0.grh()
     }
 
+    /// The same packet once more.
+    pub(crate) fn copy(&self) -> Self {
+        Self(self.0.clone())
+    }
+
     /// Nobody needs it any more.
     pub(crate) fn retire(self) {
         self.0.retire();
@@ -67,8 +74,12 @@ impl Arrived {
 pub(crate) enum HcaEvent {
     /// Fetch and execute the command in that slot.
     Command(u8),
+    /// Go on fetching a command that waited for an answer of memory.
+    FetchCommand(Box<Fetch>),
+    /// Execute a command whose input is whole, behind what its object waits for.
+    ExecuteCommand(Box<Fetch>),
     /// Deliver a command's output.
-    CommandDone(Box<crate::adapter::command::Finished>),
+    CommandDone(Box<Output>),
     /// A doorbell was rung: look at the send queue.
     SendDoorbell(Qpn),
     /// A WQE came with its doorbell: the copy, in whole basic blocks.
@@ -91,6 +102,8 @@ pub(crate) enum HcaEvent {
     RnrTimeout(Qpn, u32),
     /// A packet has passed the receive pipeline.
     Receive(Arrived),
+    /// A copy of a multicast datagram for a member of its group.
+    ReceiveCopy(Qpn, Arrived),
     /// A packet has passed the send pipeline and its data is there; so many bytes are kept free for it at the port.
     Depart(Operation, Packet, usize),
     /// Requests without an answer have left: their completions are due.
@@ -159,7 +172,10 @@ impl Diagnoses {
 pub(crate) struct Core {
     pub(crate) name: String,
     pub(crate) fw: Firmware,
+    /// The host's memory, behind `outstanding` if that is there.
     pub(crate) memory: Arc<dyn GuestMemory>,
+    /// Reads that are answered later, if a part of the host's memory does so.
+    pub(crate) outstanding: Option<Arc<OutstandingReads>>,
     pub(crate) eqs: Slots<EventQueue>,
     pub(crate) event_routes: EventRoutes,
     pub(crate) cqs: Slots<CompletionQueue>,
@@ -180,6 +196,7 @@ impl Core {
             name,
             fw,
             memory: Arc::new(NoMemory),
+            outstanding: None,
             eqs: Slots::default(),
             event_routes: EventRoutes::default(),
             cqs: Slots::default(),
@@ -201,6 +218,7 @@ impl Core {
             name: _,
             fw,
             memory: _,
+            outstanding,
             eqs,
             event_routes,
             cqs,
@@ -214,6 +232,9 @@ impl Core {
             watch,
         } = self;
         fw.reset();
+        if let Some(outstanding) = outstanding {
+            outstanding.reset();
+        }
         eqs.clear();
         *event_routes = EventRoutes::default();
         cqs.clear();
@@ -240,6 +261,11 @@ impl Core {
     /// Records a guest's mistake in plain words.
     pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
         self.diagnoses.record(now, text, &self.name);
+    }
+
+    /// Whether a read is answered now: the input that is carried out may go on with it.
+    pub(crate) fn is_there(&self, iova: u64, len: usize) -> bool {
+        self.outstanding.as_ref().is_none_or(|outstanding| outstanding.is_there(iova, len))
     }
 
     pub(crate) fn read<const N: usize>(&self, iova: u64) -> Result<[u8; N], DmaError> {

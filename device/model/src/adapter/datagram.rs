@@ -6,7 +6,7 @@ use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 
 use super::Hca;
-use super::core::{Arrived, Core};
+use super::core::{Arrived, Core, HcaEvent};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
 use crate::engines::qp::pieces::spans;
@@ -122,8 +122,20 @@ impl Hca {
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
                 && core.fw.port(PORT).is_some_and(|p| p.is_own_lid(repr.slid));
             if qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
-                core.receive_datagram(now, qp, arrived);
+                match core.outstanding {
+                    None => core.receive_datagram(now, qp, arrived),
+                    // Each copy waits for itself.
+                    Some(_) => self.admit(now, HcaEvent::ReceiveCopy(qpn, arrived.copy())),
+                }
             }
+        }
+    }
+
+    /// A copy of a multicast datagram, for a member that waited for its memory.
+    pub(crate) fn receive_copy(&mut self, now: Ps, qpn: Qpn, arrived: &Arrived) {
+        let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
+        if qp.state.receives() && qp.service == ServiceType::Ud {
+            core.receive_datagram(now, qp, arrived);
         }
     }
 

@@ -143,7 +143,7 @@ impl Hca {
     /// Ends a connection. A receive WQE that a message had taken is flushed.
     fn cut(&mut self, now: Ps, peer: Peer) {
         if let Some(mut link) = self.links.remove(&peer) {
-            self.core.flush_receives(now, &mut link);
+            self.core.abandon_receive(now, &mut link);
         }
     }
 

@@ -54,6 +54,11 @@ impl Core {
         self.event_routes.0.get(event as usize).copied().flatten()
     }
 
+    /// Whether the end of a command is told by an event.
+    pub(crate) fn tells_of_commands(&self) -> bool {
+        self.event_queue_for(EventType::CommandCompletion).is_some()
+    }
+
     /// Event queues came or went.
     pub(crate) fn route_events(&mut self) {
         self.event_routes = EventRoutes::default();

@@ -11,6 +11,8 @@ mod dynamic;
 pub(crate) mod events;
 mod memory;
 mod paging;
+mod parked;
+mod plan;
 pub(crate) mod port;
 mod queue_pair;
 mod receive;
@@ -33,6 +35,7 @@ use hca_spec::{be32, uar};
 
 use crate::adapter::command::CommandSlots;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
+use crate::adapter::parked::Parked;
 use crate::adapter::watch::Headers;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
@@ -57,6 +60,10 @@ pub(crate) struct Hca {
     /// What DC targets have for each of their initiators.
     pub(crate) links: BTreeMap<Peer, QueuePair>,
     pub(crate) commands: CommandSlots,
+    /// The host's memory.
+    host: Arc<dyn GuestMemory>,
+    /// Inputs that wait for answers of the host's memory.
+    parked: Parked,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
     half: Option<(u64, u32)>,
     /// Stores to send registers that may become BlueFlame copies.
@@ -77,25 +84,24 @@ impl Hca {
             qps: Slots::default(),
             links: BTreeMap::new(),
             commands: CommandSlots::default(),
+            host: Arc::new(NoMemory),
+            parked: Parked::default(),
             half: None,
             combiner: Combiner::default(),
             epoch: 0,
         }
     }
 
-    pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
-        self.core.memory = memory;
-    }
-
     pub(crate) fn detach(&mut self, now: Ps) {
-        self.core.memory = Arc::new(NoMemory);
         self.reset(now);
+        self.attach(Arc::new(NoMemory));
     }
 
     /// Function level reset: back to power-on, then the link trains again.
     pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, links, commands, half, combiner, epoch } = self;
+        let Self { core, registers, qps, links, commands, host: _, parked, half, combiner, epoch } = self;
         core.reset();
+        *parked = Parked::default();
         *registers = Registers::new(core.fw.personality());
         qps.clear();
         links.clear();
@@ -360,10 +366,21 @@ impl Hca {
         core.units.receive(now, repr.dest_qp.0, service, inbound)
     }
 
+    #[inline]
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
+        match self.core.outstanding {
+            None => self.carry_out(now, event),
+            Some(_) => self.plan_first(now, event),
+        }
+    }
+
+    /// Does what is to be done for an event.
+    fn carry_out(&mut self, now: Ps, event: HcaEvent) {
         match event {
             HcaEvent::Command(slot) => self.command(now, slot),
-            HcaEvent::CommandDone(done) => self.command_done(now, *done),
+            HcaEvent::FetchCommand(fetch) => self.fetch_command(now, *fetch),
+            HcaEvent::ExecuteCommand(fetch) => self.execute_command(now, &fetch),
+            HcaEvent::CommandDone(output) => self.command_done(now, output),
             HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
             HcaEvent::BlueFlame(qpn, copy) => self.blueflame(now, qpn, copy),
             turn @ (HcaEvent::SendTurn(_) | HcaEvent::ResponseTurn(_) | HcaEvent::DynamicTurn(_)) => {
@@ -376,6 +393,10 @@ impl Hca {
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),
             HcaEvent::Receive(arrived) => {
                 self.receive(now, &arrived);
+                arrived.retire();
+            }
+            HcaEvent::ReceiveCopy(qpn, arrived) => {
+                self.receive_copy(now, qpn, &arrived);
                 arrived.retire();
             }
             HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),

@@ -249,7 +249,15 @@ impl Hca {
     /// Who waits has a turn, as long as there is room.
     fn give_turns(&mut self, now: Ps) {
         while let Some(turn) = self.core.next_waiting(now) {
-            self.take_turn(now, turn);
+            self.give_turn(now, turn);
+        }
+    }
+
+    /// A turn that the port has room for.
+    fn give_turn(&mut self, now: Ps, turn: HcaEvent) {
+        match self.core.outstanding {
+            None => self.take_turn(now, turn),
+            Some(_) => self.admit(now, turn),
         }
     }
 
@@ -269,12 +277,12 @@ impl Hca {
         };
         let lane = lane.unwrap_or(0);
         match self.core.may_send(lane) {
-            true => self.take_turn(now, turn),
+            true => self.give_turn(now, turn),
             false => self.core.wait_for_room(now, lane, turn),
         }
     }
 
-    fn take_turn(&mut self, now: Ps, turn: HcaEvent) {
+    pub(super) fn take_turn(&mut self, now: Ps, turn: HcaEvent) {
         match turn {
             HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),
             HcaEvent::ResponseTurn(qpn) => self.response_turn(now, qpn),

@@ -67,13 +67,14 @@ impl Hca {
     pub(crate) fn error_poll(&mut self, now: Ps, qpn: Qpn) {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0).filter(|qp| qp.state == QpState::Error) else { return };
-        // Another time than the one noted: a poll of an earlier life of the queue pair.
-        let Some((_, interval)) = qp.error_poll.take_if(|(at, _)| *at == now) else { return };
+        // A later time than now is noted: a poll of an earlier life of the queue pair.
+        let Some((_, interval)) = qp.error_poll.take_if(|(at, _)| *at <= now) else { return };
         // The first one, if a completion could not be written.
         let first = interval == Ps::ZERO;
         if first {
             core.flush_sends(now, qp, None);
         }
+        core.abandon_receive(now, qp);
         // A record that can't be read is not looked at again.
         let Some(flushed) = core.flush_receives(now, qp) else { return };
         let again = first || flushed > 0;
@@ -103,12 +104,17 @@ impl Core {
         let was = qp.state;
         self.enter(qp, QpState::Error);
         self.flush_sends(now, qp, cause);
-        self.flush_receives(now, qp);
+        self.abandon_receive(now, qp);
+        // What reading the doorbell record waits for is an input of its own.
+        let interval = if self.outstanding.is_some() { Ps::ZERO } else { ERROR_POLL };
+        if interval > Ps::ZERO {
+            self.flush_receives(now, qp);
+        }
         if was != QpState::Error && qp.rq.shared().is_some() {
             self.raise(now, qp, EventType::LastWqe);
         }
         if was != QpState::Error && matches!(qp.rq, ReceiveQueue::Own { .. }) {
-            self.poll_errors(now, qp, ERROR_POLL);
+            self.poll_errors(now, qp, interval);
         }
     }
 

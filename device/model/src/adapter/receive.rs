@@ -9,6 +9,7 @@ use super::core::Arrived;
 use crate::engines::qp::Unwanted;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::ground::time::Ps;
+use crate::wire::Repr;
 
 impl Hca {
     /// A packet has passed the receive pipeline: to its queue pair.
@@ -20,11 +21,7 @@ impl Hca {
         if repr.transport == Transport::Dc && !repr.operation.is_response() {
             return self.receive_dynamic(now, arrived);
         }
-        let qpn = match repr.dest_qp {
-            Qpn(special @ 0..=1) => self.special_qp(special),
-            other => Some(other),
-        };
-        let Some(qpn) = qpn else { return self.agent(now, arrived) };
+        let Some(qpn) = self.receiver_of(repr) else { return self.agent(now, arrived) };
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0) else {
             tracing::debug!(hca = core.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
@@ -64,8 +61,16 @@ impl Hca {
         }
     }
 
-    fn special_qp(&mut self, number: u32) -> Option<Qpn> {
+    /// The queue pair or DC target that a packet is for; `None`: one of the adapter's agents.
+    pub(super) fn receiver_of(&self, repr: &Repr) -> Option<Qpn> {
+        match repr.dest_qp {
+            Qpn(special @ 0..=1) => self.special_qp(special),
+            other => Some(other),
+        }
+    }
+
+    fn special_qp(&self, number: u32) -> Option<Qpn> {
         let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
-        self.qps.iter_mut().find(|(_, q)| q.service == service && q.state.receives()).map(|(n, _)| Qpn(n))
+        self.qps.iter().find(|(_, q)| q.service == service && q.state.receives()).map(|(n, _)| Qpn(n))
     }
 }

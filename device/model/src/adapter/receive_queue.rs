@@ -56,13 +56,38 @@ impl Core {
         if queue.available() == 0 {
             return Err(NoReceive::NotReady);
         }
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = self.read_shared(srqn, &mut bytes)?;
+        let context = self.fw.icm.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
+        let queue = self.srqs.get_mut(srqn.0).ok_or(NoReceive::Broken)?;
+        queue.take(bytes, Some(Pd(context.ctx.get(Srqc::PD)))).ok_or(NoReceive::Broken)
+    }
+
+    /// Reads the next WQE of a shared receive queue.
+    pub(crate) fn read_shared<'b>(
+        &self,
+        srqn: Srqn,
+        bytes: &'b mut [u8; MAX_STRIDE],
+    ) -> Result<&'b [u8], NoReceive> {
+        let queue = self.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
         let context = self.fw.icm.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
         let (offset, stride) = queue.next_wqe();
         let (at, _) = context.buffer.at(offset).ok_or(NoReceive::Broken)?;
-        let mut bytes = [0; MAX_STRIDE];
         let bytes = bytes.get_mut(..stride).ok_or(NoReceive::Broken)?;
         self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
-        queue.take(bytes, Some(Pd(context.ctx.get(Srqc::PD)))).ok_or(NoReceive::Broken)
+        Ok(bytes)
+    }
+
+    /// Reads the next WQE of a queue pair's own receive queue.
+    pub(crate) fn read_receive(&self, qp: &QueuePair) -> Result<Receive, NoReceive> {
+        let ReceiveQueue::Own { log_size, stride, head, .. } = &qp.rq else { return Err(NoReceive::Broken) };
+        let slot = u64::from(*head) & ((1 << *log_size) - 1);
+        let buffer = self.fw.icm.qps.get(qp.qpn.0).map(|q| &q.buffer);
+        let at = buffer.and_then(|b| b.at(slot * *stride)).ok_or(NoReceive::Broken)?.0;
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = bytes.get_mut(..*stride as usize).ok_or(NoReceive::Broken)?;
+        self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+        Ok(Receive::parse(*head, bytes))
     }
 
     /// Raises the limit event if fewer WQEs are left than the armed limit says; it disarms.
@@ -104,35 +129,35 @@ impl Core {
         match &mut qp.rq {
             ReceiveQueue::None => Err(NoReceive::NotReady),
             ReceiveQueue::Shared(srqn) => self.take_shared(now, *srqn),
-            ReceiveQueue::Own { log_size, stride, head, posted } => {
+            ReceiveQueue::Own { head, posted, .. } => {
                 if *head == *posted {
                     *posted = self.receive_counter(qp.params.doorbell_record).ok_or(NoReceive::Broken)?;
                 }
                 if *head == *posted {
                     return Err(NoReceive::NotReady);
                 }
-                let slot = u64::from(*head) & ((1 << *log_size) - 1);
-                let buffer = self.fw.icm.qps.get(qp.qpn.0).map(|q| &q.buffer);
-                let at = buffer.and_then(|b| b.at(slot * *stride)).ok_or(NoReceive::Broken)?.0;
-                let mut bytes = [0; MAX_STRIDE];
-                let bytes = bytes.get_mut(..*stride as usize).ok_or(NoReceive::Broken)?;
-                self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
-                let receive = Receive::parse(*head, bytes);
-                *head = head.wrapping_add(1);
+                let receive = self.read_receive(qp)?;
+                if let ReceiveQueue::Own { head, .. } = &mut qp.rq {
+                    *head = head.wrapping_add(1);
+                }
                 Ok(receive)
             }
         }
     }
 
-    /// Completes every posted receive as flushed. A shared queue's WQEs stay, but for one that a message had
-    /// taken. Returns how many were posted; `None`: the doorbell record can't be read, or there is none.
-    pub(crate) fn flush_receives(&mut self, now: Ps, qp: &mut QueuePair) -> Option<u16> {
+    /// Completes the receive that a message had taken as flushed.
+    pub(crate) fn abandon_receive(&mut self, now: Ps, qp: &mut QueuePair) {
         if let Some(started) = qp.responder.abandon() {
             self.complete_receive_error(now, qp, &started, Syndrome::WorkRequestFlushed);
         }
-        let counted = self.receives_posted(qp);
+    }
+
+    /// Completes every posted receive as flushed. A shared queue's WQEs stay. Returns how many were posted; `None`: the
+    /// doorbell record can't be read, or there is none.
+    pub(crate) fn flush_receives(&mut self, now: Ps, qp: &mut QueuePair) -> Option<u16> {
+        let record = qp.params.doorbell_record;
         let ReceiveQueue::Own { log_size, head, posted, .. } = &mut qp.rq else { return None };
-        *posted = counted?;
+        *posted = self.receive_counter(record)?;
         let waiting = posted.wrapping_sub(*head);
         if u32::from(waiting) > 1 << *log_size {
             // More than the queue holds: the record is rubbish, nothing sensible can be flushed.

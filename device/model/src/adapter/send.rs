@@ -25,6 +25,9 @@ use crate::wire::Packet;
 /// What the doorbell record counts is looked at this much later, even if no doorbell says so.
 const LATE_DOORBELL: Ps = Ps::from_ms(5);
 
+/// Where memory answers later, so many WQEs are flushed in one go.
+pub(super) const FLUSH_STEP: usize = 32;
+
 /// What the send queue holds next.
 enum Fetched {
     Nothing,
@@ -42,7 +45,13 @@ struct Sending {
 }
 
 impl Core {
-    fn read_block(&self, qp: &Qp, log_size: u32, index: u16, into: &mut [u8]) -> Result<(), BadWqe> {
+    pub(super) fn read_block(
+        &self,
+        qp: &Qp,
+        log_size: u32,
+        index: u16,
+        into: &mut [u8],
+    ) -> Result<(), BadWqe> {
         let slot = u64::from(index) & ((1 << log_size) - 1);
         let (at, _) = qp
             .buffer
@@ -115,7 +124,7 @@ impl Core {
     }
 
     /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory.
-    fn read_wqe(&self, hw: &QueuePair, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
+    pub(super) fn read_wqe(&self, hw: &QueuePair, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
         let qp = self.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;
         let log_size = hw.params.log_sq_size;
         let mut first = [0; WQEBB];
@@ -168,10 +177,19 @@ impl Core {
     /// Flushes the WQEs that were never fetched. They are only walked, not executed.
     fn flush_unfetched(&mut self, now: Ps, qp: &mut QueuePair) {
         qp.sq.copy = None;
+        match self.outstanding {
+            // What it reads is found out step by step: that is an input of its own.
+            Some(_) if qp.params.has_sq => self.schedule(now, HcaEvent::SendDoorbell(qp.qpn)),
+            _ => self.flush_posted(now, qp, usize::MAX),
+        }
+    }
+
+    /// Flushes up to `most` of the WQEs that were never fetched.
+    fn flush_posted(&mut self, now: Ps, qp: &mut QueuePair, most: usize) {
         if !qp.params.has_sq || !self.fetch_posted(qp) {
             return;
         }
-        loop {
+        for _ in 0..most {
             let available = qp.sq.waiting();
             if available == 0 {
                 return;
@@ -499,6 +517,12 @@ impl Hca {
                 }
                 qp.sq.behind = false;
                 self.core.doorbell_rung(now, qp);
+            }
+            QpState::Error | QpState::SqError if self.core.outstanding.is_some() => {
+                self.core.flush_posted(now, qp, FLUSH_STEP);
+                if !qp.sq.is_empty() {
+                    self.core.schedule(now, HcaEvent::SendDoorbell(qpn));
+                }
             }
             QpState::Error | QpState::SqError => self.core.flush_unfetched(now, qp),
             // PRM: a WQE posted before RTS waits; in RESET it is ignored.

@@ -265,6 +265,16 @@ impl CompletionQueue {
         self.doorbell_record
     }
 
+    /// The doorbell record, if its consumer counter may be looked at while up to `most` completions are written.
+    pub(crate) fn reads_consumer(&self, most: usize) -> Option<u64> {
+        let waiting = self.session.as_ref().map_or(0, |s| s.len());
+        let used = (self.producer.wrapping_sub(self.consumer) & COUNTER_MASK) + waiting;
+        let looks = self.error.is_none()
+            && !self.ignore_overrun
+            && (used as usize).saturating_add(most) >= 1 << self.log_size;
+        looks.then_some(self.doorbell_record)
+    }
+
     /// The first word of the doorbell record; `None` if it can't be read: the counter known stays.
     pub(crate) fn consumer_read(&mut self, word: Option<u32>) {
         if let Some(word) = word {

@@ -5,6 +5,7 @@
 //! outcome.
 
 pub(crate) mod blueflame;
+pub(crate) mod command;
 pub(crate) mod compress;
 pub(crate) mod cq;
 pub(crate) mod eq;

@@ -20,6 +20,8 @@ impl fmt::Display for DmaError {
 impl std::error::Error for DmaError {}
 
 /// The DMA window of one adapter's host. An access happens wholly or not at all.
+///
+/// Writes are posted, in the PCIe sense: they become visible in their order, and a read that follows does not pass them.
 pub trait GuestMemory: Send + Sync {
     /// Reads `buf.len()` bytes at bus address `iova`. If that goes well, every byte of `buf` was written.
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError>;
@@ -31,6 +33,58 @@ pub trait GuestMemory: Send + Sync {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         self.write(iova, &[byte])
     }
+
+    /// The way to ask for what is answered later, if a part of this memory answers reads later. Whoever changes it calls
+    /// [`World::memory_changed`](crate::World::memory_changed).
+    fn deferred(&self) -> Option<&dyn DeferredReads> {
+        None
+    }
+}
+
+/// Reads that are answered at a later time: memory that has to be asked for by messages.
+///
+/// When answers came, or there is room again after [`Asked::Busy`] or a `false` of [`DeferredReads::takes_writes`],
+/// [`World::memory_changed`](crate::World::memory_changed) is called.
+pub trait DeferredReads {
+    /// Whether [`GuestMemory::read`] answers a read of this range, be it with an error.
+    fn answers_at_once(&self, iova: u64, len: usize) -> bool;
+
+    /// Sends a read of `len` bytes at bus address `iova`, behind all earlier writes. Its answer bears `ticket`.
+    fn ask(&self, ticket: u64, iova: u64, len: usize) -> Asked;
+
+    /// Nobody waits for the answers to what was asked any more.
+    fn forget(&self);
+
+    /// The next answer that came.
+    fn next_answer(&self) -> Option<Answer>;
+
+    /// Whether further writes may be posted. If not the adapter begins nothing new.
+    fn takes_writes(&self) -> bool;
+}
+
+/// What became of a request to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It is on its way.
+    OnItsWay,
+    /// Too many are: ask again later.
+    Busy,
+    /// It can't be made.
+    Failed(DmaError),
+}
+
+/// What came of an access that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// A read was answered, or failed.
+    Read {
+        /// What [`DeferredReads::ask`] was given.
+        ticket: u64,
+        /// As many bytes as were asked for.
+        data: Result<Vec<u8>, DmaError>,
+    },
+    /// A posted write was refused.
+    WriteFailed(DmaError),
 }
 
 /// Memory of a host that is not there: every access fails.

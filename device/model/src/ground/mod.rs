@@ -4,6 +4,7 @@
 pub mod dma;
 pub(crate) mod event;
 pub(crate) mod node;
+pub(crate) mod outstanding;
 pub(crate) mod random;
 pub(crate) mod record;
 pub(crate) mod ring;

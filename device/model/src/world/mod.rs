@@ -127,6 +127,8 @@ pub struct World {
     /// What left by tunnels, by its time and the order in which it left.
     tunnel_events: BTreeMap<(Ps, u64), TunnelEvent>,
     left: u64,
+    /// Places in input buffers of adapters whose host's memory does not follow.
+    held_credits: Vec<(HcaId, Ingress)>,
     subnet_manager: bool,
     sweep_due: bool,
     timing: Arc<Timing>,
@@ -159,6 +161,7 @@ impl World {
             deliveries: Vec::new(),
             tunnel_events: BTreeMap::new(),
             left: 0,
+            held_credits: Vec::new(),
             subnet_manager: config.subnet_manager,
             sweep_due: false,
             timing: timing.clone(),
@@ -235,14 +238,34 @@ impl World {
         self.with(Ps::ZERO, hca, |hca, _| hca.attach(memory));
     }
 
+    /// Something is new with the memory of `hca`'s host, which answers reads later in a part of it
+    /// ([`GuestMemory::deferred`]): answers came, it takes reads or writes again, windows came or went, or it has begun
+    /// to answer later. What the adapter had to put off goes on, at the model's time of now.
+    pub fn memory_changed(&mut self, now: Ps, hca: HcaId) {
+        self.with(now, hca, |hca, now| hca.memory_changed(now));
+        self.release_credits(self.now, hca);
+    }
+
+    /// Inputs of `hca` that wait for answers of its host's memory.
+    pub fn parked_inputs(&self, hca: HcaId) -> usize {
+        self.hcas.get(hca.0).map_or(0, Hca::parked)
+    }
+
+    /// Reads of `hca` that failed because they were not asked for in time. There are none, or the model is wrong.
+    pub fn unforeseen_reads(&self, hca: HcaId) -> u64 {
+        self.core(hca).and_then(|core| core.outstanding.as_ref()).map_or(0, |reads| reads.unforeseen())
+    }
+
     /// The host is gone: no access to its memory happens any more; the adapter is reset.
     pub fn detach(&mut self, now: Ps, hca: HcaId) {
         self.with(now, hca, |hca, now| hca.detach(now));
+        self.release_credits(self.now, hca);
     }
 
     /// Function level reset.
     pub fn reset(&mut self, now: Ps, hca: HcaId) {
         self.with(now, hca, |hca, now| hca.reset(now));
+        self.release_credits(self.now, hca);
     }
 
     /// Reads BAR0.

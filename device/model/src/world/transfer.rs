@@ -181,8 +181,24 @@ impl World {
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let free = hca.arrive(at, packet);
+        let backed_up = hca.is_backed_up();
         self.collect(id);
-        self.return_credits(ingress, free);
+        match backed_up {
+            true => self.held_credits.push((id, ingress)),
+            false => self.return_credits(ingress, free),
+        }
+    }
+
+    /// Credits that were held because too many packets wait for the memory of an adapter's host go back, if that is over.
+    pub(super) fn release_credits(&mut self, now: Ps, id: HcaId) {
+        if self.held_credits.is_empty() || self.hcas.get(id.0).is_some_and(|hca| hca.is_backed_up()) {
+            return;
+        }
+        let held = std::mem::take(&mut self.held_credits);
+        let (free, held) = held.into_iter().partition(|(of, _)| *of == id);
+        self.held_credits = held;
+        let free: Vec<(HcaId, Ingress)> = free;
+        free.into_iter().for_each(|(_, ingress)| self.return_credits(ingress, now));
     }
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.

@@ -54,7 +54,7 @@ impl Message {
     }
 
     pub(crate) fn wants_response(&self) -> bool {
-        matches!(self.wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa)
+        self.wqe.wants_response()
     }
 
     /// Whether packet `k` needs a receive request of the peer: all of a send, the last of a write with immediate.

@@ -175,7 +175,12 @@ impl SharedQueue {
 
     /// WQEs that are known to be posted and not consumed.
     pub(crate) fn available(&self) -> u16 {
-        self.posted.wrapping_sub(self.consumed)
+        self.counts(None)
+    }
+
+    /// WQEs that are posted and not consumed, if the doorbell record counts so many; `None`: as it is known.
+    pub(crate) fn counts(&self, counted: Option<u16>) -> u16 {
+        counted.unwrap_or(self.posted).wrapping_sub(self.consumed)
     }
 
     /// Where its doorbell record is.
@@ -189,12 +194,19 @@ impl SharedQueue {
         (slot << self.log_stride, (1usize << self.log_stride).min(MAX_STRIDE))
     }
 
-    /// Takes the next WQE, of these bytes, of a queue in that protection domain. `None`: they are too few.
-    pub(crate) fn take(&mut self, bytes: &[u8], pd: Option<Pd>) -> Option<Receive> {
+    /// The next WQE, of these bytes, of a queue in that protection domain, and the index of the one behind it. `None`: they
+    /// are too few.
+    pub(crate) fn parse(&self, bytes: &[u8], pd: Option<Pd>) -> Option<(u16, Receive)> {
         let (next, segments) = SrqNext::read_from_prefix(bytes).ok()?;
         let mut receive = Receive::parse(self.next, segments);
         receive.pd = pd;
-        self.next = next.get(SrqNext::NEXT_WQE_INDEX) as u16;
+        Some((next.get(SrqNext::NEXT_WQE_INDEX) as u16, receive))
+    }
+
+    /// Takes the next WQE, as [`SharedQueue::parse`] reads it.
+    pub(crate) fn take(&mut self, bytes: &[u8], pd: Option<Pd>) -> Option<Receive> {
+        let (next, receive) = self.parse(bytes, pd)?;
+        self.next = next;
         self.consumed = self.consumed.wrapping_add(1);
         Some(receive)
     }

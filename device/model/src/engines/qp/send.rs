@@ -120,6 +120,11 @@ impl SendQueue {
         self.sent.is_empty()
     }
 
+    /// How many completions the host does not see yet.
+    pub(crate) fn deferred(&self) -> usize {
+        self.sent.len()
+    }
+
     /// A completion is to be seen at `at`, behind those before it. Returns when it will be.
     pub(crate) fn defer_completion(&mut self, at: Ps, cqe: Cqe, data: Vec<u8>) -> Ps {
         let at = self.sent.back().map_or(at, |last| at.max(last.at));

@@ -104,6 +104,11 @@ impl Wqe {
         }
     }
 
+    /// Whether it is a read or an atomic: what the peer answers goes into its pieces.
+    pub(crate) fn wants_response(&self) -> bool {
+        matches!(self.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa)
+    }
+
     /// Stands for a WQE that could not be read, so that it can be completed with an error.
     pub(crate) fn unreadable(index: u16) -> Self {
         Self { signaled: true, ..Self::new(index, SendOpcode::Nop) }

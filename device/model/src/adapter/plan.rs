@@ -1,0 +1,398 @@
+//! What an input reads, before it is carried out: asked for where memory answers later.
+//!
+//! A plan changes nothing. It makes the reads that carrying out the input will make, in their order where one says where the
+//! next is (a counter, then the WQE, then what it gathers), as [`OutstandingReads`] hands out what is there. It may read
+//! more than is needed, never less: `World::unforeseen_reads` counts what was missing.
+//!
+//! [`OutstandingReads`]: crate::ground::outstanding::OutstandingReads
+
+use hca_firmware::commands::find;
+use hca_firmware::object::Kind;
+use hca_spec::be32;
+use hca_spec::command::{CommandEntry, Opcode};
+use hca_spec::ids::{Cqn, Pd, Qpn, Srqn};
+use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::queue::{Cqc, Srqc};
+use hca_spec::wire::{Operation, Transport};
+use hca_spec::wqe::{Ctrl, WQEBB};
+
+use super::Hca;
+use super::core::{Arrived, Core, HcaEvent};
+use super::send::FLUSH_STEP;
+use crate::engines::command::{Fetch, FetchStep, MAX_READ, OutputStep};
+use crate::engines::cq::CompletionQueue;
+use crate::engines::mkey::Access;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::answers::Response;
+use crate::engines::qp::datagram::GRH_ROOM;
+use crate::engines::qp::dct::Peer;
+use crate::engines::qp::pieces::Piece;
+use crate::engines::qp::recv::{MAX_STRIDE, Receive, ReceiveQueue, XrcSrq};
+use crate::engines::qp::replies::Data;
+use crate::engines::qp::requester::{Cursor, Next, WqeAction};
+use crate::engines::qp::responder::Current;
+use crate::engines::qp::send::{blocks_of, copy_index};
+use crate::engines::qp::umr;
+use crate::wire::Repr;
+
+/// Completions of one input besides those of messages that are under way: receives, and signatures that are wrong.
+const OTHER_COMPLETIONS: usize = 64;
+
+impl Hca {
+    /// Reads what carrying out `event` reads.
+    pub(crate) fn plan(&self, event: &HcaEvent) {
+        let core = &self.core;
+        match event {
+            HcaEvent::Command(slot) => {
+                let at = self.registers.command_queue() + u64::from(*slot) * CommandEntry::SIZE as u64;
+                core.touch(at, CommandEntry::SIZE);
+            }
+            HcaEvent::FetchCommand(fetch) => {
+                if let FetchStep::Read { at, len } = fetch.next() {
+                    core.touch(at, len);
+                }
+            }
+            HcaEvent::ExecuteCommand(fetch) => self.plan_command(fetch),
+            HcaEvent::CommandDone(output) => {
+                if let OutputStep::Read { at } = output.next() {
+                    core.touch(at, size_of::<u64>());
+                }
+            }
+            HcaEvent::SendDoorbell(qpn) | HcaEvent::BlueFlame(qpn, _) => {
+                self.of(*qpn, |qp| core.plan_doorbell(qp));
+            }
+            HcaEvent::SendTurn(qpn) => self.of(*qpn, |qp| core.plan_send(qp)),
+            HcaEvent::ResponseTurn(qpn) => self.of(*qpn, |qp| core.plan_response(qp)),
+            HcaEvent::DynamicTurn(peer) => {
+                if let Some(link) = self.links.get(peer) {
+                    core.plan_response(link);
+                }
+            }
+            HcaEvent::DynamicIdle(Peer { dctn, .. }) | HcaEvent::DynamicDrain(dctn, _) => {
+                self.links_of(*dctn).for_each(|link| core.plan_completions(link));
+            }
+            HcaEvent::ErrorPoll(qpn) => self.of(*qpn, |qp| {
+                core.touch(qp.params.doorbell_record, 4);
+                core.plan_flush(qp);
+            }),
+            HcaEvent::AckTimeout(qpn) | HcaEvent::RnrTimeout(qpn, _) | HcaEvent::Sent(qpn) => {
+                self.of(*qpn, |qp| core.plan_completions(qp));
+            }
+            HcaEvent::Receive(arrived) => self.plan_receive(arrived),
+            HcaEvent::ReceiveCopy(qpn, arrived) => {
+                self.of(*qpn, |qp| core.plan_datagram_received(qp, arrived));
+            }
+            HcaEvent::Depart(..)
+            | HcaEvent::CqModeration(..)
+            | HcaEvent::CqSession(..)
+            | HcaEvent::Interrupt(_)
+            | HcaEvent::PortTurn
+            | HcaEvent::Answer(_)
+            | HcaEvent::AgentPoll
+            | HcaEvent::LinkUp => {}
+        }
+    }
+
+    fn of(&self, qpn: Qpn, plan: impl FnOnce(&QueuePair)) {
+        if let Some(qp) = self.qps.get(qpn.0) {
+            plan(qp);
+        }
+    }
+
+    fn links_of(&self, dctn: Qpn) -> impl Iterator<Item = &QueuePair> {
+        self.links.iter().filter(move |(peer, _)| peer.dctn == dctn).map(|(_, link)| link)
+    }
+
+    /// What executing a command reads: counters of the object that it is about.
+    fn plan_command(&self, fetch: &Fetch) {
+        let (core, input) = (&self.core, fetch.input());
+        let opcode = Opcode::from_u16((be32(input, 0) >> 16) as u16);
+        if opcode == Some(Opcode::PageFaultResume) {
+            // Which queue pair goes on, and how, the firmware says: it may be any.
+            self.qps
+                .iter()
+                .map(|(_, qp)| qp)
+                .chain(self.links.values())
+                .for_each(|qp| core.plan_completions(qp));
+        }
+        let Some(object) = opcode.and_then(find).and_then(|command| command.object) else { return };
+        let number = be32(input, object.at) & object.kind.number_mask();
+        match object.kind {
+            Kind::Cq => {
+                if let Some(cq) = core.fw.icm.cqs.get(number) {
+                    core.touch(cq.ctx.get(Cqc::DBR_ADDR), 4);
+                }
+            }
+            Kind::Srq | Kind::XrcSrq | Kind::Rmp => {
+                if let Some(srq) = core.srqs.get(number) {
+                    core.touch(srq.doorbell_record(), 4);
+                }
+            }
+            Kind::Qp => self.of(Qpn(number), |qp| {
+                core.touch(qp.params.doorbell_record, 4);
+                core.plan_completions(qp);
+            }),
+            Kind::Dct => self.links_of(Qpn(number)).for_each(|link| core.plan_completions(link)),
+            _ => {}
+        }
+    }
+
+    fn plan_receive(&self, arrived: &Arrived) {
+        let (core, repr) = (&self.core, arrived.repr());
+        if repr.transport == Transport::Dc && !repr.operation.is_response() {
+            let Some(eth) = repr.dceth else { return };
+            let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
+            if let Some(link) = self.links.get(&peer) {
+                core.plan_request(link, repr, arrived.payload());
+            }
+            return;
+        }
+        let Some(qp) = self.receiver_of(repr).and_then(|qpn| self.qps.get(qpn.0)) else { return };
+        match qp.service {
+            ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.plan_datagram_received(qp, arrived),
+            _ if repr.operation.is_response() => core.plan_answer(qp, repr, arrived.payload()),
+            _ => core.plan_request(qp, repr, arrived.payload()),
+        }
+    }
+}
+
+impl Core {
+    /// Reads; what comes of it matters later.
+    fn touch(&self, iova: u64, len: usize) {
+        let mut bytes = [0; MAX_READ];
+        if let Some(bytes) = bytes.get_mut(..len) {
+            _ = self.memory.read(iova, bytes);
+        }
+    }
+
+    /// Whether all that the plan has read so far is there.
+    fn planned(&self) -> bool {
+        self.outstanding.as_ref().is_none_or(|outstanding| outstanding.all_there())
+    }
+
+    /// The consumer counter of a completion queue that gets up to `most` completions, if it is looked at.
+    fn plan_consumer(&self, cqn: Cqn, most: usize) {
+        let Some(context) = self.fw.icm.cqs.get(cqn.0) else { return };
+        let record = match self.cqs.get(cqn.0) {
+            Some(cq) => cq.reads_consumer(most),
+            None => CompletionQueue::new(context).reads_consumer(most),
+        };
+        if let Some(record) = record {
+            self.touch(record, 4);
+        }
+    }
+
+    /// What completing anything of a queue pair's reads.
+    fn plan_completions(&self, qp: &QueuePair) {
+        let most = qp.requester.messages.len() + qp.sq.deferred() + OTHER_COMPLETIONS;
+        for cqn in [qp.params.cqn_snd, qp.params.cqn_rcv] {
+            self.plan_consumer(cqn, most);
+        }
+        if let Some(Current::Send { receive, .. }) = &qp.responder.current {
+            self.plan_consumer(qp.receive_cqn(receive), OTHER_COMPLETIONS);
+        }
+        if let Some(spare) = &qp.responder.spare {
+            self.plan_consumer(qp.receive_cqn(spare), OTHER_COMPLETIONS);
+        }
+    }
+
+    /// Of a queue that is flushed, any number is completed.
+    fn plan_flush(&self, qp: &QueuePair) {
+        for cqn in [qp.params.cqn_snd, qp.params.cqn_rcv] {
+            self.plan_consumer(cqn, usize::MAX);
+        }
+        self.plan_completions(qp);
+    }
+
+    fn plan_doorbell(&self, qp: &QueuePair) {
+        let Ok(word) = self.read_be32(qp.params.doorbell_record.wrapping_add(4)) else { return };
+        if !self.planned() || !matches!(qp.state, QpState::Error | QpState::SqError) {
+            return;
+        }
+        self.plan_flush(qp);
+        let Some(context) = self.fw.icm.qps.get(qp.qpn.0) else { return };
+        let (mut head, posted) = (qp.sq.head, word as u16);
+        for _ in 0..FLUSH_STEP {
+            let (left, mut block) = (posted.wrapping_sub(head), [0; WQEBB]);
+            let read = left > 0 && self.read_block(context, qp.params.log_sq_size, head, &mut block).is_ok();
+            if !read || !self.planned() {
+                return;
+            }
+            head = head.wrapping_add(blocks_of(&Ctrl::from_prefix_or_zero(&block)).min(left));
+        }
+    }
+
+    fn plan_send(&self, qp: &QueuePair) {
+        self.plan_completions(qp);
+        if !qp.sends() {
+            return;
+        }
+        match qp.requester.next() {
+            Next::Held(_) | Next::Nothing => {}
+            Next::Packet => {
+                if let Cursor::Packet(plan) = qp.plan(&self.view())
+                    && let Some(wqe) = qp.requester.wqe_of(&plan)
+                {
+                    self.plan_gather(qp, &wqe.pieces, plan.offset, plan.payload);
+                }
+            }
+            Next::Message => self.plan_message(qp),
+        }
+    }
+
+    fn plan_message(&self, qp: &QueuePair) {
+        let available = qp.sq.waiting();
+        if qp.state != QpState::Rts || available == 0 || !qp.params.has_sq {
+            return;
+        }
+        let copy = qp.sq.copy.as_deref().filter(|copy| copy_index(copy) == qp.sq.head);
+        let wqe = self.read_wqe(qp, available, copy.unwrap_or_default());
+        let Some((wqe, _)) = wqe.ok().filter(|_| self.planned()) else { return };
+        let bytes = match qp.classify_wqe(&wqe) {
+            WqeAction::Held(_) | WqeAction::Refused(..) => 0,
+            WqeAction::Datagram => match qp.plan_datagram(&self.view(), &wqe) {
+                Ok(_) => wqe.length as usize,
+                Err(_) => 0,
+            },
+            WqeAction::Local => umr::list_bytes(&wqe),
+            WqeAction::Packets(_) if wqe.wants_response() => 0,
+            WqeAction::Packets(_) => wqe.length.min(qp.params.mtu as u64) as usize,
+        };
+        self.plan_gather(qp, &wqe.pieces, 0, bytes);
+    }
+
+    fn plan_gather(&self, qp: &QueuePair, pieces: &[Piece], offset: u64, len: usize) {
+        let gathered = self.keyed().gather(qp.accessor(), pieces, offset, &mut vec![0; len]);
+        if let Ok(found) = gathered {
+            found.ignore("it is only planned");
+        }
+    }
+
+    fn plan_scatter(&self, qp: &QueuePair, receive: &Receive, offset: u64, data: &[u8]) {
+        if let Ok(found) = self.keyed().scatter(qp.local(receive), &receive.pieces, offset, data) {
+            found.ignore("it is only planned");
+        }
+    }
+
+    fn plan_response(&self, qp: &QueuePair) {
+        self.plan_completions(qp);
+        if let Some(Response::Read { who, va, rkey, left, .. }) = qp.responder.queue.front() {
+            let mut bytes = vec![0; (*left).min(qp.params.mtu as u64) as usize];
+            if let Ok(found) = self.keyed().read(*who, *rkey, *va, &mut bytes, Access::RemoteRead) {
+                found.ignore("it is only planned");
+            }
+        }
+    }
+
+    /// Takes the next receive WQE, as far as it is there.
+    fn plan_take(&self, qp: &QueuePair, xrc: Option<XrcSrq>) -> Option<Receive> {
+        if let Some(spare) = qp.responder.spare.as_ref().filter(|spare| spare.xrc == xrc) {
+            return Some(spare.clone());
+        }
+        if let Some(srq) = xrc {
+            let receive = Receive { xrc, ..self.plan_take_shared(srq.srqn)? };
+            self.plan_consumer(qp.receive_cqn(&receive), OTHER_COMPLETIONS);
+            return Some(receive);
+        }
+        match &qp.rq {
+            ReceiveQueue::None => None,
+            ReceiveQueue::Shared(srqn) => self.plan_take_shared(*srqn),
+            ReceiveQueue::Own { head, posted, .. } => {
+                let posted = if head == posted { self.receives_posted(qp)? } else { *posted };
+                if *head == posted || !self.planned() {
+                    return None;
+                }
+                self.read_receive(qp).ok().filter(|_| self.planned())
+            }
+        }
+    }
+
+    fn plan_take_shared(&self, srqn: Srqn) -> Option<Receive> {
+        let queue = self.srqs.get(srqn.0)?;
+        let counted = match queue.available() == 0 || queue.is_armed() {
+            true => self.receive_counter(queue.doorbell_record()),
+            false => None,
+        };
+        let posted = queue.available() > 0 || queue.counts(counted) > 0;
+        if !posted || !self.planned() {
+            return None;
+        }
+        let context = self.fw.icm.srqs.get(srqn.0)?;
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = self.read_shared(srqn, &mut bytes).ok()?;
+        let (_, receive) = queue.parse(bytes, Some(Pd(context.ctx.get(Srqc::PD))))?;
+        self.planned().then_some(receive)
+    }
+
+    fn plan_datagram_received(&self, qp: &QueuePair, arrived: &Arrived) {
+        self.plan_completions(qp);
+        if let Some(receive) = self.plan_take(qp, None) {
+            if let Some(grh) = arrived.grh() {
+                self.plan_scatter(qp, &receive, 0, &grh);
+            }
+            self.plan_scatter(qp, &receive, GRH_ROOM as u64, arrived.payload());
+        }
+    }
+
+    /// A request of the peer.
+    fn plan_request(&self, qp: &QueuePair, repr: &Repr, payload: &[u8]) {
+        self.plan_completions(qp);
+        // Answers tell of credits.
+        if matches!(qp.rq, ReceiveQueue::Own { .. }) {
+            self.touch(qp.params.doorbell_record, 4);
+        }
+        let Ok(target) = qp.target(&self.view(), repr) else { return };
+        use Operation as Op;
+        match repr.operation {
+            Op::SendFirst | Op::SendOnly | Op::SendOnlyImm | Op::SendOnlyInval => {
+                if let Some(receive) = self.plan_take(qp, target.xrc) {
+                    self.plan_scatter(qp, &receive, 0, payload);
+                }
+            }
+            Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendLastInval => {
+                if let Some(Current::Send { receive, offset }) = &qp.responder.current {
+                    self.plan_scatter(qp, receive, *offset, payload);
+                }
+            }
+            Op::CompareSwap | Op::FetchAdd => {
+                let Some(atomic) = &repr.atomic else { return };
+                let mut word = [0; 8];
+                let (who, access) = (target.who, Access::RemoteAtomic);
+                if let Ok(found) = self.keyed().read(who, atomic.rkey, atomic.va, &mut word, access) {
+                    found.ignore("it is only planned");
+                }
+                if let Ok(found) = self.keyed().write(who, atomic.rkey, atomic.va, &word, access) {
+                    found.ignore("it is only planned");
+                }
+            }
+            _ => {}
+        }
+        if repr.imm.is_some() && !matches!(qp.responder.current, Some(Current::Send { .. })) {
+            _ = self.plan_take(qp, target.xrc);
+        }
+        let to = match (&repr.reth, &qp.responder.current) {
+            (Some(reth), _) if repr.operation != Op::ReadRequest => Some((reth.rkey, reth.va)),
+            (None, Some(Current::Write { rkey, va, .. })) => Some((*rkey, *va)),
+            _ => None,
+        };
+        if let Some((rkey, va)) = to
+            && let Ok(found) = self.keyed().write(target.who, rkey, va, payload, Access::RemoteWrite)
+        {
+            found.ignore("it is only planned");
+        }
+    }
+
+    /// An answer of the peer.
+    fn plan_answer(&self, qp: &QueuePair, repr: &Repr, payload: &[u8]) {
+        self.plan_completions(qp);
+        let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
+        let atomic = repr.operation == Operation::AtomicAcknowledge;
+        let data = if atomic { &original[..] } else { payload };
+        if let Data::IntoBuffers { place, offset } = qp.locate_data(repr, data.len(), 0)
+            && let Some(message) = qp.requester.messages.get(place)
+            && let Ok(found) = self.keyed().scatter(qp.accessor(), &message.wqe.pieces, offset, data)
+        {
+            found.ignore("it is only planned");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The command queue: fetching an entry and its input mailboxes, delivering the output.
+//!
+//! Both walks are asked step by step, so that each can wait between two steps: [`Fetch`] says what to read next until the
+//! input is whole, [`Output`] what to write and to read next until the entry is handed back.
+//!
+//! Source: PRM "Command Queue", "Command Mailboxes". Lengths rule the walk along a mailbox chain, not
+//! its `next` pointers: drivers reuse longer chains.
+
+use std::fmt;
+
+use hca_spec::command::{
+    CommandEntry, Delivery, ENTRY_TYPE_PCIE, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock,
+    OWNERSHIP_BYTE,
+};
+
+use crate::ground::dma::DmaError;
+
+/// Largest input accepted: a CREATE_MKEY with 2^21 page addresses and its header.
+const MAX_INPUT: usize = (8 << 21) + 0x110;
+/// Largest output: more than any command's.
+const MAX_OUTPUT: usize = 1 << 20;
+/// Most that one step reads.
+pub(crate) const MAX_READ: usize = MailboxBlock::SIZE;
+
+/// What is to be done for a command that is fetched.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FetchStep {
+    /// Read `len` bytes at this DMA address, tell [`Fetch::read`], and ask again.
+    Read { at: u64, len: usize },
+    /// The input is whole: execute it.
+    Execute,
+    /// The entry asks for what can't be done: hand it back with this status.
+    Refuse(Delivery),
+    /// There is no command: diagnose, and forget the doorbell.
+    Ignore(NoCommand),
+}
+
+/// Why a doorbell brought no command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoCommand {
+    /// The entry can't be read.
+    Unreadable(DmaError),
+    /// Software owns the entry.
+    NotHandedOver,
+}
+
+impl fmt::Display for NoCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(why) => write!(f, "the entry can't be read: {why}"),
+            Self::NotHandedOver => {
+                f.write_str("its doorbell was rung, but software owns the entry (PRM Command Queue)")
+            }
+        }
+    }
+}
+
+/// A command on its way in.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) slot: u8,
+    entry_at: u64,
+    entry: CommandEntry,
+    input: Vec<u8>,
+    next: FetchStep,
+}
+
+impl Fetch {
+    /// The command of a slot, whose entry lies there.
+    pub(crate) fn new(slot: u8, entry_at: u64) -> Self {
+        let next = FetchStep::Read { at: entry_at, len: CommandEntry::SIZE };
+        Self { slot, entry_at, entry: CommandEntry::new(), input: Vec::new(), next }
+    }
+
+    /// What is to be done next.
+    pub(crate) fn next(&self) -> FetchStep {
+        self.next
+    }
+
+    /// What was read, as [`FetchStep::Read`] asked for it.
+    pub(crate) fn read(&mut self, bytes: Result<&[u8], DmaError>) {
+        self.next = if self.input.is_empty() { self.read_entry(bytes) } else { self.read_mailbox(bytes) };
+    }
+
+    fn read_entry(&mut self, bytes: Result<&[u8], DmaError>) -> FetchStep {
+        match bytes {
+            Ok(bytes) => self.entry = CommandEntry::from_prefix_or_zero(bytes),
+            Err(why) => return FetchStep::Ignore(NoCommand::Unreadable(why)),
+        }
+        let entry = &self.entry;
+        if entry.get(CommandEntry::OWNERSHIP) == 0 {
+            return FetchStep::Ignore(NoCommand::NotHandedOver);
+        }
+        if entry.get(CommandEntry::TYPE) != ENTRY_TYPE_PCIE {
+            return FetchStep::Refuse(Delivery::BadType);
+        }
+        if self.output_len() < INLINE / 2 {
+            return FetchStep::Refuse(Delivery::BadOutputLength);
+        }
+        let len = self.input_len();
+        if !(INLINE..=MAX_INPUT).contains(&len) {
+            return FetchStep::Refuse(Delivery::BadInputLength);
+        }
+        self.input.reserve(len.min(4096));
+        self.input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
+        self.mailbox(self.entry.get(CommandEntry::INPUT_MAILBOX))
+    }
+
+    fn read_mailbox(&mut self, bytes: Result<&[u8], DmaError>) -> FetchStep {
+        let Ok(bytes) = bytes else { return FetchStep::Refuse(Delivery::BadInputPointer) };
+        let block = MailboxBlock::from_prefix_or_zero(bytes);
+        if block.get(MailboxBlock::TOKEN) != self.entry.get(CommandEntry::TOKEN) {
+            return FetchStep::Refuse(Delivery::Token);
+        }
+        let left = self.input_len().saturating_sub(self.input.len());
+        self.input.extend(bytes.iter().take(MAILBOX_DATA.min(left)));
+        self.mailbox(block.get(MailboxBlock::NEXT))
+    }
+
+    /// The next mailbox, if the input needs one.
+    fn mailbox(&self, at: u64) -> FetchStep {
+        match self.input.len() < self.input_len() {
+            true => FetchStep::Read { at, len: MailboxBlock::SIZE },
+            false => FetchStep::Execute,
+        }
+    }
+
+    fn input_len(&self) -> usize {
+        self.entry.get(CommandEntry::INPUT_LENGTH) as usize
+    }
+
+    /// The input, as far as it was read.
+    pub(crate) fn input(&self) -> &[u8] {
+        &self.input
+    }
+
+    /// Bytes of output that there is room for.
+    pub(crate) fn output_len(&self) -> usize {
+        (self.entry.get(CommandEntry::OUTPUT_LENGTH) as usize).min(MAX_OUTPUT)
+    }
+
+    /// The way back, with this output; `event`: the end is told by an event.
+    pub(crate) fn output(&self, delivery: Delivery, data: Vec<u8>, event: bool) -> Output {
+        let (slot, entry_at) = (self.slot, self.entry_at);
+        let mailbox = self.entry.get(CommandEntry::OUTPUT_MAILBOX);
+        let stage = if data.len() > INLINE { Stage::Block } else { Stage::Inline };
+        Output { slot, entry_at, data, delivered: INLINE, mailbox, stage, delivery, event }
+    }
+}
+
+/// What is to be done for a command's output.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OutputStep<'a> {
+    /// Write the bytes at this DMA address, tell [`Output::written`], and ask again.
+    Write { at: u64, bytes: &'a [u8] },
+    /// Read the address at this DMA address, tell [`Output::read`], and ask again.
+    Read { at: u64 },
+    /// Write the byte at this DMA address, with release ordering: it hands the entry back.
+    HandOver { at: u64, status: u8 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A mailbox is to be written.
+    Block,
+    /// Its successor is to be found.
+    Next,
+    /// The output in the entry is to be written.
+    Inline,
+    End,
+}
+
+/// A command's output on its way.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) slot: u8,
+    entry_at: u64,
+    data: Vec<u8>,
+    /// Bytes of the data that need no mailbox, or are in one.
+    delivered: usize,
+    /// The mailbox that is written now.
+    mailbox: u64,
+    stage: Stage,
+    pub(crate) delivery: Delivery,
+    /// The end is told by an event: a command event queue was there when the command was fetched. The command that creates it
+    /// completes without an event, because software still polls for it.
+    pub(crate) event: bool,
+}
+
+impl Output {
+    /// What is to be done next.
+    pub(crate) fn next(&self) -> OutputStep<'_> {
+        match self.stage {
+            Stage::Block => OutputStep::Write { at: self.mailbox, bytes: self.block() },
+            Stage::Next => {
+                OutputStep::Read { at: self.mailbox.wrapping_add(MailboxBlock::NEXT.offset() as u64) }
+            }
+            Stage::Inline => {
+                let bytes = self.data.get(..INLINE).unwrap_or(&self.data);
+                OutputStep::Write { at: self.entry_at.wrapping_add(INLINE_OUTPUT as u64), bytes }
+            }
+            Stage::End => OutputStep::HandOver {
+                at: self.entry_at.wrapping_add(OWNERSHIP_BYTE as u64),
+                status: (self.delivery as u8) << 1,
+            },
+        }
+    }
+
+    fn block(&self) -> &[u8] {
+        let rest = self.data.get(self.delivered..).unwrap_or_default();
+        rest.get(..MAILBOX_DATA).unwrap_or(rest)
+    }
+
+    /// What came of [`OutputStep::Write`].
+    pub(crate) fn written(&mut self, result: Result<(), DmaError>) {
+        if result.is_err() {
+            return self.failed();
+        }
+        self.stage = match self.stage {
+            Stage::Block => {
+                self.delivered += self.block().len();
+                if self.delivered < self.data.len() { Stage::Next } else { Stage::Inline }
+            }
+            _ => Stage::End,
+        };
+    }
+
+    /// What came of [`OutputStep::Read`].
+    pub(crate) fn read(&mut self, mailbox: Result<u64, DmaError>) {
+        match mailbox {
+            Ok(mailbox) => (self.mailbox, self.stage) = (mailbox, Stage::Block),
+            Err(_) => self.failed(),
+        }
+    }
+
+    fn failed(&mut self) {
+        (self.delivery, self.stage) = (Delivery::BadOutputPointer, Stage::End);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: u32 = 0x5a;
+
+    fn entry(input: u32, output: u32) -> CommandEntry {
+        let mut entry = CommandEntry::new();
+        entry.set(CommandEntry::TYPE, ENTRY_TYPE_PCIE).set(CommandEntry::OWNERSHIP, 1);
+        entry.set(CommandEntry::INPUT_LENGTH, input).set(CommandEntry::OUTPUT_LENGTH, output);
+        entry.set(CommandEntry::INPUT_MAILBOX, 0x1000).set(CommandEntry::OUTPUT_MAILBOX, 0x2000);
+        entry.set(CommandEntry::TOKEN, TOKEN);
+        entry
+    }
+
+    fn mailbox(next: u64) -> MailboxBlock {
+        let mut block = MailboxBlock::new();
+        block.set(MailboxBlock::NEXT, next).set(MailboxBlock::TOKEN, TOKEN);
+        block
+    }
+
+    fn fetched(entry: &CommandEntry) -> Fetch {
+        let mut fetch = Fetch::new(3, 0x100);
+        assert_eq!(fetch.next(), FetchStep::Read { at: 0x100, len: CommandEntry::SIZE });
+        fetch.read(Ok(entry.bytes()));
+        fetch
+    }
+
+    #[test]
+    fn the_length_ends_the_chain() {
+        let mut fetch = fetched(&entry((INLINE + MAILBOX_DATA + 1) as u32, 16));
+        for at in [0x1000, 0x5000] {
+            assert_eq!(fetch.next(), FetchStep::Read { at, len: MailboxBlock::SIZE });
+            fetch.read(Ok(mailbox(0x5000).bytes()));
+        }
+        assert_eq!((fetch.next(), fetch.input().len()), (FetchStep::Execute, INLINE + MAILBOX_DATA + 1));
+        assert_eq!(fetched(&entry(INLINE as u32, 16)).next(), FetchStep::Execute);
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_entry() {
+        let mut soft = entry(16, 16);
+        soft.set(CommandEntry::OWNERSHIP, 0);
+        assert_eq!(fetched(&soft).next(), FetchStep::Ignore(NoCommand::NotHandedOver));
+        let mut typed = entry(16, 16);
+        typed.set(CommandEntry::TYPE, 0);
+        assert_eq!(fetched(&typed).next(), FetchStep::Refuse(Delivery::BadType));
+        assert_eq!(fetched(&entry(15, 16)).next(), FetchStep::Refuse(Delivery::BadInputLength));
+        assert_eq!(fetched(&entry(16, 7)).next(), FetchStep::Refuse(Delivery::BadOutputLength));
+        let why = DmaError { iova: 0x100, len: 64 };
+        let mut fetch = Fetch::new(0, 0x100);
+        fetch.read(Err(why));
+        assert_eq!(fetch.next(), FetchStep::Ignore(NoCommand::Unreadable(why)));
+        let mut fetch = fetched(&entry(17, 16));
+        fetch.read(Err(why));
+        assert_eq!(fetch.next(), FetchStep::Refuse(Delivery::BadInputPointer));
+        let mut fetch = fetched(&entry(17, 16));
+        fetch.read(Ok(MailboxBlock::new().bytes()));
+        assert_eq!(fetch.next(), FetchStep::Refuse(Delivery::Token));
+    }
+
+    #[test]
+    fn output_goes_to_mailboxes_first_and_ownership_last() {
+        let data: Vec<u8> = (0..INLINE + MAILBOX_DATA + 5).map(|i| i as u8).collect();
+        let mut output = fetched(&entry(16, 4096)).output(Delivery::Ok, data.clone(), true);
+        let split = INLINE + MAILBOX_DATA;
+        assert_eq!(output.next(), OutputStep::Write { at: 0x2000, bytes: &data[INLINE..split] });
+        output.written(Ok(()));
+        assert_eq!(output.next(), OutputStep::Read { at: 0x2230 });
+        output.read(Ok(0x7000));
+        assert_eq!(output.next(), OutputStep::Write { at: 0x7000, bytes: &data[split..] });
+        output.written(Ok(()));
+        assert_eq!(output.next(), OutputStep::Write { at: 0x120, bytes: &data[..INLINE] });
+        output.written(Ok(()));
+        assert_eq!(output.next(), OutputStep::HandOver { at: 0x13f, status: 0 });
+        let mut output = fetched(&entry(16, 4096)).output(Delivery::Ok, data, true);
+        output.written(Err(DmaError { iova: 0x2000, len: 512 }));
+        let status = (Delivery::BadOutputPointer as u8) << 1;
+        assert_eq!(output.next(), OutputStep::HandOver { at: 0x13f, status });
+    }
+}
