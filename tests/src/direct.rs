@@ -7,7 +7,7 @@ use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
 use hca_server::engine::{Engine, Role};
 use hca_server::front_end::{Endpoint, FrontEnd, Watch};
-use hca_server::memory::{Backing, MapError, Peer, Range, RemoteError, RemoteMemory, Window};
+use hca_server::memory::{Backing, MapError, Peer, Range, RemoteAnswer, RemoteError, RemoteMemory, Window};
 use hca_server::pci::Space;
 use hca_server::pci::msix::Signal;
 use hca_server::topology::Topology;
@@ -15,6 +15,7 @@ use hca_spec::{be32, put_be32};
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a host's memory.
 pub const MEMORY: usize = 8 << 20;
@@ -143,8 +144,31 @@ impl Signal for Vector {
 pub enum Kind {
     /// The server maps it.
     Descriptor,
-    /// The server asks for each access.
+    /// The server asks for each access, and has the answer at once.
     Questions,
+    /// The server asks for each access. A thread of the host performs them in their order, and answers out of order.
+    Later,
+}
+
+/// An access that the adapter asks for.
+#[derive(Debug)]
+enum Access {
+    Read(usize),
+    Write(Vec<u8>),
+}
+
+/// What the adapter asked for and what was answered.
+#[derive(Debug, Default)]
+struct Questions {
+    /// A thread performs them.
+    later: bool,
+    /// Nothing is performed for now.
+    withheld: bool,
+    /// The host is gone.
+    over: bool,
+    /// Ticket, place, access.
+    waiting: VecDeque<(u64, u64, Access)>,
+    answers: VecDeque<RemoteAnswer>,
 }
 
 /// A host's memory.
@@ -152,7 +176,12 @@ pub enum Kind {
 struct Host {
     file: File,
     arena: Mutex<Arena>,
-    questions: AtomicU64,
+    questions: Mutex<Questions>,
+    /// Wakes the host's thread.
+    asked: Condvar,
+    /// Wakes the server.
+    wake: Arc<EventFd>,
+    count: AtomicU64,
     /// Set when the window was taken away.
     closed: AtomicBool,
     /// Questions after that.
@@ -160,34 +189,87 @@ struct Host {
 }
 
 impl Host {
-    fn new() -> Host {
+    fn new(wake: Arc<EventFd>) -> Host {
         let file = File::from(memfd_create(c"hca-tests", MFdFlags::MFD_CLOEXEC).expect("a memory file"));
         file.set_len(MEMORY as u64).expect("its size");
         Host {
             file,
             arena: Mutex::new(Arena::new(MEMORY)),
-            questions: AtomicU64::new(0),
+            questions: Mutex::default(),
+            asked: Condvar::new(),
+            wake,
+            count: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             late: AtomicU64::new(0),
         }
     }
 
-    fn asked(&self, iova: u64) -> Result<u64, RemoteError> {
-        self.questions.fetch_add(1, Ordering::Relaxed);
+    /// The server asks.
+    fn ask(&self, ticket: u64, iova: u64, access: Access) -> Result<(), RemoteError> {
+        self.count.fetch_add(1, Ordering::Relaxed);
         if self.closed.load(Ordering::SeqCst) {
             self.late.fetch_add(1, Ordering::Relaxed);
         }
-        iova.checked_sub(WINDOW).ok_or(RemoteError::Lost)
+        let at = iova.checked_sub(WINDOW).ok_or(RemoteError::Lost)?;
+        let mut questions = lock(&self.questions);
+        questions.waiting.push_back((ticket, at, access));
+        match questions.later {
+            true => self.asked.notify_one(),
+            false => self.perform(&mut questions),
+        }
+        Ok(())
+    }
+
+    /// Performs the access that has waited longest.
+    fn perform(&self, questions: &mut Questions) {
+        let Some((ticket, at, access)) = questions.waiting.pop_front() else { return };
+        let result = match access {
+            Access::Read(len) => {
+                let mut bytes = vec![0; len];
+                self.file.read_exact_at(&mut bytes, at).map(|()| bytes)
+            }
+            Access::Write(data) => self.file.write_all_at(&data, at).map(|()| Vec::new()),
+        };
+        let answer = RemoteAnswer { ticket, result: result.map_err(|_| RemoteError::Lost) };
+        // Answers may overtake each other, accesses not.
+        match questions.later && ticket.is_multiple_of(3) {
+            true => questions.answers.push_front(answer),
+            false => questions.answers.push_back(answer),
+        }
+    }
+
+    /// Performs what waits, one after the other, until the host is gone.
+    fn work(&self) {
+        let mut questions = lock(&self.questions);
+        while !questions.over {
+            if questions.withheld || questions.waiting.is_empty() {
+                questions = self.asked.wait(questions).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            self.perform(&mut questions);
+            drop(questions);
+            let _ = self.wake.write(1);
+            std::thread::yield_now();
+            questions = lock(&self.questions);
+        }
     }
 }
 
 impl RemoteMemory for Host {
-    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), RemoteError> {
-        self.file.read_exact_at(buf, self.asked(iova)?).map_err(|_| RemoteError::Lost)
+    fn read(&self, ticket: u64, iova: u64, len: usize) -> Result<(), RemoteError> {
+        self.ask(ticket, iova, Access::Read(len))
     }
 
-    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError> {
-        self.file.write_all_at(data, self.asked(iova)?).map_err(|_| RemoteError::Lost)
+    fn write(&self, ticket: u64, iova: u64, data: &[u8]) -> Result<(), RemoteError> {
+        self.ask(ticket, iova, Access::Write(data.to_vec()))
+    }
+
+    fn next_answer(&self) -> Option<RemoteAnswer> {
+        lock(&self.questions).answers.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
     }
 }
 
@@ -247,9 +329,14 @@ impl Direct {
     /// Attaches a host to the adapter of that place in the topology.
     pub fn bus(&self, place: usize, kind: Kind) -> DirectBus {
         let line = self.lines[place].clone();
-        let host = Arc::new(Host::new());
+        let host = Arc::new(Host::new(Arc::clone(&line.wake)));
+        lock(&host.questions).later = kind == Kind::Later;
+        let worker = (kind == Kind::Later).then(|| {
+            let host = Arc::clone(&host);
+            std::thread::spawn(move || host.work())
+        });
         line.ask(Request::Attach(Arc::clone(&host)));
-        let mut bus = DirectBus { line, host, vectors: Vec::new() };
+        let mut bus = DirectBus { line, host, vectors: Vec::new(), worker };
         bus.map(kind).expect("the window is mapped");
         for vector in 0..VECTORS {
             let signal = Arc::new(Vector::default());
@@ -286,6 +373,8 @@ pub struct DirectBus {
     line: Line,
     host: Arc<Host>,
     vectors: Vec<Arc<Vector>>,
+    /// Performs what the adapter asks for.
+    worker: Option<JoinHandle<()>>,
 }
 
 impl DirectBus {
@@ -309,7 +398,7 @@ impl DirectBus {
     pub fn map(&self, kind: Kind) -> Result<(), MapError> {
         let window = Window { iova: WINDOW, size: MEMORY as u64, readable: true, writable: true };
         let backing = match kind {
-            Kind::Questions => Backing::Remote,
+            Kind::Questions | Kind::Later => Backing::Remote,
             Kind::Descriptor => {
                 let fd = self.host.file.as_fd().try_clone_to_owned().expect("a descriptor");
                 Backing::File { fd, offset: 0 }
@@ -325,8 +414,25 @@ impl DirectBus {
     /// The server refused.
     pub fn unmap(&self, range: Range) -> Result<(), MapError> {
         let answer = refusal(self.line.ask(Request::Unmap(range)));
+        // What the adapter asked for came before its answer, and a host takes one after the other.
+        let mut questions = lock(&self.host.questions);
+        while !questions.waiting.is_empty() {
+            self.host.perform(&mut questions);
+        }
+        drop(questions);
         self.host.closed.store(answer.is_ok(), Ordering::SeqCst);
         answer
+    }
+
+    /// Leaves what the adapter asks for without an answer, or answers again ([`Kind::Later`]).
+    pub fn withhold(&self, withheld: bool) {
+        lock(&self.host.questions).withheld = withheld;
+        self.host.asked.notify_one();
+    }
+
+    /// How many accesses of the adapter wait for the host.
+    pub fn waiting(&self) -> usize {
+        lock(&self.host.questions).waiting.len()
     }
 
     /// Resets the function.
@@ -336,7 +442,7 @@ impl DirectBus {
 
     /// How often the adapter asked for memory, and how often of that after the window was taken away.
     pub fn questions(&self) -> (u64, u64) {
-        (self.host.questions.load(Ordering::Relaxed), self.host.late.load(Ordering::Relaxed))
+        (self.host.count.load(Ordering::Relaxed), self.host.late.load(Ordering::Relaxed))
     }
 
     /// How often `vector` fired so far.
@@ -363,6 +469,12 @@ impl Drop for DirectBus {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.line.ask(Request::Detach);
+        }
+        lock(&self.host.questions).over = true;
+        self.host.asked.notify_one();
+        if let Some(worker) = self.worker.take() {
+            let worker = worker.join();
+            assert!(worker.is_ok() || std::thread::panicking(), "the host's thread panicked");
         }
     }
 }

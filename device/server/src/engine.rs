@@ -2,7 +2,7 @@
 //!
 //! Each round: wait for descriptors or for the model's next event; let front ends do what their hosts ask for;
 //! run the model up to a quantum ahead; signal the interrupts it raised. Nothing in a round
-//! blocks on a host, except an access to memory without a descriptor, whose wait is bounded.
+//! blocks on a host: what an adapter asks of memory without a descriptor is answered in a later round.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -168,8 +168,11 @@ impl Engine {
             }
             let waiting = self.take_from_tunnels();
             self.end_combining();
+            self.take_answers();
             more = self.pacer.run(&mut self.world) || waiting;
             self.signal();
+            // Of a host that answers in the same breath there may be answers now.
+            more |= self.take_answers();
             self.look();
             self.give_to_tunnels();
             self.trim.look(model::objects(&self.world, self.slots.len()));
@@ -181,7 +184,22 @@ impl Engine {
         let until = self.slots.iter().filter_map(|slot| slot.combining).map(|c| c.until).min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let tunnels = self.tunnels.as_ref().map(Tunnels::sleep);
-        left.into_iter().chain(self.pacer.sleep(&self.world)).chain(tunnels).min()
+        let answers = self.slots.iter().filter_map(|slot| slot.function.deadline()).min();
+        let answers = answers.map(|until| until.saturating_duration_since(Instant::now()));
+        left.into_iter().chain(answers).chain(self.pacer.sleep(&self.world)).chain(tunnels).min()
+    }
+
+    /// Lets adapters go on for whose accesses to memory without a descriptor answers came. Returns true if there are any.
+    fn take_answers(&mut self) -> bool {
+        let mut any = false;
+        for slot in &mut self.slots {
+            if slot.function.take_answers() {
+                any = true;
+                let now = self.pacer.catch_up(&mut self.world);
+                self.world.memory_changed(now, slot.function.hca());
+            }
+        }
+        any
     }
 
     /// Lets the model have what came by tunnels. Returns true if more waits.

@@ -1,6 +1,8 @@
 //! One adapter's PCI function: configuration space, interrupts and guest memory around the model.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use hca_model::personality::Personality;
 use hca_model::{HcaId, PortKind, World};
@@ -27,6 +29,8 @@ pub struct Function {
     config: ConfigSpace,
     msix: Msix,
     memory: Arc<HostMemory>,
+    /// Vectors that were raised while the host did not see everything that had been written before.
+    behind_writes: BTreeSet<u16>,
     metrics: Metrics,
 }
 
@@ -42,6 +46,7 @@ impl Function {
             msix: Msix::new(personality.pci.msix_vectors),
             personality,
             memory: Arc::new(HostMemory::new()),
+            behind_writes: BTreeSet::new(),
             metrics: Metrics::default(),
         }
     }
@@ -67,8 +72,37 @@ impl Function {
     }
 
     /// The model raises an interrupt. A message interrupt is a memory write: without bus
-    /// mastering it waits.
+    /// mastering it waits, and it does not pass the writes before it.
     pub fn raise(&mut self, vector: u16) {
+        match self.memory.is_writing() {
+            true => drop(self.behind_writes.insert(vector)),
+            false => self.signal(vector),
+        }
+    }
+
+    /// Takes what the host has answered to accesses to its memory, and signals what waited for that. Returns true if the
+    /// model has to look ([`World::memory_changed`]).
+    pub fn take_answers(&mut self) -> bool {
+        let news = self.memory.take_answers();
+        if !self.behind_writes.is_empty() && !self.memory.is_writing() {
+            for vector in std::mem::take(&mut self.behind_writes) {
+                self.signal(vector);
+            }
+        }
+        news
+    }
+
+    /// When an access to the host's memory is given up, if it is not answered before.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.memory.deadline()
+    }
+
+    /// Which adapter of the model it is.
+    pub(crate) fn hca(&self) -> HcaId {
+        self.hca
+    }
+
+    fn signal(&mut self, vector: u16) {
         let raised = if self.config.may_master() { self.msix.raise(vector) } else { self.msix.hold(vector) };
         let counter = match raised {
             Raised::Signalled => &mut self.metrics.interrupts,
@@ -131,6 +165,7 @@ impl<'a> Endpoint<'a> {
         self.world.detach(self.world.now(), function.hca);
         function.memory.set_bus_master(false);
         function.memory.disconnect();
+        function.behind_writes.clear();
         function.config.reset();
         function.msix.reset();
         function.msix.disconnect_all();
@@ -211,7 +246,9 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// A [`MapError`]; nothing is accessible then that was not before.
     pub fn map(&mut self, window: Window, backing: Backing) -> Result<(), MapError> {
-        self.function.memory.map(window, backing)
+        self.function.memory.map(window, backing)?;
+        self.memory_changed();
+        Ok(())
     }
 
     /// Makes the windows inside a range inaccessible. No access to them happens after the return.
@@ -219,7 +256,16 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// [`MapError::Partial`] if a window lies partly inside: all of them stay then.
     pub fn unmap(&mut self, range: Range) -> Result<(), MapError> {
-        self.function.memory.unmap(range)
+        self.function.memory.unmap(range)?;
+        self.memory_changed();
+        Ok(())
+    }
+
+    /// What waited for memory goes on, or fails. The model is not brought to the present for that.
+    fn memory_changed(&mut self) {
+        if self.function.memory.defers() {
+            self.world.memory_changed(self.world.now(), self.function.hca);
+        }
     }
 
     /// True if the host's memory has turned out to be private to it: the adapter could do nothing for such a host.
@@ -268,6 +314,9 @@ impl<'a> Endpoint<'a> {
     fn reset_function(&mut self) {
         let now = self.pacer.catch_up(self.world);
         self.world.reset(now, self.function.hca);
+        // What it has written before is seen, and nothing after this.
+        self.function.memory.settle();
+        self.function.behind_writes.clear();
         // Interrupts raised before the reset must not arrive after it.
         self.function.msix.reset();
         self.follow_config();

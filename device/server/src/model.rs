@@ -6,8 +6,8 @@ use anyhow::Context;
 use hca_model::link::Faults;
 use hca_model::timing::Profile;
 use hca_model::{
-    DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed, PortLink,
-    PortRef, Ps, Snapshot, SwitchConfig, SwitchId, SwitchIdentity, TunnelId, World, WorldConfig,
+    DeferredReads, DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed,
+    PortLink, PortRef, Ps, Snapshot, SwitchConfig, SwitchId, SwitchIdentity, TunnelId, World, WorldConfig,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +24,10 @@ impl GuestMemory for HostMemory {
 
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
         HostMemory::write(self, iova, data).map_err(|_| DmaError { iova, len: data.len() })
+    }
+
+    fn deferred(&self) -> Option<&dyn DeferredReads> {
+        self.defers().then_some(self as &dyn DeferredReads)
     }
 }
 

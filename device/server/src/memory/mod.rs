@@ -4,11 +4,15 @@
 //! (memory that came without a descriptor). Every access is checked against the windows and
 //! against the bus-master bit; what lies outside is an error that the model sees as a failed DMA.
 //!
-//! Invariant for unmapping: accesses happen only inside [`HostMemory::read`] and
-//! [`HostMemory::write`], which look the window up anew each time, and the engine is
-//! single-threaded. So once [`HostMemory::unmap`] has returned, no access to the range happens,
-//! and the reply may be sent.
+//! Nothing here waits. Mapped memory is accessed at once. Reads of the other kind are asked for and answered later, writes
+//! to it are posted; `deferred.rs` has what is under way, and keeps the order between both kinds.
+//!
+//! Invariant for unmapping: accesses happen only inside [`HostMemory::read`], [`HostMemory::write`] and
+//! [`DeferredReads::ask`], which look the window up anew each time, and the engine is single-threaded. Writes that are held
+//! behind posted ones are done by [`HostMemory::unmap`] before it takes windows away, reads under way fail. So once it has
+//! returned, no access to the range happens and no message about it is sent, and the reply may be sent.
 
+mod deferred;
 mod file;
 mod peer;
 
@@ -16,11 +20,14 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
+use hca_model::{Answer, Asked, DeferredReads, DmaError};
 use nix::errno::Errno;
 use thiserror::Error;
 
 use crate::sync::lock;
+use deferred::Deferred;
 use file::{FileMap, FileMaps};
 pub use peer::Peer;
 
@@ -68,19 +75,37 @@ pub enum Range {
     },
 }
 
-/// Memory that the host gives no descriptor of: each access is a question to it, with a bounded wait.
+/// Memory that the host gives no descriptor of: each access is a question to it, which is answered later.
+///
+/// Questions reach the host in their order. Each is answered once, in any order, within a bounded time: what the host does
+/// not answer is answered by a [`RemoteError`].
 pub trait RemoteMemory: fmt::Debug + Send + Sync {
-    /// Reads from address `iova` on.
+    /// Asks for `len` bytes from address `iova` on. The answer bears `ticket`, which no other question has.
     ///
     /// # Errors
-    /// A [`RemoteError`]; `buf` is undefined then.
-    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), RemoteError>;
+    /// A [`RemoteError`]; there will be no answer.
+    fn read(&self, ticket: u64, iova: u64, len: usize) -> Result<(), RemoteError>;
 
-    /// Writes from address `iova` on.
+    /// Sends `data` to address `iova`. The answer bears `ticket`.
     ///
     /// # Errors
-    /// A [`RemoteError`]; a part may have been written.
-    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError>;
+    /// A [`RemoteError`]; there will be no answer.
+    fn write(&self, ticket: u64, iova: u64, data: &[u8]) -> Result<(), RemoteError>;
+
+    /// The next answer that is there.
+    fn next_answer(&self) -> Option<RemoteAnswer>;
+
+    /// When a question will be given up; `None`: none is open.
+    fn deadline(&self) -> Option<Instant>;
+}
+
+/// An answer of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteAnswer {
+    /// That of the question.
+    pub ticket: u64,
+    /// The bytes that were read; of a write, none. If it failed, a part may have been written.
+    pub result: Result<Vec<u8>, RemoteError>,
 }
 
 /// Why the host did not perform an access to its memory.
@@ -138,6 +163,9 @@ pub enum MemoryError {
     /// The host didn't perform the access.
     #[error("memory without a descriptor: {0}")]
     Remote(RemoteError),
+    /// The host has to be asked, the answer comes later ([`DeferredReads::ask`]).
+    #[error("address {0:#x} is in memory without a descriptor: it has to be asked for")]
+    Deferred(u64),
 }
 
 #[derive(Debug)]
@@ -165,6 +193,7 @@ struct Windows {
     hit: usize,
     files: FileMaps,
     remote: Option<Arc<dyn RemoteMemory>>,
+    deferred: Deferred,
     peer: Peer,
 }
 
@@ -175,6 +204,8 @@ pub struct HostMemory {
     bus_master: AtomicBool,
     failed: AtomicU64,
     private: AtomicBool,
+    /// There is or was memory without a descriptor since the host came.
+    defers: AtomicBool,
     windows: Mutex<Windows>,
 }
 
@@ -187,12 +218,14 @@ impl HostMemory {
     /// A host is there: `remote` reaches memory without descriptors, `peer` is who it is.
     pub fn connect(&self, remote: Option<Arc<dyn RemoteMemory>>, peer: Peer) {
         self.private.store(false, Ordering::Relaxed);
+        self.defers.store(false, Ordering::Relaxed);
         let mut windows = lock(&self.windows);
         *windows = Windows { remote, peer, ..Windows::default() };
     }
 
-    /// The host is gone: drops every window.
+    /// The host is gone: drops every window, and what is under way.
     pub fn disconnect(&self) {
+        self.defers.store(false, Ordering::Relaxed);
         *lock(&self.windows) = Windows::default();
         self.set_bus_master(false);
     }
@@ -200,6 +233,11 @@ impl HostMemory {
     /// Opens or closes the gate in front of all accesses.
     pub fn set_bus_master(&self, on: bool) {
         self.bus_master.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether a part of the memory answers later.
+    pub(crate) fn defers(&self) -> bool {
+        self.defers.load(Ordering::Relaxed)
     }
 
     /// Number of accesses that failed since the start.
@@ -263,6 +301,9 @@ impl HostMemory {
                 Source::Remote => "without a descriptor".into(),
             }
         );
+        if matches!(entry.source, Source::Remote) {
+            self.defers.store(true, Ordering::Relaxed);
+        }
         windows.list.insert(at, entry);
         Ok(())
     }
@@ -291,40 +332,87 @@ impl HostMemory {
             return Err(MapError::Partial);
         }
         tracing::debug!("unmap {first:#x}..={last:#x}");
+        let Windows { deferred, remote, .. } = &mut *windows;
+        let failed = deferred.settle(remote.as_deref(), true);
+        self.failed.fetch_add(failed, Ordering::Relaxed);
+        windows.deferred.fail_within(first, last);
         windows.list.drain(range);
         windows.files.forget_unused();
         Ok(())
     }
 
-    /// Reads guest memory.
+    /// Makes visible what was written: nothing of it happens later.
+    pub fn settle(&self) {
+        let Windows { deferred, remote, .. } = &mut *lock(&self.windows);
+        let failed = deferred.settle(remote.as_deref(), true);
+        self.failed.fetch_add(failed, Ordering::Relaxed);
+    }
+
+    /// Takes what the host has answered. Returns true if that is news for the model.
+    pub fn take_answers(&self) -> bool {
+        if !self.defers.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Windows { deferred, remote, .. } = &mut *lock(&self.windows);
+        let Some(remote) = remote.as_ref().filter(|_| deferred.is_busy()) else { return false };
+        let could = (deferred.takes_reads(), deferred.takes_writes());
+        let failed = deferred.take(&**remote);
+        self.failed.fetch_add(failed, Ordering::Relaxed);
+        deferred.has_answers() || could != (deferred.takes_reads(), deferred.takes_writes())
+    }
+
+    /// Whether the host does not see all that was written yet: an interrupt would come too early.
+    pub fn is_writing(&self) -> bool {
+        self.defers.load(Ordering::Relaxed) && lock(&self.windows).deferred.is_writing()
+    }
+
+    /// When something that the host was asked for is given up.
+    pub fn deadline(&self) -> Option<Instant> {
+        if !self.defers.load(Ordering::Relaxed) {
+            return None;
+        }
+        let windows = lock(&self.windows);
+        windows.remote.as_ref().filter(|_| windows.deferred.is_busy())?.deadline()
+    }
+
+    /// Reads guest memory that is mapped.
     ///
     /// # Errors
     /// A [`MemoryError`]; `buf` is undefined then.
     pub fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let mut rest = buf;
-        let result = self.each_part(iova, rest.len(), false, |part, len| {
+        let result = self.each_part(iova, rest.len(), false, |part, len, deferred| {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut_checked(len).unwrap_or_default();
             rest = tail;
             match part {
-                Part::File { map, offset } => map.read(offset, head).ok_or(MemoryError::Unmapped(iova)),
-                Part::Remote { memory, iova } => memory.read(iova, head).map_err(MemoryError::Remote),
+                Part::File { iova, map, offset } => {
+                    map.read(offset, head).ok_or(MemoryError::Unmapped(iova))?;
+                    deferred.overlay(iova, head);
+                    Ok(())
+                }
+                Part::Remote { iova, .. } => Err(MemoryError::Deferred(iova)),
             }
         });
         self.count(result)
     }
 
-    /// Writes guest memory.
+    /// Writes guest memory: at once, or by a message, or when what was sent before is acknowledged.
     ///
     /// # Errors
-    /// A [`MemoryError`]; nothing is written then, except what the host wrote before it failed.
+    /// A [`MemoryError`]; nothing is written then, except what was sent before it failed. What fails later is told by
+    /// [`Answer::WriteFailed`].
     pub fn write(&self, iova: u64, data: &[u8]) -> Result<(), MemoryError> {
         let mut rest = data;
-        let result = self.each_part(iova, data.len(), true, |part, len| {
+        let result = self.each_part(iova, data.len(), true, |part, len, deferred| {
             let (head, tail) = rest.split_at_checked(len).unwrap_or_default();
             rest = tail;
             match part {
-                Part::File { map, offset } => map.write(offset, head).ok_or(MemoryError::Unmapped(iova)),
-                Part::Remote { memory, iova } => memory.write(iova, head).map_err(MemoryError::Remote),
+                Part::File { iova, map, offset } => {
+                    deferred.write(iova, map, offset, head).ok_or(MemoryError::Unmapped(iova))
+                }
+                Part::Remote { memory, iova } => {
+                    deferred.post(&*memory, iova, head).map_err(MemoryError::Remote)
+                }
             }
         });
         self.count(result)
@@ -345,7 +433,7 @@ impl HostMemory {
         iova: u64,
         len: usize,
         write: bool,
-        mut access: impl FnMut(Part, usize) -> Result<(), MemoryError>,
+        mut access: impl FnMut(Part, usize, &mut Deferred) -> Result<(), MemoryError>,
     ) -> Result<(), MemoryError> {
         if !self.bus_master.load(Ordering::Relaxed) {
             return Err(MemoryError::BusMasterOff);
@@ -356,7 +444,7 @@ impl HostMemory {
         let mut windows = lock(&self.windows);
         let (first, room) = windows.find(iova, write)?;
         if room >= len as u64 {
-            return access(first, len);
+            return access(first, len, &mut windows.deferred);
         }
         let mut parts = Vec::new();
         let (mut part, mut room) = (first, room);
@@ -371,13 +459,69 @@ impl HostMemory {
             at = at.checked_add(step as u64).ok_or(MemoryError::Unmapped(u64::MAX))?;
             (part, room) = windows.find(at, write)?;
         }
-        parts.into_iter().try_for_each(|(part, step)| access(part, step))
+        parts.into_iter().try_for_each(|(part, step)| access(part, step, &mut windows.deferred))
+    }
+}
+
+impl DeferredReads for HostMemory {
+    fn answers_at_once(&self, iova: u64, len: usize) -> bool {
+        let mut there = false;
+        let parts = self.each_part(iova, len, false, |part, _, _| {
+            there |= matches!(part, Part::Remote { .. });
+            Ok(())
+        });
+        parts.is_err() || !there
+    }
+
+    fn ask(&self, ticket: u64, iova: u64, len: usize) -> Asked {
+        let mut remote = None;
+        let mut parts = Vec::new();
+        let mut read = |part, len, deferred: &mut Deferred| {
+            parts.push(match part {
+                Part::File { iova, map, offset } => {
+                    let mut bytes = vec![0; len];
+                    map.read(offset, &mut bytes).ok_or(MemoryError::Unmapped(iova))?;
+                    deferred.overlay(iova, &mut bytes);
+                    deferred::Source::Here(bytes)
+                }
+                Part::Remote { memory, iova } => {
+                    remote = Some(memory);
+                    deferred::Source::There(iova, len)
+                }
+            });
+            Ok(())
+        };
+        if !lock(&self.windows).deferred.takes_reads() {
+            return Asked::Busy;
+        }
+        let found = self.each_part(iova, len, false, &mut read);
+        let asked = found.and_then(|()| {
+            let remote = remote.ok_or(MemoryError::Unmapped(iova))?;
+            let deferred = &mut lock(&self.windows).deferred;
+            deferred.ask(&*remote, ticket, iova, parts).map_err(MemoryError::Remote)
+        });
+        match self.count(asked) {
+            Ok(()) => Asked::OnItsWay,
+            Err(_) => Asked::Failed(DmaError { iova, len }),
+        }
+    }
+
+    fn forget(&self) {
+        lock(&self.windows).deferred.forget();
+    }
+
+    fn next_answer(&self) -> Option<Answer> {
+        lock(&self.windows).deferred.next_answer()
+    }
+
+    fn takes_writes(&self) -> bool {
+        lock(&self.windows).deferred.takes_writes()
     }
 }
 
 /// Where one part of an access goes.
 enum Part {
-    File { map: Arc<FileMap>, offset: usize },
+    File { iova: u64, map: Arc<FileMap>, offset: usize },
     Remote { memory: Arc<dyn RemoteMemory>, iova: u64 },
 }
 
@@ -401,6 +545,7 @@ impl Windows {
         let room = window.last.saturating_sub(iova).saturating_add(1);
         let part = match &window.source {
             Source::File { map, offset } => Part::File {
+                iova,
                 map: Arc::clone(map),
                 offset: usize::try_from(skip)
                     .ok()

@@ -1,11 +1,13 @@
 //! One connection as a stream of whole messages.
 //!
-//! The connection never blocks, except in [`Connection::dma_read`] and [`Connection::dma_write`], which wait for the
-//! client's answer for a bounded time. It never loses step with the stream: a message too long to
+//! The connection never blocks. It never loses step with the stream: a message too long to
 //! be read is skipped byte by byte and reported as such. Header and body are read separately and
 //! exactly, so that descriptors belong to the message they arrive with.
+//!
+//! It asks the client, too: memory without a descriptor is reached by messages ([`RemoteMemory`]), whose replies are taken
+//! from the stream by whoever looks for commands.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,20 +15,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
 use thiserror::Error;
 
 use super::socket;
 use super::wire::{Fields, HEADER_LEN, Header, Kind, MAX_MESSAGE, MAX_MSG_FDS, Payload, command};
-use crate::memory::{RemoteError, RemoteMemory};
+use crate::memory::{RemoteAnswer, RemoteError, RemoteMemory};
 use crate::sync::lock;
 
-/// How long one device-initiated DMA message may take before the access fails.
-const DMA_REPLY_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long a client may leave device-initiated DMA messages without any answer before the oldest access fails. Nobody else
+/// waits for it.
+const DMA_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this many unanswered DMA messages in a row none is sent any more on this connection.
 const DMA_STRIKES: u32 = 4;
-/// Messages that may queue up behind one device-initiated DMA.
-const MAX_QUEUED: usize = 4096;
+/// Device-initiated DMA messages that may wait for an answer: they have 16-bit numbers.
+const MAX_QUESTIONS: usize = 1 << 14;
+/// Replies taken before somebody else has a turn.
+const MAX_REPLIES: usize = 1024;
 /// Reply bytes a client may leave unread before the connection counts as dead.
 const MAX_UNSENT: usize = 16 << 20;
 /// Bytes skipped per system call when an oversized message is discarded.
@@ -89,13 +93,41 @@ pub struct Connection {
     header: [u8; HEADER_LEN],
     body: Vec<u8>,
     fds: Fds,
-    /// Commands received while waiting for the answer to a DMA message.
-    queued: VecDeque<Message>,
     unsent: VecDeque<u8>,
     next_id: u16,
+    /// DMA messages without an answer, oldest first.
+    questions: VecDeque<Question>,
+    /// Since when one is waited for.
+    waiting_since: Option<Instant>,
     strikes: u32,
+    /// What they are for, by ticket.
+    accesses: BTreeMap<u64, Access>,
+    answers: VecDeque<RemoteAnswer>,
     /// Largest count of a DMA message, as negotiated.
     pub max_data_xfer: usize,
+    /// How long the client may leave DMA messages without any answer.
+    pub dma_timeout: Duration,
+}
+
+/// A DMA message that waits for its answer.
+#[derive(Debug)]
+struct Question {
+    id: u16,
+    command: u16,
+    address: u64,
+    count: usize,
+    ticket: u64,
+    /// Place of its bytes in the access.
+    offset: usize,
+}
+
+/// An access to the client's memory, by one message or several.
+#[derive(Debug)]
+struct Access {
+    /// What was read.
+    data: Vec<u8>,
+    /// Messages that are not answered.
+    left: usize,
 }
 
 impl Connection {
@@ -108,11 +140,15 @@ impl Connection {
             header: [0; HEADER_LEN],
             body: Vec::new(),
             fds: Fds::default(),
-            queued: VecDeque::new(),
             unsent: VecDeque::new(),
             next_id: 0,
+            questions: VecDeque::new(),
+            waiting_since: None,
             strikes: 0,
+            accesses: BTreeMap::new(),
+            answers: VecDeque::new(),
             max_data_xfer: 1 << 20,
+            dma_timeout: DMA_REPLY_TIMEOUT,
         })
     }
 
@@ -126,23 +162,15 @@ impl Connection {
         !self.unsent.is_empty()
     }
 
-    /// True if commands wait that no `poll` will announce any more.
-    pub fn has_queued(&self) -> bool {
-        !self.queued.is_empty()
-    }
-
-    /// The next whole command, or `None` if there is none yet.
+    /// The next whole command, or `None` if there is none yet. Replies to DMA messages on the way are taken.
     ///
     /// # Errors
     /// Any [`ConnectionError`] ends the connection.
     pub fn next_command(&mut self) -> Result<Option<Message>, ConnectionError> {
-        if let Some(message) = self.queued.pop_front() {
-            return Ok(Some(message));
-        }
-        while let Some(message) = self.next_message()? {
+        for _ in 0..MAX_REPLIES {
+            let Some(message) = self.next_message()? else { return Ok(None) };
             match message.header.kind() {
-                // A late answer to a DMA message that we gave up.
-                Kind::Reply => {}
+                Kind::Reply => self.answered(&message),
                 Kind::Command | Kind::Unknown => return Ok(Some(message)),
             }
         }
@@ -262,113 +290,132 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads client memory by messages ("VFIO_USER_DMA_READ").
-    ///
-    /// # Errors
-    /// A [`RemoteError`]; `buf` is undefined then.
-    pub fn dma_read(&mut self, address: u64, buf: &mut [u8]) -> Result<(), RemoteError> {
-        let step = self.max_data_xfer;
-        let mut at = address;
-        for part in buf.chunks_mut(step) {
-            let count = part.len() as u64;
-            let request = Payload::default().u64(at).u64(count);
-            let reply = self.dma_message(command::DMA_READ, &request.0)?;
-            let data = check_dma_reply(&reply, at, count)?;
-            if data.len() != part.len() {
-                return Err(RemoteError::Malformed);
-            }
-            part.copy_from_slice(data);
-            at = at.wrapping_add(count);
-        }
-        Ok(())
-    }
-
-    /// Writes client memory by messages ("VFIO_USER_DMA_WRITE").
-    ///
-    /// # Errors
-    /// A [`RemoteError`]; a part may have been written.
-    pub fn dma_write(&mut self, address: u64, data: &[u8]) -> Result<(), RemoteError> {
-        let step = self.max_data_xfer;
-        let mut at = address;
-        for part in data.chunks(step) {
-            let count = part.len() as u64;
-            let request = Payload::default().u64(at).u64(count).bytes(part);
-            self.dma_message(command::DMA_WRITE, &request.0)?;
-            at = at.wrapping_add(count);
-        }
-        Ok(())
-    }
-
-    /// Sends one request of ours and waits for its answer, queueing commands that come in between.
-    fn dma_message(&mut self, command: u16, payload: &[u8]) -> Result<Vec<u8>, RemoteError> {
+    /// Sends the messages of an access to `len` bytes of client memory ("VFIO_USER_DMA_READ", "VFIO_USER_DMA_WRITE"); `data`:
+    /// what is written.
+    fn ask(
+        &mut self,
+        ticket: u64,
+        command: u16,
+        address: u64,
+        len: usize,
+        data: Option<&[u8]>,
+    ) -> Result<(), RemoteError> {
         if self.strikes >= DMA_STRIKES {
             return Err(RemoteError::TimedOut);
         }
-        let id = self.next_id;
-        self.next_id = self.next_id.wrapping_add(1);
-        let mut bytes = Header::request(id, command, payload.len()).encode().to_vec();
-        bytes.extend_from_slice(payload);
-        let lost = |_| RemoteError::Lost;
-        self.send(&bytes).map_err(lost)?;
+        let step = self.max_data_xfer.max(1);
+        let messages = len.div_ceil(step);
+        if self.questions.len() + messages > MAX_QUESTIONS {
+            return Err(RemoteError::Lost);
+        }
+        for offset in (0..len).step_by(step) {
+            let count = step.min(len - offset);
+            let address = address.wrapping_add(offset as u64);
+            let mut payload = Payload::default().u64(address).u64(count as u64);
+            if let Some(data) = data {
+                payload = payload.bytes(data.get(offset..).and_then(|d| d.get(..count)).unwrap_or_default());
+            }
+            let id = self.next_id;
+            self.next_id = self.next_id.wrapping_add(1);
+            let mut bytes = Header::request(id, command, payload.0.len()).encode().to_vec();
+            bytes.extend_from_slice(&payload.0);
+            self.send(&bytes).map_err(|_| RemoteError::Lost)?;
+            self.questions.push_back(Question { id, command, address, count, ticket, offset });
+            self.waiting_since.get_or_insert_with(Instant::now);
+        }
+        let data = if data.is_some() { Vec::new() } else { vec![0; len] };
+        self.accesses.insert(ticket, Access { data, left: messages });
+        Ok(())
+    }
 
-        let deadline = Instant::now() + DMA_REPLY_TIMEOUT;
-        loop {
-            self.flush().map_err(lost)?;
-            while let Some(message) = self.next_message().map_err(lost)? {
-                let header = message.header;
-                if header.kind() != Kind::Reply {
-                    if self.queued.len() >= MAX_QUEUED {
-                        return Err(RemoteError::Lost);
-                    }
-                    self.queued.push_back(message);
-                } else if header.id == id && header.command == command {
-                    self.strikes = 0;
-                    if header.is_error() {
-                        let errno = i32::try_from(header.error).unwrap_or(0);
-                        return Err(RemoteError::Refused(Errno::from_raw(errno)));
-                    }
-                    return Ok(message.payload);
-                }
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                self.strikes += 1;
-                if self.strikes == DMA_STRIKES {
-                    tracing::warn!(
-                        "client does not answer DMA messages: memory without a descriptor is out of \
-                         reach from here on"
-                    );
-                }
-                return Err(RemoteError::TimedOut);
-            }
-            let mut events = PollFlags::POLLIN;
-            if self.is_congested() {
-                events |= PollFlags::POLLOUT;
-            }
-            let mut fds = [PollFd::new(self.stream.as_fd(), events)];
-            let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
-            match nix::poll::poll(&mut fds, PollTimeout::from(millis)) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return Err(RemoteError::Lost),
+    /// A reply of the client. One to a message that was given up, or to none at all, is for nobody.
+    fn answered(&mut self, message: &Message) {
+        let header = message.header;
+        let asked = |q: &Question| q.id == header.id && q.command == header.command;
+        let Some(question) = self.questions.iter().position(asked).and_then(|at| self.questions.remove(at))
+        else {
+            return;
+        };
+        self.strikes = 0;
+        self.waiting_since = (!self.questions.is_empty()).then(Instant::now);
+        let result = if header.is_error() {
+            Err(RemoteError::Refused(Errno::from_raw(i32::try_from(header.error).unwrap_or(0))))
+        } else if question.command == command::DMA_READ {
+            check_dma_reply(&message.payload, &question)
+        } else {
+            Ok(&[][..])
+        };
+        self.conclude(&question, result);
+    }
+
+    /// What came of a message: with the last one of its access, that is answered.
+    fn conclude(&mut self, question: &Question, result: Result<&[u8], RemoteError>) {
+        let Some(access) = self.accesses.get_mut(&question.ticket) else { return };
+        access.left = access.left.saturating_sub(1);
+        if let Ok(bytes) = result {
+            let to = access.data.get_mut(question.offset..).unwrap_or_default();
+            to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+        }
+        let done = access.left == 0 || result.is_err();
+        if let Some(Access { data, .. }) = done.then(|| self.accesses.remove(&question.ticket)).flatten() {
+            self.answers.push_back(RemoteAnswer { ticket: question.ticket, result: result.map(|_| data) });
+        }
+    }
+
+    /// Gives up the oldest message if the client has not answered any for too long; all of them if that is so too often.
+    fn give_up(&mut self) {
+        if self.waiting_since.is_none_or(|since| since.elapsed() < self.dma_timeout) {
+            return;
+        }
+        self.strikes += 1;
+        let mut given_up = 1;
+        if self.strikes >= DMA_STRIKES {
+            tracing::warn!(
+                "client does not answer DMA messages: memory without a descriptor is out of reach from here on"
+            );
+            given_up = self.questions.len();
+        }
+        for _ in 0..given_up {
+            if let Some(question) = self.questions.pop_front() {
+                self.conclude(&question, Err(RemoteError::TimedOut));
             }
         }
+        self.waiting_since = (!self.questions.is_empty()).then(Instant::now);
     }
 }
 
 impl RemoteMemory for Mutex<Connection> {
-    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), RemoteError> {
-        lock(self).dma_read(iova, buf)
+    fn read(&self, ticket: u64, iova: u64, len: usize) -> Result<(), RemoteError> {
+        lock(self).ask(ticket, command::DMA_READ, iova, len, None)
     }
 
-    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError> {
-        lock(self).dma_write(iova, data)
+    fn write(&self, ticket: u64, iova: u64, data: &[u8]) -> Result<(), RemoteError> {
+        lock(self).ask(ticket, command::DMA_WRITE, iova, data.len(), Some(data))
+    }
+
+    fn next_answer(&self) -> Option<RemoteAnswer> {
+        let mut connection = lock(self);
+        connection.give_up();
+        connection.answers.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let connection = lock(self);
+        connection.waiting_since.and_then(|since| since.checked_add(connection.dma_timeout))
     }
 }
 
-fn check_dma_reply(reply: &[u8], address: u64, count: u64) -> Result<&[u8], RemoteError> {
+/// The bytes of a reply to a read.
+fn check_dma_reply<'a>(reply: &'a [u8], question: &Question) -> Result<&'a [u8], RemoteError> {
     let mut fields = Fields(reply);
     match (fields.u64(), fields.u64()) {
-        (Ok(a), Ok(c)) if a == address && c == count => Ok(fields.0),
+        (Ok(address), Ok(count))
+            if address == question.address
+                && count == question.count as u64
+                && fields.0.len() == question.count =>
+        {
+            Ok(fields.0)
+        }
         _ => Err(RemoteError::Malformed),
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nix::poll::PollFlags;
 
@@ -24,6 +25,8 @@ const MESSAGE_BUDGET: usize = 128;
 pub struct VfioUser {
     listener: Listener,
     client: Option<Client>,
+    /// Of each client, if it is not as usual.
+    dma_timeout: Option<Duration>,
 }
 
 /// A connected client.
@@ -42,7 +45,12 @@ impl VfioUser {
     /// # Errors
     /// The socket can't be had; the message names it.
     pub fn listen(socket: &Path) -> anyhow::Result<VfioUser> {
-        Ok(VfioUser { listener: Listener::bind(socket)?, client: None })
+        Ok(VfioUser { listener: Listener::bind(socket)?, client: None, dma_timeout: None })
+    }
+
+    /// The same; `time`: how long a client may leave DMA messages without any answer before an access fails.
+    pub fn with_dma_timeout(self, time: Duration) -> VfioUser {
+        VfioUser { dma_timeout: Some(time), ..self }
     }
 
     /// Handles what the client has sent; ends the connection if it is over.
@@ -77,7 +85,7 @@ impl VfioUser {
                     );
                 }
                 // One that hasn't said a word yet gives way.
-                _ => match Client::new(stream) {
+                _ => match Client::new(stream, self.dma_timeout) {
                     Ok(client) => self.client = Some(client),
                     Err(e) => tracing::warn!("{}: connection lost: {e}", endpoint.name()),
                 },
@@ -97,15 +105,12 @@ impl FrontEnd for VfioUser {
     }
 
     fn has_work(&self) -> bool {
-        self.client.as_ref().is_some_and(|client| {
-            let connection = lock(&client.connection);
-            connection.has_queued() && !connection.is_congested()
-        })
+        false
     }
 
     fn serve(&mut self, ready: &[bool], endpoint: &mut Endpoint<'_>) {
         let [connecting, sent] = [0, 1].map(|i| ready.get(i).copied().unwrap_or(false));
-        if sent || self.has_work() {
+        if sent {
             self.serve_client(endpoint);
         }
         if connecting {
@@ -115,9 +120,10 @@ impl FrontEnd for VfioUser {
 }
 
 impl Client {
-    fn new(stream: UnixStream) -> io::Result<Client> {
+    fn new(stream: UnixStream, dma_timeout: Option<Duration>) -> io::Result<Client> {
         let peer = Peer::of(&stream);
-        let connection = Connection::new(stream)?;
+        let mut connection = Connection::new(stream)?;
+        connection.dma_timeout = dma_timeout.unwrap_or(connection.dma_timeout);
         Ok(Client {
             stream: connection.stream(),
             connection: Arc::new(Mutex::new(connection)),
