@@ -9,13 +9,12 @@ use hca_spec::wire::{Operation, aeth};
 
 use super::Hca;
 use super::core::{Core, HcaEvent};
-use crate::engines::mkey::{Access, Fault, span};
+use crate::engines::mkey::{Access, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, Response};
 use crate::engines::qp::recv::Receive;
 use crate::engines::qp::responder::{
     Action, Current, End, Refusal, Resource, Target, Unreliable, atomic_result,
 };
-use crate::engines::qp::umr::invalidate_remote;
 use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
@@ -225,7 +224,8 @@ impl Core {
         let mut word = repr.imm.unwrap_or(0);
         if let Some(key) = repr.ieth {
             word = key.0;
-            invalidate_remote(&mut self.fw.icm, target.who, key).map_err(Refusal::Access)?;
+            check_invalidate(&self.fw.icm, target.who, key).map_err(Refusal::Access)?;
+            self.free_key(key);
         }
         if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
             qp.responder.next_msn();

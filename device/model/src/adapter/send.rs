@@ -1,9 +1,11 @@
 //! The sending side carried out: from a doorbell to WQEs, whose turn it is to send, and packets on their way to the port.
 
+use hca_firmware::NotChanged;
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::page_fault;
-use hca_spec::ids::Qpn;
+use hca_spec::ids::{Mkey, Qpn};
+use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wqe::{Ctrl, SendOpcode, WQEBB};
 
@@ -16,7 +18,7 @@ use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
-use crate::engines::qp::umr;
+use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::{BadWqe, Wqe};
 use crate::ground::event::{Event, Hold, Status};
 use crate::ground::time::Ps;
@@ -379,20 +381,53 @@ impl Core {
                 })
             }
         };
-        let outcome =
-            list.map_err(umr::Refused::from).and_then(|list| umr::execute(&mut self.fw, qp, wqe, list));
-        match outcome {
-            Ok(pages) => {
-                if let Some(pages) = pages {
-                    self.request_pages(now, pages);
-                }
-                Ok(())
-            }
+        let change = list.map_err(umr::Refused::from).and_then(|list| qp.key_change(&self.view(), wqe, list));
+        let changed = change.and_then(|change| Ok(self.change_keys(now, change)?));
+        match changed {
+            Ok(()) => Ok(()),
             Err(refused) => {
                 let (qpn, opcode, key) = (qp.qpn, wqe.opcode, wqe.imm);
                 self.diagnose(now, format_args!("QP {qpn}: {opcode:?} of key {key:#x}: {}", refused.why));
                 Err(refused.syndrome)
             }
+        }
+    }
+
+    /// Changes keys and signature values in the firmware's tables, as an engine says.
+    fn change_keys(&mut self, now: Ps, change: Change<'_>) -> Result<(), NotChanged> {
+        match change {
+            Change::Nothing => {}
+            Change::Free(key) => self.free_key(key),
+            Change::Psv { number, value } => {
+                if let Some(psv) = self.fw.icm.psvs.get_mut(number) {
+                    psv.value = value;
+                }
+            }
+            Change::Load(load) => {
+                let index = load.key.index();
+                let pages =
+                    load.room().map(|bytes| self.fw.reserve_translations(index, bytes)).transpose()?;
+                if let Some(entry) = self.fw.icm.mkeys.get_mut(index) {
+                    load.translate(entry);
+                }
+                if let Some(pd) = load.domain() {
+                    self.fw.move_key(index, pd)?;
+                }
+                if let Some(entry) = self.fw.icm.mkeys.get_mut(index) {
+                    load.change(entry);
+                }
+                if let Some(pages) = pages.flatten() {
+                    self.request_pages(now, pages);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a key out of use.
+    pub(crate) fn free_key(&mut self, key: Mkey) {
+        if let Some(entry) = self.fw.icm.mkeys.get_mut(key.index()) {
+            entry.ctx.set(Mkc::FREE, 1);
         }
     }
 

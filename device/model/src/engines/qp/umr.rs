@@ -1,10 +1,15 @@
 //! Work requests that change memory keys: UMR, local and remote invalidate.
 //!
+//! Keys are in the firmware's tables. A work request is checked against them here, and becomes the [`Change`] that it asks
+//! for; who has the tables makes it.
+//!
 //! Source: PRM "UMR WQE", "UMR Control Segment"; which mask bit stands for which field as the mlx5
 //! driver uses them.
 
+use std::borrow::Cow;
+
 use hca_firmware::icm::{MemoryKey, Signature, Translation};
-use hca_firmware::{Firmware, Icm, NotChanged};
+use hca_firmware::{Icm, NotChanged};
 use hca_spec::bsf::{BSF_OCTWORDS, Bsf, SetPsv};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
@@ -16,8 +21,9 @@ use zerocopy::FromBytes;
 
 use super::QueuePair;
 use super::wqe::{Umr, Wqe};
-use crate::engines::mkey::{Accessor, Fault, check_invalidate};
+use crate::engines::mkey::{Fault, check_invalidate};
 use crate::engines::signature::Plan;
+use crate::engines::view::View;
 
 /// Bytes of one translation unit: two MTTs or one KLM.
 const OCTWORD: usize = 16;
@@ -86,84 +92,126 @@ pub(crate) fn list_bytes(wqe: &Wqe) -> usize {
     (wqe.length.min(MAX_LOAD as u64) as usize).min(wanted)
 }
 
-/// Executes a work request that sends nothing; `list`: what it loads from memory ([`list_bytes`]). Returns how many pages the
-/// adapter needs of its host for that.
-///
-/// # Errors
-/// Why it fails.
-pub(crate) fn execute(
-    fw: &mut Firmware,
-    qp: &QueuePair,
-    wqe: &Wqe,
-    list: Vec<u8>,
-) -> Result<Option<u32>, Refused> {
-    match wqe.opcode {
-        SendOpcode::LocalInval => invalidate(&mut fw.icm, qp.accessor(), Mkey(wqe.imm)).map(|()| None),
-        SendOpcode::Umr => match &wqe.umr {
-            Some(umr) => qp.load(fw, Mkey(wqe.imm), umr, list),
-            None => Err(Refused::request("no UMR control segment")),
-        },
-        SendOpcode::SetPsv => match &wqe.psv {
-            Some(psv) => qp.set_psv(&mut fw.icm, psv).map(|()| None),
-            None => Err(Refused::request("no PSV segment")),
-        },
-        _ => Ok(None),
+/// What a work request that sends nothing changes.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Change<'a> {
+    /// Nothing.
+    Nothing,
+    /// The key is out of use ([`Mkc::FREE`]).
+    Free(Mkey),
+    /// A PSV has a new value.
+    Psv { number: u32, value: u64 },
+    /// A key has other translations, attributes, or another signature part.
+    Load(Load<'a>),
+}
+
+/// What is loaded into a key.
+#[derive(Debug)]
+pub(crate) struct Load<'a> {
+    pub(crate) key: Mkey,
+    /// Translations, from that unit on.
+    translations: Cow<'a, [u8]>,
+    at: u64,
+    mask: u64,
+    mkc: &'a Mkc,
+    bsf: Option<Bsf>,
+}
+
+impl Load<'_> {
+    /// Bytes of translations that the key then has room for; `None`: as before.
+    pub(crate) fn room(&self) -> Option<u64> {
+        let len = self.translations.len() as u64;
+        (len > 0).then_some(self.at * OCTWORD as u64 + len)
+    }
+
+    /// The protection domain that the key goes to, if it changes.
+    pub(crate) fn domain(&self) -> Option<u32> {
+        (self.mask & umr_mask::PD != 0).then(|| self.mkc.get(Mkc::PD))
+    }
+
+    /// Loads the translations, for which there is room.
+    pub(crate) fn translate(&self, entry: &mut MemoryKey) {
+        if !self.translations.is_empty() {
+            store(entry, self.at, &self.translations);
+        }
+    }
+
+    /// Loads everything else but the domain.
+    pub(crate) fn change(&self, entry: &mut MemoryKey) {
+        apply_mask(&mut entry.ctx, self.mkc, self.mask);
+        sign(entry, self.bsf);
     }
 }
 
 impl QueuePair {
-    /// A new value of a PSV of the queue pair's domain.
-    fn set_psv(&self, icm: &mut Icm, segment: &SetPsv) -> Result<(), Refused> {
-        let number = segment.get(SetPsv::PSV);
-        let psv = icm.psvs.get_mut(number).filter(|psv| psv.pd == self.params.pd.0);
-        let refused = Refused {
-            syndrome: Syndrome::LocalProtection,
-            why: format!("PSV {number:#x} does not exist in the queue pair's protection domain"),
-        };
-        psv.ok_or(refused)?.value = segment.get(SetPsv::VALUE);
-        Ok(())
+    /// What a work request that sends nothing changes; `list`: what it loads from memory ([`list_bytes`]).
+    ///
+    /// # Errors
+    /// Why it fails.
+    pub(crate) fn key_change<'a>(
+        &self,
+        view: &View<'_>,
+        wqe: &'a Wqe,
+        list: Vec<u8>,
+    ) -> Result<Change<'a>, Refused> {
+        match wqe.opcode {
+            SendOpcode::LocalInval => {
+                let key = Mkey(wqe.imm);
+                check_invalidate(view.icm(), self.accessor(), key)
+                    .map_err(|fault| Refused::key(fault.to_string()))?;
+                Ok(Change::Free(key))
+            }
+            SendOpcode::Umr => match &wqe.umr {
+                Some(umr) => self.load(view.icm(), Mkey(wqe.imm), umr, list).map(Change::Load),
+                None => Err(Refused::request("no UMR control segment")),
+            },
+            SendOpcode::SetPsv => match &wqe.psv {
+                Some(psv) => self.set_psv(view.icm(), psv),
+                None => Err(Refused::request("no PSV segment")),
+            },
+            _ => Ok(Change::Nothing),
+        }
     }
 
-    fn load(&self, fw: &mut Firmware, key: Mkey, umr: &Umr, list: Vec<u8>) -> Result<Option<u32>, Refused> {
+    /// A new value of a PSV of the queue pair's domain.
+    fn set_psv<'a>(&self, icm: &Icm, segment: &SetPsv) -> Result<Change<'a>, Refused> {
+        let number = segment.get(SetPsv::PSV);
+        match icm.psvs.get(number).filter(|psv| psv.pd == self.params.pd.0) {
+            Some(_) => Ok(Change::Psv { number, value: segment.get(SetPsv::VALUE) }),
+            None => Err(Refused {
+                syndrome: Syndrome::LocalProtection,
+                why: format!("PSV {number:#x} does not exist in the queue pair's protection domain"),
+            }),
+        }
+    }
+
+    fn load<'a>(&self, icm: &Icm, key: Mkey, umr: &'a Umr, list: Vec<u8>) -> Result<Load<'a>, Refused> {
         let wanted = umr.ctrl.get(UmrCtrl::XLT_OCTOWORDS) as usize * OCTWORD;
-        let bytes = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
-            umr.inline.get(..wanted.min(umr.inline.len())).unwrap_or_default()
+        let translations = if umr.ctrl.get(UmrCtrl::INLINE) == 1 {
+            umr.inline.get(..wanted.min(umr.inline.len())).unwrap_or_default().into()
         } else {
-            &list
+            Cow::from(list)
         };
         let bsf = signature_part(umr, wanted)?;
         let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
-        let entry = fw.icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
-        self.check_umr(&fw.icm, &entry.ctx, umr)?;
+        let entry = icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
+        self.check_umr(icm, &entry.ctx, umr)?;
         if bsf.is_some() && entry.ctx.get(Mkc::BSF_OCTWORD_SIZE) < BSF_OCTWORDS {
             return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
         }
-        if mask & umr_mask::PD != 0 && fw.icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
+        if mask & umr_mask::PD != 0 && icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
             return Err(NotChanged::NoDomain.into());
         }
-        let mut pages = None;
-        if !bytes.is_empty() {
-            let at = if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
-                u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET_47_16)) << 16
-                    | u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET))
-            } else {
-                0
-            };
-            check_room(entry, at, bytes)?;
-            let end = at * OCTWORD as u64 + bytes.len() as u64;
-            pages = fw.reserve_translations(key.index(), end).map_err(Refused::from)?;
-            if let Some(entry) = fw.icm.mkeys.get_mut(key.index()) {
-                store(entry, at, bytes);
+        let mut at = 0;
+        if !translations.is_empty() {
+            if umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
+                at = u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET_47_16)) << 16
+                    | u64::from(umr.ctrl.get(UmrCtrl::XLT_OFFSET));
             }
+            check_room(entry, at, &translations)?;
         }
-        if mask & umr_mask::PD != 0 {
-            fw.move_key(key.index(), umr.mkc.get(Mkc::PD))?;
-        }
-        if let Some(entry) = fw.icm.mkeys.get_mut(key.index()) {
-            apply_mask(&mut entry.ctx, &umr.mkc, mask);
-            sign(entry, bsf);
-        }
-        Ok(pages)
+        Ok(Load { key, translations, at, mask, mkc: &umr.mkc, bsf })
     }
 
     /// Whether this queue pair may change the key, and the key is in the state that the WQE wants.
@@ -291,24 +339,5 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
         for (slot, raw) in list.iter_mut().skip(at * 2).zip(bytes.chunks_exact(8)) {
             *slot = hca_spec::be64(raw, 0);
         }
-    }
-}
-
-fn invalidate(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Refused> {
-    check_invalidate(icm, who, key).map_err(|fault| Refused::key(fault.to_string()))?;
-    free(icm, key);
-    Ok(())
-}
-
-/// Invalidation that a peer asks for with SEND with invalidate.
-pub(crate) fn invalidate_remote(icm: &mut Icm, who: Accessor, key: Mkey) -> Result<(), Fault> {
-    check_invalidate(icm, who, key)?;
-    free(icm, key);
-    Ok(())
-}
-
-fn free(icm: &mut Icm, key: Mkey) {
-    if let Some(entry) = icm.mkeys.get_mut(key.index()) {
-        entry.ctx.set(Mkc::FREE, 1);
     }
 }
