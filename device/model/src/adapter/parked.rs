@@ -4,7 +4,7 @@
 //! object (a queue pair, a command slot) keep their order: what comes later waits behind, other objects go on. An input that
 //! waited is carried out at the model's time of then.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::discriminant;
 use std::sync::Arc;
 
@@ -40,15 +40,19 @@ enum Object {
 #[derive(Debug)]
 struct Waiting {
     input: InputId,
-    object: Object,
     event: HcaEvent,
 }
 
-/// Inputs that wait, in the order in which they came.
+/// Inputs that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
-    queue: VecDeque<Waiting>,
-    /// How many of them are packets, and their bytes.
+    /// In the order in which they came. Only the first of an object asks memory.
+    queues: BTreeMap<Object, VecDeque<Waiting>>,
+    /// First inputs that wait for answers.
+    asking: BTreeMap<InputId, Object>,
+    /// First inputs that could not ask, or may not be carried out: memory takes no more for now.
+    held: BTreeMap<InputId, Object>,
+    /// How many inputs are packets, and their bytes.
     packets: usize,
     bytes: usize,
     inputs: u64,
@@ -64,7 +68,7 @@ fn packet_bytes(event: &HcaEvent) -> Option<usize> {
 
 impl Parked {
     fn holds(&self, object: Object) -> bool {
-        self.queue.iter().any(|waiting| waiting.object == object)
+        self.queues.contains_key(&object)
     }
 
     fn next_input(&mut self) -> InputId {
@@ -82,10 +86,9 @@ impl Parked {
                 | HcaEvent::AckTimeout(_)
                 | HcaEvent::Sent(_)
         );
-        let mut of_object = self.queue.iter().filter(|waiting| waiting.object == object);
+        let same = |waiting: &Waiting| discriminant(&waiting.event) == discriminant(event);
         // The first one may have read already.
-        of_object.next();
-        looks && of_object.any(|waiting| discriminant(&waiting.event) == discriminant(event))
+        looks && self.queues.get(&object).is_some_and(|queue| queue.iter().skip(1).any(same))
     }
 
     fn has_room(&self, event: &HcaEvent) -> bool {
@@ -99,8 +102,15 @@ impl Parked {
         }
     }
 
-    fn take(&mut self, at: usize) -> Option<Waiting> {
-        let waiting = self.queue.remove(at)?;
+    /// Takes the first input of an object.
+    fn take(&mut self, object: Object) -> Option<Waiting> {
+        let queue = self.queues.get_mut(&object)?;
+        let waiting = queue.pop_front()?;
+        if queue.is_empty() {
+            self.queues.remove(&object);
+        }
+        self.asking.remove(&waiting.input);
+        self.held.remove(&waiting.input);
         if let Some(bytes) = packet_bytes(&waiting.event) {
             self.packets = self.packets.saturating_sub(1);
             self.bytes = self.bytes.saturating_sub(bytes);
@@ -108,9 +118,18 @@ impl Parked {
         Some(waiting)
     }
 
-    fn put(&mut self, at: usize, waiting: Waiting) {
+    /// An input is the first of its object and waits, for answers if it is `asking`.
+    fn put_first(&mut self, object: Object, waiting: Waiting, asking: bool) {
         self.count(&waiting.event);
-        self.queue.insert(at.min(self.queue.len()), waiting);
+        let firsts = if asking { &mut self.asking } else { &mut self.held };
+        firsts.insert(waiting.input, object);
+        self.queues.entry(object).or_default().push_front(waiting);
+    }
+
+    /// An input waits behind others of its object.
+    fn put_last(&mut self, object: Object, waiting: Waiting) {
+        self.count(&waiting.event);
+        self.queues.entry(object).or_default().push_back(waiting);
     }
 }
 
@@ -145,23 +164,42 @@ impl Hca {
     pub(crate) fn memory_changed(&mut self, now: Ps) {
         self.follow_memory();
         let Some(outstanding) = self.core.outstanding.clone() else { return };
-        outstanding.take_answers(|why| {
+        let answered = outstanding.take_answers(|why| {
             self.core.diagnose(now, format_args!("a write that was posted failed: {why}"));
         });
-        let (mut blocked, mut at) = (BTreeSet::new(), 0);
-        while let Some(Waiting { input, object, .. }) = self.parked.queue.get(at) {
-            if blocked.contains(object) || outstanding.waits(*input) {
-                blocked.insert(*object);
-                at += 1;
-                continue;
-            }
-            let Some(Waiting { input, object, event }) = self.parked.take(at) else { return };
-            if let Err(event) = self.try_input(now, input, event) {
-                blocked.insert(object);
-                self.parked.put(at, Waiting { input, object, event });
-                at += 1;
+        for input in answered {
+            if !outstanding.waits(input)
+                && let Some(object) = self.parked.asking.get(&input)
+            {
+                self.go_on(now, *object);
             }
         }
+        // Those that have begun to read first: the others can't begin before they end.
+        for input in outstanding.inputs() {
+            if let Some(object) = self.parked.held.get(&input) {
+                self.go_on(now, *object);
+            }
+        }
+        while let Some((input, object)) = self.parked.held.first_key_value().map(|(i, o)| (*i, *o)) {
+            self.go_on(now, object);
+            if self.parked.held.contains_key(&input) {
+                return;
+            }
+        }
+    }
+
+    /// Carries out what waits of an object, as far as all is there.
+    fn go_on(&mut self, now: Ps, object: Object) {
+        while let Some(Waiting { input, event }) = self.parked.take(object) {
+            if let Err(event) = self.try_input(now, input, event) {
+                return self.park_first(object, Waiting { input, event });
+            }
+        }
+    }
+
+    fn park_first(&mut self, object: Object, waiting: Waiting) {
+        let asking = self.core.outstanding.as_ref().is_some_and(|reads| reads.waits(waiting.input));
+        self.parked.put_first(object, waiting, asking);
     }
 
     /// What [`Hca::handle`] does where memory answers later. A turn that waits for room at the port reads nothing yet.
@@ -180,32 +218,39 @@ impl Hca {
     pub(crate) fn admit(&mut self, now: Ps, event: HcaEvent) {
         let Some(object) = self.object_of(&event) else { return self.carry_out(now, event) };
         let input = self.parked.next_input();
-        let event = match self.parked.holds(object) {
-            false => match self.try_input(now, input, event) {
-                Ok(()) => return,
-                Err(event) => event,
-            },
-            true => match event {
-                // The WQE is in memory as well.
-                HcaEvent::BlueFlame(qpn, _) => HcaEvent::SendDoorbell(qpn),
-                event => event,
-            },
-        };
-        if self.parked.repeats(object, &event) {
-            return;
-        }
-        if !self.parked.has_room(&event) {
-            if let HcaEvent::Receive(arrived) | HcaEvent::ReceiveCopy(_, arrived) = event {
-                self.note_drop(
-                    now,
-                    arrived.packet(),
-                    format_args!("too many packets wait for the host's memory"),
-                );
+        if !self.parked.holds(object) {
+            if let Err(event) = self.try_input(now, input, event) {
+                match self.parked.has_room(&event) {
+                    true => self.park_first(object, Waiting { input, event }),
+                    false => self.drop_packet(now, input, &event),
+                }
             }
             return;
         }
-        let at = self.parked.queue.len();
-        self.parked.put(at, Waiting { input, object, event });
+        let event = match event {
+            // The WQE is in memory as well.
+            HcaEvent::BlueFlame(qpn, _) => HcaEvent::SendDoorbell(qpn),
+            event => event,
+        };
+        match self.parked.has_room(&event) {
+            true if self.parked.repeats(object, &event) => {}
+            true => self.parked.put_last(object, Waiting { input, event }),
+            false => self.drop_packet(now, input, &event),
+        }
+    }
+
+    /// There is no room for a packet that would have to wait.
+    fn drop_packet(&mut self, now: Ps, input: InputId, event: &HcaEvent) {
+        if let HcaEvent::Receive(arrived) | HcaEvent::ReceiveCopy(_, arrived) = event {
+            self.note_drop(
+                now,
+                arrived.packet(),
+                format_args!("too many packets wait for the host's memory"),
+            );
+        }
+        if let Some(outstanding) = &self.core.outstanding {
+            outstanding.give_up(input);
+        }
     }
 
     /// Carries an input out if all that it reads is there; asks for it otherwise.
@@ -269,6 +314,6 @@ impl Hca {
 
     /// Inputs that wait.
     pub(crate) fn parked(&self) -> usize {
-        self.parked.queue.len()
+        self.parked.queues.values().map(VecDeque::len).sum()
     }
 }

@@ -107,14 +107,6 @@ impl Hca {
     fn plan_command(&self, fetch: &Fetch) {
         let (core, input) = (&self.core, fetch.input());
         let opcode = Opcode::from_u16((be32(input, 0) >> 16) as u16);
-        if opcode == Some(Opcode::PageFaultResume) {
-            // Which queue pair goes on, and how, the firmware says: it may be any.
-            self.qps
-                .iter()
-                .map(|(_, qp)| qp)
-                .chain(self.links.values())
-                .for_each(|qp| core.plan_completions(qp));
-        }
         let Some(object) = opcode.and_then(find).and_then(|command| command.object) else { return };
         let number = be32(input, object.at) & object.kind.number_mask();
         match object.kind {
@@ -128,10 +120,14 @@ impl Hca {
                     core.touch(srq.doorbell_record(), 4);
                 }
             }
-            Kind::Qp => self.of(Qpn(number), |qp| {
-                core.touch(qp.params.doorbell_record, 4);
-                core.plan_completions(qp);
-            }),
+            Kind::Qp => {
+                self.of(Qpn(number), |qp| {
+                    core.touch(qp.params.doorbell_record, 4);
+                    core.plan_completions(qp);
+                });
+                // A page fault may be one of a DC target.
+                self.links_of(Qpn(number)).for_each(|link| core.plan_completions(link));
+            }
             Kind::Dct => self.links_of(Qpn(number)).for_each(|link| core.plan_completions(link)),
             _ => {}
         }

@@ -7,13 +7,16 @@
 //! An adapter agrees with itself, as it does on memory that answers at once: what it writes makes answers to other inputs
 //! old, and they are asked for anew, behind the write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 
-/// Reads that one input may need. A list in memory can be cut into pieces of one byte: beyond this the read fails.
-const MAX_READS: usize = 8192;
+/// Reads that one input may need: a packet of the largest MTU in pieces of one byte, and what leads to it. Beyond this a read
+/// fails.
+const MAX_READS: usize = 4096 + 256;
+/// Inputs whose reads are kept at a time: others wait before they ask.
+const MAX_INPUTS: usize = 64;
 
 /// An input whose reads are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +51,8 @@ enum Phase {
 struct State {
     phase: Phase,
     reads: BTreeMap<Key, Read>,
+    /// How many of them each input has.
+    inputs: BTreeMap<InputId, usize>,
     tickets: BTreeMap<u64, Key>,
     next_ticket: u64,
     unforeseen: u64,
@@ -56,6 +61,27 @@ struct State {
 impl State {
     fn of(&self, input: InputId) -> impl Iterator<Item = (&Key, &Read)> {
         self.reads.range((input, 0, 0)..=(input, u64::MAX, usize::MAX))
+    }
+
+    fn insert(&mut self, key: Key, read: Read) {
+        if self.reads.insert(key, read).is_none() {
+            *self.inputs.entry(key.0).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Read> {
+        let read = self.reads.remove(key)?;
+        self.forget_one(key.0);
+        Some(read)
+    }
+
+    fn forget_one(&mut self, input: InputId) {
+        if let Some(count) = self.inputs.get_mut(&input) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.inputs.remove(&input);
+            }
+        }
     }
 }
 
@@ -88,8 +114,14 @@ impl OutstandingReads {
         self.memory.deferred().is_none_or(DeferredReads::takes_writes)
     }
 
-    /// Runs `plan`, whose reads are those of `input`. Returns whether all of them are there.
+    /// Runs `plan`, whose reads are those of `input`. Returns whether all of them are there. It is not run if too many
+    /// other inputs have reads.
     pub(crate) fn plan(&self, input: InputId, plan: impl FnOnce()) -> bool {
+        let state = self.state();
+        if state.inputs.len() >= MAX_INPUTS && !state.inputs.contains_key(&input) {
+            return false;
+        }
+        drop(state);
         let before = std::mem::replace(&mut self.state().phase, Phase::Planned(input, false));
         plan();
         let planned = std::mem::replace(&mut self.state().phase, before);
@@ -114,6 +146,11 @@ impl OutstandingReads {
         drop_reads(&mut state, begun.input);
     }
 
+    /// The input is not carried out any more.
+    pub(crate) fn give_up(&self, input: InputId) {
+        drop_reads(&mut self.state(), input);
+    }
+
     /// Whether a read of the input that is carried out now finds its bytes.
     pub(crate) fn is_there(&self, iova: u64, len: usize) -> bool {
         if self.deferred(iova, len).is_none() {
@@ -124,37 +161,45 @@ impl OutstandingReads {
         matches!(state.reads.get(&(input, iova, len)), Some(Read::Answered(_)))
     }
 
+    /// The inputs whose reads are kept: a bounded number.
+    pub(crate) fn inputs(&self) -> Vec<InputId> {
+        self.state().inputs.keys().copied().collect()
+    }
+
     /// Whether answers to `input` are on their way.
     pub(crate) fn waits(&self, input: InputId) -> bool {
         self.state().of(input).any(|(_, read)| matches!(read, Read::Sent { .. }))
     }
 
-    /// Takes the answers that came; `failed` is told of writes that were refused.
-    pub(crate) fn take_answers(&self, mut failed: impl FnMut(DmaError)) {
-        let Some(deferred) = self.memory.deferred() else { return };
+    /// Takes the answers that came; `failed` is told of writes that were refused. Returns the inputs that the answers are for.
+    pub(crate) fn take_answers(&self, mut failed: impl FnMut(DmaError)) -> BTreeSet<InputId> {
+        let mut inputs = BTreeSet::new();
+        let Some(deferred) = self.memory.deferred() else { return inputs };
         while let Some(answer) = deferred.next_answer() {
             match answer {
                 Answer::WriteFailed(why) => failed(why),
                 Answer::Read { ticket, data } => {
                     let mut state = self.state();
                     let Some(key) = state.tickets.remove(&ticket) else { continue };
-                    let (_, iova, len) = key;
+                    let (input, iova, len) = key;
+                    inputs.insert(input);
                     let data = data.and_then(|data| match data.len() == len {
                         true => Ok(data),
                         false => Err(DmaError { iova, len }),
                     });
                     match state.reads.get(&key) {
                         Some(Read::Sent { ticket: t, old: false }) if *t == ticket => {
-                            state.reads.insert(key, Read::Answered(data));
+                            state.insert(key, Read::Answered(data));
                         }
                         Some(Read::Sent { ticket: t, old: true }) if *t == ticket => {
-                            state.reads.remove(&key);
+                            state.remove(&key);
                         }
                         _ => {}
                     }
                 }
             }
         }
+        inputs
     }
 
     /// Nobody waits for anything any more.
@@ -164,6 +209,7 @@ impl OutstandingReads {
         }
         let mut state = self.state();
         state.reads.clear();
+        state.inputs.clear();
         state.tickets.clear();
     }
 
@@ -175,9 +221,9 @@ impl OutstandingReads {
     /// Asks for a read of an input that is planned.
     fn ask(&self, state: &mut State, deferred: &dyn DeferredReads, key: Key) -> Result<(), DmaError> {
         let (input, iova, len) = key;
-        if state.of(input).count() >= MAX_READS {
+        if state.inputs.get(&input).is_some_and(|reads| *reads >= MAX_READS) {
             let why = DmaError { iova, len };
-            state.reads.insert(key, Read::Answered(Err(why)));
+            state.insert(key, Read::Answered(Err(why)));
             return Err(why);
         }
         let ticket = state.next_ticket;
@@ -185,11 +231,11 @@ impl OutstandingReads {
             Asked::OnItsWay => {
                 state.next_ticket += 1;
                 state.tickets.insert(ticket, key);
-                state.reads.insert(key, Read::Sent { ticket, old: false });
+                state.insert(key, Read::Sent { ticket, old: false });
             }
             Asked::Busy => {}
             Asked::Failed(why) => {
-                state.reads.insert(key, Read::Answered(Err(why)));
+                state.insert(key, Read::Answered(Err(why)));
                 return Err(why);
             }
         }
@@ -217,7 +263,7 @@ fn unforeseen(state: &mut State, iova: u64, len: usize) -> DmaError {
 fn drop_reads(state: &mut State, input: InputId) {
     let keys: Vec<Key> = state.of(input).map(|(key, _)| *key).collect();
     for key in keys {
-        if let Some(Read::Sent { ticket, .. }) = state.reads.remove(&key) {
+        if let Some(Read::Sent { ticket, .. }) = state.remove(&key) {
             state.tickets.remove(&ticket);
         }
     }
@@ -265,6 +311,7 @@ impl GuestMemory for OutstandingReads {
             Phase::Nobody => None,
         };
         self.memory.write(iova, data)?;
+        let mut dropped = Vec::new();
         state.reads.retain(|&(input, at, len), read| {
             if !overlaps(iova, data.len(), at, len) {
                 return true;
@@ -277,10 +324,15 @@ impl GuestMemory for OutstandingReads {
                     let from = data.iter().skip(at.saturating_sub(iova) as usize);
                     bytes.iter_mut().skip(skip).zip(from).for_each(|(to, byte)| *to = *byte);
                 }
-                Read::Answered(_) => return Some(input) == current,
+                Read::Answered(_) if Some(input) == current => {}
+                Read::Answered(_) => {
+                    dropped.push(input);
+                    return false;
+                }
             }
             true
         });
+        dropped.into_iter().for_each(|input| state.forget_one(input));
         Ok(())
     }
 }
