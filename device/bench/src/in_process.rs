@@ -9,6 +9,7 @@ use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
 use hca_model::{DmaError, Effect, GuestMemory, HcaId, Ps, World};
 use hca_trace::Observer;
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -300,10 +301,15 @@ impl Watches {
 }
 
 impl Host {
-    fn piece(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
+    fn range(&self, iova: u64, len: usize) -> Result<std::ops::Range<usize>, DmaError> {
         let start = iova.checked_sub(WINDOW).and_then(|s| usize::try_from(s).ok());
         let range = start.and_then(|s| Some(s..s.checked_add(len)?));
-        range.and_then(|r| self.bytes.get_mut(r)).ok_or(DmaError { iova, len })
+        range.filter(|r| r.end <= self.bytes.len()).ok_or(DmaError { iova, len })
+    }
+
+    fn piece(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
+        let range = self.range(iova, len)?;
+        self.bytes.get_mut(range).ok_or(DmaError { iova, len })
     }
 }
 
@@ -324,6 +330,29 @@ impl GuestMemory for Window {
         host.watches.note(iova, data.len());
         self.news.store(true, Ordering::Relaxed);
         Ok(())
+    }
+    fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        self.host().piece(iova, len).is_ok()
+    }
+    fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
+        let Some(other) = source.as_any().and_then(|any| any.downcast_ref::<Window>()) else {
+            let mut bytes = vec![0; len];
+            source.read(from, &mut bytes)?;
+            return self.write(iova, &bytes);
+        };
+        let mut host = self.host();
+        if std::ptr::eq(self, other) {
+            let (to, from) = (host.range(iova, len)?, host.range(from, len)?);
+            host.bytes.copy_within(from, to.start);
+        } else {
+            host.piece(iova, len)?.copy_from_slice(other.host().piece(from, len)?);
+        }
+        host.watches.note(iova, len);
+        self.news.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

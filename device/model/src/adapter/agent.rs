@@ -16,7 +16,7 @@ const PORT: u8 = 1;
 impl Hca {
     /// A datagram for which no driver has a queue pair that receives.
     pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
-        let Some((address, mad)) = datagram::parse(arrived.repr(), arrived.payload()) else {
+        let Some((address, mad)) = datagram::parse(arrived.repr(), arrived.payload_bytes()) else {
             return tracing::debug!(hca = self.core.name, %now, "no datagram that an agent takes: dropped");
         };
         let mut effects = Vec::new();

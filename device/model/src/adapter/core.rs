@@ -14,9 +14,11 @@ use crate::adapter::port::PortOut;
 use crate::adapter::watch::Watch;
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
+use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::view::View;
 use crate::ground::dma::{DmaError, GuestMemory, NoMemory};
+use crate::ground::region::Payload;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
@@ -47,8 +49,18 @@ impl Arrived {
     }
 
     #[inline]
-    pub(crate) fn payload(&self) -> &[u8] {
+    pub(crate) fn payload(&self) -> Payload<'_> {
         self.0.payload()
+    }
+
+    /// See [`Packet::payload_bytes`].
+    pub(crate) fn payload_bytes(&self) -> &[u8] {
+        self.0.payload_bytes()
+    }
+
+    /// See [`Packet::settle`].
+    pub(crate) fn settle(&mut self) {
+        self.0.settle();
     }
 
     /// The 40 bytes of the GRH as they were on the wire.
@@ -111,6 +123,17 @@ pub(crate) enum HcaEvent {
     LinkUp,
 }
 
+impl HcaEvent {
+    /// A packet in it whose payload is still in its sender's memory gets the bytes.
+    pub(crate) fn settle(&mut self) {
+        match self {
+            Self::Receive(arrived) => arrived.settle(),
+            Self::Depart(_, packet, _) | Self::Answer(packet) => packet.settle(),
+            _ => {}
+        }
+    }
+}
+
 /// Effects that leave the adapter, in the order they happened.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -156,6 +179,41 @@ impl Diagnoses {
     }
 }
 
+/// Which queue pair sends packets that are alike ([`crate::engines::qp::run`]): one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    allowed: bool,
+    running: Option<Qpn>,
+    begun: bool,
+}
+
+impl Runs {
+    /// Whether there may be any.
+    pub(crate) fn allow(&mut self, allowed: bool) {
+        self.allowed = allowed;
+    }
+
+    #[inline]
+    fn may_begin(&self, qpn: Qpn) -> bool {
+        self.allowed && self.running.is_none_or(|running| running == qpn)
+    }
+
+    fn begin(&mut self, qpn: Qpn) {
+        self.begun = self.running.replace(qpn).is_none();
+    }
+
+    /// The queue pair that has begun since the last call.
+    #[inline]
+    pub(crate) fn take_begun(&mut self) -> Option<Qpn> {
+        if std::mem::take(&mut self.begun) { self.running } else { None }
+    }
+
+    /// Nothing of them is under way any more.
+    pub(crate) fn end(&mut self) {
+        self.running = None;
+    }
+}
+
 pub(crate) struct Core {
     pub(crate) name: String,
     pub(crate) fw: Firmware,
@@ -170,6 +228,9 @@ pub(crate) struct Core {
     pub(crate) out: Outbox,
     pub(crate) diagnoses: Diagnoses,
     pub(crate) counting: Counting,
+    /// Counts what changed memory keys.
+    pub(crate) key_changes: u64,
+    pub(crate) runs: Runs,
     /// What those who look on want to see.
     pub(crate) watch: Option<Box<Watch>>,
 }
@@ -190,6 +251,8 @@ impl Core {
             out: Outbox::default(),
             diagnoses: Diagnoses::default(),
             counting: Counting::default(),
+            key_changes: 0,
+            runs: Runs::default(),
             watch: None,
         }
     }
@@ -211,8 +274,11 @@ impl Core {
             out,
             diagnoses: _,
             counting,
+            key_changes,
+            runs: _,
             watch,
         } = self;
+        *key_changes += 1;
         fw.reset();
         eqs.clear();
         *event_routes = EventRoutes::default();
@@ -225,6 +291,16 @@ impl Core {
         port.reset();
         *out = Outbox::default();
         *counting = Counting::default();
+    }
+
+    /// Begins a run of packets of a queue pair with the packet at its cursor, if there can be one.
+    pub(crate) fn begin_run(&mut self, qp: &mut QueuePair) {
+        if self.runs.may_begin(qp.qpn) && qp.may_run() {
+            qp.run = qp.plan_run(&self.view(), &self.memory, self.key_changes);
+            if qp.run.is_some() {
+                self.runs.begin(qp.qpn);
+            }
+        }
     }
 
     /// What engines may look at.

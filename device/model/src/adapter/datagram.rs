@@ -13,6 +13,7 @@ use crate::engines::qp::pieces::spans;
 use crate::engines::qp::wqe::Wqe;
 use crate::engines::qp::{PORT, QueuePair};
 use crate::ground::event::{Event, Status};
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::Packet;
 
@@ -66,7 +67,7 @@ impl Core {
 
     /// A datagram for this queue pair.
     pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) {
-        let (repr, payload) = (arrived.repr(), arrived.payload());
+        let (repr, payload) = (arrived.repr(), arrived.payload_bytes());
         let Some(deth) = repr.deth else { return };
         if deth.q_key != qp.own_q_key() {
             self.diagnose(
@@ -88,11 +89,11 @@ impl Core {
         }
         let (who, pieces) = (qp.local(&receive), &receive.pieces);
         let header = match arrived.grh() {
-            Some(grh) => self.keyed().scatter(who, pieces, 0, &grh),
+            Some(grh) => self.keyed().scatter(who, pieces, 0, Payload::Bytes(&grh)),
             None => Ok(Default::default()),
         };
         let written = header.and_then(|header| {
-            let body = self.keyed().scatter(who, pieces, GRH_ROOM as u64, payload)?;
+            let body = self.keyed().scatter(who, pieces, GRH_ROOM as u64, payload.into())?;
             Ok([header, body])
         });
         let found = match written {

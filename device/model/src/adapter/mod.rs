@@ -362,7 +362,10 @@ impl Hca {
 
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
         match event {
-            HcaEvent::Command(slot) => self.command(now, slot),
+            HcaEvent::Command(slot) => {
+                self.core.key_changes += 1;
+                self.command(now, slot);
+            }
             HcaEvent::CommandDone(done) => self.command_done(now, *done),
             HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
             HcaEvent::BlueFlame(qpn, copy) => self.blueflame(now, qpn, copy),

@@ -39,6 +39,7 @@ impl Hca {
         // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
         let was_armed = hw.params.path_migration == path_migration::ARMED;
         hw.params = Params::new(&qp.ctx);
+        hw.run = None;
         if to != QpState::Error {
             hw.state = to;
         }
@@ -172,6 +173,7 @@ impl Core {
         match qp.check_migration(&self.view(), repr) {
             MigrationStep::Nothing => {}
             MigrationStep::Armed => {
+                qp.run = None;
                 if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
                     context.ctx.set(Qpc::PM_STATE, path_migration::ARMED);
                 }
@@ -205,6 +207,7 @@ impl Core {
         *context.ctx.primary_path_mut() = *context.ctx.secondary_path();
         context.ctx.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qp.params = Params::new(&context.ctx);
+        qp.run = None;
         self.push_qp_event(now, EventType::PathMigrated, qp.qpn);
     }
 }

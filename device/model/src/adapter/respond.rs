@@ -1,5 +1,7 @@
 //! The responding side carried out: requests of the peer executed, refused and answered.
 
+use std::borrow::Cow;
+
 use hca_firmware::QCounter;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::EventType;
@@ -18,12 +20,13 @@ use crate::engines::qp::responder::{
 use crate::engines::qp::umr::invalidate_remote;
 use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::event::Event;
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::{AtomicRepr, Packet, Repr, RethRepr};
 
 impl Core {
     /// A request packet of the peer.
-    pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+    pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
         if qp.establishes() {
             self.push_qp_event(now, EventType::CommEstablished, qp.qpn);
         }
@@ -75,7 +78,7 @@ impl Core {
     }
 
     /// UC: a gap or a fault drops the message, nothing is answered.
-    fn receive_unreliable(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+    fn receive_unreliable(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
         let step = qp.unreliable(repr);
         if let Unreliable::Take { dropped: true } | Unreliable::Skip { dropped: true } = step {
             self.drop_message(now, qp);
@@ -158,7 +161,13 @@ impl Core {
     }
 
     /// Executes a request packet with the expected PSN.
-    fn execute(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) -> Result<(), Refusal> {
+    fn execute(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        repr: &Repr,
+        payload: Payload<'_>,
+    ) -> Result<(), Refusal> {
         qp.check_sequence(repr, payload.len())?;
         let view = self.view();
         let target = qp.target(&view, repr)?;
@@ -197,7 +206,7 @@ impl Core {
         qp: &mut QueuePair,
         target: &Target,
         repr: &Repr,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let Some(Current::Send { receive, offset }) = &qp.responder.current else {
             return Err(Refusal::Invalid("no message in progress"));
@@ -225,12 +234,13 @@ impl Core {
         let mut word = repr.imm.unwrap_or(0);
         if let Some(key) = repr.ieth {
             word = key.0;
+            self.key_changes += 1;
             invalidate_remote(&mut self.fw.icm, target.who, key).map_err(Refusal::Access)?;
         }
         if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
             qp.responder.next_msn();
-            let data = if inline { payload } else { &[] };
-            self.complete_receive(now, qp, (opcode, &receive), (end, word), repr, data);
+            let data = if inline { payload.bytes().unwrap_or_default() } else { Cow::default() };
+            self.complete_receive(now, qp, (opcode, &receive), (end, word), repr, &data);
         }
         Ok(())
     }
@@ -241,7 +251,7 @@ impl Core {
         qp: &mut QueuePair,
         target: &Target,
         repr: &Repr,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let to = qp.write_to(repr, payload.len())?;
         // The immediate consumes a receive WQE: it must be there before anything is written.
@@ -280,8 +290,10 @@ impl Core {
         let found = read.map_err(Refusal::Access)?;
         let original = u64::from_le_bytes(word);
         let new = atomic_result(repr.operation, atomic, original).to_le_bytes();
-        let written =
-            self.keyed().write(who, key, va, &new, Access::RemoteAtomic).map_err(Refusal::Access)?;
+        let written = self
+            .keyed()
+            .write(who, key, va, Payload::Bytes(&new), Access::RemoteAtomic)
+            .map_err(Refusal::Access)?;
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, found);
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, written);
         qp.remember(Resource::Atomic { psn: repr.psn, original });

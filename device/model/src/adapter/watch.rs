@@ -64,6 +64,11 @@ impl Core {
         self.watch.as_ref().is_some_and(|w| w.records.is_some())
     }
 
+    /// Whether packets at the port are gathered.
+    pub(crate) fn captures(&self) -> bool {
+        self.watch.as_ref().is_some_and(|w| w.packets.is_some())
+    }
+
     /// Something happened.
     #[inline(always)]
     pub(crate) fn note(&mut self, at: Ps, event: Event) {

@@ -6,6 +6,7 @@ pub(crate) mod event;
 pub(crate) mod node;
 pub(crate) mod random;
 pub(crate) mod record;
+pub(crate) mod region;
 pub(crate) mod ring;
 pub(crate) mod slots;
 pub mod time;

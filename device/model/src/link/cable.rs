@@ -203,6 +203,10 @@ impl Carrier for Cable {
             *to = line;
         }
     }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

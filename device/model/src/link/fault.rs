@@ -134,6 +134,10 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
     fn train(&mut self, end: End, line: LineRate) {
         self.inner.train(end, line);
     }
+
+    fn is_plain(&self) -> bool {
+        self.quiet && self.inner.is_plain()
+    }
 }
 
 /// The packet with one bit inverted.

@@ -63,6 +63,11 @@ pub trait Carrier {
     /// An end of the link trained, to less than the link could carry maybe: what it sends takes so long. A carrier of
     /// another kind has its own rate.
     fn train(&mut self, _end: End, _line: LineRate) {}
+
+    /// Whether each packet arrives at the other end once, as it was sent, and nobody looks at its bytes.
+    fn is_plain(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
@@ -72,5 +77,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
 
     fn train(&mut self, end: End, line: LineRate) {
         (**self).train(end, line);
+    }
+
+    fn is_plain(&self) -> bool {
+        (**self).is_plain()
     }
 }

@@ -144,6 +144,7 @@ impl World {
         let count = ends.len();
         self.links.push(Link { ends, carrier, kind });
         (0..count).for_each(|end| self.update_end(number, end, false));
+        self.allow_trains();
         Ok(())
     }
 
@@ -166,6 +167,7 @@ impl World {
     /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
     /// manager programs what both ends of a link can do.
     pub fn limit_port(&mut self, port: PortRef, mtu: u16, lanes: u8) {
+        self.settle();
         match port.node {
             NodeId::Hca(hca) => {
                 if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.core.fw.port_mut(port.port)) {
@@ -185,6 +187,7 @@ impl World {
     /// Takes the cable of a link out at every end in this world, or puts it in again: then it trains. An end outside
     /// hears of it one link latency later.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
+        self.settle();
         self.now = self.now.max(now);
         let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
         ends.iter_mut().for_each(|end| end.connected = connected);

@@ -1,7 +1,7 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
+//! [`train`] keeps packets that follow each other off the heap, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
 mod config;
 mod counters;
@@ -9,6 +9,7 @@ mod links;
 mod manager;
 mod switch;
 mod trace;
+mod train;
 mod transfer;
 mod tunnel;
 
@@ -36,6 +37,7 @@ use crate::wire::Packet;
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};
 use switch::SwitchNode;
+use train::Train;
 use transfer::{Forwarded, Ingress};
 pub use tunnel::TunnelEvent;
 
@@ -118,6 +120,10 @@ pub struct World {
     switches: Vec<SwitchNode>,
     links: Vec<Link>,
     heap: EventHeap<Event>,
+    /// Packets that follow each other, and their events.
+    trains: Vec<Train>,
+    /// Whether there may be any.
+    trains_allowed: bool,
     now: Ps,
     effects: Vec<Effect>,
     /// Room for packets that leave an adapter.
@@ -153,6 +159,8 @@ impl World {
             switches: Vec::new(),
             links: Vec::new(),
             heap: EventHeap::default(),
+            trains: Vec::new(),
+            trains_allowed: true,
             now: Ps::ZERO,
             effects: Vec::new(),
             spare: Vec::new(),
@@ -232,16 +240,19 @@ impl World {
 
     /// A host is there: its memory.
     pub fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory + Send + Sync>) {
+        self.settle();
         self.with(Ps::ZERO, hca, |hca, _| hca.attach(memory));
     }
 
     /// The host is gone: no access to its memory happens any more; the adapter is reset.
     pub fn detach(&mut self, now: Ps, hca: HcaId) {
+        self.settle();
         self.with(now, hca, |hca, now| hca.detach(now));
     }
 
     /// Function level reset.
     pub fn reset(&mut self, now: Ps, hca: HcaId) {
+        self.settle();
         self.with(now, hca, |hca, now| hca.reset(now));
     }
 
@@ -291,30 +302,40 @@ impl World {
     /// Runs every event that is due at or before `until`.
     #[inline]
     pub fn advance(&mut self, until: Ps) {
-        while let Some((at, event)) = self.heap.pop_until(until) {
-            self.now = self.now.max(at);
-            match event {
-                Event::Hca { hca, epoch, event } => self.with(at, hca, |h, now| {
-                    if h.epoch == epoch {
-                        h.handle(now, event);
-                    }
-                }),
-                Event::Arrive { hca, packet, ingress } => self.arrive(at, hca, packet, ingress),
-                Event::Forward(forwarded) => {
-                    if self.is_current(forwarded.ingress) {
-                        self.switch_arrive(*forwarded);
-                    }
-                }
-                Event::Agent(forwarded) => self.switch_agent(&forwarded),
-                Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
-                Event::SwitchPoll(switch) => self.switch_poll(switch),
-                Event::Light { number, end, light } => self.light_arrives(number, end, light),
-                Event::Credits { port } => self.credits_turn(at, port),
-                Event::Trained { number, end, generation } => self.trained(number, end, generation),
-                Event::Sweep => self.sweep(),
+        loop {
+            if !self.trains.is_empty() && !self.advance_trains(until) {
+                break;
             }
+            let Some((at, event)) = self.heap.pop_until(until) else { break };
+            self.execute(at, event);
         }
-        self.now = self.now.max(until.min(self.heap.next_at().unwrap_or(until)));
+        self.now = self.now.max(until.min(self.next_at().unwrap_or(until)));
+    }
+
+    /// An event happens.
+    #[inline(always)]
+    fn execute(&mut self, at: Ps, event: Event) {
+        self.now = self.now.max(at);
+        match event {
+            Event::Hca { hca, epoch, event } => self.with(at, hca, |h, now| {
+                if h.epoch == epoch {
+                    h.handle(now, event);
+                }
+            }),
+            Event::Arrive { hca, packet, ingress } => self.arrive(at, hca, packet, ingress),
+            Event::Forward(forwarded) => {
+                if self.is_current(forwarded.ingress) {
+                    self.switch_arrive(*forwarded);
+                }
+            }
+            Event::Agent(forwarded) => self.switch_agent(&forwarded),
+            Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
+            Event::SwitchPoll(switch) => self.switch_poll(switch),
+            Event::Light { number, end, light } => self.light_arrives(number, end, light),
+            Event::Credits { port } => self.credits_turn(at, port),
+            Event::Trained { number, end, generation } => self.trained(number, end, generation),
+            Event::Sweep => self.sweep(),
+        }
     }
 
     /// Runs events moment by moment: those due up to `now` first, then those of the next moment, and so on. Ends after so
@@ -322,13 +343,20 @@ impl World {
     /// [`World::now`] then.
     pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
         for passed in 0..moments {
-            let Some(next) = self.heap.next_at() else { return passed };
+            let Some(next) = self.next_at() else { return passed };
             self.advance(next.max(now));
             if enough(self) {
                 return passed + 1;
             }
         }
         moments
+    }
+
+    /// When the next event is due.
+    #[inline]
+    fn next_at(&self) -> Option<Ps> {
+        let trains = self.trains.iter().filter_map(|train| Some(train.next_key()?.at()));
+        self.heap.next_at().into_iter().chain(trains).min()
     }
 
     /// Whether effects wait to be taken.
@@ -342,7 +370,7 @@ impl World {
             true => None,
             false => self.tunnel_events.range((self.now + Ps(1), 0)..).next().map(|((at, _), _)| *at),
         };
-        self.heap.next_at().into_iter().chain(left).min()
+        self.next_at().into_iter().chain(left).min()
     }
 
     /// Takes the effects since the last call.
@@ -370,15 +398,30 @@ impl World {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
             let epoch = hca.epoch;
-            let Core { out, watch, units, .. } = &mut hca.core;
+            let Core { out, watch, units, runs, .. } = &mut hca.core;
             if let Some(watch) = watch {
                 watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
             }
+            if let Some(qpn) = runs.take_begun() {
+                self.begin_train(id, qpn);
+                continue;
+            }
             let (now, heap) = (self.now, &mut self.heap);
             let own = Source::new(Class::Node as u8, id.0, 0);
-            take_all(&mut out.events, |(at, event)| {
-                heap.push(at.max(now), own, Event::Hca { hca: id, epoch, event });
-            });
+            if self.trains.is_empty() {
+                take_all(&mut out.events, |(at, event)| {
+                    heap.push(at.max(now), own, Event::Hca { hca: id, epoch, event });
+                });
+            } else if !out.events.is_empty() {
+                let mut events = std::mem::take(&mut out.events);
+                for (at, event) in events.drain(..) {
+                    self.push_with_trains(at.max(now), own, Event::Hca { hca: id, epoch, event });
+                }
+                if let Some(hca) = self.hcas.get_mut(id.0) {
+                    hca.core.out.events = events;
+                }
+                continue;
+            }
             if let Some(at) = out.credit_turn.take() {
                 let source = Source::new(Class::Credit as u8, id.0, HCA_PORT);
                 heap.push(at, source, Event::Credits { port: id.into() });

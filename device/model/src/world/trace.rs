@@ -78,6 +78,7 @@ impl World {
                 if let Some(watch) = self.watch(hca) {
                     watch.packets = Some(Vec::new());
                 }
+                self.allow_trains();
             }
             NodeId::Switch(_) => self.watch_switch(port),
         }

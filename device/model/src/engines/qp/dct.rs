@@ -96,6 +96,7 @@ pub(crate) fn responder(view: &View<'_>, now: Ps, ctx: &Dctc, repr: &Repr, eth: 
         rq: ReceiveQueue::Shared(Srqn(ctx.get(Dctc::SRQN))),
         requester: Requester::default(),
         responder: Responder::expecting(repr.psn.next()),
+        run: None,
         lane: 0,
         dynamic: Dynamic::Responder(Box::new(Connection {
             peer,

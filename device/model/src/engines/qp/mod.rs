@@ -3,7 +3,7 @@
 //! [`send`] follows the send queue, [`requester`] turns [`message`]s into packets, [`replies`] judges what the peer
 //! answers, [`responder`] checks the peer's requests, [`answers`] plans their answers, [`recv`] follows receive queues,
 //! [`datagram`] plans the packets of UD, [`dci`] and [`dct`] are the ends of dynamic connections, [`umr`] changes memory
-//! keys, [`page_fault`] waits for pages, [`migration`] changes the path. What they decide is carried out by
+//! keys, [`run`] sends packets that are alike, [`page_fault`] waits for pages, [`migration`] changes the path. What they decide is carried out by
 //! [`crate::adapter`].
 
 pub(crate) mod answers;
@@ -19,6 +19,7 @@ pub(crate) mod recv;
 pub(crate) mod replies;
 pub(crate) mod requester;
 pub(crate) mod responder;
+pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod umr;
 pub(crate) mod wqe;
@@ -141,6 +142,8 @@ pub(crate) struct QueuePair {
     pub(crate) rq: ReceiveQueue,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// Packets of the message at the cursor that are alike.
+    pub(crate) run: Option<Box<run::Run>>,
     /// The virtual lane of what it sent last: where it waits for its next turn.
     pub(crate) lane: u8,
     /// Dynamic connections: which end this is, and of which.
@@ -164,6 +167,7 @@ impl QueuePair {
             rq: ReceiveQueue::new(qp),
             requester: Requester::default(),
             responder: Responder::default(),
+            run: None,
             lane: 0,
             dynamic: match qp.service() {
                 ServiceType::Dci => Dynamic::Initiator(Box::default()),
