@@ -29,6 +29,19 @@ use crate::wire::{Malformed, Packet, Repr};
 #[derive(Debug)]
 pub(crate) struct Arrived(Packet);
 
+impl From<Packet> for Arrived {
+    /// Of a packet that was checked.
+    fn from(checked: Packet) -> Self {
+        Self(checked)
+    }
+}
+
+impl From<Arrived> for Packet {
+    fn from(arrived: Arrived) -> Self {
+        arrived.0
+    }
+}
+
 impl Arrived {
     /// Checks a packet; returns it with the reason if it is not good.
     pub(crate) fn check(mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
@@ -149,6 +162,27 @@ pub(crate) struct Outbox {
     pub(crate) port_changed: bool,
     /// The port lost its link, even if it has it again.
     pub(crate) link_lost: bool,
+}
+
+impl Outbox {
+    /// Whether nothing is in it.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { events, loopback, sent, credit_turn, vectors, port_changed, link_lost } = self;
+        events.is_empty()
+            && sent.is_empty()
+            && vectors.is_empty()
+            && loopback.is_empty()
+            && credit_turn.is_none()
+            && !*port_changed
+            && !*link_lost
+    }
+
+    /// Packets in it whose payload is still in memory get the bytes.
+    pub(crate) fn settle(&mut self) {
+        self.events.iter_mut().for_each(|(_, event)| event.settle());
+        self.sent.iter_mut().for_each(|sent| sent.packet.settle());
+    }
 }
 
 /// Counts of guest mistakes; the log is limited to a few lines per model second.
@@ -294,6 +328,7 @@ impl Core {
     }
 
     /// Begins a run of packets of a queue pair with the packet at its cursor, if there can be one.
+    #[inline(always)]
     pub(crate) fn begin_run(&mut self, qp: &mut QueuePair) {
         if self.runs.may_begin(qp.qpn) && qp.may_run() {
             qp.run = qp.plan_run(&self.view(), &self.memory, self.key_changes);

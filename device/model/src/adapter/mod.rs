@@ -290,6 +290,21 @@ impl Hca {
 
     /// A packet arrived at the port. Returns when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
+        match self.take_in(now, packet) {
+            Ok((at, arrived)) => {
+                self.core.schedule(at, HcaEvent::Receive(arrived));
+                at
+            }
+            Err(at) => at,
+        }
+    }
+
+    /// The same without the event: returns the packet, and when it has passed the receive pipeline.
+    ///
+    /// # Errors
+    /// It was dropped; its place is free then.
+    #[inline(always)]
+    pub(crate) fn take_in(&mut self, now: Ps, packet: Packet) -> Result<(Ps, Arrived), Ps> {
         self.count_arrival(now, &packet);
         match Arrived::check(packet) {
             Ok(arrived) => {
@@ -301,8 +316,7 @@ impl Hca {
                     let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
                     self.core.note_job(now, at, service, event);
                 }
-                self.core.schedule(at, HcaEvent::Receive(arrived));
-                at
+                Ok((at, arrived))
             }
             Err((packet, why)) => {
                 self.note_drop(now, &packet, format_args!("{why}"));
@@ -310,7 +324,7 @@ impl Hca {
                 if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
                     counter.count(&mut port.counters);
                 }
-                now
+                Err(now)
             }
         }
     }
@@ -321,6 +335,7 @@ impl Hca {
         self.note_drop(now, packet, format_args!("the port is not active"));
     }
 
+    #[inline(always)]
     fn count_arrival(&mut self, now: Ps, packet: &Packet) {
         self.core.capture(now, false, packet);
         if let Some(port) = self.core.fw.port_mut(1) {
@@ -338,6 +353,7 @@ impl Hca {
     }
 
     /// When what a packet that arrives does is done and, if it writes, visible to the host.
+    #[inline(always)]
     fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
         let mut inbound = Inbound { bytes: payload, ..Inbound::default() };

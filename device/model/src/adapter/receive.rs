@@ -12,6 +12,7 @@ use crate::ground::time::Ps;
 
 impl Hca {
     /// A packet has passed the receive pipeline: to its queue pair.
+    #[inline(always)]
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
         let (repr, payload) = (arrived.repr(), arrived.payload());
         if repr.dest_qp == MULTICAST_QP {

@@ -248,6 +248,7 @@ impl Core {
     }
 
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
+    #[inline(always)]
     fn send_packet(&mut self, now: Ps, qp: &mut QueuePair) {
         match qp.requester.next() {
             Next::Held(why) => return self.note(now, Event::Held { qpn: qp.qpn, why }),
@@ -399,6 +400,7 @@ impl Core {
     }
 
     /// Builds and sends the packet at the cursor.
+    #[inline(always)]
     fn transmit_cursor(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Sending> {
         if qp.run.is_none() {
             self.begin_run(qp);
@@ -454,6 +456,7 @@ impl Core {
     }
 
     /// Takes a request packet to the port: the unit is done with it at `free` and its data is there at `ready`.
+    #[inline(always)]
     fn launch_request(
         &mut self,
         now: Ps,

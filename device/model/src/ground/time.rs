@@ -265,6 +265,9 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Behind all events.
+    pub(crate) const NEVER: Self = Self { at: Ps::MAX, order: u64::MAX };
+
     /// When the event is due.
     #[inline]
     pub(crate) fn at(&self) -> Ps {
@@ -274,7 +277,7 @@ impl Key {
 
 impl<E> EventHeap<E> {
     /// Adds `event` of that source at time `at`.
-    #[inline]
+    #[inline(never)]
     pub fn push(&mut self, at: Ps, source: Source, event: E) {
         let key = self.reserve(at, source);
         self.push_reserved(key, event);
@@ -310,7 +313,7 @@ impl<E> EventHeap<E> {
     }
 
     /// Adds an event at the place that was reserved for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_reserved(&mut self, Key { at, order }: Key, event: E) {
         let entry = self.store(at, order, event);
         // What should have been before the present is the first there.
@@ -328,7 +331,7 @@ impl<E> EventHeap<E> {
     }
 
     /// Keeps an event; says where.
-    #[inline]
+    #[inline(always)]
     fn store(&mut self, at: Ps, order: u64, event: E) -> Entry {
         if let Some(place) = self.slots.get_mut(self.free as usize) {
             let entry = Entry { at, order, slot: self.free };
@@ -411,7 +414,7 @@ impl<E> EventHeap<E> {
     }
 
     /// Takes the next event if it is due at or before `until`.
-    #[inline]
+    #[inline(always)]
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
         let Next { entry: Entry { at, .. }, bucket } = self.next?;
         self.present = self.present.max(at.min(until).0 >> BUCKET);
@@ -442,7 +445,7 @@ impl<E> EventHeap<E> {
     }
 
     /// Looks for the next event.
-    #[inline]
+    #[inline(always)]
     fn find(&self) -> Option<Next> {
         let far = self.far.0.first().copied();
         let Some(bucket) = self.first_bucket() else {

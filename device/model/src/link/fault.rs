@@ -138,6 +138,11 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
     fn is_plain(&self) -> bool {
         self.quiet && self.inner.is_plain()
     }
+
+    fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
+        self.counts.packets += 1;
+        self.inner.pass(now, from, bytes)
+    }
 }
 
 /// The packet with one bit inverted.

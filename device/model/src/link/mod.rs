@@ -68,6 +68,12 @@ pub trait Carrier {
     fn is_plain(&self) -> bool {
         false
     }
+
+    /// The same as [`Carrier::transmit`] for a packet of `bytes`, of a carrier that is plain: when its last byte is at the
+    /// other end.
+    fn pass(&mut self, _now: Ps, _from: End, _bytes: usize) -> Option<Ps> {
+        None
+    }
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
@@ -81,5 +87,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
 
     fn is_plain(&self) -> bool {
         (**self).is_plain()
+    }
+
+    fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
+        (**self).pass(now, from, bytes)
     }
 }

@@ -230,6 +230,9 @@ impl World {
     }
 
     fn follow_training(&mut self, number: usize, end: usize, port: PortRef, step: TrainingStep) {
+        if step.lost || step.tell.is_some() {
+            self.settle();
+        }
         if let Some(light) = step.tell {
             self.send_message(number, end, self.now, LinkMessage::Light(light));
         }

@@ -121,7 +121,7 @@ pub struct World {
     links: Vec<Link>,
     heap: EventHeap<Event>,
     /// Packets that follow each other, and their events.
-    trains: Vec<Train>,
+    trains: Vec<Box<Train>>,
     /// Whether there may be any.
     trains_allowed: bool,
     now: Ps,
@@ -141,7 +141,7 @@ pub struct World {
 }
 
 /// Takes what is there, in order: a single one, mostly.
-#[inline]
+#[inline(always)]
 fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
     match from.len() {
         1 => from.pop().into_iter().for_each(take),
@@ -302,14 +302,30 @@ impl World {
     /// Runs every event that is due at or before `until`.
     #[inline]
     pub fn advance(&mut self, until: Ps) {
+        self.run(until, |_| false);
+    }
+
+    /// Runs events moment by moment: those due at or before `until`, then, as long as there are `more` to run, those of the
+    /// next moment, and so on.
+    #[inline]
+    fn run(&mut self, mut until: Ps, mut more: impl FnMut(&Self) -> bool) {
         loop {
-            if !self.trains.is_empty() && !self.advance_trains(until) {
-                break;
+            if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more) {
+                return;
             }
-            let Some((at, event)) = self.heap.pop_until(until) else { break };
-            self.execute(at, event);
+            match self.heap.pop_until(until) {
+                Some((at, event)) => self.execute(at, event),
+                None => {
+                    let next = self.heap.next_at();
+                    self.now = self.now.max(until);
+                    if !more(self) {
+                        return;
+                    }
+                    let Some(next) = next else { return };
+                    until = until.max(next);
+                }
+            }
         }
-        self.now = self.now.max(until.min(self.next_at().unwrap_or(until)));
     }
 
     /// An event happens.
@@ -342,20 +358,19 @@ impl World {
     /// many moments, when `enough` says so after one, or when no event waits. Returns how many moments passed; it is
     /// [`World::now`] then.
     pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
-        for passed in 0..moments {
-            let Some(next) = self.next_at() else { return passed };
-            self.advance(next.max(now));
-            if enough(self) {
-                return passed + 1;
-            }
-        }
-        moments
+        let Some(next) = self.next_at().filter(|_| moments > 0) else { return 0 };
+        let mut passed = 0;
+        self.run(next.max(now), |world| {
+            passed += 1;
+            passed < moments && !enough(world)
+        });
+        passed
     }
 
     /// When the next event is due.
     #[inline]
     fn next_at(&self) -> Option<Ps> {
-        let trains = self.trains.iter().filter_map(|train| Some(train.next_key()?.at()));
+        let trains = self.trains.iter().filter_map(|train| train.next_at());
         self.heap.next_at().into_iter().chain(trains).min()
     }
 
@@ -413,13 +428,7 @@ impl World {
                     heap.push(at.max(now), own, Event::Hca { hca: id, epoch, event });
                 });
             } else if !out.events.is_empty() {
-                let mut events = std::mem::take(&mut out.events);
-                for (at, event) in events.drain(..) {
-                    self.push_with_trains(at.max(now), own, Event::Hca { hca: id, epoch, event });
-                }
-                if let Some(hca) = self.hcas.get_mut(id.0) {
-                    hca.core.out.events = events;
-                }
+                self.collect_with_trains(id);
                 continue;
             }
             if let Some(at) = out.credit_turn.take() {

@@ -14,15 +14,20 @@
 use std::collections::VecDeque;
 
 use hca_spec::ids::Qpn;
+use hca_spec::mad::port_state;
 use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
-use super::{Event, World};
+use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::engines::qp::replies::Verdict;
-use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::{Key, Ps, Source};
+use crate::link::Session;
+use crate::link::egress::{Sent, blocks};
 use crate::wire::{Packet, Repr};
+
+use super::transfer::Ingress;
 
 /// Places in the order of events that trains need to have in front of them.
 const SEQUENCES: u64 = 1 << 20;
@@ -32,8 +37,9 @@ const MOST: usize = 4;
 /// What is next for a packet, or for its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// The sender's turn to send, and the port's turn to look at what waits.
+    /// The sender's turn to send.
     Turn,
+    /// The port's turn to look at what waits.
     Port,
     /// A packet is made.
     Depart,
@@ -43,76 +49,174 @@ enum Stage {
     Receive,
 }
 
-impl Stage {
-    const COUNT: usize = 5;
+const STAGES: [Stage; 5] = [Stage::Turn, Stage::Port, Stage::Depart, Stage::Arrive, Stage::Receive];
+/// Stages that packets have.
+const PACKETS: usize = 3;
 
-    /// The stage that an event is of, if it is one of the train of that queue pair.
-    fn of(event: &Event, from: HcaId, qpn: Qpn) -> Option<Self> {
-        Some(match event {
-            Event::Hca { event: HcaEvent::Depart(_, packet, _), .. } if packet.is_referring() => Self::Depart,
-            Event::Hca { event: HcaEvent::Receive(arrived), .. } if arrived.packet().is_referring() => {
-                Self::Receive
-            }
-            Event::Arrive { packet, .. } if packet.is_referring() => Self::Arrive,
-            Event::Hca { hca, event: HcaEvent::SendTurn(turn), .. } if *hca == from && *turn == qpn => {
-                Self::Turn
-            }
-            Event::Hca { hca, event: HcaEvent::PortTurn, .. } if *hca == from => Self::Port,
-            _ => return None,
-        })
-    }
+/// The way of a train: a cable between two adapters.
+#[derive(Clone, Copy)]
+struct Way {
+    to: HcaId,
+    to_port: u8,
+    link: usize,
+    /// Its end at the sender, and at the receiver.
+    ends: [usize; 2],
+    /// The session in which packets leave.
+    session: Session,
+    /// From the end of the cable until a packet is at the receiver's port, the sender's own port included; and from the
+    /// receiver's port until what it tells is at the sender's.
+    forth: Ps,
+    back: Ps,
 }
 
 /// A train of packets.
 pub(super) struct Train {
     from: HcaId,
     qpn: Qpn,
-    link: usize,
-    stages: [VecDeque<(Key, Event)>; Stage::COUNT],
-    /// The stage whose first event is the next.
-    next: Option<(Key, usize)>,
+    epochs: [u32; 2],
+    way: Way,
+    /// When the sender has its turn, and when its port has.
+    turns: [Option<Key>; 2],
+    /// Packets by stage.
+    packets: [VecDeque<(Key, Packet)>; PACKETS],
+    /// By stage, its first event.
+    first: [Key; STAGES.len()],
 }
 
 impl Train {
-    fn new(from: HcaId, qpn: Qpn, link: usize) -> Self {
-        Self { from, qpn, link, stages: Default::default(), next: None }
+    fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2]) -> Self {
+        let first = [Key::NEVER; STAGES.len()];
+        Self { from, qpn, epochs, way, turns: [None; 2], packets: Default::default(), first }
     }
 
-    /// Keeps an event, if it is one of the train's and not before another of its stage; gives it back otherwise.
+    /// Its next event.
     #[inline]
-    fn keep(&mut self, key: Key, event: Event) -> Result<(), Event> {
-        let Some(stage) = Stage::of(&event, self.from, self.qpn) else { return Err(event) };
-        let Some(queue) = self.stages.get_mut(stage as usize) else { return Err(event) };
-        if queue.back().is_some_and(|(last, _)| *last > key) {
-            return Err(event);
+    fn next(&self) -> (Key, Stage) {
+        let mut next = (Key::NEVER, Stage::Turn);
+        for (key, stage) in self.first.iter().zip(STAGES) {
+            if *key < next.0 {
+                next = (*key, stage);
+            }
         }
-        queue.push_back((key, event));
-        if self.next.is_none_or(|(next, _)| key < next) {
-            self.next = Some((key, stage as usize));
+        next
+    }
+
+    /// When that is due.
+    #[inline]
+    pub(super) fn next_at(&self) -> Option<Ps> {
+        let (key, _) = self.next();
+        (key != Key::NEVER).then(|| key.at())
+    }
+
+    fn set_first(&mut self, stage: Stage, key: Key) {
+        if let Some(first) = self.first.get_mut(stage as usize) {
+            *first = key;
+        }
+    }
+
+    /// Keeps a turn, if there is none of its kind.
+    #[inline]
+    fn keep_turn(&mut self, stage: Stage, key: Key) -> bool {
+        let Some(turn @ None) = self.turns.get_mut(stage as usize) else { return false };
+        *turn = Some(key);
+        self.set_first(stage, key);
+        true
+    }
+
+    /// Takes a turn.
+    #[inline]
+    fn take_turn(&mut self, stage: Stage) {
+        if let Some(turn) = self.turns.get_mut(stage as usize) {
+            *turn = None;
+        }
+        self.set_first(stage, Key::NEVER);
+    }
+
+    #[inline]
+    fn queue(&mut self, stage: Stage) -> Option<&mut VecDeque<(Key, Packet)>> {
+        self.packets.get_mut((stage as usize).checked_sub(Stage::Depart as usize)?)
+    }
+
+    /// Keeps a packet behind those of its stage; gives it back if it is to go before one of them.
+    #[inline]
+    fn keep(&mut self, stage: Stage, key: Key, packet: Packet) -> Result<(), Packet> {
+        let Some(queue) = self.queue(stage) else { return Err(packet) };
+        match queue.back() {
+            Some((last, _)) if *last > key => return Err(packet),
+            Some(_) => queue.push_back((key, packet)),
+            None => {
+                queue.push_back((key, packet));
+                self.set_first(stage, key);
+            }
         }
         Ok(())
     }
 
-    /// When its next event is due.
+    /// Takes the first packet of a stage.
     #[inline]
-    pub(super) fn next_key(&self) -> Option<Key> {
-        self.next.map(|(key, _)| key)
+    fn take(&mut self, stage: Stage) -> Option<Packet> {
+        let queue = self.queue(stage)?;
+        let (_, packet) = queue.pop_front()?;
+        let next = queue.front().map_or(Key::NEVER, |(key, _)| *key);
+        self.set_first(stage, next);
+        Some(packet)
     }
 
-    /// Takes its next event.
+    /// Keeps an event of the sender or the receiver, if it is one of the train's; gives it back otherwise.
     #[inline]
-    fn take(&mut self) -> Option<(Key, Event)> {
-        let (_, stage) = self.next?;
-        let taken = self.stages.get_mut(stage)?.pop_front();
-        let first = |(stage, queue): (usize, &VecDeque<(Key, Event)>)| Some((queue.front()?.0, stage));
-        self.next = self.stages.iter().enumerate().filter_map(first).min_by_key(|(key, _)| *key);
-        taken
+    fn keep_event(&mut self, key: Key, hca: HcaId, event: HcaEvent) -> Result<(), HcaEvent> {
+        match event {
+            HcaEvent::SendTurn(qpn) if hca == self.from && qpn == self.qpn => {
+                if self.keep_turn(Stage::Turn, key) { Ok(()) } else { Err(event) }
+            }
+            HcaEvent::PortTurn if hca == self.from => {
+                if self.keep_turn(Stage::Port, key) {
+                    Ok(())
+                } else {
+                    Err(event)
+                }
+            }
+            HcaEvent::Depart(operation, packet, reserved) if packet.is_referring() && hca == self.from => {
+                self.keep(Stage::Depart, key, packet)
+                    .map_err(|packet| HcaEvent::Depart(operation, packet, reserved))
+            }
+            HcaEvent::Receive(arrived) if arrived.packet().is_referring() && hca == self.way.to => self
+                .keep(Stage::Receive, key, arrived.into())
+                .map_err(|packet| HcaEvent::Receive(packet.into())),
+            event => Err(event),
+        }
+    }
+
+    /// What an event of its is to the heap.
+    fn event(&self, stage: Stage, packet: Packet) -> Event {
+        let [from, to] = self.epochs;
+        let own = |event| Event::Hca { hca: self.from, epoch: from, event };
+        match stage {
+            Stage::Turn => own(HcaEvent::SendTurn(self.qpn)),
+            Stage::Port => own(HcaEvent::PortTurn),
+            Stage::Depart => {
+                let reserved = packet.len();
+                own(HcaEvent::Depart(packet.repr().operation, packet, reserved))
+            }
+            Stage::Arrive => {
+                let ingress = self.ingress(&packet);
+                Event::Arrive { hca: self.way.to, packet, ingress }
+            }
+            Stage::Receive => {
+                Event::Hca { hca: self.way.to, epoch: to, event: HcaEvent::Receive(packet.into()) }
+            }
+        }
+    }
+
+    fn ingress(&self, packet: &Packet) -> Ingress {
+        let Way { link, ends: [_, end], session, .. } = self.way;
+        let (lane, blocks) = (packet.vl(), blocks(packet.len()) as u16);
+        Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks }
     }
 
     /// Whether packets are under way.
     fn is_empty(&self) -> bool {
-        let [_, _, packets @ ..] = &self.stages;
-        packets.iter().all(VecDeque::is_empty)
+        self.packets.iter().all(VecDeque::is_empty)
     }
 
     /// Whether an event may let the sender's driver have its memory back, or change what the packets are.
@@ -131,7 +235,7 @@ impl Train {
                 HcaEvent::Receive(arrived) => self.is_cut_by_packet(arrived.repr()),
                 _ => false,
             },
-            Event::Light { number, .. } | Event::Trained { number, .. } => *number == self.link,
+            Event::Light { number, .. } | Event::Trained { number, .. } => *number == self.way.link,
             Event::Sweep => true,
             _ => false,
         }
@@ -165,23 +269,27 @@ impl World {
         }
     }
 
+    /// Packets get their payload's bytes, and their events go to the heap.
     #[cold]
-    fn cut(&mut self, train: Train) {
-        let Train { from, qpn, stages, .. } = train;
-        if let Some(hca) = self.hcas.get_mut(from.0) {
+    fn cut(&mut self, mut train: Box<Train>) {
+        if let Some(hca) = self.hcas.get_mut(train.from.0) {
             hca.core.port.egress.settle();
             hca.core.runs.end();
-            if let Some(qp) = hca.qps.get_mut(qpn.0) {
+            if let Some(qp) = hca.qps.get_mut(train.qpn.0) {
                 qp.run = None;
             }
         }
-        for (key, mut event) in stages.into_iter().flatten() {
-            match &mut event {
-                Event::Hca { event, .. } => event.settle(),
-                Event::Arrive { packet, .. } => packet.settle(),
-                _ => {}
+        for (key, stage) in train.turns.into_iter().zip(STAGES) {
+            if let Some(key) = key {
+                self.heap.push_reserved(key, train.event(stage, Packet::from_bytes(Vec::new())));
             }
-            self.heap.push_reserved(key, event);
+        }
+        for stage in [Stage::Depart, Stage::Arrive, Stage::Receive] {
+            let queue = train.queue(stage).map(std::mem::take).unwrap_or_default();
+            for (key, mut packet) in queue {
+                packet.settle();
+                self.heap.push_reserved(key, train.event(stage, packet));
+            }
         }
     }
 
@@ -190,23 +298,29 @@ impl World {
     pub(super) fn allow_trains(&mut self) {
         self.settle();
         for id in (0..self.hcas()).map(HcaId) {
-            let may = self.trains_allowed && self.is_way_plain(id);
+            let may = self.trains_allowed && self.plain_way(id).is_some();
             if let Some(core) = self.core_mut(id) {
                 core.runs.allow(may);
             }
         }
     }
 
-    fn is_way_plain(&self, from: HcaId) -> bool {
+    /// The cable at the port of an adapter, if it leads to another one, and nobody looks at packets or does something to
+    /// them.
+    fn plain_way(&self, from: HcaId) -> Option<Way> {
         let watched = |hca: HcaId| self.core(hca).is_none_or(|core| core.captures());
-        let far = self.plug(from.into()).and_then(|(number, end)| {
-            let link = self.links.get(number).filter(|link| link.carrier.is_plain())?;
-            Some(link.ends.get(link.other(end)?)?.at)
-        });
-        match far {
-            Some(LinkEnd::Port(PortRef { node: NodeId::Hca(to), .. })) => !watched(from) && !watched(to),
-            _ => false,
+        let (number, end) = self.plug(from.into())?;
+        let link = self.links.get(number).filter(|link| link.carrier.is_plain())?;
+        let other = link.other(end)?;
+        let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
+        let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };
+        if to == from || watched(from) || watched(to) {
+            return None;
         }
+        let forth = self.port_latency(near.at) + self.port_latency(far.at);
+        let back = forth + link.kind.delay?;
+        let session = near.training.session();
+        Some(Way { to, to_port: port, link: number, ends: [end, other], session, forth, back })
     }
 
     /// An adapter has begun to send packets that are alike: they are a train.
@@ -215,54 +329,257 @@ impl World {
         if self.trains.iter().any(|train| train.from == from) {
             return;
         }
-        let link = self.plug(from.into()).map_or(usize::MAX, |(number, _)| number);
-        self.trains.push(Train::new(from, qpn, link));
-        if self.trains.len() > MOST || !self.heap.can_reserve(SEQUENCES) {
-            self.settle();
+        let epoch = |id: HcaId| self.hcas.get(id.0).map_or(0, |hca| hca.epoch);
+        match self.plain_way(from) {
+            Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
+                let epochs = [epoch(from), epoch(way.to)];
+                self.trains.push(Box::new(Train::new(from, qpn, way, epochs)));
+            }
+            // Nobody keeps its packets.
+            _ => {
+                if let Some(hca) = self.hcas.get_mut(from.0) {
+                    hca.core.out.settle();
+                    hca.core.runs.end();
+                    if let Some(qp) = hca.qps.get_mut(qpn.0) {
+                        qp.run = None;
+                    }
+                }
+            }
         }
     }
 
-    /// Adds an event where it belongs: to a train, or to the heap.
-    pub(super) fn push_with_trains(&mut self, at: Ps, source: Source, event: Event) {
-        let key = self.heap.reserve(at, source);
+    /// Takes the events that an adapter left in its outbox.
+    #[inline(never)]
+    pub(super) fn collect_with_trains(&mut self, id: HcaId) {
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        let (epoch, now) = (hca.epoch, self.now);
+        let mut events = std::mem::take(&mut hca.core.out.events);
+        for (at, event) in events.drain(..) {
+            self.push_with_trains(at.max(now), id, epoch, event);
+        }
+        if let Some(hca) = self.hcas.get_mut(id.0) {
+            hca.core.out.events = events;
+        }
+    }
+
+    /// Adds an event of an adapter where it belongs: to a train, or to the heap.
+    fn push_with_trains(&mut self, at: Ps, hca: HcaId, epoch: u32, event: HcaEvent) {
+        let key = self.heap.reserve(at, Source::new(Class::Node as u8, hca.0, 0));
         let mut event = event;
         for train in &mut self.trains {
-            match train.keep(key, event) {
+            match train.keep_event(key, hca, event) {
                 Ok(()) => return,
                 Err(back) => event = back,
             }
         }
-        self.heap.push_reserved(key, event);
+        self.heap.push_reserved(key, Event::Hca { hca, epoch, event });
     }
 
-    /// Runs every event that is due at or before `until`, as long as there are trains. Returns whether there are none left.
+    /// The same for a packet that arrives at an adapter.
+    pub(super) fn push_arrival(
+        &mut self,
+        at: Ps,
+        port: PortRef,
+        hca: HcaId,
+        packet: Packet,
+        ingress: Ingress,
+    ) {
+        let key = self.heap.reserve(at, self.source(Class::Packet, port));
+        let mut packet = packet;
+        if packet.is_referring() {
+            for train in self.trains.iter_mut().filter(|train| train.way.to == hca) {
+                match train.keep(Stage::Arrive, key, packet) {
+                    Ok(()) => return,
+                    Err(back) => packet = back,
+                }
+            }
+        }
+        self.heap.push_reserved(key, Event::Arrive { hca, packet, ingress });
+    }
+
+    /// What [`World::run`] does, as long as there are trains. Returns whether there are none left; `until` moves on.
     #[inline(never)]
-    pub(super) fn advance_trains(&mut self, until: Ps) -> bool {
+    pub(super) fn run_with_trains(&mut self, until: &mut Ps, more: &mut impl FnMut(&Self) -> bool) -> bool {
         loop {
-            let nexts = self.trains.iter().enumerate().filter_map(|(i, train)| Some((train.next_key()?, i)));
-            let own = nexts.min().filter(|(key, _)| key.at() <= until);
+            let nexts = self.trains.iter().enumerate().map(|(i, train)| (train.next().0, i));
+            let own = nexts.min().filter(|(key, _)| *key != Key::NEVER);
             let own = own.filter(|(key, _)| self.heap.next_key().is_none_or(|next| *key < next));
-            let (at, event) = match own {
-                Some((key, i)) => {
-                    self.heap.pass(key.at());
-                    match self.trains.get_mut(i).and_then(Train::take) {
-                        Some((_, event)) => (key.at(), event),
-                        None => return false,
+            let Some(at) = own.map(|(key, _)| key).or(self.heap.next_key()).map(|key| key.at()) else {
+                self.now = self.now.max(*until);
+                more(self);
+                return false;
+            };
+            if at > *until {
+                self.now = self.now.max(*until);
+                if !more(self) {
+                    return false;
+                }
+                *until = at;
+            }
+            match own {
+                Some((_, i)) => {
+                    if !self.run_train(i, until, more) {
+                        return false;
                     }
                 }
-                None => match self.heap.pop_until(until) {
-                    Some((at, event)) => {
-                        self.cut_by(&event);
-                        (at, event)
-                    }
-                    None => return false,
-                },
-            };
-            self.execute(at, event);
+                None => {
+                    let Some((at, event)) = self.heap.pop_until(*until) else { return false };
+                    self.cut_by(&event);
+                    self.execute(at, event);
+                }
+            }
             self.follow_trains();
             if self.trains.is_empty() {
                 return true;
             }
+        }
+    }
+
+    /// Runs the events of a train until something else comes before them. Returns whether there is to be more.
+    #[inline]
+    fn run_train(&mut self, i: usize, until: &mut Ps, more: &mut impl FnMut(&Self) -> bool) -> bool {
+        let mut train = self.trains.swap_remove(i);
+        let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
+        let goes_on = loop {
+            let (key, stage) = train.next();
+            if key >= others || self.heap.next_key().is_some_and(|next| next < key) {
+                break true;
+            }
+            if key.at() > *until {
+                self.now = self.now.max(*until);
+                if !more(self) {
+                    break false;
+                }
+                *until = key.at();
+            }
+            self.heap.pass(key.at());
+            self.now = self.now.max(key.at());
+            if !self.step(&mut train, stage) {
+                break true;
+            }
+        };
+        self.trains.push(train);
+        goes_on
+    }
+
+    /// An event of a train happens. Returns whether the train may go on at once.
+    #[inline]
+    fn step(&mut self, train: &mut Box<Train>, stage: Stage) -> bool {
+        let now = self.now;
+        let Some(hca) = self.hcas.get_mut(train.from.0) else { return false };
+        match stage {
+            Stage::Turn => {
+                train.take_turn(stage);
+                hca.try_turn(now, HcaEvent::SendTurn(train.qpn));
+                self.send_off(train)
+            }
+            Stage::Port => {
+                train.take_turn(stage);
+                hca.port_turn(now);
+                self.send_off(train)
+            }
+            Stage::Depart => {
+                let Some(packet) = train.take(stage) else { return false };
+                let reserved = packet.len();
+                hca.depart(now, packet.repr().operation, packet, reserved);
+                self.send_off(train)
+            }
+            Stage::Arrive => {
+                let Some(packet) = train.take(stage) else { return false };
+                self.step_arrive(train, packet)
+            }
+            Stage::Receive => {
+                let Some(packet) = train.take(stage) else { return false };
+                let Some(hca) = self.hcas.get_mut(train.way.to.0) else { return false };
+                let arrived = packet.into();
+                hca.receive(now, &arrived);
+                arrived.retire();
+                if !hca.core.out.is_empty() || hca.core.watch.is_some() {
+                    self.collect(train.way.to);
+                }
+                !train.is_empty()
+            }
+        }
+    }
+
+    /// A packet of a train is at its receiver's port.
+    #[inline]
+    fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
+        let (now, to) = (self.now, train.way.to);
+        let Some(hca) = self.hcas.get_mut(to.0) else { return false };
+        let (lane, n) = (packet.vl(), blocks(packet.len()));
+        if hca.core.fw.port(HCA_PORT).is_none_or(|port| port.state != port_state::ACTIVE) {
+            let ingress = train.ingress(&packet);
+            self.arrive(now, to, packet, ingress);
+            return false;
+        }
+        let free = match hca.take_in(now, packet) {
+            Ok((at, arrived)) => {
+                let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
+                if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
+                    self.heap.push_reserved(key, train.event(Stage::Receive, packet));
+                }
+                at
+            }
+            Err(at) => at,
+        };
+        if hca.core.watch.is_some() {
+            self.collect(to);
+        }
+        let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
+        let waited_for = sender.core.port.egress.credit(now, lane, n, free + train.way.back);
+        if waited_for.is_some() {
+            self.await_credits(train.from.into(), waited_for);
+        }
+        true
+    }
+
+    /// What the sender of a train left in its outbox.
+    #[inline]
+    fn send_off(&mut self, train: &mut Box<Train>) -> bool {
+        let Self { hcas, heap, trace, captured, links, now, .. } = self;
+        let Some(hca) = hcas.get_mut(train.from.0) else { return false };
+        let epoch = hca.epoch;
+        let core = &mut hca.core;
+        if let Some(watch) = &mut core.watch {
+            watch.hand_over(&mut core.units, trace.as_mut(), captured);
+        }
+        let own = Source::new(Class::Node as u8, train.from.0, 0);
+        for (at, event) in core.out.events.drain(..) {
+            let key = heap.reserve(at.max(*now), own);
+            if let Err(event) = train.keep_event(key, train.from, event) {
+                heap.push_reserved(key, Event::Hca { hca: train.from, epoch, event });
+            }
+        }
+        let alone = core.out.sent.iter().all(|sent| sent.packet.is_referring());
+        let Some(link) = links.get_mut(train.way.link) else { return false };
+        if alone {
+            let Way { to, to_port, ends: [end, _], forth, .. } = train.way;
+            let source = Source::new(Class::Packet as u8, to.0, to_port);
+            for Sent { start, packet, .. } in core.out.sent.drain(..) {
+                let Some(there) = link.carrier.pass(start, end, packet.len()) else { continue };
+                let key = heap.reserve(there + forth, source);
+                if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
+                    heap.push_reserved(key, train.event(Stage::Arrive, packet));
+                }
+            }
+        }
+        if core.out.is_empty() {
+            return true;
+        }
+        // Something else than packets of the train.
+        self.collect_beside(train);
+        false
+    }
+
+    #[cold]
+    fn collect_beside(&mut self, train: &mut Box<Train>) {
+        let id = train.from;
+        let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs));
+        self.trains.push(std::mem::replace(train, apart));
+        self.collect(id);
+        if let Some(i) = self.trains.iter().position(|train| train.from == id) {
+            *train = self.trains.swap_remove(i);
         }
     }
 

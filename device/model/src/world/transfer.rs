@@ -108,13 +108,10 @@ impl World {
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: credits };
         let source = self.source(Class::Packet, port);
         match port.node {
-            NodeId::Hca(hca) => {
-                let event = Event::Arrive { hca, packet, ingress };
-                match self.trains.is_empty() {
-                    true => self.heap.push(tail, source, event),
-                    false => self.push_with_trains(tail, source, event),
-                }
+            NodeId::Hca(hca) if self.trains.is_empty() => {
+                self.heap.push(tail, source, Event::Arrive { hca, packet, ingress });
             }
+            NodeId::Hca(hca) => self.push_arrival(tail, port, hca, packet, ingress),
             NodeId::Switch(switch) => {
                 let forwarded = Forwarded { switch, port: port.port, packet, tail, ingress };
                 self.heap.push(head, source, Event::Forward(Box::new(forwarded)));

@@ -350,6 +350,7 @@ impl QueuePair {
     }
 
     /// Plans the packet at the cursor.
+    #[inline(always)]
     pub(crate) fn plan(&self, view: &View<'_>) -> Cursor {
         let r = &self.requester;
         let psn = r.cursor;

@@ -104,6 +104,7 @@ impl QueuePair {
 
     /// Plans a run that begins with the packet at the cursor; `keys`: the changes of keys so far. `None`: what it would be
     /// made of has to be looked at packet by packet.
+    #[inline(never)]
     pub(crate) fn plan_run(
         &self,
         view: &View<'_>,
