@@ -219,6 +219,8 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// [`MapError::Partial`] if a window lies partly inside: all of them stay then.
     pub fn unmap(&mut self, range: Range) -> Result<(), MapError> {
+        // Packets under way may have their payload there.
+        self.world.settle(self.function.hca);
         self.function.memory.unmap(range)
     }
 
@@ -258,6 +260,10 @@ impl<'a> Endpoint<'a> {
     /// Configuration has changed: lets DMA through or stops it.
     fn follow_config(&mut self) {
         let may_master = self.function.config.may_master();
+        if !may_master {
+            // Packets under way have left the host's memory, whatever the model has of them.
+            self.world.settle(self.function.hca);
+        }
         self.function.memory.set_bus_master(may_master);
         if may_master {
             self.function.msix.deliver_all();

@@ -1,5 +1,6 @@
 //! Where server and model meet: configuration in, guest memory, resource counts out.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -24,6 +25,24 @@ impl GuestMemory for HostMemory {
 
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
         HostMemory::write(self, iova, data).map_err(|_| DmaError { iova, len: data.len() })
+    }
+
+    fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        HostMemory::is_mapped(self, iova, len)
+    }
+
+    fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
+        let error = DmaError { iova, len };
+        if let Some(source) = source.as_any().and_then(|any| any.downcast_ref::<HostMemory>()) {
+            return HostMemory::copy_from(self, iova, source, from, len).map_err(|_| error);
+        }
+        let mut bytes = vec![0; len];
+        source.read(from, &mut bytes)?;
+        HostMemory::write(self, iova, &bytes).map_err(|_| error)
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

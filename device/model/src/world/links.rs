@@ -167,7 +167,7 @@ impl World {
     /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
     /// manager programs what both ends of a link can do.
     pub fn limit_port(&mut self, port: PortRef, mtu: u16, lanes: u8) {
-        self.settle();
+        self.settle_all();
         match port.node {
             NodeId::Hca(hca) => {
                 if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.core.fw.port_mut(port.port)) {
@@ -187,7 +187,7 @@ impl World {
     /// Takes the cable of a link out at every end in this world, or puts it in again: then it trains. An end outside
     /// hears of it one link latency later.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
-        self.settle();
+        self.settle_all();
         self.now = self.now.max(now);
         let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
         ends.iter_mut().for_each(|end| end.connected = connected);
@@ -231,7 +231,7 @@ impl World {
 
     fn follow_training(&mut self, number: usize, end: usize, port: PortRef, step: TrainingStep) {
         if step.lost || step.tell.is_some() {
-            self.settle();
+            self.settle_all();
         }
         if let Some(light) = step.tell {
             self.send_message(number, end, self.now, LinkMessage::Light(light));

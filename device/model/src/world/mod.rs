@@ -121,9 +121,11 @@ pub struct World {
     links: Vec<Link>,
     heap: EventHeap<Event>,
     /// Packets that follow each other, and their events.
+    #[allow(clippy::vec_box, reason = "a train that moves is taken out and put back")]
     trains: Vec<Box<Train>>,
     /// Whether there may be any.
     trains_allowed: bool,
+    trains_begun: u64,
     now: Ps,
     effects: Vec<Effect>,
     /// Room for packets that leave an adapter.
@@ -161,6 +163,7 @@ impl World {
             heap: EventHeap::default(),
             trains: Vec::new(),
             trains_allowed: true,
+            trains_begun: 0,
             now: Ps::ZERO,
             effects: Vec::new(),
             spare: Vec::new(),
@@ -240,19 +243,19 @@ impl World {
 
     /// A host is there: its memory.
     pub fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory + Send + Sync>) {
-        self.settle();
+        self.settle(hca);
         self.with(Ps::ZERO, hca, |hca, _| hca.attach(memory));
     }
 
     /// The host is gone: no access to its memory happens any more; the adapter is reset.
     pub fn detach(&mut self, now: Ps, hca: HcaId) {
-        self.settle();
+        self.settle(hca);
         self.with(now, hca, |hca, now| hca.detach(now));
     }
 
     /// Function level reset.
     pub fn reset(&mut self, now: Ps, hca: HcaId) {
-        self.settle();
+        self.settle(hca);
         self.with(now, hca, |hca, now| hca.reset(now));
     }
 

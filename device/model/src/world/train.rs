@@ -261,9 +261,22 @@ impl World {
         self.allow_trains();
     }
 
-    /// All packets under way have their payload's bytes themselves from now on. Called before a host takes memory away
-    /// from an adapter, or an adapter may not read it any more.
-    pub fn settle(&mut self) {
+    /// How many trains there were so far.
+    pub const fn trains_begun(&self) -> u64 {
+        self.trains_begun
+    }
+
+    /// The packets under way from or to an adapter have their payload's bytes themselves from now on. Called before its
+    /// host takes memory away from it, or it may not read it any more.
+    pub fn settle(&mut self, hca: HcaId) {
+        while let Some(i) = self.trains.iter().position(|train| hca == train.from || hca == train.way.to) {
+            let train = self.trains.swap_remove(i);
+            self.cut(train);
+        }
+    }
+
+    /// The same of all adapters.
+    pub(super) fn settle_all(&mut self) {
         while let Some(train) = self.trains.pop() {
             self.cut(train);
         }
@@ -296,7 +309,7 @@ impl World {
     /// Looks again which adapters may send trains: those at a cable to another adapter on which nothing happens to packets
     /// and nobody looks at them.
     pub(super) fn allow_trains(&mut self) {
-        self.settle();
+        self.settle_all();
         for id in (0..self.hcas()).map(HcaId) {
             let may = self.trains_allowed && self.plain_way(id).is_some();
             if let Some(core) = self.core_mut(id) {
@@ -334,6 +347,7 @@ impl World {
             Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
                 let epochs = [epoch(from), epoch(way.to)];
                 self.trains.push(Box::new(Train::new(from, qpn, way, epochs)));
+                self.trains_begun += 1;
             }
             // Nobody keeps its packets.
             _ => {

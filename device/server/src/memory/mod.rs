@@ -4,8 +4,8 @@
 //! (memory that came without a descriptor). Every access is checked against the windows and
 //! against the bus-master bit; what lies outside is an error that the model sees as a failed DMA.
 //!
-//! Invariant for unmapping: accesses happen only inside [`HostMemory::read`] and
-//! [`HostMemory::write`], which look the window up anew each time, and the engine is
+//! Invariant for unmapping: accesses happen only inside [`HostMemory::read`], [`HostMemory::write`] and
+//! [`HostMemory::copy_from`], which look the window up anew each time, and the engine is
 //! single-threaded. So once [`HostMemory::unmap`] has returned, no access to the range happens,
 //! and the reply may be sent.
 
@@ -325,6 +325,58 @@ impl HostMemory {
             match part {
                 Part::File { map, offset } => map.write(offset, head).ok_or(MemoryError::Unmapped(iova)),
                 Part::Remote { memory, iova } => memory.write(iova, head).map_err(MemoryError::Remote),
+            }
+        });
+        self.count(result)
+    }
+
+    /// Whether a range may be read, and is mapped here: reading it asks nobody.
+    pub fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        let mapped = self.each_part(iova, len, false, |part, _| match part {
+            Part::File { .. } => Ok(()),
+            Part::Remote { .. } => Err(MemoryError::Remote(RemoteError::Lost)),
+        });
+        mapped.is_ok()
+    }
+
+    /// Writes at `iova` what `source` has at `from`: in one copy where both ranges are mapped and each is in one window.
+    ///
+    /// # Errors
+    /// A [`MemoryError`]; nothing is written then, except what the host wrote before it failed.
+    pub fn copy_from(
+        &self,
+        iova: u64,
+        source: &HostMemory,
+        from: u64,
+        len: usize,
+    ) -> Result<(), MemoryError> {
+        let mut whole = None;
+        let found = source.each_part(from, len, false, |part, n| {
+            whole = match part {
+                Part::File { map, offset } if n == len => Some((map, offset)),
+                _ => None,
+            };
+            Ok(())
+        });
+        source.count(found)?;
+        let Some((map, first)) = whole else {
+            let mut bytes = vec![0; len];
+            source.read(from, &mut bytes)?;
+            return self.write(iova, &bytes);
+        };
+        let mut done = 0usize;
+        let result = self.each_part(iova, len, true, |part, n| {
+            let at = first.saturating_add(done);
+            done = done.saturating_add(n);
+            match part {
+                Part::File { map: to, offset } => {
+                    to.copy(offset, &map, at, n).ok_or(MemoryError::Unmapped(iova))
+                }
+                Part::Remote { memory, iova } => {
+                    let mut bytes = vec![0; n];
+                    map.read(at, &mut bytes).ok_or(MemoryError::Unmapped(from))?;
+                    memory.write(iova, &bytes).map_err(MemoryError::Remote)
+                }
             }
         });
         self.count(result)
