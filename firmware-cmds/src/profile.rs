@@ -15,7 +15,7 @@ pub struct Config {
     pub node_guid: u64,
     /// GUID of the system.
     pub system_image_guid: u64,
-    /// GUID of port 1.
+    /// GUID of port 1; the next ports have the next ones.
     pub port_guid: u64,
     /// NodeDescription before the driver sets one; at most 64 bytes are used.
     pub node_description: String,
@@ -44,6 +44,13 @@ impl Config {
             timer_khz: 156_250,
             blueflame: false,
         }
+    }
+}
+
+impl Config {
+    /// GUID of the port of that number, from 1.
+    pub fn guid_of_port(&self, port: u8) -> u64 {
+        self.port_guid.wrapping_add(u64::from(port).saturating_sub(1))
     }
 }
 

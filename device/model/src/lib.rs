@@ -21,7 +21,7 @@
 //! profiles), [`wire`] (packets), `engines` (state machines that return what is to be done), [`units`] (who is busy until
 //! when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
 //!
-//! Not implemented: masked atomics, Ethernet and RoCE, adapters with more than one port. Memory is read at once when it is
+//! Not implemented: masked atomics, Ethernet and RoCE. Memory is read at once when it is
 //! needed; only the time of the read is modelled.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]

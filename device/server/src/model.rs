@@ -88,10 +88,11 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         .collect();
     let port = |end: &End| {
         let port = match end {
-            End::Hca { .. } => names
-                .iter()
-                .position(|name| *name == end.to_string())
-                .map(|place| PortRef::from(HcaId(place))),
+            End::Hca { host, hca, port } => {
+                let id = format!("{host}/{hca}");
+                let place = names.iter().position(|name| *name == id);
+                place.map(|place| PortRef::of_hca(HcaId(place), *port))
+            }
             End::Switch { switch, port } => switches
                 .iter()
                 .position(|known| known.name == *switch)

@@ -6,4 +6,5 @@ mod joined;
 mod losses;
 mod migration;
 mod netsim;
+mod ports;
 mod switches;

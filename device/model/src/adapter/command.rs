@@ -192,9 +192,9 @@ impl Hca {
                     }
                 }
                 self.apply(now, effects);
-                self.core.agent_poll_later(now);
+                self.core.agents_poll_later(now);
                 if opcode == Opcode::MadIfc as u16 {
-                    self.core.configure_port();
+                    self.core.configure_ports();
                 }
                 if opcode == Opcode::ManagePages as u16 {
                     for slot in self.commands.take_stalled() {
@@ -312,19 +312,18 @@ impl Hca {
             Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
             Effect::DctDestroyed(dctn) => {
                 core.counting.forget(dctn);
-                self.links.retain(|peer, _| peer.dctn != dctn);
+                self.dc_responders.retain(|peer, _| peer.dctn != dctn);
             }
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
-                core.out.port_changed = true;
+                core.out.port_changed(port, sub_type == port_change::DOWN);
                 let state = core.fw.port(port).map_or(0, |p| p.state as u8);
                 core.note(now, Event::Port { state });
-                core.out.link_lost |= sub_type == port_change::DOWN;
                 let mut eqe = Eqe::new();
                 eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
                 core.push_event(now, EventType::PortChange, &mut eqe);
             }
-            Effect::PortEnabled { .. } => core.out.port_changed = true,
+            Effect::PortEnabled { port } => core.out.port_changed(port, false),
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
                 core.counting.forget_all();
@@ -333,7 +332,7 @@ impl Hca {
                 core.cqs.clear();
                 core.srqs.clear();
                 self.qps.clear();
-                self.links.clear();
+                self.dc_responders.clear();
                 // Pages will not come any more: the commands that wait for them are answered.
                 for slot in self.commands.take_stalled() {
                     core.schedule(now, HcaEvent::Command(slot));

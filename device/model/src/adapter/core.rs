@@ -10,7 +10,7 @@ use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::counters::Counting;
 use crate::adapter::events::EventRoutes;
-use crate::adapter::port::PortOut;
+use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
@@ -25,65 +25,66 @@ use crate::ground::timing::Timing;
 use crate::link::egress::Sent;
 use crate::wire::{Malformed, Packet, Repr};
 
-/// A packet whose headers and checksums were found good.
+/// A packet whose headers and checksums were found good, and the port that it came by.
 #[derive(Debug)]
-pub(crate) struct Arrived(Packet);
-
-impl From<Packet> for Arrived {
-    /// Of a packet that was checked.
-    fn from(checked: Packet) -> Self {
-        Self(checked)
-    }
+pub(crate) struct Arrived {
+    packet: Packet,
+    pub(crate) port: u8,
 }
 
 impl From<Arrived> for Packet {
     fn from(arrived: Arrived) -> Self {
-        arrived.0
+        arrived.packet
     }
 }
 
 impl Arrived {
+    /// Of a packet that was checked.
+    pub(crate) fn checked(port: u8, packet: Packet) -> Self {
+        Self { packet, port }
+    }
+
     /// Checks a packet; returns it with the reason if it is not good.
-    pub(crate) fn check(mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
+    pub(crate) fn check(port: u8, mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
         match packet.open() {
-            Ok(()) => Ok(Self(packet)),
+            Ok(()) => Ok(Self { packet, port }),
             Err(why) => Err((packet, why)),
         }
     }
 
     #[inline]
     pub(crate) fn packet(&self) -> &Packet {
-        &self.0
+        &self.packet
     }
 
     #[inline]
     pub(crate) fn repr(&self) -> &Repr {
-        self.0.repr()
+        self.packet.repr()
     }
 
     #[inline]
     pub(crate) fn payload(&self) -> Payload<'_> {
-        self.0.payload()
+        self.packet.payload()
     }
 
     /// See [`Packet::payload_bytes`].
     pub(crate) fn payload_bytes(&self) -> &[u8] {
-        self.0.payload_bytes()
+        self.packet.payload_bytes()
     }
 
     /// See [`Packet::settle`].
     pub(crate) fn settle(&mut self) {
-        self.0.settle();
+        self.packet.settle();
     }
 
     /// The 40 bytes of the GRH as they were on the wire.
     pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
-        self.0.grh()
+        self.packet.grh()
     }
 
     /// Nobody needs it any more.
     pub(crate) fn retire(self) {
-        self.0.retire();
+        self.packet.retire();
     }
 }
 
@@ -116,8 +117,8 @@ pub(crate) enum HcaEvent {
     RnrTimeout(Qpn, u32),
     /// A packet has passed the receive pipeline.
     Receive(Arrived),
-    /// A packet has passed the send pipeline and its data is there; so many bytes are kept free for it at the port.
-    Depart(Operation, Packet, usize),
+    /// A packet has passed the send pipeline and its data is there: to its port.
+    Depart(Departing),
     /// Requests without an answer have left: their completions are due.
     Sent(Qpn),
     /// The moderation period set with that generation ran out.
@@ -126,14 +127,24 @@ pub(crate) enum HcaEvent {
     CqSession(Cqn, u32),
     /// Raise an interrupt.
     Interrupt(u16),
-    /// The port looks at what waits.
-    PortTurn,
-    /// An answer of the port's agents is ready.
-    Answer(Packet),
-    /// The port's agents may have something to say.
-    AgentPoll,
-    /// The link has trained.
-    LinkUp,
+    /// A port looks at what waits.
+    PortTurn(u8),
+    /// An answer of a port's agents is ready.
+    Answer(u8, Packet),
+    /// A port's agents may have something to say.
+    AgentPoll(u8),
+    /// A port begins to train its link.
+    LinkUp(u8),
+}
+
+/// A packet on its way to a port.
+#[derive(Debug)]
+pub(crate) struct Departing {
+    pub(crate) port: u8,
+    pub(crate) operation: Operation,
+    /// So many bytes are kept free for it at the port.
+    pub(crate) reserved: u32,
+    pub(crate) packet: Packet,
 }
 
 impl HcaEvent {
@@ -141,7 +152,7 @@ impl HcaEvent {
     pub(crate) fn settle(&mut self) {
         match self {
             Self::Receive(arrived) => arrived.settle(),
-            Self::Depart(_, packet, _) | Self::Answer(packet) => packet.settle(),
+            Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.settle(),
             _ => {}
         }
     }
@@ -151,16 +162,22 @@ impl HcaEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) events: Vec<(Ps, HcaEvent)>,
-    /// Packets that never leave the adapter, and when they are back.
-    pub(crate) loopback: Vec<(Ps, Packet)>,
-    /// Packets on the link.
-    pub(crate) sent: Vec<Sent<()>>,
-    /// When the port has to look at credits that arrive.
-    pub(crate) credit_turn: Option<Ps>,
+    /// Packets that never leave the adapter: when they are back, and at which port.
+    pub(crate) loopback: Vec<(Ps, u8, Packet)>,
+    /// Packets on the link of a port.
+    pub(crate) sent: Vec<(u8, Sent<()>)>,
+    /// When a port has to look at credits that arrive; each port is here once.
+    pub(crate) credit_turns: Vec<(u8, Ps)>,
     pub(crate) vectors: Vec<u16>,
-    /// The port went down or up, or its identity changed: the fabric has to look.
-    pub(crate) port_changed: bool,
-    /// The port lost its link, even if it has it again.
+    /// Ports at which the fabric has to look; each is here once.
+    pub(crate) ports_changed: Vec<PortChanged>,
+}
+
+/// A port went down or up, or its identity changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortChanged {
+    pub(crate) port: u8,
+    /// It lost its link, even if it has it again.
     pub(crate) link_lost: bool,
 }
 
@@ -168,20 +185,35 @@ impl Outbox {
     /// Whether nothing is in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { events, loopback, sent, credit_turn, vectors, port_changed, link_lost } = self;
+        let Self { events, loopback, sent, credit_turns, vectors, ports_changed } = self;
         events.is_empty()
             && sent.is_empty()
             && vectors.is_empty()
             && loopback.is_empty()
-            && credit_turn.is_none()
-            && !*port_changed
-            && !*link_lost
+            && credit_turns.is_empty()
+            && ports_changed.is_empty()
     }
 
     /// Packets in it whose payload is still in memory get the bytes.
     pub(crate) fn settle(&mut self) {
         self.events.iter_mut().for_each(|(_, event)| event.settle());
-        self.sent.iter_mut().for_each(|sent| sent.packet.settle());
+        self.sent.iter_mut().for_each(|(_, sent)| sent.packet.settle());
+    }
+
+    /// A port looks at its credits then, and no more when it wanted to before.
+    pub(crate) fn credit_turn(&mut self, port: u8, at: Ps) {
+        match self.credit_turns.iter_mut().find(|(of, _)| *of == port) {
+            Some((_, turn)) => *turn = at,
+            None => self.credit_turns.push((port, at)),
+        }
+    }
+
+    /// The fabric has to look at a port.
+    pub(crate) fn port_changed(&mut self, port: u8, link_lost: bool) {
+        match self.ports_changed.iter_mut().find(|changed| changed.port == port) {
+            Some(changed) => changed.link_lost |= link_lost,
+            None => self.ports_changed.push(PortChanged { port, link_lost }),
+        }
     }
 }
 
@@ -258,7 +290,7 @@ pub(crate) struct Core {
     pub(crate) srqs: Slots<crate::engines::qp::recv::SharedQueue>,
     pub(crate) timing: Arc<Timing>,
     pub(crate) units: crate::units::Units,
-    pub(crate) port: PortOut,
+    pub(crate) ports: Ports,
     pub(crate) out: Outbox,
     pub(crate) diagnoses: Diagnoses,
     pub(crate) counting: Counting,
@@ -273,6 +305,7 @@ impl Core {
     pub(crate) fn new(name: String, fw: Firmware, timing: Arc<Timing>) -> Self {
         Self {
             name,
+            ports: Ports::new(fw.port_numbers().len(), timing.agent_queue()),
             fw,
             memory: Arc::new(NoMemory),
             eqs: Slots::default(),
@@ -280,7 +313,6 @@ impl Core {
             cqs: Slots::default(),
             srqs: Slots::default(),
             units: crate::units::Units::new(&timing),
-            port: PortOut::new(timing.agent_queue()),
             timing,
             out: Outbox::default(),
             diagnoses: Diagnoses::default(),
@@ -304,7 +336,7 @@ impl Core {
             srqs,
             timing,
             units,
-            port,
+            ports,
             out,
             diagnoses: _,
             counting,
@@ -322,7 +354,7 @@ impl Core {
         if watch.as_ref().is_some_and(|w| w.records.is_some()) {
             units.start_notes();
         }
-        port.reset();
+        ports.reset();
         *out = Outbox::default();
         *counting = Counting::default();
     }

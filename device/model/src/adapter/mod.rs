@@ -55,7 +55,7 @@ pub(crate) struct Hca {
     pub(crate) registers: Registers,
     pub(crate) qps: Slots<QueuePair>,
     /// What DC targets have for each of their initiators.
-    pub(crate) links: BTreeMap<Peer, QueuePair>,
+    pub(crate) dc_responders: BTreeMap<Peer, QueuePair>,
     pub(crate) commands: CommandSlots,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
     half: Option<(u64, u32)>,
@@ -75,7 +75,7 @@ impl Hca {
             registers: Registers::new(firmware.personality()),
             core: Core::new(name, firmware, timing),
             qps: Slots::default(),
-            links: BTreeMap::new(),
+            dc_responders: BTreeMap::new(),
             commands: CommandSlots::default(),
             half: None,
             combiner: Combiner::default(),
@@ -92,13 +92,13 @@ impl Hca {
         self.reset(now);
     }
 
-    /// Function level reset: back to power-on, then the link trains again.
+    /// Function level reset: back to power-on, then the links train again.
     pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, links, commands, half, combiner, epoch } = self;
+        let Self { core, registers, qps, dc_responders, commands, half, combiner, epoch } = self;
         core.reset();
         *registers = Registers::new(core.fw.personality());
         qps.clear();
-        links.clear();
+        dc_responders.clear();
         *commands = CommandSlots::default();
         *half = None;
         *combiner = Combiner::default();
@@ -106,10 +106,12 @@ impl Hca {
         self.start(now);
     }
 
-    /// The link starts to train.
+    /// The links start to train.
     pub(crate) fn start(&mut self, now: Ps) {
         let at = now + self.core.timing.link_training();
-        self.core.schedule(at, HcaEvent::LinkUp);
+        for port in self.core.fw.port_numbers() {
+            self.core.schedule(at, HcaEvent::LinkUp(port));
+        }
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -288,9 +290,9 @@ impl Hca {
         self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
     }
 
-    /// A packet arrived at the port. Returns when its place in the input buffer is free.
-    pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
-        match self.take_in(now, packet) {
+    /// A packet arrived at a port. Returns when its place in the input buffer is free.
+    pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
+        match self.take_in(now, port, packet) {
             Ok((at, arrived)) => {
                 self.core.schedule(at, HcaEvent::Receive(arrived));
                 at
@@ -304,9 +306,9 @@ impl Hca {
     /// # Errors
     /// It was dropped; its place is free then.
     #[inline(always)]
-    pub(crate) fn take_in(&mut self, now: Ps, packet: Packet) -> Result<(Ps, Arrived), Ps> {
-        self.count_arrival(now, &packet);
-        match Arrived::check(packet) {
+    pub(crate) fn take_in(&mut self, now: Ps, port: u8, packet: Packet) -> Result<(Ps, Arrived), Ps> {
+        self.count_arrival(now, port, &packet);
+        match Arrived::check(port, packet) {
             Ok(arrived) => {
                 let (operation, payload) = (arrived.repr().operation, arrived.payload().len());
                 let service = self.core.timing.receive(operation, payload);
@@ -321,7 +323,7 @@ impl Hca {
             Err((packet, why)) => {
                 self.note_drop(now, &packet, format_args!("{why}"));
                 // What only the transport's header checks see is dropped in silence.
-                if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
+                if let Some((port, counter)) = self.core.fw.port_mut(port).zip(why.counter()) {
                     counter.count(&mut port.counters);
                 }
                 Err(now)
@@ -330,15 +332,15 @@ impl Hca {
     }
 
     /// A data packet arrived by a link at a port that takes no data yet (IBTA vol 1 7.2.7, Initialize).
-    pub(crate) fn arrive_too_soon(&mut self, now: Ps, packet: &Packet) {
-        self.count_arrival(now, packet);
+    pub(crate) fn arrive_too_soon(&mut self, now: Ps, port: u8, packet: &Packet) {
+        self.count_arrival(now, port, packet);
         self.note_drop(now, packet, format_args!("the port is not active"));
     }
 
     #[inline(always)]
-    fn count_arrival(&mut self, now: Ps, packet: &Packet) {
-        self.core.capture(now, false, packet);
-        if let Some(port) = self.core.fw.port_mut(1) {
+    fn count_arrival(&mut self, now: Ps, port: u8, packet: &Packet) {
+        self.core.capture(now, port, false, packet);
+        if let Some(port) = self.core.fw.port_mut(port) {
             match packet.dlid().is_multicast() {
                 true => port.counters.rcv_multicast(packet.len()),
                 false => port.counters.rcv(packet.len()),
@@ -397,7 +399,7 @@ impl Hca {
                 self.receive(now, &arrived);
                 arrived.retire();
             }
-            HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),
+            HcaEvent::Depart(departing) => self.depart(now, departing),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
@@ -405,13 +407,13 @@ impl Hca {
                 self.core.note(now, Event::Interrupt { vector });
                 self.core.out.vectors.push(vector);
             }
-            HcaEvent::PortTurn => self.port_turn(now),
-            HcaEvent::Answer(packet) => {
+            HcaEvent::PortTurn(port) => self.port_turn(now, port),
+            HcaEvent::Answer(port, packet) => {
                 self.core.note_sent(now, &packet);
-                self.core.transmit(now, Operation::SendOnly, packet);
+                self.core.transmit(now, port, Operation::SendOnly, packet);
             }
-            HcaEvent::AgentPoll => self.agent_poll(now),
-            HcaEvent::LinkUp => self.core.out.port_changed = true,
+            HcaEvent::AgentPoll(port) => self.agent_poll(now, port),
+            HcaEvent::LinkUp(port) => self.core.out.port_changed(port, false),
         }
     }
 }

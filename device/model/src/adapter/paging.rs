@@ -140,10 +140,10 @@ impl Hca {
     /// The driver has dealt with a fault. One that is not there any more, or another one by now, is no error:
     /// the driver can't know.
     pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, kind: u8, error: bool) {
-        let Self { core, qps, links, .. } = self;
+        let Self { core, qps, dc_responders, .. } = self;
         tracing::debug!(hca = core.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
         // All connections of a DC target have its number: one that waits for another page meets it again.
-        for (_, link) in links.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
+        for (_, link) in dc_responders.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
             core.resume_responder(now, link, kind, error);
         }
         let Some(qp) = qps.get_mut(qpn.0) else { return };

@@ -169,8 +169,8 @@ impl Core {
     }
 
     /// What a packet of the peer says of its paths.
-    pub(crate) fn follow_migration(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
-        match qp.check_migration(&self.view(), repr) {
+    pub(crate) fn follow_migration(&mut self, now: Ps, qp: &mut QueuePair, port: u8, repr: &Repr) {
+        match qp.check_migration(&self.view(), port, repr) {
             MigrationStep::Nothing => {}
             MigrationStep::Armed => {
                 qp.run = None;
@@ -183,7 +183,7 @@ impl Core {
                 self.diagnose(
                     now,
                     format_args!(
-                        "QP {}: the peer migrates to LID {:#x}, which is not the alternate path here (IBTA 17.2.8)",
+                        "QP {}: the peer migrates to LID {:#x} at port {port}, which is not the alternate path here (IBTA 17.2.8)",
                         qp.qpn, repr.slid.0
                     ),
                 );

@@ -6,8 +6,8 @@ use hca_spec::wire::Transport;
 
 use super::Hca;
 use super::core::Arrived;
-use crate::engines::qp::Unwanted;
 use crate::engines::qp::datagram::MULTICAST_QP;
+use crate::engines::qp::{QueuePair, Unwanted, WrongWay};
 use crate::ground::time::Ps;
 
 impl Hca {
@@ -22,7 +22,7 @@ impl Hca {
             return self.receive_dynamic(now, arrived);
         }
         let qpn = match repr.dest_qp {
-            Qpn(special @ 0..=1) => self.special_qp(special),
+            Qpn(special @ 0..=1) => self.special_qp(arrived.port, special),
             other => Some(other),
         };
         let Some(qpn) = qpn else { return self.agent(now, arrived) };
@@ -45,18 +45,30 @@ impl Hca {
                         repr.pkey
                     ),
                 );
-                return core.key_violation(now, repr, false);
+                return core.key_violation(now, arrived.port, repr, false);
             }
         }
-        core.follow_migration(now, qp, repr);
-        if let Some(peer) = qp.other_peer(repr) {
-            return core.diagnose(
-                now,
-                format_args!(
-                    "packet for QP {qpn} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
-                    repr.slid.0
-                ),
-            );
+        core.follow_migration(now, qp, arrived.port, repr);
+        match qp.check_way(arrived.port, repr) {
+            Ok(()) => {}
+            Err(WrongWay::Port(own)) => {
+                return core.diagnose(
+                    now,
+                    format_args!(
+                        "packet for QP {qpn} dropped: it came by port {}, the QP is at port {own} (IBTA 9.6.1)",
+                        arrived.port
+                    ),
+                );
+            }
+            Err(WrongWay::Peer(peer)) => {
+                return core.diagnose(
+                    now,
+                    format_args!(
+                        "packet for QP {qpn} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
+                        repr.slid.0
+                    ),
+                );
+            }
         }
         match qp.service {
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.receive_datagram(now, qp, arrived),
@@ -65,8 +77,9 @@ impl Hca {
         }
     }
 
-    fn special_qp(&mut self, number: u32) -> Option<Qpn> {
+    fn special_qp(&mut self, port: u8, number: u32) -> Option<Qpn> {
         let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
-        self.qps.iter_mut().find(|(_, q)| q.service == service && q.state.receives()).map(|(n, _)| Qpn(n))
+        let receives = |q: &QueuePair| q.service == service && q.params.port == port && q.state.receives();
+        self.qps.iter_mut().find(|(_, q)| receives(q)).map(|(n, _)| Qpn(n))
     }
 }

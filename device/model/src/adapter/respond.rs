@@ -385,7 +385,7 @@ impl Core {
         qp.responder.turn = false;
         let Some(at) = self.send_response(now, qp) else { return };
         if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
-            self.await_turn(at, qp.lane, response_turn(qp));
+            self.await_turn(at, qp.lane(), response_turn(qp));
         }
     }
 
@@ -438,7 +438,7 @@ impl Core {
         let departs = self.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
-        qp.lane = self.launch(departs, operation, packet);
+        qp.vl = self.launch(departs, qp.params.port, operation, packet);
         Some(free)
     }
 }

@@ -152,7 +152,7 @@ impl Core {
     #[inline]
     pub(crate) fn ask_turn(&mut self, at: Ps, qp: &mut QueuePair) {
         if !std::mem::replace(&mut qp.sq.turn, true) {
-            self.await_turn(at, qp.lane, HcaEvent::SendTurn(qp.qpn));
+            self.await_turn(at, qp.lane(), HcaEvent::SendTurn(qp.qpn));
         }
     }
 
@@ -469,7 +469,7 @@ impl Core {
         let departs = self.units.depart(qpn.0, ready);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
-        qp.lane = self.launch(departs, operation, packet);
+        qp.vl = self.launch(departs, qp.params.port, operation, packet);
         if qp.service.is_reliable() && qp.requester.deadline.is_none() {
             self.start_timer(departs, qp);
         }

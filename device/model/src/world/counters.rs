@@ -22,7 +22,7 @@ impl World {
         };
         Some(Counters {
             adapter: core.counting.adapter(),
-            port: core.fw.port(1).map(|port| port.counters).unwrap_or_default(),
+            ports: core.fw.port_numbers().filter_map(|n| Some(core.fw.port(n)?.counters)).collect(),
             units: core.units.counts(),
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
             qps: core.counting.qps.iter().map(report).collect(),

@@ -11,7 +11,7 @@ use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
 use super::{Class, Event, World};
-use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::egress::LANES;
 use crate::link::training::{Training, TrainingStep};
@@ -199,7 +199,7 @@ impl World {
     pub(super) fn port_changed(&mut self, port: PortRef, lost: bool) {
         match self.plug(port) {
             Some((link, end)) => self.update_end(link, end, lost),
-            // Without a cable an adapter has a plug that leads back to it.
+            // Without a cable an adapter's port has a plug that leads back to it.
             None if !Self::is_switch(port) && self.is_down(port) && self.is_enabled(port) => {
                 self.set_port_link(port, Some(PortLink::default()), None);
             }
@@ -307,9 +307,9 @@ impl World {
     fn plug_in(&mut self, port: PortRef, line: LineRate) {
         match port.node {
             NodeId::Hca(id) => {
-                if let Some(hca) = self.hcas.get_mut(id.0) {
-                    hca.core.port.cabled = true;
-                    hca.core.port.egress.plug(line);
+                if let Some(out) = self.hcas.get_mut(id.0).and_then(|h| h.core.ports.get_mut(port.port)) {
+                    out.cabled = true;
+                    out.egress.plug(line);
                 }
             }
             NodeId::Switch(id) => {
@@ -328,22 +328,22 @@ impl World {
             NodeId::Hca(id) => {
                 let Some(hca) = self.hcas.get_mut(id.0) else { return };
                 let mut effects = Vec::new();
-                hca.core.fw.set_link(HCA_PORT, link, &mut effects);
-                hca.core.link_changed(now, link.map(|_| room));
-                hca.port_turn(now);
-                self.apply(id, now, effects);
+                hca.core.fw.set_link(port.port, link, &mut effects);
+                hca.core.link_changed(now, port.port, link.map(|_| room));
+                hca.port_turn(now, port.port);
+                self.apply(id, port.port, now, effects);
             }
             NodeId::Switch(id) => self.switch_link(id, port.port, link, room),
         }
     }
 
-    /// Lets an adapter follow what its firmware did to the port, without asking for another look at that.
-    pub(super) fn apply(&mut self, id: HcaId, now: Ps, effects: Vec<Effect>) {
+    /// Lets an adapter follow what its firmware did to a port, without asking for another look at that.
+    pub(super) fn apply(&mut self, id: HcaId, port: u8, now: Ps, effects: Vec<Effect>) {
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         hca.apply(now, effects);
-        hca.core.configure_port();
-        hca.core.agent_poll_later(now);
-        (hca.core.out.port_changed, hca.core.out.link_lost) = (false, false);
+        hca.core.configure_port(port);
+        hca.core.agent_poll_later(now, port);
+        hca.core.out.ports_changed.retain(|changed| changed.port != port);
         self.collect(id);
     }
 }

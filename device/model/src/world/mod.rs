@@ -22,10 +22,10 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 
 use crate::adapter::Hca;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::core::{Core, HcaEvent, PortChanged};
 use crate::adapter::watch::Captured;
 use crate::ground::dma::GuestMemory;
-use crate::ground::node::{HCA_PORT, HcaId, NodeId, PortRef, SwitchId};
+use crate::ground::node::{HcaId, NodeId, PortRef, SwitchId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
 use crate::ground::time::{EventHeap, Ps, Source};
@@ -78,6 +78,7 @@ enum Event {
     },
     Arrive {
         hca: HcaId,
+        port: u8,
         packet: Packet,
         ingress: Ingress,
     },
@@ -115,8 +116,8 @@ type Plug = (usize, usize);
 /// The nodes of one topology, the links between them, and one event heap.
 pub struct World {
     hcas: Vec<Hca>,
-    /// What is plugged into the port of each adapter.
-    hca_plugs: Vec<Option<Plug>>,
+    /// What is plugged into the ports of each adapter.
+    hca_plugs: Vec<Vec<Option<Plug>>>,
     switches: Vec<SwitchNode>,
     links: Vec<Link>,
     heap: EventHeap<Event>,
@@ -129,7 +130,7 @@ pub struct World {
     now: Ps,
     effects: Vec<Effect>,
     /// Room for packets that leave an adapter.
-    spare: Vec<Sent<()>>,
+    spare: Vec<(u8, Sent<()>)>,
     /// Room for what a link delivers.
     deliveries: Vec<Delivery>,
     /// What left by tunnels, by its time and the order in which it left.
@@ -157,7 +158,7 @@ impl World {
         let timing = Arc::new(Timing::new(&config.profile));
         let mut world = World {
             hcas: Vec::new(),
-            hca_plugs: vec![None; config.hcas.len()],
+            hca_plugs: Vec::new(),
             switches: Vec::new(),
             links: Vec::new(),
             heap: EventHeap::default(),
@@ -180,6 +181,7 @@ impl World {
             let own = hca.timing.map(|profile| Arc::new(Timing::new(&profile)));
             let mut hca = Hca::new(hca.name, hca.firmware, own.unwrap_or_else(|| timing.clone()));
             hca.start(Ps::ZERO);
+            world.hca_plugs.push(vec![None; hca.core.fw.port_numbers().len()]);
             world.hcas.push(hca);
             world.collect(HcaId(world.hcas.len() - 1));
         }
@@ -292,7 +294,7 @@ impl World {
         let PortRef { node, port } = port.into();
         match node {
             NodeId::Hca(hca) => self.with(now, hca, |hca, now| {
-                hca.arrive(now, packet);
+                hca.arrive(now, port, packet);
             }),
             NodeId::Switch(switch) => {
                 self.now = self.now.max(now);
@@ -341,7 +343,7 @@ impl World {
                     h.handle(now, event);
                 }
             }),
-            Event::Arrive { hca, packet, ingress } => self.arrive(at, hca, packet, ingress),
+            Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
             Event::Forward(forwarded) => {
                 if self.is_current(forwarded.ingress) {
                     self.switch_arrive(*forwarded);
@@ -434,41 +436,51 @@ impl World {
                 self.collect_with_trains(id);
                 continue;
             }
-            if let Some(at) = out.credit_turn.take() {
-                let source = Source::new(Class::Credit as u8, id.0, HCA_PORT);
-                heap.push(at, source, Event::Credits { port: id.into() });
+            while let Some((port, at)) = out.credit_turns.pop() {
+                let source = Source::new(Class::Credit as u8, id.0, port);
+                heap.push(at, source, Event::Credits { port: PortRef::of_hca(id, port) });
             }
-            if out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty() && !out.port_changed {
-                return out.link_lost = false;
+            let quiet = out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty();
+            if quiet && out.ports_changed.is_empty() {
+                return;
             }
             if !out.vectors.is_empty() {
                 let msix = |vector| Effect::Msix { hca: id, vector };
                 self.effects.extend(out.vectors.drain(..).map(msix));
             }
             if !out.loopback.is_empty() {
-                for (at, packet) in out.loopback.drain(..) {
-                    self.heap.push(at, own, Event::Arrive { hca: id, packet, ingress: Ingress::Loopback });
+                for (at, port, packet) in out.loopback.drain(..) {
+                    let ingress = Ingress::Loopback;
+                    self.heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
                 }
             }
-            let port_changed = std::mem::take(&mut out.port_changed);
-            let link_lost = std::mem::take(&mut out.link_lost);
             if !out.sent.is_empty() {
                 // The vectors change places, so that nothing is allocated anew for each packet.
                 std::mem::swap(&mut out.sent, &mut self.spare);
                 let mut sent = std::mem::take(&mut self.spare);
-                let plug = self.plug(id.into());
-                take_all(&mut sent, |sent| {
-                    if let Some((number, end)) = plug {
+                take_all(&mut sent, |(port, sent)| {
+                    if let Some((number, end)) = self.plug(PortRef::of_hca(id, port)) {
                         self.transmit(sent.start, number, end, sent.packet);
                     }
                 });
                 self.spare = sent;
             }
-            if !port_changed {
+            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.core.out.ports_changed.is_empty())
+            else {
                 return;
+            };
+            for PortChanged { port, link_lost } in std::mem::take(&mut hca.core.out.ports_changed) {
+                self.port_changed(PortRef::of_hca(id, port), link_lost);
             }
-            self.port_changed(id.into(), link_lost);
         }
+    }
+
+    /// Ports of adapters, in order.
+    pub(crate) fn hca_ports(&self) -> impl Iterator<Item = PortRef> {
+        let of = |(i, hca): (usize, &Hca)| {
+            hca.core.fw.port_numbers().map(move |port| PortRef::of_hca(HcaId(i), port))
+        };
+        self.hcas.iter().enumerate().flat_map(of)
     }
 
     /// The port's firmware side.
@@ -486,7 +498,7 @@ impl World {
 
     fn plug(&self, port: PortRef) -> Option<Plug> {
         match port.node {
-            NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?,
+            NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?.get(usize::from(port.port).wrapping_sub(1))?,
             NodeId::Switch(switch) => self.switches.get(switch.0)?.plug(port.port),
         }
     }
@@ -494,7 +506,8 @@ impl World {
     fn set_plug(&mut self, port: PortRef, plug: Plug) {
         match port.node {
             NodeId::Hca(hca) => {
-                if let Some(slot) = self.hca_plugs.get_mut(hca.0) {
+                let plugs = self.hca_plugs.get_mut(hca.0);
+                if let Some(slot) = plugs.and_then(|p| p.get_mut(usize::from(port.port).wrapping_sub(1))) {
                     *slot = Some(plug);
                 }
             }

@@ -22,8 +22,7 @@ use crate::ground::ring::Trace;
 
 impl World {
     fn watch(&mut self, hca: HcaId) -> Option<&mut Watch> {
-        let none = || Box::new(Watch { hca, records: None, packets: None });
-        Some(self.core_mut(hca)?.watch.get_or_insert_with(none))
+        Some(self.core_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
     }
 
     /// The name of an adapter; empty if there is no such adapter.
@@ -57,8 +56,7 @@ impl World {
 
     /// Every port that takes a cable: those of adapters, then those of switches.
     pub fn ports(&self) -> impl Iterator<Item = PortRef> {
-        let hcas = (0..self.hcas()).map(|i| HcaId(i).into());
-        hcas.chain(self.switch_ports())
+        self.hca_ports().chain(self.switch_ports())
     }
 
     /// The name of a port: `HOST/HCA:PORT` or `SWITCH:PORT`.
@@ -76,7 +74,7 @@ impl World {
         match port.node {
             NodeId::Hca(hca) => {
                 if let Some(watch) = self.watch(hca) {
-                    watch.packets = Some(Vec::new());
+                    watch.capture(port.port);
                 }
                 self.allow_trains();
             }

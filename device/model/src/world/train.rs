@@ -19,9 +19,9 @@ use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
 use super::{Class, Event, World};
-use crate::adapter::core::HcaEvent;
+use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
-use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::{Key, Ps, Source};
 use crate::link::Session;
 use crate::link::egress::{Sent, blocks};
@@ -56,6 +56,7 @@ const PACKETS: usize = 3;
 /// The way of a train: a cable between two adapters.
 #[derive(Clone, Copy)]
 struct Way {
+    from_port: u8,
     to: HcaId,
     to_port: u8,
     link: usize,
@@ -169,20 +170,27 @@ impl Train {
             HcaEvent::SendTurn(qpn) if hca == self.from && qpn == self.qpn => {
                 if self.keep_turn(Stage::Turn, key) { Ok(()) } else { Err(event) }
             }
-            HcaEvent::PortTurn if hca == self.from => {
-                if self.keep_turn(Stage::Port, key) {
-                    Ok(())
-                } else {
-                    Err(event)
-                }
+            HcaEvent::PortTurn(port) if hca == self.from && port == self.way.from_port => {
+                if self.keep_turn(Stage::Port, key) { Ok(()) } else { Err(event) }
             }
-            HcaEvent::Depart(operation, packet, reserved) if packet.is_referring() && hca == self.from => {
+            HcaEvent::Depart(departing)
+                if departing.packet.is_referring()
+                    && hca == self.from
+                    && departing.port == self.way.from_port =>
+            {
+                let Departing { port, operation, reserved, packet } = departing;
                 self.keep(Stage::Depart, key, packet)
-                    .map_err(|packet| HcaEvent::Depart(operation, packet, reserved))
+                    .map_err(|packet| HcaEvent::Depart(Departing { port, operation, reserved, packet }))
             }
-            HcaEvent::Receive(arrived) if arrived.packet().is_referring() && hca == self.way.to => self
-                .keep(Stage::Receive, key, arrived.into())
-                .map_err(|packet| HcaEvent::Receive(packet.into())),
+            HcaEvent::Receive(arrived)
+                if arrived.packet().is_referring()
+                    && hca == self.way.to
+                    && arrived.port == self.way.to_port =>
+            {
+                let port = arrived.port;
+                self.keep(Stage::Receive, key, arrived.into())
+                    .map_err(|packet| HcaEvent::Receive(Arrived::checked(port, packet)))
+            }
             event => Err(event),
         }
     }
@@ -193,19 +201,22 @@ impl Train {
         let own = |event| Event::Hca { hca: self.from, epoch: from, event };
         match stage {
             Stage::Turn => own(HcaEvent::SendTurn(self.qpn)),
-            Stage::Port => own(HcaEvent::PortTurn),
-            Stage::Depart => {
-                let reserved = packet.len();
-                own(HcaEvent::Depart(packet.repr().operation, packet, reserved))
-            }
+            Stage::Port => own(HcaEvent::PortTurn(self.way.from_port)),
+            Stage::Depart => own(HcaEvent::Depart(self.departing(packet))),
             Stage::Arrive => {
                 let ingress = self.ingress(&packet);
-                Event::Arrive { hca: self.way.to, packet, ingress }
+                Event::Arrive { hca: self.way.to, port: self.way.to_port, packet, ingress }
             }
             Stage::Receive => {
-                Event::Hca { hca: self.way.to, epoch: to, event: HcaEvent::Receive(packet.into()) }
+                let event = HcaEvent::Receive(Arrived::checked(self.way.to_port, packet));
+                Event::Hca { hca: self.way.to, epoch: to, event }
             }
         }
+    }
+
+    fn departing(&self, packet: Packet) -> Departing {
+        let (operation, reserved) = (packet.repr().operation, packet.len() as u32);
+        Departing { port: self.way.from_port, operation, reserved, packet }
     }
 
     fn ingress(&self, packet: &Packet) -> Ingress {
@@ -225,8 +236,8 @@ impl Train {
             Event::Hca { hca, event, .. } if *hca == self.from => match event {
                 HcaEvent::Command(_)
                 | HcaEvent::CommandDone(_)
-                | HcaEvent::AgentPoll
-                | HcaEvent::LinkUp
+                | HcaEvent::AgentPoll(_)
+                | HcaEvent::LinkUp(_)
                 | HcaEvent::DynamicIdle(_)
                 | HcaEvent::DynamicDrain(..) => true,
                 HcaEvent::AckTimeout(qpn) | HcaEvent::ErrorPoll(qpn) | HcaEvent::RnrTimeout(qpn, _) => {
@@ -286,7 +297,7 @@ impl World {
     #[cold]
     fn cut(&mut self, mut train: Box<Train>) {
         if let Some(hca) = self.hcas.get_mut(train.from.0) {
-            hca.core.port.egress.settle();
+            hca.core.ports.settle();
             hca.core.runs.end();
             if let Some(qp) = hca.qps.get_mut(train.qpn.0) {
                 qp.run = None;
@@ -311,18 +322,23 @@ impl World {
     pub(super) fn allow_trains(&mut self) {
         self.settle_all();
         for id in (0..self.hcas()).map(HcaId) {
-            let may = self.trains_allowed && self.plain_way(id).is_some();
+            let plain = |world: &Self| {
+                let numbers = world.core(id).map(|core| core.fw.port_numbers());
+                let mut ports = numbers.into_iter().flatten();
+                ports.any(|port| world.plain_way(id, port).is_some())
+            };
+            let may = self.trains_allowed && plain(self);
             if let Some(core) = self.core_mut(id) {
                 core.runs.allow(may);
             }
         }
     }
 
-    /// The cable at the port of an adapter, if it leads to another one, and nobody looks at packets or does something to
+    /// The cable at a port of an adapter, if it leads to another one, and nobody looks at packets or does something to
     /// them.
-    fn plain_way(&self, from: HcaId) -> Option<Way> {
+    fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
         let watched = |hca: HcaId| self.core(hca).is_none_or(|core| core.captures());
-        let (number, end) = self.plug(from.into())?;
+        let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
         let link = self.links.get(number).filter(|link| link.carrier.is_plain())?;
         let other = link.other(end)?;
         let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
@@ -333,7 +349,7 @@ impl World {
         let forth = self.port_latency(near.at) + self.port_latency(far.at);
         let back = forth + link.kind.delay?;
         let session = near.training.session();
-        Some(Way { to, to_port: port, link: number, ends: [end, other], session, forth, back })
+        Some(Way { from_port, to, to_port: port, link: number, ends: [end, other], session, forth, back })
     }
 
     /// An adapter has begun to send packets that are alike: they are a train.
@@ -343,7 +359,8 @@ impl World {
             return;
         }
         let epoch = |id: HcaId| self.hcas.get(id.0).map_or(0, |hca| hca.epoch);
-        match self.plain_way(from) {
+        let port = self.hcas.get(from.0).and_then(|hca| hca.qps.get(qpn.0)).map_or(0, |qp| qp.params.port);
+        match self.plain_way(from, port) {
             Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
                 let epochs = [epoch(from), epoch(way.to)];
                 self.trains.push(Box::new(Train::new(from, qpn, way, epochs)));
@@ -401,14 +418,15 @@ impl World {
         let key = self.heap.reserve(at, self.source(Class::Packet, port));
         let mut packet = packet;
         if packet.is_referring() {
-            for train in self.trains.iter_mut().filter(|train| train.way.to == hca) {
+            let there = |train: &&mut Box<Train>| train.way.to == hca && train.way.to_port == port.port;
+            for train in self.trains.iter_mut().filter(there) {
                 match train.keep(Stage::Arrive, key, packet) {
                     Ok(()) => return,
                     Err(back) => packet = back,
                 }
             }
         }
-        self.heap.push_reserved(key, Event::Arrive { hca, packet, ingress });
+        self.heap.push_reserved(key, Event::Arrive { hca, port: port.port, packet, ingress });
     }
 
     /// What [`World::run`] does, as long as there are trains. Returns whether there are none left; `until` moves on.
@@ -489,13 +507,12 @@ impl World {
             }
             Stage::Port => {
                 train.take_turn(stage);
-                hca.port_turn(now);
+                hca.port_turn(now, train.way.from_port);
                 self.send_off(train)
             }
             Stage::Depart => {
                 let Some(packet) = train.take(stage) else { return false };
-                let reserved = packet.len();
-                hca.depart(now, packet.repr().operation, packet, reserved);
+                hca.depart(now, train.departing(packet));
                 self.send_off(train)
             }
             Stage::Arrive => {
@@ -505,7 +522,7 @@ impl World {
             Stage::Receive => {
                 let Some(packet) = train.take(stage) else { return false };
                 let Some(hca) = self.hcas.get_mut(train.way.to.0) else { return false };
-                let arrived = packet.into();
+                let arrived = Arrived::checked(train.way.to_port, packet);
                 hca.receive(now, &arrived);
                 arrived.retire();
                 if !hca.core.out.is_empty() || hca.core.watch.is_some() {
@@ -519,15 +536,15 @@ impl World {
     /// A packet of a train is at its receiver's port.
     #[inline]
     fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
-        let (now, to) = (self.now, train.way.to);
+        let (now, Way { to, to_port, .. }) = (self.now, train.way);
         let Some(hca) = self.hcas.get_mut(to.0) else { return false };
         let (lane, n) = (packet.vl(), blocks(packet.len()));
-        if hca.core.fw.port(HCA_PORT).is_none_or(|port| port.state != port_state::ACTIVE) {
+        if hca.core.fw.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
             let ingress = train.ingress(&packet);
-            self.arrive(now, to, packet, ingress);
+            self.arrive(now, to, to_port, packet, ingress);
             return false;
         }
-        let free = match hca.take_in(now, packet) {
+        let free = match hca.take_in(now, to_port, packet) {
             Ok((at, arrived)) => {
                 let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
                 if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
@@ -541,9 +558,11 @@ impl World {
             self.collect(to);
         }
         let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
-        let waited_for = sender.core.port.egress.credit(now, lane, n, free + train.way.back);
+        let Way { from_port, back, .. } = train.way;
+        let Some(out) = sender.core.ports.get_mut(from_port) else { return false };
+        let waited_for = out.egress.credit(now, lane, n, free + back);
         if waited_for.is_some() {
-            self.await_credits(train.from.into(), waited_for);
+            self.await_credits(PortRef::of_hca(train.from, from_port), waited_for);
         }
         true
     }
@@ -565,12 +584,14 @@ impl World {
                 heap.push_reserved(key, Event::Hca { hca: train.from, epoch, event });
             }
         }
-        let alone = core.out.sent.iter().all(|sent| sent.packet.is_referring());
+        let alone =
+            |(port, sent): &(u8, Sent<()>)| *port == train.way.from_port && sent.packet.is_referring();
+        let alone = core.out.sent.iter().all(alone);
         let Some(link) = links.get_mut(train.way.link) else { return false };
         if alone {
             let Way { to, to_port, ends: [end, _], forth, .. } = train.way;
             let source = Source::new(Class::Packet as u8, to.0, to_port);
-            for Sent { start, packet, .. } in core.out.sent.drain(..) {
+            for (_, Sent { start, packet, .. }) in core.out.sent.drain(..) {
                 let Some(there) = link.carrier.pass(start, end, packet.len()) else { continue };
                 let key = heap.reserve(there + forth, source);
                 if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
@@ -616,7 +637,8 @@ impl World {
     fn goes_on(&self, train: &Train) -> bool {
         let Some(hca) = self.hcas.get(train.from.0) else { return false };
         hca.qps.get(train.qpn.0).is_some_and(|qp| {
-            let waits = || hca.core.port.egress.queues(Packet::is_referring);
+            let out = hca.core.ports.get(train.way.from_port);
+            let waits = || out.is_some_and(|out| out.egress.queues(Packet::is_referring));
             qp.state == QpState::Rts && (qp.run.is_some() || !train.is_empty() || waits())
         })
     }

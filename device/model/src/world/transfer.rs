@@ -10,7 +10,7 @@
 use hca_spec::mad::port_state;
 
 use super::{Class, Event, TunnelEvent, World, take_all};
-use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
 use crate::link::egress::{VL15, blocks};
 use crate::link::{LinkMessage, LinkPacket, Session};
@@ -109,7 +109,8 @@ impl World {
         let source = self.source(Class::Packet, port);
         match port.node {
             NodeId::Hca(hca) if self.trains.is_empty() => {
-                self.heap.push(tail, source, Event::Arrive { hca, packet, ingress });
+                let port = port.port;
+                self.heap.push(tail, source, Event::Arrive { hca, port, packet, ingress });
             }
             NodeId::Hca(hca) => self.push_arrival(tail, port, hca, packet, ingress),
             NodeId::Switch(switch) => {
@@ -165,25 +166,25 @@ impl World {
         }
     }
 
-    /// A packet is at the port of an adapter.
-    pub(super) fn arrive(&mut self, at: Ps, id: HcaId, packet: Packet, ingress: Ingress) {
+    /// A packet is at a port of an adapter.
+    pub(super) fn arrive(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
         if !self.is_current(ingress) {
             return;
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let state = hca.core.fw.port(HCA_PORT).map_or(port_state::DOWN, |p| p.state);
+        let state = hca.core.fw.port(port).map_or(port_state::DOWN, |p| p.state);
         let data = matches!(ingress, Ingress::Link { .. }) && packet.vl() != VL15;
         if data && state < port_state::ARMED {
-            hca.arrive_too_soon(at, &packet);
+            hca.arrive_too_soon(at, port, &packet);
             return self.return_credits(ingress, at);
         }
         if data && state == port_state::ARMED && packet.check_link().is_ok() {
             let mut effects = Vec::new();
-            hca.core.fw.data_arrived(HCA_PORT, &mut effects);
-            self.apply(id, at, effects);
+            hca.core.fw.data_arrived(port, &mut effects);
+            self.apply(id, port, at, effects);
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let free = hca.arrive(at, packet);
+        let free = hca.arrive(at, port, packet);
         self.collect(id);
         self.return_credits(ingress, free);
     }
@@ -215,9 +216,10 @@ impl World {
             return;
         }
         let waited_for = match port.node {
-            NodeId::Hca(id) => {
-                self.hcas.get_mut(id.0).and_then(|h| h.core.port.egress.credit(now, lane, n, at))
-            }
+            NodeId::Hca(id) => self
+                .hcas
+                .get_mut(id.0)
+                .and_then(|h| h.core.ports.get_mut(port.port)?.egress.credit(now, lane, n, at)),
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)?.credit(now, lane, n, at))
             }
@@ -236,13 +238,18 @@ impl World {
     /// Credits are there that were waited for.
     pub(super) fn credits_turn(&mut self, now: Ps, port: PortRef) {
         let arrived = match port.node {
-            NodeId::Hca(id) => self.hcas.get_mut(id.0).map(|h| h.core.port.egress.credits_arrive(now)),
+            NodeId::Hca(id) => {
+                let out = self.hcas.get_mut(id.0).and_then(|h| h.core.ports.get_mut(port.port));
+                out.map(|out| out.egress.credits_arrive(now))
+            }
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| Some(s.egress(port.port)?.credits_arrive(now)))
             }
         };
         match (arrived, port.node) {
-            (Some(Ok(())), NodeId::Hca(id)) => self.with(now, id, |hca, now| hca.port_turn(now)),
+            (Some(Ok(())), NodeId::Hca(id)) => {
+                self.with(now, id, |hca, now| hca.port_turn(now, port.port));
+            }
             (Some(Ok(())), NodeId::Switch(id)) => self.switch_pump(id, port.port),
             (Some(Err(next)), _) => self.await_credits(port, next),
             (None, _) => {}
