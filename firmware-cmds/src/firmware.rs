@@ -1,7 +1,6 @@
 //! The firmware's state.
 
 use std::collections::HashSet;
-use std::ops::RangeInclusive;
 
 use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
@@ -11,7 +10,7 @@ use crate::icm::Icm;
 use crate::object::Kind;
 use crate::pages::Pages;
 use crate::personality::Personality;
-use crate::port::{AdapterPort, Link, Port};
+use crate::ports::Ports;
 use crate::profile::{Config, general_max};
 
 /// How far the driver has brought the adapter.
@@ -67,7 +66,7 @@ pub struct Resources {
     pub at_last_teardown: Option<Snapshot>,
 }
 
-/// The adapter's firmware.
+/// The firmware of a function: what its driver brings up and makes.
 pub struct Firmware {
     /// The tables of contexts.
     pub icm: Icm,
@@ -79,8 +78,8 @@ pub struct Firmware {
     pub(crate) atomic: Atomic,
     pub(crate) odp: Odp,
     pub(crate) pages: Pages,
-    /// From port 1.
-    pub(crate) ports: Vec<AdapterPort>,
+    /// Those of the adapter; of a function that shares them with others, only while a command is executed.
+    pub ports: Ports,
     pub(crate) at_last_teardown: Option<Snapshot>,
     /// Objects at TEARDOWN_HCA, until DISABLE_HCA adds the pages.
     pub(crate) teardown_snapshot: Option<Snapshot>,
@@ -93,11 +92,9 @@ impl Firmware {
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let general_max = general_max(&config);
-        let profiles = (1..=u8::MAX).zip(&config.personality.ports);
-        let ports = profiles.map(|(number, profile)| AdapterPort::new(number, profile, &config)).collect();
         Self {
-            icm: Icm::new(),
-            ports,
+            icm: Icm::new(config.function),
+            ports: Ports::new(config.clone()),
             state: State::Disabled,
             issi: 0,
             general: general_max,
@@ -125,6 +122,11 @@ impl Firmware {
         self.state
     }
 
+    /// Identity and options.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Of which kind the adapter is.
     pub fn personality(&self) -> &Personality {
         &self.config.personality
@@ -140,48 +142,18 @@ impl Firmware {
         &self.odp
     }
 
-    /// Numbers of the ports: from 1 on.
-    pub fn port_numbers(&self) -> RangeInclusive<u8> {
-        1..=u8::try_from(self.ports.len()).unwrap_or(u8::MAX)
-    }
-
-    /// The port of that number, from 1.
-    #[inline]
-    pub fn port(&self, port: u8) -> Option<&Port> {
-        self.ports.get(usize::from(port).wrapping_sub(1)).map(|p| &p.port)
-    }
-
-    /// The port of that number, to count on.
-    #[inline]
-    pub fn port_mut(&mut self, port: u8) -> Option<&mut Port> {
-        self.adapter_port(port).map(|p| &mut p.port)
-    }
-
-    /// The port of that number with what its subnet manager is told.
-    #[inline]
-    pub(crate) fn adapter_port(&mut self, port: u8) -> Option<&mut AdapterPort> {
-        self.ports.get_mut(usize::from(port).wrapping_sub(1))
-    }
-
-    /// The port that a field of a command or context names. Drivers of adapters with one port leave it at zero, which
-    /// means the first.
-    pub(crate) fn named_port(&self, port: u32) -> Option<u8> {
-        u8::try_from(port.max(1)).ok().filter(|port| self.port_numbers().contains(port))
-    }
-
-    /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
-    /// stays down.
-    pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
-        if let Some(p) = self.port_mut(port) {
-            p.set_link(link, effects);
-        }
-    }
-
-    /// A good data packet arrived at a port: an armed port is active from now on.
-    pub fn data_arrived(&mut self, port: u8, effects: &mut Vec<Effect>) {
-        if let Some(p) = self.port_mut(port) {
-            p.data_arrived(effects);
-        }
+    /// Executes a command about these ports: a function has the ports of its chip while it executes.
+    pub fn execute_at(
+        &mut self,
+        ports: &mut Ports,
+        input: &[u8],
+        output_len: usize,
+        effects: &mut Vec<Effect>,
+    ) -> Execution {
+        std::mem::swap(&mut self.ports, ports);
+        let execution = self.execute(input, output_len, effects);
+        std::mem::swap(&mut self.ports, ports);
+        execution
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -212,7 +184,7 @@ impl Firmware {
 
     /// Drops every object.
     pub(crate) fn drop_objects(&mut self, effects: &mut Vec<Effect>) {
-        self.icm = Icm::new();
+        self.icm = Icm::new(self.config.function);
         self.pages.account(0);
         effects.push(Effect::AllGone);
     }
@@ -252,6 +224,7 @@ impl Firmware {
 mod tests {
     use super::*;
     use crate::commands::testing::two_ports;
+    use crate::port::Link;
     use crate::speed::LinkSpeed;
     use hca_spec::eqe::port_change;
     use hca_spec::mad::{
@@ -266,20 +239,23 @@ mod tests {
     fn the_link_comes_and_goes() {
         let mut f = Firmware::new(Config::default());
         let mut effects = Vec::new();
-        f.set_link(1, None, &mut effects);
-        f.set_link(2, Some(Link::default()), &mut effects);
+        f.ports.set_link(1, None, &mut effects);
+        f.ports.set_link(2, Some(Link::default()), &mut effects);
         assert_eq!(effects, [], "nothing changed");
-        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
-        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.ports.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.ports.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
         assert_eq!(effects, [event(port_change::INITIALIZED)]);
-        let info = f.ports[0].port.info();
+        let info = f.ports.ports[0].port.info();
         assert_eq!((info.get(PortInfo::LINK_WIDTH_ACTIVE), info.get(PortInfo::LINK_SPEED_ACTIVE)), (1, 4));
         assert_eq!(info.get(PortInfo::LINK_SPEED_EXT_ACTIVE), 1);
-        f.set_link(1, None, &mut effects);
+        f.ports.set_link(1, None, &mut effects);
         assert_eq!(effects[1..], [event(port_change::DOWN)]);
-        assert_eq!((f.ports[0].port.counters.link_downed, f.ports[0].port.state), (1, port_state::DOWN));
+        assert_eq!(
+            (f.ports.ports[0].port.counters.link_downed, f.ports.ports[0].port.state),
+            (1, port_state::DOWN)
+        );
         f.reset();
-        assert_eq!(f.ports[0].port.counters.link_downed, 0);
+        assert_eq!(f.ports.ports[0].port.counters.link_downed, 0);
     }
 
     /// Each port has its own state, LID and identity; a port that is not there has none.
@@ -287,25 +263,28 @@ mod tests {
     fn an_adapter_with_two_ports() {
         let mut f = Firmware::new(two_ports());
         let mut effects = Vec::new();
-        assert_eq!((f.port_numbers(), f.port(0).is_some(), f.port(3).is_some()), (1..=2, false, false));
-        f.set_link(2, Some(Link::default()), &mut effects);
+        assert_eq!(
+            (f.ports.numbers(), f.ports.port(0).is_some(), f.ports.port(3).is_some()),
+            (1..=2, false, false)
+        );
+        f.ports.set_link(2, Some(Link::default()), &mut effects);
         assert_eq!(effects, [Effect::PortChange { port: 2, sub_type: port_change::INITIALIZED }]);
-        let states = |f: &Firmware| f.ports.iter().map(|p| p.port.state).collect::<Vec<_>>();
+        let states = |f: &Firmware| f.ports.ports.iter().map(|p| p.port.state).collect::<Vec<_>>();
         assert_eq!(states(&f), [port_state::DOWN, port_state::INIT]);
         let mut get = Mad::new();
         get.set(Mad::BASE_VERSION, 1).set(Mad::CLASS_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED);
         get.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO);
-        let node = *f.mad(2, &get, &mut effects).unwrap().node_info();
+        let node = *f.ports.mad(2, &get, &mut effects).unwrap().node_info();
         assert_eq!((node.get(NodeInfo::NUM_PORTS), node.get(NodeInfo::LOCAL_PORT_NUM)), (2, 2));
         assert_eq!(node.get(NodeInfo::PORT_GUID), f.config.port_guid + 1);
-        assert_eq!(f.mad(3, &get, &mut effects), None);
+        assert_eq!(f.ports.mad(3, &get, &mut effects), None);
         get.set(Mad::ATTRIBUTE_ID, attr::PORT_INFO).set(Mad::ATTRIBUTE_MODIFIER, 1);
-        assert_ne!(f.mad(2, &get, &mut effects).unwrap().get(Mad::STATUS), 0, "another port");
+        assert_ne!(f.ports.mad(2, &get, &mut effects).unwrap().get(Mad::STATUS), 0, "another port");
         get.set(Mad::METHOD, METHOD_SET).set(Mad::ATTRIBUTE_MODIFIER, 2);
-        *get.port_info_mut() = f.ports[1].port.info();
+        *get.port_info_mut() = f.ports.ports[1].port.info();
         get.port_info_mut().set(PortInfo::LID, 9).set(PortInfo::PORT_STATE, port_state::ARMED);
-        assert_eq!(f.mad(2, &get, &mut effects).unwrap().get(Mad::STATUS), 0);
-        assert_eq!(f.ports.iter().map(|p| p.port.lid().0).collect::<Vec<_>>(), [0, 9]);
+        assert_eq!(f.ports.mad(2, &get, &mut effects).unwrap().get(Mad::STATUS), 0);
+        assert_eq!(f.ports.ports.iter().map(|p| p.port.lid().0).collect::<Vec<_>>(), [0, 9]);
         assert_eq!(states(&f), [port_state::DOWN, port_state::ARMED]);
     }
 }

@@ -1,14 +1,17 @@
-//! One adapter: of which kind it is, its identity and options.
+//! One function of an adapter: of which kind the adapter is, its identity and options.
 
 use std::sync::Arc;
 
 use hca_spec::caps::General;
 
+use crate::function::FunctionId;
 use crate::personality::Personality;
 
-/// One adapter.
+/// A function of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// Which of the adapter's functions.
+    pub function: FunctionId,
     /// Of which kind it is.
     pub personality: Arc<Personality>,
     /// GUID of the node.
@@ -35,6 +38,7 @@ impl Config {
     /// An adapter of the default kind with that node GUID; port and system GUID are derived as the vendor does.
     pub fn with_guid(guid: u64) -> Self {
         Self {
+            function: FunctionId::FIRST,
             personality: Personality::default_kind(),
             node_guid: guid,
             system_image_guid: guid,

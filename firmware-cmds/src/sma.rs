@@ -13,12 +13,12 @@ use crate::agent::{self, Request, answer};
 use crate::datagram::{Address, Arrival, Departure};
 use crate::directed::{self, Step};
 use crate::effect::Effect;
-use crate::firmware::Firmware;
 use crate::limits::{PKEYS, VENDOR_ID};
 use crate::notice::{self, KeyViolation};
 use crate::pma;
+use crate::port::KeyCheck;
 use crate::port::smp::{port_info, vendor_port_info};
-use crate::port::{AdapterPort, KeyCheck};
+use crate::ports::{AdapterPort, Ports};
 
 /// Where a datagram came from, for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Source {
     Wire(Lid),
 }
 
-impl Firmware {
+impl Ports {
     /// An agent's answer to a datagram, as the built-in subnet manager sends it; `None` for what is not answered:
     /// responses, TrapRepress, subnet management with a wrong M_Key.
     pub fn mad(&mut self, port: u8, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Mad> {
@@ -77,7 +77,7 @@ impl Firmware {
         Some(Departure { port: number, address, mad })
     }
 
-    /// When [`Firmware::poll`] of that port has something to do, in picoseconds; 0 = at once. Ask after each call that
+    /// When [`Ports::poll`] of that port has something to do, in picoseconds; 0 = at once. Ask after each call that
     /// may change something: commands, datagrams, links.
     pub fn poll_at(&self, port: u8) -> Option<u64> {
         let AdapterPort { port, notices } = self.ports.get(usize::from(port).wrapping_sub(1))?;
@@ -255,13 +255,13 @@ mod tests {
     }
 
     struct ManagedAdapter {
-        f: Firmware,
+        f: Ports,
         effects: Vec<Effect>,
     }
 
     impl ManagedAdapter {
         fn up() -> Self {
-            let mut r = Self { f: Firmware::new(Config::default()), effects: Vec::new() };
+            let mut r = Self { f: Ports::new(Config::default()), effects: Vec::new() };
             r.f.set_link(1, Some(Link::default()), &mut r.effects);
             r.effects.clear();
             r

@@ -7,7 +7,7 @@
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
-use hca_model::{DmaError, Effect, GuestMemory, HcaId, Ps, World};
+use hca_model::{DmaError, Effect, FunctionRef, GuestMemory, HcaId, Ps, World};
 use hca_trace::Observer;
 use std::any::Any;
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ struct Inner {
     news: Arc<AtomicBool>,
     /// Since the last wait somebody looked at something else than memory: at that, each moment can be new.
     looked: bool,
-    fired: HashMap<(HcaId, u16), u64>,
+    fired: HashMap<(FunctionRef, u16), u64>,
     observer: Option<Observer>,
     /// Why the observer gave up.
     unseen: Option<anyhow::Error>,
@@ -78,16 +78,17 @@ impl Simulation {
         inner.observer.take().map_or(Ok(Vec::new()), |observer| observer.finish(&mut inner.world))
     }
 
-    /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
-    pub fn bus(&self, hca: HcaId, memory: usize) -> ModelBus {
+    /// A bus to a function of an adapter, with `memory` bytes of DMA memory attached.
+    pub fn bus(&self, function: impl Into<FunctionRef>, memory: usize) -> ModelBus {
+        let function = function.into();
         let window = Arc::new(Window {
             host: Mutex::new(Host { bytes: vec![0; memory], watches: Watches::default() }),
             arena: Mutex::new(Arena::new(memory)),
             used: AtomicUsize::new(0),
             news: self.0.borrow().news.clone(),
         });
-        self.0.borrow_mut().world.attach(hca, window.clone());
-        ModelBus { simulation: self.clone(), hca, window }
+        self.0.borrow_mut().world.attach(function, window.clone());
+        ModelBus { simulation: self.clone(), function, window }
     }
 
     /// Model time.
@@ -106,12 +107,12 @@ impl Simulation {
         inner.take_effects();
     }
 
-    /// How often `vector` of `hca` fired so far.
-    pub fn interrupts(&self, hca: HcaId, vector: u16) -> u64 {
+    /// How often a vector of a function fired so far.
+    pub fn interrupts(&self, function: impl Into<FunctionRef>, vector: u16) -> u64 {
         let inner = &mut *self.0.borrow_mut();
         inner.take_effects();
         inner.looked = true;
-        inner.fired.get(&(hca, vector)).copied().unwrap_or(0)
+        inner.fired.get(&(function.into(), vector)).copied().unwrap_or(0)
     }
 
     /// Looks into the world, or changes it.
@@ -134,11 +135,12 @@ impl Simulation {
         inner.take_effects();
     }
 
-    /// Flushes the processor's write-combining buffers for `hca`: a doorbell or a BlueFlame copy is complete.
-    pub fn flush_stores(&self, hca: HcaId) {
+    /// Flushes the processor's write-combining buffers for a function: a doorbell or a BlueFlame copy is complete.
+    pub fn flush_stores(&self, function: impl Into<FunctionRef>) {
+        let function = function.into();
         self.world(|world, now| {
-            if world.combining(hca).is_some() {
-                world.flush_stores(now, hca);
+            if world.combining(function).is_some() {
+                world.flush_stores(now, function);
             }
         });
     }
@@ -173,18 +175,18 @@ impl Simulation {
 impl Inner {
     /// The time advances: no store continues the last ones.
     fn flush_stores(&mut self) {
-        for hca in (0..self.world.hcas()).map(HcaId) {
-            if self.world.combining(hca).is_some() {
-                self.world.flush_stores(self.now, hca);
-            }
+        loop {
+            let waits = self.world.functions().find(|function| self.world.combining(*function).is_some());
+            let Some(function) = waits else { return };
+            self.world.flush_stores(self.now, function);
         }
     }
 
     fn take_effects(&mut self) {
         for effect in self.world.drain() {
-            let Effect::Msix { hca, vector } = effect;
+            let Effect::Msix { hca, function, vector } = effect;
             self.news.store(true, Ordering::Relaxed);
-            *self.fired.entry((hca, vector)).or_default() += 1;
+            *self.fired.entry((FunctionRef { hca, function }, vector)).or_default() += 1;
         }
         if let Some(observer) = &mut self.observer
             && let Err(why) = observer.take(&mut self.world)
@@ -194,11 +196,11 @@ impl Inner {
     }
 }
 
-/// One adapter of a [`Simulation`], and its host's memory.
+/// One function of an adapter of a [`Simulation`], and its host's memory.
 #[derive(Clone)]
 pub struct ModelBus {
     simulation: Simulation,
-    hca: HcaId,
+    function: FunctionRef,
     window: Arc<Window>,
 }
 
@@ -210,7 +212,7 @@ impl ModelBus {
 
     /// Which adapter this is.
     pub fn hca(&self) -> HcaId {
-        self.hca
+        self.function.hca
     }
 
     /// The tokens of watched memory that the adapter wrote since the last call, each once.
@@ -225,7 +227,7 @@ impl ModelBus {
 
     fn write(&mut self, offset: u64, data: &[u8]) {
         let inner = &mut *self.simulation.0.borrow_mut();
-        inner.world.mmio_write(inner.now, self.hca, offset, data);
+        inner.world.mmio_write(inner.now, self.function, offset, data);
     }
 }
 
@@ -234,8 +236,8 @@ impl Bus for ModelBus {
 
     fn mmio_read32(&mut self, offset: u64) -> u32 {
         let mut word = [0; 4];
-        let hca = self.hca;
-        self.simulation.world(|world, now| world.mmio_read(now, hca, offset, &mut word));
+        let function = self.function;
+        self.simulation.world(|world, now| world.mmio_read(now, function, offset, &mut word));
         u32::from_be_bytes(word)
     }
 

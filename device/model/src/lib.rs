@@ -36,11 +36,11 @@ mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use ground::dma::{DmaError, GuestMemory};
-pub use ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
+pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind, QCounter,
-    Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
+    Config as FirmwareConfig, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind,
+    QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use time::Ps;
 pub use world::{ConfigError, Effect, HcaConfig, LinkConfig, SwitchConfig, TunnelEvent, World, WorldConfig};

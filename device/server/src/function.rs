@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hca_model::personality::Personality;
-use hca_model::{HcaId, PortKind, World};
+use hca_model::{FunctionRef, PortKind, World};
 
 use crate::memory::{Backing, HostMemory, MapError, Peer, Range, RemoteMemory, Window};
 use crate::metrics::Metrics;
@@ -21,7 +21,7 @@ const MMIO_CHUNK: u64 = 64;
 pub struct Function {
     /// `host/hca`.
     name: String,
-    hca: HcaId,
+    place: FunctionRef,
     personality: Arc<Personality>,
     attached: bool,
     config: ConfigSpace,
@@ -31,12 +31,17 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function of adapter `hca` of that kind, after power-on, without a host. Its first port starts with that link
+    /// The function at `place` of an adapter of that kind, after power-on, without a host. Its first port starts with that link
     /// layer.
-    pub fn new(name: String, hca: HcaId, personality: Arc<Personality>, port_kind: PortKind) -> Function {
+    pub fn new(
+        name: String,
+        place: FunctionRef,
+        personality: Arc<Personality>,
+        port_kind: PortKind,
+    ) -> Function {
         Function {
             name,
-            hca,
+            place,
             attached: false,
             config: ConfigSpace::new(&personality, port_kind),
             msix: Msix::new(personality.pci.msix_vectors),
@@ -44,6 +49,11 @@ impl Function {
             memory: Arc::new(HostMemory::new()),
             metrics: Metrics::default(),
         }
+    }
+
+    /// Which function of the model it is.
+    pub(crate) fn place(&self) -> FunctionRef {
+        self.place
     }
 
     /// Its name, `host/hca`.
@@ -116,7 +126,7 @@ impl<'a> Endpoint<'a> {
         function.metrics.clients += 1;
         function.memory.connect(remote, peer);
         let memory: Arc<HostMemory> = Arc::clone(&function.memory);
-        self.world.attach(function.hca, memory);
+        self.world.attach(function.place, memory);
         tracing::info!("{}: client attached", function.name);
     }
 
@@ -128,7 +138,7 @@ impl<'a> Endpoint<'a> {
         let function = &mut *self.function;
         tracing::info!("{}: client gone ({reason}), adapter reset", function.name);
         function.attached = false;
-        self.world.detach(self.world.now(), function.hca);
+        self.world.detach(self.world.now(), function.place);
         function.memory.set_bus_master(false);
         function.memory.disconnect();
         function.config.reset();
@@ -166,7 +176,7 @@ impl<'a> Endpoint<'a> {
                     let len = piece(at, rest.len());
                     let (head, tail) =
                         std::mem::take(&mut rest).split_at_mut_checked(len).unwrap_or_default();
-                    self.world.mmio_read(now, self.function.hca, at, head);
+                    self.world.mmio_read(now, self.function.place, at, head);
                     at = at.saturating_add(len as u64);
                     rest = tail;
                 }
@@ -188,7 +198,7 @@ impl<'a> Endpoint<'a> {
                 let (mut at, mut rest) = (offset, data);
                 while !rest.is_empty() {
                     let (head, tail) = rest.split_at_checked(piece(at, rest.len())).unwrap_or_default();
-                    self.world.mmio_write(now, self.function.hca, at, head);
+                    self.world.mmio_write(now, self.function.place, at, head);
                     at = at.saturating_add(head.len() as u64);
                     rest = tail;
                 }
@@ -273,7 +283,7 @@ impl<'a> Endpoint<'a> {
     /// Resets what the model has of the function. Configuration space is reset by the caller.
     fn reset_function(&mut self) {
         let now = self.pacer.catch_up(self.world);
-        self.world.reset(now, self.function.hca);
+        self.world.reset(now, self.function.place);
         // Interrupts raised before the reset must not arrive after it.
         self.function.msix.reset();
         self.follow_config();

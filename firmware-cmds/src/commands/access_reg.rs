@@ -43,9 +43,9 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
     let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS);
     let port = if of_a_port { be32(data, 0) >> PORT_SHIFT & 0xff } else { 0 };
-    let missing = PORT.of(register).got(port).limit(fw.ports.len() as u64);
-    let number = fw.named_port(port).ok_or(missing)?;
-    let port = fw.port_mut(number).ok_or(missing)?;
+    let missing = PORT.of(register).got(port).limit(fw.ports.numbers().len() as u64);
+    let number = fw.ports.named(port).ok_or(missing)?;
+    let port = fw.ports.port_mut(number).ok_or(missing)?;
     let mut value = [0; MAX_REGISTER];
     value.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     match (register, call.op_mod == WRITE) {
@@ -53,9 +53,9 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         (reg::HOST_ENDIANNESS, true) => {}
         (reg::HOST_ENDIANNESS, false) => return Err(WRITE_ONLY.of(register)),
         // Word 1: the port's capability bits.
-        (reg::PCAP, true) => fw.change_capabilities(number, u32::MAX, be32(data, 4)),
+        (reg::PCAP, true) => fw.ports.change_capabilities(number, u32::MAX, be32(data, 4)),
         (reg::PCAP, false) => put_be32(&mut value, 4, port.info().get(PortInfo::CAPABILITY_MASK)),
-        (reg::NODE_DESC, true) => fw.set_node_description(data),
+        (reg::NODE_DESC, true) => fw.ports.set_node_description(data),
         (reg::NODE_DESC, false) => {
             value.iter_mut().zip(port.node_description()).for_each(|(to, from)| *to = *from);
         }
@@ -181,7 +181,7 @@ mod tests {
         pcap[1] = 1;
         pcap[4..8].copy_from_slice(&port_cap::CM.to_be_bytes());
         assert_eq!(register(&mut b, 0x5001, true, &pcap).status(), Status::Ok);
-        let caps = b.fw.ports[0].port.info().get(PortInfo::CAPABILITY_MASK);
+        let caps = b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK);
         assert_eq!(caps & port_cap::CM, port_cap::CM);
         assert_ne!(caps & port_cap::EXTENDED_SPEEDS, 0, "what the hardware is can't be written away");
         pcap[1] = 2;
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn port_registers() {
         let mut b = Bench::initialized();
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         let mut ptys = [0; 0x40];
         ptys[1] = 1;
         let r = register(&mut b, 0x5004, false, &ptys);
@@ -214,17 +214,17 @@ mod tests {
             (r.output[18] & 0xf, r.output[19] & 0xf)
         };
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 2), "enabled, the link is not trained");
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         b.effects.clear();
         assert_eq!(states(&mut b, [1 << 16 | 2 << 8, 1 << 31]), (2, 2));
         assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::DOWN }]);
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 0]), (2, 2), "the update bit is not set");
         b.effects.clear();
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 1 << 31]), (1, 2), "on, and not trained yet");
         assert_eq!(b.effects, [Effect::PortEnabled { port: 1 }]);
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         let bad = [1u32 << 16 | 9 << 8, 1 << 31, 0, 0].map(u32::to_be_bytes).concat();
         assert_eq!(register(&mut b, 0x5006, true, &bad).status(), Status::BadParam);

@@ -56,8 +56,8 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     if hca_spec::qpc::mtu_bytes(mtu).is_none() {
         return Err(MTU.got(mtu));
     }
-    if port == 0 || fw.named_port(port).is_none() {
-        return Err(PORT.got(port).limit(fw.ports.len() as u64));
+    if port == 0 || fw.ports.named(port).is_none() {
+        return Err(PORT.got(port).limit(fw.ports.numbers().len() as u64));
     }
     let (pkey, gid) = (ctx.get(Dctc::PKEY_INDEX), ctx.get(Dctc::MY_ADDR_INDEX));
     if pkey as usize >= PKEYS {

@@ -159,8 +159,8 @@ fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure
         return Err(GID.of(qpn).got(gid).limit(GUIDS as u64));
     }
     let port = path.get(AddressPath::VHCA_PORT_NUM);
-    if fw.named_port(port).is_none() {
-        return Err(PORT.of(qpn).got(port).limit(fw.ports.len() as u64));
+    if fw.ports.named(port).is_none() {
+        return Err(PORT.of(qpn).got(port).limit(fw.ports.numbers().len() as u64));
     }
     Ok(())
 }

@@ -36,8 +36,8 @@ fn check_port<'a>(fw: &'a Firmware, call: &Call<'_>) -> Result<(&'a Port, u32), 
         return Err(OTHER);
     }
     let port = query.get(QueryHcaVportIn::PORT_NUM);
-    let named = fw.named_port(port).and_then(|number| fw.port(number));
-    let named = named.ok_or(PORT.got(port).limit(fw.ports.len() as u64))?;
+    let named = fw.ports.named(port).and_then(|number| fw.ports.port(number));
+    let named = named.ok_or(PORT.got(port).limit(fw.ports.numbers().len() as u64))?;
     Ok((named, query.get(QueryHcaVportIn::INDEX)))
 }
 
@@ -73,7 +73,7 @@ pub(super) fn modify_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let port = check_port(fw, call)?.0.number();
     let value = be32(call.input, Context::CAP_MASK1.offset());
     let mask = be32(call.input, Context::CAP_MASK1_FIELD_SELECT.offset());
-    fw.change_capabilities(port, mask, value);
+    fw.ports.change_capabilities(port, mask, value);
     Ok(done())
 }
 
@@ -123,7 +123,7 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         put_be64(&mut out, 0x18 + i * 16, bytes);
     }
     if be32(call.input, CLEAR.0) & CLEAR.1 != 0
-        && let Some(port) = fw.port_mut(number)
+        && let Some(port) = fw.ports.port_mut(number)
     {
         port.counters = Default::default();
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn context_is_the_port() {
         let mut b = Bench::initialized();
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         let r = b.object_into(Opcode::QueryHcaVportContext, 0, 0x210);
         let c = Context::from_prefix_or_zero(&r.output);
         assert_eq!((c.get(Context::VPORT_STATE), c.get(Context::HAS_SMI)), (port_state::INIT, 1));
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn of_two_ports() {
         let mut b = Bench::initialized_with(two_ports());
-        b.fw.set_link(2, Some(Link::default()), &mut Vec::new());
-        b.fw.ports[1].port.counters.xmit(100);
+        b.fw.ports.set_link(2, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.ports[1].port.counters.xmit(100);
         let guid = b.fw.config.port_guid;
         for (port, state, port_guid, bytes) in [
             (0, port_state::DOWN, guid, 0),
@@ -185,12 +185,12 @@ mod tests {
     #[test]
     fn capabilities() {
         let mut b = Bench::initialized();
-        let before = b.fw.ports[0].port.info().get(PortInfo::CAPABILITY_MASK);
+        let before = b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK);
         let mut c = Context::new();
         c.set(Context::CAP_MASK1, port_cap::CM | port_cap::TRAP);
         c.set(Context::CAP_MASK1_FIELD_SELECT, u32::MAX);
         assert_eq!(b.put(Opcode::ModifyHcaVportContext, &c, 16).status(), Status::Ok);
-        assert_eq!(b.fw.ports[0].port.info().get(PortInfo::CAPABILITY_MASK), before | port_cap::CM);
+        assert_eq!(b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK), before | port_cap::CM);
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn traffic() {
         let mut b = Bench::initialized();
-        let c = &mut b.fw.ports[0].port.counters;
+        let c = &mut b.fw.ports.ports[0].port.counters;
         c.xmit(100);
         c.xmit_multicast(40);
         c.rcv(8);
@@ -226,6 +226,6 @@ mod tests {
         assert_eq!((at(0x30), at(0x38)), (1, 8), "unicast in");
         assert_eq!((at(0x40), at(0x48)), (1, 100), "unicast out");
         assert_eq!((at(0x60), at(0x68)), (1, 40), "multicast out");
-        assert_eq!(b.fw.ports[0].port.counters, Default::default(), "cleared");
+        assert_eq!(b.fw.ports.ports[0].port.counters, Default::default(), "cleared");
     }
 }

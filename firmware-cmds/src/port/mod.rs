@@ -20,9 +20,6 @@ pub use link::{Link, LinkOffer};
 
 use crate::effect::Effect;
 use crate::limits::{GUIDS, PKEYS};
-use crate::notice::Notices;
-use crate::personality::PortProfile;
-use crate::profile::Config;
 
 /// Bits of CapabilityMask that software may change: what it runs on the port, not what the port can do.
 pub(crate) const SETTABLE_CAPABILITIES: u32 = port_cap::IS_SM
@@ -83,24 +80,6 @@ pub struct Port {
     sl_to_vl: Vec<[u8; 8]>,
     vl_arbitration: [[u8; 64]; 4],
     pub(crate) node_description: [u8; 64],
-}
-
-/// A port of an adapter.
-#[derive(Debug, Clone)]
-pub(crate) struct AdapterPort {
-    pub(crate) port: Port,
-    /// What its subnet manager is told.
-    pub(crate) notices: Notices,
-}
-
-impl AdapterPort {
-    /// The port of that number at power-on.
-    pub(crate) fn new(number: u8, profile: &PortProfile, config: &Config) -> Self {
-        let guid = config.guid_of_port(number);
-        let mut port = Port::new(Role::Adapter, number, guid, &config.node_description);
-        port.equip_as(profile);
-        Self { port, notices: Notices::default() }
-    }
 }
 
 impl Port {

@@ -2,6 +2,7 @@
 
 mod captures;
 mod edges;
+mod functions;
 mod joined;
 mod losses;
 mod migration;

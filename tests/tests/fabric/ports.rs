@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use hca_driver::qp::{Path, QpConfig};
-use hca_driver::{Access, Bus, Cq, CqConfig, Dma, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendRequest};
+use hca_driver::qp::Path;
 use hca_firmware::Personality;
 use hca_model::link::{Faults, LinkRate};
 use hca_model::wire::{Packet, Repr};
@@ -15,13 +14,8 @@ use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::path_migration;
 use hca_tests::fabric::port as switch_port;
-use hca_tests::in_process::{ModelBus, ModelMemory, Simulation};
-use hca_tests::pair::pattern;
-use hca_tests::rig::open;
-
-const LEN: usize = 16 << 10;
-/// 4.096 us * 2^8: about a millisecond.
-const TIMEOUT: u8 = 8;
+use hca_tests::hosts::{End, Hosts, LEN, TIMEOUT, wait_active};
+use hca_tests::in_process::Simulation;
 
 /// An adapter with so many ports.
 fn adapter(number: u64, ports: usize) -> HcaConfig {
@@ -70,106 +64,25 @@ fn world(hcas: u64, switches: &[u8], links: Vec<LinkConfig>) -> Simulation {
     Simulation::new(World::new(config).expect("a valid topology"))
 }
 
-fn wait_active(hca: &mut Hca<ModelBus>, port: u8) {
-    for _ in 0..1_000_000 {
-        if hca.port_info(port).expect("PortInfo").get(PortInfo::PORT_STATE) == port_state::ACTIVE {
-            return;
-        }
-        hca.wait(None);
+/// Drivers of so many adapters, whose ports are up.
+fn connected(simulation: Simulation, hcas: usize) -> Hosts {
+    let mut hosts = Hosts::open(simulation, (0..hcas).map(|i| HcaId(i).into()));
+    for (i, hca) in hosts.hcas.iter_mut().enumerate() {
+        (1..=if i == 0 { 2 } else { 1 }).for_each(|port| wait_active(hca, port));
     }
-    panic!("port {port} does not come up");
+    hosts
 }
 
-/// An end of a connection: at which adapter and port.
-struct End {
-    hca: usize,
-    port: u8,
-    cq: Cq<ModelMemory>,
-    qp: Qp<ModelMemory>,
-    memory: ModelMemory,
-    mr: Mr,
+fn counters(hosts: &Hosts, port: PortRef) -> PortCounters {
+    hosts.simulation.world(|world, _| world.port_counters(port).expect("the port is there"))
 }
 
-/// Adapters and connections between their ports.
-struct Fabric {
-    simulation: Simulation,
-    hcas: Vec<Hca<ModelBus>>,
+fn diagnoses(hosts: &Hosts) -> u64 {
+    hosts.simulation.world(|world, _| world.diagnoses(HcaId(0)))
 }
 
-impl Fabric {
-    fn new(simulation: Simulation, hcas: usize) -> Self {
-        let mut hcas: Vec<_> = (0..hcas).map(|i| open(&simulation, i)).collect();
-        for (i, hca) in hcas.iter_mut().enumerate() {
-            (1..=if i == 0 { 2 } else { 1 }).for_each(|port| wait_active(hca, port));
-        }
-        Self { simulation, hcas }
-    }
-
-    fn end(&mut self, (hca, port): (usize, u8)) -> End {
-        let adapter = &mut self.hcas[hca];
-        let pd = adapter.alloc_pd().expect("ALLOC_PD");
-        let cq = adapter.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
-        let qp = adapter.create_qp(&QpConfig::rc(pd, &cq, &cq)).expect("CREATE_QP");
-        let memory = adapter.bus_mut().dma_alloc(LEN, 4096).expect("memory");
-        let mr = adapter.register(pd, &memory, LEN, Access::ALL).expect("CREATE_MKEY");
-        End { hca, port, cq, qp, memory, mr }
-    }
-
-    /// Two connected queue pairs.
-    fn connect(&mut self, ends: [(usize, u8); 2]) -> [End; 2] {
-        let mut ends = ends.map(|place| self.end(place));
-        for i in 0..2 {
-            let (peer, port) = (ends[1 - i].qp.number(), ends[1 - i].port);
-            let lid = self.hcas[ends[1 - i].hca].lid(port).expect("PortInfo");
-            let End { hca, port, qp, .. } = &mut ends[i];
-            let hca = &mut self.hcas[*hca];
-            let init = InitAttr { port: *port, access: Access::ALL, ..InitAttr::default() };
-            hca.qp_to_init(qp, &init).expect("INIT");
-            hca.qp_to_rtr(qp, &RtrAttr::new(peer, Path::lid(lid))).expect("RTR");
-            let rts = RtsAttr { timeout: TIMEOUT, retries: 2, ..RtsAttr::default() };
-            hca.qp_to_rts(qp, &rts).expect("RTS");
-        }
-        ends
-    }
-
-    /// Posts a write of all memory from the first end to the second.
-    fn post(&mut self, [from, to]: &mut [End; 2], id: u64) {
-        from.memory.write(0, &pattern(id, LEN));
-        let sge = [hca_driver::Sge { address: from.mr.address, len: LEN as u32, key: from.mr.key }];
-        let request = SendRequest::write(id, &sge, to.mr.address, to.mr.key);
-        from.qp.post_send(self.hcas[from.hca].bus_mut(), &request).expect("post_send");
-    }
-
-    /// Waits until the write is done, and looks whether the bytes are there.
-    fn done(&mut self, [from, to]: &mut [End; 2], id: u64) -> Option<Syndrome> {
-        let completion = (0..1_000_000).find_map(|_| {
-            let found = from.cq.poll();
-            if found.is_none() {
-                self.hcas[from.hca].wait(None);
-            }
-            found
-        });
-        let completion = completion.expect("a completion");
-        assert_eq!(from.qp.finish(&completion), Some(id));
-        if completion.status.is_ok() {
-            let mut bytes = vec![0; LEN];
-            to.memory.read(0, &mut bytes);
-            assert!(bytes == pattern(id, LEN), "the bytes of write {id}");
-        }
-        completion.syndrome()
-    }
-
-    fn counters(&self, port: PortRef) -> PortCounters {
-        self.simulation.world(|world, _| world.port_counters(port).expect("the port is there"))
-    }
-
-    fn diagnoses(&self) -> u64 {
-        self.simulation.world(|world, _| world.diagnoses(HcaId(0)))
-    }
-
-    fn set_cable(&self, link: usize, connected: bool) {
-        self.simulation.world(|world, now| world.set_cable(now, link, connected));
-    }
+fn set_cable(hosts: &Hosts, link: usize, connected: bool) {
+    hosts.simulation.world(|world, now| world.set_cable(now, link, connected));
 }
 
 /// Two ports, two peers, one connection each, at the same time. What is sent by one port is counted there and nowhere
@@ -177,7 +90,7 @@ impl Fabric {
 #[test]
 fn each_port_has_its_own_link() {
     let links = vec![cable(own(0, 1), own(1, 1)), cable(own(0, 2), own(2, 1))];
-    let mut fabric = Fabric::new(world(3, &[], links), 3);
+    let mut fabric = connected(world(3, &[], links), 3);
     let lids: Vec<u16> = [(0, 1), (0, 2), (1, 1), (2, 1)]
         .iter()
         .map(|(hca, port): &(usize, u8)| fabric.hcas[*hca].lid(*port).expect("PortInfo").0)
@@ -186,14 +99,14 @@ fn each_port_has_its_own_link() {
     let info = fabric.hcas[0].node_info(2).expect("NodeInfo");
     assert_eq!(info.get(hca_spec::mad::NodeInfo::NUM_PORTS), 2);
     let (mut first, mut second) = (fabric.connect([(0, 1), (1, 1)]), fabric.connect([(0, 2), (2, 1)]));
-    let before = [1, 2].map(|port| fabric.counters(own(0, port)));
+    let before = [1, 2].map(|port| counters(&fabric, own(0, port)));
     let started = fabric.simulation.now();
     fabric.post(&mut first, 1);
     fabric.post(&mut second, 2);
     assert_eq!((fabric.done(&mut first, 1), fabric.done(&mut second, 2)), (None, None));
     let both = fabric.simulation.now() - started;
     for (i, port) in [1, 2].into_iter().enumerate() {
-        let (old, new) = (before[i], fabric.counters(own(0, port)));
+        let (old, new) = (before[i], counters(&fabric, own(0, port)));
         assert_eq!(new.xmit_packets - old.xmit_packets, (LEN / 4096) as u64, "port {port}");
         assert!(new.rcv_packets > old.rcv_packets && (new.xmit_data - old.xmit_data) * 4 > LEN as u64);
     }
@@ -203,17 +116,17 @@ fn each_port_has_its_own_link() {
     assert_eq!(fabric.done(&mut first, 3), None);
     assert!(both < (fabric.simulation.now() - started).times(2), "{both}");
 
-    fabric.set_cable(1, false);
+    set_cable(&fabric, 1, false);
     fabric.post(&mut second, 4);
     fabric.post(&mut first, 5);
     assert_eq!(fabric.done(&mut first, 5), None);
     assert_eq!(fabric.done(&mut second, 4), Some(Syndrome::TransportRetryExceeded));
-    let state = |fabric: &mut Fabric, port| {
+    let state = |fabric: &mut Hosts, port| {
         fabric.hcas[0].port_info(port).expect("PortInfo").get(PortInfo::PORT_STATE)
     };
     assert_eq!([1, 2].map(|port| state(&mut fabric, port)), [port_state::ACTIVE, port_state::DOWN]);
-    assert_eq!([1, 2].map(|port| fabric.counters(own(0, port)).link_downed), [0, 1]);
-    fabric.set_cable(1, true);
+    assert_eq!([1, 2].map(|port| counters(&fabric, own(0, port)).link_downed), [0, 1]);
+    set_cable(&fabric, 1, true);
     wait_active(&mut fabric.hcas[0], 2);
     wait_active(&mut fabric.hcas[2], 1);
     let mut again = fabric.connect([(0, 2), (2, 1)]);
@@ -224,31 +137,31 @@ fn each_port_has_its_own_link() {
 /// A port without a cable delivers to itself, and what it delivers stays there.
 #[test]
 fn loopback_stays_at_its_port() {
-    let mut fabric = Fabric::new(world(1, &[], Vec::new()), 1);
+    let mut fabric = connected(world(1, &[], Vec::new()), 1);
     let mut pair = fabric.connect([(0, 2), (0, 2)]);
-    let before = fabric.counters(own(0, 1));
+    let before = counters(&fabric, own(0, 1));
     fabric.post(&mut pair, 1);
     assert_eq!(fabric.done(&mut pair, 1), None);
-    assert_eq!(fabric.counters(own(0, 1)), before);
-    assert!(fabric.counters(own(0, 2)).rcv_packets > 0);
+    assert_eq!(counters(&fabric, own(0, 1)), before);
+    assert!(counters(&fabric, own(0, 2)).rcv_packets > 0);
 }
 
 /// A packet for a queue pair that comes by the other port is dropped, and told of.
 #[test]
 fn a_packet_by_the_wrong_port_is_dropped() {
-    let mut fabric = Fabric::new(world(2, &[], vec![cable(own(0, 1), own(1, 1))]), 2);
+    let mut fabric = connected(world(2, &[], vec![cable(own(0, 1), own(1, 1))]), 2);
     let mut pair = fabric.connect([(0, 1), (1, 1)]);
     let (slid, dlid) = (fabric.hcas[1].lid(1).expect("LID"), fabric.hcas[0].lid(1).expect("LID"));
     let packet = || {
         let dest_qp: Qpn = pair[0].qp.number();
         Packet::build_empty(&Repr { slid, dlid, dest_qp, ack_req: true, ..Repr::default() })
     };
-    let sent_before = fabric.counters(own(0, 1)).xmit_packets;
-    let told = fabric.diagnoses();
+    let sent_before = counters(&fabric, own(0, 1)).xmit_packets;
+    let told = diagnoses(&fabric);
     fabric.simulation.world(|world, now| world.inject_packet(now, own(0, 2), packet()));
     fabric.simulation.run(Ps::from_us(50));
-    assert_eq!(fabric.diagnoses(), told + 1);
-    assert_eq!(fabric.counters(own(0, 1)).xmit_packets, sent_before, "no answer");
+    assert_eq!(diagnoses(&fabric), told + 1);
+    assert_eq!(counters(&fabric, own(0, 1)).xmit_packets, sent_before, "no answer");
     fabric.post(&mut pair, 1);
     assert_eq!(fabric.done(&mut pair, 1), None, "the connection goes on");
 }
@@ -257,7 +170,7 @@ fn a_packet_by_the_wrong_port_is_dropped() {
 #[test]
 fn a_connection_migrates_to_the_other_port() {
     let at = |number, port| cable(own(number, port), switch_port(0, (number * 2) as u8 + port));
-    let mut fabric = Fabric::new(world(2, &[4], vec![at(0, 1), at(0, 2), at(1, 1)]), 2);
+    let mut fabric = connected(world(2, &[4], vec![at(0, 1), at(0, 2), at(1, 1)]), 2);
     let mut pair = fabric.connect([(0, 1), (1, 1)]);
     let peer = fabric.hcas[1].lid(1).expect("LID");
     let second = fabric.hcas[0].lid(2).expect("LID");
@@ -270,10 +183,10 @@ fn a_connection_migrates_to_the_other_port() {
     fabric.post(&mut pair, 1);
     assert_eq!(fabric.done(&mut pair, 1), None);
     assert_eq!(fabric.hcas[0].qp_migration(&pair[0].qp), Ok(path_migration::ARMED));
-    let before = fabric.counters(own(0, 2)).xmit_packets;
-    fabric.set_cable(0, false);
+    let before = counters(&fabric, own(0, 2)).xmit_packets;
+    set_cable(&fabric, 0, false);
     fabric.post(&mut pair, 2);
     assert_eq!(fabric.done(&mut pair, 2), None, "it goes on by port 2");
     assert_eq!(fabric.hcas[0].qp_migration(&pair[0].qp), Ok(path_migration::MIGRATED));
-    assert!(fabric.counters(own(0, 2)).xmit_packets - before >= (LEN / 4096) as u64);
+    assert!(counters(&fabric, own(0, 2)).xmit_packets - before >= (LEN / 4096) as u64);
 }

@@ -4,13 +4,13 @@
 
 use hca_firmware::{Arrival, Departure, KeyViolation};
 
-use crate::adapter::Hca;
+use crate::adapter::Executor;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
 use crate::ground::time::Ps;
 use crate::link::datagram;
 use crate::wire::Repr;
 
-impl Hca {
+impl Executor<'_> {
     /// A datagram for which no driver has a queue pair that receives.
     pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
         let Some((address, mad)) = datagram::parse(arrived.repr(), arrived.payload_bytes()) else {
@@ -19,7 +19,7 @@ impl Hca {
         let mut effects = Vec::new();
         let port = arrived.port;
         let arrival = Arrival { port, address, now: now.0 };
-        let answer = self.core.fw.wire_mad(&arrival, &mad, &mut effects);
+        let answer = self.core.managed.wire_mad(&arrival, &mad, &mut effects);
         self.core.configure_port(port);
         self.apply(now, effects);
         if let Some(answer) = answer {
@@ -32,7 +32,7 @@ impl Hca {
     pub(crate) fn agent_poll(&mut self, now: Ps, port: u8) {
         let Some(out) = self.core.ports.get_mut(port) else { return };
         out.agent_timer = out.agent_timer.filter(|timer| *timer > now);
-        if let Some(departure) = self.core.fw.poll(port, now.0) {
+        if let Some(departure) = self.core.managed.poll(port, now.0) {
             self.say(now, &departure);
         }
         self.core.agent_poll_later(now, port);
@@ -41,25 +41,25 @@ impl Hca {
     fn say(&mut self, at: Ps, departure: &Departure) {
         // The lane of its service level is found when it leaves.
         if let Some(packet) = datagram::build(departure, 0) {
-            self.core.schedule(at, HcaEvent::Answer(departure.port, packet));
+            self.core.schedule_port(at, HcaEvent::Answer(departure.port, packet));
         }
     }
 }
 
-impl Core {
+impl Core<'_> {
     /// Schedules the next moment of a port's agents.
     pub(crate) fn agent_poll_later(&mut self, now: Ps, port: u8) {
-        let Some(at) = self.fw.poll_at(port).map(|at| now.max(Ps(at))) else { return };
+        let Some(at) = self.managed.poll_at(port).map(|at| now.max(Ps(at))) else { return };
         let Some(out) = self.ports.get_mut(port) else { return };
         if out.agent_timer.is_none_or(|timer| at < timer) {
             out.agent_timer = Some(at);
-            self.schedule(at, HcaEvent::AgentPoll(port));
+            self.schedule_port(at, HcaEvent::AgentPoll(port));
         }
     }
 
     /// The same for all ports.
     pub(crate) fn agents_poll_later(&mut self, now: Ps) {
-        self.fw.port_numbers().for_each(|port| self.agent_poll_later(now, port));
+        self.managed.numbers().for_each(|port| self.agent_poll_later(now, port));
     }
 
     /// The P_Key or Q_Key (`q_key`) of a packet that came by a port is not its receiver's: it is counted, and the subnet
@@ -75,7 +75,7 @@ impl Core {
             source_qp: deth.map_or(0, |d| d.src_qp.0),
             qp: repr.dest_qp.0,
         };
-        self.fw.key_violation(port, &violation);
+        self.managed.key_violation(port, &violation);
         self.agent_poll_later(now, port);
     }
 }

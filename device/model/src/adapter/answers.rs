@@ -6,7 +6,7 @@ use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::wire::Operation;
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::page_fault::FaultedWqe;
@@ -16,7 +16,7 @@ use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
-impl Core {
+impl Core<'_> {
     /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
     /// go back to if a response is missing.
     fn acknowledge_before(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn) -> Option<Psn> {
@@ -186,7 +186,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     pub(crate) fn ack_timeout(&mut self, now: Ps, qpn: Qpn) {
         let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
         match qp.requester.timer_ran_out(now) {

@@ -14,7 +14,7 @@ use hca_spec::command::{
 use hca_spec::eqe::{Eqe, EventType, port_change};
 use hca_spec::ids::{Cqn, Eqn};
 
-use crate::adapter::Hca;
+use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
 use crate::engines::qp::recv::SharedQueue;
 use crate::ground::event::Event;
@@ -100,7 +100,7 @@ fn deliver_output(core: &Core, done: &Finished) -> Result<(), Delivery> {
     core.memory.write(done.entry_at + INLINE_OUTPUT as u64, inline).map_err(|_| Delivery::BadOutputPointer)
 }
 
-impl Hca {
+impl Executor<'_> {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
         let again = bits & self.commands.busy;
@@ -167,7 +167,8 @@ impl Hca {
                 self.core.note(now, Event::Command { slot, opcode });
                 self.write_back(opcode, &input);
                 let mut effects = Vec::new();
-                let execution = self.core.fw.execute(&input, output_len, &mut effects);
+                let core = &mut self.core;
+                let execution = core.fw.execute_at(core.managed, &input, output_len, &mut effects);
                 if let Some(why) = self.core.fw.take_refusal() {
                     self.core.diagnose(now, format_args!("{why}"));
                 }
@@ -317,11 +318,12 @@ impl Hca {
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
                 core.out.port_changed(port, sub_type == port_change::DOWN);
-                let state = core.fw.port(port).map_or(0, |p| p.state as u8);
+                let state = core.managed.port(port).map_or(0, |p| p.state as u8);
                 core.note(now, Event::Port { state });
-                let mut eqe = Eqe::new();
-                eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
-                core.push_event(now, EventType::PortChange, &mut eqe);
+                core.push_port_change(now, port, sub_type);
+                for other in core.others() {
+                    core.schedule_for(now, other, HcaEvent::PortChange(port, sub_type));
+                }
             }
             Effect::PortEnabled { port } => core.out.port_changed(port, false),
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),

@@ -1,9 +1,9 @@
-//! What the executor of an adapter works on: the firmware and its tables, guest memory, the engines of event and
-//! completion queues, the ports' way out, and the outbox of effects.
+//! What the executor works on beside queue pairs. Of the chip: units, ports, the outbox of effects. Of the function: the firmware and its
+//! tables, guest memory, the engines of event and completion queues.
 
 use std::sync::Arc;
 
-use hca_firmware::Firmware;
+use hca_firmware::{Firmware, FunctionId};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::wire::{Grh, Operation};
@@ -16,17 +16,19 @@ use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
+use crate::engines::qp::recv::SharedQueue;
 use crate::engines::view::View;
-use crate::ground::dma::{DmaError, GuestMemory, NoMemory};
+use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::region::Payload;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
 use crate::link::egress::Sent;
+use crate::units::Units;
 use crate::wire::{Malformed, Packet, Repr};
 
 /// A packet whose headers and checksums were found good, and the port that it came by.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     packet: Packet,
     pub(crate) port: u8,
@@ -135,6 +137,8 @@ pub(crate) enum HcaEvent {
     AgentPoll(u8),
     /// A port begins to train its link.
     LinkUp(u8),
+    /// A port changed: an event of that sub-type for the driver.
+    PortChange(u8, u8),
 }
 
 /// A packet on its way to a port.
@@ -161,7 +165,10 @@ impl HcaEvent {
 /// Effects that leave the adapter, in the order they happened.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
+    /// What the function that acts does later.
     pub(crate) events: Vec<(Ps, HcaEvent)>,
+    /// What other functions do later.
+    pub(crate) for_others: Vec<(Ps, FunctionId, HcaEvent)>,
     /// Packets that never leave the adapter: when they are back, and at which port.
     pub(crate) loopback: Vec<(Ps, u8, Packet)>,
     /// Packets on the link of a port.
@@ -185,8 +192,9 @@ impl Outbox {
     /// Whether nothing is in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { events, loopback, sent, credit_turns, vectors, ports_changed } = self;
+        let Self { events, for_others, loopback, sent, credit_turns, vectors, ports_changed } = self;
         events.is_empty()
+            && for_others.is_empty()
             && sent.is_empty()
             && vectors.is_empty()
             && loopback.is_empty()
@@ -197,6 +205,7 @@ impl Outbox {
     /// Packets in it whose payload is still in memory get the bytes.
     pub(crate) fn settle(&mut self) {
         self.events.iter_mut().for_each(|(_, event)| event.settle());
+        self.for_others.iter_mut().for_each(|(_, _, event)| event.settle());
         self.sent.iter_mut().for_each(|(_, sent)| sent.packet.settle());
     }
 
@@ -280,90 +289,40 @@ impl Runs {
     }
 }
 
-pub(crate) struct Core {
-    pub(crate) name: String,
-    pub(crate) fw: Firmware,
-    pub(crate) memory: Arc<dyn GuestMemory>,
-    pub(crate) eqs: Slots<EventQueue>,
-    pub(crate) event_routes: EventRoutes,
-    pub(crate) cqs: Slots<CompletionQueue>,
-    pub(crate) srqs: Slots<crate::engines::qp::recv::SharedQueue>,
-    pub(crate) timing: Arc<Timing>,
-    pub(crate) units: crate::units::Units,
-    pub(crate) ports: Ports,
-    pub(crate) out: Outbox,
-    pub(crate) diagnoses: Diagnoses,
-    pub(crate) counting: Counting,
-    /// Counts what changed memory keys.
-    pub(crate) key_changes: u64,
-    pub(crate) runs: Runs,
+/// A function and the chip that it is on, but for queue pairs: those are apart, so that one can be worked on with this.
+pub(crate) struct Core<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) timing: &'a Timing,
+    pub(crate) units: &'a mut Units,
+    /// The ports as software sees them.
+    pub(crate) managed: &'a mut hca_firmware::Ports,
+    /// The ports' sending sides.
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) out: &'a mut Outbox,
     /// What those who look on want to see.
-    pub(crate) watch: Option<Box<Watch>>,
+    pub(crate) watch: &'a mut Option<Box<Watch>>,
+    /// How many functions the chip has, and which one this is.
+    pub(crate) functions: u8,
+    pub(crate) function: FunctionId,
+    pub(crate) fw: &'a mut Firmware,
+    pub(crate) memory: &'a Arc<dyn GuestMemory>,
+    pub(crate) eqs: &'a mut Slots<EventQueue>,
+    pub(crate) event_routes: &'a mut EventRoutes,
+    pub(crate) cqs: &'a mut Slots<CompletionQueue>,
+    pub(crate) srqs: &'a mut Slots<SharedQueue>,
+    pub(crate) diagnoses: &'a mut Diagnoses,
+    pub(crate) counting: &'a mut Counting,
+    /// Counts what changed memory keys.
+    pub(crate) key_changes: &'a mut u64,
+    pub(crate) runs: &'a mut Runs,
 }
 
-impl Core {
-    pub(crate) fn new(name: String, fw: Firmware, timing: Arc<Timing>) -> Self {
-        Self {
-            name,
-            ports: Ports::new(fw.port_numbers().len(), timing.agent_queue()),
-            fw,
-            memory: Arc::new(NoMemory),
-            eqs: Slots::default(),
-            event_routes: EventRoutes::default(),
-            cqs: Slots::default(),
-            srqs: Slots::default(),
-            units: crate::units::Units::new(&timing),
-            timing,
-            out: Outbox::default(),
-            diagnoses: Diagnoses::default(),
-            counting: Counting::default(),
-            key_changes: 0,
-            runs: Runs::default(),
-            watch: None,
-        }
-    }
-
-    /// Power-on state; the host's memory and the identity stay.
-    pub(crate) fn reset(&mut self) {
-        // Every field is named, so that a new one cannot be forgotten here.
-        let Self {
-            name: _,
-            fw,
-            memory: _,
-            eqs,
-            event_routes,
-            cqs,
-            srqs,
-            timing,
-            units,
-            ports,
-            out,
-            diagnoses: _,
-            counting,
-            key_changes,
-            runs: _,
-            watch,
-        } = self;
-        *key_changes += 1;
-        fw.reset();
-        eqs.clear();
-        *event_routes = EventRoutes::default();
-        cqs.clear();
-        srqs.clear();
-        *units = crate::units::Units::new(timing);
-        if watch.as_ref().is_some_and(|w| w.records.is_some()) {
-            units.start_notes();
-        }
-        ports.reset();
-        *out = Outbox::default();
-        *counting = Counting::default();
-    }
-
+impl Core<'_> {
     /// Begins a run of packets of a queue pair with the packet at its cursor, if there can be one.
     #[inline(always)]
     pub(crate) fn begin_run(&mut self, qp: &mut QueuePair) {
         if self.runs.may_begin(qp.qpn) && qp.may_run() {
-            qp.run = qp.plan_run(&self.view(), &self.memory, self.key_changes);
+            qp.run = qp.plan_run(&self.view(), self.memory, *self.key_changes);
             if qp.run.is_some() {
                 self.runs.begin(qp.qpn);
             }
@@ -373,16 +332,38 @@ impl Core {
     /// What engines may look at.
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.fw, self.event_queue_for(EventType::PageFault).is_some())
+        View::new(self.fw, self.managed, self.event_queue_for(EventType::PageFault).is_some())
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {
         self.out.events.push((at, event));
     }
 
+    /// Schedules what a port does: that goes on whatever becomes of this function, and is the first one's, which manages
+    /// the ports.
+    #[inline]
+    pub(crate) fn schedule_port(&mut self, at: Ps, event: HcaEvent) {
+        self.schedule_for(at, FunctionId::FIRST, event);
+    }
+
+    /// Schedules what that function does.
+    #[inline]
+    pub(crate) fn schedule_for(&mut self, at: Ps, function: FunctionId, event: HcaEvent) {
+        match function == self.function {
+            true => self.out.events.push((at, event)),
+            false => self.out.for_others.push((at, function, event)),
+        }
+    }
+
+    /// The functions beside this one.
+    pub(crate) fn others(&self) -> impl Iterator<Item = FunctionId> + use<> {
+        let own = self.function;
+        (0..self.functions).map(FunctionId).filter(move |id| *id != own)
+    }
+
     /// Records a guest's mistake in plain words.
     pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
-        self.diagnoses.record(now, text, &self.name);
+        self.diagnoses.record(now, text, self.name);
     }
 
     pub(crate) fn read<const N: usize>(&self, iova: u64) -> Result<[u8; N], DmaError> {

@@ -5,7 +5,7 @@ use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 
-use super::Hca;
+use super::Executor;
 use super::core::{Arrived, Core};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
@@ -17,7 +17,7 @@ use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::Packet;
 
-impl Core {
+impl Core<'_> {
     /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
     /// `head` is the WQE's place in the queue.
     pub(crate) fn send_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, head: u16) -> Option<Ps> {
@@ -113,7 +113,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A multicast datagram: a copy to each member of its group at the port that it came by.
     pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
         let repr = arrived.repr();
@@ -121,7 +121,7 @@ impl Hca {
         for qpn in self.members(dgid) {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
-                && core.fw.port(arrived.port).is_some_and(|p| p.is_own_lid(repr.slid));
+                && core.managed.port(arrived.port).is_some_and(|p| p.is_own_lid(repr.slid));
             let here = qp.params.port == arrived.port;
             if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
                 core.receive_datagram(now, qp, arrived);

@@ -7,7 +7,7 @@ use hca_spec::qpc::QpState;
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::Datagram;
 
-use super::Hca;
+use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
 use crate::engines::qp::dci::TargetSwitch;
 use crate::engines::qp::dct::{
@@ -17,7 +17,7 @@ use crate::engines::qp::{QueuePair, pkeys_match};
 use crate::ground::time::Ps;
 use crate::wire::{DcEthRepr, Packet, Repr};
 
-impl Core {
+impl Core<'_> {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
     pub(crate) fn switch_target(&mut self, now: Ps, qp: &mut QueuePair, target: &Datagram) -> bool {
         match qp.switch_target(now, target) {
@@ -46,7 +46,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A request to a DC target.
     pub(crate) fn receive_dynamic(&mut self, now: Ps, arrived: &Arrived) {
         let repr = arrived.repr();
@@ -66,7 +66,7 @@ impl Hca {
                 ),
             );
         }
-        let own_pkey = core.fw.port(own).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
+        let own_pkey = core.managed.port(own).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
         if !pkeys_match(own_pkey, repr.pkey) {
             core.diagnose(
                 now,

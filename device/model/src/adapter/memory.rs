@@ -179,11 +179,11 @@ impl Keyed<'_> {
     }
 }
 
-impl Core {
+impl Core<'_> {
     /// The host's memory as keys write_due_completions it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
-        Keyed { icm: &self.fw.icm, memory: &*self.memory }
+        Keyed { icm: &self.fw.icm, memory: &**self.memory }
     }
 
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod answers;
+pub(crate) mod chip;
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod core;
@@ -9,6 +10,7 @@ pub(crate) mod counters;
 mod datagram;
 mod dynamic;
 pub(crate) mod events;
+pub(crate) mod function;
 mod memory;
 mod paging;
 pub(crate) mod port;
@@ -22,21 +24,24 @@ pub(crate) mod watch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hca_firmware::{Config, Firmware, Resources};
+use hca_firmware::{Config, FunctionId};
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::init_segment;
 use hca_spec::qpc::Qpc;
 use hca_spec::queue::Cqc;
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
-use hca_spec::wire::Operation;
+use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
 
+use crate::adapter::chip::Chip;
 use crate::adapter::command::CommandSlots;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
+use crate::adapter::function::Function;
 use crate::adapter::watch::Headers;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
 use crate::engines::qp::QueuePair;
+use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
 use crate::engines::qp::send::copy_index;
@@ -49,80 +54,151 @@ use crate::ground::timing::{Timing, takes_receive};
 use crate::units::Inbound;
 use crate::wire::{Packet, Repr};
 
-/// One adapter.
+/// One adapter: a chip with its ports, and the functions that hosts see of it.
 pub(crate) struct Hca {
-    pub(crate) core: Core,
-    pub(crate) registers: Registers,
-    pub(crate) qps: Slots<QueuePair>,
-    /// What DC targets have for each of their initiators.
-    pub(crate) dc_responders: BTreeMap<Peer, QueuePair>,
-    pub(crate) commands: CommandSlots,
-    /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
-    half: Option<(u64, u32)>,
-    /// Stores to send registers that may become BlueFlame copies.
-    combiner: Combiner,
-    /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
-    pub(crate) epoch: u32,
+    pub(crate) chip: Chip,
+    /// By [`FunctionId`]. The first is there always; it manages the ports.
+    pub(crate) functions: Vec<Function>,
+}
+
+/// Carries out what one function does: the function, and the chip that it is on.
+pub(crate) struct Executor<'a> {
+    pub(crate) core: Core<'a>,
+    pub(crate) registers: &'a mut Registers,
+    pub(crate) commands: &'a mut CommandSlots,
+    half: &'a mut Option<(u64, u32)>,
+    combiner: &'a mut Combiner,
+    pub(crate) qps: &'a mut Slots<QueuePair>,
+    pub(crate) dc_responders: &'a mut BTreeMap<Peer, QueuePair>,
 }
 
 impl Hca {
     pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
         // What the capabilities say of the clock is what the clock does.
         let timer_khz = u32::try_from(timing.timer_khz()).unwrap_or(u32::MAX);
-        let config = Config { timer_khz, ..config };
-        let firmware = Firmware::new(config);
-        Self {
-            registers: Registers::new(firmware.personality()),
-            core: Core::new(name, firmware, timing),
-            qps: Slots::default(),
-            dc_responders: BTreeMap::new(),
-            commands: CommandSlots::default(),
-            half: None,
-            combiner: Combiner::default(),
-            epoch: 0,
+        let config = Config { function: FunctionId::FIRST, timer_khz, ..config };
+        Self { functions: vec![Function::new(config.clone())], chip: Chip::new(name, config, timing) }
+    }
+
+    /// One more function of the same kind. `None`: there are as many as there can be.
+    pub(crate) fn add_function(&mut self) -> Option<FunctionId> {
+        let function = FunctionId(u8::try_from(self.functions.len()).ok()?);
+        let config = self.functions.first()?.fw.config();
+        if usize::from(function.0) >= FunctionId::COUNT {
+            return None;
+        }
+        self.functions.push(Function::new(Config { function, ..config.clone() }));
+        self.chip.functions += 1;
+        Some(function)
+    }
+
+    #[inline]
+    pub(crate) fn function(&self, id: FunctionId) -> Option<&Function> {
+        self.functions.get(usize::from(id.0))
+    }
+
+    pub(crate) fn function_mut(&mut self, id: FunctionId) -> Option<&mut Function> {
+        self.functions.get_mut(usize::from(id.0))
+    }
+
+    /// What carries out what that function does.
+    #[inline]
+    pub(crate) fn executor(&mut self, id: FunctionId) -> Option<Executor<'_>> {
+        let Chip { name, timing, units, managed, ports, out, watch, functions } = &mut self.chip;
+        let function = self.functions.get_mut(usize::from(id.0))?;
+        let Function { registers, commands, half, combiner, qps, dc_responders, .. } = function;
+        let core = Core {
+            name,
+            timing,
+            units,
+            managed,
+            ports,
+            out,
+            watch,
+            functions: *functions,
+            function: id,
+            fw: &mut function.fw,
+            memory: &function.memory,
+            eqs: &mut function.eqs,
+            event_routes: &mut function.event_routes,
+            cqs: &mut function.cqs,
+            srqs: &mut function.srqs,
+            diagnoses: &mut function.diagnoses,
+            counting: &mut function.counting,
+            key_changes: &mut function.key_changes,
+            runs: &mut function.runs,
+        };
+        Some(Executor { core, registers, commands, half, combiner, qps, dc_responders })
+    }
+
+    pub(crate) fn attach(&mut self, id: FunctionId, memory: Arc<dyn GuestMemory>) {
+        if let Some(function) = self.function_mut(id) {
+            function.memory = memory;
         }
     }
 
-    pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
-        self.core.memory = memory;
+    pub(crate) fn detach(&mut self, now: Ps, id: FunctionId) {
+        self.attach(id, Arc::new(NoMemory));
+        self.reset(now, id);
     }
 
-    pub(crate) fn detach(&mut self, now: Ps) {
-        self.core.memory = Arc::new(NoMemory);
-        self.reset(now);
-    }
-
-    /// Function level reset: back to power-on, then the links train again.
-    pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, dc_responders, commands, half, combiner, epoch } = self;
-        core.reset();
-        *registers = Registers::new(core.fw.personality());
-        qps.clear();
-        dc_responders.clear();
-        *commands = CommandSlots::default();
-        *half = None;
-        *combiner = Combiner::default();
-        *epoch = epoch.wrapping_add(1);
-        self.start(now);
+    /// Function level reset: back to power-on. The function that manages the ports takes the chip along, and the links
+    /// train again; what other functions have made stays.
+    pub(crate) fn reset(&mut self, now: Ps, id: FunctionId) {
+        let Some(function) = self.function_mut(id) else { return };
+        function.reset();
+        if id == FunctionId::FIRST {
+            self.chip.reset();
+            self.start(now);
+        }
     }
 
     /// The links start to train.
     pub(crate) fn start(&mut self, now: Ps) {
-        let at = now + self.core.timing.link_training();
-        for port in self.core.fw.port_numbers() {
-            self.core.schedule(at, HcaEvent::LinkUp(port));
+        let Chip { timing, managed, out, .. } = &mut self.chip;
+        let at = now + timing.link_training();
+        out.events.extend(managed.numbers().map(|port| (at, HcaEvent::LinkUp(port))));
+    }
+
+    /// A queue pair of the first function sends no run any more.
+    pub(crate) fn end_run(&mut self, qpn: Qpn) {
+        let Some(function) = self.functions.first_mut() else { return };
+        function.runs.end();
+        if let Some(qp) = function.qps.get_mut(qpn.0) {
+            qp.run = None;
         }
     }
 
-    pub(crate) fn resources(&self) -> Resources {
-        self.core.fw.resources()
+    /// A packet arrived at a port. Returns which function it is for, and when its place in the input buffer is free.
+    #[inline]
+    pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> (FunctionId, Ps) {
+        let (id, copy) = match self.functions.len() {
+            1 => (FunctionId::FIRST, None),
+            _ => self.destination(port, &packet),
+        };
+        let free = self.executor(id).map_or(now, |mut executor| executor.arrive(now, port, packet));
+        if let Some(copy) = copy {
+            let others = (1..self.chip.functions).map(FunctionId);
+            let of = |id| (free, id, HcaEvent::Receive(copy.clone()));
+            self.chip.out.for_others.extend(others.map(of));
+        }
+        (id, free)
     }
 
-    /// Stores that wait for their continuation, as a count of all stores so far.
-    pub(crate) fn combining(&self) -> Option<u64> {
-        self.combiner.pending()
+    /// The function that a packet is for, and if it is for all of them a copy for the others. What is for no function that
+    /// there is goes to the first, which drops it.
+    #[cold]
+    fn destination(&self, port: u8, packet: &Packet) -> (FunctionId, Option<Arrived>) {
+        let qpn = Qpn(packet.bth().get(Bth::DEST_QP));
+        if qpn == MULTICAST_QP {
+            return (FunctionId::FIRST, Arrived::check(port, packet.clone()).ok());
+        }
+        let id = FunctionId::of_qpn(qpn);
+        (if self.function(id).is_some() { id } else { FunctionId::FIRST }, None)
     }
+}
 
+impl Executor<'_> {
     /// Nothing more comes to the stores that wait.
     pub(crate) fn flush_stores(&mut self, now: Ps) {
         let blocks = self.combiner.flush();
@@ -132,7 +208,7 @@ impl Hca {
     pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
         // A read pushes posted writes ahead of it.
         self.flush_stores(now);
-        self.registers.read(now, &self.core.timing, offset, buf);
+        self.registers.read(now, self.core.timing, offset, buf);
     }
 
     pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
@@ -177,7 +253,7 @@ impl Hca {
     fn doorbell32(&mut self, now: Ps, offset: u64, value: u32) {
         match offset % PAGE_SIZE {
             EQ_ARM | EQ_UPDATE => self.eq_doorbell(now, offset, value),
-            low if low % 8 == 0 => self.half = Some((offset, value)),
+            low if low % 8 == 0 => *self.half = Some((offset, value)),
             _ => match self.half.take() {
                 Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
                 _ => self.core.diagnose(
@@ -323,7 +399,7 @@ impl Hca {
             Err((packet, why)) => {
                 self.note_drop(now, &packet, format_args!("{why}"));
                 // What only the transport's header checks see is dropped in silence.
-                if let Some((port, counter)) = self.core.fw.port_mut(port).zip(why.counter()) {
+                if let Some((port, counter)) = self.core.managed.port_mut(port).zip(why.counter()) {
                     counter.count(&mut port.counters);
                 }
                 Err(now)
@@ -340,7 +416,7 @@ impl Hca {
     #[inline(always)]
     fn count_arrival(&mut self, now: Ps, port: u8, packet: &Packet) {
         self.core.capture(now, port, false, packet);
-        if let Some(port) = self.core.fw.port_mut(port) {
+        if let Some(port) = self.core.managed.port_mut(port) {
             match packet.dlid().is_multicast() {
                 true => port.counters.rcv_multicast(packet.len()),
                 false => port.counters.rcv(packet.len()),
@@ -381,7 +457,7 @@ impl Hca {
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
         match event {
             HcaEvent::Command(slot) => {
-                self.core.key_changes += 1;
+                *self.core.key_changes += 1;
                 self.command(now, slot);
             }
             HcaEvent::CommandDone(done) => self.command_done(now, *done),
@@ -414,6 +490,7 @@ impl Hca {
             }
             HcaEvent::AgentPoll(port) => self.agent_poll(now, port),
             HcaEvent::LinkUp(port) => self.core.out.port_changed(port, false),
+            HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
         }
     }
 }

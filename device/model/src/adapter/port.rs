@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::FunctionId;
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::wire::Operation;
 
-use crate::adapter::Hca;
+use crate::adapter::Executor;
 use crate::adapter::core::{Core, Departing, HcaEvent};
 use crate::adapter::watch::Headers;
 use crate::engines::qp::{PortLane, QueuePair};
@@ -23,8 +24,8 @@ use crate::wire::Packet;
 #[derive(Debug)]
 pub(crate) struct PortOut {
     pub(crate) egress: Egress<()>,
-    /// Turns to send that wait for room, by lane, and the moment before which each is not due.
-    waiting: [VecDeque<(Ps, HcaEvent)>; LANES],
+    /// Turns to send that wait for room, by lane: the moment before which each is not due, and whose it is.
+    waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; LANES],
     /// Bit n: someone waits for lane n.
     waited_for: u16,
     /// When the port is looked at next, at the latest.
@@ -94,10 +95,10 @@ impl PortOut {
     }
 }
 
-impl Core {
+impl Core<'_> {
     /// Takes a packet to a port later, at `at`. Returns the lane it will go by, which keeps room for it.
     pub(crate) fn launch(&mut self, at: Ps, port: u8, operation: Operation, mut packet: Packet) -> u8 {
-        let (Some(own), Some(out)) = (self.fw.port(port), self.ports.get_mut(port)) else { return 0 };
+        let (Some(own), Some(out)) = (self.managed.port(port), self.ports.get_mut(port)) else { return 0 };
         let lane = match packet.vl() {
             VL15 => VL15,
             _ => own.virtual_lane(0, packet.sl()),
@@ -107,7 +108,7 @@ impl Core {
         packet.set_vl(lane);
         out.egress.reserve(lane, reserved as usize);
         self.note_sent(at, &packet);
-        self.schedule(at, HcaEvent::Depart(Departing { port, operation, reserved, packet }));
+        self.schedule_port(at, HcaEvent::Depart(Departing { port, operation, reserved, packet }));
         lane
     }
 
@@ -122,7 +123,7 @@ impl Core {
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
     pub(crate) fn transmit(&mut self, at: Ps, number: u8, operation: Operation, mut packet: Packet) -> u8 {
         tracing::trace!(hca = self.name, %at, number, ?operation, len = packet.len(), "transmit");
-        let (Some(port), Some(out)) = (self.fw.port_mut(number), self.ports.get_mut(number)) else {
+        let (Some(port), Some(out)) = (self.managed.port_mut(number), self.ports.get_mut(number)) else {
             return 0;
         };
         let smp = packet.vl() == VL15;
@@ -184,7 +185,7 @@ impl Core {
         let Some(out) = self.ports.get_mut(port) else { return };
         let waits = out.egress.take_waits();
         if waits > 0
-            && let Some(port) = self.fw.port_mut(port)
+            && let Some(port) = self.managed.port_mut(port)
         {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
@@ -192,12 +193,12 @@ impl Core {
             && out.timer.is_none_or(|timer| next < timer)
         {
             out.timer = Some(next);
-            self.schedule(next, HcaEvent::PortTurn(port));
+            self.schedule_port(next, HcaEvent::PortTurn(port));
         }
     }
 
     fn discarded(&mut self, port: u8, packets: usize) {
-        if let Some(port) = self.fw.port_mut(port) {
+        if let Some(port) = self.managed.port_mut(port) {
             let n = u32::try_from(packets).unwrap_or(u32::MAX);
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(n);
         }
@@ -215,7 +216,7 @@ impl Core {
     fn wait_for_room(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
         let Some(out) = self.ports.get_mut(lane.port) else { return };
         if let Some(waiting) = out.waiting.get_mut(usize::from(lane.vl)) {
-            waiting.push_back((at, turn));
+            waiting.push_back((at, self.function, turn));
             out.waited_for |= 1 << lane.vl;
         }
     }
@@ -228,23 +229,28 @@ impl Core {
         })
     }
 
-    /// A turn that waited for a lane of a port and may be taken now.
+    /// A turn of this function that waited for a lane of a port and may be taken now. Those of others are scheduled.
     fn next_waiting(&mut self, now: Ps, port: u8) -> Option<HcaEvent> {
         let limit = self.timing.egress_buffer();
-        let out = self.ports.get_mut(port)?;
-        let mut lanes = out.waited_for;
+        let mut lanes = self.ports.get(port)?.waited_for;
         while lanes != 0 {
             let lane = lanes.trailing_zeros() as u8;
             lanes &= lanes - 1;
-            while out.egress.has_room(lane, limit) {
+            loop {
+                let out = self.ports.get_mut(port)?;
+                if !out.egress.has_room(lane, limit) {
+                    break;
+                }
                 let waiting = out.waiting.get_mut(usize::from(lane))?;
                 let first = waiting.pop_front();
                 if waiting.is_empty() {
                     out.waited_for &= !(1 << lane);
                 }
                 match first {
-                    Some((at, turn)) if at > now => self.out.events.push((at, turn)),
-                    Some((_, turn)) => return Some(turn),
+                    Some((at, of, turn)) if at > now || of != self.function => {
+                        self.schedule_for(at.max(now), of, turn);
+                    }
+                    Some((_, _, turn)) => return Some(turn),
                     None => break,
                 }
             }
@@ -267,7 +273,7 @@ impl Core {
 
     /// Follows what software set of a port.
     pub(crate) fn configure_port(&mut self, port: u8) {
-        if let (Some(port), Some(out)) = (self.fw.port(port), self.ports.get_mut(port)) {
+        if let (Some(port), Some(out)) = (self.managed.port(port), self.ports.get_mut(port)) {
             out.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
             out.egress.program(Tables::of(port));
         }
@@ -275,11 +281,11 @@ impl Core {
 
     /// Follows what software set of the ports.
     pub(crate) fn configure_ports(&mut self) {
-        self.fw.port_numbers().for_each(|port| self.configure_port(port));
+        self.managed.numbers().for_each(|port| self.configure_port(port));
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A port may have room again: what waits leaves, and who waits has a turn.
     pub(crate) fn port_turn(&mut self, now: Ps, port: u8) {
         let Some(out) = self.core.ports.get_mut(port) else { return };

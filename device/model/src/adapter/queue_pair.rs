@@ -8,7 +8,7 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Psn, Qpn};
 use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
@@ -22,7 +22,7 @@ const ERROR_POLL: Ps = Ps::from_us(500);
 /// An idle one less and less often, down to this.
 const ERROR_POLL_IDLE: Ps = Ps::from_ms(64);
 
-impl Hca {
+impl Executor<'_> {
     /// A transition command was executed.
     pub(crate) fn qp_modified(&mut self, now: Ps, qpn: Qpn, from: QpState, to: QpState) {
         let Self { core, qps, .. } = self;
@@ -83,7 +83,7 @@ impl Hca {
     }
 }
 
-impl Core {
+impl Core<'_> {
     fn enter(&mut self, qp: &mut QueuePair, state: QpState) {
         qp.state = state;
         if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {

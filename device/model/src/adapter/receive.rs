@@ -4,13 +4,13 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::Transport;
 
-use super::Hca;
+use super::Executor;
 use super::core::Arrived;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::{QueuePair, Unwanted, WrongWay};
 use crate::ground::time::Ps;
 
-impl Hca {
+impl Executor<'_> {
     /// A packet has passed the receive pipeline: to its queue pair.
     #[inline(always)]
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {

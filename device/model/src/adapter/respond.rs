@@ -9,7 +9,7 @@ use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, aeth};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::mkey::{Access, Fault, span};
 use crate::engines::qp::answers::{Answer, Response};
@@ -24,7 +24,7 @@ use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::{AtomicRepr, Packet, Repr, RethRepr};
 
-impl Core {
+impl Core<'_> {
     /// A request packet of the peer.
     pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
         if qp.establishes() {
@@ -234,7 +234,7 @@ impl Core {
         let mut word = repr.imm.unwrap_or(0);
         if let Some(key) = repr.ieth {
             word = key.0;
-            self.key_changes += 1;
+            *self.key_changes += 1;
             invalidate_remote(&mut self.fw.icm, target.who, key).map_err(Refusal::Access)?;
         }
         if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
@@ -451,7 +451,7 @@ fn response_turn(qp: &QueuePair) -> HcaEvent {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A queue pair's turn to answer.
     pub(crate) fn response_turn(&mut self, now: Ps, qpn: Qpn) {
         if let Some(qp) = self.qps.get_mut(qpn.0) {

@@ -8,7 +8,7 @@ use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
 use hca_spec::wqe::{Ctrl, SendOpcode, WQEBB};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
@@ -43,7 +43,7 @@ struct Sending {
     departs: Ps,
 }
 
-impl Core {
+impl Core<'_> {
     fn read_block(&self, qp: &Qp, log_size: u32, index: u16, into: &mut [u8]) -> Result<(), BadWqe> {
         let slot = u64::from(index) & ((1 << log_size) - 1);
         let (at, _) = qp
@@ -368,7 +368,7 @@ impl Core {
             list.map_err(umr::Refused::from).and_then(|list| umr::execute(&mut self.fw, qp, wqe, list));
         match outcome {
             Ok(pages) => {
-                self.key_changes += 1;
+                *self.key_changes += 1;
                 if let Some(pages) = pages {
                     self.request_pages(now, pages);
                 }
@@ -406,7 +406,7 @@ impl Core {
             self.begin_run(qp);
         }
         if let Some(run) = &qp.run {
-            match run.packet(qp.requester.cursor, self.key_changes) {
+            match run.packet(qp.requester.cursor, *self.key_changes) {
                 Some(planned) => return Some(self.transmit_run(now, qp, planned)),
                 None => qp.run = None,
             }
@@ -526,7 +526,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A send doorbell was rung.
     pub(crate) fn send_doorbell(&mut self, now: Ps, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };

@@ -48,7 +48,7 @@ impl Watch {
         }
     }
 
-    fn captures_any(&self) -> bool {
+    pub(crate) fn captures_any(&self) -> bool {
         self.captured != [0; 4]
     }
 
@@ -77,16 +77,11 @@ fn take_notes(records: &mut Vec<Record>, hca: HcaId, units: &mut Units) {
     records.extend(units.drain_notes().map(record));
 }
 
-impl Core {
+impl Core<'_> {
     /// Whether records are wanted: asked before something is computed for them alone.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
         self.watch.as_ref().is_some_and(|w| w.records.is_some())
-    }
-
-    /// Whether packets at the port are gathered.
-    pub(crate) fn captures(&self) -> bool {
-        self.watch.as_ref().is_some_and(|w| w.captures_any())
     }
 
     /// Something happened.

@@ -2,9 +2,27 @@
 
 use std::fmt;
 
+use hca_firmware::FunctionId;
+
 /// Names an adapter of a world: its place in [`crate::WorldConfig::hcas`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HcaId(pub usize);
+
+/// Names a function of an adapter: what a host attaches to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionRef {
+    /// The adapter.
+    pub hca: HcaId,
+    /// The function.
+    pub function: FunctionId,
+}
+
+impl From<HcaId> for FunctionRef {
+    /// The function that an adapter always has.
+    fn from(hca: HcaId) -> Self {
+        Self { hca, function: FunctionId::FIRST }
+    }
+}
 
 /// Names a switch of a world: its place in [`crate::WorldConfig::switches`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

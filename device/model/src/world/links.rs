@@ -6,7 +6,7 @@
 //!
 //! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
 
-use hca_firmware::{Effect, Link as PortLink, LinkOffer};
+use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
@@ -170,7 +170,8 @@ impl World {
         self.settle_all();
         match port.node {
             NodeId::Hca(hca) => {
-                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.core.fw.port_mut(port.port)) {
+                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.chip.managed.port_mut(port.port))
+                {
                     port.limit(mtu, lanes);
                 }
             }
@@ -285,7 +286,7 @@ impl World {
     fn input_buffer(&self, kind: &LinkKind, end: LinkEnd) -> Option<u32> {
         kind.delay?;
         let bytes = match end {
-            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => self.core(hca)?.timing.adapter_buffer(),
+            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => self.chip(hca)?.timing.adapter_buffer(),
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_buffer(),
             LinkEnd::Tunnel(_) => return None,
         };
@@ -296,7 +297,7 @@ impl World {
     pub(super) fn port_latency(&self, end: LinkEnd) -> Ps {
         match end {
             LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => {
-                self.core(hca).map_or(Ps::ZERO, |core| core.timing.phy())
+                self.chip(hca).map_or(Ps::ZERO, |chip| chip.timing.phy())
             }
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_phy(),
             LinkEnd::Tunnel(_) => Ps::ZERO,
@@ -307,7 +308,7 @@ impl World {
     fn plug_in(&mut self, port: PortRef, line: LineRate) {
         match port.node {
             NodeId::Hca(id) => {
-                if let Some(out) = self.hcas.get_mut(id.0).and_then(|h| h.core.ports.get_mut(port.port)) {
+                if let Some(out) = self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port)) {
                     out.cabled = true;
                     out.egress.plug(line);
                 }
@@ -328,9 +329,11 @@ impl World {
             NodeId::Hca(id) => {
                 let Some(hca) = self.hcas.get_mut(id.0) else { return };
                 let mut effects = Vec::new();
-                hca.core.fw.set_link(port.port, link, &mut effects);
-                hca.core.link_changed(now, port.port, link.map(|_| room));
-                hca.port_turn(now, port.port);
+                hca.chip.managed.set_link(port.port, link, &mut effects);
+                if let Some(mut manager) = hca.executor(FunctionId::FIRST) {
+                    manager.core.link_changed(now, port.port, link.map(|_| room));
+                    manager.port_turn(now, port.port);
+                }
                 self.apply(id, port.port, now, effects);
             }
             NodeId::Switch(id) => self.switch_link(id, port.port, link, room),
@@ -339,11 +342,12 @@ impl World {
 
     /// Lets an adapter follow what its firmware did to a port, without asking for another look at that.
     pub(super) fn apply(&mut self, id: HcaId, port: u8, now: Ps, effects: Vec<Effect>) {
-        let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        hca.apply(now, effects);
-        hca.core.configure_port(port);
-        hca.core.agent_poll_later(now, port);
-        hca.core.out.ports_changed.retain(|changed| changed.port != port);
-        self.collect(id);
+        let manager = self.hcas.get_mut(id.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        let Some(mut manager) = manager else { return };
+        manager.apply(now, effects);
+        manager.core.configure_port(port);
+        manager.core.agent_poll_later(now, port);
+        manager.core.out.ports_changed.retain(|changed| changed.port != port);
+        self.collect(id, FunctionId::FIRST);
     }
 }

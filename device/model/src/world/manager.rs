@@ -287,13 +287,13 @@ impl World {
 
     fn manage_hca(&mut self, id: HcaId, port: u8) {
         let now = self.now;
-        let before = self.hcas.iter().take(id.0).map(|hca| hca.core.fw.port_numbers().len()).sum::<usize>();
+        let before = self.hcas.iter().take(id.0).map(|hca| hca.chip.managed.numbers().len()).sum::<usize>();
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let lid = Lid((before + usize::from(port)) as u16);
         let mut effects = Vec::new();
         for state in [port_state::ARMED, port_state::ACTIVE] {
             let get = smp(METHOD_GET, attr::PORT_INFO, port.into());
-            let Some(mut smp) = hca.core.fw.mad(port, &get, &mut effects) else { break };
+            let Some(mut smp) = hca.chip.managed.mad(port, &get, &mut effects) else { break };
             smp.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
             smp.port_info_mut()
                 .set(PortInfo::LID, lid.0.into())
@@ -301,7 +301,7 @@ impl World {
                 .set(PortInfo::PORT_STATE, state)
                 .set(PortInfo::PORT_PHYSICAL_STATE, 0)
                 .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
-            let answer = hca.core.fw.mad(port, &smp, &mut effects);
+            let answer = hca.chip.managed.mad(port, &smp, &mut effects);
             if answer.is_none_or(|a| a.get(Mad::STATUS) != 0) {
                 tracing::error!(
                     "the built-in subnet manager could not configure port {port} of adapter {}",

@@ -16,16 +16,16 @@ mod tunnel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hca_firmware::Resources;
 use hca_firmware::port::{Port, PortCounters};
-use hca_spec::ids::Qpn;
-use hca_spec::qpc::QpState;
+use hca_firmware::{FunctionId, Resources};
 
-use crate::adapter::Hca;
-use crate::adapter::core::{Core, HcaEvent, PortChanged};
+use crate::adapter::chip::Chip;
+use crate::adapter::core::{HcaEvent, PortChanged};
+use crate::adapter::function::Function;
 use crate::adapter::watch::Captured;
+use crate::adapter::{Executor, Hca};
 use crate::ground::dma::GuestMemory;
-use crate::ground::node::{HcaId, NodeId, PortRef, SwitchId};
+use crate::ground::node::{FunctionRef, HcaId, NodeId, PortRef, SwitchId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
 use crate::ground::time::{EventHeap, Ps, Source};
@@ -48,6 +48,8 @@ pub enum Effect {
     Msix {
         /// The adapter.
         hca: HcaId,
+        /// Its function.
+        function: FunctionId,
         /// The vector.
         vector: u16,
     },
@@ -73,6 +75,7 @@ enum Class {
 enum Event {
     Hca {
         hca: HcaId,
+        function: FunctionId,
         epoch: u32,
         event: HcaEvent,
     },
@@ -181,9 +184,9 @@ impl World {
             let own = hca.timing.map(|profile| Arc::new(Timing::new(&profile)));
             let mut hca = Hca::new(hca.name, hca.firmware, own.unwrap_or_else(|| timing.clone()));
             hca.start(Ps::ZERO);
-            world.hca_plugs.push(vec![None; hca.core.fw.port_numbers().len()]);
+            world.hca_plugs.push(vec![None; hca.chip.managed.numbers().len()]);
             world.hcas.push(hca);
-            world.collect(HcaId(world.hcas.len() - 1));
+            world.collect(HcaId(world.hcas.len() - 1), FunctionId::FIRST);
         }
         for switch in config.switches {
             world.switches.push(SwitchNode::new(switch, timing.agent_queue()));
@@ -223,69 +226,102 @@ impl World {
         self.hcas.len()
     }
 
-    pub(crate) fn core(&self, hca: HcaId) -> Option<&Core> {
-        self.hcas.get(hca.0).map(|h| &h.core)
+    /// The functions of all adapters.
+    pub fn functions(&self) -> impl Iterator<Item = FunctionRef> {
+        let of = |(hca, node): (usize, &Hca)| {
+            (0..node.chip.functions)
+                .map(move |function| FunctionRef { hca: HcaId(hca), function: FunctionId(function) })
+        };
+        self.hcas.iter().enumerate().flat_map(of)
     }
 
-    pub(crate) fn qp_state(&self, hca: HcaId, qpn: Qpn) -> Option<QpState> {
-        self.hcas.get(hca.0)?.qps.get(qpn.0).map(|qp| qp.state)
+    pub(crate) fn chip(&self, hca: HcaId) -> Option<&Chip> {
+        self.hcas.get(hca.0).map(|h| &h.chip)
     }
 
-    pub(crate) fn core_mut(&mut self, hca: HcaId) -> Option<&mut Core> {
-        self.hcas.get_mut(hca.0).map(|h| &mut h.core)
+    pub(crate) fn chip_mut(&mut self, hca: HcaId) -> Option<&mut Chip> {
+        self.hcas.get_mut(hca.0).map(|h| &mut h.chip)
     }
 
-    fn with(&mut self, now: Ps, id: HcaId, act: impl FnOnce(&mut Hca, Ps)) {
+    fn function(&self, at: FunctionRef) -> Option<&Function> {
+        self.hcas.get(at.hca.0)?.function(at.function)
+    }
+
+    /// Something happens to an adapter, of which the function does the rest.
+    fn with(&mut self, now: Ps, at: FunctionRef, act: impl FnOnce(&mut Hca, Ps)) {
         self.now = self.now.max(now);
-        if let Some(hca) = self.hcas.get_mut(id.0) {
+        if let Some(hca) = self.hcas.get_mut(at.hca.0) {
             act(hca, self.now);
-            self.collect(id);
+            self.collect(at.hca, at.function);
         }
     }
 
-    /// A host is there: its memory.
-    pub fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory + Send + Sync>) {
-        self.settle(hca);
-        self.with(Ps::ZERO, hca, |hca, _| hca.attach(memory));
+    /// A function does something.
+    #[inline]
+    fn act(&mut self, now: Ps, at: FunctionRef, act: impl FnOnce(&mut Executor<'_>, Ps)) {
+        self.with(now, at, |hca, now| {
+            if let Some(mut executor) = hca.executor(at.function) {
+                act(&mut executor, now);
+            }
+        });
     }
 
-    /// The host is gone: no access to its memory happens any more; the adapter is reset.
-    pub fn detach(&mut self, now: Ps, hca: HcaId) {
-        self.settle(hca);
-        self.with(now, hca, |hca, now| hca.detach(now));
+    /// Adds a function to an adapter, like the one that it has: a host may attach to it. `None`: there is no such adapter, or it
+    /// has as many as it can.
+    ///
+    /// For tests of the model: nothing tells a driver of such functions yet.
+    pub fn add_function(&mut self, hca: HcaId) -> Option<FunctionRef> {
+        let function = self.hcas.get_mut(hca.0)?.add_function()?;
+        self.allow_trains();
+        Some(FunctionRef { hca, function })
+    }
+
+    /// A host is there: its memory.
+    pub fn attach(&mut self, at: impl Into<FunctionRef>, memory: Arc<dyn GuestMemory + Send + Sync>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.with(Ps::ZERO, at, |hca, _| hca.attach(at.function, memory));
+    }
+
+    /// The host is gone: no access to its memory happens any more; the function is reset.
+    pub fn detach(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.with(now, at, |hca, now| hca.detach(now, at.function));
     }
 
     /// Function level reset.
-    pub fn reset(&mut self, now: Ps, hca: HcaId) {
-        self.settle(hca);
-        self.with(now, hca, |hca, now| hca.reset(now));
+    pub fn reset(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.with(now, at, |hca, now| hca.reset(now, at.function));
     }
 
     /// Reads BAR0.
-    pub fn mmio_read(&mut self, now: Ps, hca: HcaId, offset: u64, buf: &mut [u8]) {
-        self.with(now, hca, |hca, now| hca.mmio_read(now, offset, buf));
+    pub fn mmio_read(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, buf: &mut [u8]) {
+        self.act(now, at.into(), |function, now| function.mmio_read(now, offset, buf));
     }
 
     /// Writes BAR0.
-    pub fn mmio_write(&mut self, now: Ps, hca: HcaId, offset: u64, data: &[u8]) {
-        self.with(now, hca, |hca, now| hca.mmio_write(now, offset, data));
+    pub fn mmio_write(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, data: &[u8]) {
+        self.act(now, at.into(), |function, now| function.mmio_write(now, offset, data));
     }
 
-    /// Whether stores to BlueFlame registers of `hca` wait for their continuation: how many were collected so far, so
+    /// Whether stores to BlueFlame registers of a function wait for their continuation: how many were collected so far, so
     /// that two calls show whether more came. Who sees none for a while calls [`World::flush_stores`].
-    pub fn combining(&self, hca: HcaId) -> Option<u64> {
-        self.hcas.get(hca.0)?.combining()
+    pub fn combining(&self, at: impl Into<FunctionRef>) -> Option<u64> {
+        self.function(at.into())?.combiner.pending()
     }
 
     /// Nothing more comes to the stores that wait: they are doorbells.
-    pub fn flush_stores(&mut self, now: Ps, hca: HcaId) {
-        self.with(now, hca, |hca, now| hca.flush_stores(now));
+    pub fn flush_stores(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        self.act(now, at.into(), |function, now| function.flush_stores(now));
     }
 
     /// When PCIe has taken all that the processor has stored to `hca`: until then it can't empty its write-combining
     /// buffers. `None`: there is no such adapter.
     pub fn stores_taken(&self, hca: HcaId) -> Option<Ps> {
-        self.core(hca).map(|core| core.units.stores_taken())
+        self.chip(hca).map(|chip| chip.units.stores_taken())
     }
 
     /// A packet from outside the topology arrives at a port, whatever its destination: what a peer that is not modelled
@@ -293,9 +329,10 @@ impl World {
     pub fn inject_packet(&mut self, now: Ps, port: impl Into<PortRef>, packet: Packet) {
         let PortRef { node, port } = port.into();
         match node {
-            NodeId::Hca(hca) => self.with(now, hca, |hca, now| {
-                hca.arrive(now, port, packet);
-            }),
+            NodeId::Hca(hca) => {
+                self.now = self.now.max(now);
+                self.arrive_checked(self.now, hca, port, packet);
+            }
             NodeId::Switch(switch) => {
                 self.now = self.now.max(now);
                 let (tail, ingress) = (self.now, Ingress::Loopback);
@@ -338,11 +375,15 @@ impl World {
     fn execute(&mut self, at: Ps, event: Event) {
         self.now = self.now.max(at);
         match event {
-            Event::Hca { hca, epoch, event } => self.with(at, hca, |h, now| {
-                if h.epoch == epoch {
-                    h.handle(now, event);
+            Event::Hca { hca, function, epoch, event } => {
+                if let Some(h) = self.hcas.get_mut(hca.0)
+                    && h.function(function).is_some_and(|f| f.epoch == epoch)
+                    && let Some(mut executor) = h.executor(function)
+                {
+                    executor.handle(self.now, event);
                 }
-            }),
+                self.collect(hca, function);
+            }
             Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
             Event::Forward(forwarded) => {
                 if self.is_current(forwarded.ingress) {
@@ -398,14 +439,14 @@ impl World {
         std::mem::take(&mut self.effects)
     }
 
-    /// Objects that an adapter holds.
-    pub fn resources(&self, hca: HcaId) -> Resources {
-        self.hcas.get(hca.0).map(Hca::resources).unwrap_or_default()
+    /// Objects that a function holds.
+    pub fn resources(&self, at: impl Into<FunctionRef>) -> Resources {
+        self.function(at.into()).map(|function| function.fw.resources()).unwrap_or_default()
     }
 
-    /// Guest mistakes that an adapter has met.
-    pub fn diagnoses(&self, hca: HcaId) -> u64 {
-        self.hcas.get(hca.0).map_or(0, |h| h.core.diagnoses.total)
+    /// Guest mistakes that a function has met.
+    pub fn diagnoses(&self, at: impl Into<FunctionRef>) -> u64 {
+        self.function(at.into()).map_or(0, |function| function.diagnoses.total)
     }
 
     /// Counters of a port; of a switch, port 0 is its own.
@@ -413,12 +454,15 @@ impl World {
         self.port(port).map(|p| p.counters)
     }
 
-    /// Takes what an adapter left in its outbox.
-    fn collect(&mut self, id: HcaId) {
+    /// Takes what a function left in its adapter's outbox.
+    fn collect(&mut self, id: HcaId, function: FunctionId) {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
-            let epoch = hca.epoch;
-            let Core { out, watch, units, runs, .. } = &mut hca.core;
+            let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
+            let Some(Function { epoch, runs, .. }) = functions.get_mut(usize::from(function.0)) else {
+                return;
+            };
+            let epoch = *epoch;
             if let Some(watch) = watch {
                 watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
             }
@@ -428,12 +472,18 @@ impl World {
             }
             let (now, heap) = (self.now, &mut self.heap);
             let own = Source::new(Class::Node as u8, id.0, 0);
+            if !out.for_others.is_empty() {
+                for (at, function, event) in out.for_others.drain(..) {
+                    let Some(other) = functions.get(usize::from(function.0)) else { continue };
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch: other.epoch, event });
+                }
+            }
             if self.trains.is_empty() {
                 take_all(&mut out.events, |(at, event)| {
-                    heap.push(at.max(now), own, Event::Hca { hca: id, epoch, event });
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
                 });
             } else if !out.events.is_empty() {
-                self.collect_with_trains(id);
+                self.collect_with_trains(id, function);
                 continue;
             }
             while let Some((port, at)) = out.credit_turns.pop() {
@@ -445,7 +495,7 @@ impl World {
                 return;
             }
             if !out.vectors.is_empty() {
-                let msix = |vector| Effect::Msix { hca: id, vector };
+                let msix = |vector| Effect::Msix { hca: id, function, vector };
                 self.effects.extend(out.vectors.drain(..).map(msix));
             }
             if !out.loopback.is_empty() {
@@ -465,11 +515,11 @@ impl World {
                 });
                 self.spare = sent;
             }
-            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.core.out.ports_changed.is_empty())
+            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.chip.out.ports_changed.is_empty())
             else {
                 return;
             };
-            for PortChanged { port, link_lost } in std::mem::take(&mut hca.core.out.ports_changed) {
+            for PortChanged { port, link_lost } in std::mem::take(&mut hca.chip.out.ports_changed) {
                 self.port_changed(PortRef::of_hca(id, port), link_lost);
             }
         }
@@ -478,7 +528,7 @@ impl World {
     /// Ports of adapters, in order.
     pub(crate) fn hca_ports(&self) -> impl Iterator<Item = PortRef> {
         let of = |(i, hca): (usize, &Hca)| {
-            hca.core.fw.port_numbers().map(move |port| PortRef::of_hca(HcaId(i), port))
+            hca.chip.managed.numbers().map(move |port| PortRef::of_hca(HcaId(i), port))
         };
         self.hcas.iter().enumerate().flat_map(of)
     }
@@ -486,7 +536,7 @@ impl World {
     /// The port's firmware side.
     fn port(&self, port: PortRef) -> Option<&Port> {
         match port.node {
-            NodeId::Hca(hca) => self.hcas.get(hca.0)?.core.fw.port(port.port),
+            NodeId::Hca(hca) => self.hcas.get(hca.0)?.chip.managed.port(port.port),
             NodeId::Switch(switch) => self.switches.get(switch.0)?.fw.port(port.port),
         }
     }

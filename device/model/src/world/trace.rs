@@ -22,12 +22,12 @@ use crate::ground::ring::Trace;
 
 impl World {
     fn watch(&mut self, hca: HcaId) -> Option<&mut Watch> {
-        Some(self.core_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
+        Some(self.chip_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
     }
 
     /// The name of an adapter; empty if there is no such adapter.
     pub fn name(&self, hca: HcaId) -> &str {
-        self.core(hca).map_or("", |core| &core.name)
+        self.chip(hca).map_or("", |chip| &chip.name)
     }
 
     /// From now on everything that happens is recorded; `capacity` records are kept until they are taken.
@@ -37,8 +37,8 @@ impl World {
             if let Some(watch) = self.watch(hca) {
                 watch.records = Some(Vec::new());
             }
-            if let Some(core) = self.core_mut(hca) {
-                core.units.start_notes();
+            if let Some(chip) = self.chip_mut(hca) {
+                chip.units.start_notes();
             }
         }
     }

@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::FunctionId;
 use hca_spec::ids::Qpn;
 use hca_spec::mad::port_state;
 use hca_spec::qpc::QpState;
@@ -198,7 +199,8 @@ impl Train {
     /// What an event of its is to the heap.
     fn event(&self, stage: Stage, packet: Packet) -> Event {
         let [from, to] = self.epochs;
-        let own = |event| Event::Hca { hca: self.from, epoch: from, event };
+        let function = FunctionId::FIRST;
+        let own = |event| Event::Hca { hca: self.from, function, epoch: from, event };
         match stage {
             Stage::Turn => own(HcaEvent::SendTurn(self.qpn)),
             Stage::Port => own(HcaEvent::PortTurn(self.way.from_port)),
@@ -209,7 +211,7 @@ impl Train {
             }
             Stage::Receive => {
                 let event = HcaEvent::Receive(Arrived::checked(self.way.to_port, packet));
-                Event::Hca { hca: self.way.to, epoch: to, event }
+                Event::Hca { hca: self.way.to, function, epoch: to, event }
             }
         }
     }
@@ -297,11 +299,8 @@ impl World {
     #[cold]
     fn cut(&mut self, mut train: Box<Train>) {
         if let Some(hca) = self.hcas.get_mut(train.from.0) {
-            hca.core.ports.settle();
-            hca.core.runs.end();
-            if let Some(qp) = hca.qps.get_mut(train.qpn.0) {
-                qp.run = None;
-            }
+            hca.chip.ports.settle();
+            hca.end_run(train.qpn);
         }
         for (key, stage) in train.turns.into_iter().zip(STAGES) {
             if let Some(key) = key {
@@ -323,21 +322,21 @@ impl World {
         self.settle_all();
         for id in (0..self.hcas()).map(HcaId) {
             let plain = |world: &Self| {
-                let numbers = world.core(id).map(|core| core.fw.port_numbers());
+                let numbers = world.chip(id).map(|chip| chip.managed.numbers());
                 let mut ports = numbers.into_iter().flatten();
                 ports.any(|port| world.plain_way(id, port).is_some())
             };
             let may = self.trains_allowed && plain(self);
-            if let Some(core) = self.core_mut(id) {
-                core.runs.allow(may);
+            if let Some(function) = self.hcas.get_mut(id.0).and_then(|hca| hca.functions.first_mut()) {
+                function.runs.allow(may);
             }
         }
     }
 
     /// The cable at a port of an adapter, if it leads to another one, and nobody looks at packets or does something to
-    /// them.
+    /// them. Both adapters have one function.
     fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
-        let watched = |hca: HcaId| self.core(hca).is_none_or(|core| core.captures());
+        let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
         let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
         let link = self.links.get(number).filter(|link| link.carrier.is_plain())?;
         let other = link.other(end)?;
@@ -358,8 +357,9 @@ impl World {
         if self.trains.iter().any(|train| train.from == from) {
             return;
         }
-        let epoch = |id: HcaId| self.hcas.get(id.0).map_or(0, |hca| hca.epoch);
-        let port = self.hcas.get(from.0).and_then(|hca| hca.qps.get(qpn.0)).map_or(0, |qp| qp.params.port);
+        let epoch = |id: HcaId| self.function(id.into()).map_or(0, |function| function.epoch);
+        let qp = self.function(from.into()).and_then(|function| function.qps.get(qpn.0));
+        let port = qp.map_or(0, |qp| qp.params.port);
         match self.plain_way(from, port) {
             Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
                 let epochs = [epoch(from), epoch(way.to)];
@@ -369,11 +369,8 @@ impl World {
             // Nobody keeps its packets.
             _ => {
                 if let Some(hca) = self.hcas.get_mut(from.0) {
-                    hca.core.out.settle();
-                    hca.core.runs.end();
-                    if let Some(qp) = hca.qps.get_mut(qpn.0) {
-                        qp.run = None;
-                    }
+                    hca.chip.out.settle();
+                    hca.end_run(qpn);
                 }
             }
         }
@@ -381,20 +378,26 @@ impl World {
 
     /// Takes the events that an adapter left in its outbox.
     #[inline(never)]
-    pub(super) fn collect_with_trains(&mut self, id: HcaId) {
+    pub(super) fn collect_with_trains(&mut self, id: HcaId, function: FunctionId) {
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let (epoch, now) = (hca.epoch, self.now);
-        let mut events = std::mem::take(&mut hca.core.out.events);
+        let (epoch, now) = (hca.function(function).map_or(0, |f| f.epoch), self.now);
+        let mut events = std::mem::take(&mut hca.chip.out.events);
         for (at, event) in events.drain(..) {
-            self.push_with_trains(at.max(now), id, epoch, event);
+            self.push_with_trains(at.max(now), (id, function), epoch, event);
         }
         if let Some(hca) = self.hcas.get_mut(id.0) {
-            hca.core.out.events = events;
+            hca.chip.out.events = events;
         }
     }
 
     /// Adds an event of an adapter where it belongs: to a train, or to the heap.
-    fn push_with_trains(&mut self, at: Ps, hca: HcaId, epoch: u32, event: HcaEvent) {
+    fn push_with_trains(
+        &mut self,
+        at: Ps,
+        (hca, function): (HcaId, FunctionId),
+        epoch: u32,
+        event: HcaEvent,
+    ) {
         let key = self.heap.reserve(at, Source::new(Class::Node as u8, hca.0, 0));
         let mut event = event;
         for train in &mut self.trains {
@@ -403,7 +406,7 @@ impl World {
                 Err(back) => event = back,
             }
         }
-        self.heap.push_reserved(key, Event::Hca { hca, epoch, event });
+        self.heap.push_reserved(key, Event::Hca { hca, function, epoch, event });
     }
 
     /// The same for a packet that arrives at an adapter.
@@ -498,7 +501,8 @@ impl World {
     #[inline]
     fn step(&mut self, train: &mut Box<Train>, stage: Stage) -> bool {
         let now = self.now;
-        let Some(hca) = self.hcas.get_mut(train.from.0) else { return false };
+        let sender = self.hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        let Some(mut hca) = sender else { return false };
         match stage {
             Stage::Turn => {
                 train.take_turn(stage);
@@ -521,12 +525,14 @@ impl World {
             }
             Stage::Receive => {
                 let Some(packet) = train.take(stage) else { return false };
-                let Some(hca) = self.hcas.get_mut(train.way.to.0) else { return false };
+                let receiver =
+                    self.hcas.get_mut(train.way.to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+                let Some(mut hca) = receiver else { return false };
                 let arrived = Arrived::checked(train.way.to_port, packet);
                 hca.receive(now, &arrived);
                 arrived.retire();
                 if !hca.core.out.is_empty() || hca.core.watch.is_some() {
-                    self.collect(train.way.to);
+                    self.collect(train.way.to, FunctionId::FIRST);
                 }
                 !train.is_empty()
             }
@@ -537,14 +543,17 @@ impl World {
     #[inline]
     fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
         let (now, Way { to, to_port, .. }) = (self.now, train.way);
-        let Some(hca) = self.hcas.get_mut(to.0) else { return false };
+        let receiver = self.hcas.get_mut(to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        let Some(mut hca) = receiver else { return false };
         let (lane, n) = (packet.vl(), blocks(packet.len()));
-        if hca.core.fw.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
+        if hca.core.managed.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
             let ingress = train.ingress(&packet);
             self.arrive(now, to, to_port, packet, ingress);
             return false;
         }
-        let free = match hca.take_in(now, to_port, packet) {
+        let taken = hca.take_in(now, to_port, packet);
+        let watched = hca.core.watch.is_some();
+        let free = match taken {
             Ok((at, arrived)) => {
                 let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
                 if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
@@ -554,12 +563,12 @@ impl World {
             }
             Err(at) => at,
         };
-        if hca.core.watch.is_some() {
-            self.collect(to);
+        if watched {
+            self.collect(to, FunctionId::FIRST);
         }
         let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
         let Way { from_port, back, .. } = train.way;
-        let Some(out) = sender.core.ports.get_mut(from_port) else { return false };
+        let Some(out) = sender.chip.ports.get_mut(from_port) else { return false };
         let waited_for = out.egress.credit(now, lane, n, free + back);
         if waited_for.is_some() {
             self.await_credits(PortRef::of_hca(train.from, from_port), waited_for);
@@ -572,26 +581,27 @@ impl World {
     fn send_off(&mut self, train: &mut Box<Train>) -> bool {
         let Self { hcas, heap, trace, captured, links, now, .. } = self;
         let Some(hca) = hcas.get_mut(train.from.0) else { return false };
-        let epoch = hca.epoch;
-        let core = &mut hca.core;
-        if let Some(watch) = &mut core.watch {
-            watch.hand_over(&mut core.units, trace.as_mut(), captured);
+        let epoch = hca.functions.first().map_or(0, |function| function.epoch);
+        let chip = &mut hca.chip;
+        if let Some(watch) = &mut chip.watch {
+            watch.hand_over(&mut chip.units, trace.as_mut(), captured);
         }
         let own = Source::new(Class::Node as u8, train.from.0, 0);
-        for (at, event) in core.out.events.drain(..) {
+        for (at, event) in chip.out.events.drain(..) {
             let key = heap.reserve(at.max(*now), own);
             if let Err(event) = train.keep_event(key, train.from, event) {
-                heap.push_reserved(key, Event::Hca { hca: train.from, epoch, event });
+                let function = FunctionId::FIRST;
+                heap.push_reserved(key, Event::Hca { hca: train.from, function, epoch, event });
             }
         }
         let alone =
             |(port, sent): &(u8, Sent<()>)| *port == train.way.from_port && sent.packet.is_referring();
-        let alone = core.out.sent.iter().all(alone);
+        let alone = chip.out.sent.iter().all(alone);
         let Some(link) = links.get_mut(train.way.link) else { return false };
         if alone {
             let Way { to, to_port, ends: [end, _], forth, .. } = train.way;
             let source = Source::new(Class::Packet as u8, to.0, to_port);
-            for (_, Sent { start, packet, .. }) in core.out.sent.drain(..) {
+            for (_, Sent { start, packet, .. }) in chip.out.sent.drain(..) {
                 let Some(there) = link.carrier.pass(start, end, packet.len()) else { continue };
                 let key = heap.reserve(there + forth, source);
                 if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
@@ -599,7 +609,7 @@ impl World {
                 }
             }
         }
-        if core.out.is_empty() {
+        if chip.out.is_empty() {
             return true;
         }
         // Something else than packets of the train.
@@ -612,7 +622,7 @@ impl World {
         let id = train.from;
         let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs));
         self.trains.push(std::mem::replace(train, apart));
-        self.collect(id);
+        self.collect(id, FunctionId::FIRST);
         if let Some(i) = self.trains.iter().position(|train| train.from == id) {
             *train = self.trains.swap_remove(i);
         }
@@ -636,8 +646,9 @@ impl World {
 
     fn goes_on(&self, train: &Train) -> bool {
         let Some(hca) = self.hcas.get(train.from.0) else { return false };
-        hca.qps.get(train.qpn.0).is_some_and(|qp| {
-            let out = hca.core.ports.get(train.way.from_port);
+        let Some(function) = hca.functions.first() else { return false };
+        function.qps.get(train.qpn.0).is_some_and(|qp| {
+            let out = hca.chip.ports.get(train.way.from_port);
             let waits = || out.is_some_and(|out| out.egress.queues(Packet::is_referring));
             qp.state == QpState::Rts && (qp.run.is_some() || !train.is_empty() || waits())
         })

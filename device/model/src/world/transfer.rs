@@ -7,6 +7,7 @@
 //! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
 //! as credits; they come back when the packet has left the buffer, or when it never came.
 
+use hca_firmware::FunctionId;
 use hca_spec::mad::port_state;
 
 use super::{Class, Event, TunnelEvent, World, take_all};
@@ -172,21 +173,30 @@ impl World {
             return;
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let state = hca.core.fw.port(port).map_or(port_state::DOWN, |p| p.state);
+        let state = hca.chip.managed.port(port).map_or(port_state::DOWN, |p| p.state);
         let data = matches!(ingress, Ingress::Link { .. }) && packet.vl() != VL15;
         if data && state < port_state::ARMED {
-            hca.arrive_too_soon(at, port, &packet);
+            if let Some(mut manager) = hca.executor(FunctionId::FIRST) {
+                manager.arrive_too_soon(at, port, &packet);
+            }
             return self.return_credits(ingress, at);
         }
         if data && state == port_state::ARMED && packet.check_link().is_ok() {
             let mut effects = Vec::new();
-            hca.core.fw.data_arrived(port, &mut effects);
+            hca.chip.managed.data_arrived(port, &mut effects);
             self.apply(id, port, at, effects);
         }
-        let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let free = hca.arrive(at, port, packet);
-        self.collect(id);
-        self.return_credits(ingress, free);
+        if let Some(free) = self.arrive_checked(at, id, port, packet) {
+            self.return_credits(ingress, free);
+        }
+    }
+
+    /// A packet comes to a function by a port of its adapter. Returns when its place in the input buffer is free.
+    #[inline]
+    pub(super) fn arrive_checked(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet) -> Option<Ps> {
+        let (function, free) = self.hcas.get_mut(id.0)?.arrive(at, port, packet);
+        self.collect(id, function);
+        Some(free)
     }
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
@@ -219,7 +229,7 @@ impl World {
             NodeId::Hca(id) => self
                 .hcas
                 .get_mut(id.0)
-                .and_then(|h| h.core.ports.get_mut(port.port)?.egress.credit(now, lane, n, at)),
+                .and_then(|h| h.chip.ports.get_mut(port.port)?.egress.credit(now, lane, n, at)),
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)?.credit(now, lane, n, at))
             }
@@ -239,7 +249,7 @@ impl World {
     pub(super) fn credits_turn(&mut self, now: Ps, port: PortRef) {
         let arrived = match port.node {
             NodeId::Hca(id) => {
-                let out = self.hcas.get_mut(id.0).and_then(|h| h.core.ports.get_mut(port.port));
+                let out = self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port));
                 out.map(|out| out.egress.credits_arrive(now))
             }
             NodeId::Switch(id) => {
@@ -248,7 +258,7 @@ impl World {
         };
         match (arrived, port.node) {
             (Some(Ok(())), NodeId::Hca(id)) => {
-                self.with(now, id, |hca, now| hca.port_turn(now, port.port));
+                self.act(now, id.into(), |manager, now| manager.port_turn(now, port.port));
             }
             (Some(Ok(())), NodeId::Switch(id)) => self.switch_pump(id, port.port),
             (Some(Err(next)), _) => self.await_credits(port, next),
