@@ -364,8 +364,7 @@ impl Core<'_> {
                 })
             }
         };
-        let outcome =
-            list.map_err(umr::Refused::from).and_then(|list| umr::execute(&mut self.fw, qp, wqe, list));
+        let outcome = list.map_err(umr::Refused::from).and_then(|list| umr::execute(self.fw, qp, wqe, list));
         match outcome {
             Ok(pages) => {
                 *self.key_changes += 1;

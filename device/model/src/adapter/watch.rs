@@ -102,7 +102,7 @@ impl Core<'_> {
     #[cold]
     fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
-            take_notes(records, *hca, &mut self.units);
+            take_notes(records, *hca, self.units);
             records.push(Record { at, wait, took, hca: *hca, event });
         }
     }
