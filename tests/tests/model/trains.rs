@@ -44,7 +44,9 @@ fn run(
     simulation.run(Ps::from_us(200));
     let (events, begun, packets) = simulation.world(|world, _| {
         let trace = world.trace().map(|t| (t.hash(), t.count())).unwrap_or_default();
-        let counted = |hca| world.counters(HcaId(hca)).map_or(0, |c| c.port.rcv_packets);
+        let counted = |hca| -> u64 {
+            world.counters(HcaId(hca)).map_or(0, |c| c.ports.iter().map(|port| port.rcv_packets).sum())
+        };
         (trace, world.trains_begun(), [counted(0), counted(1)])
     });
     let memory = [pair.ends[0].bytes(0, options.memory), pair.ends[1].bytes(0, options.memory)];
