@@ -51,7 +51,7 @@ impl Address {
 /// A datagram that came by a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// The port: of a switch 1 and up, 0 for one of the switch's own; of an adapter 1.
+    /// The port: of a switch 1 and up, 0 for one of the switch's own; of an adapter from 1.
     pub port: u8,
     /// Its headers.
     pub address: Address,

@@ -7,11 +7,10 @@ use hca_spec::eqe::EventType;
 
 use crate::effect::Effect;
 use crate::icm::Icm;
-use crate::notice::Notices;
 use crate::object::Kind;
 use crate::pages::Pages;
 use crate::personality::Personality;
-use crate::port::{Link, Port, Role};
+use crate::ports::Ports;
 use crate::profile::{Config, general_max};
 
 /// How far the driver has brought the adapter.
@@ -67,7 +66,7 @@ pub struct Resources {
     pub at_last_teardown: Option<Snapshot>,
 }
 
-/// The adapter's firmware.
+/// The firmware of a function: what its driver brings up and makes.
 pub struct Firmware {
     /// The tables of contexts.
     pub icm: Icm,
@@ -79,9 +78,8 @@ pub struct Firmware {
     pub(crate) atomic: Atomic,
     pub(crate) odp: Odp,
     pub(crate) pages: Pages,
-    pub(crate) port: Port,
-    /// What the subnet manager is told of the port.
-    pub(crate) notices: Notices,
+    /// Those of the adapter; of a function that shares them with others, only while a command is executed.
+    pub ports: Ports,
     pub(crate) at_last_teardown: Option<Snapshot>,
     /// Objects at TEARDOWN_HCA, until DISABLE_HCA adds the pages.
     pub(crate) teardown_snapshot: Option<Snapshot>,
@@ -94,14 +92,9 @@ impl Firmware {
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let general_max = general_max(&config);
-        let mut port = Port::new(Role::Adapter, 1, config.port_guid, &config.node_description);
-        if let Some(profile) = config.personality.ports.first() {
-            port.equip_as(profile);
-        }
         Self {
-            icm: Icm::new(),
-            port,
-            notices: Notices::default(),
+            icm: Icm::new(config.function),
+            ports: Ports::new(config.clone()),
             state: State::Disabled,
             issi: 0,
             general: general_max,
@@ -129,6 +122,11 @@ impl Firmware {
         self.state
     }
 
+    /// Identity and options.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Of which kind the adapter is.
     pub fn personality(&self) -> &Personality {
         &self.config.personality
@@ -144,29 +142,18 @@ impl Firmware {
         &self.odp
     }
 
-    /// The port of that number, from 1.
-    pub fn port(&self, port: u8) -> Option<&Port> {
-        (port == 1).then_some(&self.port)
-    }
-
-    /// The port of that number, to count on.
-    pub fn port_mut(&mut self, port: u8) -> Option<&mut Port> {
-        (port == 1).then_some(&mut self.port)
-    }
-
-    /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
-    /// stays down.
-    pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
-        if let Some(p) = self.port_mut(port) {
-            p.set_link(link, effects);
-        }
-    }
-
-    /// A good data packet arrived at a port: an armed port is active from now on.
-    pub fn data_arrived(&mut self, port: u8, effects: &mut Vec<Effect>) {
-        if let Some(p) = self.port_mut(port) {
-            p.data_arrived(effects);
-        }
+    /// Executes a command about these ports: a function has the ports of its chip while it executes.
+    pub fn execute_at(
+        &mut self,
+        ports: &mut Ports,
+        input: &[u8],
+        output_len: usize,
+        effects: &mut Vec<Effect>,
+    ) -> Execution {
+        std::mem::swap(&mut self.ports, ports);
+        let execution = self.execute(input, output_len, effects);
+        std::mem::swap(&mut self.ports, ports);
+        execution
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -197,7 +184,7 @@ impl Firmware {
 
     /// Drops every object.
     pub(crate) fn drop_objects(&mut self, effects: &mut Vec<Effect>) {
-        self.icm = Icm::new();
+        self.icm = Icm::new(self.config.function);
         self.pages.account(0);
         effects.push(Effect::AllGone);
     }
@@ -236,9 +223,13 @@ impl Firmware {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::testing::two_ports;
+    use crate::port::Link;
     use crate::speed::LinkSpeed;
     use hca_spec::eqe::port_change;
-    use hca_spec::mad::{PortInfo, port_state};
+    use hca_spec::mad::{
+        CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, NodeInfo, PortInfo, attr, port_state,
+    };
 
     fn event(sub_type: u8) -> Effect {
         Effect::PortChange { port: 1, sub_type }
@@ -248,19 +239,52 @@ mod tests {
     fn the_link_comes_and_goes() {
         let mut f = Firmware::new(Config::default());
         let mut effects = Vec::new();
-        f.set_link(1, None, &mut effects);
-        f.set_link(2, Some(Link::default()), &mut effects);
+        f.ports.set_link(1, None, &mut effects);
+        f.ports.set_link(2, Some(Link::default()), &mut effects);
         assert_eq!(effects, [], "nothing changed");
-        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
-        f.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.ports.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.ports.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
         assert_eq!(effects, [event(port_change::INITIALIZED)]);
-        let info = f.port.info();
+        let info = f.ports.ports[0].port.info();
         assert_eq!((info.get(PortInfo::LINK_WIDTH_ACTIVE), info.get(PortInfo::LINK_SPEED_ACTIVE)), (1, 4));
         assert_eq!(info.get(PortInfo::LINK_SPEED_EXT_ACTIVE), 1);
-        f.set_link(1, None, &mut effects);
+        f.ports.set_link(1, None, &mut effects);
         assert_eq!(effects[1..], [event(port_change::DOWN)]);
-        assert_eq!((f.port.counters.link_downed, f.port.state), (1, port_state::DOWN));
+        assert_eq!(
+            (f.ports.ports[0].port.counters.link_downed, f.ports.ports[0].port.state),
+            (1, port_state::DOWN)
+        );
         f.reset();
-        assert_eq!(f.port.counters.link_downed, 0);
+        assert_eq!(f.ports.ports[0].port.counters.link_downed, 0);
+    }
+
+    /// Each port has its own state, LID and identity; a port that is not there has none.
+    #[test]
+    fn an_adapter_with_two_ports() {
+        let mut f = Firmware::new(two_ports());
+        let mut effects = Vec::new();
+        assert_eq!(
+            (f.ports.numbers(), f.ports.port(0).is_some(), f.ports.port(3).is_some()),
+            (1..=2, false, false)
+        );
+        f.ports.set_link(2, Some(Link::default()), &mut effects);
+        assert_eq!(effects, [Effect::PortChange { port: 2, sub_type: port_change::INITIALIZED }]);
+        let states = |f: &Firmware| f.ports.ports.iter().map(|p| p.port.state).collect::<Vec<_>>();
+        assert_eq!(states(&f), [port_state::DOWN, port_state::INIT]);
+        let mut get = Mad::new();
+        get.set(Mad::BASE_VERSION, 1).set(Mad::CLASS_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED);
+        get.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO);
+        let node = *f.ports.mad(2, &get, &mut effects).unwrap().node_info();
+        assert_eq!((node.get(NodeInfo::NUM_PORTS), node.get(NodeInfo::LOCAL_PORT_NUM)), (2, 2));
+        assert_eq!(node.get(NodeInfo::PORT_GUID), f.config.port_guid + 1);
+        assert_eq!(f.ports.mad(3, &get, &mut effects), None);
+        get.set(Mad::ATTRIBUTE_ID, attr::PORT_INFO).set(Mad::ATTRIBUTE_MODIFIER, 1);
+        assert_ne!(f.ports.mad(2, &get, &mut effects).unwrap().get(Mad::STATUS), 0, "another port");
+        get.set(Mad::METHOD, METHOD_SET).set(Mad::ATTRIBUTE_MODIFIER, 2);
+        *get.port_info_mut() = f.ports.ports[1].port.info();
+        get.port_info_mut().set(PortInfo::LID, 9).set(PortInfo::PORT_STATE, port_state::ARMED);
+        assert_eq!(f.ports.mad(2, &get, &mut effects).unwrap().get(Mad::STATUS), 0);
+        assert_eq!(f.ports.ports.iter().map(|p| p.port.lid().0).collect::<Vec<_>>(), [0, 9]);
+        assert_eq!(states(&f), [port_state::DOWN, port_state::ARMED]);
     }
 }

@@ -10,6 +10,7 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
 pub use crate::buffer::Buffer;
+use crate::function::FunctionId;
 use crate::limits::{LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_Q_COUNTERS};
 use crate::object::Kind;
 use crate::q_counters::{CounterSet, QCounter};
@@ -207,10 +208,10 @@ pub struct Mcg {
     pub qps: Vec<Qpn>,
 }
 
-/// Number of the first DC target: beyond those of all queue pairs, because packets name both in one field.
+/// Number of the first DC target of a function, from its first number on: beyond those of all queue pairs, because packets name both in one field.
 const FIRST_DCT: u32 = 1 << 20;
-/// The first reserved QP number: beyond those too.
-const FIRST_RESERVED_QPN: u32 = 1 << 22;
+/// The first reserved QP number: beyond those too, and the last within what a function has.
+const FIRST_RESERVED_QPN: u32 = 1 << 21;
 /// log2 of the number of DC targets.
 pub(crate) const LOG_MAX_DCT: u32 = 18;
 
@@ -221,7 +222,7 @@ pub struct Icm {
     pub eqs: Table<Eq>,
     /// Completion queues: every 24-bit number but 0.
     pub cqs: Table<Cq>,
-    /// Queue pairs. Numbers below 0x40 are never handed out: 0 and 1 are special.
+    /// Queue pairs. The first 0x40 numbers are never handed out: 0 and 1 are special.
     pub qps: Table<Qp>,
     /// Shared receive queues of every kind: one number space.
     pub srqs: Table<Srq>,
@@ -254,17 +255,18 @@ pub struct Icm {
 }
 
 impl Icm {
-    /// All tables empty.
-    pub(crate) fn new() -> Self {
+    /// All tables of a function empty.
+    pub(crate) fn new(function: FunctionId) -> Self {
+        let first_qpn = function.first_qpn().0;
         Icm {
             eqs: Table::new(1, 127),
             // Numbers have 24 bits, and 0 means "none" in the contexts that name a CQ.
             cqs: Table::new(1, (1 << 24) - 1),
-            qps: Table::new(0x40, 1 << 18),
+            qps: Table::new(first_qpn + 0x40, 1 << 18),
             srqs: Table::new(0x40, (1 << 18) - 0x40),
-            dcts: Table::new(FIRST_DCT, 1 << LOG_MAX_DCT),
+            dcts: Table::new(first_qpn + FIRST_DCT, 1 << LOG_MAX_DCT),
             reserved_qpns: Table::new(
-                FIRST_RESERVED_QPN >> LOG_RESERVED_QPNS,
+                (first_qpn + FIRST_RESERVED_QPN) >> LOG_RESERVED_QPNS,
                 1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
             ),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),

@@ -1,21 +1,24 @@
-//! One adapter: of which kind it is, its identity and options.
+//! One function of an adapter: of which kind the adapter is, its identity and options.
 
 use std::sync::Arc;
 
 use hca_spec::caps::General;
 
+use crate::function::FunctionId;
 use crate::personality::Personality;
 
-/// One adapter.
+/// A function of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// Which of the adapter's functions.
+    pub function: FunctionId,
     /// Of which kind it is.
     pub personality: Arc<Personality>,
     /// GUID of the node.
     pub node_guid: u64,
     /// GUID of the system.
     pub system_image_guid: u64,
-    /// GUID of port 1.
+    /// GUID of port 1; the next ports have the next ones.
     pub port_guid: u64,
     /// NodeDescription before the driver sets one; at most 64 bytes are used.
     pub node_description: String,
@@ -35,6 +38,7 @@ impl Config {
     /// An adapter of the default kind with that node GUID; port and system GUID are derived as the vendor does.
     pub fn with_guid(guid: u64) -> Self {
         Self {
+            function: FunctionId::FIRST,
             personality: Personality::default_kind(),
             node_guid: guid,
             system_image_guid: guid,
@@ -44,6 +48,13 @@ impl Config {
             timer_khz: 156_250,
             blueflame: false,
         }
+    }
+}
+
+impl Config {
+    /// GUID of the port of that number, from 1.
+    pub fn guid_of_port(&self, port: u8) -> u64 {
+        self.port_guid.wrapping_add(u64::from(port).saturating_sub(1))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The subnet management agent (SMA) of an adapter's port, and the entry to both of its agents.
+//! The subnet management agents (SMA) of an adapter's ports, and the entry to both agents of a port.
 //!
 //! Source: IBTA 13.4.7 (MAD status), 14.2 (SMPs and their attributes), 14.2.2 (directed routes), 14.2.4
 //! (M_Key), 14.3.
@@ -13,15 +13,12 @@ use crate::agent::{self, Request, answer};
 use crate::datagram::{Address, Arrival, Departure};
 use crate::directed::{self, Step};
 use crate::effect::Effect;
-use crate::firmware::Firmware;
 use crate::limits::{PKEYS, VENDOR_ID};
 use crate::notice::{self, KeyViolation};
 use crate::pma;
 use crate::port::KeyCheck;
 use crate::port::smp::{port_info, vendor_port_info};
-
-/// The adapter's port.
-const PORT: u8 = 1;
+use crate::ports::{AdapterPort, Ports};
 
 /// Where a datagram came from, for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,119 +32,133 @@ pub(crate) enum Source {
     Wire(Lid),
 }
 
-impl Firmware {
+impl Ports {
     /// An agent's answer to a datagram, as the built-in subnet manager sends it; `None` for what is not answered:
     /// responses, TrapRepress, subnet management with a wrong M_Key.
     pub fn mad(&mut self, port: u8, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Mad> {
-        if port != PORT {
-            return None;
-        }
-        self.agents(mad, Source::Host { trusted: false }, effects)
+        self.agents(port, mad, Source::Host { trusted: false }, effects)
     }
 
     /// Handles a datagram to QP0 or QP1 that came by the port and for which no driver has a queue pair there: an
     /// agent's answer, addressed. What is not answered was counted.
     pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {
-        let address = arrival.address;
-        if arrival.port != PORT || !agent::is_well_addressed(&address, mad) {
-            self.port.counters.rcv_error();
+        let Arrival { port: number, address, .. } = *arrival;
+        let port = self.port_mut(number)?;
+        if !agent::is_well_addressed(&address, mad) {
+            port.counters.rcv_error();
             return None;
         }
         let directed = mad.get(Mad::MGMT_CLASS) == CLASS_SUBN_DIRECTED;
         let mut mad = *mad;
-        if directed && directed::step(&mut mad, PORT) != Step::Agent {
+        if directed && directed::step(&mut mad, number) != Step::Agent {
             // An adapter is always the last of a route, and there is no manager here.
-            self.port.counters.rcv_error();
+            port.counters.rcv_error();
             return None;
         }
-        let mut mad = self.agents(&mad, Source::Wire(address.slid), effects)?;
+        let mut mad = self.agents(number, &mad, Source::Wire(address.slid), effects)?;
+        let port = self.port_mut(number)?;
         let address = if directed && mad.get(Mad::DR_DLID) == u32::from(Lid::PERMISSIVE.0) {
-            match directed::step(&mut mad, PORT) {
-                Step::Port(PORT) => Address::directed(),
-                Step::Lid(to) => Address::smp(self.port.lid(), to),
+            match directed::step(&mut mad, number) {
+                Step::Port(port) if port == number => Address::directed(),
+                Step::Lid(to) => Address::smp(port.lid(), to),
                 _ => {
-                    self.port.counters.rcv_error();
+                    port.counters.rcv_error();
                     return None;
                 }
             }
         } else {
-            address.answer(self.port.lid())
+            address.answer(port.lid())
         };
-        if self.port.state == port_state::DOWN {
+        if port.state == port_state::DOWN {
             // The datagram itself took the link down.
-            self.port.counters.xmit_discard();
+            port.counters.xmit_discard();
             return None;
         }
-        Some(Departure { port: PORT, address, mad })
+        Some(Departure { port: number, address, mad })
     }
 
-    /// When [`Firmware::poll`] has something to do, in picoseconds; 0 = at once. Ask after each call that may
-    /// change something: commands, datagrams, links.
-    pub fn poll_at(&self) -> Option<u64> {
-        let traps = self.notices.at().filter(|_| self.port.state != port_state::DOWN);
-        [traps, self.port.lease_at()].into_iter().flatten().min()
+    /// When [`Ports::poll`] of that port has something to do, in picoseconds; 0 = at once. Ask after each call that
+    /// may change something: commands, datagrams, links.
+    pub fn poll_at(&self, port: u8) -> Option<u64> {
+        let AdapterPort { port, notices } = self.ports.get(usize::from(port).wrapping_sub(1))?;
+        let traps = notices.at().filter(|_| port.state != port_state::DOWN);
+        [traps, port.lease_at()].into_iter().flatten().min()
     }
 
-    /// Lets time pass: what the port's agents send of themselves at `now` (picoseconds), traps that is. A manager
+    /// Lets time pass: what a port's agents send of themselves at `now` (picoseconds), traps that is. A manager
     /// at this very port gets them, too: its LID is the port's own.
-    pub fn poll(&mut self, now: u64) -> Vec<Departure> {
-        self.port.tend_lease(now);
-        if self.port.state == port_state::DOWN {
-            return Vec::new();
+    pub fn poll(&mut self, port: u8, now: u64) -> Option<Departure> {
+        let AdapterPort { port, notices } = self.adapter_port(port)?;
+        port.tend_lease(now);
+        if port.state == port_state::DOWN {
+            return None;
         }
-        let trap = self.notices.next(&self.port, now);
-        trap.map(|(address, mad)| Departure { port: PORT, address, mad }).into_iter().collect()
+        let (address, mad) = notices.next(port, now)?;
+        Some(Departure { port: port.number(), address, mad })
     }
 
-    /// Counts a packet with a wrong P_Key or Q_Key, and tells the subnet manager (traps 257 and 258).
-    pub fn key_violation(&mut self, violation: &KeyViolation) {
+    /// Counts a packet with a wrong P_Key or Q_Key that came by a port, and tells its subnet manager (traps 257 and 258).
+    pub fn key_violation(&mut self, port: u8, violation: &KeyViolation) {
+        let Some(AdapterPort { port, notices }) = self.adapter_port(port) else { return };
         if violation.q_key {
-            self.port.qkey_violation();
+            port.qkey_violation();
         } else {
-            self.port.pkey_violation();
+            port.pkey_violation();
         }
-        self.notices.raise(&self.port, violation.notice());
+        notices.raise(port, violation.notice());
     }
 
-    /// Changes CapabilityMask bits that software may change, as the PCAP register and MODIFY_HCA_VPORT_CONTEXT do.
-    pub(crate) fn change_capabilities(&mut self, mask: u32, value: u32) {
-        if self.port.change_capabilities(mask, value) {
-            self.notices.raise(&self.port, notice::local_changes(&self.port, false));
+    /// Changes CapabilityMask bits of a port that software may change, as the PCAP register and
+    /// MODIFY_HCA_VPORT_CONTEXT do.
+    pub(crate) fn change_capabilities(&mut self, port: u8, mask: u32, value: u32) {
+        let Some(AdapterPort { port, notices }) = self.adapter_port(port) else { return };
+        if port.change_capabilities(mask, value) {
+            notices.raise(port, notice::local_changes(port, false));
         }
     }
 
-    /// Changes NodeDescription, as the driver does.
+    /// Changes NodeDescription, as the driver does: the subnet managers of all ports are told.
     pub(crate) fn set_node_description(&mut self, text: &[u8]) {
-        if self.port.set_node_description(text) {
-            self.notices.raise(&self.port, notice::local_changes(&self.port, true));
+        for AdapterPort { port, notices } in &mut self.ports {
+            if port.set_node_description(text) {
+                notices.raise(port, notice::local_changes(port, true));
+            }
         }
     }
 
-    /// Both agents: the answer, if there is one.
-    pub(crate) fn agents(&mut self, mad: &Mad, source: Source, effects: &mut Vec<Effect>) -> Option<Mad> {
+    /// Both agents of a port: the answer, if there is one.
+    pub(crate) fn agents(
+        &mut self,
+        number: u8,
+        mad: &Mad,
+        source: Source,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Mad> {
+        let node = self.node_info(number);
+        let at = self.adapter_port(number)?;
         match agent::request(mad) {
             Request::Ignore => None,
             Request::Refuse(status) => Some(answer(mad, status)),
             Request::Performance { set } => {
                 let mut response = *mad;
-                let ports = std::slice::from_mut(&mut self.port);
+                let ports = std::slice::from_mut(&mut at.port);
                 let status = pma::performance(ports, set, mad, &mut response);
                 Some(answer(&response, status))
             }
             Request::Repress => {
-                if self.key(mad, false, source) == KeyCheck::Open {
-                    self.notices.repress(mad);
+                if at.key(mad, false, source) == KeyCheck::Open {
+                    at.notices.repress(mad);
                 }
                 None
             }
             Request::Subnet { set } => {
-                let check = self.key(mad, !set, source);
+                let check = at.key(mad, !set, source);
                 if check == KeyCheck::Refused {
                     return None;
                 }
                 let mut response = *mad;
-                let status = self.subnet(set, mad, &mut response, effects);
-                if mad.get(Mad::ATTRIBUTE_ID) == attr::PORT_INFO && !self.port.shows_key(check) {
+                let status = at.subnet(&node, set, mad, &mut response, effects);
+                if mad.get(Mad::ATTRIBUTE_ID) == attr::PORT_INFO && !at.port.shows_key(check) {
                     response.port_info_mut().set(PortInfo::M_KEY, 0);
                 }
                 Some(answer(&response, status))
@@ -155,6 +166,22 @@ impl Firmware {
         }
     }
 
+    fn node_info(&self, port: u8) -> NodeInfo {
+        let mut n = NodeInfo::new();
+        n.set(NodeInfo::BASE_VERSION, 1).set(NodeInfo::CLASS_VERSION, 1);
+        // A channel adapter.
+        n.set(NodeInfo::NODE_TYPE, 1).set(NodeInfo::NUM_PORTS, self.ports.len() as u32);
+        n.set(NodeInfo::SYSTEM_IMAGE_GUID, self.config.system_image_guid);
+        n.set(NodeInfo::NODE_GUID, self.config.node_guid);
+        n.set(NodeInfo::PORT_GUID, self.config.guid_of_port(port));
+        n.set(NodeInfo::PARTITION_CAP, PKEYS as u32)
+            .set(NodeInfo::DEVICE_ID, self.config.personality.pci.device.into());
+        n.set(NodeInfo::LOCAL_PORT_NUM, port.into()).set(NodeInfo::VENDOR_ID, VENDOR_ID);
+        n
+    }
+}
+
+impl AdapterPort {
     fn key(&mut self, mad: &Mad, get: bool, source: Source) -> KeyCheck {
         if source == (Source::Host { trusted: true }) {
             return KeyCheck::Open;
@@ -167,7 +194,15 @@ impl Firmware {
         check
     }
 
-    fn subnet(&mut self, set: bool, mad: &Mad, response: &mut Mad, effects: &mut Vec<Effect>) -> u32 {
+    /// Get or Set of subnet management; the status. `node` is NodeInfo as this port shows it.
+    fn subnet(
+        &mut self,
+        node: &NodeInfo,
+        set: bool,
+        mad: &Mad,
+        response: &mut Mad,
+        effects: &mut Vec<Effect>,
+    ) -> u32 {
         let modifier = mad.get(Mad::ATTRIBUTE_MODIFIER);
         let new = set.then(|| mad.smp_data().bytes());
         let block = (modifier & 0xffff) as usize;
@@ -175,11 +210,15 @@ impl Firmware {
         let data = match (mad.get(Mad::ATTRIBUTE_ID), set) {
             (attr::NODE_DESCRIPTION, false) => Some(port.node_description),
             (attr::NODE_INFO, false) => {
-                *response.node_info_mut() = self.node_info();
+                *response.node_info_mut() = *node;
                 return 0;
             }
-            // The modifier names a port of a switch; 0 is the one that the datagram came in by.
-            (attr::PORT_INFO | attr::VENDOR_EXT_PORT_INFO, _) if modifier & 0xff > PORT.into() => None,
+            // The modifier names this very port; 0 is the one that the datagram came in by.
+            (attr::PORT_INFO | attr::VENDOR_EXT_PORT_INFO, _)
+                if modifier & 0xff != 0 && modifier & 0xff != port.number().into() =>
+            {
+                None
+            }
             (attr::PORT_INFO, _) => return port_info(port, set, mad, response, effects),
             (attr::VENDOR_EXT_PORT_INFO, _) => Some(vendor_port_info(port, new)),
             (attr::GUID_INFO, _) => port.guid_block(modifier as usize, new, effects),
@@ -191,19 +230,6 @@ impl Firmware {
         let Some(data) = data else { return STATUS_INVALID_VALUE };
         *response.smp_data_mut().bytes_mut() = data;
         0
-    }
-
-    fn node_info(&self) -> NodeInfo {
-        let mut n = NodeInfo::new();
-        n.set(NodeInfo::BASE_VERSION, 1).set(NodeInfo::CLASS_VERSION, 1);
-        // A channel adapter.
-        n.set(NodeInfo::NODE_TYPE, 1).set(NodeInfo::NUM_PORTS, 1);
-        n.set(NodeInfo::SYSTEM_IMAGE_GUID, self.config.system_image_guid);
-        n.set(NodeInfo::NODE_GUID, self.config.node_guid).set(NodeInfo::PORT_GUID, self.config.port_guid);
-        n.set(NodeInfo::PARTITION_CAP, PKEYS as u32)
-            .set(NodeInfo::DEVICE_ID, self.config.personality.pci.device.into());
-        n.set(NodeInfo::LOCAL_PORT_NUM, PORT.into()).set(NodeInfo::VENDOR_ID, VENDOR_ID);
-        n
     }
 }
 
@@ -229,13 +255,13 @@ mod tests {
     }
 
     struct ManagedAdapter {
-        f: Firmware,
+        f: Ports,
         effects: Vec<Effect>,
     }
 
     impl ManagedAdapter {
         fn up() -> Self {
-            let mut r = Self { f: Firmware::new(Config::default()), effects: Vec::new() };
+            let mut r = Self { f: Ports::new(Config::default()), effects: Vec::new() };
             r.f.set_link(1, Some(Link::default()), &mut r.effects);
             r.effects.clear();
             r
@@ -284,7 +310,7 @@ mod tests {
         assert_eq!(r.events(), [port_change::DOWN]);
         r.f.set_link(1, Some(Link::default()), &mut r.effects);
         assert_eq!(r.events(), [port_change::INITIALIZED], "the link trains again");
-        assert_eq!(r.f.port.info().get(PortInfo::LID), 7, "configuration outlives the link");
+        assert_eq!(r.f.ports[0].port.info().get(PortInfo::LID), 7, "configuration outlives the link");
     }
 
     #[test]
@@ -294,7 +320,7 @@ mod tests {
         assert_eq!(r.change(physical(phys_state::DISABLED)), 0);
         assert_eq!(r.events(), [port_change::DOWN]);
         r.f.set_link(1, Some(Link::default()), &mut r.effects);
-        assert_eq!((r.events(), r.f.port.state), (vec![], port_state::DOWN));
+        assert_eq!((r.events(), r.f.ports[0].port.state), (vec![], port_state::DOWN));
         assert_eq!(r.change(physical(phys_state::POLLING)), 0);
         assert_eq!(std::mem::take(&mut r.effects), [Effect::PortEnabled { port: 1 }]);
         r.f.set_link(1, Some(Link::default()), &mut r.effects);
@@ -312,9 +338,9 @@ mod tests {
             |p| _ = p.set(PortInfo::OPERATIONAL_VLS, 5),
             |p| _ = p.set(PortInfo::PORT_STATE, 5),
         ] {
-            let before = r.f.port.info();
+            let before = r.f.ports[0].port.info();
             assert_eq!(r.change(bad), STATUS_INVALID_VALUE);
-            assert_eq!(r.f.port.info(), before);
+            assert_eq!(r.f.ports[0].port.info(), before);
         }
         assert_eq!(r.events(), []);
     }
@@ -324,20 +350,23 @@ mod tests {
         let mut r = ManagedAdapter::up();
         assert_eq!(r.change(|p| _ = p.set(PortInfo::CLIENT_REREGISTER, 1)), 0);
         assert_eq!(r.events(), [port_change::CLIENT_REREGISTER]);
-        assert_eq!(r.f.port.info().get(PortInfo::CLIENT_REREGISTER), 0, "not kept");
+        assert_eq!(r.f.ports[0].port.info().get(PortInfo::CLIENT_REREGISTER), 0, "not kept");
         assert_eq!(r.change(|p| p.bytes_mut()[8] = 0xfd), 0);
         assert_eq!(r.events(), [port_change::GUID], "a new subnet prefix changes every GID");
         let mut m = smp(METHOD_SET, attr::PKEY_TABLE, 0);
         m.smp_data_mut().bytes_mut()[..4].copy_from_slice(&[0xff, 0xff, 0x80, 1]);
         assert_eq!(r.ask(&m).smp_data().bytes()[..6], [0xff, 0xff, 0x80, 1, 0, 0]);
-        assert_eq!((r.events(), r.f.port.pkey(1)), (vec![port_change::PKEY], 0x8001));
+        assert_eq!((r.events(), r.f.ports[0].port.pkey(1)), (vec![port_change::PKEY], 0x8001));
         r.ask(&m);
         assert_eq!(r.events(), [], "the same table again");
         let mut m = smp(METHOD_SET, attr::GUID_INFO, 0);
         m.smp_data_mut().bytes_mut()[..16].copy_from_slice(&[9; 16]);
         let own = r.f.config.port_guid;
         assert_eq!(hca_spec::be64(r.ask(&m).smp_data().bytes(), 0), own, "read only");
-        assert_eq!((r.events(), r.f.port.guids[1]), (vec![port_change::GUID], 0x0909_0909_0909_0909));
+        assert_eq!(
+            (r.events(), r.f.ports[0].port.guids[1]),
+            (vec![port_change::GUID], 0x0909_0909_0909_0909)
+        );
     }
 
     #[test]
@@ -422,7 +451,7 @@ mod tests {
         assert_eq!(r.ask(&m).get(Mad::STATUS), 0);
         assert_eq!(r.f.mad(1, &get, &mut r.effects), None, "at 2 not even a Get");
         // The Set brought the counter back to zero; this Get is the first since.
-        assert_eq!(r.f.port.info().get(PortInfo::M_KEY_VIOLATIONS), 1);
+        assert_eq!(r.f.ports[0].port.info().get(PortInfo::M_KEY_VIOLATIONS), 1);
     }
 
     /// A datagram by the wire, for an adapter without a driver.
@@ -482,14 +511,17 @@ mod tests {
         let gmp = Address { qp: Qpn(1), source_qp: Qpn(1), ..Address::smp(Lid(1), Lid(2)) };
         let m = smp(METHOD_GET, attr::NODE_INFO, 0);
         assert_eq!(r.f.wire_mad(&arrival(gmp), &m, &mut r.effects), None);
-        assert_eq!(r.f.port.counters.rcv_errors, pointers.len() as u32 + 2);
+        assert_eq!(r.f.ports[0].port.counters.rcv_errors, pointers.len() as u32 + 2);
         // A link that the datagram takes down carries no answer.
         r.change(|p| _ = p.set(PortInfo::LID, 2));
         let mut off = r.ask(&smp(METHOD_GET, attr::PORT_INFO, 1));
         off.set(Mad::METHOD, METHOD_SET).port_info_mut().set(PortInfo::PORT_STATE, port_state::DOWN);
         off.port_info_mut().set(PortInfo::PORT_PHYSICAL_STATE, 0);
         assert_eq!(r.f.wire_mad(&arrival(Address::smp(Lid(1), Lid(2))), &off, &mut r.effects), None);
-        assert_eq!((r.f.port.state, r.f.port.counters.xmit_discards), (port_state::DOWN, 1));
+        assert_eq!(
+            (r.f.ports[0].port.state, r.f.ports[0].port.counters.xmit_discards),
+            (port_state::DOWN, 1)
+        );
         assert_eq!(r.f.wire_mad(&Arrival { port: 2, ..arrival(gmp) }, &m, &mut r.effects), None);
     }
 
@@ -508,28 +540,27 @@ mod tests {
     #[test]
     fn a_changed_capability_is_told() {
         let mut r = ManagedAdapter::up();
-        r.f.change_capabilities(port_cap::IS_SM, port_cap::IS_SM);
-        assert_eq!(r.f.poll_at(), None, "no manager yet");
+        r.f.change_capabilities(1, port_cap::IS_SM, port_cap::IS_SM);
+        assert_eq!(r.f.poll_at(1), None, "no manager yet");
         r.change(|p| _ = p.set(PortInfo::LID, 7).set(PortInfo::MASTER_SM_LID, 1));
-        r.f.change_capabilities(port_cap::IS_SM, port_cap::IS_SM);
-        assert_eq!(r.f.poll_at(), None, "nothing new");
-        r.f.change_capabilities(port_cap::IS_SM, 0);
+        r.f.change_capabilities(1, port_cap::IS_SM, port_cap::IS_SM);
+        assert_eq!(r.f.poll_at(1), None, "nothing new");
+        r.f.change_capabilities(1, port_cap::IS_SM, 0);
         r.f.set_link(1, None, &mut r.effects);
-        assert_eq!((r.f.poll_at(), r.f.poll(5)), (None, vec![]), "no link");
+        assert_eq!((r.f.poll_at(1), r.f.poll(1, 5)), (None, None), "no link");
         r.f.set_link(1, Some(Link::default()), &mut r.effects);
-        assert_eq!(r.f.poll_at(), Some(0));
-        let told = r.f.poll(5);
-        let [d] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(r.f.poll_at(1), Some(0));
+        let d = r.f.poll(1, 5).expect("a trap");
         assert_eq!((d.port, d.address), (1, Address::smp(Lid(7), Lid(1))));
         let n = d.mad.notice();
         assert_eq!((n.get(Notice::TRAP_NUMBER), n.get(Notice::LID)), (trap::LOCAL_CHANGES, 7));
-        assert_eq!(n.get(Notice::CAPABILITY_MASK), r.f.port.info().get(PortInfo::CAPABILITY_MASK));
+        assert_eq!(n.get(Notice::CAPABILITY_MASK), r.f.ports[0].port.info().get(PortInfo::CAPABILITY_MASK));
         let mut heard = d.mad;
         heard.set(Mad::METHOD, METHOD_TRAP_REPRESS);
         assert_eq!(r.f.wire_mad(&arrival(Address::smp(Lid(1), Lid(7))), &heard, &mut r.effects), None);
-        assert_eq!(r.f.poll_at(), None);
+        assert_eq!(r.f.poll_at(1), None);
         r.f.set_node_description(b"another");
-        assert!(r.f.poll_at().is_some());
+        assert!(r.f.poll_at(1).is_some());
     }
 
     #[test]
@@ -539,8 +570,8 @@ mod tests {
         let mut m = smp(METHOD_SET, attr::PKEY_TABLE, 0);
         m.set(Mad::M_KEY, 0x78);
         assert_eq!(r.f.wire_mad(&arrival(Address::smp(Lid(66), Lid(7))), &m, &mut r.effects), None);
-        let told = r.f.poll(0);
-        let n = told[0].mad.notice();
+        let told = r.f.poll(1, 0).expect("a trap");
+        let n = told.mad.notice();
         assert_eq!((n.get(Notice::TRAP_NUMBER), n.get(Notice::LID)), (trap::BAD_M_KEY, 66));
         assert_eq!((n.get(Notice::M_KEY), n.get(Notice::ATTRIBUTE_ID)), (0x78, attr::PKEY_TABLE));
         let bad = KeyViolation {
@@ -552,9 +583,9 @@ mod tests {
             source_qp: 0x10,
             qp: 0x11,
         };
-        r.f.key_violation(&bad);
-        r.f.key_violation(&KeyViolation { q_key: true, ..bad });
-        let info = r.f.port.info();
+        r.f.key_violation(1, &bad);
+        r.f.key_violation(1, &KeyViolation { q_key: true, ..bad });
+        let info = r.f.ports[0].port.info();
         assert_eq!((info.get(PortInfo::P_KEY_VIOLATIONS), info.get(PortInfo::Q_KEY_VIOLATIONS)), (1, 1));
     }
 }

@@ -187,12 +187,14 @@ pub struct Path {
     pub sgid_index: u8,
     /// Path bits of the source: added to the own LID, as far as the port's LMC goes.
     pub source_bits: u8,
+    /// The own port, from 1; 0: that of INIT, and of an alternate path the first.
+    pub port: u8,
 }
 
 impl Path {
     /// The way to a LID.
     pub const fn lid(lid: Lid) -> Self {
-        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0 }
+        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0, port: 0 }
     }
 }
 
@@ -420,7 +422,7 @@ fn set_access(qpc: &mut Qpc, access: Access) {
 
 fn set_path(to: &mut AddressPath, path: &Path) {
     to.set(AddressPath::RLID, path.lid.0.into()).set(AddressPath::SL, path.sl.into());
-    to.set(AddressPath::MLID, path.source_bits.into());
+    to.set(AddressPath::MLID, path.source_bits.into()).set(AddressPath::VHCA_PORT_NUM, path.port.into());
     if let Some(gid) = path.gid {
         to.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, path.sgid_index.into());
         to.set(AddressPath::HOP_LIMIT, 0xff);

@@ -72,7 +72,7 @@ fn linked() -> Pair<ModelBus> {
 /// Packets at both ports so far.
 fn packets(pair: &mut Pair<ModelBus>) -> u64 {
     let simulation = pair.hcas[0].bus_mut().simulation().clone();
-    let of = |i| simulation.world(|w, _| w.counters(HcaId(i)).map_or(0, |c| c.port.xmit_packets));
+    let of = |i| simulation.world(|w, _| w.counters(HcaId(i)).map_or(0, |c| c.ports[0].xmit_packets));
     of(0) + of(1)
 }
 

@@ -17,6 +17,7 @@ pub mod faults;
 pub mod files;
 pub mod fuzz;
 pub mod guests;
+pub mod hosts;
 pub mod joined;
 pub mod million;
 pub mod netsim;

@@ -11,7 +11,7 @@ use hca_spec::qpc::ServiceType;
 
 /// How often a completion is looked for before a test gives up.
 const POLLS: u32 = 5_000_000;
-/// The only port.
+/// The port that most tests use.
 pub const PORT: u8 = 1;
 
 /// How the queue pairs of a [`Pair`] shall be.

@@ -40,7 +40,7 @@ pub fn two(loss: f64, seed: u64) -> World {
 }
 
 /// A link with faults between the first two adapters.
-fn between(faults: Faults) -> LinkConfig {
+pub fn between(faults: Faults) -> LinkConfig {
     LinkConfig {
         ends: [HcaId(0), HcaId(1)].map(Into::into),
         rate: LinkRate::Edr,

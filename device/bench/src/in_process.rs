@@ -9,8 +9,9 @@
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
-use hca_model::{Answer, Asked, DeferredReads, DmaError, Effect, GuestMemory, HcaId, Ps, World};
+use hca_model::{Answer, Asked, DeferredReads, DmaError, Effect, FunctionRef, GuestMemory, HcaId, Ps, World};
 use hca_trace::Observer;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -54,14 +55,14 @@ struct Inner {
     news: Arc<AtomicBool>,
     /// Since the last wait somebody looked at something else than memory: at that, each moment can be new.
     looked: bool,
-    fired: HashMap<(HcaId, u16), u64>,
+    fired: HashMap<(FunctionRef, u16), u64>,
     observer: Option<Observer>,
     /// Why the observer gave up.
     unseen: Option<anyhow::Error>,
     /// Of hosts made from now on: memory answers later, by random numbers from this seed.
     deferring: Option<u64>,
     /// Memory that answers later.
-    later: Vec<(HcaId, Arc<Window>)>,
+    later: Vec<(FunctionRef, Arc<Window>)>,
 }
 
 impl Simulation {
@@ -102,10 +103,12 @@ impl Simulation {
         inner.observer.take().map_or(Ok(Vec::new()), |observer| observer.finish(&mut inner.world))
     }
 
-    /// A bus to adapter `hca`, with `memory` bytes of DMA memory attached.
-    pub fn bus(&self, hca: HcaId, memory: usize) -> ModelBus {
+    /// A bus to a function of an adapter, with `memory` bytes of DMA memory attached.
+    pub fn bus(&self, function: impl Into<FunctionRef>, memory: usize) -> ModelBus {
+        let function = function.into();
         let inner = &mut *self.0.borrow_mut();
-        let later = inner.deferring.map(|seed| Mutex::new(Later::new(seed ^ (hca.0 as u64 + 1) << 32)));
+        let later =
+            inner.deferring.map(|seed| Mutex::new(Later::new(seed ^ (function.hca.0 as u64 + 1) << 32)));
         let window = Arc::new(Window {
             host: Mutex::new(Host { bytes: vec![0; memory], unmapped: 0..0, watches: Watches::default() }),
             arena: Mutex::new(Arena::new(memory)),
@@ -113,12 +116,12 @@ impl Simulation {
             news: inner.news.clone(),
             later,
         });
-        inner.later.retain(|(other, _)| *other != hca);
+        inner.later.retain(|(other, _)| *other != function);
         if window.later.is_some() {
-            inner.later.push((hca, window.clone()));
+            inner.later.push((function, window.clone()));
         }
-        inner.world.attach(hca, window.clone());
-        ModelBus { simulation: self.clone(), hca, window }
+        inner.world.attach(function, window.clone());
+        ModelBus { simulation: self.clone(), function, window }
     }
 
     /// Model time.
@@ -136,12 +139,12 @@ impl Simulation {
         inner.take_effects();
     }
 
-    /// How often `vector` of `hca` fired so far.
-    pub fn interrupts(&self, hca: HcaId, vector: u16) -> u64 {
+    /// How often a vector of a function fired so far.
+    pub fn interrupts(&self, function: impl Into<FunctionRef>, vector: u16) -> u64 {
         let inner = &mut *self.0.borrow_mut();
         inner.take_effects();
         inner.looked = true;
-        inner.fired.get(&(hca, vector)).copied().unwrap_or(0)
+        inner.fired.get(&(function.into(), vector)).copied().unwrap_or(0)
     }
 
     /// Looks into the world, or changes it.
@@ -163,11 +166,12 @@ impl Simulation {
         inner.take_effects();
     }
 
-    /// Flushes the processor's write-combining buffers for `hca`: a doorbell or a BlueFlame copy is complete.
-    pub fn flush_stores(&self, hca: HcaId) {
+    /// Flushes the processor's write-combining buffers for a function: a doorbell or a BlueFlame copy is complete.
+    pub fn flush_stores(&self, function: impl Into<FunctionRef>) {
+        let function = function.into();
         self.world(|world, now| {
-            if world.combining(hca).is_some() {
-                world.flush_stores(now, hca);
+            if world.combining(function).is_some() {
+                world.flush_stores(now, function);
             }
         });
     }
@@ -213,10 +217,10 @@ impl Drop for Inner {
 impl Inner {
     /// The time advances: no store continues the last ones.
     fn flush_stores(&mut self) {
-        for hca in (0..self.world.hcas()).map(HcaId) {
-            if self.world.combining(hca).is_some() {
-                self.world.flush_stores(self.now, hca);
-            }
+        loop {
+            let waits = self.world.functions().find(|function| self.world.combining(*function).is_some());
+            let Some(function) = waits else { return };
+            self.world.flush_stores(self.now, function);
         }
     }
 
@@ -253,9 +257,9 @@ impl Inner {
 
     fn take_effects(&mut self) {
         for effect in self.world.drain() {
-            let Effect::Msix { hca, vector } = effect;
+            let Effect::Msix { hca, function, vector } = effect;
             self.news.store(true, Ordering::Relaxed);
-            *self.fired.entry((hca, vector)).or_default() += 1;
+            *self.fired.entry((FunctionRef { hca, function }, vector)).or_default() += 1;
         }
         if let Some(observer) = &mut self.observer
             && let Err(why) = observer.take(&mut self.world)
@@ -265,11 +269,11 @@ impl Inner {
     }
 }
 
-/// One adapter of a [`Simulation`], and its host's memory.
+/// One function of an adapter of a [`Simulation`], and its host's memory.
 #[derive(Clone)]
 pub struct ModelBus {
     simulation: Simulation,
-    hca: HcaId,
+    function: FunctionRef,
     window: Arc<Window>,
 }
 
@@ -281,7 +285,7 @@ impl ModelBus {
 
     /// Which adapter this is.
     pub fn hca(&self) -> HcaId {
-        self.hca
+        self.function.hca
     }
 
     /// The tokens of watched memory that the adapter wrote since the last call, each once.
@@ -302,7 +306,7 @@ impl ModelBus {
         self.window.host().unmapped = memory.range();
         let inner = &mut *self.simulation.0.borrow_mut();
         self.window.answer(true);
-        inner.world.memory_changed(inner.now, self.hca);
+        inner.world.memory_changed(inner.now, self.function);
     }
 
     /// Bytes of DMA memory that are free.
@@ -312,7 +316,7 @@ impl ModelBus {
 
     fn write(&mut self, offset: u64, data: &[u8]) {
         let inner = &mut *self.simulation.0.borrow_mut();
-        inner.world.mmio_write(inner.now, self.hca, offset, data);
+        inner.world.mmio_write(inner.now, self.function, offset, data);
     }
 }
 
@@ -321,8 +325,8 @@ impl Bus for ModelBus {
 
     fn mmio_read32(&mut self, offset: u64) -> u32 {
         let mut word = [0; 4];
-        let hca = self.hca;
-        self.simulation.world(|world, now| world.mmio_read(now, hca, offset, &mut word));
+        let function = self.function;
+        self.simulation.world(|world, now| world.mmio_read(now, function, offset, &mut word));
         u32::from_be_bytes(word)
     }
 
@@ -430,10 +434,15 @@ impl Host {
         }
     }
 
-    fn piece(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
+    fn range(&self, iova: u64, len: usize) -> Result<Range<usize>, DmaError> {
         let start = iova.checked_sub(WINDOW).and_then(|s| usize::try_from(s).ok());
         let range = start.and_then(|s| Some(s..s.checked_add(len)?));
-        range.and_then(|r| self.bytes.get_mut(r)).ok_or(DmaError { iova, len })
+        range.filter(|r| r.end <= self.bytes.len()).ok_or(DmaError { iova, len })
+    }
+
+    fn piece(&mut self, iova: u64, len: usize) -> Result<&mut [u8], DmaError> {
+        let range = self.range(iova, len)?;
+        self.bytes.get_mut(range).ok_or(DmaError { iova, len })
     }
 }
 
@@ -512,6 +521,31 @@ impl GuestMemory for Window {
         host.watches.note(iova, data.len());
         self.news.store(true, Ordering::Relaxed);
         Ok(())
+    }
+    fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        self.later.is_none() && self.host().mapped(iova, len).is_ok()
+    }
+    fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
+        let Some(other) = source.as_any().and_then(|any| any.downcast_ref::<Window>()) else {
+            let mut bytes = vec![0; len];
+            source.read(from, &mut bytes)?;
+            return self.write(iova, &bytes);
+        };
+        let mut host = self.host();
+        if std::ptr::eq(self, other) {
+            host.mapped(iova, len)?;
+            host.mapped(from, len)?;
+            let (to, from) = (host.range(iova, len)?, host.range(from, len)?);
+            host.bytes.copy_within(from, to.start);
+        } else {
+            host.mapped(iova, len)?.copy_from_slice(other.host().mapped(from, len)?);
+        }
+        host.watches.note(iova, len);
+        self.news.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

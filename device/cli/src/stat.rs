@@ -70,11 +70,24 @@ fn group(out: &mut String, title: &str, now: Option<&Value>, before: Option<&Val
     }
 }
 
+fn list(v: &Value, name: &str) -> Vec<Value> {
+    v.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// The ports of an adapter or a switch.
+fn ports(out: &mut String, node: &Value, old: Option<&Value>, seconds: Option<f64>) {
+    let old = old.map(|o| list(o, "ports")).unwrap_or_default();
+    for (i, port) in list(node, "ports").iter().enumerate() {
+        let number = port.get("port").and_then(Value::as_u64).unwrap_or(0);
+        let old = old.get(i).and_then(|o| o.get("counters"));
+        group(out, &format!("port {number}"), port.get("counters"), old, seconds);
+    }
+}
+
 fn table(now: &Value, before: Option<&Value>) -> String {
     let time = |v: &Value| v.get("time_ns").and_then(Value::as_u64);
     let passed = before.and_then(time).zip(time(now)).map(|(old, new)| new.saturating_sub(old) as f64 / 1e9);
     let seconds = passed.filter(|s| *s > 0.0);
-    let list = |v: &Value, name: &str| v.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let at = time(now).unwrap_or(0) as f64 / 1e9;
     let mut out =
         format!("at {at:.6} s of model time{:>26}\n", if seconds.is_some() { "per second" } else { "" });
@@ -84,14 +97,13 @@ fn table(now: &Value, before: Option<&Value>) -> String {
         let attached = hca.get("attached").and_then(Value::as_bool) == Some(true);
         let name = hca.get("name").and_then(Value::as_str).unwrap_or("?");
         out += &format!("{name} ({})\n", if attached { "attached" } else { "no client" });
-        for (key, title) in [
-            ("adapter", "adapter"),
-            ("port", "port 1"),
-            ("units", "units"),
-            ("q_counters", "counters of the driver"),
-        ] {
-            group(&mut out, title, hca.get(key), old.and_then(|o| o.get(key)), seconds);
-        }
+        let of = |out: &mut String, key: &str, title: &str| {
+            group(out, title, hca.get(key), old.and_then(|o| o.get(key)), seconds);
+        };
+        of(&mut out, "adapter", "adapter");
+        ports(&mut out, hca, old, seconds);
+        of(&mut out, "units", "units");
+        of(&mut out, "q_counters", "counters of the driver");
         let old_qps = old.map(|o| list(o, "qps")).unwrap_or_default();
         for qp in list(hca, "qps") {
             let number = qp.get("qpn").and_then(Value::as_u64).unwrap_or(0);
@@ -104,12 +116,7 @@ fn table(now: &Value, before: Option<&Value>) -> String {
     let old_switches = before.map(|b| list(b, "switches")).unwrap_or_default();
     for (i, switch) in list(now, "switches").iter().enumerate() {
         out += &format!("{} (switch)\n", switch.get("name").and_then(Value::as_str).unwrap_or("?"));
-        let old_ports = old_switches.get(i).map(|o| list(o, "ports")).unwrap_or_default();
-        for (i, port) in list(switch, "ports").iter().enumerate() {
-            let number = port.get("port").and_then(Value::as_u64).unwrap_or(0);
-            let old = old_ports.get(i).and_then(|o| o.get("counters"));
-            group(&mut out, &format!("port {number}"), port.get("counters"), old, seconds);
-        }
+        ports(&mut out, switch, old_switches.get(i), seconds);
     }
     out
 }
@@ -124,7 +131,7 @@ mod tests {
     fn rates_are_per_second_of_model_time() {
         let at = |ns: u64, packets: u64| {
             json!({"time_ns": ns, "hcas": [{"name": "a/hca0", "attached": true,
-                "port": {"xmit_packets": packets, "rcv_errors": 0},
+                "ports": [{"port": 1, "counters": {"xmit_packets": packets, "rcv_errors": 0}}],
                 "qps": [{"qpn": 64, "service": "Rc", "state": "Rts", "counters": {"retries": packets / 10}}]}]})
         };
         let first = table(&at(1_000_000_000, 100), None);

@@ -21,7 +21,7 @@
 //! profiles), [`wire`] (packets), `engines` (state machines that return what is to be done), [`units`] (who is busy until
 //! when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
 //!
-//! Not implemented: masked atomics, Ethernet and RoCE, adapters with more than one port.
+//! Not implemented: masked atomics, Ethernet and RoCE.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
@@ -35,11 +35,11 @@ mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
-pub use ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
+pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind, QCounter,
-    Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
+    Config as FirmwareConfig, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind,
+    QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use time::Ps;
 pub use world::{ConfigError, Effect, HcaConfig, LinkConfig, SwitchConfig, TunnelEvent, World, WorldConfig};

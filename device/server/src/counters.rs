@@ -67,6 +67,10 @@ fn port(counters: &PortCounters) -> Value {
     })
 }
 
+fn of_port(number: u8, counters: &PortCounters) -> Value {
+    json!({ "port": number, "counters": port(counters) })
+}
+
 fn units(counts: &Counts) -> Value {
     let Counts { pcie, contexts, cqs, keys, translations, wqes, jobs, busy } = *counts;
     let PcieCounts { reads, read_bytes, writes, written_bytes, stores, stored_bytes } = pcie;
@@ -94,10 +98,10 @@ fn units(counts: &Counts) -> Value {
 
 /// What an adapter counts.
 pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
-    let Some(Counters { adapter, port: of_port, units: of_units, q_counters, mut qps }) = world.counters(hca)
-    else {
+    let Some(Counters { adapter, ports, units: of_units, q_counters, mut qps }) = world.counters(hca) else {
         return json!({});
     };
+    let ports = (1..).zip(&ports).map(|(number, counters)| of_port(number, counters));
     let known = qps.len();
     let packets = |c: &hca_model::QpCounters| c.request_packets + c.response_packets + c.executed_packets;
     qps.sort_by_key(|qp| (std::cmp::Reverse(packets(&qp.counters)), qp.qpn));
@@ -116,7 +120,7 @@ pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
         q_counters.into_iter().map(|(c, value)| (snake(&format!("{c:?}")), value.into())).collect();
     json!({
         "adapter": adapter,
-        "port": port(&of_port),
+        "ports": ports.collect::<Vec<_>>(),
         "units": units(&of_units),
         "q_counters": q_counters,
         "qps": qps.collect::<Vec<_>>(),
@@ -134,7 +138,7 @@ pub(crate) fn switches(world: &World) -> Value {
             switches.push((id, Vec::new()));
         }
         if let Some((_, ports)) = switches.last_mut() {
-            ports.push(json!({ "port": at.port, "counters": port(&counters) }));
+            ports.push(of_port(at.port, &counters));
         }
     }
     switches.into_iter().map(|(id, ports)| json!({ "name": world.switch_name(id), "ports": ports })).collect()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hca_model::link::LinkMessage;
-use hca_model::{Effect, HcaId, LinkOffer, TunnelEvent, TunnelId, World};
+use hca_model::{Effect, FunctionRef, HcaId, LinkOffer, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -104,7 +104,7 @@ impl Engine {
         for (i, (host, hca)) in part.hcas().enumerate() {
             let name = format!("{}/{}", host.name, hca.name);
             slots.push(Slot {
-                function: Function::new(name, HcaId(i), Arc::clone(&hca.personality), hca.port_type),
+                function: Function::new(name, HcaId(i).into(), Arc::clone(&hca.personality), hca.port_type),
                 front_end: front_end(hca)?,
                 combining: None,
             });
@@ -196,7 +196,7 @@ impl Engine {
             if slot.function.take_answers() {
                 any = true;
                 let now = self.pacer.catch_up(&mut self.world);
-                self.world.memory_changed(now, slot.function.hca());
+                self.world.memory_changed(now, slot.function.place());
             }
         }
         any
@@ -385,8 +385,9 @@ impl Engine {
     /// Delivers the interrupts the model has raised.
     fn signal(&mut self) {
         for effect in self.world.drain() {
-            let Effect::Msix { hca, vector } = effect;
-            if let Some(slot) = self.slots.get_mut(hca.0) {
+            let Effect::Msix { hca, function, vector } = effect;
+            let place = FunctionRef { hca, function };
+            if let Some(slot) = self.slots.get_mut(hca.0).filter(|slot| slot.function.place() == place) {
                 slot.function.raise(vector);
             }
         }

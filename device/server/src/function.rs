@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hca_model::personality::Personality;
-use hca_model::{HcaId, PortKind, World};
+use hca_model::{FunctionRef, PortKind, World};
 
 use crate::memory::{Backing, HostMemory, MapError, Peer, Range, RemoteMemory, Window};
 use crate::metrics::Metrics;
@@ -23,7 +23,7 @@ const MMIO_CHUNK: u64 = 64;
 pub struct Function {
     /// `host/hca`.
     name: String,
-    hca: HcaId,
+    place: FunctionRef,
     personality: Arc<Personality>,
     attached: bool,
     config: ConfigSpace,
@@ -35,12 +35,17 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function of adapter `hca` of that kind, after power-on, without a host. Its first port starts with that link
+    /// The function at `place` of an adapter of that kind, after power-on, without a host. Its first port starts with that link
     /// layer.
-    pub fn new(name: String, hca: HcaId, personality: Arc<Personality>, port_kind: PortKind) -> Function {
+    pub fn new(
+        name: String,
+        place: FunctionRef,
+        personality: Arc<Personality>,
+        port_kind: PortKind,
+    ) -> Function {
         Function {
             name,
-            hca,
+            place,
             attached: false,
             config: ConfigSpace::new(&personality, port_kind),
             msix: Msix::new(personality.pci.msix_vectors),
@@ -49,6 +54,11 @@ impl Function {
             behind_writes: BTreeSet::new(),
             metrics: Metrics::default(),
         }
+    }
+
+    /// Which function of the model it is.
+    pub(crate) fn place(&self) -> FunctionRef {
+        self.place
     }
 
     /// Its name, `host/hca`.
@@ -95,11 +105,6 @@ impl Function {
     /// When an access to the host's memory is given up, if it is not answered before.
     pub fn deadline(&self) -> Option<Instant> {
         self.memory.deadline()
-    }
-
-    /// Which adapter of the model it is.
-    pub(crate) fn hca(&self) -> HcaId {
-        self.hca
     }
 
     fn signal(&mut self, vector: u16) {
@@ -150,7 +155,7 @@ impl<'a> Endpoint<'a> {
         function.metrics.clients += 1;
         function.memory.connect(remote, peer);
         let memory: Arc<HostMemory> = Arc::clone(&function.memory);
-        self.world.attach(function.hca, memory);
+        self.world.attach(function.place, memory);
         tracing::info!("{}: client attached", function.name);
     }
 
@@ -162,7 +167,7 @@ impl<'a> Endpoint<'a> {
         let function = &mut *self.function;
         tracing::info!("{}: client gone ({reason}), adapter reset", function.name);
         function.attached = false;
-        self.world.detach(self.world.now(), function.hca);
+        self.world.detach(self.world.now(), function.place);
         function.memory.set_bus_master(false);
         function.memory.disconnect();
         function.behind_writes.clear();
@@ -201,7 +206,7 @@ impl<'a> Endpoint<'a> {
                     let len = piece(at, rest.len());
                     let (head, tail) =
                         std::mem::take(&mut rest).split_at_mut_checked(len).unwrap_or_default();
-                    self.world.mmio_read(now, self.function.hca, at, head);
+                    self.world.mmio_read(now, self.function.place, at, head);
                     at = at.saturating_add(len as u64);
                     rest = tail;
                 }
@@ -223,7 +228,7 @@ impl<'a> Endpoint<'a> {
                 let (mut at, mut rest) = (offset, data);
                 while !rest.is_empty() {
                     let (head, tail) = rest.split_at_checked(piece(at, rest.len())).unwrap_or_default();
-                    self.world.mmio_write(now, self.function.hca, at, head);
+                    self.world.mmio_write(now, self.function.place, at, head);
                     at = at.saturating_add(head.len() as u64);
                     rest = tail;
                 }
@@ -256,6 +261,8 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// [`MapError::Partial`] if a window lies partly inside: all of them stay then.
     pub fn unmap(&mut self, range: Range) -> Result<(), MapError> {
+        // Packets under way may have their payload there.
+        self.world.settle(self.function.place.hca);
         self.function.memory.unmap(range)?;
         self.memory_changed();
         Ok(())
@@ -264,7 +271,7 @@ impl<'a> Endpoint<'a> {
     /// What waited for memory goes on, or fails. The model is not brought to the present for that.
     fn memory_changed(&mut self) {
         if self.function.memory.defers() {
-            self.world.memory_changed(self.world.now(), self.function.hca);
+            self.world.memory_changed(self.world.now(), self.function.place);
         }
     }
 
@@ -304,6 +311,10 @@ impl<'a> Endpoint<'a> {
     /// Configuration has changed: lets DMA through or stops it.
     fn follow_config(&mut self) {
         let may_master = self.function.config.may_master();
+        if !may_master {
+            // Packets under way have left the host's memory, whatever the model has of them.
+            self.world.settle(self.function.place.hca);
+        }
         self.function.memory.set_bus_master(may_master);
         if may_master {
             self.function.msix.deliver_all();
@@ -313,7 +324,7 @@ impl<'a> Endpoint<'a> {
     /// Resets what the model has of the function. Configuration space is reset by the caller.
     fn reset_function(&mut self) {
         let now = self.pacer.catch_up(self.world);
-        self.world.reset(now, self.function.hca);
+        self.world.reset(now, self.function.place);
         // What it has written before is seen, and nothing after this.
         self.function.memory.settle();
         self.function.behind_writes.clear();

@@ -92,13 +92,15 @@ impl Links {
     fn names(&self, end: &End) -> Vec<String> {
         match end {
             End::Switch { switch, port } => vec![format!("{switch}:{port}"), format!("{switch}/{port}")],
-            End::Hca { .. } => {
-                let id = end.to_string();
+            End::Hca { host, hca, port } => {
+                let id = format!("{host}/{hca}");
                 let short =
                     self.adapters.iter().find(|(adapter, _)| *adapter == id).and_then(|(_, s)| s.clone());
-                let mut names = vec![id.clone(), format!("{id}:1")];
-                if let Some(short) = short {
-                    names.extend([format!("{short}:1"), short]);
+                let mut names = vec![format!("{id}:{port}")];
+                names.extend(short.iter().map(|short| format!("{short}:{port}")));
+                if *port == 1 {
+                    names.insert(0, id);
+                    names.extend(short);
                 }
                 names
             }

@@ -1,5 +1,6 @@
 //! Where server and model meet: configuration in, guest memory, resource counts out.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -28,6 +29,24 @@ impl GuestMemory for HostMemory {
 
     fn deferred(&self) -> Option<&dyn DeferredReads> {
         self.defers().then_some(self as &dyn DeferredReads)
+    }
+
+    fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        HostMemory::is_mapped(self, iova, len)
+    }
+
+    fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
+        let error = DmaError { iova, len };
+        if let Some(source) = source.as_any().and_then(|any| any.downcast_ref::<HostMemory>()) {
+            return HostMemory::copy_from(self, iova, source, from, len).map_err(|_| error);
+        }
+        let mut bytes = vec![0; len];
+        source.read(from, &mut bytes)?;
+        HostMemory::write(self, iova, &bytes).map_err(|_| error)
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 
@@ -73,10 +92,11 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         .collect();
     let port = |end: &End| {
         let port = match end {
-            End::Hca { .. } => names
-                .iter()
-                .position(|name| *name == end.to_string())
-                .map(|place| PortRef::from(HcaId(place))),
+            End::Hca { host, hca, port } => {
+                let id = format!("{host}/{hca}");
+                let place = names.iter().position(|name| *name == id);
+                place.map(|place| PortRef::of_hca(HcaId(place), *port))
+            }
             End::Switch { switch, port } => switches
                 .iter()
                 .position(|known| known.name == *switch)

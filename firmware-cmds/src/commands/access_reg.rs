@@ -11,6 +11,7 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
+use crate::port::Port;
 
 /// op_mod: write the register; 1 reads it.
 const WRITE: u32 = 0;
@@ -35,16 +36,16 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     const WRITE_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be read");
     const SHORT: Failure =
         Failure::new(Status::BadInputLength, "ACCESS_REGISTER: the data is shorter than the register");
-    const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has one port, 1");
+    const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has no such port");
     let register = call.view::<AccessRegIn>()?.get(AccessRegIn::REGISTER_ID);
     let len = length(register).ok_or(UNKNOWN.got(register))?;
     let data = call.input.get(AccessRegIn::SIZE..).unwrap_or_default();
     let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
     let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS);
-    let port = be32(data, 0) >> PORT_SHIFT & 0xff;
-    if of_a_port && port > 1 {
-        return Err(PORT.of(register).got(port));
-    }
+    let port = if of_a_port { be32(data, 0) >> PORT_SHIFT & 0xff } else { 0 };
+    let missing = PORT.of(register).got(port).limit(fw.ports.numbers().len() as u64);
+    let number = fw.ports.named(port).ok_or(missing)?;
+    let port = fw.ports.port_mut(number).ok_or(missing)?;
     let mut value = [0; MAX_REGISTER];
     value.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     match (register, call.op_mod == WRITE) {
@@ -52,16 +53,16 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         (reg::HOST_ENDIANNESS, true) => {}
         (reg::HOST_ENDIANNESS, false) => return Err(WRITE_ONLY.of(register)),
         // Word 1: the port's capability bits.
-        (reg::PCAP, true) => fw.change_capabilities(u32::MAX, be32(data, 4)),
-        (reg::PCAP, false) => put_be32(&mut value, 4, fw.port.info().get(PortInfo::CAPABILITY_MASK)),
-        (reg::NODE_DESC, true) => fw.set_node_description(data),
+        (reg::PCAP, true) => fw.ports.change_capabilities(number, u32::MAX, be32(data, 4)),
+        (reg::PCAP, false) => put_be32(&mut value, 4, port.info().get(PortInfo::CAPABILITY_MASK)),
+        (reg::NODE_DESC, true) => fw.ports.set_node_description(data),
         (reg::NODE_DESC, false) => {
-            value.iter_mut().zip(fw.port.node_description()).for_each(|(to, from)| *to = *from);
+            value.iter_mut().zip(port.node_description()).for_each(|(to, from)| *to = *from);
         }
-        (reg::PMTU, false) => port_mtu(fw, &mut value),
-        (reg::PVLC, false) => port_lanes(fw, &mut value),
-        (reg::PTYS, false) => port_type(fw, &mut value),
-        (reg::PAOS, write) => port_state(fw, write, &mut value, effects)?,
+        (reg::PMTU, false) => port_mtu(port, &mut value),
+        (reg::PVLC, false) => port_lanes(port, &mut value),
+        (reg::PTYS, false) => port_type(port, &mut value),
+        (reg::PAOS, write) => port_state(port, write, &mut value, effects)?,
         _ => return Err(READ_ONLY.of(register)),
     }
     let mut out = vec![0; AccessRegIn::SIZE];
@@ -72,7 +73,7 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 /// PAOS: administrative state in bits 11..8 of word 0, operational state in bits 3..0. A write with bit 31
 /// of word 1 set changes the former; every access tells both.
 fn port_state(
-    fw: &mut Firmware,
+    port: &mut Port,
     write: bool,
     value: &mut [u8],
     effects: &mut Vec<Effect>,
@@ -86,21 +87,21 @@ fn port_state(
     let word = be32(value, 0);
     if write && be32(value, 4) & UPDATE != 0 {
         match word >> ADMIN_SHIFT & 0xf {
-            UP | UP_ONCE => fw.port.enable(effects),
-            DOWN => fw.port.disable(effects),
+            UP | UP_ONCE => port.enable(effects),
+            DOWN => port.disable(effects),
             other => return Err(STATE.got(other)),
         }
     }
     let state = |up| if up { UP } else { DOWN };
-    let admin = state(!fw.port.is_disabled());
-    let operational = state(fw.port.state != hca_spec::mad::port_state::DOWN);
+    let admin = state(!port.is_disabled());
+    let operational = state(port.state != hca_spec::mad::port_state::DOWN);
     put_be32(value, 0, word & 0xffff_0000 | admin << ADMIN_SHIFT | operational);
     Ok(())
 }
 
 /// PMTU: largest, wanted and operational MTU in bytes, bits 31..16 of words 1 to 3.
-fn port_mtu(fw: &Firmware, value: &mut [u8]) {
-    let info = fw.port.info();
+fn port_mtu(port: &Port, value: &mut [u8]) {
+    let info = port.info();
     let bytes = |code| hca_spec::qpc::mtu_bytes(code).unwrap_or(0) as u32;
     let (max, active) = (bytes(info.get(PortInfo::MTU_CAP)), bytes(info.get(PortInfo::NEIGHBOR_MTU)));
     for (word, mtu) in [(4, max), (8, active), (0xc, active)] {
@@ -109,7 +110,7 @@ fn port_mtu(fw: &Firmware, value: &mut [u8]) {
 }
 
 /// PVLC: lanes the hardware has, wanted and operational, in bits 3..0 of words 1 to 3.
-fn port_lanes(fw: &Firmware, value: &mut [u8]) {
+fn port_lanes(port: &Port, value: &mut [u8]) {
     /// PortInfo's code of virtual lanes, as a number of lanes.
     fn lanes(code: u32) -> u32 {
         match code {
@@ -117,19 +118,19 @@ fn port_lanes(fw: &Firmware, value: &mut [u8]) {
             _ => 15,
         }
     }
-    let info = fw.port.info();
+    let info = port.info();
     put_be32(value, 4, lanes(info.get(PortInfo::VL_CAP)));
     put_be32(value, 8, lanes(info.get(PortInfo::OPERATIONAL_VLS)));
     put_be32(value, 0xc, lanes(info.get(PortInfo::OPERATIONAL_VLS)));
 }
 
 /// PTYS: widths (31..16) and speeds (15..0) that are supported (0x10), wanted (0x1c) and active (0x28).
-fn port_type(fw: &Firmware, value: &mut [u8]) {
+fn port_type(port: &Port, value: &mut [u8]) {
     /// Speeds in this register: SDR, DDR, QDR, FDR10, FDR, EDR, HDR from bit 0 on.
     const VENDOR_SHIFT: u32 = 3;
     const EXTENDED_SHIFT: u32 = 4;
-    let info = fw.port.info();
-    let (supported, enabled, vendor) = fw.port.vendor_speeds();
+    let info = port.info();
+    let (supported, enabled, vendor) = port.vendor_speeds();
     let capable = info.get(PortInfo::LINK_SPEED_SUPPORTED)
         | supported << VENDOR_SHIFT
         | info.get(PortInfo::LINK_SPEED_EXT_SUPPORTED) << EXTENDED_SHIFT;
@@ -180,7 +181,7 @@ mod tests {
         pcap[1] = 1;
         pcap[4..8].copy_from_slice(&port_cap::CM.to_be_bytes());
         assert_eq!(register(&mut b, 0x5001, true, &pcap).status(), Status::Ok);
-        let caps = b.fw.port.info().get(PortInfo::CAPABILITY_MASK);
+        let caps = b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK);
         assert_eq!(caps & port_cap::CM, port_cap::CM);
         assert_ne!(caps & port_cap::EXTENDED_SPEEDS, 0, "what the hardware is can't be written away");
         pcap[1] = 2;
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn port_registers() {
         let mut b = Bench::initialized();
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         let mut ptys = [0; 0x40];
         ptys[1] = 1;
         let r = register(&mut b, 0x5004, false, &ptys);
@@ -213,17 +214,17 @@ mod tests {
             (r.output[18] & 0xf, r.output[19] & 0xf)
         };
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 2), "enabled, the link is not trained");
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         b.effects.clear();
         assert_eq!(states(&mut b, [1 << 16 | 2 << 8, 1 << 31]), (2, 2));
         assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::DOWN }]);
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 0]), (2, 2), "the update bit is not set");
         b.effects.clear();
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 1 << 31]), (1, 2), "on, and not trained yet");
         assert_eq!(b.effects, [Effect::PortEnabled { port: 1 }]);
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         let bad = [1u32 << 16 | 9 << 8, 1 << 31, 0, 0].map(u32::to_be_bytes).concat();
         assert_eq!(register(&mut b, 0x5006, true, &bad).status(), Status::BadParam);

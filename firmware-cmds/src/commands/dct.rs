@@ -39,7 +39,7 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     const NO_CQ: Failure = bad_resource("CREATE_DCT: cqn names no CQ");
     const NO_SRQ: Failure = bad_resource("CREATE_DCT: srqn_xrqn names no SRQ that is not XRC's");
     const MTU: Failure = bad_param("CREATE_DCT: mtu must be 1 to 5");
-    const PORT: Failure = bad_param("CREATE_DCT: the adapter has one port");
+    const PORT: Failure = bad_param("CREATE_DCT: the adapter has no such port");
     const PKEY: Failure = Failure::new(Status::BadIndex, "CREATE_DCT: pkey_index is beyond the table");
     const GID: Failure = Failure::new(Status::BadIndex, "CREATE_DCT: my_addr_index is beyond the GID table");
     let (pd, cqn, srqn) = (ctx.get(Dctc::PD), ctx.get(Dctc::CQN), ctx.get(Dctc::SRQN));
@@ -56,8 +56,8 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     if hca_spec::qpc::mtu_bytes(mtu).is_none() {
         return Err(MTU.got(mtu));
     }
-    if port != 1 {
-        return Err(PORT.got(port).limit(1u32));
+    if port == 0 || fw.ports.named(port).is_none() {
+        return Err(PORT.got(port).limit(fw.ports.numbers().len() as u64));
     }
     let (pkey, gid) = (ctx.get(Dctc::PKEY_INDEX), ctx.get(Dctc::MY_ADDR_INDEX));
     if pkey as usize >= PKEYS {

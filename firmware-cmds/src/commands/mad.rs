@@ -16,19 +16,18 @@ use crate::sma::Source;
 const IGNORE_M_KEY: u32 = 1;
 
 pub(super) fn mad_ifc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const PORT: Failure = bad_param("MAD_IFC: the adapter has one port, 1");
+    const PORT: Failure = bad_param("MAD_IFC: the adapter has no such port");
     const UNANSWERED: Failure = Failure::new(
         Status::BadPacket,
         "MAD_IFC: the datagram is no Get or Set that an agent answers, or its M_Key is wrong",
     );
     let mad_in = call.view::<MadIfc>()?;
     let port = mad_in.get(MadIfc::PORT);
-    if port != 1 {
-        return Err(PORT.got(port));
-    }
+    let number = fw.ports.named(port).filter(|_| port != 0);
+    let number = number.ok_or(PORT.got(port).limit(fw.ports.numbers().len() as u64))?;
     let request = *mad_in.mad();
     let source = Source::Host { trusted: call.op_mod & IGNORE_M_KEY != 0 };
-    let Some(answer) = fw.agents(&request, source, effects) else {
+    let Some(answer) = fw.ports.agents(number, &request, source, effects) else {
         if request.get(Mad::METHOD) == METHOD_TRAP_REPRESS {
             // Heard, and nothing to say.
             let mut out = done();
@@ -105,7 +104,7 @@ mod tests {
     fn management_key() {
         let mut b = Bench::initialized();
         let mut m = smp(CLASS_SUBN_LID_ROUTED, METHOD_GET, attr::PORT_INFO);
-        *m.mad_mut().port_info_mut() = b.fw.port.info();
+        *m.mad_mut().port_info_mut() = b.fw.ports.ports[0].port.info();
         m.mad_mut().set(Mad::METHOD, METHOD_SET);
         m.mad_mut().port_info_mut().set(PortInfo::M_KEY, 0x55).set(PortInfo::PORT_STATE, 0);
         assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::Ok);
@@ -113,9 +112,9 @@ mod tests {
         assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::Ok, "the host's own");
         m.set(MadIfc::OP_MOD, 0);
         assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::BadPacket);
-        assert_eq!(b.fw.port.info().get(PortInfo::M_KEY_VIOLATIONS), 1);
+        assert_eq!(b.fw.ports.ports[0].port.info().get(PortInfo::M_KEY_VIOLATIONS), 1);
         m.mad_mut().set(Mad::M_KEY, 0x55);
         assert_eq!(b.put(Opcode::MadIfc, &m, 0x110).status(), Status::Ok);
-        assert_eq!(b.fw.port.info().get(PortInfo::CAPABILITY_MASK) & port_cap::IS_SM, 0);
+        assert_eq!(b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK) & port_cap::IS_SM, 0);
     }
 }

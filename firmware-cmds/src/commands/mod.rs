@@ -32,7 +32,7 @@ mod sq;
 mod srq;
 pub mod table;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod vport;
 
 pub use fixture::Fixture;

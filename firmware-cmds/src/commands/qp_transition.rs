@@ -147,10 +147,10 @@ fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     }
 }
 
-fn check_path(path: &AddressPath, qpn: u32) -> Result<(), Failure> {
+fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure> {
     const PKEY: Failure = Failure::new(Status::BadIndex, "QP: pkey_index is beyond the P_Key table");
     const GID: Failure = Failure::new(Status::BadIndex, "QP: src_addr_index is beyond the GID table");
-    const PORT: Failure = bad_param("QP: vhca_port_num: the adapter has one port, 1");
+    const PORT: Failure = bad_param("QP: vhca_port_num: the adapter has no such port");
     let (pkey, gid) = (path.get(AddressPath::PKEY_INDEX), path.get(AddressPath::SRC_ADDR_INDEX));
     if pkey as usize >= PKEYS {
         return Err(PKEY.of(qpn).got(pkey).limit(PKEYS as u64));
@@ -159,8 +159,8 @@ fn check_path(path: &AddressPath, qpn: u32) -> Result<(), Failure> {
         return Err(GID.of(qpn).got(gid).limit(GUIDS as u64));
     }
     let port = path.get(AddressPath::VHCA_PORT_NUM);
-    if port > 1 {
-        return Err(PORT.of(qpn).got(port));
+    if fw.ports.named(port).is_none() {
+        return Err(PORT.of(qpn).got(port).limit(fw.ports.numbers().len() as u64));
     }
     Ok(())
 }
@@ -229,9 +229,9 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
             merge_required(&mut ctx, new, call.command.opcode, mask);
             merge_optional(&mut ctx, new, call.command.opcode, mask);
             check_names(fw, &ctx, Names::All)?;
-            check_path(ctx.primary_path(), number)?;
+            check_path(fw, ctx.primary_path(), number)?;
             if mask & opt::ALT_PATH != 0 {
-                check_path(ctx.secondary_path(), number)?;
+                check_path(fw, ctx.secondary_path(), number)?;
             }
             if mask & opt::PM_STATE != 0 {
                 migrate(&mut ctx, old.get(Qpc::PM_STATE), number)?;

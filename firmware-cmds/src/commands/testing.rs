@@ -1,5 +1,7 @@
 //! A bench for the tests: an adapter that is brought up, and commands in few words.
 
+use std::sync::Arc;
+
 use hca_spec::cmd::{CreateCqIn, CreateEqIn, CreateMkeyIn, CreateQpIn, FunctionIn, PAGES_GIVE};
 use hca_spec::command::{Opcode, Status};
 use hca_spec::eqe::EventType;
@@ -11,7 +13,15 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::effect::Effect;
 use crate::firmware::{Execution, Firmware};
+use crate::personality::Personality;
 use crate::profile::Config;
+
+/// An adapter with two ports.
+pub(crate) fn two_ports() -> Config {
+    let one = (*Personality::default_kind()).clone();
+    let ports = [one.ports.clone(), one.ports.clone()].concat();
+    Config { personality: Arc::new(one.with_ports(ports)), ..Config::default() }
+}
 
 /// What a command answered.
 pub(crate) struct Answer {
@@ -91,7 +101,12 @@ impl Bench {
 
     /// After INIT_HCA, with exactly the pages that were asked for.
     pub(crate) fn initialized() -> Self {
-        let mut b = Self::new();
+        Self::initialized_with(Config::default())
+    }
+
+    /// The same of another adapter.
+    pub(crate) fn initialized_with(config: Config) -> Self {
+        let mut b = Self::with(config);
         b.ok(Opcode::EnableHca, 0);
         b.give_pages(b.fw.pages.init());
         b.ok(Opcode::InitHca, 0);

@@ -1,8 +1,9 @@
-//! Virtual port queries. The adapter has one function and one port, so that the virtual port *is* the
-//! port.
+//! Virtual port queries. The adapter has one function, so that the virtual ports *are* its ports.
 //!
 //! Source: PRM "QUERY_HCA_VPORT_CONTEXT", "MODIFY_HCA_VPORT_CONTEXT", "QUERY_HCA_VPORT_GID",
 //! "QUERY_HCA_VPORT_PKEY", "QUERY_VPORT_COUNTER"; field places from the mlx5 driver's use.
+
+use std::ops::Range;
 
 use hca_spec::cmd::{QueryHcaVportContextOut as Context, QueryHcaVportIn};
 use hca_spec::command::Status;
@@ -15,7 +16,7 @@ use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::limits::{GUIDS, PKEYS};
-use crate::port::SETTABLE_CAPABILITIES;
+use crate::port::{Port, SETTABLE_CAPABILITIES};
 
 /// Length of MODIFY_HCA_VPORT_CONTEXT's input: a header and a context, as in the query's output.
 pub(super) const MODIFY_CONTEXT_LEN: usize = Context::SIZE;
@@ -26,23 +27,23 @@ pub(super) const COUNTERS_LEN: usize = 0x210;
 /// Index that means "all entries".
 const ALL: u32 = 0xffff;
 
-fn check_port(call: &Call<'_>) -> Result<u32, Failure> {
-    const PORT: Failure = bad_param("VPORT: port_num: the adapter has one port, 1");
+/// The port and the index that the command names.
+fn check_port<'a>(fw: &'a Firmware, call: &Call<'_>) -> Result<(&'a Port, u32), Failure> {
+    const PORT: Failure = bad_param("VPORT: port_num: the adapter has no such port");
     const OTHER: Failure = bad_param("VPORT: other_vport: the adapter has no other functions");
     let query = call.view::<QueryHcaVportIn>()?;
     if query.get(QueryHcaVportIn::OTHER_VPORT) == 1 {
         return Err(OTHER);
     }
-    // Single-port functions leave the port number at zero.
-    match query.get(QueryHcaVportIn::PORT_NUM) {
-        0 | 1 => Ok(query.get(QueryHcaVportIn::INDEX)),
-        other => Err(PORT.got(other)),
-    }
+    let port = query.get(QueryHcaVportIn::PORT_NUM);
+    let named = fw.ports.named(port).and_then(|number| fw.ports.port(number));
+    let named = named.ok_or(PORT.got(port).limit(fw.ports.numbers().len() as u64))?;
+    Ok((named, query.get(QueryHcaVportIn::INDEX)))
 }
 
 pub(super) fn context(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    check_port(call)?;
-    let info = fw.port.info();
+    let (port, _) = check_port(fw, call)?;
+    let info = port.info();
     let mut out = Context::new();
     out.set(Context::HAS_SMI, 1);
     for (field, of) in [
@@ -62,48 +63,51 @@ pub(super) fn context(fw: &Firmware, call: &Call<'_>) -> Outcome {
         out.set(field, info.get(of));
     }
     out.set(Context::SYSTEM_IMAGE_GUID, fw.config.system_image_guid);
-    out.set(Context::PORT_GUID, fw.config.port_guid).set(Context::NODE_GUID, fw.config.node_guid);
+    out.set(Context::PORT_GUID, fw.config.guid_of_port(port.number()))
+        .set(Context::NODE_GUID, fw.config.node_guid);
     out.set(Context::CAP_MASK1_FIELD_SELECT, SETTABLE_CAPABILITIES);
     Ok(reply(&out))
 }
 
 pub(super) fn modify_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    check_port(call)?;
+    let port = check_port(fw, call)?.0.number();
     let value = be32(call.input, Context::CAP_MASK1.offset());
     let mask = be32(call.input, Context::CAP_MASK1_FIELD_SELECT.offset());
-    fw.change_capabilities(mask, value);
+    fw.ports.change_capabilities(port, mask, value);
     Ok(done())
 }
 
-/// Entries that a table query asks for.
-fn entries(call: &Call<'_>, count: usize) -> Result<std::ops::Range<u32>, Failure> {
+/// The port, and the entries of a table that a query asks for.
+fn entries<'a>(fw: &'a Firmware, call: &Call<'_>, count: usize) -> Result<(&'a Port, Range<u32>), Failure> {
     const INDEX: Failure = Failure::new(Status::BadIndex, "VPORT: the index is beyond the table");
-    match check_port(call)? {
-        ALL => Ok(0..count as u32),
-        index if (index as usize) < count => Ok(index..index + 1),
+    let (port, index) = check_port(fw, call)?;
+    match index {
+        ALL => Ok((port, 0..count as u32)),
+        index if (index as usize) < count => Ok((port, index..index + 1)),
         index => Err(INDEX.got(index).limit(count as u64)),
     }
 }
 
 pub(super) fn gids(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let entries = entries(call, GUIDS)?;
+    let (port, entries) = entries(fw, call, GUIDS)?;
     let mut out = done();
     put_be32(&mut out, 0xc, (entries.len() as u32) << 16);
-    entries.for_each(|i| out.extend_from_slice(&fw.port.gid(i).0));
+    entries.for_each(|i| out.extend_from_slice(&port.gid(i).0));
     Ok(out)
 }
 
 pub(super) fn pkeys(fw: &Firmware, call: &Call<'_>) -> Outcome {
+    let (port, entries) = entries(fw, call, PKEYS)?;
     let mut out = done();
-    entries(call, PKEYS)?.for_each(|i| out.extend_from_slice(&u32::from(fw.port.pkey(i)).to_be_bytes()));
+    entries.for_each(|i| out.extend_from_slice(&u32::from(port.pkey(i)).to_be_bytes()));
     Ok(out)
 }
 
 pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     /// The bit of the word that asks for counting from zero.
     const CLEAR: (usize, u32) = (0x18, 1 << 31);
-    check_port(call)?;
-    let c = fw.port.counters;
+    let (port, _) = check_port(fw, call)?;
+    let (number, c) = (port.number(), port.counters);
     let mut out = vec![0; COUNTERS_LEN];
     // Pairs of packets and bytes: errors in, errors out, unicast in and out, multicast in and out.
     let pairs = [
@@ -118,8 +122,10 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         put_be64(&mut out, 0x10 + i * 16, packets);
         put_be64(&mut out, 0x18 + i * 16, bytes);
     }
-    if be32(call.input, CLEAR.0) & CLEAR.1 != 0 {
-        fw.port.counters = Default::default();
+    if be32(call.input, CLEAR.0) & CLEAR.1 != 0
+        && let Some(port) = fw.ports.port_mut(number)
+    {
+        port.counters = Default::default();
     }
     Ok(out)
 }
@@ -132,7 +138,7 @@ pub(super) fn table_template(_: &Fixture) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::testing::Bench;
+    use crate::commands::testing::{Bench, two_ports};
     use crate::port::Link;
     use hca_spec::command::Opcode;
     use hca_spec::mad::{port_cap, port_state};
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn context_is_the_port() {
         let mut b = Bench::initialized();
-        b.fw.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
         let r = b.object_into(Opcode::QueryHcaVportContext, 0, 0x210);
         let c = Context::from_prefix_or_zero(&r.output);
         assert_eq!((c.get(Context::VPORT_STATE), c.get(Context::HAS_SMI)), (port_state::INIT, 1));
@@ -150,15 +156,41 @@ mod tests {
         assert_eq!(other.status(), Status::BadParam);
     }
 
+    /// A query is answered by the port that it names; zero is the first.
+    #[test]
+    fn of_two_ports() {
+        let mut b = Bench::initialized_with(two_ports());
+        b.fw.ports.set_link(2, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.ports[1].port.counters.xmit(100);
+        let guid = b.fw.config.port_guid;
+        for (port, state, port_guid, bytes) in [
+            (0, port_state::DOWN, guid, 0),
+            (1, port_state::DOWN, guid, 0),
+            (2, port_state::INIT, guid + 1, 100),
+        ] {
+            let r = b.run(Opcode::QueryHcaVportContext, 0, &[0, port, 0, 0, 0, 0, 0, 0], 0x210);
+            let c = Context::from_prefix_or_zero(&r.output);
+            assert_eq!((c.get(Context::VPORT_STATE), c.get(Context::PORT_GUID)), (state, port_guid));
+            let r = b.run(Opcode::QueryHcaVportGid, 0, &[0, port, 0, 0, 0, 0, 0, 0], 32);
+            assert_eq!(hca_spec::be64(&r.output, 0x18), port_guid);
+            let mut body = [0; 0x18];
+            body[1] = port;
+            let r = b.run(Opcode::QueryVportCounter, 0, &body, COUNTERS_LEN);
+            assert_eq!(hca_spec::be64(&r.output, 0x48), bytes);
+        }
+        let other = b.run(Opcode::QueryHcaVportContext, 0, &[0, 3, 0, 0, 0, 0, 0, 0], 0x210);
+        assert_eq!(other.status(), Status::BadParam);
+    }
+
     #[test]
     fn capabilities() {
         let mut b = Bench::initialized();
-        let before = b.fw.port.info().get(PortInfo::CAPABILITY_MASK);
+        let before = b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK);
         let mut c = Context::new();
         c.set(Context::CAP_MASK1, port_cap::CM | port_cap::TRAP);
         c.set(Context::CAP_MASK1_FIELD_SELECT, u32::MAX);
         assert_eq!(b.put(Opcode::ModifyHcaVportContext, &c, 16).status(), Status::Ok);
-        assert_eq!(b.fw.port.info().get(PortInfo::CAPABILITY_MASK), before | port_cap::CM);
+        assert_eq!(b.fw.ports.ports[0].port.info().get(PortInfo::CAPABILITY_MASK), before | port_cap::CM);
     }
 
     #[test]
@@ -183,7 +215,7 @@ mod tests {
     #[test]
     fn traffic() {
         let mut b = Bench::initialized();
-        let c = &mut b.fw.port.counters;
+        let c = &mut b.fw.ports.ports[0].port.counters;
         c.xmit(100);
         c.xmit_multicast(40);
         c.rcv(8);
@@ -194,6 +226,6 @@ mod tests {
         assert_eq!((at(0x30), at(0x38)), (1, 8), "unicast in");
         assert_eq!((at(0x40), at(0x48)), (1, 100), "unicast out");
         assert_eq!((at(0x60), at(0x68)), (1, 40), "multicast out");
-        assert_eq!(b.fw.port.counters, Default::default(), "cleared");
+        assert_eq!(b.fw.ports.ports[0].port.counters, Default::default(), "cleared");
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn personality() -> Personality {
             odp_initial: odp_initial(),
             odp: odp(),
         },
-        ports: PORTS,
+        ports: PORTS.to_vec(),
         timing: "connectx4",
     }
 }

@@ -153,7 +153,7 @@ impl Port {
         }
     }
 
-    /// The port's number: of an adapter 1, of a switch from 0.
+    /// The port's number: of an adapter from 1, of a switch from 0.
     pub fn number(&self) -> u8 {
         self.number
     }

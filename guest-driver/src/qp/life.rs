@@ -86,7 +86,8 @@ impl<B: Bus> Hca<B> {
         input.qpc_mut().set(Qpc::PM_STATE, path_migration::REARM);
         let path = input.qpc_mut().secondary_path_mut();
         set_path(path, alternate);
-        path.set(AddressPath::ACK_TIMEOUT, timeout.into()).set(AddressPath::VHCA_PORT_NUM, 1);
+        path.set(AddressPath::ACK_TIMEOUT, timeout.into());
+        path.set(AddressPath::VHCA_PORT_NUM, alternate.port.max(1).into());
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 

@@ -33,7 +33,7 @@ impl Executor for Direct {
 fn direct() -> (Direct, Objects) {
     let config = Config { blueflame: true, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
-    e.firmware.set_link(1, Some(Link::default()), &mut e.effects);
+    e.firmware.ports.set_link(1, Some(Link::default()), &mut e.effects);
     bring_up(&mut e);
     let objects = Objects::create(&mut e, Lid(1));
     (e, objects)

@@ -56,7 +56,7 @@ pub fn management(data: &[u8]) {
     for port in 1..=PORTS / 2 {
         switch.set_link(port, Some(Link::default()), &mut switch_effects);
     }
-    adapter.set_link(1, Some(Link::default()), &mut effects);
+    adapter.ports.set_link(1, Some(Link::default()), &mut effects);
     let mut now = 0;
     for _ in 0..MOST {
         if feed.is_empty() {
@@ -69,25 +69,25 @@ pub fn management(data: &[u8]) {
             };
             let link = (!feed.one_in(2)).then_some(link);
             switch.set_link(feed.u8() % (PORTS + 3), link, &mut switch_effects);
-            adapter.set_link(1, link, &mut effects);
+            adapter.ports.set_link(1, link, &mut effects);
         }
         if feed.one_in(4) {
             now += u64::from(feed.u32()) * 1000;
-            let told = [switch.poll(now), adapter.poll(now)].concat();
+            let told = switch.poll(now).into_iter().chain(adapter.ports.poll(1, now)).collect::<Vec<_>>();
             assert!(told.iter().all(|d| d.mad.get(Mad::METHOD) == METHOD_TRAP), "{told:?}");
         }
         let mad = datagram(&mut feed);
         let arrival = Arrival { port: feed.u8() % (PORTS + 3), address: address(&mut feed, &mad), now };
-        let (was_zero, was_one) = (switch.port(0).cloned(), adapter.port(1).cloned());
+        let (was_zero, was_one) = (switch.port(0).cloned(), adapter.ports.port(1).cloned());
         let out = switch.management(&arrival, &mad, &mut switch_effects);
         assert!(out.len() <= 1, "{out:?}");
         for d in &out {
             check(d, &mad, switch.port(d.port));
         }
         let arrival = Arrival { port: 1 + u8::from(feed.one_in(32)), ..arrival };
-        let out = adapter.wire_mad(&arrival, &mad, &mut effects);
+        let out = adapter.ports.wire_mad(&arrival, &mad, &mut effects);
         if let Some(d) = &out {
-            check(d, &mad, adapter.port(d.port));
+            check(d, &mad, adapter.ports.port(d.port));
             assert_eq!(d.mad.get(Mad::METHOD), METHOD_GET_RESP, "an adapter passes nothing on: {d:?}");
         }
         if mad.get(Mad::METHOD) == METHOD_GET && mad.get(Mad::M_KEY) == 0 {
@@ -96,7 +96,7 @@ pub fn management(data: &[u8]) {
                 (Some(a), Some(b)) => a.lid() == b.lid() && a.state == b.state && a.pkey(0) == b.pkey(0),
                 _ => false,
             };
-            assert!(same(was_zero, switch.port(0)) && same(was_one, adapter.port(1)), "{mad:?}");
+            assert!(same(was_zero, switch.port(0)) && same(was_one, adapter.ports.port(1)), "{mad:?}");
         }
         ask_tables(&mut feed, &mut switch);
     }

@@ -2,8 +2,10 @@
 
 mod captures;
 mod edges;
+mod functions;
 mod joined;
 mod losses;
 mod migration;
 mod netsim;
+mod ports;
 mod switches;

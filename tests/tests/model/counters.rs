@@ -120,8 +120,8 @@ pub(crate) fn all_counters_are_of_one_source() {
     assert_eq!(near.adapter.doorbells - before.adapter.doorbells, WRITES_DONE);
     // The driver's own ways to the same numbers.
     let port = port_counters(&mut pair.hcas[0], PORT).expect("PortCounters");
-    assert_eq!(u64::from(port.xmit_packets), counters(0).port.xmit_packets);
-    assert_eq!(u64::from(port.rcv_packets), counters(0).port.rcv_packets);
+    assert_eq!(u64::from(port.xmit_packets), counters(0).ports[0].xmit_packets);
+    assert_eq!(u64::from(port.rcv_packets), counters(0).ports[0].rcv_packets);
     let sets = pair.hcas[1].counters(set).expect("QUERY_Q_COUNTER");
     for (counter, sum) in counters(1).q_counters {
         assert_eq!(u64::from(sets.at(counter as usize)), sum, "{counter:?}");

@@ -30,5 +30,6 @@ mod signatures;
 mod stress;
 mod trace;
 mod trace_files;
+mod trains;
 mod windows;
 mod xrc;

@@ -24,7 +24,7 @@ fn other_kind() -> Personality {
     other.board_id = "OTHER_BOARD";
     other.capabilities.general.set(General::LOG_MAX_CQ_SZ, 13);
     other.capabilities.general.set(General::LOG_MAX_QP, 12);
-    other.ports = &[PortProfile {
+    other.ports = vec![PortProfile {
         kinds: &[PortKind::InfiniBand],
         widths: &[1],
         speeds: &[LinkSpeed::Sdr, LinkSpeed::Qdr],

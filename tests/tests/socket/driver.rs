@@ -80,7 +80,7 @@ fn data_over_the_link() {
     let more = |place: &str| count(&after, place).zip(count(&before, place)).map(|(a, b)| a - b);
     assert_eq!(more("/adapter/doorbells"), Some(18), "{after}");
     assert_eq!(more("/adapter/requests_done"), Some(18), "{after}");
-    assert!(more("/port/xmit_packets") > Some(2 * 1024), "{after}");
+    assert!(more("/ports/0/counters/xmit_packets") > Some(2 * 1024), "{after}");
     assert_eq!(after["hcas"][0]["qps"][0]["state"], "Rts", "{after}");
     assert!(after["time_ns"].as_u64() > before["time_ns"].as_u64());
     for bus in pair.close().expect("teardown") {

@@ -6,16 +6,17 @@ use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::wire::Operation;
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::replies::{Acceptance, Data, Timer, Verdict};
 use crate::ground::event::{Cause, Event};
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
-impl Core {
+impl Core<'_> {
     /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
     /// go back to if a response is missing.
     fn acknowledge_before(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn) -> Option<Psn> {
@@ -28,7 +29,13 @@ impl Core {
     }
 
     /// A response packet of the peer.
-    pub(crate) fn receive_response(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+    pub(crate) fn receive_response(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        repr: &Repr,
+        payload: Payload<'_>,
+    ) {
         match qp.accept_response(repr) {
             Acceptance::Ghost => return,
             Acceptance::CreditsOnly => return self.ask_turn(now, qp),
@@ -42,7 +49,7 @@ impl Core {
             _ => self.receive_data(now, qp, repr, payload),
         }
         // A turn of which nothing could come is not asked for, unless others would notice that it waits.
-        let idle = qp.has_nothing_to_send() && self.may_send(qp.lane);
+        let idle = qp.has_nothing_to_send() && self.may_send(qp.lane());
         if qp.sends() && !idle {
             self.ask_turn(now, qp);
         }
@@ -92,7 +99,7 @@ impl Core {
     }
 
     /// Data of a read or atomic.
-    fn receive_data(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+    fn receive_data(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
         let Some(first) = qp.requester.request_of(repr.psn) else { return };
         // A response acknowledges everything before its own request.
         if let Some(missing) = self.acknowledge_before(now, qp, first) {
@@ -100,7 +107,7 @@ impl Core {
         }
         let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
         let atomic = repr.operation == Operation::AtomicAcknowledge;
-        let data = if atomic { &original[..] } else { payload };
+        let data = if atomic { Payload::Bytes(&original) } else { payload };
         let room = self.scatter_room(qp.params.cqn_snd, qp.params.scatter_request);
         let (place, found) = match qp.locate_data(repr, data.len(), room) {
             Data::Nothing => return,
@@ -108,7 +115,7 @@ impl Core {
             Data::Bad => return self.fail_at(now, qp, repr.psn, Syndrome::BadResponse),
             Data::IntoCompletion(place) => {
                 if let Some(message) = qp.requester.messages.get_mut(place) {
-                    message.data = data.to_vec();
+                    message.data = data.bytes().unwrap_or_default().into_owned();
                 }
                 (place, Default::default())
             }
@@ -179,7 +186,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     pub(crate) fn ack_timeout(&mut self, now: Ps, qpn: Qpn) {
         let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
         match qp.requester.timer_ran_out(now) {

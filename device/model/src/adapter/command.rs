@@ -8,7 +8,7 @@ use hca_spec::command::{CommandEntry, Delivery, Opcode};
 use hca_spec::eqe::{Eqe, EventType, port_change};
 use hca_spec::ids::{Cqn, Eqn};
 
-use crate::adapter::Hca;
+use crate::adapter::Executor;
 use crate::adapter::core::HcaEvent;
 use crate::engines::command::{Fetch, FetchStep, MAX_READ, Output, OutputStep};
 use crate::engines::qp::recv::SharedQueue;
@@ -42,7 +42,7 @@ impl CommandSlots {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
         let again = bits & self.commands.busy;
@@ -113,7 +113,8 @@ impl Hca {
         self.core.note(now, Event::Command { slot, opcode });
         self.write_back(opcode, input);
         let mut effects = Vec::new();
-        let execution = self.core.fw.execute(input, fetch.output_len(), &mut effects);
+        let core = &mut self.core;
+        let execution = core.fw.execute_at(core.managed, input, fetch.output_len(), &mut effects);
         if let Some(why) = self.core.fw.take_refusal() {
             self.core.diagnose(now, format_args!("{why}"));
         }
@@ -136,9 +137,9 @@ impl Hca {
         let timing = &self.core.timing;
         let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, input.len());
         self.apply(now, effects);
-        self.core.agent_poll_later(now);
+        self.core.agents_poll_later(now);
         if opcode == Opcode::MadIfc as u16 {
-            self.core.configure_port();
+            self.core.configure_ports();
         }
         if opcode == Opcode::ManagePages as u16 {
             for slot in self.commands.take_stalled() {
@@ -273,19 +274,19 @@ impl Hca {
             Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
             Effect::DctDestroyed(dctn) => {
                 core.counting.forget(dctn);
-                self.links.retain(|peer, _| peer.dctn != dctn);
+                self.dc_responders.retain(|peer, _| peer.dctn != dctn);
             }
             Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
-                core.out.port_changed = true;
-                let state = core.fw.port(port).map_or(0, |p| p.state as u8);
+                core.out.port_changed(port, sub_type == port_change::DOWN);
+                let state = core.managed.port(port).map_or(0, |p| p.state as u8);
                 core.note(now, Event::Port { state });
-                core.out.link_lost |= sub_type == port_change::DOWN;
-                let mut eqe = Eqe::new();
-                eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
-                core.push_event(now, EventType::PortChange, &mut eqe);
+                core.push_port_change(now, port, sub_type);
+                for other in core.others() {
+                    core.schedule_for(now, other, HcaEvent::PortChange(port, sub_type));
+                }
             }
-            Effect::PortEnabled { .. } => core.out.port_changed = true,
+            Effect::PortEnabled { port } => core.out.port_changed(port, false),
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
                 core.counting.forget_all();
@@ -294,7 +295,7 @@ impl Hca {
                 core.cqs.clear();
                 core.srqs.clear();
                 self.qps.clear();
-                self.links.clear();
+                self.dc_responders.clear();
                 // Pages will not come any more: the commands that wait for them are answered.
                 for slot in self.commands.take_stalled() {
                     core.schedule(now, HcaEvent::Command(slot));

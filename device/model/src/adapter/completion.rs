@@ -48,7 +48,7 @@ fn write_block(
     Ok(write_entry(memory, &cq.entry(buffer, &mut Completion::title(block))?)?)
 }
 
-impl Core {
+impl Core<'_> {
     /// The state of a queue begins when it is first used, so that an idle one costs nothing here. `false`: there is no
     /// such queue.
     fn start_cq(&mut self, cqn: Cqn) -> bool {
@@ -65,7 +65,7 @@ impl Core {
             return;
         }
         if let (Some(context), Some(cq)) = (self.fw.icm.cqs.get_mut(cqn.0), self.cqs.get_mut(cqn.0)) {
-            cq.consumer_read(read_consumer(&*self.memory, cq.doorbell_record()));
+            cq.consumer_read(read_consumer(&**self.memory, cq.doorbell_record()));
             cq.write_back(&mut context.ctx);
         }
     }
@@ -92,7 +92,7 @@ impl Core {
                 continue;
             };
             match cq.complete(now, &context.buffer, &mut completion) {
-                CqStep::ReadConsumer(at) => cq.consumer_read(read_consumer(&*self.memory, at)),
+                CqStep::ReadConsumer(at) => cq.consumer_read(read_consumer(&**self.memory, at)),
                 CqStep::CloseSession => self.cq_close_session(now, cqn),
                 CqStep::Wait(timer) => {
                     if let Some((until, generation)) = timer {
@@ -103,7 +103,7 @@ impl Core {
                 }
                 CqStep::Write(write) => {
                     let bytes = write.bytes;
-                    if write_entry(&*self.memory, &write).is_err() {
+                    if write_entry(&**self.memory, &write).is_err() {
                         let error = cq.write_failed();
                         self.cq_error(now, cqn, error);
                         return false;
@@ -133,7 +133,7 @@ impl Core {
         let Some(context) = self.fw.icm.cqs.get(cqn.0) else { return };
         let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
         let Some(block) = cq.close_session() else { return };
-        match write_block(&*self.memory, cq, &context.buffer, &block) {
+        match write_block(&**self.memory, cq, &context.buffer, &block) {
             Ok(()) => {
                 let notice = cq.block_written(now, block);
                 self.cq_notice(now, cqn, notice);
@@ -177,7 +177,7 @@ impl Core {
         let mut notice = Notice::None;
         let mut written = Ok(());
         if let Some(block) = cq.close_session() {
-            written = write_block(&*self.memory, cq, old, &block);
+            written = write_block(&**self.memory, cq, old, &block);
             if written.is_ok() {
                 notice = cq.block_written(now, block);
             }
@@ -185,7 +185,7 @@ impl Core {
         let mut end = Completion::resize();
         let written = written
             .and_then(|()| cq.entry(old, &mut end))
-            .and_then(|write| Ok(write_entry(&*self.memory, &write)?));
+            .and_then(|write| Ok(write_entry(&**self.memory, &write)?));
         cq.resized(&context.ctx, written.is_ok());
         let error = if written.is_err() { cq.write_failed() } else { None };
         self.cq_notice(now, cqn, notice);

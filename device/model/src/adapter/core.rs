@@ -1,71 +1,99 @@
-//! What the executor of an adapter works on: the firmware and its tables, guest memory, the engines of event and
-//! completion queues, the ports' way out, and the outbox of effects.
+//! What the executor works on beside queue pairs. Of the chip: units, ports, the outbox of effects. Of the function: the firmware and its
+//! tables, guest memory, the engines of event and completion queues.
 
 use std::sync::Arc;
 
-use hca_firmware::Firmware;
+use hca_firmware::{Firmware, FunctionId};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::counters::Counting;
 use crate::adapter::events::EventRoutes;
-use crate::adapter::port::PortOut;
+use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
 use crate::engines::command::{Fetch, Output};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
+use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
+use crate::engines::qp::recv::SharedQueue;
 use crate::engines::view::View;
-use crate::ground::dma::{DmaError, GuestMemory, NoMemory};
+use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::outstanding::OutstandingReads;
+use crate::ground::region::Payload;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
 use crate::link::egress::Sent;
+use crate::units::Units;
 use crate::wire::{Malformed, Packet, Repr};
 
-/// A packet whose headers and checksums were found good.
-#[derive(Debug)]
-pub(crate) struct Arrived(Packet);
+/// A packet whose headers and checksums were found good, and the port that it came by.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrived {
+    packet: Packet,
+    pub(crate) port: u8,
+}
+
+impl From<Arrived> for Packet {
+    fn from(arrived: Arrived) -> Self {
+        arrived.packet
+    }
+}
 
 impl Arrived {
+    /// Of a packet that was checked.
+    pub(crate) fn checked(port: u8, packet: Packet) -> Self {
+        Self { packet, port }
+    }
+
     /// Checks a packet; returns it with the reason if it is not good.
-    pub(crate) fn check(mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
+    pub(crate) fn check(port: u8, mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
         match packet.open() {
-            Ok(()) => Ok(Self(packet)),
+            Ok(()) => Ok(Self { packet, port }),
             Err(why) => Err((packet, why)),
         }
     }
 
     #[inline]
     pub(crate) fn packet(&self) -> &Packet {
-        &self.0
+        &self.packet
     }
 
     #[inline]
     pub(crate) fn repr(&self) -> &Repr {
-        self.0.repr()
+        self.packet.repr()
     }
 
     #[inline]
-    pub(crate) fn payload(&self) -> &[u8] {
-        self.0.payload()
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        self.packet.payload()
+    }
+
+    /// See [`Packet::payload_bytes`].
+    pub(crate) fn payload_bytes(&self) -> &[u8] {
+        self.packet.payload_bytes()
+    }
+
+    /// See [`Packet::settle`].
+    pub(crate) fn settle(&mut self) {
+        self.packet.settle();
     }
 
     /// The 40 bytes of the GRH as they were on the wire.
     pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
-        self.0.grh()
+        self.packet.grh()
     }
 
     /// The same packet once more.
     pub(crate) fn copy(&self) -> Self {
-        Self(self.0.clone())
+        self.clone()
     }
 
     /// Nobody needs it any more.
     pub(crate) fn retire(self) {
-        self.0.retire();
+        self.packet.retire();
     }
 }
 
@@ -104,8 +132,8 @@ pub(crate) enum HcaEvent {
     Receive(Arrived),
     /// A copy of a multicast datagram for a member of its group.
     ReceiveCopy(Qpn, Arrived),
-    /// A packet has passed the send pipeline and its data is there; so many bytes are kept free for it at the port.
-    Depart(Operation, Packet, usize),
+    /// A packet has passed the send pipeline and its data is there: to its port.
+    Depart(Departing),
     /// Requests without an answer have left: their completions are due.
     Sent(Qpn),
     /// The moderation period set with that generation ran out.
@@ -114,31 +142,101 @@ pub(crate) enum HcaEvent {
     CqSession(Cqn, u32),
     /// Raise an interrupt.
     Interrupt(u16),
-    /// The port looks at what waits.
-    PortTurn,
-    /// An answer of the port's agents is ready.
-    Answer(Packet),
-    /// The port's agents may have something to say.
-    AgentPoll,
-    /// The link has trained.
-    LinkUp,
+    /// A port looks at what waits.
+    PortTurn(u8),
+    /// An answer of a port's agents is ready.
+    Answer(u8, Packet),
+    /// A port's agents may have something to say.
+    AgentPoll(u8),
+    /// A port begins to train its link.
+    LinkUp(u8),
+    /// A port changed: an event of that sub-type for the driver.
+    PortChange(u8, u8),
+}
+
+/// A packet on its way to a port.
+#[derive(Debug)]
+pub(crate) struct Departing {
+    pub(crate) port: u8,
+    pub(crate) operation: Operation,
+    /// So many bytes are kept free for it at the port.
+    pub(crate) reserved: u32,
+    pub(crate) packet: Packet,
+}
+
+impl HcaEvent {
+    /// A packet in it whose payload is still in its sender's memory gets the bytes.
+    pub(crate) fn settle(&mut self) {
+        match self {
+            Self::Receive(arrived) | Self::ReceiveCopy(_, arrived) => arrived.settle(),
+            Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.settle(),
+            _ => {}
+        }
+    }
 }
 
 /// Effects that leave the adapter, in the order they happened.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
+    /// What the function that acts does later.
     pub(crate) events: Vec<(Ps, HcaEvent)>,
-    /// Packets that never leave the adapter, and when they are back.
-    pub(crate) loopback: Vec<(Ps, Packet)>,
-    /// Packets on the link.
-    pub(crate) sent: Vec<Sent<()>>,
-    /// When the port has to look at credits that arrive.
-    pub(crate) credit_turn: Option<Ps>,
+    /// What other functions do later.
+    pub(crate) for_others: Vec<(Ps, FunctionId, HcaEvent)>,
+    /// Packets that never leave the adapter: when they are back, and at which port.
+    pub(crate) loopback: Vec<(Ps, u8, Packet)>,
+    /// Packets on the link of a port.
+    pub(crate) sent: Vec<(u8, Sent<()>)>,
+    /// When a port has to look at credits that arrive; each port is here once.
+    pub(crate) credit_turns: Vec<(u8, Ps)>,
     pub(crate) vectors: Vec<u16>,
-    /// The port went down or up, or its identity changed: the fabric has to look.
-    pub(crate) port_changed: bool,
-    /// The port lost its link, even if it has it again.
+    /// Ports at which the fabric has to look; each is here once.
+    pub(crate) ports_changed: Vec<PortChanged>,
+}
+
+/// A port went down or up, or its identity changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortChanged {
+    pub(crate) port: u8,
+    /// It lost its link, even if it has it again.
     pub(crate) link_lost: bool,
+}
+
+impl Outbox {
+    /// Whether nothing is in it.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { events, for_others, loopback, sent, credit_turns, vectors, ports_changed } = self;
+        events.is_empty()
+            && for_others.is_empty()
+            && sent.is_empty()
+            && vectors.is_empty()
+            && loopback.is_empty()
+            && credit_turns.is_empty()
+            && ports_changed.is_empty()
+    }
+
+    /// Packets in it whose payload is still in memory get the bytes.
+    pub(crate) fn settle(&mut self) {
+        self.events.iter_mut().for_each(|(_, event)| event.settle());
+        self.for_others.iter_mut().for_each(|(_, _, event)| event.settle());
+        self.sent.iter_mut().for_each(|(_, sent)| sent.packet.settle());
+    }
+
+    /// A port looks at its credits then, and no more when it wanted to before.
+    pub(crate) fn credit_turn(&mut self, port: u8, at: Ps) {
+        match self.credit_turns.iter_mut().find(|(of, _)| *of == port) {
+            Some((_, turn)) => *turn = at,
+            None => self.credit_turns.push((port, at)),
+        }
+    }
+
+    /// The fabric has to look at a port.
+    pub(crate) fn port_changed(&mut self, port: u8, link_lost: bool) {
+        match self.ports_changed.iter_mut().find(|changed| changed.port == port) {
+            Some(changed) => changed.link_lost |= link_lost,
+            None => self.ports_changed.push(PortChanged { port, link_lost }),
+        }
+    }
 }
 
 /// Counts of guest mistakes; the log is limited to a few lines per model second.
@@ -169,98 +267,119 @@ impl Diagnoses {
     }
 }
 
-pub(crate) struct Core {
-    pub(crate) name: String,
-    pub(crate) fw: Firmware,
-    /// The host's memory, behind `outstanding` if that is there.
-    pub(crate) memory: Arc<dyn GuestMemory>,
-    /// Reads that are answered later, if a part of the host's memory does so.
-    pub(crate) outstanding: Option<Arc<OutstandingReads>>,
-    pub(crate) eqs: Slots<EventQueue>,
-    pub(crate) event_routes: EventRoutes,
-    pub(crate) cqs: Slots<CompletionQueue>,
-    pub(crate) srqs: Slots<crate::engines::qp::recv::SharedQueue>,
-    pub(crate) timing: Arc<Timing>,
-    pub(crate) units: crate::units::Units,
-    pub(crate) port: PortOut,
-    pub(crate) out: Outbox,
-    pub(crate) diagnoses: Diagnoses,
-    pub(crate) counting: Counting,
-    /// What those who look on want to see.
-    pub(crate) watch: Option<Box<Watch>>,
+/// Which queue pair sends packets that are alike ([`crate::engines::qp::run`]): one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    allowed: bool,
+    running: Option<Qpn>,
+    begun: bool,
 }
 
-impl Core {
-    pub(crate) fn new(name: String, fw: Firmware, timing: Arc<Timing>) -> Self {
-        Self {
-            name,
-            fw,
-            memory: Arc::new(NoMemory),
-            outstanding: None,
-            eqs: Slots::default(),
-            event_routes: EventRoutes::default(),
-            cqs: Slots::default(),
-            srqs: Slots::default(),
-            units: crate::units::Units::new(&timing),
-            port: PortOut::new(timing.agent_queue()),
-            timing,
-            out: Outbox::default(),
-            diagnoses: Diagnoses::default(),
-            counting: Counting::default(),
-            watch: None,
-        }
+impl Runs {
+    /// Whether there may be any.
+    pub(crate) fn allow(&mut self, allowed: bool) {
+        self.allowed = allowed;
     }
 
-    /// Power-on state; the host's memory and the identity stay.
-    pub(crate) fn reset(&mut self) {
-        // Every field is named, so that a new one cannot be forgotten here.
-        let Self {
-            name: _,
-            fw,
-            memory: _,
-            outstanding,
-            eqs,
-            event_routes,
-            cqs,
-            srqs,
-            timing,
-            units,
-            port,
-            out,
-            diagnoses: _,
-            counting,
-            watch,
-        } = self;
-        fw.reset();
-        if let Some(outstanding) = outstanding {
-            outstanding.reset();
+    #[inline]
+    fn may_begin(&self, qpn: Qpn) -> bool {
+        self.allowed && self.running.is_none_or(|running| running == qpn)
+    }
+
+    fn begin(&mut self, qpn: Qpn) {
+        self.begun = self.running.replace(qpn).is_none();
+    }
+
+    /// The queue pair that has begun since the last call.
+    #[inline]
+    pub(crate) fn take_begun(&mut self) -> Option<Qpn> {
+        if std::mem::take(&mut self.begun) { self.running } else { None }
+    }
+
+    /// Nothing of them is under way any more.
+    pub(crate) fn end(&mut self) {
+        self.running = None;
+    }
+}
+
+/// A function and the chip that it is on, but for queue pairs: those are apart, so that one can be worked on with this.
+pub(crate) struct Core<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) timing: &'a Timing,
+    pub(crate) units: &'a mut Units,
+    /// The ports as software sees them.
+    pub(crate) managed: &'a mut hca_firmware::Ports,
+    /// The ports' sending sides.
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) out: &'a mut Outbox,
+    /// What those who look on want to see.
+    pub(crate) watch: &'a mut Option<Box<Watch>>,
+    /// How many functions the chip has, and which one this is.
+    pub(crate) functions: u8,
+    pub(crate) function: FunctionId,
+    pub(crate) fw: &'a mut Firmware,
+    /// The host's memory, behind `outstanding` if that is there.
+    pub(crate) memory: &'a mut Arc<dyn GuestMemory>,
+    /// Reads that are answered later, if a part of the host's memory does so.
+    pub(crate) outstanding: &'a mut Option<Arc<OutstandingReads>>,
+    pub(crate) eqs: &'a mut Slots<EventQueue>,
+    pub(crate) event_routes: &'a mut EventRoutes,
+    pub(crate) cqs: &'a mut Slots<CompletionQueue>,
+    pub(crate) srqs: &'a mut Slots<SharedQueue>,
+    pub(crate) diagnoses: &'a mut Diagnoses,
+    pub(crate) counting: &'a mut Counting,
+    /// Counts what changed memory keys.
+    pub(crate) key_changes: &'a mut u64,
+    pub(crate) runs: &'a mut Runs,
+}
+
+impl Core<'_> {
+    /// Begins a run of packets of a queue pair with the packet at its cursor, if there can be one.
+    #[inline(always)]
+    pub(crate) fn begin_run(&mut self, qp: &mut QueuePair) {
+        if self.runs.may_begin(qp.qpn) && qp.may_run() {
+            qp.run = qp.plan_run(&self.view(), self.memory, *self.key_changes);
+            if qp.run.is_some() {
+                self.runs.begin(qp.qpn);
+            }
         }
-        eqs.clear();
-        *event_routes = EventRoutes::default();
-        cqs.clear();
-        srqs.clear();
-        *units = crate::units::Units::new(timing);
-        if watch.as_ref().is_some_and(|w| w.records.is_some()) {
-            units.start_notes();
-        }
-        port.reset();
-        *out = Outbox::default();
-        *counting = Counting::default();
     }
 
     /// What engines may look at.
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.fw, self.event_queue_for(EventType::PageFault).is_some())
+        View::new(self.fw, self.managed, self.event_queue_for(EventType::PageFault).is_some())
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {
         self.out.events.push((at, event));
     }
 
+    /// Schedules what a port does: that goes on whatever becomes of this function, and is the first one's, which manages
+    /// the ports.
+    #[inline]
+    pub(crate) fn schedule_port(&mut self, at: Ps, event: HcaEvent) {
+        self.schedule_for(at, FunctionId::FIRST, event);
+    }
+
+    /// Schedules what that function does.
+    #[inline]
+    pub(crate) fn schedule_for(&mut self, at: Ps, function: FunctionId, event: HcaEvent) {
+        match function == self.function {
+            true => self.out.events.push((at, event)),
+            false => self.out.for_others.push((at, function, event)),
+        }
+    }
+
+    /// The functions beside this one.
+    pub(crate) fn others(&self) -> impl Iterator<Item = FunctionId> + use<> {
+        let own = self.function;
+        (0..self.functions).map(FunctionId).filter(move |id| *id != own)
+    }
+
     /// Records a guest's mistake in plain words.
     pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
-        self.diagnoses.record(now, text, &self.name);
+        self.diagnoses.record(now, text, self.name);
     }
 
     /// Whether a read is answered now: the input that is carried out may go on with it.

@@ -211,8 +211,8 @@ pub struct QpReport {
 pub struct Counters {
     /// The adapter.
     pub adapter: AdapterCounters,
-    /// Its port, as PortCounters shows it.
-    pub port: PortCounters,
+    /// Its ports from port 1, as PortCounters shows them.
+    pub ports: Vec<PortCounters>,
     /// Its units: PCIe, caches, processing.
     pub units: Counts,
     /// Sums over the sets of counters that QUERY_Q_COUNTER shows.

@@ -5,18 +5,19 @@ use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 
-use super::Hca;
+use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
 use crate::engines::mkey::Fault;
+use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::wqe::Wqe;
-use crate::engines::qp::{PORT, QueuePair};
 use crate::ground::event::{Event, Status};
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::Packet;
 
-impl Core {
+impl Core<'_> {
     /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
     /// `head` is the WQE's place in the queue.
     pub(crate) fn send_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, head: u16) -> Option<Ps> {
@@ -46,7 +47,7 @@ impl Core {
         let (operation, bytes) = (repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         self.note(at, Event::Done { qpn, index, status: Status(None) });
-        qp.lane = self.launch(at, operation, packet);
+        qp.vl = self.launch(at, qp.params.port, operation, packet);
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         if wqe.signaled {
             let due = at + self.units.completion_latency();
@@ -66,14 +67,14 @@ impl Core {
 
     /// A datagram for this queue pair.
     pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) {
-        let (repr, payload) = (arrived.repr(), arrived.payload());
+        let (repr, payload) = (arrived.repr(), arrived.payload_bytes());
         let Some(deth) = repr.deth else { return };
         if deth.q_key != qp.own_q_key() {
             self.diagnose(
                 now,
                 format_args!("datagram for QP {} dropped: Q_Key {:#x} is not the QP's", qp.qpn, deth.q_key),
             );
-            self.key_violation(now, repr, true);
+            self.key_violation(now, arrived.port, repr, true);
             return;
         }
         let Ok(receive) = self.take_receive(now, qp, None) else {
@@ -88,11 +89,11 @@ impl Core {
         }
         let (who, pieces) = (qp.local(&receive), &receive.pieces);
         let header = match arrived.grh() {
-            Some(grh) => self.keyed().scatter(who, pieces, 0, &grh),
+            Some(grh) => self.keyed().scatter(who, pieces, 0, Payload::Bytes(&grh)),
             None => Ok(Default::default()),
         };
         let written = header.and_then(|header| {
-            let body = self.keyed().scatter(who, pieces, GRH_ROOM as u64, payload)?;
+            let body = self.keyed().scatter(who, pieces, GRH_ROOM as u64, payload.into())?;
             Ok([header, body])
         });
         let found = match written {
@@ -112,16 +113,17 @@ impl Core {
     }
 }
 
-impl Hca {
-    /// A multicast datagram: a copy to each member of its group on this adapter.
+impl Executor<'_> {
+    /// A multicast datagram: a copy to each member of its group at the port that it came by.
     pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
         let repr = arrived.repr();
         let Some(dgid) = repr.grh.as_ref().map(|g| g.dgid) else { return };
         for qpn in self.members(dgid) {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
-                && core.fw.port(PORT).is_some_and(|p| p.is_own_lid(repr.slid));
-            if qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
+                && core.managed.port(arrived.port).is_some_and(|p| p.is_own_lid(repr.slid));
+            let here = qp.params.port == arrived.port;
+            if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
                 match core.outstanding {
                     None => core.receive_datagram(now, qp, arrived),
                     // Each copy waits for itself.

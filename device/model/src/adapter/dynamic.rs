@@ -7,17 +7,17 @@ use hca_spec::qpc::QpState;
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::Datagram;
 
-use super::Hca;
+use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
 use crate::engines::qp::dci::TargetSwitch;
 use crate::engines::qp::dct::{
-    DRAIN_LIMIT, DRAIN_STEP, DctPacket, LIFE, MAX_LINKS, Peer, classify_packet, responder,
+    DRAIN_LIMIT, DRAIN_STEP, DctPacket, LIFE, MAX_CONNECTIONS, Peer, classify_packet, port_of, responder,
 };
-use crate::engines::qp::{PORT, QueuePair, pkeys_match};
+use crate::engines::qp::{QueuePair, pkeys_match};
 use crate::ground::time::Ps;
 use crate::wire::{DcEthRepr, Packet, Repr};
 
-impl Core {
+impl Core<'_> {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
     pub(crate) fn switch_target(&mut self, now: Ps, qp: &mut QueuePair, target: &Datagram) -> bool {
         match qp.switch_target(now, target) {
@@ -28,7 +28,7 @@ impl Core {
                     let packet = Packet::build_empty(&repr);
                     let free = self.units.send(now, qp.qpn.0, self.timing.transmit());
                     let at = self.units.depart(qp.qpn.0, free);
-                    self.launch(at, repr.operation, packet);
+                    self.launch(at, qp.params.port, repr.operation, packet);
                 }
                 qp.connect_to(now, target);
                 true
@@ -42,11 +42,11 @@ impl Core {
         let packet = Packet::build_empty(&answer);
         let free = self.units.send(now, nobody.qpn.0, self.timing.transmit_ack());
         let at = self.units.answer_departs(nobody.qpn.0, free + self.timing.respond());
-        self.launch(at, answer.operation, packet);
+        self.launch(at, nobody.params.port, answer.operation, packet);
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A request to a DC target.
     pub(crate) fn receive_dynamic(&mut self, now: Ps, arrived: &Arrived) {
         let repr = arrived.repr();
@@ -56,7 +56,17 @@ impl Hca {
             return;
         };
         let (ctx, state) = (dct.ctx, dct.state());
-        let own_pkey = core.fw.port(PORT).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
+        let own = port_of(&ctx);
+        if own != arrived.port {
+            return core.diagnose(
+                now,
+                format_args!(
+                    "packet for DCT {} dropped: it came by port {}, the target is at port {own} (IBTA 9.6.1)",
+                    repr.dest_qp, arrived.port
+                ),
+            );
+        }
+        let own_pkey = core.managed.port(own).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
         if !pkeys_match(own_pkey, repr.pkey) {
             core.diagnose(
                 now,
@@ -65,27 +75,29 @@ impl Hca {
                     repr.dest_qp, repr.pkey
                 ),
             );
-            core.key_violation(now, repr, false);
+            core.key_violation(now, arrived.port, repr, false);
             return;
         }
         if eth.access_key != ctx.get(Dctc::DC_ACCESS_KEY) {
             return self.access_key_violation(now, &ctx, repr, &eth);
         }
         let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
-        let known = self.links.get(&peer).and_then(|l| l.session());
+        let known = self.dc_responders.get(&peer).and_then(|l| l.session());
         match classify_packet(repr.operation, state, eth.session, known) {
             DctPacket::Again => {
-                if let Some(link) = self.links.get_mut(&peer).filter(|l| l.state.receives()) {
-                    link.touch(now);
-                    self.core.answer(now, link, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
+                if let Some(responder) = self.dc_responders.get_mut(&peer).filter(|l| l.state.receives()) {
+                    responder.touch(now);
+                    self.core.answer(now, responder, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
                 }
             }
             DctPacket::Connect => self.connect(now, &ctx, repr, &eth, peer),
             DctPacket::Disconnect => self.cut(now, peer),
             DctPacket::Request => {
-                let Some(link) = self.links.get_mut(&peer).filter(|l| l.state.receives()) else { return };
-                link.touch(now);
-                self.core.receive_request(now, link, repr, arrived.payload());
+                let Some(responder) = self.dc_responders.get_mut(&peer).filter(|l| l.state.receives()) else {
+                    return;
+                };
+                responder.touch(now);
+                self.core.receive_request(now, responder, repr, arrived.payload());
             }
             DctPacket::Nothing => {}
             DctPacket::Unknown => {
@@ -123,41 +135,41 @@ impl Hca {
     fn connect(&mut self, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr, peer: Peer) {
         self.cut(now, peer);
         let core = &mut self.core;
-        let mut link = responder(&core.view(), now, ctx, repr, eth);
-        if self.links.len() >= MAX_LINKS {
+        let mut made = responder(&core.view(), now, ctx, repr, eth);
+        if self.dc_responders.len() >= MAX_CONNECTIONS {
             core.diagnose(
                 now,
                 format_args!(
-                    "DCT {}: the adapter has {MAX_LINKS} connections, QP {} waits",
+                    "DCT {}: the adapter has {MAX_CONNECTIONS} connections, QP {} waits",
                     peer.dctn, eth.src_qp
                 ),
             );
             let syndrome = aeth::RNR_NAK | ctx.get(Dctc::MIN_RNR_NAK);
-            return core.refuse_connection(now, &link, repr, syndrome);
+            return core.refuse_connection(now, &made, repr, syndrome);
         }
-        core.answer(now, &mut link, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
+        core.answer(now, &mut made, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
         core.schedule(now + LIFE, HcaEvent::DynamicIdle(peer));
-        self.links.insert(peer, link);
+        self.dc_responders.insert(peer, made);
     }
 
     /// Ends a connection. A receive WQE that a message had taken is flushed.
     fn cut(&mut self, now: Ps, peer: Peer) {
-        if let Some(mut link) = self.links.remove(&peer) {
-            self.core.abandon_receive(now, &mut link);
+        if let Some(mut responder) = self.dc_responders.remove(&peer) {
+            self.core.abandon_receive(now, &mut responder);
         }
     }
 
     pub(crate) fn dynamic_turn(&mut self, now: Ps, peer: Peer) {
-        let Some(link) = self.links.get_mut(&peer) else { return };
-        self.core.take_response_turn(now, link);
+        let Some(responder) = self.dc_responders.get_mut(&peer) else { return };
+        self.core.take_response_turn(now, responder);
         // It failed, and its last word is said.
-        if link.state == QpState::Error && link.responder.queue.is_empty() {
-            self.links.remove(&peer);
+        if responder.state == QpState::Error && responder.responder.queue.is_empty() {
+            self.dc_responders.remove(&peer);
         }
     }
 
     pub(crate) fn dynamic_idle(&mut self, now: Ps, peer: Peer) {
-        match self.links.get_mut(&peer).and_then(|link| link.is_forgotten(now)) {
+        match self.dc_responders.get_mut(&peer).and_then(|responder| responder.is_forgotten(now)) {
             None => {}
             Some(Err(later)) => self.core.schedule(later, HcaEvent::DynamicIdle(peer)),
             Some(Ok(())) => self.cut(now, peer),
@@ -174,9 +186,9 @@ impl Hca {
         if !draining {
             return;
         }
-        let of_target = self.links.iter().filter(|(peer, _)| peer.dctn == dctn);
+        let of_target = self.dc_responders.iter().filter(|(peer, _)| peer.dctn == dctn);
         let (quiet, busy): (Vec<_>, Vec<_>) =
-            of_target.partition(|(_, link)| link.is_quiet() || now >= until);
+            of_target.partition(|(_, responder)| responder.is_quiet() || now >= until);
         let (quiet, busy) = (quiet.into_iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), busy.len());
         for peer in quiet {
             self.cut(now, peer);

@@ -5,7 +5,7 @@ use hca_spec::ids::{Eqn, Qpn};
 use hca_spec::queue::Eqc;
 use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
 
-use crate::adapter::Hca;
+use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
 use crate::engines::eq::EqeWrite;
 use crate::ground::dma::{DmaError, GuestMemory};
@@ -29,12 +29,12 @@ fn write_eqe(memory: &dyn GuestMemory, write: &EqeWrite) -> Result<(), DmaError>
     memory.write_release(write.at.wrapping_add(OWNER_BYTE as u64), bytes[OWNER_BYTE])
 }
 
-impl Core {
+impl Core<'_> {
     /// Sends an event to one event queue and raises its interrupt if it is armed.
     pub(crate) fn push_eqe(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
         let Some(eq) = self.eqs.get_mut(eqn.0.into()) else { return };
         let vector = match eq.push(eqe) {
-            Ok(write) => match write_eqe(&*self.memory, &write) {
+            Ok(write) => match write_eqe(&**self.memory, &write) {
                 Ok(()) => eq.written(write),
                 Err(why) => return self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
             },
@@ -61,7 +61,7 @@ impl Core {
 
     /// Event queues came or went.
     pub(crate) fn route_events(&mut self) {
-        self.event_routes = EventRoutes::default();
+        *self.event_routes = EventRoutes::default();
         for (n, eq) in self.fw.icm.eqs.iter() {
             for (event, route) in (0..=u8::MAX).zip(&mut self.event_routes.0) {
                 if route.is_none() && eq.wants(event) {
@@ -87,6 +87,13 @@ impl Core {
         self.push_event(now, event, &mut eqe);
     }
 
+    /// Sends an event about a port.
+    pub(crate) fn push_port_change(&mut self, now: Ps, port: u8, sub_type: u8) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
+        self.push_event(now, EventType::PortChange, &mut eqe);
+    }
+
     /// Asks the host for pages.
     pub(crate) fn request_pages(&mut self, now: Ps, pages: u32) {
         let mut eqe = Eqe::new();
@@ -95,7 +102,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// The driver moved the consumer index of an event queue, and armed it if `offset` in BAR0 is that of the arming
     /// register (PRM "EQ arming").
     pub(crate) fn eq_doorbell(&mut self, now: Ps, offset: u64, value: u32) {

@@ -11,6 +11,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::pieces::{Piece, walk};
 use crate::engines::signature::{Backing, SignatureError};
 use crate::ground::dma::GuestMemory;
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::Room;
 
@@ -104,7 +105,7 @@ impl Keyed<'_> {
         who: Accessor,
         key: Mkey,
         va: u64,
-        data: &[u8],
+        data: Payload<'_>,
         access: Access,
     ) -> Result<SignatureErrors, Fault> {
         match target(self.icm, who, key, va, data.len() as u64, access)? {
@@ -113,13 +114,13 @@ impl Keyed<'_> {
                 plain.spans(&mut |span: Span| {
                     let (now, later) = rest.split_at(span.len);
                     rest = later;
-                    Ok(self.memory.write(span.iova, now)?)
+                    Ok(now.write_to(self.memory, span.iova)?)
                 })?;
                 Ok(SignatureErrors::default())
             }
             Target::Signed(behind) => {
                 let mut backing = self.behind(&behind);
-                behind.signed.scatter(&mut backing, behind.offset, data)?;
+                behind.signed.scatter(&mut backing, behind.offset, &data.bytes()?)?;
                 Ok(backing.found)
             }
         }
@@ -163,7 +164,7 @@ impl Keyed<'_> {
         who: Accessor,
         pieces: &[Piece],
         offset: u64,
-        data: &[u8],
+        data: Payload<'_>,
     ) -> Result<SignatureErrors, Fault> {
         let (mut rest, mut found) = (data, SignatureErrors::default());
         walk(pieces, offset, data.len(), |piece, skip, n| {
@@ -178,11 +179,11 @@ impl Keyed<'_> {
     }
 }
 
-impl Core {
+impl Core<'_> {
     /// The host's memory as keys write_due_completions it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
-        Keyed { icm: &self.fw.icm, memory: &*self.memory }
+        Keyed { icm: &self.fw.icm, memory: &**self.memory }
     }
 
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod answers;
+pub(crate) mod chip;
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod core;
@@ -9,6 +10,7 @@ pub(crate) mod counters;
 mod datagram;
 mod dynamic;
 pub(crate) mod events;
+pub(crate) mod function;
 mod memory;
 mod paging;
 mod parked;
@@ -24,22 +26,25 @@ pub(crate) mod watch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hca_firmware::{Config, Firmware, Resources};
+use hca_firmware::{Config, FunctionId};
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::init_segment;
 use hca_spec::qpc::Qpc;
 use hca_spec::queue::Cqc;
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
-use hca_spec::wire::Operation;
+use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
 
+use crate::adapter::chip::Chip;
 use crate::adapter::command::CommandSlots;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
+use crate::adapter::function::Function;
 use crate::adapter::parked::Parked;
 use crate::adapter::watch::Headers;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
 use crate::engines::qp::QueuePair;
+use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
 use crate::engines::qp::send::copy_index;
@@ -52,81 +57,152 @@ use crate::ground::timing::{Timing, takes_receive};
 use crate::units::Inbound;
 use crate::wire::{Packet, Repr};
 
-/// One adapter.
+/// One adapter: a chip with its ports, and the functions that hosts see of it.
 pub(crate) struct Hca {
-    pub(crate) core: Core,
-    pub(crate) registers: Registers,
-    pub(crate) qps: Slots<QueuePair>,
-    /// What DC targets have for each of their initiators.
-    pub(crate) links: BTreeMap<Peer, QueuePair>,
-    pub(crate) commands: CommandSlots,
+    pub(crate) chip: Chip,
+    /// By [`FunctionId`]. The first is there always; it manages the ports.
+    pub(crate) functions: Vec<Function>,
+}
+
+/// Carries out what one function does: the function, and the chip that it is on.
+pub(crate) struct Executor<'a> {
+    pub(crate) core: Core<'a>,
+    pub(crate) registers: &'a mut Registers,
+    pub(crate) commands: &'a mut CommandSlots,
     /// The host's memory.
-    host: Arc<dyn GuestMemory>,
+    host: &'a mut Arc<dyn GuestMemory>,
     /// Inputs that wait for answers of the host's memory.
-    parked: Parked,
-    /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
-    half: Option<(u64, u32)>,
-    /// Stores to send registers that may become BlueFlame copies.
-    combiner: Combiner,
-    /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
-    pub(crate) epoch: u32,
+    parked: &'a mut Parked,
+    half: &'a mut Option<(u64, u32)>,
+    combiner: &'a mut Combiner,
+    pub(crate) qps: &'a mut Slots<QueuePair>,
+    pub(crate) dc_responders: &'a mut BTreeMap<Peer, QueuePair>,
 }
 
 impl Hca {
     pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
         // What the capabilities say of the clock is what the clock does.
         let timer_khz = u32::try_from(timing.timer_khz()).unwrap_or(u32::MAX);
-        let config = Config { timer_khz, ..config };
-        let firmware = Firmware::new(config);
-        Self {
-            registers: Registers::new(firmware.personality()),
-            core: Core::new(name, firmware, timing),
-            qps: Slots::default(),
-            links: BTreeMap::new(),
-            commands: CommandSlots::default(),
-            host: Arc::new(NoMemory),
-            parked: Parked::default(),
-            half: None,
-            combiner: Combiner::default(),
-            epoch: 0,
+        let config = Config { function: FunctionId::FIRST, timer_khz, ..config };
+        Self { functions: vec![Function::new(config.clone())], chip: Chip::new(name, config, timing) }
+    }
+
+    /// One more function of the same kind. `None`: there are as many as there can be.
+    pub(crate) fn add_function(&mut self) -> Option<FunctionId> {
+        let function = FunctionId(u8::try_from(self.functions.len()).ok()?);
+        let config = self.functions.first()?.fw.config();
+        if usize::from(function.0) >= FunctionId::COUNT {
+            return None;
+        }
+        self.functions.push(Function::new(Config { function, ..config.clone() }));
+        self.chip.functions += 1;
+        Some(function)
+    }
+
+    #[inline]
+    pub(crate) fn function(&self, id: FunctionId) -> Option<&Function> {
+        self.functions.get(usize::from(id.0))
+    }
+
+    pub(crate) fn function_mut(&mut self, id: FunctionId) -> Option<&mut Function> {
+        self.functions.get_mut(usize::from(id.0))
+    }
+
+    /// What carries out what that function does.
+    #[inline]
+    pub(crate) fn executor(&mut self, id: FunctionId) -> Option<Executor<'_>> {
+        let Chip { name, timing, units, managed, ports, out, watch, functions } = &mut self.chip;
+        let function = self.functions.get_mut(usize::from(id.0))?;
+        let Function { registers, commands, host, parked, half, combiner, qps, dc_responders, .. } = function;
+        let core = Core {
+            name,
+            timing,
+            units,
+            managed,
+            ports,
+            out,
+            watch,
+            functions: *functions,
+            function: id,
+            fw: &mut function.fw,
+            memory: &mut function.memory,
+            outstanding: &mut function.outstanding,
+            eqs: &mut function.eqs,
+            event_routes: &mut function.event_routes,
+            cqs: &mut function.cqs,
+            srqs: &mut function.srqs,
+            diagnoses: &mut function.diagnoses,
+            counting: &mut function.counting,
+            key_changes: &mut function.key_changes,
+            runs: &mut function.runs,
+        };
+        Some(Executor { core, registers, commands, host, parked, half, combiner, qps, dc_responders })
+    }
+
+    pub(crate) fn detach(&mut self, now: Ps, id: FunctionId) {
+        self.reset(now, id);
+        if let Some(mut executor) = self.executor(id) {
+            executor.attach(Arc::new(NoMemory));
         }
     }
 
-    pub(crate) fn detach(&mut self, now: Ps) {
-        self.reset(now);
-        self.attach(Arc::new(NoMemory));
+    /// Function level reset: back to power-on. The function that manages the ports takes the chip along, and the links
+    /// train again; what other functions have made stays.
+    pub(crate) fn reset(&mut self, now: Ps, id: FunctionId) {
+        let Some(function) = self.function_mut(id) else { return };
+        function.reset();
+        if id == FunctionId::FIRST {
+            self.chip.reset();
+            self.start(now);
+        }
     }
 
-    /// Function level reset: back to power-on, then the link trains again.
-    pub(crate) fn reset(&mut self, now: Ps) {
-        let Self { core, registers, qps, links, commands, host: _, parked, half, combiner, epoch } = self;
-        core.reset();
-        *parked = Parked::default();
-        *registers = Registers::new(core.fw.personality());
-        qps.clear();
-        links.clear();
-        *commands = CommandSlots::default();
-        *half = None;
-        *combiner = Combiner::default();
-        *epoch = epoch.wrapping_add(1);
-        self.start(now);
-    }
-
-    /// The link starts to train.
+    /// The links start to train.
     pub(crate) fn start(&mut self, now: Ps) {
-        let at = now + self.core.timing.link_training();
-        self.core.schedule(at, HcaEvent::LinkUp);
+        let Chip { timing, managed, out, .. } = &mut self.chip;
+        let at = now + timing.link_training();
+        out.events.extend(managed.numbers().map(|port| (at, HcaEvent::LinkUp(port))));
     }
 
-    pub(crate) fn resources(&self) -> Resources {
-        self.core.fw.resources()
+    /// A queue pair of the first function sends no run any more.
+    pub(crate) fn end_run(&mut self, qpn: Qpn) {
+        let Some(function) = self.functions.first_mut() else { return };
+        function.runs.end();
+        if let Some(qp) = function.qps.get_mut(qpn.0) {
+            qp.run = None;
+        }
     }
 
-    /// Stores that wait for their continuation, as a count of all stores so far.
-    pub(crate) fn combining(&self) -> Option<u64> {
-        self.combiner.pending()
+    /// A packet arrived at a port. Returns which function it is for, and when its place in the input buffer is free.
+    #[inline]
+    pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> (FunctionId, Ps) {
+        let (id, copy) = match self.functions.len() {
+            1 => (FunctionId::FIRST, None),
+            _ => self.destination(port, &packet),
+        };
+        let free = self.executor(id).map_or(now, |mut executor| executor.arrive(now, port, packet));
+        if let Some(copy) = copy {
+            let others = (1..self.chip.functions).map(FunctionId);
+            let of = |id| (free, id, HcaEvent::Receive(copy.clone()));
+            self.chip.out.for_others.extend(others.map(of));
+        }
+        (id, free)
     }
 
+    /// The function that a packet is for, and if it is for all of them a copy for the others. What is for no function that
+    /// there is goes to the first, which drops it.
+    #[cold]
+    fn destination(&self, port: u8, packet: &Packet) -> (FunctionId, Option<Arrived>) {
+        let qpn = Qpn(packet.bth().get(Bth::DEST_QP));
+        if qpn == MULTICAST_QP {
+            return (FunctionId::FIRST, Arrived::check(port, packet.clone()).ok());
+        }
+        let id = FunctionId::of_qpn(qpn);
+        (if self.function(id).is_some() { id } else { FunctionId::FIRST }, None)
+    }
+}
+
+impl Executor<'_> {
     /// Nothing more comes to the stores that wait.
     pub(crate) fn flush_stores(&mut self, now: Ps) {
         let blocks = self.combiner.flush();
@@ -136,7 +212,7 @@ impl Hca {
     pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
         // A read pushes posted writes ahead of it.
         self.flush_stores(now);
-        self.registers.read(now, &self.core.timing, offset, buf);
+        self.registers.read(now, self.core.timing, offset, buf);
     }
 
     pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
@@ -181,7 +257,7 @@ impl Hca {
     fn doorbell32(&mut self, now: Ps, offset: u64, value: u32) {
         match offset % PAGE_SIZE {
             EQ_ARM | EQ_UPDATE => self.eq_doorbell(now, offset, value),
-            low if low % 8 == 0 => self.half = Some((offset, value)),
+            low if low % 8 == 0 => *self.half = Some((offset, value)),
             _ => match self.half.take() {
                 Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
                 _ => self.core.diagnose(
@@ -294,10 +370,25 @@ impl Hca {
         self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
     }
 
-    /// A packet arrived at the port. Returns when its place in the input buffer is free.
-    pub(crate) fn arrive(&mut self, now: Ps, packet: Packet) -> Ps {
-        self.count_arrival(now, &packet);
-        match Arrived::check(packet) {
+    /// A packet arrived at a port. Returns when its place in the input buffer is free.
+    pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
+        match self.take_in(now, port, packet) {
+            Ok((at, arrived)) => {
+                self.core.schedule(at, HcaEvent::Receive(arrived));
+                at
+            }
+            Err(at) => at,
+        }
+    }
+
+    /// The same without the event: returns the packet, and when it has passed the receive pipeline.
+    ///
+    /// # Errors
+    /// It was dropped; its place is free then.
+    #[inline(always)]
+    pub(crate) fn take_in(&mut self, now: Ps, port: u8, packet: Packet) -> Result<(Ps, Arrived), Ps> {
+        self.count_arrival(now, port, &packet);
+        match Arrived::check(port, packet) {
             Ok(arrived) => {
                 let (operation, payload) = (arrived.repr().operation, arrived.payload().len());
                 let service = self.core.timing.receive(operation, payload);
@@ -307,29 +398,29 @@ impl Hca {
                     let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
                     self.core.note_job(now, at, service, event);
                 }
-                self.core.schedule(at, HcaEvent::Receive(arrived));
-                at
+                Ok((at, arrived))
             }
             Err((packet, why)) => {
                 self.note_drop(now, &packet, format_args!("{why}"));
                 // What only the transport's header checks see is dropped in silence.
-                if let Some((port, counter)) = self.core.fw.port_mut(1).zip(why.counter()) {
+                if let Some((port, counter)) = self.core.managed.port_mut(port).zip(why.counter()) {
                     counter.count(&mut port.counters);
                 }
-                now
+                Err(now)
             }
         }
     }
 
     /// A data packet arrived by a link at a port that takes no data yet (IBTA vol 1 7.2.7, Initialize).
-    pub(crate) fn arrive_too_soon(&mut self, now: Ps, packet: &Packet) {
-        self.count_arrival(now, packet);
+    pub(crate) fn arrive_too_soon(&mut self, now: Ps, port: u8, packet: &Packet) {
+        self.count_arrival(now, port, packet);
         self.note_drop(now, packet, format_args!("the port is not active"));
     }
 
-    fn count_arrival(&mut self, now: Ps, packet: &Packet) {
-        self.core.capture(now, false, packet);
-        if let Some(port) = self.core.fw.port_mut(1) {
+    #[inline(always)]
+    fn count_arrival(&mut self, now: Ps, port: u8, packet: &Packet) {
+        self.core.capture(now, port, false, packet);
+        if let Some(port) = self.core.managed.port_mut(port) {
             match packet.dlid().is_multicast() {
                 true => port.counters.rcv_multicast(packet.len()),
                 false => port.counters.rcv(packet.len()),
@@ -344,6 +435,7 @@ impl Hca {
     }
 
     /// When what a packet that arrives does is done and, if it writes, visible to the host.
+    #[inline(always)]
     fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
         let mut inbound = Inbound { bytes: payload, ..Inbound::default() };
@@ -399,7 +491,7 @@ impl Hca {
                 self.receive_copy(now, qpn, &arrived);
                 arrived.retire();
             }
-            HcaEvent::Depart(operation, packet, reserved) => self.depart(now, operation, packet, reserved),
+            HcaEvent::Depart(departing) => self.depart(now, departing),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
@@ -407,13 +499,14 @@ impl Hca {
                 self.core.note(now, Event::Interrupt { vector });
                 self.core.out.vectors.push(vector);
             }
-            HcaEvent::PortTurn => self.port_turn(now),
-            HcaEvent::Answer(packet) => {
+            HcaEvent::PortTurn(port) => self.port_turn(now, port),
+            HcaEvent::Answer(port, packet) => {
                 self.core.note_sent(now, &packet);
-                self.core.transmit(now, Operation::SendOnly, packet);
+                self.core.transmit(now, port, Operation::SendOnly, packet);
             }
-            HcaEvent::AgentPoll => self.agent_poll(now),
-            HcaEvent::LinkUp => self.core.out.port_changed = true,
+            HcaEvent::AgentPoll(port) => self.agent_poll(now, port),
+            HcaEvent::LinkUp(port) => self.core.out.port_changed(port, false),
+            HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
         }
     }
 }

@@ -5,7 +5,7 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
 use hca_spec::wire::aeth;
 
-use super::Hca;
+use super::Executor;
 use super::core::Core;
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
@@ -15,7 +15,7 @@ use crate::engines::qp::wqe::Wqe;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
-impl Core {
+impl Core<'_> {
     /// Tells the driver of a page fault, if that is due. Returns whether something waits.
     fn follow_fault(&mut self, now: Ps, qpn: Qpn, waits: PageWait) -> bool {
         match waits {
@@ -136,14 +136,14 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// The driver has dealt with a fault. One that is not there any more, or another one by now, is no error:
     /// the driver can't know.
     pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, kind: u8, error: bool) {
-        let Self { core, qps, links, .. } = self;
+        let Self { core, qps, dc_responders, .. } = self;
         tracing::debug!(hca = core.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
         // All connections of a DC target have its number: one that waits for another page meets it again.
-        for (_, link) in links.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
+        for (_, link) in dc_responders.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
             core.resume_responder(now, link, kind, error);
         }
         let Some(qp) = qps.get_mut(qpn.0) else { return };

@@ -14,7 +14,7 @@ use hca_spec::be32;
 use hca_spec::command::Opcode;
 use hca_spec::ids::Qpn;
 
-use super::Hca;
+use super::Executor;
 use super::core::HcaEvent;
 use crate::engines::command::Fetch;
 use crate::engines::qp::datagram::MULTICAST_QP;
@@ -67,6 +67,16 @@ fn packet_bytes(event: &HcaEvent) -> Option<usize> {
 }
 
 impl Parked {
+    /// Whether so many packets wait that no credits go back for more.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.packets >= BACKED_UP
+    }
+
+    /// Inputs that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.values().map(VecDeque::len).sum()
+    }
+
     fn holds(&self, object: Object) -> bool {
         self.queues.contains_key(&object)
     }
@@ -141,13 +151,13 @@ fn queue_pair_of(fetch: &Fetch) -> Option<Qpn> {
     of_qp.then(|| Qpn(be32(input, object.at) & object.kind.number_mask()))
 }
 
-impl Hca {
+impl Executor<'_> {
     /// The host's memory is there.
     pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
-        self.core.memory = memory.clone();
-        self.core.outstanding = None;
-        self.host = memory;
-        self.parked = Parked::default();
+        *self.core.memory = memory.clone();
+        *self.core.outstanding = None;
+        *self.host = memory;
+        *self.parked = Parked::default();
         self.follow_memory();
     }
 
@@ -155,8 +165,8 @@ impl Hca {
     fn follow_memory(&mut self) {
         if self.core.outstanding.is_none() && self.host.deferred().is_some() {
             let outstanding = Arc::new(OutstandingReads::new(self.host.clone()));
-            self.core.memory = outstanding.clone();
-            self.core.outstanding = Some(outstanding);
+            *self.core.memory = outstanding.clone();
+            *self.core.outstanding = Some(outstanding);
         }
     }
 
@@ -202,7 +212,7 @@ impl Hca {
         self.parked.put_first(object, waiting, asking);
     }
 
-    /// What [`Hca::handle`] does where memory answers later. A turn that waits for room at the port reads nothing yet.
+    /// What [`Executor::handle`] does where memory answers later. A turn that waits for room at the port reads nothing yet.
     #[cold]
     pub(crate) fn plan_first(&mut self, now: Ps, event: HcaEvent) {
         match event {
@@ -294,26 +304,16 @@ impl Hca {
             HcaEvent::DynamicTurn(peer) | HcaEvent::DynamicIdle(peer) => Object::Qp(peer.dctn),
             // A copy for each member of the group waits for itself.
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,
-            HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.repr())?),
+            HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.port, arrived.repr())?),
             HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
-            | HcaEvent::PortTurn
-            | HcaEvent::Answer(_)
-            | HcaEvent::AgentPoll
-            | HcaEvent::LinkUp => return None,
+            | HcaEvent::PortTurn(_)
+            | HcaEvent::Answer(..)
+            | HcaEvent::AgentPoll(_)
+            | HcaEvent::LinkUp(_)
+            | HcaEvent::PortChange(..) => return None,
         })
-    }
-
-    /// Whether too many packets wait for the host's memory.
-    #[inline]
-    pub(crate) fn is_backed_up(&self) -> bool {
-        self.parked.packets >= BACKED_UP
-    }
-
-    /// Inputs that wait.
-    pub(crate) fn parked(&self) -> usize {
-        self.parked.queues.values().map(VecDeque::len).sum()
     }
 }

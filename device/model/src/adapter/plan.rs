@@ -16,7 +16,7 @@ use hca_spec::queue::{Cqc, Srqc};
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Ctrl, WQEBB};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
 use super::send::FLUSH_STEP;
 use crate::engines::command::{Fetch, FetchStep, MAX_READ, OutputStep};
@@ -33,12 +33,13 @@ use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::responder::Current;
 use crate::engines::qp::send::{blocks_of, copy_index};
 use crate::engines::qp::umr;
+use crate::ground::region::Payload;
 use crate::wire::Repr;
 
 /// Completions of one input besides those of messages that are under way: receives, and signatures that are wrong.
 const OTHER_COMPLETIONS: usize = 64;
 
-impl Hca {
+impl Executor<'_> {
     /// Reads what carrying out `event` reads.
     pub(crate) fn plan(&self, event: &HcaEvent) {
         let core = &self.core;
@@ -64,12 +65,12 @@ impl Hca {
             HcaEvent::SendTurn(qpn) => self.of(*qpn, |qp| core.plan_send(qp)),
             HcaEvent::ResponseTurn(qpn) => self.of(*qpn, |qp| core.plan_response(qp)),
             HcaEvent::DynamicTurn(peer) => {
-                if let Some(link) = self.links.get(peer) {
+                if let Some(link) = self.dc_responders.get(peer) {
                     core.plan_response(link);
                 }
             }
             HcaEvent::DynamicIdle(Peer { dctn, .. }) | HcaEvent::DynamicDrain(dctn, _) => {
-                self.links_of(*dctn).for_each(|link| core.plan_completions(link));
+                self.responders_of(*dctn).for_each(|link| core.plan_completions(link));
             }
             HcaEvent::ErrorPoll(qpn) => self.of(*qpn, |qp| {
                 core.touch(qp.params.doorbell_record, 4);
@@ -86,10 +87,11 @@ impl Hca {
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
-            | HcaEvent::PortTurn
-            | HcaEvent::Answer(_)
-            | HcaEvent::AgentPoll
-            | HcaEvent::LinkUp => {}
+            | HcaEvent::PortTurn(_)
+            | HcaEvent::Answer(..)
+            | HcaEvent::AgentPoll(_)
+            | HcaEvent::LinkUp(_)
+            | HcaEvent::PortChange(..) => {}
         }
     }
 
@@ -99,8 +101,8 @@ impl Hca {
         }
     }
 
-    fn links_of(&self, dctn: Qpn) -> impl Iterator<Item = &QueuePair> {
-        self.links.iter().filter(move |(peer, _)| peer.dctn == dctn).map(|(_, link)| link)
+    fn responders_of(&self, dctn: Qpn) -> impl Iterator<Item = &QueuePair> {
+        self.dc_responders.iter().filter(move |(peer, _)| peer.dctn == dctn).map(|(_, link)| link)
     }
 
     /// What executing a command reads: counters of the object that it is about.
@@ -126,9 +128,9 @@ impl Hca {
                     core.plan_completions(qp);
                 });
                 // A page fault may be one of a DC target.
-                self.links_of(Qpn(number)).for_each(|link| core.plan_completions(link));
+                self.responders_of(Qpn(number)).for_each(|link| core.plan_completions(link));
             }
-            Kind::Dct => self.links_of(Qpn(number)).for_each(|link| core.plan_completions(link)),
+            Kind::Dct => self.responders_of(Qpn(number)).for_each(|link| core.plan_completions(link)),
             _ => {}
         }
     }
@@ -138,12 +140,14 @@ impl Hca {
         if repr.transport == Transport::Dc && !repr.operation.is_response() {
             let Some(eth) = repr.dceth else { return };
             let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
-            if let Some(link) = self.links.get(&peer) {
+            if let Some(link) = self.dc_responders.get(&peer) {
                 core.plan_request(link, repr, arrived.payload());
             }
             return;
         }
-        let Some(qp) = self.receiver_of(repr).and_then(|qpn| self.qps.get(qpn.0)) else { return };
+        let Some(qp) = self.receiver_of(arrived.port, repr).and_then(|qpn| self.qps.get(qpn.0)) else {
+            return;
+        };
         match qp.service {
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.plan_datagram_received(qp, arrived),
             _ if repr.operation.is_response() => core.plan_answer(qp, repr, arrived.payload()),
@@ -152,7 +156,7 @@ impl Hca {
     }
 }
 
-impl Core {
+impl Core<'_> {
     /// Reads; what comes of it matters later.
     fn touch(&self, iova: u64, len: usize) {
         let mut bytes = [0; MAX_READ];
@@ -264,7 +268,7 @@ impl Core {
         }
     }
 
-    fn plan_scatter(&self, qp: &QueuePair, receive: &Receive, offset: u64, data: &[u8]) {
+    fn plan_scatter(&self, qp: &QueuePair, receive: &Receive, offset: u64, data: Payload<'_>) {
         if let Ok(found) = self.keyed().scatter(qp.local(receive), &receive.pieces, offset, data) {
             found.ignore("it is only planned");
         }
@@ -324,14 +328,14 @@ impl Core {
         self.plan_completions(qp);
         if let Some(receive) = self.plan_take(qp, None) {
             if let Some(grh) = arrived.grh() {
-                self.plan_scatter(qp, &receive, 0, &grh);
+                self.plan_scatter(qp, &receive, 0, Payload::Bytes(&grh));
             }
             self.plan_scatter(qp, &receive, GRH_ROOM as u64, arrived.payload());
         }
     }
 
     /// A request of the peer.
-    fn plan_request(&self, qp: &QueuePair, repr: &Repr, payload: &[u8]) {
+    fn plan_request(&self, qp: &QueuePair, repr: &Repr, payload: Payload<'_>) {
         self.plan_completions(qp);
         // Answers tell of credits.
         if matches!(qp.rq, ReceiveQueue::Own { .. }) {
@@ -357,7 +361,9 @@ impl Core {
                 if let Ok(found) = self.keyed().read(who, atomic.rkey, atomic.va, &mut word, access) {
                     found.ignore("it is only planned");
                 }
-                if let Ok(found) = self.keyed().write(who, atomic.rkey, atomic.va, &word, access) {
+                if let Ok(found) =
+                    self.keyed().write(who, atomic.rkey, atomic.va, Payload::Bytes(&word), access)
+                {
                     found.ignore("it is only planned");
                 }
             }
@@ -379,11 +385,11 @@ impl Core {
     }
 
     /// An answer of the peer.
-    fn plan_answer(&self, qp: &QueuePair, repr: &Repr, payload: &[u8]) {
+    fn plan_answer(&self, qp: &QueuePair, repr: &Repr, payload: Payload<'_>) {
         self.plan_completions(qp);
         let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
         let atomic = repr.operation == Operation::AtomicAcknowledge;
-        let data = if atomic { &original[..] } else { payload };
+        let data = if atomic { Payload::Bytes(&original) } else { payload };
         if let Data::IntoBuffers { place, offset } = qp.locate_data(repr, data.len(), 0)
             && let Some(message) = qp.requester.messages.get(place)
             && let Ok(found) = self.keyed().scatter(qp.accessor(), &message.wqe.pieces, offset, data)

@@ -1,4 +1,4 @@
-//! The adapter's port from inside: packets wait for lane, credits and link, senders wait for room.
+//! The adapter's ports from inside: packets wait for lane, credits and link, senders wait for room.
 //!
 //! A queue pair builds a packet when it has a turn. If the port has enough to do the turn waits here, in the order
 //! of asking, so that nothing piles up before the link: a lane without credits stops the queue pairs that use it,
@@ -6,27 +6,26 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::FunctionId;
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::wire::Operation;
 
-use crate::adapter::Hca;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::Executor;
+use crate::adapter::core::{Core, Departing, HcaEvent};
 use crate::adapter::watch::Headers;
+use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
 use crate::link::egress::{Egress, LANES, Next, Outcome, VL15};
 use crate::link::{Tables, operational_lanes};
 use crate::wire::Packet;
 
-/// The port of an adapter.
-const PORT: u8 = 1;
-
-/// What an adapter's port does beside what its firmware says of it.
+/// What a port does beside what its firmware says of it.
 #[derive(Debug)]
 pub(crate) struct PortOut {
     pub(crate) egress: Egress<()>,
-    /// Turns to send that wait for room, by lane, and the moment before which each is not due.
-    waiting: [VecDeque<(Ps, HcaEvent)>; LANES],
+    /// Turns to send that wait for room, by lane: the moment before which each is not due, and whose it is.
+    waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; LANES],
     /// Bit n: someone waits for lane n.
     waited_for: u16,
     /// When the port is looked at next, at the latest.
@@ -39,8 +38,39 @@ pub(crate) struct PortOut {
     pub(crate) cabled: bool,
 }
 
+/// The ports of an adapter, by number from 1.
+#[derive(Debug)]
+pub(crate) struct Ports(Vec<PortOut>);
+
+impl Ports {
+    /// So many ports; each lets so many management datagrams wait.
+    pub(crate) fn new(count: usize, management: usize) -> Self {
+        Self((0..count).map(|_| PortOut::new(management)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, port: u8) -> Option<&PortOut> {
+        self.0.get(usize::from(port).wrapping_sub(1))
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, port: u8) -> Option<&mut PortOut> {
+        self.0.get_mut(usize::from(port).wrapping_sub(1))
+    }
+
+    /// Packets that wait get their payload's bytes.
+    pub(crate) fn settle(&mut self) {
+        self.0.iter_mut().for_each(|out| out.egress.settle());
+    }
+
+    /// Whatever waits is gone, who wants to send is forgotten.
+    pub(crate) fn reset(&mut self) {
+        self.0.iter_mut().for_each(PortOut::reset);
+    }
+}
+
 impl PortOut {
-    pub(crate) fn new(management: usize) -> Self {
+    fn new(management: usize) -> Self {
         let mut egress = Egress::default();
         egress.limits.management = management;
         Self {
@@ -54,8 +84,7 @@ impl PortOut {
         }
     }
 
-    /// Whatever waits is gone, who wants to send is forgotten.
-    pub(crate) fn reset(&mut self) {
+    fn reset(&mut self) {
         let Self { egress, waiting, waited_for, timer, lanes, agent_timer, cabled: _ } = self;
         drop(egress.clear(Ps::ZERO));
         egress.forget_reserved();
@@ -66,24 +95,24 @@ impl PortOut {
     }
 }
 
-impl Core {
-    /// Takes a packet to the port later, at `at`. Returns the lane it will go by, which keeps room for it.
-    pub(crate) fn launch(&mut self, at: Ps, operation: Operation, mut packet: Packet) -> u8 {
-        let Some(port) = self.fw.port(PORT) else { return 0 };
+impl Core<'_> {
+    /// Takes a packet to a port later, at `at`. Returns the lane it will go by, which keeps room for it.
+    pub(crate) fn launch(&mut self, at: Ps, port: u8, operation: Operation, mut packet: Packet) -> u8 {
+        let (Some(own), Some(out)) = (self.managed.port(port), self.ports.get_mut(port)) else { return 0 };
         let lane = match packet.vl() {
             VL15 => VL15,
-            _ => port.virtual_lane(0, packet.sl()),
+            _ => own.virtual_lane(0, packet.sl()),
         };
         // What does not leave the adapter is in nobody's way.
-        let reserved = if port.is_own_lid(packet.dlid()) { 0 } else { packet.len() };
+        let reserved = if own.is_own_lid(packet.dlid()) { 0 } else { packet.len() as u32 };
         packet.set_vl(lane);
-        self.port.egress.reserve(lane, reserved);
+        out.egress.reserve(lane, reserved as usize);
         self.note_sent(at, &packet);
-        self.schedule(at, HcaEvent::Depart(operation, packet, reserved));
+        self.schedule_port(at, HcaEvent::Depart(Departing { port, operation, reserved, packet }));
         lane
     }
 
-    /// A packet comes to the port at `at`.
+    /// A packet comes to its port at `at`.
     pub(crate) fn note_sent(&mut self, at: Ps, packet: &Packet) {
         if self.traces() {
             let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
@@ -91,10 +120,12 @@ impl Core {
         }
     }
 
-    /// Takes a packet to the port at time `at`. Returns the lane it goes by.
-    pub(crate) fn transmit(&mut self, at: Ps, operation: Operation, mut packet: Packet) -> u8 {
-        tracing::trace!(hca = self.name, %at, ?operation, len = packet.len(), "transmit");
-        let Some(port) = self.fw.port_mut(PORT) else { return 0 };
+    /// Takes a packet to a port at time `at`. Returns the lane it goes by.
+    pub(crate) fn transmit(&mut self, at: Ps, number: u8, operation: Operation, mut packet: Packet) -> u8 {
+        tracing::trace!(hca = self.name, %at, number, ?operation, len = packet.len(), "transmit");
+        let (Some(port), Some(out)) = (self.managed.port_mut(number), self.ports.get_mut(number)) else {
+            return 0;
+        };
         let smp = packet.vl() == VL15;
         let lane = if smp { VL15 } else { port.virtual_lane(0, packet.sl()) };
         packet.set_vl(lane);
@@ -105,12 +136,12 @@ impl Core {
         }
         let own = port.is_own_lid(dlid);
         let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
-        let may_leave = self.port.cabled && port.state >= needed && (smp || lane < self.port.lanes);
-        if !own && self.port.cabled && !may_leave {
+        let may_leave = out.cabled && port.state >= needed && (smp || lane < out.lanes);
+        if !own && out.cabled && !may_leave {
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(1);
         }
         if own || !may_leave {
-            self.capture(at, true, &packet);
+            self.capture(at, number, true, &packet);
         }
         if own || dlid.is_multicast() {
             // Of multicast, a copy comes back for the sender's own members of the group.
@@ -119,97 +150,107 @@ impl Core {
             } else {
                 packet.clone()
             };
-            self.out.loopback.push((at + self.timing.loopback(), copy));
+            self.out.loopback.push((at + self.timing.loopback(), number, copy));
         }
         if own || !may_leave {
             return lane;
         }
-        if self.port.egress.push(at, Ps::MAX, packet, ()).is_err()
-            && let Some(port) = self.fw.port_mut(PORT)
-        {
-            port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(1);
+        let Some(out) = self.ports.get_mut(number) else { return lane };
+        if out.egress.push(at, Ps::MAX, packet, ()).is_err() {
+            self.discarded(number, 1);
         }
-        self.pump(at);
+        self.pump(at, number);
         lane
     }
 
-    /// Lets everything leave that can at `now`.
-    fn pump(&mut self, now: Ps) {
-        if !self.port.egress.is_waiting() {
-            return;
-        }
+    /// Lets everything leave a port that can at `now`.
+    fn pump(&mut self, now: Ps, port: u8) {
         let next = loop {
-            match self.port.egress.next(now, now) {
+            let Some(out) = self.ports.get_mut(port) else { return };
+            if !out.egress.is_waiting() {
+                return;
+            }
+            match out.egress.next(now, now) {
                 Next::Outcome(Outcome::Sent(sent)) => {
-                    self.capture(sent.start, true, &sent.packet);
-                    self.out.sent.push(sent);
+                    self.capture(sent.start, port, true, &sent.packet);
+                    self.out.sent.push((port, sent));
                 }
-                Next::Outcome(Outcome::Discarded { .. }) => self.discarded(1),
+                Next::Outcome(Outcome::Discarded { .. }) => self.discarded(port, 1),
                 Next::Wait(wait) => break wait,
             }
         };
-        self.out.credit_turn = next.credits.or(self.out.credit_turn);
-        let waits = self.port.egress.take_waits();
+        if let Some(at) = next.credits {
+            self.out.credit_turn(port, at);
+        }
+        let Some(out) = self.ports.get_mut(port) else { return };
+        let waits = out.egress.take_waits();
         if waits > 0
-            && let Some(port) = self.fw.port_mut(PORT)
+            && let Some(port) = self.managed.port_mut(port)
         {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
-        if let Some(next) = next.until {
-            self.look_again(next);
+        if let Some(next) = next.until
+            && out.timer.is_none_or(|timer| next < timer)
+        {
+            out.timer = Some(next);
+            self.schedule_port(next, HcaEvent::PortTurn(port));
         }
     }
 
-    fn discarded(&mut self, packets: usize) {
-        if let Some(port) = self.fw.port_mut(PORT) {
+    fn discarded(&mut self, port: u8, packets: usize) {
+        if let Some(port) = self.managed.port_mut(port) {
             let n = u32::try_from(packets).unwrap_or(u32::MAX);
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(n);
         }
     }
 
-    fn look_again(&mut self, at: Ps) {
-        if self.port.timer.is_none_or(|timer| at < timer) {
-            self.port.timer = Some(at);
-            self.schedule(at, HcaEvent::PortTurn);
-        }
-    }
-
-    /// Gives a turn to send on `lane` from `at` on, as soon as the port has room for more.
-    pub(crate) fn await_turn(&mut self, at: Ps, lane: u8, turn: HcaEvent) {
-        match self.port.egress.has_room(lane, self.timing.egress_buffer()) {
+    /// Gives a turn to send on a lane from `at` on, as soon as the port has room for more.
+    pub(crate) fn await_turn(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
+        let limit = self.timing.egress_buffer();
+        match self.ports.get(lane.port).is_none_or(|out| out.egress.has_room(lane.vl, limit)) {
             true => self.schedule(at, turn),
             false => self.wait_for_room(at, lane, turn),
         }
     }
 
-    fn wait_for_room(&mut self, at: Ps, lane: u8, turn: HcaEvent) {
-        if let Some(waiting) = self.port.waiting.get_mut(usize::from(lane)) {
-            waiting.push_back((at, turn));
-            self.port.waited_for |= 1 << lane;
+    fn wait_for_room(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
+        let Some(out) = self.ports.get_mut(lane.port) else { return };
+        if let Some(waiting) = out.waiting.get_mut(usize::from(lane.vl)) {
+            waiting.push_back((at, self.function, turn));
+            out.waited_for |= 1 << lane.vl;
         }
     }
 
     /// Whether a sender may take its turn on that lane now: there is room, and nobody waits before it.
-    pub(crate) fn may_send(&self, lane: u8) -> bool {
-        let alone = self.port.waited_for >> (lane & 0xf) & 1 == 0;
-        alone && self.port.egress.has_room(lane, self.timing.egress_buffer())
+    pub(crate) fn may_send(&self, lane: PortLane) -> bool {
+        self.ports.get(lane.port).is_none_or(|out| {
+            let alone = out.waited_for >> (lane.vl & 0xf) & 1 == 0;
+            alone && out.egress.has_room(lane.vl, self.timing.egress_buffer())
+        })
     }
 
-    /// A turn that waited for a lane and may be taken now.
-    fn next_waiting(&mut self, now: Ps) -> Option<HcaEvent> {
-        let mut lanes = self.port.waited_for;
+    /// A turn of this function that waited for a lane of a port and may be taken now. Those of others are scheduled.
+    fn next_waiting(&mut self, now: Ps, port: u8) -> Option<HcaEvent> {
+        let limit = self.timing.egress_buffer();
+        let mut lanes = self.ports.get(port)?.waited_for;
         while lanes != 0 {
             let lane = lanes.trailing_zeros() as u8;
             lanes &= lanes - 1;
-            while self.port.egress.has_room(lane, self.timing.egress_buffer()) {
-                let waiting = self.port.waiting.get_mut(usize::from(lane))?;
+            loop {
+                let out = self.ports.get_mut(port)?;
+                if !out.egress.has_room(lane, limit) {
+                    break;
+                }
+                let waiting = out.waiting.get_mut(usize::from(lane))?;
                 let first = waiting.pop_front();
                 if waiting.is_empty() {
-                    self.port.waited_for &= !(1 << lane);
+                    out.waited_for &= !(1 << lane);
                 }
                 match first {
-                    Some((at, turn)) if at > now => self.schedule(at, turn),
-                    Some((_, turn)) => return Some(turn),
+                    Some((at, of, turn)) if at > now || of != self.function => {
+                        self.schedule_for(at.max(now), of, turn);
+                    }
+                    Some((_, _, turn)) => return Some(turn),
                     None => break,
                 }
             }
@@ -217,38 +258,45 @@ impl Core {
         None
     }
 
-    /// The link trained, with so much room at its far end, or it went down.
-    pub(crate) fn link_changed(&mut self, now: Ps, room: Option<Option<usize>>) {
+    /// The link of a port trained, with so much room at its far end, or it went down.
+    pub(crate) fn link_changed(&mut self, now: Ps, port: u8, room: Option<Option<usize>>) {
+        let Some(out) = self.ports.get_mut(port) else { return };
         match room {
-            Some(room) => self.port.egress.train(room),
+            Some(room) => out.egress.train(room),
             None => {
-                let lost = self.port.egress.clear(now).len();
-                self.discarded(lost);
+                let lost = out.egress.clear(now).len();
+                self.discarded(port, lost);
             }
         }
-        self.configure_port();
+        self.configure_port(port);
     }
 
-    /// Follows what software set of the port.
-    pub(crate) fn configure_port(&mut self) {
-        if let Some(port) = self.fw.port(PORT) {
-            self.port.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
-            self.port.egress.program(Tables::of(port));
+    /// Follows what software set of a port.
+    pub(crate) fn configure_port(&mut self, port: u8) {
+        if let (Some(port), Some(out)) = (self.managed.port(port), self.ports.get_mut(port)) {
+            out.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
+            out.egress.program(Tables::of(port));
         }
+    }
+
+    /// Follows what software set of the ports.
+    pub(crate) fn configure_ports(&mut self) {
+        self.managed.numbers().for_each(|port| self.configure_port(port));
     }
 }
 
-impl Hca {
-    /// The port may have room again: what waits leaves, and who waits has a turn.
-    pub(crate) fn port_turn(&mut self, now: Ps) {
-        self.core.port.timer = self.core.port.timer.filter(|timer| *timer > now);
-        self.core.pump(now);
-        self.give_turns(now);
+impl Executor<'_> {
+    /// A port may have room again: what waits leaves, and who waits has a turn.
+    pub(crate) fn port_turn(&mut self, now: Ps, port: u8) {
+        let Some(out) = self.core.ports.get_mut(port) else { return };
+        out.timer = out.timer.filter(|timer| *timer > now);
+        self.core.pump(now, port);
+        self.give_turns(now, port);
     }
 
-    /// Who waits has a turn, as long as there is room.
-    fn give_turns(&mut self, now: Ps) {
-        while let Some(turn) = self.core.next_waiting(now) {
+    /// Who waits for a port has a turn, as long as there is room.
+    fn give_turns(&mut self, now: Ps, port: u8) {
+        while let Some(turn) = self.core.next_waiting(now, port) {
             self.give_turn(now, turn);
         }
     }
@@ -261,21 +309,24 @@ impl Hca {
         }
     }
 
-    /// A packet that was made is at the port; `reserved` bytes were kept free for it.
-    pub(crate) fn depart(&mut self, now: Ps, operation: Operation, packet: Packet, reserved: usize) {
-        self.core.port.egress.unreserve(packet.vl(), reserved);
-        self.core.transmit(now, operation, packet);
-        self.give_turns(now);
+    /// A packet that was made is at its port.
+    pub(crate) fn depart(&mut self, now: Ps, departing: Departing) {
+        let Departing { port, operation, reserved, packet } = departing;
+        if let Some(out) = self.core.ports.get_mut(port) {
+            out.egress.unreserve(packet.vl(), reserved as usize);
+        }
+        self.core.transmit(now, port, operation, packet);
+        self.give_turns(now, port);
     }
 
     /// A sender's turn has come; if the port has no room it waits on.
     pub(crate) fn try_turn(&mut self, now: Ps, turn: HcaEvent) {
         let lane = match &turn {
-            HcaEvent::SendTurn(qpn) | HcaEvent::ResponseTurn(qpn) => self.qps.get(qpn.0).map(|qp| qp.lane),
-            HcaEvent::DynamicTurn(peer) => self.links.get(peer).map(|link| link.lane),
+            HcaEvent::SendTurn(qpn) | HcaEvent::ResponseTurn(qpn) => self.qps.get(qpn.0).map(QueuePair::lane),
+            HcaEvent::DynamicTurn(peer) => self.dc_responders.get(peer).map(QueuePair::lane),
             _ => None,
         };
-        let lane = lane.unwrap_or(0);
+        let lane = lane.unwrap_or_default();
         match self.core.may_send(lane) {
             true => self.give_turn(now, turn),
             false => self.core.wait_for_room(now, lane, turn),

@@ -8,7 +8,7 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Psn, Qpn};
 use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
@@ -22,7 +22,7 @@ const ERROR_POLL: Ps = Ps::from_us(500);
 /// An idle one less and less often, down to this.
 const ERROR_POLL_IDLE: Ps = Ps::from_ms(64);
 
-impl Hca {
+impl Executor<'_> {
     /// A transition command was executed.
     pub(crate) fn qp_modified(&mut self, now: Ps, qpn: Qpn, from: QpState, to: QpState) {
         let Self { core, qps, .. } = self;
@@ -39,6 +39,7 @@ impl Hca {
         // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
         let was_armed = hw.params.path_migration == path_migration::ARMED;
         hw.params = Params::new(&qp.ctx);
+        hw.run = None;
         if to != QpState::Error {
             hw.state = to;
         }
@@ -83,7 +84,7 @@ impl Hca {
     }
 }
 
-impl Core {
+impl Core<'_> {
     fn enter(&mut self, qp: &mut QueuePair, state: QpState) {
         qp.state = state;
         if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
@@ -174,10 +175,11 @@ impl Core {
     }
 
     /// What a packet of the peer says of its paths.
-    pub(crate) fn follow_migration(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
-        match qp.check_migration(&self.view(), repr) {
+    pub(crate) fn follow_migration(&mut self, now: Ps, qp: &mut QueuePair, port: u8, repr: &Repr) {
+        match qp.check_migration(&self.view(), port, repr) {
             MigrationStep::Nothing => {}
             MigrationStep::Armed => {
+                qp.run = None;
                 if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
                     context.ctx.set(Qpc::PM_STATE, path_migration::ARMED);
                 }
@@ -187,7 +189,7 @@ impl Core {
                 self.diagnose(
                     now,
                     format_args!(
-                        "QP {}: the peer migrates to LID {:#x}, which is not the alternate path here (IBTA 17.2.8)",
+                        "QP {}: the peer migrates to LID {:#x} at port {port}, which is not the alternate path here (IBTA 17.2.8)",
                         qp.qpn, repr.slid.0
                     ),
                 );
@@ -211,6 +213,7 @@ impl Core {
         *context.ctx.primary_path_mut() = *context.ctx.secondary_path();
         context.ctx.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qp.params = Params::new(&context.ctx);
+        qp.run = None;
         self.push_qp_event(now, EventType::PathMigrated, qp.qpn);
     }
 }

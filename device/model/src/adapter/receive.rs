@@ -4,15 +4,16 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::Transport;
 
-use super::Hca;
+use super::Executor;
 use super::core::Arrived;
-use crate::engines::qp::Unwanted;
 use crate::engines::qp::datagram::MULTICAST_QP;
+use crate::engines::qp::{QueuePair, Unwanted, WrongWay};
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
-impl Hca {
+impl Executor<'_> {
     /// A packet has passed the receive pipeline: to its queue pair.
+    #[inline(always)]
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
         let (repr, payload) = (arrived.repr(), arrived.payload());
         if repr.dest_qp == MULTICAST_QP {
@@ -21,7 +22,7 @@ impl Hca {
         if repr.transport == Transport::Dc && !repr.operation.is_response() {
             return self.receive_dynamic(now, arrived);
         }
-        let Some(qpn) = self.receiver_of(repr) else { return self.agent(now, arrived) };
+        let Some(qpn) = self.receiver_of(arrived.port, repr) else { return self.agent(now, arrived) };
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0) else {
             tracing::debug!(hca = core.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
@@ -41,18 +42,30 @@ impl Hca {
                         repr.pkey
                     ),
                 );
-                return core.key_violation(now, repr, false);
+                return core.key_violation(now, arrived.port, repr, false);
             }
         }
-        core.follow_migration(now, qp, repr);
-        if let Some(peer) = qp.other_peer(repr) {
-            return core.diagnose(
-                now,
-                format_args!(
-                    "packet for QP {qpn} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
-                    repr.slid.0
-                ),
-            );
+        core.follow_migration(now, qp, arrived.port, repr);
+        match qp.check_way(arrived.port, repr) {
+            Ok(()) => {}
+            Err(WrongWay::Port(own)) => {
+                return core.diagnose(
+                    now,
+                    format_args!(
+                        "packet for QP {qpn} dropped: it came by port {}, the QP is at port {own} (IBTA 9.6.1)",
+                        arrived.port
+                    ),
+                );
+            }
+            Err(WrongWay::Peer(peer)) => {
+                return core.diagnose(
+                    now,
+                    format_args!(
+                        "packet for QP {qpn} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
+                        repr.slid.0
+                    ),
+                );
+            }
         }
         match qp.service {
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.receive_datagram(now, qp, arrived),
@@ -61,16 +74,17 @@ impl Hca {
         }
     }
 
-    /// The queue pair or DC target that a packet is for; `None`: one of the adapter's agents.
-    pub(super) fn receiver_of(&self, repr: &Repr) -> Option<Qpn> {
+    /// The queue pair or DC target that a packet by that port is for; `None`: one of the port's agents.
+    pub(super) fn receiver_of(&self, port: u8, repr: &Repr) -> Option<Qpn> {
         match repr.dest_qp {
-            Qpn(special @ 0..=1) => self.special_qp(special),
+            Qpn(special @ 0..=1) => self.special_qp(port, special),
             other => Some(other),
         }
     }
 
-    fn special_qp(&self, number: u32) -> Option<Qpn> {
+    fn special_qp(&self, port: u8, number: u32) -> Option<Qpn> {
         let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
-        self.qps.iter().find(|(_, q)| q.service == service && q.state.receives()).map(|(n, _)| Qpn(n))
+        let receives = |q: &QueuePair| q.service == service && q.params.port == port && q.state.receives();
+        self.qps.iter().find(|(_, q)| receives(q)).map(|(n, _)| Qpn(n))
     }
 }

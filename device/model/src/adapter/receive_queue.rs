@@ -10,7 +10,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive, Receive, ReceiveQueue, XrcSrq, error_counters};
 use crate::ground::time::Ps;
 
-impl Core {
+impl Core<'_> {
     /// The receive counter of a doorbell record.
     pub(crate) fn receive_counter(&self, doorbell_record: u64) -> Option<u16> {
         self.read_be32(doorbell_record).ok().map(|word| word as u16)

@@ -1,5 +1,7 @@
 //! The responding side carried out: requests of the peer executed, refused and answered.
 
+use std::borrow::Cow;
+
 use hca_firmware::QCounter;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::EventType;
@@ -7,7 +9,7 @@ use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, aeth};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::mkey::{Access, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, Response};
@@ -17,12 +19,13 @@ use crate::engines::qp::responder::{
 };
 use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::event::Event;
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::wire::{AtomicRepr, Packet, Repr, RethRepr};
 
-impl Core {
+impl Core<'_> {
     /// A request packet of the peer.
-    pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+    pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
         if qp.establishes() {
             self.push_qp_event(now, EventType::CommEstablished, qp.qpn);
         }
@@ -74,7 +77,7 @@ impl Core {
     }
 
     /// UC: a gap or a fault drops the message, nothing is answered.
-    fn receive_unreliable(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) {
+    fn receive_unreliable(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
         let step = qp.unreliable(repr);
         if let Unreliable::Take { dropped: true } | Unreliable::Skip { dropped: true } = step {
             self.drop_message(now, qp);
@@ -157,7 +160,13 @@ impl Core {
     }
 
     /// Executes a request packet with the expected PSN.
-    fn execute(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: &[u8]) -> Result<(), Refusal> {
+    fn execute(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        repr: &Repr,
+        payload: Payload<'_>,
+    ) -> Result<(), Refusal> {
         qp.check_sequence(repr, payload.len())?;
         let view = self.view();
         let target = qp.target(&view, repr)?;
@@ -196,7 +205,7 @@ impl Core {
         qp: &mut QueuePair,
         target: &Target,
         repr: &Repr,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let Some(Current::Send { receive, offset }) = &qp.responder.current else {
             return Err(Refusal::Invalid("no message in progress"));
@@ -224,13 +233,14 @@ impl Core {
         let mut word = repr.imm.unwrap_or(0);
         if let Some(key) = repr.ieth {
             word = key.0;
+            *self.key_changes += 1;
             check_invalidate(&self.fw.icm, target.who, key).map_err(Refusal::Access)?;
             self.free_key(key);
         }
         if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
             qp.responder.next_msn();
-            let data = if inline { payload } else { &[] };
-            self.complete_receive(now, qp, (opcode, &receive), (end, word), repr, data);
+            let data = if inline { payload.bytes().unwrap_or_default() } else { Cow::default() };
+            self.complete_receive(now, qp, (opcode, &receive), (end, word), repr, &data);
         }
         Ok(())
     }
@@ -241,7 +251,7 @@ impl Core {
         qp: &mut QueuePair,
         target: &Target,
         repr: &Repr,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let to = qp.write_to(repr, payload.len())?;
         // The immediate consumes a receive WQE: it must be there before anything is written.
@@ -280,8 +290,10 @@ impl Core {
         let found = read.map_err(Refusal::Access)?;
         let original = u64::from_le_bytes(word);
         let new = atomic_result(repr.operation, atomic, original).to_le_bytes();
-        let written =
-            self.keyed().write(who, key, va, &new, Access::RemoteAtomic).map_err(Refusal::Access)?;
+        let written = self
+            .keyed()
+            .write(who, key, va, Payload::Bytes(&new), Access::RemoteAtomic)
+            .map_err(Refusal::Access)?;
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, found);
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, written);
         qp.remember(Resource::Atomic { psn: repr.psn, original });
@@ -373,7 +385,7 @@ impl Core {
         qp.responder.turn = false;
         let Some(at) = self.send_response(now, qp) else { return };
         if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
-            self.await_turn(at, qp.lane, response_turn(qp));
+            self.await_turn(at, qp.lane(), response_turn(qp));
         }
     }
 
@@ -426,7 +438,7 @@ impl Core {
         let departs = self.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
-        qp.lane = self.launch(departs, operation, packet);
+        qp.vl = self.launch(departs, qp.params.port, operation, packet);
         Some(free)
     }
 }
@@ -439,7 +451,7 @@ fn response_turn(qp: &QueuePair) -> HcaEvent {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A queue pair's turn to answer.
     pub(crate) fn response_turn(&mut self, now: Ps, qpn: Qpn) {
         if let Some(qp) = self.qps.get_mut(qpn.0) {

@@ -4,12 +4,13 @@ use hca_firmware::NotChanged;
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::page_fault;
-use hca_spec::ids::{Mkey, Qpn};
+use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::wire::Operation;
 use hca_spec::wqe::{Ctrl, SendOpcode, WQEBB};
 
-use super::Hca;
+use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
@@ -17,6 +18,7 @@ use crate::engines::qp::message::Message;
 use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
+use crate::engines::qp::run::Planned;
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
 use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::{BadWqe, Wqe};
@@ -46,7 +48,7 @@ struct Sending {
     departs: Ps,
 }
 
-impl Core {
+impl Core<'_> {
     pub(super) fn read_block(
         &self,
         qp: &Qp,
@@ -161,7 +163,7 @@ impl Core {
     #[inline]
     pub(crate) fn ask_turn(&mut self, at: Ps, qp: &mut QueuePair) {
         if !std::mem::replace(&mut qp.sq.turn, true) {
-            self.await_turn(at, qp.lane, HcaEvent::SendTurn(qp.qpn));
+            self.await_turn(at, qp.lane(), HcaEvent::SendTurn(qp.qpn));
         }
     }
 
@@ -266,6 +268,7 @@ impl Core {
     }
 
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
+    #[inline(always)]
     fn send_packet(&mut self, now: Ps, qp: &mut QueuePair) {
         match qp.requester.next() {
             Next::Held(why) => return self.note(now, Event::Held { qpn: qp.qpn, why }),
@@ -383,6 +386,7 @@ impl Core {
         };
         let change = list.map_err(umr::Refused::from).and_then(|list| qp.key_change(&self.view(), wqe, list));
         let changed = change.and_then(|change| Ok(self.change_keys(now, change)?));
+        *self.key_changes += 1;
         match changed {
             Ok(()) => Ok(()),
             Err(refused) => {
@@ -449,7 +453,17 @@ impl Core {
     }
 
     /// Builds and sends the packet at the cursor.
+    #[inline(always)]
     fn transmit_cursor(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Sending> {
+        if qp.run.is_none() {
+            self.begin_run(qp);
+        }
+        if let Some(run) = &qp.run {
+            match run.packet(qp.requester.cursor, *self.key_changes) {
+                Some(planned) => return Some(self.transmit_run(now, qp, planned)),
+                None => qp.run = None,
+            }
+        }
         let plan = match qp.plan(&self.view()) {
             Cursor::Nothing => return None,
             Cursor::NoCredit => {
@@ -490,14 +504,39 @@ impl Core {
             let data = spans(&self.fw.icm, &wqe.pieces, plan.offset, plan.payload);
             ready = self.units.gather(now, qpn.0, free, data);
         }
+        let built = (packet, index, psn, plan.repr.operation);
+        Some(self.launch_request(now, qp, (free, ready), service, built))
+    }
+
+    /// Takes a request packet to the port: the unit is done with it at `free` and its data is there at `ready`.
+    #[inline(always)]
+    fn launch_request(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        (free, ready): (Ps, Ps),
+        service: Ps,
+        (packet, index, psn, operation): (Packet, u16, Psn, Operation),
+    ) -> Sending {
+        let qpn = qp.qpn;
         let departs = self.units.depart(qpn.0, ready);
-        let (operation, bytes) = (plan.repr.operation, packet.len() as u32);
+        let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
-        qp.lane = self.launch(departs, operation, packet);
+        qp.vl = self.launch(departs, qp.params.port, operation, packet);
         if qp.service.is_reliable() && qp.requester.deadline.is_none() {
             self.start_timer(departs, qp);
         }
-        Some(Sending { free, departs })
+        Sending { free, departs }
+    }
+
+    /// Sends a packet of a run.
+    fn transmit_run(&mut self, now: Ps, qp: &mut QueuePair, planned: Planned) -> Sending {
+        let Planned { packet, psn, operation, index, data } = planned;
+        qp.requester.advance(psn, 1);
+        let (qpn, service) = (qp.qpn, self.timing.transmit());
+        let free = self.units.send(now, qpn.0, service);
+        let ready = self.units.gather(now, qpn.0, free, std::iter::once(data));
+        self.launch_request(now, qp, (free, ready), service, (packet, index, psn, operation))
     }
 
     /// Unreliable: a message is complete when its last packet has left.
@@ -540,7 +579,7 @@ impl Core {
     }
 }
 
-impl Hca {
+impl Executor<'_> {
     /// A send doorbell was rung.
     pub(crate) fn send_doorbell(&mut self, now: Ps, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };

@@ -5,7 +5,7 @@ use hca_spec::wire::Bth;
 
 use crate::adapter::core::Core;
 use crate::ground::event::Event;
-use crate::ground::node::{HcaId, PortRef};
+use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
 use crate::ground::ring::Trace;
 use crate::ground::time::Ps;
@@ -30,10 +30,32 @@ pub struct Captured {
 pub(crate) struct Watch {
     pub(crate) hca: HcaId,
     pub(crate) records: Option<Vec<Record>>,
-    pub(crate) packets: Option<Vec<Captured>>,
+    pub(crate) packets: Vec<Captured>,
+    /// Bit n: packets at port n are wanted. 256 ports.
+    captured: [u64; 4],
 }
 
 impl Watch {
+    /// Of an adapter of which nothing is wanted yet.
+    pub(crate) fn new(hca: HcaId) -> Self {
+        Self { hca, records: None, packets: Vec::new(), captured: [0; 4] }
+    }
+
+    /// Packets at that port are wanted.
+    pub(crate) fn capture(&mut self, port: u8) {
+        if let Some(bits) = self.captured.get_mut(usize::from(port >> 6)) {
+            *bits |= 1 << (port & 0x3f);
+        }
+    }
+
+    pub(crate) fn captures_any(&self) -> bool {
+        self.captured != [0; 4]
+    }
+
+    fn captures(&self, port: u8) -> bool {
+        self.captured.get(usize::from(port >> 6)).is_some_and(|bits| bits >> (port & 0x3f) & 1 == 1)
+    }
+
     /// Hands what was gathered to the world.
     pub(crate) fn hand_over(
         &mut self,
@@ -45,9 +67,7 @@ impl Watch {
             take_notes(records, self.hca, units);
             records.drain(..).for_each(|record| trace.add(record));
         }
-        if let Some(captured) = &mut self.packets {
-            packets.append(captured);
-        }
+        packets.append(&mut self.packets);
     }
 }
 
@@ -57,7 +77,7 @@ fn take_notes(records: &mut Vec<Record>, hca: HcaId, units: &mut Units) {
     records.extend(units.drain_notes().map(record));
 }
 
-impl Core {
+impl Core<'_> {
     /// Whether records are wanted: asked before something is computed for them alone.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
@@ -82,7 +102,7 @@ impl Core {
     #[cold]
     fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
-            take_notes(records, *hca, &mut self.units);
+            take_notes(records, *hca, self.units);
             records.push(Record { at, wait, took, hca: *hca, event });
         }
     }
@@ -95,11 +115,14 @@ impl Core {
         self.note_span(at, done.since(at).since(took), took, event);
     }
 
-    /// A packet leaves the port or has reached it.
+    /// A packet leaves a port or has reached it.
     #[inline]
-    pub(crate) fn capture(&mut self, at: Ps, sent: bool, packet: &Packet) {
-        if let Some(Watch { hca, packets: Some(packets), .. }) = self.watch.as_deref_mut() {
-            packets.push(Captured { at, port: (*hca).into(), sent, packet: packet.clone() });
+    pub(crate) fn capture(&mut self, at: Ps, port: u8, sent: bool, packet: &Packet) {
+        if let Some(watch) = self.watch.as_deref_mut()
+            && watch.captures(port)
+        {
+            let port = PortRef { node: NodeId::Hca(watch.hca), port };
+            watch.packets.push(Captured { at, port, sent, packet: packet.clone() });
         }
     }
 }

@@ -204,6 +204,22 @@ impl Plain<'_> {
     }
 }
 
+/// The pages that `len` bytes at `va` are in that `who` may read under a key that translates to memory itself: their bus
+/// addresses, log2 of their size, and where the range begins in the first. `None`: the key is of another kind, or the
+/// access would fail at one of them.
+pub(crate) fn pages_of(
+    icm: &Icm,
+    who: Accessor,
+    key: Mkey,
+    va: u64,
+    len: u64,
+) -> Option<(Vec<u64>, u32, u64)> {
+    match target(icm, who, key, va, len, Access::LocalRead).ok()? {
+        Target::Plain(plain) => walk::pages_of(plain.entry, plain.range),
+        Target::Signed(_) => None,
+    }
+}
+
 /// The memory behind a signature key. The key's own rights are checked for the access; what it names is read
 /// and written on behalf of the signatures too.
 pub(crate) struct Behind<'a> {

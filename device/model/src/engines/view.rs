@@ -1,25 +1,26 @@
 //! What an engine may look at besides its own state.
 
 use hca_firmware::port::Port;
-use hca_firmware::{Firmware, Icm};
+use hca_firmware::{Firmware, Icm, Ports};
 use hca_spec::caps::Odp;
 use hca_spec::layout::Field;
 use hca_spec::qpc::ServiceType;
 
 use crate::engines::mkey::Fault;
 
-/// A read-only view of an adapter: the contexts that its firmware keeps, and its ports.
+/// A read-only view of a function: the contexts that its firmware keeps, and the adapter's ports.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     firmware: &'a Firmware,
+    ports: &'a Ports,
     /// An event queue wants to know of page faults.
     page_faults: bool,
 }
 
 impl<'a> View<'a> {
     #[inline]
-    pub(crate) fn new(firmware: &'a Firmware, page_faults: bool) -> Self {
-        Self { firmware, page_faults }
+    pub(crate) fn new(firmware: &'a Firmware, ports: &'a Ports, page_faults: bool) -> Self {
+        Self { firmware, ports, page_faults }
     }
 
     /// Contexts of queues, keys and domains.
@@ -31,7 +32,7 @@ impl<'a> View<'a> {
     /// A port, from 1: its LIDs, GIDs and P_Keys.
     #[inline]
     pub(crate) fn port(&self, port: u8) -> Option<&'a Port> {
-        self.firmware.port(port)
+        self.ports.port(port)
     }
 
     /// Whether a fault is one that a queue pair of that service waits for: its transport pages on demand for what is in

@@ -1,5 +1,6 @@
 //! The adapter's view of its host's memory.
 
+use std::any::Any;
 use std::fmt;
 
 /// A DMA access that did not happen: outside every mapping, not writable, or bus mastering is off.
@@ -32,6 +33,24 @@ pub trait GuestMemory: Send + Sync {
     fn write_release(&self, iova: u64, byte: u8) -> Result<(), DmaError> {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         self.write(iova, &[byte])
+    }
+
+    /// Whether `len` bytes at `iova` can be read at any time until [`World::settle`](crate::World::settle) is called: then
+    /// payload may stay where it is until its receiver takes it. Memory that has to be asked for its bytes says no.
+    fn is_mapped(&self, _iova: u64, _len: usize) -> bool {
+        false
+    }
+
+    /// Writes at `iova` what `source` has at `from`. Memories that know each other's kind do it in one copy.
+    fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
+        let mut bytes = vec![0; len];
+        source.read(from, &mut bytes)?;
+        self.write(iova, &bytes)
+    }
+
+    /// Itself, for memories that know its kind.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
 
     /// The way to ask for what is answered later, if a part of this memory answers reads later. Whoever changes it calls

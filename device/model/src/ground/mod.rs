@@ -7,6 +7,7 @@ pub(crate) mod node;
 pub(crate) mod outstanding;
 pub(crate) mod random;
 pub(crate) mod record;
+pub(crate) mod region;
 pub(crate) mod ring;
 pub(crate) mod slots;
 pub mod time;

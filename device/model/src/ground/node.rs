@@ -2,9 +2,27 @@
 
 use std::fmt;
 
+use hca_firmware::FunctionId;
+
 /// Names an adapter of a world: its place in [`crate::WorldConfig::hcas`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HcaId(pub usize);
+
+/// Names a function of an adapter: what a host attaches to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionRef {
+    /// The adapter.
+    pub hca: HcaId,
+    /// The function.
+    pub function: FunctionId,
+}
+
+impl From<HcaId> for FunctionRef {
+    /// The function that an adapter always has.
+    fn from(hca: HcaId) -> Self {
+        Self { hca, function: FunctionId::FIRST }
+    }
+}
 
 /// Names a switch of a world: its place in [`crate::WorldConfig::switches`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +35,7 @@ pub struct TunnelId(pub usize);
 /// A node of the fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NodeId {
-    /// An adapter: it has port 1.
+    /// An adapter: it has ports from 1 on, as its personality says.
     Hca(HcaId),
     /// A switch: it has external ports from 1 on.
     Switch(SwitchId),
@@ -33,13 +51,18 @@ pub struct PortRef {
 }
 
 impl From<HcaId> for PortRef {
-    /// The adapter's only port.
+    /// The adapter's first port.
     fn from(hca: HcaId) -> Self {
-        Self { node: NodeId::Hca(hca), port: HCA_PORT }
+        Self::of_hca(hca, 1)
     }
 }
 
 impl PortRef {
+    /// A port of an adapter.
+    pub const fn of_hca(hca: HcaId, port: u8) -> Self {
+        Self { node: NodeId::Hca(hca), port }
+    }
+
     /// A port of a switch.
     pub const fn of_switch(switch: SwitchId, port: u8) -> Self {
         Self { node: NodeId::Switch(switch), port }
@@ -54,9 +77,6 @@ impl fmt::Display for PortRef {
         }
     }
 }
-
-/// The port of an adapter.
-pub(crate) const HCA_PORT: u8 = 1;
 
 /// Where a link ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -257,11 +257,65 @@ impl<E> Default for EventHeap<E> {
     }
 }
 
+/// The place of an event in the order of all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
+    at: Ps,
+    order: u64,
+}
+
+impl Key {
+    /// Behind all events.
+    pub(crate) const NEVER: Self = Self { at: Ps::MAX, order: u64::MAX };
+
+    /// When the event is due.
+    #[inline]
+    pub(crate) fn at(&self) -> Ps {
+        self.at
+    }
+}
+
 impl<E> EventHeap<E> {
     /// Adds `event` of that source at time `at`.
-    #[inline]
+    #[inline(never)]
     pub fn push(&mut self, at: Ps, source: Source, event: E) {
-        let entry = self.store(at, source, event);
+        let key = self.reserve(at, source);
+        self.push_reserved(key, event);
+    }
+
+    /// The place that an event pushed now would have. Whoever keeps the event himself says when its time comes
+    /// ([`EventHeap::pass`]), or pushes it later ([`EventHeap::push_reserved`]).
+    #[inline]
+    pub(crate) fn reserve(&mut self, at: Ps, source: Source) -> Key {
+        if self.sequence >= SEQUENCES {
+            self.renumber();
+        }
+        let order = u64::from(source.0) << SEQUENCE_BITS | self.sequence;
+        self.sequence += 1;
+        Key { at, order }
+    }
+
+    /// Whether so many places can be reserved before the sequence starts anew, which makes reserved places void.
+    pub(crate) fn can_reserve(&self, count: u64) -> bool {
+        self.sequence.saturating_add(count) < SEQUENCES
+    }
+
+    /// The place of the next event.
+    #[inline]
+    pub(crate) fn next_key(&self) -> Option<Key> {
+        self.next.map(|Next { entry: Entry { at, order, .. }, .. }| Key { at, order })
+    }
+
+    /// Time has come to `at`: nothing is due before it.
+    #[inline]
+    pub(crate) fn pass(&mut self, at: Ps) {
+        self.present = self.present.max(at.0 >> BUCKET);
+    }
+
+    /// Adds an event at the place that was reserved for it.
+    #[inline(always)]
+    pub(crate) fn push_reserved(&mut self, Key { at, order }: Key, event: E) {
+        let entry = self.store(at, order, event);
         // What should have been before the present is the first there.
         let number = (at.0 >> BUCKET).max(self.present);
         let near = number - self.present < BUCKETS as u64;
@@ -277,13 +331,8 @@ impl<E> EventHeap<E> {
     }
 
     /// Keeps an event; says where.
-    #[inline]
-    fn store(&mut self, at: Ps, source: Source, event: E) -> Entry {
-        if self.sequence >= SEQUENCES {
-            self.renumber();
-        }
-        let order = u64::from(source.0) << SEQUENCE_BITS | self.sequence;
-        self.sequence += 1;
+    #[inline(always)]
+    fn store(&mut self, at: Ps, order: u64, event: E) -> Entry {
         if let Some(place) = self.slots.get_mut(self.free as usize) {
             let entry = Entry { at, order, slot: self.free };
             self.free = place.next;
@@ -365,7 +414,7 @@ impl<E> EventHeap<E> {
     }
 
     /// Takes the next event if it is due at or before `until`.
-    #[inline]
+    #[inline(always)]
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
         let Next { entry: Entry { at, .. }, bucket } = self.next?;
         self.present = self.present.max(at.min(until).0 >> BUCKET);
@@ -396,7 +445,7 @@ impl<E> EventHeap<E> {
     }
 
     /// Looks for the next event.
-    #[inline]
+    #[inline(always)]
     fn find(&self) -> Option<Next> {
         let far = self.far.0.first().copied();
         let Some(bucket) = self.first_bucket() else {

@@ -190,18 +190,25 @@ impl Cable {
 
 impl Carrier for Cable {
     fn transmit(&mut self, now: Ps, from: End, packet: Packet, out: &mut Vec<Delivery>) {
-        let (Some(line), Some(busy_until)) = (self.lines.get(from), self.busy_until.get_mut(from)) else {
-            return;
-        };
-        let time = line.serialisation(packet.len());
-        *busy_until = now.max(*busy_until) + time;
-        out.push(Delivery { at: *busy_until + self.delay, end: 1 - from, packet });
+        if let Some(at) = self.pass(now, from, packet.len()) {
+            out.push(Delivery { at, end: 1 - from, packet });
+        }
+    }
+
+    fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
+        let (line, busy_until) = (self.lines.get(from)?, self.busy_until.get_mut(from)?);
+        *busy_until = now.max(*busy_until) + line.serialisation(bytes);
+        Some(*busy_until + self.delay)
     }
 
     fn train(&mut self, end: End, line: LineRate) {
         if let Some(to) = self.lines.get_mut(end) {
             *to = line;
         }
+    }
+
+    fn is_plain(&self) -> bool {
+        true
     }
 }
 

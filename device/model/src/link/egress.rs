@@ -205,6 +205,16 @@ impl<H> Egress<H> {
         queues.map(|q| Outcome::Discarded { at: now, hold: q.hold }).collect()
     }
 
+    /// Every packet that waits has its payload's bytes itself from now on.
+    pub(crate) fn settle(&mut self) {
+        self.lanes.iter_mut().flat_map(|lane| &mut lane.queue).for_each(|queued| queued.packet.settle());
+    }
+
+    /// Whether one of the packets that wait is such.
+    pub(crate) fn queues(&self, such: impl Fn(&Packet) -> bool) -> bool {
+        self.waiting != 0 && self.lanes.iter().flat_map(|lane| &lane.queue).any(|queued| such(&queued.packet))
+    }
+
     /// The subnet manager wrote the arbitration tables.
     pub(crate) fn program(&mut self, tables: Tables) {
         self.arbiter.program(tables);

@@ -134,6 +134,15 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
     fn train(&mut self, end: End, line: LineRate) {
         self.inner.train(end, line);
     }
+
+    fn is_plain(&self) -> bool {
+        self.quiet && self.inner.is_plain()
+    }
+
+    fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
+        self.counts.packets += 1;
+        self.inner.pass(now, from, bytes)
+    }
 }
 
 /// The packet with one bit inverted.

@@ -63,6 +63,17 @@ pub trait Carrier {
     /// An end of the link trained, to less than the link could carry maybe: what it sends takes so long. A carrier of
     /// another kind has its own rate.
     fn train(&mut self, _end: End, _line: LineRate) {}
+
+    /// Whether each packet arrives at the other end once, as it was sent, and nobody looks at its bytes.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
+    /// The same as [`Carrier::transmit`] for a packet of `bytes`, of a carrier that is plain: when its last byte is at the
+    /// other end.
+    fn pass(&mut self, _now: Ps, _from: End, _bytes: usize) -> Option<Ps> {
+        None
+    }
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
@@ -72,5 +83,13 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
 
     fn train(&mut self, end: End, line: LineRate) {
         (**self).train(end, line);
+    }
+
+    fn is_plain(&self) -> bool {
+        (**self).is_plain()
+    }
+
+    fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
+        (**self).pass(now, from, bytes)
     }
 }

@@ -17,6 +17,7 @@ mod room;
 mod spare;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::layout::be32;
@@ -29,6 +30,8 @@ pub(crate) use room::Room;
 
 pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, Repr, RethRepr};
 use repr::{Reader, Writer};
+
+use crate::ground::region::{Payload, Region};
 
 /// The largest payload: a path MTU of 4096 bytes.
 pub const MAX_PAYLOAD: usize = 4096;
@@ -51,11 +54,20 @@ struct Body {
     payload: Range<usize>,
     /// Bytes on the link.
     len: usize,
+    /// Of a packet whose payload is still in its sender's memory: where.
+    source: Option<(Arc<Region>, u64)>,
 }
 
 impl Default for Body {
     fn default() -> Self {
-        Self { form: Form::Present, repr: Repr::default(), data: Vec::new(), payload: 0..0, len: 0 }
+        Self {
+            form: Form::Present,
+            repr: Repr::default(),
+            data: Vec::new(),
+            payload: 0..0,
+            len: 0,
+            source: None,
+        }
     }
 }
 
@@ -63,10 +75,10 @@ impl Clone for Body {
     fn clone(&self) -> Self {
         let Self { form, repr, len, .. } = *self;
         let (data, payload) = match form {
-            Form::Built => (self.payload().to_vec(), 0..self.payload.len()),
+            Form::Built => (self.payload_bytes(), 0..self.payload.len()),
             _ => (self.data.clone(), self.payload.clone()),
         };
-        Self { form, repr, data, payload, len }
+        Self { form, repr, data, payload, len, source: None }
     }
 }
 
@@ -83,7 +95,9 @@ enum Form {
 impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
         match (self.0.form, other.0.form) {
-            (Form::Built, Form::Built) => self.0.repr == other.0.repr && self.payload() == other.payload(),
+            (Form::Built, Form::Built) => {
+                self.0.repr == other.0.repr && self.0.payload_bytes() == other.0.payload_bytes()
+            }
             (Form::Present, Form::Present) => self.0.data == other.0.data,
             _ => self.clone().into_bytes() == other.clone().into_bytes(),
         }
@@ -159,13 +173,64 @@ impl Packet {
         repr.put_carried(carried, &mut body.repr);
         body.form = Form::Built;
         body.payload = 0..payload_len;
-        let grh = if repr.grh.is_some() { Grh::SIZE } else { 0 };
-        let from_bth = repr::bytes_from_bth(carried, payload_len.next_multiple_of(4));
-        body.len = Lrh::SIZE + grh + from_bth + VCRC_SIZE;
+        body.source = None;
+        body.len = Self::bytes_on_link(repr, carried, payload_len);
         if known.is_none() {
             packet.be_bytes();
         }
         Ok(packet)
+    }
+
+    fn bytes_on_link(repr: &Repr, carried: Carried, payload: usize) -> usize {
+        let grh = if repr.grh.is_some() { Grh::SIZE } else { 0 };
+        Lrh::SIZE + grh + repr::bytes_from_bth(carried, payload.next_multiple_of(4)) + VCRC_SIZE
+    }
+
+    /// Bytes on the link of a packet with such headers and so much payload; `None`: its transport does not have its
+    /// operation.
+    pub(crate) fn len_of(repr: &Repr, payload: usize) -> Option<usize> {
+        Carried::by(repr.transport, repr.operation).map(|known| Self::bytes_on_link(repr, known, payload))
+    }
+
+    /// A packet with the `payload` bytes that a region has from `offset` on: they stay there until somebody wants them
+    /// ([`Packet::settle`]). `len`: its bytes on the link ([`Packet::len_of`]); its opcode carries no extended headers but
+    /// those that are set.
+    #[inline]
+    pub(crate) fn referring(
+        repr: &Repr,
+        payload: usize,
+        len: usize,
+        (region, offset): (&Arc<Region>, u64),
+    ) -> Packet {
+        let mut packet = spare::take();
+        let body = &mut *packet.0;
+        body.form = Form::Built;
+        body.repr = *repr;
+        body.payload = 0..payload;
+        body.len = len;
+        body.source = Some((Arc::clone(region), offset));
+        packet
+    }
+
+    /// Whether its payload is still in its sender's memory.
+    #[inline]
+    pub(crate) fn is_referring(&self) -> bool {
+        self.0.source.is_some()
+    }
+
+    /// From now on it has its payload's bytes itself. If they are not to be had any more it is bad from then on.
+    pub(crate) fn settle(&mut self) {
+        let body = &mut *self.0;
+        let Some((region, offset)) = body.source.take() else { return };
+        let len = body.payload.len();
+        if body.data.len() < len {
+            body.data.resize(len, 0);
+        }
+        let into = body.data.get_mut(..len).unwrap_or_default();
+        if region.read(offset, into).is_err() {
+            into.fill(0);
+            self.mark_bad();
+        }
     }
 
     /// Builds a packet without payload.
@@ -179,7 +244,7 @@ impl Packet {
     /// Checks every byte that a receiving port checks; gives the headers and the payload without pad.
     pub fn parse(&self) -> Result<(Repr, &[u8]), Malformed> {
         match self.0.form {
-            Form::Built => Ok((self.0.repr, self.payload())),
+            Form::Built => Ok((self.0.repr, self.payload_bytes())),
             _ => {
                 let (repr, payload) = self.parse_bytes()?;
                 Ok((repr, self.0.data.get(payload).unwrap_or_default()))
@@ -204,8 +269,21 @@ impl Packet {
 
     /// The payload without pad; only of a packet that is good.
     #[inline]
-    pub(crate) fn payload(&self) -> &[u8] {
-        self.0.payload()
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        match &self.0.source {
+            None => Payload::Bytes(self.0.payload()),
+            Some((region, offset)) => Payload::Region { region, offset: *offset, len: self.0.payload.len() },
+        }
+    }
+
+    /// The same as bytes: nothing of a packet whose payload is still in its sender's memory, which only messages of
+    /// reliable services have.
+    #[inline]
+    pub(crate) fn payload_bytes(&self) -> &[u8] {
+        match self.is_referring() {
+            true => &[],
+            false => self.0.payload(),
+        }
     }
 
     /// Parses bytes: the headers, and where the payload is.
@@ -345,6 +423,7 @@ impl Packet {
 
     /// From now on it is bytes.
     fn be_bytes(&mut self) {
+        self.settle();
         if self.0.form == Form::Built {
             self.0.data = self.0.sealed();
             self.0.form = Form::Present;
@@ -364,7 +443,8 @@ impl Packet {
     }
 
     /// The packet has done what it was for: another one may have its memory.
-    pub(crate) fn retire(self) {
+    pub(crate) fn retire(mut self) {
+        self.0.source = None;
         spare::give(self);
     }
 
@@ -424,6 +504,16 @@ impl Body {
     #[inline]
     fn payload(&self) -> &[u8] {
         self.data.get(self.payload.clone()).unwrap_or_default()
+    }
+
+    /// A copy of the payload; zeroes for what can't be read any more.
+    fn payload_bytes(&self) -> Vec<u8> {
+        let Some((region, offset)) = &self.source else { return self.payload().to_vec() };
+        let mut bytes = vec![0; self.payload.len()];
+        if region.read(*offset, &mut bytes).is_err() {
+            bytes.fill(0);
+        }
+        bytes
     }
 
     /// Of a built packet.

@@ -290,6 +290,13 @@ impl Repr {
 
     /// Puts what of it travels into `into`: the extended headers that the opcode carries and no others, and of numbers
     /// as many bits as their fields have. Parsed packets give that.
+    /// What of it travels; `None`: its transport does not have its operation.
+    pub(crate) fn carried(&self) -> Option<Self> {
+        let mut travels = *self;
+        self.put_carried(Carried::by(self.transport, self.operation)?, &mut travels);
+        Some(travels)
+    }
+
     pub(super) fn put_carried(&self, carried: Carried, into: &mut Self) {
         const BITS_4: u8 = 0xf;
         const BITS_20: u32 = 0xf_ffff;

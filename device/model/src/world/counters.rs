@@ -4,28 +4,28 @@ use hca_firmware::QCounter;
 use hca_spec::ids::Qpn;
 
 use super::World;
-use crate::adapter::core::Core;
 use crate::adapter::counters::{Counters, QpCounters, QpReport};
-use crate::ground::node::HcaId;
+use crate::ground::node::FunctionRef;
 
 impl World {
-    /// What an adapter counted; nothing if there is no such adapter.
-    pub fn counters(&self, hca: HcaId) -> Option<Counters> {
-        let core: &Core = self.core(hca)?;
-        let sets = || core.fw.icm.q_counters.iter();
+    /// What a function counted, with the ports and units of its adapter; nothing if there is no such function.
+    pub fn counters(&self, at: impl Into<FunctionRef>) -> Option<Counters> {
+        let at = at.into();
+        let (chip, function) = (self.chip(at.hca)?, self.function(at)?);
+        let sets = || function.fw.icm.q_counters.iter();
         let sum = |counter| sets().map(|(_, set)| u64::from(set.get(counter))).sum();
         let report = |(qpn, counters): (u32, &QpCounters)| QpReport {
             qpn: Qpn(qpn),
-            service: core.fw.icm.qps.get(qpn).map(|qp| qp.service()),
-            state: self.qp_state(hca, Qpn(qpn)),
+            service: function.fw.icm.qps.get(qpn).map(|qp| qp.service()),
+            state: function.qps.get(qpn).map(|qp| qp.state),
             counters: *counters,
         };
         Some(Counters {
-            adapter: core.counting.adapter(),
-            port: core.fw.port(1).map(|port| port.counters).unwrap_or_default(),
-            units: core.units.counts(),
+            adapter: function.counting.adapter(),
+            ports: chip.managed.numbers().filter_map(|n| Some(chip.managed.port(n)?.counters)).collect(),
+            units: chip.units.counts(),
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
-            qps: core.counting.qps.iter().map(report).collect(),
+            qps: function.counting.qps.iter().map(report).collect(),
         })
     }
 }

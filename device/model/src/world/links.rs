@@ -6,12 +6,12 @@
 //!
 //! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
 
-use hca_firmware::{Effect, Link as PortLink, LinkOffer};
+use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
 use super::{Class, Event, World};
-use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::egress::LANES;
 use crate::link::training::{Training, TrainingStep};
@@ -144,6 +144,7 @@ impl World {
         let count = ends.len();
         self.links.push(Link { ends, carrier, kind });
         (0..count).for_each(|end| self.update_end(number, end, false));
+        self.allow_trains();
         Ok(())
     }
 
@@ -166,9 +167,11 @@ impl World {
     /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
     /// manager programs what both ends of a link can do.
     pub fn limit_port(&mut self, port: PortRef, mtu: u16, lanes: u8) {
+        self.settle_all();
         match port.node {
             NodeId::Hca(hca) => {
-                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.core.fw.port_mut(port.port)) {
+                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.chip.managed.port_mut(port.port))
+                {
                     port.limit(mtu, lanes);
                 }
             }
@@ -185,6 +188,7 @@ impl World {
     /// Takes the cable of a link out at every end in this world, or puts it in again: then it trains. An end outside
     /// hears of it one link latency later.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
+        self.settle_all();
         self.now = self.now.max(now);
         let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
         ends.iter_mut().for_each(|end| end.connected = connected);
@@ -196,7 +200,7 @@ impl World {
     pub(super) fn port_changed(&mut self, port: PortRef, lost: bool) {
         match self.plug(port) {
             Some((link, end)) => self.update_end(link, end, lost),
-            // Without a cable an adapter has a plug that leads back to it.
+            // Without a cable an adapter's port has a plug that leads back to it.
             None if !Self::is_switch(port) && self.is_down(port) && self.is_enabled(port) => {
                 self.set_port_link(port, Some(PortLink::default()), None);
             }
@@ -227,6 +231,9 @@ impl World {
     }
 
     fn follow_training(&mut self, number: usize, end: usize, port: PortRef, step: TrainingStep) {
+        if step.lost || step.tell.is_some() {
+            self.settle_all();
+        }
         if let Some(light) = step.tell {
             self.send_message(number, end, self.now, LinkMessage::Light(light));
         }
@@ -279,7 +286,7 @@ impl World {
     fn input_buffer(&self, kind: &LinkKind, end: LinkEnd) -> Option<u32> {
         kind.delay?;
         let bytes = match end {
-            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => self.core(hca)?.timing.adapter_buffer(),
+            LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => self.chip(hca)?.timing.adapter_buffer(),
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_buffer(),
             LinkEnd::Tunnel(_) => return None,
         };
@@ -290,7 +297,7 @@ impl World {
     pub(super) fn port_latency(&self, end: LinkEnd) -> Ps {
         match end {
             LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => {
-                self.core(hca).map_or(Ps::ZERO, |core| core.timing.phy())
+                self.chip(hca).map_or(Ps::ZERO, |chip| chip.timing.phy())
             }
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_phy(),
             LinkEnd::Tunnel(_) => Ps::ZERO,
@@ -301,9 +308,9 @@ impl World {
     fn plug_in(&mut self, port: PortRef, line: LineRate) {
         match port.node {
             NodeId::Hca(id) => {
-                if let Some(hca) = self.hcas.get_mut(id.0) {
-                    hca.core.port.cabled = true;
-                    hca.core.port.egress.plug(line);
+                if let Some(out) = self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port)) {
+                    out.cabled = true;
+                    out.egress.plug(line);
                 }
             }
             NodeId::Switch(id) => {
@@ -322,22 +329,25 @@ impl World {
             NodeId::Hca(id) => {
                 let Some(hca) = self.hcas.get_mut(id.0) else { return };
                 let mut effects = Vec::new();
-                hca.core.fw.set_link(HCA_PORT, link, &mut effects);
-                hca.core.link_changed(now, link.map(|_| room));
-                hca.port_turn(now);
-                self.apply(id, now, effects);
+                hca.chip.managed.set_link(port.port, link, &mut effects);
+                if let Some(mut manager) = hca.executor(FunctionId::FIRST) {
+                    manager.core.link_changed(now, port.port, link.map(|_| room));
+                    manager.port_turn(now, port.port);
+                }
+                self.apply(id, port.port, now, effects);
             }
             NodeId::Switch(id) => self.switch_link(id, port.port, link, room),
         }
     }
 
-    /// Lets an adapter follow what its firmware did to the port, without asking for another look at that.
-    pub(super) fn apply(&mut self, id: HcaId, now: Ps, effects: Vec<Effect>) {
-        let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        hca.apply(now, effects);
-        hca.core.configure_port();
-        hca.core.agent_poll_later(now);
-        (hca.core.out.port_changed, hca.core.out.link_lost) = (false, false);
-        self.collect(id);
+    /// Lets an adapter follow what its firmware did to a port, without asking for another look at that.
+    pub(super) fn apply(&mut self, id: HcaId, port: u8, now: Ps, effects: Vec<Effect>) {
+        let manager = self.hcas.get_mut(id.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        let Some(mut manager) = manager else { return };
+        manager.apply(now, effects);
+        manager.core.configure_port(port);
+        manager.core.agent_poll_later(now, port);
+        manager.core.out.ports_changed.retain(|changed| changed.port != port);
+        self.collect(id, FunctionId::FIRST);
     }
 }

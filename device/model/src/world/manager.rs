@@ -1,6 +1,6 @@
 //! The built-in subnet manager, for topologies that have none in a guest.
 //!
-//! It knows the cables, and does the rest with SMPs: LIDs by the order of the nodes, adapters first; shortest paths,
+//! It knows the cables, and does the rest with SMPs: LIDs by the order of the nodes, each port of an adapter first; shortest paths,
 //! the choices among equal ones spread by LID; every multicast group on one spanning tree; ports to ACTIVE. Without
 //! switches each adapter is brought up for itself, at once; with them, each link that comes or goes causes a sweep.
 //!
@@ -15,7 +15,7 @@ use hca_spec::mad::{
 };
 
 use super::{Class, Event, World};
-use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::{Ps, Source};
 
 /// LID of the built-in subnet manager. Nobody is there.
@@ -48,14 +48,14 @@ impl Map {
         self.0.get(switch).map_or(&[], Vec::as_slice)
     }
 
-    /// By switch: how many links are between it and the switch at `target`, or that is `target`.
-    fn distances(&self, target: NodeId) -> Vec<Option<u32>> {
+    /// By switch: how many links are between it and the switch at `target`, a port of an adapter, or that is `target`,
+    /// port 0 of a switch.
+    fn distances(&self, target: PortRef) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.0.len()];
         let mut queue = VecDeque::new();
         for (i, distance) in distances.iter_mut().enumerate() {
-            let adapter =
-                matches!(target, NodeId::Hca(_)) && self.ways(i).iter().any(|w| w.to.node == target);
-            if adapter || target == NodeId::Switch(SwitchId(i)) {
+            let adapter = self.ways(i).iter().any(|w| w.to == target);
+            if adapter || target == PortRef::of_switch(SwitchId(i), 0) {
                 *distance = Some(0);
                 queue.push_back((i, 0));
             }
@@ -74,17 +74,17 @@ impl Map {
     }
 
     /// The port of switch `from` towards `target`; `choice` decides among equal ones.
-    fn port_towards(&self, from: usize, target: NodeId, distances: &[Option<u32>], choice: usize) -> u8 {
+    fn port_towards(&self, from: usize, target: PortRef, distances: &[Option<u32>], choice: usize) -> u8 {
         let distance = |i: usize| distances.get(i).copied().flatten();
         let Some(own) = distance(from) else { return NO_PORT };
         let nearer = |way: &&Way| match way.to.node {
-            _ if own == 0 => way.to.node == target,
+            _ if own == 0 => way.to == target,
             NodeId::Hca(_) => false,
             NodeId::Switch(SwitchId(next)) => distance(next).is_some_and(|next| next + 1 == own),
         };
         let ports: Vec<u8> = self.ways(from).iter().filter(nearer).map(|way| way.port).collect();
         // Port 0 is the switch itself.
-        let own_lid = target == NodeId::Switch(SwitchId(from));
+        let own_lid = target == PortRef::of_switch(SwitchId(from), 0);
         if own_lid {
             0
         } else {
@@ -136,7 +136,7 @@ impl World {
         let waits = self.port(port).is_some_and(|p| p.state == port_state::INIT);
         match port.node {
             NodeId::Hca(id) if self.subnet_manager && waits && self.switches.is_empty() => {
-                self.manage_hca(id)
+                self.manage_hca(id, port.port);
             }
             _ => {}
         }
@@ -155,19 +155,19 @@ impl World {
     pub(super) fn sweep(&mut self) {
         self.sweep_due = false;
         let map = self.map();
-        let (hcas, switches) = (self.hcas.len(), self.switches.len());
-        let top = hcas + switches;
-        let nodes = (0..hcas).map(|i| NodeId::Hca(HcaId(i)));
-        let nodes: Vec<NodeId> = nodes.chain((0..switches).map(|i| NodeId::Switch(SwitchId(i)))).collect();
-        let distances: Vec<Vec<Option<u32>>> = nodes.iter().map(|node| map.distances(*node)).collect();
+        let (hca_ports, switches) = (self.hca_ports().collect::<Vec<_>>(), self.switches.len());
+        let (hcas, top) = (hca_ports.len(), hca_ports.len() + switches);
+        let zeros = (0..switches).map(|i| PortRef::of_switch(SwitchId(i), 0));
+        let targets: Vec<PortRef> = hca_ports.iter().copied().chain(zeros).collect();
+        let distances: Vec<Vec<Option<u32>>> = targets.iter().map(|to| map.distances(*to)).collect();
         let tree = map.tree();
         for switch in (0..switches).filter(|i| !map.ways(*i).is_empty()) {
             self.manage_switch(&map, switch, hcas + switch + 1, top);
             let mut ports = vec![NO_PORT; (top + 1).next_multiple_of(LINEAR_BLOCK)];
-            for (i, (node, distances)) in nodes.iter().zip(&distances).enumerate() {
+            for (i, (target, distances)) in targets.iter().zip(&distances).enumerate() {
                 let lid = i + 1;
                 if let Some(port) = ports.get_mut(lid) {
-                    *port = map.port_towards(switch, *node, distances, lid);
+                    *port = map.port_towards(switch, *target, distances, lid);
                 }
             }
             for (block, ports) in (0..).zip(ports.chunks_exact(LINEAR_BLOCK)) {
@@ -196,9 +196,11 @@ impl World {
                 }
             }
         }
-        for hca in 0..hcas {
-            if self.port(HcaId(hca).into()).is_some_and(|p| p.state == port_state::INIT) {
-                self.manage_hca(HcaId(hca));
+        for port in hca_ports {
+            if let NodeId::Hca(hca) = port.node
+                && self.port(port).is_some_and(|p| p.state == port_state::INIT)
+            {
+                self.manage_hca(hca, port.port);
             }
         }
     }
@@ -283,14 +285,15 @@ impl World {
         self.ask_switch(map, switch, &info);
     }
 
-    fn manage_hca(&mut self, id: HcaId) {
+    fn manage_hca(&mut self, id: HcaId, port: u8) {
         let now = self.now;
+        let before = self.hcas.iter().take(id.0).map(|hca| hca.chip.managed.numbers().len()).sum::<usize>();
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let lid = Lid(id.0 as u16 + 1);
+        let lid = Lid((before + usize::from(port)) as u16);
         let mut effects = Vec::new();
         for state in [port_state::ARMED, port_state::ACTIVE] {
-            let get = smp(METHOD_GET, attr::PORT_INFO, HCA_PORT.into());
-            let Some(mut smp) = hca.core.fw.mad(HCA_PORT, &get, &mut effects) else { break };
+            let get = smp(METHOD_GET, attr::PORT_INFO, port.into());
+            let Some(mut smp) = hca.chip.managed.mad(port, &get, &mut effects) else { break };
             smp.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
             smp.port_info_mut()
                 .set(PortInfo::LID, lid.0.into())
@@ -298,12 +301,15 @@ impl World {
                 .set(PortInfo::PORT_STATE, state)
                 .set(PortInfo::PORT_PHYSICAL_STATE, 0)
                 .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
-            let answer = hca.core.fw.mad(HCA_PORT, &smp, &mut effects);
+            let answer = hca.chip.managed.mad(port, &smp, &mut effects);
             if answer.is_none_or(|a| a.get(Mad::STATUS) != 0) {
-                tracing::error!("the built-in subnet manager could not configure adapter {}", id.0);
+                tracing::error!(
+                    "the built-in subnet manager could not configure port {port} of adapter {}",
+                    id.0
+                );
                 break;
             }
         }
-        self.apply(id, now, effects);
+        self.apply(id, port, now, effects);
     }
 }

@@ -1,7 +1,7 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
+//! [`train`] keeps packets that follow each other off the heap, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
 mod config;
 mod counters;
@@ -9,22 +9,23 @@ mod links;
 mod manager;
 mod switch;
 mod trace;
+mod train;
 mod transfer;
 mod tunnel;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hca_firmware::Resources;
 use hca_firmware::port::{Port, PortCounters};
-use hca_spec::ids::Qpn;
-use hca_spec::qpc::QpState;
+use hca_firmware::{FunctionId, Resources};
 
-use crate::adapter::Hca;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::chip::Chip;
+use crate::adapter::core::{HcaEvent, PortChanged};
+use crate::adapter::function::Function;
 use crate::adapter::watch::Captured;
+use crate::adapter::{Executor, Hca};
 use crate::ground::dma::GuestMemory;
-use crate::ground::node::{HCA_PORT, HcaId, NodeId, PortRef, SwitchId};
+use crate::ground::node::{FunctionRef, HcaId, NodeId, PortRef, SwitchId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
 use crate::ground::time::{EventHeap, Ps, Source};
@@ -36,6 +37,7 @@ use crate::wire::Packet;
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};
 use switch::SwitchNode;
+use train::Train;
 use transfer::{Forwarded, Ingress};
 pub use tunnel::TunnelEvent;
 
@@ -46,6 +48,8 @@ pub enum Effect {
     Msix {
         /// The adapter.
         hca: HcaId,
+        /// Its function.
+        function: FunctionId,
         /// The vector.
         vector: u16,
     },
@@ -71,11 +75,13 @@ enum Class {
 enum Event {
     Hca {
         hca: HcaId,
+        function: FunctionId,
         epoch: u32,
         event: HcaEvent,
     },
     Arrive {
         hca: HcaId,
+        port: u8,
         packet: Packet,
         ingress: Ingress,
     },
@@ -113,22 +119,28 @@ type Plug = (usize, usize);
 /// The nodes of one topology, the links between them, and one event heap.
 pub struct World {
     hcas: Vec<Hca>,
-    /// What is plugged into the port of each adapter.
-    hca_plugs: Vec<Option<Plug>>,
+    /// What is plugged into the ports of each adapter.
+    hca_plugs: Vec<Vec<Option<Plug>>>,
     switches: Vec<SwitchNode>,
     links: Vec<Link>,
     heap: EventHeap<Event>,
+    /// Packets that follow each other, and their events.
+    #[allow(clippy::vec_box, reason = "a train that moves is taken out and put back")]
+    trains: Vec<Box<Train>>,
+    /// Whether there may be any.
+    trains_allowed: bool,
+    trains_begun: u64,
     now: Ps,
     effects: Vec<Effect>,
     /// Room for packets that leave an adapter.
-    spare: Vec<Sent<()>>,
+    spare: Vec<(u8, Sent<()>)>,
     /// Room for what a link delivers.
     deliveries: Vec<Delivery>,
     /// What left by tunnels, by its time and the order in which it left.
     tunnel_events: BTreeMap<(Ps, u64), TunnelEvent>,
     left: u64,
     /// Places in input buffers of adapters whose host's memory does not follow.
-    held_credits: Vec<(HcaId, Ingress)>,
+    held_credits: Vec<(FunctionRef, Ingress)>,
     subnet_manager: bool,
     sweep_due: bool,
     timing: Arc<Timing>,
@@ -137,7 +149,7 @@ pub struct World {
 }
 
 /// Takes what is there, in order: a single one, mostly.
-#[inline]
+#[inline(always)]
 fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
     match from.len() {
         1 => from.pop().into_iter().for_each(take),
@@ -151,10 +163,13 @@ impl World {
         let timing = Arc::new(Timing::new(&config.profile));
         let mut world = World {
             hcas: Vec::new(),
-            hca_plugs: vec![None; config.hcas.len()],
+            hca_plugs: Vec::new(),
             switches: Vec::new(),
             links: Vec::new(),
             heap: EventHeap::default(),
+            trains: Vec::new(),
+            trains_allowed: true,
+            trains_begun: 0,
             now: Ps::ZERO,
             effects: Vec::new(),
             spare: Vec::new(),
@@ -172,8 +187,9 @@ impl World {
             let own = hca.timing.map(|profile| Arc::new(Timing::new(&profile)));
             let mut hca = Hca::new(hca.name, hca.firmware, own.unwrap_or_else(|| timing.clone()));
             hca.start(Ps::ZERO);
+            world.hca_plugs.push(vec![None; hca.chip.managed.numbers().len()]);
             world.hcas.push(hca);
-            world.collect(HcaId(world.hcas.len() - 1));
+            world.collect(HcaId(world.hcas.len() - 1), FunctionId::FIRST);
         }
         for switch in config.switches {
             world.switches.push(SwitchNode::new(switch, timing.agent_queue()));
@@ -213,86 +229,125 @@ impl World {
         self.hcas.len()
     }
 
-    pub(crate) fn core(&self, hca: HcaId) -> Option<&Core> {
-        self.hcas.get(hca.0).map(|h| &h.core)
+    /// The functions of all adapters.
+    pub fn functions(&self) -> impl Iterator<Item = FunctionRef> {
+        let of = |(hca, node): (usize, &Hca)| {
+            (0..node.chip.functions)
+                .map(move |function| FunctionRef { hca: HcaId(hca), function: FunctionId(function) })
+        };
+        self.hcas.iter().enumerate().flat_map(of)
     }
 
-    pub(crate) fn qp_state(&self, hca: HcaId, qpn: Qpn) -> Option<QpState> {
-        self.hcas.get(hca.0)?.qps.get(qpn.0).map(|qp| qp.state)
+    pub(crate) fn chip(&self, hca: HcaId) -> Option<&Chip> {
+        self.hcas.get(hca.0).map(|h| &h.chip)
     }
 
-    pub(crate) fn core_mut(&mut self, hca: HcaId) -> Option<&mut Core> {
-        self.hcas.get_mut(hca.0).map(|h| &mut h.core)
+    pub(crate) fn chip_mut(&mut self, hca: HcaId) -> Option<&mut Chip> {
+        self.hcas.get_mut(hca.0).map(|h| &mut h.chip)
     }
 
-    fn with(&mut self, now: Ps, id: HcaId, act: impl FnOnce(&mut Hca, Ps)) {
+    fn function(&self, at: FunctionRef) -> Option<&Function> {
+        self.hcas.get(at.hca.0)?.function(at.function)
+    }
+
+    /// Something happens to an adapter, of which the function does the rest.
+    fn with(&mut self, now: Ps, at: FunctionRef, act: impl FnOnce(&mut Hca, Ps)) {
         self.now = self.now.max(now);
-        if let Some(hca) = self.hcas.get_mut(id.0) {
+        if let Some(hca) = self.hcas.get_mut(at.hca.0) {
             act(hca, self.now);
-            self.collect(id);
+            self.collect(at.hca, at.function);
         }
     }
 
+    /// A function does something.
+    #[inline]
+    fn act(&mut self, now: Ps, at: FunctionRef, act: impl FnOnce(&mut Executor<'_>, Ps)) {
+        self.with(now, at, |hca, now| {
+            if let Some(mut executor) = hca.executor(at.function) {
+                act(&mut executor, now);
+            }
+        });
+    }
+
+    /// Adds a function to an adapter, like the one that it has: a host may attach to it. `None`: there is no such adapter, or it
+    /// has as many as it can.
+    ///
+    /// For tests of the model: nothing tells a driver of such functions yet.
+    pub fn add_function(&mut self, hca: HcaId) -> Option<FunctionRef> {
+        let function = self.hcas.get_mut(hca.0)?.add_function()?;
+        self.allow_trains();
+        Some(FunctionRef { hca, function })
+    }
+
     /// A host is there: its memory.
-    pub fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory + Send + Sync>) {
-        self.with(Ps::ZERO, hca, |hca, _| hca.attach(memory));
+    pub fn attach(&mut self, at: impl Into<FunctionRef>, memory: Arc<dyn GuestMemory + Send + Sync>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.act(Ps::ZERO, at, |executor, _| executor.attach(memory));
     }
 
-    /// Something is new with the memory of `hca`'s host, which answers reads later in a part of it
+    /// Something is new with the memory of a function's host, which answers reads later in a part of it
     /// ([`GuestMemory::deferred`]): answers came, it takes reads or writes again, windows came or went, or it has begun
-    /// to answer later. What the adapter had to put off goes on, at the model's time of now.
-    pub fn memory_changed(&mut self, now: Ps, hca: HcaId) {
-        self.with(now, hca, |hca, now| hca.memory_changed(now));
-        self.release_credits(self.now, hca);
+    /// to answer later. What the function had to put off goes on, at the model's time of now.
+    pub fn memory_changed(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.act(now, at, |executor, now| executor.memory_changed(now));
+        self.release_credits(self.now, at);
     }
 
-    /// Inputs of `hca` that wait for answers of its host's memory.
-    pub fn parked_inputs(&self, hca: HcaId) -> usize {
-        self.hcas.get(hca.0).map_or(0, Hca::parked)
+    /// Inputs of a function that wait for answers of its host's memory.
+    pub fn parked_inputs(&self, at: impl Into<FunctionRef>) -> usize {
+        self.function(at.into()).map_or(0, |function| function.parked.len())
     }
 
-    /// Reads of `hca` that failed because they were not asked for in time. There are none, or the model is wrong.
-    pub fn unforeseen_reads(&self, hca: HcaId) -> u64 {
-        self.core(hca).and_then(|core| core.outstanding.as_ref()).map_or(0, |reads| reads.unforeseen())
+    /// Reads of a function that failed because they were not asked for in time. There are none, or the model is wrong.
+    pub fn unforeseen_reads(&self, at: impl Into<FunctionRef>) -> u64 {
+        let outstanding = self.function(at.into()).and_then(|function| function.outstanding.as_ref());
+        outstanding.map_or(0, |reads| reads.unforeseen())
     }
 
-    /// The host is gone: no access to its memory happens any more; the adapter is reset.
-    pub fn detach(&mut self, now: Ps, hca: HcaId) {
-        self.with(now, hca, |hca, now| hca.detach(now));
-        self.release_credits(self.now, hca);
+    /// The host is gone: no access to its memory happens any more; the function is reset.
+    pub fn detach(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.with(now, at, |hca, now| hca.detach(now, at.function));
+        self.release_credits(self.now, at);
     }
 
     /// Function level reset.
-    pub fn reset(&mut self, now: Ps, hca: HcaId) {
-        self.with(now, hca, |hca, now| hca.reset(now));
-        self.release_credits(self.now, hca);
+    pub fn reset(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        let at = at.into();
+        self.settle(at.hca);
+        self.with(now, at, |hca, now| hca.reset(now, at.function));
+        self.release_credits(self.now, at);
     }
 
     /// Reads BAR0.
-    pub fn mmio_read(&mut self, now: Ps, hca: HcaId, offset: u64, buf: &mut [u8]) {
-        self.with(now, hca, |hca, now| hca.mmio_read(now, offset, buf));
+    pub fn mmio_read(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, buf: &mut [u8]) {
+        self.act(now, at.into(), |function, now| function.mmio_read(now, offset, buf));
     }
 
     /// Writes BAR0.
-    pub fn mmio_write(&mut self, now: Ps, hca: HcaId, offset: u64, data: &[u8]) {
-        self.with(now, hca, |hca, now| hca.mmio_write(now, offset, data));
+    pub fn mmio_write(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, data: &[u8]) {
+        self.act(now, at.into(), |function, now| function.mmio_write(now, offset, data));
     }
 
-    /// Whether stores to BlueFlame registers of `hca` wait for their continuation: how many were collected so far, so
+    /// Whether stores to BlueFlame registers of a function wait for their continuation: how many were collected so far, so
     /// that two calls show whether more came. Who sees none for a while calls [`World::flush_stores`].
-    pub fn combining(&self, hca: HcaId) -> Option<u64> {
-        self.hcas.get(hca.0)?.combining()
+    pub fn combining(&self, at: impl Into<FunctionRef>) -> Option<u64> {
+        self.function(at.into())?.combiner.pending()
     }
 
     /// Nothing more comes to the stores that wait: they are doorbells.
-    pub fn flush_stores(&mut self, now: Ps, hca: HcaId) {
-        self.with(now, hca, |hca, now| hca.flush_stores(now));
+    pub fn flush_stores(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        self.act(now, at.into(), |function, now| function.flush_stores(now));
     }
 
     /// When PCIe has taken all that the processor has stored to `hca`: until then it can't empty its write-combining
     /// buffers. `None`: there is no such adapter.
     pub fn stores_taken(&self, hca: HcaId) -> Option<Ps> {
-        self.core(hca).map(|core| core.units.stores_taken())
+        self.chip(hca).map(|chip| chip.units.stores_taken())
     }
 
     /// A packet from outside the topology arrives at a port, whatever its destination: what a peer that is not modelled
@@ -300,9 +355,10 @@ impl World {
     pub fn inject_packet(&mut self, now: Ps, port: impl Into<PortRef>, packet: Packet) {
         let PortRef { node, port } = port.into();
         match node {
-            NodeId::Hca(hca) => self.with(now, hca, |hca, now| {
-                hca.arrive(now, packet);
-            }),
+            NodeId::Hca(hca) => {
+                self.now = self.now.max(now);
+                self.arrive_checked(self.now, hca, port, packet);
+            }
             NodeId::Switch(switch) => {
                 self.now = self.now.max(now);
                 let (tail, ingress) = (self.now, Ingress::Loopback);
@@ -314,44 +370,80 @@ impl World {
     /// Runs every event that is due at or before `until`.
     #[inline]
     pub fn advance(&mut self, until: Ps) {
-        while let Some((at, event)) = self.heap.pop_until(until) {
-            self.now = self.now.max(at);
-            match event {
-                Event::Hca { hca, epoch, event } => self.with(at, hca, |h, now| {
-                    if h.epoch == epoch {
-                        h.handle(now, event);
+        self.run(until, |_| false);
+    }
+
+    /// Runs events moment by moment: those due at or before `until`, then, as long as there are `more` to run, those of the
+    /// next moment, and so on.
+    #[inline]
+    fn run(&mut self, mut until: Ps, mut more: impl FnMut(&Self) -> bool) {
+        loop {
+            if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more) {
+                return;
+            }
+            match self.heap.pop_until(until) {
+                Some((at, event)) => self.execute(at, event),
+                None => {
+                    let next = self.heap.next_at();
+                    self.now = self.now.max(until);
+                    if !more(self) {
+                        return;
                     }
-                }),
-                Event::Arrive { hca, packet, ingress } => self.arrive(at, hca, packet, ingress),
-                Event::Forward(forwarded) => {
-                    if self.is_current(forwarded.ingress) {
-                        self.switch_arrive(*forwarded);
-                    }
+                    let Some(next) = next else { return };
+                    until = until.max(next);
                 }
-                Event::Agent(forwarded) => self.switch_agent(&forwarded),
-                Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
-                Event::SwitchPoll(switch) => self.switch_poll(switch),
-                Event::Light { number, end, light } => self.light_arrives(number, end, light),
-                Event::Credits { port } => self.credits_turn(at, port),
-                Event::Trained { number, end, generation } => self.trained(number, end, generation),
-                Event::Sweep => self.sweep(),
             }
         }
-        self.now = self.now.max(until.min(self.heap.next_at().unwrap_or(until)));
+    }
+
+    /// An event happens.
+    #[inline(always)]
+    fn execute(&mut self, at: Ps, event: Event) {
+        self.now = self.now.max(at);
+        match event {
+            Event::Hca { hca, function, epoch, event } => {
+                if let Some(h) = self.hcas.get_mut(hca.0)
+                    && h.function(function).is_some_and(|f| f.epoch == epoch)
+                    && let Some(mut executor) = h.executor(function)
+                {
+                    executor.handle(self.now, event);
+                }
+                self.collect(hca, function);
+            }
+            Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
+            Event::Forward(forwarded) => {
+                if self.is_current(forwarded.ingress) {
+                    self.switch_arrive(*forwarded);
+                }
+            }
+            Event::Agent(forwarded) => self.switch_agent(&forwarded),
+            Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
+            Event::SwitchPoll(switch) => self.switch_poll(switch),
+            Event::Light { number, end, light } => self.light_arrives(number, end, light),
+            Event::Credits { port } => self.credits_turn(at, port),
+            Event::Trained { number, end, generation } => self.trained(number, end, generation),
+            Event::Sweep => self.sweep(),
+        }
     }
 
     /// Runs events moment by moment: those due up to `now` first, then those of the next moment, and so on. Ends after so
     /// many moments, when `enough` says so after one, or when no event waits. Returns how many moments passed; it is
     /// [`World::now`] then.
     pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
-        for passed in 0..moments {
-            let Some(next) = self.heap.next_at() else { return passed };
-            self.advance(next.max(now));
-            if enough(self) {
-                return passed + 1;
-            }
-        }
-        moments
+        let Some(next) = self.next_at().filter(|_| moments > 0) else { return 0 };
+        let mut passed = 0;
+        self.run(next.max(now), |world| {
+            passed += 1;
+            passed < moments && !enough(world)
+        });
+        passed
+    }
+
+    /// When the next event is due.
+    #[inline]
+    fn next_at(&self) -> Option<Ps> {
+        let trains = self.trains.iter().filter_map(|train| train.next_at());
+        self.heap.next_at().into_iter().chain(trains).min()
     }
 
     /// Whether effects wait to be taken.
@@ -365,7 +457,7 @@ impl World {
             true => None,
             false => self.tunnel_events.range((self.now + Ps(1), 0)..).next().map(|((at, _), _)| *at),
         };
-        self.heap.next_at().into_iter().chain(left).min()
+        self.next_at().into_iter().chain(left).min()
     }
 
     /// Takes the effects since the last call.
@@ -373,14 +465,14 @@ impl World {
         std::mem::take(&mut self.effects)
     }
 
-    /// Objects that an adapter holds.
-    pub fn resources(&self, hca: HcaId) -> Resources {
-        self.hcas.get(hca.0).map(Hca::resources).unwrap_or_default()
+    /// Objects that a function holds.
+    pub fn resources(&self, at: impl Into<FunctionRef>) -> Resources {
+        self.function(at.into()).map(|function| function.fw.resources()).unwrap_or_default()
     }
 
-    /// Guest mistakes that an adapter has met.
-    pub fn diagnoses(&self, hca: HcaId) -> u64 {
-        self.hcas.get(hca.0).map_or(0, |h| h.core.diagnoses.total)
+    /// Guest mistakes that a function has met.
+    pub fn diagnoses(&self, at: impl Into<FunctionRef>) -> u64 {
+        self.function(at.into()).map_or(0, |function| function.diagnoses.total)
     }
 
     /// Counters of a port; of a switch, port 0 is its own.
@@ -388,61 +480,89 @@ impl World {
         self.port(port).map(|p| p.counters)
     }
 
-    /// Takes what an adapter left in its outbox.
-    fn collect(&mut self, id: HcaId) {
+    /// Takes what a function left in its adapter's outbox.
+    fn collect(&mut self, id: HcaId, function: FunctionId) {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
-            let epoch = hca.epoch;
-            let Core { out, watch, units, .. } = &mut hca.core;
+            let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
+            let Some(Function { epoch, runs, .. }) = functions.get_mut(usize::from(function.0)) else {
+                return;
+            };
+            let epoch = *epoch;
             if let Some(watch) = watch {
                 watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
             }
+            if let Some(qpn) = runs.take_begun() {
+                self.begin_train(id, qpn);
+                continue;
+            }
             let (now, heap) = (self.now, &mut self.heap);
             let own = Source::new(Class::Node as u8, id.0, 0);
-            take_all(&mut out.events, |(at, event)| {
-                heap.push(at.max(now), own, Event::Hca { hca: id, epoch, event });
-            });
-            if let Some(at) = out.credit_turn.take() {
-                let source = Source::new(Class::Credit as u8, id.0, HCA_PORT);
-                heap.push(at, source, Event::Credits { port: id.into() });
+            if !out.for_others.is_empty() {
+                for (at, function, event) in out.for_others.drain(..) {
+                    let Some(other) = functions.get(usize::from(function.0)) else { continue };
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch: other.epoch, event });
+                }
             }
-            if out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty() && !out.port_changed {
-                return out.link_lost = false;
+            if self.trains.is_empty() {
+                take_all(&mut out.events, |(at, event)| {
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
+                });
+            } else if !out.events.is_empty() {
+                self.collect_with_trains(id, function);
+                continue;
+            }
+            while let Some((port, at)) = out.credit_turns.pop() {
+                let source = Source::new(Class::Credit as u8, id.0, port);
+                heap.push(at, source, Event::Credits { port: PortRef::of_hca(id, port) });
+            }
+            let quiet = out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty();
+            if quiet && out.ports_changed.is_empty() {
+                return;
             }
             if !out.vectors.is_empty() {
-                let msix = |vector| Effect::Msix { hca: id, vector };
+                let msix = |vector| Effect::Msix { hca: id, function, vector };
                 self.effects.extend(out.vectors.drain(..).map(msix));
             }
             if !out.loopback.is_empty() {
-                for (at, packet) in out.loopback.drain(..) {
-                    self.heap.push(at, own, Event::Arrive { hca: id, packet, ingress: Ingress::Loopback });
+                for (at, port, packet) in out.loopback.drain(..) {
+                    let ingress = Ingress::Loopback;
+                    self.heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
                 }
             }
-            let port_changed = std::mem::take(&mut out.port_changed);
-            let link_lost = std::mem::take(&mut out.link_lost);
             if !out.sent.is_empty() {
                 // The vectors change places, so that nothing is allocated anew for each packet.
                 std::mem::swap(&mut out.sent, &mut self.spare);
                 let mut sent = std::mem::take(&mut self.spare);
-                let plug = self.plug(id.into());
-                take_all(&mut sent, |sent| {
-                    if let Some((number, end)) = plug {
+                take_all(&mut sent, |(port, sent)| {
+                    if let Some((number, end)) = self.plug(PortRef::of_hca(id, port)) {
                         self.transmit(sent.start, number, end, sent.packet);
                     }
                 });
                 self.spare = sent;
             }
-            if !port_changed {
+            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.chip.out.ports_changed.is_empty())
+            else {
                 return;
+            };
+            for PortChanged { port, link_lost } in std::mem::take(&mut hca.chip.out.ports_changed) {
+                self.port_changed(PortRef::of_hca(id, port), link_lost);
             }
-            self.port_changed(id.into(), link_lost);
         }
+    }
+
+    /// Ports of adapters, in order.
+    pub(crate) fn hca_ports(&self) -> impl Iterator<Item = PortRef> {
+        let of = |(i, hca): (usize, &Hca)| {
+            hca.chip.managed.numbers().map(move |port| PortRef::of_hca(HcaId(i), port))
+        };
+        self.hcas.iter().enumerate().flat_map(of)
     }
 
     /// The port's firmware side.
     fn port(&self, port: PortRef) -> Option<&Port> {
         match port.node {
-            NodeId::Hca(hca) => self.hcas.get(hca.0)?.core.fw.port(port.port),
+            NodeId::Hca(hca) => self.hcas.get(hca.0)?.chip.managed.port(port.port),
             NodeId::Switch(switch) => self.switches.get(switch.0)?.fw.port(port.port),
         }
     }
@@ -454,7 +574,7 @@ impl World {
 
     fn plug(&self, port: PortRef) -> Option<Plug> {
         match port.node {
-            NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?,
+            NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?.get(usize::from(port.port).wrapping_sub(1))?,
             NodeId::Switch(switch) => self.switches.get(switch.0)?.plug(port.port),
         }
     }
@@ -462,7 +582,8 @@ impl World {
     fn set_plug(&mut self, port: PortRef, plug: Plug) {
         match port.node {
             NodeId::Hca(hca) => {
-                if let Some(slot) = self.hca_plugs.get_mut(hca.0) {
+                let plugs = self.hca_plugs.get_mut(hca.0);
+                if let Some(slot) = plugs.and_then(|p| p.get_mut(usize::from(port.port).wrapping_sub(1))) {
                     *slot = Some(plug);
                 }
             }

@@ -22,13 +22,12 @@ use crate::ground::ring::Trace;
 
 impl World {
     fn watch(&mut self, hca: HcaId) -> Option<&mut Watch> {
-        let none = || Box::new(Watch { hca, records: None, packets: None });
-        Some(self.core_mut(hca)?.watch.get_or_insert_with(none))
+        Some(self.chip_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
     }
 
     /// The name of an adapter; empty if there is no such adapter.
     pub fn name(&self, hca: HcaId) -> &str {
-        self.core(hca).map_or("", |core| &core.name)
+        self.chip(hca).map_or("", |chip| &chip.name)
     }
 
     /// From now on everything that happens is recorded; `capacity` records are kept until they are taken.
@@ -38,8 +37,8 @@ impl World {
             if let Some(watch) = self.watch(hca) {
                 watch.records = Some(Vec::new());
             }
-            if let Some(core) = self.core_mut(hca) {
-                core.units.start_notes();
+            if let Some(chip) = self.chip_mut(hca) {
+                chip.units.start_notes();
             }
         }
     }
@@ -57,8 +56,7 @@ impl World {
 
     /// Every port that takes a cable: those of adapters, then those of switches.
     pub fn ports(&self) -> impl Iterator<Item = PortRef> {
-        let hcas = (0..self.hcas()).map(|i| HcaId(i).into());
-        hcas.chain(self.switch_ports())
+        self.hca_ports().chain(self.switch_ports())
     }
 
     /// The name of a port: `HOST/HCA:PORT` or `SWITCH:PORT`.
@@ -76,8 +74,9 @@ impl World {
         match port.node {
             NodeId::Hca(hca) => {
                 if let Some(watch) = self.watch(hca) {
-                    watch.packets = Some(Vec::new());
+                    watch.capture(port.port);
                 }
+                self.allow_trains();
             }
             NodeId::Switch(_) => self.watch_switch(port),
         }

@@ -7,10 +7,12 @@
 //! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
 //! as credits; they come back when the packet has left the buffer, or when it never came.
 
+use hca_firmware::FunctionId;
 use hca_spec::mad::port_state;
 
 use super::{Class, Event, TunnelEvent, World, take_all};
-use crate::ground::node::{HCA_PORT, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::adapter::function::Function;
+use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
 use crate::link::egress::{VL15, blocks};
 use crate::link::{LinkMessage, LinkPacket, Session};
@@ -108,7 +110,11 @@ impl World {
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: credits };
         let source = self.source(Class::Packet, port);
         match port.node {
-            NodeId::Hca(hca) => self.heap.push(tail, source, Event::Arrive { hca, packet, ingress }),
+            NodeId::Hca(hca) if self.trains.is_empty() => {
+                let port = port.port;
+                self.heap.push(tail, source, Event::Arrive { hca, port, packet, ingress });
+            }
+            NodeId::Hca(hca) => self.push_arrival(tail, port, hca, packet, ingress),
             NodeId::Switch(switch) => {
                 let forwarded = Forwarded { switch, port: port.port, packet, tail, ingress };
                 self.heap.push(head, source, Event::Forward(Box::new(forwarded)));
@@ -162,43 +168,60 @@ impl World {
         }
     }
 
-    /// A packet is at the port of an adapter.
-    pub(super) fn arrive(&mut self, at: Ps, id: HcaId, packet: Packet, ingress: Ingress) {
+    /// A packet is at a port of an adapter.
+    pub(super) fn arrive(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
         if !self.is_current(ingress) {
             return;
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let state = hca.core.fw.port(HCA_PORT).map_or(port_state::DOWN, |p| p.state);
+        let state = hca.chip.managed.port(port).map_or(port_state::DOWN, |p| p.state);
         let data = matches!(ingress, Ingress::Link { .. }) && packet.vl() != VL15;
         if data && state < port_state::ARMED {
-            hca.arrive_too_soon(at, &packet);
+            if let Some(mut manager) = hca.executor(FunctionId::FIRST) {
+                manager.arrive_too_soon(at, port, &packet);
+            }
             return self.return_credits(ingress, at);
         }
         if data && state == port_state::ARMED && packet.check_link().is_ok() {
             let mut effects = Vec::new();
-            hca.core.fw.data_arrived(HCA_PORT, &mut effects);
-            self.apply(id, at, effects);
+            hca.chip.managed.data_arrived(port, &mut effects);
+            self.apply(id, port, at, effects);
         }
-        let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let free = hca.arrive(at, packet);
-        let backed_up = hca.is_backed_up();
-        self.collect(id);
-        match backed_up {
-            true => self.held_credits.push((id, ingress)),
-            false => self.return_credits(ingress, free),
+        if let Some((function, free)) = self.arrive_checked(at, id, port, packet) {
+            let at = FunctionRef { hca: id, function };
+            match self.function(at).is_some_and(|function| function.parked.is_backed_up()) {
+                true => self.held_credits.push((at, ingress)),
+                false => self.return_credits(ingress, free),
+            }
         }
     }
 
-    /// Credits that were held because too many packets wait for the memory of an adapter's host go back, if that is over.
-    pub(super) fn release_credits(&mut self, now: Ps, id: HcaId) {
-        if self.held_credits.is_empty() || self.hcas.get(id.0).is_some_and(|hca| hca.is_backed_up()) {
+    /// Credits that were held because too many packets wait for the memory of a function's host go back, if that is over.
+    pub(super) fn release_credits(&mut self, now: Ps, at: FunctionRef) {
+        let backed_up = |function: &Function| function.parked.is_backed_up();
+        if self.held_credits.is_empty() || self.function(at).is_some_and(backed_up) {
             return;
         }
         let held = std::mem::take(&mut self.held_credits);
-        let (free, held) = held.into_iter().partition(|(of, _)| *of == id);
+        let (free, held) = held.into_iter().partition(|(of, _)| *of == at);
         self.held_credits = held;
-        let free: Vec<(HcaId, Ingress)> = free;
+        let free: Vec<(FunctionRef, Ingress)> = free;
         free.into_iter().for_each(|(_, ingress)| self.return_credits(ingress, now));
+    }
+
+    /// A packet comes to an adapter by one of its ports. Returns the function that it is for, and when its place in the input
+    /// buffer is free.
+    #[inline]
+    pub(super) fn arrive_checked(
+        &mut self,
+        at: Ps,
+        id: HcaId,
+        port: u8,
+        packet: Packet,
+    ) -> Option<(FunctionId, Ps)> {
+        let (function, free) = self.hcas.get_mut(id.0)?.arrive(at, port, packet);
+        self.collect(id, function);
+        Some((function, free))
     }
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
@@ -228,9 +251,10 @@ impl World {
             return;
         }
         let waited_for = match port.node {
-            NodeId::Hca(id) => {
-                self.hcas.get_mut(id.0).and_then(|h| h.core.port.egress.credit(now, lane, n, at))
-            }
+            NodeId::Hca(id) => self
+                .hcas
+                .get_mut(id.0)
+                .and_then(|h| h.chip.ports.get_mut(port.port)?.egress.credit(now, lane, n, at)),
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)?.credit(now, lane, n, at))
             }
@@ -249,13 +273,18 @@ impl World {
     /// Credits are there that were waited for.
     pub(super) fn credits_turn(&mut self, now: Ps, port: PortRef) {
         let arrived = match port.node {
-            NodeId::Hca(id) => self.hcas.get_mut(id.0).map(|h| h.core.port.egress.credits_arrive(now)),
+            NodeId::Hca(id) => {
+                let out = self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port));
+                out.map(|out| out.egress.credits_arrive(now))
+            }
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| Some(s.egress(port.port)?.credits_arrive(now)))
             }
         };
         match (arrived, port.node) {
-            (Some(Ok(())), NodeId::Hca(id)) => self.with(now, id, |hca, now| hca.port_turn(now)),
+            (Some(Ok(())), NodeId::Hca(id)) => {
+                self.act(now, id.into(), |manager, now| manager.port_turn(now, port.port));
+            }
             (Some(Ok(())), NodeId::Switch(id)) => self.switch_pump(id, port.port),
             (Some(Err(next)), _) => self.await_credits(port, next),
             (None, _) => {}

@@ -114,7 +114,7 @@ impl World {
     /// as a receive error (IBTA vol 1 16.1.3.5).
     fn count_overrun(&mut self, port: PortRef) {
         let counters = match port.node {
-            NodeId::Hca(id) => self.hcas.get_mut(id.0).and_then(|h| h.core.fw.port_mut(port.port)),
+            NodeId::Hca(id) => self.hcas.get_mut(id.0).and_then(|h| h.chip.managed.port_mut(port.port)),
             NodeId::Switch(id) => self.switches.get_mut(id.0).and_then(|s| s.fw.port_mut(port.port)),
         };
         if let Some(port) = counters {

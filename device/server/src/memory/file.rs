@@ -115,6 +115,22 @@ impl FileMap {
         Some(())
     }
 
+    /// Copies from another place of this or another file, in one go; `None` if a range is not inside or this mapping is
+    /// read-only. Stores of an earlier call are visible to the guest before those of this one.
+    pub(super) fn copy(&self, offset: usize, source: &FileMap, from: usize, len: usize) -> Option<()> {
+        if !self.writable {
+            return None;
+        }
+        let (to, from) = (self.range(offset, len)?, source.range(from, len)?);
+        fence(Ordering::Release);
+        // SAFETY: `range` has checked that both ranges lie inside mappings, which live as long as `self` and `source`, and
+        // this one is writable. They may overlap: two windows can show the same memory. Guests may write at the same time:
+        // nothing here depends on the values, and no reference to guest memory is ever formed.
+        unsafe { to.copy_from(from, len) };
+        fence(Ordering::Acquire);
+        Some(())
+    }
+
     fn range(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
         // `wrapping_add` stays inside the mapping, as just checked.

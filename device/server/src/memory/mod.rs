@@ -7,10 +7,11 @@
 //! Nothing here waits. Mapped memory is accessed at once. Reads of the other kind are asked for and answered later, writes
 //! to it are posted; `deferred.rs` has what is under way, and keeps the order between both kinds.
 //!
-//! Invariant for unmapping: accesses happen only inside [`HostMemory::read`], [`HostMemory::write`] and
-//! [`DeferredReads::ask`], which look the window up anew each time, and the engine is single-threaded. Writes that are held
-//! behind posted ones are done by [`HostMemory::unmap`] before it takes windows away, reads under way fail. So once it has
-//! returned, no access to the range happens and no message about it is sent, and the reply may be sent.
+//! Invariant for unmapping: accesses happen only inside [`HostMemory::read`], [`HostMemory::write`],
+//! [`HostMemory::copy_from`] and [`DeferredReads::ask`], which look the window up anew each time, and the engine is
+//! single-threaded. Writes that are held behind posted ones are done by [`HostMemory::unmap`] before it takes windows away,
+//! reads under way fail. So once it has returned, no access to the range happens and no message about it is sent, and the
+//! reply may be sent.
 
 mod deferred;
 mod file;
@@ -412,6 +413,65 @@ impl HostMemory {
                 }
                 Part::Remote { memory, iova } => {
                     deferred.post(&*memory, iova, head).map_err(MemoryError::Remote)
+                }
+            }
+        });
+        self.count(result)
+    }
+
+    /// Whether a range may be read, and is mapped here: reading it asks nobody.
+    pub fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        let mapped = self.each_part(iova, len, false, |part, _, _| match part {
+            Part::File { .. } => Ok(()),
+            Part::Remote { iova, .. } => Err(MemoryError::Deferred(iova)),
+        });
+        mapped.is_ok()
+    }
+
+    /// Writes at `iova` what `source` has at `from`: in one copy where both ranges are mapped and each is in one window.
+    ///
+    /// # Errors
+    /// A [`MemoryError`]; nothing is written then, except what the host wrote before it failed.
+    pub fn copy_from(
+        &self,
+        iova: u64,
+        source: &HostMemory,
+        from: u64,
+        len: usize,
+    ) -> Result<(), MemoryError> {
+        let mut whole = None;
+        let found = source.each_part(from, len, false, |part, n, deferred| {
+            whole = match part {
+                Part::File { map, offset, .. } if n == len && !deferred.is_writing() => Some((map, offset)),
+                _ => None,
+            };
+            Ok(())
+        });
+        source.count(found)?;
+        let Some((map, first)) = whole else {
+            let mut bytes = vec![0; len];
+            source.read(from, &mut bytes)?;
+            return self.write(iova, &bytes);
+        };
+        let mut done = 0usize;
+        let result = self.each_part(iova, len, true, |part, n, deferred| {
+            let at = first.saturating_add(done);
+            done = done.saturating_add(n);
+            let part = match part {
+                Part::File { iova, map: to, offset } if !deferred.is_writing() => {
+                    return to.copy(offset, &map, at, n).ok_or(MemoryError::Unmapped(iova));
+                }
+                part => part,
+            };
+            // Behind writes that were posted.
+            let mut bytes = vec![0; n];
+            map.read(at, &mut bytes).ok_or(MemoryError::Unmapped(from))?;
+            match part {
+                Part::File { iova, map, offset } => {
+                    deferred.write(iova, map, offset, &bytes).ok_or(MemoryError::Unmapped(iova))
+                }
+                Part::Remote { memory, iova } => {
+                    deferred.post(&*memory, iova, &bytes).map_err(MemoryError::Remote)
                 }
             }
         });

@@ -169,6 +169,39 @@ fn memory_private_to_the_client_is_refused() {
 }
 
 #[test]
+fn copies_between_hosts_are_what_reads_and_writes_are() {
+    let (from, to) = (memory(), memory());
+    let (fd, file) = memfd(0x3000);
+    let bytes: Vec<u8> = (0..0x3000u32).map(|i| (i * 7 % 251) as u8).collect();
+    std::io::Write::write_all(&mut &file, &bytes).unwrap();
+    // Two windows of the source, the second page of the file twice.
+    from.map(window(0x1000, 0x2000), at(fd.try_clone().unwrap(), 0)).unwrap();
+    from.map(window(0x3000, 0x1000), at(fd, 0x1000)).unwrap();
+    let (fd, _) = memfd(0x2000);
+    to.map(window(0x8000, 0x1000), at(fd.try_clone().unwrap(), 0x1000)).unwrap();
+    to.map(window(0x9000, 0x1000), at(fd, 0)).unwrap();
+    assert!(from.is_mapped(0x1000, 0x3000) && !from.is_mapped(0x1000, 0x3001));
+    for (source, target, len) in [(0x1001, 0x8003, 0x80), (0x2ff0, 0x8100, 0x20), (0x1010, 0x8ff0, 0x40)] {
+        to.copy_from(target, &from, source, len).unwrap();
+        let mut expected = vec![0; len];
+        let mut there = vec![0; len];
+        from.read(source, &mut expected).unwrap();
+        to.read(target, &mut there).unwrap();
+        assert_eq!(there, expected, "{len:#x} bytes from {source:#x} to {target:#x}");
+    }
+    assert_eq!(to.copy_from(0x9ff0, &from, 0x1000, 0x20), Err(MemoryError::Unmapped(0xa000)));
+    assert_eq!(to.copy_from(0x8000, &from, 0x3ff0, 0x20), Err(MemoryError::Unmapped(0x4000)));
+    // Within one host, and onto itself.
+    to.copy_from(0x8004, &to, 0x8003, 0x80).unwrap();
+    let mut there = vec![0; 0x80];
+    to.read(0x8004, &mut there).unwrap();
+    assert_eq!(there, bytes[1..0x81]);
+    from.set_bus_master(false);
+    assert!(!from.is_mapped(0x1000, 1));
+    assert_eq!(to.copy_from(0x8000, &from, 0x1000, 1), Err(MemoryError::BusMasterOff));
+}
+
+#[test]
 fn many_small_windows_share_one_mapping() {
     let (fd, _) = memfd(0x1000 * 256);
     let memory = memory();

@@ -71,7 +71,7 @@ fn refused_links_and_switches() {
         (
             "between = [\"a/hca0\", \"sx\"]",
             "",
-            "11: link.between: there is no host or switch \"sx\" (host/hca, switch or switch/port); there are: a, b, sw",
+            "11: link.between: there is no host or switch \"sx\" (host/hca, host/hca/port, switch or switch/port); there are: a, b, sw",
         ),
         ("between = [\"a\", \"sw\"]", "", "11: link.between: \"a\" is a host; its adapters are: a/hca0"),
         (
@@ -87,8 +87,19 @@ fn refused_links_and_switches() {
         ("between = [\"a/hca0\", \"sw/0\"]", "", "11: link.between: switch sw has no port \"0\""),
         ("between = [\"a/hca0\", \"sw/x\"]", "", "11: link.between: switch sw has no port \"x\""),
         ("between = [\"sw/1\", \"sw/2\"]", "", "11: link.between: a loop from switch sw to itself"),
-        ("between = [\"b/hca0\", \"b/hca0\"]", "", "11: link.between: both ends are the one port of b/hca0"),
-        (a, a, "13: link.between: the port of a/hca0 is already linked in line 11"),
+        ("between = [\"b/hca0\", \"b/hca0\"]", "", "11: link.between: both ends are port 1 of b/hca0"),
+        (a, a, "13: link.between: port 1 of a/hca0 is already linked in line 11"),
+        (
+            a,
+            "between = [\"a/hca0/1\", \"sw\"]",
+            "13: link.between: port 1 of a/hca0 is already linked in line 11",
+        ),
+        (
+            "between = [\"a/hca0/2\", \"sw\"]",
+            "",
+            "11: link.between: adapter a/hca0 has no port \"2\"; its ports are 1 to 1",
+        ),
+        ("between = [\"a/hca0/\", \"sw\"]", "", "11: link.between: adapter a/hca0 has no port \"\""),
         (
             "between = [\"a/hca0\", \"sw/3\"]",
             "between = [\"b/hca0\", \"sw/3\"]",

@@ -29,7 +29,7 @@ struct Wanted {
 
 #[derive(Clone, PartialEq, Eq)]
 enum Node {
-    Hca { host: String, hca: String },
+    Hca { host: String, hca: String, port: u8 },
     Switch { switch: String, port: Option<u8> },
 }
 
@@ -72,14 +72,14 @@ impl Source<'_> {
             self.different(&a, &b)?;
             for end in [&a, &b] {
                 let taken = match end.node.clone() {
-                    Node::Hca { host, hca } => End::Hca { host, hca },
+                    Node::Hca { host, hca, port } => End::Hca { host, hca, port },
                     Node::Switch { switch, port: Some(port) } => End::Switch { switch, port },
                     Node::Switch { port: None, .. } => continue,
                 };
                 let line = self.line(end.at.start);
                 if let Some(other) = used.insert(taken.clone(), line) {
                     let what = match taken {
-                        End::Hca { .. } => format!("the port of {taken}"),
+                        End::Hca { host, hca, port } => format!("port {port} of {host}/{hca}"),
                         End::Switch { switch, port } => format!("port {port} of switch {switch}"),
                     };
                     let reason = format!("{what} is already linked in line {other}");
@@ -97,7 +97,7 @@ impl Source<'_> {
         Ok(links)
     }
 
-    /// Understands `host/hca`, `switch` and `switch/port`.
+    /// Understands `host/hca`, its first port, `host/hca/port`, `switch` and `switch/port`.
     fn wanted(&self, end: &Spanned<String>, nodes: &Nodes) -> Checked<Wanted> {
         let text = end.get_ref().as_str();
         let refuse = |reason: String| self.error(end.span(), "link.between", reason);
@@ -110,13 +110,22 @@ impl Source<'_> {
             let Some(rest) = rest else {
                 return Err(refuse(format!("{name:?} is a host; its adapters are: {}", adapters())));
             };
-            if !host.hcas.iter().any(|a| a.name == rest) {
+            let (hca, port) = rest.split_once('/').map_or((rest, None), |(hca, port)| (hca, Some(port)));
+            let Some(adapter) = host.hcas.iter().find(|a| a.name == hca) else {
                 return Err(refuse(format!(
                     "there is no adapter {text:?}; the adapters of {name} are: {}",
                     adapters()
                 )));
-            }
-            Node::Hca { host: name.into(), hca: rest.into() }
+            };
+            let ports = adapter.personality.ports.len();
+            let number = port.map_or(Some(1), |port| port.parse().ok());
+            let number = number.filter(|port| (1..=ports).contains(&usize::from(*port)));
+            let Some(port) = number else {
+                let port = port.unwrap_or_default();
+                let reason = format!("adapter {name}/{hca} has no port {port:?}; its ports are 1 to {ports}");
+                return Err(refuse(reason));
+            };
+            Node::Hca { host: name.into(), hca: hca.into(), port }
         } else if let Some(switch) = nodes.switches.iter().find(|s| s.name == name) {
             let port = match rest {
                 None => None,
@@ -134,7 +143,7 @@ impl Source<'_> {
         } else {
             let known: Vec<_> = nodes.names.keys().map(String::as_str).collect();
             let reason = format!(
-                "there is no host or switch {name:?} (host/hca, switch or switch/port); there are: {}",
+                "there is no host or switch {name:?} (host/hca, host/hca/port, switch or switch/port); there are: {}",
                 known.join(", ")
             );
             return Err(refuse(reason));
@@ -144,8 +153,8 @@ impl Source<'_> {
 
     fn different(&self, a: &Wanted, b: &Wanted) -> Checked<()> {
         let reason = match (&a.node, &b.node) {
-            (Node::Hca { host, hca }, Node::Hca { .. }) if a.node == b.node => {
-                format!("both ends are the one port of {host}/{hca}")
+            (Node::Hca { host, hca, port }, Node::Hca { .. }) if a.node == b.node => {
+                format!("both ends are port {port} of {host}/{hca}")
             }
             (Node::Switch { switch, .. }, Node::Switch { switch: other, .. }) if switch == other => {
                 format!("a loop from switch {switch} to itself")
@@ -158,7 +167,7 @@ impl Source<'_> {
     /// The port of an end, the lowest free one if the file doesn't say.
     fn port(&self, wanted: Wanted, nodes: &Nodes, used: &mut BTreeMap<End, usize>) -> Checked<End> {
         let (switch, port) = match wanted.node {
-            Node::Hca { host, hca } => return Ok(End::Hca { host, hca }),
+            Node::Hca { host, hca, port } => return Ok(End::Hca { host, hca, port }),
             Node::Switch { switch, port } => (switch, port),
         };
         if let Some(port) = port {

@@ -186,12 +186,14 @@ pub struct Switch {
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// The port of an adapter.
+    /// A port of an adapter.
     Hca {
         /// Its host.
         host: String,
         /// Its name.
         hca: String,
+        /// Port, from 1.
+        port: u8,
     },
     /// A port of a switch.
     Switch {
@@ -215,7 +217,8 @@ impl End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Hca { host, hca } => write!(f, "{host}/{hca}"),
+            End::Hca { host, hca, port: 1 } => write!(f, "{host}/{hca}"),
+            End::Hca { host, hca, port } => write!(f, "{host}/{hca}/{port}"),
             End::Switch { switch, port } => write!(f, "{switch}/{port}"),
         }
     }
@@ -230,7 +233,7 @@ impl Serialize for End {
 /// A cable between two ports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Link {
-    /// The two ends, as `host/hca` or `switch/port`.
+    /// The two ends, as `host/hca`, `host/hca/port` or `switch/port`.
     pub between: [End; 2],
     /// Signalling rate per lane.
     pub rate: LinkRate,

@@ -114,12 +114,7 @@ fn errors_name_file_line_key_and_reason() {
             "link.between",
             "no host or switch \"c\"",
         ),
-        (
-            &format!("{linked}between = [\"a/hca0\", \"a/hca0\"]\n"),
-            8,
-            "link.between",
-            "both ends are the one port",
-        ),
+        (&format!("{linked}between = [\"a/hca0\", \"a/hca0\"]\n"), 8, "link.between", "both ends are port 1"),
         (&format!("{linked}between = [\"a/hca0\"]\n"), 8, "between", "invalid length"),
         (&format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nwidth = 3\n"), 9, "link.width", "must be"),
         (&format!("{linked}between = [\"a/hca0\", \"b/hca0\"]\nloss = 1.5\n"), 9, "link.loss", "must be"),

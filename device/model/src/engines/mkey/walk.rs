@@ -72,6 +72,29 @@ impl Range {
     }
 }
 
+/// The pages of a range that is to be read, if the key names memory itself and all of them are there: their bus
+/// addresses, log2 of their size, and where the range begins in the first.
+pub(super) fn pages_of(entry: &MemoryKey, range: Range) -> Option<(Vec<u64>, u32, u64)> {
+    let ctx = &entry.ctx;
+    check_bounds(ctx, range.key, range.va, range.len).ok()?;
+    match (ctx.access_mode(), &entry.translation) {
+        // One page, from address 0 on.
+        (Some(AccessMode::Pa), _) => Some((vec![0], u64::BITS - 1, range.va)),
+        (Some(AccessMode::Mtt), Translation::Mtt(pages)) => {
+            let shift = page_shift(ctx);
+            let mask = (1u64 << shift) - 1;
+            let start = ctx.get(Mkc::START_ADDR);
+            let at = range.va.wrapping_sub(start).wrapping_add(start & mask);
+            let last = at.checked_add(range.len.checked_sub(1)?)?;
+            let place = |at: u64| usize::try_from(at >> shift).ok();
+            let pages = pages.get(place(at)?..=place(last)?)?;
+            let there = !entry.pg_access || pages.iter().all(|mtt| mtt & MTT_READ != 0);
+            there.then(|| (pages.iter().map(|mtt| mtt & MTT_ADDRESS).collect(), shift, at & mask))
+        }
+        _ => None,
+    }
+}
+
 /// A walk of one access.
 pub(super) struct Walk<'a> {
     pub(super) icm: &'a Icm,

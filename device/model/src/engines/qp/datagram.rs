@@ -9,9 +9,9 @@ use hca_spec::qpc::{AddressPath, ServiceType};
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Datagram, SendOpcode};
 
+use super::QueuePair;
 use super::recv::Receive;
 use super::wqe::Wqe;
-use super::{PORT, QueuePair};
 use crate::engines::view::View;
 use crate::wire::{DethRepr, GrhRepr, Repr};
 
@@ -60,7 +60,7 @@ impl QueuePair {
             other => return Err(bad(&format!("{other:?} is not an operation of a datagram queue pair"))),
         };
         let av = wqe.datagram.ok_or_else(|| bad("no address vector"))?;
-        let port = view.port(PORT).ok_or_else(|| bad("no port"))?;
+        let port = view.port(self.params.port).ok_or_else(|| bad("no port"))?;
         if wqe.length > MAX_DATAGRAM {
             let why = format!("{} bytes are more than one packet", wqe.length);
             return Err(BadDatagram(Syndrome::LocalLength, why));
@@ -116,7 +116,7 @@ impl QueuePair {
         cqe.set(Cqe::BYTE_CNT, total as u32).set(Cqe::RQPN, source).set(Cqe::SLID, repr.slid.0.into());
         cqe.set(Cqe::SL, repr.sl.into()).set(Cqe::GRH, repr.grh.is_some().into());
         cqe.set(Cqe::SE, repr.solicited.into());
-        cqe.set(Cqe::ML_PATH, view.port(PORT).map_or(0, |p| p.path_bits(repr.dlid)));
+        cqe.set(Cqe::ML_PATH, view.port(self.params.port).map_or(0, |p| p.path_bits(repr.dlid)));
         cqe.set(Cqe::IMM_INVAL_PKEY, repr.imm.unwrap_or(u32::from(repr.pkey)));
         (cqn, cqe)
     }

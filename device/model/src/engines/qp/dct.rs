@@ -17,7 +17,7 @@ use super::recv::ReceiveQueue;
 use super::requester::Requester;
 use super::responder::Responder;
 use super::send::SendQueue;
-use super::{Dynamic, PORT, Params, QueuePair};
+use super::{Dynamic, Params, QueuePair};
 use crate::engines::view::View;
 use crate::ground::time::Ps;
 use crate::wire::{AethRepr, DcEthRepr, Repr};
@@ -29,7 +29,7 @@ pub(crate) const DRAIN_STEP: Ps = Ps::from_us(50);
 /// Messages that are not complete by then stay so.
 pub(crate) const DRAIN_LIMIT: Ps = Ps::from_ms(20);
 /// Most connections of an adapter.
-pub(crate) const MAX_LINKS: usize = 1 << 14;
+pub(crate) const MAX_CONNECTIONS: usize = 1 << 14;
 /// Largest message: 2^30 bytes, as queue pairs have it.
 const LOG_MSG_MAX: u32 = 30;
 
@@ -51,12 +51,19 @@ pub(crate) struct Connection {
     looked_at: Ps,
 }
 
+/// The port of a target.
+pub(crate) fn port_of(ctx: &Dctc) -> u8 {
+    ctx.get(Dctc::PORT) as u8
+}
+
 /// The parameters of a target's responder; the way back is the way that a request came.
 fn params(view: &View<'_>, ctx: &Dctc, repr: &Repr, initiator: Qpn) -> Params {
+    let port = port_of(ctx);
     let mut path = AddressPath::new();
+    path.set(AddressPath::VHCA_PORT_NUM, port.into());
     path.set(AddressPath::RLID, repr.slid.0.into()).set(AddressPath::SL, repr.sl.into());
     path.set(AddressPath::PKEY_INDEX, ctx.get(Dctc::PKEY_INDEX));
-    path.set(AddressPath::MLID, view.port(PORT).map_or(0, |p| p.path_bits(repr.dlid)));
+    path.set(AddressPath::MLID, view.port(port).map_or(0, |p| p.path_bits(repr.dlid)));
     if let Some(grh) = &repr.grh {
         path.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, ctx.get(Dctc::MY_ADDR_INDEX));
         path.set(AddressPath::TCLASS, ctx.get(Dctc::TCLASS));
@@ -71,6 +78,7 @@ fn params(view: &View<'_>, ctx: &Dctc, repr: &Repr, initiator: Qpn) -> Params {
         log_msg_max: LOG_MSG_MAX,
         remote_qpn: initiator,
         path,
+        port,
         rra_max: 1 << LOG_MAX_RA_RES_DC,
         remote_read: ctx.get(Dctc::RRE) == 1,
         remote_write: ctx.get(Dctc::RWE) == 1,
@@ -96,7 +104,8 @@ pub(crate) fn responder(view: &View<'_>, now: Ps, ctx: &Dctc, repr: &Repr, eth: 
         rq: ReceiveQueue::Shared(Srqn(ctx.get(Dctc::SRQN))),
         requester: Requester::default(),
         responder: Responder::expecting(repr.psn.next()),
-        lane: 0,
+        run: None,
+        vl: 0,
         dynamic: Dynamic::Responder(Box::new(Connection {
             peer,
             session: eth.session,
@@ -112,8 +121,8 @@ pub(crate) fn responder(view: &View<'_>, now: Ps, ctx: &Dctc, repr: &Repr, eth: 
 impl QueuePair {
     /// Something came of its initiator.
     pub(crate) fn touch(&mut self, now: Ps) {
-        if let Dynamic::Responder(link) = &mut self.dynamic {
-            link.used = now;
+        if let Dynamic::Responder(connection) = &mut self.dynamic {
+            connection.used = now;
         }
     }
 
@@ -133,20 +142,20 @@ impl QueuePair {
     /// Of a responder: the number of its connection.
     pub(crate) fn session(&self) -> Option<u32> {
         match &self.dynamic {
-            Dynamic::Responder(link) => Some(link.session),
+            Dynamic::Responder(connection) => Some(connection.session),
             _ => None,
         }
     }
 
     /// Whether nothing came for long. `Err`: it is looked at again then.
     pub(crate) fn is_forgotten(&mut self, now: Ps) -> Option<Result<(), Ps>> {
-        let Dynamic::Responder(link) = &mut self.dynamic else { return None };
-        if link.looked_at != now {
+        let Dynamic::Responder(connection) = &mut self.dynamic else { return None };
+        if connection.looked_at != now {
             return None;
         }
-        let due = link.used + LIFE;
+        let due = connection.used + LIFE;
         if due > now {
-            link.looked_at = due;
+            connection.looked_at = due;
             return Some(Err(due));
         }
         Some(Ok(()))

@@ -9,7 +9,7 @@
 
 use hca_spec::qpc::{AddressPath, ServiceType, path_migration};
 
-use super::QueuePair;
+use super::{QueuePair, port_of};
 use crate::engines::view::View;
 use crate::wire::Repr;
 
@@ -42,21 +42,22 @@ impl QueuePair {
     }
 
     /// Takes what a packet of the peer says of its paths.
-    pub(crate) fn check_migration(&mut self, view: &View<'_>, repr: &Repr) -> MigrationStep {
+    pub(crate) fn check_migration(&mut self, view: &View<'_>, port: u8, repr: &Repr) -> MigrationStep {
         if !self.has_paths() {
             return MigrationStep::Nothing;
         }
         let from = u32::from(repr.slid.0);
         match self.params.path_migration {
-            path_migration::REARM if !repr.migrated && from == self.params.path.get(AddressPath::RLID) => {
+            path_migration::REARM if !repr.migrated && self.check_way(port, repr).is_ok() => {
                 self.params.path_migration = path_migration::ARMED;
                 self.migration_refused = false;
                 MigrationStep::Armed
             }
             path_migration::ARMED if repr.migrated => {
                 let qp = view.icm().qps.get(self.qpn.0);
-                let known = qp.map(|qp| qp.ctx.secondary_path().get(AddressPath::RLID));
-                match known == Some(from) {
+                let path = qp.map(|qp| qp.ctx.secondary_path());
+                let known = path.map(|path| (port_of(path), path.get(AddressPath::RLID)));
+                match known == Some((port, from)) {
                     true => MigrationStep::Migrated,
                     false if !std::mem::replace(&mut self.migration_refused, true) => MigrationStep::Refused,
                     false => MigrationStep::Nothing,

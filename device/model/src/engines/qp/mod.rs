@@ -3,7 +3,7 @@
 //! [`send`] follows the send queue, [`requester`] turns [`message`]s into packets, [`replies`] judges what the peer
 //! answers, [`responder`] checks the peer's requests, [`answers`] plans their answers, [`recv`] follows receive queues,
 //! [`datagram`] plans the packets of UD, [`dci`] and [`dct`] are the ends of dynamic connections, [`umr`] changes memory
-//! keys, [`page_fault`] waits for pages, [`migration`] changes the path. What they decide is carried out by
+//! keys, [`run`] sends packets that are alike, [`page_fault`] waits for pages, [`migration`] changes the path. What they decide is carried out by
 //! [`crate::adapter`].
 
 pub(crate) mod answers;
@@ -19,6 +19,7 @@ pub(crate) mod recv;
 pub(crate) mod replies;
 pub(crate) mod requester;
 pub(crate) mod responder;
+pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod umr;
 pub(crate) mod wqe;
@@ -39,8 +40,6 @@ use requester::Requester;
 use responder::Responder;
 use send::SendQueue;
 
-/// The port of an adapter.
-pub(crate) const PORT: u8 = 1;
 /// `user_index` that asks for version 0 CQEs.
 const NO_USER_INDEX: u32 = 0xff_ffff;
 
@@ -52,6 +51,8 @@ pub(crate) struct Params {
     pub(crate) log_msg_max: u32,
     pub(crate) remote_qpn: Qpn,
     pub(crate) path: AddressPath,
+    /// The port that the path begins at.
+    pub(crate) port: u8,
     pub(crate) retry_count: u32,
     pub(crate) rnr_retry: u32,
     pub(crate) ack_timeout: Option<Ps>,
@@ -88,6 +89,7 @@ impl Params {
             log_msg_max: ctx.get(Qpc::LOG_MSG_MAX),
             remote_qpn: Qpn(ctx.get(Qpc::REMOTE_QPN)),
             path,
+            port: port_of(&path),
             retry_count: ctx.get(Qpc::RETRY_COUNT),
             rnr_retry: ctx.get(Qpc::RNR_RETRY),
             // 4.096 us * 2^n, 0 = never (IBTA 9.7.6.1.3).
@@ -118,6 +120,18 @@ impl Params {
     }
 }
 
+/// The port that a path begins at. Drivers of adapters with one port may leave it at zero.
+pub(crate) fn port_of(path: &AddressPath) -> u8 {
+    path.get(AddressPath::VHCA_PORT_NUM).max(1) as u8
+}
+
+/// A virtual lane of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PortLane {
+    pub(crate) port: u8,
+    pub(crate) vl: u8,
+}
+
 /// What a queue pair has to do with dynamic connections.
 #[derive(Debug, Default)]
 pub(crate) enum Dynamic {
@@ -141,8 +155,10 @@ pub(crate) struct QueuePair {
     pub(crate) rq: ReceiveQueue,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    /// The virtual lane of what it sent last: where it waits for its next turn.
-    pub(crate) lane: u8,
+    /// Packets of the message at the cursor that are alike.
+    pub(crate) run: Option<Box<run::Run>>,
+    /// The virtual lane of what it sent last.
+    pub(crate) vl: u8,
     /// Dynamic connections: which end this is, and of which.
     pub(crate) dynamic: Dynamic,
     /// In error: when the receive doorbell record is looked at next, and the interval after that.
@@ -164,7 +180,8 @@ impl QueuePair {
             rq: ReceiveQueue::new(qp),
             requester: Requester::default(),
             responder: Responder::default(),
-            lane: 0,
+            run: None,
+            vl: 0,
             dynamic: match qp.service() {
                 ServiceType::Dci => Dynamic::Initiator(Box::default()),
                 _ => Dynamic::No,
@@ -173,6 +190,12 @@ impl QueuePair {
             drained_event: false,
             migration_refused: false,
         }
+    }
+
+    /// Where it waits for its next turn to send.
+    #[inline]
+    pub(crate) fn lane(&self) -> PortLane {
+        PortLane { port: self.params.port, vl: self.vl }
     }
 
     pub(crate) fn accessor(&self) -> Accessor {
@@ -216,7 +239,7 @@ impl QueuePair {
 
     /// Header fields of a packet to the connected peer; the caller adds what its operation needs.
     pub(crate) fn connected_repr(&self, view: &View<'_>) -> Option<Repr> {
-        let port = view.port(PORT)?;
+        let port = view.port(self.params.port)?;
         let path = &self.params.path;
         let grh = (path.get(AddressPath::GRH) == 1).then(|| GrhRepr {
             sgid: port.gid(path.get(AddressPath::SRC_ADDR_INDEX)),
@@ -263,7 +286,7 @@ impl QueuePair {
             return Err(Unwanted::State);
         }
         let index = self.params.path.get(AddressPath::PKEY_INDEX);
-        let own = view.port(PORT).map_or(0, |p| p.pkey(index));
+        let own = view.port(self.params.port).map_or(0, |p| p.pkey(index));
         let special = matches!(self.service, ServiceType::Qp0 | ServiceType::Qp1);
         if !special && !pkeys_match(own, repr.pkey) {
             return Err(Unwanted::Partition { own });
@@ -271,11 +294,26 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The LID that its packets have to come from, if that is not the one that `repr` names (IBTA 9.6.1).
-    pub(crate) fn other_peer(&self, repr: &Repr) -> Option<u32> {
+    /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
+    pub(crate) fn check_way(&self, port: u8, repr: &Repr) -> Result<(), WrongWay> {
+        if port != self.params.port {
+            return Err(WrongWay::Port(self.params.port));
+        }
         let peer = self.params.path.get(AddressPath::RLID);
-        (self.transport() != Transport::Ud && u32::from(repr.slid.0) != peer).then_some(peer)
+        match self.transport() != Transport::Ud && u32::from(repr.slid.0) != peer {
+            true => Err(WrongWay::Peer(peer)),
+            false => Ok(()),
+        }
     }
+}
+
+/// A packet that came another way than the queue pair's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WrongWay {
+    /// The queue pair is at this port.
+    Port(u8),
+    /// The queue pair is connected to this LID.
+    Peer(u32),
 }
 
 /// Why a queue pair does not take a packet.

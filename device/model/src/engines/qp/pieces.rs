@@ -21,7 +21,7 @@ impl Piece {
         matches!(self, Self::Memory { .. })
     }
 
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Self::Memory { len, .. } => u64::from(*len),
             Self::Inline(data) => data.len() as u64,

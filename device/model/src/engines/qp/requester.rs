@@ -157,6 +157,11 @@ impl Requester {
         }
     }
 
+    /// Whether no credit of the peer holds back any packet of a message but its last.
+    pub(super) fn allows(&self, message: &Message) -> bool {
+        !message.needs_credit(0) || self.limit.allows(message.ssn)
+    }
+
     /// Whether every packet of the messages that were begun was sent.
     pub(crate) fn all_sent(&self) -> bool {
         self.cursor == self.next_psn
@@ -345,6 +350,7 @@ impl QueuePair {
     }
 
     /// Plans the packet at the cursor.
+    #[inline(always)]
     pub(crate) fn plan(&self, view: &View<'_>) -> Cursor {
         let r = &self.requester;
         let psn = r.cursor;

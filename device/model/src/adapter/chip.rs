@@ -1,0 +1,61 @@
+//! What the functions of an adapter share: units, ports, time, and the outbox of effects.
+
+use std::sync::Arc;
+
+use hca_firmware::Config;
+
+use crate::adapter::core::Outbox;
+use crate::adapter::port::Ports;
+use crate::adapter::watch::Watch;
+use crate::ground::timing::Timing;
+use crate::units::Units;
+
+/// The chip.
+pub(crate) struct Chip {
+    pub(crate) name: String,
+    pub(crate) timing: Arc<Timing>,
+    pub(crate) units: Units,
+    /// The ports as software sees them: state, tables, counters, agents.
+    pub(crate) managed: hca_firmware::Ports,
+    /// The ports' sending sides.
+    pub(crate) ports: Ports,
+    pub(crate) out: Outbox,
+    /// What those who look on want to see.
+    pub(crate) watch: Option<Box<Watch>>,
+    /// How many functions there are.
+    pub(crate) functions: u8,
+}
+
+impl Chip {
+    pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
+        let managed = hca_firmware::Ports::new(config);
+        Self {
+            name,
+            units: Units::new(&timing),
+            ports: Ports::new(managed.numbers().len(), timing.agent_queue()),
+            managed,
+            timing,
+            out: Outbox::default(),
+            watch: None,
+            functions: 1,
+        }
+    }
+
+    /// Power-on state; the identity stays.
+    pub(crate) fn reset(&mut self) {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self { name: _, timing, units, managed, ports, out, watch, functions: _ } = self;
+        *units = Units::new(timing);
+        if watch.as_ref().is_some_and(|w| w.records.is_some()) {
+            units.start_notes();
+        }
+        managed.reset();
+        ports.reset();
+        *out = Outbox::default();
+    }
+
+    /// Whether packets at the port are gathered.
+    pub(crate) fn captures(&self) -> bool {
+        self.watch.as_ref().is_some_and(|w| w.captures_any())
+    }
+}

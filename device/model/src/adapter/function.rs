@@ -1,0 +1,133 @@
+//! A function of an adapter: what a guest's driver talks to, and everything that it made there.
+//!
+//! The chip behind it ([`super::chip`]) has what functions share: units, ports, time. While one does something,
+//! [`super::Executor`] has both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hca_firmware::{Config, Firmware};
+
+use crate::adapter::command::CommandSlots;
+use crate::adapter::core::{Diagnoses, Runs};
+use crate::adapter::counters::Counting;
+use crate::adapter::events::EventRoutes;
+use crate::adapter::parked::Parked;
+use crate::engines::blueflame::Combiner;
+use crate::engines::cq::CompletionQueue;
+use crate::engines::eq::EventQueue;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::dct::Peer;
+use crate::engines::qp::recv::SharedQueue;
+use crate::engines::registers::Registers;
+use crate::ground::dma::{GuestMemory, NoMemory};
+use crate::ground::outstanding::OutstandingReads;
+use crate::ground::slots::Slots;
+
+/// One function.
+pub(crate) struct Function {
+    /// Its objects' contexts.
+    pub(crate) fw: Firmware,
+    /// The host's memory, behind `outstanding` if that is there.
+    pub(crate) memory: Arc<dyn GuestMemory>,
+    /// Reads that are answered later, if a part of the host's memory does so.
+    pub(crate) outstanding: Option<Arc<OutstandingReads>>,
+    /// The host's memory itself.
+    pub(crate) host: Arc<dyn GuestMemory>,
+    /// Inputs that wait for answers of the host's memory.
+    pub(crate) parked: Parked,
+    pub(crate) registers: Registers,
+    pub(crate) commands: CommandSlots,
+    /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
+    pub(crate) half: Option<(u64, u32)>,
+    /// Stores to send registers that may become BlueFlame copies.
+    pub(crate) combiner: Combiner,
+    pub(crate) eqs: Slots<EventQueue>,
+    pub(crate) event_routes: EventRoutes,
+    pub(crate) cqs: Slots<CompletionQueue>,
+    pub(crate) srqs: Slots<SharedQueue>,
+    pub(crate) qps: Slots<QueuePair>,
+    /// What DC targets have for each of their initiators.
+    pub(crate) dc_responders: BTreeMap<Peer, QueuePair>,
+    pub(crate) diagnoses: Diagnoses,
+    pub(crate) counting: Counting,
+    /// Counts what changed memory keys.
+    pub(crate) key_changes: u64,
+    pub(crate) runs: Runs,
+    /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
+    pub(crate) epoch: u32,
+}
+
+impl Function {
+    /// At power-on, without a host.
+    pub(crate) fn new(config: Config) -> Self {
+        let fw = Firmware::new(config);
+        Self {
+            registers: Registers::new(fw.personality()),
+            fw,
+            memory: Arc::new(NoMemory),
+            outstanding: None,
+            host: Arc::new(NoMemory),
+            parked: Parked::default(),
+            commands: CommandSlots::default(),
+            half: None,
+            combiner: Combiner::default(),
+            eqs: Slots::default(),
+            event_routes: EventRoutes::default(),
+            cqs: Slots::default(),
+            srqs: Slots::default(),
+            qps: Slots::default(),
+            dc_responders: BTreeMap::new(),
+            diagnoses: Diagnoses::default(),
+            counting: Counting::default(),
+            key_changes: 0,
+            runs: Runs::default(),
+            epoch: 0,
+        }
+    }
+
+    /// Power-on state; the host's memory and the identity stay.
+    pub(crate) fn reset(&mut self) {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self {
+            fw,
+            memory: _,
+            outstanding,
+            host: _,
+            parked,
+            registers,
+            commands,
+            half,
+            combiner,
+            eqs,
+            event_routes,
+            cqs,
+            srqs,
+            qps,
+            dc_responders,
+            diagnoses: _,
+            counting,
+            key_changes,
+            runs: _,
+            epoch,
+        } = self;
+        *key_changes += 1;
+        fw.reset();
+        if let Some(outstanding) = outstanding {
+            outstanding.reset();
+        }
+        *parked = Parked::default();
+        *registers = Registers::new(fw.personality());
+        *commands = CommandSlots::default();
+        *half = None;
+        *combiner = Combiner::default();
+        eqs.clear();
+        *event_routes = EventRoutes::default();
+        cqs.clear();
+        srqs.clear();
+        qps.clear();
+        dc_responders.clear();
+        *counting = Counting::default();
+        *epoch = epoch.wrapping_add(1);
+    }
+}

@@ -1,0 +1,157 @@
+//! Runs: packets of one message that are alike but for their PSN and their place in it. What is the same for all is
+//! worked out once, and their payload stays in memory until their receiver takes it.
+//!
+//! Neither the first nor the last packet of a message is in a run: they have headers of their own. What makes the
+//! packets of a run other than they were planned ends it: a change of keys, of the path, of the queue pair's state.
+
+use std::sync::Arc;
+
+use hca_spec::ids::{Mkey, Psn};
+use hca_spec::wire::Operation;
+use hca_spec::wqe::SendOpcode;
+
+use super::QueuePair;
+use super::pieces::Piece;
+use super::requester::{Cursor, Plan};
+use crate::engines::mkey::pages_of;
+use crate::engines::view::View;
+use crate::ground::dma::GuestMemory;
+use crate::ground::region::Region;
+use crate::ground::timing::Place;
+use crate::wire::{Packet, Repr};
+
+/// Fewer packets than these are not worth a run.
+const LEAST: u32 = 3;
+/// The most packets of a run: a longer message has several.
+const MOST: u32 = 1024;
+/// After so many packets of a message that could not be sent in a run it is tried again.
+const AGAIN: u32 = 32;
+
+/// Packets that are alike.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Headers of the first of them.
+    repr: Repr,
+    /// PSN after the last of them.
+    end: Psn,
+    /// Place of the first in its message.
+    place: u32,
+    /// Every so many packets of the message one asks for an acknowledgement.
+    often: u32,
+    region: Arc<Region>,
+    key: Mkey,
+    /// Address of the payload of the first.
+    va: u64,
+    /// log2 of the key's pages, for the units.
+    page: Option<u32>,
+    /// Bytes of payload, and on the link.
+    payload: usize,
+    len: usize,
+    index: u16,
+    /// What counted the changes of keys when it was planned.
+    keys: u64,
+}
+
+/// A packet of a run.
+pub(crate) struct Planned {
+    pub(crate) packet: Packet,
+    pub(crate) psn: Psn,
+    pub(crate) operation: Operation,
+    /// The WQE's index.
+    pub(crate) index: u16,
+    /// Where its payload is, as the units see it.
+    pub(crate) data: Place,
+}
+
+impl Run {
+    /// The packet with that PSN, if it is one of them; `keys`: the changes of keys so far.
+    #[inline]
+    pub(crate) fn packet(&self, psn: Psn, keys: u64) -> Option<Planned> {
+        let (i, left) = (psn.since(self.repr.psn), self.end.since(psn));
+        if i < 0 || left <= 0 || self.keys != keys {
+            return None;
+        }
+        let offset = i as u64 * self.payload as u64;
+        let ack_req = (self.place.wrapping_add(i as u32).wrapping_add(1)).is_multiple_of(self.often);
+        let repr = Repr { psn, ack_req, ..self.repr };
+        Some(Planned {
+            packet: Packet::referring(&repr, self.payload, self.len, (&self.region, offset)),
+            psn,
+            operation: repr.operation,
+            index: self.index,
+            data: Place {
+                key: self.key.index(),
+                va: self.va.wrapping_add(offset),
+                len: self.payload,
+                page: self.page,
+            },
+        })
+    }
+}
+
+impl QueuePair {
+    /// Whether a run might begin with the packet at the cursor.
+    #[inline]
+    pub(crate) fn may_run(&self) -> bool {
+        let r = &self.requester;
+        self.service.is_reliable()
+            && !r.all_sent()
+            && r.messages.back().is_some_and(|m| {
+                let place = r.cursor.since(m.first);
+                place > 0 && place as u32 % AGAIN == 1 && m.packets > LEAST + 1 && r.cursor == r.sent
+            })
+    }
+
+    /// Plans a run that begins with the packet at the cursor; `keys`: the changes of keys so far. `None`: what it would be
+    /// made of has to be looked at packet by packet.
+    #[inline(never)]
+    pub(crate) fn plan_run(
+        &self,
+        view: &View<'_>,
+        memory: &Arc<dyn GuestMemory>,
+        keys: u64,
+    ) -> Option<Box<Run>> {
+        let Cursor::Packet(plan) = self.plan(view) else { return None };
+        let Plan { repr, offset, payload, opcode, .. } = plan;
+        let alike = matches!(
+            (repr.operation, opcode),
+            (Operation::WriteMiddle, SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm)
+                | (Operation::SendMiddle, SendOpcode::Send | SendOpcode::SendImm | SendOpcode::SendInval)
+        );
+        let message = self.requester.messages.back().filter(|m| m.contains(repr.psn))?;
+        if !alike || payload != self.params.mtu || !self.requester.allows(message) {
+            return None;
+        }
+        let (begin, key, va) = piece_at(&message.wqe.pieces, offset)?;
+        let place = repr.psn.since(message.first) as u32;
+        let whole = u32::try_from(begin / payload as u64).unwrap_or(u32::MAX);
+        let count = message.packets.saturating_sub(place + 1).min(whole).min(MOST);
+        if count < LEAST {
+            return None;
+        }
+        let bytes = u64::from(count) * payload as u64;
+        let (pages, shift, first) = pages_of(view.icm(), self.accessor(), key, va, bytes)?;
+        let region = Region::new(Arc::clone(memory), pages, shift, first, bytes)?;
+        let len = Packet::len_of(&repr, payload)?;
+        let page = crate::engines::mkey::span(view.icm(), key, va, payload).page;
+        let (end, often) = (repr.psn.add(count), 1u32 << self.params.log_ack_req_freq);
+        let (region, index, repr) = (Arc::new(region), plan.index, repr.carried()?);
+        Some(Box::new(Run { repr, end, place, often, region, key, va, page, payload, len, index, keys }))
+    }
+}
+
+/// The piece of memory that byte `offset` of a list is in: how many bytes it has from there on, its key, and the address.
+fn piece_at(pieces: &[Piece], offset: u64) -> Option<(u64, Mkey, u64)> {
+    let mut skip = offset;
+    for piece in pieces {
+        let len = piece.len();
+        match piece {
+            Piece::Memory { key, va, .. } if skip < len => {
+                return Some((len - skip, *key, va.wrapping_add(skip)));
+            }
+            Piece::Inline(_) if skip < len => return None,
+            _ => skip -= len,
+        }
+    }
+    None
+}

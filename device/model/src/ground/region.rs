@@ -1,0 +1,200 @@
+//! Payload of packets: bytes, or a region of a host's memory that is not read before somebody wants the bytes.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use super::dma::{DmaError, GuestMemory};
+
+/// A range of a host's memory, as the pages that a memory key translates it to.
+pub(crate) struct Region {
+    memory: Arc<dyn GuestMemory>,
+    /// Bus addresses of its pages; of a region that has no pages, its own.
+    pages: Vec<u64>,
+    /// log2 of a page's size.
+    shift: u32,
+    /// Where it begins in the first page.
+    first: u64,
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({} pages of 2^{})", self.pages.len(), self.shift)
+    }
+}
+
+impl Region {
+    /// `len` bytes from byte `first` of the first page on; `None`: there are not so many pages, or memory does not let
+    /// bytes be fetched from there at any time.
+    pub(crate) fn new(
+        memory: Arc<dyn GuestMemory>,
+        pages: Vec<u64>,
+        shift: u32,
+        first: u64,
+        len: u64,
+    ) -> Option<Self> {
+        let region = Self { memory, pages, shift: shift.min(63), first };
+        let mut mapped = true;
+        region
+            .spans(0, usize::try_from(len).ok()?, |iova, len| {
+                mapped &= region.memory.is_mapped(iova, len);
+                Ok(())
+            })
+            .ok()?;
+        mapped.then_some(region)
+    }
+
+    /// Visits the bus addresses of `len` bytes from `offset` on.
+    fn spans(
+        &self,
+        offset: u64,
+        len: usize,
+        mut visit: impl FnMut(u64, usize) -> Result<(), DmaError>,
+    ) -> Result<(), DmaError> {
+        let size = 1u64 << self.shift;
+        let (mut at, mut left) = (self.first.saturating_add(offset), len);
+        while left > 0 {
+            let outside = DmaError { iova: at, len: left };
+            let page = usize::try_from(at >> self.shift).ok().and_then(|page| self.pages.get(page));
+            let inside = at & (size - 1);
+            let n = left.min(usize::try_from(size - inside).unwrap_or(usize::MAX));
+            visit(page.ok_or(outside)?.wrapping_add(inside), n)?;
+            at = at.saturating_add(n as u64);
+            left -= n;
+        }
+        Ok(())
+    }
+
+    /// Reads what is there from `offset` on.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        let mut rest = &mut *buf;
+        self.spans(offset, rest.len(), |iova, len| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = later;
+            self.memory.read(iova, now)
+        })
+    }
+
+    /// Copies `len` bytes from `offset` on to bus address `to` of `memory`.
+    fn copy(&self, offset: u64, len: usize, memory: &dyn GuestMemory, to: u64) -> Result<(), DmaError> {
+        let mut to = to;
+        self.spans(offset, len, |iova, len| {
+            memory.copy_from(to, &*self.memory, iova, len)?;
+            to = to.wrapping_add(len as u64);
+            Ok(())
+        })
+    }
+}
+
+/// The payload of a packet, or a part of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    /// As bytes.
+    Bytes(&'a [u8]),
+    /// `len` bytes of a region of its sender's memory.
+    Region { region: &'a Region, offset: u64, len: usize },
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> Payload<'a> {
+    /// How many bytes it has.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Region { len, .. } => *len,
+        }
+    }
+
+    /// Whether it has none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first `n` bytes, or all if there are fewer, and the rest.
+    #[inline]
+    pub(crate) fn split_at(self, n: usize) -> (Self, Self) {
+        match self {
+            Self::Bytes(bytes) => {
+                let (a, b) = bytes.split_at_checked(n).unwrap_or((bytes, &[]));
+                (Self::Bytes(a), Self::Bytes(b))
+            }
+            Self::Region { region, offset, len } => {
+                let n = n.min(len);
+                let rest = Self::Region { region, offset: offset.wrapping_add(n as u64), len: len - n };
+                (Self::Region { region, offset, len: n }, rest)
+            }
+        }
+    }
+
+    /// Writes it to bus address `iova` of `memory`.
+    #[inline]
+    pub(crate) fn write_to(self, memory: &dyn GuestMemory, iova: u64) -> Result<(), DmaError> {
+        match self {
+            Self::Bytes(bytes) => memory.write(iova, bytes),
+            Self::Region { region, offset, len } => region.copy(offset, len, memory, iova),
+        }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(self) -> Result<Cow<'a, [u8]>, DmaError> {
+        match self {
+            Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            Self::Region { region, offset, len } => {
+                let mut bytes = vec![0; len];
+                region.read(offset, &mut bytes)?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    struct Ram(Mutex<Vec<u8>>);
+
+    impl GuestMemory for Ram {
+        fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+            let at = iova as usize;
+            buf.copy_from_slice(&self.0.lock().unwrap()[at..at + buf.len()]);
+            Ok(())
+        }
+        fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+            let at = iova as usize;
+            self.0.lock().unwrap()[at..at + data.len()].copy_from_slice(data);
+            Ok(())
+        }
+        fn is_mapped(&self, iova: u64, len: usize) -> bool {
+            iova as usize + len <= self.0.lock().unwrap().len()
+        }
+    }
+
+    #[test]
+    fn a_region_is_read_over_its_pages() {
+        let bytes = (0..0x3000u32).map(|i| (i / 0x100) as u8).collect();
+        let memory: Arc<dyn GuestMemory> = Arc::new(Ram(Mutex::new(bytes)));
+        let new = |pages: &[u64], len| Region::new(memory.clone(), pages.to_vec(), 12, 0xf80, len);
+        assert!(new(&[0x2000, 0], 0x1081).is_none(), "there is no third page");
+        assert!(new(&[0x2000, 0x8000], 0x100).is_none(), "the second is not mapped");
+        let region = new(&[0x2000, 0], 0x1080).unwrap();
+        let payload = Payload::Region { region: &region, offset: 0x70, len: 0x120 };
+        let (head, tail) = payload.split_at(0x20);
+        assert_eq!((head.len(), tail.len()), (0x20, 0x100));
+        assert_eq!(*head.bytes().unwrap(), [[0x2f; 16], [0; 16]].concat());
+        tail.write_to(&*memory, 0x1000).unwrap();
+        let mut there = [0; 0x100];
+        memory.read(0x1000, &mut there).unwrap();
+        assert_eq!(there[..0xf0], [0; 0xf0], "page 0 from byte 16 on");
+        assert_eq!(there[0xf0..], [1; 0x10]);
+    }
+}

@@ -1,0 +1,656 @@
+//! Trains: packets of a message that follow each other over a cable, from one adapter to another.
+//!
+//! While a queue pair sends a run ([`crate::engines::qp::run`]), the events of its packets and of its turns don't go over
+//! the heap. They stay with the train, stage by stage in order, as each stage keeps the order of the packets; the next one
+//! is the first of a few. Each has the place in the order of all events that it would have on the heap
+//! ([`crate::ground::time::EventHeap::reserve`]), and what is on the heap before it happens before it. So a train changes no time and no order.
+//!
+//! The payload of its packets stays in their sender's memory until their receiver takes it. Whatever could let the sender
+//! have its memory back before that cuts the train: its packets get their bytes and their events go to the heap. That is
+//! so before a command of the sender's driver is executed, before its queue pair hears anything but that packets were
+//! received, before a timer of the queue pair, the link or the memory's owner does something. What others send in between
+//! waits with the train's packets for the units and the link, as always, and cuts nothing.
+
+use std::collections::VecDeque;
+
+use hca_firmware::FunctionId;
+use hca_spec::ids::Qpn;
+use hca_spec::mad::port_state;
+use hca_spec::qpc::QpState;
+use hca_spec::wire::Operation;
+
+use super::{Class, Event, World};
+use crate::adapter::core::{Arrived, Departing, HcaEvent};
+use crate::engines::qp::replies::Verdict;
+use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::time::{Key, Ps, Source};
+use crate::link::Session;
+use crate::link::egress::{Sent, blocks};
+use crate::wire::{Packet, Repr};
+
+use super::transfer::Ingress;
+
+/// Places in the order of events that trains need to have in front of them.
+const SEQUENCES: u64 = 1 << 20;
+/// The most trains in a world: each event has to be held against all of them.
+const MOST: usize = 4;
+
+/// What is next for a packet, or for its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// The sender's turn to send.
+    Turn,
+    /// The port's turn to look at what waits.
+    Port,
+    /// A packet is made.
+    Depart,
+    /// It is at the far end of the link.
+    Arrive,
+    /// It has passed the receiver's pipeline.
+    Receive,
+}
+
+const STAGES: [Stage; 5] = [Stage::Turn, Stage::Port, Stage::Depart, Stage::Arrive, Stage::Receive];
+/// Stages that packets have.
+const PACKETS: usize = 3;
+
+/// The way of a train: a cable between two adapters.
+#[derive(Clone, Copy)]
+struct Way {
+    from_port: u8,
+    to: HcaId,
+    to_port: u8,
+    link: usize,
+    /// Its end at the sender, and at the receiver.
+    ends: [usize; 2],
+    /// The session in which packets leave.
+    session: Session,
+    /// From the end of the cable until a packet is at the receiver's port, the sender's own port included; and from the
+    /// receiver's port until what it tells is at the sender's.
+    forth: Ps,
+    back: Ps,
+}
+
+/// A train of packets.
+pub(super) struct Train {
+    from: HcaId,
+    qpn: Qpn,
+    epochs: [u32; 2],
+    way: Way,
+    /// When the sender has its turn, and when its port has.
+    turns: [Option<Key>; 2],
+    /// Packets by stage.
+    packets: [VecDeque<(Key, Packet)>; PACKETS],
+    /// By stage, its first event.
+    first: [Key; STAGES.len()],
+}
+
+impl Train {
+    fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2]) -> Self {
+        let first = [Key::NEVER; STAGES.len()];
+        Self { from, qpn, epochs, way, turns: [None; 2], packets: Default::default(), first }
+    }
+
+    /// Its next event.
+    #[inline]
+    fn next(&self) -> (Key, Stage) {
+        let mut next = (Key::NEVER, Stage::Turn);
+        for (key, stage) in self.first.iter().zip(STAGES) {
+            if *key < next.0 {
+                next = (*key, stage);
+            }
+        }
+        next
+    }
+
+    /// When that is due.
+    #[inline]
+    pub(super) fn next_at(&self) -> Option<Ps> {
+        let (key, _) = self.next();
+        (key != Key::NEVER).then(|| key.at())
+    }
+
+    fn set_first(&mut self, stage: Stage, key: Key) {
+        if let Some(first) = self.first.get_mut(stage as usize) {
+            *first = key;
+        }
+    }
+
+    /// Keeps a turn, if there is none of its kind.
+    #[inline]
+    fn keep_turn(&mut self, stage: Stage, key: Key) -> bool {
+        let Some(turn @ None) = self.turns.get_mut(stage as usize) else { return false };
+        *turn = Some(key);
+        self.set_first(stage, key);
+        true
+    }
+
+    /// Takes a turn.
+    #[inline]
+    fn take_turn(&mut self, stage: Stage) {
+        if let Some(turn) = self.turns.get_mut(stage as usize) {
+            *turn = None;
+        }
+        self.set_first(stage, Key::NEVER);
+    }
+
+    #[inline]
+    fn queue(&mut self, stage: Stage) -> Option<&mut VecDeque<(Key, Packet)>> {
+        self.packets.get_mut((stage as usize).checked_sub(Stage::Depart as usize)?)
+    }
+
+    /// Keeps a packet behind those of its stage; gives it back if it is to go before one of them.
+    #[inline]
+    fn keep(&mut self, stage: Stage, key: Key, packet: Packet) -> Result<(), Packet> {
+        let Some(queue) = self.queue(stage) else { return Err(packet) };
+        match queue.back() {
+            Some((last, _)) if *last > key => return Err(packet),
+            Some(_) => queue.push_back((key, packet)),
+            None => {
+                queue.push_back((key, packet));
+                self.set_first(stage, key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the first packet of a stage.
+    #[inline]
+    fn take(&mut self, stage: Stage) -> Option<Packet> {
+        let queue = self.queue(stage)?;
+        let (_, packet) = queue.pop_front()?;
+        let next = queue.front().map_or(Key::NEVER, |(key, _)| *key);
+        self.set_first(stage, next);
+        Some(packet)
+    }
+
+    /// Keeps an event of the sender or the receiver, if it is one of the train's; gives it back otherwise.
+    #[inline]
+    fn keep_event(&mut self, key: Key, hca: HcaId, event: HcaEvent) -> Result<(), HcaEvent> {
+        match event {
+            HcaEvent::SendTurn(qpn) if hca == self.from && qpn == self.qpn => {
+                if self.keep_turn(Stage::Turn, key) { Ok(()) } else { Err(event) }
+            }
+            HcaEvent::PortTurn(port) if hca == self.from && port == self.way.from_port => {
+                if self.keep_turn(Stage::Port, key) { Ok(()) } else { Err(event) }
+            }
+            HcaEvent::Depart(departing)
+                if departing.packet.is_referring()
+                    && hca == self.from
+                    && departing.port == self.way.from_port =>
+            {
+                let Departing { port, operation, reserved, packet } = departing;
+                self.keep(Stage::Depart, key, packet)
+                    .map_err(|packet| HcaEvent::Depart(Departing { port, operation, reserved, packet }))
+            }
+            HcaEvent::Receive(arrived)
+                if arrived.packet().is_referring()
+                    && hca == self.way.to
+                    && arrived.port == self.way.to_port =>
+            {
+                let port = arrived.port;
+                self.keep(Stage::Receive, key, arrived.into())
+                    .map_err(|packet| HcaEvent::Receive(Arrived::checked(port, packet)))
+            }
+            event => Err(event),
+        }
+    }
+
+    /// What an event of its is to the heap.
+    fn event(&self, stage: Stage, packet: Packet) -> Event {
+        let [from, to] = self.epochs;
+        let function = FunctionId::FIRST;
+        let own = |event| Event::Hca { hca: self.from, function, epoch: from, event };
+        match stage {
+            Stage::Turn => own(HcaEvent::SendTurn(self.qpn)),
+            Stage::Port => own(HcaEvent::PortTurn(self.way.from_port)),
+            Stage::Depart => own(HcaEvent::Depart(self.departing(packet))),
+            Stage::Arrive => {
+                let ingress = self.ingress(&packet);
+                Event::Arrive { hca: self.way.to, port: self.way.to_port, packet, ingress }
+            }
+            Stage::Receive => {
+                let event = HcaEvent::Receive(Arrived::checked(self.way.to_port, packet));
+                Event::Hca { hca: self.way.to, function, epoch: to, event }
+            }
+        }
+    }
+
+    fn departing(&self, packet: Packet) -> Departing {
+        let (operation, reserved) = (packet.repr().operation, packet.len() as u32);
+        Departing { port: self.way.from_port, operation, reserved, packet }
+    }
+
+    fn ingress(&self, packet: &Packet) -> Ingress {
+        let Way { link, ends: [_, end], session, .. } = self.way;
+        let (lane, blocks) = (packet.vl(), blocks(packet.len()) as u16);
+        Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks }
+    }
+
+    /// Whether packets are under way.
+    fn is_empty(&self) -> bool {
+        self.packets.iter().all(VecDeque::is_empty)
+    }
+
+    /// Whether an event may let the sender's driver have its memory back, or change what the packets are.
+    fn is_cut_by(&self, event: &Event) -> bool {
+        match event {
+            Event::Hca { hca, event, .. } if *hca == self.from => match event {
+                HcaEvent::Command(_)
+                | HcaEvent::CommandDone(_)
+                | HcaEvent::AgentPoll(_)
+                | HcaEvent::LinkUp(_)
+                | HcaEvent::DynamicIdle(_)
+                | HcaEvent::DynamicDrain(..) => true,
+                HcaEvent::AckTimeout(qpn) | HcaEvent::ErrorPoll(qpn) | HcaEvent::RnrTimeout(qpn, _) => {
+                    *qpn == self.qpn
+                }
+                HcaEvent::Receive(arrived) => self.is_cut_by_packet(arrived.repr()),
+                _ => false,
+            },
+            Event::Light { number, .. } | Event::Trained { number, .. } => *number == self.way.link,
+            Event::Sweep => true,
+            _ => false,
+        }
+    }
+
+    /// The same for a packet that the sender receives: of its peer, that packets were received cuts nothing.
+    fn is_cut_by_packet(&self, repr: &Repr) -> bool {
+        match repr.dest_qp {
+            Qpn(0 | 1) => true,
+            to if to != self.qpn => false,
+            _ => {
+                let positive = repr.aeth.is_some_and(|aeth| matches!(Verdict::of(aeth), Verdict::Ack));
+                repr.operation != Operation::Acknowledge || !positive
+            }
+        }
+    }
+}
+
+impl World {
+    /// Whether packets travel in trains, as they do from the start: nothing but speed depends on it.
+    pub fn set_trains(&mut self, on: bool) {
+        self.trains_allowed = on;
+        self.allow_trains();
+    }
+
+    /// How many trains there were so far.
+    pub const fn trains_begun(&self) -> u64 {
+        self.trains_begun
+    }
+
+    /// The packets under way from or to an adapter have their payload's bytes themselves from now on. Called before its
+    /// host takes memory away from it, or it may not read it any more.
+    pub fn settle(&mut self, hca: HcaId) {
+        while let Some(i) = self.trains.iter().position(|train| hca == train.from || hca == train.way.to) {
+            let train = self.trains.swap_remove(i);
+            self.cut(train);
+        }
+    }
+
+    /// The same of all adapters.
+    pub(super) fn settle_all(&mut self) {
+        while let Some(train) = self.trains.pop() {
+            self.cut(train);
+        }
+    }
+
+    /// Packets get their payload's bytes, and their events go to the heap.
+    #[cold]
+    fn cut(&mut self, mut train: Box<Train>) {
+        if let Some(hca) = self.hcas.get_mut(train.from.0) {
+            hca.chip.ports.settle();
+            hca.end_run(train.qpn);
+        }
+        for (key, stage) in train.turns.into_iter().zip(STAGES) {
+            if let Some(key) = key {
+                self.heap.push_reserved(key, train.event(stage, Packet::from_bytes(Vec::new())));
+            }
+        }
+        for stage in [Stage::Depart, Stage::Arrive, Stage::Receive] {
+            let queue = train.queue(stage).map(std::mem::take).unwrap_or_default();
+            for (key, mut packet) in queue {
+                packet.settle();
+                self.heap.push_reserved(key, train.event(stage, packet));
+            }
+        }
+    }
+
+    /// Looks again which adapters may send trains: those at a cable to another adapter on which nothing happens to packets
+    /// and nobody looks at them.
+    pub(super) fn allow_trains(&mut self) {
+        self.settle_all();
+        for id in (0..self.hcas()).map(HcaId) {
+            let plain = |world: &Self| {
+                let numbers = world.chip(id).map(|chip| chip.managed.numbers());
+                let mut ports = numbers.into_iter().flatten();
+                ports.any(|port| world.plain_way(id, port).is_some())
+            };
+            let may = self.trains_allowed && plain(self);
+            if let Some(function) = self.hcas.get_mut(id.0).and_then(|hca| hca.functions.first_mut()) {
+                function.runs.allow(may);
+            }
+        }
+    }
+
+    /// The cable at a port of an adapter, if it leads to another one, and nobody looks at packets or does something to
+    /// them. Both adapters have one function.
+    fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
+        let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
+        let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
+        let link = self.links.get(number).filter(|link| link.carrier.is_plain())?;
+        let other = link.other(end)?;
+        let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
+        let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };
+        if to == from || watched(from) || watched(to) {
+            return None;
+        }
+        let forth = self.port_latency(near.at) + self.port_latency(far.at);
+        let back = forth + link.kind.delay?;
+        let session = near.training.session();
+        Some(Way { from_port, to, to_port: port, link: number, ends: [end, other], session, forth, back })
+    }
+
+    /// An adapter has begun to send packets that are alike: they are a train.
+    #[cold]
+    pub(super) fn begin_train(&mut self, from: HcaId, qpn: Qpn) {
+        if self.trains.iter().any(|train| train.from == from) {
+            return;
+        }
+        let epoch = |id: HcaId| self.function(id.into()).map_or(0, |function| function.epoch);
+        let qp = self.function(from.into()).and_then(|function| function.qps.get(qpn.0));
+        let port = qp.map_or(0, |qp| qp.params.port);
+        match self.plain_way(from, port) {
+            Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
+                let epochs = [epoch(from), epoch(way.to)];
+                self.trains.push(Box::new(Train::new(from, qpn, way, epochs)));
+                self.trains_begun += 1;
+            }
+            // Nobody keeps its packets.
+            _ => {
+                if let Some(hca) = self.hcas.get_mut(from.0) {
+                    hca.chip.out.settle();
+                    hca.end_run(qpn);
+                }
+            }
+        }
+    }
+
+    /// Takes the events that an adapter left in its outbox.
+    #[inline(never)]
+    pub(super) fn collect_with_trains(&mut self, id: HcaId, function: FunctionId) {
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        let (epoch, now) = (hca.function(function).map_or(0, |f| f.epoch), self.now);
+        let mut events = std::mem::take(&mut hca.chip.out.events);
+        for (at, event) in events.drain(..) {
+            self.push_with_trains(at.max(now), (id, function), epoch, event);
+        }
+        if let Some(hca) = self.hcas.get_mut(id.0) {
+            hca.chip.out.events = events;
+        }
+    }
+
+    /// Adds an event of an adapter where it belongs: to a train, or to the heap.
+    fn push_with_trains(
+        &mut self,
+        at: Ps,
+        (hca, function): (HcaId, FunctionId),
+        epoch: u32,
+        event: HcaEvent,
+    ) {
+        let key = self.heap.reserve(at, Source::new(Class::Node as u8, hca.0, 0));
+        let mut event = event;
+        for train in &mut self.trains {
+            match train.keep_event(key, hca, event) {
+                Ok(()) => return,
+                Err(back) => event = back,
+            }
+        }
+        self.heap.push_reserved(key, Event::Hca { hca, function, epoch, event });
+    }
+
+    /// The same for a packet that arrives at an adapter.
+    pub(super) fn push_arrival(
+        &mut self,
+        at: Ps,
+        port: PortRef,
+        hca: HcaId,
+        packet: Packet,
+        ingress: Ingress,
+    ) {
+        let key = self.heap.reserve(at, self.source(Class::Packet, port));
+        let mut packet = packet;
+        if packet.is_referring() {
+            let there = |train: &&mut Box<Train>| train.way.to == hca && train.way.to_port == port.port;
+            for train in self.trains.iter_mut().filter(there) {
+                match train.keep(Stage::Arrive, key, packet) {
+                    Ok(()) => return,
+                    Err(back) => packet = back,
+                }
+            }
+        }
+        self.heap.push_reserved(key, Event::Arrive { hca, port: port.port, packet, ingress });
+    }
+
+    /// What [`World::run`] does, as long as there are trains. Returns whether there are none left; `until` moves on.
+    #[inline(never)]
+    pub(super) fn run_with_trains(&mut self, until: &mut Ps, more: &mut impl FnMut(&Self) -> bool) -> bool {
+        loop {
+            let nexts = self.trains.iter().enumerate().map(|(i, train)| (train.next().0, i));
+            let own = nexts.min().filter(|(key, _)| *key != Key::NEVER);
+            let own = own.filter(|(key, _)| self.heap.next_key().is_none_or(|next| *key < next));
+            let Some(at) = own.map(|(key, _)| key).or(self.heap.next_key()).map(|key| key.at()) else {
+                self.now = self.now.max(*until);
+                more(self);
+                return false;
+            };
+            if at > *until {
+                self.now = self.now.max(*until);
+                if !more(self) {
+                    return false;
+                }
+                *until = at;
+            }
+            match own {
+                Some((_, i)) => {
+                    if !self.run_train(i, until, more) {
+                        return false;
+                    }
+                }
+                None => {
+                    let Some((at, event)) = self.heap.pop_until(*until) else { return false };
+                    self.cut_by(&event);
+                    self.execute(at, event);
+                }
+            }
+            self.follow_trains();
+            if self.trains.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// Runs the events of a train until something else comes before them. Returns whether there is to be more.
+    #[inline]
+    fn run_train(&mut self, i: usize, until: &mut Ps, more: &mut impl FnMut(&Self) -> bool) -> bool {
+        let mut train = self.trains.swap_remove(i);
+        let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
+        let goes_on = loop {
+            let (key, stage) = train.next();
+            if key >= others || self.heap.next_key().is_some_and(|next| next < key) {
+                break true;
+            }
+            if key.at() > *until {
+                self.now = self.now.max(*until);
+                if !more(self) {
+                    break false;
+                }
+                *until = key.at();
+            }
+            self.heap.pass(key.at());
+            self.now = self.now.max(key.at());
+            if !self.step(&mut train, stage) {
+                break true;
+            }
+        };
+        self.trains.push(train);
+        goes_on
+    }
+
+    /// An event of a train happens. Returns whether the train may go on at once.
+    #[inline]
+    fn step(&mut self, train: &mut Box<Train>, stage: Stage) -> bool {
+        let now = self.now;
+        let sender = self.hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        let Some(mut hca) = sender else { return false };
+        match stage {
+            Stage::Turn => {
+                train.take_turn(stage);
+                hca.try_turn(now, HcaEvent::SendTurn(train.qpn));
+                self.send_off(train)
+            }
+            Stage::Port => {
+                train.take_turn(stage);
+                hca.port_turn(now, train.way.from_port);
+                self.send_off(train)
+            }
+            Stage::Depart => {
+                let Some(packet) = train.take(stage) else { return false };
+                hca.depart(now, train.departing(packet));
+                self.send_off(train)
+            }
+            Stage::Arrive => {
+                let Some(packet) = train.take(stage) else { return false };
+                self.step_arrive(train, packet)
+            }
+            Stage::Receive => {
+                let Some(packet) = train.take(stage) else { return false };
+                let receiver =
+                    self.hcas.get_mut(train.way.to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+                let Some(mut hca) = receiver else { return false };
+                let arrived = Arrived::checked(train.way.to_port, packet);
+                hca.receive(now, &arrived);
+                arrived.retire();
+                if !hca.core.out.is_empty() || hca.core.watch.is_some() {
+                    self.collect(train.way.to, FunctionId::FIRST);
+                }
+                !train.is_empty()
+            }
+        }
+    }
+
+    /// A packet of a train is at its receiver's port.
+    #[inline]
+    fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
+        let (now, Way { to, to_port, .. }) = (self.now, train.way);
+        let receiver = self.hcas.get_mut(to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        let Some(mut hca) = receiver else { return false };
+        let (lane, n) = (packet.vl(), blocks(packet.len()));
+        if hca.core.managed.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
+            let ingress = train.ingress(&packet);
+            self.arrive(now, to, to_port, packet, ingress);
+            return false;
+        }
+        let taken = hca.take_in(now, to_port, packet);
+        let watched = hca.core.watch.is_some();
+        let free = match taken {
+            Ok((at, arrived)) => {
+                let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
+                if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
+                    self.heap.push_reserved(key, train.event(Stage::Receive, packet));
+                }
+                at
+            }
+            Err(at) => at,
+        };
+        if watched {
+            self.collect(to, FunctionId::FIRST);
+        }
+        let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
+        let Way { from_port, back, .. } = train.way;
+        let Some(out) = sender.chip.ports.get_mut(from_port) else { return false };
+        let waited_for = out.egress.credit(now, lane, n, free + back);
+        if waited_for.is_some() {
+            self.await_credits(PortRef::of_hca(train.from, from_port), waited_for);
+        }
+        true
+    }
+
+    /// What the sender of a train left in its outbox.
+    #[inline]
+    fn send_off(&mut self, train: &mut Box<Train>) -> bool {
+        let Self { hcas, heap, trace, captured, links, now, .. } = self;
+        let Some(hca) = hcas.get_mut(train.from.0) else { return false };
+        let epoch = hca.functions.first().map_or(0, |function| function.epoch);
+        let chip = &mut hca.chip;
+        if let Some(watch) = &mut chip.watch {
+            watch.hand_over(&mut chip.units, trace.as_mut(), captured);
+        }
+        let own = Source::new(Class::Node as u8, train.from.0, 0);
+        for (at, event) in chip.out.events.drain(..) {
+            let key = heap.reserve(at.max(*now), own);
+            if let Err(event) = train.keep_event(key, train.from, event) {
+                let function = FunctionId::FIRST;
+                heap.push_reserved(key, Event::Hca { hca: train.from, function, epoch, event });
+            }
+        }
+        let alone =
+            |(port, sent): &(u8, Sent<()>)| *port == train.way.from_port && sent.packet.is_referring();
+        let alone = chip.out.sent.iter().all(alone);
+        let Some(link) = links.get_mut(train.way.link) else { return false };
+        if alone {
+            let Way { to, to_port, ends: [end, _], forth, .. } = train.way;
+            let source = Source::new(Class::Packet as u8, to.0, to_port);
+            for (_, Sent { start, packet, .. }) in chip.out.sent.drain(..) {
+                let Some(there) = link.carrier.pass(start, end, packet.len()) else { continue };
+                let key = heap.reserve(there + forth, source);
+                if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
+                    heap.push_reserved(key, train.event(Stage::Arrive, packet));
+                }
+            }
+        }
+        if chip.out.is_empty() {
+            return true;
+        }
+        // Something else than packets of the train.
+        self.collect_beside(train);
+        false
+    }
+
+    #[cold]
+    fn collect_beside(&mut self, train: &mut Box<Train>) {
+        let id = train.from;
+        let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs));
+        self.trains.push(std::mem::replace(train, apart));
+        self.collect(id, FunctionId::FIRST);
+        if let Some(i) = self.trains.iter().position(|train| train.from == id) {
+            *train = self.trains.swap_remove(i);
+        }
+    }
+
+    /// Cuts the trains that an event which is about to happen cuts.
+    fn cut_by(&mut self, event: &Event) {
+        while let Some(i) = self.trains.iter().position(|train| train.is_cut_by(event)) {
+            let train = self.trains.swap_remove(i);
+            self.cut(train);
+        }
+    }
+
+    /// After an event: a train that is through is none any more, and one whose queue pair failed is cut.
+    fn follow_trains(&mut self) {
+        while let Some(i) = self.trains.iter().position(|train| !self.goes_on(train)) {
+            let train = self.trains.swap_remove(i);
+            self.cut(train);
+        }
+    }
+
+    fn goes_on(&self, train: &Train) -> bool {
+        let Some(hca) = self.hcas.get(train.from.0) else { return false };
+        let Some(function) = hca.functions.first() else { return false };
+        function.qps.get(train.qpn.0).is_some_and(|qp| {
+            let out = hca.chip.ports.get(train.way.from_port);
+            let waits = || out.is_some_and(|out| out.egress.queues(Packet::is_referring));
+            qp.state == QpState::Rts && (qp.run.is_some() || !train.is_empty() || waits())
+        })
+    }
+}

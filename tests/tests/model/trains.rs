@@ -1,0 +1,231 @@
+//! Trains change no time: what a world does with them is what it does without, to the picosecond, whatever comes
+//! between their packets. And what is done to a sender's memory after it has it back is never seen by the receiver.
+
+use hca_driver::{SendOp, SendRequest};
+use hca_model::link::Faults;
+use hca_model::{HcaId, LinkConfig, Ps};
+use hca_spec::qpc::ServiceType;
+use hca_tests::in_process::{ModelBus, Simulation};
+use hca_tests::pair::{Options, Pair, pattern};
+use hca_tests::{rig, worlds};
+
+const MEMORY: usize = 1 << 20;
+
+fn simulation(pair: &mut Pair<ModelBus>) -> Simulation {
+    pair.hcas[0].bus_mut().simulation().clone()
+}
+
+/// What a run leaves: the hash and number of its events, and the memory of both ends.
+#[derive(PartialEq)]
+struct Left {
+    events: (u64, u64),
+    memory: [Vec<u8>; 2],
+    packets: [u64; 2],
+}
+
+/// Runs a scenario over a link of that delay, with or without trains. Returns what it left, and how many trains there were.
+fn run(
+    (options, delay): (&Options, Ps),
+    trains: bool,
+    scenario: &dyn Fn(&mut Pair<ModelBus>),
+) -> (Left, u64) {
+    let link = LinkConfig { delay, ..worlds::between(Faults::default()) };
+    let simulation = Simulation::new(worlds::many(2, vec![link], 1));
+    simulation.world(|world, _| {
+        world.start_trace(1 << 10);
+        world.set_trains(trains);
+    });
+    let hcas = vec![rig::open(&simulation, 0), rig::open(&simulation, 1)];
+    let mut pair = Pair::connect(hcas, options).expect("the queue pairs connect");
+    for end in 0..2 {
+        pair.fill(end, 0, &pattern(end as u64 + 7, options.memory));
+    }
+    scenario(&mut pair);
+    simulation.run(Ps::from_us(200));
+    let (events, begun, packets) = simulation.world(|world, _| {
+        let trace = world.trace().map(|t| (t.hash(), t.count())).unwrap_or_default();
+        let counted = |hca| -> u64 {
+            world.counters(HcaId(hca)).map_or(0, |c| c.ports.iter().map(|port| port.rcv_packets).sum())
+        };
+        (trace, world.trains_begun(), [counted(0), counted(1)])
+    });
+    let memory = [pair.ends[0].bytes(0, options.memory), pair.ends[1].bytes(0, options.memory)];
+    (Left { events, memory, packets }, begun)
+}
+
+/// Runs a scenario with trains and without, and compares. `least`: so many trains there have to be.
+fn same(what: &str, options: &Options, least: u64, scenario: impl Fn(&mut Pair<ModelBus>)) {
+    same_over(what, options, Ps::from_ns(5), least, scenario);
+}
+
+/// The same over a link of that delay.
+fn same_over(what: &str, options: &Options, delay: Ps, least: u64, scenario: impl Fn(&mut Pair<ModelBus>)) {
+    let (with, begun) = run((options, delay), true, &scenario);
+    let (without, none) = run((options, delay), false, &scenario);
+    assert_eq!(none, 0, "{what}: there are trains although they are off");
+    assert!(begun >= least, "{what}: {begun} trains, at least {least} expected");
+    assert_eq!(with.events, without.events, "{what}: the traces differ");
+    assert_eq!(with.packets, without.packets, "{what}: the counters differ");
+    assert!(with.memory == without.memory, "{what}: the memories differ");
+}
+
+fn options() -> Options {
+    Options { memory: MEMORY, mtu: 5, ..Options::default() }
+}
+
+/// A write from `end` to the same place of the other's memory.
+fn write(pair: &mut Pair<ModelBus>, end: usize, number: u64, (offset, len): (usize, usize)) {
+    let (address, rkey) = (pair.ends[1 - end].mr.address + offset as u64, pair.ends[1 - end].mr.key);
+    let sge = [pair.ends[end].sge(offset, len)];
+    pair.send(end, &SendRequest::new(number, SendOp::Write { address, rkey, imm: None }, &sge));
+}
+
+#[test]
+fn writes_of_any_length() {
+    for mtu in [1, 3, 5] {
+        same("writes", &Options { mtu, ..options() }, 1, |pair| {
+            for (i, len) in [300_000, 5000, 8 * 4096, 8 * 4096 + 1, 1, 100_001].into_iter().enumerate() {
+                write(pair, 0, i as u64, (i * 17, len));
+            }
+            (0..6).for_each(|i| _ = pair.sent_ok(0, i));
+        });
+    }
+}
+
+#[test]
+fn other_services_and_global_routes() {
+    let global = Options { global: true, ..options() };
+    same("writes with a GRH", &global, 1, |pair| {
+        write(pair, 0, 0, (64, 200_000));
+        pair.sent_ok(0, 0);
+    });
+    let unreliable = Options { service: ServiceType::Uc, ..options() };
+    same("unreliable writes", &unreliable, 0, |pair| {
+        write(pair, 0, 0, (64, 200_000));
+        pair.sent_ok(0, 0);
+    });
+    same("reads, atomics and writes", &options(), 1, |pair| {
+        let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+        for i in 0..4 {
+            write(pair, 0, 3 * i, (0, 60_000));
+            let sge = [pair.ends[0].sge(100_000, 60_000)];
+            pair.send(0, &SendRequest::new(3 * i + 1, SendOp::Read { address, rkey }, &sge));
+            let sge = [pair.ends[0].sge(8, 8)];
+            pair.send(0, &SendRequest::new(3 * i + 2, SendOp::FetchAdd { address, rkey, add: 3 }, &sge));
+        }
+        (0..12).for_each(|i| _ = pair.sent_ok(0, i));
+    });
+}
+
+#[test]
+fn sends_and_their_receives() {
+    for posted in [8, 2] {
+        same("sends", &options(), u64::from(posted == 8), |pair| {
+            for i in 0..8 {
+                let sge = [pair.ends[0].sge(0, 70_000 + i as usize)];
+                pair.send(0, &SendRequest::new(i, SendOp::Send { imm: Some(5) }, &sge));
+            }
+            // The last come late: the receiver is not ready.
+            for i in 0..8 {
+                if i >= posted {
+                    let simulation = simulation(pair);
+                    simulation.run(Ps::from_us(40));
+                }
+                pair.recv(1, i, i as usize * 80_000, 80_000);
+            }
+            (0..8).for_each(|i| _ = pair.sent_ok(0, i));
+            (0..8).for_each(|i| _ = pair.received_ok(1, i));
+        });
+    }
+}
+
+#[test]
+fn both_directions_at_once() {
+    same("both directions", &options(), 1, |pair| {
+        for i in 0..6 {
+            write(pair, 0, i, (0, 90_000));
+            write(pair, 1, i, (200_000, 90_000));
+        }
+        (0..6).for_each(|i| _ = pair.sent_ok(0, i));
+        (0..6).for_each(|i| _ = pair.sent_ok(1, i));
+    });
+}
+
+/// Commands, register reads, late doorbells and pulled cables between the packets, at many moments.
+#[test]
+fn whatever_comes_between() {
+    for step in 1..24u64 {
+        let pause = Ps::from_ns(step * 731);
+        same("commands and doorbells between", &options(), 1, |pair| {
+            write(pair, 0, 0, (0, 250_000));
+            let simulation = simulation(pair);
+            simulation.run(pause);
+            pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP");
+            write(pair, 0, 1, (300_000, 50_000));
+            simulation.run(pause);
+            pair.hcas[1].query_qp(&pair.ends[1].qp).expect("QUERY_QP");
+            (0..2).for_each(|i| _ = pair.sent_ok(0, i));
+        });
+        same("a cable pulled", &options(), 1, |pair| {
+            write(pair, 0, 0, (0, 250_000));
+            let simulation = simulation(pair);
+            simulation.run(pause);
+            simulation.world(|world, now| world.set_cable(now, 0, false));
+            simulation.run(pause);
+            simulation.world(|world, now| world.set_cable(now, 0, true));
+            pair.sent(0);
+        });
+        same("a capture that begins", &options(), u64::from(step > 8), |pair| {
+            write(pair, 0, 0, (0, 250_000));
+            let simulation = simulation(pair);
+            simulation.run(pause);
+            simulation.world(|world, _| world.capture_packets(HcaId(1)));
+            pair.sent_ok(0, 0);
+            let captured = simulation.world(|world, _| world.drain_packets());
+            let sent = pair.ends[0].bytes(0, 250_000);
+            for packet in captured.iter().filter(|c| !c.sent) {
+                let (repr, payload) = packet.packet.parse().expect("good packets");
+                assert!(payload.is_empty() || sent.windows(payload.len()).any(|w| w == payload), "{repr:?}");
+            }
+        });
+    }
+}
+
+/// The sender's program gets its memory back by an error, and writes something else there: the receiver has only what was
+/// sent. The cable is so long that packets are on it when the program knows.
+#[test]
+fn memory_that_was_given_back_is_not_sent() {
+    const LEN: usize = 250_000;
+    for step in 1..40u64 {
+        let pause = Ps::from_ns(step * 557);
+        let given_back = |pair: &mut Pair<ModelBus>| {
+            pair.fill(0, 0, &[0x5a; LEN]);
+            pair.fill(1, 0, &[0; LEN]);
+            write(pair, 0, 0, (0, LEN));
+            simulation(pair).run(pause);
+            pair.hcas[0].qp_to_error(&mut pair.ends[0].qp).expect("2ERR");
+            pair.sent(0);
+            pair.fill(0, 0, &[0xff; LEN]);
+            simulation(pair).run(Ps::from_us(100));
+            let there = pair.ends[1].bytes(0, LEN);
+            assert!(there.contains(&0x5a) || step < 8, "nothing came");
+            assert!(there.iter().all(|byte| matches!(byte, 0 | 0x5a)), "after {pause}");
+        };
+        let begun = u64::from(step > 8);
+        same_over("a queue pair that fails", &options(), Ps::from_us(40), begun, given_back);
+    }
+}
+
+/// A peer that refuses in the middle of a message.
+#[test]
+fn a_message_that_is_refused_ends_its_train() {
+    same("a key that is too short", &options(), 1, |pair| {
+        let (address, rkey) = (pair.ends[1].mr.address + (MEMORY - 100_000) as u64, pair.ends[1].mr.key);
+        let sge = [pair.ends[0].sge(0, 90_000)];
+        pair.send(0, &SendRequest::new(0, SendOp::Write { address, rkey, imm: None }, &sge));
+        let sge = [pair.ends[0].sge(0, 120_000)];
+        pair.send(0, &SendRequest::new(1, SendOp::Write { address, rkey, imm: None }, &sge));
+        pair.sent_ok(0, 0);
+        assert!(pair.sent(0).1.status.is_err(), "it does not fit");
+    });
+}
