@@ -528,9 +528,12 @@ impl World {
                 let receiver =
                     self.hcas.get_mut(train.way.to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
                 let Some(mut hca) = receiver else { return false };
-                let arrived = Arrived::checked(train.way.to_port, packet);
-                hca.receive(now, &arrived);
-                arrived.retire();
+                let mut arrived = Arrived::checked(train.way.to_port, packet);
+                if hca.core.outstanding.is_some() {
+                    // It may have to wait for the receiver's memory, longer than its sender keeps the payload for it.
+                    arrived.settle();
+                }
+                hca.handle(now, HcaEvent::Receive(arrived));
                 if !hca.core.out.is_empty() || hca.core.watch.is_some() {
                     self.collect(train.way.to, FunctionId::FIRST);
                 }
