@@ -14,25 +14,25 @@ impl Executor<'_> {
     /// A datagram for which no driver has a queue pair that receives.
     pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
         let Some((address, mad)) = datagram::parse(arrived.repr(), arrived.payload_bytes()) else {
-            return tracing::debug!(hca = self.core.name, %now, "no datagram that an agent takes: dropped");
+            return tracing::debug!(hca = self.core.chip.name, %now, "no datagram that an agent takes: dropped");
         };
         let mut effects = Vec::new();
         let port = arrived.port;
         let arrival = Arrival { port, address, now: now.0 };
-        let answer = self.core.managed.wire_mad(&arrival, &mad, &mut effects);
+        let answer = self.core.chip.managed.wire_mad(&arrival, &mad, &mut effects);
         self.core.configure_port(port);
         self.apply(now, effects);
         if let Some(answer) = answer {
-            self.say(now + self.core.timing.agent(), &answer);
+            self.say(now + self.core.chip.timing.agent(), &answer);
         }
         self.core.agent_poll_later(now, port);
     }
 
     /// What a port's agents send of themselves.
     pub(crate) fn agent_poll(&mut self, now: Ps, port: u8) {
-        let Some(out) = self.core.ports.get_mut(port) else { return };
+        let Some(out) = self.core.chip.ports.get_mut(port) else { return };
         out.agent_timer = out.agent_timer.filter(|timer| *timer > now);
-        if let Some(departure) = self.core.managed.poll(port, now.0) {
+        if let Some(departure) = self.core.chip.managed.poll(port, now.0) {
             self.say(now, &departure);
         }
         self.core.agent_poll_later(now, port);
@@ -49,8 +49,8 @@ impl Executor<'_> {
 impl Core<'_> {
     /// Schedules the next moment of a port's agents.
     pub(crate) fn agent_poll_later(&mut self, now: Ps, port: u8) {
-        let Some(at) = self.managed.poll_at(port).map(|at| now.max(Ps(at))) else { return };
-        let Some(out) = self.ports.get_mut(port) else { return };
+        let Some(at) = self.chip.managed.poll_at(port).map(|at| now.max(Ps(at))) else { return };
+        let Some(out) = self.chip.ports.get_mut(port) else { return };
         if out.agent_timer.is_none_or(|timer| at < timer) {
             out.agent_timer = Some(at);
             self.schedule_port(at, HcaEvent::AgentPoll(port));
@@ -59,7 +59,7 @@ impl Core<'_> {
 
     /// The same for all ports.
     pub(crate) fn agents_poll_later(&mut self, now: Ps) {
-        self.managed.numbers().for_each(|port| self.agent_poll_later(now, port));
+        self.chip.managed.numbers().for_each(|port| self.agent_poll_later(now, port));
     }
 
     /// The P_Key or Q_Key (`q_key`) of a packet that came by a port is not its receiver's: it is counted, and the subnet
@@ -75,7 +75,7 @@ impl Core<'_> {
             source_qp: deth.map_or(0, |d| d.src_qp.0),
             qp: repr.dest_qp.0,
         };
-        self.managed.key_violation(port, &violation);
+        self.chip.managed.key_violation(port, &violation);
         self.agent_poll_later(now, port);
     }
 }

@@ -65,7 +65,7 @@ impl Core<'_> {
                 }
             }
             Verdict::NotReady(time) => {
-                self.fw.icm.count(qpn, QCounter::RnrNakRetryErr);
+                self.function.fw.icm.count(qpn, QCounter::RnrNakRetryErr);
                 // Of a read, a response in the middle can be what is not ready.
                 let missing = self.acknowledge_before(now, qp, psn);
                 if let Some(missing) = missing.filter(|missing| *missing != psn) {
@@ -84,7 +84,7 @@ impl Core<'_> {
             Verdict::Sequence => {
                 let missing = self.acknowledge_before(now, qp, psn);
                 if qp.sends() {
-                    self.fw.icm.count(qpn, QCounter::PacketSeqErr);
+                    self.function.fw.icm.count(qpn, QCounter::PacketSeqErr);
                     self.retry(now, qp, missing.unwrap_or(psn), Cause::SequenceNak);
                 }
             }
@@ -167,7 +167,7 @@ impl Core<'_> {
     /// A response is missing although later ones came: once for each gap, ask again.
     fn retry_gap(&mut self, now: Ps, qp: &mut QueuePair, missing: Psn) {
         if qp.requester.is_new_gap(missing) {
-            self.fw.icm.count(qp.qpn, QCounter::ImpliedNakSeqErr);
+            self.function.fw.icm.count(qp.qpn, QCounter::ImpliedNakSeqErr);
             self.retry(now, qp, missing, Cause::MissingResponse);
         }
     }
@@ -193,8 +193,8 @@ impl Executor<'_> {
             Timer::Stopped => {}
             Timer::Later(deadline) => core.schedule(deadline, HcaEvent::AckTimeout(qpn)),
             Timer::Timeout(psn) => {
-                tracing::debug!(hca = core.name, %now, "QP {qpn}: ACK timeout at {psn:?}");
-                core.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
+                tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: ACK timeout at {psn:?}");
+                core.function.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
                 core.note(now, Event::Timeout { qpn, psn });
                 core.retry(now, qp, psn, Cause::Timeout);
             }

@@ -57,7 +57,7 @@ impl Executor<'_> {
         let new = bits & !again;
         self.commands.busy |= new;
         for slot in slots_of(new) {
-            let at = self.core.units.store(now, 4) + self.core.timing.dma_read(CommandEntry::SIZE);
+            let at = self.core.chip.units.store(now, 4) + self.core.chip.timing.dma_read(CommandEntry::SIZE);
             self.core.schedule(at, HcaEvent::Command(slot));
         }
     }
@@ -79,11 +79,11 @@ impl Executor<'_> {
                     }
                     let mut bytes = [0; MAX_READ];
                     let bytes = bytes.get_mut(..len).unwrap_or_default();
-                    let read = self.core.memory.read(at, bytes);
+                    let read = self.core.function.memory.read(at, bytes);
                     fetch.read(read.map(|()| &*bytes));
                 }
                 FetchStep::Execute => {
-                    return match self.core.outstanding {
+                    return match self.core.function.outstanding {
                         None => self.execute_command(now, &fetch),
                         // Behind what the command's object waits for.
                         Some(_) => self.admit(now, HcaEvent::ExecuteCommand(Box::new(fetch))),
@@ -93,7 +93,7 @@ impl Executor<'_> {
                     self.core
                         .diagnose(now, format_args!("command entry {slot} is not executable: {delivery:?}"));
                     let event = self.core.tells_of_commands();
-                    let at = now + self.core.timing.dma_write(CommandEntry::SIZE);
+                    let at = now + self.core.chip.timing.dma_write(CommandEntry::SIZE);
                     let output = Box::new(fetch.output(delivery, Vec::new(), event));
                     return self.core.schedule(at, HcaEvent::CommandDone(output));
                 }
@@ -114,27 +114,28 @@ impl Executor<'_> {
         self.write_back(opcode, input);
         let mut effects = Vec::new();
         let core = &mut self.core;
-        let execution = core.fw.execute_at(core.managed, input, fetch.output_len(), &mut effects);
-        if let Some(why) = self.core.fw.take_refusal() {
+        let execution =
+            core.function.fw.execute_at(&mut core.chip.managed, input, fetch.output_len(), &mut effects);
+        if let Some(why) = self.core.function.fw.take_refusal() {
             self.core.diagnose(now, format_args!("{why}"));
         }
         let output = match execution {
             Execution::Done(output) => output,
             Execution::NeedPages => {
-                tracing::debug!(hca = self.core.name, slot, "command {opcode:#x} waits for pages");
+                tracing::debug!(hca = self.core.chip.name, slot, "command {opcode:#x} waits for pages");
                 self.commands.stall(slot);
                 return self.apply(now, effects);
             }
         };
         tracing::debug!(
-            hca = self.core.name,
+            hca = self.core.chip.name,
             slot,
             status = output.first(),
             syndrome = be32(&output, 4),
             "command {:?} {opcode:#x}",
             Opcode::from_u16(opcode),
         );
-        let timing = &self.core.timing;
+        let timing = &self.core.chip.timing;
         let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, input.len());
         self.apply(now, effects);
         self.core.agents_poll_later(now);
@@ -156,7 +157,7 @@ impl Executor<'_> {
         loop {
             match output.next() {
                 OutputStep::Write { at, bytes } => {
-                    let written = self.core.memory.write(at, bytes);
+                    let written = self.core.function.memory.write(at, bytes);
                     output.written(written);
                 }
                 OutputStep::Read { at } => {
@@ -171,7 +172,7 @@ impl Executor<'_> {
                         self.core.diagnose(now, format_args!("output of command {slot} can't be written"));
                     }
                     self.core.note(now, Event::CommandDone { slot, delivery: output.delivery as u8 });
-                    if let Err(why) = self.core.memory.write_release(at, status) {
+                    if let Err(why) = self.core.function.memory.write_release(at, status) {
                         return self
                             .core
                             .diagnose(now, format_args!("command {slot} can't be completed: {why}"));
@@ -198,7 +199,9 @@ impl Executor<'_> {
         match (object.kind, object.action) {
             (_, Action::Create) => {}
             (Kind::Eq, Action::Query) => {
-                if let (Some(eq), Some(hw)) = (core.fw.icm.eqs.get_mut(number), core.eqs.get(number)) {
+                if let (Some(eq), Some(hw)) =
+                    (core.function.fw.icm.eqs.get_mut(number), core.function.eqs.get(number))
+                {
                     hw.write_back(&mut eq.ctx);
                 }
             }
@@ -206,16 +209,18 @@ impl Executor<'_> {
                 core.cq_write_back(Cqn(number));
             }
             (Kind::Srq | Kind::XrcSrq | Kind::Rmp, Action::Query) => {
-                let record = core.srqs.get(number).map(SharedQueue::doorbell_record);
+                let record = core.function.srqs.get(number).map(SharedQueue::doorbell_record);
                 let posted = record.and_then(|record| core.receive_counter(record));
-                if let (Some(srq), Some(hw)) = (core.fw.icm.srqs.get_mut(number), core.srqs.get_mut(number)) {
+                if let (Some(srq), Some(hw)) =
+                    (core.function.fw.icm.srqs.get_mut(number), core.function.srqs.get_mut(number))
+                {
                     hw.write_back(posted, &mut srq.ctx);
                 }
             }
             (Kind::Qp, _) => {
                 let Some(hw) = self.qps.get(number) else { return };
                 let posted = core.receives_posted(hw);
-                if let Some(qp) = core.fw.icm.qps.get_mut(number) {
+                if let Some(qp) = core.function.fw.icm.qps.get_mut(number) {
                     hw.write_back(posted, &mut qp.ctx);
                 }
             }
@@ -234,36 +239,39 @@ impl Executor<'_> {
         let core = &mut self.core;
         match effect {
             Effect::EqCreated(Eqn(n)) => {
-                if let Some(eq) = core.fw.icm.eqs.get(n.into()) {
-                    core.eqs.insert(n.into(), crate::engines::eq::EventQueue::new(eq));
+                if let Some(eq) = core.function.fw.icm.eqs.get(n.into()) {
+                    core.function.eqs.insert(n.into(), crate::engines::eq::EventQueue::new(eq));
                 }
                 core.route_events();
             }
             Effect::EqDestroyed(Eqn(n)) => {
-                drop(core.eqs.remove(n.into()));
+                drop(core.function.eqs.remove(n.into()));
                 core.route_events();
             }
             // Objects have no state here before they are used.
             Effect::CqCreated(_) | Effect::QpCreated(_) => {}
             Effect::CqModerated(Cqn(n)) => {
-                if let (Some(cq), Some(hw)) = (core.fw.icm.cqs.get(n), core.cqs.get_mut(n)) {
+                if let (Some(cq), Some(hw)) = (core.function.fw.icm.cqs.get(n), core.function.cqs.get_mut(n))
+                {
                     hw.modify(&cq.ctx);
                 }
             }
             Effect::CqResized { cqn, old } => core.cq_resized(now, cqn, &old),
-            Effect::CqDestroyed(Cqn(n)) => drop(core.cqs.remove(n)),
+            Effect::CqDestroyed(Cqn(n)) => drop(core.function.cqs.remove(n)),
             Effect::QpModified { qpn, from, to } => self.qp_modified(now, qpn, from, to),
             Effect::QpDestroyed(qpn) => {
-                core.counting.forget(qpn);
+                core.function.counting.forget(qpn);
                 drop(self.qps.remove(qpn.0));
             }
             Effect::SrqCreated(srqn) => {
-                if let Some(srq) = core.fw.icm.srqs.get(srqn.0) {
-                    core.srqs.insert(srqn.0, SharedQueue::new(srqn, srq));
+                if let Some(srq) = core.function.fw.icm.srqs.get(srqn.0) {
+                    core.function.srqs.insert(srqn.0, SharedQueue::new(srqn, srq));
                 }
             }
             Effect::SrqArmed(srqn) => {
-                if let (Some(srq), Some(hw)) = (core.fw.icm.srqs.get(srqn.0), core.srqs.get_mut(srqn.0)) {
+                if let (Some(srq), Some(hw)) =
+                    (core.function.fw.icm.srqs.get(srqn.0), core.function.srqs.get_mut(srqn.0))
+                {
                     hw.arm(srq);
                 }
                 core.srq_limit(now, srqn);
@@ -273,27 +281,27 @@ impl Executor<'_> {
             }
             Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
             Effect::DctDestroyed(dctn) => {
-                core.counting.forget(dctn);
+                core.function.counting.forget(dctn);
                 self.dc_responders.retain(|peer, _| peer.dctn != dctn);
             }
-            Effect::SrqDestroyed(srqn) => drop(core.srqs.remove(srqn.0)),
+            Effect::SrqDestroyed(srqn) => drop(core.function.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {
-                core.out.port_changed(port, sub_type == port_change::DOWN);
-                let state = core.managed.port(port).map_or(0, |p| p.state as u8);
+                core.chip.out.port_changed(port, sub_type == port_change::DOWN);
+                let state = core.chip.managed.port(port).map_or(0, |p| p.state as u8);
                 core.note(now, Event::Port { state });
                 core.push_port_change(now, port, sub_type);
                 for other in core.others() {
                     core.schedule_for(now, other, HcaEvent::PortChange(port, sub_type));
                 }
             }
-            Effect::PortEnabled { port } => core.out.port_changed(port, false),
+            Effect::PortEnabled { port } => core.chip.out.port_changed(port, false),
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
-                core.counting.forget_all();
-                core.eqs.clear();
+                core.function.counting.forget_all();
+                core.function.eqs.clear();
                 core.route_events();
-                core.cqs.clear();
-                core.srqs.clear();
+                core.function.cqs.clear();
+                core.function.srqs.clear();
                 self.qps.clear();
                 self.dc_responders.clear();
                 // Pages will not come any more: the commands that wait for them are answered.

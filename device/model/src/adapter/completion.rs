@@ -52,9 +52,9 @@ impl Core<'_> {
     /// The state of a queue begins when it is first used, so that an idle one costs nothing here. `false`: there is no
     /// such queue.
     fn start_cq(&mut self, cqn: Cqn) -> bool {
-        let Some(cq) = self.fw.icm.cqs.get(cqn.0) else { return false };
-        if self.cqs.get(cqn.0).is_none() {
-            self.cqs.insert(cqn.0, CompletionQueue::new(cq));
+        let Some(cq) = self.function.fw.icm.cqs.get(cqn.0) else { return false };
+        if self.function.cqs.get(cqn.0).is_none() {
+            self.function.cqs.insert(cqn.0, CompletionQueue::new(cq));
         }
         true
     }
@@ -64,8 +64,10 @@ impl Core<'_> {
         if !self.start_cq(cqn) {
             return;
         }
-        if let (Some(context), Some(cq)) = (self.fw.icm.cqs.get_mut(cqn.0), self.cqs.get_mut(cqn.0)) {
-            cq.consumer_read(read_consumer(&**self.memory, cq.doorbell_record()));
+        if let (Some(context), Some(cq)) =
+            (self.function.fw.icm.cqs.get_mut(cqn.0), self.function.cqs.get_mut(cqn.0))
+        {
+            cq.consumer_read(read_consumer(&*self.function.memory, cq.doorbell_record()));
             cq.write_back(&mut context.ctx);
         }
     }
@@ -76,7 +78,16 @@ impl Core<'_> {
         // Both fields name the size in their low bits.
         match code & 0xf {
             0 => 0,
-            2 if self.fw.icm.cqs.get(cqn.0).is_some_and(|cq| cq.ctx.get(Cqc::CQE_SZ) != cqe_size::B64) => 64,
+            2 if self
+                .function
+                .fw
+                .icm
+                .cqs
+                .get(cqn.0)
+                .is_some_and(|cq| cq.ctx.get(Cqc::CQE_SZ) != cqe_size::B64) =>
+            {
+                64
+            }
             _ => 32,
         }
     }
@@ -84,15 +95,15 @@ impl Core<'_> {
     /// Writes a completion and raises what is armed; `data` of at most [`Core::scatter_room`] bytes comes with it.
     /// `false`: the queue is in error (or gone), and the work queue that reports to it can't go on.
     pub(crate) fn complete(&mut self, now: Ps, cqn: Cqn, cqe: Cqe, data: &[u8]) -> bool {
-        let mut completion = Completion::new(cqe, data, || now.ticks(self.timing.timer_khz()));
+        let mut completion = Completion::new(cqe, data, || now.ticks(self.chip.timing.timer_khz()));
         loop {
-            let Some(context) = self.fw.icm.cqs.get(cqn.0) else { return false };
-            let Some(cq) = self.cqs.get_mut(cqn.0) else {
-                self.cqs.insert(cqn.0, CompletionQueue::new(context));
+            let Some(context) = self.function.fw.icm.cqs.get(cqn.0) else { return false };
+            let Some(cq) = self.function.cqs.get_mut(cqn.0) else {
+                self.function.cqs.insert(cqn.0, CompletionQueue::new(context));
                 continue;
             };
             match cq.complete(now, &context.buffer, &mut completion) {
-                CqStep::ReadConsumer(at) => cq.consumer_read(read_consumer(&**self.memory, at)),
+                CqStep::ReadConsumer(at) => cq.consumer_read(read_consumer(&*self.function.memory, at)),
                 CqStep::CloseSession => self.cq_close_session(now, cqn),
                 CqStep::Wait(timer) => {
                     if let Some((until, generation)) = timer {
@@ -103,13 +114,13 @@ impl Core<'_> {
                 }
                 CqStep::Write(write) => {
                     let bytes = write.bytes;
-                    if write_entry(&**self.memory, &write).is_err() {
+                    if write_entry(&*self.function.memory, &write).is_err() {
                         let error = cq.write_failed();
                         self.cq_error(now, cqn, error);
                         return false;
                     }
                     let notice = cq.written(now, &completion);
-                    self.units.complete(now, cqn.0, bytes);
+                    self.chip.units.complete(now, cqn.0, bytes);
                     self.note_cqe(now, cqn, completion.cqe());
                     self.cq_notice(now, cqn, notice);
                     return true;
@@ -130,10 +141,10 @@ impl Core<'_> {
 
     /// Writes what waits to be compressed.
     fn cq_close_session(&mut self, now: Ps, cqn: Cqn) {
-        let Some(context) = self.fw.icm.cqs.get(cqn.0) else { return };
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
+        let Some(context) = self.function.fw.icm.cqs.get(cqn.0) else { return };
+        let Some(cq) = self.function.cqs.get_mut(cqn.0) else { return };
         let Some(block) = cq.close_session() else { return };
-        match write_block(&**self.memory, cq, &context.buffer, &block) {
+        match write_block(&*self.function.memory, cq, &context.buffer, &block) {
             Ok(()) => {
                 let notice = cq.block_written(now, block);
                 self.cq_notice(now, cqn, notice);
@@ -147,14 +158,14 @@ impl Core<'_> {
 
     /// A session was open long enough.
     pub(crate) fn cq_session(&mut self, now: Ps, cqn: Cqn, generation: u32) {
-        if self.cqs.get(cqn.0).is_some_and(|cq| cq.in_session(generation)) {
+        if self.function.cqs.get(cqn.0).is_some_and(|cq| cq.in_session(generation)) {
             self.cq_close_session(now, cqn);
         }
     }
 
     /// The moderation timer ran out.
     pub(crate) fn cq_moderation(&mut self, now: Ps, cqn: Cqn, generation: u32) {
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
+        let Some(cq) = self.function.cqs.get_mut(cqn.0) else { return };
         let notice = cq.moderation_over(now, generation);
         self.cq_notice(now, cqn, notice);
     }
@@ -164,20 +175,20 @@ impl Core<'_> {
         if !self.start_cq(cqn) {
             return self.diagnose(now, format_args!("CQ {cqn} was armed, but there is no such CQ"));
         }
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
+        let Some(cq) = self.function.cqs.get_mut(cqn.0) else { return };
         let notice = cq.arm(now, consumer, solicited);
         self.cq_notice(now, cqn, notice);
     }
 
     /// The context names a new buffer: the old one ends with a RESIZE entry.
     pub(crate) fn cq_resized(&mut self, now: Ps, cqn: Cqn, old: &Buffer) {
-        let Some(context) = self.fw.icm.cqs.get(cqn.0) else { return };
-        let Some(cq) = self.cqs.get_mut(cqn.0) else { return };
+        let Some(context) = self.function.fw.icm.cqs.get(cqn.0) else { return };
+        let Some(cq) = self.function.cqs.get_mut(cqn.0) else { return };
         // What waits to be compressed is older than the entry that ends the buffer.
         let mut notice = Notice::None;
         let mut written = Ok(());
         if let Some(block) = cq.close_session() {
-            written = write_block(&**self.memory, cq, old, &block);
+            written = write_block(&*self.function.memory, cq, old, &block);
             if written.is_ok() {
                 notice = cq.block_written(now, block);
             }
@@ -185,7 +196,7 @@ impl Core<'_> {
         let mut end = Completion::resize();
         let written = written
             .and_then(|()| cq.entry(old, &mut end))
-            .and_then(|write| Ok(write_entry(&**self.memory, &write)?));
+            .and_then(|write| Ok(write_entry(&*self.function.memory, &write)?));
         cq.resized(&context.ctx, written.is_ok());
         let error = if written.is_err() { cq.write_failed() } else { None };
         self.cq_notice(now, cqn, notice);

@@ -1,32 +1,21 @@
 //! What the executor works on beside queue pairs. Of the chip: units, ports, the outbox of effects. Of the function: the firmware and its
 //! tables, guest memory, the engines of event and completion queues.
 
-use std::sync::Arc;
-
-use hca_firmware::{Firmware, FunctionId};
+use hca_firmware::FunctionId;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::wire::{Grh, Operation};
 
-use crate::adapter::counters::Counting;
-use crate::adapter::events::EventRoutes;
-use crate::adapter::port::Ports;
-use crate::adapter::watch::Watch;
+use crate::adapter::chip::Chip;
+use crate::adapter::function::FunctionState;
 use crate::engines::command::{Fetch, Output};
-use crate::engines::cq::CompletionQueue;
-use crate::engines::eq::EventQueue;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
-use crate::engines::qp::recv::SharedQueue;
 use crate::engines::view::View;
-use crate::ground::dma::{DmaError, GuestMemory};
-use crate::ground::outstanding::OutstandingReads;
+use crate::ground::dma::DmaError;
 use crate::ground::region::Payload;
-use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
-use crate::ground::timing::Timing;
 use crate::link::egress::Sent;
-use crate::units::Units;
 use crate::wire::{Malformed, Packet, Repr};
 
 /// A packet whose headers and checksums were found good, and the port that it came by.
@@ -304,43 +293,20 @@ impl Runs {
 
 /// A function and the chip that it is on, but for queue pairs: those are apart, so that one can be worked on with this.
 pub(crate) struct Core<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) timing: &'a Timing,
-    pub(crate) units: &'a mut Units,
-    /// The ports as software sees them.
-    pub(crate) managed: &'a mut hca_firmware::Ports,
-    /// The ports' sending sides.
-    pub(crate) ports: &'a mut Ports,
-    pub(crate) out: &'a mut Outbox,
-    /// What those who look on want to see.
-    pub(crate) watch: &'a mut Option<Box<Watch>>,
-    /// How many functions the chip has, and which one this is.
-    pub(crate) functions: u8,
-    pub(crate) function: FunctionId,
-    pub(crate) fw: &'a mut Firmware,
-    /// The host's memory, behind `outstanding` if that is there.
-    pub(crate) memory: &'a mut Arc<dyn GuestMemory>,
-    /// Reads that are answered later, if a part of the host's memory does so.
-    pub(crate) outstanding: &'a mut Option<Arc<OutstandingReads>>,
-    pub(crate) eqs: &'a mut Slots<EventQueue>,
-    pub(crate) event_routes: &'a mut EventRoutes,
-    pub(crate) cqs: &'a mut Slots<CompletionQueue>,
-    pub(crate) srqs: &'a mut Slots<SharedQueue>,
-    pub(crate) diagnoses: &'a mut Diagnoses,
-    pub(crate) counting: &'a mut Counting,
-    /// Counts what changed memory keys.
-    pub(crate) key_changes: &'a mut u64,
-    pub(crate) runs: &'a mut Runs,
+    pub(crate) chip: &'a mut Chip,
+    pub(crate) function: &'a mut FunctionState,
+    /// Which function it is.
+    pub(crate) id: FunctionId,
 }
 
 impl Core<'_> {
     /// Begins a run of packets of a queue pair with the packet at its cursor, if there can be one.
     #[inline(always)]
     pub(crate) fn begin_run(&mut self, qp: &mut QueuePair) {
-        if self.runs.may_begin(qp.qpn) && qp.may_run() {
-            qp.run = qp.plan_run(&self.view(), self.memory, *self.key_changes);
+        if self.function.runs.may_begin(qp.qpn) && qp.may_run() {
+            qp.run = qp.plan_run(&self.view(), &self.function.memory, self.function.key_changes);
             if qp.run.is_some() {
-                self.runs.begin(qp.qpn);
+                self.function.runs.begin(qp.qpn);
             }
         }
     }
@@ -348,11 +314,12 @@ impl Core<'_> {
     /// What engines may look at.
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(self.fw, self.managed, self.event_queue_for(EventType::PageFault).is_some())
+        let pages = self.event_queue_for(EventType::PageFault).is_some();
+        View::new(&self.function.fw, &self.chip.managed, pages)
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {
-        self.out.events.push((at, event));
+        self.chip.out.events.push((at, event));
     }
 
     /// Schedules what a port does: that goes on whatever becomes of this function, and is the first one's, which manages
@@ -365,31 +332,31 @@ impl Core<'_> {
     /// Schedules what that function does.
     #[inline]
     pub(crate) fn schedule_for(&mut self, at: Ps, function: FunctionId, event: HcaEvent) {
-        match function == self.function {
-            true => self.out.events.push((at, event)),
-            false => self.out.for_others.push((at, function, event)),
+        match function == self.id {
+            true => self.chip.out.events.push((at, event)),
+            false => self.chip.out.for_others.push((at, function, event)),
         }
     }
 
     /// The functions beside this one.
     pub(crate) fn others(&self) -> impl Iterator<Item = FunctionId> + use<> {
-        let own = self.function;
-        (0..self.functions).map(FunctionId).filter(move |id| *id != own)
+        let own = self.id;
+        (0..self.chip.functions).map(FunctionId).filter(move |id| *id != own)
     }
 
     /// Records a guest's mistake in plain words.
     pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
-        self.diagnoses.record(now, text, self.name);
+        self.function.diagnoses.record(now, text, &self.chip.name);
     }
 
     /// Whether a read is answered now: the input that is carried out may go on with it.
     pub(crate) fn is_there(&self, iova: u64, len: usize) -> bool {
-        self.outstanding.as_ref().is_none_or(|outstanding| outstanding.is_there(iova, len))
+        self.function.outstanding.as_ref().is_none_or(|outstanding| outstanding.is_there(iova, len))
     }
 
     pub(crate) fn read<const N: usize>(&self, iova: u64) -> Result<[u8; N], DmaError> {
         let mut bytes = [0; N];
-        self.memory.read(iova, &mut bytes)?;
+        self.function.memory.read(iova, &mut bytes)?;
         Ok(bytes)
     }
 

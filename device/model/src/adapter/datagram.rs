@@ -38,11 +38,11 @@ impl Core<'_> {
                 return self.bad_datagram(now, qp, wqe, why);
             }
         };
-        let service = self.timing.wqe() + self.timing.datagram() + self.timing.transmit();
-        let free = self.units.send(now, qp.qpn.0, service);
-        let data = spans(&self.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-        let ready = self.units.gather(now, qp.qpn.0, free, data);
-        let at = self.units.depart(qp.qpn.0, ready);
+        let service = self.chip.timing.wqe() + self.chip.timing.datagram() + self.chip.timing.transmit();
+        let free = self.chip.units.send(now, qp.qpn.0, service);
+        let data = spans(&self.function.fw.icm, &wqe.pieces, 0, wqe.length as usize);
+        let ready = self.chip.units.gather(now, qp.qpn.0, free, data);
+        let at = self.chip.units.depart(qp.qpn.0, ready);
         let (qpn, index, psn) = (qp.qpn, wqe.index, qp.requester.next_psn);
         let (operation, bytes) = (repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
@@ -50,11 +50,11 @@ impl Core<'_> {
         qp.vl = self.launch(at, qp.params.port, operation, packet);
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         if wqe.signaled {
-            let due = at + self.units.completion_latency();
+            let due = at + self.chip.units.completion_latency();
             let cqe = qp.datagram_sent(wqe);
             self.complete_at(due, qp, cqe, Vec::new());
         }
-        (qp.sends() && !qp.sq.is_empty()).then_some(free + self.units.pause())
+        (qp.sends() && !qp.sq.is_empty()).then_some(free + self.chip.units.pause())
     }
 
     fn bad_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, why: BadDatagram) -> Option<Ps> {
@@ -78,8 +78,8 @@ impl Core<'_> {
             return;
         }
         let Ok(receive) = self.take_receive(now, qp, None) else {
-            tracing::debug!(hca = self.name, %now, "datagram for QP {} dropped: no receive posted", qp.qpn);
-            self.fw.icm.count(qp.qpn, QCounter::OutOfBuffer);
+            tracing::debug!(hca = self.chip.name, %now, "datagram for QP {} dropped: no receive posted", qp.qpn);
+            self.function.fw.icm.count(qp.qpn, QCounter::OutOfBuffer);
             return;
         };
         let total = GRH_ROOM + payload.len();
@@ -121,10 +121,10 @@ impl Executor<'_> {
         for qpn in self.members(dgid) {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
-                && core.managed.port(arrived.port).is_some_and(|p| p.is_own_lid(repr.slid));
+                && core.chip.managed.port(arrived.port).is_some_and(|p| p.is_own_lid(repr.slid));
             let here = qp.params.port == arrived.port;
             if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
-                match core.outstanding {
+                match core.function.outstanding {
                     None => core.receive_datagram(now, qp, arrived),
                     // Each copy waits for itself.
                     Some(_) => self.admit(now, HcaEvent::ReceiveCopy(qpn, arrived.copy())),
@@ -142,6 +142,14 @@ impl Executor<'_> {
     }
 
     fn members(&self, group: Gid) -> Vec<Qpn> {
-        self.core.fw.icm.mcgs.iter().find(|g| g.gid == group).map(|g| g.qps.clone()).unwrap_or_default()
+        self.core
+            .function
+            .fw
+            .icm
+            .mcgs
+            .iter()
+            .find(|g| g.gid == group)
+            .map(|g| g.qps.clone())
+            .unwrap_or_default()
     }
 }

@@ -26,8 +26,8 @@ impl Core<'_> {
             TargetSwitch::Connects { leaves } => {
                 if leaves && let Some(repr) = qp.disconnect(&self.view()) {
                     let packet = Packet::build_empty(&repr);
-                    let free = self.units.send(now, qp.qpn.0, self.timing.transmit());
-                    let at = self.units.depart(qp.qpn.0, free);
+                    let free = self.chip.units.send(now, qp.qpn.0, self.chip.timing.transmit());
+                    let at = self.chip.units.depart(qp.qpn.0, free);
                     self.launch(at, qp.params.port, repr.operation, packet);
                 }
                 qp.connect_to(now, target);
@@ -40,8 +40,8 @@ impl Core<'_> {
     fn refuse_connection(&mut self, now: Ps, nobody: &QueuePair, repr: &Repr, syndrome: u32) {
         let Some(answer) = nobody.refusal(&self.view(), repr, syndrome) else { return };
         let packet = Packet::build_empty(&answer);
-        let free = self.units.send(now, nobody.qpn.0, self.timing.transmit_ack());
-        let at = self.units.answer_departs(nobody.qpn.0, free + self.timing.respond());
+        let free = self.chip.units.send(now, nobody.qpn.0, self.chip.timing.transmit_ack());
+        let at = self.chip.units.answer_departs(nobody.qpn.0, free + self.chip.timing.respond());
         self.launch(at, nobody.params.port, answer.operation, packet);
     }
 }
@@ -51,8 +51,8 @@ impl Executor<'_> {
     pub(crate) fn receive_dynamic(&mut self, now: Ps, arrived: &Arrived) {
         let repr = arrived.repr();
         let core = &mut self.core;
-        let (Some(eth), Some(dct)) = (repr.dceth, core.fw.icm.dcts.get(repr.dest_qp.0)) else {
-            tracing::debug!(hca = core.name, %now, "packet for DCT {} dropped: no such target", repr.dest_qp);
+        let (Some(eth), Some(dct)) = (repr.dceth, core.function.fw.icm.dcts.get(repr.dest_qp.0)) else {
+            tracing::debug!(hca = core.chip.name, %now, "packet for DCT {} dropped: no such target", repr.dest_qp);
             return;
         };
         let (ctx, state) = (dct.ctx, dct.state());
@@ -66,7 +66,7 @@ impl Executor<'_> {
                 ),
             );
         }
-        let own_pkey = core.managed.port(own).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
+        let own_pkey = core.chip.managed.port(own).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
         if !pkeys_match(own_pkey, repr.pkey) {
             core.diagnose(
                 now,
@@ -102,7 +102,7 @@ impl Executor<'_> {
             DctPacket::Nothing => {}
             DctPacket::Unknown => {
                 let (dctn, from) = (peer.dctn, peer.initiator);
-                tracing::debug!(hca = self.core.name, %now, "packet for DCT {dctn} of QP {from} dropped: no connection");
+                tracing::debug!(hca = self.core.chip.name, %now, "packet for DCT {dctn} of QP {from} dropped: no connection");
             }
         }
     }
@@ -118,7 +118,7 @@ impl Executor<'_> {
             ),
         );
         let mut armed = false;
-        if let Some(dct) = core.fw.icm.dcts.get_mut(dctn.0) {
+        if let Some(dct) = core.function.fw.icm.dcts.get_mut(dctn.0) {
             let count = dct.ctx.get(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT);
             dct.ctx.set(Dctc::DC_ACCESS_KEY_VIOLATION_COUNT, count.wrapping_add(1));
             armed = std::mem::take(&mut dct.armed);
@@ -182,7 +182,8 @@ impl Executor<'_> {
 
     /// Cuts the connections of a target that drains where nothing is under way, at last all of them.
     pub(crate) fn dynamic_drain(&mut self, now: Ps, dctn: Qpn, until: Ps) {
-        let draining = self.core.fw.icm.dcts.get(dctn.0).is_some_and(|d| d.state() == DctState::Draining);
+        let draining =
+            self.core.function.fw.icm.dcts.get(dctn.0).is_some_and(|d| d.state() == DctState::Draining);
         if !draining {
             return;
         }
@@ -196,7 +197,7 @@ impl Executor<'_> {
         if busy > 0 {
             return self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(dctn, until));
         }
-        if let Some(dct) = self.core.fw.icm.dcts.get_mut(dctn.0) {
+        if let Some(dct) = self.core.function.fw.icm.dcts.get_mut(dctn.0) {
             dct.ctx.set(Dctc::STATE, DctState::Drained as u32);
         }
         self.core.push_qp_event(now, EventType::DctDrained, dctn);

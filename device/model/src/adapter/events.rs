@@ -32,9 +32,9 @@ fn write_eqe(memory: &dyn GuestMemory, write: &EqeWrite) -> Result<(), DmaError>
 impl Core<'_> {
     /// Sends an event to one event queue and raises its interrupt if it is armed.
     pub(crate) fn push_eqe(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
-        let Some(eq) = self.eqs.get_mut(eqn.0.into()) else { return };
+        let Some(eq) = self.function.eqs.get_mut(eqn.0.into()) else { return };
         let vector = match eq.push(eqe) {
-            Ok(write) => match write_eqe(&**self.memory, &write) {
+            Ok(write) => match write_eqe(&*self.function.memory, &write) {
                 Ok(()) => eq.written(write),
                 Err(why) => return self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
             },
@@ -45,13 +45,13 @@ impl Core<'_> {
         let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
         self.note(now, Event::Eqe { eqn, kind, number });
         if let Some(vector) = vector {
-            self.schedule(now + self.timing.interrupt(), HcaEvent::Interrupt(vector));
+            self.schedule(now + self.chip.timing.interrupt(), HcaEvent::Interrupt(vector));
         }
     }
 
     /// The event queue that asked for events of that type: of several the one with the lowest number.
     pub(crate) fn event_queue_for(&self, event: EventType) -> Option<Eqn> {
-        self.event_routes.0.get(event as usize).copied().flatten()
+        self.function.event_routes.0.get(event as usize).copied().flatten()
     }
 
     /// Whether the end of a command is told by an event.
@@ -61,9 +61,9 @@ impl Core<'_> {
 
     /// Event queues came or went.
     pub(crate) fn route_events(&mut self) {
-        *self.event_routes = EventRoutes::default();
-        for (n, eq) in self.fw.icm.eqs.iter() {
-            for (event, route) in (0..=u8::MAX).zip(&mut self.event_routes.0) {
+        self.function.event_routes = EventRoutes::default();
+        for (n, eq) in self.function.fw.icm.eqs.iter() {
+            for (event, route) in (0..=u8::MAX).zip(&mut self.function.event_routes.0) {
                 if route.is_none() && eq.wants(event) {
                     *route = Some(Eqn(n as u8));
                 }
@@ -76,7 +76,7 @@ impl Core<'_> {
         eqe.set(Eqe::TYPE, event as u32);
         match self.event_queue_for(event) {
             Some(eqn) => self.push_eqe(now, eqn, *eqe),
-            None => tracing::debug!(hca = self.name, ?event, "no event queue asked for this event"),
+            None => tracing::debug!(hca = self.chip.name, ?event, "no event queue asked for this event"),
         }
     }
 
@@ -109,16 +109,16 @@ impl Executor<'_> {
         let mut doorbell = EqDoorbell::new();
         doorbell.bytes_mut().copy_from_slice(&value.to_be_bytes());
         let eqn = Eqn(doorbell.get(EqDoorbell::EQN) as u8);
-        let page = self.core.fw.icm.eqs.get(eqn.0.into()).map(|eq| eq.ctx.get(Eqc::UAR_PAGE));
+        let page = self.core.function.fw.icm.eqs.get(eqn.0.into()).map(|eq| eq.ctx.get(Eqc::UAR_PAGE));
         if !self.may_ring(now, page, offset, "EQ", eqn.0.into()) {
             return;
         }
-        let Some(eq) = self.core.eqs.get_mut(eqn.0.into()) else {
+        let Some(eq) = self.core.function.eqs.get_mut(eqn.0.into()) else {
             return self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"));
         };
         let arm = offset % PAGE_SIZE == EQ_ARM;
         if let Some(vector) = eq.doorbell(doorbell.get(EqDoorbell::CONSUMER_INDEX), arm) {
-            let at = self.core.units.store(now, 4) + self.core.timing.interrupt();
+            let at = self.core.chip.units.store(now, 4) + self.core.chip.timing.interrupt();
             self.core.schedule(at, HcaEvent::Interrupt(vector));
         }
     }

@@ -24,14 +24,74 @@ use crate::ground::dma::{GuestMemory, NoMemory};
 use crate::ground::outstanding::OutstandingReads;
 use crate::ground::slots::Slots;
 
-/// One function.
-pub(crate) struct Function {
+/// What of a function is worked on beside its queue pairs.
+pub(crate) struct FunctionState {
     /// Its objects' contexts.
     pub(crate) fw: Firmware,
     /// The host's memory, behind `outstanding` if that is there.
     pub(crate) memory: Arc<dyn GuestMemory>,
     /// Reads that are answered later, if a part of the host's memory does so.
     pub(crate) outstanding: Option<Arc<OutstandingReads>>,
+    pub(crate) eqs: Slots<EventQueue>,
+    pub(crate) event_routes: EventRoutes,
+    pub(crate) cqs: Slots<CompletionQueue>,
+    pub(crate) srqs: Slots<SharedQueue>,
+    pub(crate) diagnoses: Diagnoses,
+    pub(crate) counting: Counting,
+    /// Counts what changed memory keys.
+    pub(crate) key_changes: u64,
+    pub(crate) runs: Runs,
+}
+
+impl FunctionState {
+    fn new(fw: Firmware) -> Self {
+        Self {
+            fw,
+            memory: Arc::new(NoMemory),
+            outstanding: None,
+            eqs: Slots::default(),
+            event_routes: EventRoutes::default(),
+            cqs: Slots::default(),
+            srqs: Slots::default(),
+            diagnoses: Diagnoses::default(),
+            counting: Counting::default(),
+            key_changes: 0,
+            runs: Runs::default(),
+        }
+    }
+
+    /// Power-on state; the host's memory and the identity stay.
+    fn reset(&mut self) {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self {
+            fw,
+            memory: _,
+            outstanding,
+            eqs,
+            event_routes,
+            cqs,
+            srqs,
+            diagnoses: _,
+            counting,
+            key_changes,
+            runs: _,
+        } = self;
+        *key_changes += 1;
+        fw.reset();
+        if let Some(outstanding) = outstanding {
+            outstanding.reset();
+        }
+        eqs.clear();
+        *event_routes = EventRoutes::default();
+        cqs.clear();
+        srqs.clear();
+        *counting = Counting::default();
+    }
+}
+
+/// One function.
+pub(crate) struct Function {
+    pub(crate) state: FunctionState,
     /// The host's memory itself.
     pub(crate) host: Arc<dyn GuestMemory>,
     /// Inputs that wait for answers of the host's memory.
@@ -42,18 +102,9 @@ pub(crate) struct Function {
     pub(crate) half: Option<(u64, u32)>,
     /// Stores to send registers that may become BlueFlame copies.
     pub(crate) combiner: Combiner,
-    pub(crate) eqs: Slots<EventQueue>,
-    pub(crate) event_routes: EventRoutes,
-    pub(crate) cqs: Slots<CompletionQueue>,
-    pub(crate) srqs: Slots<SharedQueue>,
     pub(crate) qps: Slots<QueuePair>,
     /// What DC targets have for each of their initiators.
     pub(crate) dc_responders: BTreeMap<Peer, QueuePair>,
-    pub(crate) diagnoses: Diagnoses,
-    pub(crate) counting: Counting,
-    /// Counts what changed memory keys.
-    pub(crate) key_changes: u64,
-    pub(crate) runs: Runs,
     /// A reset makes events of before meaningless: they carry the epoch they were scheduled in.
     pub(crate) epoch: u32,
 }
@@ -64,24 +115,14 @@ impl Function {
         let fw = Firmware::new(config);
         Self {
             registers: Registers::new(fw.personality()),
-            fw,
-            memory: Arc::new(NoMemory),
-            outstanding: None,
+            state: FunctionState::new(fw),
             host: Arc::new(NoMemory),
             parked: Parked::default(),
             commands: CommandSlots::default(),
             half: None,
             combiner: Combiner::default(),
-            eqs: Slots::default(),
-            event_routes: EventRoutes::default(),
-            cqs: Slots::default(),
-            srqs: Slots::default(),
             qps: Slots::default(),
             dc_responders: BTreeMap::new(),
-            diagnoses: Diagnoses::default(),
-            counting: Counting::default(),
-            key_changes: 0,
-            runs: Runs::default(),
             epoch: 0,
         }
     }
@@ -89,45 +130,16 @@ impl Function {
     /// Power-on state; the host's memory and the identity stay.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self {
-            fw,
-            memory: _,
-            outstanding,
-            host: _,
-            parked,
-            registers,
-            commands,
-            half,
-            combiner,
-            eqs,
-            event_routes,
-            cqs,
-            srqs,
-            qps,
-            dc_responders,
-            diagnoses: _,
-            counting,
-            key_changes,
-            runs: _,
-            epoch,
-        } = self;
-        *key_changes += 1;
-        fw.reset();
-        if let Some(outstanding) = outstanding {
-            outstanding.reset();
-        }
+        let Self { state, host: _, parked, registers, commands, half, combiner, qps, dc_responders, epoch } =
+            self;
         *parked = Parked::default();
-        *registers = Registers::new(fw.personality());
+        state.reset();
+        *registers = Registers::new(state.fw.personality());
         *commands = CommandSlots::default();
         *half = None;
         *combiner = Combiner::default();
-        eqs.clear();
-        *event_routes = EventRoutes::default();
-        cqs.clear();
-        srqs.clear();
         qps.clear();
         dc_responders.clear();
-        *counting = Counting::default();
         *epoch = epoch.wrapping_add(1);
     }
 }

@@ -183,7 +183,7 @@ impl Core<'_> {
     /// The host's memory as keys write_due_completions it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
-        Keyed { icm: &self.fw.icm, memory: &**self.memory }
+        Keyed { icm: &self.function.fw.icm, memory: &*self.function.memory }
     }
 
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the
@@ -203,7 +203,7 @@ impl Core<'_> {
 
     #[cold]
     fn report_one(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, error: SignatureError) {
-        let Some(entry) = self.fw.icm.mkeys.get_mut(error.key.index()) else { return };
+        let Some(entry) = self.function.fw.icm.mkeys.get_mut(error.key.index()) else { return };
         let count = entry.ctx.get(Mkc::EXPECTED_SIGERR_COUNT);
         let Some(signature) = entry.signature.as_mut().filter(|s| s.told != Some(count)) else { return };
         signature.told = Some(count);

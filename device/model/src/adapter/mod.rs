@@ -90,7 +90,7 @@ impl Hca {
     /// One more function of the same kind. `None`: there are as many as there can be.
     pub(crate) fn add_function(&mut self) -> Option<FunctionId> {
         let function = FunctionId(u8::try_from(self.functions.len()).ok()?);
-        let config = self.functions.first()?.fw.config();
+        let config = self.functions.first()?.state.fw.config();
         if usize::from(function.0) >= FunctionId::COUNT {
             return None;
         }
@@ -111,31 +111,10 @@ impl Hca {
     /// What carries out what that function does.
     #[inline]
     pub(crate) fn executor(&mut self, id: FunctionId) -> Option<Executor<'_>> {
-        let Chip { name, timing, units, managed, ports, out, watch, functions } = &mut self.chip;
         let function = self.functions.get_mut(usize::from(id.0))?;
-        let Function { registers, commands, host, parked, half, combiner, qps, dc_responders, .. } = function;
-        let core = Core {
-            name,
-            timing,
-            units,
-            managed,
-            ports,
-            out,
-            watch,
-            functions: *functions,
-            function: id,
-            fw: &mut function.fw,
-            memory: &mut function.memory,
-            outstanding: &mut function.outstanding,
-            eqs: &mut function.eqs,
-            event_routes: &mut function.event_routes,
-            cqs: &mut function.cqs,
-            srqs: &mut function.srqs,
-            diagnoses: &mut function.diagnoses,
-            counting: &mut function.counting,
-            key_changes: &mut function.key_changes,
-            runs: &mut function.runs,
-        };
+        let Function { state, registers, commands, host, parked, half, combiner, qps, dc_responders, .. } =
+            function;
+        let core = Core { chip: &mut self.chip, function: state, id };
         Some(Executor { core, registers, commands, host, parked, half, combiner, qps, dc_responders })
     }
 
@@ -167,7 +146,7 @@ impl Hca {
     /// A queue pair of the first function sends no run any more.
     pub(crate) fn end_run(&mut self, qpn: Qpn) {
         let Some(function) = self.functions.first_mut() else { return };
-        function.runs.end();
+        function.state.runs.end();
         if let Some(qp) = function.qps.get_mut(qpn.0) {
             qp.run = None;
         }
@@ -212,7 +191,7 @@ impl Executor<'_> {
     pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
         // A read pushes posted writes ahead of it.
         self.flush_stores(now);
-        self.registers.read(now, self.core.timing, offset, buf);
+        self.registers.read(now, &self.core.chip.timing, offset, buf);
     }
 
     pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
@@ -226,7 +205,7 @@ impl Executor<'_> {
             );
         }
         let uar_page = offset >= init_segment::SIZE.next_multiple_of(PAGE_SIZE as usize) as u64;
-        if self.core.fw.blueflame() {
+        if self.core.function.fw.blueflame() {
             let mut blocks = Vec::new();
             if uar_page && Combiner::covers(offset) {
                 for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
@@ -297,7 +276,7 @@ impl Executor<'_> {
     /// Decodes a 64-bit write to a UAR page: CQ arm or send doorbell.
     fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
-        if self.core.fw.icm.uars.get(index).is_none() {
+        if self.core.function.fw.icm.uars.get(index).is_none() {
             return self.core.diagnose(
                 now,
                 format_args!(
@@ -312,15 +291,15 @@ impl Executor<'_> {
                 let solicited = db.get(uar::CqDoorbell::SOLICITED) == 1;
                 let consumer = db.get(uar::CqDoorbell::CONSUMER_INDEX);
                 let cqn = Cqn(second & 0xff_ffff);
-                let page = self.core.fw.icm.cqs.get(cqn.0).map(|cq| cq.ctx.get(Cqc::UAR_PAGE));
+                let page = self.core.function.fw.icm.cqs.get(cqn.0).map(|cq| cq.ctx.get(Cqc::UAR_PAGE));
                 if self.may_ring(now, page, offset, "CQ", cqn.0) {
                     self.core.cq_arm(now, cqn, consumer, solicited);
                 }
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
                 if let Some(qpn) = self.send_register(now, offset, second) {
-                    let at = self.core.units.store(now, 8);
-                    self.core.note_job(now, at, self.core.timing.doorbell(), Event::Doorbell { qpn });
+                    let at = self.core.chip.units.store(now, 8);
+                    self.core.note_job(now, at, self.core.chip.timing.doorbell(), Event::Doorbell { qpn });
                     self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
                 }
             }
@@ -337,8 +316,8 @@ impl Executor<'_> {
             match block.copy() {
                 Some(copy) => {
                     if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
-                        let time = self.core.units.store(now, copy.len());
-                        let (index, took) = (copy_index(copy), self.core.timing.doorbell());
+                        let time = self.core.chip.units.store(now, copy.len());
+                        let (index, took) = (copy_index(copy), self.core.chip.timing.doorbell());
                         self.core.note_job(now, time, took, Event::BlueFlame { qpn, index });
                         self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy.into()));
                     }
@@ -352,7 +331,7 @@ impl Executor<'_> {
     /// The queue pair that a store to a send register names by the second word of its WQE, if it may be rung there.
     fn send_register(&mut self, now: Ps, offset: u64, second: u32) -> Option<Qpn> {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
-        if self.core.fw.icm.uars.get(index).is_none() {
+        if self.core.function.fw.icm.uars.get(index).is_none() {
             self.core.diagnose(
                 now,
                 format_args!(
@@ -362,7 +341,7 @@ impl Executor<'_> {
             return None;
         }
         let qpn = Qpn(second >> 8);
-        let page = self.core.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
+        let page = self.core.function.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
         if page.is_none() {
             self.core.diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
             return None;
@@ -391,7 +370,7 @@ impl Executor<'_> {
         match Arrived::check(port, packet) {
             Ok(arrived) => {
                 let (operation, payload) = (arrived.repr().operation, arrived.payload().len());
-                let service = self.core.timing.receive(operation, payload);
+                let service = self.core.chip.timing.receive(operation, payload);
                 let at = self.receive_time(now, arrived.repr(), payload, service);
                 if self.core.traces() {
                     let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(arrived.packet());
@@ -403,7 +382,7 @@ impl Executor<'_> {
             Err((packet, why)) => {
                 self.note_drop(now, &packet, format_args!("{why}"));
                 // What only the transport's header checks see is dropped in silence.
-                if let Some((port, counter)) = self.core.managed.port_mut(port).zip(why.counter()) {
+                if let Some((port, counter)) = self.core.chip.managed.port_mut(port).zip(why.counter()) {
                     counter.count(&mut port.counters);
                 }
                 Err(now)
@@ -420,7 +399,7 @@ impl Executor<'_> {
     #[inline(always)]
     fn count_arrival(&mut self, now: Ps, port: u8, packet: &Packet) {
         self.core.capture(now, port, false, packet);
-        if let Some(port) = self.core.managed.port_mut(port) {
+        if let Some(port) = self.core.chip.managed.port_mut(port) {
             match packet.dlid().is_multicast() {
                 true => port.counters.rcv_multicast(packet.len()),
                 false => port.counters.rcv(packet.len()),
@@ -429,7 +408,7 @@ impl Executor<'_> {
     }
 
     fn note_drop(&mut self, now: Ps, packet: &Packet, why: std::fmt::Arguments<'_>) {
-        tracing::debug!(hca = self.core.name, %now, "packet dropped: {why}");
+        tracing::debug!(hca = self.core.chip.name, %now, "packet dropped: {why}");
         let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
         self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
     }
@@ -444,7 +423,7 @@ impl Executor<'_> {
                 (inbound.takes_receive, inbound.completes) = (true, true);
             }
             Operation::WriteFirst | Operation::WriteOnly => {
-                inbound.to = repr.reth.map(|reth| span(&core.fw.icm, reth.rkey, reth.va, payload));
+                inbound.to = repr.reth.map(|reth| span(&core.function.fw.icm, reth.rkey, reth.va, payload));
             }
             operation if operation.is_response() => {
                 if let Some(qp) = self.qps.get(repr.dest_qp.0) {
@@ -455,12 +434,12 @@ impl Executor<'_> {
             }
             _ => {}
         }
-        core.units.receive(now, repr.dest_qp.0, service, inbound)
+        core.chip.units.receive(now, repr.dest_qp.0, service, inbound)
     }
 
     #[inline]
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
-        match self.core.outstanding {
+        match self.core.function.outstanding {
             None => self.carry_out(now, event),
             Some(_) => self.plan_first(now, event),
         }
@@ -497,7 +476,7 @@ impl Executor<'_> {
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
             HcaEvent::Interrupt(vector) => {
                 self.core.note(now, Event::Interrupt { vector });
-                self.core.out.vectors.push(vector);
+                self.core.chip.out.vectors.push(vector);
             }
             HcaEvent::PortTurn(port) => self.port_turn(now, port),
             HcaEvent::Answer(port, packet) => {
@@ -505,7 +484,7 @@ impl Executor<'_> {
                 self.core.transmit(now, port, Operation::SendOnly, packet);
             }
             HcaEvent::AgentPoll(port) => self.agent_poll(now, port),
-            HcaEvent::LinkUp(port) => self.core.out.port_changed(port, false),
+            HcaEvent::LinkUp(port) => self.core.chip.out.port_changed(port, false),
             HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
         }
     }

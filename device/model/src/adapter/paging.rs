@@ -22,7 +22,7 @@ impl Core<'_> {
             PageWait::No => false,
             PageWait::Silently => true,
             PageWait::Telling(mut eqe) => {
-                tracing::debug!(hca = self.name, %now, "QP {qpn}: page fault {:x?}", eqe.bytes());
+                tracing::debug!(hca = self.chip.name, %now, "QP {qpn}: page fault {:x?}", eqe.bytes());
                 self.push_event(now, EventType::PageFault, &mut eqe);
                 true
             }
@@ -141,7 +141,7 @@ impl Executor<'_> {
     /// the driver can't know.
     pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, kind: u8, error: bool) {
         let Self { core, qps, dc_responders, .. } = self;
-        tracing::debug!(hca = core.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
+        tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
         // All connections of a DC target have its number: one that waits for another page meets it again.
         for (_, link) in dc_responders.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
             core.resume_responder(now, link, kind, error);

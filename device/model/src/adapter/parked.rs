@@ -154,8 +154,8 @@ fn queue_pair_of(fetch: &Fetch) -> Option<Qpn> {
 impl Executor<'_> {
     /// The host's memory is there.
     pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
-        *self.core.memory = memory.clone();
-        *self.core.outstanding = None;
+        self.core.function.memory = memory.clone();
+        self.core.function.outstanding = None;
         *self.host = memory;
         *self.parked = Parked::default();
         self.follow_memory();
@@ -163,17 +163,17 @@ impl Executor<'_> {
 
     /// From the time on when a part of the host's memory answers later, inputs are planned before they are carried out.
     fn follow_memory(&mut self) {
-        if self.core.outstanding.is_none() && self.host.deferred().is_some() {
+        if self.core.function.outstanding.is_none() && self.host.deferred().is_some() {
             let outstanding = Arc::new(OutstandingReads::new(self.host.clone()));
-            *self.core.memory = outstanding.clone();
-            *self.core.outstanding = Some(outstanding);
+            self.core.function.memory = outstanding.clone();
+            self.core.function.outstanding = Some(outstanding);
         }
     }
 
     /// Answers came, or memory answers otherwise than before: what waited is looked at again.
     pub(crate) fn memory_changed(&mut self, now: Ps) {
         self.follow_memory();
-        let Some(outstanding) = self.core.outstanding.clone() else { return };
+        let Some(outstanding) = self.core.function.outstanding.clone() else { return };
         let answered = outstanding.take_answers(|why| {
             self.core.diagnose(now, format_args!("a write that was posted failed: {why}"));
         });
@@ -208,7 +208,7 @@ impl Executor<'_> {
     }
 
     fn park_first(&mut self, object: Object, waiting: Waiting) {
-        let asking = self.core.outstanding.as_ref().is_some_and(|reads| reads.waits(waiting.input));
+        let asking = self.core.function.outstanding.as_ref().is_some_and(|reads| reads.waits(waiting.input));
         self.parked.put_first(object, waiting, asking);
     }
 
@@ -258,14 +258,14 @@ impl Executor<'_> {
                 format_args!("too many packets wait for the host's memory"),
             );
         }
-        if let Some(outstanding) = &self.core.outstanding {
+        if let Some(outstanding) = &self.core.function.outstanding {
             outstanding.give_up(input);
         }
     }
 
     /// Carries an input out if all that it reads is there; asks for it otherwise.
     fn try_input(&mut self, now: Ps, input: InputId, event: HcaEvent) -> Result<(), HcaEvent> {
-        if let Some(outstanding) = self.core.outstanding.clone() {
+        if let Some(outstanding) = self.core.function.outstanding.clone() {
             if !outstanding.takes_writes() || !outstanding.plan(input, || self.plan(&event)) {
                 return Err(event);
             }

@@ -113,12 +113,12 @@ impl Executor<'_> {
         let number = be32(input, object.at) & object.kind.number_mask();
         match object.kind {
             Kind::Cq => {
-                if let Some(cq) = core.fw.icm.cqs.get(number) {
+                if let Some(cq) = core.function.fw.icm.cqs.get(number) {
                     core.touch(cq.ctx.get(Cqc::DBR_ADDR), 4);
                 }
             }
             Kind::Srq | Kind::XrcSrq | Kind::Rmp => {
-                if let Some(srq) = core.srqs.get(number) {
+                if let Some(srq) = core.function.srqs.get(number) {
                     core.touch(srq.doorbell_record(), 4);
                 }
             }
@@ -161,19 +161,19 @@ impl Core<'_> {
     fn touch(&self, iova: u64, len: usize) {
         let mut bytes = [0; MAX_READ];
         if let Some(bytes) = bytes.get_mut(..len) {
-            _ = self.memory.read(iova, bytes);
+            _ = self.function.memory.read(iova, bytes);
         }
     }
 
     /// Whether all that the plan has read so far is there.
     fn planned(&self) -> bool {
-        self.outstanding.as_ref().is_none_or(|outstanding| outstanding.all_there())
+        self.function.outstanding.as_ref().is_none_or(|outstanding| outstanding.all_there())
     }
 
     /// The consumer counter of a completion queue that gets up to `most` completions, if it is looked at.
     fn plan_consumer(&self, cqn: Cqn, most: usize) {
-        let Some(context) = self.fw.icm.cqs.get(cqn.0) else { return };
-        let record = match self.cqs.get(cqn.0) {
+        let Some(context) = self.function.fw.icm.cqs.get(cqn.0) else { return };
+        let record = match self.function.cqs.get(cqn.0) {
             Some(cq) => cq.reads_consumer(most),
             None => CompletionQueue::new(context).reads_consumer(most),
         };
@@ -210,7 +210,7 @@ impl Core<'_> {
             return;
         }
         self.plan_flush(qp);
-        let Some(context) = self.fw.icm.qps.get(qp.qpn.0) else { return };
+        let Some(context) = self.function.fw.icm.qps.get(qp.qpn.0) else { return };
         let (mut head, posted) = (qp.sq.head, word as u16);
         for _ in 0..FLUSH_STEP {
             let (left, mut block) = (posted.wrapping_sub(head), [0; WQEBB]);
@@ -308,7 +308,7 @@ impl Core<'_> {
     }
 
     fn plan_take_shared(&self, srqn: Srqn) -> Option<Receive> {
-        let queue = self.srqs.get(srqn.0)?;
+        let queue = self.function.srqs.get(srqn.0)?;
         let counted = match queue.available() == 0 || queue.is_armed() {
             true => self.receive_counter(queue.doorbell_record()),
             false => None,
@@ -317,7 +317,7 @@ impl Core<'_> {
         if !posted || !self.planned() {
             return None;
         }
-        let context = self.fw.icm.srqs.get(srqn.0)?;
+        let context = self.function.fw.icm.srqs.get(srqn.0)?;
         let mut bytes = [0; MAX_STRIDE];
         let bytes = self.read_shared(srqn, &mut bytes).ok()?;
         let (_, receive) = queue.parse(bytes, Some(Pd(context.ctx.get(Srqc::PD))))?;

@@ -98,7 +98,9 @@ impl PortOut {
 impl Core<'_> {
     /// Takes a packet to a port later, at `at`. Returns the lane it will go by, which keeps room for it.
     pub(crate) fn launch(&mut self, at: Ps, port: u8, operation: Operation, mut packet: Packet) -> u8 {
-        let (Some(own), Some(out)) = (self.managed.port(port), self.ports.get_mut(port)) else { return 0 };
+        let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) else {
+            return 0;
+        };
         let lane = match packet.vl() {
             VL15 => VL15,
             _ => own.virtual_lane(0, packet.sl()),
@@ -122,8 +124,9 @@ impl Core<'_> {
 
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
     pub(crate) fn transmit(&mut self, at: Ps, number: u8, operation: Operation, mut packet: Packet) -> u8 {
-        tracing::trace!(hca = self.name, %at, number, ?operation, len = packet.len(), "transmit");
-        let (Some(port), Some(out)) = (self.managed.port_mut(number), self.ports.get_mut(number)) else {
+        tracing::trace!(hca = self.chip.name, %at, number, ?operation, len = packet.len(), "transmit");
+        let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
+        else {
             return 0;
         };
         let smp = packet.vl() == VL15;
@@ -150,12 +153,12 @@ impl Core<'_> {
             } else {
                 packet.clone()
             };
-            self.out.loopback.push((at + self.timing.loopback(), number, copy));
+            self.chip.out.loopback.push((at + self.chip.timing.loopback(), number, copy));
         }
         if own || !may_leave {
             return lane;
         }
-        let Some(out) = self.ports.get_mut(number) else { return lane };
+        let Some(out) = self.chip.ports.get_mut(number) else { return lane };
         if out.egress.push(at, Ps::MAX, packet, ()).is_err() {
             self.discarded(number, 1);
         }
@@ -166,26 +169,26 @@ impl Core<'_> {
     /// Lets everything leave a port that can at `now`.
     fn pump(&mut self, now: Ps, port: u8) {
         let next = loop {
-            let Some(out) = self.ports.get_mut(port) else { return };
+            let Some(out) = self.chip.ports.get_mut(port) else { return };
             if !out.egress.is_waiting() {
                 return;
             }
             match out.egress.next(now, now) {
                 Next::Outcome(Outcome::Sent(sent)) => {
                     self.capture(sent.start, port, true, &sent.packet);
-                    self.out.sent.push((port, sent));
+                    self.chip.out.sent.push((port, sent));
                 }
                 Next::Outcome(Outcome::Discarded { .. }) => self.discarded(port, 1),
                 Next::Wait(wait) => break wait,
             }
         };
         if let Some(at) = next.credits {
-            self.out.credit_turn(port, at);
+            self.chip.out.credit_turn(port, at);
         }
-        let Some(out) = self.ports.get_mut(port) else { return };
+        let Some(out) = self.chip.ports.get_mut(port) else { return };
         let waits = out.egress.take_waits();
         if waits > 0
-            && let Some(port) = self.managed.port_mut(port)
+            && let Some(port) = self.chip.managed.port_mut(port)
         {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
@@ -198,7 +201,7 @@ impl Core<'_> {
     }
 
     fn discarded(&mut self, port: u8, packets: usize) {
-        if let Some(port) = self.managed.port_mut(port) {
+        if let Some(port) = self.chip.managed.port_mut(port) {
             let n = u32::try_from(packets).unwrap_or(u32::MAX);
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(n);
         }
@@ -206,38 +209,38 @@ impl Core<'_> {
 
     /// Gives a turn to send on a lane from `at` on, as soon as the port has room for more.
     pub(crate) fn await_turn(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
-        let limit = self.timing.egress_buffer();
-        match self.ports.get(lane.port).is_none_or(|out| out.egress.has_room(lane.vl, limit)) {
+        let limit = self.chip.timing.egress_buffer();
+        match self.chip.ports.get(lane.port).is_none_or(|out| out.egress.has_room(lane.vl, limit)) {
             true => self.schedule(at, turn),
             false => self.wait_for_room(at, lane, turn),
         }
     }
 
     fn wait_for_room(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
-        let Some(out) = self.ports.get_mut(lane.port) else { return };
+        let Some(out) = self.chip.ports.get_mut(lane.port) else { return };
         if let Some(waiting) = out.waiting.get_mut(usize::from(lane.vl)) {
-            waiting.push_back((at, self.function, turn));
+            waiting.push_back((at, self.id, turn));
             out.waited_for |= 1 << lane.vl;
         }
     }
 
     /// Whether a sender may take its turn on that lane now: there is room, and nobody waits before it.
     pub(crate) fn may_send(&self, lane: PortLane) -> bool {
-        self.ports.get(lane.port).is_none_or(|out| {
+        self.chip.ports.get(lane.port).is_none_or(|out| {
             let alone = out.waited_for >> (lane.vl & 0xf) & 1 == 0;
-            alone && out.egress.has_room(lane.vl, self.timing.egress_buffer())
+            alone && out.egress.has_room(lane.vl, self.chip.timing.egress_buffer())
         })
     }
 
     /// A turn of this function that waited for a lane of a port and may be taken now. Those of others are scheduled.
     fn next_waiting(&mut self, now: Ps, port: u8) -> Option<HcaEvent> {
-        let limit = self.timing.egress_buffer();
-        let mut lanes = self.ports.get(port)?.waited_for;
+        let limit = self.chip.timing.egress_buffer();
+        let mut lanes = self.chip.ports.get(port)?.waited_for;
         while lanes != 0 {
             let lane = lanes.trailing_zeros() as u8;
             lanes &= lanes - 1;
             loop {
-                let out = self.ports.get_mut(port)?;
+                let out = self.chip.ports.get_mut(port)?;
                 if !out.egress.has_room(lane, limit) {
                     break;
                 }
@@ -247,7 +250,7 @@ impl Core<'_> {
                     out.waited_for &= !(1 << lane);
                 }
                 match first {
-                    Some((at, of, turn)) if at > now || of != self.function => {
+                    Some((at, of, turn)) if at > now || of != self.id => {
                         self.schedule_for(at.max(now), of, turn);
                     }
                     Some((_, _, turn)) => return Some(turn),
@@ -260,7 +263,7 @@ impl Core<'_> {
 
     /// The link of a port trained, with so much room at its far end, or it went down.
     pub(crate) fn link_changed(&mut self, now: Ps, port: u8, room: Option<Option<usize>>) {
-        let Some(out) = self.ports.get_mut(port) else { return };
+        let Some(out) = self.chip.ports.get_mut(port) else { return };
         match room {
             Some(room) => out.egress.train(room),
             None => {
@@ -273,7 +276,7 @@ impl Core<'_> {
 
     /// Follows what software set of a port.
     pub(crate) fn configure_port(&mut self, port: u8) {
-        if let (Some(port), Some(out)) = (self.managed.port(port), self.ports.get_mut(port)) {
+        if let (Some(port), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) {
             out.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
             out.egress.program(Tables::of(port));
         }
@@ -281,14 +284,14 @@ impl Core<'_> {
 
     /// Follows what software set of the ports.
     pub(crate) fn configure_ports(&mut self) {
-        self.managed.numbers().for_each(|port| self.configure_port(port));
+        self.chip.managed.numbers().for_each(|port| self.configure_port(port));
     }
 }
 
 impl Executor<'_> {
     /// A port may have room again: what waits leaves, and who waits has a turn.
     pub(crate) fn port_turn(&mut self, now: Ps, port: u8) {
-        let Some(out) = self.core.ports.get_mut(port) else { return };
+        let Some(out) = self.core.chip.ports.get_mut(port) else { return };
         out.timer = out.timer.filter(|timer| *timer > now);
         self.core.pump(now, port);
         self.give_turns(now, port);
@@ -303,7 +306,7 @@ impl Executor<'_> {
 
     /// A turn that the port has room for.
     fn give_turn(&mut self, now: Ps, turn: HcaEvent) {
-        match self.core.outstanding {
+        match self.core.function.outstanding {
             None => self.take_turn(now, turn),
             Some(_) => self.admit(now, turn),
         }
@@ -312,7 +315,7 @@ impl Executor<'_> {
     /// A packet that was made is at its port.
     pub(crate) fn depart(&mut self, now: Ps, departing: Departing) {
         let Departing { port, operation, reserved, packet } = departing;
-        if let Some(out) = self.core.ports.get_mut(port) {
+        if let Some(out) = self.core.chip.ports.get_mut(port) {
             out.egress.unreserve(packet.vl(), reserved as usize);
         }
         self.core.transmit(now, port, operation, packet);

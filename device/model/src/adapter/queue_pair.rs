@@ -26,7 +26,7 @@ impl Executor<'_> {
     /// A transition command was executed.
     pub(crate) fn qp_modified(&mut self, now: Ps, qpn: Qpn, from: QpState, to: QpState) {
         let Self { core, qps, .. } = self;
-        let Some(qp) = core.fw.icm.qps.get(qpn.0) else { return };
+        let Some(qp) = core.function.fw.icm.qps.get(qpn.0) else { return };
         if to == QpState::Reset {
             // In RESET nothing moves: an idle queue pair costs its context only.
             drop(qps.remove(qpn.0));
@@ -87,7 +87,7 @@ impl Executor<'_> {
 impl Core<'_> {
     fn enter(&mut self, qp: &mut QueuePair, state: QpState) {
         qp.state = state;
-        if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
+        if let Some(context) = self.function.fw.icm.qps.get_mut(qp.qpn.0) {
             context.ctx.set(Qpc::STATE, state as u32);
         }
     }
@@ -96,7 +96,7 @@ impl Core<'_> {
     pub(crate) fn raise(&mut self, now: Ps, qp: &QueuePair, event: EventType) {
         match qp.is_drivers() {
             true => self.push_qp_event(now, event, qp.qpn),
-            false => tracing::debug!(hca = self.name, %now, ?event, "a connection of DCT {}", qp.qpn),
+            false => tracing::debug!(hca = self.chip.name, %now, ?event, "a connection of DCT {}", qp.qpn),
         }
     }
 
@@ -107,7 +107,7 @@ impl Core<'_> {
         self.flush_sends(now, qp, cause);
         self.abandon_receive(now, qp);
         // What reading the doorbell record waits for is an input of its own.
-        let interval = if self.outstanding.is_some() { Ps::ZERO } else { ERROR_POLL };
+        let interval = if self.function.outstanding.is_some() { Ps::ZERO } else { ERROR_POLL };
         if interval > Ps::ZERO {
             self.flush_receives(now, qp);
         }
@@ -164,7 +164,7 @@ impl Core<'_> {
     /// the middle of anything.
     pub(crate) fn complete_for(&mut self, now: Ps, qp: &mut QueuePair, cqn: Cqn, cqe: Cqe, data: &[u8]) {
         if !self.complete(now, cqn, cqe, data) && qp.state != QpState::Error {
-            self.fw.icm.count(qp.qpn, QCounter::CqOverflow);
+            self.function.fw.icm.count(qp.qpn, QCounter::CqOverflow);
             self.enter(qp, QpState::Error);
             self.raise(now, qp, EventType::WqCatastrophic);
             if qp.rq.shared().is_some() {
@@ -180,7 +180,7 @@ impl Core<'_> {
             MigrationStep::Nothing => {}
             MigrationStep::Armed => {
                 qp.run = None;
-                if let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) {
+                if let Some(context) = self.function.fw.icm.qps.get_mut(qp.qpn.0) {
                     context.ctx.set(Qpc::PM_STATE, path_migration::ARMED);
                 }
             }
@@ -209,7 +209,7 @@ impl Core<'_> {
     }
 
     fn migrate(&mut self, now: Ps, qp: &mut QueuePair) {
-        let Some(context) = self.fw.icm.qps.get_mut(qp.qpn.0) else { return };
+        let Some(context) = self.function.fw.icm.qps.get_mut(qp.qpn.0) else { return };
         *context.ctx.primary_path_mut() = *context.ctx.secondary_path();
         context.ctx.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qp.params = Params::new(&context.ctx);

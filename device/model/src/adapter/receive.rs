@@ -25,13 +25,13 @@ impl Executor<'_> {
         let Some(qpn) = self.receiver_of(arrived.port, repr) else { return self.agent(now, arrived) };
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0) else {
-            tracing::debug!(hca = core.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
+            tracing::debug!(hca = core.chip.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
             return;
         };
         match qp.admits(&core.view(), repr) {
             Ok(()) => {}
             Err(Unwanted::State) => {
-                tracing::debug!(hca = core.name, %now, "packet for QP {qpn} dropped: wrong state or service");
+                tracing::debug!(hca = core.chip.name, %now, "packet for QP {qpn} dropped: wrong state or service");
                 return;
             }
             Err(Unwanted::Partition { own }) => {

@@ -34,7 +34,8 @@ impl Core<'_> {
 
     /// A shared receive queue that can't be read goes to error and says so, once.
     fn srq_broken(&mut self, now: Ps, srqn: Srqn) {
-        let Some(srq) = self.fw.icm.srqs.get_mut(srqn.0).filter(|s| s.ctx.get(Srqc::STATE) != SRQ_ERROR)
+        let Some(srq) =
+            self.function.fw.icm.srqs.get_mut(srqn.0).filter(|s| s.ctx.get(Srqc::STATE) != SRQ_ERROR)
         else {
             return;
         };
@@ -46,20 +47,20 @@ impl Core<'_> {
     }
 
     fn fetch_shared(&mut self, srqn: Srqn) -> Result<Receive, NoReceive> {
-        let known = self.srqs.get(srqn.0).ok_or(NoReceive::NotReady)?;
+        let known = self.function.srqs.get(srqn.0).ok_or(NoReceive::NotReady)?;
         let counted = match known.available() {
             0 => self.receive_counter(known.doorbell_record()),
             _ => None,
         };
-        let queue = self.srqs.get_mut(srqn.0).ok_or(NoReceive::NotReady)?;
+        let queue = self.function.srqs.get_mut(srqn.0).ok_or(NoReceive::NotReady)?;
         queue.post(counted);
         if queue.available() == 0 {
             return Err(NoReceive::NotReady);
         }
         let mut bytes = [0; MAX_STRIDE];
         let bytes = self.read_shared(srqn, &mut bytes)?;
-        let context = self.fw.icm.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
-        let queue = self.srqs.get_mut(srqn.0).ok_or(NoReceive::Broken)?;
+        let context = self.function.fw.icm.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
+        let queue = self.function.srqs.get_mut(srqn.0).ok_or(NoReceive::Broken)?;
         queue.take(bytes, Some(Pd(context.ctx.get(Srqc::PD)))).ok_or(NoReceive::Broken)
     }
 
@@ -69,12 +70,12 @@ impl Core<'_> {
         srqn: Srqn,
         bytes: &'b mut [u8; MAX_STRIDE],
     ) -> Result<&'b [u8], NoReceive> {
-        let queue = self.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
-        let context = self.fw.icm.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
+        let queue = self.function.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
+        let context = self.function.fw.icm.srqs.get(srqn.0).ok_or(NoReceive::Broken)?;
         let (offset, stride) = queue.next_wqe();
         let (at, _) = context.buffer.at(offset).ok_or(NoReceive::Broken)?;
         let bytes = bytes.get_mut(..stride).ok_or(NoReceive::Broken)?;
-        self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+        self.function.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
         Ok(bytes)
     }
 
@@ -82,25 +83,27 @@ impl Core<'_> {
     pub(crate) fn read_receive(&self, qp: &QueuePair) -> Result<Receive, NoReceive> {
         let ReceiveQueue::Own { log_size, stride, head, .. } = &qp.rq else { return Err(NoReceive::Broken) };
         let slot = u64::from(*head) & ((1 << *log_size) - 1);
-        let buffer = self.fw.icm.qps.get(qp.qpn.0).map(|q| &q.buffer);
+        let buffer = self.function.fw.icm.qps.get(qp.qpn.0).map(|q| &q.buffer);
         let at = buffer.and_then(|b| b.at(slot * *stride)).ok_or(NoReceive::Broken)?.0;
         let mut bytes = [0; MAX_STRIDE];
         let bytes = bytes.get_mut(..*stride as usize).ok_or(NoReceive::Broken)?;
-        self.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+        self.function.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
         Ok(Receive::parse(*head, bytes))
     }
 
     /// Raises the limit event if fewer WQEs are left than the armed limit says; it disarms.
     pub(crate) fn srq_limit(&mut self, now: Ps, srqn: Srqn) {
-        let Some(record) = self.srqs.get(srqn.0).filter(|s| s.is_armed()).map(|s| s.doorbell_record()) else {
+        let Some(record) =
+            self.function.srqs.get(srqn.0).filter(|s| s.is_armed()).map(|s| s.doorbell_record())
+        else {
             return;
         };
         let counted = self.receive_counter(record);
-        let Some(queue) = self.srqs.get_mut(srqn.0) else { return };
+        let Some(queue) = self.function.srqs.get_mut(srqn.0) else { return };
         queue.post(counted);
         if queue.reaches_limit() {
             let number = queue.srqn.0;
-            if let Some(srq) = self.fw.icm.srqs.get_mut(number) {
+            if let Some(srq) = self.function.fw.icm.srqs.get_mut(number) {
                 srq.ctx.set(Srqc::LWM, 0);
             }
             let mut eqe = Eqe::new();
@@ -181,7 +184,7 @@ impl Core<'_> {
         syndrome: Syndrome,
     ) {
         for counter in error_counters(syndrome).into_iter().flatten() {
-            self.fw.icm.count(qp.qpn, counter);
+            self.function.fw.icm.count(qp.qpn, counter);
         }
         let (cqn, mut cqe) = qp.receive_cqe(CqeOpcode::RespErr, receive);
         cqe.set(Cqe::SYNDROME, syndrome as u32).set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());

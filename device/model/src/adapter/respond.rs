@@ -37,7 +37,7 @@ impl Core<'_> {
         }
         let distance = repr.psn.since(qp.responder.epsn);
         if distance > 0 {
-            self.fw.icm.count(qp.qpn, QCounter::OutOfSequence);
+            self.function.fw.icm.count(qp.qpn, QCounter::OutOfSequence);
             if qp.responder.misses() {
                 let (psn, syndrome) = (qp.responder.epsn, aeth::NAK | aeth::PSN_SEQUENCE_ERROR);
                 self.answer(now, qp, psn, syndrome);
@@ -45,7 +45,7 @@ impl Core<'_> {
             return;
         }
         if distance < 0 {
-            self.fw.icm.count(qp.qpn, QCounter::DuplicateRequest);
+            self.function.fw.icm.count(qp.qpn, QCounter::DuplicateRequest);
             self.note(now, Event::Duplicate { qpn: qp.qpn, psn: repr.psn, operation: repr.operation });
             return self.receive_duplicate(now, qp, repr);
         }
@@ -72,7 +72,7 @@ impl Core<'_> {
     fn request_executed(&mut self, now: Ps, qp: &QueuePair, repr: &Repr, payload: usize) {
         self.note(now, qp.executed(repr, payload));
         if let Some(counter) = QueuePair::request_counter(repr.operation) {
-            self.fw.icm.count(qp.qpn, counter);
+            self.function.fw.icm.count(qp.qpn, counter);
         }
     }
 
@@ -103,7 +103,7 @@ impl Core<'_> {
     fn drop_message(&mut self, now: Ps, qp: &mut QueuePair) {
         if let Some(receive) = qp.responder.abandon() {
             let index = receive.index;
-            tracing::debug!(hca = self.name, %now, "QP {}: message to receive WQE {index} dropped", qp.qpn);
+            tracing::debug!(hca = self.chip.name, %now, "QP {}: message to receive WQE {index} dropped", qp.qpn);
             qp.responder.spare = Some(receive);
         }
     }
@@ -143,7 +143,7 @@ impl Core<'_> {
         }
         let consequence = refusal.consequence(qp.params.min_rnr_nak);
         if let Some(counter) = consequence.counter {
-            self.fw.icm.count(qp.qpn, counter);
+            self.function.fw.icm.count(qp.qpn, counter);
         }
         if consequence.end == End::None {
             qp.responder.wait_for_again();
@@ -233,8 +233,8 @@ impl Core<'_> {
         let mut word = repr.imm.unwrap_or(0);
         if let Some(key) = repr.ieth {
             word = key.0;
-            *self.key_changes += 1;
-            check_invalidate(&self.fw.icm, target.who, key).map_err(Refusal::Access)?;
+            self.function.key_changes += 1;
+            check_invalidate(&self.function.fw.icm, target.who, key).map_err(Refusal::Access)?;
             self.free_key(key);
         }
         if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
@@ -298,7 +298,7 @@ impl Core<'_> {
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, written);
         qp.remember(Resource::Atomic { psn: repr.psn, original });
         let msn = qp.responder.next_msn();
-        let ready = self.units.atomic(now, qp.qpn.0, va);
+        let ready = self.chip.units.atomic(now, qp.qpn.0, va);
         self.queue_atomic(now, qp, repr.psn, msn, (original, ready));
         Ok(())
     }
@@ -376,7 +376,7 @@ impl Core<'_> {
     fn queue_response(&mut self, now: Ps, qp: &mut QueuePair, response: Response) {
         qp.responder.queue.push_back(response);
         if !std::mem::replace(&mut qp.responder.turn, true) {
-            self.schedule(now + self.timing.respond(), response_turn(qp));
+            self.schedule(now + self.chip.timing.respond(), response_turn(qp));
         }
     }
 
@@ -406,7 +406,8 @@ impl Core<'_> {
         let packet = match (built, read) {
             (Ok(packet), read) => {
                 if let Some(read) = read {
-                    data = (len > 0).then(|| span(&self.fw.icm, read.asked.rkey, read.asked.va, len));
+                    data =
+                        (len > 0).then(|| span(&self.function.fw.icm, read.asked.rkey, read.asked.va, len));
                     if let Some(rest) = read.rest {
                         qp.responder.queue.push_front(rest);
                     }
@@ -430,12 +431,12 @@ impl Core<'_> {
             }
         };
         let service = match repr.operation {
-            Operation::Acknowledge => self.timing.transmit_ack(),
-            _ => self.timing.transmit(),
+            Operation::Acknowledge => self.chip.timing.transmit_ack(),
+            _ => self.chip.timing.transmit(),
         };
-        let free = self.units.send(now, qp.qpn.0, service);
-        let ready = self.units.gather(now, qp.qpn.0, free, data.into_iter()).max(executed);
-        let departs = self.units.answer_departs(qp.qpn.0, ready);
+        let free = self.chip.units.send(now, qp.qpn.0, service);
+        let ready = self.chip.units.gather(now, qp.qpn.0, free, data.into_iter()).max(executed);
+        let departs = self.chip.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
         qp.vl = self.launch(departs, qp.params.port, operation, packet);

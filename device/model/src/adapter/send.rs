@@ -61,7 +61,7 @@ impl Core<'_> {
             .buffer
             .at(qp.rq_bytes() + slot * WQEBB as u64)
             .ok_or(BadWqe("the send queue has no memory"))?;
-        self.memory.read(at, into).map_err(|_| BadWqe("the send queue's memory can't be read"))
+        self.function.memory.read(at, into).map_err(|_| BadWqe("the send queue's memory can't be read"))
     }
 
     /// Reads the send counter of the doorbell record.
@@ -77,18 +77,18 @@ impl Core<'_> {
         if qp.sq.is_empty() || !qp.params.has_sq {
             return None;
         }
-        let (number, fetches) = (qp.qpn.0, self.timing.wqe_prefetches());
+        let (number, fetches) = (qp.qpn.0, self.chip.timing.wqe_prefetches());
         let mut next = qp.sq.first_unfetched();
         // What was driven out is read again: it alone, and as many ahead as there may be fetches.
         for n in 0..fetches {
             let Some((blocks, mark)) = qp.sq.part(n) else { break };
-            if let Some(at) = mark.and_then(|mark| self.units.fetch_lost(now, number, mark, blocks)) {
+            if let Some(at) = mark.and_then(|mark| self.chip.units.fetch_lost(now, number, mark, blocks)) {
                 qp.sq.read_again(n, at);
             }
         }
-        let most = u16::try_from(self.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
+        let most = u16::try_from(self.chip.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
         while let Some(blocks) = qp.sq.next_fetch(next, most, fetches) {
-            let at = self.units.fetch(now, number, blocks);
+            let at = self.chip.units.fetch(now, number, blocks);
             next = next.wrapping_add(blocks);
             qp.sq.fetching(next, at, None);
         }
@@ -129,7 +129,7 @@ impl Core<'_> {
 
     /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory.
     pub(super) fn read_wqe(&self, hw: &QueuePair, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
-        let qp = self.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;
+        let qp = self.function.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;
         let log_size = hw.params.log_sq_size;
         let mut first = [0; WQEBB];
         let mut copied = copy.chunks_exact(WQEBB);
@@ -181,7 +181,7 @@ impl Core<'_> {
     /// Flushes the WQEs that were never fetched. They are only walked, not executed.
     fn flush_unfetched(&mut self, now: Ps, qp: &mut QueuePair) {
         qp.sq.copy = None;
-        match self.outstanding {
+        match self.function.outstanding {
             // What it reads is found out step by step: that is an input of its own.
             Some(_) if qp.params.has_sq => self.schedule(now, HcaEvent::SendDoorbell(qp.qpn)),
             _ => self.flush_posted(now, qp, usize::MAX),
@@ -201,7 +201,7 @@ impl Core<'_> {
             let index = qp.sq.head;
             let mut block = [0; WQEBB];
             let log_size = qp.params.log_sq_size;
-            let context = self.fw.icm.qps.get(qp.qpn.0);
+            let context = self.function.fw.icm.qps.get(qp.qpn.0);
             // What counts more than a whole queue is rubbish: nothing is read for it.
             let read = u32::from(available) <= 1 << log_size
                 && context.is_some_and(|qp| self.read_block(qp, log_size, index, &mut block).is_ok());
@@ -227,7 +227,7 @@ impl Core<'_> {
     ) {
         self.write_due_completions(now, qp, Ps::MAX);
         for counter in error_counters(syndrome).into_iter().flatten() {
-            self.fw.icm.count(qp.qpn, counter);
+            self.function.fw.icm.count(qp.qpn, counter);
         }
         self.note(now, Event::Done { qpn: qp.qpn, index, status: Status(Some(syndrome)) });
         let mut cqe = qp.cqe(CqeOpcode::ReqErr, index);
@@ -287,7 +287,7 @@ impl Core<'_> {
         let done = qp.requester.all_sent();
         // Whatever comes later asks for a turn itself.
         if qp.sends() && !(done && qp.sq.is_empty()) {
-            let pause = if done { self.units.pause() } else { Ps::ZERO };
+            let pause = if done { self.chip.units.pause() } else { Ps::ZERO };
             self.ask_turn(sent.free + pause, qp);
         }
     }
@@ -364,7 +364,7 @@ impl Core<'_> {
         let at = self.time_local(now, qp, &wqe);
         self.note(now, qp.started(&wqe, qp.requester.next_psn, 0));
         qp.begin(wqe, 0);
-        qp.sq.due = at + self.units.completion_latency();
+        qp.sq.due = at + self.chip.units.completion_latency();
         self.retire(now, qp);
         if qp.sends() {
             self.ask_turn(at, qp);
@@ -386,7 +386,7 @@ impl Core<'_> {
         };
         let change = list.map_err(umr::Refused::from).and_then(|list| qp.key_change(&self.view(), wqe, list));
         let changed = change.and_then(|change| Ok(self.change_keys(now, change)?));
-        *self.key_changes += 1;
+        self.function.key_changes += 1;
         match changed {
             Ok(()) => Ok(()),
             Err(refused) => {
@@ -403,21 +403,23 @@ impl Core<'_> {
             Change::Nothing => {}
             Change::Free(key) => self.free_key(key),
             Change::Psv { number, value } => {
-                if let Some(psv) = self.fw.icm.psvs.get_mut(number) {
+                if let Some(psv) = self.function.fw.icm.psvs.get_mut(number) {
                     psv.value = value;
                 }
             }
             Change::Load(load) => {
                 let index = load.key.index();
-                let pages =
-                    load.room().map(|bytes| self.fw.reserve_translations(index, bytes)).transpose()?;
-                if let Some(entry) = self.fw.icm.mkeys.get_mut(index) {
+                let pages = load
+                    .room()
+                    .map(|bytes| self.function.fw.reserve_translations(index, bytes))
+                    .transpose()?;
+                if let Some(entry) = self.function.fw.icm.mkeys.get_mut(index) {
                     load.translate(entry);
                 }
                 if let Some(pd) = load.domain() {
-                    self.fw.move_key(index, pd)?;
+                    self.function.fw.move_key(index, pd)?;
                 }
-                if let Some(entry) = self.fw.icm.mkeys.get_mut(index) {
+                if let Some(entry) = self.function.fw.icm.mkeys.get_mut(index) {
                     load.change(entry);
                 }
                 if let Some(pages) = pages.flatten() {
@@ -430,18 +432,18 @@ impl Core<'_> {
 
     /// Takes a key out of use.
     pub(crate) fn free_key(&mut self, key: Mkey) {
-        if let Some(entry) = self.fw.icm.mkeys.get_mut(key.index()) {
+        if let Some(entry) = self.function.fw.icm.mkeys.get_mut(key.index()) {
             entry.ctx.set(Mkc::FREE, 1);
         }
     }
 
     /// When a WQE that sends nothing is executed: one that loads a list from memory waits for it.
     fn time_local(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe) -> Ps {
-        let free = self.units.send(now, qp.qpn.0, self.timing.wqe());
+        let free = self.chip.units.send(now, qp.qpn.0, self.chip.timing.wqe());
         match (&wqe.umr, wqe.pieces.is_empty()) {
             (Some(_), false) => {
-                let list = spans(&self.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-                self.units.gather(now, qp.qpn.0, free, list) + self.timing.umr()
+                let list = spans(&self.function.fw.icm, &wqe.pieces, 0, wqe.length as usize);
+                self.chip.units.gather(now, qp.qpn.0, free, list) + self.chip.timing.umr()
             }
             _ => free,
         }
@@ -459,7 +461,7 @@ impl Core<'_> {
             self.begin_run(qp);
         }
         if let Some(run) = &qp.run {
-            match run.packet(qp.requester.cursor, *self.key_changes) {
+            match run.packet(qp.requester.cursor, self.function.key_changes) {
                 Some(planned) => return Some(self.transmit_run(now, qp, planned)),
                 None => qp.run = None,
             }
@@ -494,15 +496,15 @@ impl Core<'_> {
             }
         };
         qp.requester.advance(psn, plan.step);
-        let timing = &self.timing;
+        let timing = &self.chip.timing;
         let parsed = if plan.first { timing.wqe() } else { Ps::ZERO };
         let gathering = if plan.gathers { timing.gather() } else { Ps::ZERO };
         let service = timing.transmit() + parsed + gathering;
-        let free = self.units.send(now, qpn.0, service);
+        let free = self.chip.units.send(now, qpn.0, service);
         let mut ready = free;
         if let Some(wqe) = qp.requester.wqe_of(&plan) {
-            let data = spans(&self.fw.icm, &wqe.pieces, plan.offset, plan.payload);
-            ready = self.units.gather(now, qpn.0, free, data);
+            let data = spans(&self.function.fw.icm, &wqe.pieces, plan.offset, plan.payload);
+            ready = self.chip.units.gather(now, qpn.0, free, data);
         }
         let built = (packet, index, psn, plan.repr.operation);
         Some(self.launch_request(now, qp, (free, ready), service, built))
@@ -519,7 +521,7 @@ impl Core<'_> {
         (packet, index, psn, operation): (Packet, u16, Psn, Operation),
     ) -> Sending {
         let qpn = qp.qpn;
-        let departs = self.units.depart(qpn.0, ready);
+        let departs = self.chip.units.depart(qpn.0, ready);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         qp.vl = self.launch(departs, qp.params.port, operation, packet);
@@ -533,15 +535,15 @@ impl Core<'_> {
     fn transmit_run(&mut self, now: Ps, qp: &mut QueuePair, planned: Planned) -> Sending {
         let Planned { packet, psn, operation, index, data } = planned;
         qp.requester.advance(psn, 1);
-        let (qpn, service) = (qp.qpn, self.timing.transmit());
-        let free = self.units.send(now, qpn.0, service);
-        let ready = self.units.gather(now, qpn.0, free, std::iter::once(data));
+        let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
+        let free = self.chip.units.send(now, qpn.0, service);
+        let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
         self.launch_request(now, qp, (free, ready), service, (packet, index, psn, operation))
     }
 
     /// Unreliable: a message is complete when its last packet has left.
     fn complete_front(&mut self, now: Ps, qp: &mut QueuePair, departs: Ps) {
-        qp.sq.due = departs + self.units.completion_latency();
+        qp.sq.due = departs + self.chip.units.completion_latency();
         while let Some(message) = qp.requester.next_sent() {
             self.complete_send(now, qp, message);
         }
@@ -592,7 +594,7 @@ impl Executor<'_> {
                 qp.sq.behind = false;
                 self.core.doorbell_rung(now, qp);
             }
-            QpState::Error | QpState::SqError if self.core.outstanding.is_some() => {
+            QpState::Error | QpState::SqError if self.core.function.outstanding.is_some() => {
                 self.core.flush_posted(now, qp, FLUSH_STEP);
                 if !qp.sq.is_empty() {
                     self.core.schedule(now, HcaEvent::SendDoorbell(qpn));
@@ -618,14 +620,14 @@ impl Executor<'_> {
             self.core.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
         }
         let (index, blocks) = (copy_index(&copy), copy_blocks(&copy));
-        let most = self.core.timing.wqe_prefetch() * self.core.timing.wqe_prefetches();
+        let most = self.core.chip.timing.wqe_prefetch() * self.core.chip.timing.wqe_prefetches();
         if qp.sq.keeps(&copy, most)
-            && let mark @ Some(_) = self.core.units.carried(now, qpn.0, index, blocks)
+            && let mark @ Some(_) = self.core.chip.units.carried(now, qpn.0, index, blocks)
         {
             qp.sq.fetching(index.wrapping_add(blocks), now, mark);
         }
         if index == qp.sq.head {
-            tracing::trace!(hca = self.core.name, %now, "QP {qpn}: WQE {index} by BlueFlame");
+            tracing::trace!(hca = self.core.chip.name, %now, "QP {qpn}: WQE {index} by BlueFlame");
             qp.sq.copy = Some(copy);
         }
         self.core.doorbell_rung(now, qp);
@@ -644,7 +646,7 @@ impl Executor<'_> {
         qp.sq.turn = false;
         if qp.sends() {
             // Packets that arrive go first: what the units have to do already, and what comes until they are done.
-            let opens = self.core.units.opens(now);
+            let opens = self.core.chip.units.opens(now);
             qp.sq.yielded = opens > now && !qp.sq.yielded;
             if qp.sq.yielded {
                 return self.core.ask_turn(opens, qp);

@@ -81,7 +81,7 @@ impl Core<'_> {
     /// Whether records are wanted: asked before something is computed for them alone.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
-        self.watch.as_ref().is_some_and(|w| w.records.is_some())
+        self.chip.watch.as_ref().is_some_and(|w| w.records.is_some())
     }
 
     /// Something happened.
@@ -93,7 +93,7 @@ impl Core<'_> {
     /// Something was asked for at `at`, waited, and took its time.
     #[inline(always)]
     pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
-        self.counting.count(&event);
+        self.function.counting.count(&event);
         if self.traces() {
             self.record(at, wait, took, event);
         }
@@ -101,8 +101,8 @@ impl Core<'_> {
 
     #[cold]
     fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
-        if let Some(Watch { hca, records: Some(records), .. }) = self.watch.as_deref_mut() {
-            take_notes(records, *hca, self.units);
+        if let Some(Watch { hca, records: Some(records), .. }) = self.chip.watch.as_deref_mut() {
+            take_notes(records, *hca, &mut self.chip.units);
             records.push(Record { at, wait, took, hca: *hca, event });
         }
     }
@@ -118,7 +118,7 @@ impl Core<'_> {
     /// A packet leaves a port or has reached it.
     #[inline]
     pub(crate) fn capture(&mut self, at: Ps, port: u8, sent: bool, packet: &Packet) {
-        if let Some(watch) = self.watch.as_deref_mut()
+        if let Some(watch) = self.chip.watch.as_deref_mut()
             && watch.captures(port)
         {
             let port = PortRef { node: NodeId::Hca(watch.hca), port };

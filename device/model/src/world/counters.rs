@@ -12,20 +12,20 @@ impl World {
     pub fn counters(&self, at: impl Into<FunctionRef>) -> Option<Counters> {
         let at = at.into();
         let (chip, function) = (self.chip(at.hca)?, self.function(at)?);
-        let sets = || function.fw.icm.q_counters.iter();
+        let sets = || function.state.fw.icm.q_counters.iter();
         let sum = |counter| sets().map(|(_, set)| u64::from(set.get(counter))).sum();
         let report = |(qpn, counters): (u32, &QpCounters)| QpReport {
             qpn: Qpn(qpn),
-            service: function.fw.icm.qps.get(qpn).map(|qp| qp.service()),
+            service: function.state.fw.icm.qps.get(qpn).map(|qp| qp.service()),
             state: function.qps.get(qpn).map(|qp| qp.state),
             counters: *counters,
         };
         Some(Counters {
-            adapter: function.counting.adapter(),
+            adapter: function.state.counting.adapter(),
             ports: chip.managed.numbers().filter_map(|n| Some(chip.managed.port(n)?.counters)).collect(),
             units: chip.units.counts(),
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
-            qps: function.counting.qps.iter().map(report).collect(),
+            qps: function.state.counting.qps.iter().map(report).collect(),
         })
     }
 }

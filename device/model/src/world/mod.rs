@@ -21,7 +21,7 @@ use hca_firmware::{FunctionId, Resources};
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
-use crate::adapter::function::Function;
+use crate::adapter::function::{Function, FunctionState};
 use crate::adapter::watch::Captured;
 use crate::adapter::{Executor, Hca};
 use crate::ground::dma::GuestMemory;
@@ -303,7 +303,7 @@ impl World {
 
     /// Reads of a function that failed because they were not asked for in time. There are none, or the model is wrong.
     pub fn unforeseen_reads(&self, at: impl Into<FunctionRef>) -> u64 {
-        let outstanding = self.function(at.into()).and_then(|function| function.outstanding.as_ref());
+        let outstanding = self.function(at.into()).and_then(|function| function.state.outstanding.as_ref());
         outstanding.map_or(0, |reads| reads.unforeseen())
     }
 
@@ -467,12 +467,12 @@ impl World {
 
     /// Objects that a function holds.
     pub fn resources(&self, at: impl Into<FunctionRef>) -> Resources {
-        self.function(at.into()).map(|function| function.fw.resources()).unwrap_or_default()
+        self.function(at.into()).map(|function| function.state.fw.resources()).unwrap_or_default()
     }
 
     /// Guest mistakes that a function has met.
     pub fn diagnoses(&self, at: impl Into<FunctionRef>) -> u64 {
-        self.function(at.into()).map_or(0, |function| function.diagnoses.total)
+        self.function(at.into()).map_or(0, |function| function.state.diagnoses.total)
     }
 
     /// Counters of a port; of a switch, port 0 is its own.
@@ -485,7 +485,9 @@ impl World {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
             let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
-            let Some(Function { epoch, runs, .. }) = functions.get_mut(usize::from(function.0)) else {
+            let Some(Function { epoch, state: FunctionState { runs, .. }, .. }) =
+                functions.get_mut(usize::from(function.0))
+            else {
                 return;
             };
             let epoch = *epoch;

@@ -328,7 +328,7 @@ impl World {
             };
             let may = self.trains_allowed && plain(self);
             if let Some(function) = self.hcas.get_mut(id.0).and_then(|hca| hca.functions.first_mut()) {
-                function.runs.allow(may);
+                function.state.runs.allow(may);
             }
         }
     }
@@ -529,12 +529,12 @@ impl World {
                     self.hcas.get_mut(train.way.to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
                 let Some(mut hca) = receiver else { return false };
                 let mut arrived = Arrived::checked(train.way.to_port, packet);
-                if hca.core.outstanding.is_some() {
+                if hca.core.function.outstanding.is_some() {
                     // It may have to wait for the receiver's memory, longer than its sender keeps the payload for it.
                     arrived.settle();
                 }
                 hca.handle(now, HcaEvent::Receive(arrived));
-                if !hca.core.out.is_empty() || hca.core.watch.is_some() {
+                if !hca.core.chip.out.is_empty() || hca.core.chip.watch.is_some() {
                     self.collect(train.way.to, FunctionId::FIRST);
                 }
                 !train.is_empty()
@@ -549,13 +549,13 @@ impl World {
         let receiver = self.hcas.get_mut(to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
         let Some(mut hca) = receiver else { return false };
         let (lane, n) = (packet.vl(), blocks(packet.len()));
-        if hca.core.managed.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
+        if hca.core.chip.managed.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
             let ingress = train.ingress(&packet);
             self.arrive(now, to, to_port, packet, ingress);
             return false;
         }
         let taken = hca.take_in(now, to_port, packet);
-        let watched = hca.core.watch.is_some();
+        let watched = hca.core.chip.watch.is_some();
         let free = match taken {
             Ok((at, arrived)) => {
                 let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
