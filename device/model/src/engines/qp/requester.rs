@@ -286,6 +286,7 @@ pub(crate) struct Plan {
 
 impl QueuePair {
     /// What becomes of the WQE that was fetched from the head of the send queue.
+    #[inline(always)]
     pub(crate) fn classify_wqe(&self, wqe: &Wqe) -> WqeAction {
         let is_read =
             matches!(wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
