@@ -144,6 +144,8 @@ impl Signal for Vector {
 pub enum Kind {
     /// The server maps it.
     Descriptor,
+    /// The server maps it, and there is a window beside it that nobody uses and that is not mapped: inputs are planned.
+    Beside,
     /// The server asks for each access, and has the answer at once.
     Questions,
     /// The server asks for each access. A thread of the host performs them in their order, and answers out of order.
@@ -399,12 +401,16 @@ impl DirectBus {
         let window = Window { iova: WINDOW, size: MEMORY as u64, readable: true, writable: true };
         let backing = match kind {
             Kind::Questions | Kind::Later => Backing::Remote,
-            Kind::Descriptor => {
+            Kind::Descriptor | Kind::Beside => {
                 let fd = self.host.file.as_fd().try_clone_to_owned().expect("a descriptor");
                 Backing::File { fd, offset: 0 }
             }
         };
         self.host.closed.store(false, Ordering::SeqCst);
+        if kind == Kind::Beside {
+            let beside = Window { iova: WINDOW + MEMORY as u64, ..window };
+            refusal(self.line.ask(Request::Map(beside, Backing::Remote)))?;
+        }
         refusal(self.line.ask(Request::Map(window, backing)))
     }
 

@@ -242,7 +242,7 @@ impl Inner {
 
     /// Whether nothing is due soon: memory answers before protocol timers run out.
     fn is_quiet(&self) -> bool {
-        self.world.next_event().is_none_or(|next| next > self.now + QUIET)
+        !self.later.is_empty() && self.world.next_event().is_none_or(|next| next > self.now + QUIET)
     }
 
     /// Answers some of the reads that wait, or all of them. Returns whether there were any.
@@ -303,8 +303,9 @@ impl ModelBus {
 
     /// Takes `memory` away from the adapter: accesses fail.
     pub fn unmap(&self, memory: &ModelMemory) {
-        self.window.host().unmapped = memory.range();
         let inner = &mut *self.simulation.0.borrow_mut();
+        inner.world.settle(self.function.hca);
+        self.window.host().unmapped = memory.range();
         self.window.answer(true);
         inner.world.memory_changed(inner.now, self.function);
     }

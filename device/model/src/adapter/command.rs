@@ -113,6 +113,7 @@ impl Executor<'_> {
         self.core.note(now, Event::Command { slot, opcode });
         self.write_back(opcode, input);
         let mut effects = Vec::new();
+        self.core.function.key_changes += 1;
         let core = &mut self.core;
         let execution =
             core.function.fw.execute_at(&mut core.chip.managed, input, fetch.output_len(), &mut effects);

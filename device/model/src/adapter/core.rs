@@ -81,6 +81,7 @@ impl Arrived {
     }
 
     /// Nobody needs it any more.
+    #[inline(always)]
     pub(crate) fn retire(self) {
         self.packet.retire();
     }

@@ -96,6 +96,8 @@ pub(crate) struct Function {
     pub(crate) host: Arc<dyn GuestMemory>,
     /// Inputs that wait for answers of the host's memory.
     pub(crate) parked: Parked,
+    /// The event that is handled next was planned.
+    pub(crate) planned: bool,
     pub(crate) registers: Registers,
     pub(crate) commands: CommandSlots,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
@@ -118,6 +120,7 @@ impl Function {
             state: FunctionState::new(fw),
             host: Arc::new(NoMemory),
             parked: Parked::default(),
+            planned: false,
             commands: CommandSlots::default(),
             half: None,
             combiner: Combiner::default(),
@@ -130,9 +133,20 @@ impl Function {
     /// Power-on state; the host's memory and the identity stay.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { state, host: _, parked, registers, commands, half, combiner, qps, dc_responders, epoch } =
-            self;
-        *parked = Parked::default();
+        let Self {
+            state,
+            host: _,
+            parked,
+            planned,
+            registers,
+            commands,
+            half,
+            combiner,
+            qps,
+            dc_responders,
+            epoch,
+        } = self;
+        (*parked, *planned) = (Parked::default(), false);
         state.reset();
         *registers = Registers::new(state.fw.personality());
         *commands = CommandSlots::default();

@@ -73,6 +73,7 @@ pub(crate) struct Executor<'a> {
     host: &'a mut Arc<dyn GuestMemory>,
     /// Inputs that wait for answers of the host's memory.
     parked: &'a mut Parked,
+    planned: &'a mut bool,
     half: &'a mut Option<(u64, u32)>,
     combiner: &'a mut Combiner,
     pub(crate) qps: &'a mut Slots<QueuePair>,
@@ -112,10 +113,32 @@ impl Hca {
     #[inline]
     pub(crate) fn executor(&mut self, id: FunctionId) -> Option<Executor<'_>> {
         let function = self.functions.get_mut(usize::from(id.0))?;
-        let Function { state, registers, commands, host, parked, half, combiner, qps, dc_responders, .. } =
-            function;
+        let Function {
+            state,
+            registers,
+            commands,
+            host,
+            parked,
+            planned,
+            half,
+            combiner,
+            qps,
+            dc_responders,
+            ..
+        } = function;
         let core = Core { chip: &mut self.chip, function: state, id };
-        Some(Executor { core, registers, commands, host, parked, half, combiner, qps, dc_responders })
+        Some(Executor {
+            core,
+            registers,
+            commands,
+            host,
+            parked,
+            planned,
+            half,
+            combiner,
+            qps,
+            dc_responders,
+        })
     }
 
     pub(crate) fn detach(&mut self, now: Ps, id: FunctionId) {
@@ -437,16 +460,10 @@ impl Executor<'_> {
         core.chip.units.receive(now, repr.dest_qp.0, service, inbound)
     }
 
-    #[inline]
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
-        match self.core.function.outstanding {
-            None => self.carry_out(now, event),
-            Some(_) => self.plan_first(now, event),
+        if self.core.function.outstanding.is_some() && !std::mem::take(self.planned) {
+            return self.plan_first(now, event);
         }
-    }
-
-    /// Does what is to be done for an event.
-    fn carry_out(&mut self, now: Ps, event: HcaEvent) {
         match event {
             HcaEvent::Command(slot) => self.command(now, slot),
             HcaEvent::FetchCommand(fetch) => self.fetch_command(now, *fetch),

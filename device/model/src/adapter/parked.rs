@@ -106,7 +106,9 @@ impl Parked {
             .is_none_or(|bytes| self.packets < MAX_PACKETS && self.bytes.saturating_add(bytes) <= MAX_BYTES)
     }
 
-    fn count(&mut self, event: &HcaEvent) {
+    /// What waits has the bytes of its packet: their sender may have its memory back meanwhile.
+    fn count(&mut self, event: &mut HcaEvent) {
+        event.settle();
         if let Some(bytes) = packet_bytes(event) {
             (self.packets, self.bytes) = (self.packets + 1, self.bytes + bytes);
         }
@@ -129,16 +131,16 @@ impl Parked {
     }
 
     /// An input is the first of its object and waits, for answers if it is `asking`.
-    fn put_first(&mut self, object: Object, waiting: Waiting, asking: bool) {
-        self.count(&waiting.event);
+    fn put_first(&mut self, object: Object, mut waiting: Waiting, asking: bool) {
+        self.count(&mut waiting.event);
         let firsts = if asking { &mut self.asking } else { &mut self.held };
         firsts.insert(waiting.input, object);
         self.queues.entry(object).or_default().push_front(waiting);
     }
 
     /// An input waits behind others of its object.
-    fn put_last(&mut self, object: Object, waiting: Waiting) {
-        self.count(&waiting.event);
+    fn put_last(&mut self, object: Object, mut waiting: Waiting) {
+        self.count(&mut waiting.event);
         self.queues.entry(object).or_default().push_back(waiting);
     }
 }
@@ -157,7 +159,7 @@ impl Executor<'_> {
         self.core.function.memory = memory.clone();
         self.core.function.outstanding = None;
         *self.host = memory;
-        *self.parked = Parked::default();
+        (*self.parked, *self.planned) = (Parked::default(), false);
         self.follow_memory();
     }
 
@@ -212,6 +214,12 @@ impl Executor<'_> {
         self.parked.put_first(object, waiting, asking);
     }
 
+    /// Whether too many packets wait for the host's memory.
+    #[inline]
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.parked.is_backed_up()
+    }
+
     /// What [`Executor::handle`] does where memory answers later. A turn that waits for room at the port reads nothing yet.
     #[cold]
     pub(crate) fn plan_first(&mut self, now: Ps, event: HcaEvent) {
@@ -261,6 +269,12 @@ impl Executor<'_> {
         if let Some(outstanding) = &self.core.function.outstanding {
             outstanding.give_up(input);
         }
+    }
+
+    /// Has an event handled that was planned, or reads nothing.
+    fn carry_out(&mut self, now: Ps, event: HcaEvent) {
+        *self.planned = true;
+        self.handle(now, event);
     }
 
     /// Carries an input out if all that it reads is there; asks for it otherwise.

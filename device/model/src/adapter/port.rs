@@ -305,6 +305,7 @@ impl Executor<'_> {
     }
 
     /// A turn that the port has room for.
+    #[inline(always)]
     fn give_turn(&mut self, now: Ps, turn: HcaEvent) {
         match self.core.function.outstanding {
             None => self.take_turn(now, turn),
@@ -336,6 +337,8 @@ impl Executor<'_> {
         }
     }
 
+    /// Does what the turn is for.
+    #[inline(never)]
     pub(super) fn take_turn(&mut self, now: Ps, turn: HcaEvent) {
         match turn {
             HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),

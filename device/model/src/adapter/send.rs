@@ -127,7 +127,7 @@ impl Core<'_> {
         }
     }
 
-    /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory.
+    /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory. Inlined where it is begun.
     #[inline(always)]
     pub(super) fn read_wqe(&self, hw: &QueuePair, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
         let qp = self.function.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;

@@ -7,6 +7,7 @@
 //! An adapter agrees with itself, as it does on memory that answers at once: what it writes makes answers to other inputs
 //! old, and they are asked for anew, behind the write.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -301,6 +302,31 @@ impl GuestMemory for OutstandingReads {
             },
             Phase::Nobody => Err(unforeseen(state, iova, len)),
         }
+    }
+
+    fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        self.memory.is_mapped(iova, len)
+    }
+
+    fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
+        let state = self.state();
+        if matches!(state.phase, Phase::Planned(..)) {
+            return Ok(());
+        }
+        // Who keeps answers from there needs to know the bytes.
+        let kept = state.reads.keys().any(|&(_, at, n)| overlaps(iova, len, at, n));
+        drop(state);
+        if !kept {
+            return self.memory.copy_from(iova, source, from, len);
+        }
+        let mut bytes = vec![0; len];
+        source.read(from, &mut bytes)?;
+        self.write(iova, &bytes)
+    }
+
+    /// The memory's own: what passes through needs nobody between.
+    fn as_any(&self) -> Option<&dyn Any> {
+        self.memory.as_any()
     }
 
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use hca_firmware::FunctionId;
+use hca_firmware::port::Port;
 use hca_spec::ids::Qpn;
 use hca_spec::mad::port_state;
 use hca_spec::qpc::QpState;
@@ -528,12 +529,14 @@ impl World {
                 let receiver =
                     self.hcas.get_mut(train.way.to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
                 let Some(mut hca) = receiver else { return false };
-                let mut arrived = Arrived::checked(train.way.to_port, packet);
-                if hca.core.function.outstanding.is_some() {
-                    // It may have to wait for the receiver's memory, longer than its sender keeps the payload for it.
-                    arrived.settle();
+                let arrived = Arrived::checked(train.way.to_port, packet);
+                match hca.core.function.outstanding {
+                    Some(_) => hca.handle(now, HcaEvent::Receive(arrived)),
+                    None => {
+                        hca.receive(now, &arrived);
+                        arrived.retire();
+                    }
                 }
-                hca.handle(now, HcaEvent::Receive(arrived));
                 if !hca.core.chip.out.is_empty() || hca.core.chip.watch.is_some() {
                     self.collect(train.way.to, FunctionId::FIRST);
                 }
@@ -549,7 +552,9 @@ impl World {
         let receiver = self.hcas.get_mut(to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
         let Some(mut hca) = receiver else { return false };
         let (lane, n) = (packet.vl(), blocks(packet.len()));
-        if hca.core.chip.managed.port(to_port).is_none_or(|port| port.state != port_state::ACTIVE) {
+        let takes_none = hca.is_backed_up();
+        let inactive = |port: &Port| port.state != port_state::ACTIVE;
+        if takes_none || hca.core.chip.managed.port(to_port).is_none_or(inactive) {
             let ingress = train.ingress(&packet);
             self.arrive(now, to, to_port, packet, ingress);
             return false;

@@ -73,6 +73,7 @@ impl Message {
 }
 
 /// The operation of packet `k` of `n`.
+#[inline(always)]
 pub(crate) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
     let (first, last) = (k == 0, k + 1 == n);
     match opcode {
@@ -103,6 +104,7 @@ pub(crate) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
 }
 
 /// Extended headers of the packet whose payload starts at byte `offset`.
+#[inline(always)]
 pub(crate) fn fill_headers(repr: &mut Repr, wqe: &Wqe, offset: u64) {
     let (va, rkey) = wqe.remote.unwrap_or_default();
     match repr.operation {

@@ -285,7 +285,7 @@ pub(crate) struct Plan {
 }
 
 impl QueuePair {
-    /// What becomes of the WQE that was fetched from the head of the send queue.
+    /// What becomes of the WQE that was fetched from the head of the send queue. Inlined where it is begun.
     #[inline(always)]
     pub(crate) fn classify_wqe(&self, wqe: &Wqe) -> WqeAction {
         let is_read =

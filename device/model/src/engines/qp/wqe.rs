@@ -115,6 +115,7 @@ impl Wqe {
     }
 
     /// Parses the `DS * 16` bytes of a WQE of a queue pair with that service type.
+    #[inline(always)]
     pub(crate) fn parse(bytes: &[u8], service: ServiceType, xrc_initiator: bool) -> Result<Self, BadWqe> {
         let mut cursor = Cursor(bytes);
         let ctrl: Ctrl = cursor.take()?;
