@@ -59,7 +59,7 @@ pub enum Effect {
         error: bool,
     },
     /// A port changed: event of that sub-type ([`hca_spec::eqe::port_change`]). `DOWN`: its peer loses the link
-    /// too; it trains again ([`crate::Firmware::set_link`]) unless an end is disabled.
+    /// too; it trains again ([`crate::Ports::set_link`]) unless an end is disabled.
     PortChange {
         /// Port, from 1.
         port: u8,

@@ -1,7 +1,8 @@
 //! Trains change no time: what a world does with them is what it does without, to the picosecond, whatever comes
 //! between their packets. And what is done to a sender's memory after it has it back is never seen by the receiver.
 
-use hca_driver::{SendOp, SendRequest};
+use hca_driver::qp::{Path, QpConfig};
+use hca_driver::{Access, InitAttr, KeyChange, KeyKind, RtrAttr, RtsAttr, SendOp, SendRequest};
 use hca_model::link::Faults;
 use hca_model::{HcaId, LinkConfig, Ps};
 use hca_spec::qpc::ServiceType;
@@ -213,6 +214,43 @@ fn memory_that_was_given_back_is_not_sent() {
         };
         let begun = u64::from(step > 8);
         same_over("a queue pair that fails", &options(), Ps::from_us(40), begun, given_back);
+    }
+}
+
+/// The same when a work request of another queue pair has taken a key out of use, as a kernel does before it takes pages back.
+#[test]
+fn memory_behind_a_key_that_has_changed_is_not_sent() {
+    const LEN: usize = 250_000;
+    for step in 10..30u64 {
+        let options = Options { fast_registration: true, ..options() };
+        same_over("a key that changes", &options, Ps::from_us(40), 1, |pair| {
+            pair.fill(0, 0, &[0x5a; LEN]);
+            pair.fill(1, 0, &[0; LEN]);
+            let (pd, cq) = (pair.ends[0].pd, &pair.ends[0].send_cq);
+            let config = QpConfig { fast_registration: true, ..QpConfig::rc(pd, cq, &pair.ends[0].recv_cq) };
+            let hca = &mut pair.hcas[0];
+            let key = hca.alloc_key(pd, KeyKind::Pieces, 1, true).expect("CREATE_MKEY");
+            let lid = hca.lid(1).expect("its LID");
+            let mut other = hca.create_qp(&config).expect("CREATE_QP");
+            let number = other.number();
+            hca.qp_to_init(&mut other, &InitAttr::default()).expect("INIT");
+            hca.qp_to_rtr(&mut other, &RtrAttr::new(number, Path::lid(lid))).expect("RTR");
+            hca.qp_to_rts(&mut other, &RtsAttr::default()).expect("RTS");
+            write(pair, 0, 0, (0, LEN));
+            simulation(pair).run(Ps::from_ns(step * 557));
+            let change = KeyChange::new(key).enable(key.variant()).access(Access::ALL).range(0, 16);
+            let request = SendRequest::new(1, SendOp::Change(change), &[]).inline(&[0; 16]);
+            other.post_send(pair.hcas[0].bus_mut(), &request).expect("post_send");
+            while pair.ends[0].send_cq.poll().is_none() {
+                pair.hcas[0].wait(None);
+            }
+            pair.fill(0, 0, &[0xff; LEN]);
+            // What was sent before the change is on the cable; later packets have what is there now.
+            simulation(pair).run(Ps::from_us(38));
+            let there = pair.ends[1].bytes(0, LEN);
+            assert!(there.contains(&0x5a), "nothing came");
+            assert!(there.iter().all(|byte| matches!(byte, 0 | 0x5a)), "step {step}");
+        });
     }
 }
 

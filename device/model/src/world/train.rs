@@ -8,7 +8,8 @@
 //! The payload of its packets stays in their sender's memory until their receiver takes it. Whatever could let the sender
 //! have its memory back before that cuts the train: its packets get their bytes and their events go to the heap. That is
 //! so before a command of the sender's driver is executed, before its queue pair hears anything but that packets were
-//! received, before a timer of the queue pair, the link or the memory's owner does something. What others send in between
+//! received, before a timer of the queue pair, the link or the memory's owner does something, and when a work request has
+//! changed keys, before its completion is seen. What others send in between
 //! waits with the train's packets for the units and the link, as always, and cuts nothing.
 
 use std::collections::VecDeque;
@@ -77,6 +78,8 @@ pub(super) struct Train {
     from: HcaId,
     qpn: Qpn,
     epochs: [u32; 2],
+    /// Changes of the sender's memory keys when it began.
+    keys: u64,
     way: Way,
     /// When the sender has its turn, and when its port has.
     turns: [Option<Key>; 2],
@@ -87,9 +90,9 @@ pub(super) struct Train {
 }
 
 impl Train {
-    fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2]) -> Self {
+    fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2], keys: u64) -> Self {
         let first = [Key::NEVER; STAGES.len()];
-        Self { from, qpn, epochs, way, turns: [None; 2], packets: Default::default(), first }
+        Self { from, qpn, epochs, keys, way, turns: [None; 2], packets: Default::default(), first }
     }
 
     /// Its next event.
@@ -142,10 +145,14 @@ impl Train {
 
     /// Keeps a packet behind those of its stage; gives it back if it is to go before one of them.
     #[inline]
-    fn keep(&mut self, stage: Stage, key: Key, packet: Packet) -> Result<(), Packet> {
+    fn keep(&mut self, stage: Stage, key: Key, mut packet: Packet) -> Result<(), Packet> {
         let Some(queue) = self.queue(stage) else { return Err(packet) };
         match queue.back() {
-            Some((last, _)) if *last > key => return Err(packet),
+            // The heap does not know when to settle it.
+            Some((last, _)) if *last > key => {
+                packet.settle();
+                return Err(packet);
+            }
             Some(_) => queue.push_back((key, packet)),
             None => {
                 queue.push_back((key, packet));
@@ -259,6 +266,8 @@ impl Train {
     fn is_cut_by_packet(&self, repr: &Repr) -> bool {
         match repr.dest_qp {
             Qpn(0 | 1) => true,
+            // It takes a key out of use.
+            _ if repr.ieth.is_some() => true,
             to if to != self.qpn => false,
             _ => {
                 let positive = repr.aeth.is_some_and(|aeth| matches!(Verdict::of(aeth), Verdict::Ack));
@@ -361,10 +370,11 @@ impl World {
         let epoch = |id: HcaId| self.function(id.into()).map_or(0, |function| function.epoch);
         let qp = self.function(from.into()).and_then(|function| function.qps.get(qpn.0));
         let port = qp.map_or(0, |qp| qp.params.port);
+        let keys = self.key_changes(from);
         match self.plain_way(from, port) {
             Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
                 let epochs = [epoch(from), epoch(way.to)];
-                self.trains.push(Box::new(Train::new(from, qpn, way, epochs)));
+                self.trains.push(Box::new(Train::new(from, qpn, way, epochs, keys)));
                 self.trains_begun += 1;
             }
             // Nobody keeps its packets.
@@ -617,8 +627,9 @@ impl World {
                 }
             }
         }
-        if chip.out.is_empty() {
-            return true;
+        let unchanged = hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
+        if hca.chip.out.is_empty() {
+            return unchanged;
         }
         // Something else than packets of the train.
         self.collect_beside(train);
@@ -628,7 +639,7 @@ impl World {
     #[cold]
     fn collect_beside(&mut self, train: &mut Box<Train>) {
         let id = train.from;
-        let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs));
+        let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs, train.keys));
         self.trains.push(std::mem::replace(train, apart));
         self.collect(id, FunctionId::FIRST);
         if let Some(i) = self.trains.iter().position(|train| train.from == id) {
@@ -658,7 +669,13 @@ impl World {
         function.qps.get(train.qpn.0).is_some_and(|qp| {
             let out = hca.chip.ports.get(train.way.from_port);
             let waits = || out.is_some_and(|out| out.egress.queues(Packet::is_referring));
-            qp.state == QpState::Rts && (qp.run.is_some() || !train.is_empty() || waits())
+            qp.state == QpState::Rts
+                && function.state.key_changes == train.keys
+                && (qp.run.is_some() || !train.is_empty() || waits())
         })
+    }
+
+    fn key_changes(&self, hca: HcaId) -> u64 {
+        self.function(hca.into()).map_or(0, |function| function.state.key_changes)
     }
 }
