@@ -75,7 +75,7 @@ fn what_is_not_there_is_not_announced() {
         ("on-demand paging for UD receives", paging.get(Odp::UD) & odp::RECEIVE != 0),
         ("receives and UC", paging.get(Odp::UC) != 0),
         ("but reserved QP numbers", general.get(General::GENERAL_OBJ_TYPES) & !reserved_only != 0),
-        ("An adapter has one port", general.get(General::NUM_PORTS) != 1),
+        ("An adapter that is offered has one port", general.get(General::NUM_PORTS) != 1),
     ];
     let page = std::fs::read_to_string(root().join("docs/src/features.md")).unwrap();
     let (_, absent) = page.split_once("## What does not").unwrap();
