@@ -4,7 +4,6 @@ use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{
     Access, Bus, Cq, CqConfig, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge,
 };
-use hca_model::link::{Faults, LinkRate};
 use hca_model::{
     HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, SwitchIdentity, World, WorldConfig,
 };
@@ -51,15 +50,7 @@ impl Plan {
 
     /// A cable, 4x EDR, one metre.
     pub fn join(&mut self, a: impl Into<LinkEnd>, b: impl Into<LinkEnd>) -> &mut LinkConfig {
-        self.links.push(LinkConfig {
-            ends: [a.into(), b.into()],
-            rate: LinkRate::Edr,
-            width: 4,
-            line: None,
-            delay: Ps::from_ns(5),
-            faults: Faults::default(),
-            seed: None,
-        });
+        self.links.push(worlds::cable(a, b));
         self.links.last_mut().expect("it was just added")
     }
 

@@ -3,7 +3,7 @@
 use crate::in_process::Simulation;
 use hca_model::link::{Faults, LinkRate};
 use hca_model::timing::Profile;
-use hca_model::{HcaConfig, HcaId, LinkConfig, Ps, World, WorldConfig};
+use hca_model::{HcaConfig, HcaId, LinkConfig, LinkEnd, Ps, World, WorldConfig};
 
 /// GUID of the first adapter; the others follow.
 const FIRST_GUID: u64 = 0x0002_c903_00a0_0001;
@@ -39,17 +39,22 @@ pub fn two(loss: f64, seed: u64) -> World {
     two_with(Faults::loss(loss), seed)
 }
 
-/// A link with faults between the first two adapters.
-pub fn between(faults: Faults) -> LinkConfig {
+/// A cable, 4x EDR, one metre.
+pub fn cable(a: impl Into<LinkEnd>, b: impl Into<LinkEnd>) -> LinkConfig {
     LinkConfig {
-        ends: [HcaId(0), HcaId(1)].map(Into::into),
+        ends: [a.into(), b.into()],
         rate: LinkRate::Edr,
         width: 4,
         line: None,
         delay: Ps::from_ns(5),
-        faults,
+        faults: Faults::default(),
         seed: None,
     }
+}
+
+/// One with faults between the first two adapters.
+pub fn between(faults: Faults) -> LinkConfig {
+    LinkConfig { faults, ..cable(HcaId(0), HcaId(1)) }
 }
 
 /// Two adapters over a link with faults.

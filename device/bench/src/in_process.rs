@@ -9,6 +9,7 @@
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
+use hca_model::dma::copy_bytes;
 use hca_model::{Answer, Asked, DeferredReads, DmaError, Effect, FunctionRef, GuestMemory, HcaId, Ps, World};
 use hca_trace::Observer;
 use std::any::Any;
@@ -528,9 +529,7 @@ impl GuestMemory for Window {
     }
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         let Some(other) = source.as_any().and_then(|any| any.downcast_ref::<Window>()) else {
-            let mut bytes = vec![0; len];
-            source.read(from, &mut bytes)?;
-            return self.write(iova, &bytes);
+            return copy_bytes(self, iova, source, from, len);
         };
         let mut host = self.host();
         if std::ptr::eq(self, other) {

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::Context;
+use hca_model::dma::copy_bytes;
 use hca_model::link::Faults;
 use hca_model::timing::Profile;
 use hca_model::{
@@ -36,13 +37,12 @@ impl GuestMemory for HostMemory {
     }
 
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
-        let error = DmaError { iova, len };
-        if let Some(source) = source.as_any().and_then(|any| any.downcast_ref::<HostMemory>()) {
-            return HostMemory::copy_from(self, iova, source, from, len).map_err(|_| error);
+        match source.as_any().and_then(|any| any.downcast_ref::<HostMemory>()) {
+            Some(source) => {
+                HostMemory::copy_from(self, iova, source, from, len).map_err(|_| DmaError { iova, len })
+            }
+            None => copy_bytes(self, iova, source, from, len),
         }
-        let mut bytes = vec![0; len];
-        source.read(from, &mut bytes)?;
-        HostMemory::write(self, iova, &bytes).map_err(|_| error)
     }
 
     fn as_any(&self) -> Option<&dyn Any> {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,15 @@ fn setup(max_data_xfer: usize) -> (HostMemory, Arc<Mutex<Connection>>, UnixStrea
     let window = Window { iova: BASE, size: SIZE, readable: true, writable: true };
     memory.map(window, Backing::Remote).unwrap();
     (memory, connection, theirs)
+}
+
+/// Gives it a mapped window as well, from 0x1000 on; returns the file.
+fn map_file(memory: &HostMemory) -> File {
+    let file = common::memfd(0x1000);
+    let fd = file.try_clone().unwrap().into();
+    let window = Window { iova: 0x1000, size: 0x1000, readable: true, writable: true };
+    memory.map(window, Backing::File { fd, offset: 0 }).unwrap();
+    file
 }
 
 struct Request {
@@ -265,10 +275,7 @@ fn what_is_under_way_is_bounded() {
 #[test]
 fn writes_keep_their_order() {
     let (memory, connection, mut stream) = setup(1 << 20);
-    let file = common::memfd(0x1000);
-    let fd = file.try_clone().unwrap().into();
-    let window = Window { iova: 0x1000, size: 0x1000, readable: true, writable: true };
-    memory.map(window, Backing::File { fd, offset: 0 }).unwrap();
+    let file = map_file(&memory);
     let byte = |at| {
         let mut byte = [0];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, at).unwrap();
@@ -310,10 +317,7 @@ fn writes_keep_their_order() {
 #[test]
 fn nothing_follows_an_unmap() {
     let (memory, connection, mut stream) = setup(1 << 20);
-    let file = common::memfd(0x1000);
-    let fd = file.try_clone().unwrap().into();
-    let window = Window { iova: 0x1000, size: 0x1000, readable: true, writable: true };
-    memory.map(window, Backing::File { fd, offset: 0 }).unwrap();
+    let file = map_file(&memory);
     assert_eq!(memory.ask(9, BASE, 4), Asked::OnItsWay);
     memory.write(BASE, &[1]).unwrap();
     memory.write(0x1000, &[2]).unwrap();

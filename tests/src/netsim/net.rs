@@ -11,7 +11,7 @@ use hca_driver::qp::{Path, QpConfig};
 use hca_driver::wqe::Datagram;
 use hca_driver::{Access, Bus, Config, Cq, CqConfig, Dma, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, Sge};
 use hca_model::link::LinkRate;
-use hca_model::{HcaId, LinkConfig, Ps};
+use hca_model::{HcaId, LinkConfig};
 use hca_spec::ids::{Pd, Psn};
 use hca_spec::qpc::ServiceType;
 use std::sync::atomic::Ordering;
@@ -160,13 +160,8 @@ impl Network {
         let links = match cell.net.shape {
             Shape::Pairs => (0..cell.net.hcas / 2)
                 .map(|i| LinkConfig {
-                    ends: [HcaId(2 * i).into(), HcaId(2 * i + 1).into()],
-                    rate: LinkRate::Edr,
-                    width: 4,
-                    line: None,
-                    delay: Ps::from_ns(5),
                     faults: faults.clone(),
-                    seed: None,
+                    ..worlds::cable(HcaId(2 * i), HcaId(2 * i + 1))
                 })
                 .collect(),
             _ => Vec::new(),

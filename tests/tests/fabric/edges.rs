@@ -3,9 +3,8 @@
 use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_driver::{SendOp, wqe::Datagram};
 use hca_model::link::LinkMessage;
-use hca_model::link::{Faults, LinkRate};
 use hca_model::wire::{DethRepr, Packet, Repr};
-use hca_model::{HcaId, LinkConfig, LinkOffer, PortLink, Ps, TunnelEvent, TunnelId, World};
+use hca_model::{HcaId, LinkOffer, PortLink, Ps, TunnelEvent, TunnelId, World};
 use hca_spec::be32;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
@@ -87,16 +86,7 @@ const FAR: TunnelId = TunnelId(11);
 
 /// Two adapters, each with a cable that leaves the world.
 fn apart() -> World {
-    let link = |hca, tunnel: TunnelId| LinkConfig {
-        ends: [HcaId(hca).into(), tunnel.into()],
-        rate: LinkRate::Edr,
-        width: 4,
-        line: None,
-        delay: Ps::from_ns(5),
-        faults: Faults::default(),
-        seed: None,
-    };
-    worlds::many(2, vec![link(0, NEAR), link(1, FAR)], 1)
+    worlds::many(2, vec![worlds::cable(HcaId(0), NEAR), worlds::cable(HcaId(1), FAR)], 1)
 }
 
 /// Takes what left by one tunnel to the other, as whoever carries it would; `change` may spoil it.

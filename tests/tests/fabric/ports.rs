@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use hca_driver::qp::Path;
 use hca_firmware::Personality;
-use hca_model::link::{Faults, LinkRate};
 use hca_model::wire::{Packet, Repr};
 use hca_model::{
     HcaConfig, HcaId, LinkConfig, PortCounters, PortRef, Ps, SwitchConfig, SwitchIdentity, World, WorldConfig,
@@ -16,6 +15,7 @@ use hca_spec::qpc::path_migration;
 use hca_tests::fabric::port as switch_port;
 use hca_tests::hosts::{End, Hosts, LEN, TIMEOUT, wait_active};
 use hca_tests::in_process::Simulation;
+use hca_tests::worlds::cable;
 
 /// An adapter with so many ports.
 fn adapter(number: u64, ports: usize) -> HcaConfig {
@@ -24,18 +24,6 @@ fn adapter(number: u64, ports: usize) -> HcaConfig {
     let profile = kind.ports[0].clone();
     firmware.personality = Arc::new(kind.with_ports(vec![profile; ports]));
     HcaConfig { name: format!("hca{number}"), firmware, timing: None }
-}
-
-fn cable(a: PortRef, b: PortRef) -> LinkConfig {
-    LinkConfig {
-        ends: [a.into(), b.into()],
-        rate: LinkRate::Edr,
-        width: 4,
-        line: None,
-        delay: Ps::from_ns(5),
-        faults: Faults::default(),
-        seed: None,
-    }
 }
 
 fn own(hca: usize, port: u8) -> PortRef {

@@ -45,7 +45,7 @@ impl CommandSlots {
 impl Executor<'_> {
     /// Doorbell bits: each hands one entry to the hardware.
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
-        let again = bits & self.commands.busy;
+        let again = bits & self.side.commands.busy;
         if again != 0 {
             self.core.diagnose(
                 now,
@@ -55,7 +55,7 @@ impl Executor<'_> {
             );
         }
         let new = bits & !again;
-        self.commands.busy |= new;
+        self.side.commands.busy |= new;
         for slot in slots_of(new) {
             let at = self.core.chip.units.store(now, 4) + self.core.chip.timing.dma_read(CommandEntry::SIZE);
             self.core.schedule(at, HcaEvent::Command(slot));
@@ -64,7 +64,7 @@ impl Executor<'_> {
 
     /// A doorbell handed over the command of a slot.
     pub(crate) fn command(&mut self, now: Ps, slot: u8) {
-        let entry_at = self.registers.command_queue() + u64::from(slot) * CommandEntry::SIZE as u64;
+        let entry_at = self.side.registers.command_queue() + u64::from(slot) * CommandEntry::SIZE as u64;
         self.fetch_command(now, Fetch::new(slot, entry_at));
     }
 
@@ -98,7 +98,7 @@ impl Executor<'_> {
                     return self.core.schedule(at, HcaEvent::CommandDone(output));
                 }
                 FetchStep::Ignore(why) => {
-                    self.commands.give_back(slot);
+                    self.side.commands.give_back(slot);
                     return self.core.diagnose(now, format_args!("command {slot} is not taken: {why}"));
                 }
             }
@@ -124,7 +124,7 @@ impl Executor<'_> {
             Execution::Done(output) => output,
             Execution::NeedPages => {
                 tracing::debug!(hca = self.core.chip.name, slot, "command {opcode:#x} waits for pages");
-                self.commands.stall(slot);
+                self.side.commands.stall(slot);
                 return self.apply(now, effects);
             }
         };
@@ -144,7 +144,7 @@ impl Executor<'_> {
             self.core.configure_ports();
         }
         if opcode == Opcode::ManagePages as u16 {
-            for slot in self.commands.take_stalled() {
+            for slot in self.side.commands.take_stalled() {
                 self.core.schedule(done, HcaEvent::Command(slot));
             }
         }
@@ -168,7 +168,7 @@ impl Executor<'_> {
                     output.read(self.core.read(at).map(u64::from_be_bytes));
                 }
                 OutputStep::HandOver { at, status } => {
-                    self.commands.give_back(slot);
+                    self.side.commands.give_back(slot);
                     if output.delivery == Delivery::BadOutputPointer {
                         self.core.diagnose(now, format_args!("output of command {slot} can't be written"));
                     }
@@ -306,7 +306,7 @@ impl Executor<'_> {
                 self.qps.clear();
                 self.dc_responders.clear();
                 // Pages will not come any more: the commands that wait for them are answered.
-                for slot in self.commands.take_stalled() {
+                for slot in self.side.commands.take_stalled() {
                     core.schedule(now, HcaEvent::Command(slot));
                 }
             }

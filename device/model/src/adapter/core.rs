@@ -75,11 +75,6 @@ impl Arrived {
         self.packet.grh()
     }
 
-    /// The same packet once more.
-    pub(crate) fn copy(&self) -> Self {
-        self.clone()
-    }
-
     /// Nobody needs it any more.
     #[inline(always)]
     pub(crate) fn retire(self) {

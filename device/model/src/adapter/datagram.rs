@@ -127,7 +127,7 @@ impl Executor<'_> {
                 match core.function.outstanding {
                     None => core.receive_datagram(now, qp, arrived),
                     // Each copy waits for itself.
-                    Some(_) => self.admit(now, HcaEvent::ReceiveCopy(qpn, arrived.copy())),
+                    Some(_) => self.admit(now, HcaEvent::ReceiveCopy(qpn, arrived.clone())),
                 }
             }
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hca_firmware::{Config, Firmware};
+use hca_firmware::{Config, Firmware, Personality};
 
 use crate::adapter::command::CommandSlots;
 use crate::adapter::core::{Diagnoses, Runs};
@@ -89,9 +89,8 @@ impl FunctionState {
     }
 }
 
-/// One function.
-pub(crate) struct Function {
-    pub(crate) state: FunctionState,
+/// The host's side of a function: its memory, the registers that it writes, and what of its inputs waits.
+pub(crate) struct HostSide {
     /// The host's memory itself.
     pub(crate) host: Arc<dyn GuestMemory>,
     /// Inputs that wait for answers of the host's memory.
@@ -104,6 +103,27 @@ pub(crate) struct Function {
     pub(crate) half: Option<(u64, u32)>,
     /// Stores to send registers that may become BlueFlame copies.
     pub(crate) combiner: Combiner,
+}
+
+impl HostSide {
+    /// Nothing written, nothing waits.
+    fn new(host: Arc<dyn GuestMemory>, personality: &Personality) -> Self {
+        Self {
+            host,
+            parked: Parked::default(),
+            planned: false,
+            registers: Registers::new(personality),
+            commands: CommandSlots::default(),
+            half: None,
+            combiner: Combiner::default(),
+        }
+    }
+}
+
+/// One function.
+pub(crate) struct Function {
+    pub(crate) state: FunctionState,
+    pub(crate) side: HostSide,
     pub(crate) qps: Slots<QueuePair>,
     /// What DC targets have for each of their initiators.
     pub(crate) dc_responders: BTreeMap<Peer, QueuePair>,
@@ -116,14 +136,8 @@ impl Function {
     pub(crate) fn new(config: Config) -> Self {
         let fw = Firmware::new(config);
         Self {
-            registers: Registers::new(fw.personality()),
+            side: HostSide::new(Arc::new(NoMemory), fw.personality()),
             state: FunctionState::new(fw),
-            host: Arc::new(NoMemory),
-            parked: Parked::default(),
-            planned: false,
-            commands: CommandSlots::default(),
-            half: None,
-            combiner: Combiner::default(),
             qps: Slots::default(),
             dc_responders: BTreeMap::new(),
             epoch: 0,
@@ -133,25 +147,9 @@ impl Function {
     /// Power-on state; the host's memory and the identity stay.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self {
-            state,
-            host: _,
-            parked,
-            planned,
-            registers,
-            commands,
-            half,
-            combiner,
-            qps,
-            dc_responders,
-            epoch,
-        } = self;
-        (*parked, *planned) = (Parked::default(), false);
+        let Self { state, side, qps, dc_responders, epoch } = self;
         state.reset();
-        *registers = Registers::new(state.fw.personality());
-        *commands = CommandSlots::default();
-        *half = None;
-        *combiner = Combiner::default();
+        *side = HostSide::new(Arc::clone(&side.host), state.fw.personality());
         qps.clear();
         dc_responders.clear();
         *epoch = epoch.wrapping_add(1);

@@ -62,7 +62,7 @@ impl Backing for InMemory<'_> {
     }
 }
 
-/// The host's memory as keys write_due_completions it.
+/// The host's memory as keys translate it.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed<'a> {
     pub(crate) icm: &'a Icm,
@@ -180,7 +180,7 @@ impl Keyed<'_> {
 }
 
 impl Core<'_> {
-    /// The host's memory as keys write_due_completions it.
+    /// The host's memory as keys translate it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
         Keyed { icm: &self.function.fw.icm, memory: &*self.function.memory }

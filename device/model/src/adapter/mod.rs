@@ -36,10 +36,8 @@ use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
 
 use crate::adapter::chip::Chip;
-use crate::adapter::command::CommandSlots;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
-use crate::adapter::function::Function;
-use crate::adapter::parked::Parked;
+use crate::adapter::function::{Function, HostSide};
 use crate::adapter::watch::Headers;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
@@ -48,8 +46,7 @@ use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
 use crate::engines::qp::send::copy_index;
-use crate::engines::registers::Registers;
-use crate::ground::dma::{GuestMemory, NoMemory};
+use crate::ground::dma::NoMemory;
 use crate::ground::event::Event;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
@@ -67,15 +64,7 @@ pub(crate) struct Hca {
 /// Carries out what one function does: the function, and the chip that it is on.
 pub(crate) struct Executor<'a> {
     pub(crate) core: Core<'a>,
-    pub(crate) registers: &'a mut Registers,
-    pub(crate) commands: &'a mut CommandSlots,
-    /// The host's memory.
-    host: &'a mut Arc<dyn GuestMemory>,
-    /// Inputs that wait for answers of the host's memory.
-    parked: &'a mut Parked,
-    planned: &'a mut bool,
-    half: &'a mut Option<(u64, u32)>,
-    combiner: &'a mut Combiner,
+    pub(crate) side: &'a mut HostSide,
     pub(crate) qps: &'a mut Slots<QueuePair>,
     pub(crate) dc_responders: &'a mut BTreeMap<Peer, QueuePair>,
 }
@@ -112,33 +101,9 @@ impl Hca {
     /// What carries out what that function does.
     #[inline]
     pub(crate) fn executor(&mut self, id: FunctionId) -> Option<Executor<'_>> {
-        let function = self.functions.get_mut(usize::from(id.0))?;
-        let Function {
-            state,
-            registers,
-            commands,
-            host,
-            parked,
-            planned,
-            half,
-            combiner,
-            qps,
-            dc_responders,
-            ..
-        } = function;
+        let Function { state, side, qps, dc_responders, .. } = self.functions.get_mut(usize::from(id.0))?;
         let core = Core { chip: &mut self.chip, function: state, id };
-        Some(Executor {
-            core,
-            registers,
-            commands,
-            host,
-            parked,
-            planned,
-            half,
-            combiner,
-            qps,
-            dc_responders,
-        })
+        Some(Executor { core, side, qps, dc_responders })
     }
 
     pub(crate) fn detach(&mut self, now: Ps, id: FunctionId) {
@@ -207,14 +172,14 @@ impl Hca {
 impl Executor<'_> {
     /// Nothing more comes to the stores that wait.
     pub(crate) fn flush_stores(&mut self, now: Ps) {
-        let blocks = self.combiner.flush();
+        let blocks = self.side.combiner.flush();
         self.rung(now, blocks);
     }
 
     pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
         // A read pushes posted writes ahead of it.
         self.flush_stores(now);
-        self.registers.read(now, &self.core.chip.timing, offset, buf);
+        self.side.registers.read(now, &self.core.chip.timing, offset, buf);
     }
 
     pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
@@ -232,13 +197,13 @@ impl Executor<'_> {
             let mut blocks = Vec::new();
             if uar_page && Combiner::covers(offset) {
                 for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
-                    self.combiner.store(offset.wrapping_add(4 * i as u64), *word, &mut blocks);
+                    self.side.combiner.store(offset.wrapping_add(4 * i as u64), *word, &mut blocks);
                 }
                 return self.rung(now, blocks);
             }
             match uar_page {
-                true => self.combiner.flush_page(offset, &mut blocks),
-                false => blocks = self.combiner.flush(),
+                true => self.side.combiner.flush_page(offset, &mut blocks),
+                false => blocks = self.side.combiner.flush(),
             }
             self.rung(now, blocks);
         }
@@ -249,7 +214,7 @@ impl Executor<'_> {
             let (at, value) = (offset.wrapping_add(4 * i as u64), be32(word, 0));
             if uar_page {
                 self.doorbell32(now, at, value);
-            } else if let Some(bits) = self.registers.write(at, value) {
+            } else if let Some(bits) = self.side.registers.write(at, value) {
                 self.command_doorbell(now, bits);
             }
         }
@@ -259,8 +224,8 @@ impl Executor<'_> {
     fn doorbell32(&mut self, now: Ps, offset: u64, value: u32) {
         match offset % PAGE_SIZE {
             EQ_ARM | EQ_UPDATE => self.eq_doorbell(now, offset, value),
-            low if low % 8 == 0 => *self.half = Some((offset, value)),
-            _ => match self.half.take() {
+            low if low % 8 == 0 => self.side.half = Some((offset, value)),
+            _ => match self.side.half.take() {
                 Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
                 _ => self.core.diagnose(
                     now,
@@ -461,7 +426,7 @@ impl Executor<'_> {
     }
 
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
-        if self.core.function.outstanding.is_some() && !std::mem::take(self.planned) {
+        if self.core.function.outstanding.is_some() && !std::mem::take(&mut self.side.planned) {
             return self.plan_first(now, event);
         }
         match event {

@@ -158,15 +158,15 @@ impl Executor<'_> {
     pub(crate) fn attach(&mut self, memory: Arc<dyn GuestMemory>) {
         self.core.function.memory = memory.clone();
         self.core.function.outstanding = None;
-        *self.host = memory;
-        (*self.parked, *self.planned) = (Parked::default(), false);
+        self.side.host = memory;
+        (self.side.parked, self.side.planned) = (Parked::default(), false);
         self.follow_memory();
     }
 
     /// From the time on when a part of the host's memory answers later, inputs are planned before they are carried out.
     fn follow_memory(&mut self) {
-        if self.core.function.outstanding.is_none() && self.host.deferred().is_some() {
-            let outstanding = Arc::new(OutstandingReads::new(self.host.clone()));
+        if self.core.function.outstanding.is_none() && self.side.host.deferred().is_some() {
+            let outstanding = Arc::new(OutstandingReads::new(self.side.host.clone()));
             self.core.function.memory = outstanding.clone();
             self.core.function.outstanding = Some(outstanding);
         }
@@ -181,20 +181,20 @@ impl Executor<'_> {
         });
         for input in answered {
             if !outstanding.waits(input)
-                && let Some(object) = self.parked.asking.get(&input)
+                && let Some(object) = self.side.parked.asking.get(&input)
             {
                 self.go_on(now, *object);
             }
         }
         // Those that have begun to read first: the others can't begin before they end.
         for input in outstanding.inputs() {
-            if let Some(object) = self.parked.held.get(&input) {
+            if let Some(object) = self.side.parked.held.get(&input) {
                 self.go_on(now, *object);
             }
         }
-        while let Some((input, object)) = self.parked.held.first_key_value().map(|(i, o)| (*i, *o)) {
+        while let Some((input, object)) = self.side.parked.held.first_key_value().map(|(i, o)| (*i, *o)) {
             self.go_on(now, object);
-            if self.parked.held.contains_key(&input) {
+            if self.side.parked.held.contains_key(&input) {
                 return;
             }
         }
@@ -202,7 +202,7 @@ impl Executor<'_> {
 
     /// Carries out what waits of an object, as far as all is there.
     fn go_on(&mut self, now: Ps, object: Object) {
-        while let Some(Waiting { input, event }) = self.parked.take(object) {
+        while let Some(Waiting { input, event }) = self.side.parked.take(object) {
             if let Err(event) = self.try_input(now, input, event) {
                 return self.park_first(object, Waiting { input, event });
             }
@@ -211,13 +211,13 @@ impl Executor<'_> {
 
     fn park_first(&mut self, object: Object, waiting: Waiting) {
         let asking = self.core.function.outstanding.as_ref().is_some_and(|reads| reads.waits(waiting.input));
-        self.parked.put_first(object, waiting, asking);
+        self.side.parked.put_first(object, waiting, asking);
     }
 
     /// Whether too many packets wait for the host's memory.
     #[inline]
     pub(crate) fn is_backed_up(&self) -> bool {
-        self.parked.is_backed_up()
+        self.side.parked.is_backed_up()
     }
 
     /// What [`Executor::handle`] does where memory answers later. A turn that waits for room at the port reads nothing yet.
@@ -235,10 +235,10 @@ impl Executor<'_> {
     #[cold]
     pub(crate) fn admit(&mut self, now: Ps, event: HcaEvent) {
         let Some(object) = self.object_of(&event) else { return self.carry_out(now, event) };
-        let input = self.parked.next_input();
-        if !self.parked.holds(object) {
+        let input = self.side.parked.next_input();
+        if !self.side.parked.holds(object) {
             if let Err(event) = self.try_input(now, input, event) {
-                match self.parked.has_room(&event) {
+                match self.side.parked.has_room(&event) {
                     true => self.park_first(object, Waiting { input, event }),
                     false => self.drop_packet(now, input, &event),
                 }
@@ -250,9 +250,9 @@ impl Executor<'_> {
             HcaEvent::BlueFlame(qpn, _) => HcaEvent::SendDoorbell(qpn),
             event => event,
         };
-        match self.parked.has_room(&event) {
-            true if self.parked.repeats(object, &event) => {}
-            true => self.parked.put_last(object, Waiting { input, event }),
+        match self.side.parked.has_room(&event) {
+            true if self.side.parked.repeats(object, &event) => {}
+            true => self.side.parked.put_last(object, Waiting { input, event }),
             false => self.drop_packet(now, input, &event),
         }
     }
@@ -273,7 +273,7 @@ impl Executor<'_> {
 
     /// Has an event handled that was planned, or reads nothing.
     fn carry_out(&mut self, now: Ps, event: HcaEvent) {
-        *self.planned = true;
+        self.side.planned = true;
         self.handle(now, event);
     }
 

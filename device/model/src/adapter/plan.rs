@@ -45,7 +45,7 @@ impl Executor<'_> {
         let core = &self.core;
         match event {
             HcaEvent::Command(slot) => {
-                let at = self.registers.command_queue() + u64::from(*slot) * CommandEntry::SIZE as u64;
+                let at = self.side.registers.command_queue() + u64::from(*slot) * CommandEntry::SIZE as u64;
                 core.touch(at, CommandEntry::SIZE);
             }
             HcaEvent::FetchCommand(fetch) => {

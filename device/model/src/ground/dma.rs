@@ -43,9 +43,7 @@ pub trait GuestMemory: Send + Sync {
 
     /// Writes at `iova` what `source` has at `from`. Memories that know each other's kind do it in one copy.
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
-        let mut bytes = vec![0; len];
-        source.read(from, &mut bytes)?;
-        self.write(iova, &bytes)
+        copy_bytes(self, iova, source, from, len)
     }
 
     /// Itself, for memories that know its kind.
@@ -104,6 +102,22 @@ pub enum Answer {
     },
     /// A posted write was refused.
     WriteFailed(DmaError),
+}
+
+/// Writes at `iova` of `to` what `source` has at `from`, by way of bytes in between.
+///
+/// # Errors
+/// Which of the two accesses failed; nothing is written if it is the first.
+pub fn copy_bytes<M: GuestMemory + ?Sized>(
+    to: &M,
+    iova: u64,
+    source: &dyn GuestMemory,
+    from: u64,
+    len: usize,
+) -> Result<(), DmaError> {
+    let mut bytes = vec![0; len];
+    source.read(from, &mut bytes)?;
+    to.write(iova, &bytes)
 }
 
 /// Memory of a host that is not there: every access fails.

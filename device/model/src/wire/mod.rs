@@ -75,7 +75,7 @@ impl Clone for Body {
     fn clone(&self) -> Self {
         let Self { form, repr, len, .. } = *self;
         let (data, payload) = match form {
-            Form::Built => (self.payload_bytes(), 0..self.payload.len()),
+            Form::Built => (self.copied_payload(), 0..self.payload.len()),
             _ => (self.data.clone(), self.payload.clone()),
         };
         Self { form, repr, data, payload, len, source: None }
@@ -96,7 +96,7 @@ impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
         match (self.0.form, other.0.form) {
             (Form::Built, Form::Built) => {
-                self.0.repr == other.0.repr && self.0.payload_bytes() == other.0.payload_bytes()
+                self.0.repr == other.0.repr && self.0.copied_payload() == other.0.copied_payload()
             }
             (Form::Present, Form::Present) => self.0.data == other.0.data,
             _ => self.clone().into_bytes() == other.clone().into_bytes(),
@@ -507,7 +507,7 @@ impl Body {
     }
 
     /// A copy of the payload; zeroes for what can't be read any more.
-    fn payload_bytes(&self) -> Vec<u8> {
+    fn copied_payload(&self) -> Vec<u8> {
         let Some((region, offset)) = &self.source else { return self.payload().to_vec() };
         let mut bytes = vec![0; self.payload.len()];
         if region.read(*offset, &mut bytes).is_err() {

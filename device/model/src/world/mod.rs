@@ -298,7 +298,7 @@ impl World {
 
     /// Inputs of a function that wait for answers of its host's memory.
     pub fn parked_inputs(&self, at: impl Into<FunctionRef>) -> usize {
-        self.function(at.into()).map_or(0, |function| function.parked.len())
+        self.function(at.into()).map_or(0, |function| function.side.parked.len())
     }
 
     /// Reads of a function that failed because they were not asked for in time. There are none, or the model is wrong.
@@ -336,7 +336,7 @@ impl World {
     /// Whether stores to BlueFlame registers of a function wait for their continuation: how many were collected so far, so
     /// that two calls show whether more came. Who sees none for a while calls [`World::flush_stores`].
     pub fn combining(&self, at: impl Into<FunctionRef>) -> Option<u64> {
-        self.function(at.into())?.combiner.pending()
+        self.function(at.into())?.side.combiner.pending()
     }
 
     /// Nothing more comes to the stores that wait: they are doorbells.

@@ -3,14 +3,15 @@
 //! While a queue pair sends a run ([`crate::engines::qp::run`]), the events of its packets and of its turns don't go over
 //! the heap. They stay with the train, stage by stage in order, as each stage keeps the order of the packets; the next one
 //! is the first of a few. Each has the place in the order of all events that it would have on the heap
-//! ([`crate::ground::time::EventHeap::reserve`]), and what is on the heap before it happens before it. So a train changes no time and no order.
+//! ([`crate::ground::time::EventHeap::reserve`]), and what is on the heap before it happens before it. So a train changes
+//! no time and no order.
 //!
 //! The payload of its packets stays in their sender's memory until their receiver takes it. Whatever could let the sender
 //! have its memory back before that cuts the train: its packets get their bytes and their events go to the heap. That is
 //! so before a command of the sender's driver is executed, before its queue pair hears anything but that packets were
 //! received, before a timer of the queue pair, the link or the memory's owner does something, and when a work request has
-//! changed keys, before its completion is seen. What others send in between
-//! waits with the train's packets for the units and the link, as always, and cuts nothing.
+//! changed keys, before its completion is seen. What others send in between waits with the train's packets for the units and
+//! the link, as always, and cuts nothing.
 
 use std::collections::VecDeque;
 
@@ -22,6 +23,7 @@ use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
 use super::{Class, Event, World};
+use crate::adapter::Executor;
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
@@ -81,18 +83,16 @@ pub(super) struct Train {
     /// Changes of the sender's memory keys when it began.
     keys: u64,
     way: Way,
-    /// When the sender has its turn, and when its port has.
-    turns: [Option<Key>; 2],
     /// Packets by stage.
     packets: [VecDeque<(Key, Packet)>; PACKETS],
-    /// By stage, its first event.
+    /// By stage, when its first event is; of the turns, the only one.
     first: [Key; STAGES.len()],
 }
 
 impl Train {
     fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2], keys: u64) -> Self {
         let first = [Key::NEVER; STAGES.len()];
-        Self { from, qpn, epochs, keys, way, turns: [None; 2], packets: Default::default(), first }
+        Self { from, qpn, epochs, keys, way, packets: Default::default(), first }
     }
 
     /// Its next event.
@@ -123,19 +123,11 @@ impl Train {
     /// Keeps a turn, if there is none of its kind.
     #[inline]
     fn keep_turn(&mut self, stage: Stage, key: Key) -> bool {
-        let Some(turn @ None) = self.turns.get_mut(stage as usize) else { return false };
-        *turn = Some(key);
-        self.set_first(stage, key);
-        true
-    }
-
-    /// Takes a turn.
-    #[inline]
-    fn take_turn(&mut self, stage: Stage) {
-        if let Some(turn) = self.turns.get_mut(stage as usize) {
-            *turn = None;
+        let free = self.first.get(stage as usize) == Some(&Key::NEVER);
+        if free {
+            self.set_first(stage, key);
         }
-        self.set_first(stage, Key::NEVER);
+        free
     }
 
     #[inline]
@@ -204,24 +196,30 @@ impl Train {
         }
     }
 
-    /// What an event of its is to the heap.
-    fn event(&self, stage: Stage, packet: Packet) -> Event {
-        let [from, to] = self.epochs;
-        let function = FunctionId::FIRST;
-        let own = |event| Event::Hca { hca: self.from, function, epoch: from, event };
-        match stage {
-            Stage::Turn => own(HcaEvent::SendTurn(self.qpn)),
-            Stage::Port => own(HcaEvent::PortTurn(self.way.from_port)),
-            Stage::Depart => own(HcaEvent::Depart(self.departing(packet))),
-            Stage::Arrive => {
-                let ingress = self.ingress(&packet);
-                Event::Arrive { hca: self.way.to, port: self.way.to_port, packet, ingress }
-            }
-            Stage::Receive => {
-                let event = HcaEvent::Receive(Arrived::checked(self.way.to_port, packet));
-                Event::Hca { hca: self.way.to, function, epoch: to, event }
-            }
-        }
+    fn own(&self, event: HcaEvent) -> Event {
+        let [epoch, _] = self.epochs;
+        Event::Hca { hca: self.from, function: FunctionId::FIRST, epoch, event }
+    }
+
+    /// What the turns of the sender and of its port are to the heap.
+    fn turns(&self) -> [Event; 2] {
+        [HcaEvent::SendTurn(self.qpn), HcaEvent::PortTurn(self.way.from_port)].map(|turn| self.own(turn))
+    }
+
+    /// What the departure of a packet, its arrival, and its reception are to the heap.
+    fn departure(&self, packet: Packet) -> Event {
+        self.own(HcaEvent::Depart(self.departing(packet)))
+    }
+
+    fn arrival(&self, packet: Packet) -> Event {
+        let ingress = self.ingress(&packet);
+        Event::Arrive { hca: self.way.to, port: self.way.to_port, packet, ingress }
+    }
+
+    fn reception(&self, packet: Packet) -> Event {
+        let [_, epoch] = self.epochs;
+        let event = HcaEvent::Receive(Arrived::checked(self.way.to_port, packet));
+        Event::Hca { hca: self.way.to, function: FunctionId::FIRST, epoch, event }
     }
 
     fn departing(&self, packet: Packet) -> Departing {
@@ -312,16 +310,17 @@ impl World {
             hca.chip.ports.settle();
             hca.end_run(train.qpn);
         }
-        for (key, stage) in train.turns.into_iter().zip(STAGES) {
-            if let Some(key) = key {
-                self.heap.push_reserved(key, train.event(stage, Packet::from_bytes(Vec::new())));
+        for (key, turn) in train.first.into_iter().zip(train.turns()) {
+            if key != Key::NEVER {
+                self.heap.push_reserved(key, turn);
             }
         }
-        for stage in [Stage::Depart, Stage::Arrive, Stage::Receive] {
-            let queue = train.queue(stage).map(std::mem::take).unwrap_or_default();
+        let events: [fn(&Train, Packet) -> Event; PACKETS] =
+            [Train::departure, Train::arrival, Train::reception];
+        for (queue, event) in std::mem::take(&mut train.packets).into_iter().zip(events) {
             for (key, mut packet) in queue {
                 packet.settle();
-                self.heap.push_reserved(key, train.event(stage, packet));
+                self.heap.push_reserved(key, event(&train, packet));
             }
         }
     }
@@ -508,26 +507,33 @@ impl World {
         goes_on
     }
 
+    /// Of the function that sends trains and receives them.
+    #[inline]
+    fn executor(&mut self, hca: HcaId) -> Option<Executor<'_>> {
+        self.hcas.get_mut(hca.0)?.executor(FunctionId::FIRST)
+    }
+
     /// An event of a train happens. Returns whether the train may go on at once.
     #[inline]
     fn step(&mut self, train: &mut Box<Train>, stage: Stage) -> bool {
         let now = self.now;
-        let sender = self.hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST));
-        let Some(mut hca) = sender else { return false };
         match stage {
             Stage::Turn => {
-                train.take_turn(stage);
-                hca.try_turn(now, HcaEvent::SendTurn(train.qpn));
+                train.set_first(stage, Key::NEVER);
+                let Some(mut sender) = self.executor(train.from) else { return false };
+                sender.try_turn(now, HcaEvent::SendTurn(train.qpn));
                 self.send_off(train)
             }
             Stage::Port => {
-                train.take_turn(stage);
-                hca.port_turn(now, train.way.from_port);
+                train.set_first(stage, Key::NEVER);
+                let Some(mut sender) = self.executor(train.from) else { return false };
+                sender.port_turn(now, train.way.from_port);
                 self.send_off(train)
             }
             Stage::Depart => {
                 let Some(packet) = train.take(stage) else { return false };
-                hca.depart(now, train.departing(packet));
+                let Some(mut sender) = self.executor(train.from) else { return false };
+                sender.depart(now, train.departing(packet));
                 self.send_off(train)
             }
             Stage::Arrive => {
@@ -536,18 +542,11 @@ impl World {
             }
             Stage::Receive => {
                 let Some(packet) = train.take(stage) else { return false };
-                let receiver =
-                    self.hcas.get_mut(train.way.to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
-                let Some(mut hca) = receiver else { return false };
+                let Some(mut receiver) = self.executor(train.way.to) else { return false };
                 let arrived = Arrived::checked(train.way.to_port, packet);
-                match hca.core.function.outstanding {
-                    Some(_) => hca.handle(now, HcaEvent::Receive(arrived)),
-                    None => {
-                        hca.receive(now, &arrived);
-                        arrived.retire();
-                    }
-                }
-                if !hca.core.chip.out.is_empty() || hca.core.chip.watch.is_some() {
+                receiver.handle(now, HcaEvent::Receive(arrived));
+                let chip = receiver.core.chip;
+                if !chip.out.is_empty() || chip.watch.is_some() {
                     self.collect(train.way.to, FunctionId::FIRST);
                 }
                 !train.is_empty()
@@ -559,8 +558,7 @@ impl World {
     #[inline]
     fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
         let (now, Way { to, to_port, .. }) = (self.now, train.way);
-        let receiver = self.hcas.get_mut(to.0).and_then(|hca| hca.executor(FunctionId::FIRST));
-        let Some(mut hca) = receiver else { return false };
+        let Some(mut hca) = self.executor(to) else { return false };
         let (lane, n) = (packet.vl(), blocks(packet.len()));
         let takes_none = hca.is_backed_up();
         let inactive = |port: &Port| port.state != port_state::ACTIVE;
@@ -575,7 +573,7 @@ impl World {
             Ok((at, arrived)) => {
                 let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
                 if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
-                    self.heap.push_reserved(key, train.event(Stage::Receive, packet));
+                    self.heap.push_reserved(key, train.reception(packet));
                 }
                 at
             }
@@ -623,7 +621,7 @@ impl World {
                 let Some(there) = link.carrier.pass(start, end, packet.len()) else { continue };
                 let key = heap.reserve(there + forth, source);
                 if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
-                    heap.push_reserved(key, train.event(Stage::Arrive, packet));
+                    heap.push_reserved(key, train.arrival(packet));
                 }
             }
         }

@@ -189,7 +189,7 @@ impl World {
         }
         if let Some((function, free)) = self.arrive_checked(at, id, port, packet) {
             let at = FunctionRef { hca: id, function };
-            match self.function(at).is_some_and(|function| function.parked.is_backed_up()) {
+            match self.function(at).is_some_and(|function| function.side.parked.is_backed_up()) {
                 true => self.held_credits.push((at, ingress)),
                 false => self.return_credits(ingress, free),
             }
@@ -198,7 +198,7 @@ impl World {
 
     /// Credits that were held because too many packets wait for the memory of a function's host go back, if that is over.
     pub(super) fn release_credits(&mut self, now: Ps, at: FunctionRef) {
-        let backed_up = |function: &Function| function.parked.is_backed_up();
+        let backed_up = |function: &Function| function.side.parked.is_backed_up();
         if self.held_credits.is_empty() || self.function(at).is_some_and(backed_up) {
             return;
         }

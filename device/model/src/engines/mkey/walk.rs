@@ -81,10 +81,8 @@ pub(super) fn pages_of(entry: &MemoryKey, range: Range) -> Option<(Vec<u64>, u32
         // One page, from address 0 on.
         (Some(AccessMode::Pa), _) => Some((vec![0], u64::BITS - 1, range.va)),
         (Some(AccessMode::Mtt), Translation::Mtt(pages)) => {
-            let shift = page_shift(ctx);
+            let (shift, at) = in_pages(ctx, range.va);
             let mask = (1u64 << shift) - 1;
-            let start = ctx.get(Mkc::START_ADDR);
-            let at = range.va.wrapping_sub(start).wrapping_add(start & mask);
             let last = at.checked_add(range.len.checked_sub(1)?)?;
             let place = |at: u64| usize::try_from(at >> shift).ok();
             let pages = pages.get(place(at)?..=place(last)?)?;
@@ -139,12 +137,9 @@ impl Walk<'_> {
         range: Range,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
-        let shift = page_shift(&entry.ctx);
+        let (shift, mut at) = in_pages(&entry.ctx, range.va);
         let page_size = 1u64 << shift;
         let needed = if self.access.writes() { MTT_WRITE } else { MTT_READ };
-        // In the address space of the first page: no sum below can overflow beyond the region's end.
-        let in_first = entry.ctx.get(Mkc::START_ADDR) & (page_size - 1);
-        let mut at = range.va.wrapping_sub(entry.ctx.get(Mkc::START_ADDR)).wrapping_add(in_first);
         let mut done = 0;
         while done < range.len {
             // Where entries say what they allow, one that says nothing is a page that is not present.
@@ -310,6 +305,14 @@ impl Left {
     fn untranslated(&self) -> Fault {
         self.whole.untranslated(self.whole.len.saturating_sub(self.bytes))
     }
+}
+
+/// log2 of the size of a key's pages, and where an address is in them, from the begin of the first page on: no sum of that and
+/// a length that is within the key's bounds overflows.
+#[inline]
+fn in_pages(ctx: &Mkc, va: u64) -> (u32, u64) {
+    let (shift, start) = (page_shift(ctx), ctx.get(Mkc::START_ADDR));
+    (shift, va.wrapping_sub(start).wrapping_add(start & ((1 << shift) - 1)))
 }
 
 fn page_shift(ctx: &Mkc) -> u32 {

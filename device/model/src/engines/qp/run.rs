@@ -13,7 +13,7 @@ use hca_spec::wqe::SendOpcode;
 use super::QueuePair;
 use super::pieces::Piece;
 use super::requester::{Cursor, Plan};
-use crate::engines::mkey::pages_of;
+use crate::engines::mkey::{pages_of, span};
 use crate::engines::view::View;
 use crate::ground::dma::GuestMemory;
 use crate::ground::region::Region;
@@ -133,7 +133,7 @@ impl QueuePair {
         let (pages, shift, first) = pages_of(view.icm(), self.accessor(), key, va, bytes)?;
         let region = Region::new(Arc::clone(memory), pages, shift, first, bytes)?;
         let len = Packet::len_of(&repr, payload)?;
-        let page = crate::engines::mkey::span(view.icm(), key, va, payload).page;
+        let page = span(view.icm(), key, va, payload).page;
         let (end, often) = (repr.psn.add(count), 1u32 << self.params.log_ack_req_freq);
         let (region, index, repr) = (Arc::new(region), plan.index, repr.carried()?);
         Some(Box::new(Run { repr, end, place, often, region, key, va, page, payload, len, index, keys }))
