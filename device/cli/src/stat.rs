@@ -91,6 +91,12 @@ fn table(now: &Value, before: Option<&Value>) -> String {
     let at = time(now).unwrap_or(0) as f64 / 1e9;
     let mut out =
         format!("at {at:.6} s of model time{:>26}\n", if seconds.is_some() { "per second" } else { "" });
+    if let Some(lag) = now.get("lag_ns").and_then(Value::as_u64).filter(|lag| *lag > 0) {
+        out += &format!(
+            "behind the clock by {:.6} s: there is more to simulate than this host can\n",
+            lag as f64 / 1e9
+        );
+    }
     let old_hcas = before.map(|b| list(b, "hcas")).unwrap_or_default();
     for (i, hca) in list(now, "hcas").iter().enumerate() {
         let old = old_hcas.get(i);

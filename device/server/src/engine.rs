@@ -26,6 +26,7 @@ use crate::links::Links;
 use crate::listener::Listener;
 use crate::model;
 use crate::pacing::Pacer;
+use crate::rounds::Rounds;
 use crate::topology::{Hca, Topology};
 use crate::trim::Trim;
 use crate::tunnel::key::Key;
@@ -70,6 +71,7 @@ pub struct Engine {
     links: Links,
     tunnels: Option<Tunnels>,
     pacer: Pacer,
+    rounds: Rounds,
     slots: Vec<Slot>,
     control: Option<Listener>,
     control_clients: Vec<ControlClient>,
@@ -114,6 +116,7 @@ impl Engine {
             links,
             tunnels,
             pacer: Pacer::new(&topology.time),
+            rounds: Rounds::new(&topology.time),
             slots,
             control: control.map(Listener::bind).transpose()?,
             control_clients: Vec::new(),
@@ -162,20 +165,23 @@ impl Engine {
                 self.tunnels.iter_mut().for_each(Tunnels::close);
                 return Ok(());
             }
-            self.serve_hosts(&ready);
+            self.rounds.begin();
+            self.pacer.begin_round();
+            let left = self.serve_hosts(&ready);
             if ready.control {
                 self.serve_control();
             }
             let waiting = self.take_from_tunnels();
             self.end_combining();
             self.take_answers();
-            more = self.pacer.run(&mut self.world) || waiting;
+            more = self.pacer.run(&mut self.world) || waiting || left;
             self.signal();
             // Of a host that answers in the same breath there may be answers now.
             more |= self.take_answers();
             self.look();
             self.give_to_tunnels();
             self.trim.look(model::objects(&self.world, self.slots.len()));
+            self.rounds.end();
         }
     }
 
@@ -283,7 +289,7 @@ impl Engine {
         for slot in &self.slots {
             let before = fds.len();
             slot.front_end.watch(&mut |watch| fds.push(PollFd::new(watch.fd, watch.events)));
-            counts.push(fds.len() - before);
+            counts.push(before - control_end..fds.len() - control_end);
         }
         match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), None) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -300,17 +306,18 @@ impl Engine {
         })
     }
 
-    /// Lets front ends work that have something to do.
-    fn serve_hosts(&mut self, ready: &Ready) {
-        let mut rest = ready.hosts.as_slice();
-        for (slot, count) in self.slots.iter_mut().zip(&ready.counts) {
-            let (ready, others) = rest.split_at_checked(*count).unwrap_or_default();
-            rest = others;
-            if ready.contains(&true) || slot.front_end.has_work() {
-                let mut endpoint = Endpoint::new(&mut slot.function, &mut self.world, &mut self.pacer);
-                slot.front_end.serve(ready, &mut endpoint);
+    /// Lets front ends work that have something to do. Returns true if there was no time for some.
+    fn serve_hosts(&mut self, ready: &Ready) -> bool {
+        let Self { slots, world, pacer, rounds, .. } = self;
+        rounds.serve(slots.len(), |i| {
+            let (Some(slot), Some(fds)) = (slots.get_mut(i), ready.counts.get(i)) else { return false };
+            let ready = ready.hosts.get(fds.clone()).unwrap_or_default();
+            let busy = ready.contains(&true) || slot.front_end.has_work();
+            if busy {
+                slot.front_end.serve(ready, &mut Endpoint::new(&mut slot.function, world, pacer));
             }
-        }
+            busy
+        })
     }
 
     fn serve_control(&mut self) {
@@ -357,6 +364,8 @@ impl Engine {
                 let mut all = of_each(&|i, _| counters::counters(&self.world, HcaId(i)));
                 if let Some(map) = all.as_object_mut() {
                     map.insert("time_ns".into(), self.world.now().as_ns().into());
+                    map.insert("lag_ns".into(), self.pacer.lag(&self.world).as_ns().into());
+                    map.insert("engine".into(), self.rounds.report());
                     map.insert("switches".into(), counters::switches(&self.world));
                 }
                 Ok(all)
@@ -400,6 +409,6 @@ struct Ready {
     control: bool,
     /// One flag for each descriptor of the front ends, in the order of the slots.
     hosts: Vec<bool>,
-    /// How many of them each slot has.
-    counts: Vec<usize>,
+    /// Which of them are whose.
+    counts: Vec<std::ops::Range<usize>>,
 }

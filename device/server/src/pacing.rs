@@ -6,6 +6,11 @@
 //! TLM-2.0). In paced mode the quantum is nothing: no event runs before its time, so that nothing
 //! reaches a guest before it does. Time never runs backwards: an access from outside happens at the
 //! mapped host time or at the last event that has run, whichever is later.
+//!
+//! Host time for events has a bound in each round of the engine: half of its budget before accesses, so that they meet
+//! the model's present state, and half after them. When events take longer than they simulate, the model falls behind
+//! the host's clock ([`Pacer::lag`]): accesses then happen at the time that it has reached, and don't wait. It makes up for
+//! that when there is less to do.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +20,8 @@ use crate::topology::{Mode, Time};
 
 const PS_PER_NS: u64 = 1000;
 const PS_PER_US: u64 = 1_000_000;
-/// Events run before the engine looks at its sockets again.
-const BATCH: usize = 1024;
+/// Events between two looks at the host's clock: some microseconds.
+const EVENTS: u32 = 8;
 
 /// The clock of one world.
 #[derive(Debug)]
@@ -26,11 +31,36 @@ pub struct Pacer {
     quantum: u64,
     /// Time of the last event that has run.
     reached: u64,
+    /// Host time for events before accesses, and as much for those after them.
+    share: Duration,
+    /// What is left of the share before accesses in this round.
+    left: Duration,
+}
+
+/// Host time that runs out.
+struct Timer {
+    start: Instant,
+    share: Duration,
+    events: u32,
+}
+
+impl Timer {
+    fn new(share: Duration) -> Self {
+        Self { start: Instant::now(), share, events: 0 }
+    }
+
+    /// An event has run: whether another one may.
+    #[inline]
+    fn may(&mut self) -> bool {
+        self.events = self.events.wrapping_add(1);
+        !self.events.is_multiple_of(EVENTS) || self.start.elapsed() < self.share
+    }
 }
 
 impl Pacer {
     /// Starts the clock.
     pub fn new(time: &Time) -> Pacer {
+        let share = Duration::from_millis(time.budget_ms) / 2;
         Pacer {
             start: Instant::now(),
             dilation: time.dilation,
@@ -39,7 +69,14 @@ impl Pacer {
                 Mode::Paced => 0,
             },
             reached: 0,
+            share,
+            left: share,
         }
+    }
+
+    /// A round of the engine begins.
+    pub fn begin_round(&mut self) {
+        self.left = self.share;
     }
 
     fn host_now(&self) -> u64 {
@@ -56,17 +93,28 @@ impl Pacer {
         (elapsed.as_nanos() as f64 / self.dilation * PS_PER_NS as f64) as u64
     }
 
-    /// The model time of an access that happens now.
-    pub fn now(&self) -> Ps {
-        Ps(self.host_now().max(self.reached))
+    /// How far the model is behind the host's clock, in model time: something is due that has not run.
+    pub fn lag(&self, world: &World) -> Ps {
+        let host = self.host_now();
+        world.next_event().map_or(Ps::ZERO, |next| Ps(host.saturating_sub(next.0)))
     }
 
-    /// Brings the world to the present, so that an access meets its true state.
+    /// Brings the world to the present, so that an access meets its true state, or as far as this round's host time goes.
+    /// Returns the time of the access.
     pub fn catch_up(&mut self, world: &mut World) -> Ps {
-        let now = self.now();
-        world.advance(now);
-        self.reached = now.0;
-        now
+        let now = self.host_now().max(self.reached);
+        let reached = if world.next_event().is_none_or(|next| next.0 > now) {
+            now
+        } else if self.left.is_zero() {
+            world.now().0
+        } else {
+            let mut timer = Timer::new(self.left);
+            let all = world.advance_within(Ps(now), || timer.may());
+            self.left = self.left.saturating_sub(timer.start.elapsed());
+            if all { now } else { world.now().0 }
+        };
+        self.reached = self.reached.max(reached);
+        Ps(self.reached)
     }
 
     /// Runs what lies within one quantum of now. Returns true if there is more to do at once.
@@ -76,16 +124,19 @@ impl Pacer {
 
     fn run_at(&mut self, host: u64, world: &mut World) -> bool {
         let bound = host.saturating_add(self.quantum);
-        for _ in 0..BATCH {
-            match world.next_event() {
-                Some(Ps(at)) if at <= bound => {
-                    world.advance(Ps(at));
-                    self.reached = self.reached.max(at);
-                }
-                _ => return false,
-            }
+        let due = |world: &World| world.next_event().is_some_and(|next| next.0 <= bound);
+        if !due(world) {
+            return false;
         }
-        true
+        let mut timer = Timer::new(self.share);
+        let mut all = world.advance_within(Ps(bound), || timer.may());
+        // What is left are messages that come to the far sides of tunnels.
+        while all && let Some(next) = world.next_event().filter(|next| next.0 <= bound) {
+            world.advance(next);
+            all = timer.may();
+        }
+        self.reached = self.reached.max(world.now().0);
+        due(world)
     }
 
     /// How long the host may sleep before [`Pacer::run`] has something to do; `None`: for ever.

@@ -370,19 +370,43 @@ impl World {
     /// Runs every event that is due at or before `until`.
     #[inline]
     pub fn advance(&mut self, until: Ps) {
-        self.run(until, |_| false);
+        self.run(until, |_| false, || true);
+    }
+
+    /// Runs events that are due at or before `until`, one at least, as long as one more `may` be run after each. Returns
+    /// whether all of them have run. Model time is that of the last one.
+    ///
+    /// What the host may spend is asked between events, not between moments: any number of events may be due at one.
+    #[inline]
+    pub fn advance_within(&mut self, until: Ps, mut may: impl FnMut() -> bool) -> bool {
+        let Some(next) = self.next_at().filter(|next| *next <= until) else { return true };
+        let mut all = false;
+        self.run(
+            next,
+            |world| {
+                all = world.next_at().is_none_or(|next| next > until);
+                !all
+            },
+            &mut may,
+        );
+        all
     }
 
     /// Runs events moment by moment: those due at or before `until`, then, as long as there are `more` to run, those of the
-    /// next moment, and so on.
+    /// next moment, and so on. Ends after an event after which none `may` be run.
     #[inline]
-    fn run(&mut self, mut until: Ps, mut more: impl FnMut(&Self) -> bool) {
+    fn run(&mut self, mut until: Ps, mut more: impl FnMut(&Self) -> bool, mut may: impl FnMut() -> bool) {
         loop {
-            if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more) {
+            if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more, &mut may) {
                 return;
             }
             match self.heap.pop_until(until) {
-                Some((at, event)) => self.execute(at, event),
+                Some((at, event)) => {
+                    self.execute(at, event);
+                    if !may() {
+                        return;
+                    }
+                }
                 None => {
                     let next = self.heap.next_at();
                     self.now = self.now.max(until);
@@ -432,10 +456,11 @@ impl World {
     pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
         let Some(next) = self.next_at().filter(|_| moments > 0) else { return 0 };
         let mut passed = 0;
-        self.run(next.max(now), |world| {
+        let more = |world: &Self| {
             passed += 1;
             passed < moments && !enough(world)
-        });
+        };
+        self.run(next.max(now), more, || true);
         passed
     }
 

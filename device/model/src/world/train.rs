@@ -444,7 +444,12 @@ impl World {
 
     /// What [`World::run`] does, as long as there are trains. Returns whether there are none left; `until` moves on.
     #[inline(never)]
-    pub(super) fn run_with_trains(&mut self, until: &mut Ps, more: &mut impl FnMut(&Self) -> bool) -> bool {
+    pub(super) fn run_with_trains(
+        &mut self,
+        until: &mut Ps,
+        more: &mut impl FnMut(&Self) -> bool,
+        may: &mut impl FnMut() -> bool,
+    ) -> bool {
         loop {
             let nexts = self.trains.iter().enumerate().map(|(i, train)| (train.next().0, i));
             let own = nexts.min().filter(|(key, _)| *key != Key::NEVER);
@@ -463,7 +468,7 @@ impl World {
             }
             match own {
                 Some((_, i)) => {
-                    if !self.run_train(i, until, more) {
+                    if !self.run_train(i, until, more, may) {
                         return false;
                     }
                 }
@@ -471,6 +476,10 @@ impl World {
                     let Some((at, event)) = self.heap.pop_until(*until) else { return false };
                     self.cut_by(&event);
                     self.execute(at, event);
+                    if !may() {
+                        self.follow_trains();
+                        return false;
+                    }
                 }
             }
             self.follow_trains();
@@ -482,7 +491,13 @@ impl World {
 
     /// Runs the events of a train until something else comes before them. Returns whether there is to be more.
     #[inline]
-    fn run_train(&mut self, i: usize, until: &mut Ps, more: &mut impl FnMut(&Self) -> bool) -> bool {
+    fn run_train(
+        &mut self,
+        i: usize,
+        until: &mut Ps,
+        more: &mut impl FnMut(&Self) -> bool,
+        may: &mut impl FnMut() -> bool,
+    ) -> bool {
         let mut train = self.trains.swap_remove(i);
         let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
         let goes_on = loop {
@@ -499,7 +514,13 @@ impl World {
             }
             self.heap.pass(key.at());
             self.now = self.now.max(key.at());
-            if !self.step(&mut train, stage) {
+            let alone = self.step(&mut train, stage);
+            if !may() {
+                self.trains.push(train);
+                self.follow_trains();
+                return false;
+            }
+            if !alone {
                 break true;
             }
         };

@@ -130,6 +130,12 @@ impl Source<'_> {
             }
             time.dilation = dilation.into_inner();
         }
+        if let Some(budget) = raw.budget_ms {
+            if !(1..=1_000).contains(budget.get_ref()) {
+                return Err(self.error(budget.span(), "time.budget_ms", "must be 1 to 1000 milliseconds"));
+            }
+            time.budget_ms = budget.into_inner();
+        }
         time.mode = raw.mode.map(Spanned::into_inner).unwrap_or_default();
         Ok(time)
     }

@@ -58,6 +58,8 @@ pub struct Time {
     pub dilation: f64,
     /// Whether the model may run ahead at all.
     pub mode: Mode,
+    /// Host time that the model may take before hosts are served again, in milliseconds.
+    pub budget_ms: u64,
 }
 
 /// How model time follows the host's.
@@ -73,7 +75,7 @@ pub enum Mode {
 
 impl Default for Time {
     fn default() -> Self {
-        Time { quantum_us: 100, dilation: 1.0, mode: Mode::default() }
+        Time { quantum_us: 100, dilation: 1.0, mode: Mode::default(), budget_ms: 5 }
     }
 }
 

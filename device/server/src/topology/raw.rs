@@ -30,6 +30,7 @@ pub(super) struct RawTime {
     pub(super) quantum_us: Option<Spanned<u64>>,
     pub(super) dilation: Option<Spanned<f64>>,
     pub(super) mode: Option<Spanned<Mode>>,
+    pub(super) budget_ms: Option<Spanned<u64>>,
 }
 
 #[derive(Default, Deserialize)]
