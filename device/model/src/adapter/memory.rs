@@ -6,7 +6,7 @@ use hca_spec::ids::{Cqn, Mkey};
 use hca_spec::mkc::Mkc;
 
 use super::core::Core;
-use crate::engines::mkey::{Access, Accessor, Behind, Fault, Span, Target, target};
+use crate::engines::mkey::{Access, Accessor, Behind, Fault, Span, Steps, Target, target};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::pieces::{Piece, walk};
 use crate::engines::signature::{Backing, SignatureError};
@@ -35,13 +35,14 @@ impl SignatureErrors {
 struct InMemory<'a> {
     memory: &'a dyn GuestMemory,
     behind: &'a Behind<'a>,
+    steps: &'a Steps,
     found: SignatureErrors,
 }
 
 impl Backing for InMemory<'_> {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
         let (len, mut rest) = (buf.len(), buf);
-        self.behind.spans(offset, len, Access::LocalRead, &mut |span| {
+        self.behind.spans(offset, len, Access::LocalRead, self.steps, &mut |span| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
             rest = later;
             Ok(self.memory.read(span.iova, now)?)
@@ -50,7 +51,7 @@ impl Backing for InMemory<'_> {
 
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         let mut rest = data;
-        self.behind.spans(offset, data.len(), Access::LocalWrite, &mut |span| {
+        self.behind.spans(offset, data.len(), Access::LocalWrite, self.steps, &mut |span| {
             let (now, later) = rest.split_at(span.len);
             rest = later;
             Ok(self.memory.write(span.iova, now)?)
@@ -62,14 +63,19 @@ impl Backing for InMemory<'_> {
     }
 }
 
-/// The host's memory as keys translate it.
-#[derive(Clone, Copy)]
+/// The host's memory as keys translate it, for one access.
 pub(crate) struct Keyed<'a> {
-    pub(crate) icm: &'a Icm,
-    pub(crate) memory: &'a dyn GuestMemory,
+    icm: &'a Icm,
+    memory: &'a dyn GuestMemory,
+    /// What is looked at in indirect keys.
+    steps: Steps,
 }
 
-impl Keyed<'_> {
+impl<'k> Keyed<'k> {
+    pub(crate) fn new(icm: &'k Icm, memory: &'k dyn GuestMemory) -> Self {
+        Self { icm, memory, steps: Steps::default() }
+    }
+
     /// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well.
     ///
     /// Through a signature key: what is read goes to the wire. An access that fails has found no wrong signatures: it is
@@ -85,7 +91,7 @@ impl Keyed<'_> {
         match target(self.icm, who, key, va, buf.len() as u64, access)? {
             Target::Plain(plain) => {
                 let mut room = Room::new(buf);
-                plain.spans(&mut |span: Span| Ok(self.memory.read(span.iova, room.next(span.len))?))?;
+                plain.spans(&self.steps, &mut |span: Span| Ok(self.memory.read(span.iova, room.next(span.len))?))?;
                 Ok(SignatureErrors::default())
             }
             Target::Signed(behind) => {
@@ -111,7 +117,7 @@ impl Keyed<'_> {
         match target(self.icm, who, key, va, data.len() as u64, access)? {
             Target::Plain(plain) => {
                 let mut rest = data;
-                plain.spans(&mut |span: Span| {
+                plain.spans(&self.steps, &mut |span: Span| {
                     let (now, later) = rest.split_at(span.len);
                     rest = later;
                     Ok(now.write_to(self.memory, span.iova)?)
@@ -127,7 +133,7 @@ impl Keyed<'_> {
     }
 
     fn behind<'a>(&'a self, behind: &'a Behind<'a>) -> InMemory<'a> {
-        InMemory { memory: self.memory, behind, found: SignatureErrors::default() }
+        InMemory { memory: self.memory, behind, steps: &self.steps, found: SignatureErrors::default() }
     }
 
     /// Reads `buf.len()` bytes of a list from byte `offset` on. What lies beyond the list's end is zero.
@@ -183,7 +189,7 @@ impl Core<'_> {
     /// The host's memory as keys translate it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
-        Keyed { icm: &self.function.fw.icm, memory: &*self.function.memory }
+        Keyed::new(&self.function.fw.icm, &*self.function.memory)
     }
 
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the

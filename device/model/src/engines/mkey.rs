@@ -16,6 +16,7 @@ use crate::ground::timing::Place;
 
 mod walk;
 
+pub(crate) use walk::Steps;
 use walk::{Range, Walk, check_bounds, check_owner, find};
 
 /// What an access wants to do.
@@ -198,9 +199,13 @@ pub(crate) struct Plain<'a> {
 impl Plain<'_> {
     /// Visits its bus addresses in order.
     #[inline]
-    pub(crate) fn spans(&self, visit: &mut dyn FnMut(Span) -> Result<(), Fault>) -> Result<(), Fault> {
-        Walk { icm: self.icm, who: self.who, access: self.access, steps: 0 }
-            .key(self.entry, self.range, 0, visit)
+    pub(crate) fn spans(
+        &self,
+        steps: &Steps,
+        visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let walk = Walk { icm: self.icm, who: self.who, access: self.access, steps };
+        walk.key(self.entry, self.range, 0, visit)
     }
 }
 
@@ -266,10 +271,11 @@ impl<'a> Behind<'a> {
         offset: u64,
         len: usize,
         access: Access,
+        steps: &Steps,
         visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let range = Range { key: self.key, va: self.start.wrapping_add(offset), len: len as u64 };
-        Walk { icm: self.icm, who: self.who, access, steps: 0 }.key(self.entry, range, 0, visit)
+        Walk { icm: self.icm, who: self.who, access, steps }.key(self.entry, range, 0, visit)
     }
 }
 

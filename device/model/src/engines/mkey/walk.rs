@@ -1,5 +1,7 @@
 //! From a key and an address to bus addresses, through as many indirect keys as there are.
 
+use std::cell::Cell;
+
 use hca_firmware::Icm;
 use hca_firmware::icm::{MemoryKey, Translation};
 use hca_spec::ids::Mkey;
@@ -12,8 +14,21 @@ use super::{Access, Accessor, Fault, Span};
 
 /// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
 const MAX_DEPTH: u32 = 4;
-/// Entries of indirect keys that one access may look at: lists within lists multiply.
-const MAX_STEPS: u32 = 1 << 20;
+/// Entries of indirect keys that one access may look at, all pieces of a gather or scatter list together: lists within
+/// lists multiply. A list of the greatest length (2^16) may be walked twice; host time for it is about a millisecond.
+const MAX_STEPS: u32 = 1 << 17;
+
+/// Entries of indirect keys that an access has looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Steps(Cell<u32>);
+
+impl Steps {
+    /// So many more. Returns whether they are few enough yet.
+    fn add(&self, n: u32) -> bool {
+        self.0.set(self.0.get().saturating_add(n));
+        self.0.get() <= MAX_STEPS
+    }
+}
 /// Smallest and largest page: log2. Smaller ones can't be made; what UMR sets is brought into the range.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u32> = 12..=31;
 
@@ -98,7 +113,7 @@ pub(super) struct Walk<'a> {
     pub(super) icm: &'a Icm,
     pub(super) who: Accessor,
     pub(super) access: Access,
-    pub(super) steps: u32,
+    pub(super) steps: &'a Steps,
 }
 
 type Visit<'v> = dyn FnMut(Span) -> Result<(), Fault> + 'v;
@@ -106,7 +121,7 @@ type Visit<'v> = dyn FnMut(Span) -> Result<(), Fault> + 'v;
 impl Walk<'_> {
     /// Visits the bus addresses of a range, whose owner and rights were checked.
     pub(super) fn key(
-        &mut self,
+        &self,
         entry: &MemoryKey,
         range: Range,
         depth: u32,
@@ -159,7 +174,7 @@ impl Walk<'_> {
 
     /// A list of equally long pieces.
     fn blocks(
-        &mut self,
+        &self,
         ctx: &Mkc,
         list: &[Klm],
         range: Range,
@@ -185,7 +200,7 @@ impl Walk<'_> {
 
     /// A list of pieces of any length, and of strided layouts.
     fn pieces(
-        &mut self,
+        &self,
         ctx: &Mkc,
         list: &[Klm],
         range: Range,
@@ -204,7 +219,7 @@ impl Walk<'_> {
                 rest = after;
                 self.repeat(block.get(RepeatBlock::REPEAT_COUNT), pieces, &mut left, depth, visit)?;
             } else {
-                self.step(&left)?;
+                self.step(1, &left)?;
                 let size = entry.get(Klm::BYTE_COUNT).into();
                 let piece = Range { key: Mkey(entry.get(Klm::MKEY)), va: entry.get(Klm::ADDRESS), len: size };
                 if let Some(part) = left.take(piece) {
@@ -220,14 +235,14 @@ impl Walk<'_> {
 
     /// The cycles of a strided layout.
     fn repeat(
-        &mut self,
+        &self,
         cycles: u32,
         pieces: &[Klm],
         left: &mut Left,
         depth: u32,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
-        self.steps = self.steps.saturating_add(pieces.len() as u32);
+        self.step(pieces.len() as u32, left)?;
         let pieces = || pieces.iter().map(|p| RepeatPiece::from_prefix_or_zero(p.bytes()));
         // At most 2^16 pieces of less than 2^16 bytes, 2^32 times.
         let size: u64 = pieces().map(|p| u64::from(p.get(RepeatPiece::BYTE_COUNT))).sum();
@@ -239,7 +254,7 @@ impl Walk<'_> {
         left.skip -= first * size;
         for cycle in first..cycles {
             for piece in pieces() {
-                self.step(left)?;
+                self.step(1, left)?;
                 let moved = cycle * u64::from(piece.get(RepeatPiece::STRIDE));
                 let va = piece.get(RepeatPiece::ADDRESS).wrapping_add(moved);
                 let len = piece.get(RepeatPiece::BYTE_COUNT).into();
@@ -256,7 +271,7 @@ impl Walk<'_> {
 
     /// A piece that an indirect key names: its own key must belong to the same domain and give the local
     /// right, whatever the indirect key allows (IBTA 10.6.7.2.3: a window can't give more than its region).
-    fn piece(&mut self, range: Range, depth: u32, visit: &mut Visit<'_>) -> Result<(), Fault> {
+    fn piece(&self, range: Range, depth: u32, visit: &mut Visit<'_>) -> Result<(), Fault> {
         if range.key == Mkey(NULL_MKEY) {
             return Err(range.absent(0));
         }
@@ -273,9 +288,8 @@ impl Walk<'_> {
         self.key(inner, range, depth + 1, visit)
     }
 
-    fn step(&mut self, left: &Left) -> Result<(), Fault> {
-        self.steps = self.steps.saturating_add(1);
-        if self.steps > MAX_STEPS { Err(left.untranslated()) } else { Ok(()) }
+    fn step(&self, entries: u32, left: &Left) -> Result<(), Fault> {
+        if self.steps.add(entries) { Ok(()) } else { Err(left.untranslated()) }
     }
 }
 
