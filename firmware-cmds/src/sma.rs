@@ -39,6 +39,13 @@ impl Ports {
         self.agents(port, mad, Source::Host { trusted: false }, effects)
     }
 
+    /// Gives a port the key of the fabric's owner, whatever it had.
+    pub fn protect(&mut self, port: u8, key: u64) {
+        if let Some(port) = self.port_mut(port) {
+            port.protect(key);
+        }
+    }
+
     /// Handles a datagram to QP0 or QP1 that came by the port and for which no driver has a queue pair there: an
     /// agent's answer, addressed. What is not answered was counted.
     pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {

@@ -19,6 +19,7 @@ pub(crate) fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfi
         switches: Vec::new(),
         links,
         subnet_manager: true,
+        management_key: None,
         seed,
         profile: Profile::connectx4(),
     }

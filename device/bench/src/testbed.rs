@@ -401,6 +401,7 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
         switches: (scenario.topology == Topology::Switch).then(|| switch(adapters)).into_iter().collect(),
         links: links(scenario, adapters),
         subnet_manager: true,
+        management_key: None,
         seed: scenario.seed,
         profile,
     };

@@ -25,6 +25,7 @@ pub mod metrics;
 mod model;
 pub mod pacing;
 pub mod pci;
+mod random;
 mod rounds;
 mod sync;
 pub mod topology;

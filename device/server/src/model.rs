@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::links::{Links, Row};
 use crate::memory::HostMemory;
-use crate::topology::{self, Cut, End, Part, SubnetManager, Topology};
+use crate::random::random;
+use crate::topology::{self, Cut, End, ManagementKey, Part, SubnetManager, Topology};
 use crate::tunnel::Light;
 
 impl GuestMemory for HostMemory {
@@ -118,11 +119,17 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         rows.push(Row { link: (*link).clone(), ports, tunnel: Some(*number), cable: true });
     }
     let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
+    let management_key = match topology.fabric.m_key {
+        ManagementKey::Random => Some(random_key()?),
+        ManagementKey::None => None,
+        ManagementKey::Given(key) => Some(key),
+    };
     let mut world = World::new(WorldConfig {
         hcas,
         switches,
         links,
         subnet_manager: topology.fabric.subnet_manager == SubnetManager::Builtin,
+        management_key,
         seed: topology.fabric.seed,
         profile,
     })?;
@@ -132,6 +139,13 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         }
     }
     Ok((world, Links::new(topology, rows)))
+}
+
+/// A key that no guest can guess.
+fn random_key() -> anyhow::Result<u64> {
+    let mut random = random()?;
+    // 0 would be none.
+    Ok(u64::from_be_bytes(*random().first_chunk().context("a random number is longer")?) | 1)
 }
 
 fn link(row: &Row) -> anyhow::Result<LinkConfig> {

@@ -53,6 +53,19 @@ impl Port {
         KeyCheck::Refused
     }
 
+    /// Gives the port the key of the fabric's owner, whatever it had: it can be read by all but for the key itself, and set
+    /// by those who know it. The key has no lease.
+    pub(crate) fn protect(&mut self, key: u64) {
+        self.info.set(PortInfo::M_KEY, key).set(PortInfo::M_KEY_PROTECT, 1);
+        self.info.set(PortInfo::M_KEY_LEASE_PERIOD, 0);
+        self.lease = Lease::Idle;
+    }
+
+    /// The key that protects it; 0: none.
+    pub fn management_key(&self) -> u64 {
+        self.info.get(PortInfo::M_KEY)
+    }
+
     /// Whether the key is shown to who asked: to all with protection 0, else to those who know it.
     pub(crate) fn shows_key(&self, check: KeyCheck) -> bool {
         check == KeyCheck::Open || self.info.get(PortInfo::M_KEY_PROTECT) == 0

@@ -246,6 +246,13 @@ impl Switch {
         self.info.get(SwitchInfo::LIFE_TIME_VALUE)
     }
 
+    /// Gives the switch the key of the fabric's owner, whatever it had: port 0's.
+    pub fn protect(&mut self, key: u64) {
+        if let Some(zero) = self.ports.first_mut() {
+            zero.protect(key);
+        }
+    }
+
     /// Handles a datagram: one to the switch's own LID, or an SMP with the permissive LID. What leaves, answers
     /// and datagrams passed on; what is neither answered nor passed on was counted, unless nothing is answered
     /// to it: responses, TrapRepress, a wrong M_Key.

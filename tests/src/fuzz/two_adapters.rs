@@ -123,6 +123,7 @@ fn world() -> World {
         switches: Vec::new(),
         links: Vec::new(),
         subnet_manager: true,
+        management_key: None,
         seed: 1,
         profile: PROFILE.get_or_init(Profile::connectx4).clone(),
     })

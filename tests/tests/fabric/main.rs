@@ -5,6 +5,7 @@ mod edges;
 mod functions;
 mod joined;
 mod losses;
+mod manager;
 mod migration;
 mod netsim;
 mod ports;

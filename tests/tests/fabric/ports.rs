@@ -46,6 +46,7 @@ fn world(hcas: u64, switches: &[u8], links: Vec<LinkConfig>) -> Simulation {
         switches: switches.iter().enumerate().map(switch).collect(),
         links,
         subnet_manager: true,
+        management_key: None,
         seed: 1,
         profile: hca_model::timing::Profile::connectx4(),
     };

@@ -49,6 +49,7 @@ fn world(hcas: Vec<HcaConfig>, profile: &str) -> Simulation {
         switches: Vec::new(),
         links: Vec::new(),
         subnet_manager: true,
+        management_key: None,
         seed: 1,
         profile: Profile::named(profile).expect("there is such a profile"),
     };

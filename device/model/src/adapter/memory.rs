@@ -91,7 +91,9 @@ impl<'k> Keyed<'k> {
         match target(self.icm, who, key, va, buf.len() as u64, access)? {
             Target::Plain(plain) => {
                 let mut room = Room::new(buf);
-                plain.spans(&self.steps, &mut |span: Span| Ok(self.memory.read(span.iova, room.next(span.len))?))?;
+                plain.spans(&self.steps, &mut |span: Span| {
+                    Ok(self.memory.read(span.iova, room.next(span.len))?)
+                })?;
                 Ok(SignatureErrors::default())
             }
             Target::Signed(behind) => {

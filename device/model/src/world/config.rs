@@ -57,6 +57,8 @@ pub struct WorldConfig {
     pub links: Vec<LinkConfig>,
     /// Whether a built-in subnet manager brings the ports up.
     pub subnet_manager: bool,
+    /// The M_Key that it gives all ports, so that nobody else can set them; `None`: ports are open to whoever sends SMPs.
+    pub management_key: Option<u64>,
     /// Seed of everything random.
     pub seed: u64,
     /// What switches take in time, how long links train, and what adapters take that have no profile of their own.

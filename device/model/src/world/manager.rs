@@ -4,7 +4,10 @@
 //! the choices among equal ones spread by LID; every multicast group on one spanning tree; ports to ACTIVE. Without
 //! switches each adapter is brought up for itself, at once; with them, each link that comes or goes causes a sweep.
 //!
-//! Source: IBTA vol 1 14.2.5 (attributes), 14.4.3 (initialization).
+//! With a key of its own it owns the fabric: each port has that M_Key before its link carries a packet, so that nobody else's
+//! SMP sets anything. What a host changes at its own port, as firmware lets it (MAD_IFC without a key), is set right.
+//!
+//! Source: IBTA vol 1 14.2.4 (M_Key), 14.2.5 (attributes), 14.4.3 (initialization).
 
 use std::collections::VecDeque;
 
@@ -131,15 +134,66 @@ fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
 }
 
 impl World {
-    /// Brings a port up that waits for its subnet manager.
+    /// Brings a port up that waits for its subnet manager, and sets right what is not as it is to be.
     pub(super) fn manage(&mut self, port: PortRef) {
-        let waits = self.port(port).is_some_and(|p| p.state == port_state::INIT);
-        match port.node {
-            NodeId::Hca(id) if self.subnet_manager && waits && self.switches.is_empty() => {
+        if !self.subnet_manager {
+            return;
+        }
+        let NodeId::Hca(id) = port.node else { return };
+        if self.switches.is_empty() {
+            if self.needs_manager(id, port.port) {
                 self.manage_hca(id, port.port);
             }
-            _ => {}
+        } else if self.is_changed(id, port.port) {
+            self.sweep_later();
         }
+        self.protect(port);
+    }
+
+    /// Gives a port the manager's key.
+    fn protect(&mut self, port: PortRef) {
+        let Some(key) = self.management_key.filter(|_| self.subnet_manager) else { return };
+        match port.node {
+            NodeId::Hca(id) => {
+                if let Some(hca) = self.hcas.get_mut(id.0) {
+                    hca.chip.managed.protect(port.port, key);
+                }
+            }
+            NodeId::Switch(id) => {
+                if let Some(switch) = self.switches.get_mut(id.0) {
+                    switch.fw.protect(key);
+                }
+            }
+        }
+    }
+
+    /// Gives all ports the manager's key.
+    pub(super) fn protect_all(&mut self) {
+        let switches = (0..self.switches.len()).map(|i| PortRef::of_switch(SwitchId(i), 0));
+        let ports: Vec<PortRef> = self.hca_ports().chain(switches).collect();
+        ports.into_iter().for_each(|port| self.protect(port));
+    }
+
+    /// Whether an adapter's port waits for the manager, or is not as it has set it.
+    fn needs_manager(&self, id: HcaId, port: u8) -> bool {
+        let state = self.port(PortRef::of_hca(id, port)).map_or(port_state::DOWN, |p| p.state);
+        state == port_state::INIT || self.is_changed(id, port)
+    }
+
+    /// Whether a port that the manager had brought up is not as it has set it any more.
+    fn is_changed(&self, id: HcaId, port: u8) -> bool {
+        self.management_key.is_some()
+            && self.port(PortRef::of_hca(id, port)).is_some_and(|p| {
+                let info = p.info();
+                let set = info.get(PortInfo::MASTER_SM_LID) == SUBNET_MANAGER_LID;
+                p.state >= port_state::ARMED && !(set && p.lid() == self.lid_of(id, port))
+            })
+    }
+
+    /// The LID of an adapter's port.
+    fn lid_of(&self, id: HcaId, port: u8) -> Lid {
+        let before = self.hcas.iter().take(id.0).map(|hca| hca.chip.managed.numbers().len()).sum::<usize>();
+        Lid((before + usize::from(port)) as u16)
     }
 
     /// A link came or went: the forwarding tables have to follow.
@@ -154,6 +208,7 @@ impl World {
     /// Brings the fabric in order: LIDs, tables, and at last the ports.
     pub(super) fn sweep(&mut self) {
         self.sweep_due = false;
+        self.protect_all();
         let map = self.map();
         let (hca_ports, switches) = (self.hca_ports().collect::<Vec<_>>(), self.switches.len());
         let (hcas, top) = (hca_ports.len(), hca_ports.len() + switches);
@@ -198,7 +253,7 @@ impl World {
         }
         for port in hca_ports {
             if let NodeId::Hca(hca) = port.node
-                && self.port(port).is_some_and(|p| p.state == port_state::INIT)
+                && self.needs_manager(hca, port.port)
             {
                 self.manage_hca(hca, port.port);
             }
@@ -226,10 +281,13 @@ impl World {
     fn ask_switch(&mut self, map: &Map, switch: usize, mad: &Mad) -> Option<Mad> {
         // As if it came by a port whose link is up, from one who has no LID: there the answer leaves.
         let port = map.ways(switch).first()?.port;
+        let key = self.management_key.unwrap_or_default();
         let node = self.switches.get_mut(switch)?;
+        let mut mad = *mad;
+        mad.set(Mad::M_KEY, key);
         let arrival = Arrival { port, address: Address::directed(), now: self.now.0 };
         let mut effects = Vec::new();
-        let answer = node.fw.management(&arrival, mad, &mut effects).pop();
+        let answer = node.fw.management(&arrival, &mad, &mut effects).pop();
         node.configure();
         match answer.map(|answer| answer.mad) {
             Some(answer) if answer.get(Mad::STATUS) == 0 => Some(answer),
@@ -286,19 +344,26 @@ impl World {
     }
 
     fn manage_hca(&mut self, id: HcaId, port: u8) {
-        let now = self.now;
-        let before = self.hcas.iter().take(id.0).map(|hca| hca.chip.managed.numbers().len()).sum::<usize>();
+        let (now, lid) = (self.now, self.lid_of(id, port));
+        let key = self.management_key.unwrap_or_default();
+        self.protect(PortRef::of_hca(id, port));
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        let lid = Lid((before + usize::from(port)) as u16);
         let mut effects = Vec::new();
-        for state in [port_state::ARMED, port_state::ACTIVE] {
-            let get = smp(METHOD_GET, attr::PORT_INFO, port.into());
+        // One that is up stays so.
+        let states: &[u32] = match hca.chip.managed.port(port).map(|p| p.state) {
+            Some(port_state::ACTIVE) => &[0],
+            Some(port_state::ARMED) => &[port_state::ACTIVE],
+            _ => &[port_state::ARMED, port_state::ACTIVE],
+        };
+        for state in states {
+            let mut get = smp(METHOD_GET, attr::PORT_INFO, port.into());
+            get.set(Mad::M_KEY, key);
             let Some(mut smp) = hca.chip.managed.mad(port, &get, &mut effects) else { break };
             smp.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
             smp.port_info_mut()
                 .set(PortInfo::LID, lid.0.into())
                 .set(PortInfo::MASTER_SM_LID, SUBNET_MANAGER_LID)
-                .set(PortInfo::PORT_STATE, state)
+                .set(PortInfo::PORT_STATE, *state)
                 .set(PortInfo::PORT_PHYSICAL_STATE, 0)
                 .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
             let answer = hca.chip.managed.mad(port, &smp, &mut effects);

@@ -142,6 +142,7 @@ pub struct World {
     /// Places in input buffers of adapters whose host's memory does not follow.
     held_credits: Vec<(FunctionRef, Ingress)>,
     subnet_manager: bool,
+    management_key: Option<u64>,
     sweep_due: bool,
     timing: Arc<Timing>,
     pub(crate) trace: Option<Trace>,
@@ -178,6 +179,7 @@ impl World {
             left: 0,
             held_credits: Vec::new(),
             subnet_manager: config.subnet_manager,
+            management_key: config.management_key,
             sweep_due: false,
             timing: timing.clone(),
             trace: None,

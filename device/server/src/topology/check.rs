@@ -10,8 +10,8 @@ use toml::Spanned;
 
 use super::raw::{RawFabric, RawHca, RawHost, RawTime, RawTopology};
 use super::{
-    Fabric, Hca, Host, Link, Process, SubnetManager, Switch, Time, Topology, TopologyError, first_kind,
-    parse_personality, parse_port_type,
+    Fabric, Hca, Host, Link, ManagementKey, Process, SubnetManager, Switch, Time, Topology, TopologyError,
+    first_kind, parse_personality, parse_port_type,
 };
 
 /// Organization part of derived GUIDs (an OUI of Mellanox).
@@ -158,10 +158,28 @@ impl Source<'_> {
         }
         Ok(Fabric {
             subnet_manager,
+            m_key: self.management_key(raw.m_key, subnet_manager)?,
             seed: raw.seed.unwrap_or(1),
             training_ms: raw.training_ms.map(Spanned::into_inner),
             tunnel: self.tunnel(raw.tunnel_key_file, raw.tunnel_datagram, raw.tunnel_timeout_ms)?,
         })
+    }
+
+    fn management_key(&self, raw: Option<Spanned<String>>, manager: SubnetManager) -> Checked<ManagementKey> {
+        let Some(text) = raw else { return Ok(ManagementKey::default()) };
+        let wrong = |reason: &str| self.error(text.span(), "fabric.m_key", reason.to_owned());
+        if manager == SubnetManager::None {
+            return Err(wrong("only the built-in subnet manager has a key; tell another one in its own way"));
+        }
+        let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        match text.get_ref().as_str() {
+            "random" => Ok(ManagementKey::Random),
+            "none" => Ok(ManagementKey::None),
+            other => match number(other).filter(|key| *key != 0) {
+                Some(key) => Ok(ManagementKey::Given(key)),
+                None => Err(wrong("must be \"random\", \"none\" or a hexadecimal number such as \"0x1234\"")),
+            },
+        }
     }
 
     fn host(&self, raw: RawHost, at: Range<usize>, nodes: &mut Nodes) -> Checked<Host> {

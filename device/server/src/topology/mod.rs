@@ -90,11 +90,31 @@ pub enum SubnetManager {
     None,
 }
 
+/// The M_Key that the built-in subnet manager gives all ports (IBTA vol 1 14.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagementKey {
+    /// One that nobody knows, made when the server starts.
+    #[default]
+    Random,
+    /// None: whoever may send SMPs may set any port.
+    None,
+    /// This one. It is not shown.
+    #[serde(serialize_with = "given")]
+    Given(u64),
+}
+
+fn given<S: serde::Serializer>(_: &u64, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str("given")
+}
+
 /// Properties of the fabric as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fabric {
     /// Who manages the subnet.
     pub subnet_manager: SubnetManager,
+    /// What protects ports from other managers than the built-in one.
+    pub m_key: ManagementKey,
     /// Seed of everything random.
     pub seed: u64,
     /// How long links take to train, in milliseconds, if not what the timing profile says.
@@ -328,6 +348,7 @@ impl Topology {
             time: Time::default(),
             fabric: Fabric {
                 subnet_manager: SubnetManager::Builtin,
+                m_key: ManagementKey::Random,
                 seed: 1,
                 training_ms: None,
                 tunnel: TunnelSettings::default(),

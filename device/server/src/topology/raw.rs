@@ -37,6 +37,7 @@ pub(super) struct RawTime {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFabric {
     pub(super) subnet_manager: Option<Spanned<SubnetManager>>,
+    pub(super) m_key: Option<Spanned<String>>,
     pub(super) seed: Option<u64>,
     pub(super) training_ms: Option<Spanned<u64>>,
     pub(super) tunnel_key_file: Option<Spanned<String>>,

@@ -89,6 +89,13 @@ fn errors_name_file_line_key_and_reason() {
         ("profile = \"cx9\"\n", 1, "profile", "no profile"),
         ("[time]\nquantum_us = 0\n", 1, "host", "no adapter"),
         ("[time]\nquantum = 5\n", 2, "quantum", "unknown field"),
+        (&format!("{host}[fabric]\nm_key = \"0\"\n"), 5, "fabric.m_key", "must be"),
+        (
+            &format!("{host}[fabric]\nsubnet_manager = \"none\"\nm_key = \"0x1\"\n"),
+            6,
+            "fabric.m_key",
+            "only the built-in",
+        ),
         ("[fabric]\nsubnet_manager = \"osm\"\n", 2, "subnet_manager", "unknown variant"),
         ("[[host]]\nmemory = \"1G\"\n", 1, "[[host]]", "missing field"),
         ("[[host]]\nname = \"a/b\"\n[[host.hca]]\n", 2, "host.name", "not a name"),

@@ -1,7 +1,7 @@
 //! The socket of a process and the sessions of the links that leave it.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -11,8 +11,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
 use super::frame::{DIGEST_SIZE, HEADER_SIZE};
-use super::key::{Key, NONCE_SIZE, Nonce};
+use super::key::Key;
 use super::session::{Event, Light, Loss, Session, Terms};
+use crate::random::random;
 use crate::topology::{Cut, Part, TunnelSettings};
 
 /// Datagrams taken before the others of the engine get their turn.
@@ -210,20 +211,4 @@ fn digest(cut: &Cut<'_>) -> anyhow::Result<[u8; DIGEST_SIZE]> {
     let hash = blake3::hash(&text);
     let (digest, _) = hash.as_bytes().split_first_chunk().context("a digest is longer")?;
     Ok(*digest)
-}
-
-/// The system's random numbers.
-fn random() -> anyhow::Result<Box<dyn FnMut() -> Nonce + Send>> {
-    let path = "/dev/urandom";
-    let mut file = std::fs::File::open(path).context(path)?;
-    let mut probe: Nonce = [0; NONCE_SIZE];
-    file.read_exact(&mut probe).context(path)?;
-    Ok(Box::new(move || {
-        let mut nonce: Nonce = [0; NONCE_SIZE];
-        if let Err(e) = file.read_exact(&mut nonce) {
-            // Never a number that was used: without one no session can begin, so the process must not go on.
-            panic!("{path}: {e}");
-        }
-        nonce
-    }))
 }

@@ -1,0 +1,101 @@
+//! The built-in subnet manager and those who would like to be it.
+
+use hca_model::wire::{DethRepr, Packet, Repr};
+use hca_model::{World, WorldConfig};
+use hca_spec::ids::{Lid, Qpn};
+use hca_spec::mad::{CLASS_SUBN_DIRECTED, METHOD_SET, Mad, PortInfo, attr, phys_state, port_state};
+use hca_spec::wire::{Operation, Transport};
+use hca_tests::fabric::{Fabric, Plan, Traffic, port};
+use hca_tests::pair::PORT;
+
+const VL15: u8 = 15;
+const MEMORY: usize = 16 << 20;
+/// The key of the fabric, and that of a host that would like to own it.
+const KEY: u64 = 0x1234_5678_9abc_def1;
+const OTHER: u64 = 0x77;
+
+/// Two adapters around a switch.
+fn fabric(management_key: Option<u64>) -> Fabric {
+    let config = WorldConfig { management_key, ..Plan::around(&[2], 0).config(1) };
+    Fabric::new(World::new(config).expect("a valid topology"), MEMORY, 1 << 20, 64).expect("up")
+}
+
+/// The first adapter's host sends SubnSet(PortInfo) on a directed route to the other's port, or to the switch (`path`): the
+/// port goes down and has a key of the host's.
+fn attack(fabric: &Fabric, path: &[u8], key: u64) {
+    let mut mad = Mad::new();
+    mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::CLASS_VERSION, 1);
+    mad.set(Mad::METHOD, METHOD_SET).set(Mad::ATTRIBUTE_ID, attr::PORT_INFO).set(Mad::TRANSACTION_ID, 7);
+    mad.set(Mad::DR_SLID, 0xffff).set(Mad::DR_DLID, 0xffff).set(Mad::M_KEY, key);
+    mad.set(Mad::HOP_POINTER, 1).set(Mad::HOP_COUNT, path.len() as u32);
+    const INITIAL_PATH: usize = 128;
+    mad.bytes_mut()[INITIAL_PATH + 1..=INITIAL_PATH + path.len()].copy_from_slice(path);
+    mad.port_info_mut()
+        .set(PortInfo::M_KEY, OTHER)
+        .set(PortInfo::M_KEY_PROTECT, 2)
+        .set(PortInfo::LID, 2)
+        .set(PortInfo::MASTER_SM_LID, 1)
+        .set(PortInfo::PORT_STATE, port_state::DOWN)
+        .set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED);
+    let repr = Repr {
+        vl: VL15,
+        dlid: Lid::PERMISSIVE,
+        slid: Lid::PERMISSIVE,
+        transport: Transport::Ud,
+        operation: Operation::SendOnly,
+        pkey: 0xffff,
+        deth: Some(DethRepr { q_key: 0, src_qp: Qpn(0) }),
+        ..Repr::default()
+    };
+    let fill = |payload: &mut [u8]| {
+        payload.copy_from_slice(mad.bytes());
+        Ok::<(), ()>(())
+    };
+    let packet = Packet::build(&repr, 256, fill).expect("it fits");
+    fabric.simulation.world(|world, now| world.inject_packet(now, port(0, 1), packet));
+    fabric.simulation.run(hca_model::Ps::from_ms(30));
+}
+
+fn victim(fabric: &mut Fabric) -> PortInfo {
+    fabric.nodes[1].hca.port_info(PORT).expect("PortInfo")
+}
+
+#[test]
+fn nobody_sets_the_ports_of_others() {
+    let mut fabric = fabric(Some(KEY));
+    for (path, key) in [(&[1, 2][..], 0), (&[1, 2], OTHER), (&[1], 0), (&[1], OTHER)] {
+        attack(&fabric, path, key);
+        let info = victim(&mut fabric);
+        assert_eq!(info.get(PortInfo::PORT_STATE), port_state::ACTIVE, "{path:?}");
+        assert_eq!((info.get(PortInfo::M_KEY), info.get(PortInfo::LID)), (KEY, 2));
+    }
+    assert_eq!(victim(&mut fabric).get(PortInfo::M_KEY_VIOLATIONS), 2);
+    fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 3, 100)).expect("commands");
+    // Without a key it works: the fabric is open to whoever may send SMPs.
+    let mut open = self::fabric(None);
+    attack(&open, &[1, 2], 0);
+    assert_ne!(victim(&mut open).get(PortInfo::PORT_STATE), port_state::ACTIVE);
+}
+
+/// A host that sets its own port by its firmware, which asks for no key, is set right.
+#[test]
+fn what_a_host_sets_at_its_own_port_is_set_right() {
+    let mut fabric = fabric(Some(KEY));
+    let hca = &mut fabric.nodes[0].hca;
+    let own = hca.smp_get(PORT, attr::PORT_INFO, PORT.into()).expect("PortInfo");
+    assert_eq!(own.port_info().get(PortInfo::LID), 1);
+    let mut changed = own;
+    changed
+        .port_info_mut()
+        .set(PortInfo::LID, 2)
+        .set(PortInfo::MASTER_SM_LID, 9)
+        .set(PortInfo::M_KEY, OTHER)
+        .set(PortInfo::PORT_STATE, 0)
+        .set(PortInfo::PORT_PHYSICAL_STATE, 0)
+        .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+    hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), changed.smp_data()).expect("firmware does as it is told");
+    fabric.simulation.run(hca_model::Ps::from_ms(1));
+    let info = fabric.nodes[0].hca.port_info(PORT).expect("PortInfo");
+    assert_eq!((info.get(PortInfo::LID), info.get(PortInfo::M_KEY)), (1, KEY));
+    fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 3, 100)).expect("commands");
+}
