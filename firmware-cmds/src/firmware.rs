@@ -101,7 +101,7 @@ impl Firmware {
             general_max,
             atomic: config.personality.capabilities.atomic,
             odp: config.personality.capabilities.odp_initial,
-            pages: Pages::default(),
+            pages: Pages::new(config.icm_pages),
             at_last_teardown: None,
             teardown_snapshot: None,
             unknown: HashSet::new(),

@@ -70,10 +70,15 @@ impl Kind {
     }
 
     /// Bytes of ICM that an object takes, without page lists and translations.
+    ///
+    /// At least what the server itself keeps for it, once it is in use: so the pages that a host gives, which have a bound
+    /// ([`crate::Config::icm_pages`]), bound the memory that its objects cost others. `tests/tests/memory` measures that.
     pub const fn icm_bytes(self) -> u64 {
         match self {
             // Context, responder resources, alternate context.
-            Self::Qp | Self::Sq => 1024,
+            Self::Qp | Self::Sq => 3072,
+            Self::Eq | Self::Cq | Self::Srq | Self::XrcSrq | Self::Rmp | Self::Dct => 512,
+            Self::Mkey => 192,
             Self::Uar | Self::QCounter => 0,
             _ => 64,
         }

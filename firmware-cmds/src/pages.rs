@@ -14,15 +14,14 @@ const LOW_WATER: u32 = 32;
 const CHUNK: u32 = 128;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// More are not taken: 2 GiB of ICM, enough for every CQ and QP there can be. It bounds what a host can
-/// make the firmware hold.
-const MOST: usize = 1 << 19;
 /// Bytes that are used while the host has still to give pages for them, at most.
 const MOST_LENT: u64 = 1 << 28;
 
 /// The pool of pages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pages {
+    /// More are not taken.
+    most: u32,
     given: BTreeSet<u64>,
     /// Bytes of ICM in use.
     used: u64,
@@ -42,6 +41,11 @@ pub(crate) enum NotTaken {
 }
 
 impl Pages {
+    /// None yet, and never more than `most`.
+    pub(crate) fn new(most: u32) -> Self {
+        Self { most, given: BTreeSet::new(), used: 0, asked: 0, refused: false }
+    }
+
     /// Pages wanted before the firmware can boot.
     pub(crate) fn boot(&self) -> u32 {
         BOOT.saturating_sub(self.given())
@@ -71,7 +75,7 @@ impl Pages {
 
     /// Takes `count` pages, or none of them.
     pub(crate) fn give(&mut self, count: usize, pages: impl Iterator<Item = u64>) -> Result<(), NotTaken> {
-        if self.given.len() + count > MOST {
+        if self.given.len().saturating_add(count) > self.most as usize {
             return Err(NotTaken::TooMany);
         }
         let mut new: BTreeSet<u64> = pages.collect();
@@ -124,7 +128,7 @@ impl Pages {
     /// Pages that the host has not given of those that hold `bytes` more.
     fn missing(&self, bytes: u64) -> u32 {
         let needed = self.used.saturating_add(bytes).div_ceil(PAGE);
-        needed.saturating_sub(self.given().into()).min(MOST as u64) as u32
+        needed.saturating_sub(self.given().into()).min(self.most.into()) as u32
     }
 
     /// Whether `bytes` more may be used before the host has given pages for them. A work request can't wait
@@ -141,7 +145,7 @@ impl Pages {
 
     /// Whether `bytes` more would be too much however many pages the host gives.
     pub(crate) fn is_beyond(&self, bytes: u64) -> bool {
-        self.used.saturating_add(bytes).div_ceil(PAGE) > MOST as u64
+        self.used.saturating_add(bytes).div_ceil(PAGE) > u64::from(self.most)
     }
 
     /// Whether the host refused to give pages. Asking it again is right the next time.
@@ -154,9 +158,11 @@ impl Pages {
 mod tests {
     use super::*;
 
+    const MOST: u32 = 1 << 19;
+
     #[test]
     fn life_of_a_pool() {
-        let mut p = Pages::default();
+        let mut p = Pages::new(MOST);
         assert_eq!((p.boot(), p.init()), (BOOT, BOOT + INIT));
         p.give(BOOT as usize, (0..BOOT as u64).map(|i| i << 12)).unwrap();
         p.give(INIT as usize, (0..INIT as u64).map(|i| (1 << 20) + (i << 12))).unwrap();
@@ -173,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_once_and_then_asked_again() {
-        let mut p = Pages::default();
+        let mut p = Pages::new(MOST);
         assert_eq!(p.ask_for(3 * PAGE), Some(CHUNK));
         assert_eq!((p.ask_for(3 * PAGE), p.regular()), (None, CHUNK), "one question at a time");
         p.cant_give();
@@ -186,7 +192,7 @@ mod tests {
 
     #[test]
     fn pages_are_lent_until_they_come() {
-        let mut p = Pages::default();
+        let mut p = Pages::new(MOST);
         assert!(p.can_lend(MOST_LENT) && !p.can_lend(MOST_LENT + 1));
         p.account(1000 * PAGE);
         assert_eq!(p.want(), Some(1000 + LOW_WATER), "what was lent, and some more");
@@ -200,11 +206,11 @@ mod tests {
 
     #[test]
     fn a_page_is_given_once() {
-        let mut p = Pages::default();
+        let mut p = Pages::new(MOST);
         assert_eq!(p.give(2, [0x1000, 0x1000].into_iter()), Err(NotTaken::Twice));
         p.give(1, [0x1000].into_iter()).unwrap();
         assert_eq!(p.give(2, [0x2000, 0x1000].into_iter()), Err(NotTaken::Twice));
         assert_eq!(p.given(), 1, "all or none");
-        assert_eq!(p.give(MOST, std::iter::empty()), Err(NotTaken::TooMany));
+        assert_eq!(p.give(MOST as usize, std::iter::empty()), Err(NotTaken::TooMany));
     }
 }

@@ -26,7 +26,13 @@ pub struct Config {
     pub timer_khz: u32,
     /// Whether send WQEs may come with their doorbell (BlueFlame).
     pub blueflame: bool,
+    /// Pages of 4 KiB that the firmware takes of its host at most: what its objects may cost. Commands that need more are
+    /// refused with `ExceedLimit`.
+    pub icm_pages: u32,
 }
+
+/// 2 GiB: enough for half a million queue pairs.
+const ICM_PAGES: u32 = 1 << 19;
 
 impl Default for Config {
     fn default() -> Self {
@@ -47,6 +53,7 @@ impl Config {
             // ConnectX-4: 156.25 MHz.
             timer_khz: 156_250,
             blueflame: false,
+            icm_pages: ICM_PAGES,
         }
     }
 }

@@ -255,7 +255,7 @@ pub fn run(server: &Path, plan: Plan) -> Result<Report, Box<dyn std::error::Erro
         std::thread::sleep(Duration::from_millis(10));
     }
     // The firmware's tables of `live` queue pairs and completion queues lie in memory of the host.
-    let memory = (64 << 20) + plan.live as usize * 2048;
+    let memory = (64 << 20) + plan.live as usize * 4096;
     // Polled: an event for each command would double the traffic on the socket.
     let config = Config { command_events: false, ..Config::default() };
     let mut hca = Hca::open(VfioUserBus::connect(&socket, memory, 2)?, config)?;

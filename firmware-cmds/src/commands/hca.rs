@@ -19,6 +19,7 @@ use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, Snapshot, State};
 use crate::limits::VENDOR_ID;
+use crate::pages::Pages;
 
 /// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
 /// does whose successor (kdump) then finds the function as it was.
@@ -42,7 +43,7 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     fw.general = fw.general_max;
     fw.atomic = fw.config.personality.capabilities.atomic;
     fw.odp = fw.config.personality.capabilities.odp_initial;
-    fw.pages = Default::default();
+    fw.pages = Pages::new(fw.config.icm_pages);
     Ok(done())
 }
 

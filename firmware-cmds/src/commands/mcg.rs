@@ -109,6 +109,7 @@ mod tests {
         let mut b = Bench::initialized();
         let rc = b.connection();
         let limit = b.fw.general.get(General::MAX_QP_MCG);
+        b.give_pages(limit);
         for _ in 0..limit {
             let ud = b.qp(&rc, ServiceType::Ud);
             assert_eq!(b.put(Opcode::AttachToMcg, &input(ud, GROUP), 16).status(), Status::Ok);

@@ -279,9 +279,10 @@ mod tests {
         let m = c.mkc_mut();
         m.set_access_mode(AccessMode::Mtt).set(Mkc::PD, rc.pd).set(Mkc::FREE, 1).set(Mkc::UMR_EN, 1);
         m.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 1 << 16).set(Mkc::LOG_PAGE_SIZE, 12);
+        b.give_pages(64);
         let before = b.fw.pages.used();
         let keys: Vec<_> = (0..2048).map(|_| b.put(Opcode::CreateMkey, &c, 16).number()).collect();
-        assert_eq!(b.fw.pages.used() - before, 2048 * 64 / 4096);
+        assert_eq!(b.fw.pages.used() - before, 2048 * 192 / 4096);
         keys.into_iter().for_each(|k| b.ok(Opcode::DestroyMkey, k));
         assert_eq!(b.fw.pages.used(), before);
     }

@@ -1,9 +1,14 @@
 //! An idle object of an adapter in this process.
 
-use hca_driver::{Config, Hca};
+use std::any::Any;
+
+use hca_driver::qp::{Path, QpConfig};
+use hca_driver::{Config, CqConfig, Hca, InitAttr, RtrAttr, RtsAttr, SendOp, SendRequest};
+use hca_firmware::object::Kind as Object;
 use hca_model::HcaId;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::million::{Ground, Kind, churn, create, destroy};
+use hca_tests::pair::{PORT, wait_active};
 use hca_tests::worlds;
 
 use super::{ALLOCATOR, alone};
@@ -41,4 +46,54 @@ fn idle_objects_cost_little_and_leave_nothing() {
     }
     ground.destroy(&mut hca).expect("destroy");
     hca.close().expect("teardown");
+}
+
+/// What a host's objects cost the server is bounded by the pages that it gives for them: of each kind, the objects in use
+/// cost no more than the ICM that they are charged.
+#[test]
+fn objects_cost_no_more_than_they_are_charged() {
+    const EACH: usize = 1000;
+    let _alone = alone();
+    let mut hca = adapter(256 << 20);
+    wait_active(&mut hca).expect("the port");
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let mut cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
+    let lid = hca.lid(PORT).expect("PortInfo");
+    let mut measure = |kind: Object, make: &mut dyn FnMut(&mut Hca<ModelBus>) -> Box<dyn Any>| {
+        // Once before, so that tables have their size.
+        for i in 0..2 {
+            let mut made = Vec::with_capacity(EACH);
+            let before = ALLOCATOR.allocated();
+            made.extend((0..EACH).map(|_| make(&mut hca)));
+            let each = (ALLOCATOR.allocated() - before) / EACH;
+            let charged = kind.icm_bytes() as usize;
+            println!("{kind:?}: {each} bytes, {charged} charged");
+            // The driver's own notes are counted too.
+            assert!(
+                i == 0 || each <= charged + size_of_val(&*made[0]) + 64,
+                "{kind:?}: {each} of {charged} bytes"
+            );
+        }
+    };
+    measure(Object::Pd, &mut |hca| Box::new(hca.alloc_pd().expect("ALLOC_PD")));
+    measure(Object::Xrcd, &mut |hca| Box::new(hca.alloc_xrcd().expect("ALLOC_XRCD")));
+    measure(Object::Psv, &mut |hca| Box::new(hca.create_psvs(pd, 1).expect("CREATE_PSV")));
+    measure(Object::Mkey, &mut |hca| Box::new(hca.register_all(pd).expect("CREATE_MKEY")));
+    measure(Object::Srq, &mut |hca| Box::new(hca.create_srq(pd, 4, 1).expect("CREATE_RMP")));
+    measure(Object::Cq, &mut |hca| Box::new(hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ")));
+    measure(Object::Qp, &mut |hca| {
+        let config = QpConfig { send_blocks: 4, recv_requests: 4, ..QpConfig::rc(pd, &cq, &cq) };
+        let mut qp = hca.create_qp(&config).expect("CREATE_QP");
+        let own = qp.number();
+        hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
+        hca.qp_to_rtr(&mut qp, &RtrAttr::new(own, Path::lid(lid))).expect("RTR");
+        hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        qp.post_send(hca.bus_mut(), &SendRequest::new(1, SendOp::Nop, &[])).expect("post_send");
+        let done = (0..1000).find_map(|_| {
+            hca.wait(None);
+            cq.poll()
+        });
+        qp.finish(&done.expect("a completion"));
+        Box::new(qp)
+    });
 }

@@ -18,6 +18,10 @@ use super::{
 const GUID_OUI: u64 = 0x02c9;
 /// Most processors the launcher may give one guest.
 const MAX_CPUS: u32 = 255;
+/// What objects may cost by default, and at most: 2 GiB, enough for half a million queue pairs.
+pub(super) const DEFAULT_ICM: u64 = 2 << 30;
+/// Least that makes sense: a driver comes up.
+const LEAST_ICM: u64 = 4 << 20;
 /// Longest training of a link that makes sense: a minute.
 const MAX_TRAINING_MS: u64 = 60_000;
 
@@ -245,8 +249,16 @@ impl Source<'_> {
             Some(text) => parse_port_type(text.get_ref())
                 .map_err(|reason| self.error(text.span(), "host.hca.port_type", reason))?,
         };
+        let icm_bytes = match raw.icm.as_ref().map(|text| (text.span(), parse_size(text.get_ref()))) {
+            None => DEFAULT_ICM,
+            Some((_, Some(bytes))) if (LEAST_ICM..=DEFAULT_ICM).contains(&bytes) => bytes,
+            Some((span, _)) => {
+                let reason = "must be a size from \"4M\" to \"2G\"";
+                return Err(self.error(span, "host.hca.icm", reason));
+            }
+        };
         let (socket, blueflame) = (socket_name(host, &name), raw.blueflame);
-        Ok(Hca { name, guid, personality, profile, port_type, blueflame, socket })
+        Ok(Hca { name, guid, personality, profile, port_type, blueflame, icm_bytes, socket })
     }
 
     /// A GUID of the file, or the one derived from the node's name.

@@ -187,6 +187,8 @@ pub struct Hca {
     pub port_type: PortKind,
     /// Whether send requests may come with their doorbell (BlueFlame).
     pub blueflame: bool,
+    /// What its host's objects may cost the server, in bytes of the memory that the host gives to the firmware for them.
+    pub icm_bytes: u64,
     /// File name of its socket in the run directory.
     pub socket: String,
 }
@@ -368,6 +370,7 @@ impl Topology {
                     profile: None,
                     port_type,
                     blueflame: false,
+                    icm_bytes: check::DEFAULT_ICM,
                     socket: check::socket_name(host, hca),
                 }],
             }],

@@ -75,6 +75,7 @@ pub(super) struct RawHca {
     pub(super) port_type: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) blueflame: bool,
+    pub(super) icm: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
