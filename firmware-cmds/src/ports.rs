@@ -44,7 +44,9 @@ impl Ports {
 
     /// Everything to power-on.
     pub fn reset(&mut self) {
-        *self = Self::new(std::mem::take(&mut self.config));
+        let old = std::mem::take(self);
+        *self = Self::new(old.config);
+        self.ports.iter_mut().zip(&old.ports).for_each(|(new, old)| new.port.succeed(&old.port));
     }
 
     /// Numbers of the ports: from 1 on.

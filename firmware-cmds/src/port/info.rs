@@ -75,11 +75,16 @@ impl Port {
             self.set_states(new, effects);
         }
         let differs = |fields: &[Field<PortInfo>]| fields.iter().any(|f| old.get(*f) != self.info.get(*f));
+        let readdressed = differs(&[PortInfo::LID, PortInfo::LMC])
+            || old.get(PortInfo::GID_PREFIX) != self.info.get(PortInfo::GID_PREFIX);
         if differs(&[PortInfo::LID, PortInfo::MASTER_SM_LID, PortInfo::LMC]) {
             effects.port_event(self.number, port_change::LID);
         }
         if old.get(PortInfo::GID_PREFIX) != self.info.get(PortInfo::GID_PREFIX) {
             effects.port_event(self.number, port_change::GUID);
+        }
+        if readdressed {
+            self.readdress();
         }
         if addressed && new.get(PortInfo::CLIENT_REREGISTER) == 1 {
             effects.port_event(self.number, port_change::CLIENT_REREGISTER);

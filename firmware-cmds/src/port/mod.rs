@@ -80,6 +80,7 @@ pub struct Port {
     sl_to_vl: Vec<[u8; 8]>,
     vl_arbitration: [[u8; 64]; 4],
     pub(crate) node_description: [u8; 64],
+    addresses: u32,
 }
 
 impl Port {
@@ -150,12 +151,31 @@ impl Port {
             sl_to_vl: Vec::new(),
             vl_arbitration: [[0; 64]; 4],
             node_description: description,
+            addresses: 1,
         }
     }
 
     /// The port's number: of an adapter from 1, of a switch from 0.
     pub fn number(&self) -> u8 {
         self.number
+    }
+
+    /// Counts, from 1, how often what packets say of their sender became another: LID, LMC, GIDs, P_Keys. What was worked
+    /// out from these holds as long as this number stays.
+    #[inline]
+    pub fn addresses(&self) -> u32 {
+        self.addresses
+    }
+
+    /// Its addresses are others from now on.
+    pub(crate) fn readdress(&mut self) {
+        self.addresses = self.addresses.wrapping_add(1).max(1);
+    }
+
+    /// It takes the place of a port, whose addresses are not its own.
+    pub(crate) fn succeed(&mut self, old: &Port) {
+        self.addresses = old.addresses;
+        self.readdress();
     }
 
     /// Base LID.
@@ -244,6 +264,40 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_worked_with_addresses_hears_of_others() {
+        let mut p = Port::new(Role::Adapter, 1, 1, "");
+        let e = &mut Vec::<Effect>::new();
+        let mut seen = vec![p.addresses()];
+        let mut set = p.info;
+        set.set(PortInfo::LID, 0x40).set(PortInfo::MASTER_SM_LID, 1);
+        let mut again = |p: &Port, other: bool| {
+            let before = seen.last().copied();
+            seen.push(p.addresses());
+            assert_eq!(before != seen.last().copied(), other, "{seen:?}");
+        };
+        for (field, value) in [(PortInfo::LID, 0x44), (PortInfo::LMC, 1)] {
+            set.set(field, value);
+            assert_eq!(p.set_info(&set, e), 0);
+            again(&p, true);
+        }
+        set.set(PortInfo::GID_PREFIX, 0xfec0_0000_0000_0000);
+        assert_eq!(p.set_info(&set, e), 0);
+        again(&p, true);
+        set.set(PortInfo::MASTER_SM_LID, 9);
+        assert_eq!(p.set_info(&set, e), 0);
+        again(&p, false);
+        p.pkey_block(0, Some(&[0x81; 64]), e);
+        again(&p, true);
+        p.pkey_block(0, Some(&[0x81; 64]), e);
+        again(&p, false);
+        p.guid_block(0, Some(&[0x22; 64]), e);
+        again(&p, true);
+        let mut new = Port::new(Role::Adapter, 1, 1, "");
+        new.succeed(&p);
+        again(&new, true);
+    }
 
     #[test]
     fn addresses_of_a_port() {

@@ -39,6 +39,7 @@ impl Port {
                 }
             }
             if old != self.guids {
+                self.readdress();
                 effects.port_event(self.number, port_change::GUID);
             }
         }
@@ -64,6 +65,7 @@ impl Port {
                 *key = u16::from_be_bytes(*raw);
             }
             if old != self.pkeys {
+                self.readdress();
                 effects.port_event(self.number, port_change::PKEY);
             }
         }
