@@ -7,7 +7,7 @@ use crate::worlds;
 use hca_driver::wqe::{SendOp, Wqe};
 use hca_driver::{Access, Bus, CounterSet, Dma, Event, InitAttr, Mr, RtsAttr, SendRequest, Sge};
 use hca_model::link::{Carrier, Delivery, LinkRate};
-use hca_model::wire::Packet;
+use hca_model::link_layer::Packet;
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
@@ -303,7 +303,7 @@ impl Bench {
     fn naks(&self) -> Vec<u32> {
         let packets = self.tap.0.lock().unwrap_or_else(PoisonError::into_inner);
         let naks = packets.iter().filter_map(|(from, packet)| {
-            let (repr, _) = packet.parse().expect("adapters send good packets");
+            let (_, repr, _) = packet.parse().expect("adapters send good packets");
             let syndrome = u32::from(repr.aeth?.syndrome);
             let is_nak = repr.operation == Operation::Acknowledge && syndrome & aeth::KIND_MASK != aeth::ACK;
             (*from == 1 && is_nak).then_some(syndrome & aeth::VALUE_MASK)

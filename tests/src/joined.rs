@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hca_driver::{Bus, Dma};
-use hca_model::wire::Packet;
+use hca_model::link_layer::Packet;
 use hca_model::{
     DmaError, GuestMemory, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, Ps, SwitchId, TunnelId, World,
     WorldConfig,

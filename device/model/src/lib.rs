@@ -18,8 +18,8 @@
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
 //!
 //! The modules are rooms on floors (`floors.toml`), each of which imports from those below it: `ground` (time, events,
-//! profiles), [`wire`] (packets), `engines` (state machines that return what is to be done), [`units`] (who is busy until
-//! when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
+//! profiles), [`wire`] (transport packets), [`link_layer`] (what carries them from port to port), `engines` (state machines that
+//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
 //!
 //! Not implemented: masked atomics, Ethernet and RoCE.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ mod adapter;
 mod engines;
 mod ground;
 pub mod link;
+pub mod link_layer;
 pub mod units;
 pub mod wire;
 mod world;

@@ -135,7 +135,7 @@ impl<W: Write> Writer<W> {
 #[cfg(test)]
 mod tests {
     use hca_model::HcaId;
-    use hca_model::wire::Packet;
+    use hca_model::link_layer::Packet;
 
     use super::*;
 

@@ -1,7 +1,8 @@
 //! Packets.
 
 use hca_model::Ps;
-use hca_model::wire::{MAX_PAYLOAD, Packet};
+use hca_model::link_layer::Packet;
+use hca_model::wire::MAX_PAYLOAD;
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{
@@ -38,7 +39,7 @@ pub fn packet(data: &[u8]) {
             Packet::from_bytes(feed.bytes(len).to_vec())
         } else {
             let packet = build(&mut feed, &adapters.objects, &mut psns);
-            if let Ok((repr, payload)) = packet.parse() {
+            if let Ok((_, repr, payload)) = packet.parse() {
                 assert!(payload.len() <= MAX_PAYLOAD, "{repr:?}");
             }
             packet

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hca_model::wire::{Packet, Repr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::Repr;
 use hca_model::{HcaId, PortLink, Ps, TunnelId, World};
 use hca_server::tunnel::key::{Key, NONCE_SIZE, Nonce};
 use hca_server::tunnel::{Event, Light, Session, Terms};
@@ -267,7 +268,7 @@ pub fn tunnel(data: &[u8]) {
         [direct, tunnelled.switched.port_counters(port(0, 2))].map(|c| c.map_or(0, |c| c.rcv_packets))
     };
     let before = arrived(&tunnelled);
-    let good = Packet::build_empty(&Repr { dlid: ADAPTER, ..Repr::default() });
+    let good = Packet::build_empty(&Path::from(Address::between(Lid(0), ADAPTER)), &Repr::default());
     tunnelled.peer.send(tunnelled.now, good.into_bytes());
     tunnelled.settle();
     tunnelled.advance(Ps::from_ms(1));

@@ -7,7 +7,7 @@ use super::Fault;
 use crate::seeded::Random;
 use hca_model::Ps;
 use hca_model::link::{Cable, Carrier, Delivery, FaultInjector, Faults, LineRate, LinkRate};
-use hca_model::wire::Packet;
+use hca_model::link_layer::Packet;
 use hca_spec::wire::{Bth, Lrh, VCRC_SIZE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Carrier for Star {
         let mut middle = Vec::new();
         up.transmit(now, 0, packet, &mut middle);
         for middle in middle {
-            let Some(to) = usize::from(middle.packet.dlid().0).checked_sub(1) else { continue };
+            let Some(to) = usize::from(middle.packet.ib().dlid.0).checked_sub(1) else { continue };
             let Some(down) = self.down.get_mut(to) else { continue };
             let mut packet = middle.packet;
             let draw = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
@@ -103,13 +103,15 @@ fn vcrc(bytes: &[u8]) -> [u8; VCRC_SIZE] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hca_model::link_layer::{Path, ib::Address};
     use hca_model::wire::{Malformed, Repr};
     use hca_spec::ids::Lid;
 
     /// What arrives of a packet.
     fn arrivals(star: &mut Star, from: usize, to: u16, payload: usize) -> Vec<Delivery> {
-        let repr = Repr { dlid: Lid(to), ..Repr::default() };
-        let packet = Packet::build(&repr, payload, |_| Ok::<(), ()>(())).expect("nothing to fail");
+        let path = Path::from(Address::between(Lid(0), Lid(to)));
+        let packet =
+            Packet::build(&path, &Repr::default(), payload, |_| Ok::<(), ()>(())).expect("nothing to fail");
         let mut out = Vec::new();
         star.transmit(Ps::ZERO, from, packet, &mut out);
         out

@@ -7,7 +7,8 @@ use crate::worlds;
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, Bus, Cq, CqConfig, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr};
 use hca_model::link::{Carrier, Delivery, LinkRate};
-use hca_model::wire::{Packet, Repr};
+use hca_model::link_layer::{Packet, ib::Address};
+use hca_model::wire::Repr;
 use hca_model::{HcaId, Ps};
 use hca_spec::ids::{Lid, Psn, Qpn};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,8 +110,9 @@ impl Peer {
 
     /// Sends a packet to the queue pair: `repr` with the addresses filled in.
     pub fn inject(&mut self, repr: Repr, payload: &[u8]) {
-        let repr = Repr { dlid: self.lid, slid: PEER_LID, dest_qp: self.qp.number(), migrated: true, ..repr };
-        let packet = Packet::build(&repr, payload.len(), |buf| {
+        let path = Address::between(PEER_LID, self.lid).into();
+        let repr = Repr { dest_qp: self.qp.number(), migrated: true, ..repr };
+        let packet = Packet::build(&path, &repr, payload.len(), |buf| {
             buf.copy_from_slice(payload);
             Ok::<(), std::convert::Infallible>(())
         });
@@ -128,8 +130,8 @@ impl Peer {
         self.simulation().run(time);
         let packets = std::mem::take(&mut *self.tap.0.lock().unwrap_or_else(PoisonError::into_inner));
         let parsed = packets.iter().map(|packet| {
-            let (repr, payload) = packet.parse().expect("the adapter sends good packets");
-            assert_eq!((repr.dlid, repr.slid, repr.dest_qp), (PEER_LID, self.lid, PEER_QPN));
+            let (path, repr, payload) = packet.parse().expect("the adapter sends good packets");
+            assert_eq!((path, repr.dest_qp), (Address::between(self.lid, PEER_LID).into(), PEER_QPN));
             (repr, payload.to_vec())
         });
         parsed.collect()

@@ -8,6 +8,12 @@
 //! engines = ["cq", "eq"]
 //! units = ["units"]
 //!
+//! [[door]]                           # inside a room: a module that only some see
+//! behind = "units::pcie"
+//! open_to = ["units"]
+//! words = ["tlp"]
+//! unsaid_in = ["cq", "eq"]
+//!
 //! [known]                            # arrows that are still to go
 //! arrows = ["cq -> units::calendar"]
 //! ```
@@ -16,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::doors::Door;
+
 /// Floors from the ground up, and the arrows against them that are known.
 #[derive(Debug)]
 pub(crate) struct Floors {
@@ -23,6 +31,8 @@ pub(crate) struct Floors {
     rooms: BTreeMap<String, Room>,
     /// `FROM -> TO`, module paths of files.
     pub(crate) known: BTreeSet<String>,
+    /// What is behind a door.
+    pub(crate) doors: Vec<Door>,
 }
 
 /// A room and its floor, from 0.
@@ -38,6 +48,8 @@ pub(crate) struct Room {
 #[serde(deny_unknown_fields)]
 struct Table {
     floor: Vec<BTreeMap<String, Vec<String>>>,
+    #[serde(default)]
+    door: Vec<Door>,
     #[serde(default)]
     known: Known,
 }
@@ -75,7 +87,7 @@ impl Floors {
                 return Err(format!("known arrow {arrow} is there twice"));
             }
         }
-        Ok(Self { rooms, known })
+        Ok(Self { rooms, known, doors: table.door })
     }
 
     /// The room of a module: its own, or that of the nearest module around it.

@@ -2,10 +2,11 @@
 //!
 //! Inside `device/model` and `firmware-cmds`, each crate's `floors.toml` says which modules are a room and on which floor it
 //! is ([`floors`]); between the crates of the workspace [`crates`] says it. Sources are parsed ([`modules`]), names are followed
-//! through re-exports to the file that has them ([`names`]), and [`rules`] judges. What is only compiled for tests is free, and so is
+//! through re-exports to the file that has them ([`names`]), and [`rules`] and [`doors`] judge. What is only compiled for tests is free, and so is
 //! `lib.rs`, which stands above all floors. Calls of methods name no module, so they are no arrows.
 
 mod crates;
+mod doors;
 mod floors;
 mod mentions;
 mod modules;
@@ -36,7 +37,8 @@ fn judge(folder: &str) {
     let floors = Floors::parse(&text(&table)).unwrap_or_else(|error| panic!("{table}: {error}"));
     let arrows = names::arrows(&parsed);
     assert!(arrows.len() > parsed.files().len(), "{folder}: hardly an arrow was found");
-    let faults = rules::faults(&parsed, &arrows, &floors);
+    let mut faults = rules::faults(&parsed, &arrows, &floors);
+    faults.extend(floors.doors.iter().flat_map(|door| door.faults(&parsed, &arrows)));
     assert!(faults.is_empty(), "{} faults of {folder}, by {table}:\n{}", faults.len(), faults.join("\n"));
 }
 

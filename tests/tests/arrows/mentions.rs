@@ -2,7 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItem, Item, ItemMod, ItemUse, Macro, UseTree, VisRestricted};
+use syn::{Attribute, Ident, ImplItem, Item, ItemMod, ItemUse, Macro, UseTree, VisRestricted};
 
 use crate::modules::{attributes, is_for_tests};
 
@@ -17,14 +17,21 @@ pub(crate) struct Mention {
     pub(crate) imported: bool,
 }
 
-/// Every path of an item that is compiled without `cfg(test)`. Modules in it are not looked into.
-pub(crate) fn of(item: &Item) -> Vec<Mention> {
-    let mut found = Finder(Vec::new());
-    found.visit_item(item);
-    found.0
+/// What an item says.
+#[derive(Default)]
+pub(crate) struct Finder {
+    /// Its paths.
+    pub(crate) mentions: Vec<Mention>,
+    /// Its identifiers with their lines: those of paths, fields, methods and variables.
+    pub(crate) words: Vec<(String, usize)>,
 }
 
-struct Finder(Vec<Mention>);
+/// Everything of an item that is compiled without `cfg(test)`. Modules in it are not looked into.
+pub(crate) fn of(item: &Item) -> Finder {
+    let mut found = Finder::default();
+    found.visit_item(item);
+    found
+}
 
 impl<'ast> Visit<'ast> for Finder {
     fn visit_item(&mut self, item: &'ast Item) {
@@ -52,9 +59,13 @@ impl<'ast> Visit<'ast> for Finder {
         {
             let line = first.ident.span().start().line;
             let path = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            self.0.push(Mention { path, line, imported: false });
+            self.mentions.push(Mention { path, line, imported: false });
         }
         visit::visit_path(self, path);
+    }
+
+    fn visit_ident(&mut self, ident: &'ast Ident) {
+        self.words.push((ident.to_string(), ident.span().start().line));
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
@@ -96,9 +107,10 @@ impl Finder {
             UseTree::Glob(glob) => glob.star_token.spans[0].start().line,
             _ => ident.map_or(0, |ident| ident.span().start().line),
         };
+        self.words.extend(ident.map(|ident| (ident.to_string(), line)));
         let mut path = path.clone();
         path.extend(ident.map(|ident| ident.to_string()).filter(|name| name != "self"));
-        self.0.push(Mention { path, line, imported: true });
+        self.mentions.push(Mention { path, line, imported: true });
     }
 
     /// What is given to a macro has any syntax; names joined by `::` are paths.
@@ -110,12 +122,13 @@ impl Finder {
             match token {
                 TokenTree::Ident(ident) => {
                     let (name, line) = (ident.to_string(), ident.span().start().line);
+                    self.words.push((name.clone(), line));
                     match &mut path {
                         Some(mention) if colons == 2 => mention.path.push(name),
                         // A path that begins with `::` is another crate's.
                         None if colons == 2 => {}
                         _ => {
-                            self.0.extend(path.take());
+                            self.mentions.extend(path.take());
                             path = Some(Mention { path: vec![name], line, imported: false });
                         }
                     }
@@ -127,14 +140,14 @@ impl Finder {
                     continue;
                 }
                 TokenTree::Group(group) => {
-                    self.0.extend(path.take());
+                    self.mentions.extend(path.take());
                     self.tokens(group.stream());
                 }
-                TokenTree::Punct(_) | TokenTree::Literal(_) => self.0.extend(path.take()),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => self.mentions.extend(path.take()),
             }
             colons = 0;
         }
-        self.0.extend(path);
+        self.mentions.extend(path);
     }
 }
 
@@ -144,7 +157,11 @@ mod tests {
 
     fn paths(text: &str) -> Vec<(String, usize)> {
         let file = syn::parse_file(text).expect("Rust");
-        file.items.iter().flat_map(of).map(|mention| (mention.path.join("::"), mention.line)).collect()
+        file.items
+            .iter()
+            .flat_map(|item| of(item).mentions)
+            .map(|mention| (mention.path.join("::"), mention.line))
+            .collect()
     }
 
     fn has(text: &str, path: &str, line: usize) -> bool {

@@ -53,6 +53,8 @@ pub(crate) struct Module {
     pub(crate) items: BTreeSet<String>,
     /// Paths in its code.
     pub(crate) mentions: Vec<Mention>,
+    /// Identifiers in its code, with the line of the first.
+    pub(crate) words: BTreeMap<String, usize>,
 }
 
 /// A parsed crate. The first module is the root.
@@ -96,6 +98,7 @@ impl Crate {
             globs: Vec::new(),
             items: BTreeSet::new(),
             mentions: Vec::new(),
+            words: BTreeMap::new(),
         });
         for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
             if let Item::Mod(inner) = item {
@@ -121,7 +124,11 @@ impl Crate {
             } else if let Some(name) = declared(item) {
                 module.items.insert(name);
             }
-            module.mentions.extend(mentions::of(item));
+            let found = mentions::of(item);
+            module.mentions.extend(found.mentions);
+            for (word, line) in found.words {
+                module.words.entry(word).or_insert(line);
+            }
         }
         Ok(number)
     }

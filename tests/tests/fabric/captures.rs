@@ -6,7 +6,8 @@ use std::fs;
 use hca_driver::wqe::Datagram;
 use hca_driver::{Access, Bus, CqConfig, SendOp, SendRequest, Sge};
 use hca_model::link::Faults;
-use hca_model::wire::{DethRepr, Packet, Repr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::{DethRepr, Repr};
 use hca_model::{HcaId, Ps, World};
 use hca_spec::ids::{Lid, Mkey, Qpn};
 use hca_spec::mad::{CLASS_SUBN_LID_ROUTED, METHOD_GET, Mad, attr};
@@ -137,23 +138,33 @@ fn datagrams(capture: &mut Capture) {
 
 /// What XRC adds to the headers, and a management packet.
 fn others(capture: &mut Capture) {
-    let build = |repr: &Repr, payload: &[u8]| {
+    let build = |vl: u8, repr: &Repr, payload: &[u8]| {
+        let path = Path::from(Address { vl, ..Address::between(Lid(2), Lid(1)) });
         let fill = |buf: &mut [u8]| {
             buf.copy_from_slice(payload);
             Ok::<(), std::convert::Infallible>(())
         };
-        Packet::build(repr, payload.len(), fill).expect("a packet")
+        Packet::build(&path, repr, payload.len(), fill).expect("a packet")
     };
-    let lids = Repr { slid: Lid(2), dlid: Lid(1), ..Repr::default() };
     let mut smp = Mad::new();
     smp.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
     smp.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO);
-    let datagram = Repr { transport: Transport::Ud, deth: Some(DethRepr::default()), vl: 15, ..lids };
-    let xrc =
-        Repr { transport: Transport::Xrc, xrceth: Some(hca_spec::ids::Srqn(5)), dest_qp: Qpn(9), ..lids };
-    let invalidate =
-        Repr { operation: Operation::SendOnlyInval, ieth: Some(Mkey(0x1234)), dest_qp: Qpn(9), ..lids };
-    for packet in [build(&datagram, smp.bytes()), build(&xrc, b"xrc!"), build(&invalidate, b"12345678")] {
+    let datagram = Repr { transport: Transport::Ud, deth: Some(DethRepr::default()), ..Repr::default() };
+    let xrc = Repr {
+        transport: Transport::Xrc,
+        xrceth: Some(hca_spec::ids::Srqn(5)),
+        dest_qp: Qpn(9),
+        ..Repr::default()
+    };
+    let invalidate = Repr {
+        operation: Operation::SendOnlyInval,
+        ieth: Some(Mkey(0x1234)),
+        dest_qp: Qpn(9),
+        ..Repr::default()
+    };
+    for packet in
+        [build(15, &datagram, smp.bytes()), build(0, &xrc, b"xrc!"), build(0, &invalidate, b"12345678")]
+    {
         capture.simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
     }
 }

@@ -3,7 +3,8 @@
 use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_driver::{SendOp, wqe::Datagram};
 use hca_model::link::LinkMessage;
-use hca_model::wire::{DethRepr, Packet, Repr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::{DethRepr, Repr};
 use hca_model::{HcaId, LinkOffer, PortLink, Ps, TunnelEvent, TunnelId, World};
 use hca_spec::be32;
 use hca_spec::ids::{Lid, Qpn};
@@ -175,10 +176,8 @@ fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> 
     mad.set(Mad::HOP_POINTER, 1).set(Mad::HOP_COUNT, path.len() as u32);
     const INITIAL_PATH: usize = 128;
     mad.bytes_mut()[INITIAL_PATH + 1..=INITIAL_PATH + path.len()].copy_from_slice(path);
+    let path = Path::from(Address { vl: VL15, ..Address::between(Lid::PERMISSIVE, Lid::PERMISSIVE) });
     let repr = Repr {
-        vl: VL15,
-        dlid: Lid::PERMISSIVE,
-        slid: Lid::PERMISSIVE,
         transport: Transport::Ud,
         operation: Operation::SendOnly,
         pkey: 0xffff,
@@ -189,7 +188,7 @@ fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> 
         payload.copy_from_slice(mad.bytes());
         Ok::<(), ()>(())
     };
-    let packet = Packet::build(&repr, 256, fill).expect("it fits").into_bytes();
+    let packet = Packet::build(&path, &repr, 256, fill).expect("it fits").into_bytes();
     for _ in 0..count {
         simulation.world(|world, now| world.tunnel_receive(now, tunnel, packet.clone()));
     }
@@ -201,8 +200,9 @@ fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> 
     });
     let parse = |bytes| {
         let packet = Packet::from_bytes(bytes);
-        let (repr, payload) = packet.parse().expect("a good packet");
-        assert_eq!((repr.vl, repr.dlid, repr.slid), (VL15, Lid::PERMISSIVE, Lid::PERMISSIVE));
+        let (path, _, payload) = packet.parse().expect("a good packet");
+        let address = path.ib().expect("addresses");
+        assert_eq!((address.vl, address.dlid, address.slid), (VL15, Lid::PERMISSIVE, Lid::PERMISSIVE));
         let mut mad = Mad::new();
         mad.bytes_mut().copy_from_slice(payload);
         mad

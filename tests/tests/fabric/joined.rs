@@ -9,7 +9,8 @@ use hca_driver::{
     Sge,
 };
 use hca_model::link::Faults;
-use hca_model::wire::{DethRepr, Packet, Repr};
+use hca_model::link_layer::{Packet, ib::Address};
+use hca_model::wire::{DethRepr, Repr};
 use hca_model::{HcaId, NodeId, Ps, SwitchId};
 use hca_spec::ids::{Lid, Pd, Qpn};
 use hca_spec::mad::{CLASS_SUBN_DIRECTED, METHOD_SET, Mad, PortInfo, SmpData, SwitchInfo, attr, port_state};
@@ -48,10 +49,8 @@ fn smp(attribute: u32, modifier: u32, data: &[u8]) -> Packet {
     const INITIAL_PATH: usize = 128;
     mad.bytes_mut()[INITIAL_PATH + 1] = 1;
     *mad.smp_data_mut() = SmpData::from_prefix_or_zero(data);
+    let path = Address { vl: VL15, ..Address::between(Lid::PERMISSIVE, Lid::PERMISSIVE) }.into();
     let repr = Repr {
-        vl: VL15,
-        dlid: Lid::PERMISSIVE,
-        slid: Lid::PERMISSIVE,
         transport: Transport::Ud,
         operation: Operation::SendOnly,
         pkey: 0xffff,
@@ -62,7 +61,7 @@ fn smp(attribute: u32, modifier: u32, data: &[u8]) -> Packet {
         payload.copy_from_slice(mad.bytes());
         Ok::<(), ()>(())
     };
-    Packet::build(&repr, 256, fill).expect("it fits")
+    Packet::build(&path, &repr, 256, fill).expect("it fits")
 }
 
 fn lid(hca: usize) -> Lid {

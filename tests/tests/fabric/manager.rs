@@ -1,6 +1,7 @@
 //! The built-in subnet manager and those who would like to be it.
 
-use hca_model::wire::{DethRepr, Packet, Repr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::{DethRepr, Repr};
 use hca_model::{World, WorldConfig};
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{CLASS_SUBN_DIRECTED, METHOD_SET, Mad, PortInfo, attr, phys_state, port_state};
@@ -37,10 +38,8 @@ fn attack(fabric: &Fabric, path: &[u8], key: u64) {
         .set(PortInfo::MASTER_SM_LID, 1)
         .set(PortInfo::PORT_STATE, port_state::DOWN)
         .set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED);
+    let path = Path::from(Address { vl: VL15, ..Address::between(Lid::PERMISSIVE, Lid::PERMISSIVE) });
     let repr = Repr {
-        vl: VL15,
-        dlid: Lid::PERMISSIVE,
-        slid: Lid::PERMISSIVE,
         transport: Transport::Ud,
         operation: Operation::SendOnly,
         pkey: 0xffff,
@@ -51,7 +50,7 @@ fn attack(fabric: &Fabric, path: &[u8], key: u64) {
         payload.copy_from_slice(mad.bytes());
         Ok::<(), ()>(())
     };
-    let packet = Packet::build(&repr, 256, fill).expect("it fits");
+    let packet = Packet::build(&path, &repr, 256, fill).expect("it fits");
     fabric.simulation.world(|world, now| world.inject_packet(now, port(0, 1), packet));
     fabric.simulation.run(hca_model::Ps::from_ms(30));
 }

@@ -3,7 +3,7 @@
 use hca_driver::qp::Path;
 use hca_driver::{Error, Event, RtsAttr, SendRequest};
 use hca_model::link::{Carrier, Delivery, LinkRate};
-use hca_model::wire::Packet;
+use hca_model::link_layer::Packet;
 use hca_model::{HcaId, Ps};
 use hca_spec::command::Status;
 use hca_spec::cqe::Syndrome;
@@ -47,11 +47,11 @@ impl Paths {
 impl Carrier for Paths {
     fn transmit(&mut self, now: Ps, from: usize, packet: Packet, out: &mut Vec<Delivery>) {
         let inner = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lid = packet.dlid().0;
+        let lid = packet.ib().dlid.0;
         if inner.cut.contains(&lid) {
             return;
         }
-        if let Ok((repr, _)) = packet.parse() {
+        if let Ok((_, repr, _)) = packet.parse() {
             inner.passed.push((from, lid, repr.migrated));
         }
         out.push(Delivery { at: now + Ps::from_ns(5), end: 1 - from, packet });

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use hca_driver::qp::Path;
 use hca_firmware::Personality;
-use hca_model::wire::{Packet, Repr};
+use hca_model::link_layer::{Packet, ib::Address};
+use hca_model::wire::Repr;
 use hca_model::{
     HcaConfig, HcaId, LinkConfig, PortCounters, PortRef, Ps, SwitchConfig, SwitchIdentity, World, WorldConfig,
 };
@@ -143,7 +144,8 @@ fn a_packet_by_the_wrong_port_is_dropped() {
     let (slid, dlid) = (fabric.hcas[1].lid(1).expect("LID"), fabric.hcas[0].lid(1).expect("LID"));
     let packet = || {
         let dest_qp: Qpn = pair[0].qp.number();
-        Packet::build_empty(&Repr { slid, dlid, dest_qp, ack_req: true, ..Repr::default() })
+        let repr = Repr { dest_qp, ack_req: true, ..Repr::default() };
+        Packet::build_empty(&Address::between(slid, dlid).into(), &repr)
     };
     let sent_before = counters(&fabric, own(0, 1)).xmit_packets;
     let told = diagnoses(&fabric);

@@ -1,7 +1,8 @@
 //! A DC target and an initiator made by hand: which packets belong to a connection, and which don't.
 
 use hca_driver::{Access, Completion, Dct, DctConfig, ScatterToCqe, Srq};
-use hca_model::wire::{DcEthRepr, Packet, Repr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::{DcEthRepr, Repr};
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;
 use hca_spec::dct::{DctState, Dctc};
@@ -54,8 +55,6 @@ impl DcTarget {
     fn send(&mut self, sent: Sent) -> Option<Completion> {
         let lid = self.pair.hcas[0].lid(PORT).expect("LID");
         let repr = Repr {
-            dlid: lid,
-            slid: lid,
             transport: Transport::Dc,
             operation: sent.operation,
             dest_qp: self.dct.number(),
@@ -68,7 +67,9 @@ impl DcTarget {
             }),
             ..Repr::default()
         };
-        let packet = Packet::build(&repr, sent.len, |_| Ok::<(), ()>(())).expect("a packet");
+        let packet =
+            Packet::build(&Path::from(Address::between(lid, lid)), &repr, sent.len, |_| Ok::<(), ()>(()))
+                .expect("a packet");
         let simulation = self.pair.hcas[0].bus_mut().simulation().clone();
         simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
         simulation.run(Ps::from_us(50));

@@ -2,7 +2,8 @@
 
 use hca_driver::{Access, RtsAttr};
 use hca_model::Ps;
-use hca_model::wire::{Packet, Repr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::Repr;
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::wire::{ICRC_SIZE, Lrh, VCRC_SIZE};
 use hca_tests::counters::port_counters;
@@ -45,16 +46,11 @@ pub(crate) fn malformed_packets_are_counted_and_dropped() {
     ];
     let mut peer = Peer::new(&options).expect("bring-up");
     let lid = peer.hca.lid(PORT).expect("PortInfo").0;
-    let repr = Repr {
-        dlid: Lid(lid),
-        slid: PEER_LID,
-        dest_qp: Qpn(peer.qp.number().0),
-        psn: Psn::new(0),
-        ack_req: true,
-        ..Repr::default()
-    };
+    let repr = Repr { dest_qp: Qpn(peer.qp.number().0), psn: Psn::new(0), ack_req: true, ..Repr::default() };
     for (what, sealed, counted, spoil) in cases {
-        let good = Packet::build(&repr, 8, |_| Ok::<(), ()>(())).expect("nothing to fail");
+        let good =
+            Packet::build(&Path::from(Address::between(PEER_LID, Lid(lid))), &repr, 8, |_| Ok::<(), ()>(()))
+                .expect("nothing to fail");
         let mut bytes = good.into_bytes();
         if sealed {
             bytes.truncate(bytes.len() - ICRC_SIZE - VCRC_SIZE);

@@ -4,7 +4,8 @@ use hca_driver::qp::RtsAttr;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Completion, SendRequest};
 use hca_model::link::Faults;
-use hca_model::wire::{AethRepr, AtomicRepr, Packet, Repr, RethRepr};
+use hca_model::link_layer::{Packet, Path, ib::Address};
+use hca_model::wire::{AethRepr, AtomicRepr, Repr, RethRepr};
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Lid, Psn};
@@ -56,15 +57,14 @@ impl PlayedPeer {
 
     fn inject(&mut self, change: impl FnOnce(&mut Repr), payload: &[u8]) {
         let mut repr = Repr {
-            slid: Lid(2),
-            dlid: Lid(1),
             transport: Transport::Rc,
             migrated: true,
             dest_qp: self.pair.ends[0].qp.number(),
             ..Repr::default()
         };
         change(&mut repr);
-        let packet = Packet::build(&repr, payload.len(), |buf| {
+        let path = Path::from(Address::between(Lid(2), Lid(1)));
+        let packet = Packet::build(&path, &repr, payload.len(), |buf| {
             buf.copy_from_slice(payload);
             Ok::<(), ()>(())
         });
@@ -345,16 +345,15 @@ pub(crate) fn the_responders_depth_is_a_limit() {
     let simulation = played.simulation.clone();
     for i in 0..17 {
         let reth = Some(RethRepr { va: here.address, rkey: here.key, len: 1 << 15 });
+        let path = Path::from(Address::between(Lid(2), Lid(1)));
         let repr = Repr {
-            slid: Lid(2),
-            dlid: Lid(1),
             operation: Operation::ReadRequest,
             psn: Psn::new(i * ((1 << 15) / MTU as u32)),
             dest_qp,
             reth,
             ..Repr::default()
         };
-        simulation.world(|world, now| world.inject_packet(now, HcaId(0), Packet::build_empty(&repr)));
+        simulation.world(|world, now| world.inject_packet(now, HcaId(0), Packet::build_empty(&path, &repr)));
     }
     played.settle();
     assert_state(&mut played.pair, 0, QpState::Error);

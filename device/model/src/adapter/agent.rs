@@ -7,13 +7,13 @@ use hca_firmware::{Arrival, Departure, KeyViolation};
 use crate::adapter::Executor;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
 use crate::ground::time::Ps;
-use crate::link::datagram;
-use crate::wire::Repr;
+use crate::link_layer::ib::datagram;
 
 impl Executor<'_> {
     /// A datagram for which no driver has a queue pair that receives.
     pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
-        let Some((address, mad)) = datagram::parse(arrived.repr(), arrived.payload_bytes()) else {
+        let Some((address, mad)) = datagram::parse(arrived.path(), arrived.repr(), arrived.payload_bytes())
+        else {
             return tracing::debug!(hca = self.core.chip.name, %now, "no datagram that an agent takes: dropped");
         };
         let mut effects = Vec::new();
@@ -62,16 +62,18 @@ impl Core<'_> {
         self.chip.managed.numbers().for_each(|port| self.agent_poll_later(now, port));
     }
 
-    /// The P_Key or Q_Key (`q_key`) of a packet that came by a port is not its receiver's: it is counted, and the subnet
+    /// The P_Key or Q_Key (`q_key`) of a packet is not its receiver's: it is counted, and the subnet
     /// manager told.
-    pub(crate) fn key_violation(&mut self, now: Ps, port: u8, repr: &Repr, q_key: bool) {
+    pub(crate) fn key_violation(&mut self, now: Ps, arrived: &Arrived, q_key: bool) {
+        let (port, repr) = (arrived.port, arrived.repr());
+        let Some(link) = arrived.path().ib() else { return };
         let deth = repr.deth.as_ref();
         let violation = KeyViolation {
             key: if q_key { deth.map_or(0, |d| d.q_key) } else { repr.pkey.into() },
             q_key,
-            slid: repr.slid,
-            dlid: repr.dlid,
-            sl: repr.sl,
+            slid: link.slid,
+            dlid: link.dlid,
+            sl: link.sl,
             source_qp: deth.map_or(0, |d| d.src_qp.0),
             qp: repr.dest_qp.0,
         };

@@ -49,7 +49,7 @@ impl Core<'_> {
             _ => self.receive_data(now, qp, repr, payload),
         }
         // A turn of which nothing could come is not asked for, unless others would notice that it waits.
-        let idle = qp.has_nothing_to_send() && self.may_send(qp.lane());
+        let idle = qp.has_nothing_to_send() && self.may_send(qp.port_lane());
         if qp.sends() && !idle {
             self.ask_turn(now, qp);
         }

@@ -28,11 +28,13 @@ pub(crate) struct Chip {
 
 impl Chip {
     pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
+        let profiles = config.personality.ports.iter();
+        let kinds: Vec<_> = profiles.filter_map(|port| port.kinds.first().copied()).collect();
         let managed = hca_firmware::Ports::new(config);
         Self {
             name,
             units: Units::new(&timing),
-            ports: Ports::new(managed.numbers().len(), timing.agent_queue()),
+            ports: Ports::new(kinds.into_iter(), timing.agent_queue()),
             managed,
             timing,
             out: Outbox::default(),

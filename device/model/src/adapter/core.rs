@@ -15,8 +15,8 @@ use crate::engines::view::View;
 use crate::ground::dma::DmaError;
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::link::egress::Sent;
-use crate::wire::{Malformed, Packet, Repr};
+use crate::link_layer::{Packet, Path, Sent};
+use crate::wire::{Malformed, Repr};
 
 /// A packet whose headers and checksums were found good, and the port that it came by.
 #[derive(Debug, Clone)]
@@ -48,6 +48,11 @@ impl Arrived {
     #[inline]
     pub(crate) fn packet(&self) -> &Packet {
         &self.packet
+    }
+
+    #[inline]
+    pub(crate) fn path(&self) -> &Path {
+        self.packet.path()
     }
 
     #[inline]

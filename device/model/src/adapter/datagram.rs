@@ -15,18 +15,18 @@ use crate::engines::qp::wqe::Wqe;
 use crate::ground::event::{Event, Status};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::wire::Packet;
+use crate::link_layer::Packet;
 
 impl Core<'_> {
     /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
     /// `head` is the WQE's place in the queue.
     pub(crate) fn send_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, head: u16) -> Option<Ps> {
-        let repr = match qp.plan_datagram(&self.view(), wqe) {
-            Ok(repr) => repr,
+        let (path, repr) = match qp.plan_datagram(&self.view(), wqe) {
+            Ok(planned) => planned,
             Err(why) => return self.bad_datagram(now, qp, wqe, why),
         };
         let mut found = Default::default();
-        let built = Packet::build_with(&repr, wqe.length as usize, |buf| {
+        let built = Packet::build_with(&path, &repr, wqe.length as usize, |buf| {
             found = self.keyed().gather(qp.accessor(), &wqe.pieces, 0, buf)?;
             Ok::<(), Fault>(())
         });
@@ -47,7 +47,7 @@ impl Core<'_> {
         let (operation, bytes) = (repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         self.note(at, Event::Done { qpn, index, status: Status(None) });
-        qp.vl = self.launch(at, qp.params.port, operation, packet);
+        qp.lane = self.launch(at, qp.port(), operation, packet);
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         if wqe.signaled {
             let due = at + self.chip.units.completion_latency();
@@ -67,14 +67,14 @@ impl Core<'_> {
 
     /// A datagram for this queue pair.
     pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) {
-        let (repr, payload) = (arrived.repr(), arrived.payload_bytes());
+        let (path, repr, payload) = (arrived.path(), arrived.repr(), arrived.payload_bytes());
         let Some(deth) = repr.deth else { return };
         if deth.q_key != qp.own_q_key() {
             self.diagnose(
                 now,
                 format_args!("datagram for QP {} dropped: Q_Key {:#x} is not the QP's", qp.qpn, deth.q_key),
             );
-            self.key_violation(now, arrived.port, repr, true);
+            self.key_violation(now, arrived, true);
             return;
         }
         let Ok(receive) = self.take_receive(now, qp, None) else {
@@ -104,8 +104,8 @@ impl Core<'_> {
                 return self.fail(now, qp, None);
             }
         };
-        self.note(now, qp.executed(repr, payload.len()));
-        let (cqn, cqe) = qp.datagram_received(&self.view(), repr, &receive, total);
+        self.note_executed(now, qp, (path, repr), payload.len());
+        let (cqn, cqe) = qp.datagram_received(&self.view(), path, repr, &receive, total);
         for found in found {
             self.report_signature_errors(now, qp, cqn, found);
         }
@@ -116,13 +116,13 @@ impl Core<'_> {
 impl Executor<'_> {
     /// A multicast datagram: a copy to each member of its group at the port that it came by.
     pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
-        let repr = arrived.repr();
-        let Some(dgid) = repr.grh.as_ref().map(|g| g.dgid) else { return };
+        let (path, repr) = (arrived.path(), arrived.repr());
+        let Some(dgid) = path.grh().map(|g| g.dgid) else { return };
         for qpn in self.members(dgid) {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
-                && core.chip.managed.port(arrived.port).is_some_and(|p| p.is_own_lid(repr.slid));
-            let here = qp.params.port == arrived.port;
+                && core.chip.managed.port(arrived.port).is_some_and(|port| path.is_from(port));
+            let here = qp.port() == arrived.port;
             if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
                 match core.function.outstanding {
                     None => core.receive_datagram(now, qp, arrived),

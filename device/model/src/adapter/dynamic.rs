@@ -15,7 +15,8 @@ use crate::engines::qp::dct::{
 };
 use crate::engines::qp::{QueuePair, pkeys_match};
 use crate::ground::time::Ps;
-use crate::wire::{DcEthRepr, Packet, Repr};
+use crate::link_layer::{Packet, Path};
+use crate::wire::{DcEthRepr, Repr};
 
 impl Core<'_> {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
@@ -24,13 +25,14 @@ impl Core<'_> {
             TargetSwitch::There => true,
             TargetSwitch::PageWait => false,
             TargetSwitch::Connects { leaves } => {
-                if leaves && let Some(repr) = qp.disconnect(&self.view()) {
-                    let packet = Packet::build_empty(&repr);
+                let view = self.view();
+                if leaves && let (Some(path), Some(repr)) = (qp.path(&view), qp.disconnect(&view)) {
+                    let packet = Packet::build_empty(&path, &repr);
                     let free = self.chip.units.send(now, qp.qpn.0, self.chip.timing.transmit());
                     let at = self.chip.units.depart(qp.qpn.0, free);
-                    self.launch(at, qp.params.port, repr.operation, packet);
+                    self.launch(at, qp.port(), repr.operation, packet);
                 }
-                qp.connect_to(now, target);
+                qp.connect_to(&self.view(), now, target);
                 true
             }
         }
@@ -38,18 +40,20 @@ impl Core<'_> {
 
     /// Answers without a connection, for the responder that there would be.
     fn refuse_connection(&mut self, now: Ps, nobody: &QueuePair, repr: &Repr, syndrome: u32) {
-        let Some(answer) = nobody.refusal(&self.view(), repr, syndrome) else { return };
-        let packet = Packet::build_empty(&answer);
+        let view = self.view();
+        let Some(path) = nobody.path(&view) else { return };
+        let Some(answer) = nobody.refusal(&view, repr, syndrome) else { return };
+        let packet = Packet::build_empty(&path, &answer);
         let free = self.chip.units.send(now, nobody.qpn.0, self.chip.timing.transmit_ack());
         let at = self.chip.units.answer_departs(nobody.qpn.0, free + self.chip.timing.respond());
-        self.launch(at, nobody.params.port, answer.operation, packet);
+        self.launch(at, nobody.port(), answer.operation, packet);
     }
 }
 
 impl Executor<'_> {
     /// A request to a DC target.
     pub(crate) fn receive_dynamic(&mut self, now: Ps, arrived: &Arrived) {
-        let repr = arrived.repr();
+        let (path, repr) = (arrived.path(), arrived.repr());
         let core = &mut self.core;
         let (Some(eth), Some(dct)) = (repr.dceth, core.function.fw.icm.dcts.get(repr.dest_qp.0)) else {
             tracing::debug!(hca = core.chip.name, %now, "packet for DCT {} dropped: no such target", repr.dest_qp);
@@ -75,13 +79,13 @@ impl Executor<'_> {
                     repr.dest_qp, repr.pkey
                 ),
             );
-            core.key_violation(now, arrived.port, repr, false);
+            core.key_violation(now, arrived, false);
             return;
         }
         if eth.access_key != ctx.get(Dctc::DC_ACCESS_KEY) {
-            return self.access_key_violation(now, &ctx, repr, &eth);
+            return self.access_key_violation(now, &ctx, (path, repr), &eth);
         }
-        let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
+        let peer = Peer::of(path, repr, &eth);
         let known = self.dc_responders.get(&peer).and_then(|l| l.session());
         match classify_packet(repr.operation, state, eth.session, known) {
             DctPacket::Again => {
@@ -90,14 +94,14 @@ impl Executor<'_> {
                     self.core.answer(now, responder, repr.psn, aeth::ACK | aeth::CREDITS_INVALID);
                 }
             }
-            DctPacket::Connect => self.connect(now, &ctx, repr, &eth, peer),
+            DctPacket::Connect => self.connect(now, &ctx, (path, repr), &eth, peer),
             DctPacket::Disconnect => self.cut(now, peer),
             DctPacket::Request => {
                 let Some(responder) = self.dc_responders.get_mut(&peer).filter(|l| l.state.receives()) else {
                     return;
                 };
                 responder.touch(now);
-                self.core.receive_request(now, responder, repr, arrived.payload());
+                self.core.receive_request(now, responder, (path, repr), arrived.payload());
             }
             DctPacket::Nothing => {}
             DctPacket::Unknown => {
@@ -107,14 +111,16 @@ impl Executor<'_> {
         }
     }
 
-    fn access_key_violation(&mut self, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr) {
+    fn access_key_violation(&mut self, now: Ps, ctx: &Dctc, (path, repr): (&Path, &Repr), eth: &DcEthRepr) {
         let core = &mut self.core;
         let dctn = repr.dest_qp;
         core.diagnose(
             now,
             format_args!(
-                "DCT {dctn}: QP {} of LID {:#x} came with DC access key {:#x}, which is not the target's",
-                eth.src_qp, repr.slid.0, eth.access_key
+                "DCT {dctn}: QP {} of {} came with DC access key {:#x}, which is not the target's",
+                eth.src_qp,
+                path.source(),
+                eth.access_key
             ),
         );
         let mut armed = false;
@@ -127,15 +133,15 @@ impl Executor<'_> {
             core.push_qp_event(now, EventType::DctKeyViolation, dctn);
         }
         if repr.operation != Operation::Disconnect {
-            let nobody = responder(&core.view(), now, ctx, repr, eth);
+            let nobody = responder(&core.view(), now, ctx, (path, repr), eth);
             core.refuse_connection(now, &nobody, repr, aeth::NAK | aeth::REMOTE_ACCESS_ERROR);
         }
     }
 
-    fn connect(&mut self, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr, peer: Peer) {
+    fn connect(&mut self, now: Ps, ctx: &Dctc, (path, repr): (&Path, &Repr), eth: &DcEthRepr, peer: Peer) {
         self.cut(now, peer);
         let core = &mut self.core;
-        let mut made = responder(&core.view(), now, ctx, repr, eth);
+        let mut made = responder(&core.view(), now, ctx, (path, repr), eth);
         if self.dc_responders.len() >= MAX_CONNECTIONS {
             core.diagnose(
                 now,

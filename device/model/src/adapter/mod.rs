@@ -38,7 +38,6 @@ use hca_spec::{be32, uar};
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
 use crate::adapter::function::{Function, HostSide};
-use crate::adapter::watch::Headers;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
 use crate::engines::qp::QueuePair;
@@ -51,8 +50,9 @@ use crate::ground::event::Event;
 use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::{Timing, takes_receive};
+use crate::link_layer::Packet;
 use crate::units::Inbound;
-use crate::wire::{Packet, Repr};
+use crate::wire::Repr;
 
 /// One adapter: a chip with its ports, and the functions that hosts see of it.
 pub(crate) struct Hca {
@@ -360,11 +360,7 @@ impl Executor<'_> {
                 let (operation, payload) = (arrived.repr().operation, arrived.payload().len());
                 let service = self.core.chip.timing.receive(operation, payload);
                 let at = self.receive_time(now, arrived.repr(), payload, service);
-                if self.core.traces() {
-                    let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(arrived.packet());
-                    let event = Event::Received { slid, dlid, dest_qp, psn, opcode, bytes };
-                    self.core.note_job(now, at, service, event);
-                }
+                self.core.note_received(now, at, service, arrived.packet());
                 Ok((at, arrived))
             }
             Err((packet, why)) => {
@@ -388,7 +384,7 @@ impl Executor<'_> {
     fn count_arrival(&mut self, now: Ps, port: u8, packet: &Packet) {
         self.core.capture(now, port, false, packet);
         if let Some(port) = self.core.chip.managed.port_mut(port) {
-            match packet.dlid().is_multicast() {
+            match packet.is_multicast() {
                 true => port.counters.rcv_multicast(packet.len()),
                 false => port.counters.rcv(packet.len()),
             }
@@ -397,8 +393,7 @@ impl Executor<'_> {
 
     fn note_drop(&mut self, now: Ps, packet: &Packet, why: std::fmt::Arguments<'_>) {
         tracing::debug!(hca = self.core.chip.name, %now, "packet dropped: {why}");
-        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
-        self.core.note(now, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
+        self.core.note_dropped(now, packet);
     }
 
     /// When what a packet that arrives does is done and, if it writes, visible to the host.

@@ -139,7 +139,7 @@ impl Executor<'_> {
         let (core, repr) = (&self.core, arrived.repr());
         if repr.transport == Transport::Dc && !repr.operation.is_response() {
             let Some(eth) = repr.dceth else { return };
-            let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
+            let peer = Peer::of(arrived.path(), repr, &eth);
             if let Some(link) = self.dc_responders.get(&peer) {
                 core.plan_request(link, repr, arrived.payload());
             }

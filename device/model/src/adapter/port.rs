@@ -6,32 +6,25 @@
 
 use std::collections::VecDeque;
 
-use hca_firmware::FunctionId;
-use hca_spec::mad::{PortInfo, port_state};
+use hca_firmware::{FunctionId, PortKind};
 use hca_spec::wire::Operation;
 
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, Departing, HcaEvent};
-use crate::adapter::watch::Headers;
 use crate::engines::qp::{PortLane, QueuePair};
-use crate::ground::event::Event;
 use crate::ground::time::Ps;
-use crate::link::egress::{Egress, LANES, Next, Outcome, VL15};
-use crate::link::{Tables, operational_lanes};
-use crate::wire::Packet;
+use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet};
 
 /// What a port does beside what its firmware says of it.
 #[derive(Debug)]
 pub(crate) struct PortOut {
-    pub(crate) egress: Egress<()>,
+    pub(crate) outlet: Outlet,
     /// Turns to send that wait for room, by lane: the moment before which each is not due, and whose it is.
     waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; LANES],
     /// Bit n: someone waits for lane n.
     waited_for: u16,
     /// When the port is looked at next, at the latest.
     timer: Option<Ps>,
-    /// Lanes that the subnet manager lets the port use.
-    lanes: u8,
     /// When the agents are asked next whether they have something to send.
     pub(crate) agent_timer: Option<Ps>,
     /// A cable is in.
@@ -43,9 +36,9 @@ pub(crate) struct PortOut {
 pub(crate) struct Ports(Vec<PortOut>);
 
 impl Ports {
-    /// So many ports; each lets so many management datagrams wait.
-    pub(crate) fn new(count: usize, management: usize) -> Self {
-        Self((0..count).map(|_| PortOut::new(management)).collect())
+    /// Ports of these kinds; each lets so many management datagrams wait.
+    pub(crate) fn new(kinds: impl Iterator<Item = PortKind>, management: usize) -> Self {
+        Self(kinds.map(|kind| PortOut::new(kind, management)).collect())
     }
 
     #[inline]
@@ -60,7 +53,7 @@ impl Ports {
 
     /// Packets that wait get their payload's bytes.
     pub(crate) fn settle(&mut self) {
-        self.0.iter_mut().for_each(|out| out.egress.settle());
+        self.0.iter_mut().for_each(|out| out.outlet.settle());
     }
 
     /// Whatever waits is gone, who wants to send is forgotten.
@@ -70,28 +63,23 @@ impl Ports {
 }
 
 impl PortOut {
-    fn new(management: usize) -> Self {
-        let mut egress = Egress::default();
-        egress.limits.management = management;
+    fn new(kind: PortKind, management: usize) -> Self {
         Self {
-            egress,
+            outlet: Outlet::new(kind, management),
             waiting: Default::default(),
             waited_for: 0,
             timer: None,
-            lanes: 1,
             agent_timer: None,
             cabled: false,
         }
     }
 
     fn reset(&mut self) {
-        let Self { egress, waiting, waited_for, timer, lanes, agent_timer, cabled: _ } = self;
-        drop(egress.clear(Ps::ZERO));
-        egress.forget_reserved();
+        let Self { outlet, waiting, waited_for, timer, agent_timer, cabled: _ } = self;
+        outlet.reset();
         *waited_for = 0;
         waiting.iter_mut().for_each(VecDeque::clear);
         (*timer, *agent_timer) = (None, None);
-        *lanes = 1;
     }
 }
 
@@ -101,25 +89,13 @@ impl Core<'_> {
         let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) else {
             return 0;
         };
-        let lane = match packet.vl() {
-            VL15 => VL15,
-            _ => own.virtual_lane(0, packet.sl()),
-        };
         // What does not leave the adapter is in nobody's way.
-        let reserved = if own.is_own_lid(packet.dlid()) { 0 } else { packet.len() as u32 };
-        packet.set_vl(lane);
-        out.egress.reserve(lane, reserved as usize);
+        let reserved = if out.outlet.keeps(own, &packet) { 0 } else { packet.len() as u32 };
+        let lane = out.outlet.choose_lane(own, &mut packet);
+        out.outlet.reserve(lane, reserved as usize);
         self.note_sent(at, &packet);
         self.schedule_port(at, HcaEvent::Depart(Departing { port, operation, reserved, packet }));
         lane
-    }
-
-    /// A packet comes to its port at `at`.
-    pub(crate) fn note_sent(&mut self, at: Ps, packet: &Packet) {
-        if self.traces() {
-            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
-            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
-        }
     }
 
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
@@ -129,24 +105,20 @@ impl Core<'_> {
         else {
             return 0;
         };
-        let smp = packet.vl() == VL15;
-        let lane = if smp { VL15 } else { port.virtual_lane(0, packet.sl()) };
-        packet.set_vl(lane);
-        let dlid = packet.dlid();
-        match dlid.is_multicast() {
+        let Fate { lane, own, may_leave } = out.outlet.admit(port, &mut packet);
+        let multicast = packet.is_multicast();
+        match multicast {
             true => port.counters.xmit_multicast(packet.len()),
             false => port.counters.xmit(packet.len()),
         }
-        let own = port.is_own_lid(dlid);
-        let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
-        let may_leave = out.cabled && port.state >= needed && (smp || lane < out.lanes);
+        let may_leave = out.cabled && may_leave;
         if !own && out.cabled && !may_leave {
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(1);
         }
         if own || !may_leave {
             self.capture(at, number, true, &packet);
         }
-        if own || dlid.is_multicast() {
+        if own || multicast {
             // Of multicast, a copy comes back for the sender's own members of the group.
             let copy = if own {
                 std::mem::replace(&mut packet, Packet::from_bytes(Vec::new()))
@@ -159,7 +131,7 @@ impl Core<'_> {
             return lane;
         }
         let Some(out) = self.chip.ports.get_mut(number) else { return lane };
-        if out.egress.push(at, Ps::MAX, packet, ()).is_err() {
+        if out.outlet.push(at, Ps::MAX, packet, ()).is_err() {
             self.discarded(number, 1);
         }
         self.pump(at, number);
@@ -170,10 +142,10 @@ impl Core<'_> {
     fn pump(&mut self, now: Ps, port: u8) {
         let next = loop {
             let Some(out) = self.chip.ports.get_mut(port) else { return };
-            if !out.egress.is_waiting() {
+            if !out.outlet.is_waiting() {
                 return;
             }
-            match out.egress.next(now, now) {
+            match out.outlet.next(now, now) {
                 Next::Outcome(Outcome::Sent(sent)) => {
                     self.capture(sent.start, port, true, &sent.packet);
                     self.chip.out.sent.push((port, sent));
@@ -186,7 +158,7 @@ impl Core<'_> {
             self.chip.out.credit_turn(port, at);
         }
         let Some(out) = self.chip.ports.get_mut(port) else { return };
-        let waits = out.egress.take_waits();
+        let waits = out.outlet.take_waits();
         if waits > 0
             && let Some(port) = self.chip.managed.port_mut(port)
         {
@@ -210,7 +182,7 @@ impl Core<'_> {
     /// Gives a turn to send on a lane from `at` on, as soon as the port has room for more.
     pub(crate) fn await_turn(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
         let limit = self.chip.timing.egress_buffer();
-        match self.chip.ports.get(lane.port).is_none_or(|out| out.egress.has_room(lane.vl, limit)) {
+        match self.chip.ports.get(lane.port).is_none_or(|out| out.outlet.has_room(lane.lane, limit)) {
             true => self.schedule(at, turn),
             false => self.wait_for_room(at, lane, turn),
         }
@@ -218,17 +190,17 @@ impl Core<'_> {
 
     fn wait_for_room(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
         let Some(out) = self.chip.ports.get_mut(lane.port) else { return };
-        if let Some(waiting) = out.waiting.get_mut(usize::from(lane.vl)) {
+        if let Some(waiting) = out.waiting.get_mut(usize::from(lane.lane)) {
             waiting.push_back((at, self.id, turn));
-            out.waited_for |= 1 << lane.vl;
+            out.waited_for |= 1 << lane.lane;
         }
     }
 
     /// Whether a sender may take its turn on that lane now: there is room, and nobody waits before it.
     pub(crate) fn may_send(&self, lane: PortLane) -> bool {
         self.chip.ports.get(lane.port).is_none_or(|out| {
-            let alone = out.waited_for >> (lane.vl & 0xf) & 1 == 0;
-            alone && out.egress.has_room(lane.vl, self.chip.timing.egress_buffer())
+            let alone = out.waited_for >> (lane.lane & 0xf) & 1 == 0;
+            alone && out.outlet.has_room(lane.lane, self.chip.timing.egress_buffer())
         })
     }
 
@@ -241,7 +213,7 @@ impl Core<'_> {
             lanes &= lanes - 1;
             loop {
                 let out = self.chip.ports.get_mut(port)?;
-                if !out.egress.has_room(lane, limit) {
+                if !out.outlet.has_room(lane, limit) {
                     break;
                 }
                 let waiting = out.waiting.get_mut(usize::from(lane))?;
@@ -265,9 +237,9 @@ impl Core<'_> {
     pub(crate) fn link_changed(&mut self, now: Ps, port: u8, room: Option<Option<usize>>) {
         let Some(out) = self.chip.ports.get_mut(port) else { return };
         match room {
-            Some(room) => out.egress.train(room),
+            Some(room) => out.outlet.train(room),
             None => {
-                let lost = out.egress.clear(now).len();
+                let lost = out.outlet.clear(now).len();
                 self.discarded(port, lost);
             }
         }
@@ -277,8 +249,7 @@ impl Core<'_> {
     /// Follows what software set of a port.
     pub(crate) fn configure_port(&mut self, port: u8) {
         if let (Some(port), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) {
-            out.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
-            out.egress.program(Tables::of(port));
+            out.outlet.configure(port);
         }
     }
 
@@ -317,7 +288,7 @@ impl Executor<'_> {
     pub(crate) fn depart(&mut self, now: Ps, departing: Departing) {
         let Departing { port, operation, reserved, packet } = departing;
         if let Some(out) = self.core.chip.ports.get_mut(port) {
-            out.egress.unreserve(packet.vl(), reserved as usize);
+            out.outlet.unreserve(packet.lane(), reserved as usize);
         }
         self.core.transmit(now, port, operation, packet);
         self.give_turns(now, port);
@@ -326,8 +297,10 @@ impl Executor<'_> {
     /// A sender's turn has come; if the port has no room it waits on.
     pub(crate) fn try_turn(&mut self, now: Ps, turn: HcaEvent) {
         let lane = match &turn {
-            HcaEvent::SendTurn(qpn) | HcaEvent::ResponseTurn(qpn) => self.qps.get(qpn.0).map(QueuePair::lane),
-            HcaEvent::DynamicTurn(peer) => self.dc_responders.get(peer).map(QueuePair::lane),
+            HcaEvent::SendTurn(qpn) | HcaEvent::ResponseTurn(qpn) => {
+                self.qps.get(qpn.0).map(QueuePair::port_lane)
+            }
+            HcaEvent::DynamicTurn(peer) => self.dc_responders.get(peer).map(QueuePair::port_lane),
             _ => None,
         };
         let lane = lane.unwrap_or_default();

@@ -14,6 +14,7 @@ use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::engines::qp::{Params, QueuePair};
 use crate::ground::time::Ps;
+use crate::link_layer::Path;
 use crate::wire::Repr;
 
 /// While a queue pair is in error, its receive doorbell record is looked at this often, because
@@ -33,12 +34,12 @@ impl Executor<'_> {
             return;
         }
         if qps.get(qpn.0).is_none() {
-            qps.insert(qpn.0, QueuePair::new(qpn, qp));
+            qps.insert(qpn.0, QueuePair::new(&core.view(), qpn, qp));
         }
         let Some(hw) = qps.get_mut(qpn.0) else { return };
         // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
         let was_armed = hw.params.path_migration == path_migration::ARMED;
-        hw.params = Params::new(&qp.ctx);
+        hw.params = Params::new(&core.view(), &qp.ctx);
         hw.run = None;
         if to != QpState::Error {
             hw.state = to;
@@ -175,8 +176,14 @@ impl Core<'_> {
     }
 
     /// What a packet of the peer says of its paths.
-    pub(crate) fn follow_migration(&mut self, now: Ps, qp: &mut QueuePair, port: u8, repr: &Repr) {
-        match qp.check_migration(&self.view(), port, repr) {
+    pub(crate) fn follow_migration(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        port: u8,
+        (path, repr): (&Path, &Repr),
+    ) {
+        match qp.check_migration(&self.view(), port, (path, repr)) {
             MigrationStep::Nothing => {}
             MigrationStep::Armed => {
                 qp.run = None;
@@ -189,8 +196,8 @@ impl Core<'_> {
                 self.diagnose(
                     now,
                     format_args!(
-                        "QP {}: the peer migrates to LID {:#x} at port {port}, which is not the alternate path here (IBTA 17.2.8)",
-                        qp.qpn, repr.slid.0
+                        "QP {}: the peer migrates to {} at port {port}, which is not the alternate path here (IBTA 17.2.8)",
+                        qp.qpn, path.source()
                     ),
                 );
                 self.push_qp_event(now, EventType::PathMigrationFailed, qp.qpn);
@@ -212,7 +219,8 @@ impl Core<'_> {
         let Some(context) = self.function.fw.icm.qps.get_mut(qp.qpn.0) else { return };
         *context.ctx.primary_path_mut() = *context.ctx.secondary_path();
         context.ctx.set(Qpc::PM_STATE, path_migration::MIGRATED);
-        qp.params = Params::new(&context.ctx);
+        let context = context.ctx;
+        qp.params = Params::new(&self.view(), &context);
         qp.run = None;
         self.push_qp_event(now, EventType::PathMigrated, qp.qpn);
     }

@@ -15,7 +15,7 @@ impl Executor<'_> {
     /// A packet has passed the receive pipeline: to its queue pair.
     #[inline(always)]
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
-        let (repr, payload) = (arrived.repr(), arrived.payload());
+        let (path, repr, payload) = (arrived.path(), arrived.repr(), arrived.payload());
         if repr.dest_qp == MULTICAST_QP {
             return self.receive_multicast(now, arrived);
         }
@@ -42,11 +42,11 @@ impl Executor<'_> {
                         repr.pkey
                     ),
                 );
-                return core.key_violation(now, arrived.port, repr, false);
+                return core.key_violation(now, arrived, false);
             }
         }
-        core.follow_migration(now, qp, arrived.port, repr);
-        match qp.check_way(arrived.port, repr) {
+        core.follow_migration(now, qp, arrived.port, (path, repr));
+        match qp.check_way(arrived.port, path) {
             Ok(()) => {}
             Err(WrongWay::Port(own)) => {
                 return core.diagnose(
@@ -61,8 +61,8 @@ impl Executor<'_> {
                 return core.diagnose(
                     now,
                     format_args!(
-                        "packet for QP {qpn} dropped: it comes from LID {:#x}, the QP is connected to {peer:#x} (IBTA 9.6.1)",
-                        repr.slid.0
+                        "packet for QP {qpn} dropped: it comes from {}, the QP is connected to {peer} (IBTA 9.6.1)",
+                        path.source()
                     ),
                 );
             }
@@ -70,7 +70,7 @@ impl Executor<'_> {
         match qp.service {
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.receive_datagram(now, qp, arrived),
             _ if repr.operation.is_response() => core.receive_response(now, qp, repr, payload),
-            _ => core.receive_request(now, qp, repr, payload),
+            _ => core.receive_request(now, qp, (path, repr), payload),
         }
     }
 
@@ -84,7 +84,7 @@ impl Executor<'_> {
 
     fn special_qp(&self, port: u8, number: u32) -> Option<Qpn> {
         let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
-        let receives = |q: &QueuePair| q.service == service && q.params.port == port && q.state.receives();
+        let receives = |q: &QueuePair| q.service == service && q.port() == port && q.state.receives();
         self.qps.iter().find(|(_, q)| receives(q)).map(|(n, _)| Qpn(n))
     }
 }

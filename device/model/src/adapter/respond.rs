@@ -21,16 +21,23 @@ use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::event::Event;
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::wire::{AtomicRepr, Packet, Repr, RethRepr};
+use crate::link_layer::{Packet, Path};
+use crate::wire::{AtomicRepr, Repr, RethRepr};
 
 impl Core<'_> {
     /// A request packet of the peer.
-    pub(crate) fn receive_request(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
+    pub(crate) fn receive_request(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        (path, repr): (&Path, &Repr),
+        payload: Payload<'_>,
+    ) {
         if qp.establishes() {
             self.push_qp_event(now, EventType::CommEstablished, qp.qpn);
         }
         if qp.service == ServiceType::Uc {
-            return self.receive_unreliable(now, qp, repr, payload);
+            return self.receive_unreliable(now, qp, (path, repr), payload);
         }
         if !self.passes_page_fault(now, qp, repr) {
             return;
@@ -50,9 +57,9 @@ impl Core<'_> {
             return self.receive_duplicate(now, qp, repr);
         }
         qp.responder.expected_came();
-        match self.execute(now, qp, repr, payload) {
+        match self.execute(now, qp, (path, repr), payload) {
             Ok(()) => {
-                self.request_executed(now, qp, repr, payload.len());
+                self.request_executed(now, qp, (path, repr), payload.len());
                 let answers_itself = matches!(
                     repr.operation,
                     Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
@@ -69,15 +76,21 @@ impl Core<'_> {
         }
     }
 
-    fn request_executed(&mut self, now: Ps, qp: &QueuePair, repr: &Repr, payload: usize) {
-        self.note(now, qp.executed(repr, payload));
+    fn request_executed(&mut self, now: Ps, qp: &QueuePair, (path, repr): (&Path, &Repr), payload: usize) {
+        self.note_executed(now, qp, (path, repr), payload);
         if let Some(counter) = QueuePair::request_counter(repr.operation) {
             self.function.fw.icm.count(qp.qpn, counter);
         }
     }
 
     /// UC: a gap or a fault drops the message, nothing is answered.
-    fn receive_unreliable(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, payload: Payload<'_>) {
+    fn receive_unreliable(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        (path, repr): (&Path, &Repr),
+        payload: Payload<'_>,
+    ) {
         let step = qp.unreliable(repr);
         if let Unreliable::Take { dropped: true } | Unreliable::Skip { dropped: true } = step {
             self.drop_message(now, qp);
@@ -85,8 +98,8 @@ impl Core<'_> {
         if let Unreliable::Skip { .. } = step {
             return;
         }
-        match self.execute(now, qp, repr, payload) {
-            Ok(()) => self.request_executed(now, qp, repr, payload.len()),
+        match self.execute(now, qp, (path, repr), payload) {
+            Ok(()) => self.request_executed(now, qp, (path, repr), payload.len()),
             Err(Refusal::Local(syndrome, fault)) => {
                 self.diagnose(now, format_args!("QP {}: receive: {fault}", qp.qpn));
                 self.receive_failed(now, qp, syndrome);
@@ -164,7 +177,7 @@ impl Core<'_> {
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
-        repr: &Repr,
+        (path, repr): (&Path, &Repr),
         payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         qp.check_sequence(repr, payload.len())?;
@@ -176,18 +189,18 @@ impl Core<'_> {
                     let receive = self.take_receive(now, qp, target.xrc)?;
                     qp.responder.current = Some(Current::Send { receive, offset: 0 });
                 }
-                self.receive_payload(now, qp, &target, repr, payload)?;
+                self.receive_payload(now, qp, &target, (path, repr), payload)?;
             }
             Action::Write { starts: Some(reth) } => {
                 let (left, srqn) = (u64::from(reth.len), target.xrc.map(|s| s.srqn));
                 let begun = Current::Write { va: reth.va, rkey: reth.rkey, left, total: left, srqn };
                 let before = qp.responder.current.replace(begun);
-                if let Err(refusal) = self.write_payload(now, qp, &target, repr, payload) {
+                if let Err(refusal) = self.write_payload(now, qp, &target, (path, repr), payload) {
                     qp.responder.current = before;
                     return Err(refusal);
                 }
             }
-            Action::Write { starts: None } => self.write_payload(now, qp, &target, repr, payload)?,
+            Action::Write { starts: None } => self.write_payload(now, qp, &target, (path, repr), payload)?,
             Action::Read(reth) => {
                 qp.begin_read(repr.psn, &reth);
                 self.queue_read(now, qp, &target, repr.psn, &reth, false);
@@ -204,7 +217,7 @@ impl Core<'_> {
         now: Ps,
         qp: &mut QueuePair,
         target: &Target,
-        repr: &Repr,
+        (path, repr): (&Path, &Repr),
         payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let Some(Current::Send { receive, offset }) = &qp.responder.current else {
@@ -240,7 +253,7 @@ impl Core<'_> {
         if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
             qp.responder.next_msn();
             let data = if inline { payload.bytes().unwrap_or_default() } else { Cow::default() };
-            self.complete_receive(now, qp, (opcode, &receive), (end, word), repr, &data);
+            self.complete_receive(now, qp, (opcode, &receive), (end, word), (path, repr), &data);
         }
         Ok(())
     }
@@ -250,7 +263,7 @@ impl Core<'_> {
         now: Ps,
         qp: &mut QueuePair,
         target: &Target,
-        repr: &Repr,
+        (path, repr): (&Path, &Repr),
         payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let to = qp.write_to(repr, payload.len())?;
@@ -271,7 +284,14 @@ impl Core<'_> {
         qp.written(payload.len(), to.last);
         if let Some(receive) = receive {
             let imm = repr.imm.unwrap_or(0);
-            self.complete_receive(now, qp, (CqeOpcode::RespWrImm, &receive), (to.total, imm), repr, &[]);
+            self.complete_receive(
+                now,
+                qp,
+                (CqeOpcode::RespWrImm, &receive),
+                (to.total, imm),
+                (path, repr),
+                &[],
+            );
         }
         Ok(())
     }
@@ -310,15 +330,13 @@ impl Core<'_> {
         qp: &mut QueuePair,
         (opcode, receive): (CqeOpcode, &Receive),
         (bytes, word): (u64, u32),
-        repr: &Repr,
+        (path, repr): (&Path, &Repr),
         data: &[u8],
     ) {
         let (cqn, mut cqe) = qp.receive_cqe(opcode, receive);
         cqe.set(Cqe::BYTE_CNT, bytes as u32).set(Cqe::IMM_INVAL_PKEY, word);
-        cqe.set(Cqe::SE, repr.solicited.into())
-            .set(Cqe::SLID, repr.slid.0.into())
-            .set(Cqe::SL, repr.sl.into());
-        cqe.set(Cqe::GRH, repr.grh.is_some().into());
+        cqe.set(Cqe::SE, repr.solicited.into());
+        path.tell_source(&mut cqe);
         if qp.service == ServiceType::Dct {
             cqe.set(Cqe::RQPN, qp.params.remote_qpn.0);
         }
@@ -385,16 +403,17 @@ impl Core<'_> {
         qp.responder.turn = false;
         let Some(at) = self.send_response(now, qp) else { return };
         if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
-            self.await_turn(at, qp.lane(), response_turn(qp));
+            self.await_turn(at, qp.port_lane(), response_turn(qp));
         }
     }
 
     /// Sends one response packet. Returns when the next may follow.
     fn send_response(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Ps> {
+        let path = qp.path(&self.view())?;
         let Answer { mut repr, read, executed } = qp.next_answer(&self.view(), now)?;
         let len = read.as_ref().map_or(0, |read| read.asked.packet);
         let mut found = Default::default();
-        let built = Packet::build_with(&repr, len, |buf| {
+        let built = Packet::build_with(&path, &repr, len, |buf| {
             if let Some(read) = read.as_ref().filter(|_| !buf.is_empty()) {
                 let asked = &read.asked;
                 found = self.keyed().read(read.who, asked.rkey, asked.va, buf, Access::RemoteRead)?;
@@ -427,7 +446,7 @@ impl Core<'_> {
                     }
                 };
                 repr.aeth = qp.aeth(syndrome);
-                Packet::build_empty(&repr)
+                Packet::build_empty(&path, &repr)
             }
         };
         let service = match repr.operation {
@@ -439,7 +458,7 @@ impl Core<'_> {
         let departs = self.chip.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
-        qp.vl = self.launch(departs, qp.params.port, operation, packet);
+        qp.lane = self.launch(departs, qp.port(), operation, packet);
         Some(free)
     }
 }

@@ -24,7 +24,7 @@ use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::{BadWqe, Wqe};
 use crate::ground::event::{Event, Hold, Status};
 use crate::ground::time::Ps;
-use crate::wire::Packet;
+use crate::link_layer::Packet;
 
 /// What the doorbell record counts is looked at this much later, even if no doorbell says so.
 const LATE_DOORBELL: Ps = Ps::from_ms(5);
@@ -164,7 +164,7 @@ impl Core<'_> {
     #[inline]
     pub(crate) fn ask_turn(&mut self, at: Ps, qp: &mut QueuePair) {
         if !std::mem::replace(&mut qp.sq.turn, true) {
-            self.await_turn(at, qp.lane(), HcaEvent::SendTurn(qp.qpn));
+            self.await_turn(at, qp.port_lane(), HcaEvent::SendTurn(qp.qpn));
         }
     }
 
@@ -327,7 +327,7 @@ impl Core<'_> {
                 false
             }
             WqeAction::Datagram => {
-                self.note(now, qp.started(&wqe, qp.requester.next_psn, 1));
+                self.note_started(now, qp, &wqe, qp.requester.next_psn, 1);
                 if let Some(at) = self.send_datagram(now, qp, &wqe, head) {
                     self.ask_turn(at, qp);
                 }
@@ -350,7 +350,7 @@ impl Core<'_> {
                     return false;
                 }
                 let first = qp.requester.next_psn;
-                self.note(now, qp.started(&wqe, first, packets));
+                self.note_started(now, qp, &wqe, first, packets);
                 qp.begin(wqe, packets);
                 true
             }
@@ -363,7 +363,7 @@ impl Core<'_> {
             return self.push_failed(now, qp, wqe, syndrome);
         }
         let at = self.time_local(now, qp, &wqe);
-        self.note(now, qp.started(&wqe, qp.requester.next_psn, 0));
+        self.note_started(now, qp, &wqe, qp.requester.next_psn, 0);
         qp.begin(wqe, 0);
         qp.sq.due = at + self.chip.units.completion_latency();
         self.retire(now, qp);
@@ -475,10 +475,11 @@ impl Core<'_> {
             }
             Cursor::Packet(plan) => plan,
         };
+        let path = qp.path(&self.view())?;
         let (qpn, who) = (qp.qpn, qp.accessor());
         let wqe = qp.requester.wqe_of(&plan)?;
         let mut found = Default::default();
-        let built = Packet::build_with(&plan.repr, plan.payload, |buf| {
+        let built = Packet::build_with(&path, &plan.repr, plan.payload, |buf| {
             found = self.keyed().gather(who, &wqe.pieces, plan.offset, buf)?;
             Ok::<(), Fault>(())
         });
@@ -525,7 +526,7 @@ impl Core<'_> {
         let departs = self.chip.units.depart(qpn.0, ready);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
-        qp.vl = self.launch(departs, qp.params.port, operation, packet);
+        qp.lane = self.launch(departs, qp.port(), operation, packet);
         if qp.service.is_reliable() && qp.requester.deadline.is_none() {
             self.start_timer(departs, qp);
         }

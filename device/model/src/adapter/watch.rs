@@ -2,15 +2,19 @@
 
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::wire::Bth;
+use hca_spec::wqe::Datagram;
 
 use crate::adapter::core::Core;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::wqe::Wqe;
 use crate::ground::event::Event;
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
 use crate::ground::ring::Trace;
 use crate::ground::time::Ps;
+use crate::link_layer::{Packet, Path, Station, ib};
 use crate::units::{Note, Units};
-use crate::wire::Packet;
+use crate::wire::Repr;
 
 /// A packet that left or reached a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +111,53 @@ impl Core<'_> {
         }
     }
 
+    /// A work request begins, with so many PSNs from `psn` on.
+    pub(crate) fn note_started(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe, psn: Psn, packets: u32) {
+        let route = &qp.params.route;
+        let (dest_qp, peer) = match &wqe.datagram {
+            Some(av) => (Qpn(av.get(Datagram::DQPN)), Station::of_vector(av)),
+            None => (qp.params.remote_qpn, route.peer()),
+        };
+        let (qpn, index, opcode, length) = (qp.qpn, wqe.index, wqe.opcode, wqe.length);
+        let (dlid, signaled) = (lid(peer), wqe.signaled);
+        let event = Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid, signaled };
+        self.note(now, event);
+    }
+
+    /// A request of the peer was executed, with so many bytes of payload.
+    pub(crate) fn note_executed(
+        &mut self,
+        now: Ps,
+        qp: &QueuePair,
+        (path, repr): (&Path, &Repr),
+        payload: usize,
+    ) {
+        let (qpn, slid, psn, operation) = (qp.qpn, lid(path.source()), repr.psn, repr.operation);
+        self.note(now, Event::Executed { qpn, slid, psn, operation, bytes: payload as u32 });
+    }
+
+    /// A packet comes to its port at `at`.
+    pub(crate) fn note_sent(&mut self, at: Ps, packet: &Packet) {
+        if self.traces() {
+            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
+        }
+    }
+
+    /// A packet arrived; its checks take `service` and are done at `done`.
+    pub(crate) fn note_received(&mut self, at: Ps, done: Ps, service: Ps, packet: &Packet) {
+        if self.traces() {
+            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+            self.note_job(at, done, service, Event::Received { slid, dlid, dest_qp, psn, opcode, bytes });
+        }
+    }
+
+    /// A packet arrived that the port drops.
+    pub(crate) fn note_dropped(&mut self, at: Ps, packet: &Packet) {
+        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+        self.note(at, Event::Dropped { slid, dlid, dest_qp, psn, opcode, bytes });
+    }
+
     /// A unit that got a job at `at` is done with it at `done`, of which `service` is its own time: it was busy
     /// with others before.
     #[inline(always)]
@@ -127,24 +178,31 @@ impl Core<'_> {
     }
 }
 
+/// The address that events have of a port.
+fn lid(port: Station) -> Lid {
+    match port {
+        Station::Ib(lid) => lid,
+    }
+}
+
 /// What of a packet's headers an event says.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Headers {
-    pub(crate) slid: Lid,
-    pub(crate) dlid: Lid,
-    pub(crate) dest_qp: Qpn,
-    pub(crate) psn: Psn,
-    pub(crate) opcode: u8,
-    pub(crate) bytes: u32,
+struct Headers {
+    slid: Lid,
+    dlid: Lid,
+    dest_qp: Qpn,
+    psn: Psn,
+    opcode: u8,
+    bytes: u32,
 }
 
 impl Headers {
     /// What stands there, unchecked.
-    pub(crate) fn of(packet: &Packet) -> Self {
-        let bth = packet.bth();
+    fn of(packet: &Packet) -> Self {
+        let (bth, ib::Address { slid, dlid, .. }) = (packet.bth(), packet.ib());
         Self {
-            slid: packet.slid(),
-            dlid: packet.dlid(),
+            slid,
+            dlid,
             dest_qp: Qpn(bth.get(Bth::DEST_QP)),
             psn: Psn::new(bth.get(Bth::PSN)),
             opcode: bth.get(Bth::OPCODE) as u8,

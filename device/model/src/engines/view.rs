@@ -7,6 +7,7 @@ use hca_spec::layout::Field;
 use hca_spec::qpc::ServiceType;
 
 use crate::engines::mkey::Fault;
+use crate::link_layer::Route;
 
 /// A read-only view of a function: the contexts that its firmware keeps, and the adapter's ports.
 #[derive(Clone, Copy)]
@@ -29,7 +30,13 @@ impl<'a> View<'a> {
         &self.firmware.icm
     }
 
-    /// A port, from 1: its LIDs, GIDs and P_Keys.
+    /// A route with the addresses that its port has now.
+    pub(crate) fn resolved(&self, route: Route) -> Route {
+        let port = self.port(route.port());
+        route.resolved(port)
+    }
+
+    /// A port, from 1.
     #[inline]
     pub(crate) fn port(&self, port: u8) -> Option<&'a Port> {
         self.ports.port(port)

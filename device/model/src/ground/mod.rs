@@ -6,6 +6,7 @@ pub(crate) mod event;
 pub(crate) mod node;
 pub(crate) mod outstanding;
 pub(crate) mod random;
+pub(crate) mod rate;
 pub(crate) mod record;
 pub(crate) mod region;
 pub(crate) mod ring;

@@ -2,7 +2,7 @@
 
 use crate::ground::random::{SplitMix64, mix};
 use crate::ground::time::Ps;
-use crate::wire::Packet;
+use crate::link_layer::Packet;
 
 use super::{Carrier, Delivery, End, LineRate};
 
@@ -158,6 +158,7 @@ fn flip(packet: Packet, bit: usize) -> Packet {
 mod tests {
     use super::super::{Cable, LinkRate};
     use super::*;
+    use crate::link_layer::Path;
     use crate::wire::Repr;
 
     const PACKETS: usize = 10_000;
@@ -168,7 +169,7 @@ mod tests {
         let mut out = Vec::new();
         for i in 0..PACKETS {
             let psn = hca_spec::ids::Psn::new(i as u32);
-            let packet = Packet::build_empty(&Repr { psn, ..Repr::default() });
+            let packet = Packet::build_empty(&Path::default(), &Repr { psn, ..Repr::default() });
             carrier.transmit(Ps(i as u64 * 10_000), i % 2, packet, &mut out);
         }
         (carrier.counts(), out)
@@ -245,7 +246,7 @@ mod tests {
             let mut out = Vec::new();
             for i in 0..1000 {
                 for from in ends {
-                    let packet = Packet::build_empty(&Repr::default());
+                    let packet = Packet::build_empty(&Path::default(), &Repr::default());
                     carrier.transmit(Ps(i * 10_000), *from, packet, &mut out);
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::training::{Light, Session};
 use crate::ground::time::Ps;
-use crate::wire::Packet;
+use crate::link_layer::Packet;
 
 /// What passes over a link from one of its ends to the other, besides the time at which it arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,36 +7,22 @@
 //! carrier, such as the [`FaultInjector`]. A wrapper is put around a cable when the topology asks for
 //! it; the cable and the adapters never know.
 //!
-//! What a port does before its packets are on the link is its `egress`: virtual lanes, credits and arbitration. A
-//! carrier gets one packet after another and at the time it is sent.
+//! What a port does before its packets are on the link is its link layer's ([`crate::link_layer`]). A carrier gets one packet
+//! after another and at the time it is sent.
 
-mod arbiter;
 mod cable;
-pub(crate) mod datagram;
-pub(crate) mod egress;
 mod fault;
 mod message;
 pub(crate) mod training;
 
 use crate::ground::time::Ps;
-use crate::wire::Packet;
+use crate::link_layer::Packet;
 
-pub(crate) use arbiter::Tables;
-pub use cable::{Cable, LineRate, LinkRate};
+pub use crate::ground::rate::{LineRate, LinkRate};
+pub use cable::Cable;
 pub use fault::{FaultCounts, FaultInjector, Faults};
 pub use message::{LinkMessage, LinkPacket};
 pub use training::{Light, Session};
-
-/// Data lanes that PortInfo:OperationalVLs stands for.
-pub(crate) fn operational_lanes(code: u32) -> u8 {
-    match code {
-        2 => 2,
-        3 => 4,
-        4 => 8,
-        5 => 15,
-        _ => 1,
-    }
-}
 
 /// Which end of a carrier: 0 or 1, of carriers with more ends any number below theirs.
 pub type End = usize;

@@ -1,27 +1,21 @@
-//! The headers of a packet as plain values, and which of them an opcode carries.
+//! The transport headers of a packet as plain values, and which of them an opcode carries.
 
-use hca_spec::ids::{Gid, Lid, Mkey, Psn, Qpn, Srqn};
+use std::ops::Range;
+
+use hca_spec::ids::{Mkey, Psn, Qpn, Srqn};
 use hca_spec::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, GRH_NXT_IBA, Grh, ICRC_SIZE, Ieth, ImmDt, LNH_BTH,
-    LNH_GRH, Lrh, Operation, Reth, Transport, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, ICRC_SIZE, Ieth, ImmDt, Operation, Reth, Transport,
+    XrcEth,
 };
 
-/// What a packet's headers say.
+use super::{MAX_PAYLOAD, Malformed};
+
+/// What a packet's headers say from the BTH on.
 ///
 /// The opcode alone decides which extended headers travel ([`Carried`]); an extended header that the
 /// opcode wants and the `Repr` lacks travels as zeros, one that the opcode doesn't know is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repr {
-    /// Service level, 0..=15.
-    pub sl: u8,
-    /// Virtual lane, 0..=15; 15 is management.
-    pub vl: u8,
-    /// Destination LID.
-    pub dlid: Lid,
-    /// Source LID.
-    pub slid: Lid,
-    /// Global route header, if one travels.
-    pub grh: Option<GrhRepr>,
     /// Transport half of the opcode.
     pub transport: Transport,
     /// Operation half of the opcode.
@@ -56,21 +50,6 @@ pub struct Repr {
     pub xrceth: Option<Srqn>,
     /// Dynamic connection header.
     pub dceth: Option<DcEthRepr>,
-}
-
-/// Global route header (IBTA vol 1 8.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct GrhRepr {
-    /// Traffic class.
-    pub tclass: u8,
-    /// Flow label, 20 bits.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Source GID.
-    pub sgid: Gid,
-    /// Destination GID.
-    pub dgid: Gid,
 }
 
 /// Dynamic connection extended transport header ([`DcEth`]).
@@ -130,11 +109,6 @@ impl Default for Repr {
     /// An RC send-only packet with every number zero and the default partition's full-member key.
     fn default() -> Self {
         Self {
-            sl: 0,
-            vl: 0,
-            dlid: Lid(0),
-            slid: Lid(0),
-            grh: None,
             transport: Transport::Rc,
             operation: Operation::SendOnly,
             solicited: false,
@@ -216,6 +190,11 @@ impl Carried {
         })
     }
 
+    /// Bytes from BTH to ICRC, with `padded` bytes of payload and pad.
+    pub(crate) const fn bytes_from_bth(self, padded: usize) -> usize {
+        Bth::SIZE + self.size() + padded + ICRC_SIZE
+    }
+
     /// Bytes of the extended transport headers.
     pub const fn size(self) -> usize {
         self.dceth as usize * DcEth::SIZE
@@ -231,11 +210,11 @@ impl Carried {
 }
 
 /// Takes header after header off the front of a packet.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     /// The next `n` bytes, or `None` if there are fewer.
-    pub(super) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
         Some(head)
@@ -243,12 +222,12 @@ impl<'a> Reader<'a> {
 }
 
 /// Writes header after header to the front of a packet.
-pub(super) struct Writer<'a>(pub(super) &'a mut [u8]);
+pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
 
 impl Writer<'_> {
     /// Writes the next bytes; what does not fit is dropped.
     #[inline]
-    pub(super) fn put<const N: usize>(&mut self, bytes: &[u8; N]) {
+    pub(crate) fn put<const N: usize>(&mut self, bytes: &[u8; N]) {
         if let Some((next, rest)) = std::mem::take(&mut self.0).split_first_chunk_mut() {
             *next = *bytes;
             self.0 = rest;
@@ -257,25 +236,12 @@ impl Writer<'_> {
 }
 
 impl Repr {
-    /// Bytes of all headers: LRH, GRH, BTH and the extended ones.
+    /// Bytes of its headers, the BTH and the extended ones.
     pub fn header_size(&self) -> usize {
-        let grh = if self.grh.is_some() { Grh::SIZE } else { 0 };
-        let carried = Carried::by(self.transport, self.operation).unwrap_or_default();
-        Lrh::SIZE + grh + Bth::SIZE + carried.size()
+        Bth::SIZE + Carried::by(self.transport, self.operation).unwrap_or_default().size()
     }
 
-    pub(super) fn lrh(&self, bytes_to_icrc: usize) -> Lrh {
-        let mut lrh = Lrh::new();
-        lrh.set(Lrh::VL, self.vl.into())
-            .set(Lrh::SL, self.sl.into())
-            .set(Lrh::LNH, if self.grh.is_some() { LNH_GRH } else { LNH_BTH })
-            .set(Lrh::DLID, self.dlid.0.into())
-            .set(Lrh::PKT_LEN, (bytes_to_icrc / 4) as u32)
-            .set(Lrh::SLID, self.slid.0.into());
-        lrh
-    }
-
-    pub(super) fn bth(&self, pad: usize) -> Bth {
+    pub(crate) fn bth(&self, pad: usize) -> Bth {
         let mut bth = Bth::new();
         bth.set(Bth::OPCODE, self.operation.on(self.transport))
             .set(Bth::SE, self.solicited.into())
@@ -288,8 +254,6 @@ impl Repr {
         bth
     }
 
-    /// Puts what of it travels into `into`: the extended headers that the opcode carries and no others, and of numbers
-    /// as many bits as their fields have. Parsed packets give that.
     /// What of it travels; `None`: its transport does not have its operation.
     pub(crate) fn carried(&self) -> Option<Self> {
         let mut travels = *self;
@@ -297,9 +261,9 @@ impl Repr {
         Some(travels)
     }
 
-    pub(super) fn put_carried(&self, carried: Carried, into: &mut Self) {
-        const BITS_4: u8 = 0xf;
-        const BITS_20: u32 = 0xf_ffff;
+    /// Puts what of it travels into `into`: the extended headers that the opcode carries and no others, and of numbers
+    /// as many bits as their fields have. Parsed packets give that.
+    pub(crate) fn put_carried(&self, carried: Carried, into: &mut Self) {
         const BITS_24: u32 = 0xff_ffff;
         fn only<T: Default>(field: &mut Option<T>, travels: bool) {
             if field.is_some() != travels {
@@ -307,12 +271,7 @@ impl Repr {
             }
         }
         *into = *self;
-        into.sl &= BITS_4;
-        into.vl &= BITS_4;
         into.dest_qp.0 &= BITS_24;
-        if let Some(grh) = &mut into.grh {
-            grh.flow_label &= BITS_20;
-        }
         only(&mut into.deth, carried.deth);
         only(&mut into.reth, carried.reth);
         only(&mut into.atomic, carried.atomic);
@@ -336,8 +295,56 @@ impl Repr {
         }
     }
 
+    /// Writes BTH, the extended headers that the opcode carries, and the payload. The pad is zeroes already.
+    pub(crate) fn write(&self, carried: Carried, payload: &[u8], out: &mut Writer<'_>) {
+        out.put(self.bth(payload.len().next_multiple_of(4) - payload.len()).bytes());
+        self.write_extended(carried, out);
+        if let Some((room, _)) = out.0.split_at_mut_checked(payload.len()) {
+            room.copy_from_slice(payload);
+        }
+    }
+
+    /// The headers of a packet with that BTH and `rest` between it and the ICRC, and where in `rest` the payload is, without
+    /// pad (IBTA vol 1 9.6.1.1: the checks that need no queue pair). `len`: bytes of the whole packet, for diagnoses.
+    pub(crate) fn read(bth: &Bth, rest: &[u8], len: usize) -> Result<(Self, Range<usize>), Malformed> {
+        let mut repr = Self::of_bth(bth)?;
+        let opcode = Malformed::Opcode(bth.get(Bth::OPCODE) as u8);
+        let carried = Carried::by(repr.transport, repr.operation).ok_or(opcode)?;
+        let mut reader = Reader(rest);
+        repr.read_extended(carried, &mut reader).ok_or(Malformed::Truncated { len })?;
+        let padded = reader.0.len();
+        let pad = bth.get(Bth::PAD_CNT) as usize;
+        let payload = padded.checked_sub(pad).ok_or(Malformed::Pad { pad, len: padded })?;
+        let max = if carried.payload { MAX_PAYLOAD } else { 0 };
+        if payload > max || (max == 0 && pad != 0) {
+            return Err(Malformed::Payload { operation: repr.operation, len: payload, max });
+        }
+        let start = rest.len().saturating_sub(padded);
+        Ok((repr, start..start.saturating_add(payload)))
+    }
+
+    fn of_bth(bth: &Bth) -> Result<Self, Malformed> {
+        let version = bth.get(Bth::TVER) as u8;
+        if version != 0 {
+            return Err(Malformed::TransportVersion(version));
+        }
+        let opcode = bth.get(Bth::OPCODE);
+        let unknown = Malformed::Opcode(opcode as u8);
+        Ok(Self {
+            transport: Transport::from_opcode(opcode).ok_or(unknown)?,
+            operation: Operation::from_opcode(opcode).ok_or(unknown)?,
+            solicited: bth.get(Bth::SE) == 1,
+            migrated: bth.get(Bth::M) == 1,
+            pkey: bth.get(Bth::P_KEY) as u16,
+            dest_qp: Qpn(bth.get(Bth::DEST_QP)),
+            ack_req: bth.get(Bth::ACK_REQ) == 1,
+            psn: Psn::new(bth.get(Bth::PSN)),
+            ..Self::default()
+        })
+    }
+
     /// Writes the extended headers that the opcode carries, in the order they travel.
-    pub(super) fn write_extended(&self, carried: Carried, out: &mut Writer<'_>) {
+    fn write_extended(&self, carried: Carried, out: &mut Writer<'_>) {
         if carried.dceth {
             let d = self.dceth.unwrap_or_default();
             let mut eth = DcEth::new();
@@ -381,7 +388,7 @@ impl Repr {
     }
 
     /// Takes the extended headers that the opcode carries; `None` if the packet ends before they do.
-    pub(super) fn read_extended(&mut self, carried: Carried, from: &mut Reader<'_>) -> Option<()> {
+    fn read_extended(&mut self, carried: Carried, from: &mut Reader<'_>) -> Option<()> {
         if carried.dceth {
             let d = DcEth::from_prefix_or_zero(from.take(DcEth::SIZE)?);
             self.dceth = Some(DcEthRepr {
@@ -433,49 +440,4 @@ impl Repr {
         }
         Some(())
     }
-}
-
-impl GrhRepr {
-    /// The header of a packet with `bytes_after` bytes from BTH to ICRC.
-    pub(super) fn grh(&self, bytes_after: usize) -> Grh {
-        const IP_VERSION: u32 = 6;
-        let mut grh = Grh::new();
-        grh.set(Grh::IP_VER, IP_VERSION)
-            .set(Grh::TCLASS, self.tclass.into())
-            .set(Grh::FLOW_LABEL, self.flow_label)
-            .set(Grh::PAY_LEN, bytes_after as u32)
-            .set(Grh::NXT_HDR, GRH_NXT_IBA)
-            .set(Grh::HOP_LMT, self.hop_limit.into());
-        let halves = |gid: Gid| {
-            let all = u128::from_be_bytes(gid.0);
-            ((all >> 64) as u64, all as u64)
-        };
-        let (sgid, dgid) = (halves(self.sgid), halves(self.dgid));
-        grh.set(Grh::SGID_H, sgid.0)
-            .set(Grh::SGID_L, sgid.1)
-            .set(Grh::DGID_H, dgid.0)
-            .set(Grh::DGID_L, dgid.1);
-        grh
-    }
-
-    pub(super) fn from_grh(grh: &Grh) -> Self {
-        Self {
-            tclass: grh.get(Grh::TCLASS) as u8,
-            flow_label: grh.get(Grh::FLOW_LABEL),
-            hop_limit: grh.get(Grh::HOP_LMT) as u8,
-            sgid: Gid::new(grh.get(Grh::SGID_H), grh.get(Grh::SGID_L)),
-            dgid: Gid::new(grh.get(Grh::DGID_H), grh.get(Grh::DGID_L)),
-        }
-    }
-
-    /// The 40 bytes a UD receiver finds in front of the payload (IBTA vol 1 11.4.1.2), for a packet
-    /// with `bytes_after` bytes from BTH to ICRC.
-    pub fn to_bytes(&self, bytes_after: usize) -> [u8; Grh::SIZE] {
-        *self.grh(bytes_after).bytes()
-    }
-}
-
-/// Bytes from BTH to ICRC of a packet whose headers are `carried`, with `padded` bytes of payload and pad.
-pub(super) const fn bytes_from_bth(carried: Carried, padded: usize) -> usize {
-    Bth::SIZE + carried.size() + padded + ICRC_SIZE
 }

@@ -13,9 +13,9 @@ use super::config::ConfigError;
 use super::{Class, Event, World};
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
-use crate::link::egress::LANES;
 use crate::link::training::{Training, TrainingStep};
 use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
+use crate::link_layer::LANES;
 
 /// What a link is made of.
 #[derive(Debug, Clone, Copy)]
@@ -310,7 +310,7 @@ impl World {
             NodeId::Hca(id) => {
                 if let Some(out) = self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port)) {
                     out.cabled = true;
-                    out.egress.plug(line);
+                    out.outlet.plug(line);
                 }
             }
             NodeId::Switch(id) => {

@@ -30,9 +30,8 @@ use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
 use crate::ground::time::{EventHeap, Ps, Source};
 use crate::ground::timing::Timing;
-use crate::link::egress::Sent;
 use crate::link::{Cable, Delivery, FaultInjector, Light};
-use crate::wire::Packet;
+use crate::link_layer::{Packet, Sent};
 
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};

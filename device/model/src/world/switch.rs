@@ -25,9 +25,10 @@ use super::{Event, Forwarded, Ingress, Plug, World};
 use crate::adapter::watch::Captured;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
-use crate::link::egress::{Egress, Limits, Outcome, VL15, Wait};
-use crate::link::{Tables, datagram, operational_lanes};
-use crate::wire::{Malformed, Packet};
+use crate::link_layer::ib::egress::{Egress, Limits};
+use crate::link_layer::ib::{Tables, VL15, datagram, operational_lanes};
+use crate::link_layer::{Outcome, Packet, Wait};
+use crate::wire::Malformed;
 
 /// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).
 const OVERHEAD: usize = 124;
@@ -178,7 +179,7 @@ impl SwitchNode {
 
     /// The ports by which a packet leaves, as bits; bit 0: it is for the switch itself.
     fn route(&self, in_port: u8, packet: &Packet) -> u128 {
-        let dlid = packet.dlid();
+        let dlid = packet.ib().dlid;
         if dlid == Lid::PERMISSIVE || self.fw.is_own_lid(dlid) {
             return 1;
         }
@@ -193,7 +194,7 @@ impl SwitchNode {
 
     /// The lane by which a packet leaves, if it may leave by that port at all; otherwise that is counted.
     fn lane(&mut self, in_port: u8, out_port: u8, packet: &Packet) -> Option<u8> {
-        let smp = packet.vl() == VL15;
+        let smp = packet.is_management();
         let out = self.ports.get(usize::from(out_port))?;
         if !self.fw.can_send(out_port, smp) || packet.len() > out.longest {
             self.count(out_port, |c| &mut c.xmit_discards);
@@ -206,7 +207,7 @@ impl SwitchNode {
         if in_port != 0 && !self.fw.admits(out_port, Direction::Outbound, packet.pkey()) {
             return None;
         }
-        let lane = self.fw.virtual_lane(in_port, out_port, packet.sl());
+        let lane = self.fw.virtual_lane(in_port, out_port, packet.ib().sl);
         if lane >= out.lanes {
             self.count(in_port, |c| &mut c.rcv_switch_relay_errors);
             return None;
@@ -227,11 +228,11 @@ impl World {
             self.captured.push(Captured { at: tail, port, sent: false, packet: packet.clone() });
         }
         let Some(port) = node.fw.port_mut(in_port) else { return };
-        match packet.dlid().is_multicast() {
+        match packet.is_multicast() {
             true => port.counters.rcv_multicast(packet.len()),
             false => port.counters.rcv(packet.len()),
         }
-        let data = packet.vl() != VL15;
+        let data = !packet.is_management();
         let accepts = !data || port.state >= port_state::ARMED;
         let armed = port.state == port_state::ARMED;
         let wrong = packet.check_link().err();
@@ -274,7 +275,7 @@ impl World {
             return self.heap.push(tail + agent, own, Event::Agent(Box::new(forwarded)));
         }
         if ports == 0 {
-            tracing::debug!(switch = node.name, %now, in_port, dlid = %packet.dlid(), "packet dropped: no route");
+            tracing::debug!(switch = node.name, %now, in_port, dlid = %packet.ib().dlid, "packet dropped: no route");
             node.count(in_port, |c| &mut c.rcv_switch_relay_errors);
         }
         let outs: Vec<(u8, u8)> = (1..=node.fw.ports())
@@ -294,7 +295,7 @@ impl World {
         for (i, (out, lane)) in outs.into_iter().enumerate() {
             let copy = if i == last { packet.take() } else { packet.clone() };
             let (Some(mut copy), Some(node)) = (copy, self.switches.get_mut(id.0)) else { return };
-            copy.set_vl(lane);
+            copy.set_lane(lane);
             let Some(egress) = node.egress(out) else { continue };
             // A faster link must not run dry before the packet's end has come.
             let ready = (now + hop).max((tail + hop).since(egress.serialisation(copy.len())));
@@ -347,7 +348,7 @@ impl World {
                     sent.packet.mark_bad();
                 }
                 if let Some(port) = node.fw.port_mut(out) {
-                    match sent.packet.dlid().is_multicast() {
+                    match sent.packet.is_multicast() {
                         true => port.counters.xmit_multicast(sent.packet.len()),
                         false => port.counters.xmit(sent.packet.len()),
                     }
@@ -380,7 +381,7 @@ impl World {
         self.return_credits(ingress, now);
         let Some(node) = self.switches.get_mut(id.0) else { return };
         node.agent_queue = node.agent_queue.saturating_sub(1);
-        let parsed = packet.parse().map(|(repr, payload)| datagram::parse(&repr, payload));
+        let parsed = packet.parse().map(|(path, repr, payload)| datagram::parse(&path, &repr, payload));
         let (address, mad) = match parsed {
             Ok(Some(datagram)) => datagram,
             Ok(None) => {
@@ -420,7 +421,7 @@ impl World {
         let Some(packet) = datagram::build(departure, lane) else { return };
         let Some(lane) = node.lane(0, departure.port, &packet) else { return };
         let mut packet = packet;
-        packet.set_vl(lane);
+        packet.set_lane(lane);
         let ready = self.now;
         let Some(egress) = node.egress(departure.port) else { return };
         if egress.push(ready, Ps::MAX, packet, Holds::NONE).is_err() {

@@ -29,8 +29,8 @@ use crate::engines::qp::replies::Verdict;
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::{Key, Ps, Source};
 use crate::link::Session;
-use crate::link::egress::{Sent, blocks};
-use crate::wire::{Packet, Repr};
+use crate::link_layer::{Packet, Sent, blocks};
+use crate::wire::Repr;
 
 use super::transfer::Ingress;
 
@@ -229,7 +229,7 @@ impl Train {
 
     fn ingress(&self, packet: &Packet) -> Ingress {
         let Way { link, ends: [_, end], session, .. } = self.way;
-        let (lane, blocks) = (packet.vl(), blocks(packet.len()) as u16);
+        let (lane, blocks) = (packet.lane(), blocks(packet.len()) as u16);
         Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks }
     }
 
@@ -368,7 +368,7 @@ impl World {
         }
         let epoch = |id: HcaId| self.function(id.into()).map_or(0, |function| function.epoch);
         let qp = self.function(from.into()).and_then(|function| function.qps.get(qpn.0));
-        let port = qp.map_or(0, |qp| qp.params.port);
+        let port = qp.map_or(0, |qp| qp.port());
         let keys = self.key_changes(from);
         match self.plain_way(from, port) {
             Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
@@ -580,7 +580,7 @@ impl World {
     fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
         let (now, Way { to, to_port, .. }) = (self.now, train.way);
         let Some(mut hca) = self.executor(to) else { return false };
-        let (lane, n) = (packet.vl(), blocks(packet.len()));
+        let (lane, n) = (packet.lane(), blocks(packet.len()));
         let takes_none = hca.is_backed_up();
         let inactive = |port: &Port| port.state != port_state::ACTIVE;
         if takes_none || hca.core.chip.managed.port(to_port).is_none_or(inactive) {
@@ -606,7 +606,7 @@ impl World {
         let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
         let Way { from_port, back, .. } = train.way;
         let Some(out) = sender.chip.ports.get_mut(from_port) else { return false };
-        let waited_for = out.egress.credit(now, lane, n, free + back);
+        let waited_for = out.outlet.credit(now, lane, n, free + back);
         if waited_for.is_some() {
             self.await_credits(PortRef::of_hca(train.from, from_port), waited_for);
         }
@@ -687,7 +687,7 @@ impl World {
         let Some(function) = hca.functions.first() else { return false };
         function.qps.get(train.qpn.0).is_some_and(|qp| {
             let out = hca.chip.ports.get(train.way.from_port);
-            let waits = || out.is_some_and(|out| out.egress.queues(Packet::is_referring));
+            let waits = || out.is_some_and(|out| out.outlet.queues(Packet::is_referring));
             qp.state == QpState::Rts
                 && function.state.key_changes == train.keys
                 && (qp.run.is_some() || !train.is_empty() || waits())

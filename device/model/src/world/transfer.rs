@@ -14,9 +14,8 @@ use super::{Class, Event, TunnelEvent, World, take_all};
 use crate::adapter::function::Function;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
-use crate::link::egress::{VL15, blocks};
 use crate::link::{LinkMessage, LinkPacket, Session};
-use crate::wire::Packet;
+use crate::link_layer::{Packet, blocks};
 
 /// How a packet came to a port.
 #[derive(Debug, Clone, Copy)]
@@ -42,13 +41,13 @@ impl World {
     pub(super) fn transmit(&mut self, start: Ps, number: usize, from: usize, packet: Packet) {
         let Some(link) = self.links.get_mut(number) else { return };
         let Some(near) = link.ends.get(from).filter(|near| near.training.is_up()) else {
-            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.dlid());
+            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.ib().dlid);
         };
         let (line, session, near) = (near.line, near.training.session(), near.at);
         let cable = link.other(from).is_some();
-        let (lane, len) = (packet.vl(), packet.len());
+        let (lane, len, takes_credits) = (packet.lane(), packet.len(), !packet.is_management());
         let mut credits = match link.kind.delay {
-            Some(_) if lane != VL15 => blocks(len) as u16,
+            Some(_) if takes_credits => blocks(len) as u16,
             _ => 0,
         };
         let earliest = start + link.kind.delay.unwrap_or_default();
@@ -105,7 +104,7 @@ impl World {
         let LinkPacket { packet, tail, credits, session } = packet;
         let head = at + self.port_latency(LinkEnd::Port(port));
         let tail = head + tail;
-        let lane = packet.vl();
+        let lane = packet.lane();
         let ingress =
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: credits };
         let source = self.source(Class::Packet, port);
@@ -175,7 +174,7 @@ impl World {
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let state = hca.chip.managed.port(port).map_or(port_state::DOWN, |p| p.state);
-        let data = matches!(ingress, Ingress::Link { .. }) && packet.vl() != VL15;
+        let data = matches!(ingress, Ingress::Link { .. }) && !packet.is_management();
         if data && state < port_state::ARMED {
             if let Some(mut manager) = hca.executor(FunctionId::FIRST) {
                 manager.arrive_too_soon(at, port, &packet);
@@ -254,7 +253,7 @@ impl World {
             NodeId::Hca(id) => self
                 .hcas
                 .get_mut(id.0)
-                .and_then(|h| h.chip.ports.get_mut(port.port)?.egress.credit(now, lane, n, at)),
+                .and_then(|h| h.chip.ports.get_mut(port.port)?.outlet.credit(now, lane, n, at)),
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)?.credit(now, lane, n, at))
             }
@@ -275,7 +274,7 @@ impl World {
         let arrived = match port.node {
             NodeId::Hca(id) => {
                 let out = self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port));
-                out.map(|out| out.egress.credits_arrive(now))
+                out.map(|out| out.outlet.credits_arrive(now))
             }
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| Some(s.egress(port.port)?.credits_arrive(now)))

@@ -15,9 +15,9 @@ use super::World;
 use super::links::End;
 use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
 use crate::ground::time::Ps;
-use crate::link::egress::blocks;
 use crate::link::{Light, LinkMessage, LinkPacket};
-use crate::wire::{MAX_PAYLOAD, Packet};
+use crate::link_layer::{Packet, blocks};
+use crate::wire::MAX_PAYLOAD;
 
 /// Something that leaves the world by a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl World {
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let packet = Packet::from_bytes(bytes);
-        let (lane, n) = (packet.vl(), blocks(packet.len()));
+        let (lane, n) = (packet.lane(), blocks(packet.len()));
         let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         if !near.training.is_up() {

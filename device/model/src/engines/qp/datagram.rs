@@ -4,8 +4,8 @@
 //! PRM "Datagram Segment".
 
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
-use hca_spec::ids::{Cqn, Gid, Lid, Qpn};
-use hca_spec::qpc::{AddressPath, ServiceType};
+use hca_spec::ids::{Cqn, Qpn};
+use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Datagram, SendOpcode};
 
@@ -13,7 +13,8 @@ use super::QueuePair;
 use super::recv::Receive;
 use super::wqe::Wqe;
 use crate::engines::view::View;
-use crate::wire::{DethRepr, GrhRepr, Repr};
+use crate::link_layer::Path;
+use crate::wire::{DethRepr, Repr};
 
 /// Destination QP of multicast packets.
 pub(crate) const MULTICAST_QP: Qpn = Qpn(0xff_ffff);
@@ -23,8 +24,6 @@ pub(crate) const GRH_ROOM: usize = 40;
 const QP1_Q_KEY: u32 = 0x8001_0000;
 /// A Q_Key in a WQE with this bit set means "the queue pair's own" (IBTA 10.2.5).
 const CONTROLLED_Q_KEY: u32 = 1 << 31;
-/// Virtual lane of subnet management.
-const VL15: u8 = 15;
 /// Largest datagram: the port's MTU.
 const MAX_DATAGRAM: u64 = 4096;
 
@@ -51,8 +50,8 @@ impl QueuePair {
         }
     }
 
-    /// The headers of the one packet of a datagram.
-    pub(crate) fn plan_datagram(&self, view: &View<'_>, wqe: &Wqe) -> Result<Repr, BadDatagram> {
+    /// The one packet of a datagram: what it travels by, and its headers.
+    pub(crate) fn plan_datagram(&self, view: &View<'_>, wqe: &Wqe) -> Result<(Path, Repr), BadDatagram> {
         let bad = |why: &str| BadDatagram(Syndrome::LocalQpOperation, why.to_string());
         let operation = match wqe.opcode {
             SendOpcode::Send => Operation::SendOnly,
@@ -60,7 +59,7 @@ impl QueuePair {
             other => return Err(bad(&format!("{other:?} is not an operation of a datagram queue pair"))),
         };
         let av = wqe.datagram.ok_or_else(|| bad("no address vector"))?;
-        let port = view.port(self.params.port).ok_or_else(|| bad("no port"))?;
+        let port = view.port(self.port()).ok_or_else(|| bad("no port"))?;
         if wqe.length > MAX_DATAGRAM {
             let why = format!("{} bytes are more than one packet", wqe.length);
             return Err(BadDatagram(Syndrome::LocalLength, why));
@@ -69,30 +68,24 @@ impl QueuePair {
             key if key & CONTROLLED_Q_KEY != 0 => self.own_q_key(),
             key => key,
         };
-        let dlid = Lid(av.get(Datagram::RLID) as u16);
-        let grh = (av.get(Datagram::GRH) == 1).then(|| GrhRepr {
-            sgid: port.gid(av.get(Datagram::SGID_INDEX)),
-            dgid: Gid::new(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L)),
-            tclass: av.get(Datagram::TCLASS) as u8,
-            flow_label: av.get(Datagram::FLOW_LABEL),
-            hop_limit: av.get(Datagram::HOP_LIMIT) as u8,
-        });
-        Ok(Repr {
-            sl: av.get(Datagram::SL) as u8,
-            vl: if self.service == ServiceType::Qp0 { VL15 } else { 0 },
-            dlid,
-            slid: port.source_lid(av.get(Datagram::MLID)),
-            grh,
+        let mut route = self.params.route.to_vector(&av);
+        if self.service == ServiceType::Qp0 {
+            route = route.managing();
+        }
+        let route = route.resolved(Some(port));
+        let path = route.path(port);
+        let repr = Repr {
             transport: Transport::Ud,
             operation,
             solicited: wqe.solicited,
-            pkey: port.pkey(self.params.path.get(AddressPath::PKEY_INDEX)),
-            dest_qp: if dlid.is_multicast() { MULTICAST_QP } else { Qpn(av.get(Datagram::DQPN)) },
+            pkey: route.pkey(port),
+            dest_qp: if path.is_multicast() { MULTICAST_QP } else { Qpn(av.get(Datagram::DQPN)) },
             psn: self.requester.next_psn,
             deth: Some(DethRepr { q_key, src_qp: self.wire_qpn() }),
             imm: (operation == Operation::SendOnlyImm).then_some(wqe.imm),
             ..Repr::default()
-        })
+        };
+        Ok((path, repr))
     }
 
     /// The completion of a datagram that was sent.
@@ -106,6 +99,7 @@ impl QueuePair {
     pub(crate) fn datagram_received(
         &self,
         view: &View<'_>,
+        path: &Path,
         repr: &Repr,
         receive: &Receive,
         total: usize,
@@ -113,10 +107,9 @@ impl QueuePair {
         let opcode = if repr.imm.is_some() { CqeOpcode::RespSendImm } else { CqeOpcode::RespSend };
         let source = repr.deth.map_or(0, |deth| deth.src_qp.0);
         let (cqn, mut cqe) = self.receive_cqe(opcode, receive);
-        cqe.set(Cqe::BYTE_CNT, total as u32).set(Cqe::RQPN, source).set(Cqe::SLID, repr.slid.0.into());
-        cqe.set(Cqe::SL, repr.sl.into()).set(Cqe::GRH, repr.grh.is_some().into());
-        cqe.set(Cqe::SE, repr.solicited.into());
-        cqe.set(Cqe::ML_PATH, view.port(self.params.port).map_or(0, |p| p.path_bits(repr.dlid)));
+        cqe.set(Cqe::BYTE_CNT, total as u32).set(Cqe::RQPN, source).set(Cqe::SE, repr.solicited.into());
+        path.tell_source(&mut cqe);
+        path.tell_arrival(view.port(self.port()), &mut cqe);
         cqe.set(Cqe::IMM_INVAL_PKEY, repr.imm.unwrap_or(u32::from(repr.pkey)));
         (cqn, cqe)
     }

@@ -9,7 +9,6 @@
 //! ([`hca_spec::wire::DcEth`]).
 
 use hca_spec::ids::Qpn;
-use hca_spec::qpc::AddressPath;
 use hca_spec::wire::Operation;
 use hca_spec::wqe::Datagram;
 
@@ -62,31 +61,23 @@ impl QueuePair {
     }
 
     /// A new connection to `target`: the packet that begins it is queued.
-    pub(crate) fn connect_to(&mut self, now: Ps, target: &Datagram) {
+    pub(crate) fn connect_to(&mut self, view: &View<'_>, now: Ps, target: &Datagram) {
         let Dynamic::Initiator(initiator) = &mut self.dynamic else { return };
         let clock = now.0.div_euclid(Ps::from_us(1).0) as u32;
         let next = initiator.session.wrapping_add(1);
         // Serial numbers: the later one of both.
         initiator.session = if clock.wrapping_sub(next) as i32 > 0 { clock } else { next };
         (initiator.target, initiator.used) = (Some(*target), now);
-        self.aim();
+        self.aim(view);
         self.requester.connect();
     }
 
     /// Takes the path of the target that is connected.
-    pub(crate) fn aim(&mut self) {
+    fn aim(&mut self, view: &View<'_>) {
         let Dynamic::Initiator(initiator) = &self.dynamic else { return };
         let Some(av) = &initiator.target else { return };
         self.params.remote_qpn = Qpn(av.get(Datagram::DQPN));
-        let path = &mut self.params.path;
-        path.set(AddressPath::RLID, av.get(Datagram::RLID)).set(AddressPath::MLID, av.get(Datagram::MLID));
-        path.set(AddressPath::SL, av.get(Datagram::SL)).set(AddressPath::GRH, av.get(Datagram::GRH));
-        path.set(AddressPath::SRC_ADDR_INDEX, av.get(Datagram::SGID_INDEX));
-        path.set(AddressPath::TCLASS, av.get(Datagram::TCLASS));
-        path.set(AddressPath::FLOW_LABEL, av.get(Datagram::FLOW_LABEL));
-        path.set(AddressPath::HOP_LIMIT, av.get(Datagram::HOP_LIMIT));
-        path.set(AddressPath::RGID_H, av.get(Datagram::RGID_H));
-        path.set(AddressPath::RGID_L, av.get(Datagram::RGID_L));
+        self.params.route = view.resolved(self.params.route.to_vector(av));
     }
 
     /// The header of requests to the target that is connected.

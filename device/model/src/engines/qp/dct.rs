@@ -9,8 +9,8 @@
 
 use hca_firmware::limits::LOG_MAX_RA_RES_DC;
 use hca_spec::dct::{DctState, Dctc};
-use hca_spec::ids::{Cqn, Lid, Pd, Qpn, Srqn};
-use hca_spec::qpc::{AddressPath, QpState, ServiceType, mtu_bytes};
+use hca_spec::ids::{Cqn, Pd, Qpn, Srqn};
+use hca_spec::qpc::{QpState, ServiceType, mtu_bytes};
 use hca_spec::wire::Operation;
 
 use super::recv::ReceiveQueue;
@@ -20,6 +20,7 @@ use super::send::SendQueue;
 use super::{Dynamic, Params, QueuePair};
 use crate::engines::view::View;
 use crate::ground::time::Ps;
+use crate::link_layer::{Path, Route, Station};
 use crate::wire::{AethRepr, DcEthRepr, Repr};
 
 /// An initiator from which nothing came for so long is gone: it would have connected anew.
@@ -37,8 +38,15 @@ const LOG_MSG_MAX: u32 = 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Peer {
     pub(crate) dctn: Qpn,
-    pub(crate) lid: Lid,
+    pub(crate) at: Station,
     pub(crate) initiator: Qpn,
+}
+
+impl Peer {
+    /// The target and the initiator of a packet.
+    pub(crate) fn of(path: &Path, repr: &Repr, eth: &DcEthRepr) -> Self {
+        Self { dctn: repr.dest_qp, at: path.source(), initiator: eth.src_qp }
+    }
 }
 
 /// What a responder of a target knows of its connection.
@@ -57,28 +65,14 @@ pub(crate) fn port_of(ctx: &Dctc) -> u8 {
 }
 
 /// The parameters of a target's responder; the way back is the way that a request came.
-fn params(view: &View<'_>, ctx: &Dctc, repr: &Repr, initiator: Qpn) -> Params {
-    let port = port_of(ctx);
-    let mut path = AddressPath::new();
-    path.set(AddressPath::VHCA_PORT_NUM, port.into());
-    path.set(AddressPath::RLID, repr.slid.0.into()).set(AddressPath::SL, repr.sl.into());
-    path.set(AddressPath::PKEY_INDEX, ctx.get(Dctc::PKEY_INDEX));
-    path.set(AddressPath::MLID, view.port(port).map_or(0, |p| p.path_bits(repr.dlid)));
-    if let Some(grh) = &repr.grh {
-        path.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, ctx.get(Dctc::MY_ADDR_INDEX));
-        path.set(AddressPath::TCLASS, ctx.get(Dctc::TCLASS));
-        path.set(AddressPath::FLOW_LABEL, ctx.get(Dctc::FLOW_LABEL));
-        path.set(AddressPath::HOP_LIMIT, ctx.get(Dctc::HOP_LIMIT));
-        path.set(AddressPath::RGID_H, hca_spec::be64(&grh.sgid.0, 0));
-        path.set(AddressPath::RGID_L, hca_spec::be64(&grh.sgid.0, 8));
-    }
+fn params(view: &View<'_>, ctx: &Dctc, path: &Path, initiator: Qpn) -> Params {
+    let route = Route::back(path, ctx, view.port(port_of(ctx)));
     Params {
         pd: Pd(ctx.get(Dctc::PD)),
         mtu: mtu_bytes(ctx.get(Dctc::MTU)).unwrap_or(256),
         log_msg_max: LOG_MSG_MAX,
         remote_qpn: initiator,
-        path,
-        port,
+        route: view.resolved(route),
         rra_max: 1 << LOG_MAX_RA_RES_DC,
         remote_read: ctx.get(Dctc::RRE) == 1,
         remote_write: ctx.get(Dctc::RWE) == 1,
@@ -92,20 +86,26 @@ fn params(view: &View<'_>, ctx: &Dctc, repr: &Repr, initiator: Qpn) -> Params {
 }
 
 /// The responder of a target for the initiator of that packet.
-pub(crate) fn responder(view: &View<'_>, now: Ps, ctx: &Dctc, repr: &Repr, eth: &DcEthRepr) -> QueuePair {
-    let peer = Peer { dctn: repr.dest_qp, lid: repr.slid, initiator: eth.src_qp };
+pub(crate) fn responder(
+    view: &View<'_>,
+    now: Ps,
+    ctx: &Dctc,
+    (path, repr): (&Path, &Repr),
+    eth: &DcEthRepr,
+) -> QueuePair {
+    let peer = Peer::of(path, repr, eth);
     let looked_at = now + LIFE;
     QueuePair {
         qpn: peer.dctn,
         service: ServiceType::Dct,
         state: QpState::Rts,
-        params: params(view, ctx, repr, eth.src_qp),
+        params: params(view, ctx, path, eth.src_qp),
         sq: SendQueue::default(),
         rq: ReceiveQueue::Shared(Srqn(ctx.get(Dctc::SRQN))),
         requester: Requester::default(),
         responder: Responder::expecting(repr.psn.next()),
         run: None,
-        vl: 0,
+        lane: 0,
         dynamic: Dynamic::Responder(Box::new(Connection {
             peer,
             session: eth.session,

@@ -7,10 +7,11 @@
 //!
 //! Source: IBTA vol 1 17.2.8 (automatic path migration), 9.2.3 (MigReq), 11.6.3.1 (its events).
 
-use hca_spec::qpc::{AddressPath, ServiceType, path_migration};
+use hca_spec::qpc::{ServiceType, path_migration};
 
-use super::{QueuePair, port_of};
+use super::QueuePair;
 use crate::engines::view::View;
+use crate::link_layer::{Path, Route};
 use crate::wire::Repr;
 
 /// What a packet of the peer says of its paths.
@@ -42,22 +43,26 @@ impl QueuePair {
     }
 
     /// Takes what a packet of the peer says of its paths.
-    pub(crate) fn check_migration(&mut self, view: &View<'_>, port: u8, repr: &Repr) -> MigrationStep {
+    pub(crate) fn check_migration(
+        &mut self,
+        view: &View<'_>,
+        port: u8,
+        (path, repr): (&Path, &Repr),
+    ) -> MigrationStep {
         if !self.has_paths() {
             return MigrationStep::Nothing;
         }
-        let from = u32::from(repr.slid.0);
         match self.params.path_migration {
-            path_migration::REARM if !repr.migrated && self.check_way(port, repr).is_ok() => {
+            path_migration::REARM if !repr.migrated && self.check_way(port, path).is_ok() => {
                 self.params.path_migration = path_migration::ARMED;
                 self.migration_refused = false;
                 MigrationStep::Armed
             }
             path_migration::ARMED if repr.migrated => {
                 let qp = view.icm().qps.get(self.qpn.0);
-                let path = qp.map(|qp| qp.ctx.secondary_path());
-                let known = path.map(|path| (port_of(path), path.get(AddressPath::RLID)));
-                match known == Some((port, from)) {
+                let alternate = qp.map(|qp| Route::of_context(qp.ctx.secondary_path()));
+                let leads_there = |route: Route| route.port() == port && route.peer() == path.source();
+                match alternate.is_some_and(leads_there) {
                     true => MigrationStep::Migrated,
                     false if !std::mem::replace(&mut self.migration_refused, true) => MigrationStep::Refused,
                     false => MigrationStep::Nothing,

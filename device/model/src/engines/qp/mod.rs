@@ -26,14 +26,15 @@ pub(crate) mod wqe;
 
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode};
-use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn};
+use hca_spec::ids::{Cqn, Pd, Qpn};
 use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes};
 use hca_spec::wire::Transport;
 
 use crate::engines::mkey::Accessor;
 use crate::engines::view::View;
 use crate::ground::time::Ps;
-use crate::wire::{GrhRepr, Repr};
+use crate::link_layer::{Path, Route, Station};
+use crate::wire::Repr;
 
 use recv::ReceiveQueue;
 use requester::Requester;
@@ -50,9 +51,8 @@ pub(crate) struct Params {
     pub(crate) mtu: usize,
     pub(crate) log_msg_max: u32,
     pub(crate) remote_qpn: Qpn,
-    pub(crate) path: AddressPath,
-    /// The port that the path begins at.
-    pub(crate) port: u8,
+    /// Where its packets go.
+    pub(crate) route: Route,
     pub(crate) retry_count: u32,
     pub(crate) rnr_retry: u32,
     pub(crate) ack_timeout: Option<Ps>,
@@ -81,15 +81,15 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    pub(crate) fn new(ctx: &Qpc) -> Self {
-        let path = *ctx.primary_path();
+    pub(crate) fn new(view: &View<'_>, ctx: &Qpc) -> Self {
+        let path = ctx.primary_path();
+        let route = Route::of_context(path);
         Self {
             pd: Pd(ctx.get(Qpc::PD)),
             mtu: mtu_bytes(ctx.get(Qpc::MTU)).unwrap_or(256),
             log_msg_max: ctx.get(Qpc::LOG_MSG_MAX),
             remote_qpn: Qpn(ctx.get(Qpc::REMOTE_QPN)),
-            path,
-            port: port_of(&path),
+            route: view.resolved(route),
             retry_count: ctx.get(Qpc::RETRY_COUNT),
             rnr_retry: ctx.get(Qpc::RNR_RETRY),
             // 4.096 us * 2^n, 0 = never (IBTA 9.7.6.1.3).
@@ -120,16 +120,11 @@ impl Params {
     }
 }
 
-/// The port that a path begins at. Drivers of adapters with one port may leave it at zero.
-pub(crate) fn port_of(path: &AddressPath) -> u8 {
-    path.get(AddressPath::VHCA_PORT_NUM).max(1) as u8
-}
-
-/// A virtual lane of a port.
+/// A lane of a port's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PortLane {
     pub(crate) port: u8,
-    pub(crate) vl: u8,
+    pub(crate) lane: u8,
 }
 
 /// What a queue pair has to do with dynamic connections.
@@ -157,8 +152,8 @@ pub(crate) struct QueuePair {
     pub(crate) responder: Responder,
     /// Packets of the message at the cursor that are alike.
     pub(crate) run: Option<Box<run::Run>>,
-    /// The virtual lane of what it sent last.
-    pub(crate) vl: u8,
+    /// The lane of what it sent last.
+    pub(crate) lane: u8,
     /// Dynamic connections: which end this is, and of which.
     pub(crate) dynamic: Dynamic,
     /// In error: when the receive doorbell record is looked at next, and the interval after that.
@@ -170,18 +165,18 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(crate) fn new(qpn: Qpn, qp: &Qp) -> Self {
+    pub(crate) fn new(view: &View<'_>, qpn: Qpn, qp: &Qp) -> Self {
         Self {
             qpn,
             service: qp.service(),
             state: QpState::Reset,
-            params: Params::new(&qp.ctx),
+            params: Params::new(view, &qp.ctx),
             sq: SendQueue::default(),
             rq: ReceiveQueue::new(qp),
             requester: Requester::default(),
             responder: Responder::default(),
             run: None,
-            vl: 0,
+            lane: 0,
             dynamic: match qp.service() {
                 ServiceType::Dci => Dynamic::Initiator(Box::default()),
                 _ => Dynamic::No,
@@ -194,8 +189,20 @@ impl QueuePair {
 
     /// Where it waits for its next turn to send.
     #[inline]
-    pub(crate) fn lane(&self) -> PortLane {
-        PortLane { port: self.params.port, vl: self.vl }
+    pub(crate) fn port_lane(&self) -> PortLane {
+        PortLane { port: self.port(), lane: self.lane }
+    }
+
+    /// The port that its packets leave and arrive by.
+    #[inline]
+    pub(crate) fn port(&self) -> u8 {
+        self.params.route.port()
+    }
+
+    /// What its packets to the connected peer travel by.
+    #[inline]
+    pub(crate) fn path(&self, view: &View<'_>) -> Option<Path> {
+        Some(self.params.route.path(view.port(self.port())?))
     }
 
     pub(crate) fn accessor(&self) -> Accessor {
@@ -239,23 +246,11 @@ impl QueuePair {
 
     /// Header fields of a packet to the connected peer; the caller adds what its operation needs.
     pub(crate) fn connected_repr(&self, view: &View<'_>) -> Option<Repr> {
-        let port = view.port(self.params.port)?;
-        let path = &self.params.path;
-        let grh = (path.get(AddressPath::GRH) == 1).then(|| GrhRepr {
-            sgid: port.gid(path.get(AddressPath::SRC_ADDR_INDEX)),
-            dgid: Gid::new(path.get(AddressPath::RGID_H), path.get(AddressPath::RGID_L)),
-            tclass: path.get(AddressPath::TCLASS) as u8,
-            flow_label: path.get(AddressPath::FLOW_LABEL),
-            hop_limit: path.get(AddressPath::HOP_LIMIT) as u8,
-        });
+        let port = view.port(self.port())?;
         Some(Repr {
-            sl: path.get(AddressPath::SL) as u8,
-            dlid: Lid(path.get(AddressPath::RLID) as u16),
-            slid: port.source_lid(path.get(AddressPath::MLID)),
-            grh,
             transport: self.transport(),
             migrated: self.says_migrated(),
-            pkey: port.pkey(path.get(AddressPath::PKEY_INDEX)),
+            pkey: self.params.route.pkey(port),
             dest_qp: self.params.remote_qpn,
             ..Repr::default()
         })
@@ -285,8 +280,7 @@ impl QueuePair {
         if !self.state.receives() || self.transport() != repr.transport {
             return Err(Unwanted::State);
         }
-        let index = self.params.path.get(AddressPath::PKEY_INDEX);
-        let own = view.port(self.params.port).map_or(0, |p| p.pkey(index));
+        let own = view.port(self.port()).map_or(0, |port| self.params.route.pkey(port));
         let special = matches!(self.service, ServiceType::Qp0 | ServiceType::Qp1);
         if !special && !pkeys_match(own, repr.pkey) {
             return Err(Unwanted::Partition { own });
@@ -295,12 +289,12 @@ impl QueuePair {
     }
 
     /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
-    pub(crate) fn check_way(&self, port: u8, repr: &Repr) -> Result<(), WrongWay> {
-        if port != self.params.port {
-            return Err(WrongWay::Port(self.params.port));
+    pub(crate) fn check_way(&self, port: u8, path: &Path) -> Result<(), WrongWay> {
+        if port != self.port() {
+            return Err(WrongWay::Port(self.port()));
         }
-        let peer = self.params.path.get(AddressPath::RLID);
-        match self.transport() != Transport::Ud && u32::from(repr.slid.0) != peer {
+        let peer = self.params.route.peer();
+        match self.transport() != Transport::Ud && path.source() != peer {
             true => Err(WrongWay::Peer(peer)),
             false => Ok(()),
         }
@@ -312,8 +306,8 @@ impl QueuePair {
 pub(crate) enum WrongWay {
     /// The queue pair is at this port.
     Port(u8),
-    /// The queue pair is connected to this LID.
-    Peer(u32),
+    /// The queue pair is connected to this one.
+    Peer(Station),
 }
 
 /// Why a queue pair does not take a packet.

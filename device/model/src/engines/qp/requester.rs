@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 
 use hca_spec::cqe::Syndrome;
-use hca_spec::ids::{Lid, Psn, Qpn, Srqn};
-use hca_spec::qpc::{AddressPath, QpState, ServiceType};
+use hca_spec::ids::{Psn, Srqn};
+use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
-use hca_spec::wqe::{Datagram, SendOpcode};
+use hca_spec::wqe::SendOpcode;
 
 use super::credits::Limit;
 use super::message::{Message, fill_headers, operation};
@@ -18,7 +18,7 @@ use super::pieces::Piece;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
 use crate::engines::view::View;
-use crate::ground::event::{Event, Hold};
+use crate::ground::event::Hold;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
@@ -337,17 +337,6 @@ impl QueuePair {
         // The response needs the WQE again. One that was fetched stays in its queue pair's own buffer.
         let mark = self.sq.mark.filter(|_| message.wants_response());
         self.requester.messages.push_back(Message { mark, ..message });
-    }
-
-    /// What a trace says of a work request that begins.
-    pub(crate) fn started(&self, wqe: &Wqe, psn: Psn, packets: u32) -> Event {
-        let (dest_qp, dlid) = match &wqe.datagram {
-            Some(av) => (Qpn(av.get(Datagram::DQPN)), av.get(Datagram::RLID)),
-            None => (self.params.remote_qpn, self.params.path.get(AddressPath::RLID)),
-        };
-        let (qpn, index, opcode, length) = (self.qpn, wqe.index, wqe.opcode, wqe.length);
-        let (dlid, signaled) = (Lid(dlid as u16), wqe.signaled);
-        Event::Started { qpn, index, opcode, length, psn, packets, dest_qp, dlid, signaled }
     }
 
     /// Plans the packet at the cursor.

@@ -19,7 +19,6 @@ use super::page_fault::ResponderFault;
 use super::recv::{NoReceive, Receive, XrcSrq, xrc_srq};
 use crate::engines::mkey::{Access, Accessor, Fault, check};
 use crate::engines::view::View;
-use crate::ground::event::Event;
 use crate::wire::{AtomicRepr, Repr, RethRepr};
 
 /// Message sequence numbers have 24 bits.
@@ -278,12 +277,6 @@ impl QueuePair {
     /// Whether this packet establishes the connection, which is told once (IBTA 11.6.3.1).
     pub(crate) fn establishes(&mut self) -> bool {
         self.state == QpState::Rtr && !std::mem::replace(&mut self.responder.established, true)
-    }
-
-    /// What a trace says of a request that was executed.
-    pub(crate) fn executed(&self, repr: &Repr, payload: usize) -> Event {
-        let (qpn, slid, psn, operation) = (self.qpn, repr.slid, repr.psn, repr.operation);
-        Event::Executed { qpn, slid, psn, operation, bytes: payload as u32 }
     }
 
     /// Of XRC, every request names an SRQ, and that decides (IBTA A14.5.3).

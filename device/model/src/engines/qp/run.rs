@@ -18,7 +18,8 @@ use crate::engines::view::View;
 use crate::ground::dma::GuestMemory;
 use crate::ground::region::Region;
 use crate::ground::timing::Place;
-use crate::wire::{Packet, Repr};
+use crate::link_layer::{Packet, Path};
+use crate::wire::Repr;
 
 /// Fewer packets than these are not worth a run.
 const LEAST: u32 = 3;
@@ -30,6 +31,8 @@ const AGAIN: u32 = 32;
 /// Packets that are alike.
 #[derive(Debug)]
 pub(crate) struct Run {
+    /// What they travel by.
+    path: Path,
     /// Headers of the first of them.
     repr: Repr,
     /// PSN after the last of them.
@@ -75,7 +78,7 @@ impl Run {
         let ack_req = (self.place.wrapping_add(i as u32).wrapping_add(1)).is_multiple_of(self.often);
         let repr = Repr { psn, ack_req, ..self.repr };
         Some(Planned {
-            packet: Packet::referring(&repr, self.payload, self.len, (&self.region, offset)),
+            packet: Packet::referring(&self.path, &repr, self.payload, self.len, (&self.region, offset)),
             psn,
             operation: repr.operation,
             index: self.index,
@@ -132,11 +135,26 @@ impl QueuePair {
         let bytes = u64::from(count) * payload as u64;
         let (pages, shift, first) = pages_of(view.icm(), self.accessor(), key, va, bytes)?;
         let region = Region::new(Arc::clone(memory), pages, shift, first, bytes)?;
-        let len = Packet::len_of(&repr, payload)?;
+        let path = self.path(view)?;
+        let len = Packet::len_of(&path, &repr, payload)?;
         let page = span(view.icm(), key, va, payload).page;
         let (end, often) = (repr.psn.add(count), 1u32 << self.params.log_ack_req_freq);
         let (region, index, repr) = (Arc::new(region), plan.index, repr.carried()?);
-        Some(Box::new(Run { repr, end, place, often, region, key, va, page, payload, len, index, keys }))
+        Some(Box::new(Run {
+            path,
+            repr,
+            end,
+            place,
+            often,
+            region,
+            key,
+            va,
+            page,
+            payload,
+            len,
+            index,
+            keys,
+        }))
     }
 }
 

@@ -6,14 +6,14 @@
 use hca_firmware::Port;
 use hca_spec::mad::PortInfo;
 
+use super::VL15;
+
 /// Bytes of a weight of 1.
 const WEIGHT_UNIT: u32 = 64;
 /// Bytes of a high limit of 1.
 const LIMIT_UNIT: u32 = 4096;
 /// High limit that is none.
 const NO_LIMIT: u8 = 255;
-/// Management: before all others, in no table.
-const VL15: u8 = 15;
 /// Entries of a table at most.
 const ENTRIES: usize = 64;
 

@@ -9,22 +9,12 @@
 
 use std::collections::VecDeque;
 
-use super::LineRate;
+use super::VL15;
 use super::arbiter::{Arbiter, Tables};
+use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
-use crate::wire::Packet;
-
-/// Virtual lanes, VL15 included.
-pub(crate) const LANES: usize = 16;
-/// Subnet management: no credits.
-pub(crate) const VL15: u8 = 15;
-/// Bytes of a credit.
-const BLOCK: usize = 64;
-
-/// Credits that a packet of so many bytes takes.
-pub(crate) fn blocks(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX)
-}
+use crate::link_layer::outlet::{BLOCK, blocks};
+use crate::link_layer::{LANES, Next, Outcome, Packet, Sent, Wait};
 
 /// The room in a peer's input buffer, as far as this end knows.
 #[derive(Debug, Clone, Default)]
@@ -98,45 +88,6 @@ impl<H> Default for LaneQueue<H> {
     fn default() -> Self {
         Self { queue: VecDeque::new(), bytes: 0, coming: 0, credits: Credits::default() }
     }
-}
-
-/// A packet on its way over the link.
-#[derive(Debug)]
-pub(crate) struct Sent<H> {
-    /// When its first byte leaves.
-    pub(crate) start: Ps,
-    /// When its last byte has left.
-    pub(crate) end: Ps,
-    pub(crate) packet: Packet,
-    pub(crate) hold: H,
-}
-
-/// What became of packets.
-#[derive(Debug)]
-pub(crate) enum Outcome<H> {
-    Sent(Sent<H>),
-    /// Too old, or its link went down.
-    Discarded {
-        at: Ps,
-        hold: H,
-    },
-}
-
-/// What a port does next.
-pub(crate) enum Next<H> {
-    /// Something became of a packet.
-    Outcome(Outcome<H>),
-    /// Nothing before then, or before something changes.
-    Wait(Wait),
-}
-
-/// When a port is to be looked at again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Wait {
-    /// Something is ready then, or too old.
-    pub(crate) until: Option<Ps>,
-    /// Credits arrive then that are waited for: [`Egress::credits_arrive`].
-    pub(crate) credits: Option<Ps>,
 }
 
 /// Limits of a port.
@@ -228,7 +179,7 @@ impl<H> Egress<H> {
     /// Takes a packet that may leave from `ready` on, on the lane that its LRH says; it is discarded if it is still
     /// here when it `dies`. Returns its hold if there is no room, which is so on VL15 only.
     pub(crate) fn push(&mut self, ready: Ps, dies: Ps, packet: Packet, hold: H) -> Result<(), H> {
-        let vl = packet.vl();
+        let vl = packet.lane();
         let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return Err(hold) };
         if vl == VL15 && lane.queue.len() >= self.limits.management {
             return Err(hold);
@@ -416,8 +367,9 @@ impl<H> Egress<H> {
 mod tests {
     use hca_spec::ids::Lid;
 
-    use super::super::LinkRate;
     use super::*;
+    use crate::ground::rate::LinkRate;
+    use crate::link_layer::ib;
     use crate::wire::Repr;
 
     /// 4x EDR: 80 ps for a byte.
@@ -430,8 +382,8 @@ mod tests {
     }
 
     fn packet(vl: u8, payload: usize) -> Packet {
-        let repr = Repr { vl, dlid: Lid(1), ..Repr::default() };
-        Packet::build(&repr, payload, |_| Ok::<(), ()>(())).expect("nothing to fail")
+        let path = ib::Address { vl, dlid: Lid(1), ..ib::Address::default() }.into();
+        Packet::build(&path, &Repr::default(), payload, |_| Ok::<(), ()>(())).expect("nothing to fail")
     }
 
     const PAYLOAD: usize = 1024;

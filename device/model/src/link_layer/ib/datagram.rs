@@ -7,8 +7,9 @@ use hca_spec::ids::Qpn;
 use hca_spec::mad::{MAD_SIZE, Mad};
 use hca_spec::wire::{Operation, Transport};
 
-use super::egress::VL15;
-use crate::wire::{DethRepr, Packet, Repr};
+use super::VL15;
+use crate::link_layer::{Packet, Path, ib};
+use crate::wire::{DethRepr, Repr};
 
 /// Q_Key of QP1 (IBTA 10.2.5).
 const QP1_Q_KEY: u32 = 0x8001_0000;
@@ -17,12 +18,13 @@ const QP0: Qpn = Qpn(0);
 const QP1: Qpn = Qpn(1);
 
 /// The datagram in a packet whose headers were found good, if it is one to QP0 or QP1.
-pub(crate) fn parse(repr: &Repr, payload: &[u8]) -> Option<(Address, Mad)> {
+pub(crate) fn parse(path: &Path, repr: &Repr, payload: &[u8]) -> Option<(Address, Mad)> {
+    let link = path.ib()?;
     let deth = repr.deth?;
     let smp = repr.dest_qp == QP0;
     let q_key = if smp { 0 } else { QP1_Q_KEY };
     // SMPs and nothing else travel on VL15.
-    let placed = smp == (repr.vl == VL15) && (smp || repr.dest_qp == QP1);
+    let placed = smp == (link.vl == VL15) && (smp || repr.dest_qp == QP1);
     let plain = repr.transport == Transport::Ud && repr.operation == Operation::SendOnly;
     if !placed || !plain || deth.q_key != q_key || payload.len() != MAD_SIZE {
         return None;
@@ -30,9 +32,9 @@ pub(crate) fn parse(repr: &Repr, payload: &[u8]) -> Option<(Address, Mad)> {
     let mut mad = Mad::new();
     mad.bytes_mut().copy_from_slice(payload);
     let address = Address {
-        slid: repr.slid,
-        dlid: repr.dlid,
-        sl: repr.sl,
+        slid: link.slid,
+        dlid: link.dlid,
+        sl: link.sl,
         pkey: repr.pkey,
         source_qp: deth.src_qp,
         qp: repr.dest_qp,
@@ -44,11 +46,13 @@ pub(crate) fn parse(repr: &Repr, payload: &[u8]) -> Option<(Address, Mad)> {
 pub(crate) fn build(departure: &Departure, lane: u8) -> Option<Packet> {
     let Departure { address, mad, .. } = departure;
     let smp = address.is_smp();
-    let repr = Repr {
+    let path = ib::Address {
         sl: address.sl,
         vl: if smp { VL15 } else { lane },
         dlid: address.dlid,
         slid: address.slid,
+    };
+    let repr = Repr {
         transport: Transport::Ud,
         operation: Operation::SendOnly,
         pkey: address.pkey,
@@ -60,7 +64,7 @@ pub(crate) fn build(departure: &Departure, lane: u8) -> Option<Packet> {
         payload.copy_from_slice(mad.bytes());
         Ok::<(), std::convert::Infallible>(())
     };
-    Packet::build(&repr, MAD_SIZE, fill).ok()
+    Packet::build(&path.into(), &repr, MAD_SIZE, fill).ok()
 }
 
 #[cfg(test)]
@@ -76,17 +80,17 @@ mod tests {
         let other = Address { slid: Lid(3), dlid: Lid(4), sl: 2, qp: QP1, source_qp: Qpn(0x77), ..smp };
         for (address, lane) in [(smp, VL15), (other, 1)] {
             let packet = build(&Departure { port: 1, address, mad }, 1).expect("a packet");
-            let (repr, payload) = packet.parse().expect("a good one");
-            assert_eq!((repr.vl, parse(&repr, payload)), (lane, Some((address, mad))));
-            let astray = Repr { vl: 3, ..repr };
-            assert_eq!(parse(&astray, payload).is_none(), address.is_smp(), "an SMP outside of VL15");
-            assert_eq!(parse(&Repr { vl: VL15, ..repr }, payload).is_none(), !address.is_smp());
-            assert!(parse(&repr_with_key(&packet), payload).is_none(), "a wrong Q_Key");
+            let (path, repr, payload) = packet.parse().expect("a good one");
+            let on = |vl| ib::Address { vl, ..*path.ib().expect("addresses") }.into();
+            assert_eq!((packet.lane(), parse(&path, &repr, payload)), (lane, Some((address, mad))));
+            assert_eq!(parse(&on(3), &repr, payload).is_none(), address.is_smp(), "an SMP outside of VL15");
+            assert_eq!(parse(&on(VL15), &repr, payload).is_none(), !address.is_smp());
+            assert!(parse(&path, &repr_with_key(&packet), payload).is_none(), "a wrong Q_Key");
         }
     }
 
     fn repr_with_key(packet: &Packet) -> Repr {
-        let (repr, _) = packet.parse().expect("a good one");
+        let (_, repr, _) = packet.parse().expect("a good one");
         let deth = repr.deth.map(|d| DethRepr { q_key: d.q_key + 1, ..d });
         Repr { deth, ..repr }
     }

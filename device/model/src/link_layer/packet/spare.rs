@@ -5,7 +5,8 @@
 
 use std::cell::RefCell;
 
-use super::{Body, MAX_PAYLOAD, Packet};
+use super::{Body, Packet};
+use crate::wire::MAX_PAYLOAD;
 
 /// Packets kept at most: about as many as two adapters have under way.
 const KEPT: usize = 256;
@@ -35,8 +36,11 @@ pub(super) fn give(packet: Packet) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Operation, Repr};
+    use hca_spec::wire::Operation;
+
     use super::*;
+    use crate::link_layer::Path;
+    use crate::wire::Repr;
 
     #[test]
     fn memory_is_taken_again() {
@@ -56,11 +60,11 @@ mod tests {
                 payload.fill(value.unwrap_or(payload[0]));
                 Ok::<(), ()>(())
             };
-            Packet::build(&repr, len, fill).unwrap()
+            Packet::build(&Path::default(), &repr, len, fill).unwrap()
         };
         build(4096, Some(0xa5)).retire();
         let next = build(3000, None);
-        assert_eq!(next.parse().unwrap().1, [0; 3000]);
+        assert_eq!(next.parse().unwrap().2, [0; 3000]);
         assert!(!next.into_bytes().windows(2).any(|two| two == [0xa5; 2]));
     }
 }

@@ -1,8 +1,14 @@
 use proptest::prelude::*;
 
-use hca_spec::ids::{Gid, Mkey, Srqn};
+use hca_spec::ids::{Gid, Lid, Mkey, Psn, Qpn, Srqn};
+use hca_spec::wire::{Bth, Grh, ICRC_SIZE, LNH_GRH, Lrh, Operation, Transport, VCRC_SIZE};
 
+use super::ib::Address;
 use super::*;
+use crate::wire::{
+    AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, MAX_PAYLOAD, Malformed, PortCounter, Repr,
+    RethRepr, icrc,
+};
 
 /// The sample packet of IBTA vol 1 7.8.3 (table 29): RC, RDMA write only, 14 bytes of payload. Its
 /// ICRC, 0x9625B75A, is printed there. The VCRC behind it is what the table of polynomial 0x100B
@@ -17,12 +23,14 @@ const SAMPLE: [u8; 58] = [
     0x45, 0xfa, // VCRC
 ];
 
+const SAMPLE_ADDRESS: Address = Address { vl: 7, sl: 1, dlid: Lid(0x375c), slid: Lid(0x17d2) };
+
+fn sample_path() -> Path {
+    SAMPLE_ADDRESS.into()
+}
+
 fn sample_repr() -> Repr {
     Repr {
-        vl: 7,
-        sl: 1,
-        dlid: Lid(0x375c),
-        slid: Lid(0x17d2),
         operation: Operation::WriteOnly,
         pkey: 0x2487,
         dest_qp: Qpn(0x87b1b3),
@@ -32,8 +40,8 @@ fn sample_repr() -> Repr {
     }
 }
 
-fn build(repr: &Repr, payload: &[u8]) -> Packet {
-    Packet::build(repr, payload.len(), |p| {
+fn build(path: Path, repr: &Repr, payload: &[u8]) -> Packet {
+    Packet::build(&path, repr, payload.len(), |p| {
         p.copy_from_slice(payload);
         Ok::<(), ()>(())
     })
@@ -49,33 +57,39 @@ fn sealed(mut bytes: Vec<u8>) -> Packet {
     let bth = Bth::from_prefix_or_zero(&bytes[bth_at..]);
     let rest = &bytes[bth_at + Bth::SIZE..];
     let icrc = match global {
-        true => crc::icrc_global(&Grh::from_prefix_or_zero(&bytes[Lrh::SIZE..]), &bth, rest),
-        false => crc::icrc_local(&lrh, &bth, rest),
+        true => {
+            let grh = GrhRepr::masked(&Grh::from_prefix_or_zero(&bytes[Lrh::SIZE..]));
+            icrc(&[&[0xff; Lrh::SIZE], grh.bytes()], &bth, rest)
+        }
+        false => {
+            let mut lrh = lrh;
+            icrc(&[lrh.set(Lrh::VL, 15).bytes()], &bth, rest)
+        }
     };
     bytes.extend_from_slice(&icrc);
-    let vcrc = crc::vcrc(&bytes);
-    bytes.extend_from_slice(&vcrc);
+    bytes.extend_from_slice(&[0; VCRC_SIZE]);
+    ib::frame::set_vcrc(&mut bytes);
     Packet::from_bytes(bytes)
 }
 
 #[test]
 fn golden_sample_is_built() {
-    let packet = build(&sample_repr(), &SAMPLE[36..50]);
+    let packet = build(sample_path(), &sample_repr(), &SAMPLE[36..50]);
     assert_eq!(packet.clone().into_bytes(), SAMPLE);
 }
 
 #[test]
 fn golden_sample_is_parsed() {
     let packet = Packet::from_bytes(SAMPLE.to_vec());
-    assert_eq!(packet.parse(), Ok((sample_repr(), &SAMPLE[36..50])));
-    assert_eq!((packet.dlid(), packet.slid(), packet.vl(), packet.sl()), (Lid(0x375c), Lid(0x17d2), 7, 1));
+    assert_eq!(packet.parse(), Ok((sample_path(), sample_repr(), &SAMPLE[36..50])));
+    assert_eq!((packet.ib(), packet.lane()), (SAMPLE_ADDRESS, 7));
 }
 
 #[test]
 fn the_partition_is_read_from_every_packet() {
     let global = Packet::from_bytes(SAMPLE.to_vec());
     assert_eq!(global.pkey(), Some(sample_repr().pkey));
-    let local = build(&Repr { pkey: 0x1234, grh: None, ..sample_repr() }, &[]);
+    let local = build(sample_path(), &Repr { pkey: 0x1234, ..sample_repr() }, &[]);
     assert_eq!(local.pkey(), Some(0x1234));
     let mut raw = local.into_bytes();
     raw[1] &= !3;
@@ -94,19 +108,19 @@ fn every_single_bit_flip_of_the_sample_is_detected() {
 #[test]
 fn what_a_switch_or_router_changes_leaves_the_icrc_alone() {
     let grh = GrhRepr { tclass: 3, flow_label: 0x12345, hop_limit: 7, ..GrhRepr::default() };
-    let here = Repr { grh: Some(grh), ..sample_repr() };
-    let icrc = |p: &Packet| p.clone().into_bytes()[p.len() - 6..p.len() - 2].to_vec();
-    let sent = icrc(&build(&here, &[1; 14]));
+    let icrc = |path: Path| {
+        let p = build(path, &sample_repr(), &[1; 14]);
+        p.clone().into_bytes()[p.len() - 6..p.len() - 2].to_vec()
+    };
+    let here = sample_path().with_grh(grh);
+    let sent = icrc(here);
     let moved = GrhRepr { tclass: 9, flow_label: 1, hop_limit: 6, ..grh };
-    let routed = Repr { vl: 0, sl: 4, dlid: Lid(1), slid: Lid(2), grh: Some(moved), ..here };
-    assert_eq!(icrc(&build(&routed, &[1; 14])), sent);
-    assert_ne!(
-        icrc(&build(&Repr { grh: Some(GrhRepr { dgid: Gid([1; 16]), ..grh }), ..here }, &[1; 14])),
-        sent
-    );
-    let local = icrc(&build(&sample_repr(), &[1; 14]));
-    assert_eq!(icrc(&build(&Repr { vl: 0, ..sample_repr() }, &[1; 14])), local);
-    assert_ne!(icrc(&build(&Repr { sl: 0, ..sample_repr() }, &[1; 14])), local);
+    let routed = Path::from(Address { vl: 0, sl: 4, dlid: Lid(1), slid: Lid(2) }).with_grh(moved);
+    assert_eq!(icrc(routed), sent);
+    assert_ne!(icrc(here.with_grh(GrhRepr { dgid: Gid([1; 16]), ..grh })), sent);
+    let local = icrc(sample_path());
+    assert_eq!(icrc(Address { vl: 0, ..SAMPLE_ADDRESS }.into()), local);
+    assert_ne!(icrc(Address { sl: 0, ..SAMPLE_ADDRESS }.into()), local);
 }
 
 #[test]
@@ -114,7 +128,7 @@ fn malformed_packets_name_the_reason() {
     let edit = |at: usize, value: u8| {
         let mut bytes = SAMPLE.to_vec();
         bytes[at] = value;
-        sealed(bytes).parse().map(|(_, p)| p.len())
+        sealed(bytes).parse().map(|(_, _, p)| p.len())
     };
     assert_eq!(edit(0, 0x71), Err(Malformed::LinkVersion(1)));
     assert_eq!(edit(5, 15), Err(Malformed::Length { said: 60, len: 56 }));
@@ -131,23 +145,21 @@ fn malformed_packets_name_the_reason() {
     // Right VCRC over a wrong ICRC: what a broken switch makes.
     let mut bytes = SAMPLE.to_vec();
     bytes[40] ^= 4;
-    let vcrc = crc::vcrc(&bytes[..56]);
-    bytes[56..].copy_from_slice(&vcrc);
+    ib::frame::set_vcrc(&mut bytes);
     let error = Packet::from_bytes(bytes).parse().unwrap_err();
     assert!(matches!(error, Malformed::Icrc { found: 0x9625_b75a, .. }), "{error}");
     assert_eq!(error.counter(), Some(PortCounter::RcvErrors));
     assert_eq!(Malformed::Opcode(0x15).counter(), None);
 
     let ack = Repr { operation: Operation::Acknowledge, ..Repr::default() };
-    let mut bytes = Packet::build_empty(&ack).into_bytes();
+    let mut bytes = Packet::build_empty(&Path::default(), &ack).into_bytes();
     bytes[9] |= 0x10;
     assert_eq!(sealed(bytes).parse().unwrap_err(), Malformed::Pad { pad: 1, len: 0 });
 }
 
 #[test]
 fn a_wrong_grh_is_refused() {
-    let repr = Repr { grh: Some(GrhRepr::default()), ..sample_repr() };
-    let good = build(&repr, &[7; 5]);
+    let good = build(sample_path().with_grh(GrhRepr::default()), &sample_repr(), &[7; 5]);
     let from_bth = good.len() - Lrh::SIZE - Grh::SIZE - VCRC_SIZE;
     for (at, value) in [(8, 0x40), (8 + 5, 0), (8 + 6, 0x11)] {
         let mut bytes = good.clone().into_bytes();
@@ -170,8 +182,7 @@ fn every_prefix_is_refused() {
         if let Some(low) = bytes.get_mut(5) {
             *low = ((len - VCRC_SIZE) / 4) as u8;
         }
-        let vcrc = crc::vcrc(&bytes[..len - VCRC_SIZE]);
-        bytes[len - VCRC_SIZE..].copy_from_slice(&vcrc);
+        ib::frame::set_vcrc(&mut bytes);
         assert!(Packet::from_bytes(bytes).parse().is_err(), "{len} bytes");
     }
 }
@@ -179,18 +190,20 @@ fn every_prefix_is_refused() {
 #[test]
 fn sizes_of_the_smallest_and_the_largest() {
     let ack = Repr { operation: Operation::Acknowledge, ..Repr::default() };
-    assert_eq!(Packet::build_empty(&ack).len(), Packet::MIN_SIZE + 4);
-    let grh = Some(GrhRepr::default());
-    let large =
-        Repr { grh, transport: Transport::Xrc, operation: Operation::WriteOnlyImm, ..Repr::default() };
-    let packet = build(&large, &[0xa5; MAX_PAYLOAD]);
+    assert_eq!(Packet::build_empty(&Path::default(), &ack).len(), Packet::MIN_SIZE + 4);
+    let path = Path::default().with_grh(GrhRepr::default());
+    let large = Repr { transport: Transport::Xrc, operation: Operation::WriteOnlyImm, ..Repr::default() };
+    let packet = build(path, &large, &[0xa5; MAX_PAYLOAD]);
     assert_eq!(packet.len(), 8 + 40 + 12 + 4 + 16 + 4 + 4096 + 4 + 2);
-    assert_eq!(packet.parse().unwrap().1, [0xa5; MAX_PAYLOAD]);
+    assert_eq!(packet.parse().unwrap().2, [0xa5; MAX_PAYLOAD]);
 }
 
 #[test]
 fn an_error_of_the_payload_source_is_handed_on() {
-    assert_eq!(Packet::build(&sample_repr(), 8, |_| Err("no memory")).unwrap_err(), "no memory");
+    assert_eq!(
+        Packet::build(&sample_path(), &sample_repr(), 8, |_| Err("no memory")).unwrap_err(),
+        "no memory"
+    );
 }
 
 prop_compose! {
@@ -199,15 +212,15 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn route()(sl in 0..16_u8, vl in 0..16_u8, dlid: u16, slid: u16, grh in prop::option::of(grh_repr())) -> Repr {
-        Repr { sl, vl, dlid: Lid(dlid), slid: Lid(slid), grh, ..Repr::default() }
+    fn any_path()(sl in 0..16_u8, vl in 0..16_u8, dlid: u16, slid: u16, grh in prop::option::of(grh_repr())) -> Path {
+        let path = Path::from(Address { sl, vl, dlid: Lid(dlid), slid: Lid(slid) });
+        grh.map_or(path, |grh| path.with_grh(grh))
     }
 }
 
 prop_compose! {
     /// Any headers that can exist, with exactly the extended ones that the opcode carries.
     fn any_repr()(
-        base in route(),
         (transport, operation) in (
             prop::sample::select(vec![Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc]),
             (0..32_u32).prop_filter_map("no operation", Operation::from_opcode),
@@ -237,25 +250,24 @@ prop_compose! {
             dceth: c.dceth.then_some(DcEthRepr {
                 access_key: numbers[3], session: words[4], src_qp: Qpn(low24(words[5])),
             }),
-            ..base
         }
     }
 }
 
 proptest! {
     #[test]
-    fn what_is_built_is_parsed(repr in any_repr(), payload in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn what_is_built_is_parsed(path in any_path(), repr in any_repr(), payload in prop::collection::vec(any::<u8>(), 0..300)) {
         let payload = if Carried::by(repr.transport, repr.operation).unwrap().payload { payload } else { vec![] };
-        let packet = build(&repr, &payload);
+        let packet = build(path, &repr, &payload);
         prop_assert_eq!(packet.len() % 4, VCRC_SIZE);
-        prop_assert_eq!(packet.parse(), Ok((repr, &payload[..])));
-        prop_assert_eq!(packet.len(), repr.header_size() + payload.len().next_multiple_of(4) + ICRC_SIZE + VCRC_SIZE);
-        prop_assert_eq!((packet.dlid(), packet.vl()), (repr.dlid, repr.vl));
+        prop_assert_eq!(packet.parse(), Ok((path, repr, &payload[..])));
+        prop_assert_eq!(packet.len(), path.header_size() + repr.header_size() + payload.len().next_multiple_of(4) + ICRC_SIZE + VCRC_SIZE);
+        prop_assert_eq!(Some(packet.ib()), path.ib().copied());
     }
 
     #[test]
-    fn any_flipped_bit_is_detected(repr in any_repr(), bit: prop::sample::Index) {
-        let mut bytes = Packet::build_empty(&repr).into_bytes();
+    fn any_flipped_bit_is_detected(path in any_path(), repr in any_repr(), bit: prop::sample::Index) {
+        let mut bytes = Packet::build_empty(&path, &repr).into_bytes();
         let bit = bit.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(Packet::from_bytes(bytes).parse().is_err());
@@ -264,7 +276,7 @@ proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let packet = Packet::from_bytes(bytes);
-        let _ = (packet.parse(), packet.dlid(), packet.slid(), packet.vl(), packet.sl(), format!("{packet:?}"));
+        let _ = (packet.parse(), packet.ib(), packet.pkey(), packet.bth(), format!("{packet:?}"));
     }
 
     #[test]
@@ -276,7 +288,7 @@ proptest! {
         (bytes[4], bytes[5]) = (0, words as u8);
         let bth_at = if global { 48 } else { 8 };
         bytes[bth_at + 1] &= 0xf0;
-        if let Ok((repr, payload)) = sealed(bytes).parse() {
+        if let Ok((_, repr, payload)) = sealed(bytes).parse() {
             prop_assert!(payload.len() <= 200 && Carried::by(repr.transport, repr.operation).is_some());
         }
     }
@@ -286,13 +298,13 @@ proptest! {
 #[test]
 fn another_lane() {
     for from_bytes in [false, true] {
-        let mut packet = build(&sample_repr(), &[1; 14]);
+        let mut packet = build(sample_path(), &sample_repr(), &[1; 14]);
         if from_bytes {
             packet = Packet::from_bytes(packet.into_bytes());
         }
-        packet.set_vl(3);
-        let expected = build(&Repr { vl: 3, ..sample_repr() }, &[1; 14]);
-        assert_eq!((packet.vl(), packet.parse().map(|p| p.0.vl)), (3, Ok(3)));
+        packet.set_lane(3);
+        let expected = build(Address { vl: 3, ..SAMPLE_ADDRESS }.into(), &sample_repr(), &[1; 14]);
+        assert_eq!((packet.lane(), packet.parse().map(|p| p.0.ib().map(|a| a.vl))), (3, Ok(Some(3))));
         assert_eq!(packet, expected);
         assert_eq!(packet.into_bytes(), expected.into_bytes());
     }
@@ -301,6 +313,6 @@ fn another_lane() {
     bytes[30] ^= 1;
     let mut packet = Packet::from_bytes(bytes);
     assert!(matches!(packet.check_link(), Err(Malformed::Vcrc { .. })));
-    packet.set_vl(3);
+    packet.set_lane(3);
     assert!(matches!(packet.parse(), Err(Malformed::Icrc { .. })));
 }

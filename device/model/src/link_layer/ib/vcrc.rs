@@ -1,15 +1,8 @@
-//! The two checksums of an InfiniBand packet.
+//! The variant CRC of an InfiniBand packet (IBTA vol 1 7.8.2).
 //!
-//! - The *invariant* CRC (ICRC, IBTA vol 1 7.8.1) covers what no switch or router may change: the
-//!   Ethernet CRC-32 (polynomial 0x04C11DB7, seed and final complement all ones) over LRH to the end
-//!   of the pad, with the variable fields read as ones.
-//! - The *variant* CRC (VCRC, IBTA vol 1 7.8.2) covers everything from the LRH to the ICRC, and each
-//!   link computes it anew: CRC-16 with polynomial 0x100B, seed and final complement all ones.
-//!
-//! Both take the bits of a byte from the least significant on and travel in that order too, so in
-//! the bit-reflected form used here the register goes out in little-endian byte order.
-
-use hca_spec::wire::{Bth, Grh, Lrh};
+//! It covers everything from the LRH to the ICRC, and each link computes it anew: CRC-16 with polynomial 0x100B, seed and
+//! final complement all ones. It takes the bits of a byte from the least significant on and travels in that order too,
+//! so in the bit-reflected form used here the register goes out in little-endian byte order.
 
 /// The polynomial 0x100B, bit-reflected.
 const VCRC_POLYNOMIAL: u16 = 0xd008;
@@ -68,41 +61,6 @@ pub(super) fn vcrc(bytes: &[u8]) -> [u8; 2] {
         crc = (crc >> 8) ^ t[0][(crc as u8 ^ byte) as usize];
     }
     (!crc).to_le_bytes()
-}
-
-/// The ICRC of a local packet, as it travels. `rest` is all between BTH and ICRC.
-pub(super) fn icrc_local(lrh: &Lrh, bth: &Bth, rest: &[u8]) -> [u8; 4] {
-    let mut lrh = *lrh;
-    lrh.set(Lrh::VL, Lrh::VL.max());
-    finish(&[lrh.bytes(), masked(bth).bytes(), rest])
-}
-
-/// The ICRC of a packet with a GRH, as it travels. `rest` is all between BTH and ICRC.
-///
-/// A router replaces the whole LRH, so it counts as ones (IBTA vol 1 7.8.1). That also makes this the
-/// ICRC of a RoCE version 1 packet, which has no LRH.
-pub(super) fn icrc_global(grh: &Grh, bth: &Bth, rest: &[u8]) -> [u8; 4] {
-    let mut grh = *grh;
-    grh.set(Grh::TCLASS, Grh::TCLASS.max())
-        .set(Grh::FLOW_LABEL, Grh::FLOW_LABEL.max())
-        .set(Grh::HOP_LMT, Grh::HOP_LMT.max());
-    finish(&[&[0xff; Lrh::SIZE], grh.bytes(), masked(bth).bytes(), rest])
-}
-
-/// The BTH with its variable byte (Resv8a, beside the destination QP) as ones.
-fn masked(bth: &Bth) -> Bth {
-    const RESV8A: usize = 4;
-    let mut bth = *bth;
-    bth.bytes_mut()[RESV8A] = 0xff;
-    bth
-}
-
-fn finish(parts: &[&[u8]]) -> [u8; 4] {
-    let mut crc = crc32fast::Hasher::new();
-    for part in parts {
-        crc.update(part);
-    }
-    crc.finalize().to_le_bytes()
 }
 
 #[cfg(test)]

@@ -1,0 +1,61 @@
+//! The sending side of an adapter's port on InfiniBand: which lane a packet takes, and whether it may leave.
+//!
+//! Source: IBTA vol 1 7.2 (states of a port), 7.6.6 (virtual lane of a service level), 7.6.8 (operational lanes).
+
+use hca_firmware::Port;
+use hca_spec::mad::{PortInfo, port_state};
+
+use super::egress::Egress;
+use super::{Tables, VL15, operational_lanes};
+use crate::link_layer::Packet;
+use crate::link_layer::outlet::Fate;
+
+/// Lanes, credits and arbitration of an adapter's port.
+#[derive(Debug)]
+pub(crate) struct IbOutlet {
+    pub(in crate::link_layer) egress: Egress<()>,
+    /// Lanes that the subnet manager lets the port use.
+    lanes: u8,
+}
+
+/// Subnet management stays on its lane; others take that of their service level.
+#[inline]
+pub(in crate::link_layer) fn choose_lane(port: &Port, packet: &mut Packet) -> u8 {
+    let address = packet.ib();
+    let lane = if address.vl == VL15 { VL15 } else { port.virtual_lane(0, address.sl) };
+    packet.set_lane(lane);
+    lane
+}
+
+/// Whether a packet is for a LID of the port.
+#[inline]
+pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
+    port.is_own_lid(packet.ib().dlid)
+}
+
+impl IbOutlet {
+    pub(in crate::link_layer) fn new(management: usize) -> Self {
+        let mut egress = Egress::default();
+        egress.limits.management = management;
+        Self { egress, lanes: 1 }
+    }
+
+    #[inline]
+    pub(in crate::link_layer) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {
+        let smp = packet.lane() == VL15;
+        let lane = choose_lane(port, packet);
+        let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
+        let may_leave = port.state >= needed && (smp || lane < self.lanes);
+        Fate { lane, own: keeps(port, packet), may_leave }
+    }
+
+    pub(in crate::link_layer) fn configure(&mut self, port: &Port) {
+        self.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
+        self.egress.program(Tables::of(port));
+    }
+
+    pub(in crate::link_layer) fn reset(&mut self) {
+        let Self { egress: _, lanes } = self;
+        *lanes = 1;
+    }
+}

@@ -1,0 +1,191 @@
+//! The sending side of an adapter's port, whatever its link layer.
+
+use hca_firmware::{Port, PortKind};
+
+use super::{Packet, ib};
+use crate::ground::rate::LineRate;
+use crate::ground::time::Ps;
+
+/// Lanes that a link has at most. Each holds back what is sent on it by itself: those of InfiniBand are the virtual lanes.
+pub(crate) const LANES: usize = 16;
+
+/// Bytes of a credit (IBTA vol 1 7.9.4.3).
+pub(super) const BLOCK: usize = 64;
+
+/// Credits that a packet of so many bytes takes, where its lane has credits.
+pub(crate) fn blocks(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX)
+}
+
+/// A packet on its way over the link. `H` is what it keeps occupied until it has left.
+#[derive(Debug)]
+pub(crate) struct Sent<H> {
+    /// When its first byte leaves.
+    pub(crate) start: Ps,
+    /// When its last byte has left.
+    pub(crate) end: Ps,
+    pub(crate) packet: Packet,
+    pub(crate) hold: H,
+}
+
+/// What became of packets.
+#[derive(Debug)]
+pub(crate) enum Outcome<H> {
+    Sent(Sent<H>),
+    /// Too old, or its link went down.
+    Discarded {
+        at: Ps,
+        hold: H,
+    },
+}
+
+/// What a port does next.
+pub(crate) enum Next<H> {
+    /// Something became of a packet.
+    Outcome(Outcome<H>),
+    /// Nothing before then, or before something changes.
+    Wait(Wait),
+}
+
+/// When a port is to be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Wait {
+    /// Something is ready then, or too old.
+    pub(crate) until: Option<Ps>,
+    /// Credits arrive then that are waited for: [`Outlet::credits_arrive`].
+    pub(crate) credits: Option<Ps>,
+}
+
+/// Where a packet goes that comes to its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fate {
+    /// The lane that it is on.
+    pub(crate) lane: u8,
+    /// It is for the port itself: it comes back without having been on the link.
+    pub(crate) own: bool,
+    /// The port and the lane let it leave now.
+    pub(crate) may_leave: bool,
+}
+
+/// The sending side of an adapter's port: what waits for its link, and what holds that back.
+#[derive(Debug)]
+pub(crate) enum Outlet {
+    /// InfiniBand.
+    Ib(ib::outlet::IbOutlet),
+}
+
+/// Functions that every link layer has, and how to get there.
+macro_rules! of_all {
+    ($($(#[$doc:meta])* fn $name:ident(&mut self $(, $arg:ident: $kind:ty)*) $(-> $result:ty)?;)*) => {
+        impl Outlet {$(
+            $(#[$doc])*
+            #[inline]
+            pub(crate) fn $name(&mut self $(, $arg: $kind)*) $(-> $result)? {
+                match self {
+                    Self::Ib(room) => room.egress.$name($($arg),*),
+                }
+            }
+        )*}
+    };
+}
+
+of_all! {
+    /// A cable is plugged in, or its link trained to this.
+    fn plug(&mut self, line: LineRate);
+    /// The link trained: the peer's buffers are empty, with room for so many bytes in each lane; `None`: without end.
+    fn train(&mut self, room: Option<usize>);
+    /// The link went down: everything that waits is discarded.
+    fn clear(&mut self, now: Ps) -> Vec<Outcome<()>>;
+    /// Every packet that waits has its payload's bytes itself from now on.
+    fn settle(&mut self);
+    /// Takes a packet that may leave from `ready` on, on the lane that it is on; it is discarded if it is still here when it
+    /// `dies`. An error if there is no room.
+    fn push(&mut self, ready: Ps, dies: Ps, packet: Packet, hold: ()) -> Result<(), ()>;
+    /// Credits of a lane arrive at `at`. Says when to call [`Outlet::credits_arrive`], if a packet waits for them.
+    fn credit(&mut self, now: Ps, lane: u8, n: u32, at: Ps) -> Option<Ps>;
+    /// Credits that were waited for arrive at `now`. Says whether the first packet of a lane has enough since this moment, so
+    /// that it may leave; otherwise, when to come again.
+    fn credits_arrive(&mut self, now: Ps) -> Result<(), Option<Ps>>;
+    /// A packet of so many bytes is being made for a lane.
+    fn reserve(&mut self, lane: u8, bytes: usize);
+    /// It is there, or will not come.
+    fn unreserve(&mut self, lane: u8, bytes: usize);
+    /// Nothing that is being made will come.
+    fn forget_reserved(&mut self);
+    /// Symbol times of the link for which packets were ready and had no credits since the last call.
+    fn take_waits(&mut self) -> u64;
+    /// Sends the next packet, if one can leave up to `horizon` with the credits that are here at `now`.
+    fn next(&mut self, now: Ps, horizon: Ps) -> Next<()>;
+}
+
+impl Outlet {
+    /// Of a port of that kind; so many datagrams that manage the network may wait.
+    pub(crate) fn new(kind: PortKind, management: usize) -> Self {
+        match kind {
+            PortKind::InfiniBand => Self::Ib(ib::outlet::IbOutlet::new(management)),
+        }
+    }
+
+    /// Puts a packet on the lane by which it leaves the port, and returns that.
+    #[inline]
+    pub(crate) fn choose_lane(&self, port: &Port, packet: &mut Packet) -> u8 {
+        match self {
+            Self::Ib(_) => ib::outlet::choose_lane(port, packet),
+        }
+    }
+
+    /// Whether a packet is for the port itself.
+    #[inline]
+    pub(crate) fn keeps(&self, port: &Port, packet: &Packet) -> bool {
+        match self {
+            Self::Ib(_) => ib::outlet::keeps(port, packet),
+        }
+    }
+
+    /// Puts a packet that comes to the port on its lane, and says where it goes; whether there is a cable is not asked.
+    #[inline]
+    pub(crate) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {
+        match self {
+            Self::Ib(room) => room.admit(port, packet),
+        }
+    }
+
+    /// Follows what software set of the port.
+    pub(crate) fn configure(&mut self, port: &Port) {
+        match self {
+            Self::Ib(room) => room.configure(port),
+        }
+    }
+
+    /// Back to power-on: what waits is gone.
+    pub(crate) fn reset(&mut self) {
+        drop(self.clear(Ps::ZERO));
+        self.forget_reserved();
+        match self {
+            Self::Ib(room) => room.reset(),
+        }
+    }
+
+    /// Whether something waits.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self {
+            Self::Ib(room) => room.egress.is_waiting(),
+        }
+    }
+
+    /// Whether a sender may make another packet for a lane: less than `limit` bytes wait there or are being made.
+    #[inline]
+    pub(crate) fn has_room(&self, lane: u8, limit: usize) -> bool {
+        match self {
+            Self::Ib(room) => room.egress.has_room(lane, limit),
+        }
+    }
+
+    /// Whether one of the packets that wait is such.
+    pub(crate) fn queues(&self, such: impl Fn(&Packet) -> bool) -> bool {
+        match self {
+            Self::Ib(room) => room.egress.queues(such),
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! A packet of any link layer: headers and payload, or bytes.
+
+mod spare;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hca_spec::layout::be32;
+use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
+
+use super::ib;
+use super::path::{Link, Path};
+use crate::ground::region::{Payload, Region};
+use crate::wire::{Carried, MAX_PAYLOAD, Malformed, Repr};
+
+/// One packet, as a frame of the link layer of its path: on InfiniBand LRH to VCRC.
+///
+/// A packet that was built here and never left the process is good by construction: it is kept as what its headers say
+/// and its payload, and is bytes with checksums only for who asks for them ([`Packet::into_bytes`]). One that came in as
+/// bytes is checked in [`Packet::parse`]. Whoever looks at the link sees no difference.
+#[derive(Clone)]
+pub struct Packet(Box<Body>);
+
+struct Body {
+    form: Form,
+    /// What it travels by: of a built packet, and of bytes once they were parsed. Its link layer is known always.
+    path: Path,
+    /// What the headers say: of a built packet as they would be parsed, of bytes once they were.
+    repr: Repr,
+    /// Of a built packet its payload and what else there is room for, otherwise all bytes on the link.
+    data: Vec<u8>,
+    /// Where the payload is in it: of a built packet, and of bytes once they were parsed.
+    payload: Range<usize>,
+    /// Bytes on the link.
+    len: usize,
+    /// Of a packet whose payload is still in its sender's memory: where.
+    source: Option<(Arc<Region>, u64)>,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self {
+            form: Form::Present,
+            path: Path::default(),
+            repr: Repr::default(),
+            data: Vec::new(),
+            payload: 0..0,
+            len: 0,
+            source: None,
+        }
+    }
+}
+
+impl Clone for Body {
+    fn clone(&self) -> Self {
+        let Self { form, path, repr, len, .. } = *self;
+        let (data, payload) = match form {
+            Form::Built => (self.copied_payload(), 0..self.payload.len()),
+            _ => (self.data.clone(), self.payload.clone()),
+        };
+        Self { form, path, repr, data, payload, len, source: None }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Headers and payload, no bytes yet.
+    Built,
+    /// Bytes. The link's checksum is not computed yet, since a port on the way changed a header; what is end to end is
+    /// right or wrong.
+    ChecksumDue,
+    /// Bytes, with checksums right or wrong.
+    Present,
+}
+
+impl PartialEq for Packet {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.0.form, other.0.form) {
+            (Form::Built, Form::Built) => {
+                self.0.repr == other.0.repr
+                    && self.0.path == other.0.path
+                    && self.0.copied_payload() == other.0.copied_payload()
+            }
+            (Form::Present, Form::Present) => self.0.data == other.0.data,
+            _ => self.clone().into_bytes() == other.clone().into_bytes(),
+        }
+    }
+}
+
+impl Eq for Packet {}
+
+impl Packet {
+    /// The smallest transport packet on InfiniBand: LRH, BTH, ICRC, VCRC.
+    pub const MIN_SIZE: usize = Lrh::SIZE + Bth::SIZE + ICRC_SIZE + VCRC_SIZE;
+
+    /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place: it is given zeroes.
+    ///
+    /// The only error is `fill`'s; see `Packet::build_with`.
+    pub fn build<E>(
+        path: &Path,
+        repr: &Repr,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Packet, E> {
+        Self::build_with(path, repr, payload_len, |payload| {
+            payload.fill(0);
+            fill(payload)
+        })
+    }
+
+    /// Builds a packet with `payload_len` bytes of payload, which `fill` writes in place, *all of them*: what is there
+    /// before may be of another guest. Those that fill from guest memory do it with a [`crate::wire::Room`], or zero it first.
+    ///
+    /// Lengths and pad count are computed. The only error is `fill`'s. A payload longer
+    /// than [`MAX_PAYLOAD`], payload on an opcode without one, or an opcode that its transport
+    /// doesn't have is an error of the caller: the payload is cut off, the receiver will complain.
+    pub(crate) fn build_with<E>(
+        path: &Path,
+        repr: &Repr,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Packet, E> {
+        let known = Carried::by(repr.transport, repr.operation);
+        debug_assert!(known.is_some(), "no opcode {:?} on {:?}", repr.operation, repr.transport);
+        let carried = known.unwrap_or_default();
+        let max = if carried.payload { MAX_PAYLOAD } else { 0 };
+        debug_assert!(payload_len <= max, "{payload_len} bytes of payload on {:?}", repr.operation);
+        let payload_len = payload_len.min(max);
+
+        let mut packet = spare::take();
+        let body = &mut *packet.0;
+        if body.data.len() < payload_len {
+            body.data.resize(payload_len, 0);
+        }
+        fill(body.data.get_mut(..payload_len).unwrap_or_default())?;
+        repr.put_carried(carried, &mut body.repr);
+        body.path = *path;
+        body.form = Form::Built;
+        body.payload = 0..payload_len;
+        body.source = None;
+        body.len = Self::bytes_on_link(path, carried, payload_len);
+        if known.is_none() {
+            packet.be_bytes();
+        }
+        Ok(packet)
+    }
+
+    fn bytes_on_link(path: &Path, carried: Carried, payload: usize) -> usize {
+        match &path.link {
+            Link::Ib(_) => ib::frame::len(path.grh.is_some(), carried, payload),
+        }
+    }
+
+    /// Bytes on the link of a packet with such headers and so much payload; `None`: its transport does not have its
+    /// operation.
+    pub(crate) fn len_of(path: &Path, repr: &Repr, payload: usize) -> Option<usize> {
+        Carried::by(repr.transport, repr.operation).map(|known| Self::bytes_on_link(path, known, payload))
+    }
+
+    /// A packet with the `payload` bytes that a region has from `offset` on: they stay there until somebody wants them
+    /// ([`Packet::settle`]). `len`: its bytes on the link ([`Packet::len_of`]); its opcode carries no extended headers but
+    /// those that are set.
+    #[inline]
+    pub(crate) fn referring(
+        path: &Path,
+        repr: &Repr,
+        payload: usize,
+        len: usize,
+        (region, offset): (&Arc<Region>, u64),
+    ) -> Packet {
+        let mut packet = spare::take();
+        let body = &mut *packet.0;
+        body.form = Form::Built;
+        body.path = *path;
+        body.repr = *repr;
+        body.payload = 0..payload;
+        body.len = len;
+        body.source = Some((Arc::clone(region), offset));
+        packet
+    }
+
+    /// Whether its payload is still in its sender's memory.
+    #[inline]
+    pub(crate) fn is_referring(&self) -> bool {
+        self.0.source.is_some()
+    }
+
+    /// From now on it has its payload's bytes itself. If they are not to be had any more it is bad from then on.
+    pub(crate) fn settle(&mut self) {
+        let body = &mut *self.0;
+        let Some((region, offset)) = body.source.take() else { return };
+        let len = body.payload.len();
+        if body.data.len() < len {
+            body.data.resize(len, 0);
+        }
+        let into = body.data.get_mut(..len).unwrap_or_default();
+        if region.read(offset, into).is_err() {
+            into.fill(0);
+            self.mark_bad();
+        }
+    }
+
+    /// Builds a packet without payload.
+    pub fn build_empty(path: &Path, repr: &Repr) -> Packet {
+        match Self::build(path, repr, 0, |_| Ok::<(), std::convert::Infallible>(())) {
+            Ok(packet) => packet,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Checks every byte that a receiving port checks; gives what it travelled by, its headers and the payload without pad.
+    pub fn parse(&self) -> Result<(Path, Repr, &[u8]), Malformed> {
+        match self.0.form {
+            Form::Built => Ok((self.0.path, self.0.repr, self.payload_bytes())),
+            _ => {
+                let (path, repr, payload) = self.parse_bytes()?;
+                Ok((path, repr, self.0.data.get(payload).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// The same, for those who look at headers and payload more than once: from then on [`Packet::path`], [`Packet::repr`]
+    /// and [`Packet::payload`] give them.
+    pub(crate) fn open(&mut self) -> Result<(), Malformed> {
+        if self.0.form != Form::Built {
+            (self.0.path, self.0.repr, self.0.payload) = self.parse_bytes()?;
+        }
+        Ok(())
+    }
+
+    /// What it travels by; only of a packet that is good.
+    #[inline]
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// What the headers say; only of a packet that is good.
+    #[inline]
+    pub(crate) fn repr(&self) -> &Repr {
+        &self.0.repr
+    }
+
+    /// The payload without pad; only of a packet that is good.
+    #[inline]
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        match &self.0.source {
+            None => Payload::Bytes(self.0.payload()),
+            Some((region, offset)) => Payload::Region { region, offset: *offset, len: self.0.payload.len() },
+        }
+    }
+
+    /// The same as bytes: nothing of a packet whose payload is still in its sender's memory, which only messages of
+    /// reliable services have.
+    #[inline]
+    pub(crate) fn payload_bytes(&self) -> &[u8] {
+        match self.is_referring() {
+            true => &[],
+            false => self.0.payload(),
+        }
+    }
+
+    /// Parses bytes: the headers, and where the payload is.
+    fn parse_bytes(&self) -> Result<(Path, Repr, Range<usize>), Malformed> {
+        match &self.0.path.link {
+            Link::Ib(_) => {
+                let (address, grh, repr, payload) = ib::frame::parse(&self.0.data, self.is_due())?;
+                Ok((Path { link: Link::Ib(address), grh }, repr, payload))
+            }
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.0.form == Form::ChecksumDue
+    }
+
+    /// Checks what every port on the way checks, switches too.
+    pub(crate) fn check_link(&self) -> Result<(), Malformed> {
+        match (self.0.form, &self.0.path.link) {
+            (Form::Built, _) => Ok(()),
+            (_, Link::Ib(_)) => ib::frame::check(&self.0.data, self.is_due()).map(drop),
+        }
+    }
+
+    /// Marks it as bad: every port that it still comes to knows.
+    pub(crate) fn mark_bad(&mut self) {
+        self.be_bytes();
+        self.0.form = Form::Present;
+        match &self.0.path.link {
+            Link::Ib(_) => ib::frame::mark_bad(&mut self.0.data),
+        }
+    }
+
+    /// Puts the packet on another lane of the link. Its link checksum, which must have been right, is right again.
+    #[inline]
+    pub(crate) fn set_lane(&mut self, lane: u8) {
+        let body = &mut *self.0;
+        match &mut body.path.link {
+            Link::Ib(address) if body.form == Form::Built => address.vl = lane & 0xf,
+            Link::Ib(_) => {
+                if ib::frame::set_vl(&mut body.data, lane) {
+                    body.form = Form::ChecksumDue;
+                }
+            }
+        }
+    }
+
+    /// The P_Key of its BTH, unchecked; `None` of a raw packet.
+    pub(crate) fn pkey(&self) -> Option<u16> {
+        match (self.0.form, &self.0.path.link) {
+            (Form::Built, _) => Some(self.0.repr.pkey),
+            (_, Link::Ib(_)) if !ib::frame::is_transport(&self.0.data) => None,
+            (_, Link::Ib(_)) => ib::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
+        }
+    }
+
+    /// The BTH as it stands there, unchecked; zeroes if there is none.
+    pub(crate) fn bth(&self) -> Bth {
+        match (self.0.form, &self.0.path.link) {
+            (Form::Built, _) => self.0.bth(),
+            (_, Link::Ib(_)) => ib::frame::bth(&self.0.data).unwrap_or_default(),
+        }
+    }
+
+    /// The 40 bytes of the GRH as they are on the wire; only of a packet that is good.
+    pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
+        let carried = Carried::by(self.0.repr.transport, self.0.repr.operation).unwrap_or_default();
+        let from_bth = carried.bytes_from_bth(self.0.payload.len().next_multiple_of(4));
+        self.0.path.grh.as_ref().map(|grh| grh.to_bytes(from_bth))
+    }
+
+    /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(Box::new(Body { len: bytes.len(), data: bytes, ..Body::default() }))
+    }
+
+    /// From now on it is bytes.
+    fn be_bytes(&mut self) {
+        self.settle();
+        if self.0.form == Form::Built {
+            self.0.data = self.0.sealed();
+            self.0.form = Form::Present;
+        }
+    }
+
+    /// The bytes on the link, checksums included.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.be_bytes();
+        let mut bytes = std::mem::take(&mut self.0.data);
+        if self.is_due() {
+            match &self.0.path.link {
+                Link::Ib(_) => ib::frame::set_vcrc(&mut bytes),
+            }
+        }
+        bytes
+    }
+
+    /// The packet has done what it was for: another one may have its memory.
+    pub(crate) fn retire(mut self) {
+        self.0.source = None;
+        spare::give(self);
+    }
+
+    /// Bytes on the link; of InfiniBand, LRH to VCRC.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The addresses on InfiniBand as they stand there, unchecked; zeroes if the packet is too short.
+    #[inline]
+    pub fn ib(&self) -> ib::Address {
+        match (self.0.form, &self.0.path.link) {
+            (Form::Built, Link::Ib(address)) => *address,
+            (_, Link::Ib(_)) => ib::Address::of_bytes(&self.0.data),
+        }
+    }
+
+    /// The lane that it is on, unchecked.
+    #[inline]
+    pub(crate) fn lane(&self) -> u8 {
+        match &self.0.path.link {
+            Link::Ib(_) => self.ib().vl,
+        }
+    }
+
+    /// Whether many may receive it, unchecked.
+    #[inline]
+    pub(crate) fn is_multicast(&self) -> bool {
+        match &self.0.path.link {
+            Link::Ib(_) => self.ib().dlid.is_multicast(),
+        }
+    }
+
+    /// Whether it manages the network: such packets pass ports that take no data yet.
+    #[inline]
+    pub(crate) fn is_management(&self) -> bool {
+        match &self.0.path.link {
+            Link::Ib(_) => self.ib().vl == ib::VL15,
+        }
+    }
+}
+
+impl Body {
+    #[inline]
+    fn payload(&self) -> &[u8] {
+        self.data.get(self.payload.clone()).unwrap_or_default()
+    }
+
+    /// A copy of the payload; zeroes for what can't be read any more.
+    fn copied_payload(&self) -> Vec<u8> {
+        let Some((region, offset)) = &self.source else { return self.payload().to_vec() };
+        let mut bytes = vec![0; self.payload.len()];
+        if region.read(*offset, &mut bytes).is_err() {
+            bytes.fill(0);
+        }
+        bytes
+    }
+
+    /// Of a built packet.
+    fn bth(&self) -> Bth {
+        let len = self.payload.len();
+        self.repr.bth(len.next_multiple_of(4) - len)
+    }
+
+    /// A built packet as bytes, checksums computed.
+    fn sealed(&self) -> Vec<u8> {
+        match &self.path.link {
+            Link::Ib(address) => {
+                ib::frame::seal(address, self.path.grh.as_ref(), &self.repr, self.payload(), self.len)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Packet {
+    /// Short: length, LIDs and the word with the opcode of a packet without GRH.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = be32(self.bth().bytes(), 0);
+        let ib::Address { slid, dlid, .. } = self.ib();
+        write!(f, "Packet({} bytes, {slid} to {dlid}, {word:08x}..)", self.len())
+    }
+}

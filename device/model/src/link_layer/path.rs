@@ -1,0 +1,127 @@
+//! What a packet travels by.
+
+use std::fmt;
+
+use hca_firmware::Port;
+use hca_spec::cqe::Cqe;
+use hca_spec::ids::Lid;
+use hca_spec::wire::Grh;
+use hca_spec::wqe::Datagram;
+
+use super::ib;
+use crate::wire::GrhRepr;
+
+/// What a packet travels by from its sender to its receiver, and what it shows of both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Path {
+    pub(super) link: Link,
+    pub(super) grh: Option<GrhRepr>,
+}
+
+/// The part of a path that is its link layer's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Link {
+    /// InfiniBand.
+    Ib(ib::Address),
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self::Ib(ib::Address::default())
+    }
+}
+
+/// A port at the other end of a path, as the link layer knows it. Ordered, to stand in keys.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Station {
+    /// InfiniBand.
+    Ib(Lid),
+}
+
+impl Station {
+    /// Where an address vector of a work request leads to.
+    #[inline]
+    pub(crate) fn of_vector(av: &Datagram) -> Self {
+        Self::Ib(ib::Address::of_vector(av).0.dlid)
+    }
+}
+
+impl fmt::Display for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ib(lid) => write!(f, "LID {:#x}", lid.0),
+        }
+    }
+}
+
+impl From<ib::Address> for Path {
+    /// Within an InfiniBand subnet.
+    fn from(address: ib::Address) -> Self {
+        Self { link: Link::Ib(address.travelling()), grh: None }
+    }
+}
+
+impl Path {
+    /// The same with a global route header. Its flow label has 20 bits.
+    #[must_use]
+    pub fn with_grh(self, grh: GrhRepr) -> Self {
+        Self { grh: Some(GrhRepr { flow_label: grh.flow_label & 0xf_ffff, ..grh }), ..self }
+    }
+
+    /// The global route header, if one travels.
+    pub fn grh(&self) -> Option<&GrhRepr> {
+        self.grh.as_ref()
+    }
+
+    /// The addresses on InfiniBand, if that is the link layer.
+    pub fn ib(&self) -> Option<&ib::Address> {
+        match &self.link {
+            Link::Ib(address) => Some(address),
+        }
+    }
+
+    /// Whether many may receive it.
+    pub(crate) fn is_multicast(&self) -> bool {
+        match &self.link {
+            Link::Ib(address) => address.dlid.is_multicast(),
+        }
+    }
+
+    /// Where it comes from.
+    #[inline]
+    pub(crate) fn source(&self) -> Station {
+        match &self.link {
+            Link::Ib(address) => Station::Ib(address.slid),
+        }
+    }
+
+    /// Whether it comes from that port itself.
+    pub(crate) fn is_from(&self, port: &Port) -> bool {
+        match &self.link {
+            Link::Ib(address) => address.is_from(port),
+        }
+    }
+
+    /// What the completion of a receive says of where the packet comes from.
+    pub(crate) fn tell_source(&self, cqe: &mut Cqe) {
+        match &self.link {
+            Link::Ib(address) => address.tell_source(cqe),
+        }
+        cqe.set(Cqe::GRH, self.grh.is_some().into());
+    }
+
+    /// What the completion of a datagram says besides: by which address of `port` it came.
+    pub(crate) fn tell_arrival(&self, port: Option<&Port>, cqe: &mut Cqe) {
+        match &self.link {
+            Link::Ib(address) => address.tell_arrival(port, cqe),
+        }
+    }
+
+    /// Bytes of the headers that are in front of the BTH.
+    pub fn header_size(&self) -> usize {
+        let grh = if self.grh.is_some() { Grh::SIZE } else { 0 };
+        match &self.link {
+            Link::Ib(_) => grh + ib::Address::SIZE,
+        }
+    }
+}

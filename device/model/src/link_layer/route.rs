@@ -1,0 +1,204 @@
+//! Where a queue pair's packets go.
+
+use hca_firmware::Port;
+use hca_spec::dct::Dctc;
+use hca_spec::ids::Gid;
+use hca_spec::qpc::AddressPath;
+use hca_spec::wqe::Datagram;
+
+use super::ib;
+use super::path::{Link, Path, Station};
+use crate::wire::GrhRepr;
+
+/// Where packets go, and the path that comes of that: worked out once, when a context or an address vector is read, and again
+/// when the addresses of the port where it begins have become others ([`Port::addresses`]).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Route {
+    /// The port that it begins at.
+    port: u8,
+    pkey_index: u16,
+    /// Which of the port's GIDs is the sender's.
+    gid_index: u8,
+    own: Own,
+    /// With the sender's addresses of when the port's were of that number.
+    path: Path,
+    pkey: u16,
+    as_of: u32,
+}
+
+/// Which of the port's addresses on the link is the sender's.
+#[derive(Debug, Clone, Copy)]
+enum Own {
+    /// InfiniBand: path bits of the LID.
+    Ib { path_bits: ib::PathBits },
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self::Ib { path_bits: 0 }
+    }
+}
+
+impl Route {
+    /// Of an address path in a queue pair's context (PRM "Address Path"), with its P_Key.
+    pub(crate) fn of_context(path: &AddressPath) -> Self {
+        let (address, path_bits) = ib::Address::of_context(path);
+        let grh = (path.get(AddressPath::GRH) == 1).then(|| GrhRepr {
+            sgid: Gid::default(),
+            dgid: Gid::new(path.get(AddressPath::RGID_H), path.get(AddressPath::RGID_L)),
+            tclass: path.get(AddressPath::TCLASS) as u8,
+            flow_label: path.get(AddressPath::FLOW_LABEL),
+            hop_limit: path.get(AddressPath::HOP_LIMIT) as u8,
+        });
+        Self {
+            // Drivers of adapters with one port may leave it at zero.
+            port: path.get(AddressPath::VHCA_PORT_NUM).max(1) as u8,
+            pkey_index: path.get(AddressPath::PKEY_INDEX) as u16,
+            gid_index: path.get(AddressPath::SRC_ADDR_INDEX) as u8,
+            own: Own::Ib { path_bits },
+            path: Path { link: Link::Ib(address), grh },
+            ..Self::default()
+        }
+    }
+
+    /// The same port and partition, to where an address vector of a work request leads (PRM "Datagram Segment").
+    #[must_use]
+    pub(crate) fn to_vector(&self, av: &Datagram) -> Self {
+        let (address, path_bits) = ib::Address::of_vector(av);
+        let grh = (av.get(Datagram::GRH) == 1).then(|| GrhRepr {
+            sgid: Gid::default(),
+            dgid: Gid::new(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L)),
+            tclass: av.get(Datagram::TCLASS) as u8,
+            flow_label: av.get(Datagram::FLOW_LABEL),
+            hop_limit: av.get(Datagram::HOP_LIMIT) as u8,
+        });
+        Self {
+            port: self.port,
+            pkey_index: self.pkey_index,
+            gid_index: av.get(Datagram::SGID_INDEX) as u8,
+            own: Own::Ib { path_bits },
+            path: Path { link: Link::Ib(address), grh },
+            ..Self::default()
+        }
+    }
+
+    /// From a DC target at its port back to where a packet came from; the rest of a GRH is as its context says.
+    pub(crate) fn back(came: &Path, ctx: &Dctc, port: Option<&Port>) -> Self {
+        let (link, own) = match &came.link {
+            Link::Ib(address) => {
+                let (address, path_bits) = address.back(port);
+                (Link::Ib(address), Own::Ib { path_bits })
+            }
+        };
+        let grh = came.grh.map(|grh| GrhRepr {
+            sgid: Gid::default(),
+            dgid: grh.sgid,
+            tclass: ctx.get(Dctc::TCLASS) as u8,
+            flow_label: ctx.get(Dctc::FLOW_LABEL),
+            hop_limit: ctx.get(Dctc::HOP_LIMIT) as u8,
+        });
+        Self {
+            port: ctx.get(Dctc::PORT) as u8,
+            pkey_index: ctx.get(Dctc::PKEY_INDEX) as u16,
+            gid_index: ctx.get(Dctc::MY_ADDR_INDEX) as u8,
+            own,
+            path: Path { link, grh },
+            ..Self::default()
+        }
+    }
+
+    /// It leads through the lane of subnet management: that of a QP0.
+    #[must_use]
+    pub(crate) fn managing(mut self) -> Self {
+        match &mut self.path.link {
+            Link::Ib(address) => *address = address.managing(),
+        }
+        self
+    }
+
+    /// With the addresses that the port has now.
+    #[must_use]
+    pub(crate) fn resolved(mut self, port: Option<&Port>) -> Self {
+        let Some(port) = port else { return self };
+        match (&mut self.path.link, self.own) {
+            (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
+        }
+        if let Some(grh) = &mut self.path.grh {
+            grh.sgid = port.gid(self.gid_index.into());
+        }
+        self.pkey = port.pkey(self.pkey_index.into());
+        self.as_of = port.addresses();
+        self
+    }
+
+    /// The port that it begins at, from 1.
+    #[inline]
+    pub(crate) fn port(&self) -> u8 {
+        self.port
+    }
+
+    /// What packets travel by that begin at `port`, which is the route's.
+    #[inline]
+    pub(crate) fn path(&self, port: &Port) -> Path {
+        match self.as_of == port.addresses() {
+            true => self.path,
+            false => self.clone().resolved(Some(port)).path,
+        }
+    }
+
+    /// The P_Key of such packets.
+    #[inline]
+    pub(crate) fn pkey(&self, port: &Port) -> u16 {
+        match self.as_of == port.addresses() {
+            true => self.pkey,
+            false => port.pkey(self.pkey_index.into()),
+        }
+    }
+
+    /// Where it leads to.
+    #[inline]
+    pub(crate) fn peer(&self) -> Station {
+        match &self.path.link {
+            Link::Ib(address) => Station::Ib(address.dlid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hca_firmware::port::Role;
+    use hca_spec::ids::Lid;
+
+    use super::*;
+
+    #[test]
+    fn a_route_follows_its_port() {
+        let mut context = AddressPath::new();
+        context.set(AddressPath::RLID, 7).set(AddressPath::SL, 3).set(AddressPath::GRH, 1);
+        context.set(AddressPath::RGID_L, 0x1234).set(AddressPath::HOP_LIMIT, 9);
+        let port = |guid| Port::new(Role::Adapter, 1, guid, "");
+        let (one, other) = (port(1), port(2));
+        let never = Route::of_context(&context);
+        assert_eq!((never.port(), never.peer()), (1, Station::Ib(Lid(7))), "port 0 is the first");
+        let route = never.clone().resolved(Some(&one));
+        assert_eq!(route.path(&one), never.path(&one), "worked out when it is asked for, if not before");
+        assert_eq!((never.pkey(&one), route.pkey(&one)), (0xffff, 0xffff));
+        let path = route.path(&one);
+        assert_eq!(path.ib().map(|a| (a.dlid, a.sl)), Some((Lid(7), 3)));
+        let grh = path.grh().expect("a GRH");
+        assert_eq!((grh.sgid, grh.hop_limit), (one.gid(0), 9));
+        assert_ne!(one.gid(0), other.gid(0));
+    }
+
+    #[test]
+    fn the_way_back() {
+        let came = ib::Address { sl: 2, slid: Lid(0x11), dlid: Lid(0x22), vl: 1 };
+        let grh = GrhRepr { sgid: Gid([1; 16]), dgid: Gid([2; 16]), ..GrhRepr::default() };
+        let port = Port::new(Role::Adapter, 1, 1, "");
+        let back = Route::back(&Path::from(came).with_grh(grh), &Dctc::new(), Some(&port));
+        assert_eq!(back.peer(), Station::Ib(Lid(0x11)));
+        let path = back.path(&port);
+        assert_eq!(path.grh().map(|grh| (grh.dgid, grh.sgid)), Some((Gid([1; 16]), port.gid(0))));
+        assert_eq!(path.ib().map(|a| (a.sl, a.vl)), Some((2, 0)));
+    }
+}
