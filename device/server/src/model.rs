@@ -71,6 +71,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
             node_description: format!("softhca {name}"),
             personality: Arc::clone(&hca.personality),
             blueflame: hca.blueflame,
+            may_manage: host.may_manage,
             icm_pages: u32::try_from(hca.icm_bytes / 4096).unwrap_or(u32::MAX),
             ..FirmwareConfig::with_guid(hca.guid)
         };

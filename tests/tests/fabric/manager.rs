@@ -1,10 +1,16 @@
 //! The built-in subnet manager and those who would like to be it.
 
+use hca_driver::qp::QpConfig;
+use hca_driver::{Dma, InitAttr, RtsAttr, SendOp, SendRequest, Sge, wqe::Datagram};
 use hca_model::link_layer::{Packet, Path, ib::Address};
 use hca_model::wire::{DethRepr, Repr};
-use hca_model::{World, WorldConfig};
+use hca_model::{HcaId, Ps, World, WorldConfig};
 use hca_spec::ids::{Lid, Qpn};
-use hca_spec::mad::{CLASS_SUBN_DIRECTED, METHOD_SET, Mad, PortInfo, attr, phys_state, port_state};
+use hca_spec::mad::{
+    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, attr, phys_state,
+    port_state,
+};
+use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
 use hca_tests::fabric::{Fabric, Plan, Traffic, port};
 use hca_tests::pair::PORT;
@@ -52,7 +58,7 @@ fn attack(fabric: &Fabric, path: &[u8], key: u64) {
     };
     let packet = Packet::build(&path, &repr, 256, fill).expect("it fits");
     fabric.simulation.world(|world, now| world.inject_packet(now, port(0, 1), packet));
-    fabric.simulation.run(hca_model::Ps::from_ms(30));
+    fabric.simulation.run(Ps::from_ms(30));
 }
 
 fn victim(fabric: &mut Fabric) -> PortInfo {
@@ -76,6 +82,41 @@ fn nobody_sets_the_ports_of_others() {
     assert_ne!(victim(&mut open).get(PortInfo::PORT_STATE), port_state::ACTIVE);
 }
 
+/// The SMPs of a host that may not manage the subnet stay in its adapter; it sees them sent.
+#[test]
+fn a_host_that_may_not_manage_sends_no_smps() {
+    for may_manage in [true, false] {
+        let mut config = Plan::around(&[2], 0).config(1);
+        config.hcas[0].firmware.may_manage = may_manage;
+        let world = World::new(config).expect("a valid topology");
+        let mut fabric = Fabric::new(world, MEMORY, 1 << 20, 64).expect("up");
+        let node = &mut fabric.nodes[0];
+        let config =
+            QpConfig { service: ServiceType::Qp0, ..QpConfig::ud(node.pd, &node.sends, &node.receives) };
+        let mut qp = node.hca.create_qp(&config).expect("CREATE_QP");
+        node.hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
+        node.hca.ud_to_rtr(&mut qp).expect("RTR");
+        node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        let mut mad = Mad::new();
+        mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
+        mad.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO);
+        node.memory.write(0, mad.bytes());
+        let room = Sge { address: node.mr.address + 4096, len: 4096, key: node.mr.key };
+        qp.post_recv(1, &[room]).expect("post_recv");
+        let sge = [Sge { address: node.mr.address, len: 256, key: node.mr.key }];
+        let to = Datagram { qpn: Qpn(0), qkey: 0, lid: Lid(2), sl: 0, gid: None };
+        let request = SendRequest::new(2, SendOp::Datagram { to, imm: None }, &sge);
+        qp.post_send(node.hca.bus_mut(), &request).expect("post_send");
+        fabric.simulation.run(Ps::from_ms(1));
+        let node = &mut fabric.nodes[0];
+        let sent = node.sends.poll().expect("it is sent");
+        assert!(sent.status.is_ok());
+        assert_eq!(node.receives.poll().is_some(), may_manage, "an answer");
+        let counters = fabric.simulation.world(|w, _| w.port_counters(HcaId(0).into())).expect("counters");
+        assert_eq!(counters.xmit_discards, u32::from(!may_manage));
+    }
+}
+
 /// A host that sets its own port by its firmware, which asks for no key, is set right.
 #[test]
 fn what_a_host_sets_at_its_own_port_is_set_right() {
@@ -93,7 +134,7 @@ fn what_a_host_sets_at_its_own_port_is_set_right() {
         .set(PortInfo::PORT_PHYSICAL_STATE, 0)
         .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
     hca.smp_set(PORT, attr::PORT_INFO, PORT.into(), changed.smp_data()).expect("firmware does as it is told");
-    fabric.simulation.run(hca_model::Ps::from_ms(1));
+    fabric.simulation.run(Ps::from_ms(1));
     let info = fabric.nodes[0].hca.port_info(PORT).expect("PortInfo");
     assert_eq!((info.get(PortInfo::LID), info.get(PortInfo::M_KEY)), (1, KEY));
     fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 3, 100)).expect("commands");

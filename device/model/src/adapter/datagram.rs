@@ -47,7 +47,10 @@ impl Core<'_> {
         let (operation, bytes) = (repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         self.note(at, Event::Done { qpn, index, status: Status(None) });
-        qp.lane = self.launch(at, qp.port(), operation, packet);
+        match qp.service == ServiceType::Qp0 && self.keeps_back(qp.port(), &packet) {
+            true => self.keep_back(now, qp),
+            false => qp.lane = self.launch(at, qp.port(), operation, packet),
+        }
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         if wqe.signaled {
             let due = at + self.chip.units.completion_latency();
@@ -55,6 +58,16 @@ impl Core<'_> {
             self.complete_at(due, qp, cqe, Vec::new());
         }
         (qp.sends() && !qp.sq.is_empty()).then_some(free + self.chip.units.pause())
+    }
+
+    /// An SMP of a host that may not manage the subnet does not leave; for the host it was sent.
+    #[cold]
+    fn keep_back(&mut self, now: Ps, qp: &QueuePair) {
+        self.discarded(qp.port(), 1);
+        self.diagnose(
+            now,
+            format_args!("QP {}: an SMP was kept back: this host may not manage the subnet", qp.qpn),
+        );
     }
 
     fn bad_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, why: BadDatagram) -> Option<Ps> {

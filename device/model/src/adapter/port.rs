@@ -84,6 +84,15 @@ impl PortOut {
 }
 
 impl Core<'_> {
+    /// Whether an SMP of the host is not to leave a port: the host may not manage the subnet, and it is not for the port itself.
+    pub(crate) fn keeps_back(&self, port: u8, packet: &Packet) -> bool {
+        let for_itself = || {
+            let (own, out) = (self.chip.managed.port(port), self.chip.ports.get(port));
+            own.zip(out).is_some_and(|(own, out)| out.outlet.keeps(own, packet))
+        };
+        !self.function.fw.config().may_manage && !for_itself()
+    }
+
     /// Takes a packet to a port later, at `at`. Returns the lane it will go by, which keeps room for it.
     pub(crate) fn launch(&mut self, at: Ps, port: u8, operation: Operation, mut packet: Packet) -> u8 {
         let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) else {
@@ -172,7 +181,7 @@ impl Core<'_> {
         }
     }
 
-    fn discarded(&mut self, port: u8, packets: usize) {
+    pub(crate) fn discarded(&mut self, port: u8, packets: usize) {
         if let Some(port) = self.chip.managed.port_mut(port) {
             let n = u32::try_from(packets).unwrap_or(u32::MAX);
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(n);

@@ -229,7 +229,8 @@ impl Source<'_> {
             }
             hcas.push(hca);
         }
-        Ok(Host { name, process, memory, memory_bytes, cpus, iommu: raw.iommu, hcas })
+        let (iommu, may_manage) = (raw.iommu, raw.may_manage.unwrap_or(true));
+        Ok(Host { name, process, memory, memory_bytes, cpus, iommu, may_manage, hcas })
     }
 
     fn hca(&self, raw: RawHca, host: &str, index: usize) -> Checked<Hca> {

@@ -165,6 +165,8 @@ pub struct Host {
     pub cpus: u32,
     /// Whether the guest's devices are behind a virtual IOMMU.
     pub iommu: bool,
+    /// Whether its SMPs leave its adapters.
+    pub may_manage: bool,
     /// Adapters in the order of the file.
     pub hcas: Vec<Hca>,
 }
@@ -363,6 +365,7 @@ impl Topology {
                 memory_bytes: 1 << 30,
                 cpus: 1,
                 iommu: false,
+                may_manage: true,
                 hcas: vec![Hca {
                     name: hca.into(),
                     guid: check::derived_guid(&format!("{host}/{hca}")),

@@ -61,6 +61,7 @@ pub(super) struct RawHost {
     pub(super) cpus: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) iommu: bool,
+    pub(super) may_manage: Option<bool>,
     #[serde(default)]
     pub(super) hca: Vec<Spanned<RawHca>>,
 }
