@@ -23,6 +23,9 @@ const PS_PER_US: u64 = 1_000_000;
 /// Events between two looks at the host's clock: some microseconds.
 const EVENTS: u32 = 8;
 
+/// Captured packets that are written before more are run: 1 MiB of large ones, a millisecond of the host's disk cache.
+const CAPTURED: usize = 256;
+
 /// The clock of one world.
 #[derive(Debug)]
 pub struct Pacer {
@@ -42,17 +45,22 @@ struct Timer {
     start: Instant,
     share: Duration,
     events: u32,
+    /// Packets that were captured at the start.
+    captured: usize,
 }
 
 impl Timer {
-    fn new(share: Duration) -> Self {
-        Self { start: Instant::now(), share, events: 0 }
+    fn new(share: Duration, world: &World) -> Self {
+        Self { start: Instant::now(), share, events: 0, captured: world.captured_packets() }
     }
 
     /// An event has run: whether another one may.
     #[inline]
-    fn may(&mut self) -> bool {
+    fn may(&mut self, world: &World) -> bool {
         self.events = self.events.wrapping_add(1);
+        if world.captured_packets().saturating_sub(self.captured) >= CAPTURED {
+            return false;
+        }
         !self.events.is_multiple_of(EVENTS) || self.start.elapsed() < self.share
     }
 }
@@ -108,8 +116,8 @@ impl Pacer {
         } else if self.left.is_zero() {
             world.now().0
         } else {
-            let mut timer = Timer::new(self.left);
-            let all = world.advance_within(Ps(now), || timer.may());
+            let mut timer = Timer::new(self.left, world);
+            let all = world.advance_within(Ps(now), |world| timer.may(world));
             self.left = self.left.saturating_sub(timer.start.elapsed());
             if all { now } else { world.now().0 }
         };
@@ -128,12 +136,12 @@ impl Pacer {
         if !due(world) {
             return false;
         }
-        let mut timer = Timer::new(self.share);
-        let mut all = world.advance_within(Ps(bound), || timer.may());
+        let mut timer = Timer::new(self.share, world);
+        let mut all = world.advance_within(Ps(bound), |world| timer.may(world));
         // What is left are messages that come to the far sides of tunnels.
         while all && let Some(next) = world.next_event().filter(|next| next.0 <= bound) {
             world.advance(next);
-            all = timer.may();
+            all = timer.may(world);
         }
         self.reached = self.reached.max(world.now().0);
         due(world)

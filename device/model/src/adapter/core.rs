@@ -8,6 +8,7 @@ use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::chip::Chip;
 use crate::adapter::function::FunctionState;
+use crate::adapter::returning::Returned;
 use crate::engines::command::{Fetch, Output};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
@@ -173,7 +174,7 @@ pub(crate) struct Outbox {
     /// What other functions do later.
     pub(crate) for_others: Vec<(Ps, FunctionId, HcaEvent)>,
     /// Packets that never leave the adapter: when they are back, and at which port.
-    pub(crate) loopback: Vec<(Ps, u8, Packet)>,
+    pub(crate) loopback: Vec<(Ps, u8, Packet, Returned)>,
     /// Packets on the link of a port.
     pub(crate) sent: Vec<(u8, Sent<()>)>,
     /// When a port has to look at credits that arrive; each port is here once.

@@ -20,6 +20,7 @@ mod queue_pair;
 mod receive;
 mod receive_queue;
 mod respond;
+pub(crate) mod returning;
 mod send;
 pub(crate) mod watch;
 

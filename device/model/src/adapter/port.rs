@@ -11,18 +11,26 @@ use hca_spec::wire::Operation;
 
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, Departing, HcaEvent};
+use crate::adapter::returning::{Returned, Returning};
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::time::Ps;
 use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet};
+
+/// Where senders to the port itself wait, behind the lanes of its link.
+const OWN: u8 = LANES as u8;
+/// Queues of senders that wait.
+const QUEUES: usize = LANES + 1;
 
 /// What a port does beside what its firmware says of it.
 #[derive(Debug)]
 pub(crate) struct PortOut {
     pub(crate) outlet: Outlet,
     /// Turns to send that wait for room, by lane: the moment before which each is not due, and whose it is.
-    waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; LANES],
+    waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; QUEUES],
     /// Bit n: someone waits for lane n.
-    waited_for: u16,
+    waited_for: u32,
+    /// What comes back without a link.
+    returning: Returning,
     /// When the port is looked at next, at the latest.
     timer: Option<Ps>,
     /// When the agents are asked next whether they have something to send.
@@ -68,15 +76,24 @@ impl PortOut {
             outlet: Outlet::new(kind, management),
             waiting: Default::default(),
             waited_for: 0,
+            returning: Returning::default(),
             timer: None,
             agent_timer: None,
             cabled: false,
         }
     }
 
+    /// Whether a sender may make another packet for a lane.
+    #[inline]
+    fn has_room(&self, lane: u8, limit: usize) -> bool {
+        let own = lane == OWN;
+        (own || self.outlet.has_room(lane, limit)) && self.returning.has_room(own)
+    }
+
     fn reset(&mut self) {
-        let Self { outlet, waiting, waited_for, timer, agent_timer, cabled: _ } = self;
+        let Self { outlet, waiting, waited_for, returning, timer, agent_timer, cabled: _ } = self;
         outlet.reset();
+        *returning = Returning::default();
         *waited_for = 0;
         waiting.iter_mut().for_each(VecDeque::clear);
         (*timer, *agent_timer) = (None, None);
@@ -99,12 +116,13 @@ impl Core<'_> {
             return 0;
         };
         // What does not leave the adapter is in nobody's way.
-        let reserved = if out.outlet.keeps(own, &packet) { 0 } else { packet.len() as u32 };
+        let keeps = out.outlet.keeps(own, &packet);
+        let reserved = if keeps { 0 } else { packet.len() as u32 };
         let lane = out.outlet.choose_lane(own, &mut packet);
         out.outlet.reserve(lane, reserved as usize);
         self.note_sent(at, &packet);
         self.schedule_port(at, HcaEvent::Depart(Departing { port, operation, reserved, packet }));
-        lane
+        if keeps { OWN } else { lane }
     }
 
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
@@ -134,7 +152,11 @@ impl Core<'_> {
             } else {
                 packet.clone()
             };
-            self.chip.out.loopback.push((at + self.chip.timing.loopback(), number, copy));
+            let returned = Returned { bytes: copy.len() as u32, copy: !own };
+            if let Some(out) = self.chip.ports.get_mut(number) {
+                out.returning.begin(returned);
+            }
+            self.chip.out.loopback.push((at + self.chip.timing.loopback(), number, copy, returned));
         }
         if own || !may_leave {
             return lane;
@@ -173,11 +195,18 @@ impl Core<'_> {
         {
             port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
-        if let Some(next) = next.until
-            && out.timer.is_none_or(|timer| next < timer)
+        if let Some(next) = next.until {
+            self.look_at(port, next);
+        }
+    }
+
+    /// Has a port looked at, at `at` at the latest.
+    fn look_at(&mut self, port: u8, at: Ps) {
+        if let Some(out) = self.chip.ports.get_mut(port)
+            && out.timer.is_none_or(|timer| at < timer)
         {
-            out.timer = Some(next);
-            self.schedule_port(next, HcaEvent::PortTurn(port));
+            out.timer = Some(at);
+            self.schedule_port(at, HcaEvent::PortTurn(port));
         }
     }
 
@@ -191,7 +220,7 @@ impl Core<'_> {
     /// Gives a turn to send on a lane from `at` on, as soon as the port has room for more.
     pub(crate) fn await_turn(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
         let limit = self.chip.timing.egress_buffer();
-        match self.chip.ports.get(lane.port).is_none_or(|out| out.outlet.has_room(lane.lane, limit)) {
+        match self.chip.ports.get(lane.port).is_none_or(|out| out.has_room(lane.lane, limit)) {
             true => self.schedule(at, turn),
             false => self.wait_for_room(at, lane, turn),
         }
@@ -203,13 +232,34 @@ impl Core<'_> {
             waiting.push_back((at, self.id, turn));
             out.waited_for |= 1 << lane.lane;
         }
+        self.await_returning(at, lane.port, lane.lane);
+    }
+
+    /// If it is what comes back that leaves no room in a queue: looks at the port when that is received.
+    fn await_returning(&mut self, now: Ps, port: u8, queue: u8) {
+        let Some(out) = self.chip.ports.get_mut(port) else { return };
+        if !out.returning.has_room(queue == OWN)
+            && let Some(next) = out.returning.pass(now)
+        {
+            self.look_at(port, next);
+        }
+    }
+
+    /// A packet came back to a port, and is received at `free`.
+    pub(crate) fn returned(&mut self, now: Ps, port: u8, packet: Returned, free: Ps) {
+        let Some(out) = self.chip.ports.get_mut(port) else { return };
+        out.returning.pass(now);
+        out.returning.arrive(packet, free);
+        if out.waited_for != 0 {
+            self.look_at(port, free);
+        }
     }
 
     /// Whether a sender may take its turn on that lane now: there is room, and nobody waits before it.
     pub(crate) fn may_send(&self, lane: PortLane) -> bool {
         self.chip.ports.get(lane.port).is_none_or(|out| {
-            let alone = out.waited_for >> (lane.lane & 0xf) & 1 == 0;
-            alone && out.outlet.has_room(lane.lane, self.chip.timing.egress_buffer())
+            let alone = out.waited_for >> (lane.lane & 0x1f) & 1 == 0;
+            alone && out.has_room(lane.lane, self.chip.timing.egress_buffer())
         })
     }
 
@@ -222,7 +272,9 @@ impl Core<'_> {
             lanes &= lanes - 1;
             loop {
                 let out = self.chip.ports.get_mut(port)?;
-                if !out.outlet.has_room(lane, limit) {
+                out.returning.pass(now);
+                if !out.has_room(lane, limit) {
+                    self.await_returning(now, port, lane);
                     break;
                 }
                 let waiting = out.waiting.get_mut(usize::from(lane))?;

@@ -362,7 +362,7 @@ impl World {
             }
             NodeId::Switch(switch) => {
                 self.now = self.now.max(now);
-                let (tail, ingress) = (self.now, Ingress::Loopback);
+                let (tail, ingress) = (self.now, Ingress::Outside);
                 self.switch_arrive(Forwarded { switch, port, packet, tail, ingress });
             }
         }
@@ -371,7 +371,7 @@ impl World {
     /// Runs every event that is due at or before `until`.
     #[inline]
     pub fn advance(&mut self, until: Ps) {
-        self.run(until, |_| false, || true);
+        self.run(until, |_| false, |_| true);
     }
 
     /// Runs events that are due at or before `until`, one at least, as long as one more `may` be run after each. Returns
@@ -379,7 +379,7 @@ impl World {
     ///
     /// What the host may spend is asked between events, not between moments: any number of events may be due at one.
     #[inline]
-    pub fn advance_within(&mut self, until: Ps, mut may: impl FnMut() -> bool) -> bool {
+    pub fn advance_within(&mut self, until: Ps, mut may: impl FnMut(&Self) -> bool) -> bool {
         let Some(next) = self.next_at().filter(|next| *next <= until) else { return true };
         let mut all = false;
         self.run(
@@ -396,7 +396,12 @@ impl World {
     /// Runs events moment by moment: those due at or before `until`, then, as long as there are `more` to run, those of the
     /// next moment, and so on. Ends after an event after which none `may` be run.
     #[inline]
-    fn run(&mut self, mut until: Ps, mut more: impl FnMut(&Self) -> bool, mut may: impl FnMut() -> bool) {
+    fn run(
+        &mut self,
+        mut until: Ps,
+        mut more: impl FnMut(&Self) -> bool,
+        mut may: impl FnMut(&Self) -> bool,
+    ) {
         loop {
             if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more, &mut may) {
                 return;
@@ -404,7 +409,7 @@ impl World {
             match self.heap.pop_until(until) {
                 Some((at, event)) => {
                     self.execute(at, event);
-                    if !may() {
+                    if !may(self) {
                         return;
                     }
                 }
@@ -461,7 +466,7 @@ impl World {
             passed += 1;
             passed < moments && !enough(world)
         };
-        self.run(next.max(now), more, || true);
+        self.run(next.max(now), more, |_| true);
         passed
     }
 
@@ -553,8 +558,8 @@ impl World {
                 self.effects.extend(out.vectors.drain(..).map(msix));
             }
             if !out.loopback.is_empty() {
-                for (at, port, packet) in out.loopback.drain(..) {
-                    let ingress = Ingress::Loopback;
+                for (at, port, packet, returned) in out.loopback.drain(..) {
+                    let ingress = Ingress::Loopback { hca: id, port, returned };
                     self.heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
                 }
             }

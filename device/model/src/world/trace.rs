@@ -82,6 +82,11 @@ impl World {
         }
     }
 
+    /// Packets that were gathered and not taken.
+    pub fn captured_packets(&self) -> usize {
+        self.captured.len()
+    }
+
     /// Takes the packets up to now, in the order of time.
     pub fn drain_packets(&mut self) -> Vec<Captured> {
         let now = self.now();

@@ -448,7 +448,7 @@ impl World {
         &mut self,
         until: &mut Ps,
         more: &mut impl FnMut(&Self) -> bool,
-        may: &mut impl FnMut() -> bool,
+        may: &mut impl FnMut(&Self) -> bool,
     ) -> bool {
         loop {
             let nexts = self.trains.iter().enumerate().map(|(i, train)| (train.next().0, i));
@@ -476,7 +476,7 @@ impl World {
                     let Some((at, event)) = self.heap.pop_until(*until) else { return false };
                     self.cut_by(&event);
                     self.execute(at, event);
-                    if !may() {
+                    if !may(self) {
                         self.follow_trains();
                         return false;
                     }
@@ -496,7 +496,7 @@ impl World {
         i: usize,
         until: &mut Ps,
         more: &mut impl FnMut(&Self) -> bool,
-        may: &mut impl FnMut() -> bool,
+        may: &mut impl FnMut(&Self) -> bool,
     ) -> bool {
         let mut train = self.trains.swap_remove(i);
         let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
@@ -515,7 +515,7 @@ impl World {
             self.heap.pass(key.at());
             self.now = self.now.max(key.at());
             let alone = self.step(&mut train, stage);
-            if !may() {
+            if !may(self) {
                 self.trains.push(train);
                 self.follow_trains();
                 return false;

@@ -12,6 +12,7 @@ use hca_spec::mad::port_state;
 
 use super::{Class, Event, TunnelEvent, World, take_all};
 use crate::adapter::function::Function;
+use crate::adapter::returning::Returned;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
 use crate::link::{LinkMessage, LinkPacket, Session};
@@ -20,8 +21,10 @@ use crate::link_layer::{Packet, blocks};
 /// How a packet came to a port.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ingress {
+    /// Not by a link, but from outside the world.
+    Outside,
     /// Not by a link: it never left its adapter.
-    Loopback,
+    Loopback { hca: HcaId, port: u8, returned: Returned },
     /// At end `end` of a link, sent in that session; it takes so many credits of a lane.
     Link { number: u32, end: u16, session: Session, lane: u8, blocks: u16 },
 }
@@ -158,7 +161,7 @@ impl World {
     /// Whether the link that a packet came by is up, and was since the packet left.
     pub(super) fn is_current(&self, ingress: Ingress) -> bool {
         match ingress {
-            Ingress::Loopback => true,
+            Ingress::Outside | Ingress::Loopback { .. } => true,
             Ingress::Link { number, end, session, .. } => {
                 let link = self.links.get(number as usize);
                 let near = link.and_then(|l| l.ends.get(usize::from(end)));
@@ -225,7 +228,15 @@ impl World {
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
     pub(super) fn return_credits(&mut self, ingress: Ingress, at: Ps) {
-        let Ingress::Link { number, end, lane, blocks, .. } = ingress else { return };
+        let (number, end, lane, blocks) = match ingress {
+            Ingress::Link { number, end, lane, blocks, .. } => (number, end, lane, blocks),
+            Ingress::Loopback { hca, port, returned } => {
+                return self.act(self.now, hca.into(), |executor, now| {
+                    executor.core.returned(now, port, returned, at)
+                });
+            }
+            Ingress::Outside => return,
+        };
         if blocks == 0 || !self.is_current(ingress) {
             return;
         }

@@ -1,0 +1,94 @@
+//! Packets that come back to the port that they were sent by: those for the port itself, and copies of multicast.
+//!
+//! No link slows them down, and no credits hold them back. So that they don't pile up when they are sent faster than they
+//! are received, a port lets a certain number of bytes be on their way; who would send more waits for its turn.
+
+use std::collections::VecDeque;
+
+use crate::ground::time::Ps;
+
+/// Bytes that may be on their way before senders wait: an estimate, far more than gathers while the receive pipeline keeps
+/// up, and little memory of the server.
+const MOST: usize = 1 << 20;
+
+/// A packet that comes back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Returned {
+    pub(crate) bytes: u32,
+    /// It is the sender's copy of one that went over the link.
+    pub(crate) copy: bool,
+}
+
+/// What is on its way back to a port.
+#[derive(Debug, Default)]
+pub(crate) struct Returning {
+    bytes: usize,
+    /// Of those, copies.
+    copies: usize,
+    /// Packets that have arrived: when each has passed the receive pipeline, which keeps their order.
+    arrived: VecDeque<(Ps, Returned)>,
+}
+
+impl Returning {
+    /// A packet begins its way.
+    #[inline]
+    pub(crate) fn begin(&mut self, packet: Returned) {
+        let bytes = packet.bytes as usize;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if packet.copy {
+            self.copies = self.copies.saturating_add(bytes);
+        }
+    }
+
+    /// It came back, and is received at `free`.
+    #[inline]
+    pub(crate) fn arrive(&mut self, packet: Returned, free: Ps) {
+        self.arrived.push_back((free, packet));
+    }
+
+    /// Time passes. Returns when the next packet is received, of those that have arrived.
+    #[inline]
+    pub(crate) fn pass(&mut self, now: Ps) -> Option<Ps> {
+        while let Some((free, packet)) = self.arrived.front().copied() {
+            if free > now {
+                return Some(free);
+            }
+            self.arrived.pop_front();
+            let bytes = packet.bytes as usize;
+            self.bytes = self.bytes.saturating_sub(bytes);
+            if packet.copy {
+                self.copies = self.copies.saturating_sub(bytes);
+            }
+        }
+        None
+    }
+
+    /// Whether more may be sent: to the port itself (`own`), or over the link, of which copies may come back.
+    #[inline]
+    pub(crate) fn has_room(&self, own: bool) -> bool {
+        if own { self.bytes < MOST } else { self.copies < MOST }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_received_makes_room() {
+        let mut returning = Returning::default();
+        let packet = |copy| Returned { bytes: MOST as u32, copy };
+        returning.begin(packet(false));
+        assert!(!returning.has_room(true) && returning.has_room(false), "the link is nobody's way back");
+        assert_eq!(returning.pass(Ps(9)), None, "it is still on its way");
+        returning.arrive(packet(false), Ps(10));
+        assert_eq!(returning.pass(Ps(9)), Some(Ps(10)));
+        assert!(!returning.has_room(true));
+        returning.begin(packet(true));
+        returning.arrive(packet(true), Ps(12));
+        assert_eq!(returning.pass(Ps(10)), Some(Ps(12)));
+        assert!(!returning.has_room(true) && !returning.has_room(false));
+        assert_eq!(returning.pass(Ps(12)), None);
+        assert!(returning.has_room(true) && returning.has_room(false));
+    }
+}
