@@ -40,6 +40,11 @@ impl fmt::Display for Binary {
 }
 
 impl Binary {
+    /// That file: the server, or a script that ends by becoming it.
+    pub fn at(file: PathBuf) -> Self {
+        Self(file)
+    }
+
     /// The program's file.
     pub fn path(&self) -> &Path {
         &self.0

@@ -15,6 +15,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::process::Process;
+
 /// Event queue entries.
 const EQES: u32 = 64;
 /// MSI-X vector of the event queue that nothing is ever sent to.
@@ -215,21 +217,12 @@ impl Report {
 }
 
 /// Ends the server when dropped.
-struct Process(Child);
+struct Ended(Child);
 
-impl Drop for Process {
+impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    /// Anonymous memory in KiB: what the process itself holds, without the guest's memory and the program's text.
-    fn anonymous_kib(&self) -> Result<u64, Box<dyn std::error::Error>> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).ok_or("no RssAnon in /proc")?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }
 
@@ -246,7 +239,8 @@ pub fn run(server: &Path, plan: Plan) -> Result<Report, Box<dyn std::error::Erro
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()?;
-    let process = Process(child);
+    let process = Process(child.id());
+    let ended = Ended(child);
     let start = Instant::now();
     while !socket.exists() {
         if start.elapsed() > Duration::from_secs(20) {
@@ -283,7 +277,7 @@ pub fn run(server: &Path, plan: Plan) -> Result<Report, Box<dyn std::error::Erro
     if let Some(why) = bus.error() {
         return Err(why.into());
     }
-    drop(process);
+    drop(ended);
     let _ = std::fs::remove_file(&socket);
     let _ = std::fs::remove_file(socket.with_extension("sock.control"));
     Ok(Report { plan, time, before_kib, peak_kib, after_kib })

@@ -4,6 +4,7 @@
 //! ([`tools`], [`perftest`]) that [`guest`] runs, or programs of their own ([`rdma_core`]). What the unit and
 //! integration tests check is not repeated here, except where a suite is the long form of a test.
 
+pub mod adversary;
 pub mod all_to_all;
 pub mod cm;
 pub mod fabric;
@@ -43,7 +44,7 @@ pub struct Case {
     pub outcome: Outcome,
     /// Seconds of wall time.
     pub seconds: f64,
-    /// Why it failed or was skipped.
+    /// Why it failed or was skipped, or what was seen.
     pub detail: String,
 }
 
@@ -103,6 +104,12 @@ pub fn all() -> Vec<Suite> {
             about: "a million queue pairs and completion queues through a socket, and the server's memory",
             needs_guests: false,
             run: |_| million::cases(),
+        },
+        Suite {
+            name: "adversary",
+            about: "attacks of tenants on a server, and what another tenant sees meanwhile",
+            needs_guests: false,
+            run: |_| adversary::cases(),
         },
         Suite {
             name: "tools",

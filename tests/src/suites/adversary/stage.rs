@@ -1,0 +1,259 @@
+//! Where a case takes place: a server process of its own with a topology of an attacker's adapters and a victim's, in a
+//! directory of its own; and what an attack has to work with.
+
+use std::error::Error;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use hca_driver::vfio_user::VfioUserBus;
+use hca_driver::{Config, Hca};
+use hca_spec::ids::Lid;
+use hca_vm::server::{Binary, Server};
+
+use crate::pair::{Options, Pair};
+use crate::process::Process;
+use crate::raw::Raw;
+
+/// The attacker's host and the victim's.
+pub const ATTACKER: &str = "a";
+/// The victim's host.
+pub const VICTIM: &str = "v";
+/// A host that nobody attacks from; for who comes later.
+pub const BYSTANDER: &str = "b";
+/// How long an attack goes on once it is prepared.
+pub const ATTACK: Duration = Duration::from_secs(3);
+/// DMA memory of an attacker, in bytes, unless it says otherwise.
+pub const MEMORY: usize = 64 << 20;
+/// MSI-X vectors of a driver.
+pub const VECTORS: u16 = 4;
+/// Waits for an interrupt (a millisecond each) before a command is given up.
+const COMMAND_POLLS: u32 = 10_000;
+
+/// A driver of the attacker or the victim.
+pub type Driver = Hca<VfioUserBus>;
+/// Why an attack could not be made.
+pub type Failure = Box<dyn Error>;
+
+/// How the adapters are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// Not at all: each is its own subnet.
+    Apart,
+    /// Behind one switch.
+    Switch,
+}
+
+/// What a server is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// How the adapters are joined.
+    pub joined: Joined,
+    /// More arguments of `softhca serve`; `@` stands for the case's directory.
+    pub arguments: &'static [&'static str],
+    /// What a shell does before it becomes the server; `@` as above.
+    pub shell: &'static str,
+    /// A topology of its own.
+    pub topology: Option<&'static str>,
+}
+
+impl Setting {
+    /// Adapters that are not joined.
+    pub const PLAIN: Self = Self { joined: Joined::Apart, arguments: &[], shell: "", topology: None };
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self::PLAIN
+    }
+}
+
+impl Setting {
+    /// The topology, as TOML.
+    pub fn text(&self) -> String {
+        if let Some(text) = self.topology {
+            return text.to_owned();
+        }
+        let mut text = String::new();
+        for host in [ATTACKER, VICTIM, BYSTANDER] {
+            text += &format!("[[host]]\nname = \"{host}\"\n[[host.hca]]\n");
+        }
+        if self.joined == Joined::Switch {
+            text += "[[switch]]\nname = \"s\"\nports = 4\n";
+            for (port, host) in [ATTACKER, VICTIM, BYSTANDER].iter().enumerate() {
+                text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s/{}\"]\n", port + 1);
+            }
+        }
+        text
+    }
+}
+
+/// A running server of a case. It and its directory are gone when this is dropped.
+pub struct Stage {
+    /// The server.
+    pub server: Server,
+    dir: Scratch,
+}
+
+/// A directory that is removed in the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn new() -> Result<Self, Failure> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("hca-adversary-{}-{number}", std::process::id()));
+        // Left by a process that had our number before us and was killed.
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir)?;
+        Ok(Self(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Stage {
+    /// Starts a server. Call it from a thread that outlives it: the server ends with that thread.
+    ///
+    /// # Errors
+    /// Files, or the server does not come up.
+    pub fn set(setting: &Setting) -> Result<Self, Failure> {
+        let dir = Scratch::new()?;
+        let topology = dir.0.join("topology.toml");
+        std::fs::write(&topology, setting.text())?;
+        let here = |text: &str| text.replace('@', &dir.0.display().to_string());
+        let mut binary = Binary::find()?;
+        if !setting.shell.is_empty() {
+            let script = dir.0.join("server.sh");
+            let text = format!("#!/bin/sh\n{}\nexec '{}' \"$@\"\n", here(setting.shell), binary);
+            std::fs::write(&script, text)?;
+            std::fs::set_permissions(&script, PermissionsExt::from_mode(0o700))?;
+            binary = Binary::at(script);
+        }
+        let arguments: Vec<String> = setting.arguments.iter().map(|argument| here(argument)).collect();
+        let (run, log) = (dir.0.join("run"), dir.0.join("log"));
+        let server = Server::start(&binary, &topology, None, &arguments, (&run, &log))?;
+        Ok(Self { server, dir })
+    }
+
+    /// The directory of the case.
+    pub fn dir(&self) -> &Path {
+        &self.dir.0
+    }
+
+    /// The server's process.
+    pub fn process(&self) -> Process {
+        Process(self.server.id())
+    }
+
+    /// Bytes that the server has logged.
+    pub fn logged(&self) -> u64 {
+        std::fs::metadata(self.dir.0.join("log")).map_or(0, |file| file.len())
+    }
+
+    /// The means of an attacker.
+    pub fn attacker(&self) -> Attacker {
+        Attacker::of(self.dir(), self.server.run_dir())
+    }
+}
+
+/// What an attack has to work with: a server's directory, and the time.
+#[derive(Clone, Debug)]
+pub struct Attacker {
+    dir: PathBuf,
+    run_dir: PathBuf,
+    victim: Lid,
+}
+
+impl Attacker {
+    /// With a directory of its own, and the run directory of a server.
+    pub fn of(dir: &Path, run_dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf(), run_dir: run_dir.to_path_buf(), victim: Lid::default() }
+    }
+
+    /// The directory of the case.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The LID of the victim's port.
+    pub fn victim(&self) -> Lid {
+        self.victim
+    }
+
+    /// The same attacker, who knows that.
+    pub fn knowing(self, victim: Lid) -> Self {
+        Self { victim, ..self }
+    }
+
+    /// The control socket.
+    pub fn control(&self) -> PathBuf {
+        self.run_dir.join(hca_server::control::SOCKET)
+    }
+
+    /// The socket of the adapter of `host`.
+    pub fn socket(&self, host: &str) -> PathBuf {
+        self.run_dir.join(format!("{host}-hca0.sock"))
+    }
+
+    /// A count from 0 on, until [`ATTACK`] has passed since this call.
+    pub fn rounds(&self) -> impl Iterator<Item = u64> + use<> {
+        let until = Instant::now() + ATTACK;
+        (0..).take_while(move |_| Instant::now() < until)
+    }
+
+    /// A client of the attacker's adapter that has negotiated its version.
+    pub fn raw(&self) -> Raw {
+        let mut raw = Raw::connect(&self.socket(ATTACKER));
+        raw.negotiate();
+        raw
+    }
+
+    /// The bus of an adapter, with that many bytes of DMA memory.
+    ///
+    /// # Errors
+    /// The socket.
+    pub fn bus(&self, host: &str, memory: usize) -> Result<VfioUserBus, Failure> {
+        VfioUserBus::connect(&self.socket(host), memory, VECTORS)
+    }
+
+    /// A driver of the attacker's adapter.
+    ///
+    /// # Errors
+    /// The adapter does not come up.
+    pub fn driver(&self, memory: usize) -> Result<Driver, Failure> {
+        driver(self.bus(ATTACKER, memory)?)
+    }
+
+    /// Two queue pairs of the attacker's adapter that are connected to each other.
+    ///
+    /// # Errors
+    /// The adapter does not come up, or a command failed.
+    pub fn pair(&self, options: &Options) -> Result<Pair<VfioUserBus>, Failure> {
+        let driver = self.driver(MEMORY + 2 * options.memory)?;
+        Ok(Pair::connect(vec![driver], options)?)
+    }
+}
+
+/// Brings an adapter up.
+///
+/// # Errors
+/// It does not come up.
+pub fn driver(bus: VfioUserBus) -> Result<Driver, Failure> {
+    let config = Config { command_polls: COMMAND_POLLS, init_polls: COMMAND_POLLS, ..Config::default() };
+    Ok(Hca::open(bus, config)?)
+}
