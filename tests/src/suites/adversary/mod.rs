@@ -12,16 +12,21 @@
 //! | [`commands`], [`objects`] | a guest: commands, and many objects |
 //! | [`registers`] | a guest: doorbells, registers, interrupts, resets |
 //! | [`fabric`] | a guest: management datagrams, floods across a switch |
+//! | [`clients`], [`streams`] | a vfio-user client: memory, descriptors, messages |
+//! | [`local`] | logs, the control socket, files |
 //!
 //! `HCA_ADVERSARY=TEXT` runs only the cases whose names have the text.
 
+pub mod clients;
 pub mod commands;
 pub mod fabric;
 pub mod keys;
+pub mod local;
 pub mod objects;
 pub mod peers;
 pub mod registers;
 pub mod stage;
+pub mod streams;
 pub mod victim;
 pub mod work;
 
@@ -118,13 +123,18 @@ const ROWS: &[&[Row]] = &[
     objects::ROWS,
     registers::ROWS,
     fabric::ROWS,
+    clients::ROWS,
+    streams::ROWS,
+    local::ROWS,
 ];
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
     let chosen = std::env::var(CHOICE).unwrap_or_default();
     let rows = ROWS.iter().copied().flatten().filter(|row| row.name.contains(&chosen));
-    rows.map(run).collect()
+    let mut cases: Vec<Case> = rows.map(run).collect();
+    cases.extend(local::cases(&chosen));
+    cases
 }
 
 fn run(row: &Row) -> Case {
