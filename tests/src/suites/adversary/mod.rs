@@ -15,11 +15,14 @@
 //! | [`clients`], [`streams`] | a vfio-user client: memory, descriptors, messages |
 //! | [`local`] | logs, the control socket, files |
 //!
+//! In [`guests`] the victim is a QEMU with the stock driver.
+//!
 //! `HCA_ADVERSARY=TEXT` runs only the cases whose names have the text.
 
 pub mod clients;
 pub mod commands;
 pub mod fabric;
+pub mod guests;
 pub mod keys;
 pub mod local;
 pub mod objects;
@@ -134,6 +137,7 @@ pub fn cases() -> Vec<Case> {
     let rows = ROWS.iter().copied().flatten().filter(|row| row.name.contains(&chosen));
     let mut cases: Vec<Case> = rows.map(run).collect();
     cases.extend(local::cases(&chosen));
+    cases.extend(guests::cases(&chosen));
     cases
 }
 
