@@ -142,16 +142,18 @@ impl Firmware {
         &self.odp
     }
 
-    /// Executes a command about these ports: a function has the ports of its chip while it executes.
+    /// Executes a command about these ports: a function has the ports of its chip while it executes. `reaches` says whether
+    /// a page at a bus address is in the host's memory.
     pub fn execute_at(
         &mut self,
         ports: &mut Ports,
+        reaches: &dyn Fn(u64) -> bool,
         input: &[u8],
         output_len: usize,
         effects: &mut Vec<Effect>,
     ) -> Execution {
         std::mem::swap(&mut self.ports, ports);
-        let execution = self.execute(input, output_len, effects);
+        let execution = self.execute_with(reaches, input, output_len, effects);
         std::mem::swap(&mut self.ports, ports);
         execution
     }

@@ -37,6 +37,10 @@ impl GuestMemory for HostMemory {
         HostMemory::is_mapped(self, iova, len)
     }
 
+    fn reaches(&self, iova: u64, len: usize) -> bool {
+        HostMemory::reaches(self, iova, len)
+    }
+
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         match source.as_any().and_then(|any| any.downcast_ref::<HostMemory>()) {
             Some(source) => {

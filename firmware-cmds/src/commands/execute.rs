@@ -29,6 +29,17 @@ impl Firmware {
     /// The effects are what the hardware has to follow, in order. A refused command leaves everything
     /// as it was and has no effects but a page request; its output is status and syndrome.
     pub fn execute(&mut self, input: &[u8], output_len: usize, effects: &mut Vec<Effect>) -> Execution {
+        self.execute_with(&|_| true, input, output_len, effects)
+    }
+
+    /// The same; `reaches` says whether a page at a bus address is in the host's memory.
+    pub(crate) fn execute_with(
+        &mut self,
+        reaches: &dyn Fn(u64) -> bool,
+        input: &[u8],
+        output_len: usize,
+        effects: &mut Vec<Effect>,
+    ) -> Execution {
         const ABSENT: Failure = Failure::new(Status::BadOp, "this adapter does not have the command");
         let header = InHeader::from_prefix_or_zero(input);
         let number = header.get(InHeader::OPCODE) as u16;
@@ -40,7 +51,7 @@ impl Firmware {
         };
         let outcome = match table::find(opcode).filter(|command| (command.offered)(self)) {
             Some(command) => {
-                let call = Call { command, op_mod: header.get(InHeader::OP_MOD), input, output_len };
+                let call = Call { command, op_mod: header.get(InHeader::OP_MOD), input, output_len, reaches };
                 self.run(&call, effects)
             }
             None => Err(Stop::Refuse(ABSENT)),

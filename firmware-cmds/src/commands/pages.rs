@@ -63,6 +63,7 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
     const SHORT_LIST: Failure =
         Failure::new(Status::BadInputLength, "MANAGE_PAGES: the list is shorter than input_num_entries");
     const UNALIGNED: Failure = bad_param("MANAGE_PAGES: a page address is not a multiple of 4096");
+    const NOWHERE: Failure = bad_param("MANAGE_PAGES: a page is not in the host's memory");
     const TWICE: Failure = bad_param("MANAGE_PAGES: a page is given twice");
     const MANY: Failure = no_room("MANAGE_PAGES: more pages than the firmware can use");
     let list = call.input.get(FunctionIn::SIZE..).unwrap_or_default();
@@ -72,6 +73,9 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
     let pages = list.chunks_exact(8).take(n as usize).map(|p| be64(p, 0));
     if let Some(page) = pages.clone().find(|p| p % 4096 != 0) {
         return Err(UNALIGNED.got(page));
+    }
+    if let Some(page) = pages.clone().find(|page| !(call.reaches)(*page)) {
+        return Err(NOWHERE.got(page));
     }
     fw.pages.give(n as usize, pages).map_err(|why| match why {
         NotTaken::Twice => TWICE,

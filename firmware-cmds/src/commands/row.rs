@@ -312,4 +312,6 @@ pub(crate) struct Call<'a> {
     pub(crate) input: &'a [u8],
     /// Room for output, header included.
     pub(crate) output_len: usize,
+    /// Whether a page at a bus address is in the host's memory.
+    pub(crate) reaches: &'a dyn Fn(u64) -> bool,
 }

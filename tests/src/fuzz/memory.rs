@@ -27,8 +27,10 @@ pub const DATA: u64 = 0x60000;
 pub const DATA_LEN: u64 = 0x20000;
 /// Bytes of memory.
 pub const SIZE: usize = 0x80000;
-/// Where the pages of the firmware lie: it never touches them.
+/// Where the pages of the firmware lie. It never touches them, so there is nothing behind them.
 pub const FIRMWARE_PAGES: u64 = 0x1_0000_0000;
+/// Bytes of that.
+pub const FIRMWARE_SIZE: u64 = 1 << 32;
 
 /// Doorbell record `i`.
 pub const fn record(i: usize) -> u64 {
@@ -86,6 +88,11 @@ impl Ram {
 }
 
 impl GuestMemory for Ram {
+    fn reaches(&self, iova: u64, len: usize) -> bool {
+        let firmware = FIRMWARE_PAGES..FIRMWARE_PAGES + FIRMWARE_SIZE;
+        range(iova, len).is_some() || firmware.contains(&iova)
+    }
+
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
         let error = DmaError { iova, len: buf.len() };
         let bytes = self.bytes();

@@ -15,6 +15,9 @@ use crate::engines::qp::recv::SharedQueue;
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
 
+/// Bytes of a page that the host gives to the firmware.
+const PAGE: usize = 4096;
+
 /// Which command slots the adapter works on: bit i = slot i.
 #[derive(Debug, Default)]
 pub(crate) struct CommandSlots {
@@ -115,8 +118,10 @@ impl Executor<'_> {
         let mut effects = Vec::new();
         self.core.function.key_changes += 1;
         let core = &mut self.core;
+        let state = &mut *core.function;
+        let reaches = |page| state.memory.reaches(page, PAGE);
         let execution =
-            core.function.fw.execute_at(&mut core.chip.managed, input, fetch.output_len(), &mut effects);
+            state.fw.execute_at(&mut core.chip.managed, &reaches, input, fetch.output_len(), &mut effects);
         if let Some(why) = self.core.function.fw.take_refusal() {
             self.core.diagnose(now, format_args!("{why}"));
         }

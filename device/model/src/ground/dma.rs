@@ -41,6 +41,12 @@ pub trait GuestMemory: Send + Sync {
         false
     }
 
+    /// Whether a range is in the host's memory, so that the adapter may write there.
+    fn reaches(&self, iova: u64, len: usize) -> bool {
+        let last = (len as u64).checked_sub(1).and_then(|more| iova.checked_add(more));
+        [Some(iova), last].into_iter().all(|at| at.is_some_and(|at| self.read(at, &mut [0]).is_ok()))
+    }
+
     /// Writes at `iova` what `source` has at `from`. Memories that know each other's kind do it in one copy.
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         copy_bytes(self, iova, source, from, len)

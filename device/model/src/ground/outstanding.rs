@@ -308,6 +308,10 @@ impl GuestMemory for OutstandingReads {
         self.memory.is_mapped(iova, len)
     }
 
+    fn reaches(&self, iova: u64, len: usize) -> bool {
+        self.memory.reaches(iova, len)
+    }
+
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         let state = self.state();
         if matches!(state.phase, Phase::Planned(..)) {

@@ -419,6 +419,11 @@ impl HostMemory {
         self.count(result)
     }
 
+    /// Whether a range is in windows that may be written, of whatever kind.
+    pub fn reaches(&self, iova: u64, len: usize) -> bool {
+        self.each_part(iova, len, true, |_, _, _| Ok(())).is_ok()
+    }
+
     /// Whether a range may be read, and is mapped here: reading it asks nobody.
     pub fn is_mapped(&self, iova: u64, len: usize) -> bool {
         let mapped = self.each_part(iova, len, false, |part, _, _| match part {
