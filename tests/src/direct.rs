@@ -273,6 +273,10 @@ impl RemoteMemory for Host {
     fn deadline(&self) -> Option<Instant> {
         None
     }
+
+    fn memory_lost(&self) {
+        panic!("the host keeps its memory");
+    }
 }
 
 /// The other end of a [`Queue`].

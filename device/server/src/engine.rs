@@ -24,6 +24,7 @@ use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
 use crate::links::Links;
 use crate::listener::Listener;
+use crate::memory::Limits;
 use crate::model;
 use crate::pacing::Pacer;
 use crate::rounds::Rounds;
@@ -102,11 +103,18 @@ impl Engine {
             None if part.cuts.is_empty() => None,
             None => bail!("links to other processes need a key: fabric.tunnel_key_file or --tunnel-key-file"),
         };
+        let limits = Limits::shared_by(part.hcas().count());
         let mut slots = Vec::new();
         for (i, (host, hca)) in part.hcas().enumerate() {
             let name = format!("{}/{}", host.name, hca.name);
             slots.push(Slot {
-                function: Function::new(name, HcaId(i).into(), Arc::clone(&hca.personality), hca.port_type),
+                function: Function::new(
+                    name,
+                    HcaId(i).into(),
+                    Arc::clone(&hca.personality),
+                    hca.port_type,
+                    limits,
+                ),
                 front_end: front_end(hca)?,
                 combining: None,
             });

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hca_model::personality::Personality;
 use hca_model::{FunctionRef, PortKind, World};
 
-use crate::memory::{Backing, HostMemory, MapError, Peer, Range, RemoteMemory, Window};
+use crate::memory::{Backing, HostMemory, Limits, MapError, Peer, Range, RemoteMemory, Window};
 use crate::metrics::Metrics;
 use crate::pacing::Pacer;
 use crate::pci::config::ConfigSpace;
@@ -36,12 +36,13 @@ pub struct Function {
 
 impl Function {
     /// The function at `place` of an adapter of that kind, after power-on, without a host. Its first port starts with that link
-    /// layer.
+    /// layer, its host's memory has those limits.
     pub fn new(
         name: String,
         place: FunctionRef,
         personality: Arc<Personality>,
         port_kind: PortKind,
+        limits: Limits,
     ) -> Function {
         Function {
             name,
@@ -50,7 +51,7 @@ impl Function {
             config: ConfigSpace::new(&personality, port_kind),
             msix: Msix::new(personality.pci.msix_vectors),
             personality,
-            memory: Arc::new(HostMemory::new()),
+            memory: Arc::new(HostMemory::limited(limits)),
             behind_writes: BTreeSet::new(),
             metrics: Metrics::default(),
         }

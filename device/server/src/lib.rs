@@ -13,6 +13,7 @@
 //!
 //! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
 
+mod closer;
 pub mod control;
 mod counters;
 pub mod engine;
@@ -20,6 +21,7 @@ pub mod front_end;
 pub mod function;
 mod links;
 pub mod listener;
+mod log;
 pub mod memory;
 pub mod metrics;
 mod model;

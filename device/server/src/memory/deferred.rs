@@ -160,11 +160,11 @@ impl Deferred {
     }
 
     /// Writes to mapped memory, behind what was posted.
-    pub(super) fn write(&mut self, iova: u64, map: Arc<FileMap>, offset: usize, data: &[u8]) -> Option<()> {
+    pub(super) fn write(&mut self, iova: u64, map: &Arc<FileMap>, offset: usize, data: &[u8]) -> Option<()> {
         if !self.is_writing() {
             return map.write(offset, data);
         }
-        self.hold(Held { iova, data: data.to_vec(), mapped: Some((map, offset)) });
+        self.hold(Held { iova, data: data.to_vec(), mapped: Some((Arc::clone(map), offset)) });
         Some(())
     }
 

@@ -1,23 +1,31 @@
-//! Files of guest memory, each mapped once and shared by its windows.
+//! Files of guest memory, mapped in pieces that windows share.
 //!
-//! One mapping per file keeps page-sized windows (a guest with an IOMMU makes thousands) below
-//! the kernel's limit of mappings per process.
+//! Not whole files: a file may be larger than what a window shows of it, by any amount. A window is mapped up to multiples
+//! of [`BLOCK`], which keeps page-sized windows (a guest with an IOMMU makes thousands) below the limit of mappings.
+//!
+//! Only memory is taken: files of tmpfs (memfds are that, too) and hugetlbfs. An access to a page of another file waits for
+//! its medium, or for the program that serves its file system, and all hosts would wait with it.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::stat::fstat;
+use nix::sys::stat::{SFlag, fstat};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 
 use super::MapError;
+use super::copy::{carry, load, store};
+use super::fault::Area;
+use super::limits::{BLOCK, Limits};
 use super::peer::{Peer, Sharing};
+use crate::closer::Closer;
 
 /// Identity of a file: device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId {
     /// Device number.
     pub(super) dev: u64,
@@ -25,21 +33,36 @@ pub(super) struct FileId {
     pub(super) ino: u64,
 }
 
-/// A whole file mapped shared.
+/// A piece of a file, mapped shared.
 #[derive(Debug)]
 pub(super) struct FileMap {
-    map: MmapRaw,
+    /// Taken out when this is dropped: then nobody accesses it any more, and it is unmapped elsewhere.
+    map: Option<MmapRaw>,
+    area: Area,
+    first: *mut u8,
+    len: usize,
+    /// Place of the first byte in the file.
+    start: u64,
     writable: bool,
+    closer: Closer,
 }
 
+// SAFETY: `first` points to the mapping that `map` owns. It is shared with another process in any case: every access is
+// volatile, and none depends on which thread makes it.
+unsafe impl Send for FileMap {}
+// SAFETY: as above.
+unsafe impl Sync for FileMap {}
+
 impl FileMap {
-    fn new(file: &File, len: usize, writable: bool) -> Result<FileMap, Errno> {
+    /// Maps `len` bytes from `start` on; both are multiples of the file's pages.
+    fn new(file: &File, start: u64, len: usize, writable: bool, closer: Closer) -> Result<FileMap, Errno> {
         let mut options = MmapOptions::new();
-        options.len(len).no_reserve_swap();
+        options.offset(start).len(len).no_reserve_swap();
         let errno = |e: std::io::Error| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         let map =
             if writable { options.map_raw(file) } else { options.map_raw_read_only(file) }.map_err(errno)?;
-        Ok(FileMap { map, writable })
+        let first = map.as_mut_ptr();
+        Ok(FileMap { area: Area::new(first, len), map: Some(map), first, len, start, writable, closer })
     }
 
     /// True if it may be written.
@@ -47,42 +70,37 @@ impl FileMap {
         self.writable
     }
 
-    /// Copies out of the file; `None` if the range is not inside.
-    ///
-    /// Aligned accesses of 1, 2, 4 and 8 bytes are single loads, so that a doorbell record or an
-    /// ownership byte is never seen torn. Loads of a later call don't move before this one.
-    pub(super) fn read(&self, offset: usize, buf: &mut [u8]) -> Option<()> {
-        let from = self.range(offset, buf.len())?;
-        let aligned = from.addr().is_multiple_of(buf.len().max(1));
-        // SAFETY (all arms): `range` has checked that `from .. from + buf.len()` lies inside the
-        // mapping, which lives as long as `self`; `buf` is a distinct Rust object. The guest may
-        // write at the same time: nothing here depends on the value, and no reference to guest
-        // memory is ever formed. Alignment is checked for the typed loads.
-        match buf.len() {
-            1 => buf.copy_from_slice(
-                // SAFETY: see above.
-                &[unsafe { from.read_volatile() }],
-            ),
-            2 if aligned => buf.copy_from_slice(
-                // SAFETY: see above.
-                &unsafe { from.cast::<u16>().read_volatile() }.to_ne_bytes(),
-            ),
-            4 if aligned => buf.copy_from_slice(
-                // SAFETY: see above.
-                &unsafe { from.cast::<u32>().read_volatile() }.to_ne_bytes(),
-            ),
-            8 if aligned => buf.copy_from_slice(
-                // SAFETY: see above.
-                &unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes(),
-            ),
-            // SAFETY: see above.
-            len => unsafe { from.copy_to_nonoverlapping(buf.as_mut_ptr(), len) },
-        }
-        fence(Ordering::Acquire);
-        Some(())
+    /// True if a page of it could not be had: the host has taken its memory away.
+    pub(super) fn is_lost(&self) -> bool {
+        self.area.is_lost()
     }
 
-    /// Copies into the file; `None` if the range is not inside or the mapping is read-only.
+    fn is_there(&self) -> Option<()> {
+        (!self.is_lost()).then_some(())
+    }
+
+    /// Place in the mapping of a place in the file.
+    pub(super) fn place(&self, offset: u64) -> Option<usize> {
+        usize::try_from(offset.checked_sub(self.start)?).ok()
+    }
+
+    fn covers(&self, first: u64, end: u64) -> bool {
+        self.start <= first && end <= self.start.saturating_add(self.len as u64)
+    }
+
+    /// Copies out of the file; `None` if the range is not inside, or the memory is lost.
+    ///
+    /// Aligned accesses of 1, 2, 4 and 8 bytes are single loads. Loads of a later call don't move before this one.
+    pub(super) fn read(&self, offset: usize, buf: &mut [u8]) -> Option<()> {
+        let from = self.range(offset, buf.len())?;
+        // SAFETY: `range` has checked that all of it lies inside the mapping, which lives as long as `self`; no reference
+        // to guest memory is ever formed.
+        self.area.access(None, || unsafe { load(from, buf) });
+        fence(Ordering::Acquire);
+        self.is_there()
+    }
+
+    /// Copies into the file; `None` if the range is not inside, the mapping is read-only, or the memory is lost.
     ///
     /// Aligned accesses of 1, 2, 4 and 8 bytes are single stores. Stores of an earlier call are
     /// visible to the guest before those of this one.
@@ -91,32 +109,14 @@ impl FileMap {
             return None;
         }
         let to = self.range(offset, data.len())?;
-        let aligned = to.addr().is_multiple_of(data.len().max(1));
         fence(Ordering::Release);
-        // SAFETY (all arms): as in `read`, and the mapping is writable.
-        match *data {
-            // SAFETY: see above.
-            [a] => unsafe { to.write_volatile(a) },
-            // SAFETY: see above.
-            [a, b] if aligned => unsafe {
-                to.cast::<u16>().write_volatile(u16::from_ne_bytes([a, b]));
-            },
-            // SAFETY: see above.
-            [a, b, c, d] if aligned => unsafe {
-                to.cast::<u32>().write_volatile(u32::from_ne_bytes([a, b, c, d]));
-            },
-            // SAFETY: see above.
-            [a, b, c, d, e, f, g, h] if aligned => unsafe {
-                to.cast::<u64>().write_volatile(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
-            },
-            // SAFETY: see above.
-            _ => unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) },
-        }
-        Some(())
+        // SAFETY: as in `read`, and the mapping is writable.
+        self.area.access(None, || unsafe { store(to, data) });
+        self.is_there()
     }
 
-    /// Copies from another place of this or another file, in one go; `None` if a range is not inside or this mapping is
-    /// read-only. Stores of an earlier call are visible to the guest before those of this one.
+    /// Copies from another place of this or another file, in one go; `None` if a range is not inside, this mapping is
+    /// read-only, or its memory is lost. Where memory of the source is lost there are zeroes. Stores of an earlier call are visible to the guest before those of this one.
     pub(super) fn copy(&self, offset: usize, source: &FileMap, from: usize, len: usize) -> Option<()> {
         if !self.writable {
             return None;
@@ -124,17 +124,24 @@ impl FileMap {
         let (to, from) = (self.range(offset, len)?, source.range(from, len)?);
         fence(Ordering::Release);
         // SAFETY: `range` has checked that both ranges lie inside mappings, which live as long as `self` and `source`, and
-        // this one is writable. They may overlap: two windows can show the same memory. Guests may write at the same time:
-        // nothing here depends on the values, and no reference to guest memory is ever formed.
-        unsafe { to.copy_from(from, len) };
+        // this one is writable.
+        self.area.access(Some(&source.area), || unsafe { carry(to, from, len) });
         fence(Ordering::Acquire);
-        Some(())
+        self.is_there()
     }
 
     fn range(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
         // `wrapping_add` stays inside the mapping, as just checked.
-        (end <= self.map.len()).then(|| self.map.as_mut_ptr().wrapping_add(offset))
+        (end <= self.len).then(|| self.first.wrapping_add(offset))
+    }
+}
+
+impl Drop for FileMap {
+    fn drop(&mut self) {
+        if let Some(map) = self.map.take() {
+            self.closer.give(map);
+        }
     }
 }
 
@@ -150,60 +157,92 @@ pub(super) struct FileMaps {
     known: Vec<Known>,
 }
 
+/// Who hands a file over, and what they may.
+pub(super) struct Owner<'a> {
+    pub(super) peer: &'a Peer,
+    pub(super) limits: Limits,
+    pub(super) closer: &'a Closer,
+}
+
 impl FileMaps {
     /// The mapping that covers `[offset, offset + size)` of `fd`, made if need be.
     ///
     /// # Errors
-    /// [`MapError::Misfit`] if the file is shorter, [`MapError::NotShared`] if its memory is private to the client, or what
-    /// the system says.
+    /// [`MapError::Misfit`] if the file is shorter, [`MapError::NotMemory`] if it is none, [`MapError::NotShared`] if its
+    /// memory is private to the client, [`MapError::TooMany`] beyond the client's limits, or what the system says.
     pub(super) fn get(
         &mut self,
         fd: OwnedFd,
         offset: u64,
         size: u64,
         writable: bool,
-        peer: Peer,
+        owner: &Owner<'_>,
     ) -> Result<Arc<FileMap>, MapError> {
-        let stat = fstat(fd.as_fd()).map_err(MapError::System)?;
+        let mapped = self.find_or_map(&fd, offset, size, writable, owner);
+        if mapped.is_err() {
+            // This descriptor may be the last of its file. That of a mapped one is not: the mapping keeps the file.
+            owner.closer.give(fd);
+        }
+        mapped
+    }
+
+    fn find_or_map(
+        &mut self,
+        fd: &OwnedFd,
+        offset: u64,
+        size: u64,
+        writable: bool,
+        owner: &Owner<'_>,
+    ) -> Result<Arc<FileMap>, MapError> {
+        let stat = fstat(fd).map_err(MapError::System)?;
+        let page = page_size(fd, stat.st_mode)?;
         let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
         let len = u64::try_from(stat.st_size).map_err(|_| MapError::Misfit)?;
-        let end = offset.checked_add(size).ok_or(MapError::Misfit)?;
-        if end > len {
-            tracing::warn!("client maps {offset:#x}..{end:#x} of a file of {len:#x} bytes");
-            return Err(MapError::Misfit);
-        }
-        let end = usize::try_from(end).map_err(|_| MapError::Misfit)?;
+        let end = offset.checked_add(size).filter(|end| *end <= len).ok_or(MapError::Misfit)?;
         let known = self
             .known
             .iter()
             .filter(|k| k.id == id)
-            .find_map(|k| k.map.upgrade().filter(|m| m.map.len() >= end))
-            .filter(|m| m.writable || !writable);
+            .find_map(|k| k.map.upgrade().filter(|m| m.covers(offset, end) && (m.writable || !writable)));
         if let Some(map) = known {
             return Ok(map);
         }
-        if writable && peer.sharing(id) == Sharing::Private {
-            tracing::error!(
-                "guest memory is not shared: DMA would go to a copy nobody sees. Start QEMU with \
-                 share=on: -object memory-backend-memfd,id=mem0,size=SIZE,share=on \
-                 -machine memory-backend=mem0"
-            );
+        if writable && owner.peer.sharing(id) == Sharing::Private {
             return Err(MapError::NotShared);
         }
-        keep_length(&fd);
-        let file = File::from(fd);
+        let block = BLOCK.max(page);
+        let start = offset - offset % block;
+        let last_page = len.checked_next_multiple_of(page).ok_or(MapError::Misfit)?;
+        let end = end.checked_next_multiple_of(block).map_or(last_page, |end| end.min(last_page));
+        let len = end.checked_sub(start).ok_or(MapError::Misfit)?;
+        self.admit(len, owner)?;
+        keep_length(fd);
         let len = usize::try_from(len).map_err(|_| MapError::Misfit)?;
-        let map = match FileMap::new(&file, len, writable) {
+        let file = File::from(fd.try_clone().map_err(|_| MapError::System(Errno::EMFILE))?);
+        let new = |writable| FileMap::new(&file, start, len, writable, owner.closer.clone());
+        let map = match new(writable) {
             // A descriptor opened read-only can still serve reads.
-            Err(Errno::EACCES) if writable => FileMap::new(&file, len, false),
+            Err(Errno::EACCES) if writable => new(false),
             other => other,
         };
-        let map = map.map_err(MapError::System)?;
-        let map = Arc::new(map);
+        let map = Arc::new(map.map_err(MapError::System)?);
         self.known.push(Known { id, map: Arc::downgrade(&map) });
         Ok(map)
     }
 
+    /// Whether the client may have another mapping, of `len` bytes.
+    fn admit(&mut self, len: u64, owner: &Owner<'_>) -> Result<(), MapError> {
+        self.forget_unused();
+        let bytes: u64 = self.known.iter().filter_map(|k| k.map.upgrade()).map(|m| m.len as u64).sum();
+        let mappings = self.known.len().saturating_add(owner.closer.pending());
+        let Limits { mappings: most, bytes: most_bytes } = owner.limits;
+        match mappings < most && bytes.saturating_add(len) <= most_bytes {
+            true => Ok(()),
+            false => Err(MapError::TooMany),
+        }
+    }
+
+    /// How many pieces are mapped.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.known.len()
@@ -220,8 +259,23 @@ impl FileMaps {
     }
 }
 
-/// Makes sure, where the kind of file allows it, that the client can't shorten the file under our
-/// mapping: touching what is gone would kill the server.
+/// The size of a page of a file that is memory.
+fn page_size(fd: &OwnedFd, mode: u32) -> Result<u64, MapError> {
+    if SFlag::from_bits_truncate(mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+        return Err(MapError::NotMemory);
+    }
+    let system = fstatfs(fd).map_err(MapError::System)?;
+    // A file system's block is a page here; that of hugetlbfs, a huge one.
+    match system.filesystem_type() {
+        TMPFS_MAGIC | HUGETLBFS_MAGIC => {
+            u64::try_from(system.block_size()).ok().filter(|size| *size > 0).ok_or(MapError::NotMemory)
+        }
+        _ => Err(MapError::NotMemory),
+    }
+}
+
+/// Makes sure, where the kind of file allows it, that the client can't shorten the file under our mapping: it would lose
+/// its adapter ([`super::fault`]).
 fn keep_length(fd: &OwnedFd) {
     match fcntl(fd, FcntlArg::F_GET_SEALS) {
         Ok(seals) if seals & SealFlag::F_SEAL_SHRINK.bits() != 0 => {}

@@ -13,8 +13,12 @@
 //! reads under way fail. So once it has returned, no access to the range happens and no message about it is sent, and the
 //! reply may be sent.
 
+mod copy;
 mod deferred;
+mod error;
+mod fault;
 mod file;
+mod limits;
 mod peer;
 
 use std::fmt;
@@ -27,12 +31,17 @@ use hca_model::{Answer, Asked, DeferredReads, DmaError};
 use nix::errno::Errno;
 use thiserror::Error;
 
+use crate::closer::Closer;
+use crate::log::Source as LogSource;
 use crate::sync::lock;
 use deferred::Deferred;
-use file::{FileMap, FileMaps};
+pub use error::{MapError, MemoryError};
+use file::{FileMap, FileMaps, Owner};
+pub use limits::Limits;
 pub use peer::Peer;
 
-/// Number of windows that one host may have.
+/// Number of windows that one host may have: what QEMU asks for. Some 64 bytes each; those that show a file share its
+/// mappings.
 pub const MAX_WINDOWS: usize = 65535;
 
 /// A window of a host's memory.
@@ -98,6 +107,10 @@ pub trait RemoteMemory: fmt::Debug + Send + Sync {
 
     /// When a question will be given up; `None`: none is open.
     fn deadline(&self) -> Option<Instant>;
+
+    /// Memory that the host had handed over with a descriptor was not there when it was accessed: the host is to be
+    /// detached. It has no memory from now on.
+    fn memory_lost(&self);
 }
 
 /// An answer of a host.
@@ -124,49 +137,6 @@ pub enum RemoteError {
     /// The host's answer doesn't fit the request.
     #[error("malformed answer")]
     Malformed,
-}
-
-/// Why windows can't be mapped or unmapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum MapError {
-    /// The window overlaps another.
-    #[error("overlaps another window")]
-    Overlap,
-    /// There are [`MAX_WINDOWS`] already.
-    #[error("too many windows")]
-    TooMany,
-    /// The window is empty, goes beyond 2^64, or is larger than its file.
-    #[error("does not fit its address space or file")]
-    Misfit,
-    /// A window lies partly inside the range.
-    #[error("a window lies partly inside")]
-    Partial,
-    /// The file is private to the host: DMA would go to a copy that nobody sees.
-    #[error("memory is not shared")]
-    NotShared,
-    /// The system refused.
-    #[error("{0}")]
-    System(Errno),
-}
-
-/// Why an access of the device to guest memory failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum MemoryError {
-    /// Bus master is off in the command register, or the function is not in D0.
-    #[error("bus mastering is disabled")]
-    BusMasterOff,
-    /// No window covers this address.
-    #[error("address {0:#x} is not mapped")]
-    Unmapped(u64),
-    /// The window forbids this kind of access.
-    #[error("address {0:#x} does not allow this access")]
-    Forbidden(u64),
-    /// The host didn't perform the access.
-    #[error("memory without a descriptor: {0}")]
-    Remote(RemoteError),
-    /// The host has to be asked, the answer comes later ([`DeferredReads::ask`]).
-    #[error("address {0:#x} is in memory without a descriptor: it has to be asked for")]
-    Deferred(u64),
 }
 
 #[derive(Debug)]
@@ -196,6 +166,8 @@ struct Windows {
     remote: Option<Arc<dyn RemoteMemory>>,
     deferred: Deferred,
     peer: Peer,
+    /// The host has taken memory away that was mapped: it has none any more.
+    lost: bool,
 }
 
 /// The DMA windows of one adapter. Shared between the front end (which maps) and the model
@@ -208,12 +180,21 @@ pub struct HostMemory {
     /// There is or was memory without a descriptor since the host came.
     defers: AtomicBool,
     windows: Mutex<Windows>,
+    limits: Limits,
+    /// Where mappings go that are not needed any more.
+    closer: Closer,
+    log: LogSource,
 }
 
 impl HostMemory {
-    /// No windows, bus master off.
+    /// No windows, bus master off; for the only host of a process.
     pub fn new() -> HostMemory {
         HostMemory::default()
+    }
+
+    /// The same, for one of several hosts.
+    pub fn limited(limits: Limits) -> HostMemory {
+        HostMemory { limits, ..HostMemory::default() }
     }
 
     /// A host is there: `remote` reaches memory without descriptors, `peer` is who it is.
@@ -266,26 +247,31 @@ impl HostMemory {
         let last =
             window.size.checked_sub(1).and_then(|n| window.iova.checked_add(n)).ok_or(MapError::Misfit)?;
         let at = windows.list.partition_point(|w| w.last < window.iova);
-        if windows.list.get(at).is_some_and(|w| w.first <= last) {
-            tracing::warn!("client maps {:#x}..={last:#x} over an existing window", window.iova);
-            return Err(MapError::Overlap);
-        }
-        if windows.list.len() >= MAX_WINDOWS {
-            return Err(MapError::TooMany);
+        let why = match () {
+            () if windows.lost => Some(MapError::Lost),
+            () if windows.list.get(at).is_some_and(|w| w.first <= last) => Some(MapError::Overlap),
+            () if windows.list.len() >= MAX_WINDOWS => Some(MapError::TooMany),
+            () => None,
+        };
+        if let Some(why) = why {
+            self.closer.give(backing);
+            return Err(self.refused(window, why));
         }
         let mut writable = window.writable;
         let source = match backing {
             Backing::Remote => Source::Remote,
             Backing::File { fd, offset } => {
-                let peer = windows.peer;
-                let has_files = !windows.files.is_empty();
-                let map = windows.files.get(fd, offset, window.size, writable, peer).inspect_err(|e| {
-                    if *e == MapError::NotShared && !has_files {
+                let Windows { files, peer, .. } = &mut *windows;
+                let has_files = !files.is_empty();
+                let owner = Owner { peer, limits: self.limits, closer: &self.closer };
+                let map = files.get(fd, offset, window.size, writable, &owner).map_err(|e| {
+                    if e == MapError::NotShared && !has_files {
                         self.private.store(true, Ordering::Relaxed);
                     }
+                    self.refused(window, e)
                 })?;
                 // `get` has checked that offset + size lies inside the mapping.
-                let offset = usize::try_from(offset).map_err(|_| MapError::Misfit)?;
+                let offset = map.place(offset).ok_or(MapError::Misfit)?;
                 writable &= map.writable();
                 Source::File { map, offset }
             }
@@ -307,6 +293,20 @@ impl HostMemory {
         }
         windows.list.insert(at, entry);
         Ok(())
+    }
+
+    /// Tells why a window is refused.
+    fn refused(&self, window: Window, why: MapError) -> MapError {
+        let Window { iova, size, .. } = window;
+        self.log.say(|| match why {
+            MapError::NotShared => tracing::error!(
+                "guest memory is not shared: DMA would go to a copy nobody sees. Start QEMU with \
+                 share=on: -object memory-backend-memfd,id=mem0,size=SIZE,share=on \
+                 -machine memory-backend=mem0"
+            ),
+            why => tracing::warn!("window of {size:#x} bytes at {iova:#x} refused: {why}"),
+        });
+        why
     }
 
     /// Removes the windows inside a range. A range without windows is fine.
@@ -333,20 +333,22 @@ impl HostMemory {
             return Err(MapError::Partial);
         }
         tracing::debug!("unmap {first:#x}..={last:#x}");
-        let Windows { deferred, remote, .. } = &mut *windows;
-        let failed = deferred.settle(remote.as_deref(), true);
-        self.failed.fetch_add(failed, Ordering::Relaxed);
+        self.settle_in(&mut windows);
         windows.deferred.fail_within(first, last);
         windows.list.drain(range);
         windows.files.forget_unused();
         Ok(())
     }
 
-    /// Makes visible what was written: nothing of it happens later.
-    pub fn settle(&self) {
-        let Windows { deferred, remote, .. } = &mut *lock(&self.windows);
+    fn settle_in(&self, windows: &mut Windows) {
+        let Windows { deferred, remote, .. } = windows;
         let failed = deferred.settle(remote.as_deref(), true);
         self.failed.fetch_add(failed, Ordering::Relaxed);
+    }
+
+    /// Makes visible what was written: nothing of it happens later.
+    pub fn settle(&self) {
+        self.settle_in(&mut lock(&self.windows));
     }
 
     /// Takes what the host has answered. Returns true if that is news for the model.
@@ -387,7 +389,7 @@ impl HostMemory {
             rest = tail;
             match part {
                 Part::File { iova, map, offset } => {
-                    map.read(offset, head).ok_or(MemoryError::Unmapped(iova))?;
+                    map.read(offset, head).ok_or_else(|| missing(iova, &map))?;
                     deferred.overlay(iova, head);
                     Ok(())
                 }
@@ -409,7 +411,7 @@ impl HostMemory {
             rest = tail;
             match part {
                 Part::File { iova, map, offset } => {
-                    deferred.write(iova, map, offset, head).ok_or(MemoryError::Unmapped(iova))
+                    deferred.write(iova, &map, offset, head).ok_or_else(|| missing(iova, &map))
                 }
                 Part::Remote { memory, iova } => {
                     deferred.post(&*memory, iova, head).map_err(MemoryError::Remote)
@@ -459,27 +461,32 @@ impl HostMemory {
             return self.write(iova, &bytes);
         };
         let mut done = 0usize;
+        let file = Arc::clone(&map);
         let result = self.each_part(iova, len, true, |part, n, deferred| {
             let at = first.saturating_add(done);
             done = done.saturating_add(n);
             let part = match part {
                 Part::File { iova, map: to, offset } if !deferred.is_writing() => {
-                    return to.copy(offset, &map, at, n).ok_or(MemoryError::Unmapped(iova));
+                    return to.copy(offset, &map, at, n).ok_or_else(|| missing(iova, &to));
                 }
                 part => part,
             };
             // Behind writes that were posted.
             let mut bytes = vec![0; n];
-            map.read(at, &mut bytes).ok_or(MemoryError::Unmapped(from))?;
+            map.read(at, &mut bytes).ok_or_else(|| missing(from, &map))?;
             match part {
                 Part::File { iova, map, offset } => {
-                    deferred.write(iova, map, offset, &bytes).ok_or(MemoryError::Unmapped(iova))
+                    deferred.write(iova, &map, offset, &bytes).ok_or_else(|| missing(iova, &map))
                 }
                 Part::Remote { memory, iova } => {
                     deferred.post(&*memory, iova, &bytes).map_err(MemoryError::Remote)
                 }
             }
         });
+        if file.is_lost() {
+            // Its host goes; this one gets zeroes.
+            source.lose();
+        }
         self.count(result)
     }
 
@@ -487,8 +494,29 @@ impl HostMemory {
         if let Err(e) = result {
             self.failed.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("DMA failed: {e}");
+            if e == MemoryError::Lost {
+                self.lose();
+            }
         }
         result
+    }
+
+    /// The host has taken memory away that is mapped: it has none any more, and is to be detached.
+    fn lose(&self) {
+        let remote = {
+            let mut windows = lock(&self.windows);
+            if std::mem::replace(&mut windows.lost, true) {
+                return;
+            }
+            windows.list.clear();
+            windows.files.forget_unused();
+            windows.deferred.fail_within(0, u64::MAX);
+            windows.remote.clone()
+        };
+        self.log.say(|| tracing::warn!("guest memory that is mapped was taken away: its host is detached"));
+        if let Some(remote) = remote {
+            remote.memory_lost();
+        }
     }
 
     /// Cuts `[iova, iova + len)` at window borders and hands each part to `access` with its
@@ -545,7 +573,7 @@ impl DeferredReads for HostMemory {
             parts.push(match part {
                 Part::File { iova, map, offset } => {
                     let mut bytes = vec![0; len];
-                    map.read(offset, &mut bytes).ok_or(MemoryError::Unmapped(iova))?;
+                    map.read(offset, &mut bytes).ok_or_else(|| missing(iova, &map))?;
                     deferred.overlay(iova, &mut bytes);
                     deferred::Source::Here(bytes)
                 }
@@ -581,6 +609,14 @@ impl DeferredReads for HostMemory {
 
     fn takes_writes(&self) -> bool {
         lock(&self.windows).deferred.takes_writes()
+    }
+}
+
+/// Why an access failed that lies inside a window.
+fn missing(iova: u64, map: &FileMap) -> MemoryError {
+    match map.is_lost() {
+        true => MemoryError::Lost,
+        false => MemoryError::Unmapped(iova),
     }
 }
 

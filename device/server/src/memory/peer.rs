@@ -4,20 +4,33 @@
 //! guest writes to copies of the pages, and DMA through the descriptor misses them silently. The
 //! server sees that only in the client's list of mappings.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::sys::stat::{major, minor};
+use nix::sys::stat::makedev;
 
 use super::file::FileId;
 
-/// The process at the other end of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Peer {
+/// Text of mappings that is read: some 40,000 lines. QEMU has a few hundred.
+const MOST_TEXT: u64 = 4 << 20;
+
+/// The process at the other end of a connection. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Peer(Arc<Process>);
+
+#[derive(Debug, Default)]
+struct Process {
     pid: Option<i32>,
+    /// Its mappings when it was asked for them, once: that can take as long as it likes.
+    mappings: OnceLock<Mappings>,
 }
+
+/// The files that a process has mapped.
+type Mappings = BTreeMap<FileId, Sharing>;
 
 /// How a process has mapped a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,50 +47,65 @@ impl Peer {
     /// The process connected to `socket`.
     pub fn of(socket: impl AsFd) -> Peer {
         let pid = getsockopt(&socket.as_fd(), PeerCredentials).ok().map(|c| c.pid()).filter(|&pid| pid > 0);
-        Peer { pid }
+        Peer(Arc::new(Process { pid, mappings: OnceLock::new() }))
     }
 
-    /// How the process has mapped the file.
+    /// Whether it is known how the process has mapped its files, so that nobody has to wait for that.
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.pid.is_none() || self.0.mappings.get().is_some()
+    }
+
+    /// Finds out how the process has mapped its files. The process can make that take long: it is for a thread that nobody
+    /// waits for.
+    pub(crate) fn look(&self) {
+        let mappings = self.0.pid.map(read).unwrap_or_default();
+        let _ = self.0.mappings.set(mappings);
+    }
+
+    /// How the process had mapped the file when it was asked.
     pub(super) fn sharing(&self, file: FileId) -> Sharing {
-        let Some(pid) = self.pid else {
-            return Sharing::Unknown;
-        };
-        match File::open(format!("/proc/{pid}/maps")) {
-            Ok(maps) => sharing_in(BufReader::new(maps), file),
-            Err(e) => {
-                tracing::debug!("mappings of the client can't be read, share=on not checked: {e}");
-                Sharing::Unknown
-            }
+        if !self.is_known() {
+            self.look();
+        }
+        self.0.mappings.get().and_then(|all| all.get(&file)).copied().unwrap_or(Sharing::Unknown)
+    }
+}
+
+fn read(pid: i32) -> Mappings {
+    match File::open(format!("/proc/{pid}/maps")) {
+        Ok(maps) => mappings_in(BufReader::new(maps.take(MOST_TEXT))),
+        Err(e) => {
+            tracing::debug!("mappings of the client can't be read, share=on not checked: {e}");
+            Mappings::new()
         }
     }
 }
 
-/// Looks for mappings of `file` in the text of `/proc/PID/maps` (proc(5)).
-fn sharing_in(maps: impl BufRead, file: FileId) -> Sharing {
-    let device = format!("{:02x}:{:02x}", major(file.dev), minor(file.dev));
-    let mut sharing = Sharing::Unknown;
-    for line in maps.lines().map_while(Result::ok) {
+/// The files in the text of `/proc/PID/maps` (proc(5)).
+fn mappings_in(text: impl BufRead) -> Mappings {
+    let mut all = Mappings::new();
+    for line in text.lines().map_while(Result::ok) {
         // address-range perms offset dev inode path
         let mut words = line.split_ascii_whitespace();
         let perms = words.nth(1).unwrap_or_default();
-        let dev = words.nth(1).unwrap_or_default();
-        let inode = words.next().and_then(|i| i.parse::<u64>().ok());
-        if dev != device || inode != Some(file.ino) {
-            continue;
-        }
+        let dev = words.nth(1).and_then(|dev| dev.split_once(':'));
+        let number = |hex| u64::from_str_radix(hex, 16).ok();
+        let dev = dev.and_then(|(major, minor)| Some(makedev(number(major)?, number(minor)?)));
+        let ino = words.next().and_then(|i| i.parse::<u64>().ok()).filter(|ino| *ino != 0);
+        let (Some(dev), Some(ino)) = (dev, ino) else { continue };
+        let sharing = all.entry(FileId { dev, ino }).or_insert(Sharing::Unknown);
         match perms.as_bytes().get(3) {
-            Some(b's') => return Sharing::Shared,
-            Some(b'p') => sharing = Sharing::Private,
+            Some(b's') => *sharing = Sharing::Shared,
+            Some(b'p') if *sharing == Sharing::Unknown => *sharing = Sharing::Private,
             _ => {}
         }
     }
-    sharing
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::stat::makedev;
 
     const MAPS: &str = "\
 7f3c5c000000-7f3c7c000000 rw-p 00000000 00:01 2051                       /memfd:m0 (deleted)
@@ -94,7 +122,8 @@ garbage
 
     #[test]
     fn maps_are_understood() {
-        let look = |id| sharing_in(MAPS.as_bytes(), id);
+        let all = mappings_in(MAPS.as_bytes());
+        let look = |id| all.get(&id).copied().unwrap_or(Sharing::Unknown);
         assert_eq!(look(file(0, 1, 2051)), Sharing::Private);
         assert_eq!(look(file(0, 1, 2052)), Sharing::Shared);
         assert_eq!(look(file(0xfd, 0x10, 2051)), Sharing::Private);

@@ -151,6 +151,81 @@ fn a_mapped_memfd_can_no_longer_shrink() {
     memory.write(0x1fff, &[1]).unwrap();
 }
 
+/// A file that shrinks under its mapping costs its host the memory, nobody else anything.
+#[test]
+fn memory_that_was_taken_away_is_lost_for_its_host_only() {
+    let (robbed, other) = (memory(), memory());
+    let (fd, file) = memfd(0x3000);
+    robbed.map(window(0x1000, 0x3000), at(fd, 0)).unwrap();
+    let (fd, theirs) = memfd(0x3000);
+    other.map(window(0x1000, 0x3000), at(fd, 0)).unwrap();
+    robbed.write(0x1000, &[1; 8]).unwrap();
+    other.write(0x1000, &[2; 0x3000]).unwrap();
+    file.set_len(0x1000).unwrap();
+    // What is left is there; beyond it, a copy to another host arrives as zeroes.
+    robbed.read(0x1000, &mut [0; 8]).unwrap();
+    other.copy_from(0x1000, &robbed, 0x2000, 0x1001).unwrap();
+    let mut there = [9; 2];
+    theirs.read_exact_at(&mut there, 0x1000).unwrap();
+    assert_eq!(there, [0, 2]);
+    // From then on the host has no memory, and gets none.
+    assert_eq!(robbed.window_count(), 0);
+    assert_eq!(robbed.read(0x1000, &mut [0]), Err(MemoryError::Unmapped(0x1000)));
+    let (fd, _) = memfd(0x1000);
+    assert_eq!(robbed.map(window(0, 0x1000), at(fd, 0)), Err(MapError::Lost));
+    other.write(0x1000, &[3; 0x3000]).unwrap();
+    // Until another one comes. Its own accesses fail.
+    for (read, len) in [(true, 1), (true, 0x1800), (false, 8), (false, 0x1801)] {
+        robbed.connect(None, Peer::default());
+        let (fd, file) = memfd(0x3000);
+        robbed.map(window(0x1000, 0x3000), at(fd, 0)).unwrap();
+        file.set_len(0).unwrap();
+        let result = match read {
+            true => robbed.read(0x1000, &mut vec![0; len]),
+            false => robbed.write(0x1000, &vec![0; len]),
+        };
+        assert_eq!(result, Err(MemoryError::Lost), "{read} {len}");
+    }
+}
+
+#[test]
+fn windows_are_mapped_and_not_whole_files() {
+    let memory = HostMemory::limited(Limits { mappings: 3, bytes: 1 << 30 });
+    memory.set_bus_master(true);
+    let file = |len| memfd(len).0;
+    // A page of a file that is larger than all memory together.
+    let page = 1 << 44;
+    memory.map(window(0, 0x1000), at(file(1 << 45), page)).unwrap();
+    memory.write(0xfff, &[1]).unwrap();
+    // More bytes than the host may have; as many as are left; more files than it may have.
+    assert_eq!(memory.map(window(0x10_0000, 1 << 30), at(file(1 << 30), 0)), Err(MapError::TooMany));
+    // What is let go of counts until it is gone, elsewhere.
+    let gone = || {
+        while memory.closer.pending() > 0 {
+            std::thread::yield_now();
+        }
+    };
+    gone();
+    memory.map(window(0x10_0000, 0x1000), at(file(0x1000), 0)).unwrap();
+    memory.map(window(0x20_0000, 0x1000), at(file(0x1000), 0)).unwrap();
+    assert_eq!(memory.map(window(0x30_0000, 0x1000), at(file(0x1000), 0)), Err(MapError::TooMany));
+    memory.unmap(Range::Part { iova: 0x20_0000, size: 0x1000 }).unwrap();
+    gone();
+    memory.map(window(0x30_0000, 0x1000), at(file(0x1000), 0)).unwrap();
+}
+
+#[test]
+fn only_memory_is_taken() {
+    let memory = memory();
+    for path in ["/proc/version", "/dev/zero", "/"] {
+        let file = File::open(path).unwrap();
+        let mapped = memory.map(window(0, 0x1000), at(file.into(), 0));
+        assert_eq!(mapped, Err(MapError::NotMemory), "{path}");
+    }
+    let (reader, _writer) = nix::unistd::pipe().unwrap();
+    assert_eq!(memory.map(window(0, 0x1000), at(reader, 0)), Err(MapError::NotMemory));
+}
+
 #[test]
 fn memory_private_to_the_client_is_refused() {
     let (socket, _other) = UnixStream::pair().unwrap();

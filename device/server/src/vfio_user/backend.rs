@@ -39,6 +39,8 @@ impl From<MapError> for Errno {
             MapError::TooMany => Errno::ENOSPC,
             MapError::Misfit | MapError::Partial => Errno::EINVAL,
             MapError::NotShared => Errno::EPERM,
+            MapError::NotMemory => Errno::ENODEV,
+            MapError::Lost => Errno::EFAULT,
             MapError::System(errno) => errno,
         }
     }
@@ -60,7 +62,7 @@ impl Backend for Device<'_, '_> {
     fn attach(&mut self, caps: &ClientCaps) {
         lock(self.connection).max_data_xfer = caps.max_data_xfer;
         let connection = Arc::clone(self.connection);
-        self.endpoint.attach(Some(connection), self.peer);
+        self.endpoint.attach(Some(connection), self.peer.clone());
     }
 
     fn region_info(&self, index: u32) -> RegionInfo {

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -65,6 +66,9 @@ pub enum ConnectionError {
     /// The client doesn't read its replies.
     #[error("client does not read its replies")]
     Stuffed,
+    /// Memory that the client had handed over was not there when it was accessed.
+    #[error("memory that it had handed over is gone")]
+    MemoryLost,
     /// The socket failed.
     #[error("socket: {0}")]
     Io(#[from] io::Error),
@@ -103,6 +107,8 @@ pub struct Connection {
     /// What they are for, by ticket.
     accesses: BTreeMap<u64, Access>,
     answers: VecDeque<RemoteAnswer>,
+    /// The client's memory was not there when it was accessed.
+    memory_lost: bool,
     /// Largest count of a DMA message, as negotiated.
     pub max_data_xfer: usize,
     /// How long the client may leave DMA messages without any answer.
@@ -147,6 +153,7 @@ impl Connection {
             strikes: 0,
             accesses: BTreeMap::new(),
             answers: VecDeque::new(),
+            memory_lost: false,
             max_data_xfer: 1 << 20,
             dma_timeout: DMA_REPLY_TIMEOUT,
         })
@@ -167,6 +174,9 @@ impl Connection {
     /// # Errors
     /// Any [`ConnectionError`] ends the connection.
     pub fn next_command(&mut self) -> Result<Option<Message>, ConnectionError> {
+        if self.memory_lost {
+            return Err(ConnectionError::MemoryLost);
+        }
         for _ in 0..MAX_REPLIES {
             let Some(message) = self.next_message()? else { return Ok(None) };
             match message.header.kind() {
@@ -402,6 +412,13 @@ impl RemoteMemory for Mutex<Connection> {
     fn deadline(&self) -> Option<Instant> {
         let connection = lock(self);
         connection.waiting_since.and_then(|since| since.checked_add(connection.dma_timeout))
+    }
+
+    fn memory_lost(&self) {
+        let mut connection = lock(self);
+        connection.memory_lost = true;
+        // Whoever polls it hears of that, and that is the end of the connection.
+        let _ = connection.stream.shutdown(Shutdown::Both);
     }
 }
 

@@ -58,7 +58,7 @@ impl VfioUser {
         let Some(client) = &mut self.client else {
             return;
         };
-        let mut device = Device { endpoint, connection: &client.connection, peer: client.peer };
+        let mut device = Device { endpoint, connection: &client.connection, peer: client.peer.clone() };
         match serve(&client.connection, &mut client.session, &mut device, MESSAGE_BUDGET) {
             Ok(handled) => endpoint.count_messages(handled as u64),
             Err(reason) => {

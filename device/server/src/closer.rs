@@ -1,0 +1,100 @@
+//! Lets go of what a host handed over, on a thread of its own: that may take long, and nobody waits for it.
+//!
+//! Closing a descriptor can block for as long as whoever made it likes (a socket that lingers, a file of a file system that
+//! a program serves). Unmapping memory whose file nobody else has any more frees its pages, some 0.1 s for each GiB. Each
+//! adapter has a closer of its own, so that none waits for what another's host gave. The thread is there only while
+//! there is something to do.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::sync::lock;
+
+/// Something to be dropped.
+type Burden = Box<dyn Any + Send>;
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Burden>,
+    /// Those that are neither waiting nor gone: 1 while the thread drops one.
+    dropping: usize,
+    /// A thread empties the queue.
+    running: bool,
+}
+
+/// Drops values elsewhere, one after the other. Clones share the queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closer {
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Closer {
+    /// Drops `what` on another thread. If the system gives no thread it waits for the next call.
+    pub(crate) fn give(&self, what: impl Any + Send) {
+        let mut queue = lock(&self.queue);
+        queue.waiting.push_back(Box::new(what));
+        if queue.running {
+            return;
+        }
+        let shared = Arc::clone(&self.queue);
+        let thread = std::thread::Builder::new().name("closer".into()).stack_size(STACK);
+        queue.running = thread.spawn(move || empty(&shared)).is_ok();
+    }
+
+    /// How many values are not gone yet.
+    pub(crate) fn pending(&self) -> usize {
+        let queue = lock(&self.queue);
+        queue.waiting.len() + queue.dropping
+    }
+}
+
+/// Dropping a descriptor or a mapping needs no more than a frame or two.
+const STACK: usize = 128 << 10;
+
+fn empty(queue: &Mutex<Queue>) {
+    loop {
+        let next = {
+            let mut queue = lock(queue);
+            let next = queue.waiting.pop_front();
+            queue.dropping = usize::from(next.is_some());
+            queue.running = next.is_some();
+            next
+        };
+        let Some(next) = next else { return };
+        drop(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// Blocks when it is dropped, until it is told to go on.
+    struct Stuck(Receiver<()>);
+
+    impl Drop for Stuck {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+
+    #[test]
+    fn what_blocks_holds_nobody_but_its_own_closer() {
+        let (go_on, wait) = channel();
+        let (one, other) = (Closer::default(), Closer::default());
+        one.give(Stuck(wait));
+        one.give(1);
+        other.give(2);
+        while other.pending() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(one.pending(), 2);
+        go_on.send(()).unwrap();
+        while one.pending() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
