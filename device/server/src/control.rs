@@ -9,13 +9,19 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
 use serde_json::{Value, json};
+
+use crate::log::Source;
 
 /// Name of the control socket in a run directory.
 pub const SOCKET: &str = "control.sock";
+/// Connections at a time: when another comes, the one that has been silent longest gives way.
+const MAX_CLIENTS: usize = 32;
 /// Longest request line.
 const MAX_LINE: usize = 4096;
 /// Reply bytes a client may leave unread.
@@ -29,13 +35,35 @@ pub struct ControlClient {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// When it last said something.
+    heard: Instant,
+}
+
+/// Takes a connection to the control socket, if it is the operator's: the user's that runs this process, or root's. The
+/// socket's permissions say the same, until somebody changes them.
+pub(crate) fn admit(clients: &mut Vec<ControlClient>, stream: UnixStream, log: &Source) {
+    let uid = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
+    if !uid.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+        return log.say(|| tracing::warn!("control: a connection of user {uid:?} was refused"));
+    }
+    if clients.len() >= MAX_CLIENTS
+        && let Some((idle, _)) = clients.iter().enumerate().min_by_key(|(_, client)| client.heard)
+    {
+        clients.remove(idle);
+        log.say(|| {
+            tracing::warn!("control: too many connections, the one that was silent longest is closed")
+        });
+    }
+    if let Ok(client) = ControlClient::new(stream) {
+        clients.push(client);
+    }
 }
 
 impl ControlClient {
     /// Takes over a connected stream.
     pub fn new(stream: UnixStream) -> io::Result<ControlClient> {
         stream.set_nonblocking(true)?;
-        Ok(ControlClient { stream, input: Vec::new(), output: Vec::new() })
+        Ok(ControlClient { stream, input: Vec::new(), output: Vec::new(), heard: Instant::now() })
     }
 
     /// The socket, for `poll`.
@@ -59,7 +87,10 @@ impl ControlClient {
                     open = false;
                     break;
                 }
-                Ok(n) => self.input.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Ok(n) => {
+                    self.heard = Instant::now();
+                    self.input.extend_from_slice(chunk.get(..n).unwrap_or_default());
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,

@@ -18,12 +18,13 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use serde_json::{Value, json};
 
-use crate::control::ControlClient;
+use crate::control::{self, ControlClient};
 use crate::counters;
 use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
 use crate::links::Links;
 use crate::listener::Listener;
+use crate::log::Source;
 use crate::memory::Limits;
 use crate::model;
 use crate::pacing::Pacer;
@@ -36,8 +37,6 @@ use crate::tunnel::{Event, Tunnels};
 /// How long a store to a BlueFlame register waits for the one that continues it. A guest's stores come 5 to 20 us
 /// apart; whoever rings a plain doorbell pays this.
 const COMBINE_WAIT: Duration = Duration::from_micros(50);
-/// Connections to the control socket at a time.
-const MAX_CONTROL_CLIENTS: usize = 32;
 
 /// One adapter with its front end.
 #[derive(Debug)]
@@ -79,6 +78,8 @@ pub struct Engine {
     stop: OwnedFd,
     trim: Trim,
     observer: Option<Observer>,
+    /// Of connections to the control socket.
+    log: Source,
 }
 
 impl Engine {
@@ -131,6 +132,7 @@ impl Engine {
             stop,
             trim: Trim::default(),
             observer: None,
+            log: Source::default(),
         })
     }
 
@@ -329,12 +331,8 @@ impl Engine {
     }
 
     fn serve_control(&mut self) {
-        while let Some(stream) = self.control.as_ref().and_then(Listener::accept) {
-            if self.control_clients.len() >= MAX_CONTROL_CLIENTS {
-                tracing::warn!("control: too many connections, one refused");
-            } else if let Ok(client) = ControlClient::new(stream) {
-                self.control_clients.push(client);
-            }
+        if let Some(stream) = self.control.as_ref().and_then(Listener::accept) {
+            control::admit(&mut self.control_clients, stream, &self.log);
         }
         let mut clients = std::mem::take(&mut self.control_clients);
         clients.retain_mut(|client| client.serve(|cmd, request| self.answer(cmd, request)));

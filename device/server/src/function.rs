@@ -7,6 +7,7 @@ use std::time::Instant;
 use hca_model::personality::Personality;
 use hca_model::{FunctionRef, PortKind, World};
 
+use crate::log::Source;
 use crate::memory::{Backing, HostMemory, Limits, MapError, Peer, Range, RemoteMemory, Window};
 use crate::metrics::Metrics;
 use crate::pacing::Pacer;
@@ -32,6 +33,8 @@ pub struct Function {
     /// Vectors that were raised while the host did not see everything that had been written before.
     behind_writes: BTreeSet<u16>,
     metrics: Metrics,
+    /// Of what its host causes.
+    log: Source,
 }
 
 impl Function {
@@ -54,6 +57,7 @@ impl Function {
             memory: Arc::new(HostMemory::limited(limits)),
             behind_writes: BTreeSet::new(),
             metrics: Metrics::default(),
+            log: Source::default(),
         }
     }
 
@@ -157,7 +161,7 @@ impl<'a> Endpoint<'a> {
         function.memory.connect(remote, peer);
         let memory: Arc<HostMemory> = Arc::clone(&function.memory);
         self.world.attach(function.place, memory);
-        tracing::info!("{}: client attached", function.name);
+        function.log.say(|| tracing::info!("{}: client attached", function.name));
     }
 
     /// The host is gone, for this reason: the adapter is reset and lets go of everything of the host's.
@@ -166,7 +170,7 @@ impl<'a> Endpoint<'a> {
     /// peers would hear of access errors from a host that has only fallen silent.
     pub fn detach(&mut self, reason: &str) {
         let function = &mut *self.function;
-        tracing::info!("{}: client gone ({reason}), adapter reset", function.name);
+        function.log.say(|| tracing::info!("{}: client gone ({reason}), adapter reset", function.name));
         function.attached = false;
         self.world.detach(self.world.now(), function.place);
         function.memory.set_bus_master(false);

@@ -1,12 +1,27 @@
 //! A Unix socket that is ours: replaced if stale, refused if served by another, removed at the end.
+//!
+//! Only its owner (and root) can connect, whatever the umask is.
 
+use std::cell::RefCell;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use nix::libc::{EMFILE, ENFILE};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::stat::{Mode, fchmod};
+
+use crate::log::Source;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// Kept open, to be closed for a moment when there are no descriptors left: who connects is told so, and does not stay in
+/// the queue, where they would wake the engine for ever.
+const SPARE: &str = "/dev/null";
 
 /// A listening socket with its file.
 #[derive(Debug)]
@@ -15,6 +30,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the file we made; another file at the path is not ours to remove.
     file: Option<(u64, u64)>,
+    spare: RefCell<Option<File>>,
+    log: Source,
 }
 
 impl Listener {
@@ -41,9 +58,9 @@ impl Listener {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => bail!("{shown}: {e}"),
         }
-        let socket = UnixListener::bind(path).with_context(|| format!("{shown}: can't listen there"))?;
-        socket.set_nonblocking(true)?;
-        Ok(Listener { socket, path: path.to_path_buf(), file: identity(path) })
+        let socket = private_socket(path).with_context(|| format!("{shown}: can't listen there"))?;
+        let spare = RefCell::new(Some(File::open(SPARE).context(SPARE)?));
+        Ok(Listener { socket, path: path.to_path_buf(), file: identity(path), spare, log: Source::default() })
     }
 
     /// The next connection, or `None` if there is none now.
@@ -54,7 +71,13 @@ impl Listener {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    tracing::warn!("{}: accept: {e}", self.path.display());
+                    self.log.say(|| tracing::warn!("{}: accept: {e}", self.path.display()));
+                    if let Some(EMFILE | ENFILE) = e.raw_os_error() {
+                        drop(self.spare.take());
+                        // It is closed at once.
+                        let _ = self.socket.accept();
+                        self.spare.replace(File::open(SPARE).ok());
+                    }
                     return None;
                 }
             }
@@ -80,6 +103,17 @@ impl Drop for Listener {
     }
 }
 
+/// A listening socket whose file is its owner's only.
+fn private_socket(path: &Path) -> io::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let ours = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // The file gets the mode that the socket has before it is bound: there is no moment when others may connect.
+    fchmod(&ours, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(ours.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&ours, Backlog::new(BACKLOG)?)?;
+    Ok(UnixListener::from(ours))
+}
+
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let meta = std::fs::symlink_metadata(path).ok()?;
     Some((meta.dev(), meta.ino()))
@@ -100,6 +134,7 @@ mod tests {
         let dir = scratch("listener");
         let path = dir.join("s");
         let first = Listener::bind(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let error = Listener::bind(&path).unwrap_err().to_string();
         assert!(error.contains("another server"), "{error}");
         // A crash leaves the file behind.

@@ -15,6 +15,7 @@ use hca_server::memory::{
     Backing, HostMemory, MemoryError, Peer, Range, RemoteAnswer, RemoteError, RemoteMemory, Window,
 };
 use hca_server::vfio_user::connection::Connection;
+use hca_server::vfio_user::turn::Turn;
 use nix::errno::Errno;
 
 const DMA_READ: u16 = 11;
@@ -104,7 +105,7 @@ fn answer(connection: &Mutex<Connection>, commands: &mut Vec<u16>) -> RemoteAnsw
         if let Some(answer) = connection.next_answer() {
             return answer;
         }
-        match connection.lock().unwrap().next_command() {
+        match connection.lock().unwrap().next_command(&mut Turn::default()) {
             Ok(Some(message)) => commands.push(message.header.id),
             Ok(None) => std::thread::yield_now(),
             Err(why) => panic!("{why}"),
@@ -118,7 +119,7 @@ fn model_answer(memory: &HostMemory, connection: &Mutex<Connection>) -> Answer {
         if let Some(answer) = memory.next_answer() {
             return answer;
         }
-        assert!(connection.lock().unwrap().next_command().unwrap().is_none());
+        assert!(connection.lock().unwrap().next_command(&mut Turn::default()).unwrap().is_none());
         memory.take_answers();
         std::thread::yield_now();
     }
@@ -139,7 +140,7 @@ fn reads_and_writes_arrive() {
     assert_eq!(after[1..11], [0xee; 10]);
     assert_eq!(after[11], 11);
     while memory.is_writing() {
-        assert!(connection.lock().unwrap().next_command().unwrap().is_none());
+        assert!(connection.lock().unwrap().next_command(&mut Turn::default()).unwrap().is_none());
         memory.take_answers();
     }
     assert_eq!(memory.read(BASE, &mut [0]), Err(MemoryError::Deferred(BASE)));
@@ -245,6 +246,33 @@ fn a_silent_client_is_given_up() {
     assert_eq!(sent.len(), 4 * 33);
 }
 
+/// Answers that dribble in don't give an access more time: it has one deadline.
+#[test]
+fn an_access_has_one_deadline() {
+    let (memory, connection, mut stream) = setup(4);
+    connection.lock().unwrap().dma_timeout = Duration::from_millis(30);
+    assert_eq!(memory.ask(1, BASE, 4000), Asked::OnItsWay);
+    // One of its thousand messages every millisecond.
+    let client = std::thread::spawn(move || {
+        for answered in 0..1000 {
+            let r = request(&mut stream);
+            std::thread::sleep(Duration::from_millis(1));
+            let size = 32 + 4;
+            let mut out = Raw::header(r.id, r.command, size, 1);
+            out.extend_from_slice(&[r.address.to_ne_bytes(), r.count.to_ne_bytes()].concat());
+            out.extend_from_slice(&[0; 4]);
+            if stream.write_all(&out).is_err() {
+                return answered;
+            }
+        }
+        1000
+    });
+    let answer = model_answer(&memory, &connection);
+    assert_eq!(answer, Answer::Read { ticket: 1, data: Err(DmaError { iova: BASE, len: 4000 }) });
+    drop((memory, connection));
+    assert!((1..1000).contains(&client.join().unwrap()));
+}
+
 /// What was asked before the client was given up fails with it.
 #[test]
 fn all_that_waits_for_a_silent_client_fails() {
@@ -295,7 +323,7 @@ fn writes_keep_their_order() {
     assert_eq!((first.address, &first.data[..]), (BASE, &[1][..]));
     reply(&mut stream, &first, &[]);
     let take = || {
-        assert!(connection.lock().unwrap().next_command().unwrap().is_none());
+        assert!(connection.lock().unwrap().next_command(&mut Turn::default()).unwrap().is_none());
         memory.take_answers();
     };
     while byte(0) == 0 {
@@ -331,7 +359,7 @@ fn nothing_follows_an_unmap() {
     reply(&mut stream, &read, &[1, 2, 3, 4]);
     reply(&mut stream, &write, &[]);
     while memory.is_writing() {
-        assert!(connection.lock().unwrap().next_command().unwrap().is_none());
+        assert!(connection.lock().unwrap().next_command(&mut Turn::default()).unwrap().is_none());
         memory.take_answers();
     }
     assert_eq!(memory.next_answer(), None, "what came too late is for nobody");

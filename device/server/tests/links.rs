@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::fs::Permissions;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use common::Server;
@@ -161,14 +163,20 @@ fn a_key_is_needed() {
 fn key_files() {
     let dir = std::env::temp_dir().join(format!("softhca-keys-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let load = |text: &str| {
+    let load = |text: &str, mode| {
         let file = dir.join("key");
         std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
         Key::load(&file).map_err(|e| e.to_string())
     };
-    assert!(load(&format!("{}\n", "0a".repeat(32))).is_ok());
+    let good = format!("{}\n", "0a".repeat(32));
+    assert!(load(&good, 0o600).is_ok() && load(&good, 0o400).is_ok());
+    for mode in [0o666, 0o640, 0o604, 0o610] {
+        let error = load(&good, mode).unwrap_err();
+        assert!(error.contains("chmod 600") && error.contains("key:"), "{error}");
+    }
     for text in ["", "0a", &"0a".repeat(33), &"0x".repeat(32)] {
-        let error = load(text).unwrap_err();
+        let error = load(text, 0o600).unwrap_err();
         assert!(error.contains("64 hexadecimal digits") && error.contains("key:"), "{error}");
     }
     assert!(Key::load(&dir.join("none")).unwrap_err().to_string().contains("none"));

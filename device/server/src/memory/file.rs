@@ -7,15 +7,14 @@
 //! its medium, or for the program that serves its file system, and all hosts would wait with it.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::stat::{SFlag, fstat};
-use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
+use nix::sys::stat::fstat;
 
 use super::MapError;
 use super::copy::{carry, load, store};
@@ -194,8 +193,13 @@ impl FileMaps {
         writable: bool,
         owner: &Owner<'_>,
     ) -> Result<Arc<FileMap>, MapError> {
+        if !is_memory(fd.as_fd()) {
+            return Err(MapError::NotMemory);
+        }
         let stat = fstat(fd).map_err(MapError::System)?;
-        let page = page_size(fd, stat.st_mode)?;
+        // That of a huge page on hugetlbfs.
+        let page = u64::try_from(stat.st_blksize).ok().filter(|size| size.is_power_of_two());
+        let page = page.ok_or(MapError::NotMemory)?;
         let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
         let len = u64::try_from(stat.st_size).map_err(|_| MapError::Misfit)?;
         let end = offset.checked_add(size).filter(|end| *end <= len).ok_or(MapError::Misfit)?;
@@ -259,31 +263,19 @@ impl FileMaps {
     }
 }
 
-/// The size of a page of a file that is memory.
-fn page_size(fd: &OwnedFd, mode: u32) -> Result<u64, MapError> {
-    if SFlag::from_bits_truncate(mode) & SFlag::S_IFMT != SFlag::S_IFREG {
-        return Err(MapError::NotMemory);
-    }
-    let system = fstatfs(fd).map_err(MapError::System)?;
-    // A file system's block is a page here; that of hugetlbfs, a huge one.
-    match system.filesystem_type() {
-        TMPFS_MAGIC | HUGETLBFS_MAGIC => {
-            u64::try_from(system.block_size()).ok().filter(|size| *size > 0).ok_or(MapError::NotMemory)
-        }
-        _ => Err(MapError::NotMemory),
-    }
+/// Whether a descriptor is of a file on tmpfs or hugetlbfs: these have seals, even where none can be set. The kernel alone
+/// answers that; any other question may be passed on to whoever serves the file.
+pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }
 
 /// Makes sure, where the kind of file allows it, that the client can't shorten the file under our mapping: it would lose
 /// its adapter ([`super::fault`]).
 fn keep_length(fd: &OwnedFd) {
-    match fcntl(fd, FcntlArg::F_GET_SEALS) {
-        Ok(seals) if seals & SealFlag::F_SEAL_SHRINK.bits() != 0 => {}
-        Ok(_) => {
-            if let Err(e) = fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)) {
-                tracing::debug!("guest memory can't be sealed against shrinking: {e}");
-            }
-        }
-        Err(e) => tracing::debug!("guest memory is not a memfd ({e}): not sealed"),
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).unwrap_or_default();
+    if seals & SealFlag::F_SEAL_SHRINK.bits() == 0
+        && let Err(e) = fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK))
+    {
+        tracing::debug!("guest memory can't be sealed against shrinking: {e}");
     }
 }

@@ -62,6 +62,11 @@ impl Peer {
         let _ = self.0.mappings.set(mappings);
     }
 
+    /// How it has mapped its files stays unknown, if it is not known by now.
+    pub(crate) fn give_up(&self) {
+        let _ = self.0.mappings.set(Mappings::new());
+    }
+
     /// How the process had mapped the file when it was asked.
     pub(super) fn sharing(&self, file: FileId) -> Sharing {
         if !self.is_known() {

@@ -241,6 +241,11 @@ fn memory_private_to_the_client_is_refused() {
     // SAFETY: nobody else touches this file.
     let _shared = unsafe { MmapOptions::new().map_mut(&file) }.unwrap();
     memory.map(window(0, 0x1000), at(fd, 0)).unwrap();
+    // It was asked once: what it maps later is not looked at.
+    let (fd, file) = memfd(0x1000);
+    // SAFETY: nobody else touches this file.
+    let _later = unsafe { MmapOptions::new().map_copy(&file) }.unwrap();
+    memory.map(window(0x1000, 0x1000), at(fd, 0)).unwrap();
 }
 
 #[test]

@@ -5,9 +5,13 @@
 //! assembly. A keyed hash suffices: strangers are to be refused; nothing is said to be secret.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use nix::unistd::geteuid;
 
 /// Bytes of a key.
 pub const KEY_SIZE: usize = 32;
@@ -21,6 +25,8 @@ pub type Nonce = [u8; NONCE_SIZE];
 
 /// What the key of a file is used for: no other program may derive the same (BLAKE3 "key derivation").
 const CONTEXT: &str = "softhca tunnel between processes, version 1";
+/// Permissions of everybody but the owner of a file.
+const OTHERS: u32 = 0o077;
 /// What a derived key is for.
 const HELLO: u8 = 0;
 const SESSION: u8 = 1;
@@ -53,13 +59,27 @@ impl Key {
         Key(blake3::derive_key(CONTEXT, secret))
     }
 
-    /// Reads the key file of a topology: 64 hexadecimal digits.
+    /// Reads the key file of a topology: 64 hexadecimal digits. Nobody but its owner may have access to it, and that is the
+    /// user that runs this process, or root.
     ///
     /// # Errors
-    /// If the file can't be read or has something else; the message names it, and does not show what it has.
+    /// If the file can't be read, is somebody else's as well, or has something else; the message names it, and does not show what it has.
     pub fn load(path: &Path) -> anyhow::Result<Key> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: key file"))?;
+        let mut file = File::open(path).with_context(|| format!("{shown}: key file"))?;
+        let meta = file.metadata().with_context(|| format!("{shown}: key file"))?;
+        let (owner, own) = (meta.uid(), geteuid().as_raw());
+        if owner != own && owner != 0 {
+            bail!("{shown}: the key file is user {owner}'s, it has to be root's or user {own}'s");
+        }
+        if meta.mode() & OTHERS != 0 {
+            let mode = meta.mode() & 0o777;
+            bail!(
+                "{shown}: others have access to the key file (mode {mode:03o}); `chmod 600 {shown}` ends that"
+            );
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).with_context(|| format!("{shown}: key file"))?;
         let digits = text.trim();
         if digits.len() != 2 * KEY_SIZE || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             bail!(

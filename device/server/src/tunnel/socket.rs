@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::frame::{DIGEST_SIZE, HEADER_SIZE};
 use super::key::Key;
 use super::session::{Event, Light, Loss, Session, Terms};
+use crate::log::Source;
 use crate::random::random;
 use crate::topology::{Cut, Part, TunnelSettings};
 
@@ -29,6 +30,7 @@ struct Tunnel {
     peer_name: String,
     name: String,
     session: Session,
+    log: Source,
 }
 
 /// The tunnels of a process.
@@ -74,6 +76,7 @@ impl Tunnels {
                 peer_name: cut.peer.name.clone(),
                 name: format!("{a} - {b}"),
                 session: Session::new(terms, random()?, Duration::ZERO),
+                log: Source::default(),
             };
             tunnels.insert(cut.number, tunnel);
         }
@@ -192,8 +195,11 @@ impl Tunnels {
 
 impl Tunnel {
     fn log(&self, event: &Event) {
-        let Tunnel { name, peer_name, .. } = self;
-        match event {
+        if matches!(event, Event::Light(_) | Event::Packet(_)) {
+            return;
+        }
+        let Tunnel { name, peer_name, log, .. } = self;
+        log.say(|| match event {
             Event::Joined => tracing::info!("link {name}: process {peer_name} is there"),
             Event::Lost(Loss::Silent) => {
                 tracing::warn!("link {name}: process {peer_name} is silent, link down")
@@ -201,7 +207,7 @@ impl Tunnel {
             Event::Lost(Loss::Again) => tracing::warn!("link {name}: process {peer_name} was started again"),
             Event::Lost(Loss::Bye) => tracing::info!("link {name}: process {peer_name} has ended, link down"),
             Event::Light(_) | Event::Packet(_) => {}
-        }
+        });
     }
 }
 

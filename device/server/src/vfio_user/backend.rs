@@ -6,7 +6,9 @@ use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
 
 use super::connection::Connection;
+use super::descriptor::Descriptor;
 use super::eventfd::EventFd;
+use super::look::Look;
 use super::session::{Backend, IrqAction, IrqData, IrqInfo, RegionInfo, SetIrqs};
 use super::version::ClientCaps;
 use crate::function::Endpoint;
@@ -19,7 +21,8 @@ use crate::sync::lock;
 pub(super) struct Device<'a, 'b> {
     pub(super) endpoint: &'a mut Endpoint<'b>,
     pub(super) connection: &'a Arc<Mutex<Connection>>,
-    pub(super) peer: Peer,
+    pub(super) peer: &'a Peer,
+    pub(super) look: &'a mut Look,
 }
 
 /// The address space behind a region; `None` if the region doesn't exist.
@@ -116,6 +119,7 @@ impl Backend for Device<'_, '_> {
                 (0..available).try_for_each(|vector| self.connect(vector, None))
             }
             (IrqAction::Trigger, IrqData::Eventfds(fds)) => {
+                let fds = fds.into_iter().map(Descriptor::into_event).collect::<Result<Vec<_>, _>>()?;
                 let mut fds = fds.into_iter();
                 range.into_iter().try_for_each(|vector| {
                     let signal = fds.next().map(|fd| Box::new(EventFd(fd)) as Box<dyn Signal>);
@@ -146,6 +150,10 @@ impl Backend for Device<'_, '_> {
     fn reset(&mut self) -> Result<(), Errno> {
         self.endpoint.reset();
         Ok(())
+    }
+
+    fn takes_files(&mut self) -> bool {
+        self.look.is_done(self.peer)
     }
 
     fn rejection(&self) -> Option<Errno> {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,22 +18,27 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use thiserror::Error;
 
+use super::descriptor::Descriptor;
 use super::socket;
+use super::turn::Turn;
 use super::wire::{Fields, HEADER_LEN, Header, Kind, MAX_MESSAGE, MAX_MSG_FDS, Payload, command};
+use crate::closer::Closer;
+use crate::log::Source;
 use crate::memory::{RemoteAnswer, RemoteError, RemoteMemory};
 use crate::sync::lock;
 
-/// How long a client may leave device-initiated DMA messages without any answer before the oldest access fails. Nobody else
-/// waits for it.
+/// How long a client may take for the oldest device-initiated DMA access before it fails, whatever else it answers meanwhile:
+/// longer than a debugger or a migration stops QEMU. Nobody else waits for it.
 const DMA_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// After this many unanswered DMA messages in a row none is sent any more on this connection.
+/// After this many accesses in a row that failed so none is sent any more on this connection.
 const DMA_STRIKES: u32 = 4;
 /// Device-initiated DMA messages that may wait for an answer: they have 16-bit numbers.
 const MAX_QUESTIONS: usize = 1 << 14;
-/// Replies taken before somebody else has a turn.
-const MAX_REPLIES: usize = 1024;
-/// Reply bytes a client may leave unread before the connection counts as dead.
-const MAX_UNSENT: usize = 16 << 20;
+/// Bytes a client may leave unread before the connection counts as dead: twice what can wait by right, that is writes to its
+/// memory of 4 MiB and a reply of 1 MiB, since no command is taken before the one before it is answered.
+const MAX_UNSENT: usize = 10 << 20;
+/// Descriptors of no use here that may wait to be closed ([`Closer`]): more than come with one message.
+pub(super) const MAX_CLOSING: usize = 256;
 /// Bytes skipped per system call when an oversized message is discarded.
 const DISCARD_CHUNK: usize = 16 << 10;
 
@@ -45,7 +50,7 @@ pub struct Message {
     /// Everything behind the header.
     pub payload: Vec<u8>,
     /// Descriptors that came with it.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<Descriptor>,
     /// Set if the message was not taken whole (too long, too many descriptors): the errno to
     /// answer with. `payload` and `fds` may be empty then.
     pub fault: Option<Errno>,
@@ -63,6 +68,12 @@ pub enum ConnectionError {
     /// The length field of a header is impossible, so the next message cannot be found.
     #[error("message size {0} is shorter than a header: stream is out of step")]
     OutOfStep(u32),
+    /// There is no memory for a message.
+    #[error("no memory for a message of {0} bytes")]
+    NoMemory(usize),
+    /// The client sent descriptors that can't be closed in a while.
+    #[error("descriptors that take too long to be closed")]
+    Closing,
     /// The client doesn't read its replies.
     #[error("client does not read its replies")]
     Stuffed,
@@ -84,8 +95,10 @@ enum Reading {
 /// Descriptors of the message being read, bounded so that a client can't exhaust ours.
 #[derive(Debug, Default)]
 struct Fds {
-    held: Vec<OwnedFd>,
-    too_many: bool,
+    held: Vec<Descriptor>,
+    /// Why they are refused: there were too many, or some of no use.
+    refused: Option<Errno>,
+    log: Source,
 }
 
 /// A client connection.
@@ -99,16 +112,18 @@ pub struct Connection {
     fds: Fds,
     unsent: VecDeque<u8>,
     next_id: u16,
-    /// DMA messages without an answer, oldest first.
-    questions: VecDeque<Question>,
-    /// Since when one is waited for.
-    waiting_since: Option<Instant>,
+    /// DMA messages without an answer, by their numbers.
+    questions: BTreeMap<u16, Question>,
+    /// The oldest access, and since when it is that.
+    oldest: Option<(u64, Instant)>,
     strikes: u32,
     /// What they are for, by ticket.
     accesses: BTreeMap<u64, Access>,
     answers: VecDeque<RemoteAnswer>,
     /// The client's memory was not there when it was accessed.
     memory_lost: bool,
+    /// Where descriptors are closed that are of no use.
+    pub(super) closer: Closer,
     /// Largest count of a DMA message, as negotiated.
     pub max_data_xfer: usize,
     /// How long the client may leave DMA messages without any answer.
@@ -118,7 +133,6 @@ pub struct Connection {
 /// A DMA message that waits for its answer.
 #[derive(Debug)]
 struct Question {
-    id: u16,
     command: u16,
     address: u64,
     count: usize,
@@ -148,12 +162,13 @@ impl Connection {
             fds: Fds::default(),
             unsent: VecDeque::new(),
             next_id: 0,
-            questions: VecDeque::new(),
-            waiting_since: None,
+            questions: BTreeMap::new(),
+            oldest: None,
             strikes: 0,
             accesses: BTreeMap::new(),
             answers: VecDeque::new(),
             memory_lost: false,
+            closer: Closer::default(),
             max_data_xfer: 1 << 20,
             dma_timeout: DMA_REPLY_TIMEOUT,
         })
@@ -169,16 +184,18 @@ impl Connection {
         !self.unsent.is_empty()
     }
 
-    /// The next whole command, or `None` if there is none yet. Replies to DMA messages on the way are taken.
+    /// The next whole command, or `None` if there is none yet or the turn is over. Replies to DMA messages on the way are
+    /// taken, and count as well.
     ///
     /// # Errors
     /// Any [`ConnectionError`] ends the connection.
-    pub fn next_command(&mut self) -> Result<Option<Message>, ConnectionError> {
+    pub fn next_command(&mut self, turn: &mut Turn) -> Result<Option<Message>, ConnectionError> {
         if self.memory_lost {
             return Err(ConnectionError::MemoryLost);
         }
-        for _ in 0..MAX_REPLIES {
-            let Some(message) = self.next_message()? else { return Ok(None) };
+        while turn.goes_on() {
+            let Some(message) = self.next_message(turn)? else { return Ok(None) };
+            turn.count_message();
             match message.header.kind() {
                 Kind::Reply => self.answered(&message),
                 Kind::Command | Kind::Unknown => return Ok(Some(message)),
@@ -187,8 +204,11 @@ impl Connection {
         Ok(None)
     }
 
-    fn next_message(&mut self) -> Result<Option<Message>, ConnectionError> {
+    fn next_message(&mut self, turn: &mut Turn) -> Result<Option<Message>, ConnectionError> {
         loop {
+            if self.closer.pending() > MAX_CLOSING {
+                return Err(ConnectionError::Closing);
+            }
             match &mut self.reading {
                 Reading::Header { have } => {
                     let Some(rest) = self.header.get_mut(*have..) else {
@@ -196,7 +216,8 @@ impl Connection {
                     };
                     let closed =
                         if *have == 0 { ConnectionError::Closed } else { ConnectionError::Truncated };
-                    let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
+                    let Some(got) = receive(&self.stream, rest, turn, &mut self.fds, &self.closer, closed)?
+                    else {
                         return Ok(None);
                     };
                     *have += got;
@@ -212,6 +233,7 @@ impl Connection {
                         Reading::Skip { header, left }
                     } else {
                         self.body.clear();
+                        self.body.try_reserve_exact(left).map_err(|_| ConnectionError::NoMemory(left))?;
                         self.body.resize(left, 0);
                         Reading::Body { header, have: 0 }
                     };
@@ -220,7 +242,9 @@ impl Connection {
                     if *have < self.body.len() {
                         let rest = self.body.get_mut(*have..).unwrap_or_default();
                         let closed = ConnectionError::Truncated;
-                        let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
+                        let Some(got) =
+                            receive(&self.stream, rest, turn, &mut self.fds, &self.closer, closed)?
+                        else {
                             return Ok(None);
                         };
                         *have += got;
@@ -228,12 +252,11 @@ impl Connection {
                     }
                     let header = *header;
                     self.reading = Reading::Header { have: 0 };
-                    let fds = std::mem::take(&mut self.fds);
                     return Ok(Some(Message {
                         header,
                         payload: std::mem::take(&mut self.body),
-                        fds: fds.held,
-                        fault: fds.too_many.then_some(Errno::EINVAL),
+                        fds: std::mem::take(&mut self.fds.held),
+                        fault: self.fds.refused.take(),
                     }));
                 }
                 Reading::Skip { header, left } => {
@@ -241,7 +264,9 @@ impl Connection {
                         let mut sink = [0; DISCARD_CHUNK];
                         let rest = sink.get_mut(..(*left).min(DISCARD_CHUNK)).unwrap_or_default();
                         let closed = ConnectionError::Truncated;
-                        let Some(got) = receive(&self.stream, rest, &mut self.fds, closed)? else {
+                        let Some(got) =
+                            receive(&self.stream, rest, turn, &mut self.fds, &self.closer, closed)?
+                        else {
                             return Ok(None);
                         };
                         *left = left.saturating_sub(got);
@@ -249,7 +274,7 @@ impl Connection {
                     }
                     let header = *header;
                     self.reading = Reading::Header { have: 0 };
-                    self.fds = Fds::default();
+                    (self.fds.held, self.fds.refused) = (Vec::new(), None);
                     return Ok(Some(Message {
                         header,
                         payload: Vec::new(),
@@ -325,29 +350,44 @@ impl Connection {
             if let Some(data) = data {
                 payload = payload.bytes(data.get(offset..).and_then(|d| d.get(..count)).unwrap_or_default());
             }
-            let id = self.next_id;
-            self.next_id = self.next_id.wrapping_add(1);
+            let id = self.free_id();
             let mut bytes = Header::request(id, command, payload.0.len()).encode().to_vec();
             bytes.extend_from_slice(&payload.0);
             self.send(&bytes).map_err(|_| RemoteError::Lost)?;
-            self.questions.push_back(Question { id, command, address, count, ticket, offset });
-            self.waiting_since.get_or_insert_with(Instant::now);
+            self.questions.insert(id, Question { command, address, count, ticket, offset });
         }
         let data = if data.is_some() { Vec::new() } else { vec![0; len] };
         self.accesses.insert(ticket, Access { data, left: messages });
+        self.look_at_oldest();
         Ok(())
+    }
+
+    /// A number that no open question has. There are four times as many as questions.
+    fn free_id(&mut self) -> u16 {
+        loop {
+            let id = self.next_id;
+            self.next_id = id.wrapping_add(1);
+            if !self.questions.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// The clock starts again when another access is the oldest.
+    fn look_at_oldest(&mut self) {
+        let oldest = self.accesses.first_key_value().map(|(ticket, _)| *ticket);
+        if oldest != self.oldest.map(|(ticket, _)| ticket) {
+            self.oldest = oldest.map(|ticket| (ticket, Instant::now()));
+        }
     }
 
     /// A reply of the client. One to a message that was given up, or to none at all, is for nobody.
     fn answered(&mut self, message: &Message) {
         let header = message.header;
-        let asked = |q: &Question| q.id == header.id && q.command == header.command;
-        let Some(question) = self.questions.iter().position(asked).and_then(|at| self.questions.remove(at))
-        else {
+        if self.questions.get(&header.id).is_none_or(|question| question.command != header.command) {
             return;
-        };
-        self.strikes = 0;
-        self.waiting_since = (!self.questions.is_empty()).then(Instant::now);
+        }
+        let Some(question) = self.questions.remove(&header.id) else { return };
         let result = if header.is_error() {
             Err(RemoteError::Refused(Errno::from_raw(i32::try_from(header.error).unwrap_or(0))))
         } else if question.command == command::DMA_READ {
@@ -368,29 +408,40 @@ impl Connection {
         }
         let done = access.left == 0 || result.is_err();
         if let Some(Access { data, .. }) = done.then(|| self.accesses.remove(&question.ticket)).flatten() {
+            self.strikes = 0;
+            self.look_at_oldest();
+            if result.is_err() {
+                // Of its other messages nobody waits for an answer.
+                self.questions.retain(|_, other| other.ticket != question.ticket);
+            }
             self.answers.push_back(RemoteAnswer { ticket: question.ticket, result: result.map(|_| data) });
         }
     }
 
-    /// Gives up the oldest message if the client has not answered any for too long; all of them if that is so too often.
+    /// Gives up the oldest access if the client takes too long for it; all of them if that is so too often.
     fn give_up(&mut self) {
-        if self.waiting_since.is_none_or(|since| since.elapsed() < self.dma_timeout) {
+        let Some((oldest, since)) = self.oldest else { return };
+        if since.elapsed() < self.dma_timeout {
             return;
         }
         self.strikes += 1;
-        let mut given_up = 1;
-        if self.strikes >= DMA_STRIKES {
+        let all = self.strikes >= DMA_STRIKES;
+        if all {
             tracing::warn!(
                 "client does not answer DMA messages: memory without a descriptor is out of reach from here on"
             );
-            given_up = self.questions.len();
         }
-        for _ in 0..given_up {
-            if let Some(question) = self.questions.pop_front() {
-                self.conclude(&question, Err(RemoteError::TimedOut));
+        let given_up = |ticket: u64| all || ticket == oldest;
+        self.questions.retain(|_, question| !given_up(question.ticket));
+        let answers = &mut self.answers;
+        self.accesses.retain(|ticket, _| {
+            let over = given_up(*ticket);
+            if over {
+                answers.push_back(RemoteAnswer { ticket: *ticket, result: Err(RemoteError::TimedOut) });
             }
-        }
-        self.waiting_since = (!self.questions.is_empty()).then(Instant::now);
+            !over
+        });
+        self.look_at_oldest();
     }
 }
 
@@ -411,7 +462,7 @@ impl RemoteMemory for Mutex<Connection> {
 
     fn deadline(&self) -> Option<Instant> {
         let connection = lock(self);
-        connection.waiting_since.and_then(|since| since.checked_add(connection.dma_timeout))
+        connection.oldest.and_then(|(_, since)| since.checked_add(connection.dma_timeout))
     }
 
     fn memory_lost(&self) {
@@ -437,22 +488,45 @@ fn check_dma_reply<'a>(reply: &'a [u8], question: &Question) -> Result<&'a [u8],
     }
 }
 
-/// One receive: `None` if it would block, `closed` at end of stream.
+/// One receive: `None` if it would block or the turn is over, `closed` at end of stream.
 fn receive(
     stream: &UnixStream,
     buf: &mut [u8],
+    turn: &mut Turn,
     fds: &mut Fds,
+    closer: &Closer,
     closed: ConnectionError,
 ) -> Result<Option<usize>, ConnectionError> {
+    let room = turn.room().min(buf.len());
+    let Some(buf) = buf.get_mut(..room).filter(|buf| !buf.is_empty()) else { return Ok(None) };
     loop {
-        let result = socket::receive(stream.as_fd(), buf, &mut fds.held);
-        if fds.held.len() > MAX_MSG_FDS {
+        let mut came = Vec::new();
+        let result = socket::receive(stream.as_fd(), buf, &mut came);
+        let (sent, before) = (came.len(), fds.held.len());
+        fds.held.extend(came.into_iter().filter_map(|fd| Descriptor::new(fd, closer)));
+        let useless = sent.saturating_sub(fds.held.len().saturating_sub(before));
+        if useless > 0 {
+            fds.log.say(|| {
+                tracing::warn!(
+                    "a client's descriptor is neither memory (a memfd, or a file on tmpfs or hugetlbfs) nor an eventfd"
+                );
+            });
+            fds.refused = Some(Errno::ENODEV);
+        } else if fds.held.len() > MAX_MSG_FDS {
+            fds.refused = Some(Errno::EINVAL);
+        }
+        if fds.refused.is_some() {
             fds.held.clear();
-            fds.too_many = true;
         }
         match result {
-            Ok(0) => return Err(closed),
-            Ok(n) => return Ok(Some(n)),
+            Ok((0, _)) => return Err(closed),
+            Ok((n, lost)) => {
+                if lost {
+                    fds.refused = Some(Errno::EMFILE);
+                }
+                turn.count_bytes(n);
+                return Ok(Some(n));
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(closed),

@@ -7,18 +7,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nix::poll::PollFlags;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::backend::Device;
-use super::connection::Connection;
+use super::connection::{Connection, MAX_CLOSING, Message};
+use super::look::Look;
 use super::session::{Session, serve};
+use crate::closer::Closer;
 use crate::front_end::{Endpoint, FrontEnd, Watch};
 use crate::listener::Listener;
+use crate::log::Source;
 use crate::memory::Peer;
 use crate::sync::lock;
 
-/// Messages of one client handled before the others get their turn.
-const MESSAGE_BUDGET: usize = 128;
+/// Connections accepted in a turn: each may end one that has not said a word.
+const CONNECTIONS: usize = 8;
 
 /// One adapter's socket and the client that is connected to it.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub struct VfioUser {
     client: Option<Client>,
     /// Of each client, if it is not as usual.
     dma_timeout: Option<Duration>,
+    /// Closes clients' descriptors.
+    closer: Closer,
+    look: Look,
+    log: Source,
 }
 
 /// A connected client.
@@ -37,6 +44,8 @@ struct Client {
     connection: Arc<Mutex<Connection>>,
     session: Session,
     peer: Peer,
+    /// A message that waits.
+    held: Option<Message>,
 }
 
 impl VfioUser {
@@ -45,10 +54,17 @@ impl VfioUser {
     /// # Errors
     /// The socket can't be had; the message names it.
     pub fn listen(socket: &Path) -> anyhow::Result<VfioUser> {
-        Ok(VfioUser { listener: Listener::bind(socket)?, client: None, dma_timeout: None })
+        Ok(VfioUser {
+            listener: Listener::bind(socket)?,
+            client: None,
+            dma_timeout: None,
+            closer: Closer::default(),
+            look: Look::default(),
+            log: Source::default(),
+        })
     }
 
-    /// The same; `time`: how long a client may leave DMA messages without any answer before an access fails.
+    /// The same; `time`: how long a client may take for a DMA access before it fails.
     pub fn with_dma_timeout(self, time: Duration) -> VfioUser {
         VfioUser { dma_timeout: Some(time), ..self }
     }
@@ -58,36 +74,61 @@ impl VfioUser {
         let Some(client) = &mut self.client else {
             return;
         };
-        let mut device = Device { endpoint, connection: &client.connection, peer: client.peer.clone() };
-        match serve(&client.connection, &mut client.session, &mut device, MESSAGE_BUDGET) {
+        let Client { connection, session, peer, held, .. } = client;
+        let mut device = Device { endpoint, connection, peer, look: &mut self.look };
+        match serve(connection, session, &mut device, held) {
             Ok(handled) => endpoint.count_messages(handled as u64),
-            Err(reason) => {
-                if client.session.is_attached() {
-                    endpoint.detach(&reason);
-                } else {
-                    tracing::info!("{}: connection refused: {reason}", endpoint.name());
-                }
-                self.client = None;
-            }
+            Err(reason) => self.end_client(endpoint, &reason),
         }
     }
 
+    /// Ends the connection if the client has closed it, whatever it has sent before that was not handled in its turn.
+    fn end_if_gone(&mut self, endpoint: &mut Endpoint<'_>) {
+        let Some(client) = &self.client else { return };
+        let mut fds = [PollFd::new(client.stream.as_fd(), PollFlags::empty())];
+        let polled = poll(&mut fds, PollTimeout::ZERO);
+        let gone = |fd: &PollFd<'_>| fd.revents().is_some_and(|e| e.contains(PollFlags::POLLHUP));
+        if polled.is_ok() && fds.iter().any(gone) {
+            self.end_client(endpoint, "closed by the client");
+        }
+    }
+
+    fn end_client(&mut self, endpoint: &mut Endpoint<'_>, reason: &str) {
+        if self.client.take().is_some_and(|client| client.session.is_attached()) {
+            endpoint.detach(reason);
+        } else {
+            let name = endpoint.name();
+            self.log.say(|| tracing::info!("{name}: connection refused: {reason}"));
+        }
+        self.look.forget();
+    }
+
     fn accept(&mut self, endpoint: &mut Endpoint<'_>) {
-        while let Some(stream) = self.listener.accept() {
+        for _ in 0..CONNECTIONS {
+            let Some(stream) = self.listener.accept() else { return };
             // The end of the previous connection may not have been noticed yet.
             self.serve_client(endpoint);
+            self.end_if_gone(endpoint);
+            let (name, path) = (endpoint.name(), self.listener.path().display());
+            if self.closer.pending() > MAX_CLOSING {
+                self.log.say(|| {
+                    tracing::warn!("{name}: client refused: descriptors of one before it won't close")
+                });
+                continue;
+            }
             match &self.client {
                 Some(old) if old.session.is_attached() => {
-                    tracing::warn!(
-                        "{}: second client refused: one is attached already ({})",
-                        endpoint.name(),
-                        self.listener.path().display()
-                    );
+                    self.log.say(|| {
+                        tracing::warn!("{name}: second client refused: one is attached already ({path})")
+                    });
                 }
                 // One that hasn't said a word yet gives way.
-                _ => match Client::new(stream, self.dma_timeout) {
-                    Ok(client) => self.client = Some(client),
-                    Err(e) => tracing::warn!("{}: connection lost: {e}", endpoint.name()),
+                _ => match Client::new(stream, self.dma_timeout, &self.closer) {
+                    Ok(client) => {
+                        self.client = Some(client);
+                        self.look.forget();
+                    }
+                    Err(e) => self.log.say(|| tracing::warn!("{name}: connection lost: {e}")),
                 },
             }
         }
@@ -97,7 +138,9 @@ impl VfioUser {
 impl FrontEnd for VfioUser {
     fn watch<'a>(&'a self, add: &mut dyn FnMut(Watch<'a>)) {
         add(Watch { fd: self.listener.as_fd(), events: PollFlags::POLLIN });
-        if let Some(client) = &self.client {
+        // A client that waits for its mappings to be looked at is not listened to.
+        self.look.watch(add);
+        if let Some(client) = self.client.as_ref().filter(|_| !self.look.is_open()) {
             let congested = lock(&client.connection).is_congested();
             let events = if congested { PollFlags::POLLOUT } else { PollFlags::POLLIN };
             add(Watch { fd: client.stream.as_fd(), events });
@@ -109,8 +152,8 @@ impl FrontEnd for VfioUser {
     }
 
     fn serve(&mut self, ready: &[bool], endpoint: &mut Endpoint<'_>) {
-        let [connecting, sent] = [0, 1].map(|i| ready.get(i).copied().unwrap_or(false));
-        if sent {
+        let (connecting, others) = ready.split_first().map_or((false, ready), |(first, rest)| (*first, rest));
+        if others.contains(&true) {
             self.serve_client(endpoint);
         }
         if connecting {
@@ -120,15 +163,17 @@ impl FrontEnd for VfioUser {
 }
 
 impl Client {
-    fn new(stream: UnixStream, dma_timeout: Option<Duration>) -> io::Result<Client> {
+    fn new(stream: UnixStream, dma_timeout: Option<Duration>, closer: &Closer) -> io::Result<Client> {
         let peer = Peer::of(&stream);
         let mut connection = Connection::new(stream)?;
+        connection.closer = closer.clone();
         connection.dma_timeout = dma_timeout.unwrap_or(connection.dma_timeout);
         Ok(Client {
             stream: connection.stream(),
             connection: Arc::new(Mutex::new(connection)),
             session: Session::default(),
             peer,
+            held: None,
         })
     }
 }

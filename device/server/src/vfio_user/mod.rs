@@ -14,10 +14,13 @@
 
 mod backend;
 pub mod connection;
+pub mod descriptor;
 mod eventfd;
 mod front_end;
+mod look;
 pub mod session;
 mod socket;
+pub mod turn;
 pub mod version;
 pub mod wire;
 

@@ -1,12 +1,13 @@
 //! What each message means: checks every field, calls the [`Backend`], builds the reply.
 
-use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
 
 use super::connection::{Connection, ConnectionError, Message};
+use super::descriptor::Descriptor;
+use super::turn::Turn;
 use super::version::{self, ClientCaps};
 use super::wire::{Fields, Kind, MAX_DATA_XFER, Payload, command};
 use crate::memory::{Backing, Range, Window};
@@ -56,7 +57,7 @@ pub enum IrqData {
     /// Act where the byte is not 0; one byte per interrupt of the range.
     Some(Vec<bool>),
     /// Connect one event descriptor to each interrupt of the range; none at all: disconnect them.
-    Eventfds(Vec<OwnedFd>),
+    Eventfds(Vec<Descriptor>),
 }
 
 /// A checked SET_IRQS message. `start + count` doesn't overflow; [`Backend::set_irqs`] checks it
@@ -95,6 +96,9 @@ pub trait Backend {
     fn set_irqs(&mut self, set: SetIrqs) -> Result<(), Errno>;
     /// Resets the device.
     fn reset(&mut self) -> Result<(), Errno>;
+    /// Whether files of the client's memory can be taken now. While they can't, none is offered to [`Backend::dma_map`], and
+    /// the client waits.
+    fn takes_files(&mut self) -> bool;
     /// Why this client can't be served at all, if so: everything but DMA windows gets this errno.
     fn rejection(&self) -> Option<Errno>;
 }
@@ -208,7 +212,7 @@ fn dispatch(message: Message, backend: &mut impl Backend) -> Result<Vec<u8>, Err
     }
 }
 
-fn dma_map(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
+fn dma_map(f: &mut Fields<'_>, fds: Vec<Descriptor>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let (_argsz, flags) = (f.u32()?, f.u32()?);
     let offset = f.u64()?;
     let window = Window {
@@ -228,7 +232,7 @@ fn dma_map(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) ->
         return Err(Errno::EOVERFLOW);
     }
     let backing = match fd {
-        Some(fd) => Backing::File { fd, offset },
+        Some(fd) => Backing::File { fd: fd.into_memory()?, offset },
         None => Backing::Remote,
     };
     backend.dma_map(window, backing)?;
@@ -266,7 +270,7 @@ fn irq_info(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, E
     Ok(Payload::default().u32(16).u32(info.flags).u32(index).u32(info.count).0)
 }
 
-fn set_irqs(f: &mut Fields<'_>, fds: Vec<OwnedFd>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
+fn set_irqs(f: &mut Fields<'_>, fds: Vec<Descriptor>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let (_argsz, flags) = (f.u32()?, f.u32()?);
     let (index, start, count) = (f.u32()?, f.u32()?, f.u32()?);
     let known = vfio::VFIO_IRQ_SET_DATA_TYPE_MASK | vfio::VFIO_IRQ_SET_ACTION_TYPE_MASK;
@@ -323,6 +327,7 @@ fn region_read(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>
     let len = check_access(backend, region, offset, count, permission)?;
     let mut reply = Payload::default().u64(offset).u32(region).u32(count).0;
     let fixed = reply.len();
+    reply.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
     reply.resize(fixed + len, 0);
     let data = reply.get_mut(fixed..).ok_or(Errno::EINVAL)?;
     backend.region_read(region, offset, data)?;
@@ -362,8 +367,9 @@ fn region_write_multi(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<
     Ok(Payload::default().u64(writes).0)
 }
 
-/// Takes up to `budget` commands off the connection and handles them. Returns the number handled.
+/// Takes commands off the connection and handles them, as many as the turn allows. Returns the number handled.
 ///
+/// `held` is a message that waits until it can be handled ([`Backend::takes_files`]), with all that came behind it.
 /// `connection` is locked anew for each step, since a command may make the device send DMA messages
 /// over the same connection.
 ///
@@ -373,22 +379,31 @@ pub fn serve(
     connection: &Mutex<Connection>,
     session: &mut Session,
     backend: &mut impl Backend,
-    budget: usize,
+    held: &mut Option<Message>,
 ) -> Result<usize, String> {
     let say = |e: ConnectionError| e.to_string();
+    let (mut turn, mut done) = (Turn::default(), 0);
     let mut reply = Vec::new();
-    for done in 0..budget {
-        let message = {
-            let mut connection = lock(connection);
-            connection.flush().map_err(say)?;
-            if connection.is_congested() {
-                return Ok(done);
-            }
-            match connection.next_command().map_err(say)? {
-                Some(message) => message,
-                None => return Ok(done),
+    while turn.goes_on() {
+        let message = match held.take() {
+            Some(message) => message,
+            None => {
+                let mut connection = lock(connection);
+                connection.flush().map_err(say)?;
+                if connection.is_congested() {
+                    return Ok(done);
+                }
+                match connection.next_command(&mut turn).map_err(say)? {
+                    Some(message) => message,
+                    None => return Ok(done),
+                }
             }
         };
+        let hands_over = message.header.command == command::DMA_MAP && !message.fds.is_empty();
+        if hands_over && session.is_attached() && !backend.takes_files() {
+            *held = Some(message);
+            return Ok(done);
+        }
         reply.clear();
         let verdict = session.handle(message, backend, &mut reply);
         if !reply.is_empty() {
@@ -397,6 +412,7 @@ pub fn serve(
         if let Verdict::Disconnect(reason) = verdict {
             return Err(reason);
         }
+        done += 1;
     }
-    Ok(budget)
+    Ok(done)
 }

@@ -13,11 +13,16 @@ const CONTROL_WORDS: usize = (SCM_MAX_FD * size_of::<RawFd>() + 64) / size_of::<
 
 /// Receives up to `buf.len()` bytes and every descriptor that comes with them.
 ///
-/// Returns the number of bytes (0 at end of stream, if `buf` is not empty). Descriptors are
+/// Returns the number of bytes (0 at end of stream, if `buf` is not empty), and whether descriptors were lost because this
+/// process may have no more. Descriptors are
 /// appended to `fds`, close-on-exec. The kernel ends a read on a stream socket behind the segment
 /// that carries descriptors, and hands them out with the first byte of it: a caller that never
 /// reads across a message boundary knows whose they are.
-pub(super) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    buf: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<(usize, bool)> {
     let mut control = [0u64; CONTROL_WORDS];
     let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     // SAFETY: msghdr is plain data; all zeroes (null pointers, zero lengths) is a valid value.
@@ -56,10 +61,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8], fds: &mut Vec<Owne
         // SAFETY: as for CMSG_FIRSTHDR.
         cmsg = unsafe { libc::CMSG_NXTHDR(&raw const msg, cmsg) };
     }
-    if msg.msg_flags & libc::MSG_CTRUNC != 0 {
-        tracing::warn!("descriptors of a message were lost: is the limit of open files (ulimit -n) too low?");
-    }
-    Ok(got)
+    Ok((got, msg.msg_flags & libc::MSG_CTRUNC != 0))
 }
 
 /// Sends as much of `bytes` as the socket takes now.

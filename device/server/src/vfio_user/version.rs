@@ -16,6 +16,8 @@ const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
 /// `max_data_xfer_size` of a peer that names none.
 const DEFAULT_DATA_XFER: u64 = 1 << 20;
+/// Smallest `max_data_xfer_size` of a peer: a page. Otherwise one DMA of the adapter would be thousands of messages.
+const MIN_DATA_XFER: u64 = 4096;
 /// Page sizes of DMA windows that we serve, or'ed: 4 KiB.
 const PAGE_SIZES: u64 = 4096;
 
@@ -66,6 +68,11 @@ pub fn parse(payload: &[u8]) -> Result<ClientCaps, (Errno, String)> {
         }
     };
     let max_data_xfer = number("max_data_xfer_size", DEFAULT_DATA_XFER)?;
+    if max_data_xfer < MIN_DATA_XFER {
+        return Err(refuse(format!(
+            "max_data_xfer_size {max_data_xfer}: no less than {MIN_DATA_XFER} bytes are served"
+        )));
+    }
     // Not used by us, but a wrong type shows a confused client.
     number("max_msg_fds", 1)?;
     number("max_dma_maps", 0)?;
@@ -77,7 +84,7 @@ pub fn parse(payload: &[u8]) -> Result<ClientCaps, (Errno, String)> {
     };
     Ok(ClientCaps {
         minor: minor.min(MINOR),
-        max_data_xfer: usize::try_from(max_data_xfer).unwrap_or(MAX_DATA_XFER).clamp(1, MAX_DATA_XFER),
+        max_data_xfer: usize::try_from(max_data_xfer).unwrap_or(MAX_DATA_XFER).min(MAX_DATA_XFER),
         write_multiple,
     })
 }
@@ -152,9 +159,15 @@ mod tests {
     }
 
     #[test]
-    fn zero_transfer_size_stays_usable() {
-        let caps = parse(&message(0, 0, r#"{"capabilities":{"max_data_xfer_size":0}}"#)).unwrap();
-        assert_eq!(caps.max_data_xfer, 1);
+    fn transfers_below_a_page_are_refused() {
+        let with = |size: u64| {
+            parse(&message(0, 0, &format!("{{\"capabilities\":{{\"max_data_xfer_size\":{size}}}}}")))
+        };
+        for size in [0, 1, 4095] {
+            assert!(with(size).unwrap_err().1.contains("max_data_xfer_size"), "{size}");
+        }
+        assert_eq!(with(4096).unwrap().max_data_xfer, 4096);
+        assert_eq!(with(u64::MAX).unwrap().max_data_xfer, MAX_DATA_XFER);
     }
 
     #[test]
