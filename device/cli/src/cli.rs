@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use hca_server::tunnel::key::Key;
 use hca_server::vfio_user::VfioUser;
 use hca_trace::explain::{self, WorkRequest};
 use hca_trace::picture;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::Value;
@@ -62,8 +64,8 @@ enum Command {
     /tmp/pair/HOST-HCA.sock for each adapter, and /tmp/pair/control.sock\n  \
     softhca serve --topology far.toml --process left --run-dir /tmp/left\n      \
     what far.toml says process \"left\" serves; links to others go over UDP\n\n\
-    The line \"softhca: ready\" on stdout says that all sockets listen. SIGINT or SIGTERM ends\n\
-    the server and removes them.")]
+    The line \"softhca: ready\" on stdout says that all sockets listen. SIGINT, SIGTERM or\n\
+    SIGHUP ends the server and removes them. Only who started it, and root, can connect to them.")]
 struct Serve {
     /// Topology file: hosts, adapters, links
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "personality", "profile", "port_type"],
@@ -75,7 +77,7 @@ struct Serve {
     /// Key that the processes share, instead of the topology's: a file with 64 hexadecimal digits
     #[arg(long, value_name = "FILE", requires = "process")]
     tunnel_key_file: Option<PathBuf>,
-    /// Directory for the sockets of a topology; made if missing
+    /// Directory for the sockets of a topology; made if missing, for this user only
     #[arg(long, value_name = "DIR", requires = "topology", conflicts_with = "socket")]
     run_dir: Option<PathBuf>,
     /// Socket of a single adapter; the control socket is PATH.control
@@ -161,10 +163,13 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
 
 fn serve(args: &Serve) -> anyhow::Result<()> {
     let stop = stop_signals()?;
+    raise_descriptors();
     let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
         (Some(file), Some(dir), _) => {
             let topology = Topology::load(file)?;
-            std::fs::create_dir_all(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
+            let mut private = std::fs::DirBuilder::new();
+            private.recursive(true).mode(0o700);
+            private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
             let control_path = dir.join(control::SOCKET);
             let key = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
             let key = key.filter(|_| args.process.is_some()).map(|file| Key::load(file)).transpose()?;
@@ -192,11 +197,22 @@ fn vfio_user(socket: &Path) -> anyhow::Result<Box<dyn FrontEnd>> {
     Ok(Box::new(VfioUser::listen(socket)?))
 }
 
-/// A descriptor that becomes readable on SIGINT or SIGTERM.
+/// As many descriptors as this process may have. Often it starts with 1024, for programs that use select(2); a client has up
+/// to a hundred (one for each vector, its connection, and those of a message).
+fn raise_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(e) = raised {
+        tracing::debug!("the limit of open files stays as it is: {e}");
+    }
+}
+
+/// A descriptor that becomes readable on SIGINT, SIGTERM or SIGHUP.
 fn stop_signals() -> anyhow::Result<OwnedFd> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGHUP);
     signals.thread_block()?;
     let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     Ok(std::os::fd::AsFd::as_fd(&fd).try_clone_to_owned()?)

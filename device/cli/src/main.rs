@@ -2,10 +2,11 @@
 //!
 //! [`cli`] understands the command line and calls the crates that do the work: `hca-server` serves adapters, `hca-bench`
 //! measures in virtual time, `hca-trace` explains traces. [`ctl`] and [`stat`] talk to a server that runs, over its
-//! control socket.
+//! control socket. [`log`] writes messages.
 
 mod cli;
 mod ctl;
+mod log;
 mod stat;
 
 use std::io::IsTerminal;
@@ -15,10 +16,18 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // Kept to the end: what waits is written then.
+    let (log, _end) = match log::start(std::io::stderr()) {
+        Ok(log) => log,
+        Err(e) => {
+            eprintln!("softhca: no thread for messages: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(log)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();

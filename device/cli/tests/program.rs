@@ -1,6 +1,9 @@
 //! The program as its users and `hca-vm` run it: standard output, exit codes, signals.
 
-use std::io::{BufRead, BufReader};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -50,10 +53,15 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap()
 }
 
-/// Starts a server and waits until it says that it is ready.
+/// The same, with these arguments and no log.
 fn serve(arguments: &[&Path]) -> Running {
     let mut command = program();
-    command.arg("serve").args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+    ready(command.arg("serve").args(arguments).stderr(Stdio::null()))
+}
+
+/// Starts a server and waits until it says that it is ready.
+fn ready(command: &mut Command) -> Running {
+    command.stdout(Stdio::piped());
     let mut running = Running(command.spawn().unwrap());
     let mut line = String::new();
     BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -63,7 +71,7 @@ fn serve(arguments: &[&Path]) -> Running {
 
 #[test]
 fn serves_until_it_is_told_to_stop() {
-    for (name, signal) in [("term", Signal::SIGTERM), ("int", Signal::SIGINT)] {
+    for (name, signal) in [("term", Signal::SIGTERM), ("int", Signal::SIGINT), ("hup", Signal::SIGHUP)] {
         let scratch = Scratch::new(name);
         let socket = scratch.0.join("hca.sock");
         let mut server = serve(&[Path::new("--socket"), &socket]);
@@ -94,6 +102,98 @@ fn serves_every_adapter_of_a_topology() {
     let stat = output(program().args(["stat", "--json"]).env("SOFTHCA_RUN_DIR", &dir));
     let stat: serde_json::Value = serde_json::from_slice(&stat.stdout).unwrap();
     assert_eq!(stat["hcas"].as_array().map(Vec::len), Some(2));
+}
+
+/// Whatever the umask is, nobody else can use the sockets, or read what is written.
+#[test]
+fn what_is_made_is_its_owners() {
+    let scratch = Scratch::new("umask");
+    let text = "[[host]]\nname = \"a\"\n[[host.hca]]\n";
+    let file = scratch.file("one.toml", text);
+    let (dir, capture) = (scratch.0.join("run"), scratch.file("packets", "what was there"));
+    std::fs::set_permissions(&capture, Permissions::from_mode(0o666)).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_softhca"), "serve"]);
+    shell.args([Path::new("--topology"), &file, Path::new("--run-dir"), &dir, Path::new("--pcap"), &capture]);
+    let _server = ready(shell.stderr(Stdio::null()));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    assert_eq!([dir.join("control.sock"), dir.join("a-hca0.sock"), capture].map(|p| mode(&p)), [0o600; 3]);
+}
+
+#[test]
+fn links_are_not_followed() {
+    let scratch = Scratch::new("links");
+    let precious = scratch.file("precious", "dear");
+    let link = scratch.0.join("trace.json");
+    std::os::unix::fs::symlink(&precious, &link).unwrap();
+    for option in ["--trace", "--pcap"] {
+        let socket = scratch.0.join("hca.sock");
+        let shown = output(program().args(["serve", "--socket"]).arg(&socket).arg(option).arg(&link));
+        assert_eq!(shown.status.code(), Some(1), "{shown:?}");
+        assert!(
+            String::from_utf8_lossy(&shown.stderr).contains("trace.json: is a symbolic link"),
+            "{shown:?}"
+        );
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "dear");
+}
+
+/// Connections to the control socket that say nothing don't keep the operator out.
+#[test]
+fn silent_connections_give_way() {
+    let scratch = Scratch::new("silent");
+    let socket = scratch.0.join("hca.sock");
+    let _server = serve(&[Path::new("--socket"), &socket]);
+    let silent: Vec<_> =
+        (0..100).map(|_| UnixStream::connect(scratch.0.join("hca.sock.control")).unwrap()).collect();
+    let shown = output(program().args(["resources", "--socket"]).arg(&socket));
+    assert!(shown.status.success(), "{shown:?}");
+    drop(silent);
+}
+
+/// Messages that nobody reads: clients cause more than a pipe holds, the server goes on and ends as ever.
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let scratch = Scratch::new("pipe");
+    let socket = scratch.0.join("hca.sock");
+    let mut command = program();
+    // Everything that is said at all, so that the limits of sources don't keep the pipe from filling.
+    command.env("RUST_LOG", "debug").args(["serve", "--socket"]).arg(&socket).stderr(Stdio::piped());
+    let mut server = ready(&mut command);
+    for _ in 0..3000 {
+        // It says that it closes, and why.
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.write_all(&[0; 16]).unwrap();
+        while client.read(&mut [0; 64]).is_ok_and(|n| n > 0) {}
+    }
+    for _ in 0..3 {
+        let shown = output(program().args(["resources", "--socket"]).arg(&socket));
+        assert!(shown.status.success(), "{shown:?}");
+    }
+    kill(Pid::from_raw(server.0.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
+}
+
+/// What one client causes is said so many times, and how often it was left out.
+#[test]
+fn a_client_has_so_many_lines() {
+    let scratch = Scratch::new("lines");
+    let socket = scratch.0.join("hca.sock");
+    let log = scratch.file("log", "");
+    let mut command = program();
+    command.args(["serve", "--socket"]).arg(&socket).stderr(std::fs::File::create(&log).unwrap());
+    let mut server = ready(&mut command);
+    for _ in 0..500 {
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.write_all(&[0; 16]).unwrap();
+        while client.read(&mut [0; 64]).is_ok_and(|n| n > 0) {}
+    }
+    kill(Pid::from_raw(server.0.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
+    let lines = std::fs::read_to_string(&log).unwrap().lines().count();
+    // Some for each ten seconds, however slow this machine is.
+    assert!((1..300).contains(&lines), "{lines} lines for 500 connections");
 }
 
 #[test]

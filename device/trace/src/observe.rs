@@ -1,13 +1,16 @@
 //! The options for traces and captures of a world, and the observer that implements them.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::BufWriter;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use hca_model::{HcaId, NodeId, PortRef, World};
+use nix::libc;
+use nix::unistd::geteuid;
 
 use crate::{pcapng, perfetto};
 
@@ -41,6 +44,8 @@ impl Options {
     }
 }
 
+/// Permissions of a file that is made: the owner's only.
+const PRIVATE: u32 = 0o600;
 /// How long records stay in a buffer, for programs that read the file while it grows.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -52,8 +57,25 @@ pub struct Observer {
     flushed: Instant,
 }
 
+/// A file that only its owner can read: packets and traces show what guests do. It is not made, emptied or written where
+/// somebody else has put a link or a file of their own.
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
-    File::create(path).map(BufWriter::new).with_context(|| format!("{}: can't be written", path.display()))
+    let shown = path.display();
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path).map_err(|e| match e.raw_os_error() {
+        Some(libc::ELOOP) => anyhow!("{shown}: is a symbolic link: links are not followed"),
+        _ => anyhow!("{shown}: can't be written: {e}"),
+    })?;
+    let meta = file.metadata().with_context(|| format!("{shown}"))?;
+    // A pipe to a program that shows packets is as good; what goes through it is in no file.
+    if meta.is_file() {
+        let own = geteuid().as_raw();
+        ensure!(meta.uid() == own, "{shown}: is user {}'s and not user {own}'s", meta.uid());
+        file.set_permissions(Permissions::from_mode(PRIVATE)).with_context(|| format!("{shown}"))?;
+        file.set_len(0).with_context(|| format!("{shown}: can't be emptied"))?;
+    }
+    Ok(BufWriter::new(file))
 }
 
 /// The ports that packets are captured at, with their names: those that were asked for, or those of all adapters.
