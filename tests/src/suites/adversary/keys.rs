@@ -31,12 +31,12 @@ pub const ROWS: &[Row] = &[
             indirect(pair, &pieces(&list), LONGEST as u64).map(|key| (key, 0, LONGEST as u32))
         })
     }),
-    Row::new("guest: WQEs that gather 64 KiB in strides of 1 byte from 60 keys", |a| {
+    Row::new("guest: WQEs that gather 4 KiB in strides of 1 byte from 60 keys", |a| {
         gather(a, |pair| {
             let mut list = strided(1 << 24, &[(pair.ends[0].sge(0, 1), 0)]);
             // No stride at all: the same byte, over and over.
             list[OCTWORD..][..2].fill(0);
-            indirect(pair, &list, 1 << 24).map(|key| (key, 0, 1 << 16))
+            indirect(pair, &list, 1 << 24).map(|key| (key, 0, 1 << 12))
         })
     }),
     Row::new(

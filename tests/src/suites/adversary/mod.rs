@@ -57,9 +57,9 @@ const LINES: usize = 5;
 /// What the victim and the machine must not see exceeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// 99 of 100 reads of a register.
+    /// 99 of 100 accesses to a register.
     pub p99: Duration,
-    /// Every read of a register.
+    /// Every access to a register.
     pub worst: Duration,
     /// The same with the time in which the server had no processor, which on a busy machine is not its fault.
     pub longest: Duration,
@@ -215,10 +215,13 @@ fn beyond(seen: &Seen, logged: u64) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut check = |bad: bool, text: String| complaints.extend(bad.then_some(text));
     let (p99, worst, longest) = (seen.p99(), seen.worst(), seen.longest());
-    check(p99 > BOUNDS.p99, format!("p99 of register reads is {p99:.1?}, above {:?}", BOUNDS.p99));
-    check(worst > BOUNDS.worst, format!("a register read took {worst:.1?}, more than {:?}", BOUNDS.worst));
-    check(longest > BOUNDS.longest, format!("a register read took {longest:.1?}, whatever the machine did"));
-    check(seen.reads.is_empty() || seen.writes == 0, "the victim's write did not go on".to_owned());
+    check(p99 > BOUNDS.p99, format!("p99 of register accesses is {p99:.1?}, above {:?}", BOUNDS.p99));
+    check(worst > BOUNDS.worst, format!("a register access took {worst:.1?}, more than {:?}", BOUNDS.worst));
+    check(
+        longest > BOUNDS.longest,
+        format!("a register access took {longest:.1?}, whatever the machine did"),
+    );
+    check(seen.accesses.is_empty() || seen.writes == 0, "the victim's write did not go on".to_owned());
     let grown = seen.memory_kib.1.saturating_sub(seen.memory_kib.0);
     check(
         grown > BOUNDS.memory_kib,
@@ -237,8 +240,8 @@ fn beyond(seen: &Seen, logged: u64) -> Vec<String> {
 
 fn described(seen: &Seen, logged: u64, engine: &str) -> String {
     format!(
-        "{} reads, p99 {:.1?}, worst {:.1?} ({:.1?} with waits for a processor); {} writes, longest {:.1?}; memory {} to {} MiB, {} descriptors, log {} KiB{engine}",
-        seen.reads.len(),
+        "{} accesses, p99 {:.1?}, worst {:.1?} ({:.1?} with waits for a processor); {} writes, longest {:.1?}; memory {} to {} MiB, {} descriptors, log {} KiB{engine}",
+        seen.accesses.len(),
         seen.p99(),
         seen.worst(),
         seen.longest(),
@@ -267,11 +270,17 @@ fn words(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use victim::Read;
+    use victim::Access;
 
     fn fine() -> Seen {
-        let read = Read { took: Duration::from_millis(1), waited: Duration::ZERO };
-        Seen { reads: vec![read; 1000], writes: 1, memory_kib: (10, 20), descriptors: 30, ..Seen::default() }
+        let access = Access { took: Duration::from_millis(1), waited: Duration::ZERO };
+        Seen {
+            accesses: vec![access; 1000],
+            writes: 1,
+            memory_kib: (10, 20),
+            descriptors: 30,
+            ..Seen::default()
+        }
     }
 
     #[test]
@@ -279,7 +288,8 @@ mod tests {
         assert!(beyond(&fine(), 0).is_empty());
         let slow = |count: usize, millis| {
             let mut seen = fine();
-            seen.reads[..count].fill(Read { took: Duration::from_millis(millis), waited: Duration::ZERO });
+            seen.accesses[..count]
+                .fill(Access { took: Duration::from_millis(millis), waited: Duration::ZERO });
             seen
         };
         assert!(beyond(&slow(10, 49), 0).is_empty());
@@ -287,11 +297,11 @@ mod tests {
         assert!(beyond(&slow(1, 51), 0)[0].contains("51"));
         let mut seen = fine();
         let waits = Duration::from_millis(1001);
-        seen.reads[0] = Read { took: waits, waited: waits };
+        seen.accesses[0] = Access { took: waits, waited: waits };
         assert_eq!(beyond(&seen, 0).len(), 1);
         let wrong = [
             Seen { writes: 0, ..fine() },
-            Seen { reads: Vec::new(), ..fine() },
+            Seen { accesses: Vec::new(), ..fine() },
             Seen { memory_kib: (0, BOUNDS.memory_kib + 1), ..fine() },
             Seen { descriptors: BOUNDS.descriptors + 1, ..fine() },
         ];

@@ -18,24 +18,24 @@ const PERIOD: Duration = Duration::from_millis(1);
 const LEN: usize = 16 << 10;
 /// DMA memory of the victim.
 const MEMORY: usize = 16 << 20;
-/// Reads between two looks at the server's memory.
-const LOOK: u64 = 8;
+/// Accesses between two looks at the server's memory.
+const LOOK: u64 = 16;
 /// Looks at its memory between two at its descriptors, which take longer.
 const LOOK_CLOSER: u64 = 16;
 /// How long the victim's last write may take when nobody attacks any more.
 const LAST: Duration = Duration::from_secs(10);
 
-/// One read of a register.
+/// One access to a register: a read, or a doorbell.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Read {
+pub struct Access {
     /// From the request to the answer.
     pub took: Duration,
     /// Of that, how long the server was ready to run and had no processor: that is the machine's doing.
     pub waited: Duration,
 }
 
-impl Read {
-    /// What the read would have taken on a machine that does nothing else.
+impl Access {
+    /// What the access would have taken on a machine that does nothing else.
     pub fn own(&self) -> Duration {
         self.took.saturating_sub(self.waited)
     }
@@ -44,8 +44,8 @@ impl Read {
 /// What the victim saw, and what the server's process held meanwhile.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Reads of a register, in order.
-    pub reads: Vec<Read>,
+    /// Accesses to registers, in order.
+    pub accesses: Vec<Access>,
     /// Writes that were done, each with the right data.
     pub writes: u64,
     /// The longest write.
@@ -57,21 +57,21 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// 99 of 100 reads took no longer.
+    /// 99 of 100 accesses took no longer.
     pub fn p99(&self) -> Duration {
-        let mut all: Vec<Duration> = self.reads.iter().map(Read::own).collect();
+        let mut all: Vec<Duration> = self.accesses.iter().map(Access::own).collect();
         all.sort_unstable();
         all.get((all.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// The longest read on a machine that does nothing else.
+    /// The longest access on a machine that does nothing else.
     pub fn worst(&self) -> Duration {
-        self.reads.iter().map(Read::own).max().unwrap_or_default()
+        self.accesses.iter().map(Access::own).max().unwrap_or_default()
     }
 
-    /// The longest read as it was.
+    /// The longest access as it was.
     pub fn longest(&self) -> Duration {
-        self.reads.iter().map(|read| read.took).max().unwrap_or_default()
+        self.accesses.iter().map(|access| access.took).max().unwrap_or_default()
     }
 }
 
@@ -83,6 +83,9 @@ pub struct Victim {
     under_way: Option<Instant>,
     number: u64,
     seen: Seen,
+    /// Number of the access after which the server's memory is looked at.
+    next_look: u64,
+    looks: u64,
 }
 
 impl Victim {
@@ -95,7 +98,7 @@ impl Victim {
         let pair = Pair::connect(vec![hca], &Options { memory: LEN, ..Options::default() })?;
         let memory = server.anonymous_kib()?;
         let seen = Seen { memory_kib: (memory, memory), ..Seen::default() };
-        Ok(Self { pair, server, under_way: None, number: 0, seen })
+        Ok(Self { pair, server, under_way: None, number: 0, seen, next_look: 0, looks: 0 })
     }
 
     /// The LID of its port.
@@ -137,13 +140,19 @@ impl Victim {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), String> {
+    /// One access to a register, with its time.
+    fn timed<T>(&mut self, access: impl FnOnce(&mut Pair<VfioUserBus>) -> T) -> T {
         let before = self.server.waited();
         let start = Instant::now();
-        let value = self.pair.hcas[0].bus_mut().mmio_read32(0);
+        let value = access(&mut self.pair);
         let took = start.elapsed();
         let waited = self.server.waited().saturating_sub(before);
-        self.seen.reads.push(Read { took, waited });
+        self.seen.accesses.push(Access { took, waited });
+        value
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        let value = self.timed(|pair| pair.hcas[0].bus_mut().mmio_read32(0));
         match (value, self.pair.hcas[0].bus_mut().error()) {
             (u32::MAX, why) => Err(format!("its register reads as all ones: {}", why.unwrap_or("no error"))),
             _ => Ok(()),
@@ -154,8 +163,10 @@ impl Victim {
         self.number += 1;
         self.pair.fill(0, 0, &pattern(self.number, LEN));
         let (near, far) = ([self.pair.ends[0].sge(0, LEN)], self.pair.ends[1].mr);
-        self.pair.send(0, &SendRequest::write(self.number, &near, far.address, far.key));
         self.under_way = Some(Instant::now());
+        // The doorbell is a register, too.
+        let request = SendRequest::write(self.number, &near, far.address, far.key);
+        self.timed(|pair| pair.send(0, &request));
     }
 
     /// Whether the write under way is done.
@@ -175,14 +186,16 @@ impl Victim {
     }
 
     fn look(&mut self) {
-        let number = self.seen.reads.len() as u64;
-        if !number.is_multiple_of(LOOK) {
+        let number = self.seen.accesses.len() as u64;
+        if number < self.next_look {
             return;
         }
+        self.next_look = number + LOOK;
         // A process that is gone is told of by reads.
         let memory = self.server.anonymous_kib().unwrap_or(0);
         self.seen.memory_kib.1 = self.seen.memory_kib.1.max(memory);
-        if (number / LOOK).is_multiple_of(LOOK_CLOSER) {
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOK_CLOSER) {
             self.seen.descriptors = self.seen.descriptors.max(self.server.descriptors());
         }
     }
@@ -193,16 +206,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_in_numbers() {
-        let read =
-            |took, waited| Read { took: Duration::from_millis(took), waited: Duration::from_millis(waited) };
-        let mut seen = Seen { reads: (1..=200).map(|_| read(1, 0)).collect(), ..Seen::default() };
+    fn accesses_in_numbers() {
+        let access = |took, waited| Access {
+            took: Duration::from_millis(took),
+            waited: Duration::from_millis(waited),
+        };
+        let mut seen = Seen { accesses: (1..=200).map(|_| access(1, 0)).collect(), ..Seen::default() };
         assert_eq!((seen.p99(), seen.worst()), (Duration::from_millis(1), Duration::from_millis(1)));
         // Two of two hundred are the last percent; three are more. What the machine took does not count.
-        (seen.reads[7], seen.reads[8], seen.reads[9]) = (read(70, 0), read(80, 79), read(60, 0));
+        (seen.accesses[7], seen.accesses[8], seen.accesses[9]) =
+            (access(70, 0), access(80, 79), access(60, 0));
         assert_eq!((seen.p99(), seen.worst()), (Duration::from_millis(1), Duration::from_millis(70)));
         assert_eq!(seen.longest(), Duration::from_millis(80));
-        seen.reads[10] = read(50, 0);
+        seen.accesses[10] = access(50, 0);
         assert_eq!(seen.p99(), Duration::from_millis(50));
         assert_eq!((Seen::default().p99(), Seen::default().worst()), (Duration::ZERO, Duration::ZERO));
     }
