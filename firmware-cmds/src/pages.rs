@@ -12,6 +12,8 @@ const INIT: u32 = 64;
 const LOW_WATER: u32 = 32;
 /// How many are asked for at a time.
 const CHUNK: u32 = 128;
+/// More are neither asked for nor taken at a time: a command's host time has a bound, some milliseconds.
+const MOST_AT_ONCE: u32 = 1 << 14;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 /// Bytes that are used while the host has still to give pages for them, at most.
@@ -36,7 +38,7 @@ pub(crate) struct Pages {
 pub(crate) enum NotTaken {
     /// A page was given before, or twice.
     Twice,
-    /// More than the firmware can use.
+    /// More than the firmware can use, or takes at a time.
     TooMany,
 }
 
@@ -75,7 +77,8 @@ impl Pages {
 
     /// Takes `count` pages, or none of them.
     pub(crate) fn give(&mut self, count: usize, pages: impl Iterator<Item = u64>) -> Result<(), NotTaken> {
-        if self.given.len().saturating_add(count) > self.most as usize {
+        let total = self.given.len().saturating_add(count);
+        if count > MOST_AT_ONCE as usize || total > self.most as usize {
             return Err(NotTaken::TooMany);
         }
         let mut new: BTreeSet<u64> = pages.collect();
@@ -95,7 +98,7 @@ impl Pages {
 
     /// Gives back up to `n` pages that are not in use.
     pub(crate) fn take(&mut self, n: u32) -> Vec<u64> {
-        (0..n.min(self.unused())).filter_map(|_| self.given.pop_last()).collect()
+        (0..n.min(self.unused()).min(MOST_AT_ONCE)).filter_map(|_| self.given.pop_last()).collect()
     }
 
     /// Whether `bytes` more fit into what was given.
@@ -111,7 +114,7 @@ impl Pages {
     /// How many pages to ask the host for now, if any. The caller asks.
     pub(crate) fn want(&mut self) -> Option<u32> {
         (self.unused() < LOW_WATER && self.asked == 0 && !self.refused).then(|| {
-            self.asked = CHUNK.max(self.missing(0).saturating_add(LOW_WATER));
+            self.asked = CHUNK.max(self.missing(0).saturating_add(LOW_WATER)).min(MOST_AT_ONCE);
             self.asked
         })
     }
@@ -121,7 +124,7 @@ impl Pages {
         if self.asked > 0 || self.refused {
             return None;
         }
-        self.asked = CHUNK.max(self.missing(bytes));
+        self.asked = CHUNK.max(self.missing(bytes)).min(MOST_AT_ONCE);
         Some(self.asked)
     }
 

@@ -65,7 +65,8 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
     const UNALIGNED: Failure = bad_param("MANAGE_PAGES: a page address is not a multiple of 4096");
     const NOWHERE: Failure = bad_param("MANAGE_PAGES: a page is not in the host's memory");
     const TWICE: Failure = bad_param("MANAGE_PAGES: a page is given twice");
-    const MANY: Failure = no_room("MANAGE_PAGES: more pages than the firmware can use");
+    const MANY: Failure =
+        no_room("MANAGE_PAGES: more pages than the firmware can use, or than 16384 at a time");
     let list = call.input.get(FunctionIn::SIZE..).unwrap_or_default();
     if (list.len() / 8) < n as usize {
         return Err(SHORT_LIST.got(list.len() as u64 / 8).limit(n));
