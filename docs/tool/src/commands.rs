@@ -163,7 +163,7 @@ mod tests {
         let line = |line: &str| assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
         line("| 0x10a | QUERY_ISSI | always | 0x10 | 0x70 |  |  | all | query |");
         line(
-            "| 0x200 | CREATE_MKEY | after INIT_HCA | 0x110 | 0x10 | makes `Mkey` | 0x40 + list at 0x110 | all | create |",
+            "| 0x200 | CREATE_MKEY | after INIT_HCA | 0x110 | 0x10 | makes `Mkey` | 0xc0 + list at 0x110 | all | create |",
         );
         line(
             "| 0x303 | QUERY_EQ | after INIT_HCA | 0x10 | 0x110 | reports `Eq` |  | device owners | query |",
