@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -129,12 +130,16 @@ fn links_are_not_followed() {
     std::os::unix::fs::symlink(&precious, &link).unwrap();
     for option in ["--trace", "--pcap"] {
         let socket = scratch.0.join("hca.sock");
-        let shown = output(program().args(["serve", "--socket"]).arg(&socket).arg(option).arg(&link));
-        assert_eq!(shown.status.code(), Some(1), "{shown:?}");
-        assert!(
-            String::from_utf8_lossy(&shown.stderr).contains("trace.json: is a symbolic link"),
-            "{shown:?}"
-        );
+        let mut command = program();
+        command.args(["serve", "--socket"]).arg(&socket).arg(option).arg(&link);
+        let mut server = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut ready = String::new();
+        BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "", "it does not serve");
+        let mut said = String::new();
+        server.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains("trace.json: is a symbolic link"), "{said}");
+        assert_eq!(server.0.wait().unwrap().code(), Some(1));
     }
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "dear");
 }
@@ -158,14 +163,27 @@ fn a_log_that_nobody_reads_stops_nothing() {
     let scratch = Scratch::new("pipe");
     let socket = scratch.0.join("hca.sock");
     let mut command = program();
-    // Everything that is said at all, so that the limits of sources don't keep the pipe from filling.
+    // A line for each message that is refused: some 80 bytes, where a pipe holds 64 KiB.
     command.env("RUST_LOG", "debug").args(["serve", "--socket"]).arg(&socket).stderr(Stdio::piped());
     let mut server = ready(&mut command);
-    for _ in 0..3000 {
-        // It says that it closes, and why.
-        let mut client = UnixStream::connect(&socket).unwrap();
-        client.write_all(&[0; 16]).unwrap();
-        while client.read(&mut [0; 64]).is_ok_and(|n| n > 0) {}
+    let mut client = UnixStream::connect(&socket).unwrap();
+    // Only a server that is stuck meets it.
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let message = |command: u16, flags: u32, payload: &[u8]| {
+        let size = 16 + payload.len() as u32;
+        let numbers = [size.to_ne_bytes(), flags.to_ne_bytes(), [0; 4]].concat();
+        [&[1, 0][..], &command.to_ne_bytes(), &numbers, payload].concat()
+    };
+    client.write_all(&message(1, 0, b"\0\0\0\0{}\0")).unwrap();
+    let (no_reply, unknown) = (1 << 4, 0xff99u16);
+    client.write_all(&message(unknown, no_reply, &[]).repeat(5000)).unwrap();
+    client.write_all(&message(unknown, 0, &[])).unwrap();
+    // The answer to the first message has some 200 bytes and none of these.
+    let (mut answers, mut chunk) = (Vec::new(), [0; 256]);
+    while !answers.windows(2).any(|pair| pair == unknown.to_ne_bytes()) {
+        let n = client.read(&mut chunk).expect("the last message is answered");
+        assert!(n > 0, "the client is served");
+        answers.extend_from_slice(&chunk[..n]);
     }
     for _ in 0..3 {
         let shown = output(program().args(["resources", "--socket"]).arg(&socket));

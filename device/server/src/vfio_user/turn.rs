@@ -44,3 +44,64 @@ impl Turn {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::super::connection::Connection;
+    use super::super::wire::{HEADER_LEN, Header, MAX_MESSAGE};
+    use super::*;
+
+    /// Header of a message of `size` bytes; of a reply, or else of a command.
+    fn header(size: usize, reply: bool) -> Vec<u8> {
+        let flags = u32::from(reply);
+        Header { id: 7, command: 99, size: size as u32, flags, error: 0 }.encode().to_vec()
+    }
+
+    /// How many turns it takes to get to a command behind these bytes. They have to fit a socket.
+    fn turns(before: &[u8], turn: impl Fn() -> Turn) -> usize {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        theirs.write_all(before).unwrap();
+        theirs.write_all(&header(HEADER_LEN, false)).unwrap();
+        (1..).find(|_| connection.next_command(&mut turn()).unwrap().is_some()).unwrap()
+    }
+
+    #[test]
+    fn replies_count_as_messages() {
+        let replies = header(HEADER_LEN, true).repeat(10 * MESSAGES);
+        let unhurried = || Turn { until: None, ..Turn::default() };
+        // The command is the first message of the last turn.
+        assert_eq!(turns(&replies, unhurried), 11);
+    }
+
+    #[test]
+    fn bytes_count_whether_they_are_kept_or_skipped() {
+        let few = || Turn { messages: MESSAGES, bytes: 1000, until: None };
+        let mut kept = header(50_000, true);
+        kept.resize(50_000, 0);
+        assert_eq!(turns(&kept, few), 51);
+        let mut skipped = header(MAX_MESSAGE + 1, false);
+        skipped.resize(100_000, 0);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        theirs.write_all(&skipped).unwrap();
+        let mut turn = few();
+        assert!(connection.next_command(&mut turn).unwrap().is_none());
+        assert_eq!(turn.room(), 0, "the turn is over, not what was sent");
+        // The largest message is within the bytes of a turn.
+        assert!(Turn::default().room() > MAX_MESSAGE);
+    }
+
+    #[test]
+    fn time_counts() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        theirs.write_all(&header(HEADER_LEN, false)).unwrap();
+        let mut over = Turn { until: Some(Instant::now()), ..Turn::default() };
+        assert!(connection.next_command(&mut over).unwrap().is_none());
+        assert!(connection.next_command(&mut Turn { until: None, ..over }).unwrap().is_some());
+    }
+}
