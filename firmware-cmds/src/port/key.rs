@@ -61,11 +61,6 @@ impl Port {
         self.lease = Lease::Idle;
     }
 
-    /// The key that protects it; 0: none.
-    pub fn management_key(&self) -> u64 {
-        self.info.get(PortInfo::M_KEY)
-    }
-
     /// Whether the key is shown to who asked: to all with protection 0, else to those who know it.
     pub(crate) fn shows_key(&self, check: KeyCheck) -> bool {
         check == KeyCheck::Open || self.info.get(PortInfo::M_KEY_PROTECT) == 0

@@ -203,6 +203,7 @@ impl World {
             let carrier = FaultInjector::new(plain, link.faults.clone(), seed);
             world.join(link.ends.to_vec(), kind, Box::new(carrier))?;
         }
+        world.protect_all();
         Ok(world)
     }
 
