@@ -3,21 +3,18 @@
 use hca_driver::{Dma, RtsAttr, SendRequest, Sge};
 use hca_driver::{SendOp, wqe::Datagram};
 use hca_model::link::LinkMessage;
-use hca_model::link_layer::{Packet, Path, ib::Address};
-use hca_model::wire::{DethRepr, Repr};
+use hca_model::link_layer::Packet;
 use hca_model::{HcaId, LinkOffer, PortLink, Ps, TunnelEvent, TunnelId, World};
 use hca_spec::be32;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
     CLASS_PERF, CLASS_SUBN_DIRECTED, METHOD_GET, Mad, NodeInfo, PortInfo, SMP_DATA, SmpData, attr, port_state,
 };
-use hca_spec::wire::{Operation, Transport};
 use hca_tests::fabric::{BYTES_PER_US, Fabric, Plan, Traffic, port};
 use hca_tests::in_process::Simulation;
 use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
-use hca_tests::{rig, worlds};
+use hca_tests::{rig, smp, worlds};
 
-const VL15: u8 = 15;
 const MEMORY: usize = 16 << 20;
 
 /// Two service levels on lanes of their own share an adapter's link as its arbitration table says.
@@ -168,27 +165,9 @@ fn packets_leave_the_world_and_come_back() {
 
 /// What is asked by wire, on a directed route that starts outside; the answers.
 fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> Vec<Mad> {
-    let mut mad = Mad::new();
-    mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::CLASS_VERSION, 1);
-    mad.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO).set(Mad::TRANSACTION_ID, 7);
-    mad.set(Mad::DR_SLID, 0xffff).set(Mad::DR_DLID, 0xffff);
     // The asker's own node has done the first hop.
-    mad.set(Mad::HOP_POINTER, 1).set(Mad::HOP_COUNT, path.len() as u32);
-    const INITIAL_PATH: usize = 128;
-    mad.bytes_mut()[INITIAL_PATH + 1..=INITIAL_PATH + path.len()].copy_from_slice(path);
-    let path = Path::from(Address { vl: VL15, ..Address::between(Lid::PERMISSIVE, Lid::PERMISSIVE) });
-    let repr = Repr {
-        transport: Transport::Ud,
-        operation: Operation::SendOnly,
-        pkey: 0xffff,
-        deth: Some(DethRepr { q_key: 0, src_qp: Qpn(0) }),
-        ..Repr::default()
-    };
-    let fill = |payload: &mut [u8]| {
-        payload.copy_from_slice(mad.bytes());
-        Ok::<(), ()>(())
-    };
-    let packet = Packet::build(&path, &repr, 256, fill).expect("it fits").into_bytes();
+    let mad = smp::directed(smp::mad(CLASS_SUBN_DIRECTED, METHOD_GET, attr::NODE_INFO), path);
+    let packet = smp::packet(&mad).into_bytes();
     for _ in 0..count {
         simulation.world(|world, now| world.tunnel_receive(now, tunnel, packet.clone()));
     }
@@ -202,7 +181,7 @@ fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> 
         let packet = Packet::from_bytes(bytes);
         let (path, _, payload) = packet.parse().expect("a good packet");
         let address = path.ib().expect("addresses");
-        assert_eq!((address.vl, address.dlid, address.slid), (VL15, Lid::PERMISSIVE, Lid::PERMISSIVE));
+        assert_eq!((address.vl, address.dlid, address.slid), (smp::VL15, Lid::PERMISSIVE, Lid::PERMISSIVE));
         let mut mad = Mad::new();
         mad.bytes_mut().copy_from_slice(payload);
         mad

@@ -9,15 +9,14 @@ use hca_driver::{
     Sge,
 };
 use hca_model::link::Faults;
-use hca_model::link_layer::{Packet, ib::Address};
-use hca_model::wire::{DethRepr, Repr};
+use hca_model::link_layer::Packet;
 use hca_model::{HcaId, NodeId, Ps, SwitchId};
-use hca_spec::ids::{Lid, Pd, Qpn};
+use hca_spec::ids::{Lid, Pd};
 use hca_spec::mad::{CLASS_SUBN_DIRECTED, METHOD_SET, Mad, PortInfo, SmpData, SwitchInfo, attr, port_state};
-use hca_spec::wire::{Operation, Transport};
 use hca_tests::fabric::{Plan, port};
 use hca_tests::joined::{Joined, JoinedBus, Outcome, Piece};
 use hca_tests::pair::{PORT, pattern};
+use hca_tests::smp;
 
 /// Switches in a line, each with so many adapters.
 const SWITCHES: usize = 4;
@@ -29,7 +28,6 @@ const RIGHT: u8 = AT_EACH as u8 + 2;
 /// Messages of each flow, and their bytes.
 const MESSAGES: usize = 3;
 const LEN: usize = 10_000;
-const VL15: u8 = 15;
 
 fn plan(faults: &Faults) -> Plan {
     let mut plan = Plan::around(&[AT_EACH as u8; SWITCHES], 2);
@@ -40,28 +38,11 @@ fn plan(faults: &Faults) -> Plan {
 }
 
 /// A datagram to the agent of a switch, as its neighbour at port 1 would hand it on.
-fn smp(attribute: u32, modifier: u32, data: &[u8]) -> Packet {
-    let mut mad = Mad::new();
-    mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::CLASS_VERSION, 1);
-    mad.set(Mad::METHOD, METHOD_SET).set(Mad::ATTRIBUTE_ID, attribute).set(Mad::ATTRIBUTE_MODIFIER, modifier);
-    mad.set(Mad::DR_SLID, 0xffff).set(Mad::DR_DLID, 0xffff);
-    mad.set(Mad::HOP_POINTER, 1).set(Mad::HOP_COUNT, 1);
-    const INITIAL_PATH: usize = 128;
-    mad.bytes_mut()[INITIAL_PATH + 1] = 1;
+fn set(attribute: u32, modifier: u32, data: &[u8]) -> Packet {
+    let mut mad = smp::directed(smp::mad(CLASS_SUBN_DIRECTED, METHOD_SET, attribute), &[1]);
+    mad.set(Mad::ATTRIBUTE_MODIFIER, modifier);
     *mad.smp_data_mut() = SmpData::from_prefix_or_zero(data);
-    let path = Address { vl: VL15, ..Address::between(Lid::PERMISSIVE, Lid::PERMISSIVE) }.into();
-    let repr = Repr {
-        transport: Transport::Ud,
-        operation: Operation::SendOnly,
-        pkey: 0xffff,
-        deth: Some(DethRepr { q_key: 0, src_qp: Qpn(0) }),
-        ..Repr::default()
-    };
-    let fill = |payload: &mut [u8]| {
-        payload.copy_from_slice(mad.bytes());
-        Ok::<(), ()>(())
-    };
-    Packet::build(&path, &repr, 256, fill).expect("it fits")
+    smp::packet(&mad)
 }
 
 fn lid(hca: usize) -> Lid {
@@ -80,14 +61,14 @@ fn tables(switch: usize) -> Vec<Packet> {
             std::cmp::Ordering::Greater => RIGHT,
         };
     }
-    let mut packets = vec![smp(attr::SWITCH_INFO, 0, info.bytes()), smp(attr::LINEAR_FORWARDING, 0, &linear)];
+    let mut packets = vec![set(attr::SWITCH_INFO, 0, info.bytes()), set(attr::LINEAR_FORWARDING, 0, &linear)];
     let ports = (1..=RIGHT).filter(|p| (*p != LEFT || switch > 0) && (*p != RIGHT || switch + 1 < SWITCHES));
     for state in [port_state::ARMED, port_state::ACTIVE] {
         for port in ports.clone() {
             let mut info = PortInfo::new();
             info.set(PortInfo::NEIGHBOR_MTU, 5).set(PortInfo::OPERATIONAL_VLS, 4);
             info.set(PortInfo::HOQ_LIFE, 18).set(PortInfo::PORT_STATE, state);
-            packets.push(smp(attr::PORT_INFO, port.into(), info.bytes()));
+            packets.push(set(attr::PORT_INFO, port.into(), info.bytes()));
         }
     }
     packets

@@ -2,20 +2,17 @@
 
 use hca_driver::qp::QpConfig;
 use hca_driver::{Dma, InitAttr, RtsAttr, SendOp, SendRequest, Sge, wqe::Datagram};
-use hca_model::link_layer::{Packet, Path, ib::Address};
-use hca_model::wire::{DethRepr, Repr};
 use hca_model::{HcaId, Ps, World, WorldConfig};
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
-    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, attr, phys_state,
-    port_state,
+    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SmpData, attr,
+    phys_state, port_state,
 };
 use hca_spec::qpc::ServiceType;
-use hca_spec::wire::{Operation, Transport};
 use hca_tests::fabric::{Fabric, Plan, Traffic, port};
 use hca_tests::pair::PORT;
+use hca_tests::smp::{directed, mad, packet};
 
-const VL15: u8 = 15;
 const MEMORY: usize = 16 << 20;
 /// The key of the fabric, and that of a host that would like to own it.
 const KEY: u64 = 0x1234_5678_9abc_def1;
@@ -30,13 +27,8 @@ fn fabric(management_key: Option<u64>) -> Fabric {
 /// The first adapter's host sends SubnSet(PortInfo) on a directed route to the other's port, or to the switch (`path`): the
 /// port goes down and has a key of the host's.
 fn attack(fabric: &Fabric, path: &[u8], key: u64) {
-    let mut mad = Mad::new();
-    mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_DIRECTED).set(Mad::CLASS_VERSION, 1);
-    mad.set(Mad::METHOD, METHOD_SET).set(Mad::ATTRIBUTE_ID, attr::PORT_INFO).set(Mad::TRANSACTION_ID, 7);
-    mad.set(Mad::DR_SLID, 0xffff).set(Mad::DR_DLID, 0xffff).set(Mad::M_KEY, key);
-    mad.set(Mad::HOP_POINTER, 1).set(Mad::HOP_COUNT, path.len() as u32);
-    const INITIAL_PATH: usize = 128;
-    mad.bytes_mut()[INITIAL_PATH + 1..=INITIAL_PATH + path.len()].copy_from_slice(path);
+    let mut mad = directed(mad(CLASS_SUBN_DIRECTED, METHOD_SET, attr::PORT_INFO), path);
+    mad.set(Mad::M_KEY, key);
     mad.port_info_mut()
         .set(PortInfo::M_KEY, OTHER)
         .set(PortInfo::M_KEY_PROTECT, 2)
@@ -44,20 +36,7 @@ fn attack(fabric: &Fabric, path: &[u8], key: u64) {
         .set(PortInfo::MASTER_SM_LID, 1)
         .set(PortInfo::PORT_STATE, port_state::DOWN)
         .set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED);
-    let path = Path::from(Address { vl: VL15, ..Address::between(Lid::PERMISSIVE, Lid::PERMISSIVE) });
-    let repr = Repr {
-        transport: Transport::Ud,
-        operation: Operation::SendOnly,
-        pkey: 0xffff,
-        deth: Some(DethRepr { q_key: 0, src_qp: Qpn(0) }),
-        ..Repr::default()
-    };
-    let fill = |payload: &mut [u8]| {
-        payload.copy_from_slice(mad.bytes());
-        Ok::<(), ()>(())
-    };
-    let packet = Packet::build(&path, &repr, 256, fill).expect("it fits");
-    fabric.simulation.world(|world, now| world.inject_packet(now, port(0, 1), packet));
+    fabric.simulation.world(|world, now| world.inject_packet(now, port(0, 1), packet(&mad)));
     fabric.simulation.run(Ps::from_ms(30));
 }
 
@@ -97,9 +76,7 @@ fn a_host_that_may_not_manage_sends_no_smps() {
         node.hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
         node.hca.ud_to_rtr(&mut qp).expect("RTR");
         node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
-        let mut mad = Mad::new();
-        mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
-        mad.set(Mad::METHOD, METHOD_GET).set(Mad::ATTRIBUTE_ID, attr::NODE_INFO);
+        let mad = mad(CLASS_SUBN_LID_ROUTED, METHOD_GET, attr::NODE_INFO);
         node.memory.write(0, mad.bytes());
         let room = Sge { address: node.mr.address + 4096, len: 4096, key: node.mr.key };
         qp.post_recv(1, &[room]).expect("post_recv");
@@ -138,4 +115,39 @@ fn what_a_host_sets_at_its_own_port_is_set_right() {
     let info = fabric.nodes[0].hca.port_info(PORT).expect("PortInfo");
     assert_eq!((info.get(PortInfo::LID), info.get(PortInfo::M_KEY)), (1, KEY));
     fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 3, 100)).expect("commands");
+}
+
+/// A host that leads a service level to the management lane gets nothing onto it (IBTA vol 1 7.6.6).
+#[test]
+fn no_service_level_leads_to_the_management_lane() {
+    const LEVEL: u8 = 3;
+    let mut config = Plan::around(&[2], 0).config(1);
+    config.hcas[0].firmware.may_manage = false;
+    let world = World::new(config).expect("a valid topology");
+    let mut fabric = Fabric::new(world, MEMORY, 1 << 20, 64).expect("up");
+    let node = &mut fabric.nodes[0];
+    let mut lanes = SmpData::new();
+    lanes.bytes_mut()[usize::from(LEVEL / 2)] = 0x0f;
+    node.hca.smp_set(PORT, attr::SL_TO_VL, 0, &lanes).expect("SLtoVLMappingTable");
+    let config = QpConfig::ud(node.pd, &node.sends, &node.receives);
+    let mut qp = node.hca.create_qp(&config).expect("CREATE_QP");
+    node.hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
+    node.hca.ud_to_rtr(&mut qp).expect("RTR");
+    node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    let counters = |fabric: &Fabric, hca| {
+        fabric.simulation.world(|w, _| w.port_counters(HcaId(hca).into())).expect("counters")
+    };
+    let before = counters(&fabric, 1).rcv_packets;
+    let node = &mut fabric.nodes[0];
+    let sge = [Sge { address: node.mr.address, len: 256, key: node.mr.key }];
+    for (i, (sl, discards)) in [(LEVEL, 1), (0, 1), (LEVEL, 2)].into_iter().enumerate() {
+        let to = Datagram { qpn: Qpn(0), qkey: 0, lid: Lid(2), sl, gid: None };
+        let request = SendRequest::new(i as u64, SendOp::Datagram { to, imm: None }, &sge);
+        let node = &mut fabric.nodes[0];
+        qp.post_send(node.hca.bus_mut(), &request).expect("post_send");
+        fabric.simulation.run(Ps::from_ms(1));
+        assert!(fabric.nodes[0].sends.poll().expect("it is sent").status.is_ok());
+        assert_eq!(counters(&fabric, 0).xmit_discards, discards, "service level {sl}");
+    }
+    assert_eq!(counters(&fabric, 1).rcv_packets - before, 1, "the one of level 0");
 }

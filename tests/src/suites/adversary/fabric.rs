@@ -11,8 +11,8 @@ use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
-    CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, INITIAL_PATH, MAD_SIZE, METHOD_GET, METHOD_SET,
-    Mad, PortInfo, SMP_DATA, attr, port_state,
+    CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, MAD_SIZE, METHOD_GET, METHOD_SET, Mad, PortInfo,
+    SMP_DATA, attr, port_state,
 };
 use hca_spec::qpc::ServiceType;
 
@@ -20,6 +20,7 @@ use super::Row;
 use super::stage::{Attacker, Failure};
 use super::work::{flood, take};
 use crate::pair::{Options, PORT, Pair};
+use crate::smp::{directed, mad};
 
 /// The cases.
 pub const ROWS: &[Row] = &[
@@ -28,7 +29,7 @@ pub const ROWS: &[Row] = &[
     })
     .switched(),
     Row::new("guest, root: SubnSet(PortInfo) by a directed route through the switch", |a| {
-        datagrams(a, ServiceType::Qp0, 8, &directed(set_port(CLASS_SUBN_DIRECTED), 2, &[1, 2]))
+        datagrams(a, ServiceType::Qp0, 8, &directed(set_port(CLASS_SUBN_DIRECTED), &[1, 2]))
     })
     .switched(),
     Row::new("guest, root: SubnSet(LinearForwardingTable) of the switch", routes).switched(),
@@ -71,13 +72,6 @@ const PERMISSIVE: Lid = Lid(0xffff);
 /// Nobody's queue pair.
 const NOBODY: Qpn = Qpn(0xff_fff0);
 
-fn mad(class: u32, method: u32, attribute: u32) -> Mad {
-    let mut mad = Mad::new();
-    mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, class).set(Mad::CLASS_VERSION, 1);
-    mad.set(Mad::METHOD, method).set(Mad::ATTRIBUTE_ID, attribute).set(Mad::TRANSACTION_ID, 7);
-    mad
-}
-
 /// The port is to go down, and to listen to nobody else from now on.
 fn set_port(class: u32) -> Mad {
     let mut set = mad(class, METHOD_SET, attr::PORT_INFO);
@@ -92,19 +86,6 @@ fn set_routes() -> Mad {
     let mut set = mad(CLASS_SUBN_DIRECTED, METHOD_SET, attr::LINEAR_FORWARDING);
     set.smp_data_mut().bytes_mut().fill(0xff);
     set
-}
-
-/// By a directed route: out of these ports, hop by hop.
-fn directed(mut mad: Mad, hops: u32, ports: &[u8]) -> Mad {
-    // The first hop is the sender's own (Linux, `smi_handle_dr_smp_send`; IBTA 14.2.2.1).
-    mad.set(Mad::HOP_POINTER, 1)
-        .set(Mad::HOP_COUNT, hops)
-        .set(Mad::DR_SLID, 0xffff)
-        .set(Mad::DR_DLID, 0xffff);
-    for (hop, port) in ports.iter().enumerate() {
-        mad.bytes_mut()[INITIAL_PATH + 1 + hop] = *port;
-    }
-    mad
 }
 
 /// A queue pair for datagrams of that kind.
@@ -215,8 +196,8 @@ fn datagrams(attacker: &Attacker, service: ServiceType, most: u64, mad: &Mad) ->
 /// The switch's routes are set by one who is not the subnet manager, and read.
 fn routes(attacker: &Attacker) -> Result<String, Failure> {
     let mut sender = Sender::new(attacker, ServiceType::Qp0)?;
-    let set = directed(set_routes(), 1, &[1]);
-    let get = directed(mad(CLASS_SUBN_DIRECTED, METHOD_GET, attr::LINEAR_FORWARDING), 1, &[1]);
+    let set = directed(set_routes(), &[1]);
+    let get = directed(mad(CLASS_SUBN_DIRECTED, METHOD_GET, attr::LINEAR_FORWARDING), &[1]);
     let mut answers: Vec<Mad> = Vec::new();
     for round in attacker.rounds() {
         sender.send(if round == 0 { &set } else { &get }, round + 1);

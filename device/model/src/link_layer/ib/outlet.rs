@@ -18,13 +18,25 @@ pub(crate) struct IbOutlet {
     lanes: u8,
 }
 
-/// Subnet management stays on its lane; others take that of their service level.
+/// The lane of a packet, and whether it is one for it: subnet management stays on its own, others take that of their
+/// service level. One whose service level leads to the management lane has none (7.6.6); it is counted on lane 0 until it
+/// is discarded.
+#[inline]
+fn lane(port: &Port, packet: &mut Packet) -> (u8, bool) {
+    let address = packet.ib();
+    let (lane, any) = match port.virtual_lane(0, address.sl) {
+        _ if address.vl == VL15 => (VL15, true),
+        VL15.. => (0, false),
+        lane => (lane, true),
+    };
+    packet.set_lane(lane);
+    (lane, any)
+}
+
+/// Puts a packet on its lane.
 #[inline]
 pub(in crate::link_layer) fn choose_lane(port: &Port, packet: &mut Packet) -> u8 {
-    let address = packet.ib();
-    let lane = if address.vl == VL15 { VL15 } else { port.virtual_lane(0, address.sl) };
-    packet.set_lane(lane);
-    lane
+    lane(port, packet).0
 }
 
 /// Whether a packet is for a LID of the port.
@@ -43,9 +55,9 @@ impl IbOutlet {
     #[inline]
     pub(in crate::link_layer) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {
         let smp = packet.lane() == VL15;
-        let lane = choose_lane(port, packet);
+        let (lane, any) = lane(port, packet);
         let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
-        let may_leave = port.state >= needed && (smp || lane < self.lanes);
+        let may_leave = port.state >= needed && any && (smp || lane < self.lanes);
         Fate { lane, own: keeps(port, packet), may_leave }
     }
 
