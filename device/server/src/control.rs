@@ -35,6 +35,8 @@ pub struct ControlClient {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// More may come.
+    open: bool,
     /// When it last said something.
     heard: Instant,
 }
@@ -63,7 +65,8 @@ impl ControlClient {
     /// Takes over a connected stream.
     pub fn new(stream: UnixStream) -> io::Result<ControlClient> {
         stream.set_nonblocking(true)?;
-        Ok(ControlClient { stream, input: Vec::new(), output: Vec::new(), heard: Instant::now() })
+        let (input, output) = (Vec::new(), Vec::new());
+        Ok(ControlClient { stream, input, output, open: true, heard: Instant::now() })
     }
 
     /// The socket, for `poll`.
@@ -76,27 +79,25 @@ impl ControlClient {
         !self.output.is_empty()
     }
 
-    /// Reads what there is, answers whole lines. Returns false at the end of the connection.
+    /// True if a request can be answered that was read already. While the client does not read, none is.
+    pub fn has_request(&self) -> bool {
+        !self.is_congested() && self.input.contains(&b'\n')
+    }
+
+    /// Answers one request; reads first what there is if none waits. Returns false at the end of the connection.
+    ///
+    /// One, since an answer may take long: who sends many waits for its turns, and hosts have theirs between.
     pub fn serve(&mut self, mut answer: impl FnMut(&str, &Value) -> Result<Value, String>) -> bool {
-        let mut open = true;
-        let mut chunk = [0; 1024];
-        // Bounded per call, so that one client can't keep the engine busy.
-        for _ in 0..16 {
-            match self.stream.read(&mut chunk) {
-                Ok(0) => {
-                    open = false;
-                    break;
-                }
-                Ok(n) => {
-                    self.heard = Instant::now();
-                    self.input.extend_from_slice(chunk.get(..n).unwrap_or_default());
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
+        if !self.flush() {
+            return false;
         }
-        while let Some(end) = self.input.iter().position(|&b| b == b'\n') {
+        if self.is_congested() {
+            return true;
+        }
+        if !self.has_request() && !self.read() {
+            return false;
+        }
+        if let Some(end) = self.input.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let reply = match request(&line).and_then(|(cmd, all)| answer(&cmd, &all)) {
                 Ok(mut value) => {
@@ -113,7 +114,29 @@ impl ControlClient {
                 return false;
             }
         }
-        self.flush() && open && self.input.len() <= MAX_LINE
+        self.flush() && (self.open || self.is_congested() || self.has_request())
+    }
+
+    /// Reads what there is, a bounded amount. Returns false if the connection is of no use any more.
+    fn read(&mut self) -> bool {
+        let mut chunk = [0; 1024];
+        for _ in 0..16 {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => {
+                    self.open = false;
+                    break;
+                }
+                Ok(n) => {
+                    self.heard = Instant::now();
+                    self.input.extend_from_slice(chunk.get(..n).unwrap_or_default());
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        let tail = self.input.iter().rev().position(|&b| b == b'\n').unwrap_or(self.input.len());
+        tail <= MAX_LINE
     }
 
     fn flush(&mut self) -> bool {
@@ -189,7 +212,9 @@ mod tests {
         let mut client = ControlClient::new(theirs).unwrap();
         ours.write_all(input).unwrap();
         let mut alive = true;
-        for _ in 0..1 + input.len() / 1024 {
+        let mut turns = 0;
+        while alive && (client.has_request() || turns <= input.len() / 1024) {
+            turns += 1;
             alive &= client.serve(|cmd, _| match cmd {
                 "ping" => Ok(json!({"pong": 1})),
                 other => Err(format!("unknown cmd {other:?}")),
@@ -218,6 +243,37 @@ mod tests {
         assert_eq!(replies.len(), 6);
         assert!(replies[..5].iter().all(|r| r["ok"] == false));
         assert_eq!(replies[5]["ok"], true);
+    }
+
+    #[test]
+    fn many_requests_take_turns() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = ControlClient::new(theirs).unwrap();
+        ours.write_all(&b"{\"cmd\":\"ping\"}\n".repeat(500)).unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        let (mut alive, mut turns) = (true, 0);
+        // It does not read: after some hundred no more are answered.
+        for _ in 0..1000 {
+            let mut answered = 0;
+            alive &= client.serve(|_, _| {
+                answered += 1;
+                Ok(json!({}))
+            });
+            assert!(answered <= 1, "hosts have their turn between");
+            turns += answered;
+        }
+        assert!(alive && client.is_congested() && !client.has_request() && turns < 500, "{turns}");
+        // It reads: all are.
+        let mut text = Vec::new();
+        let mut chunk = [0; 4096];
+        while alive {
+            let n = ours.read(&mut chunk).unwrap();
+            text.extend_from_slice(&chunk[..n]);
+            alive = client.serve(|_, _| Ok(json!({})));
+        }
+        drop(client);
+        ours.read_to_end(&mut text).unwrap();
+        assert_eq!(text.iter().filter(|&&b| b == b'\n').count(), 500);
     }
 
     #[test]

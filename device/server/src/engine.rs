@@ -178,7 +178,7 @@ impl Engine {
             self.rounds.begin();
             self.pacer.begin_round();
             let left = self.serve_hosts(&ready);
-            if ready.control {
+            if ready.control || self.has_request() {
                 self.serve_control();
             }
             let waiting = self.take_from_tunnels();
@@ -277,7 +277,11 @@ impl Engine {
     }
 
     fn has_work(&self) -> bool {
-        self.slots.iter().any(|slot| slot.front_end.has_work())
+        self.slots.iter().any(|slot| slot.front_end.has_work()) || self.has_request()
+    }
+
+    fn has_request(&self) -> bool {
+        self.control_clients.iter().any(ControlClient::has_request)
     }
 
     /// Waits for something to do.

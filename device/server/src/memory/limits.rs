@@ -42,9 +42,9 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Those of a process with one host.
+    /// Those of a process with one host, if the system says nothing of its own.
     fn default() -> Limits {
-        Limits::shared_by(1)
+        Limits::of(DEFAULT_MAP_COUNT, 1)
     }
 }
 
