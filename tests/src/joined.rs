@@ -115,6 +115,16 @@ impl Joined {
                 Part { world, reached: Ps::ZERO, channels: Vec::new() }
             })
             .collect();
+        // Each world's manager knows where the adapters of all worlds are.
+        for (part, state) in parts.iter_mut().enumerate().filter(|_| count > 1) {
+            let place = |(i, hca): (usize, &(usize, HcaId))| {
+                let at = LinkEnd::from(HcaId(i));
+                let cut = config.links.iter().position(|link| link.ends.contains(&at));
+                let cut = cut.filter(|link| links[*link].iter().any(|(of, _)| *of == part));
+                if hca.0 == part { Some(hca.1.into()) } else { cut.map(|link| TunnelId(link).into()) }
+            };
+            state.world.set_subnet(hcas.iter().enumerate().map(place).collect());
+        }
         for (to, from, tunnel) in cuts {
             let (leaves, _) = parts[from].world.lookahead(tunnel).expect("the tunnel is there");
             let (_, felt) = parts[to].world.lookahead(tunnel).expect("the tunnel is there");

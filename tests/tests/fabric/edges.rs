@@ -163,6 +163,49 @@ fn packets_leave_the_world_and_come_back() {
     rig::close(pair);
 }
 
+/// A world that sends without having credits is held to those that it was given: the rest is dropped and counted.
+#[test]
+fn who_ignores_credits_is_held_to_them() {
+    let simulation = Simulation::new(apart());
+    let carry = |simulation: &Simulation, wanted: &dyn Fn(&LinkMessage) -> usize| {
+        simulation.world(|world, _| {
+            for TunnelEvent { tunnel, message, at } in world.drain_tunnels(Ps::MAX) {
+                let other = if tunnel == NEAR { FAR } else { NEAR };
+                (0..wanted(&message)).for_each(|_| world.deliver(other, at, message.clone()));
+            }
+        });
+    };
+    let run = |simulation: &Simulation, us: u64| {
+        for _ in 0..us {
+            simulation.run(Ps::from_us(1));
+            carry(simulation, &|_| 1);
+        }
+    };
+    carry(&simulation, &|_| 1);
+    let hcas = vec![rig::open(&simulation, 0), rig::open(&simulation, 1)];
+    run(&simulation, 20_000);
+    let mut pair = Pair::connect(hcas, &Options::default()).expect("connected");
+    let far = pair.ends[1].mr;
+    let sge = [pair.ends[0].sge(0, 1024)];
+    let counters = |hca| simulation.world(|w, _| w.port_counters(HcaId(hca).into())).expect("counters");
+    pair.send(0, &SendRequest::write(1, &sge, far.address, far.key));
+    simulation.run(Ps::from_us(5));
+    const FLOOD: usize = 100_000;
+    carry(&simulation, &|message| if matches!(message, LinkMessage::Packet(_)) { FLOOD } else { 1 });
+    let refused = counters(1).rcv_errors as usize;
+    assert!(refused > FLOOD * 9 / 10 && refused < FLOOD, "{refused} of {FLOOD} refused");
+    // What was taken is executed, and the link works on.
+    run(&simulation, 2_000);
+    assert!(pair.try_sent(0).is_some_and(|(_, c)| c.status.is_ok()));
+    for i in 2..50 {
+        pair.send(0, &SendRequest::write(i, &sge, far.address, far.key));
+        run(&simulation, 20);
+        assert!(pair.try_sent(0).is_some_and(|(_, c)| c.status.is_ok()));
+    }
+    assert_eq!(counters(1).rcv_errors as usize, refused);
+    rig::close(pair);
+}
+
 /// What is asked by wire, on a directed route that starts outside; the answers.
 fn ask(simulation: &Simulation, tunnel: TunnelId, path: &[u8], count: usize) -> Vec<Mad> {
     // The asker's own node has done the first hop.

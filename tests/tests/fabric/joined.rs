@@ -85,13 +85,17 @@ struct Node {
 }
 
 impl Node {
-    fn open(joined: &Rc<RefCell<Joined>>, number: usize) -> Self {
+    /// `managed`: a subnet manager brings the port up, not the host.
+    fn open(joined: &Rc<RefCell<Joined>>, number: usize, managed: bool) -> Self {
         let mut hca = Hca::open(JoinedBus::new(joined, number, 8 << 20), hca_driver::Config::default())
             .expect("the adapter comes up");
-        while hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::PORT_STATE) == port_state::DOWN {
+        let from = if managed { port_state::ACTIVE } else { port_state::INIT };
+        while hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::PORT_STATE) < from {
             hca.bus_mut().wait(None);
         }
-        for state in [port_state::ARMED, port_state::ACTIVE] {
+        let given = hca.port_info(PORT).expect("MAD_IFC").get(PortInfo::LID);
+        assert!(!managed || given == u32::from(lid(number).0), "LID {given}");
+        for state in [port_state::ARMED, port_state::ACTIVE].into_iter().filter(|_| !managed) {
             let mut info = hca.port_info(PORT).expect("MAD_IFC");
             info.set(PortInfo::LID, lid(number).0.into()).set(PortInfo::PORT_STATE, state);
             info.set(PortInfo::PORT_PHYSICAL_STATE, 0).set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
@@ -127,8 +131,20 @@ fn run(
     seed: u64,
     place: impl Fn(NodeId) -> usize,
 ) -> (Outcome, Vec<(Ps, usize, Completion)>) {
+    run_with(faults, None, worlds, seed, place)
+}
+
+/// The same; with a key, built-in managers bring the ports up and protect them by it.
+fn run_with(
+    faults: &Faults,
+    management_key: Option<u64>,
+    worlds: usize,
+    seed: u64,
+    place: impl Fn(NodeId) -> usize,
+) -> (Outcome, Vec<(Ps, usize, Completion)>) {
+    let managed = management_key.is_some();
     let mut config = plan(faults).config(1);
-    config.subnet_manager = false;
+    (config.subnet_manager, config.management_key) = (managed, management_key);
     config.profile.set_link_training(Ps::from_us(20));
     // Faults must not depend on the order in which worlds take turns.
     (0..).zip(&mut config.links).for_each(|(i, link)| link.seed = Some(77 + i));
@@ -136,14 +152,14 @@ fn run(
     joined.borrow_mut().run_until(Ps::from_us(25));
     for turn in 0..tables(0).len().max(tables(1).len()) {
         for switch in 0..SWITCHES {
-            if let Some(packet) = tables(switch).get(turn) {
+            if let Some(packet) = tables(switch).get(turn).filter(|_| !managed) {
                 joined.borrow_mut().inject(switch, 1, packet.clone());
             }
         }
         let next = joined.borrow().now() + Ps::from_us(30);
         joined.borrow_mut().run_until(next);
     }
-    let mut nodes: Vec<Node> = (0..HCAS).map(|i| Node::open(&joined, i)).collect();
+    let mut nodes: Vec<Node> = (0..HCAS).map(|i| Node::open(&joined, i, managed)).collect();
     let pairs = || (0..HCAS).flat_map(|a| (0..HCAS).map(move |b| (a, b))).filter(|(a, b)| a != b);
     for (here, there) in pairs() {
         let node = &mut nodes[here];
@@ -260,4 +276,16 @@ fn a_difference_is_seen() {
     let (lossy, _) = run(&Faults::loss(0.01), 1, 1, |_| 0);
     assert_ne!(plain.packets, lossy.packets);
     assert_ne!(plain.events, lossy.events);
+}
+
+/// One manager in each world, and all of them do what one would: one has the switches, the others an adapter each.
+#[test]
+fn managers_of_all_worlds_bring_the_fabric_up() {
+    const KEY: u64 = 0x1234_5678;
+    let place = |node| match node {
+        NodeId::Switch(_) => 0,
+        NodeId::Hca(HcaId(hca)) => 1 + hca,
+    };
+    run_with(&Faults::default(), Some(KEY), 1 + HCAS, 7, place);
+    run_with(&Faults::default(), Some(KEY), 1, 7, |_| 0);
 }

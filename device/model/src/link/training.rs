@@ -86,6 +86,11 @@ impl Training {
         self.state == State::Up
     }
 
+    /// What this end told last.
+    pub(crate) fn near(&self) -> &Light {
+        &self.near
+    }
+
     /// What the other end told last.
     pub(crate) fn far(&self) -> &Light {
         &self.far

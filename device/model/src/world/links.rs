@@ -56,8 +56,35 @@ pub(super) struct End {
     pub(super) line: LineRate,
     /// The other end is outside this world and keeps no credits.
     pub(super) without_credits: bool,
-    /// Credits' worth of input buffer that packets of such a sender take, by lane.
-    pub(super) held: [u32; LANES],
+    /// The other end is outside this world: what is in the input buffer is counted here, whatever that end believes.
+    outside: bool,
+    /// Blocks of input buffer that packets from outside take, by lane.
+    held: [u32; LANES],
+}
+
+impl End {
+    /// What this end tells the other of itself.
+    pub(super) fn near_light(&self) -> Light {
+        *self.training.near()
+    }
+
+    /// A packet from outside takes so many blocks of a lane. False: there is no room.
+    pub(super) fn hold(&mut self, lane: u8, blocks: u32, room: u32) -> bool {
+        let Some(held) = self.held.get_mut(usize::from(lane)) else { return false };
+        let fits = held.saturating_add(blocks) <= room;
+        *held += if fits { blocks } else { 0 };
+        fits
+    }
+
+    /// One leaves the input buffer, or never came to it.
+    #[inline]
+    pub(super) fn release(&mut self, lane: u8, blocks: u8) {
+        if self.outside
+            && let Some(held) = self.held.get_mut(usize::from(lane))
+        {
+            *held = held.saturating_sub(blocks.into());
+        }
+    }
 }
 
 /// A link with its ends.
@@ -133,12 +160,14 @@ impl World {
                 self.plug_in(port, line);
             }
         }
+        let outside = ends.iter().any(|end| matches!(end, LinkEnd::Tunnel(_)));
         let end = |at: LinkEnd| {
             let mut training = Training::new(self.input_buffer(&kind, at), self.port_latency(at));
             if !cable {
                 training.assume(LinkOffer::up_to(kind.most()));
             }
-            End { at, connected: true, training, line, without_credits: false, held: [0; LANES] }
+            let held = [0; LANES];
+            End { at, connected: true, training, line, without_credits: false, outside, held }
         };
         let ends: Vec<End> = ends.into_iter().map(end).collect();
         let count = ends.len();

@@ -40,7 +40,17 @@ const NO_PORT: u8 = 0xff;
 #[derive(Clone, Copy)]
 struct Way {
     port: u8,
-    to: PortRef,
+    to: LinkEnd,
+}
+
+impl Way {
+    /// The switch that it leads to.
+    fn switch(&self) -> Option<(usize, u8)> {
+        match self.to {
+            LinkEnd::Port(PortRef { node: NodeId::Switch(SwitchId(next)), port }) => Some((next, port)),
+            _ => None,
+        }
+    }
 }
 
 /// By switch: its links that are up, by port.
@@ -52,20 +62,20 @@ impl Map {
     }
 
     /// By switch: how many links are between it and the switch at `target`, a port of an adapter, or that is `target`,
-    /// port 0 of a switch.
-    fn distances(&self, target: PortRef) -> Vec<Option<u32>> {
+    /// port 0 of a switch. `None` leads nowhere.
+    fn distances(&self, target: Option<LinkEnd>) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.0.len()];
         let mut queue = VecDeque::new();
         for (i, distance) in distances.iter_mut().enumerate() {
-            let adapter = self.ways(i).iter().any(|w| w.to == target);
-            if adapter || target == PortRef::of_switch(SwitchId(i), 0) {
+            let adapter = self.ways(i).iter().any(|w| Some(w.to) == target);
+            if adapter || target == Some(PortRef::of_switch(SwitchId(i), 0).into()) {
                 *distance = Some(0);
                 queue.push_back((i, 0));
             }
         }
         while let Some((i, distance)) = queue.pop_front() {
             for way in self.ways(i) {
-                if let NodeId::Switch(SwitchId(next)) = way.to.node
+                if let Some((next, _)) = way.switch()
                     && let Some(slot @ None) = distances.get_mut(next)
                 {
                     *slot = Some(distance + 1);
@@ -77,17 +87,23 @@ impl Map {
     }
 
     /// The port of switch `from` towards `target`; `choice` decides among equal ones.
-    fn port_towards(&self, from: usize, target: PortRef, distances: &[Option<u32>], choice: usize) -> u8 {
+    fn port_towards(
+        &self,
+        from: usize,
+        target: Option<LinkEnd>,
+        distances: &[Option<u32>],
+        choice: usize,
+    ) -> u8 {
         let distance = |i: usize| distances.get(i).copied().flatten();
         let Some(own) = distance(from) else { return NO_PORT };
-        let nearer = |way: &&Way| match way.to.node {
-            _ if own == 0 => way.to == target,
-            NodeId::Hca(_) => false,
-            NodeId::Switch(SwitchId(next)) => distance(next).is_some_and(|next| next + 1 == own),
+        let nearer = |way: &&Way| match way.switch() {
+            _ if own == 0 => Some(way.to) == target,
+            None => false,
+            Some((next, _)) => distance(next).is_some_and(|next| next + 1 == own),
         };
         let ports: Vec<u8> = self.ways(from).iter().filter(nearer).map(|way| way.port).collect();
         // Port 0 is the switch itself.
-        let own_lid = target == PortRef::of_switch(SwitchId(from), 0);
+        let own_lid = target == Some(PortRef::of_switch(SwitchId(from), 0).into());
         if own_lid {
             0
         } else {
@@ -107,13 +123,13 @@ impl Map {
             }
             while let Some(i) = queue.pop_front() {
                 for way in self.ways(i) {
-                    if let NodeId::Switch(SwitchId(next)) = way.to.node {
+                    if let Some((next, port)) = way.switch() {
                         if seen.get_mut(next).is_none_or(|seen| std::mem::replace(seen, true)) {
                             continue;
                         }
                         queue.push_back(next);
                         if let Some(mask) = masks.get_mut(next) {
-                            *mask |= bit(way.to.port);
+                            *mask |= bit(port);
                         }
                     }
                     if let Some(mask) = masks.get_mut(i) {
@@ -190,8 +206,27 @@ impl World {
             })
     }
 
+    /// Says where the ports of all adapters of the subnet are, in the order of their LIDs from 1 on, if some of them are in other
+    /// worlds: at a port of this one, behind a tunnel of it, or (`None`) somewhere else. The managers of all worlds then do together
+    /// what one would, if they have the same key, and all switches are in one of the worlds.
+    pub fn set_subnet(&mut self, adapters: Vec<Option<LinkEnd>>) {
+        self.subnet = Some(adapters);
+    }
+
+    /// Where the ports of all adapters are, in the order of their LIDs.
+    fn adapters(&self) -> Vec<Option<LinkEnd>> {
+        match &self.subnet {
+            Some(adapters) => adapters.clone(),
+            None => self.hca_ports().map(|port| Some(port.into())).collect(),
+        }
+    }
+
     /// The LID of an adapter's port.
     fn lid_of(&self, id: HcaId, port: u8) -> Lid {
+        if let Some(adapters) = &self.subnet {
+            let own = Some(LinkEnd::Port(PortRef::of_hca(id, port)));
+            return Lid(adapters.iter().position(|at| *at == own).map_or(0, |before| before as u16 + 1));
+        }
         let before = self.hcas.iter().take(id.0).map(|hca| hca.chip.managed.numbers().len()).sum::<usize>();
         Lid((before + usize::from(port)) as u16)
     }
@@ -210,10 +245,9 @@ impl World {
         self.sweep_due = false;
         self.protect_all();
         let map = self.map();
-        let (hca_ports, switches) = (self.hca_ports().collect::<Vec<_>>(), self.switches.len());
-        let (hcas, top) = (hca_ports.len(), hca_ports.len() + switches);
-        let zeros = (0..switches).map(|i| PortRef::of_switch(SwitchId(i), 0));
-        let targets: Vec<PortRef> = hca_ports.iter().copied().chain(zeros).collect();
+        let (mut targets, switches) = (self.adapters(), self.switches.len());
+        let (hcas, top) = (targets.len(), targets.len() + switches);
+        targets.extend((0..switches).map(|i| Some(PortRef::of_switch(SwitchId(i), 0).into())));
         let distances: Vec<Vec<Option<u32>>> = targets.iter().map(|to| map.distances(*to)).collect();
         let tree = map.tree();
         for switch in (0..switches).filter(|i| !map.ways(*i).is_empty()) {
@@ -251,7 +285,7 @@ impl World {
                 }
             }
         }
-        for port in hca_ports {
+        for port in self.hca_ports().collect::<Vec<_>>() {
             if let NodeId::Hca(hca) = port.node
                 && self.needs_manager(hca, port.port)
             {
@@ -266,11 +300,13 @@ impl World {
             let way = |port| {
                 let (link, end) = self.plug(PortRef::of_switch(SwitchId(switch), port))?;
                 let link = self.links.get(link)?;
-                let far = link.other(end).filter(|far| link.is_up(end) && link.is_up(*far))?;
-                match link.ends.get(far)?.at {
-                    LinkEnd::Port(to) => Some(Way { port, to }),
-                    LinkEnd::Tunnel(_) => None,
-                }
+                let far = link.other(end).filter(|_| link.is_up(end))?;
+                let to = link.ends.get(far)?.at;
+                let known = match to {
+                    LinkEnd::Port(_) => link.is_up(far),
+                    LinkEnd::Tunnel(_) => self.subnet.as_ref().is_some_and(|all| all.contains(&Some(to))),
+                };
+                known.then_some(Way { port, to })
             };
             ports.filter_map(way).collect()
         };

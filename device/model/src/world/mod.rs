@@ -25,7 +25,7 @@ use crate::adapter::function::{Function, FunctionState};
 use crate::adapter::watch::Captured;
 use crate::adapter::{Executor, Hca};
 use crate::ground::dma::GuestMemory;
-use crate::ground::node::{FunctionRef, HcaId, NodeId, PortRef, SwitchId};
+use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
 use crate::ground::time::{EventHeap, Ps, Source};
@@ -142,6 +142,8 @@ pub struct World {
     held_credits: Vec<(FunctionRef, Ingress)>,
     subnet_manager: bool,
     management_key: Option<u64>,
+    /// Where the adapters are that the manager knows, if not all are here.
+    subnet: Option<Vec<Option<LinkEnd>>>,
     sweep_due: bool,
     timing: Arc<Timing>,
     pub(crate) trace: Option<Trace>,
@@ -179,6 +181,7 @@ impl World {
             held_credits: Vec::new(),
             subnet_manager: config.subnet_manager,
             management_key: config.management_key,
+            subnet: None,
             sweep_due: false,
             timing: timing.clone(),
             trace: None,
@@ -442,11 +445,10 @@ impl World {
                 self.collect(hca, function);
             }
             Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
-            Event::Forward(forwarded) => {
-                if self.is_current(forwarded.ingress) {
-                    self.switch_arrive(*forwarded);
-                }
-            }
+            Event::Forward(forwarded) => match self.is_current(forwarded.ingress) {
+                true => self.switch_arrive(*forwarded),
+                false => self.leave_buffer(forwarded.ingress),
+            },
             Event::Agent(forwarded) => self.switch_agent(&forwarded),
             Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
             Event::SwitchPoll(switch) => self.switch_poll(switch),

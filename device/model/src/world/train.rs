@@ -229,8 +229,8 @@ impl Train {
 
     fn ingress(&self, packet: &Packet) -> Ingress {
         let Way { link, ends: [_, end], session, .. } = self.way;
-        let (lane, blocks) = (packet.lane(), blocks(packet.len()) as u16);
-        Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks }
+        let (lane, blocks) = (packet.lane(), blocks(packet.len()) as u8);
+        Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks, owed: true }
     }
 
     /// Whether packets are under way.

@@ -25,8 +25,9 @@ pub(super) enum Ingress {
     Outside,
     /// Not by a link: it never left its adapter.
     Loopback { hca: HcaId, port: u8, returned: Returned },
-    /// At end `end` of a link, sent in that session; it takes so many credits of a lane.
-    Link { number: u32, end: u16, session: Session, lane: u8, blocks: u16 },
+    /// At end `end` of a link, sent in that session; it takes so many blocks of a lane's buffer, and they are `owed` to
+    /// its sender as credits.
+    Link { number: u32, end: u16, session: Session, lane: u8, blocks: u8, owed: bool },
 }
 
 /// A packet whose header is at a port of a switch.
@@ -107,9 +108,16 @@ impl World {
         let LinkPacket { packet, tail, credits, session } = packet;
         let head = at + self.port_latency(LinkEnd::Port(port));
         let tail = head + tail;
-        let lane = packet.lane();
+        let (lane, owed) = (packet.lane(), credits > 0);
+        let taken = match owed {
+            true => credits.into(),
+            // A copy that the link made of itself takes room, too.
+            false if !packet.is_management() => blocks(packet.len()),
+            false => 0,
+        };
+        let taken = u8::try_from(taken).unwrap_or(u8::MAX);
         let ingress =
-            Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: credits };
+            Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: taken, owed };
         let source = self.source(Class::Packet, port);
         match port.node {
             NodeId::Hca(hca) if self.trains.is_empty() => {
@@ -173,7 +181,7 @@ impl World {
     /// A packet is at a port of an adapter.
     pub(super) fn arrive(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
         if !self.is_current(ingress) {
-            return;
+            return self.leave_buffer(ingress);
         }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let state = hca.chip.managed.port(port).map_or(port_state::DOWN, |p| p.state);
@@ -228,8 +236,8 @@ impl World {
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
     pub(super) fn return_credits(&mut self, ingress: Ingress, at: Ps) {
-        let (number, end, lane, blocks) = match ingress {
-            Ingress::Link { number, end, lane, blocks, .. } => (number, end, lane, blocks),
+        let (number, end, lane, blocks, owed) = match ingress {
+            Ingress::Link { number, end, lane, blocks, owed, .. } => (number, end, lane, blocks, owed),
             Ingress::Loopback { hca, port, returned } => {
                 return self.act(self.now, hca.into(), |executor, now| {
                     executor.core.returned(now, port, returned, at)
@@ -237,19 +245,25 @@ impl World {
             }
             Ingress::Outside => return,
         };
-        if blocks == 0 || !self.is_current(ingress) {
-            return;
-        }
         let (number, end) = (number as usize, usize::from(end));
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
-        if near.without_credits {
-            if let Some(held) = near.held.get_mut(usize::from(lane)) {
-                *held = held.saturating_sub(blocks.into());
-            }
+        near.release(lane, blocks);
+        if !owed || near.without_credits || !self.is_current(ingress) {
             return;
         }
+        let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
         let session = near.training.session();
         self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });
+    }
+
+    /// A packet that came too late to be taken is not in its receiver's input buffer any more.
+    pub(super) fn leave_buffer(&mut self, ingress: Ingress) {
+        if let Ingress::Link { number, end, lane, blocks, .. } = ingress
+            && let Some(near) =
+                self.links.get_mut(number as usize).and_then(|l| l.ends.get_mut(usize::from(end)))
+        {
+            near.release(lane, blocks);
+        }
     }
 
     /// Credits are at an end of a link at `at`.

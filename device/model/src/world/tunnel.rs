@@ -36,6 +36,8 @@ const LONGEST: usize = MAX_PAYLOAD + 256;
 /// The input buffer behind a tunnel without credits is so many times as large as another, since what comes in by it can't
 /// be slowed.
 const OVERSIZE: usize = 32;
+/// Copies that a link makes of packets take room and no credits: with them there is so many times what the sender knows of.
+const COPIES: u32 = 2;
 
 impl World {
     /// Takes what is at the far side of tunnels at or before `until`, in order of its time; what is of the same time and
@@ -56,13 +58,24 @@ impl World {
     }
 
     /// Something that left another world by its end of the same link is at this side's connector at `at`, in the time of
-    /// both. What is of the same time has to be delivered in the order it left.
-    pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, message: LinkMessage) {
+    /// both. What is of the same time has to be delivered in the order it left. The other world is not trusted: packets
+    /// that are too long, or for which it has no credits, are dropped and counted.
+    pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, mut message: LinkMessage) {
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         near.without_credits = false;
-        // The connector's time may be over, but not yet the PHY's.
-        let earliest = self.now.since(self.port_latency(LinkEnd::Port(port)));
+        if let LinkMessage::Packet(LinkPacket { packet, credits, .. }) = &mut message {
+            let (lane, needed) = (packet.lane(), blocks(packet.len()));
+            let room = blocks(near.near_light().buffer.unwrap_or(u32::MAX) as usize).saturating_mul(COPIES);
+            let taken = if packet.is_management() { 0 } else { needed };
+            if packet.len() > LONGEST || !near.hold(lane, taken, room) {
+                tracing::debug!("packet by tunnel {} dropped: too long, or without credits", tunnel.0);
+                return self.count_overrun(port);
+            }
+            *credits = if *credits == 0 { 0 } else { u16::try_from(taken).unwrap_or(u16::MAX) };
+        }
+        // The connector's time may be over, but not yet the PHY's. What is late comes next: what it changes has yet to be seen.
+        let earliest = (self.now + Ps(1)).since(self.port_latency(LinkEnd::Port(port)));
         self.message_arrives(number, end, port, at.max(earliest), message);
     }
 
@@ -82,6 +95,16 @@ impl World {
         }
     }
 
+    /// Tells the far side of a tunnel of this side's light once more: it may be another one than before, which has heard of
+    /// none.
+    pub fn greet_tunnel(&mut self, now: Ps, tunnel: TunnelId) {
+        self.now = self.now.max(now);
+        let Some((number, _, end)) = self.near_end(tunnel) else { return };
+        let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
+        let light = near.near_light();
+        self.send_message(number, end, self.now, LinkMessage::Light(light));
+    }
+
     /// A packet arrives through a tunnel: it is at the near end's connector now. While the link is down it is dropped.
     pub fn tunnel_receive(&mut self, now: Ps, tunnel: TunnelId, bytes: Vec<u8>) {
         self.now = self.now.max(now);
@@ -94,12 +117,10 @@ impl World {
             return tracing::debug!("packet by tunnel {} dropped: the link is down", tunnel.0);
         }
         let session = near.training.session().reversed();
-        let Some(held) = near.held.get_mut(usize::from(lane)) else { return };
-        if packet.len() > LONGEST || held.saturating_add(n) > room {
+        if packet.len() > LONGEST || !near.hold(lane, n, room) {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
             return self.count_overrun(port);
         }
-        *held += n;
         let credits = u16::try_from(n).unwrap_or(u16::MAX);
         self.packet_arrives(
             self.now,
