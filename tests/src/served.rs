@@ -1,12 +1,13 @@
-//! A server in a thread of the test, and our driver's bus over its sockets.
+//! A server in a thread of the test, or its supervisor with workers in processes, and our driver's bus over its sockets.
 
 use hca_driver::vfio_user::VfioUserBus;
 use hca_server::engine::{Engine, Role};
 use hca_server::front_end::FrontEnd;
-use hca_server::topology::{Hca, Topology};
+use hca_server::topology::{Hca, Isolation, Topology};
 use hca_server::vfio_user::VfioUser;
+use hca_server::workers::{Program, Supervisor};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -29,11 +30,7 @@ impl Served {
     /// Serves the topology of that TOML text.
     pub fn start(topology: &str) -> Self {
         let topology = Topology::parse("test", topology).expect("the topology is valid");
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("hca-tests-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a run directory");
-        let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an event descriptor");
-        let stop_too = stop.as_fd().try_clone_to_owned().expect("a descriptor");
+        let (dir, stop, stop_too) = place();
         // Built here, so that the sockets listen when this returns.
         let control = dir.join("control.sock");
         let listen = |hca: &Hca| -> anyhow::Result<Box<dyn FrontEnd>> {
@@ -42,6 +39,17 @@ impl Served {
         let mut engine = Engine::new(&topology, &Role::default(), listen, Some(&control), stop_too)
             .expect("the server starts");
         let thread = std::thread::spawn(move || engine.run().expect("the server runs"));
+        Self { dir, stop, thread: Some(thread) }
+    }
+
+    /// Serves it by a process for each host and one for the switches.
+    pub fn apart(text: &str, program: Program) -> Self {
+        let mut topology = Topology::parse("test", text).expect("the topology is valid");
+        topology.isolate(Isolation::Process).expect("it has no processes of its own");
+        let (dir, stop, stop_too) = place();
+        let mut supervisor =
+            Supervisor::new(program, &topology, ("test", text), &dir, stop_too).expect("the server starts");
+        let thread = std::thread::spawn(move || supervisor.run().expect("the supervisor runs"));
         Self { dir, stop, thread: Some(thread) }
     }
 
@@ -55,10 +63,28 @@ impl Served {
         VfioUserBus::connect(&self.socket(host), CLIENT_MEMORY, CLIENT_VECTORS).expect("the client connects")
     }
 
+    /// What the control socket answers to that request.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn request(&self, request: &serde_json::Value) -> anyhow::Result<serde_json::Value> {
+        hca_server::control::ask(&self.dir.join("control.sock"), request)
+    }
+
     /// What the control socket answers.
     pub fn ask(&self, question: &str) -> serde_json::Value {
         hca_server::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
     }
+}
+
+/// A run directory, and two ends of what stops a server.
+fn place() -> (PathBuf, EventFd, OwnedFd) {
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("hca-tests-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a run directory");
+    let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an event descriptor");
+    let stop_too = stop.as_fd().try_clone_to_owned().expect("a descriptor");
+    (dir, stop, stop_too)
 }
 
 impl Drop for Served {

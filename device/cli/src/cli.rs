@@ -1,21 +1,25 @@
 //! Command line of the binary `softhca`.
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_server::control;
 use hca_server::engine::{Engine, Role};
 use hca_server::front_end::FrontEnd;
-use hca_server::topology::{Personality, PortKind, Topology, parse_personality, parse_port_type};
+use hca_server::topology::{
+    Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
+};
 use hca_server::tunnel::key::Key;
 use hca_server::vfio_user::VfioUser;
+use hca_server::workers::{self, Program, Supervisor};
 use hca_trace::explain::{self, WorkRequest};
 use hca_trace::picture;
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -46,6 +50,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Serve),
+    /// One of the processes that a server starts where tenants are apart
+    #[command(hide = true)]
+    Worker,
     Topology(Check),
     Resources(Ask),
     Bench(Box<hca_bench::cli::Bench>),
@@ -80,6 +87,9 @@ struct Serve {
     /// Directory for the sockets of a topology; made if missing, for this user only
     #[arg(long, value_name = "DIR", requires = "topology", conflicts_with = "socket")]
     run_dir: Option<PathBuf>,
+    /// Who is kept apart, instead of what the topology says: "none", or "process" for a process of each host
+    #[arg(long, value_name = "WHO", requires = "topology", value_parser = parse_isolation)]
+    isolation: Option<Isolation>,
     /// Socket of a single adapter; the control socket is PATH.control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -149,6 +159,7 @@ struct Explain {
 pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(args) => serve(&args),
+        Command::Worker => worker(),
         Command::Topology(args) => {
             let topology = Topology::load(&args.file)?;
             print(&serde_json::to_string_pretty(&topology)?)
@@ -162,14 +173,20 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 fn serve(args: &Serve) -> anyhow::Result<()> {
-    let stop = stop_signals()?;
+    let stop = stop_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     raise_descriptors();
     let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
         (Some(file), Some(dir), _) => {
-            let topology = Topology::load(file)?;
+            let (text, mut topology) = Topology::read(file)?;
+            if let Some(isolation) = args.isolation {
+                topology.isolate(isolation)?;
+            }
             let mut private = std::fs::DirBuilder::new();
             private.recursive(true).mode(0o700);
             private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
+            if topology.isolation == Isolation::Process {
+                return supervise(args, (file, &text), &topology, dir, stop);
+            }
             let control_path = dir.join(control::SOCKET);
             let key = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
             let key = key.filter(|_| args.process.is_some()).map(|file| Key::load(file)).transpose()?;
@@ -182,7 +199,7 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
             let control_path = control::beside(socket);
             Engine::new(&topology, &Role::default(), |_| vfio_user(socket), Some(&control_path), stop)?
         }
-        _ => anyhow::bail!("--topology with --run-dir, or --socket is needed"),
+        _ => bail!("--topology with --run-dir, or --socket is needed"),
     };
     engine.observe(&args.observe)?;
     print("softhca: ready")?;
@@ -190,6 +207,38 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
     tracing::info!("stopped");
     engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
+}
+
+/// Serves a topology by a process for each tenant.
+fn supervise(
+    args: &Serve,
+    (file, text): (&Path, &str),
+    topology: &Topology,
+    dir: &Path,
+    stop: OwnedFd,
+) -> anyhow::Result<()> {
+    if args.observe.any() {
+        bail!("traces and captures need one process, with one clock: say --isolation none");
+    }
+    // The file of this very program, whatever has its name by now.
+    let program = Program { file: "/proc/self/exe".into(), arguments: vec!["worker".into()] };
+    let file = file.display().to_string();
+    let mut supervisor = Supervisor::new(program, topology, (&file, text), dir, stop)?;
+    print("softhca: ready")?;
+    let result = supervisor.run();
+    tracing::info!("stopped");
+    result
+}
+
+/// Serves as a worker: standard input is the channel to the supervisor.
+fn worker() -> anyhow::Result<()> {
+    // The supervisor's terminal is not this process's: it ends when the supervisor does, or is told.
+    let stop = stop_signals(&[Signal::SIGTERM])?;
+    ignore(&[Signal::SIGINT, Signal::SIGHUP])?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    raise_descriptors();
+    let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
+    workers::run(inbox, stop, || Ok(()))
 }
 
 /// The front end of an adapter: a vfio-user socket.
@@ -207,15 +256,18 @@ fn raise_descriptors() {
     }
 }
 
-/// A descriptor that becomes readable on SIGINT, SIGTERM or SIGHUP.
-fn stop_signals() -> anyhow::Result<OwnedFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGHUP);
+/// A descriptor that becomes readable on one of these signals.
+fn stop_signals(which: &[Signal]) -> anyhow::Result<OwnedFd> {
+    let signals: SigSet = which.iter().copied().collect();
     signals.thread_block()?;
     let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    Ok(std::os::fd::AsFd::as_fd(&fd).try_clone_to_owned()?)
+    Ok(fd.as_fd().try_clone_to_owned()?)
+}
+
+/// Lets these signals wait for ever.
+fn ignore(which: &[Signal]) -> anyhow::Result<()> {
+    let signals: SigSet = which.iter().copied().collect();
+    Ok(signals.thread_block()?)
 }
 
 fn explain(args: &Explain) -> anyhow::Result<()> {
@@ -297,6 +349,9 @@ mod tests {
         assert!(parse("softhca serve --socket s --port-type eth").is_err());
         assert!(parse("softhca serve --topology t --run-dir d --process p --tunnel-key-file k").is_ok());
         assert!(parse("softhca serve --socket s --process p").is_err());
+        assert!(parse("softhca serve --topology t --run-dir d --isolation process").is_ok());
+        assert!(parse("softhca serve --topology t --run-dir d --isolation some").is_err());
+        assert!(parse("softhca serve --socket s --isolation process").is_err());
         assert!(parse("softhca ctl --run-dir d links").is_ok());
         assert!(parse("softhca ctl --socket s link down a:1").is_ok());
         assert!(parse("softhca ctl --run-dir d link sideways a").is_err());

@@ -180,25 +180,36 @@ pub fn query(path: &Path, cmd: &str) -> anyhow::Result<Value> {
 /// As [`query`].
 pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
     let shown = path.display();
-    let mut stream =
-        UnixStream::connect(path).with_context(|| format!("{shown}: no server answers there"))?;
-    stream.set_read_timeout(Some(QUERY_TIMEOUT))?;
-    stream.set_write_timeout(Some(QUERY_TIMEOUT))?;
-    writeln!(stream, "{request}").with_context(|| format!("{shown}: request"))?;
+    let stream = UnixStream::connect(path).with_context(|| format!("{shown}: no server answers there"))?;
+    converse(stream, request, QUERY_TIMEOUT).with_context(|| format!("{shown}"))
+}
+
+/// Asks by a connection, and waits so long for the answer.
+///
+/// # Errors
+/// There is none, it is too long, or it is an error.
+pub(crate) fn converse(mut stream: UnixStream, request: &Value, patience: Duration) -> anyhow::Result<Value> {
+    let until = Instant::now() + patience;
+    stream.set_write_timeout(Some(patience))?;
+    writeln!(stream, "{request}").context("request")?;
     let mut reply = Vec::new();
     let mut chunk = [0; 4096];
-    while !reply.ends_with(b"\n") {
+    while !reply.ends_with(b"\n") && reply.len() <= MAX_UNSENT {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("no answer within {patience:?}");
+        }
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut chunk) {
             Ok(0) => break,
             Ok(n) => reply.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => bail!("{shown}: no answer: {e}"),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(e) => bail!("no answer: {e}"),
         }
     }
-    let value: Value =
-        serde_json::from_slice(&reply).with_context(|| format!("{shown}: answer is not JSON"))?;
+    let value: Value = serde_json::from_slice(&reply).context("answer is not JSON")?;
     if value.get("ok") != Some(&Value::Bool(true)) {
-        bail!("{shown}: {}", value.get("error").and_then(Value::as_str).unwrap_or("refused"));
+        bail!("{}", value.get("error").and_then(Value::as_str).unwrap_or("refused"));
     }
     Ok(value)
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hca_model::link::LinkMessage;
-use hca_model::{Effect, FunctionRef, HcaId, LinkOffer, TunnelEvent, TunnelId, World};
+use hca_model::{Effect, FunctionRef, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -29,10 +29,11 @@ use crate::memory::Limits;
 use crate::model;
 use crate::pacing::Pacer;
 use crate::rounds::Rounds;
-use crate::topology::{Hca, Topology};
+use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
 use crate::tunnel::key::Key;
 use crate::tunnel::{Event, Tunnels};
+use crate::workers::{Heard, Joints};
 
 /// How long a store to a BlueFlame register waits for the one that continues it. A guest's stores come 5 to 20 us
 /// apart; whoever rings a plain doorbell pays this.
@@ -70,6 +71,8 @@ pub struct Engine {
     world: World,
     links: Links,
     tunnels: Option<Tunnels>,
+    /// Links to other workers.
+    joints: Option<Joints>,
     pacer: Pacer,
     rounds: Rounds,
     slots: Vec<Slot>,
@@ -98,12 +101,42 @@ impl Engine {
         stop: OwnedFd,
     ) -> anyhow::Result<Engine> {
         let part = topology.part(role.process.as_deref())?;
-        let (world, links) = model::world(topology, &part)?;
         let tunnels = match &role.key {
             Some(key) => Tunnels::open(&part, &topology.fabric.tunnel, key)?,
             None if part.cuts.is_empty() => None,
             None => bail!("links to other processes need a key: fabric.tunnel_key_file or --tunnel-key-file"),
         };
+        let control = control.map(Listener::bind).transpose()?;
+        let pacer = Pacer::new(&topology.time);
+        Ok(Engine { tunnels, control, ..Engine::build(topology, &part, &mut front_end, pacer, stop)? })
+    }
+
+    /// The engine of a worker, with its links to others. Model time began at `began`.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub(crate) fn worker(
+        topology: &Topology,
+        worker: &Worker,
+        mut front_end: impl FnMut(&Hca) -> anyhow::Result<Box<dyn FrontEnd>>,
+        joints: Joints,
+        began: Instant,
+        stop: OwnedFd,
+    ) -> anyhow::Result<Engine> {
+        let part = topology.part_of(worker)?;
+        let pacer = Pacer::since(began, &topology.time);
+        let engine = Engine::build(topology, &part, &mut front_end, pacer, stop)?;
+        Ok(Engine { joints: Some(joints), ..engine })
+    }
+
+    fn build(
+        topology: &Topology,
+        part: &Part<'_>,
+        front_end: &mut dyn FnMut(&Hca) -> anyhow::Result<Box<dyn FrontEnd>>,
+        pacer: Pacer,
+        stop: OwnedFd,
+    ) -> anyhow::Result<Engine> {
+        let (world, links) = model::world(topology, part)?;
         let limits = Limits::shared_by(part.hcas().count());
         let mut slots = Vec::new();
         for (i, (host, hca)) in part.hcas().enumerate() {
@@ -123,11 +156,12 @@ impl Engine {
         Ok(Engine {
             world,
             links,
-            tunnels,
-            pacer: Pacer::new(&topology.time),
+            tunnels: None,
+            joints: None,
+            pacer,
             rounds: Rounds::new(&topology.time),
             slots,
-            control: control.map(Listener::bind).transpose()?,
+            control: None,
             control_clients: Vec::new(),
             stop,
             trim: Trim::default(),
@@ -170,7 +204,9 @@ impl Engine {
         let mut more = false;
         loop {
             let timeout = if more || self.has_work() { Some(Duration::ZERO) } else { self.sleep() };
-            let ready = self.wait(timeout).context("poll")?;
+            let may_sleep = timeout != Some(Duration::ZERO) && self.joints.as_ref().is_none_or(Joints::sleep);
+            let ready = self.wait(if may_sleep { timeout } else { Some(Duration::ZERO) }).context("poll")?;
+            self.joints.iter().for_each(Joints::wake);
             if ready.stop {
                 self.tunnels.iter_mut().for_each(Tunnels::close);
                 return Ok(());
@@ -182,14 +218,16 @@ impl Engine {
                 self.serve_control();
             }
             let waiting = self.take_from_tunnels();
+            let Some(heard) = self.take_from_workers() else { return Ok(()) };
             self.end_combining();
             self.take_answers();
-            more = self.pacer.run(&mut self.world) || waiting || left;
+            more = self.pacer.run(&mut self.world) || waiting || heard || left;
             self.signal();
             // Of a host that answers in the same breath there may be answers now.
             more |= self.take_answers();
             self.look();
             self.give_to_tunnels();
+            self.give_to_workers();
             self.trim.look(model::objects(&self.world, self.slots.len()));
             self.rounds.end();
         }
@@ -256,6 +294,44 @@ impl Engine {
         tunnels.flush();
     }
 
+    /// Lets the model have what came from other workers. Returns whether more waits; `None`: the supervisor has ended.
+    fn take_from_workers(&mut self) -> Option<bool> {
+        let Self { joints: Some(joints), world, pacer, control_clients, .. } = self else {
+            return Some(false);
+        };
+        let (mut now, mut ended) = (None, false);
+        let more = joints.take(|heard| {
+            let now = *now.get_or_insert_with(|| pacer.catch_up(world));
+            match heard {
+                // The sender's clock may be ahead: who waited for that would fall behind.
+                Heard::Message(link, at, message) => {
+                    world.deliver(TunnelId(link.into()), at.min(now + pacer.quantum()), message);
+                }
+                Heard::Lost(link) => world.tunnel_link(now, TunnelId(link.into()), None),
+                Heard::Renewed(link) => {
+                    world.tunnel_link(now, TunnelId(link.into()), None);
+                    world.greet_tunnel(now, TunnelId(link.into()));
+                }
+                Heard::Control(stream) => control_clients.extend(ControlClient::new(stream)),
+                Heard::End => ended = true,
+            }
+        });
+        (!ended).then_some(more)
+    }
+
+    /// Sends what the model has for other workers.
+    fn give_to_workers(&mut self) {
+        let Self { joints: Some(joints), world, .. } = self else { return };
+        // The time at which it is there goes with it.
+        for TunnelEvent { tunnel, at, message } in world.drain_tunnels(Ps::MAX) {
+            if let Ok(link) = u16::try_from(tunnel.0) {
+                joints.send(link, at, message);
+            }
+        }
+        let now = world.now();
+        joints.flush(|link| world.tunnel_link(now, TunnelId(link.into()), None));
+    }
+
     /// Gives up stores that were not continued in time: they are doorbells.
     fn end_combining(&mut self) {
         for (i, slot) in self.slots.iter_mut().enumerate() {
@@ -290,6 +366,9 @@ impl Engine {
         if let Some(tunnels) = &self.tunnels {
             fds.push(PollFd::new(tunnels.as_fd(), PollFlags::POLLIN));
         }
+        if let Some(joints) = &self.joints {
+            joints.watch(&mut |fd| fds.push(PollFd::new(fd, PollFlags::POLLIN)));
+        }
         let tunnels_end = fds.len();
         if let Some(control) = &self.control {
             fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
@@ -313,7 +392,7 @@ impl Engine {
         let any = |range| events.get::<std::ops::Range<usize>>(range).is_some_and(|e| e.contains(&true));
         Ok(Ready {
             stop: any(0..1),
-            // Tunnels are looked at in every round.
+            // Tunnels and other workers are looked at in every round.
             control: any(tunnels_end..control_end),
             hosts: events.get(control_end..).unwrap_or_default().to_vec(),
             counts,
@@ -380,7 +459,7 @@ impl Engine {
                 }
                 Ok(all)
             }
-            "links" => Ok(self.links.list(&self.world, self.tunnels.as_ref())),
+            "links" => Ok(self.links.list(&self.world, |link| self.is_joined(link))),
             "metrics" => {
                 let mut all = of_each(&|i, slot| {
                     let mut value = json!(slot.function.metrics());
@@ -393,12 +472,21 @@ impl Engine {
                 if let (Some(map), Some(tunnels)) = (all.as_object_mut(), &self.tunnels) {
                     map.insert("tunnels".into(), tunnels.metrics());
                 }
+                if let (Some(map), Some(joints)) = (all.as_object_mut(), &self.joints) {
+                    map.insert("joints".into(), joints.metrics());
+                }
                 Ok(all)
             }
             other => {
                 Err(format!("unknown cmd {other:?}: ping, resources, metrics, stat, links or link are known"))
             }
         }
+    }
+
+    /// Whether the far side of a link that leaves this process is there.
+    fn is_joined(&self, link: u16) -> bool {
+        self.tunnels.as_ref().is_some_and(|tunnels| tunnels.is_joined(link))
+            || self.joints.as_ref().is_some_and(|joints| joints.is_joined(link))
     }
 
     /// Delivers the interrupts the model has raised.

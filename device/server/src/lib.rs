@@ -34,3 +34,4 @@ pub mod topology;
 mod trim;
 pub mod tunnel;
 pub mod vfio_user;
+pub mod workers;

@@ -4,7 +4,6 @@ use hca_model::{PortRef, Ps, World};
 use serde_json::{Value, json};
 
 use crate::topology::{End, Link, Topology};
-use crate::tunnel::Tunnels;
 
 /// One link. Its place among the others is its number in the world.
 #[derive(Debug)]
@@ -35,6 +34,12 @@ impl Links {
         Links { rows, adapters }
     }
 
+    /// All links of a topology, for whoever has none of their ends.
+    pub(crate) fn of(topology: &Topology) -> Links {
+        let row = |link: &Link| Row { link: link.clone(), ports: [None; 2], tunnel: None, cable: true };
+        Links::new(topology, topology.links.iter().map(row).collect())
+    }
+
     /// Takes the cable of the link at `target` out, or puts it in.
     ///
     /// # Errors
@@ -61,7 +66,10 @@ impl Links {
     }
 
     /// The link at `HOST`, `HOST:PORT`, `HOST/HCA`, `HOST/HCA:PORT`, `SWITCH:PORT` or `SWITCH/PORT`.
-    fn find(&self, target: &str) -> Result<usize, String> {
+    ///
+    /// # Errors
+    /// If `target` names no port with a link, with what there is.
+    pub(crate) fn find(&self, target: &str) -> Result<usize, String> {
         let found = self
             .rows
             .iter()
@@ -108,7 +116,7 @@ impl Links {
     }
 
     /// All links with their states.
-    pub(crate) fn list(&self, world: &World, tunnels: Option<&Tunnels>) -> Value {
+    pub(crate) fn list(&self, world: &World, is_joined: impl Fn(u16) -> bool) -> Value {
         let rows = self.rows.iter().enumerate().map(|(number, row)| {
             let Row { link, ports, tunnel, cable } = row;
             let mut value = json!({
@@ -120,7 +128,7 @@ impl Links {
             });
             if let (Some(map), Some(tunnel)) = (value.as_object_mut(), tunnel) {
                 map.insert("here".into(), ports.iter().position(Option::is_some).into());
-                map.insert("peer".into(), tunnels.is_some_and(|t| t.is_joined(*tunnel)).into());
+                map.insert("peer".into(), is_joined(*tunnel).into());
             }
             value
         });

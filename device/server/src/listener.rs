@@ -3,9 +3,8 @@
 //! Only its owner (and root) can connect, whatever the umask is.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -19,9 +18,6 @@ use crate::log::Source;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
-/// Kept open, to be closed for a moment when there are no descriptors left: who connects is told so, and does not stay in
-/// the queue, where they would wake the engine for ever.
-const SPARE: &str = "/dev/null";
 
 /// A listening socket with its file.
 #[derive(Debug)]
@@ -30,7 +26,9 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the file we made; another file at the path is not ours to remove.
     file: Option<(u64, u64)>,
-    spare: RefCell<Option<File>>,
+    /// Kept to be closed for a moment when there are no descriptors left: who connects is told so, and does not stay in the
+    /// queue, where they would wake the engine for ever.
+    spare: RefCell<Option<UnixListener>>,
     log: Source,
 }
 
@@ -59,8 +57,19 @@ impl Listener {
             Err(e) => bail!("{shown}: {e}"),
         }
         let socket = private_socket(path).with_context(|| format!("{shown}: can't listen there"))?;
-        let spare = RefCell::new(Some(File::open(SPARE).context(SPARE)?));
+        let spare = RefCell::new(Some(socket.try_clone().context("a descriptor")?));
         Ok(Listener { socket, path: path.to_path_buf(), file: identity(path), spare, log: Source::default() })
+    }
+
+    /// One that another process has made, and will remove.
+    ///
+    /// # Errors
+    /// It can't be made non-blocking, or there are no descriptors left.
+    pub(crate) fn inherit(socket: OwnedFd, path: PathBuf) -> anyhow::Result<Listener> {
+        let socket = UnixListener::from(socket);
+        socket.set_nonblocking(true)?;
+        let spare = RefCell::new(Some(socket.try_clone()?));
+        Ok(Listener { socket, path, file: None, spare, log: Source::default() })
     }
 
     /// The next connection, or `None` if there is none now.
@@ -76,7 +85,7 @@ impl Listener {
                         drop(self.spare.take());
                         // It is closed at once.
                         let _ = self.socket.accept();
-                        self.spare.replace(File::open(SPARE).ok());
+                        self.spare.replace(self.socket.try_clone().ok());
                     }
                     return None;
                 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::links::{Links, Row};
 use crate::memory::HostMemory;
 use crate::random::random;
-use crate::topology::{self, Cut, End, ManagementKey, Part, SubnetManager, Topology};
+use crate::topology::{self, Cut, End, Isolation, ManagementKey, Part, SubnetManager, Topology};
 use crate::tunnel::Light;
 
 impl GuestMemory for HostMemory {
@@ -144,11 +144,32 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
             world.limit_port(*port, row.link.mtu, row.link.vls);
         }
     }
+    if topology.isolation == Isolation::Process {
+        world.set_subnet(subnet(topology, part, &rows));
+    }
     Ok((world, Links::new(topology, rows)))
 }
 
+/// Where the ports of all adapters of the topology are, as seen from a part of it.
+fn subnet(topology: &Topology, part: &Part<'_>, rows: &[Row]) -> Vec<Option<LinkEnd>> {
+    let here: Vec<String> = part.hcas().map(|(host, hca)| format!("{}/{}", host.name, hca.name)).collect();
+    let ports = topology.hcas().flat_map(|(host, hca)| {
+        let ports = (1..=hca.personality.ports.len()).filter_map(|port| u8::try_from(port).ok());
+        ports.map(move |port| (host, hca, port))
+    });
+    let place = |(host, hca, port): (&topology::Host, &topology::Hca, u8)| {
+        if let Some(own) = here.iter().position(|name| *name == format!("{}/{}", host.name, hca.name)) {
+            return Some(PortRef::of_hca(HcaId(own), port).into());
+        }
+        let end = End::Hca { host: host.name.clone(), hca: hca.name.clone(), port };
+        let row = rows.iter().find(|row| row.link.between.contains(&end))?;
+        row.tunnel.map(|tunnel| TunnelId(tunnel.into()).into())
+    };
+    ports.map(place).collect()
+}
+
 /// A key that no guest can guess.
-fn random_key() -> anyhow::Result<u64> {
+pub(crate) fn random_key() -> anyhow::Result<u64> {
     let mut random = random()?;
     // 0 would be none.
     Ok(u64::from_be_bytes(*random().first_chunk().context("a random number is longer")?) | 1)

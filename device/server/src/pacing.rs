@@ -68,9 +68,14 @@ impl Timer {
 impl Pacer {
     /// Starts the clock.
     pub fn new(time: &Time) -> Pacer {
+        Pacer::since(Instant::now(), time)
+    }
+
+    /// A clock that was started then.
+    pub fn since(start: Instant, time: &Time) -> Pacer {
         let share = Duration::from_millis(time.budget_ms) / 2;
         Pacer {
-            start: Instant::now(),
+            start,
             dilation: time.dilation,
             quantum: match time.mode {
                 Mode::Live => time.quantum_us.saturating_mul(PS_PER_US),
@@ -80,6 +85,11 @@ impl Pacer {
             share,
             left: share,
         }
+    }
+
+    /// How far the model may run ahead.
+    pub fn quantum(&self) -> Ps {
+        Ps(self.quantum)
     }
 
     /// A round of the engine begins.

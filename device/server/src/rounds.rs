@@ -71,6 +71,7 @@ impl Rounds {
     pub(crate) fn report(&self) -> Value {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         json!({
+            "pid": std::process::id(),
             "rounds": self.count,
             "longest_us": us(self.longest),
             "late": self.late,

@@ -4,3 +4,4 @@ mod availability;
 mod driver;
 mod examples;
 mod front_end;
+mod workers;

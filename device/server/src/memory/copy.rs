@@ -19,7 +19,7 @@ fn up_to_word(address: usize) -> usize {
 /// # Safety
 /// `from .. from + buf.len()` is mapped and may be read, and no Rust object lies there.
 #[inline]
-pub(super) unsafe fn load(from: *const u8, buf: &mut [u8]) {
+pub(crate) unsafe fn load(from: *const u8, buf: &mut [u8]) {
     let aligned = from.addr().is_multiple_of(buf.len().max(1));
     // SAFETY (all arms): the caller vouches for the range; alignment is checked for the typed loads.
     match buf.len() {
@@ -67,7 +67,7 @@ unsafe fn load_words(from: *const u8, buf: &mut [u8]) {
 /// # Safety
 /// `to .. to + data.len()` is mapped and may be written, and no Rust object lies there.
 #[inline]
-pub(super) unsafe fn store(to: *mut u8, data: &[u8]) {
+pub(crate) unsafe fn store(to: *mut u8, data: &[u8]) {
     let aligned = to.addr().is_multiple_of(data.len().max(1));
     match *data {
         // SAFETY: the caller vouches for the range, and it is aligned.

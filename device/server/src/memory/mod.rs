@@ -13,7 +13,7 @@
 //! reads under way fail. So once it has returned, no access to the range happens and no message about it is sent, and the
 //! reply may be sent.
 
-mod copy;
+pub(crate) mod copy;
 mod deferred;
 mod error;
 mod fault;

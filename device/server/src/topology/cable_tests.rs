@@ -196,11 +196,11 @@ fn parts_of_processes() {
     let left = t.part(Some("left")).unwrap();
     assert_eq!((left.hosts.len(), left.switches.len(), left.links.len()), (1, 1, 1));
     let [cut] = left.cuts[..] else { panic!("{:?}", left.cuts) };
-    assert_eq!((cut.number, cut.here, cut.peer.name.as_str()), (1, 0, "right"));
+    assert_eq!((cut.number, cut.here, cut.peer.unwrap().name.as_str()), (1, 0, "right"));
     let right = t.part(Some("right")).unwrap();
     assert_eq!((right.hosts[0].name.as_str(), right.switches.len(), right.links.len()), ("b", 0, 0));
     assert_eq!((right.cuts[0].number, right.cuts[0].here), (1, 1));
-    assert_eq!(right.cuts[0].peer.name, "left");
+    assert_eq!(right.cuts[0].peer.unwrap().name, "left");
     for (name, reason) in [(None, "say which one this is: left, right"), (Some("up"), "it has: left, right")]
     {
         let error = t.part(name).unwrap_err().to_string();

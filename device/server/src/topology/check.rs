@@ -104,7 +104,9 @@ impl Source<'_> {
         let fabric = self.fabric(raw.fabric, &nodes, &links)?;
         let Nodes { processes, hosts, switches, .. } = nodes;
         let links = links.into_iter().map(|(_, link)| link).collect();
-        Ok(Topology { profile, time: self.time(raw.time)?, fabric, processes, hosts, switches, links })
+        let isolation = self.isolation(raw.isolation, &processes)?;
+        let time = self.time(raw.time)?;
+        Ok(Topology { profile, isolation, time, fabric, processes, hosts, switches, links })
     }
 
     /// The name of a timing profile, if there is one.

@@ -28,13 +28,15 @@ use thiserror::Error;
 
 pub use hca_model::PortKind;
 pub use hca_model::personality::Personality;
-pub use parts::{Cut, Part};
+pub use parts::{Cut, Part, Worker};
 
 /// A checked topology.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Topology {
     /// Timing profile of switches, and of adapters that have none of their own, if not what belongs to their personality.
     pub profile: Option<String>,
+    /// Who is kept apart from whom.
+    pub isolation: Isolation,
     /// How host time becomes model time.
     pub time: Time,
     /// Properties of the fabric as a whole.
@@ -47,6 +49,17 @@ pub struct Topology {
     pub switches: Vec<Switch>,
     /// Links in the order of the file.
     pub links: Vec<Link>,
+}
+
+/// Which tenants have a process of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// None: one process serves all, with one clock, in which what happens between hosts has the model's times.
+    #[default]
+    None,
+    /// Each host, and the switches together.
+    Process,
 }
 
 /// How host time becomes model time.
@@ -325,6 +338,14 @@ impl Topology {
     /// # Errors
     /// A [`TopologyError`] that names file, line, key and reason.
     pub fn load(path: &Path) -> Result<Topology, TopologyError> {
+        Topology::read(path).map(|(_, topology)| topology)
+    }
+
+    /// The same, with the file's text.
+    ///
+    /// # Errors
+    /// As [`Topology::load`].
+    pub fn read(path: &Path) -> Result<(String, Topology), TopologyError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| TopologyError::Read { file: file.clone(), error })?;
@@ -333,7 +354,19 @@ impl Topology {
         if let (Some(key), Some(folder)) = (&mut topology.fabric.tunnel.key_file, path.parent()) {
             *key = folder.join(&*key);
         }
-        Ok(topology)
+        Ok((text, topology))
+    }
+
+    /// Keeps other tenants apart than the file says.
+    ///
+    /// # Errors
+    /// The topology has processes of its own.
+    pub fn isolate(&mut self, isolation: Isolation) -> anyhow::Result<()> {
+        if isolation == Isolation::Process && !self.processes.is_empty() {
+            anyhow::bail!("isolation: {}", parts::SERVED_BY_PROCESSES);
+        }
+        self.isolation = isolation;
+        Ok(())
     }
 
     /// Checks the text of a topology file; `file` is for error messages.
@@ -349,6 +382,7 @@ impl Topology {
         let (host, hca) = ("host", "hca0");
         Topology {
             profile: profile.map(str::to_owned),
+            isolation: Isolation::None,
             time: Time::default(),
             fabric: Fabric {
                 subnet_manager: SubnetManager::Builtin,
@@ -419,6 +453,18 @@ pub fn parse_personality(text: &str) -> Result<Arc<Personality>, String> {
         let names: Vec<_> = Personality::names().collect();
         format!("there is no personality {text:?}, only {}", names.join(", "))
     })
+}
+
+/// Understands who is to be kept apart.
+///
+/// # Errors
+/// What is possible, as text.
+pub fn parse_isolation(text: &str) -> Result<Isolation, String> {
+    match text {
+        "none" => Ok(Isolation::None),
+        "process" => Ok(Isolation::Process),
+        other => Err(format!("{other:?} is neither \"none\" nor \"process\"")),
+    }
 }
 
 /// Understands the name of a link layer.

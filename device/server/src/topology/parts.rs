@@ -1,5 +1,6 @@
 //! Topologies that several processes serve together.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
 
@@ -8,12 +9,16 @@ use toml::Spanned;
 
 use super::check::{Checked, Nodes, Source};
 use super::raw::RawProcess;
-use super::{Hca, Host, Link, Process, Switch, Topology, TunnelSettings};
+use super::{Hca, Host, Isolation, Link, Process, Switch, Topology, TunnelSettings};
 
 /// Datagrams that are worth their headers, and that UDP can carry over IPv4 and IPv6.
 const DATAGRAM: std::ops::RangeInclusive<u16> = 512..=65_000;
 /// From what a busy machine may miss to what nobody waits for.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 300..=60_000;
+
+/// Why some topologies can't be divided further.
+pub(super) const SERVED_BY_PROCESSES: &str =
+    "a topology with [[process]] is served by those, each of them one process";
 
 /// What one process serves.
 #[derive(Clone, Debug)]
@@ -39,8 +44,41 @@ pub struct Cut<'a> {
     pub link: &'a Link,
     /// Which end is here: 0 or 1.
     pub here: usize,
-    /// Who serves the other end.
-    pub peer: &'a Process,
+    /// Who serves the other end; `None`: another worker of this process.
+    pub peer: Option<&'a Process>,
+}
+
+/// What a process of its own serves where tenants are apart ([`Isolation::Process`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// The adapters of that host.
+    Host(String),
+    /// All switches.
+    Switches,
+}
+
+impl Worker {
+    /// The worker of a host, or (`None`) that of the switches.
+    pub fn of(host: Option<String>) -> Worker {
+        host.map_or(Worker::Switches, Worker::Host)
+    }
+
+    /// The host that it serves.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Worker::Host(host) => Some(host),
+            Worker::Switches => None,
+        }
+    }
+}
+
+impl fmt::Display for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Worker::Host(host) => write!(f, "host {host}"),
+            Worker::Switches => write!(f, "switches"),
+        }
+    }
 }
 
 impl<'a> Part<'a> {
@@ -69,16 +107,45 @@ impl Topology {
             ),
         };
         let own = process.map(|p| p.name.as_str());
+        let mut part = self.cut(|node| self.process_of(node) == own)?;
+        part.process = process;
+        for cut in &mut part.cuts {
+            let there = cut.link.between.get(1 - cut.here).and_then(|end| self.process_of(end.node()));
+            let peer = self.processes.iter().find(|p| Some(p.name.as_str()) == there);
+            cut.peer = Some(peer.context("a link leads to no process")?);
+        }
+        Ok(part)
+    }
+
+    /// What a worker serves.
+    ///
+    /// # Errors
+    /// There are more links than can be numbered.
+    pub fn part_of(&self, worker: &Worker) -> anyhow::Result<Part<'_>> {
+        self.cut(|node| match worker {
+            Worker::Host(host) => node == host,
+            Worker::Switches => self.switches.iter().any(|switch| switch.name == node),
+        })
+    }
+
+    /// The workers of a topology whose tenants are apart, in the order of the file, the switches last.
+    pub fn workers(&self) -> Vec<Worker> {
+        let hosts = self.hosts.iter().filter(|host| !host.hcas.is_empty());
+        let switches = (!self.switches.is_empty()).then_some(Worker::Switches);
+        hosts.map(|host| Worker::Host(host.name.clone())).chain(switches).collect()
+    }
+
+    /// The nodes that are here, and their links.
+    fn cut(&self, is_here: impl Fn(&str) -> bool) -> anyhow::Result<Part<'_>> {
         let mut part = Part {
-            process,
-            hosts: self.hosts.iter().filter(|h| h.process.as_deref() == own).collect(),
-            switches: self.switches.iter().filter(|s| s.process.as_deref() == own).collect(),
+            process: None,
+            hosts: self.hosts.iter().filter(|h| is_here(&h.name)).collect(),
+            switches: self.switches.iter().filter(|s| is_here(&s.name)).collect(),
             links: Vec::new(),
             cuts: Vec::new(),
         };
         for (number, link) in self.links.iter().enumerate() {
-            let ends = link.between.each_ref().map(|end| self.process_of(end.node()));
-            let here = match ends.map(|end| end == own) {
+            let here = match link.between.each_ref().map(|end| is_here(end.node())) {
                 [true, true] => {
                     part.links.push(link);
                     continue;
@@ -87,11 +154,8 @@ impl Topology {
                 [false, true] => 1,
                 [false, false] => continue,
             };
-            let there = ends.get(1 - here).copied().flatten();
-            let peer = self.processes.iter().find(|p| Some(p.name.as_str()) == there);
-            let peer = peer.context("a link leads to no process")?;
-            let number = u16::try_from(number).context("more links than the tunnels can number")?;
-            part.cuts.push(Cut { number, link, here, peer });
+            let number = u16::try_from(number).context("more links than can be numbered")?;
+            part.cuts.push(Cut { number, link, here, peer: None });
         }
         Ok(part)
     }
@@ -174,6 +238,19 @@ impl Source<'_> {
                 Err(self.error(name.span(), key, reason))
             }
         }
+    }
+
+    /// Checks who is kept apart.
+    pub(super) fn isolation(
+        &self,
+        raw: Option<Spanned<Isolation>>,
+        processes: &[Process],
+    ) -> Checked<Isolation> {
+        let Some(raw) = raw else { return Ok(Isolation::default()) };
+        if *raw.get_ref() == Isolation::Process && !processes.is_empty() {
+            return Err(self.error(raw.span(), "isolation", SERVED_BY_PROCESSES));
+        }
+        Ok(raw.into_inner())
     }
 
     /// Checks what tunnels have in common.

@@ -4,12 +4,13 @@ use hca_model::link::LinkRate;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Mode, SubnetManager};
+use super::{Isolation, Mode, SubnetManager};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTopology {
     pub(super) profile: Option<Spanned<String>>,
+    pub(super) isolation: Option<Spanned<Isolation>>,
     #[serde(default)]
     pub(super) time: RawTime,
     #[serde(default)]

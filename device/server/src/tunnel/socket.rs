@@ -71,9 +71,10 @@ impl Tunnels {
                 timeout: Duration::from_millis(settings.timeout_ms),
             };
             let [a, b] = &cut.link.between;
+            let peer = cut.peer.context("a link leads to no process")?;
             let tunnel = Tunnel {
-                peer: cut.peer.address,
-                peer_name: cut.peer.name.clone(),
+                peer: peer.address,
+                peer_name: peer.name.clone(),
                 name: format!("{a} - {b}"),
                 session: Session::new(terms, random()?, Duration::ZERO),
                 log: Source::default(),

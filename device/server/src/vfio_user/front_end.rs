@@ -54,14 +54,19 @@ impl VfioUser {
     /// # Errors
     /// The socket can't be had; the message names it.
     pub fn listen(socket: &Path) -> anyhow::Result<VfioUser> {
-        Ok(VfioUser {
-            listener: Listener::bind(socket)?,
+        Ok(VfioUser::on(Listener::bind(socket)?))
+    }
+
+    /// Has its clients from there.
+    pub(crate) fn on(listener: Listener) -> VfioUser {
+        VfioUser {
+            listener,
             client: None,
             dma_timeout: None,
             closer: Closer::default(),
             look: Look::default(),
             log: Source::default(),
-        })
+        }
     }
 
     /// The same; `time`: how long a client may take for a DMA access before it fails.

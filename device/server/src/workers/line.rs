@@ -1,0 +1,332 @@
+//! One end of a link to another worker: a ring to it, a ring from it, and a bell to wake who sleeps.
+//!
+//! The bell is a pair of sockets, since each end then has its own flags: what a peer does to its end, ours never blocks. It also
+//! tells when the peer is gone. A peer that breaks the rules, or takes nothing while much waits for it, is treated as gone: the link
+//! is dark until there is a new one.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use hca_model::Ps;
+use hca_model::link::{LinkMessage, LinkPacket};
+
+use super::ring::{Receiver, Sender};
+use super::wire;
+
+/// Messages taken before the others of the engine get their turn.
+const TURN: usize = 128;
+/// Of these, messages that no credits bound: light, and management datagrams.
+const UNBOUND_TURN: usize = 16;
+/// Bytes that may wait for a full ring. Honest peers give credits for less than a ring.
+const BACKLOG: usize = 4 << 20;
+/// Times that a message may bring: longer ones are cut. The slowest link sends its longest packet in 20 us.
+const LONGEST: Ps = Ps::from_ms(1);
+
+/// What came of a link.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// A message, and when it is here.
+    Message(Ps, LinkMessage),
+    /// The peer is gone; nothing comes any more.
+    Lost(&'static str),
+}
+
+/// One end of a link to another worker.
+#[derive(Debug)]
+pub(super) struct Line {
+    sender: Sender,
+    receiver: Receiver,
+    bell: UnixStream,
+    /// What found no room in the ring.
+    backlog: VecDeque<Vec<u8>>,
+    backlog_bytes: usize,
+    /// Something was written since the peer was looked after.
+    written: bool,
+    lost: bool,
+    /// Room for a message.
+    buffer: Vec<u8>,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+/// What two workers need for a link: its memory, and the two ends of its bell.
+///
+/// # Errors
+/// The system does not give it.
+pub(super) fn make() -> anyhow::Result<(OwnedFd, [OwnedFd; 2])> {
+    let (a, b) = UnixStream::pair()?;
+    Ok((super::ring::memory()?, [a.into(), b.into()]))
+}
+
+impl Line {
+    /// End `here` (0 or 1) of a link.
+    ///
+    /// # Errors
+    /// The memory is not what it should be.
+    pub(super) fn new(memory: impl AsFd, bell: OwnedFd, here: usize) -> anyhow::Result<Line> {
+        anyhow::ensure!(here < 2, "a link has two ends");
+        let bell = UnixStream::from(bell);
+        bell.set_nonblocking(true)?;
+        Ok(Line {
+            sender: Sender::map(&memory, here)?,
+            receiver: Receiver::map(&memory, 1 - here)?,
+            bell,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            written: false,
+            lost: false,
+            buffer: Vec::new(),
+            sent: 0,
+            received: 0,
+        })
+    }
+
+    /// What to wait for; `None`: the peer is gone.
+    pub(super) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        (!self.lost).then(|| self.bell.as_fd())
+    }
+
+    /// Whether the peer is there.
+    pub(super) fn is_joined(&self) -> bool {
+        !self.lost
+    }
+
+    /// This side is about to sleep. False: something waits, so it must not.
+    pub(super) fn sleep(&self) -> bool {
+        self.lost || self.receiver.sleep()
+    }
+
+    /// It does not sleep any more.
+    pub(super) fn wake(&self) {
+        self.receiver.wake();
+    }
+
+    /// A message leaves.
+    pub(super) fn send(&mut self, at: Ps, message: LinkMessage) {
+        if self.lost {
+            return;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        wire::write(&mut buffer, at, message);
+        self.sent += 1;
+        if self.backlog.is_empty() && matches!(self.sender.push(&buffer), Ok(true)) {
+            self.written = true;
+        } else {
+            // Also if the peer broke the rules: it is found out when the backlog is given.
+            self.backlog_bytes += buffer.len();
+            self.backlog.push_back(std::mem::take(&mut buffer));
+        }
+        self.buffer = buffer;
+    }
+
+    /// Gives what waits as far as there is room, and wakes the peer if it sleeps.
+    fn give(&mut self) -> Result<(), &'static str> {
+        while let Some(message) = self.backlog.front() {
+            match self.sender.push(message) {
+                Ok(true) => {
+                    self.written = true;
+                    self.backlog_bytes -= self.backlog.pop_front().map_or(0, |message| message.len());
+                }
+                Ok(false) if self.backlog_bytes > BACKLOG => return Err("it takes nothing"),
+                Ok(false) => break,
+                Err(_) => return Err("it does not keep to the rules of the ring"),
+            }
+        }
+        if std::mem::take(&mut self.written) && self.sender.must_wake() {
+            match self.bell.write(&[1]) {
+                // Full: it was rung often enough.
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err("it has ended"),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what waits. Returns why the peer is gone, once.
+    pub(super) fn flush(&mut self) -> Option<&'static str> {
+        match self.lost {
+            true => None,
+            false => self.give().err().inspect(|_| self.lose()),
+        }
+    }
+
+    fn lose(&mut self) {
+        self.lost = true;
+        self.backlog.clear();
+        self.backlog_bytes = 0;
+    }
+
+    /// True while something waits for room in the ring: nothing tells when there is.
+    pub(super) fn is_congested(&self) -> bool {
+        !self.lost && !self.backlog.is_empty()
+    }
+
+    /// Takes what has come, a bounded amount. Returns true if more may be there.
+    pub(super) fn take(&mut self, mut taken: impl FnMut(Taken)) -> bool {
+        if self.lost {
+            return false;
+        }
+        let gone = self.hear();
+        let mut unbound = 0;
+        for _ in 0..TURN {
+            match self.receiver.pop(&mut self.buffer) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if gone {
+                        self.lose();
+                        taken(Taken::Lost("it has ended"));
+                    }
+                    return false;
+                }
+                Err(_) => {
+                    self.lose();
+                    taken(Taken::Lost("it does not keep to the rules of the ring"));
+                    return false;
+                }
+            }
+            let Some((at, message)) = wire::read(&self.buffer) else {
+                self.lose();
+                taken(Taken::Lost("it sends what is no message"));
+                return false;
+            };
+            self.received += 1;
+            let message = within_bounds(message);
+            unbound += usize::from(match &message {
+                LinkMessage::Packet(packet) => packet.credits == 0,
+                LinkMessage::Credit { .. } => false,
+                LinkMessage::Light(_) => true,
+            });
+            taken(Taken::Message(at, message));
+            if unbound >= UNBOUND_TURN {
+                break;
+            }
+        }
+        self.receiver.has_message()
+    }
+
+    /// Takes what the bell says. True: the peer has ended.
+    fn hear(&mut self) -> bool {
+        let mut rung = [0; 64];
+        match self.bell.read(&mut rung) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+}
+
+/// Cuts times that no link has.
+fn within_bounds(message: LinkMessage) -> LinkMessage {
+    match message {
+        LinkMessage::Packet(packet) => {
+            LinkMessage::Packet(LinkPacket { tail: packet.tail.min(LONGEST), ..packet })
+        }
+        LinkMessage::Light(mut light) => {
+            light.latency = light.latency.min(LONGEST);
+            LinkMessage::Light(light)
+        }
+        credit @ LinkMessage::Credit { .. } => credit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hca_model::link::Light;
+    use hca_model::link_layer::Packet;
+
+    use super::*;
+
+    fn ends() -> (Line, Line) {
+        let (memory, [a, b]) = make().unwrap();
+        (Line::new(&memory, a, 0).unwrap(), Line::new(&memory, b, 1).unwrap())
+    }
+
+    fn packet(len: usize, credits: u16) -> LinkMessage {
+        let packet = Packet::from_bytes(vec![7; len]);
+        LinkMessage::Packet(LinkPacket { packet, tail: Ps(5), credits, session: Default::default() })
+    }
+
+    fn all(line: &mut Line) -> Vec<Taken> {
+        let mut got = Vec::new();
+        while line.take(|taken| got.push(taken)) {}
+        got
+    }
+
+    #[test]
+    fn messages_come_in_order_both_ways() {
+        let (mut a, mut b) = ends();
+        assert!(a.sleep() && b.sleep());
+        for i in 0..3000 {
+            a.send(Ps(i), packet(100 + i as usize, 2));
+            b.send(Ps(i), LinkMessage::Light(Light::default()));
+        }
+        // More than the ring has room for.
+        let mut got = 0;
+        while got < 3000 {
+            assert_eq!((a.flush(), b.flush()), (None, None));
+            for taken in all(&mut b) {
+                let Taken::Message(at, LinkMessage::Packet(packet)) = taken else { panic!("{taken:?}") };
+                assert_eq!((at, packet.packet.len()), (Ps(got), 100 + got as usize));
+                got += 1;
+            }
+        }
+        assert!(!a.sleep(), "messages wait");
+        assert_eq!(all(&mut a).len(), 3000);
+        assert!(a.sleep());
+    }
+
+    #[test]
+    fn a_turn_is_bounded() {
+        let (mut a, mut b) = ends();
+        (0..1000).for_each(|_| a.send(Ps(0), packet(64, 1)));
+        (0..1000).for_each(|_| b.send(Ps(0), packet(64, 0)));
+        let mut count = 0;
+        assert!(b.take(|_| count += 1));
+        assert_eq!(count, TURN);
+        count = 0;
+        assert!(a.take(|_| count += 1));
+        assert_eq!(count, UNBOUND_TURN);
+    }
+
+    #[test]
+    fn a_peer_that_ends_is_noticed_after_what_it_said() {
+        let (mut a, mut b) = ends();
+        a.send(Ps(1), packet(64, 1));
+        assert_eq!(a.flush(), None);
+        drop(a);
+        let got = all(&mut b);
+        assert!(matches!(got[..], [Taken::Message(..), Taken::Lost(_)]), "{got:?}");
+        assert!(!b.is_joined() && b.watch().is_none() && all(&mut b).is_empty());
+        b.send(Ps(1), packet(64, 1));
+        assert_eq!((b.flush(), b.is_congested()), (None, false));
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_gone() {
+        let (mut a, _b) = ends();
+        let mut why = None;
+        for _ in 0..BACKLOG / 4096 * 2 {
+            a.send(Ps(0), packet(4096, 65));
+            why = why.or(a.flush());
+        }
+        assert_eq!(why, Some("it takes nothing"));
+        assert_eq!(a.backlog_bytes, 0);
+    }
+
+    #[test]
+    fn rubbish_ends_it() {
+        let (mut a, mut b) = ends();
+        a.sender.push(b"rubbish").unwrap();
+        assert!(matches!(all(&mut b)[..], [Taken::Lost(_)]));
+        let far = LinkMessage::Packet(LinkPacket {
+            tail: Ps::MAX,
+            packet: Packet::from_bytes(vec![0; 8]),
+            credits: 1,
+            session: Default::default(),
+        });
+        let LinkMessage::Packet(cut) = within_bounds(far) else { unreachable!() };
+        assert_eq!(cut.tail, LONGEST);
+    }
+}

@@ -1,0 +1,431 @@
+//! The supervisor: starts workers, starts them again, and answers the operator for all of them.
+//!
+//! It has the sockets' files and gives the workers what they need as descriptors. From a worker it takes answers to the operator's
+//! questions, of bounded length and within a bounded time, and nothing else.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::time::TimeSpec;
+use serde_json::{Value, json};
+
+use super::channel::{Channel, Note, channel};
+use super::line;
+use super::worker::clock_ns;
+use crate::control::{self, ControlClient};
+use crate::links::Links;
+use crate::listener::Listener;
+use crate::log::Source;
+use crate::model::random_key;
+use crate::topology::{ManagementKey, SubnetManager, Topology, Worker};
+
+/// How long a worker may take to answer the operator.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long workers may take to end when they are told to.
+const GRACE: Duration = Duration::from_secs(2);
+/// A worker that lives this long was no failure: the next one is started at once.
+const YOUNG: Duration = Duration::from_secs(10);
+/// Pauses before a worker that died young is started again, doubled each time.
+const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+
+/// How workers are started: the program, and the arguments that make it one.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The program's file.
+    pub file: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// A worker, whether it lives or not.
+struct Slot {
+    worker: Worker,
+    listeners: Vec<Listener>,
+    /// Its links to others: their numbers, which end is here, and whose the other is.
+    links: Vec<(u16, u8, usize)>,
+    process: Option<Process>,
+    pause: Duration,
+    /// When it is to be started again.
+    start_at: Option<Instant>,
+    log: Source,
+}
+
+struct Process {
+    child: Child,
+    channel: Channel,
+    born: Instant,
+}
+
+/// Serves a topology by workers.
+pub struct Supervisor {
+    program: Program,
+    file: String,
+    text: String,
+    m_key: Option<u64>,
+    began_ns: u64,
+    slots: Vec<Slot>,
+    links: Links,
+    control: Listener,
+    control_clients: Vec<ControlClient>,
+    stop: OwnedFd,
+    log: Source,
+}
+
+impl Supervisor {
+    /// Makes the sockets of a topology in `run_dir` and starts its workers. `file` and `text` are the topology as it was read. It ends
+    /// when `stop` becomes readable.
+    ///
+    /// # Errors
+    /// A socket can't be had, or a worker can't be started.
+    pub fn new(
+        program: Program,
+        topology: &Topology,
+        (file, text): (&str, &str),
+        run_dir: &Path,
+        stop: OwnedFd,
+    ) -> anyhow::Result<Supervisor> {
+        let workers = topology.workers();
+        let mut slots = Vec::new();
+        for worker in &workers {
+            let part = topology.part_of(worker)?;
+            let bind = |(_, hca): (_, &crate::topology::Hca)| Listener::bind(&run_dir.join(&hca.socket));
+            let listeners = part.hcas().map(bind).collect::<anyhow::Result<_>>()?;
+            let mut links = Vec::new();
+            for cut in &part.cuts {
+                let there = cut.link.between.get(1 - cut.here).context("a link has two ends")?.node();
+                let peer = workers.iter().position(|peer| match peer.host() {
+                    Some(host) => host == there,
+                    None => topology.switches.iter().any(|switch| switch.name == there),
+                });
+                let peer = peer.with_context(|| format!("a link leads to {there}, which nobody serves"))?;
+                links.push((cut.number, u8::try_from(cut.here)?, peer));
+            }
+            slots.push(Slot {
+                worker: worker.clone(),
+                listeners,
+                links,
+                process: None,
+                pause: *PAUSES.start(),
+                start_at: Some(Instant::now()),
+                log: Source::default(),
+            });
+        }
+        let builtin = topology.fabric.subnet_manager == SubnetManager::Builtin;
+        let m_key = match topology.fabric.m_key {
+            // All workers' parts of the manager have to have the same.
+            ManagementKey::Random if builtin => Some(random_key()?),
+            _ => None,
+        };
+        let mut supervisor = Supervisor {
+            program,
+            file: file.to_owned(),
+            text: text.to_owned(),
+            m_key,
+            began_ns: clock_ns()?,
+            slots,
+            links: Links::of(topology),
+            control: Listener::bind(&run_dir.join(control::SOCKET))?,
+            control_clients: Vec::new(),
+            stop,
+            log: Source::default(),
+        };
+        for at in 0..supervisor.slots.len() {
+            supervisor.start(at)?;
+        }
+        Ok(supervisor)
+    }
+
+    /// Supervises until told to stop.
+    ///
+    /// # Errors
+    /// If the system refuses to wait; what workers do only ends them.
+    pub fn run(&mut self) -> anyhow::Result<()> {
+        loop {
+            let Some((stop, control, dead)) = self.wait().context("poll")? else { continue };
+            if stop {
+                self.end();
+                return Ok(());
+            }
+            for at in dead {
+                self.bury(at);
+            }
+            if control || self.control_clients.iter().any(ControlClient::has_request) {
+                self.serve_control();
+            }
+            let now = Instant::now();
+            for at in 0..self.slots.len() {
+                let due = |slot: &Slot| slot.start_at.is_some_and(|due| due <= now);
+                if self.slots.get(at).is_some_and(due)
+                    && let Err(why) = self.start(at)
+                {
+                    self.log.say(|| tracing::error!("a worker can't be started: {why:#}"));
+                    self.bury(at);
+                }
+            }
+        }
+    }
+
+    /// Waits. Gives whether to stop, whether the operator says something, and which workers are gone; `None`: a signal came between.
+    #[allow(clippy::type_complexity, reason = "three answers of one call")]
+    fn wait(&self) -> nix::Result<Option<(bool, bool, Vec<usize>)>> {
+        let mut fds = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
+        fds.push(PollFd::new(self.control.as_fd(), PollFlags::POLLIN));
+        for client in &self.control_clients {
+            let events = if client.is_congested() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            fds.push(PollFd::new(client.as_fd(), events));
+        }
+        let control_end = fds.len();
+        let mut living = Vec::new();
+        for (at, slot) in self.slots.iter().enumerate() {
+            if let Some(process) = &slot.process {
+                // A worker says nothing: what comes is its end.
+                fds.push(PollFd::new(process.channel.as_fd(), PollFlags::POLLIN));
+                living.push(at);
+            }
+        }
+        let wait = match self.control_clients.iter().any(ControlClient::has_request) {
+            true => Some(Duration::ZERO),
+            false => {
+                let due = self.slots.iter().filter_map(|slot| slot.start_at).min();
+                due.map(|due| due.saturating_duration_since(Instant::now()))
+            }
+        };
+        match ppoll(&mut fds, wait.map(TimeSpec::from_duration), None) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+        let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        let any = |from: usize, to: usize| fds.get(from..to).is_some_and(|fds| fds.iter().any(ready));
+        let dead = fds.iter().skip(control_end).zip(&living).filter(|(fd, _)| ready(fd)).map(|(_, at)| *at);
+        Ok(Some((any(0, 1), any(1, control_end), dead.collect())))
+    }
+
+    /// Starts a worker, and joins it to those of its peers that live.
+    fn start(&mut self, at: usize) -> anyhow::Result<()> {
+        let Some(slot) = self.slots.get_mut(at) else { return Ok(()) };
+        slot.start_at = None;
+        let (ours, theirs) = channel()?;
+        let child = Command::new(&self.program.file)
+            .args(&self.program.arguments)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| name == "RUST_LOG"))
+            .spawn()
+            .with_context(|| format!("{}", self.program.file.display()))?;
+        slot.process = Some(Process { child, channel: ours, born: Instant::now() });
+        let setup = Note::Setup {
+            host: slot.worker.host().map(str::to_owned),
+            file: self.file.clone(),
+            m_key: self.m_key,
+            began_ns: self.began_ns,
+        };
+        let text = text_file(&self.text)?;
+        slot.tell(&setup, &[text.as_fd()])?;
+        for listener in &slot.listeners {
+            slot.tell(&Note::Listener { path: listener.path().to_owned() }, &[listener.as_fd()])?;
+        }
+        let links = slot.links.clone();
+        for (number, here, peer) in links {
+            let Some(there) = self.slots.get_mut(peer).filter(|there| there.process.is_some()) else {
+                continue;
+            };
+            let (memory, [near, far]) = line::make()?;
+            if there.tell(&Note::Link { number, here: 1 - here }, &[memory.as_fd(), far.as_fd()]).is_err() {
+                // Its end is noticed by itself; when it is started again it joins this one.
+                continue;
+            }
+            if let Some(slot) = self.slots.get(at) {
+                slot.tell(&Note::Link { number, here }, &[memory.as_fd(), near.as_fd()])?;
+            }
+        }
+        self.slots.get(at).map_or(Ok(()), |slot| slot.tell(&Note::Serve, &[]))
+    }
+
+    /// A worker has ended, or is of no use: it is started again, soon.
+    fn bury(&mut self, at: usize) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        let age = match slot.process.take() {
+            None => Duration::ZERO,
+            Some(Process { mut child, channel, born }) => {
+                // It may live on without its channel.
+                drop(channel);
+                let _ = child.kill();
+                let status = child.wait();
+                let worker = &slot.worker;
+                slot.log.say(|| match &status {
+                    Ok(status) => tracing::warn!("{worker}: its process has ended: {status}"),
+                    Err(e) => tracing::warn!("{worker}: its process has ended: {e}"),
+                });
+                born.elapsed()
+            }
+        };
+        let (first, most) = PAUSES.into_inner();
+        if age >= YOUNG {
+            slot.pause = first;
+        }
+        slot.start_at = Some(Instant::now() + slot.pause);
+        slot.pause = (slot.pause * 2).min(most);
+    }
+
+    /// Ends all workers.
+    fn end(&mut self) {
+        let mut left: Vec<Child> = Vec::new();
+        for slot in &mut self.slots {
+            left.extend(slot.process.take().map(|Process { child, .. }| child));
+        }
+        let until = Instant::now() + GRACE;
+        while !left.is_empty() && Instant::now() < until {
+            left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for mut child in left {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn serve_control(&mut self) {
+        if let Some(stream) = self.control.accept() {
+            control::admit(&mut self.control_clients, stream, &self.log);
+        }
+        let mut clients = std::mem::take(&mut self.control_clients);
+        clients.retain_mut(|client| client.serve(|_, request| self.answer(request)));
+        self.control_clients = clients;
+    }
+
+    /// What all workers together answer.
+    fn answer(&self, request: &Value) -> Result<Value, String> {
+        let word = |key: &str| request.get(key).and_then(Value::as_str);
+        let of_a_link = word("cmd") == Some("link");
+        if of_a_link && let Some(at) = word("at") {
+            self.links.find(at)?;
+        }
+        let answers: Vec<(&Worker, anyhow::Result<Value>)> =
+            self.slots.iter().map(|slot| (&slot.worker, slot.ask(request))).collect();
+        let mut all = json!({});
+        let (mut refused, mut answered) = (None, false);
+        for (worker, answer) in answers {
+            match answer {
+                Ok(answer) => {
+                    answered = true;
+                    merge(&mut all, answer, worker);
+                }
+                Err(why) => {
+                    let why = format!("{why:#}");
+                    if let Some(map) = all.as_object_mut() {
+                        let errors = map.entry("errors").or_insert_with(|| json!({}));
+                        errors.as_object_mut().map(|errors| errors.insert(worker.to_string(), json!(why)));
+                    }
+                    refused.get_or_insert(why);
+                }
+            }
+        }
+        // A link has its ends at some workers; the others know nothing of it.
+        if of_a_link && let (true, Some(map)) = (answered, all.as_object_mut()) {
+            map.remove("errors");
+        }
+        match (answered, refused) {
+            (false, Some(why)) => Err(why),
+            _ => Ok(all),
+        }
+    }
+}
+
+impl Slot {
+    fn tell(&self, note: &Note, with: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("it does not run")?;
+        process.channel.send(note, with).with_context(|| format!("{}", self.worker))
+    }
+
+    /// Asks the worker what the operator asked.
+    fn ask(&self, request: &Value) -> anyhow::Result<Value> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.tell(&Note::Control, &[theirs.as_fd()])?;
+        drop(theirs);
+        control::converse(ours, request, PATIENCE)
+    }
+}
+
+/// The topology's text as a file for a worker to read.
+fn text_file(text: &str) -> anyhow::Result<File> {
+    let mut file = File::from(memfd_create(c"softhca-topology", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Puts a worker's answer to those of the others: lists are joined, counts are by worker, times are the latest.
+fn merge(all: &mut Value, answer: Value, worker: &Worker) {
+    let (Some(all), Value::Object(answer)) = (all.as_object_mut(), answer) else { return };
+    for (key, value) in answer {
+        match (all.get_mut(&key), value) {
+            (Some(Value::Array(list)), Value::Array(more)) if key == "links" => {
+                for link in more {
+                    let same = list.iter_mut().find(|known| known.get("between") == link.get("between"));
+                    match same {
+                        Some(known) => both_ends(known, &link),
+                        None => list.push(link),
+                    }
+                }
+            }
+            (Some(Value::Array(list)), Value::Array(more)) => list.extend(more),
+            (_, value @ Value::Object(_)) if key == "engine" || key == "joints" => {
+                let by_worker = all.entry(key).or_insert_with(|| json!({}));
+                by_worker.as_object_mut().map(|map| map.insert(worker.to_string(), value));
+            }
+            (Some(known), value) => {
+                if known.as_u64() < value.as_u64() {
+                    *known = value;
+                }
+            }
+            (None, value) => drop(all.insert(key, value)),
+        }
+    }
+}
+
+/// A link is up, its cable in, and its peer there, if both its ends say so.
+fn both_ends(known: &mut Value, other: &Value) {
+    let Some(known) = known.as_object_mut() else { return };
+    known.remove("here");
+    for key in ["up", "cable", "peer"] {
+        if other.get(key) == Some(&Value::Bool(false)) {
+            known.insert(key.into(), false.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_put_together() {
+        let mut all = json!({});
+        let host = |name: &str| Worker::Host(name.into());
+        let link =
+            |up| json!({"between": ["a/hca0", "s/1"], "up": up, "peer": true, "cable": true, "here": 0});
+        merge(&mut all, json!({"ok": true, "time_ns": 5, "hcas": [1], "links": [link(true)]}), &host("a"));
+        merge(
+            &mut all,
+            json!({"ok": true, "time_ns": 9, "hcas": [2], "engine": {"rounds": 1}, "links": [link(false)]}),
+            &host("b"),
+        );
+        merge(&mut all, json!({"time_ns": 7, "engine": {"rounds": 2}}), &Worker::Switches);
+        assert_eq!(all["hcas"], json!([1, 2]));
+        assert_eq!(all["time_ns"], 9);
+        assert_eq!(all["engine"], json!({"host b": {"rounds": 1}, "switches": {"rounds": 2}}));
+        let link = json!({"between": ["a/hca0", "s/1"], "up": false, "peer": true, "cable": true});
+        assert_eq!(all["links"], json!([link]));
+    }
+}

@@ -1,0 +1,68 @@
+//! A worker: gets what it needs from its supervisor, then serves.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::time::{ClockId, clock_gettime};
+
+use super::Joints;
+use super::channel::{Inbox, Note};
+use crate::engine::Engine;
+use crate::listener::Listener;
+use crate::topology::{Isolation, ManagementKey, Topology, Worker};
+use crate::vfio_user::VfioUser;
+
+/// Nanoseconds of the clock that all processes have in common.
+pub(super) fn clock_ns() -> anyhow::Result<u64> {
+    let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).context("CLOCK_MONOTONIC")?);
+    Ok(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Serves as a worker, until its supervisor ends or `stop` becomes readable. `inbox` is the worker's end of the channel to its
+/// supervisor; `ready` is called when everything is there, before anybody is served.
+///
+/// # Errors
+/// The supervisor says what can't be, or the system refuses something.
+pub fn run(inbox: OwnedFd, stop: OwnedFd, ready: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let inbox = Inbox::new(inbox);
+    let (Note::Setup { host, file, m_key, began_ns }, fds) = next(&inbox)? else { bail!("no setup came") };
+    let mut text = String::new();
+    let topology = fds.into_iter().next().context("no topology came")?;
+    std::fs::File::from(topology).read_to_string(&mut text).context("the topology")?;
+    let mut topology = Topology::parse(&file, &text)?;
+    topology.isolation = Isolation::Process;
+    if let Some(key) = m_key {
+        topology.fabric.m_key = ManagementKey::Given(key);
+    }
+    let age = Duration::from_nanos(clock_ns()?.saturating_sub(began_ns));
+    let began = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
+    let worker = Worker::of(host);
+    let mut joints = Joints::new(inbox);
+    let mut listeners = Vec::new();
+    loop {
+        match next(&joints.inbox)? {
+            (Note::Listener { path }, fds) => {
+                let socket = fds.into_iter().next().context("no socket came")?;
+                listeners.push(Listener::inherit(socket, path)?);
+            }
+            (Note::Link { number, here }, fds) => joints.add(number, here, fds)?,
+            (Note::Serve, _) => break,
+            (note, _) => bail!("{note:?}: a note out of turn"),
+        }
+    }
+    let mut listeners = listeners.into_iter();
+    let front_end = |_: &_| {
+        let listener = listeners.next().context("an adapter has no socket")?;
+        Ok(Box::new(VfioUser::on(listener)) as _)
+    };
+    let mut engine = Engine::worker(&topology, &worker, front_end, joints, began, stop)?;
+    ready()?;
+    tracing::info!("{worker}: served by process {}", std::process::id());
+    engine.run()
+}
+
+fn next(inbox: &Inbox) -> anyhow::Result<(Note, Vec<OwnedFd>)> {
+    inbox.receive(true)?.context("no note came")
+}

@@ -1,0 +1,154 @@
+//! A process for each host, and one for the switches.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use hca_driver::vfio_user::VfioUserBus;
+use hca_driver::{Config, Hca, RtsAttr, SendRequest};
+use hca_server::workers::{self, Program};
+use hca_tests::pair::{Options, Pair, pattern, wait_active};
+use hca_tests::served::Served;
+use nix::sys::eventfd::EventFd;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What the tests below start as a worker: this test, in a process of its own.
+#[test]
+#[ignore = "a worker of other tests, not a test"]
+fn worker_process() {
+    let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
+    let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
+    workers::run(inbox, never, || Ok(())).expect("the worker serves");
+}
+
+fn program() -> Program {
+    let arguments = ["workers::worker_process", "--exact", "--ignored", "--nocapture"];
+    Program {
+        file: std::env::current_exe().expect("the test's file"),
+        arguments: arguments.map(Into::into).into(),
+    }
+}
+
+/// Hosts around a switch, by name.
+fn around(hosts: &[&str]) -> String {
+    let mut text = format!("[[switch]]\nname = \"s\"\nports = {}\n", hosts.len());
+    for (i, host) in (1..).zip(hosts) {
+        text += &format!("[[host]]\nname = \"{host}\"\n[[host.hca]]\n");
+        text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s/{i}\"]\n");
+    }
+    text
+}
+
+const CABLE: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
+                     [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\n";
+
+fn open(served: &Served, host: &str) -> Hca<VfioUserBus> {
+    let mut hca = Hca::open(served.bus(host), Config::default()).expect("the adapter comes up");
+    wait_active(&mut hca).expect("the port comes up");
+    hca
+}
+
+/// A time that outlasts what a busy machine does between two processes.
+fn patient() -> RtsAttr {
+    RtsAttr { timeout: 18, ..RtsAttr::default() }
+}
+
+fn pair(served: &Served, hosts: [&str; 2], rts: RtsAttr) -> Pair<VfioUserBus> {
+    let hcas = hosts.map(|host| open(served, host)).into();
+    Pair::connect(hcas, &Options { memory: 4 << 20, rts, ..Options::default() }).expect("connect")
+}
+
+/// Messages of all kinds and sizes, each byte checked.
+fn exchange(pair: &mut Pair<VfioUserBus>, seed: u64) {
+    let far = pair.ends[1].mr;
+    for (i, size) in [0, 1, 1023, 4096, 100_000, 1 << 20].into_iter().enumerate() {
+        let data = pattern(seed + i as u64, size);
+        pair.fill(0, 0, &data);
+        pair.recv(1, 7, 0, size + 8);
+        let sge = [pair.ends[0].sge(0, size)];
+        pair.send(0, &SendRequest::send(1, &sge));
+        pair.sent_ok(0, 1);
+        assert_eq!(pair.received_ok(1, 7).byte_len as usize, size);
+        assert!(pair.ends[1].bytes(0, size) == data, "send of {size} bytes");
+        pair.send(0, &SendRequest::write(2, &sge, far.address + (2 << 20), far.key));
+        pair.sent_ok(0, 2);
+        let sge = [pair.ends[0].sge(2 << 20, size)];
+        pair.send(0, &SendRequest::read(3, &sge, far.address + (2 << 20), far.key));
+        pair.sent_ok(0, 3);
+        assert!(pair.ends[0].bytes(2 << 20, size) == data, "write and read of {size} bytes");
+    }
+}
+
+fn pid(served: &Served, worker: &str) -> Option<i32> {
+    served.ask("stat")["engine"][worker]["pid"].as_i64().and_then(|pid| pid.try_into().ok())
+}
+
+#[test]
+fn data_between_processes() {
+    for topology in [CABLE.to_owned(), around(&["a", "b"])] {
+        let served = Served::apart(&topology, program());
+        let mut pair = pair(&served, ["a", "b"], patient());
+        exchange(&mut pair, 1);
+        let stat = served.ask("stat");
+        let names: Vec<_> =
+            stat["hcas"].as_array().expect("adapters").iter().map(|hca| &hca["name"]).collect();
+        assert_eq!(names, ["a/hca0", "b/hca0"]);
+        assert_ne!(pid(&served, "host a"), pid(&served, "host b"));
+        assert_eq!(served.ask("links")["links"][0]["up"], true);
+        pair.close().expect("teardown");
+    }
+}
+
+/// A worker that dies is a host that dies: its peers' messages fail, other hosts notice nothing, and it is there again for
+/// its next client.
+#[test]
+fn a_worker_that_dies_takes_nobody_with_it() {
+    let served = Served::apart(&around(&["a", "b", "c", "d"]), program());
+    let mut other = pair(&served, ["c", "d"], patient());
+    exchange(&mut other, 1);
+    let rts = RtsAttr { timeout: 12, retries: 3, ..RtsAttr::default() };
+    let mut lonely = pair(&served, ["a", "b"], rts);
+    let before = pid(&served, "host b").expect("it runs");
+    kill(Pid::from_raw(before), Signal::SIGKILL).expect("it is ours");
+    let sge = [lonely.ends[0].sge(0, 100)];
+    lonely.send(0, &SendRequest::send(1, &sge));
+    let (_, failed) = lonely.sent(0);
+    assert!(failed.status.is_err(), "{failed:?}");
+    exchange(&mut other, 2);
+    while pid(&served, "host b").is_none_or(|now| now == before) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(lonely);
+    exchange(&mut pair(&served, ["a", "b"], patient()), 3);
+    // The switches die: everybody's link goes, and comes back.
+    let before = pid(&served, "switches").expect("it runs");
+    kill(Pid::from_raw(before), Signal::SIGKILL).expect("it is ours");
+    while pid(&served, "switches").is_none_or(|now| now == before) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for hca in &mut other.hcas {
+        wait_active(hca).expect("the port comes up again");
+    }
+    exchange(&mut other, 4);
+    other.close().expect("teardown");
+}
+
+/// The operator's words reach the workers they concern.
+#[test]
+fn a_cable_between_processes_is_taken_out() {
+    let served = Served::apart(&around(&["a", "b"]), program());
+    let mut pair = pair(&served, ["a", "b"], patient());
+    let link = |state| served.request(&serde_json::json!({"cmd": "link", "at": "a/hca0", "state": state}));
+    assert!(link("down").is_ok());
+    while served.ask("links")["links"][0]["up"] != false {}
+    assert!(served.ask("links")["links"][1]["up"] == true);
+    assert!(link("up").is_ok());
+    for hca in &mut pair.hcas {
+        wait_active(hca).expect("the port comes up again");
+    }
+    exchange(&mut pair, 5);
+    let wrong = served.request(&serde_json::json!({"cmd": "link", "at": "z/hca0", "state": "up"}));
+    let why = format!("{:#}", wrong.unwrap_err());
+    assert!(why.contains("no link at \"z/hca0\"") && why.contains("s:2"), "{why}");
+    pair.close().expect("teardown");
+}
