@@ -50,6 +50,7 @@ pub fn cable(a: impl Into<LinkEnd>, b: impl Into<LinkEnd>) -> LinkConfig {
         delay: Ps::from_ns(5),
         faults: Faults::default(),
         seed: None,
+        room: 1,
     }
 }
 

@@ -430,6 +430,7 @@ fn links(scenario: &Scenario, adapters: usize) -> Vec<LinkConfig> {
         delay: scenario.cable,
         faults: Faults::default(),
         seed: None,
+        room: 1,
     };
     let to_switch = |(port, hca)| link([HcaId(hca).into(), PortRef::of_switch(SWITCH, port).into()]);
     match scenario.topology {

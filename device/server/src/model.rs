@@ -175,6 +175,10 @@ pub(crate) fn random_key() -> anyhow::Result<u64> {
     Ok(u64::from_be_bytes(*random().first_chunk().context("a random number is longer")?) | 1)
 }
 
+/// Input buffers of links to other processes: credits come back after what the system takes to let two processes run, about
+/// a hundred times the link's own latency.
+const FAR_ROOM: u32 = 32;
+
 fn link(row: &Row) -> anyhow::Result<LinkConfig> {
     let Row { link, ports, tunnel, cable: _ } = row;
     let end = |port: Option<PortRef>| match (port, tunnel) {
@@ -191,6 +195,7 @@ fn link(row: &Row) -> anyhow::Result<LinkConfig> {
         delay: Ps::from_ns(link.delay_ns),
         faults: faults(link.faults),
         seed: link.seed,
+        room: if tunnel.is_some() { FAR_ROOM } else { 1 },
     })
 }
 

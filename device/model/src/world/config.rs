@@ -44,6 +44,9 @@ pub struct LinkConfig {
     pub faults: Faults,
     /// Seed of that; `None`: from the world's and the link's number.
     pub seed: Option<u64>,
+    /// The input buffers at its ends are so many times as large as their profiles say: 1. More where credits take long to come
+    /// back, since the far end is in another process that keeps time by itself.
+    pub room: u32,
 }
 
 /// A topology.

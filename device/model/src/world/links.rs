@@ -26,12 +26,19 @@ pub(super) struct LinkKind {
     fixed: Option<LineRate>,
     /// Of a cable; its ports then give each other credits. `None`: a carrier of the caller's.
     pub(super) delay: Option<Ps>,
+    /// By how much the input buffers at its ends are larger than others.
+    room: u32,
 }
 
 impl LinkKind {
     /// A cable that carries so much; `fixed`: whatever its ports train to, packets take this of it.
     pub(super) fn new(rate: LinkRate, width: u8, fixed: Option<LineRate>, delay: Option<Ps>) -> Self {
-        Self { rate, width, fixed, delay }
+        Self { rate, width, fixed, delay, room: 1 }
+    }
+
+    /// The same with input buffers that are so many times as large.
+    pub(super) fn with_room(self, room: u32) -> Self {
+        Self { room, ..self }
     }
 
     /// What packets occupy of it before it trained.
@@ -319,7 +326,7 @@ impl World {
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_buffer(),
             LinkEnd::Tunnel(_) => return None,
         };
-        Some(u32::try_from(bytes).unwrap_or(u32::MAX))
+        Some(u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(kind.room))
     }
 
     /// What MAC and PHY take at an end of a link; nothing at one that is outside.

@@ -199,7 +199,7 @@ impl World {
             world.switches.push(SwitchNode::new(switch, timing.agent_queue()));
         }
         for (i, link) in config.links.iter().enumerate() {
-            let kind = LinkKind::new(link.rate, link.width, link.line, Some(link.delay));
+            let kind = LinkKind::new(link.rate, link.width, link.line, Some(link.delay)).with_room(link.room);
             let plain = Cable::new(kind.line(), link.delay);
             let own = || config.seed ^ (i as u64 + 1).wrapping_mul(SPREAD);
             let seed = link.seed.unwrap_or_else(own);

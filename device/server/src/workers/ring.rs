@@ -21,8 +21,8 @@ use nix::unistd::ftruncate;
 
 use crate::memory::copy;
 
-/// Bytes of a ring: more than the input buffers that its packets go to.
-const RING: usize = 1 << 20;
+/// Bytes of a ring: more than the input buffer of a lane that its packets go to.
+const RING: usize = 4 << 20;
 /// Where the ring begins.
 const DATA: usize = 4096;
 /// Bytes of one direction.

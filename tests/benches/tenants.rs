@@ -1,0 +1,154 @@
+//! What it costs, and gives, to keep tenants apart: `cargo bench -p hca-tests --bench tenants`.
+//!
+//! The same work over sockets, with one process for all hosts and with a process for each of them, in turns. Payload is what
+//! clients saw done in a second of the wall clock, so other load counts; ratios of one run are what to compare.
+//!
+//! | row | what |
+//! |---|---|
+//! | one | one tenant writes 64 KiB after 64 KiB within its own adapter |
+//! | two | two tenants do, at the same time: the sum |
+//! | two, small | the same with 8 bytes |
+//! | between | one tenant writes 1 MiB after 1 MiB to another over a link; beside a copy of 1 MiB in this process |
+//! | between, small | the same with 8 bytes, one after the other |
+
+use std::hint::black_box;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use hca_driver::vfio_user::VfioUserBus;
+use hca_driver::{Config, Hca, RtsAttr, SendRequest};
+use hca_server::workers::{self, Program};
+use hca_tests::pair::{Options, Pair, wait_active};
+use hca_tests::served::Served;
+use nix::sys::eventfd::EventFd;
+
+const TOPOLOGY: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
+                        [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\n";
+/// The argument that makes this program a worker.
+const WORKER: &str = "worker";
+
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some(WORKER) {
+        let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
+        let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
+        return workers::run(inbox, never, || Ok(())).expect("the worker serves");
+    }
+    let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
+    let (turns, time) = if quick { (1, Duration::from_millis(200)) } else { (5, Duration::from_secs(2)) };
+    let rows: [(&str, usize, u64, Run); 5] = [
+        ("one", 64 << 10, 16, |served, work| own(served, &["a"], work)),
+        ("two", 64 << 10, 16, |served, work| own(served, &["a", "b"], work)),
+        ("two, small", 8, 64, |served, work| own(served, &["a", "b"], work)),
+        ("between", 1 << 20, 8, between),
+        ("between, small", 8, 1, between),
+    ];
+    println!("{:<16} {:>16} {:>16} {:>8}", "row", "one process", "one each", "ratio");
+    for (name, size, batch, run) in rows {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..turns {
+            for (rates, apart) in rates.iter_mut().zip([false, true]) {
+                let served = if apart { Served::apart(TOPOLOGY, program()) } else { Served::start(TOPOLOGY) };
+                rates.push(run(&served, &Work { size, batch, time }));
+            }
+        }
+        let [one, each] = rates.map(median);
+        let shown = |rate: f64| match size {
+            8 => format!("{:.1} k/s", rate / 1e3),
+            _ => format!("{:.3} GiB/s", rate * size as f64 / (1u64 << 30) as f64),
+        };
+        println!("{name:<16} {:>16} {:>16} {:>8.2}", shown(one), shown(each), each / one);
+        if name == "between" {
+            let copied = copies(size, time);
+            println!(
+                "{:<16} {:>16} {:>16} {:>8.3}",
+                "  of memcpy",
+                shown(copied),
+                shown(each),
+                each / copied
+            );
+        }
+    }
+}
+
+type Run = fn(&Served, &Work) -> f64;
+
+/// What a tenant does.
+struct Work {
+    /// Bytes of a message.
+    size: usize,
+    /// Messages before it waits for the last one.
+    batch: u64,
+    time: Duration,
+}
+
+fn program() -> Program {
+    Program { file: std::env::current_exe().expect("this program's file"), arguments: vec![WORKER.into()] }
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// Copies of so many bytes in a second.
+fn copies(size: usize, time: Duration) -> f64 {
+    let (from, mut to) = (vec![1u8; size], vec![0u8; size]);
+    let (begin, mut count) = (Instant::now(), 0u64);
+    while begin.elapsed() < time {
+        to.copy_from_slice(black_box(&from));
+        black_box(&to);
+        count += 1;
+    }
+    count as f64 / begin.elapsed().as_secs_f64()
+}
+
+fn open(served: &Served, host: &str) -> Hca<VfioUserBus> {
+    let mut hca = Hca::open(served.bus(host), Config::default()).expect("the adapter comes up");
+    wait_active(&mut hca).expect("the port comes up");
+    hca
+}
+
+fn connect(hcas: Vec<Hca<VfioUserBus>>, work: &Work) -> Pair<VfioUserBus> {
+    let rts = RtsAttr { timeout: 18, ..RtsAttr::default() };
+    let memory = work.size.max(4096);
+    Pair::connect(hcas, &Options { memory, mtu: 5, rts, ..Options::default() }).expect("connected")
+}
+
+/// Messages in a second.
+fn rate(pair: &mut Pair<VfioUserBus>, work: &Work) -> f64 {
+    let (far, sge) = (pair.ends[1].mr, [pair.ends[0].sge(0, work.size)]);
+    let (begin, mut done) = (Instant::now(), 0);
+    while begin.elapsed() < work.time {
+        for i in 0..work.batch {
+            let end = &mut pair.ends[0];
+            let request = SendRequest::write(i, &sge, far.address, far.key);
+            let request = if i + 1 == work.batch { request } else { request.unsignaled() };
+            end.qp.queue_send(&request).expect("room");
+        }
+        let home = pair.ends[0].home;
+        pair.ends[0].qp.ring_doorbell(pair.hcas[home].bus_mut());
+        loop {
+            match pair.try_sent(0) {
+                Some((_, completion)) => break assert_eq!(completion.status, Ok(())),
+                // Whoever looks all the time takes a core from those who work.
+                None => std::thread::sleep(Duration::from_micros(20)),
+            }
+        }
+        done += work.batch;
+    }
+    done as f64 / begin.elapsed().as_secs_f64()
+}
+
+/// Tenants with traffic of their own: the sum.
+fn own(served: &Served, hosts: &[&str], work: &Work) -> f64 {
+    let mut pairs: Vec<_> = hosts.iter().map(|host| connect(vec![open(served, host)], work)).collect();
+    std::thread::scope(|scope| {
+        let tenants: Vec<_> = pairs.iter_mut().map(|pair| scope.spawn(|| rate(pair, work))).collect();
+        tenants.into_iter().map(|tenant| tenant.join().expect("a tenant")).sum()
+    })
+}
+
+/// One tenant writes to another.
+fn between(served: &Served, work: &Work) -> f64 {
+    rate(&mut connect(vec![open(served, "a"), open(served, "b")], work), work)
+}
