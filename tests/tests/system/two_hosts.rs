@@ -62,3 +62,19 @@ fn through_a_bad_cable() {
         moved(done.printed(host, "with events"), 4096, 50);
     }
 }
+
+/// A process for each adapter and one for the switch between them.
+#[test]
+fn in_processes_of_their_own() {
+    let jobs = pingpong((Job::new(), Job::new()), "with gids", "-g 0 -s 16384 -n 50");
+    let (a, b) = pingpong(jobs, "with events", "-e -s 4096 -n 50");
+    let (a, b) = (
+        a.step("write", "PORT=18516 offer b ib_write_bw -p 18516 -F -s 65536 -n 50"),
+        b.step("write", "accept ib_write_bw -p 18516 -F -s 65536 -n 50 a"),
+    );
+    let done = Session::new("apart.toml").host("a", &a).host("b", &b).passes();
+    for host in ["a", "b"] {
+        moved(done.printed(host, "with gids"), 16384, 50);
+        moved(done.printed(host, "with events"), 4096, 50);
+    }
+}
