@@ -33,7 +33,7 @@ fn row(opcode: Opcode) -> &'static Command {
 }
 
 /// The row of the command of an input, if it has a known one.
-pub(super) fn row_of(input: &[u8]) -> Option<&'static Command> {
+pub fn row_of(input: &[u8]) -> Option<&'static Command> {
     let opcode = InHeader::from_prefix_or_zero(input).get(InHeader::OPCODE) as u16;
     Opcode::from_u16(opcode).and_then(find)
 }
@@ -202,6 +202,14 @@ pub fn pick(feed: &mut Feed<'_>, templates: &[Vec<u8>]) -> Vec<u8> {
     let input = &templates[feed.below(templates.len())];
     let ends = row_of(input).is_some_and(|command| command.time == TimeClass::Lifecycle);
     if ends && !feed.one_in(8) { object(Opcode::QueryIssi, 0) } else { input.clone() }
+}
+
+/// MAD_IFC with that datagram.
+pub fn mad_ifc(mad: &Mad) -> Vec<u8> {
+    let input = row(Opcode::MadIfc).template(&Fixture::default());
+    let mut request = MadIfc::from_prefix_or_zero(&input);
+    *request.mad_mut() = *mad;
+    put(input, request.bytes())
 }
 
 /// MAD_IFC with a Set of that attribute.

@@ -104,7 +104,7 @@ pub fn management(data: &[u8]) {
 }
 
 /// A datagram that is mostly right.
-fn datagram(feed: &mut Feed<'_>) -> Mad {
+pub(crate) fn datagram(feed: &mut Feed<'_>) -> Mad {
     let mut m = Mad::new();
     m.set(Mad::BASE_VERSION, 1).set(Mad::CLASS_VERSION, 1);
     m.set(

@@ -9,6 +9,7 @@ use hca_spec::wqe::{CE_ALWAYS, Ctrl};
 use super::commands;
 use super::feed::Feed;
 use super::memory;
+use super::objects::Objects;
 use super::two_adapters::{TwoAdapters, VICTIM};
 
 /// Steps of one input.
@@ -28,13 +29,13 @@ pub fn mmio(data: &[u8]) {
         }
         match feed.below(9) {
             0 => {
-                let offset = offset(&mut feed, &adapters);
+                let offset = offset(&mut feed, &adapters.objects);
                 let mut buf = vec![0; feed.below(70)];
                 let now = adapters.now();
                 adapters.world.mmio_read(now, VICTIM, offset, &mut buf);
             }
             1..4 => {
-                let offset = offset(&mut feed, &adapters);
+                let offset = offset(&mut feed, &adapters.objects);
                 let len = if feed.one_in(4) { feed.below(70) } else { feed.pick(&[4, 8]) };
                 let mut value = feed.bytes(len).to_vec();
                 value.resize(len, 0);
@@ -77,7 +78,26 @@ pub fn mmio(data: &[u8]) {
 
 /// A WQE, or a part of one, that comes with its doorbell; the record may count it.
 fn blueflame(feed: &mut Feed<'_>, adapters: &mut TwoAdapters) {
-    let qp = adapters.objects.qps[feed.below(adapters.objects.qps.len())];
+    let Stores { record, pieces } = stores(feed, &adapters.objects);
+    if let Some((at, value)) = record {
+        adapters.ram().put(at, &value);
+    }
+    for (at, piece) in pieces {
+        adapters.write(at, &piece);
+    }
+}
+
+/// What a program stores to the BlueFlame register of a queue pair.
+pub(crate) struct Stores {
+    /// Address and value of the doorbell record, if it is written first.
+    pub(crate) record: Option<(u64, [u8; 4])>,
+    /// Offsets in BAR0, and bytes.
+    pub(crate) pieces: Vec<(u64, Vec<u8>)>,
+}
+
+/// Stores of a WQE, or of a part of one.
+pub(crate) fn stores(feed: &mut Feed<'_>, o: &Objects) -> Stores {
+    let qp = o.qps[feed.below(o.qps.len())];
     let index = u16::from(feed.u8() % 4);
     let mut ctrl = Ctrl::new();
     ctrl.set(Ctrl::OPCODE, feed.u8().into()).set(Ctrl::WQE_INDEX, index.into());
@@ -86,14 +106,12 @@ fn blueflame(feed: &mut Feed<'_>, adapters: &mut TwoAdapters) {
     let len = feed.below(256);
     copy.extend_from_slice(feed.bytes(len));
     copy.resize(copy.len().next_multiple_of(4), 0);
-    if !feed.one_in(4) {
-        adapters.ram().put(qp.record + 4, &u32::from(index.wrapping_add(feed.u8().into())).to_be_bytes());
-    }
+    let record = (!feed.one_in(4))
+        .then(|| (qp.record + 4, u32::from(index.wrapping_add(feed.u8().into())).to_be_bytes()));
     let half = if feed.one_in(2) { SEND_DOORBELL_STEP } else { 0 };
-    let at = u64::from(adapters.objects.uar) * PAGE_SIZE + SEND_DOORBELL + half;
-    for (i, piece) in copy.chunks(8).enumerate() {
-        adapters.write(at + 8 * i as u64, piece);
-    }
+    let at = u64::from(o.uar) * PAGE_SIZE + SEND_DOORBELL + half;
+    let pieces = copy.chunks(8).enumerate().map(|(i, piece)| (at + 8 * i as u64, piece.to_vec())).collect();
+    Stores { record, pieces }
 }
 
 fn ring(adapters: &mut TwoAdapters, bits: u32) {
@@ -101,8 +119,8 @@ fn ring(adapters: &mut TwoAdapters, bits: u32) {
 }
 
 /// An offset: seldom anything, mostly a register or a doorbell.
-fn offset(feed: &mut Feed<'_>, adapters: &TwoAdapters) -> u64 {
-    let uar = u64::from(adapters.objects.uar) * PAGE_SIZE;
+pub(crate) fn offset(feed: &mut Feed<'_>, o: &Objects) -> u64 {
+    let uar = u64::from(o.uar) * PAGE_SIZE;
     match feed.below(8) {
         0 => feed.u64(),
         1 => u64::from(feed.u32()),

@@ -20,11 +20,11 @@ pub mod objects;
 pub mod two_adapters;
 
 mod mailbox;
-mod management;
-mod mmio;
-mod packet;
+pub(crate) mod management;
+pub(crate) mod mmio;
+pub(crate) mod packet;
 mod tunnel;
-mod wqe;
+pub(crate) mod wqe;
 
 pub use mailbox::{command_mailbox, template_statuses};
 pub use management::management;

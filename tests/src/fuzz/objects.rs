@@ -156,12 +156,8 @@ impl Objects {
         if let Some(number) = sq.made(&answer).next() {
             o.fixture.set(Kind::Sq, number);
         }
-        for (i, (service, srq)) in QPS.into_iter().enumerate() {
-            let (buffer, record) = (memory::qp(i), memory::record(8 + i));
-            let input = commands::create_qp(&o, service, srq.map(|s| o.srqs[s]), buffer, record);
-            let number = create(e, &input);
-            let own_receive_queue = srq.is_none() && service != ServiceType::RegUmr;
-            o.qps.push(QueuePair { number, service, buffer, record, own_receive_queue });
+        for (service, srq) in QPS {
+            o.create_qp(e, service, srq);
         }
         o.fixture.set(Kind::Qp, o.qps[0].number);
         o.fixture.peer_qp = o.qps[1].number;
@@ -171,6 +167,21 @@ impl Objects {
             o.connect(e, i);
         }
         o
+    }
+
+    fn create_qp(&mut self, e: &mut dyn Executor, service: ServiceType, srq: Option<usize>) {
+        let i = self.qps.len();
+        let (buffer, record) = (memory::qp(i), memory::record(8 + i));
+        let input = commands::create_qp(self, service, srq.map(|s| self.srqs[s]), buffer, record);
+        let number = create(e, &input);
+        let own_receive_queue = srq.is_none() && service != ServiceType::RegUmr;
+        self.qps.push(QueuePair { number, service, buffer, record, own_receive_queue });
+    }
+
+    /// One more queue pair, in RTS.
+    pub fn add(&mut self, e: &mut dyn Executor, service: ServiceType) {
+        self.create_qp(e, service, None);
+        self.connect(e, self.qps.len() - 1);
     }
 
     /// Takes a queue pair from RESET to RTS; its peer is its neighbour.

@@ -3,7 +3,7 @@
 use hca_model::Ps;
 use hca_model::link_layer::Packet;
 use hca_model::wire::MAX_PAYLOAD;
-use hca_spec::ids::Qpn;
+use hca_spec::ids::{Lid, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{
     Bth, DcEth, Deth, GRH_NXT_IBA, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, Operation, Reth, Transport,
@@ -38,7 +38,7 @@ pub fn packet(data: &[u8]) {
             let len = feed.below(128);
             Packet::from_bytes(feed.bytes(len).to_vec())
         } else {
-            let packet = build(&mut feed, &adapters.objects, &mut psns);
+            let packet = build(&mut feed, &adapters.objects, adapters.objects.lid, &mut psns);
             if let Ok((_, repr, payload)) = packet.parse() {
                 assert!(payload.len() <= MAX_PAYLOAD, "{repr:?}");
             }
@@ -59,8 +59,8 @@ pub fn packet(data: &[u8]) {
 }
 
 /// A packet with good checksums: headers that mostly fit together, seldom anything. `psns` are what the
-/// queue pairs expect next if everything before was taken.
-fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
+/// queue pairs expect next if everything before was taken. It goes to the LID of `o`, and says that it comes from `source`.
+pub(crate) fn build(feed: &mut Feed<'_>, o: &Objects, source: Lid, psns: &mut [u32]) -> Packet {
     let global = feed.one_in(4);
     let i = feed.below(o.qps.len());
     let qp = o.qps[i];
@@ -157,7 +157,7 @@ fn build(feed: &mut Feed<'_>, o: &Objects, psns: &mut [u32]) -> Packet {
     let words = Lrh::SIZE + if global { Grh::SIZE } else { 0 } + Bth::SIZE + body.len() + ICRC_SIZE;
     let mut lrh = Lrh::new();
     lrh.set(Lrh::LNH, if global { LNH_GRH } else { LNH_BTH }).set(Lrh::DLID, o.lid.0.into());
-    lrh.set(Lrh::SLID, o.lid.0.into()).set(Lrh::PKT_LEN, (words / 4) as u32);
+    lrh.set(Lrh::SLID, source.0.into()).set(Lrh::PKT_LEN, (words / 4) as u32);
     if feed.one_in(16) {
         feed.mutate(lrh.bytes_mut(), 2);
     }
@@ -218,7 +218,7 @@ mod tests {
         let o = TwoAdapters::new().objects;
         let good = (0..200).filter(|seed| {
             let bytes = super::super::feed::seeded(*seed, 64);
-            build(&mut Feed::new(&bytes), &o, &mut [0; 16]).parse().is_ok()
+            build(&mut Feed::new(&bytes), &o, o.lid, &mut [0; 16]).parse().is_ok()
         });
         assert!(good.count() > 100, "most packets never reach a queue pair");
     }

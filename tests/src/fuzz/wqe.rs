@@ -161,7 +161,7 @@ fn data(feed: &mut Feed<'_>, o: &Objects) -> Data {
 }
 
 /// A send WQE, whole basic blocks.
-fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> {
+pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> {
     let opcode = match qp.service {
         ServiceType::RegUmr if !feed.one_in(4) => SendOpcode::Umr as u8,
         service if service.is_datagram() && !feed.one_in(4) => feed.pick(&[0x0a, 0x0b]),
@@ -274,7 +274,7 @@ fn umr(feed: &mut Feed<'_>, o: &Objects, body: &mut Vec<u8>) {
 }
 
 /// A receive WQE, one stride; of a shared queue, its first segment names the next.
-fn receive(feed: &mut Feed<'_>, o: &Objects, index: u16) -> Vec<u8> {
+pub(crate) fn receive(feed: &mut Feed<'_>, o: &Objects, index: u16) -> Vec<u8> {
     let mut wqe = Vec::new();
     if feed.one_in(2) {
         wqe.extend_from_slice(&u32::from((index + 1) % (1 << LOG_RECV)).to_be_bytes());

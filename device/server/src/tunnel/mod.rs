@@ -35,7 +35,7 @@ mod socket;
 mod window;
 
 pub use session::{Counts, Event, Light, Loss, Session, Terms};
-pub use socket::Tunnels;
+pub use socket::{Tunnels, terms};
 
 #[cfg(test)]
 mod tests;

@@ -62,14 +62,7 @@ impl Tunnels {
         let _ = setsockopt(&socket, sockopt::SndBuf, &BUFFER);
         let mut tunnels = BTreeMap::new();
         for cut in &part.cuts {
-            let terms = Terms {
-                key: key.clone(),
-                link: cut.number,
-                end: cut.here as u8,
-                digest: digest(cut)?,
-                datagram: settings.datagram,
-                timeout: Duration::from_millis(settings.timeout_ms),
-            };
+            let terms = terms(cut, settings, key)?;
             let [a, b] = &cut.link.between;
             let peer = cut.peer.context("a link leads to no process")?;
             let tunnel = Tunnel {
@@ -210,6 +203,21 @@ impl Tunnel {
             Event::Light(_) | Event::Packet(_) => {}
         });
     }
+}
+
+/// What this process knows of a link that leaves it.
+///
+/// # Errors
+/// None that is known: the link can't be written as JSON.
+pub fn terms(cut: &Cut<'_>, settings: &TunnelSettings, key: &Key) -> anyhow::Result<Terms> {
+    Ok(Terms {
+        key: key.clone(),
+        link: cut.number,
+        end: cut.here as u8,
+        digest: digest(cut)?,
+        datagram: settings.datagram,
+        timeout: Duration::from_millis(settings.timeout_ms),
+    })
 }
 
 /// Of everything about a link that both its processes have to agree on.
