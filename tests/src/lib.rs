@@ -4,7 +4,7 @@
 //! several worlds, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
 //! connect to, [`direct`] one without sockets, [`million`] many objects there, [`guests`] stock guests in QEMU, [`smp`] management datagrams, [`packets`] the judges of captures, [`process`] what the system says of a process. [`files`] files that go with their test. [`fuzz`] drives the code with
-//! arbitrary bytes. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`mod@reference`] judges the transport, [`suites`] are
+//! arbitrary bytes, [`tenants`] a server with two tenants. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`mod@reference`] judges the transport, [`suites`] are
 //! run on demand.
 
 pub use hca_bench::in_process;
@@ -34,4 +34,5 @@ pub mod seeded;
 pub mod served;
 pub mod smp;
 pub mod suites;
+pub mod tenants;
 pub mod worlds;

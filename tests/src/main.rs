@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
 use hca_tests::suites::{KERNELS, Suite, all};
+use hca_tests::tenants;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -25,6 +26,33 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Suites(Suites),
+    Tenants(Tenants),
+}
+
+/// Let one tenant of a server do anything, and look at what another sees; the exit code is 0 if there is no finding
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    hca-tests tenants --minutes 10 --stall 50\n  \
+    hca-tests tenants --seed 77 --rounds 1 --verbose     one round again, as a finding says")]
+struct Tenants {
+    /// Seed of the first round; each round's is one more. Even ones attack across a switch, odd ones by a tunnel
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Rounds [default: 100, or as many as there is time for]
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<u64>,
+    /// No round begins after so many minutes
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<f64>,
+    /// Steps of a round
+    #[arg(long, value_name = "COUNT", default_value_t = 400)]
+    steps: u64,
+    /// A register access of the victim that takes longer is a finding
+    #[arg(long, value_name = "MILLISECONDS")]
+    stall: Option<u64>,
+    /// Name each step
+    #[arg(long)]
+    verbose: bool,
 }
 
 /// Run suites; the exit code is 0 if nothing failed
@@ -50,13 +78,41 @@ struct Suites {
 }
 
 fn main() -> ExitCode {
-    let Command::Suites(suites) = Cli::parse().command;
-    match run(&suites) {
+    let result = match Cli::parse().command {
+        Command::Suites(suites) => run(&suites),
+        Command::Tenants(tenants) => fuzz(&tenants),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("hca-tests: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn fuzz(options: &Tenants) -> Result<bool> {
+    let time = options.minutes.map(|minutes| Duration::try_from_secs_f64(60.0 * minutes)).transpose()?;
+    let rounds = options.rounds.unwrap_or(if time.is_some() { u64::MAX } else { 100 });
+    let stall = options.stall.map(Duration::from_millis);
+    let Tenants { seed, steps, verbose, .. } = *options;
+    let began = Instant::now();
+    let result = tenants::run(&tenants::Options { seed, rounds, time, steps, stall, verbose });
+    match result.map_err(|why| anyhow!("{why}"))? {
+        Ok(done) => {
+            let tenants::Done { rounds, steps, closed, seen, reached } = done;
+            let seconds = began.elapsed().as_secs_f64();
+            println!("0 findings: {rounds} rounds, {steps} steps, {seconds:.0} s");
+            println!("{closed} connections of the attacker were closed by the server, or anew");
+            for ((at, seen), reached) in ["switch", "tunnel"].iter().zip(seen).zip(reached) {
+                println!("{at}: {seen}\n    {reached:?}");
+            }
+            Ok(true)
+        }
+        Err(finding) => {
+            println!("a finding: {finding}");
+            Ok(false)
         }
     }
 }

@@ -4,4 +4,5 @@ mod availability;
 mod driver;
 mod examples;
 mod front_end;
+mod tenants;
 mod workers;

@@ -52,7 +52,11 @@ pub struct Raw {
 impl Raw {
     /// Connects, and says nothing yet.
     pub fn connect(path: &Path) -> Raw {
-        let stream = UnixStream::connect(path).unwrap();
+        Raw::over(UnixStream::connect(path).unwrap())
+    }
+
+    /// A client on a connection that was made before.
+    pub fn over(stream: UnixStream) -> Raw {
         // A guard against hanging tests, not a measurement.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Raw { stream, next_id: 1 }

@@ -261,7 +261,7 @@ fn engine(place: &Attacker) -> String {
 }
 
 /// What a thread panicked with.
-fn words(panic: &(dyn Any + Send)) -> String {
+pub fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
     text.lines().next().unwrap_or_default().to_owned()

@@ -132,9 +132,16 @@ impl Stage {
     /// # Errors
     /// Files, or the server does not come up.
     pub fn set(setting: &Setting) -> Result<Self, Failure> {
-        let dir = Scratch::new()?;
+        Self::of(Scratch::new()?, &setting.text(), setting)
+    }
+
+    /// The same with another topology, as TOML, in a directory where there may be files that the server shall find.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn of(dir: Scratch, text: &str, setting: &Setting) -> Result<Self, Failure> {
         let topology = dir.0.join("topology.toml");
-        std::fs::write(&topology, setting.text())?;
+        std::fs::write(&topology, text)?;
         let here = |text: &str| text.replace('@', &dir.0.display().to_string());
         let mut binary = Binary::find()?;
         if !setting.shell.is_empty() {
