@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use hca_server::front_end::FrontEnd;
 use hca_server::topology::{
     Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
 };
-use hca_server::tunnel::key::Key;
+use hca_server::tunnel::keys::{self, Keys};
 use hca_server::vfio_user::VfioUser;
 use hca_server::workers::{self, Program, Supervisor};
 use hca_trace::explain::{self, WorkRequest};
@@ -54,6 +54,7 @@ enum Command {
     #[command(hide = true)]
     Worker,
     Topology(Check),
+    TunnelKeys(TunnelKeys),
     Resources(Ask),
     Bench(Box<hca_bench::cli::Bench>),
     Explain(Explain),
@@ -81,7 +82,8 @@ struct Serve {
     /// Process of the topology that this one is, if it has any
     #[arg(long, value_name = "NAME", requires = "topology", conflicts_with = "socket")]
     process: Option<String>,
-    /// Key that the processes share, instead of the topology's: a file with 64 hexadecimal digits
+    /// What it shares with other processes, instead of the topology's: a file with 64 hexadecimal digits, or what
+    /// `softhca tunnel-keys` made for it
     #[arg(long, value_name = "FILE", requires = "process")]
     tunnel_key_file: Option<PathBuf>,
     /// Directory for the sockets of a topology; made if missing, for this user only
@@ -112,6 +114,20 @@ struct Serve {
 struct Check {
     /// Topology file
     file: PathBuf,
+}
+
+/// Make new keys for the links between the processes of a topology: for each process a file with those it needs
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  softhca tunnel-keys far.toml --out keys\n      \
+    keys/left.keys and keys/right.keys; bring each to its machine, and there\n      \
+    softhca serve --topology far.toml --process left --run-dir /tmp/left --tunnel-key-file left.keys\n\n\
+    Files that are there are not changed: it ends with an error.")]
+struct TunnelKeys {
+    /// Topology file
+    topology: PathBuf,
+    /// Directory for the files NAME.keys; made if missing, for this user only
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
 }
 
 /// Show the resource counts of a running server, now and at the last teardown
@@ -164,12 +180,35 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
             let topology = Topology::load(&args.file)?;
             print(&serde_json::to_string_pretty(&topology)?)
         }
+        Command::TunnelKeys(args) => tunnel_keys(&args),
         Command::Resources(args) => resources(&args),
         Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
         Command::Explain(args) => explain(&args),
         Command::Stat(args) => crate::stat::run(&args),
         Command::Ctl(args) => ctl::run(&args),
     }
+}
+
+fn tunnel_keys(args: &TunnelKeys) -> anyhow::Result<()> {
+    let files = keys::make(&Topology::load(&args.topology)?)?;
+    private_dir(&args.out)?;
+    for (name, text) in files {
+        let path = args.out.join(format!("{name}.keys"));
+        let mut file = std::fs::File::options();
+        // A new file only, and never through a link.
+        let file = file.write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.with_context(|| path.display().to_string())?;
+        print(&path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Makes a directory for this user only, if it is missing.
+fn private_dir(dir: &Path) -> anyhow::Result<()> {
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(0o700);
+    private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))
 }
 
 fn serve(args: &Serve) -> anyhow::Result<()> {
@@ -181,16 +220,19 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
             if let Some(isolation) = args.isolation {
                 topology.isolate(isolation)?;
             }
-            let mut private = std::fs::DirBuilder::new();
-            private.recursive(true).mode(0o700);
-            private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))?;
+            private_dir(dir)?;
             if topology.isolation == Isolation::Process {
                 return supervise(args, (file, &text), &topology, dir, stop);
             }
             let control_path = dir.join(control::SOCKET);
-            let key = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
-            let key = key.filter(|_| args.process.is_some()).map(|file| Key::load(file)).transpose()?;
-            let role = Role { process: args.process.clone(), key };
+            let keys = match &args.process {
+                Some(name) => {
+                    let file = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
+                    Keys::load(&topology.part(Some(name))?, file.map(PathBuf::as_path))?
+                }
+                None => Keys::default(),
+            };
+            let role = Role { process: args.process.clone(), keys };
             Engine::new(&topology, &role, |hca| vfio_user(&dir.join(&hca.socket)), Some(&control_path), stop)?
         }
         (_, _, Some(socket)) => {

@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -226,4 +227,54 @@ fn what_is_wrong_is_said_and_fails() {
     assert_eq!(alone.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("nobody.sock"), "{alone:?}");
     assert_eq!(output(program().arg("serve")).status.code(), Some(2), "a wrong command line");
+}
+
+/// Two processes on addresses that are free now, and a link between them.
+fn processes() -> String {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [left, right] = sockets.map(|socket| socket.local_addr().unwrap());
+    format!(
+        "[fabric]\nsubnet_manager = \"none\"\n\
+         [[process]]\nname = \"left\"\naddress = \"{left}\"\n[[process]]\nname = \"right\"\naddress = \"{right}\"\n\
+         [[host]]\nname = \"a\"\nprocess = \"left\"\n[[host.hca]]\n\
+         [[host]]\nname = \"b\"\nprocess = \"right\"\n[[host.hca]]\n\
+         [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\n"
+    )
+}
+
+#[test]
+fn keys_of_processes() {
+    let scratch = Scratch::new("tunnel-keys");
+    let topology = scratch.file("far.toml", &processes());
+    let out = scratch.0.join("keys");
+    let make = || output(program().arg("tunnel-keys").arg(&topology).arg("--out").arg(&out));
+    let made = make();
+    assert!(made.status.success(), "{made:?}");
+    let files = ["left", "right"].map(|name| out.join(format!("{name}.keys")));
+    let listed: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
+    assert_eq!(String::from_utf8_lossy(&made.stdout), listed);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(&out), files.each_ref().map(|file| mode(file))), (0o700, [0o600; 2]));
+    // Keys that are there stay.
+    let before = std::fs::read(&files[0]).unwrap();
+    let again = make();
+    assert!(
+        !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("left.keys"),
+        "{again:?}"
+    );
+    assert_eq!(std::fs::read(&files[0]).unwrap(), before);
+    // A server takes its own file, and not one that names others' links.
+    let run = scratch.0.join("run");
+    let arguments = |file: &Path| {
+        let mut command = program();
+        command.arg("serve").arg("--topology").arg(&topology).args(["--process", "left", "--run-dir"]);
+        command.arg(&run).arg("--tunnel-key-file").arg(file);
+        command
+    };
+    let foreign = scratch.file("foreign", &format!("a/hca0 c/hca0 {}\n", "0a".repeat(32)));
+    std::fs::set_permissions(&foreign, Permissions::from_mode(0o600)).unwrap();
+    let refused = output(&mut arguments(&foreign));
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && error.contains("no link between a/hca0 and c/hca0"), "{error}");
+    drop(ready(arguments(&files[0]).stderr(Stdio::null())));
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use hca_model::link::LinkMessage;
 use hca_model::{Effect, FunctionRef, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
@@ -31,7 +31,7 @@ use crate::pacing::Pacer;
 use crate::rounds::Rounds;
 use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
-use crate::tunnel::key::Key;
+use crate::tunnel::keys::Keys;
 use crate::tunnel::{Event, Tunnels};
 use crate::workers::{Heard, Joints};
 
@@ -62,8 +62,8 @@ struct Combining {
 pub struct Role {
     /// The process of the topology, if it has any.
     pub process: Option<String>,
-    /// What the processes share; needed if a link joins this one to another.
-    pub key: Option<Key>,
+    /// What it shares with others; needed if a link joins it to another.
+    pub keys: Keys,
 }
 
 /// Everything the server has.
@@ -101,11 +101,7 @@ impl Engine {
         stop: OwnedFd,
     ) -> anyhow::Result<Engine> {
         let part = topology.part(role.process.as_deref())?;
-        let tunnels = match &role.key {
-            Some(key) => Tunnels::open(&part, &topology.fabric.tunnel, key)?,
-            None if part.cuts.is_empty() => None,
-            None => bail!("links to other processes need a key: fabric.tunnel_key_file or --tunnel-key-file"),
-        };
+        let tunnels = Tunnels::open(&part, &topology.fabric.tunnel, &role.keys)?;
         let control = control.map(Listener::bind).transpose()?;
         let pacer = Pacer::new(&topology.time);
         Ok(Engine { tunnels, control, ..Engine::build(topology, &part, &mut front_end, pacer, stop)? })

@@ -78,8 +78,8 @@ impl Far {
     }
 
     fn start(&self, process: &str, secret: &str) -> Server {
-        let key = Some(Key::from_secret(secret.as_bytes()));
-        Server::serve(&self.0, &Role { process: Some(process.into()), key })
+        let keys = Key::from_secret(secret.as_bytes()).into();
+        Server::serve(&self.0, &Role { process: Some(process.into()), keys })
     }
 }
 
@@ -153,7 +153,7 @@ fn a_key_is_needed() {
     let topology = hca_server::topology::Topology::parse("t", &far.0).unwrap();
     let stop = nix::sys::eventfd::EventFd::new().unwrap();
     let stop = std::os::fd::AsFd::as_fd(&stop).try_clone_to_owned().unwrap();
-    let role = Role { process: Some("left".into()), key: None };
+    let role = Role { process: Some("left".into()), ..Role::default() };
     let none = |_: &hca_server::topology::Hca| unreachable!("there is no adapter to serve yet");
     let error = hca_server::engine::Engine::new(&topology, &role, none, None, stop).err().unwrap();
     assert!(error.to_string().contains("tunnel_key_file"), "{error}");
@@ -167,7 +167,7 @@ fn key_files() {
         let file = dir.join("key");
         std::fs::write(&file, text).unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-        Key::load(&file).map_err(|e| e.to_string())
+        Key::load(&file).map_err(|e| format!("{e:#}"))
     };
     let good = format!("{}\n", "0a".repeat(32));
     assert!(load(&good, 0o600).is_ok() && load(&good, 0o400).is_ok());
@@ -177,7 +177,7 @@ fn key_files() {
     }
     for text in ["", "0a", &"0a".repeat(33), &"0x".repeat(32)] {
         let error = load(text, 0o600).unwrap_err();
-        assert!(error.contains("64 hexadecimal digits") && error.contains("key:"), "{error}");
+        assert!(error.contains("64 hexadecimal digits") && error.contains("/key"), "{error}");
     }
     assert!(Key::load(&dir.join("none")).unwrap_err().to_string().contains("none"));
     std::fs::remove_dir_all(dir).unwrap();

@@ -251,6 +251,10 @@ fn refused_processes() {
         let error = refusal(&text.replacen(from, to, 1));
         assert!(error.starts_with(start), "{to}\n{error}\n{start}");
     }
+    let inside = "[[host]]\nname = \"x\"\n[[host.hca]]\n[[host]]\nname = \"y\"\n[[host.hca]]\n\
+                  [[link]]\nbetween = [\"x/hca0\", \"y/hca0\"]\ntunnel_key_file = \"k\"\n";
+    let error = refusal(inside);
+    assert!(error.starts_with("9: link.tunnel_key_file: the link does not join two processes"), "{error}");
     let alone = "[[host]]\nname = \"a\"\nprocess = \"p\"\n[[host.hca]]\n";
     assert!(
         refusal(alone).starts_with("3: host.process: there is no process \"p\", the file has no [[process]]")

@@ -92,7 +92,13 @@ impl Source<'_> {
         for (raw, [a, b]) in raw.into_iter().zip(wanted) {
             let at = raw.get_ref().between.span();
             let between = [self.port(a, nodes, &mut used)?, self.port(b, nodes, &mut used)?];
-            links.push((at, self.link(raw.into_inner(), between)?));
+            let key_file = raw.get_ref().tunnel_key_file.as_ref().map(Spanned::span);
+            let link = self.link(raw.into_inner(), between)?;
+            if let Some(key_file) = key_file.filter(|_| !nodes.spans(&link)) {
+                let reason = "the link does not join two processes";
+                return Err(self.error(key_file, "link.tunnel_key_file", reason));
+            }
+            links.push((at, link));
         }
         Ok(links)
     }
@@ -252,6 +258,7 @@ impl Source<'_> {
             }
         }
         let delay_ns = time(raw.delay_ns, "link.delay_ns", 5, MAX_DELAY_NS)?;
-        Ok(Link { between, rate, width, delay_ns, vls, mtu, seed: raw.seed, faults })
+        let tunnel_key_file = raw.tunnel_key_file.map(|file| file.into_inner().into());
+        Ok(Link { between, rate, width, delay_ns, vls, mtu, seed: raw.seed, faults, tunnel_key_file })
     }
 }

@@ -288,6 +288,9 @@ pub struct Link {
     pub seed: Option<u64>,
     /// What goes wrong.
     pub faults: Faults,
+    /// File with a key of its own, if it joins two processes; they may have it in different places.
+    #[serde(skip)]
+    pub tunnel_key_file: Option<PathBuf>,
 }
 
 /// What goes wrong on a link: shares of the packets, 0.0 to 1.0.
@@ -351,7 +354,9 @@ impl Topology {
             .map_err(|error| TopologyError::Read { file: file.clone(), error })?;
         let mut topology = Topology::parse(&file, &text)?;
         // Files named in the file are beside it.
-        if let (Some(key), Some(folder)) = (&mut topology.fabric.tunnel.key_file, path.parent()) {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let own = topology.links.iter_mut().filter_map(|link| link.tunnel_key_file.as_mut());
+        for key in own.chain(&mut topology.fabric.tunnel.key_file) {
             *key = folder.join(&*key);
         }
         Ok((text, topology))

@@ -164,17 +164,19 @@ impl Topology {
 impl Nodes {
     /// The first link between two processes: where it is, and its ends.
     pub(super) fn spanning(&self, links: &[(Range<usize>, Link)]) -> Option<(Range<usize>, String)> {
+        let (at, link) = links.iter().find(|(_, link)| self.spans(link))?;
+        let [a, b] = &link.between;
+        Some((at.clone(), format!("{a} and {b}")))
+    }
+
+    /// Whether a link is between two processes.
+    pub(super) fn spans(&self, link: &Link) -> bool {
         let process = |node: &str| {
             let host = self.hosts.iter().find(|h| h.name == node).map(|h| &h.process);
             host.or_else(|| self.switches.iter().find(|s| s.name == node).map(|s| &s.process)).cloned()
         };
-        let spans = |link: &Link| {
-            let [a, b] = link.between.each_ref().map(|end| process(end.node()));
-            a != b
-        };
-        let (at, link) = links.iter().find(|(_, link)| spans(link))?;
-        let [a, b] = &link.between;
-        Some((at.clone(), format!("{a} and {b}")))
+        let [a, b] = link.between.each_ref().map(|end| process(end.node()));
+        a != b
     }
 }
 

@@ -105,4 +105,5 @@ pub(super) struct RawLink {
     pub(super) corrupt: Option<Spanned<f64>>,
     pub(super) delay: Option<Spanned<f64>>,
     pub(super) delay_us: Option<Spanned<u64>>,
+    pub(super) tunnel_key_file: Option<Spanned<String>>,
 }

@@ -53,6 +53,24 @@ pub(super) struct SessionKeys {
     pub(super) receive: Key,
 }
 
+/// Reads a file with keys, which is private: see [`Key::load`].
+pub(super) fn private(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let mut file = File::open(path).with_context(|| format!("{shown}: key file"))?;
+    let meta = file.metadata().with_context(|| format!("{shown}: key file"))?;
+    let (owner, own) = (meta.uid(), geteuid().as_raw());
+    if owner != own && owner != 0 {
+        bail!("{shown}: the key file is user {owner}'s, it has to be root's or user {own}'s");
+    }
+    if meta.mode() & OTHERS != 0 {
+        let mode = meta.mode() & 0o777;
+        bail!("{shown}: others have access to the key file (mode {mode:03o}); `chmod 600 {shown}` ends that");
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(|| format!("{shown}: key file"))?;
+    Ok(text)
+}
+
 impl Key {
     /// The key that a secret stands for.
     pub fn from_secret(secret: &[u8]) -> Key {
@@ -65,26 +83,18 @@ impl Key {
     /// # Errors
     /// If the file can't be read, is somebody else's as well, or has something else; the message names it, and does not show what it has.
     pub fn load(path: &Path) -> anyhow::Result<Key> {
-        let shown = path.display();
-        let mut file = File::open(path).with_context(|| format!("{shown}: key file"))?;
-        let meta = file.metadata().with_context(|| format!("{shown}: key file"))?;
-        let (owner, own) = (meta.uid(), geteuid().as_raw());
-        if owner != own && owner != 0 {
-            bail!("{shown}: the key file is user {owner}'s, it has to be root's or user {own}'s");
-        }
-        if meta.mode() & OTHERS != 0 {
-            let mode = meta.mode() & 0o777;
-            bail!(
-                "{shown}: others have access to the key file (mode {mode:03o}); `chmod 600 {shown}` ends that"
-            );
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).with_context(|| format!("{shown}: key file"))?;
+        Key::parse(&private(path)?).with_context(|| path.display().to_string())
+    }
+
+    /// The key that 64 hexadecimal digits stand for.
+    ///
+    /// # Errors
+    /// If it is something else; the message does not show what.
+    pub(super) fn parse(text: &str) -> anyhow::Result<Key> {
         let digits = text.trim();
         if digits.len() != 2 * KEY_SIZE || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             bail!(
-                "{shown}: a key file has {} hexadecimal digits and nothing else; \
-                 `openssl rand -hex {KEY_SIZE}` makes them",
+                "a key has {} hexadecimal digits and nothing else; `openssl rand -hex {KEY_SIZE}` makes them",
                 2 * KEY_SIZE
             );
         }
@@ -127,5 +137,27 @@ impl Key {
     pub(super) fn verify(&self, message: &[u8], tag: &[u8; TAG_SIZE]) -> bool {
         let wrong = self.tag(message).iter().zip(tag).fold(0, |wrong, (a, b)| wrong | (a ^ b));
         std::hint::black_box(wrong) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_link_and_direction_has_keys_of_its_own() {
+        let key = Key::from_secret(b"secret");
+        let (a, b) = ([1; NONCE_SIZE], [2; NONCE_SIZE]);
+        let mut tags = BTreeSet::new();
+        for link in [0, 1, 256] {
+            let (first, second) = (key.session(link, 0, &a, &b), key.session(link, 1, &b, &a));
+            assert_eq!(first.name, second.name);
+            assert_eq!(first.send.tag(b"m"), second.receive.tag(b"m"));
+            assert_eq!(first.receive.tag(b"m"), second.send.tag(b"m"));
+            for own in [key.hello(link, 0), key.hello(link, 1), first.send, first.receive] {
+                assert!(tags.insert(own.tag(b"m")), "link {link}");
+            }
+        }
     }
 }

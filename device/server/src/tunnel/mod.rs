@@ -7,7 +7,7 @@
 //!
 //! [`Session`] is the protocol of one link, without sockets or clocks; [`Tunnels`] has the socket of a process and
 //! one session for each link that leaves it. [`frame`] says what a datagram looks like, [`key`] how two processes
-//! know each other.
+//! know each other, [`keys`] which keys a process has.
 //!
 //! - **Session.** Both sides send hellos with a fresh random number until they have seen their own number come back
 //!   under the shared key. The two numbers make the session's keys, so that nothing recorded in an earlier session
@@ -29,6 +29,7 @@
 
 pub mod frame;
 pub mod key;
+pub mod keys;
 mod reassembly;
 mod session;
 mod socket;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::frame::{DIGEST_SIZE, HEADER_SIZE};
 use super::key::Key;
+use super::keys::Keys;
 use super::session::{Event, Light, Loss, Session, Terms};
 use crate::log::Source;
 use crate::random::random;
@@ -50,9 +51,11 @@ impl Tunnels {
     /// Binds the process's address; `None` if no link leaves the process.
     ///
     /// # Errors
-    /// If the address can't be had, or the system has no random numbers.
-    pub fn open(part: &Part<'_>, settings: &TunnelSettings, key: &Key) -> anyhow::Result<Option<Tunnels>> {
+    /// If a link has no key, the address can't be had, or the system has no random numbers.
+    pub fn open(part: &Part<'_>, settings: &TunnelSettings, keys: &Keys) -> anyhow::Result<Option<Tunnels>> {
         let Some(process) = part.process.filter(|_| !part.cuts.is_empty()) else { return Ok(None) };
+        // Before the address is taken.
+        let keys = part.cuts.iter().map(|cut| keys.of(cut)).collect::<anyhow::Result<Vec<_>>>()?;
         let address = process.address;
         let socket =
             UdpSocket::bind(address).with_context(|| format!("process {}: {address}", process.name))?;
@@ -61,7 +64,7 @@ impl Tunnels {
         let _ = setsockopt(&socket, sockopt::RcvBuf, &BUFFER);
         let _ = setsockopt(&socket, sockopt::SndBuf, &BUFFER);
         let mut tunnels = BTreeMap::new();
-        for cut in &part.cuts {
+        for (cut, key) in part.cuts.iter().zip(keys) {
             let terms = terms(cut, settings, key)?;
             let [a, b] = &cut.link.between;
             let peer = cut.peer.context("a link leads to no process")?;
