@@ -8,10 +8,12 @@
 //!
 //! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.
 //!
-//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
-//! and the hint to the C library that memory can go.
+//! The program enters a [`sandbox`] when everything is open.
 //!
-//! Not implemented: sandboxing, mapped doorbell pages, migration, ports on Ethernet.
+//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
+//! the hint to the C library that memory can go, and what of the sandbox no library does.
+//!
+//! Not implemented: mapped doorbell pages, migration, ports on Ethernet.
 
 mod closer;
 pub mod control;
@@ -29,6 +31,8 @@ pub mod pacing;
 pub mod pci;
 mod random;
 mod rounds;
+pub mod sandbox;
+mod socket;
 mod sync;
 pub mod topology;
 mod trim;

@@ -6,14 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, OnceLock, Weak};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::makedev;
 
 use super::file::FileId;
+use crate::sandbox::maps;
 
 /// Text of mappings that is read: some 40,000 lines. QEMU has a few hundred.
 const MOST_TEXT: u64 = 4 << 20;
@@ -25,6 +27,8 @@ pub struct Peer(Arc<Process>);
 #[derive(Debug, Default)]
 struct Process {
     pid: Option<i32>,
+    /// Its connection, as long as it has one.
+    socket: Weak<UnixStream>,
     /// Its mappings when it was asked for them, once: that can take as long as it likes.
     mappings: OnceLock<Mappings>,
 }
@@ -45,9 +49,9 @@ pub(super) enum Sharing {
 
 impl Peer {
     /// The process connected to `socket`.
-    pub fn of(socket: impl AsFd) -> Peer {
-        let pid = getsockopt(&socket.as_fd(), PeerCredentials).ok().map(|c| c.pid()).filter(|&pid| pid > 0);
-        Peer(Arc::new(Process { pid, mappings: OnceLock::new() }))
+    pub fn of(socket: &Arc<UnixStream>) -> Peer {
+        let pid = getsockopt(socket, PeerCredentials).ok().map(|c| c.pid()).filter(|&pid| pid > 0);
+        Peer(Arc::new(Process { pid, socket: Arc::downgrade(socket), mappings: OnceLock::new() }))
     }
 
     /// Whether it is known how the process has mapped its files, so that nobody has to wait for that.
@@ -58,8 +62,7 @@ impl Peer {
     /// Finds out how the process has mapped its files. The process can make that take long: it is for a thread that nobody
     /// waits for.
     pub(crate) fn look(&self) {
-        let mappings = self.0.pid.map(read).unwrap_or_default();
-        let _ = self.0.mappings.set(mappings);
+        let _ = self.0.mappings.set(self.0.read());
     }
 
     /// How it has mapped its files stays unknown, if it is not known by now.
@@ -76,12 +79,21 @@ impl Peer {
     }
 }
 
-fn read(pid: i32) -> Mappings {
-    match File::open(format!("/proc/{pid}/maps")) {
-        Ok(maps) => mappings_in(BufReader::new(maps.take(MOST_TEXT))),
-        Err(e) => {
-            tracing::debug!("mappings of the client can't be read, share=on not checked: {e}");
-            Mappings::new()
+impl Process {
+    fn open(&self) -> io::Result<File> {
+        let (Some(pid), Some(socket)) = (self.pid, self.socket.upgrade()) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        maps::open(pid, socket.as_fd())
+    }
+
+    fn read(&self) -> Mappings {
+        match self.open() {
+            Ok(maps) => mappings_in(BufReader::new(maps.take(MOST_TEXT))),
+            Err(e) => {
+                tracing::debug!("mappings of the client can't be read, share=on not checked: {e}");
+                Mappings::new()
+            }
         }
     }
 }

@@ -230,6 +230,7 @@ fn only_memory_is_taken() {
 fn memory_private_to_the_client_is_refused() {
     let (socket, _other) = UnixStream::pair().unwrap();
     let memory = memory();
+    let socket = Arc::new(socket);
     memory.connect(None, Peer::of(&socket));
     // This process is the peer: it maps one file privately, the other shared.
     let (fd, file) = memfd(0x1000);

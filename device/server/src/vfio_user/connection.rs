@@ -19,12 +19,12 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use super::descriptor::Descriptor;
-use super::socket;
 use super::turn::Turn;
 use super::wire::{Fields, HEADER_LEN, Header, Kind, MAX_MESSAGE, MAX_MSG_FDS, Payload, command};
 use crate::closer::Closer;
 use crate::log::Source;
 use crate::memory::{RemoteAnswer, RemoteError, RemoteMemory};
+use crate::socket;
 use crate::sync::lock;
 
 /// How long a client may take for the oldest device-initiated DMA access before it fails, whatever else it answers meanwhile:

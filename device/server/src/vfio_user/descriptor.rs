@@ -74,17 +74,27 @@ impl Drop for Descriptor {
     }
 }
 
-/// Whether it is an eventfd: the kernel names it so, and no file on any file system, since those have names from the root.
-fn is_event(fd: &OwnedFd) -> bool {
-    /// The descriptors of this process.
-    static OWN: OnceLock<Option<OwnedFd>> = OnceLock::new();
+/// The descriptors of this process, a folder whose names say what they are of.
+static OWN: OnceLock<Option<OwnedFd>> = OnceLock::new();
+
+fn own() -> Option<&'static OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let own = OWN.get_or_init(|| {
         open("/proc/self/fd", flags, Mode::empty())
             .inspect_err(|e| tracing::error!("/proc/self/fd: {e}: no client's interrupts can be connected"))
             .ok()
     });
-    let Some(own) = own else { return false };
+    own.as_ref()
+}
+
+/// Opens what telling kinds apart needs: later this process may open nothing any more.
+pub(super) fn prepare() {
+    own();
+}
+
+/// Whether it is an eventfd: the kernel names it so, and no file on any file system, since those have names from the root.
+fn is_event(fd: &OwnedFd) -> bool {
+    let Some(own) = own() else { return false };
     readlinkat(own, fd.as_raw_fd().to_string().as_str()).is_ok_and(|name| name == "anon_inode:[eventfd]")
 }
 

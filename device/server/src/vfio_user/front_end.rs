@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::backend::Device;
 use super::connection::{Connection, MAX_CLOSING, Message};
+use super::descriptor;
 use super::look::Look;
 use super::session::{Session, serve};
 use crate::closer::Closer;
@@ -59,6 +60,7 @@ impl VfioUser {
 
     /// Has its clients from there.
     pub(crate) fn on(listener: Listener) -> VfioUser {
+        descriptor::prepare();
         VfioUser {
             listener,
             client: None,
@@ -169,12 +171,13 @@ impl FrontEnd for VfioUser {
 
 impl Client {
     fn new(stream: UnixStream, dma_timeout: Option<Duration>, closer: &Closer) -> io::Result<Client> {
-        let peer = Peer::of(&stream);
         let mut connection = Connection::new(stream)?;
+        let stream = connection.stream();
+        let peer = Peer::of(&stream);
         connection.closer = closer.clone();
         connection.dma_timeout = dma_timeout.unwrap_or(connection.dma_timeout);
         Ok(Client {
-            stream: connection.stream(),
+            stream,
             connection: Arc::new(Mutex::new(connection)),
             session: Session::default(),
             peer,

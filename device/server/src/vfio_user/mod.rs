@@ -19,7 +19,6 @@ mod eventfd;
 mod front_end;
 mod look;
 pub mod session;
-mod socket;
 pub mod turn;
 pub mod version;
 pub mod wire;

@@ -18,7 +18,7 @@ const CONTROL_WORDS: usize = (SCM_MAX_FD * size_of::<RawFd>() + 64) / size_of::<
 /// appended to `fds`, close-on-exec. The kernel ends a read on a stream socket behind the segment
 /// that carries descriptors, and hands them out with the first byte of it: a caller that never
 /// reads across a message boundary knows whose they are.
-pub(super) fn receive(
+pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
     fds: &mut Vec<OwnedFd>,
@@ -65,7 +65,7 @@ pub(super) fn receive(
 }
 
 /// Sends as much of `bytes` as the socket takes now.
-pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = nix::sys::socket::MsgFlags::MSG_DONTWAIT | nix::sys::socket::MsgFlags::MSG_NOSIGNAL;
     Ok(nix::sys::socket::send(socket.as_raw_fd(), bytes, flags)?)
 }
