@@ -82,7 +82,11 @@ struct Work {
 }
 
 fn program() -> Program {
-    Program { file: std::env::current_exe().expect("this program's file"), arguments: vec![WORKER.into()] }
+    Program {
+        file: std::env::current_exe().expect("this program's file"),
+        arguments: vec![WORKER.into()],
+        helper: None,
+    }
 }
 
 fn median(mut rates: Vec<f64>) -> f64 {

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_server::control;
-use hca_server::engine::{Engine, Role};
+use hca_server::engine::{self, Engine};
 use hca_server::front_end::FrontEnd;
+use hca_server::sandbox::{Helper, Role};
 use hca_server::topology::{
     Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
 };
@@ -25,7 +26,9 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::Value;
 
+use crate::confine::Confinement;
 use crate::ctl::{self, Ctl, Which};
+use crate::log;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -50,9 +53,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Serve),
-    /// One of the processes that a server starts where tenants are apart
     #[command(hide = true)]
-    Worker,
+    Worker(Worker),
     Topology(Check),
     TunnelKeys(TunnelKeys),
     Resources(Ask),
@@ -73,7 +75,9 @@ enum Command {
     softhca serve --topology far.toml --process left --run-dir /tmp/left\n      \
     what far.toml says process \"left\" serves; links to others go over UDP\n\n\
     The line \"softhca: ready\" on stdout says that all sockets listen. SIGINT, SIGTERM or\n\
-    SIGHUP ends the server and removes them. Only who started it, and root, can connect to them.")]
+    SIGHUP ends the server and removes them. Only who started it, and root, can connect to them.\n\n\
+    From that line on the server is in a sandbox: it can open and start nothing, and makes only the\n\
+    system calls that serving needs. Traces and captures are opened before.")]
 struct Serve {
     /// Topology file: hosts, adapters, links
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "personality", "profile", "port_type"],
@@ -106,6 +110,15 @@ struct Serve {
     port_type: PortKind,
     #[command(flatten)]
     observe: hca_trace::Options,
+    #[command(flatten)]
+    confinement: Confinement,
+}
+
+/// Serve one host of a topology, or its switches; a server starts such processes where tenants are apart
+#[derive(Debug, Args)]
+struct Worker {
+    #[command(flatten)]
+    confinement: Confinement,
 }
 
 /// Check a topology file and print it as JSON
@@ -172,10 +185,14 @@ struct Explain {
 ///
 /// # Errors
 /// What went wrong, ready to be shown.
-pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
+pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
+    // A server has one thread until it has entered its sandbox.
+    if !matches!(cli.command, Command::Serve(_) | Command::Worker(_)) {
+        log.begin()?;
+    }
     match cli.command {
-        Command::Serve(args) => serve(&args),
-        Command::Worker => worker(),
+        Command::Serve(args) => serve(&args, log),
+        Command::Worker(args) => worker(&args, log),
         Command::Topology(args) => {
             let topology = Topology::load(&args.file)?;
             print(&serde_json::to_string_pretty(&topology)?)
@@ -211,7 +228,8 @@ fn private_dir(dir: &Path) -> anyhow::Result<()> {
     private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))
 }
 
-fn serve(args: &Serve) -> anyhow::Result<()> {
+fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
+    let helper = args.confinement.begin(args.run_dir.as_deref())?;
     let stop = stop_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     raise_descriptors();
     let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
@@ -222,7 +240,8 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
             }
             private_dir(dir)?;
             if topology.isolation == Isolation::Process {
-                return supervise(args, (file, &text), &topology, dir, stop);
+                let started = Started { stop, helper, log };
+                return supervise(args, (file, &text), &topology, dir, started);
             }
             let control_path = dir.join(control::SOCKET);
             let keys = match &args.process {
@@ -232,23 +251,40 @@ fn serve(args: &Serve) -> anyhow::Result<()> {
                 }
                 None => Keys::default(),
             };
-            let role = Role { process: args.process.clone(), keys };
+            let role = engine::Role { process: args.process.clone(), keys };
             Engine::new(&topology, &role, |hca| vfio_user(&dir.join(&hca.socket)), Some(&control_path), stop)?
         }
         (_, _, Some(socket)) => {
             let personality = args.personality.clone().unwrap_or_else(Personality::default_kind);
             let topology = Topology::single(&personality, args.profile.as_deref(), args.port_type);
             let control_path = control::beside(socket);
-            Engine::new(&topology, &Role::default(), |_| vfio_user(socket), Some(&control_path), stop)?
+            Engine::new(
+                &topology,
+                &engine::Role::default(),
+                |_| vfio_user(socket),
+                Some(&control_path),
+                stop,
+            )?
         }
         _ => bail!("--topology with --run-dir, or --socket is needed"),
     };
+    helper.into_iter().for_each(Helper::install);
     engine.observe(&args.observe)?;
+    let folder = args.run_dir.as_deref().or(args.socket.as_deref().and_then(Path::parent));
+    args.confinement.enter(Role::Server, folder, args.observe.any())?;
+    log.begin()?;
     print("softhca: ready")?;
     let result = engine.run();
     tracing::info!("stopped");
     engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
+}
+
+/// What a server has when it begins.
+struct Started<'a> {
+    stop: OwnedFd,
+    helper: Option<Helper>,
+    log: &'a mut log::End,
 }
 
 /// Serves a topology by a process for each tenant.
@@ -257,15 +293,19 @@ fn supervise(
     (file, text): (&Path, &str),
     topology: &Topology,
     dir: &Path,
-    stop: OwnedFd,
+    Started { stop, helper, log }: Started<'_>,
 ) -> anyhow::Result<()> {
     if args.observe.any() {
         bail!("traces and captures need one process, with one clock: say --isolation none");
     }
+    let mut arguments = vec!["worker".to_owned()];
+    arguments.extend(args.confinement.is_off().then(|| "--no-sandbox".to_owned()));
     // The file of this very program, whatever has its name by now.
-    let program = Program { file: "/proc/self/exe".into(), arguments: vec!["worker".into()] };
+    let program = Program { file: "/proc/self/exe".into(), arguments, helper };
     let file = file.display().to_string();
     let mut supervisor = Supervisor::new(program, topology, (&file, text), dir, stop)?;
+    args.confinement.enter(Role::Supervisor, Some(dir), false)?;
+    log.begin()?;
     print("softhca: ready")?;
     let result = supervisor.run();
     tracing::info!("stopped");
@@ -273,14 +313,17 @@ fn supervise(
 }
 
 /// Serves as a worker: standard input is the channel to the supervisor.
-fn worker() -> anyhow::Result<()> {
+fn worker(args: &Worker, log: &mut log::End) -> anyhow::Result<()> {
     // The supervisor's terminal is not this process's: it ends when the supervisor does, or is told.
     let stop = stop_signals(&[Signal::SIGTERM])?;
-    ignore(&[Signal::SIGINT, Signal::SIGHUP])?;
+    block(&[Signal::SIGINT, Signal::SIGHUP])?;
     set_pdeathsig(Signal::SIGKILL)?;
     raise_descriptors();
     let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
-    workers::run(inbox, stop, || Ok(()))
+    workers::run(inbox, stop, || {
+        args.confinement.enter(Role::Worker, None, false)?;
+        Ok(log.begin()?)
+    })
 }
 
 /// The front end of an adapter: a vfio-user socket.
@@ -307,7 +350,7 @@ fn stop_signals(which: &[Signal]) -> anyhow::Result<OwnedFd> {
 }
 
 /// Lets these signals wait for ever.
-fn ignore(which: &[Signal]) -> anyhow::Result<()> {
+fn block(which: &[Signal]) -> anyhow::Result<()> {
     let signals: SigSet = which.iter().copied().collect();
     Ok(signals.thread_block()?)
 }
@@ -398,6 +441,8 @@ mod tests {
         assert!(parse("softhca ctl --socket s link down a:1").is_ok());
         assert!(parse("softhca ctl --run-dir d link sideways a").is_err());
         assert!(parse("softhca resources --run-dir d --json").is_ok());
+        assert!(parse("softhca serve --socket s --no-sandbox --uid nobody --gid 7").is_ok());
+        assert!(parse("softhca serve --socket s --gid 7").is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Messages to stderr that nobody waits for: a thread writes them, and what it can't keep up with is left out and counted.
+//! The thread is started when it is told to; a server does that in its sandbox, so that the thread is in there, too.
 //!
 //! Stderr may be a pipe that nobody reads, or a terminal that is stopped. The engine must not stop with it.
 
@@ -27,24 +28,34 @@ pub(crate) struct Log {
 pub(crate) struct End {
     written: Receiver<()>,
     stop: SyncSender<Vec<u8>>,
+    /// What the thread will do, until it does.
+    work: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// A log that writes to `out`.
-///
-/// # Errors
-/// The system gives no thread.
-pub(crate) fn start(out: impl Write + Send + 'static) -> io::Result<(Log, End)> {
+/// A log that writes to `out` as soon as [`End::begin`] is called.
+pub(crate) fn prepare(out: impl Write + Send + 'static) -> (Log, End) {
     let (lines, waiting) = sync_channel(LINES);
     let (done, written) = sync_channel(1);
     let left_out = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&left_out);
-    std::thread::Builder::new().name("log".into()).spawn(move || {
+    let work = Box::new(move || {
         // Signals are for the thread that serves: one that is not blocked here would end the process.
         let _ = SigSet::all().thread_block();
         write(out, &waiting, &count);
         let _ = done.send(());
-    })?;
-    Ok((Log { lines: lines.clone(), left_out }, End { written, stop: lines }))
+    });
+    (Log { lines: lines.clone(), left_out }, End { written, stop: lines, work: Some(work) })
+}
+
+impl End {
+    /// Starts the thread that writes. The second time nothing happens.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        std::thread::Builder::new().name("log".into()).spawn(work).map(drop)
+    }
 }
 
 /// Writes lines until an empty one comes. An error of `out` loses the line and nothing else.
@@ -85,7 +96,8 @@ impl<'a> MakeWriter<'a> for Log {
 
 impl Drop for End {
     fn drop(&mut self) {
-        if self.stop.try_send(Vec::new()).is_ok() {
+        // Somebody may have said something before there was a reason to begin.
+        if self.begin().is_ok() && self.stop.try_send(Vec::new()).is_ok() {
             let _ = self.written.recv_timeout(PATIENCE);
         }
     }
@@ -117,7 +129,8 @@ mod tests {
     fn a_reader_that_is_stuck_costs_lines_and_no_time() {
         let (go_on, wait): (Sender<()>, _) = channel();
         let text = Arc::new(Mutex::new(Vec::new()));
-        let (log, end) = start(Stuck(wait, Arc::clone(&text))).unwrap();
+        let (log, mut end) = prepare(Stuck(wait, Arc::clone(&text)));
+        end.begin().unwrap();
         // Returns although nothing is read.
         (0..3 * LINES).for_each(|i| log.make_writer().write_all(format!("line {i}\n").as_bytes()).unwrap());
         drop(go_on);
@@ -128,5 +141,16 @@ mod tests {
         let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n") && text.lines().count() <= LINES + 3, "{text}");
         assert!(!text.contains(&format!("line {}\n", 3 * LINES - 1)));
+    }
+    #[test]
+    fn what_was_said_before_is_written() {
+        let (go_on, wait) = channel();
+        drop(go_on);
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let (log, end) = prepare(Stuck(wait, Arc::clone(&text)));
+        log.make_writer().write_all(b"early\n").unwrap();
+        assert!(text.lock().unwrap().is_empty());
+        drop(end);
+        assert_eq!(*text.lock().unwrap(), b"early\n");
     }
 }

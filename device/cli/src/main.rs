@@ -2,9 +2,10 @@
 //!
 //! [`cli`] understands the command line and calls the crates that do the work: `hca-server` serves adapters, `hca-bench`
 //! measures in virtual time, `hca-trace` explains traces. [`ctl`] and [`stat`] talk to a server that runs, over its
-//! control socket. [`log`] writes messages.
+//! control socket. [`log`] writes messages, [`confine`] is what a server gives up.
 
 mod cli;
+mod confine;
 mod ctl;
 mod log;
 mod stat;
@@ -17,13 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     // Kept to the end: what waits is written then.
-    let (log, _end) = match log::start(std::io::stderr()) {
-        Ok(log) => log,
-        Err(e) => {
-            eprintln!("softhca: no thread for messages: {e}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let (log, mut end) = log::prepare(std::io::stderr());
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -31,7 +26,9 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    match cli::run(cli::Cli::parse()) {
+    let result = cli::run(cli::Cli::parse(), &mut end);
+    drop(end);
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("softhca: {e:#}");

@@ -26,6 +26,7 @@ fn program() -> Program {
     Program {
         file: std::env::current_exe().expect("the test's file"),
         arguments: arguments.map(Into::into).into(),
+        helper: None,
     }
 }
 

@@ -2,24 +2,21 @@
 //!
 //! A worker says nothing over it; that it ends is seen at the socket's end.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
-    socketpair,
-};
+use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
 use serde::{Deserialize, Serialize};
+
+use crate::socket;
 
 /// Longer than any note.
 const LONGEST: usize = 4096;
-/// Descriptors that come with a note at most.
-const DESCRIPTORS: usize = 2;
 /// How long a worker may take to make room for a note.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -27,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "lowercase")]
 pub(super) enum Note {
-    /// What the worker is. With it comes the topology's text.
+    /// What the worker is. With it comes the topology's text, and the socket of who looks at clients' mappings, if there is one.
     Setup {
         /// The host that it serves; `None`: all switches.
         host: Option<String>,
@@ -128,31 +125,19 @@ impl Inbox {
     /// # Errors
     /// The supervisor is gone, or says what is no note.
     pub(super) fn receive(&self, wait: bool) -> anyhow::Result<Option<Delivery>> {
-        let mut text = [0; LONGEST];
-        let mut space = nix::cmsg_space!([RawFd; DESCRIPTORS]);
-        let mut parts = [IoSliceMut::new(&mut text)];
-        let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        if !wait {
-            flags |= MsgFlags::MSG_DONTWAIT;
-        }
-        let received = loop {
-            match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut space), flags) {
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Ok(None),
-                received => break received.context("the supervisor's channel")?,
+        let (mut text, mut fds) = ([0; LONGEST], Vec::new());
+        let len = loop {
+            match socket::receive(self.0.as_fd(), &mut text, &mut fds) {
+                Ok((0, _)) => bail!("the supervisor has ended"),
+                Ok((len, _)) => break len,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !wait => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let _ = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e).context("the supervisor's channel"),
             }
         };
-        let mut fds = Vec::new();
-        for message in received.cmsgs().context("the supervisor's channel")? {
-            if let ControlMessageOwned::ScmRights(rights) = message {
-                // SAFETY: the kernel has just made these descriptors for this process, and nobody else knows them.
-                fds.extend(rights.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-        }
-        let len = received.bytes;
-        if len == 0 {
-            bail!("the supervisor has ended");
-        }
         let note = serde_json::from_slice(text.get(..len).unwrap_or_default()).context("a note")?;
         Ok(Some((note, fds)))
     }

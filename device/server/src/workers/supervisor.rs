@@ -26,6 +26,7 @@ use crate::links::Links;
 use crate::listener::Listener;
 use crate::log::Source;
 use crate::model::random_key;
+use crate::sandbox::Helper;
 use crate::topology::{ManagementKey, SubnetManager, Topology, Worker};
 
 /// How long a worker may take to answer the operator.
@@ -38,12 +39,14 @@ const YOUNG: Duration = Duration::from_secs(10);
 const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 
 /// How workers are started: the program, and the arguments that make it one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Program {
     /// The program's file.
     pub file: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// Who looks at clients' mappings for the workers, which can't themselves in their sandbox.
+    pub helper: Option<Helper>,
 }
 
 /// A worker, whether it lives or not.
@@ -81,11 +84,10 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Makes the sockets of a topology in `run_dir` and starts its workers. `file` and `text` are the topology as it was read. It ends
-    /// when `stop` becomes readable.
+    /// Makes the sockets of a topology in `run_dir`. `file` and `text` are the topology as it was read.
     ///
     /// # Errors
-    /// A socket can't be had, or a worker can't be started.
+    /// A socket can't be had.
     pub fn new(
         program: Program,
         topology: &Topology,
@@ -125,7 +127,7 @@ impl Supervisor {
             ManagementKey::Random if builtin => Some(random_key()?),
             _ => None,
         };
-        let mut supervisor = Supervisor {
+        Ok(Supervisor {
             program,
             file: file.to_owned(),
             text: text.to_owned(),
@@ -137,14 +139,10 @@ impl Supervisor {
             control_clients: Vec::new(),
             stop,
             log: Source::default(),
-        };
-        for at in 0..supervisor.slots.len() {
-            supervisor.start(at)?;
-        }
-        Ok(supervisor)
+        })
     }
 
-    /// Supervises until told to stop.
+    /// Starts the workers and supervises them, until the descriptor that it was given to `stop` becomes readable.
     ///
     /// # Errors
     /// If the system refuses to wait; what workers do only ends them.
@@ -231,7 +229,9 @@ impl Supervisor {
             began_ns: self.began_ns,
         };
         let text = text_file(&self.text)?;
-        slot.tell(&setup, &[text.as_fd()])?;
+        let mut with = vec![text.as_fd()];
+        with.extend(self.program.helper.as_ref().map(Helper::socket));
+        slot.tell(&setup, &with)?;
         for listener in &slot.listeners {
             slot.tell(&Note::Listener { path: listener.path().to_owned() }, &[listener.as_fd()])?;
         }

@@ -11,6 +11,7 @@ use super::Joints;
 use super::channel::{Inbox, Note};
 use crate::engine::Engine;
 use crate::listener::Listener;
+use crate::sandbox::Helper;
 use crate::topology::{Isolation, ManagementKey, Topology, Worker};
 use crate::vfio_user::VfioUser;
 
@@ -29,7 +30,9 @@ pub fn run(inbox: OwnedFd, stop: OwnedFd, ready: impl FnOnce() -> anyhow::Result
     let inbox = Inbox::new(inbox);
     let (Note::Setup { host, file, m_key, began_ns }, fds) = next(&inbox)? else { bail!("no setup came") };
     let mut text = String::new();
-    let topology = fds.into_iter().next().context("no topology came")?;
+    let mut fds = fds.into_iter();
+    let topology = fds.next().context("no topology came")?;
+    fds.map(Helper::inherited).for_each(Helper::install);
     std::fs::File::from(topology).read_to_string(&mut text).context("the topology")?;
     let mut topology = Topology::parse(&file, &text)?;
     topology.isolation = Isolation::Process;

@@ -1,0 +1,167 @@
+//! What `softhca serve` has given up when it says that it is ready.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+
+/// A number that no user of a usual system has.
+const SOMEBODY: u32 = 61_234;
+
+/// A running server with a folder of its own.
+struct Server {
+    dir: PathBuf,
+    child: Child,
+    /// What it said when it was ready: nothing if it never was.
+    said: String,
+}
+
+impl Server {
+    /// Starts `softhca serve` in the hands of `wrapper`, which is to execute what comes after it.
+    fn start(name: &str, wrapper: &[&str], arguments: &[&str]) -> Server {
+        let dir = std::env::temp_dir().join(format!("softhca-confined-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("one.toml"), "[[host]]\nname = \"a\"\n[[host.hca]]\n").unwrap();
+        let program = env!("CARGO_BIN_EXE_softhca");
+        let mut words = wrapper.iter().copied().chain([program, "serve", "--topology"]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg(dir.join("one.toml")).arg("--run-dir").arg(dir.join("run")).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        Server { dir, child, said }
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    fn proc(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.child.id().to_string()).join(name)
+    }
+
+    /// The states of all threads (proc(5)).
+    fn threads(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(self.proc("task")).unwrap();
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
+    }
+
+    /// Ends it; what it has written to stderr.
+    fn end(mut self) -> String {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child.wait().unwrap();
+        text
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn value<'a>(status: &'a str, name: &str) -> &'a str {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name}: {status}")).trim()
+}
+
+#[test]
+fn a_server_is_in_its_sandbox() {
+    let server = Server::start("sandbox", &["env"], &[]);
+    assert_eq!(server.said, "softhca: ready\n");
+    let threads = server.threads();
+    // That of the log is one of them.
+    assert!(threads.len() >= 2, "{threads:?}");
+    for status in threads {
+        assert_eq!((value(&status, "Seccomp"), value(&status, "NoNewPrivs")), ("2", "1"), "{status}");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(value(&status, set), "0000000000000000", "{status}");
+        }
+    }
+    let log = server.end();
+    assert!(
+        log.contains("sandbox: system calls filtered: yes, no new privileges: yes, no capabilities: yes"),
+        "{log}"
+    );
+}
+
+#[test]
+fn without_it_that_is_said_loudly() {
+    let server = Server::start("open", &["env"], &["--no-sandbox"]);
+    assert!(server.threads().iter().all(|status| value(status, "Seccomp") == "0"));
+    let log = server.end();
+    assert!(log.contains("WARN NO SANDBOX"), "{log}");
+}
+
+#[test]
+fn inherited_descriptors_are_closed() {
+    let open = "exec 9</dev/null 8>&1; exec 3</proc/version; exec \"$@\"";
+    for sandbox in [&[][..], &["--no-sandbox"]] {
+        let server = Server::start(&format!("fds{}", sandbox.len()), &["sh", "-c", open, "sh"], sandbox);
+        assert_eq!(server.said, "softhca: ready\n");
+        let fds = std::fs::read_dir(server.proc("fd")).unwrap().map(|fd| fd.unwrap().path());
+        let fds: Vec<(PathBuf, PathBuf)> =
+            fds.filter_map(|fd| Some((fd.clone(), std::fs::read_link(fd).ok()?))).collect();
+        let stdin = |fd: &Path| fd.ends_with("0");
+        for what in ["/proc/version", "/dev/null"] {
+            let has = fds.iter().any(|(fd, to)| to == Path::new(what) && !stdin(fd));
+            assert!(!has, "{what}: {fds:?}");
+        }
+        // Only standard output is the pipe of standard output.
+        let out = fds.iter().find(|(fd, _)| fd.ends_with("1")).map(|(_, to)| to.clone());
+        assert_eq!(fds.iter().filter(|(_, to)| Some(to) == out.as_ref()).count(), 1, "{fds:?}");
+    }
+}
+
+#[test]
+fn root_becomes_another_user() {
+    let user = SOMEBODY.to_string();
+    if !geteuid().is_root() {
+        let server = Server::start("user", &["env"], &["--uid", &user, "--gid", &user]);
+        assert_eq!(server.said, "");
+        let log = server.end();
+        return assert!(log.contains("only root can become another user"), "{log}");
+    }
+    // The folder of the test is root's: what is made in it has to be made before.
+    let server = Server::start("user", &["env"], &["--uid", &user, "--gid", &user]);
+    assert_eq!(server.said, "softhca: ready\n");
+    let run = server.run_dir();
+    for path in [run.clone(), run.join("control.sock"), run.join("a-hca0.sock")] {
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (SOMEBODY, SOMEBODY), "{}", path.display());
+    }
+    for status in server.threads() {
+        for id in ["Uid", "Gid"] {
+            assert!(value(&status, id).split_whitespace().all(|word| word == user), "{status}");
+        }
+        assert_eq!((value(&status, "Groups"), value(&status, "CapBnd")), ("", "0000000000000000"));
+    }
+    // Root is served as before.
+    let mut ask = Command::new(env!("CARGO_BIN_EXE_softhca"));
+    assert!(ask.args(["resources", "--run-dir"]).arg(&run).output().unwrap().status.success());
+    let dir = server.dir.clone();
+    let log = server.end();
+    assert!(!dir.join("run/control.sock").exists(), "{log}");
+}
+
+#[test]
+fn a_run_directory_of_another_user_is_refused() {
+    if !geteuid().is_root() {
+        return println!("skipped: only root can be two users");
+    }
+    let user = SOMEBODY.to_string();
+    let dir = std::env::temp_dir().join(format!("softhca-confined-{}-theirs", std::process::id()));
+    std::fs::create_dir_all(dir.join("run")).unwrap();
+    let server = Server::start("theirs", &["env"], &["--uid", &user, "--gid", &user]);
+    assert_eq!(server.said, "");
+    let log = server.end();
+    assert!(log.contains("is user 0's and not user 61234's"), "{log}");
+}
