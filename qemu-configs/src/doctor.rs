@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::apt::sources;
 use crate::cache::Cache;
+use crate::confinement;
 use crate::image::{kernel, rootfs};
 use crate::qemu::{self, Qemu};
 use crate::server::Binary;
@@ -75,7 +76,27 @@ pub fn examine() -> Findings {
     } else {
         all.note("server", "softhca beside this program, or built from the source checkout when needed");
     }
+    examine_confinement(all);
     findings
+}
+
+/// What the server's sandbox needs. Landlock is one wall of two: without it the server runs, and says so.
+fn examine_confinement(all: &mut Findings) {
+    let remedy = "softhca serve needs it for its sandbox: use a kernel that has it, or --serve=--no-sandbox";
+    let (filters, rights) = (confinement::filters(), confinement::no_new_privileges());
+    if filters && rights {
+        all.good(
+            "sandbox",
+            "system calls can be filtered (seccomp), new privileges ruled out (no_new_privs)",
+        );
+    } else {
+        let missing = if filters { "no_new_privs" } else { "seccomp filters that end a process" };
+        all.bad("sandbox", &format!("this kernel lacks {missing}"), remedy);
+    }
+    match confinement::landlock() {
+        Ok(version) => all.good("landlock", &confinement::landlock_words(version)),
+        Err(why) => all.note("landlock", &format!("none ({why}): the sandbox does without it")),
+    }
 }
 
 fn examine_cache(all: &mut Findings, cache: &Cache) {

@@ -14,6 +14,7 @@ pub mod apt;
 mod beside;
 pub mod cache;
 pub mod child;
+pub mod confinement;
 pub mod demo;
 pub mod doctor;
 pub mod guest;
