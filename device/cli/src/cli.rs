@@ -12,6 +12,7 @@ use hca_server::control;
 use hca_server::engine::{self, Engine};
 use hca_server::front_end::FrontEnd;
 use hca_server::sandbox::{Helper, Role};
+use hca_server::scrape::Address;
 use hca_server::topology::{
     Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
 };
@@ -108,6 +109,9 @@ struct Serve {
     /// Link layer of a single adapter
     #[arg(long, value_name = "TYPE", default_value = "ib", value_parser = parse_port_type)]
     port_type: PortKind,
+    /// Offer metrics for Prometheus at http://ADDRESS/metrics: 127.0.0.1:PORT, [::1]:PORT, or unix:PATH
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<Address>,
     #[command(flatten)]
     observe: hca_trace::Options,
     #[command(flatten)]
@@ -270,14 +274,30 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
     };
     helper.into_iter().for_each(Helper::install);
     engine.observe(&args.observe)?;
-    let folder = args.run_dir.as_deref().or(args.socket.as_deref().and_then(Path::parent));
-    args.confinement.enter(Role::Server, folder, args.observe.any())?;
+    if let Some(address) = &args.metrics {
+        tell_metrics(engine.offer_metrics(address)?);
+    }
+    args.confinement.enter(Role::Server, &args.folders(), args.observe.any())?;
     log.begin()?;
     print("softhca: ready")?;
     let result = engine.run();
     tracing::info!("stopped");
     engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
+}
+
+impl Serve {
+    /// Where its sockets are.
+    fn folders(&self) -> Vec<&Path> {
+        let metrics = self.metrics.as_ref().and_then(Address::path);
+        let sockets = [self.socket.as_deref(), metrics].into_iter().flatten().filter_map(Path::parent);
+        self.run_dir.as_deref().into_iter().chain(sockets).collect()
+    }
+}
+
+/// Says where metrics are.
+fn tell_metrics(port: Option<u16>) {
+    tracing::info!("metrics: {}", port.map_or("at a socket".into(), |port| format!("port {port}")));
 }
 
 /// What a server has when it begins.
@@ -304,7 +324,10 @@ fn supervise(
     let program = Program { file: "/proc/self/exe".into(), arguments, helper };
     let file = file.display().to_string();
     let mut supervisor = Supervisor::new(program, topology, (&file, text), dir, stop)?;
-    args.confinement.enter(Role::Supervisor, Some(dir), false)?;
+    if let Some(address) = &args.metrics {
+        tell_metrics(supervisor.offer_metrics(address)?);
+    }
+    args.confinement.enter(Role::Supervisor, &args.folders(), false)?;
     log.begin()?;
     print("softhca: ready")?;
     let result = supervisor.run();
@@ -321,7 +344,7 @@ fn worker(args: &Worker, log: &mut log::End) -> anyhow::Result<()> {
     raise_descriptors();
     let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
     workers::run(inbox, stop, || {
-        args.confinement.enter(Role::Worker, None, false)?;
+        args.confinement.enter(Role::Worker, &[], false)?;
         Ok(log.begin()?)
     })
 }
@@ -443,6 +466,8 @@ mod tests {
         assert!(parse("softhca resources --run-dir d --json").is_ok());
         assert!(parse("softhca serve --socket s --no-sandbox --uid nobody --gid 7").is_ok());
         assert!(parse("softhca serve --socket s --gid 7").is_err());
+        assert!(parse("softhca serve --socket s --metrics 127.0.0.1:9100").is_ok());
+        assert!(parse("softhca serve --socket s --metrics 0.0.0.0:9100").is_err());
     }
 
     #[test]

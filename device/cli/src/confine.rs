@@ -52,19 +52,19 @@ impl Confinement {
         Ok(helper.ok())
     }
 
-    /// To be called when everything is open: from here on nothing can be. `sockets`: the folder that has this server's;
+    /// To be called when everything is open: from here on nothing can be. `sockets`: the folders that have this server's;
     /// `outputs`: it writes traces or captures.
     ///
     /// # Errors
     /// The kernel can't do it.
-    pub(crate) fn enter(&self, role: Role, sockets: Option<&Path>, outputs: bool) -> anyhow::Result<()> {
+    pub(crate) fn enter(&self, role: Role, sockets: &[&Path], outputs: bool) -> anyhow::Result<()> {
         if self.no_sandbox {
             tracing::warn!(
                 "NO SANDBOX: a guest that takes this process over has all rights of the user who started it (--no-sandbox)"
             );
             return Ok(());
         }
-        let remove = sockets.map(folder).into_iter().collect();
+        let remove = sockets.iter().map(|path| folder(path)).collect();
         let sandbox = Sandbox { role, remove, read: Vec::new(), outputs };
         let achieved =
             sandbox.enter().context("the sandbox can't be entered; --no-sandbox serves without")?;

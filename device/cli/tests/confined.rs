@@ -1,6 +1,6 @@
 //! What `softhca serve` has given up when it says that it is ready.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -164,4 +164,57 @@ fn a_run_directory_of_another_user_is_refused() {
     assert_eq!(server.said, "");
     let log = server.end();
     assert!(log.contains("is user 0's and not user 61234's"), "{log}");
+}
+
+/// What a line of the page is: a comment, or a metric with its labels and a number.
+fn check_line(line: &str) {
+    if line.starts_with("# HELP softhca_") || line.starts_with("# TYPE softhca_") {
+        return;
+    }
+    let (metric, number) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+    assert!(number.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+    let (name, labels) = metric.split_once('{').map_or((metric, None), |(name, rest)| (name, Some(rest)));
+    assert!(
+        name.starts_with("softhca_") && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+        "{line}"
+    );
+    for label in labels
+        .into_iter()
+        .flat_map(|all| all.strip_suffix('}').unwrap_or_else(|| panic!("{line}")).split(','))
+    {
+        let (_, value) = label.split_once('=').unwrap_or_else(|| panic!("{line}"));
+        assert!(value.len() >= 2 && value.starts_with('"') && value.ends_with('"'), "{line}");
+    }
+}
+
+#[test]
+fn metrics_are_read_from_inside_the_sandbox() {
+    let get = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap();
+    drop(free);
+    let path = std::env::temp_dir().join(format!("softhca-metrics-{}.sock", std::process::id()));
+    let unix = format!("unix:{}", path.display());
+    for (name, address) in [("tcp", port.to_string()), ("unix", unix)] {
+        let server = Server::start(&format!("metrics-{name}"), &["env"], &["--metrics", &address]);
+        assert_eq!(server.said, "softhca: ready\n");
+        let mut answer = String::new();
+        if name == "tcp" {
+            let mut stream = std::net::TcpStream::connect(port).unwrap();
+            stream.write_all(get).unwrap();
+            stream.read_to_string(&mut answer).unwrap();
+        } else {
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+            let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            stream.write_all(get).unwrap();
+            stream.read_to_string(&mut answer).unwrap();
+        }
+        let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("version=0.0.4"), "{head}");
+        page.lines().for_each(check_line);
+        assert!(page.contains("\nsofthca_adapter_attached{adapter=\"a/hca0\"} 0\n"), "{page}");
+        assert!(page.contains("\nsofthca_adapter_commands_total{adapter=\"a/hca0\"} 0\n"), "{page}");
+        server.end();
+        assert!(!path.exists(), "the socket is removed");
+    }
 }

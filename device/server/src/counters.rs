@@ -98,9 +98,16 @@ fn units(counts: &Counts) -> Value {
 
 /// What an adapter counts.
 pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
-    let Some(Counters { adapter, ports, units: of_units, q_counters, mut qps }) = world.counters(hca) else {
-        return json!({});
-    };
+    world.counters(hca).map_or(json!({}), |counters| with_qps(world, hca, counters))
+}
+
+/// The same without the queue pairs, of which there may be many.
+pub(crate) fn totals(world: &World, hca: HcaId) -> Value {
+    world.totals(hca).map_or(json!({}), |counters| with_qps(world, hca, counters))
+}
+
+fn with_qps(world: &World, hca: HcaId, counters: Counters) -> Value {
+    let Counters { adapter, ports, units: of_units, q_counters, mut qps } = counters;
     let ports = (1..).zip(&ports).map(|(number, counters)| of_port(number, counters));
     let known = qps.len();
     let packets = |c: &hca_model::QpCounters| c.request_packets + c.response_packets + c.executed_packets;

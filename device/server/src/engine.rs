@@ -29,6 +29,7 @@ use crate::memory::Limits;
 use crate::model;
 use crate::pacing::Pacer;
 use crate::rounds::Rounds;
+use crate::scrape::{self, Scrapes};
 use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
 use crate::tunnel::keys::Keys;
@@ -78,6 +79,7 @@ pub struct Engine {
     slots: Vec<Slot>,
     control: Option<Listener>,
     control_clients: Vec<ControlClient>,
+    scrapes: Option<Scrapes>,
     stop: OwnedFd,
     trim: Trim,
     observer: Option<Observer>,
@@ -159,6 +161,7 @@ impl Engine {
             slots,
             control: None,
             control_clients: Vec::new(),
+            scrapes: None,
             stop,
             trim: Trim::default(),
             observer: None,
@@ -173,6 +176,17 @@ impl Engine {
     pub fn observe(&mut self, options: &hca_trace::Options) -> anyhow::Result<()> {
         self.observer = Some(Observer::new(options, &mut self.world)?);
         Ok(())
+    }
+
+    /// Offers metrics at an address. Returns its port, if it has one.
+    ///
+    /// # Errors
+    /// The address can't be had; the message names it.
+    pub fn offer_metrics(&mut self, address: &scrape::Address) -> anyhow::Result<Option<u16>> {
+        let scrapes = Scrapes::listen(address)?;
+        let port = scrapes.port();
+        self.scrapes = Some(scrapes);
+        Ok(port)
     }
 
     /// Ends the files of what was looked at. Gives what is to be printed of it.
@@ -213,6 +227,9 @@ impl Engine {
             if ready.control || self.has_request() {
                 self.serve_control();
             }
+            if ready.scrapes {
+                self.serve_scrapes();
+            }
             let waiting = self.take_from_tunnels();
             let Some(heard) = self.take_from_workers() else { return Ok(()) };
             self.end_combining();
@@ -236,7 +253,13 @@ impl Engine {
         let tunnels = self.tunnels.as_ref().map(Tunnels::sleep);
         let answers = self.slots.iter().filter_map(|slot| slot.function.deadline()).min();
         let answers = answers.map(|until| until.saturating_duration_since(Instant::now()));
-        left.into_iter().chain(answers).chain(self.pacer.sleep(&self.world)).chain(tunnels).min()
+        let scrapes = self.scrapes.as_ref().and_then(Scrapes::sleep);
+        left.into_iter()
+            .chain(answers)
+            .chain(scrapes)
+            .chain(self.pacer.sleep(&self.world))
+            .chain(tunnels)
+            .min()
     }
 
     /// Lets adapters go on for whose accesses to memory without a descriptor answers came. Returns true if there are any.
@@ -374,11 +397,15 @@ impl Engine {
             fds.push(PollFd::new(client.as_fd(), events));
         }
         let control_end = fds.len();
+        if let Some(scrapes) = &self.scrapes {
+            scrapes.watch(|fd, events| fds.push(PollFd::new(fd, events)));
+        }
+        let scrapes_end = fds.len();
         let mut counts = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
             let before = fds.len();
             slot.front_end.watch(&mut |watch| fds.push(PollFd::new(watch.fd, watch.events)));
-            counts.push(before - control_end..fds.len() - control_end);
+            counts.push(before - scrapes_end..fds.len() - scrapes_end);
         }
         match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), None) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -390,7 +417,8 @@ impl Engine {
             stop: any(0..1),
             // Tunnels and other workers are looked at in every round.
             control: any(tunnels_end..control_end),
-            hosts: events.get(control_end..).unwrap_or_default().to_vec(),
+            scrapes: any(control_end..scrapes_end) || self.scrapes.as_ref().is_some_and(Scrapes::is_late),
+            hosts: events.get(scrapes_end..).unwrap_or_default().to_vec(),
             counts,
         })
     }
@@ -416,6 +444,21 @@ impl Engine {
         let mut clients = std::mem::take(&mut self.control_clients);
         clients.retain_mut(|client| client.serve(|cmd, request| self.answer(cmd, request)));
         self.control_clients = clients;
+    }
+
+    fn serve_scrapes(&mut self) {
+        let Some(mut scrapes) = self.scrapes.take() else { return };
+        scrapes.serve(|scrapes| {
+            let mut answer = |cmd| self.answer(cmd, &Value::Null).unwrap_or_default();
+            scrape::page(&scrape::Source {
+                stat: answer("totals"),
+                metrics: answer("metrics"),
+                resources: answer("resources"),
+                links: answer("links"),
+                scrapes: scrapes.served(),
+            })
+        });
+        self.scrapes = Some(scrapes);
     }
 
     /// What the control socket answers to a request: see [`crate::control`].
@@ -445,8 +488,9 @@ impl Engine {
         match cmd {
             "ping" => Ok(json!({})),
             "resources" => Ok(of_each(&|i, _| model::resources(&self.world, HcaId(i)))),
-            "stat" => {
-                let mut all = of_each(&|i, _| counters::counters(&self.world, HcaId(i)));
+            "stat" | "totals" => {
+                let of = if cmd == "stat" { counters::counters } else { counters::totals };
+                let mut all = of_each(&|i, _| of(&self.world, HcaId(i)));
                 if let Some(map) = all.as_object_mut() {
                     map.insert("time_ns".into(), self.world.now().as_ns().into());
                     map.insert("lag_ns".into(), self.pacer.lag(&self.world).as_ns().into());
@@ -473,9 +517,9 @@ impl Engine {
                 }
                 Ok(all)
             }
-            other => {
-                Err(format!("unknown cmd {other:?}: ping, resources, metrics, stat, links or link are known"))
-            }
+            other => Err(format!(
+                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, links or link are known"
+            )),
         }
     }
 
@@ -501,6 +545,7 @@ impl Engine {
 struct Ready {
     stop: bool,
     control: bool,
+    scrapes: bool,
     /// One flag for each descriptor of the front ends, in the order of the slots.
     hosts: Vec<bool>,
     /// Which of them are whose.

@@ -32,6 +32,7 @@ pub mod pci;
 mod random;
 mod rounds;
 pub mod sandbox;
+pub mod scrape;
 mod socket;
 mod sync;
 pub mod topology;

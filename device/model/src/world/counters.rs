@@ -11,21 +11,28 @@ impl World {
     /// What a function counted, with the ports and units of its adapter; nothing if there is no such function.
     pub fn counters(&self, at: impl Into<FunctionRef>) -> Option<Counters> {
         let at = at.into();
-        let (chip, function) = (self.chip(at.hca)?, self.function(at)?);
-        let sets = || function.state.fw.icm.q_counters.iter();
-        let sum = |counter| sets().map(|(_, set)| u64::from(set.get(counter))).sum();
+        let (totals, function) = (self.totals(at)?, self.function(at)?);
         let report = |(qpn, counters): (u32, &QpCounters)| QpReport {
             qpn: Qpn(qpn),
             service: function.state.fw.icm.qps.get(qpn).map(|qp| qp.service()),
             state: function.qps.get(qpn).map(|qp| qp.state),
             counters: *counters,
         };
+        Some(Counters { qps: function.state.counting.qps.iter().map(report).collect(), ..totals })
+    }
+
+    /// The same without the queue pairs, of which there may be many.
+    pub fn totals(&self, at: impl Into<FunctionRef>) -> Option<Counters> {
+        let at = at.into();
+        let (chip, function) = (self.chip(at.hca)?, self.function(at)?);
+        let sets = || function.state.fw.icm.q_counters.iter();
+        let sum = |counter| sets().map(|(_, set)| u64::from(set.get(counter))).sum();
         Some(Counters {
             adapter: function.state.counting.adapter(),
             ports: chip.managed.numbers().filter_map(|n| Some(chip.managed.port(n)?.counters)).collect(),
             units: chip.units.counts(),
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
-            qps: function.state.counting.qps.iter().map(report).collect(),
+            qps: Vec::new(),
         })
     }
 }

@@ -27,6 +27,7 @@ use crate::listener::Listener;
 use crate::log::Source;
 use crate::model::random_key;
 use crate::sandbox::Helper;
+use crate::scrape::{self, Scrapes};
 use crate::topology::{ManagementKey, SubnetManager, Topology, Worker};
 
 /// How long a worker may take to answer the operator.
@@ -79,6 +80,7 @@ pub struct Supervisor {
     links: Links,
     control: Listener,
     control_clients: Vec<ControlClient>,
+    scrapes: Option<Scrapes>,
     stop: OwnedFd,
     log: Source,
 }
@@ -137,9 +139,21 @@ impl Supervisor {
             links: Links::of(topology),
             control: Listener::bind(&run_dir.join(control::SOCKET))?,
             control_clients: Vec::new(),
+            scrapes: None,
             stop,
             log: Source::default(),
         })
+    }
+
+    /// Offers the metrics of all workers there. Gives the port, if it is one.
+    ///
+    /// # Errors
+    /// The address can't be had; the message names it.
+    pub fn offer_metrics(&mut self, address: &scrape::Address) -> anyhow::Result<Option<u16>> {
+        let scrapes = Scrapes::listen(address)?;
+        let port = scrapes.port();
+        self.scrapes = Some(scrapes);
+        Ok(port)
     }
 
     /// Starts the workers and supervises them, until the descriptor that it was given to `stop` becomes readable.
@@ -148,7 +162,7 @@ impl Supervisor {
     /// If the system refuses to wait; what workers do only ends them.
     pub fn run(&mut self) -> anyhow::Result<()> {
         loop {
-            let Some((stop, control, dead)) = self.wait().context("poll")? else { continue };
+            let Some(Ready { stop, control, scrapes, dead }) = self.wait().context("poll")? else { continue };
             if stop {
                 self.end();
                 return Ok(());
@@ -158,6 +172,9 @@ impl Supervisor {
             }
             if control || self.control_clients.iter().any(ControlClient::has_request) {
                 self.serve_control();
+            }
+            if scrapes {
+                self.serve_scrapes();
             }
             let now = Instant::now();
             for at in 0..self.slots.len() {
@@ -172,9 +189,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits. Gives whether to stop, whether the operator says something, and which workers are gone; `None`: a signal came between.
-    #[allow(clippy::type_complexity, reason = "three answers of one call")]
-    fn wait(&self) -> nix::Result<Option<(bool, bool, Vec<usize>)>> {
+    /// Waits. `None`: a signal came between.
+    fn wait(&self) -> nix::Result<Option<Ready>> {
         let mut fds = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
         fds.push(PollFd::new(self.control.as_fd(), PollFlags::POLLIN));
         for client in &self.control_clients {
@@ -182,6 +198,10 @@ impl Supervisor {
             fds.push(PollFd::new(client.as_fd(), events));
         }
         let control_end = fds.len();
+        if let Some(scrapes) = &self.scrapes {
+            scrapes.watch(|fd, events| fds.push(PollFd::new(fd, events)));
+        }
+        let scrapes_end = fds.len();
         let mut living = Vec::new();
         for (at, slot) in self.slots.iter().enumerate() {
             if let Some(process) = &slot.process {
@@ -194,7 +214,8 @@ impl Supervisor {
             true => Some(Duration::ZERO),
             false => {
                 let due = self.slots.iter().filter_map(|slot| slot.start_at).min();
-                due.map(|due| due.saturating_duration_since(Instant::now()))
+                let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+                due.into_iter().chain(self.scrapes.as_ref().and_then(Scrapes::sleep)).min()
             }
         };
         match ppoll(&mut fds, wait.map(TimeSpec::from_duration), None) {
@@ -204,8 +225,13 @@ impl Supervisor {
         }
         let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
         let any = |from: usize, to: usize| fds.get(from..to).is_some_and(|fds| fds.iter().any(ready));
-        let dead = fds.iter().skip(control_end).zip(&living).filter(|(fd, _)| ready(fd)).map(|(_, at)| *at);
-        Ok(Some((any(0, 1), any(1, control_end), dead.collect())))
+        let dead = fds.iter().skip(scrapes_end).zip(&living).filter(|(fd, _)| ready(fd)).map(|(_, at)| *at);
+        Ok(Some(Ready {
+            stop: any(0, 1),
+            control: any(1, control_end),
+            scrapes: any(control_end, scrapes_end) || self.scrapes.as_ref().is_some_and(Scrapes::is_late),
+            dead: dead.collect(),
+        }))
     }
 
     /// Starts a worker, and joins it to those of its peers that live.
@@ -304,6 +330,21 @@ impl Supervisor {
         self.control_clients = clients;
     }
 
+    fn serve_scrapes(&mut self) {
+        let Some(mut scrapes) = self.scrapes.take() else { return };
+        scrapes.serve(|scrapes| {
+            let answer = |cmd| self.answer(&json!({ "cmd": cmd })).unwrap_or_default();
+            scrape::page(&scrape::Source {
+                stat: answer("totals"),
+                metrics: answer("metrics"),
+                resources: answer("resources"),
+                links: answer("links"),
+                scrapes: scrapes.served(),
+            })
+        });
+        self.scrapes = Some(scrapes);
+    }
+
     /// What all workers together answer.
     fn answer(&self, request: &Value) -> Result<Value, String> {
         let word = |key: &str| request.get(key).and_then(Value::as_str);
@@ -340,6 +381,17 @@ impl Supervisor {
             _ => Ok(all),
         }
     }
+}
+
+/// What `poll` found.
+struct Ready {
+    stop: bool,
+    /// The operator says something.
+    control: bool,
+    /// Somebody asks for metrics.
+    scrapes: bool,
+    /// Workers that are gone.
+    dead: Vec<usize>,
 }
 
 impl Slot {
