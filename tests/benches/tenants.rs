@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::{Config, Hca, RtsAttr, SendRequest};
+use hca_server::vfio_user::VfioUser;
 use hca_server::workers::{self, Program};
 use hca_tests::pair::{Options, Pair, wait_active};
 use hca_tests::served::Served;
@@ -31,7 +32,8 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(WORKER) {
         let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
         let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
-        return workers::run(inbox, never, || Ok(())).expect("the worker serves");
+        return workers::run(inbox, never, |listener| Ok(Box::new(VfioUser::on(listener))), || Ok(()))
+            .expect("the worker serves");
     }
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
     let (turns, time) = if quick { (1, Duration::from_millis(200)) } else { (5, Duration::from_secs(2)) };

@@ -95,7 +95,7 @@ struct Serve {
     #[arg(long, value_name = "DIR", requires = "topology", conflicts_with = "socket")]
     run_dir: Option<PathBuf>,
     /// Who is kept apart, instead of what the topology says: "none", or "process" for a process of each host
-    #[arg(long, value_name = "WHO", requires = "topology", value_parser = parse_isolation)]
+    #[arg(long, value_name = "WHO", conflicts_with = "socket", value_parser = parse_isolation)]
     isolation: Option<Isolation>,
     /// Socket of a single adapter; the control socket is PATH.control
     #[arg(long, value_name = "PATH")]
@@ -343,7 +343,8 @@ fn worker(args: &Worker, log: &mut log::End) -> anyhow::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     raise_descriptors();
     let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
-    workers::run(inbox, stop, || {
+    let front_end = |listener| Ok(Box::new(VfioUser::on(listener)) as _);
+    workers::run(inbox, stop, front_end, || {
         args.confinement.enter(Role::Worker, &[], false)?;
         Ok(log.begin()?)
     })

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ pub fn query(path: &Path, cmd: &str) -> anyhow::Result<Value> {
 pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
     let shown = path.display();
     let stream = UnixStream::connect(path).with_context(|| format!("{shown}: no server answers there"))?;
-    converse(stream, request, QUERY_TIMEOUT).with_context(|| format!("{shown}"))
+    converse(stream, request, QUERY_TIMEOUT).map_err(|why| anyhow!("{shown}: {why:#}"))
 }
 
 /// Asks by a connection, and waits so long for the answer.

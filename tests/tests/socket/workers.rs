@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::{Config, Hca, RtsAttr, SendRequest};
+use hca_server::vfio_user::VfioUser;
 use hca_server::workers::{self, Program};
 use hca_tests::pair::{Options, Pair, pattern, wait_active};
 use hca_tests::served::Served;
@@ -18,7 +19,8 @@ use nix::unistd::Pid;
 fn worker_process() {
     let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
-    workers::run(inbox, never, || Ok(())).expect("the worker serves");
+    workers::run(inbox, never, |listener| Ok(Box::new(VfioUser::on(listener))), || Ok(()))
+        .expect("the worker serves");
 }
 
 fn program() -> Program {

@@ -59,7 +59,7 @@ impl VfioUser {
     }
 
     /// Has its clients from there.
-    pub(crate) fn on(listener: Listener) -> VfioUser {
+    pub fn on(listener: Listener) -> VfioUser {
         descriptor::prepare();
         VfioUser {
             listener,

@@ -10,10 +10,10 @@ use nix::time::{ClockId, clock_gettime};
 use super::Joints;
 use super::channel::{Inbox, Note};
 use crate::engine::Engine;
+use crate::front_end::FrontEnd;
 use crate::listener::Listener;
 use crate::sandbox::Helper;
 use crate::topology::{Isolation, ManagementKey, Topology, Worker};
-use crate::vfio_user::VfioUser;
 
 /// Nanoseconds of the clock that all processes have in common.
 pub(super) fn clock_ns() -> anyhow::Result<u64> {
@@ -22,11 +22,17 @@ pub(super) fn clock_ns() -> anyhow::Result<u64> {
 }
 
 /// Serves as a worker, until its supervisor ends or `stop` becomes readable. `inbox` is the worker's end of the channel to its
-/// supervisor; `ready` is called when everything is there, before anybody is served.
+/// supervisor; `front_end` makes that of an adapter from its listening socket, and `ready` is called when everything is there, before
+/// anybody is served.
 ///
 /// # Errors
 /// The supervisor says what can't be, or the system refuses something.
-pub fn run(inbox: OwnedFd, stop: OwnedFd, ready: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub fn run(
+    inbox: OwnedFd,
+    stop: OwnedFd,
+    mut front_end: impl FnMut(Listener) -> anyhow::Result<Box<dyn FrontEnd>>,
+    ready: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let inbox = Inbox::new(inbox);
     let (Note::Setup { host, file, m_key, began_ns }, fds) = next(&inbox)? else { bail!("no setup came") };
     let mut text = String::new();
@@ -56,11 +62,8 @@ pub fn run(inbox: OwnedFd, stop: OwnedFd, ready: impl FnOnce() -> anyhow::Result
         }
     }
     let mut listeners = listeners.into_iter();
-    let front_end = |_: &_| {
-        let listener = listeners.next().context("an adapter has no socket")?;
-        Ok(Box::new(VfioUser::on(listener)) as _)
-    };
-    let mut engine = Engine::worker(&topology, &worker, front_end, joints, began, stop)?;
+    let next = |_: &_| front_end(listeners.next().context("an adapter has no socket")?);
+    let mut engine = Engine::worker(&topology, &worker, next, joints, began, stop)?;
     ready()?;
     tracing::info!("{worker}: served by process {}", std::process::id());
     engine.run()

@@ -10,6 +10,7 @@ use hca_server::front_end::FrontEnd;
 use hca_server::sandbox::{self, Helper, Sandbox};
 use hca_server::topology::{Hca, Topology};
 use hca_server::tunnel::key::Key;
+use hca_server::tunnel::keys::Keys;
 use hca_server::vfio_user::VfioUser;
 use hca_trace::Options;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -32,7 +33,8 @@ pub(crate) fn serve(dir: &Path, options: &[&str]) -> ExitCode {
     Helper::start().unwrap().install();
     let topology = Topology::load(&dir.join(TOPOLOGY)).unwrap();
     let process = options.iter().find_map(|word| word.strip_prefix("process="));
-    let role = Role { process: process.map(Into::into), key: process.map(|_| Key::from_secret(b"secret")) };
+    let keys = process.map_or_else(Keys::default, |_| Key::from_secret(b"secret").into());
+    let role = Role { process: process.map(Into::into), keys };
     let listen = |hca: &Hca| -> anyhow::Result<Box<dyn FrontEnd>> {
         Ok(Box::new(VfioUser::listen(&dir.join(&hca.socket))?))
     };
