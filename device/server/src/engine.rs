@@ -83,6 +83,8 @@ pub struct Engine {
     stop: OwnedFd,
     trim: Trim,
     observer: Option<Observer>,
+    /// Names of the adapters, and bytes of each in a capture; until there is an observer.
+    captures: Vec<(String, u64)>,
     /// Of connections to the control socket.
     log: Source,
 }
@@ -165,6 +167,10 @@ impl Engine {
             stop,
             trim: Trim::default(),
             observer: None,
+            captures: part
+                .hcas()
+                .map(|(host, hca)| (format!("{}/{}", host.name, hca.name), hca.capture_bytes))
+                .collect(),
             log: Source::default(),
         })
     }
@@ -174,7 +180,9 @@ impl Engine {
     /// # Errors
     /// A file can't be made, or there is no port of a name that was given.
     pub fn observe(&mut self, options: &hca_trace::Options) -> anyhow::Result<()> {
-        self.observer = Some(Observer::new(options, &mut self.world)?);
+        let mut observer = Observer::new(options, &mut self.world)?;
+        observer.set_quotas(std::mem::take(&mut self.captures));
+        self.observer = Some(observer);
         Ok(())
     }
 
@@ -204,6 +212,8 @@ impl Engine {
             tracing::error!("{why:#}: nothing more is written");
             self.observer = None;
         }
+        let news = self.observer.as_mut().map(Observer::news).unwrap_or_default();
+        news.into_iter().for_each(|line| tracing::warn!("{line}"));
     }
 
     /// Serves until told to stop.
@@ -496,6 +506,9 @@ impl Engine {
                     map.insert("lag_ns".into(), self.pacer.lag(&self.world).as_ns().into());
                     map.insert("engine".into(), self.rounds.report());
                     map.insert("switches".into(), counters::switches(&self.world));
+                    if let Some(observer) = &self.observer {
+                        map.insert("recordings".into(), observer.status());
+                    }
                 }
                 Ok(all)
             }

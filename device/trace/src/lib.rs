@@ -18,5 +18,6 @@ pub mod perfetto;
 pub mod picture;
 
 mod follow;
+mod limit;
 
 pub use observe::{Observer, Options};

@@ -11,7 +11,9 @@ use clap::Args;
 use hca_model::{HcaId, NodeId, PortRef, World};
 use nix::libc;
 use nix::unistd::geteuid;
+use serde_json::{Value, json};
 
+use crate::limit::{self, Counted, Quotas, size};
 use crate::{pcapng, perfetto};
 
 /// Records that wait for [`Observer::take`]: more than happen between two calls.
@@ -35,6 +37,12 @@ pub struct Options {
     /// or the switch has; may be given several times
     #[arg(long, value_name = "PORT", requires = "pcap")]
     pub pcap_port: Vec<String>,
+    /// The trace ends when its file has so many bytes: 512M, 4G [default: 4G]
+    #[arg(long, value_name = "SIZE", requires = "trace", value_parser = size)]
+    pub trace_limit: Option<u64>,
+    /// The capture ends when its file has so many bytes [default: 4G]
+    #[arg(long, value_name = "SIZE", requires = "pcap", value_parser = size)]
+    pub pcap_limit: Option<u64>,
 }
 
 impl Options {
@@ -51,15 +59,30 @@ const FLUSH: Duration = Duration::from_millis(200);
 
 /// Traces and captures a world for its owner.
 pub struct Observer {
-    trace: Option<perfetto::Writer<BufWriter<File>>>,
-    pcap: Option<pcapng::Writer<BufWriter<File>>>,
+    trace: Option<perfetto::Writer<Out>>,
+    pcap: Option<pcapng::Writer<Out>>,
+    /// Bytes that the files may have.
+    limits: Limits,
+    /// Bytes of the files that have ended, or that they had when they were flushed.
+    written: Limits,
+    quotas: Quotas,
     hash: bool,
     flushed: Instant,
+    news: Vec<String>,
+}
+
+type Out = Counted<BufWriter<File>>;
+
+/// Something of each file.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    trace: u64,
+    pcap: u64,
 }
 
 /// A file that only its owner can read: packets and traces show what guests do. It is not made, emptied or written where
 /// somebody else has put a link or a file of their own.
-fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
+fn create(path: &Path) -> anyhow::Result<Out> {
     let shown = path.display();
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW);
@@ -75,7 +98,7 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
         file.set_permissions(Permissions::from_mode(PRIVATE)).with_context(|| format!("{shown}"))?;
         file.set_len(0).with_context(|| format!("{shown}: can't be emptied"))?;
     }
-    Ok(BufWriter::new(file))
+    Ok(Counted::new(BufWriter::new(file)))
 }
 
 /// The ports that packets are captured at, with their names: those that were asked for, or those of all adapters.
@@ -123,8 +146,35 @@ impl Observer {
         Ok(Self {
             trace: trace.transpose()?,
             pcap: pcap.transpose()?,
+            limits: Limits {
+                trace: options.trace_limit.unwrap_or(limit::FILE),
+                pcap: options.pcap_limit.unwrap_or(limit::FILE),
+            },
+            written: Limits { trace: 0, pcap: 0 },
+            quotas: Quotas::default(),
             hash: options.trace_hash,
             flushed: Instant::now(),
+            news: Vec::new(),
+        })
+    }
+
+    /// The packets of adapters may have no more than so many bytes in the capture: those of each, with its name, in the world's order.
+    pub fn set_quotas(&mut self, adapters: impl IntoIterator<Item = (String, u64)>) {
+        self.quotas = Quotas::new(adapters);
+    }
+
+    /// Takes what the owner is to be told of since the last call: what is not recorded any more.
+    pub fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What was recorded, for `softhca stat`.
+    pub fn status(&self) -> Value {
+        let file = |bytes: u64, limit: u64, goes_on: bool| json!({ "bytes": bytes, "limit": limit, "recording": goes_on });
+        json!({
+            "trace": file(self.written.trace, self.limits.trace, self.trace.is_some()),
+            "pcap": file(self.written.pcap, self.limits.pcap, self.pcap.is_some()),
+            "hcas": self.quotas.status(),
         })
     }
 
@@ -133,16 +183,43 @@ impl Observer {
     /// # Errors
     /// Writing failed.
     pub fn take(&mut self, world: &mut World) -> anyhow::Result<()> {
-        if let Some(trace) = &mut self.trace {
-            world.drain_trace().try_for_each(|record| trace.record(&record)).context("trace")?;
-        }
-        if let Some(pcap) = &mut self.pcap {
-            world.drain_packets().into_iter().try_for_each(|p| pcap.packet(p)).context("pcap")?;
-        }
+        self.take_trace(world).context("trace")?;
+        self.take_packets(world).context("pcap")?;
         let files = self.trace.is_some() || self.pcap.is_some();
         if files && self.flushed.elapsed() >= FLUSH {
             self.flushed = Instant::now();
             self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Records go into the file until it has its limit, and then nowhere.
+    fn take_trace(&mut self, world: &mut World) -> std::io::Result<()> {
+        for record in world.drain_trace() {
+            let Some(trace) = &mut self.trace else { continue };
+            trace.record(&record)?;
+            self.written.trace = trace.out().written();
+            if self.written.trace >= self.limits.trace {
+                self.news.push(format!("the trace has {} bytes, its limit: it ends", self.written.trace));
+                self.trace.take().map_or(Ok(()), perfetto::Writer::finish)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with packets, of which each adapter has a share.
+    fn take_packets(&mut self, world: &mut World) -> std::io::Result<()> {
+        for captured in world.drain_packets() {
+            let Some(pcap) = &mut self.pcap else { continue };
+            if !self.quotas.admits(captured.port, captured.packet.len(), &mut self.news) {
+                continue;
+            }
+            pcap.packet(captured)?;
+            self.written.pcap = pcap.out().written();
+            if self.written.pcap >= self.limits.pcap {
+                self.news.push(format!("the capture has {} bytes, its limit: it ends", self.written.pcap));
+                self.pcap.take().map_or(Ok(()), |mut pcap| pcap.flush())?;
+            }
         }
         Ok(())
     }
@@ -158,13 +235,13 @@ impl Observer {
     /// # Errors
     /// Writing failed.
     pub fn finish(mut self, world: &mut World) -> anyhow::Result<Vec<String>> {
+        let written = self.trace.is_some();
         self.take(world)?;
         self.flush()?;
-        let written = self.trace.is_some();
         if let Some(trace) = self.trace {
             trace.finish().context("trace")?;
         }
-        let mut lines = Vec::new();
+        let mut lines = self.news;
         let trace = world.trace();
         if self.hash
             && let Some(trace) = trace

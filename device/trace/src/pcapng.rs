@@ -123,6 +123,11 @@ impl<W: Write> Writer<W> {
         self.block(ENHANCED_PACKET, &body)
     }
 
+    /// Where it writes.
+    pub fn out(&self) -> &W {
+        &self.out
+    }
+
     /// Writes out what is buffered.
     ///
     /// # Errors

@@ -182,6 +182,11 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
+    /// Where it writes.
+    pub fn out(&self) -> &W {
+        &self.out
+    }
+
     /// Writes out what is buffered.
     ///
     /// # Errors

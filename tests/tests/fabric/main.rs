@@ -9,4 +9,5 @@ mod manager;
 mod migration;
 mod netsim;
 mod ports;
+mod recordings;
 mod switches;

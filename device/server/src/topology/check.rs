@@ -20,6 +20,8 @@ const GUID_OUI: u64 = 0x02c9;
 const MAX_CPUS: u32 = 255;
 /// What objects may cost by default, and at most: 2 GiB, enough for half a million queue pairs.
 pub(super) const DEFAULT_ICM: u64 = 2 << 30;
+/// Bytes of an adapter's packets in a capture, unless the topology says otherwise.
+pub(super) const DEFAULT_CAPTURE: u64 = 1 << 30;
 /// Least that makes sense: a driver comes up.
 const LEAST_ICM: u64 = 4 << 20;
 /// Longest training of a link that makes sense: a minute.
@@ -260,8 +262,16 @@ impl Source<'_> {
                 return Err(self.error(span, "host.hca.icm", reason));
             }
         };
+        let capture_bytes = match raw.capture.as_ref().map(|text| (text.span(), parse_size(text.get_ref()))) {
+            None => DEFAULT_CAPTURE,
+            Some((_, Some(bytes))) => bytes,
+            Some((span, None)) => {
+                let reason = "must be a size such as \"64M\"; \"0\" keeps its packets out of captures";
+                return Err(self.error(span, "host.hca.capture", reason));
+            }
+        };
         let (socket, blueflame) = (socket_name(host, &name), raw.blueflame);
-        Ok(Hca { name, guid, personality, profile, port_type, blueflame, icm_bytes, socket })
+        Ok(Hca { name, guid, personality, profile, port_type, blueflame, icm_bytes, capture_bytes, socket })
     }
 
     /// A GUID of the file, or the one derived from the node's name.

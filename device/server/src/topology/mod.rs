@@ -204,6 +204,8 @@ pub struct Hca {
     pub blueflame: bool,
     /// What its host's objects may cost the server, in bytes of the memory that the host gives to the firmware for them.
     pub icm_bytes: u64,
+    /// What packets at its ports may take of a capture, in bytes.
+    pub capture_bytes: u64,
     /// File name of its socket in the run directory.
     pub socket: String,
 }
@@ -413,6 +415,7 @@ impl Topology {
                     port_type,
                     blueflame: false,
                     icm_bytes: check::DEFAULT_ICM,
+                    capture_bytes: check::DEFAULT_CAPTURE,
                     socket: check::socket_name(host, hca),
                 }],
             }],

@@ -78,6 +78,7 @@ pub(super) struct RawHca {
     #[serde(default)]
     pub(super) blueflame: bool,
     pub(super) icm: Option<Spanned<String>>,
+    pub(super) capture: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

@@ -90,6 +90,7 @@ fn errors_name_file_line_key_and_reason() {
         ("[time]\nquantum_us = 0\n", 1, "host", "no adapter"),
         ("[time]\nquantum = 5\n", 2, "quantum", "unknown field"),
         (&format!("{host}[[host.hca]]\nicm = \"3G\"\n"), 5, "host.hca.icm", "must be"),
+        (&format!("{host}[[host.hca]]\ncapture = \"much\"\n"), 5, "host.hca.capture", "must be"),
         (&format!("{host}[fabric]\nm_key = \"0\"\n"), 5, "fabric.m_key", "must be"),
         (
             &format!("{host}[fabric]\nsubnet_manager = \"none\"\nm_key = \"0x1\"\n"),
