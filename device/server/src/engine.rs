@@ -505,6 +505,7 @@ impl Engine {
                     map.insert("time_ns".into(), self.world.now().as_ns().into());
                     map.insert("lag_ns".into(), self.pacer.lag(&self.world).as_ns().into());
                     map.insert("engine".into(), self.rounds.report());
+                    map.insert("waiting_events".into(), self.world.waiting_events().into());
                     map.insert("switches".into(), counters::switches(&self.world));
                     if let Some(observer) = &self.observer {
                         map.insert("recordings".into(), observer.status());

@@ -31,5 +31,6 @@ mod stress;
 mod trace;
 mod trace_files;
 mod trains;
+mod waiting;
 mod windows;
 mod xrc;

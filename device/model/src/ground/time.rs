@@ -478,6 +478,21 @@ impl<E> EventHeap<E> {
     /// Room for so many events is kept when none waits.
     const KEPT: usize = 1 << 12;
 
+    /// The events that wait, in no order, with their times.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ps, &E)> {
+        self.slots.iter().filter_map(|slot| Some((slot.entry.at, slot.event.as_ref()?)))
+    }
+
+    /// Takes out the events that are not to be kept; the order of the others stays.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Ps, &E) -> bool) {
+        let rest = Self { present: self.present, sequence: self.sequence, ..Self::default() };
+        for Slot { entry: Entry { at, order, .. }, event, .. } in std::mem::replace(self, rest).slots {
+            if let Some(event) = event.filter(|event| keep(at, event)) {
+                self.push_reserved(Key { at, order }, event);
+            }
+        }
+    }
+
     /// How many events wait.
     pub fn len(&self) -> usize {
         self.len
@@ -553,6 +568,29 @@ mod tests {
         let rest: Vec<(Ps, u64)> = std::iter::from_fn(|| h.pop_until(Ps::MAX)).collect();
         assert!(rest.is_sorted() && rest.iter().all(|(t, i)| t.0 == at(*i)));
         assert!(h.is_empty() && h.slots.capacity() <= EventHeap::<u64>::KEPT);
+    }
+
+    #[test]
+    fn what_is_kept_stays_in_order() {
+        let mut random = 7_u64;
+        let mut heaps = [EventHeap::default(), EventHeap::default()];
+        for i in 0..5000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Some at the same time, some soon, some late.
+            let at = Ps((random >> 40) << (random >> 32 & 15));
+            heaps.iter_mut().for_each(|heap| heap.push(at, Source::new((i % 3) as u8, 0, 0), i));
+        }
+        let [mut all, mut some] = heaps;
+        let until = Ps(1 << 20);
+        let early =
+            |heap: &mut EventHeap<u64>| std::iter::from_fn(|| heap.pop_until(until)).collect::<Vec<_>>();
+        assert_eq!(early(&mut all), early(&mut some));
+        some.retain(|_, i| i % 5 != 0);
+        assert_eq!(some.iter().count(), some.len());
+        // A place that was reserved before is good afterwards.
+        let rest = |mut heap: EventHeap<u64>| std::iter::from_fn(move || heap.pop_until(Ps::MAX));
+        let kept: Vec<_> = rest(all).filter(|(_, i)| i % 5 != 0).collect();
+        assert_eq!(rest(some).collect::<Vec<_>>(), kept);
     }
 
     #[test]

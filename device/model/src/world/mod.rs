@@ -12,6 +12,7 @@ mod trace;
 mod train;
 mod transfer;
 mod tunnel;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -131,6 +132,8 @@ pub struct World {
     trains_begun: u64,
     now: Ps,
     effects: Vec<Effect>,
+    /// With so many events those are taken out that nothing comes of.
+    tidy_at: usize,
     /// Room for packets that leave an adapter.
     spare: Vec<(u8, Sent<()>)>,
     /// Room for what a link delivers.
@@ -174,6 +177,7 @@ impl World {
             trains_begun: 0,
             now: Ps::ZERO,
             effects: Vec::new(),
+            tidy_at: waiting::LEAST,
             spare: Vec::new(),
             deliveries: Vec::new(),
             tunnel_events: BTreeMap::new(),
@@ -336,6 +340,7 @@ impl World {
     /// Writes BAR0.
     pub fn mmio_write(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, data: &[u8]) {
         self.act(now, at.into(), |function, now| function.mmio_write(now, offset, data));
+        self.tidy();
     }
 
     /// Whether stores to BlueFlame registers of a function wait for their continuation: how many were collected so far, so
