@@ -18,7 +18,7 @@ use regex::Regex;
     about = "Guests for the softhca adapter: runs commands in stock Debian guests of a topology",
     after_help = EXAMPLES
 )]
-struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Verb,
 }

@@ -1,0 +1,19 @@
+//! Writes the manual pages and completions of `softhca`: `cargo run -p softhca --example pages -- DIR`.
+#![allow(dead_code, unused_imports)] // the program's files, of which only the command line is used
+
+#[path = "../src/cli.rs"]
+mod cli;
+#[path = "../src/confine.rs"]
+mod confine;
+#[path = "../src/ctl.rs"]
+mod ctl;
+#[path = "../src/log.rs"]
+mod log;
+#[path = "../../../packaging/pages.rs"]
+mod pages;
+#[path = "../src/stat.rs"]
+mod stat;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    pages::write(<cli::Cli as clap::CommandFactory>::command())
+}
