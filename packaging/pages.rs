@@ -1,4 +1,4 @@
-//! Manual pages and completions of a command line, made when a package is built. Part of the example `pages` of each program.
+//! Manual pages and completions of a command line, made when a package is built. Part of the examples `softhca-pages` and `hca-vm-pages`.
 
 use std::error::Error;
 use std::path::PathBuf;

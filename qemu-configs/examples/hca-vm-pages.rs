@@ -1,4 +1,4 @@
-//! Writes the manual pages and completions of `hca-vm`: `cargo run -p hca-vm --example pages -- DIR`.
+//! Writes the manual pages and completions of `hca-vm`: `cargo run -p hca-vm --example hca-vm-pages -- DIR`.
 #![allow(dead_code, unused_imports)] // the program's file, of which only the command line is used
 
 #[path = "../src/cli.rs"]

@@ -1,4 +1,4 @@
-//! Writes the manual pages and completions of `softhca`: `cargo run -p softhca --example pages -- DIR`.
+//! Writes the manual pages and completions of `softhca`: `cargo run -p softhca --example softhca-pages -- DIR`.
 #![allow(dead_code, unused_imports)] // the program's files, of which only the command line is used
 
 #[path = "../src/cli.rs"]
