@@ -484,3 +484,25 @@ pub(crate) fn over_a_bad_link() {
         dc.close();
     }
 }
+
+/// Each connection that is given up for another one leaves a timer of a minute: they don't pile up.
+#[test]
+fn timers_of_connections_that_are_gone() {
+    const TIMES: u64 = 20_000;
+    const MOST: usize = 4096 + 64;
+    let mut dc = dc_pair(loopback(&Options::default()), false);
+    dc.add_target(Access::ALL, ScatterToCqe::Off);
+    let targets = [dc.target(0), dc.target(1)];
+    let simulation = dc.pair.hcas[0].bus_mut().simulation().clone();
+    let (far, sge) = (dc.pair.ends[1].mr, [dc.pair.ends[0].sge(0, 8)]);
+    let mut most = 0;
+    for i in 0..TIMES {
+        let op = SendOp::Write { address: far.address, rkey: far.key, imm: None };
+        dc.post(0, &SendRequest::new(i, op, &sge).to_target(targets[i as usize % 2]));
+        dc.sent_ok(i);
+        most = most.max(simulation.world(|world, _| world.waiting_events()));
+    }
+    assert!((MOST / 2..=MOST).contains(&most), "{most} events waited");
+    // The timer of the last connection runs.
+    assert!(simulation.world(|world, _| world.waiting_events()) > 0);
+}

@@ -32,7 +32,7 @@ impl Default for Link {
 }
 
 /// A port at the other end of a path, as the link layer knows it. Ordered, to stand in keys.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Station {
     /// InfiniBand.
     Ib(Lid),

@@ -1,8 +1,8 @@
 //! Events that wait, and those among them that nothing comes of any more.
 //!
 //! What an adapter does later is bounded by what it has: a timer for each queue pair, an event for each slot of the command queue, packets that have credits. But an event that
-//! was scheduled stays, also when its queue pair is reset or destroyed, or its function: with the longest ACK timeout for more than two
-//! hours (IBTA 9.7.6.1.3: 4.096 us * 2^31). A guest that does this over and over would fill the host's memory. So they
+//! was scheduled stays, also when its queue pair is reset or destroyed, or its function, or a DC connection is given up for another: with the
+//! longest ACK timeout for more than two hours (IBTA 9.7.6.1.3: 4.096 us * 2^31). A guest that does this over and over would fill the host's memory. So they
 //! are taken out when twice as many wait as there were after the last time.
 
 use std::collections::HashMap;
@@ -12,6 +12,7 @@ use hca_spec::ids::Qpn;
 
 use super::{Event, World};
 use crate::adapter::core::HcaEvent;
+use crate::engines::qp::dct::Peer;
 use crate::ground::node::HcaId;
 use crate::ground::time::Ps;
 
@@ -36,7 +37,7 @@ impl World {
     #[cold]
     fn tidy_now(&mut self) {
         // A timer needs one event: that looks when the timer runs out, and comes again.
-        let mut timers: HashMap<(HcaId, FunctionId, Qpn), Ps> = HashMap::new();
+        let mut timers: HashMap<(HcaId, FunctionId, Timer), Ps> = HashMap::new();
         for (at, event) in self.heap.iter() {
             if let Some(timer) = timer_of(event) {
                 timers.entry(timer).and_modify(|first| *first = at.min(*first)).or_insert(at);
@@ -50,7 +51,10 @@ impl World {
             };
             let Some(timer) = timer_of(event) else { return function.epoch == *epoch };
             // Of several at the same time one stays: the others are gone from the map.
-            let running = function.qps.get(timer.2.0).is_some_and(|qp| qp.requester.timer_running);
+            let running = match timer.2 {
+                Timer::Ack(qpn) => function.qps.get(qpn.0).is_some_and(|qp| qp.requester.timer_running),
+                Timer::Idle(peer) => function.dc_responders.contains_key(&peer),
+            };
             function.epoch == *epoch
                 && running
                 && timers.get(&timer) == Some(&at)
@@ -60,10 +64,22 @@ impl World {
     }
 }
 
-/// Whose ACK timer an event is.
-fn timer_of(event: &Event) -> Option<(HcaId, FunctionId, Qpn)> {
-    match event {
-        Event::Hca { hca, function, event: HcaEvent::AckTimeout(qpn), .. } => Some((*hca, *function, *qpn)),
-        _ => None,
-    }
+/// A timer that looks at a deadline when it runs out, and is started again if that has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Timer {
+    /// For the ACK of a queue pair's oldest request.
+    Ack(Qpn),
+    /// Of a DC connection that is not used.
+    Idle(Peer),
+}
+
+/// Whose timer an event is.
+fn timer_of(event: &Event) -> Option<(HcaId, FunctionId, Timer)> {
+    let Event::Hca { hca, function, event, .. } = event else { return None };
+    let timer = match event {
+        HcaEvent::AckTimeout(qpn) => Timer::Ack(*qpn),
+        HcaEvent::DynamicIdle(peer) => Timer::Idle(*peer),
+        _ => return None,
+    };
+    Some((*hca, *function, timer))
 }

@@ -27,12 +27,13 @@ pub const ROWS: &[Row] = &[
     Row::new("client: answers that it does not read", unread),
     Row::new("client: only replies, of 1 MiB each", replies),
     Row::new("client: version negotiated, over and over", versions),
-    Row::new("client: memory by messages of 1 byte, answered slowly", |a| {
-        remote(a, 1, Some(Duration::from_millis(20)), 1)
+    Row::new("client: memory by messages of 1 byte, which is refused", too_small),
+    Row::new("client: memory by messages of 4096 bytes, answered slowly", |a| {
+        remote(a, SMALLEST, Some(Duration::from_millis(20)), 1)
     }),
     Row::new("client: memory by messages, never answered", |a| remote(a, 1 << 20, None, 1)),
-    Row::new("client: memory by messages of 1 byte, commands in all slots", |a| {
-        remote(a, 1, Some(Duration::ZERO), 32)
+    Row::new("client: memory by messages of 4096 bytes, commands in all slots", |a| {
+        remote(a, SMALLEST, Some(Duration::ZERO), 32)
     }),
     Row::new("client: memory by messages, registers asked for meanwhile", queued),
 ];
@@ -42,6 +43,8 @@ const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
 const REGION_READ: u16 = 9;
 const DMA_READ: u16 = 11;
+/// The smallest transfer that the server takes.
+const SMALLEST: usize = 4096;
 /// Bytes of a window without a descriptor.
 const WINDOW: u64 = 1 << 20;
 /// Header flags of a reply.
@@ -214,6 +217,23 @@ fn versions(attacker: &Attacker) -> Result<String, Failure> {
 }
 
 /// A client whose memory has no descriptor, with a transfer size in bytes.
+fn too_small(attacker: &Attacker) -> Result<String, Failure> {
+    let mut refused = 0;
+    for _ in attacker.rounds() {
+        let mut raw = Raw::connect(&attacker.socket(ATTACKER));
+        let mut offer = vec![0; 4];
+        offer.extend(format!("{{\"capabilities\":{{\"max_data_xfer_size\":{}}}}}\0", 1).bytes());
+        let message = raw.message(VERSION, &offer, 0);
+        raw.try_send_fds(&message, &[])?;
+        match raw.reply() {
+            Ok(reply) if reply.error != 0 => refused += 1,
+            Ok(reply) => return Err(format!("it was accepted: {reply:?}").into()),
+            Err(_) => refused += 1,
+        }
+    }
+    Ok(format!("{refused} refused"))
+}
+
 fn without_descriptor(attacker: &Attacker, transfer: usize) -> Raw {
     let mut raw = Raw::connect(&attacker.socket(ATTACKER));
     raw.negotiate_with(&format!("{{\"max_msg_fds\":16,\"max_data_xfer_size\":{transfer}}}"));

@@ -35,7 +35,7 @@ pub(crate) const MAX_CONNECTIONS: usize = 1 << 14;
 const LOG_MSG_MAX: u32 = 30;
 
 /// A target and one of its initiators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Peer {
     pub(crate) dctn: Qpn,
     pub(crate) at: Station,
