@@ -56,12 +56,15 @@ impl<'a> Call<'a> {
         if pages > list.len() as u64 / 8 {
             return Err(FEW.got(list.len() as u64 / 8).limit(pages));
         }
-        let pages = list
-            .chunks_exact(8)
-            .take(pages as usize)
-            .map(|p| hca_spec::be64(p, 0) & hca_spec::mkc::MTT_ADDRESS);
+        let pages = addresses(list).take(pages as usize).map(|page| page & hca_spec::mkc::MTT_ADDRESS);
         Buffer::new(pages.collect(), shift, offset, len).ok_or(FEW)
     }
+}
+
+/// The addresses of a list, each of 8 bytes. A list may have two million.
+pub(super) fn addresses(list: &[u8]) -> impl ExactSizeIterator<Item = u64> + Clone {
+    let (list, _) = list.as_chunks::<8>();
+    list.iter().map(|address| u64::from_be_bytes(*address))
 }
 
 /// An output that only says "done".

@@ -1,6 +1,5 @@
 //! Memory keys. Source: PRM "CREATE_MKEY", "DESTROY_MKEY", "QUERY_MKEY".
 
-use hca_spec::be64;
 use hca_spec::bsf::BSF_OCTWORDS;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateMkeyIn, QueryMkeyOut};
@@ -8,7 +7,7 @@ use hca_spec::command::Status;
 use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
 use zerocopy::FromBytes;
 
-use super::call::{done, named, reply};
+use super::call::{addresses, done, named, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
@@ -90,7 +89,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     }
     let translation = match mode {
         AccessMode::Pa => Translation::None,
-        AccessMode::Mtt => Translation::Mtt(list.chunks_exact(8).map(|e| be64(e, 0)).collect()),
+        AccessMode::Mtt => Translation::Mtt(addresses(list).collect()),
         AccessMode::Klm | AccessMode::Ksm => Translation::Klm(
             list.chunks_exact(OCTWORD).filter_map(|e| Klm::read_from_bytes(e).ok()).collect(),
         ),

@@ -1,13 +1,12 @@
 //! Host pages. Source: PRM "QUERY_PAGES", "MANAGE_PAGES".
 
-use hca_spec::be64;
 use hca_spec::cmd::{
     FunctionIn, ManagePagesOut, PAGES_BOOT, PAGES_CANT_GIVE, PAGES_GIVE, PAGES_INIT, PAGES_REGULAR,
     PAGES_TAKE, QueryPagesOut,
 };
 use hca_spec::command::Status;
 
-use super::call::{done, reply};
+use super::call::{addresses, done, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, no_room};
@@ -71,7 +70,7 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
     if (list.len() / 8) < n as usize {
         return Err(SHORT_LIST.got(list.len() as u64 / 8).limit(n));
     }
-    let pages = list.chunks_exact(8).take(n as usize).map(|p| be64(p, 0));
+    let pages = addresses(list).take(n as usize);
     if let Some(page) = pages.clone().find(|p| p % 4096 != 0) {
         return Err(UNALIGNED.got(page));
     }

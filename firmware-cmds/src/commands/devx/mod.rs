@@ -14,12 +14,11 @@ pub(super) mod place;
 #[cfg(test)]
 mod tests;
 
-use hca_spec::be64;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn};
 use hca_spec::command::Status;
 
-use super::call::{done, named, reply};
+use super::call::{addresses, done, named, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome, Placed};
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
@@ -85,7 +84,7 @@ pub(super) fn create_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let list = list.ok_or(FEW.got(given.len() as u64 / 8).limit(count))?;
     let (shift, offset) =
         (12 + create.get(CreateUmemIn::LOG_PAGE_SIZE), create.get(CreateUmemIn::PAGE_OFFSET));
-    let mtts = list.chunks_exact(8).map(|mtt| be64(mtt, 0));
+    let mtts = addresses(list);
     let umem = Umem::new(mtts, shift, offset.into()).ok_or(OFFSET.got(offset).limit(shift))?;
     let pages = umem.buffer.pages().len();
     let id = fw.icm.users.umems.insert(umem).map_err(|_| FULL)?;
