@@ -53,7 +53,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(Serve),
+    Serve(Box<Serve>),
     #[command(hide = true)]
     Worker(Worker),
     Topology(Check),
