@@ -109,7 +109,7 @@ struct Serve {
     /// Link layer of a single adapter
     #[arg(long, value_name = "TYPE", default_value = "ib", value_parser = parse_port_type)]
     port_type: PortKind,
-    /// Offer metrics for Prometheus at http://ADDRESS/metrics: 127.0.0.1:PORT, [::1]:PORT, or unix:PATH
+    /// Offer metrics for Prometheus at http://ADDRESS/metrics: 127.0.0.1:PORT, the same of IPv6, or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Address>,
     #[command(flatten)]

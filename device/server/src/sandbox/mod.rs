@@ -6,15 +6,15 @@
 //! | what | how |
 //! |---|---|
 //! | files that are made are their owner's | umask 077 |
-//! | no core, no file grows where none is written | [`limits`] |
+//! | no core, no file grows where none is written | `limits` |
 //! | no rights, none by another program either | [`privileges`]: `no_new_privs`, all five sets of capabilities empty |
-//! | no file is opened, changed or made; sockets of the run directory are removed at the end | [`landlock`] |
-//! | no call of the system but those that serving needs | [`seccomp`] |
+//! | no file is opened, changed or made; sockets of the run directory are removed at the end | `landlock` |
+//! | no call of the system but those that serving needs | `seccomp` |
 //!
 //! Landlock and capabilities belong to threads, and threads inherit what their maker has. So the sandbox is entered while
 //! there is one thread, and refuses to be entered otherwise. The filter is set for all threads all the same.
 //!
-//! What is asked of a client's process is asked by another process, which can do just that: [`maps`].
+//! What is asked of a client's process is asked by another process, which can do just that: `maps`.
 //!
 //! Not done here: namespaces and a root directory of its own, which need rights that a user doesn't have. A unit file of
 //! systemd gives them (`packaging/systemd`).

@@ -5,9 +5,9 @@
 //!                                                                  |  <----- rings -----> |  <------ rings ------>  |
 //! ```
 //!
-//! The [`Supervisor`] has the sockets' files and the control socket, and parses nothing that comes from a guest. Each [`worker`] has one host's
-//! adapters, or all switches; it inherits its listening sockets and gets its links as descriptors over a [`channel`], so that it needs neither
-//! files nor the network. Links between workers are a [`line`] each: two [`ring`]s of [`wire`] messages. All have one clock, the system's.
+//! The [`Supervisor`] has the sockets' files and the control socket, and parses nothing that comes from a guest. Each `worker` has one host's
+//! adapters, or all switches; it inherits its listening sockets and gets its links as descriptors over a `channel`, so that it needs neither
+//! files nor the network. Links between workers are a `line` each: two `ring`s of `wire` messages. All have one clock, the system's.
 //!
 //! - **A worker that dies** is a host that dies: its links go dark, its peers' messages run out of retries, others don't notice. It is started
 //!   again for its next client, after a pause that doubles when it dies young.
