@@ -98,15 +98,15 @@ fn units(counts: &Counts) -> Value {
 
 /// What an adapter counts.
 pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
-    world.counters(hca).map_or(json!({}), |counters| with_qps(world, hca, counters))
+    world.counters(hca).map_or(json!({}), |counters| report(world, hca, counters))
 }
 
 /// The same without the queue pairs, of which there may be many.
 pub(crate) fn totals(world: &World, hca: HcaId) -> Value {
-    world.totals(hca).map_or(json!({}), |counters| with_qps(world, hca, counters))
+    world.totals(hca).map_or(json!({}), |counters| report(world, hca, counters))
 }
 
-fn with_qps(world: &World, hca: HcaId, counters: Counters) -> Value {
+fn report(world: &World, hca: HcaId, counters: Counters) -> Value {
     let Counters { adapter, ports, units: of_units, q_counters, mut qps } = counters;
     let ports = (1..).zip(&ports).map(|(number, counters)| of_port(number, counters));
     let known = qps.len();

@@ -18,18 +18,17 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use serde_json::{Value, json};
 
-use crate::control::{self, ControlClient};
 use crate::counters;
 use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
 use crate::links::Links;
 use crate::listener::Listener;
-use crate::log::Source;
 use crate::memory::Limits;
 use crate::model;
+use crate::operator::Operator;
 use crate::pacing::Pacer;
 use crate::rounds::Rounds;
-use crate::scrape::{self, Scrapes};
+use crate::scrape;
 use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
 use crate::tunnel::keys::Keys;
@@ -77,16 +76,12 @@ pub struct Engine {
     pacer: Pacer,
     rounds: Rounds,
     slots: Vec<Slot>,
-    control: Option<Listener>,
-    control_clients: Vec<ControlClient>,
-    scrapes: Option<Scrapes>,
+    operator: Operator,
     stop: OwnedFd,
     trim: Trim,
     observer: Option<Observer>,
     /// Names of the adapters, and bytes of each in a capture; until there is an observer.
     captures: Vec<(String, u64)>,
-    /// Of connections to the control socket.
-    log: Source,
 }
 
 impl Engine {
@@ -106,9 +101,9 @@ impl Engine {
     ) -> anyhow::Result<Engine> {
         let part = topology.part(role.process.as_deref())?;
         let tunnels = Tunnels::open(&part, &topology.fabric.tunnel, &role.keys)?;
-        let control = control.map(Listener::bind).transpose()?;
+        let operator = Operator::new(control.map(Listener::bind).transpose()?);
         let pacer = Pacer::new(&topology.time);
-        Ok(Engine { tunnels, control, ..Engine::build(topology, &part, &mut front_end, pacer, stop)? })
+        Ok(Engine { tunnels, operator, ..Engine::build(topology, &part, &mut front_end, pacer, stop)? })
     }
 
     /// The engine of a worker, with its links to others. Model time began at `began`.
@@ -161,9 +156,7 @@ impl Engine {
             pacer,
             rounds: Rounds::new(&topology.time),
             slots,
-            control: None,
-            control_clients: Vec::new(),
-            scrapes: None,
+            operator: Operator::default(),
             stop,
             trim: Trim::default(),
             observer: None,
@@ -171,7 +164,6 @@ impl Engine {
                 .hcas()
                 .map(|(host, hca)| (format!("{}/{}", host.name, hca.name), hca.capture_bytes))
                 .collect(),
-            log: Source::default(),
         })
     }
 
@@ -191,10 +183,7 @@ impl Engine {
     /// # Errors
     /// The address can't be had; the message names it.
     pub fn offer_metrics(&mut self, address: &scrape::Address) -> anyhow::Result<Option<u16>> {
-        let scrapes = Scrapes::listen(address)?;
-        let port = scrapes.port();
-        self.scrapes = Some(scrapes);
-        Ok(port)
+        self.operator.offer_metrics(address)
     }
 
     /// Ends the files of what was looked at. Gives what is to be printed of it.
@@ -234,11 +223,8 @@ impl Engine {
             self.rounds.begin();
             self.pacer.begin_round();
             let left = self.serve_hosts(&ready);
-            if ready.control || self.has_request() {
-                self.serve_control();
-            }
-            if ready.scrapes {
-                self.serve_scrapes();
+            if ready.operator || self.operator.has_work() {
+                self.serve_operator();
             }
             let waiting = self.take_from_tunnels();
             let Some(heard) = self.take_from_workers() else { return Ok(()) };
@@ -263,10 +249,9 @@ impl Engine {
         let tunnels = self.tunnels.as_ref().map(Tunnels::sleep);
         let answers = self.slots.iter().filter_map(|slot| slot.function.deadline()).min();
         let answers = answers.map(|until| until.saturating_duration_since(Instant::now()));
-        let scrapes = self.scrapes.as_ref().and_then(Scrapes::sleep);
         left.into_iter()
             .chain(answers)
-            .chain(scrapes)
+            .chain(self.operator.sleep())
             .chain(self.pacer.sleep(&self.world))
             .chain(tunnels)
             .min()
@@ -325,7 +310,7 @@ impl Engine {
 
     /// Lets the model have what came from other workers. Returns whether more waits; `None`: the supervisor has ended.
     fn take_from_workers(&mut self) -> Option<bool> {
-        let Self { joints: Some(joints), world, pacer, control_clients, .. } = self else {
+        let Self { joints: Some(joints), world, pacer, operator, .. } = self else {
             return Some(false);
         };
         let (mut now, mut ended) = (None, false);
@@ -341,7 +326,7 @@ impl Engine {
                     world.tunnel_link(now, TunnelId(link.into()), None);
                     world.greet_tunnel(now, TunnelId(link.into()));
                 }
-                Heard::Control(stream) => control_clients.extend(ControlClient::new(stream)),
+                Heard::Control(stream) => operator.adopt(stream),
                 Heard::End => ended = true,
             }
         });
@@ -382,11 +367,7 @@ impl Engine {
     }
 
     fn has_work(&self) -> bool {
-        self.slots.iter().any(|slot| slot.front_end.has_work()) || self.has_request()
-    }
-
-    fn has_request(&self) -> bool {
-        self.control_clients.iter().any(ControlClient::has_request)
+        self.slots.iter().any(|slot| slot.front_end.has_work()) || self.operator.has_request()
     }
 
     /// Waits for something to do.
@@ -399,23 +380,13 @@ impl Engine {
             joints.watch(&mut |fd| fds.push(PollFd::new(fd, PollFlags::POLLIN)));
         }
         let tunnels_end = fds.len();
-        if let Some(control) = &self.control {
-            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
-        }
-        for client in &self.control_clients {
-            let events = if client.is_congested() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
-            fds.push(PollFd::new(client.as_fd(), events));
-        }
-        let control_end = fds.len();
-        if let Some(scrapes) = &self.scrapes {
-            scrapes.watch(|fd, events| fds.push(PollFd::new(fd, events)));
-        }
-        let scrapes_end = fds.len();
+        self.operator.watch(|fd, events| fds.push(PollFd::new(fd, events)));
+        let operator_end = fds.len();
         let mut counts = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
             let before = fds.len();
             slot.front_end.watch(&mut |watch| fds.push(PollFd::new(watch.fd, watch.events)));
-            counts.push(before - scrapes_end..fds.len() - scrapes_end);
+            counts.push(before - operator_end..fds.len() - operator_end);
         }
         match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), None) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -426,9 +397,8 @@ impl Engine {
         Ok(Ready {
             stop: any(0..1),
             // Tunnels and other workers are looked at in every round.
-            control: any(tunnels_end..control_end),
-            scrapes: any(control_end..scrapes_end) || self.scrapes.as_ref().is_some_and(Scrapes::is_late),
-            hosts: events.get(scrapes_end..).unwrap_or_default().to_vec(),
+            operator: any(tunnels_end..operator_end),
+            hosts: events.get(operator_end..).unwrap_or_default().to_vec(),
             counts,
         })
     }
@@ -447,28 +417,10 @@ impl Engine {
         })
     }
 
-    fn serve_control(&mut self) {
-        if let Some(stream) = self.control.as_ref().and_then(Listener::accept) {
-            control::admit(&mut self.control_clients, stream, &self.log);
-        }
-        let mut clients = std::mem::take(&mut self.control_clients);
-        clients.retain_mut(|client| client.serve(|cmd, request| self.answer(cmd, request)));
-        self.control_clients = clients;
-    }
-
-    fn serve_scrapes(&mut self) {
-        let Some(mut scrapes) = self.scrapes.take() else { return };
-        scrapes.serve(|scrapes| {
-            let mut answer = |cmd| self.answer(cmd, &Value::Null).unwrap_or_default();
-            scrape::page(&scrape::Source {
-                stat: answer("totals"),
-                metrics: answer("metrics"),
-                resources: answer("resources"),
-                links: answer("links"),
-                scrapes: scrapes.served(),
-            })
-        });
-        self.scrapes = Some(scrapes);
+    fn serve_operator(&mut self) {
+        let mut operator = std::mem::take(&mut self.operator);
+        operator.serve(|cmd, request| self.answer(cmd, request));
+        self.operator = operator;
     }
 
     /// What the control socket answers to a request: see [`crate::control`].
@@ -558,8 +510,7 @@ impl Engine {
 /// What `poll` found.
 struct Ready {
     stop: bool,
-    control: bool,
-    scrapes: bool,
+    operator: bool,
     /// One flag for each descriptor of the front ends, in the order of the slots.
     hosts: Vec<bool>,
     /// Which of them are whose.

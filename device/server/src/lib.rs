@@ -27,6 +27,7 @@ mod log;
 pub mod memory;
 pub mod metrics;
 mod model;
+mod operator;
 pub mod pacing;
 pub mod pci;
 mod random;

@@ -162,9 +162,12 @@ impl World {
         }
         let (line, cable) = (kind.line(), ends.len() == 2);
         for (i, end) in ends.iter().enumerate() {
-            if let LinkEnd::Port(port) = *end {
-                self.set_plug(port, (number, i));
-                self.plug_in(port, line);
+            match *end {
+                LinkEnd::Port(port) => {
+                    self.set_plug(port, (number, i));
+                    self.plug_in(port, line);
+                }
+                LinkEnd::Tunnel(tunnel) => drop(self.tunnels.insert(tunnel, (number, i))),
             }
         }
         let outside = ends.iter().any(|end| matches!(end, LinkEnd::Tunnel(_)));

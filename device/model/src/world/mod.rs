@@ -26,7 +26,7 @@ use crate::adapter::function::{Function, FunctionState};
 use crate::adapter::watch::Captured;
 use crate::adapter::{Executor, Hca};
 use crate::ground::dma::GuestMemory;
-use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
+use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
 use crate::ground::time::{EventHeap, Ps, Source};
@@ -123,6 +123,8 @@ pub struct World {
     hca_plugs: Vec<Vec<Option<Plug>>>,
     switches: Vec<SwitchNode>,
     links: Vec<Link>,
+    /// Where links leave the world: their number, and which end does.
+    tunnels: BTreeMap<TunnelId, Plug>,
     heap: EventHeap<Event>,
     /// Packets that follow each other, and their events.
     #[allow(clippy::vec_box, reason = "a train that moves is taken out and put back")]
@@ -171,6 +173,7 @@ impl World {
             hca_plugs: Vec::new(),
             switches: Vec::new(),
             links: Vec::new(),
+            tunnels: BTreeMap::new(),
             heap: EventHeap::default(),
             trains: Vec::new(),
             trains_allowed: true,

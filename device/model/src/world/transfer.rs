@@ -236,8 +236,10 @@ impl World {
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
     pub(super) fn return_credits(&mut self, ingress: Ingress, at: Ps) {
-        let (number, end, lane, blocks, owed) = match ingress {
-            Ingress::Link { number, end, lane, blocks, owed, .. } => (number, end, lane, blocks, owed),
+        let (number, end, lane, blocks, left_in) = match ingress {
+            Ingress::Link { number, end, session, lane, blocks, owed } => {
+                (number, end, lane, blocks, owed.then_some(session))
+            }
             Ingress::Loopback { hca, port, returned } => {
                 return self.act(self.now, hca.into(), |executor, now| {
                     executor.core.returned(now, port, returned, at)
@@ -248,10 +250,9 @@ impl World {
         let (number, end) = (number as usize, usize::from(end));
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         near.release(lane, blocks);
-        if !owed || near.without_credits || !self.is_current(ingress) {
+        if near.without_credits || !left_in.is_some_and(|session| near.training.accepts(session)) {
             return;
         }
-        let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
         let session = near.training.session();
         self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });
     }

@@ -12,7 +12,6 @@
 use hca_firmware::{Link as PortLink, LinkOffer};
 
 use super::World;
-use super::links::End;
 use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
 use crate::ground::time::Ps;
 use crate::link::{Light, LinkMessage, LinkPacket};
@@ -61,6 +60,7 @@ impl World {
     /// both. What is of the same time has to be delivered in the order it left. The other world is not trusted: packets
     /// that are too long, or for which it has no credits, are dropped and counted.
     pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, mut message: LinkMessage) {
+        self.tidy();
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         near.without_credits = false;
@@ -107,6 +107,7 @@ impl World {
 
     /// A packet arrives through a tunnel: it is at the near end's connector now. While the link is down it is dropped.
     pub fn tunnel_receive(&mut self, now: Ps, tunnel: TunnelId, bytes: Vec<u8>) {
+        self.tidy();
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let packet = Packet::from_bytes(bytes);
@@ -143,9 +144,9 @@ impl World {
         }
     }
 
+    /// The link that ends at a tunnel, and which of its ends that is.
     pub(super) fn find_tunnel(&self, tunnel: TunnelId) -> Option<(usize, usize)> {
-        let wanted = |end: &End| end.at == LinkEnd::Tunnel(tunnel);
-        self.links.iter().enumerate().find_map(|(i, l)| Some((i, l.ends.iter().position(wanted)?)))
+        self.tunnels.get(&tunnel).copied()
     }
 
     /// The link of a tunnel, and the port at its end in this world.

@@ -26,7 +26,7 @@ impl World {
     }
 
     /// Takes out events that nothing comes of, if there may be many: the time for it is in proportion to what was scheduled
-    /// since the last time.
+    /// since the last time. To be called wherever something comes from outside: by a host, or by a tunnel.
     #[inline]
     pub(super) fn tidy(&mut self) {
         if self.heap.len() >= self.tidy_at {

@@ -4,7 +4,6 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -15,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::socket;
 
-/// Longer than any note.
-const LONGEST: usize = 4096;
+/// Longer than any note: a path has 4096 bytes, and JSON needs up to six for one.
+const LONGEST: usize = 32 << 10;
 /// How long a worker may take to make room for a note.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -37,8 +36,8 @@ pub(super) enum Note {
     },
     /// The listening socket of an adapter, in the order of the topology.
     Listener {
-        /// Where it listens.
-        path: PathBuf,
+        /// Where it listens, for messages: the worker does not look for it.
+        path: String,
     },
     /// A link to another worker: its memory, and this end of its bell. One of the same number before is gone.
     Link {

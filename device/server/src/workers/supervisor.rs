@@ -21,13 +21,14 @@ use serde_json::{Value, json};
 use super::channel::{Channel, Note, channel};
 use super::line;
 use super::worker::clock_ns;
-use crate::control::{self, ControlClient};
+use crate::control;
 use crate::links::Links;
 use crate::listener::Listener;
 use crate::log::Source;
 use crate::model::random_key;
+use crate::operator::Operator;
 use crate::sandbox::Helper;
-use crate::scrape::{self, Scrapes};
+use crate::scrape;
 use crate::topology::{ManagementKey, SubnetManager, Topology, Worker};
 
 /// How long a worker may take to answer the operator.
@@ -78,9 +79,7 @@ pub struct Supervisor {
     began_ns: u64,
     slots: Vec<Slot>,
     links: Links,
-    control: Listener,
-    control_clients: Vec<ControlClient>,
-    scrapes: Option<Scrapes>,
+    operator: Operator,
     stop: OwnedFd,
     log: Source,
 }
@@ -137,9 +136,7 @@ impl Supervisor {
             began_ns: clock_ns()?,
             slots,
             links: Links::of(topology),
-            control: Listener::bind(&run_dir.join(control::SOCKET))?,
-            control_clients: Vec::new(),
-            scrapes: None,
+            operator: Operator::new(Some(Listener::bind(&run_dir.join(control::SOCKET))?)),
             stop,
             log: Source::default(),
         })
@@ -150,10 +147,7 @@ impl Supervisor {
     /// # Errors
     /// The address can't be had; the message names it.
     pub fn offer_metrics(&mut self, address: &scrape::Address) -> anyhow::Result<Option<u16>> {
-        let scrapes = Scrapes::listen(address)?;
-        let port = scrapes.port();
-        self.scrapes = Some(scrapes);
-        Ok(port)
+        self.operator.offer_metrics(address)
     }
 
     /// Starts the workers and supervises them, until the descriptor that it was given to `stop` becomes readable.
@@ -162,7 +156,7 @@ impl Supervisor {
     /// If the system refuses to wait; what workers do only ends them.
     pub fn run(&mut self) -> anyhow::Result<()> {
         loop {
-            let Some(Ready { stop, control, scrapes, dead }) = self.wait().context("poll")? else { continue };
+            let Some(Ready { stop, operator, dead }) = self.wait().context("poll")? else { continue };
             if stop {
                 self.end();
                 return Ok(());
@@ -170,11 +164,8 @@ impl Supervisor {
             for at in dead {
                 self.bury(at);
             }
-            if control || self.control_clients.iter().any(ControlClient::has_request) {
-                self.serve_control();
-            }
-            if scrapes {
-                self.serve_scrapes();
+            if operator || self.operator.has_work() {
+                self.serve_operator();
             }
             let now = Instant::now();
             for at in 0..self.slots.len() {
@@ -192,16 +183,8 @@ impl Supervisor {
     /// Waits. `None`: a signal came between.
     fn wait(&self) -> nix::Result<Option<Ready>> {
         let mut fds = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
-        fds.push(PollFd::new(self.control.as_fd(), PollFlags::POLLIN));
-        for client in &self.control_clients {
-            let events = if client.is_congested() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
-            fds.push(PollFd::new(client.as_fd(), events));
-        }
-        let control_end = fds.len();
-        if let Some(scrapes) = &self.scrapes {
-            scrapes.watch(|fd, events| fds.push(PollFd::new(fd, events)));
-        }
-        let scrapes_end = fds.len();
+        self.operator.watch(|fd, events| fds.push(PollFd::new(fd, events)));
+        let operator_end = fds.len();
         let mut living = Vec::new();
         for (at, slot) in self.slots.iter().enumerate() {
             if let Some(process) = &slot.process {
@@ -210,12 +193,12 @@ impl Supervisor {
                 living.push(at);
             }
         }
-        let wait = match self.control_clients.iter().any(ControlClient::has_request) {
+        let wait = match self.operator.has_request() {
             true => Some(Duration::ZERO),
             false => {
                 let due = self.slots.iter().filter_map(|slot| slot.start_at).min();
                 let due = due.map(|due| due.saturating_duration_since(Instant::now()));
-                due.into_iter().chain(self.scrapes.as_ref().and_then(Scrapes::sleep)).min()
+                due.into_iter().chain(self.operator.sleep()).min()
             }
         };
         match ppoll(&mut fds, wait.map(TimeSpec::from_duration), None) {
@@ -225,13 +208,8 @@ impl Supervisor {
         }
         let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
         let any = |from: usize, to: usize| fds.get(from..to).is_some_and(|fds| fds.iter().any(ready));
-        let dead = fds.iter().skip(scrapes_end).zip(&living).filter(|(fd, _)| ready(fd)).map(|(_, at)| *at);
-        Ok(Some(Ready {
-            stop: any(0, 1),
-            control: any(1, control_end),
-            scrapes: any(control_end, scrapes_end) || self.scrapes.as_ref().is_some_and(Scrapes::is_late),
-            dead: dead.collect(),
-        }))
+        let dead = fds.iter().skip(operator_end).zip(&living).filter(|(fd, _)| ready(fd)).map(|(_, at)| *at);
+        Ok(Some(Ready { stop: any(0, 1), operator: any(1, operator_end), dead: dead.collect() }))
     }
 
     /// Starts a worker, and joins it to those of its peers that live.
@@ -259,7 +237,7 @@ impl Supervisor {
         with.extend(self.program.helper.as_ref().map(Helper::socket));
         slot.tell(&setup, &with)?;
         for listener in &slot.listeners {
-            slot.tell(&Note::Listener { path: listener.path().to_owned() }, &[listener.as_fd()])?;
+            slot.tell(&Note::Listener { path: listener.path().display().to_string() }, &[listener.as_fd()])?;
         }
         let links = slot.links.clone();
         for (number, here, peer) in links {
@@ -321,28 +299,10 @@ impl Supervisor {
         }
     }
 
-    fn serve_control(&mut self) {
-        if let Some(stream) = self.control.accept() {
-            control::admit(&mut self.control_clients, stream, &self.log);
-        }
-        let mut clients = std::mem::take(&mut self.control_clients);
-        clients.retain_mut(|client| client.serve(|_, request| self.answer(request)));
-        self.control_clients = clients;
-    }
-
-    fn serve_scrapes(&mut self) {
-        let Some(mut scrapes) = self.scrapes.take() else { return };
-        scrapes.serve(|scrapes| {
-            let answer = |cmd| self.answer(&json!({ "cmd": cmd })).unwrap_or_default();
-            scrape::page(&scrape::Source {
-                stat: answer("totals"),
-                metrics: answer("metrics"),
-                resources: answer("resources"),
-                links: answer("links"),
-                scrapes: scrapes.served(),
-            })
-        });
-        self.scrapes = Some(scrapes);
+    fn serve_operator(&mut self) {
+        let mut operator = std::mem::take(&mut self.operator);
+        operator.serve(|_, request| self.answer(request));
+        self.operator = operator;
     }
 
     /// What all workers together answer.
@@ -387,9 +347,7 @@ impl Supervisor {
 struct Ready {
     stop: bool,
     /// The operator says something.
-    control: bool,
-    /// Somebody asks for metrics.
-    scrapes: bool,
+    operator: bool,
     /// Workers that are gone.
     dead: Vec<usize>,
 }

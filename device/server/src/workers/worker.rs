@@ -54,7 +54,7 @@ pub fn run(
         match next(&joints.inbox)? {
             (Note::Listener { path }, fds) => {
                 let socket = fds.into_iter().next().context("no socket came")?;
-                listeners.push(Listener::inherit(socket, path)?);
+                listeners.push(Listener::inherit(socket, path.into())?);
             }
             (Note::Link { number, here }, fds) => joints.add(number, here, fds)?,
             (Note::Serve, _) => break,

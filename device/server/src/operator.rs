@@ -1,0 +1,94 @@
+//! Those who ask a server how it is: clients of the control socket, and of the metrics.
+
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::poll::PollFlags;
+use serde_json::{Value, json};
+
+use crate::control::{self, ControlClient};
+use crate::listener::Listener;
+use crate::log::Source;
+use crate::scrape::{self, Scrapes};
+
+/// The doors for whoever runs the server, and who is there. Each answer takes what the server takes for it; a client has one in a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Operator {
+    control: Option<Listener>,
+    clients: Vec<ControlClient>,
+    scrapes: Option<Scrapes>,
+    /// Of connections to the control socket.
+    log: Source,
+}
+
+impl Operator {
+    /// With that control socket, if there is to be one.
+    pub(crate) fn new(control: Option<Listener>) -> Operator {
+        Operator { control, ..Operator::default() }
+    }
+
+    /// Offers metrics at an address. Gives its port, if it has one.
+    ///
+    /// # Errors
+    /// The address can't be had; the message names it.
+    pub(crate) fn offer_metrics(&mut self, address: &scrape::Address) -> anyhow::Result<Option<u16>> {
+        let scrapes = Scrapes::listen(address)?;
+        let port = scrapes.port();
+        self.scrapes = Some(scrapes);
+        Ok(port)
+    }
+
+    /// Takes a connection of the control socket that somebody else has accepted.
+    pub(crate) fn adopt(&mut self, stream: UnixStream) {
+        self.clients.extend(ControlClient::new(stream));
+    }
+
+    /// Names the descriptors to wait for.
+    pub(crate) fn watch<'a>(&'a self, mut add: impl FnMut(BorrowedFd<'a>, PollFlags)) {
+        if let Some(control) = &self.control {
+            add(control.as_fd(), PollFlags::POLLIN);
+        }
+        for client in &self.clients {
+            add(client.as_fd(), if client.is_congested() { PollFlags::POLLOUT } else { PollFlags::POLLIN });
+        }
+        if let Some(scrapes) = &self.scrapes {
+            scrapes.watch(add);
+        }
+    }
+
+    /// Whether a request waits that was read already.
+    pub(crate) fn has_request(&self) -> bool {
+        self.clients.iter().any(ControlClient::has_request)
+    }
+
+    /// Whether there is something to do that no descriptor announces.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_request() || self.scrapes.as_ref().is_some_and(Scrapes::is_late)
+    }
+
+    /// How long until somebody's time is over.
+    pub(crate) fn sleep(&self) -> Option<Duration> {
+        self.scrapes.as_ref().and_then(Scrapes::sleep)
+    }
+
+    /// Takes what there is, and answers. `answer` gets what is asked for and the whole request.
+    pub(crate) fn serve(&mut self, mut answer: impl FnMut(&str, &Value) -> Result<Value, String>) {
+        if let Some(stream) = self.control.as_ref().and_then(Listener::accept) {
+            control::admit(&mut self.clients, stream, &self.log);
+        }
+        self.clients.retain_mut(|client| client.serve(&mut answer));
+        if let Some(scrapes) = &mut self.scrapes {
+            scrapes.serve(|scrapes| {
+                let mut answer = |cmd| answer(cmd, &json!({ "cmd": cmd })).unwrap_or_default();
+                scrape::page(&scrape::Source {
+                    stat: answer("totals"),
+                    metrics: answer("metrics"),
+                    resources: answer("resources"),
+                    links: answer("links"),
+                    scrapes: scrapes.served(),
+                })
+            });
+        }
+    }
+}
