@@ -1,9 +1,10 @@
 //! What a command asks of the hardware once its output is decided.
 
-use hca_spec::ids::{Cqn, Eqn, Qpn, Srqn};
+use hca_spec::ids::{Cqn, Eqn, Qpn, Rqn, Srqn};
 use hca_spec::qpc::QpState;
 
 use crate::buffer::Buffer;
+use crate::rq::RqState;
 
 /// A change that the hardware has to follow. Order matters; the context is already in the tables
 /// (or, for `*Destroyed`, already gone).
@@ -39,6 +40,20 @@ pub enum Effect {
     },
     /// A queue pair is gone.
     QpDestroyed(Qpn),
+    /// A new receive queue, in RESET.
+    RqCreated(Rqn),
+    /// A receive queue went through a transition (`from` may equal `to`), or options of it changed; its context holds the
+    /// new values.
+    RqModified {
+        /// The queue.
+        rqn: Rqn,
+        /// State before.
+        from: RqState,
+        /// State after. `Error`: what is posted is flushed. `Reset`: drop everything silently; the next WQE is the first.
+        to: RqState,
+    },
+    /// A receive queue is gone; its memory must not be read any more, nor that of its WQEs be written.
+    RqDestroyed(Rqn),
     /// A new shared receive queue (basic, XRC or RMP).
     SrqCreated(Srqn),
     /// A shared receive queue's limit was armed; the water mark is in its context.

@@ -7,6 +7,7 @@ use hca_spec::eqe::EventType;
 
 use crate::effect::Effect;
 use crate::icm::Icm;
+use crate::nic::NicVport;
 use crate::object::Kind;
 use crate::pages::Pages;
 use crate::personality::Personality;
@@ -44,6 +45,10 @@ pub struct Snapshot {
     pub qps: u32,
     pub srqs: u32,
     pub dcts: u32,
+    pub rqs: u32,
+    pub rqts: u32,
+    pub tirs: u32,
+    pub tiss: u32,
     pub mkeys: u32,
     pub pds: u32,
     pub xrcds: u32,
@@ -70,6 +75,8 @@ pub struct Resources {
 pub struct Firmware {
     /// The tables of contexts.
     pub icm: Icm,
+    /// The NIC virtual port.
+    pub nic: NicVport,
     pub(crate) config: Config,
     pub(crate) state: State,
     pub(crate) issi: u32,
@@ -94,6 +101,7 @@ impl Firmware {
         let general_max = general_max(&config);
         Self {
             icm: Icm::new(config.function),
+            nic: NicVport::new(&config),
             ports: Ports::new(config.clone()),
             state: State::Disabled,
             issi: 0,
@@ -166,6 +174,10 @@ impl Firmware {
             qps: count(Kind::Qp),
             srqs: count(Kind::Srq),
             dcts: count(Kind::Dct),
+            rqs: count(Kind::Rq),
+            rqts: count(Kind::Rqt),
+            tirs: count(Kind::Tir),
+            tiss: count(Kind::Tis),
             mkeys: count(Kind::Mkey),
             pds: count(Kind::Pd),
             xrcds: count(Kind::Xrcd),

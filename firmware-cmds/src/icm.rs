@@ -11,10 +11,15 @@ use hca_spec::queue::{Cqc, Eqc, Srqc};
 
 pub use crate::buffer::Buffer;
 use crate::function::FunctionId;
-use crate::limits::{LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_Q_COUNTERS};
+use crate::limits::{
+    LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM,
+    LOG_RESERVED_QPNS, MAX_Q_COUNTERS,
+};
 use crate::object::Kind;
 use crate::q_counters::{CounterSet, QCounter};
+use crate::rq::Rq;
 use crate::table::Table;
+use crate::transport::{Rqt, Tir, Tis};
 use crate::users::Users;
 
 /// An event queue.
@@ -61,8 +66,9 @@ pub struct Qp {
     pub multicast: u32,
     /// RTS2SQD asked for an event when the send queue is drained.
     pub drained_event: bool,
-    /// A send queue on its own (CREATE_SQ): only commands of that family find it.
-    pub send_only: bool,
+    /// What a send queue on its own (CREATE_SQ) has beside its context: only commands of that family find it. `None`: a
+    /// queue pair.
+    pub send_only: Option<SendOnly>,
 }
 
 impl Qp {
@@ -92,6 +98,23 @@ impl Qp {
             _ => 0,
         }
     }
+}
+
+/// Options of a send queue on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendOnly {
+    /// The transport interface by which it sends. `None`: it sends nothing, but executes what needs no peer.
+    pub tis: Option<u32>,
+    /// Its WQEs may change memory keys.
+    pub reg_umr: bool,
+    /// Headers that WQEs have to carry inline, as the driver said: 0 none, 1 layer 2, 2 layer 3, 3 layer 4.
+    pub min_inline_mode: u8,
+    /// A WQE may have several packets.
+    pub multi_packet: bool,
+    /// WQEs posted in error are flushed; if not, the driver hears nothing of them.
+    pub flush_in_error: bool,
+    /// Index of the rate that it keeps to; 0 = none.
+    pub rate_limit: u16,
 }
 
 /// Kind of a shared receive queue.
@@ -228,6 +251,14 @@ pub struct Icm {
     pub srqs: Table<Srq>,
     /// DC targets. Their numbers and those of queue pairs are different.
     pub dcts: Table<Dct>,
+    /// Receive queues: numbers of their own.
+    pub rqs: Table<Rq>,
+    /// Tables of receive queues.
+    pub rqts: Table<Rqt>,
+    /// Transport interfaces of receivers.
+    pub tirs: Table<Tir>,
+    /// Transport interfaces of senders.
+    pub tiss: Table<Tis>,
     /// Reserved QP numbers: `2^`[`LOG_RESERVED_QPNS`] behind each entry.
     pub(crate) reserved_qpns: Table<()>,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
@@ -265,6 +296,10 @@ impl Icm {
             qps: Table::new(first_qpn + 0x40, 1 << 18),
             srqs: Table::new(0x40, (1 << 18) - 0x40),
             dcts: Table::new(first_qpn + FIRST_DCT, 1 << LOG_MAX_DCT),
+            rqs: Table::new(1, 1 << LOG_MAX_RQ),
+            rqts: Table::new(1, 1 << LOG_MAX_RQT),
+            tirs: Table::new(1, 1 << LOG_MAX_TIR),
+            tiss: Table::new(1, 1 << LOG_MAX_TIS),
             reserved_qpns: Table::new(
                 (first_qpn + FIRST_RESERVED_QPN) >> LOG_RESERVED_QPNS,
                 1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
@@ -292,6 +327,10 @@ impl Icm {
             Kind::Qp | Kind::Sq => self.qps.len(),
             Kind::Srq | Kind::XrcSrq | Kind::Rmp => self.srqs.len(),
             Kind::Dct => self.dcts.len(),
+            Kind::Rq => self.rqs.len(),
+            Kind::Rqt => self.rqts.len(),
+            Kind::Tir => self.tirs.len(),
+            Kind::Tis => self.tiss.len(),
             Kind::Mkey => self.mkeys.len(),
             Kind::Pd => self.pds.len(),
             Kind::Xrcd => self.xrcds.len(),
@@ -311,6 +350,12 @@ impl Icm {
         let of_qp = self.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::COUNTER_SET_ID));
         let of_dct = || self.dcts.get(qpn.0).map(|dct| dct.ctx.get(Dctc::COUNTER_SET_ID));
         let set = of_qp.or_else(of_dct).unwrap_or(0);
+        self.count_in(set, counter);
+    }
+
+    /// Counts in a set of counters, as of a receive queue; in none if there is none of that number.
+    #[inline]
+    pub fn count_in(&mut self, set: u32, counter: QCounter) {
         if let Some(set) = self.q_counters.get_mut(set) {
             set.count(counter);
         }

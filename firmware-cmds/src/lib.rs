@@ -36,6 +36,7 @@ mod firmware;
 mod function;
 pub mod icm;
 pub mod limits;
+pub mod nic;
 mod notice;
 pub mod object;
 mod pages;
@@ -45,11 +46,13 @@ pub mod port;
 mod ports;
 pub mod profile;
 pub mod q_counters;
+pub mod rq;
 mod sma;
 pub mod sparse;
 mod speed;
 pub mod switch;
 pub mod table;
+pub mod transport;
 mod users;
 
 pub use commands::mkey::NotChanged;
@@ -58,11 +61,17 @@ pub use effect::Effect;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use function::FunctionId;
 pub use icm::Icm;
+pub use nic::NicVport;
 pub use notice::{BUILT_IN_MANAGER, KeyViolation};
 pub use personality::{Personality, PortKind};
-pub use port::{Link, LinkOffer, Port, PortCounters};
+pub use port::{
+    Ethernet, EthernetCounters, FrameClass, Link, LinkOffer, Pause, Port, PortCounters, RoceAddress,
+    RoceVersion,
+};
 pub use ports::Ports;
 pub use profile::Config;
 pub use q_counters::QCounter;
+pub use rq::{Rq, RqSource, RqState, WqKind};
 pub use speed::LinkSpeed;
 pub use switch::{Switch, SwitchConfig, SwitchEffect};
+pub use transport::{Dispatch, HashFields, HashFunction, Rqt, Tir, Tis};

@@ -13,6 +13,24 @@ pub(crate) const MAX_Q_COUNTERS: u32 = 255;
 pub(crate) const LOG_MAX_UCTX: u32 = 12;
 /// log2 of the number of user memories.
 pub(crate) const LOG_MAX_UMEM: u32 = 22;
+/// log2 of the number of receive queues.
+pub(crate) const LOG_MAX_RQ: u32 = 16;
+/// log2 of the number of tables of receive queues.
+pub(crate) const LOG_MAX_RQT: u32 = 12;
+/// log2 of the entries of such a table.
+pub(crate) const LOG_MAX_RQT_SIZE: u32 = 11;
+/// log2 of the number of transport interfaces of receivers.
+pub(crate) const LOG_MAX_TIR: u32 = 16;
+/// log2 of the number of transport interfaces of senders.
+pub(crate) const LOG_MAX_TIS: u32 = 16;
+/// log2 of the unicast addresses that a driver may list.
+pub(crate) const LOG_MAX_UNICAST: u32 = 7;
+/// log2 of the multicast addresses that a driver may list.
+pub(crate) const LOG_MAX_MULTICAST: u32 = 11;
+/// log2 of the VLANs that a driver may list: the count has 12 bits.
+pub(crate) const LOG_MAX_VLANS: u32 = 12;
+/// log2 of the number of transport domains.
+pub(crate) const LOG_MAX_TRANSPORT_DOMAIN: u32 = 16;
 /// log2 of the QP numbers that can be reserved.
 pub(crate) const LOG_MAX_RESERVED_QPNS: u32 = 20;
 /// log2 of the QP numbers that are reserved at once.

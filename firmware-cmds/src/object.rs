@@ -15,6 +15,14 @@ pub enum Kind {
     /// A receive memory pool.
     Rmp,
     Dct,
+    /// A receive queue on its own (CREATE_RQ).
+    Rq,
+    /// A table of receive queues.
+    Rqt,
+    /// A transport interface of receivers.
+    Tir,
+    /// A transport interface of senders.
+    Tis,
     Mkey,
     Pd,
     Xrcd,
@@ -30,7 +38,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 22] = [
         Self::Eq,
         Self::Cq,
         Self::Qp,
@@ -39,6 +47,10 @@ impl Kind {
         Self::XrcSrq,
         Self::Rmp,
         Self::Dct,
+        Self::Rq,
+        Self::Rqt,
+        Self::Tir,
+        Self::Tis,
         Self::Mkey,
         Self::Pd,
         Self::Xrcd,
@@ -77,7 +89,8 @@ impl Kind {
         match self {
             // Context, responder resources, alternate context.
             Self::Qp | Self::Sq => 3072,
-            Self::Eq | Self::Cq | Self::Srq | Self::XrcSrq | Self::Rmp | Self::Dct => 512,
+            Self::Eq | Self::Cq | Self::Srq | Self::XrcSrq | Self::Rmp | Self::Dct | Self::Rq => 512,
+            Self::Tir => 256,
             Self::Mkey => 192,
             Self::Uar | Self::QCounter => 0,
             _ => 64,

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::effect::Effect;
 use crate::notice::Notices;
-use crate::personality::PortProfile;
+use crate::personality::{PortKind, PortProfile};
 use crate::port::{Link, Port, Role};
 use crate::profile::Config;
 
@@ -23,6 +23,9 @@ impl AdapterPort {
         let guid = config.guid_of_port(number);
         let mut port = Port::new(Role::Adapter, number, guid, &config.node_description);
         port.equip_as(profile);
+        if config.port_kind == PortKind::Ethernet {
+            port.make_ethernet(config.mac_of_port(number));
+        }
         Self { port, notices: Notices::default() }
     }
 }

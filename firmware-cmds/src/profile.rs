@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hca_spec::caps::General;
 
 use crate::function::FunctionId;
-use crate::personality::Personality;
+use crate::personality::{Personality, PortKind};
 
 /// A function of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Config {
     pub function: FunctionId,
     /// Of which kind it is.
     pub personality: Arc<Personality>,
+    /// Link layer of its ports: one of those that each port of its kind can have.
+    pub port_kind: PortKind,
     /// GUID of the node.
     pub node_guid: u64,
     /// GUID of the system.
@@ -48,6 +50,7 @@ impl Config {
         Self {
             function: FunctionId::FIRST,
             personality: Personality::default_kind(),
+            port_kind: PortKind::InfiniBand,
             node_guid: guid,
             system_image_guid: guid,
             port_guid: guid,
@@ -65,6 +68,14 @@ impl Config {
     /// GUID of the port of that number, from 1.
     pub fn guid_of_port(&self, port: u8) -> u64 {
         self.port_guid.wrapping_add(u64::from(port).saturating_sub(1))
+    }
+
+    /// MAC address of the port of that number, from 1: what the vendor made the port's GUID of, its first three and its last
+    /// three bytes. It is an address of one station, whatever the GUID is.
+    pub fn mac_of_port(&self, port: u8) -> [u8; 6] {
+        const GROUP: u8 = 1;
+        let [a, b, c, _, _, d, e, f] = self.guid_of_port(port).to_be_bytes();
+        [a & !GROUP, b, c, d, e, f]
     }
 }
 

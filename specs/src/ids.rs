@@ -29,6 +29,8 @@ id! {
     Eqn(u8) "{}";
     /// Shared receive queue number (basic, XRC or RMP), 24 bits.
     Srqn(u32) "{:#x}";
+    /// Receive queue number (RQ), 24 bits; a number space of its own.
+    Rqn(u32) "{:#x}";
     /// Protection domain number, 24 bits.
     Pd(u32) "{:#x}";
     /// XRC domain number, 24 bits.

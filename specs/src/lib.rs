@@ -13,7 +13,7 @@
 //! (ConnectX-4), "IBTA" the InfiniBand Architecture Specification volume 1, release 1.3. Where the
 //! public manual is silent the field's place was taken from how the mlx5 driver uses it.
 //!
-//! Not here: Ethernet offloads and flow steering.
+//! Not here: flow steering.
 #![no_std]
 
 #[cfg(test)]
@@ -32,8 +32,11 @@ pub mod ids;
 pub mod init_segment;
 pub mod mad;
 pub mod mkc;
+pub mod nic_vport;
 pub mod qpc;
 pub mod queue;
+pub mod rq;
+pub mod transport;
 pub mod uar;
 pub mod wire;
 pub mod wqe;
@@ -50,8 +53,11 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("init_segment", init_segment::LAYOUTS),
     ("mad", mad::LAYOUTS),
     ("mkc", mkc::LAYOUTS),
+    ("nic_vport", nic_vport::LAYOUTS),
     ("qpc", qpc::LAYOUTS),
     ("queue", queue::LAYOUTS),
+    ("rq", rq::LAYOUTS),
+    ("transport", transport::LAYOUTS),
     ("uar", uar::LAYOUTS),
     ("wire", wire::LAYOUTS),
     ("wqe", wqe::LAYOUTS),

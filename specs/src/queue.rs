@@ -114,8 +114,14 @@ layout! {
 
     /// Work queue, as part of other contexts, 192 bytes.
     pub struct Wq[0xc0] {
-        /// Kind: 0 linked list, 1 cyclic.
+        /// Kind: 0 linked list, 1 cyclic, 2 linked list with strides, 3 cyclic with strides.
         WQ_TYPE: 0x0 [31:28];
+        /// 1 = WQEs carry signatures.
+        WQ_SIGNATURE: 0x0 [27:27];
+        /// What follows received data up to the end of its cache line: 0 nothing is written, 1 zeros may be.
+        END_PADDING_MODE: 0x0 [26:25];
+        /// 1 = another queue's WQEs say when those of this one may be executed.
+        CD_SLAVE: 0x0 [24:24];
         /// Offset of the buffer in its first page, in 64ths of a page.
         PAGE_OFFSET: 0x4 [20:16];
         /// Limit water mark; 0 = not armed.
@@ -140,6 +146,12 @@ layout! {
         DBR_UMEM_VALID: 0x24 [31:31];
         /// 1 = the queue lies in a user memory, no page list follows.
         WQ_UMEM_VALID: 0x24 [30:30];
+        /// log2 of the strides of a WQE, less 9.
+        LOG_WQE_NUM_OF_STRIDES: 0x24 [11:8];
+        /// 1 = two bytes stay free before a packet, so that its layer 3 is aligned.
+        TWO_BYTE_SHIFT_EN: 0x24 [7:7];
+        /// log2 of a stride's bytes, less 6.
+        LOG_WQE_STRIDE_SIZE: 0x24 [2:0];
         /// The user memory of the doorbell record.
         DBR_UMEM_ID: 0x28 [31:0];
         /// The user memory of the queue.
@@ -150,16 +162,48 @@ layout! {
 
     /// Send queue (SQ) context without its page list, 240 bytes.
     pub struct Sqc[0xf0] {
+        /// 1 = the reserved lkey may be used.
+        RLKY: 0x0 [31:31];
+        /// 1 = the queue's WQEs say when those of others may be executed.
+        CD_MASTER: 0x0 [30:30];
+        /// 1 = fast registration is allowed.
+        FRE: 0x0 [29:29];
         /// 1 = WQEs posted in error are flushed.
         FLUSH_IN_ERROR_EN: 0x0 [28:28];
+        /// 1 = a WQE may have several packets.
+        ALLOW_MULTI_PKT_SEND_WQE: 0x0 [27:27];
+        /// Headers that WQEs have to carry inline: 0 none, 1 layer 2, 2 layer 3, 3 layer 4.
+        MIN_WQE_INLINE_MODE: 0x0 [26:24];
         /// 0 = reset, 1 = ready, 3 = error.
         STATE: 0x0 [23:20];
+        /// 1 = WQEs may change memory keys (UMR).
+        REG_UMR: 0x0 [19:19];
+        /// 1 = WQEs may say where headers begin.
+        ALLOW_SWP: 0x0 [18:18];
+        /// 1 = a receive queue feeds the queue.
+        HAIRPIN: 0x0 [17:17];
+        /// 1 = nothing leaves the adapter.
+        NON_WIRE: 0x0 [16:16];
+        /// Timestamps of completions: 0 free running, 1 default, 2 real time.
+        TS_FORMAT: 0x0 [5:4];
         /// What completions carry instead of the queue's number.
         USER_INDEX: 0x4 [23:0];
         /// The completion queue.
         CQN: 0x8 [23:0];
-        /// Transport interface sends (TIS) that follow; Ethernet only.
+        /// Hairpin: the receive queue.
+        HAIRPIN_PEER_RQ: 0xc [23:0];
+        /// Hairpin: the receive queue's adapter.
+        HAIRPIN_PEER_VHCA: 0x10 [15:0];
+        /// Completion queue of the times at which packets left the port; 0 = none.
+        TS_CQE_TO_DEST_CQN: 0x18 [23:0];
+        /// Index of the rate that the queue keeps to; 0 = none.
+        PACKET_PACING_RATE_LIMIT_INDEX: 0x1c [15:0];
+        /// Transport interfaces (TIS) that follow; Ethernet only.
         TIS_LST_SZ: 0x20 [31:16];
+        /// Group of queues that share a rate; 0 = none.
+        QOS_QUEUE_GROUP_ID: 0x20 [15:0];
+        /// The transport interface.
+        TIS_NUM_0: 0x2c [23:0];
     } views {
         /// Its work queue.
         wq, wq_mut: 0x30 Wq;

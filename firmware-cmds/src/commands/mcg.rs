@@ -25,7 +25,7 @@ pub(super) fn attach(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const GROUP_FULL: Failure = no_room("ATTACH_TO_MCG: the group has max_qp_mcg members");
     const TABLE_FULL: Failure = no_room("ATTACH_TO_MCG: there are 2^log_max_mcg groups");
     let (qpn, gid) = names(call)?;
-    let qp = fw.icm.qps.get_mut(qpn.0).filter(|qp| !qp.send_only).ok_or(NO_QP.of(qpn.0))?;
+    let qp = fw.icm.qps.get_mut(qpn.0).filter(|qp| qp.send_only.is_none()).ok_or(NO_QP.of(qpn.0))?;
     if qp.service() != ServiceType::Ud {
         return Err(NOT_UD.of(qpn.0));
     }

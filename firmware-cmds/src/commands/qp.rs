@@ -39,7 +39,7 @@ pub(super) fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
 
 /// The queue pair of that number, which is not a send queue on its own.
 pub(super) fn find(fw: &Firmware, number: u32) -> Result<&Qp, Failure> {
-    fw.icm.qps.get(number).filter(|qp| !qp.send_only).ok_or(NO_QP.of(number))
+    fw.icm.qps.get(number).filter(|qp| qp.send_only.is_none()).ok_or(NO_QP.of(number))
 }
 
 /// How much of what a context names has to be there.
@@ -133,7 +133,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         buffer: Buffer::default(),
         multicast: 0,
         drained_event: false,
-        send_only: false,
+        send_only: None,
     };
     let bytes = qp.rq_bytes() + qp.sq_bytes();
     if bytes > 0 {

@@ -19,7 +19,7 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
-use crate::icm::Qp;
+use crate::icm::{Qp, SendOnly};
 use crate::object::Kind;
 
 const NO_SQ: Failure = bad_resource("there is no SQ of that number");
@@ -29,7 +29,7 @@ const CYCLIC: u32 = 1;
 const LOG_STRIDE: u32 = 6;
 
 fn find(fw: &Firmware, number: u32) -> Result<&Qp, Failure> {
-    fw.icm.qps.get(number).filter(|qp| qp.send_only).ok_or(NO_SQ.of(number))
+    fw.icm.qps.get(number).filter(|qp| qp.send_only.is_some()).ok_or(NO_SQ.of(number))
 }
 
 fn state_of(qp: &Qp) -> u32 {
@@ -90,7 +90,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let buffer =
         call.buffer(wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET), 1 << (log_size + LOG_STRIDE))?;
     let pages = buffer.pages().len();
-    let number = fw.icm.qps.insert(Qp { ctx, buffer, send_only: true, ..Qp::default() }).map_err(|_| FULL)?;
+    let number = fw
+        .icm
+        .qps
+        .insert(Qp {
+            ctx,
+            buffer,
+            send_only: Some(SendOnly { flush_in_error: true, ..SendOnly::default() }),
+            ..Qp::default()
+        })
+        .map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     hold(fw, &ctx, true);
     effects.push(Effect::QpCreated(Qpn(number)));

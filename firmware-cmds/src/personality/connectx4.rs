@@ -17,7 +17,7 @@ use crate::speed::LinkSpeed;
 
 /// A cable that is wider or faster than this makes the port one for that cable ([`crate::Port::negotiate`]).
 const PORTS: &[PortProfile] = &[PortProfile {
-    kinds: &[PortKind::InfiniBand],
+    kinds: &[PortKind::InfiniBand, PortKind::Ethernet],
     widths: &[1, 4],
     speeds: &[
         LinkSpeed::Sdr,

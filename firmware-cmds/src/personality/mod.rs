@@ -152,10 +152,13 @@ pub struct PortProfile {
 }
 
 /// Link layer of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PortKind {
     /// InfiniBand.
+    #[default]
     InfiniBand,
+    /// Ethernet, with RoCE.
+    Ethernet,
 }
 
 impl PortKind {
@@ -163,6 +166,7 @@ impl PortKind {
     pub const fn code(self) -> u32 {
         match self {
             PortKind::InfiniBand => 0,
+            PortKind::Ethernet => 1,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Source: IBTA 7.2 (link states), 14.2.5 (attributes of a port), 16.1.3 (counters).
 
 mod counters;
+pub mod ethernet;
 mod info;
 mod key;
 mod link;
@@ -14,6 +15,7 @@ use hca_spec::ids::{Gid, Lid};
 use hca_spec::mad::{PortInfo, phys_state, port_cap, port_state};
 
 pub use counters::PortCounters;
+pub use ethernet::{Ethernet, EthernetCounters, FrameClass, Mac, Pause, RoceAddress, RoceVersion};
 pub(crate) use key::KeyCheck;
 use key::Lease;
 pub use link::{Link, LinkOffer};
@@ -81,6 +83,8 @@ pub struct Port {
     vl_arbitration: [[u8; 64]; 4],
     pub(crate) node_description: [u8; 64],
     addresses: u32,
+    /// Of a port that is Ethernet.
+    ethernet: Option<Box<Ethernet>>,
 }
 
 impl Port {
@@ -152,6 +156,7 @@ impl Port {
             vl_arbitration: [[0; 64]; 4],
             node_description: description,
             addresses: 1,
+            ethernet: None,
         }
     }
 
@@ -205,9 +210,13 @@ impl Port {
         Lid(self.lid().0 | (path_bits as u16 & self.path_mask()))
     }
 
-    /// GID of that index; out of range gives index 0's.
+    /// GID of that index; out of range gives index 0's. Of an Ethernet port, that of the RoCE address; without one, zero.
     #[inline]
     pub fn gid(&self, index: u32) -> Gid {
+        if self.ethernet.is_some() {
+            let address = u8::try_from(index).ok().and_then(|index| self.roce_address(index));
+            return address.map(|address| address.gid).unwrap_or_default();
+        }
         let guid = self.guids.get(index as usize).copied().unwrap_or(self.guids[0]);
         Gid::new(self.info.get(PortInfo::GID_PREFIX), guid)
     }

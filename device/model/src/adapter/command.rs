@@ -290,6 +290,8 @@ impl Executor<'_> {
                 }
                 core.srq_limit(now, srqn);
             }
+            // Carried out by the next commit.
+            Effect::RqCreated(_) | Effect::RqModified { .. } | Effect::RqDestroyed(_) => {}
             Effect::PageFaultResumed { qpn, kind, error } => {
                 self.page_fault_resumed(now, qpn, kind, error);
             }

@@ -122,7 +122,7 @@ impl Outlet {
     /// Of a port of that kind; so many datagrams that manage the network may wait.
     pub(crate) fn new(kind: PortKind, management: usize) -> Self {
         match kind {
-            PortKind::InfiniBand => Self::Ib(ib::outlet::IbOutlet::new(management)),
+            PortKind::InfiniBand | PortKind::Ethernet => Self::Ib(ib::outlet::IbOutlet::new(management)),
         }
     }
 

@@ -60,6 +60,7 @@ const BAR_MEM64_PREFETCH: u32 = 0x0c;
 fn class_code(port_kind: PortKind) -> u32 {
     match port_kind {
         PortKind::InfiniBand => 0x02_0700,
+        PortKind::Ethernet => 0x02_0000,
     }
 }
 

@@ -497,6 +497,7 @@ fn personality_name<S: serde::Serializer>(personality: &Arc<Personality>, s: S) 
 fn port_type_text<S: serde::Serializer>(port_type: &PortKind, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(match port_type {
         PortKind::InfiniBand => "ib",
+        PortKind::Ethernet => "eth",
     })
 }
 

@@ -1,0 +1,73 @@
+//! The NIC virtual port of a function: what its driver says of the packets that it wants, and of its port to the network.
+//!
+//! Source: PRM "NIC Vport Context", "QUERY_VPORT_STATE"; mlx5 driver (field use).
+
+use crate::port::Mac;
+use crate::profile::Config;
+
+/// Packets that the driver wants beyond those of its lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Promiscuous {
+    /// Those to any one station.
+    pub unicast: bool,
+    /// Those to any group.
+    pub multicast: bool,
+    /// All.
+    pub all: bool,
+}
+
+/// State that the administrator of a virtual port wants (PRM "MODIFY_VPORT_STATE").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AdminState {
+    /// Down, whatever the link is.
+    Down,
+    /// Up, whatever the link is.
+    Up,
+    /// As the link.
+    #[default]
+    Auto,
+}
+
+/// The NIC virtual port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicVport {
+    /// The function has a RoCE transport: packets of its RoCE addresses are not the NIC's.
+    pub roce_enabled: bool,
+    /// Largest frame, in bytes, as the driver said: header, a VLAN tag and frame check sequence included. 0: never said.
+    pub mtu: u16,
+    /// Packets wanted beyond the lists.
+    pub promiscuous: Promiscuous,
+    /// Addresses of single stations that the driver wants.
+    pub unicast: Vec<Mac>,
+    /// Addresses of groups that the driver wants.
+    pub multicast: Vec<Mac>,
+    /// VLANs that the driver wants.
+    pub vlans: Vec<u16>,
+    /// Permanent address.
+    pub mac: Mac,
+    /// Headers that send WQEs have to carry inline: 0 none, 1 layer 2, 2 layer 3, 3 layer 4. Told, not demanded: the
+    /// adapter takes WQEs with fewer.
+    pub min_inline: u8,
+    /// What MODIFY_VPORT_STATE set.
+    pub admin: AdminState,
+}
+
+impl NicVport {
+    /// [`NicVport::min_inline`] of a ConnectX-4: layer 2.
+    const LAYER_2: u8 = 1;
+
+    /// At power-on.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            roce_enabled: false,
+            mtu: 0,
+            promiscuous: Promiscuous::default(),
+            unicast: Vec::new(),
+            multicast: Vec::new(),
+            vlans: Vec::new(),
+            mac: config.mac_of_port(1),
+            min_inline: Self::LAYER_2,
+            admin: AdminState::default(),
+        }
+    }
+}
