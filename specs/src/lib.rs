@@ -13,7 +13,6 @@
 //! (ConnectX-4), "IBTA" the InfiniBand Architecture Specification volume 1, release 1.3. Where the
 //! public manual is silent the field's place was taken from how the mlx5 driver uses it.
 //!
-//! Not here: flow steering.
 #![no_std]
 
 #[cfg(test)]
@@ -28,6 +27,7 @@ pub mod command;
 pub mod cqe;
 pub mod dct;
 pub mod eqe;
+pub mod flow;
 pub mod ids;
 pub mod init_segment;
 pub mod mad;
@@ -50,6 +50,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("cqe", cqe::LAYOUTS),
     ("dct", dct::LAYOUTS),
     ("eqe", eqe::LAYOUTS),
+    ("flow", flow::LAYOUTS),
     ("init_segment", init_segment::LAYOUTS),
     ("mad", mad::LAYOUTS),
     ("mkc", mkc::LAYOUTS),
