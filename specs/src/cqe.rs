@@ -10,8 +10,16 @@ pub const OP_OWN_BYTE: usize = 0x3f;
 layout! {
     /// Completion queue entry, 64 bytes. In a 128-byte CQE this is the second half.
     pub struct Cqe[64] {
+        /// Received frame: what the RSS hash came to.
+        RSS_HASH_RESULT: 0xc [31:0];
+        /// Received frame: ports or SPI in the hash, [`rss_l4`].
+        RSS_HASH_L4: 0x10 [31:30];
+        /// Received frame: addresses in the hash, [`rss_l3`].
+        RSS_HASH_L3: 0x10 [27:26];
         /// Path bits of the destination LID.
         ML_PATH: 0x10 [22:16];
+        /// Received frame: ones-complement sum of the IP datagram, header included; not inverted.
+        CHECK_SUM: 0x14 [31:16];
         /// Source LID.
         SLID: 0x14 [15:0];
         /// GRH present (non-zero).
@@ -20,6 +28,26 @@ layout! {
         SL: 0x18 [27:24];
         /// Source QP (datagrams).
         RQPN: 0x18 [23:0];
+        /// Received frame: the checksum of layer 4 is right.
+        L4_OK: 0x1c [26:26];
+        /// Received frame: the checksum of the IPv4 header is right, or it is IPv6.
+        L3_OK: 0x1c [25:25];
+        /// Received frame: layer 2 is right.
+        L2_OK: 0x1c [24:24];
+        /// Received frame: it is a fragment of an IP datagram.
+        IP_FRAGMENT: 0x1c [23:23];
+        /// Received frame: [`l4_header_type`].
+        L4_HEADER_TYPE: 0x1c [22:20];
+        /// Received frame: [`l3_header_type`].
+        L3_HEADER_TYPE: 0x1c [19:18];
+        /// Received frame: IPv4 options or IPv6 extension headers.
+        IP_OPTIONS: 0x1c [17:17];
+        /// Received frame: its C-tag was taken out, and is in `VLAN_INFO`.
+        VLAN_STRIPPED: 0x1c [16:16];
+        /// Received frame: TCI of the tag that was taken out.
+        VLAN_INFO: 0x1c [15:0];
+        /// Received frame: frames that were made one; 0 or 1 = none.
+        LRO_NUM_SEG: 0x20 [31:24];
         /// SRQ number (version 0) or user index (version 1).
         SRQN_USER_INDEX: 0x20 [23:0];
         /// Immediate data, invalidated rkey, or P_Key.
@@ -36,6 +64,8 @@ layout! {
         SEND_WQE_OPCODE: 0x38 [31:24];
         /// The queue pair.
         QPN: 0x38 [23:0];
+        /// Received frame: tag of the flow table entry that it matched.
+        FLOW_TAG: 0x38 [23:0];
         /// Index of the WQE.
         WQE_COUNTER: 0x3c [31:16];
         /// Signature.
@@ -62,6 +92,52 @@ layout! {
         /// Bytes received.
         BYTE_CNT: 0x4 [31:0];
     }
+}
+
+/// Values of [`Cqe::RSS_HASH_L3`].
+pub mod rss_l3 {
+    /// No addresses.
+    pub const NONE: u32 = 0;
+    /// IPv4.
+    pub const IPV4: u32 = 1;
+    /// IPv6.
+    pub const IPV6: u32 = 2;
+}
+
+/// Values of [`Cqe::RSS_HASH_L4`].
+pub mod rss_l4 {
+    /// Nothing of layer 4.
+    pub const NONE: u32 = 0;
+    /// Ports of TCP.
+    pub const TCP: u32 = 1;
+    /// Ports of UDP.
+    pub const UDP: u32 = 2;
+    /// Security parameter index.
+    pub const SPI: u32 = 3;
+}
+
+/// Values of [`Cqe::L3_HEADER_TYPE`].
+pub mod l3_header_type {
+    /// Not IP.
+    pub const NONE: u32 = 0;
+    /// IPv6.
+    pub const IPV6: u32 = 1;
+    /// IPv4.
+    pub const IPV4: u32 = 2;
+}
+
+/// Values of [`Cqe::L4_HEADER_TYPE`].
+pub mod l4_header_type {
+    /// Neither TCP nor UDP.
+    pub const NONE: u32 = 0;
+    /// TCP without ACK.
+    pub const TCP_NO_ACK: u32 = 1;
+    /// UDP.
+    pub const UDP: u32 = 2;
+    /// TCP with ACK, without data.
+    pub const TCP_ACK_NO_DATA: u32 = 3;
+    /// TCP with ACK and data.
+    pub const TCP_ACK_AND_DATA: u32 = 4;
 }
 
 /// Mini CQEs in one entry of the queue.

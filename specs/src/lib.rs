@@ -3,7 +3,7 @@
 //! Layout only: the initialization segment, the command entry and its mailboxes, each command's
 //! input and output, the contexts (queue pair, completion queue, event queue, shared receive queue,
 //! memory key), work queue entries, completion and event queue entries, the UAR page, the doorbell
-//! record, management datagrams and the InfiniBand headers on the wire. Nothing here *does*
+//! record, management datagrams, and the headers of InfiniBand and Ethernet on the wire. Nothing here *does*
 //! anything; firmware, hardware model and driver all read these definitions.
 //!
 //! Every structure is a view over big-endian bytes made by the `layout!` macro (see [`layout`]):
@@ -28,6 +28,7 @@ pub mod cqe;
 pub mod dct;
 pub mod eqe;
 pub mod flow;
+pub mod ether;
 pub mod ids;
 pub mod init_segment;
 pub mod mad;
@@ -51,6 +52,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("dct", dct::LAYOUTS),
     ("eqe", eqe::LAYOUTS),
     ("flow", flow::LAYOUTS),
+    ("ether", ether::LAYOUTS),
     ("init_segment", init_segment::LAYOUTS),
     ("mad", mad::LAYOUTS),
     ("mkc", mkc::LAYOUTS),

@@ -139,6 +139,47 @@ layout! {
         /// Bits 47..16 of the offset.
         XLT_OFFSET_47_16: 0x10 [31:0];
     }
+
+    /// Ethernet segment, behind the control segment of a WQE in an Ethernet send queue: 16 bytes, and what the inline header has
+    /// more than 2 bytes, padded to 16.
+    pub struct EthSeg[16] {
+        /// Software parser: outer layer 4, in 2-byte units from the frame's start.
+        SWP_OUTER_L4_OFFSET: 0x0 [31:24];
+        /// Software parser: outer layer 3.
+        SWP_OUTER_L3_OFFSET: 0x0 [23:16];
+        /// Software parser: inner layer 4.
+        SWP_INNER_L4_OFFSET: 0x0 [15:8];
+        /// Software parser: inner layer 3.
+        SWP_INNER_L3_OFFSET: 0x0 [7:0];
+        /// Which checksums are inserted: [`cs_flags`].
+        CS_FLAGS: 0x4 [31:24];
+        /// Software parser: what the offsets are of.
+        SWP_FLAGS: 0x4 [23:16];
+        /// LSO: bytes of payload in each segment. Multi-packet WQE of the old form: bytes of each frame.
+        MSS: 0x4 [15:0];
+        /// What flow tables match on, register A.
+        FLOW_TABLE_METADATA: 0x8 [31:0];
+        /// 1 = insert a VLAN tag; there is no inline header then.
+        INSERT_VLAN: 0xc [31:31];
+        /// The inserted tag: 1 = service tag (0x88a8), 0 = customer tag (0x8100).
+        INSERT_SVLAN: 0xc [16:16];
+        /// TCI of the inserted tag.
+        VLAN_TCI: 0xc [15:0];
+        /// Bytes of the inline header; the first two are the last of this segment.
+        INLINE_HEADER_SIZE: 0xc [25:16];
+    }
+}
+
+/// Bits of [`EthSeg::CS_FLAGS`] (mlx5 driver, field use).
+pub mod cs_flags {
+    /// Checksum of the inner IPv4 header.
+    pub const L3_INNER: u32 = 1 << 4;
+    /// Checksum of the inner TCP or UDP header.
+    pub const L4_INNER: u32 = 1 << 5;
+    /// Checksum of the IPv4 header.
+    pub const L3: u32 = 1 << 6;
+    /// Checksum of the TCP or UDP header.
+    pub const L4: u32 = 1 << 7;
 }
 
 /// [`Ctrl::CE`]: CQE only on error.
@@ -250,9 +291,50 @@ impl SendOpcode {
     }
 }
 
+/// Opcodes of WQEs in Ethernet send queues (mlx5 driver, field use).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum EthOpcode {
+    /// No operation.
+    Nop = 0x00,
+    /// One frame.
+    Send = 0x0a,
+    /// Large send: a frame for each MSS of the data. With [`Ctrl::OPMOD`] 1: frames of equal length.
+    Lso = 0x0e,
+    /// User-mode memory registration.
+    Umr = 0x25,
+    /// A frame for each data segment.
+    EnhancedMpsw = 0x29,
+}
+
+impl EthOpcode {
+    /// The opcode with that number, if an Ethernet send queue has it.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        Some(match bits {
+            0x00 => Self::Nop,
+            0x0a => Self::Send,
+            0x0e => Self::Lso,
+            0x25 => Self::Umr,
+            0x29 => Self::EnhancedMpsw,
+            _ => return None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn golden_eth() {
+        let mut e = EthSeg::new();
+        e.set(EthSeg::CS_FLAGS, cs_flags::L3 | cs_flags::L4).set(EthSeg::MSS, 1448);
+        e.set(EthSeg::INLINE_HEADER_SIZE, 18);
+        assert_eq!(*e.bytes(), [0, 0, 0, 0, 0xc0, 0, 5, 0xa8, 0, 0, 0, 0, 0, 18, 0, 0]);
+        let mut e = EthSeg::new();
+        e.set(EthSeg::INSERT_VLAN, 1).set(EthSeg::INSERT_SVLAN, 1).set(EthSeg::VLAN_TCI, 0x2064);
+        assert_eq!(e.bytes()[12..], [0x80, 1, 0x20, 0x64]);
+    }
 
     #[test]
     fn golden_ctrl() {
