@@ -8,8 +8,12 @@
 //! `Repr::write` turn them into bytes and back. What is around them, and a packet as a whole, is
 //! [`crate::link_layer`]'s.
 //!
+//! [`ethernet`] reads the headers of Ethernet frames, [`checksum`] makes the sums of IP, TCP and UDP.
+//!
 //! Not here: RD.
 
+pub mod checksum;
+pub mod ethernet;
 mod grh;
 mod icrc;
 mod malformed;
@@ -18,6 +22,7 @@ mod room;
 
 pub use grh::GrhRepr;
 pub(crate) use icrc::icrc;
+pub use icrc::{icrc_v1, icrc_v2, roce_icrc};
 pub use malformed::{Malformed, PortCounter};
 pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, Repr, RethRepr};
 pub(crate) use repr::{Reader, Writer};
