@@ -73,10 +73,15 @@ impl Config {
     /// MAC address of the port of that number, from 1: what the vendor made the port's GUID of, its first three and its last
     /// three bytes. It is an address of one station, whatever the GUID is.
     pub fn mac_of_port(&self, port: u8) -> [u8; 6] {
-        const GROUP: u8 = 1;
-        let [a, b, c, _, _, d, e, f] = self.guid_of_port(port).to_be_bytes();
-        [a & !GROUP, b, c, d, e, f]
+        mac_of(self.guid_of_port(port))
     }
+}
+
+/// The MAC address that the vendor makes such a GUID of.
+pub(crate) fn mac_of(guid: u64) -> [u8; 6] {
+    const GROUP: u8 = 1;
+    let [a, b, c, _, _, d, e, f] = guid.to_be_bytes();
+    [a & !GROUP, b, c, d, e, f]
 }
 
 /// The most the adapter can do (QUERY_HCA_CAP with "maximum"): what its kind can, as far as its options leave it.

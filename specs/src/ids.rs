@@ -114,7 +114,7 @@ impl fmt::Debug for Psn {
 }
 
 /// Global identifier of a port (IBTA 4.1.1): 8 bytes subnet prefix, 8 bytes interface GUID.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
@@ -126,6 +126,13 @@ impl Gid {
     /// Whether this is a multicast GID (first byte 0xff).
     pub const fn is_multicast(self) -> bool {
         self.0[0] == 0xff
+    }
+}
+
+impl fmt::Display for Gid {
+    /// As an IPv6 address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        core::net::Ipv6Addr::from(self.0).fmt(f)
     }
 }
 

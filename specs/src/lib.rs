@@ -12,7 +12,6 @@
 //! Sources are named at each structure: "PRM" is the Mellanox Adapters Programmer's Reference Manual
 //! (ConnectX-4), "IBTA" the InfiniBand Architecture Specification volume 1, release 1.3. Where the
 //! public manual is silent the field's place was taken from how the mlx5 driver uses it.
-//!
 #![no_std]
 
 #[cfg(test)]
@@ -27,8 +26,8 @@ pub mod command;
 pub mod cqe;
 pub mod dct;
 pub mod eqe;
-pub mod flow;
 pub mod ether;
+pub mod flow;
 pub mod ids;
 pub mod init_segment;
 pub mod mad;

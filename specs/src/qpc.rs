@@ -32,10 +32,22 @@ layout! {
         RGID_H: 0x10 u64;
         /// Remote GID, second half.
         RGID_L: 0x18 u64;
+        /// Ethernet: ECN field of RoCE v2.
+        ECN: 0x20 [23:22];
+        /// Ethernet: DSCP of RoCE v2.
+        DSCP: 0x20 [21:16];
+        /// Ethernet: source port of RoCE v2; 0 = the adapter chooses.
+        UDP_SPORT: 0x20 [15:0];
+        /// Ethernet: priority of the tag.
+        ETH_PRIO: 0x24 [30:28];
         /// Service level.
         SL: 0x24 [27:24];
         /// Local port, from 1.
         VHCA_PORT_NUM: 0x24 [23:16];
+        /// Ethernet: remote MAC address, first two bytes.
+        RMAC_H: 0x24 [15:0];
+        /// Ethernet: remote MAC address, last four bytes.
+        RMAC_L: 0x28 [31:0];
     }
 
     /// Queue pair context, 232 bytes.

@@ -78,6 +78,14 @@ layout! {
         MLID: 0xc [22:16];
         /// Destination LID.
         RLID: 0xc [15:0];
+        /// Ethernet: priority of the tag, in the place of the service level.
+        ETH_PRIO: 0xc [27:25];
+        /// Ethernet: source port of RoCE v2, in the place of the LID; 0 = the adapter chooses.
+        UDP_SPORT: 0xc [15:0];
+        /// Ethernet: remote MAC address, first four bytes.
+        RMAC_H: 0x14 [31:0];
+        /// Ethernet: remote MAC address, last two bytes.
+        RMAC_L: 0x18 [31:16];
         /// GRH traffic class.
         TCLASS: 0x18 [15:8];
         /// GRH hop limit.

@@ -96,6 +96,7 @@ impl Plan {
                     system_image_guid: FIRST_SWITCH_GUID + i,
                     node_description: format!("switch {i}"),
                     ports: *ports,
+                    kind: hca_firmware::PortKind::InfiniBand,
                 },
             })
             .collect();

@@ -415,6 +415,7 @@ fn switch(adapters: usize) -> SwitchConfig {
         system_image_guid: SWITCH_GUID,
         node_description: "switch".into(),
         ports: u8::try_from(adapters).unwrap_or(u8::MAX),
+        kind: hca_firmware::PortKind::InfiniBand,
     };
     SwitchConfig { name: "switch".into(), firmware }
 }

@@ -94,6 +94,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
                 system_image_guid: switch.guid,
                 node_description: format!("softhca {}", switch.name),
                 ports: switch.ports,
+                kind: hca_model::PortKind::InfiniBand,
             },
         })
         .collect();

@@ -141,6 +141,8 @@ impl Observer {
         let pcap = options.pcap.as_ref().map(|path| {
             let ports = captured(&options.pcap_port, world)?;
             ports.iter().for_each(|(port, _)| world.capture_packets(*port));
+            let interface = |(port, name)| pcapng::Interface { port, kind: world.port_kind(port), name };
+            let ports: Vec<_> = ports.into_iter().map(interface).collect();
             pcapng::Writer::new(create(path)?, &ports).with_context(|| format!("{}", path.display()))
         });
         Ok(Self {

@@ -3,18 +3,20 @@
 //! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
 //! packet). Packets begin with the LRH and end with the VCRC, behind a header of the Extensible Record Format (link
 //! type 197, "ERF types reference guide": type 21), as `ibdump` writes them: LINKTYPE_INFINIBAND (247) has a number
-//! but Wireshark 4.4 does not read it. The writer is our own because three kinds of blocks are all it takes, and the
+//! but Wireshark 4.4 does not read it. Frames of Ethernet ports begin with the destination's address and end with the
+//! FCS (link type 1), which the interface's description says. The writer is our own because three kinds of blocks are all it takes, and the
 //! stable release of the crate that is widely used for this (pcap-file 2) does not honour the resolution of times.
 
 use std::io::{self, Write};
 
 use hca_model::trace::Captured;
-use hca_model::{PortRef, Ps};
+use hca_model::{PortKind, PortRef, Ps};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
+const LINKTYPE_ETHERNET: u16 = 1;
 const LINKTYPE_ERF: u16 = 197;
 /// ERF: bytes of the header, and "InfiniBand, from LRH to VCRC".
 const ERF_HEADER: usize = 16;
@@ -26,6 +28,9 @@ const OPT_END: u16 = 0;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
+const IF_FCSLEN: u16 = 13;
+/// Bytes of an Ethernet frame's FCS.
+const FCS: u8 = 4;
 const EPB_FLAGS: u16 = 2;
 /// Times are in units of 10^-9 s.
 const NANOSECONDS: u8 = 9;
@@ -33,11 +38,22 @@ const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
+/// A port that is captured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The port.
+    pub port: PortRef,
+    /// Its link layer.
+    pub kind: PortKind,
+    /// Its name.
+    pub name: String,
+}
+
 /// Writes packets as they come.
 pub struct Writer<W: Write> {
     out: W,
     /// The ports that are captured; a port's place is its interface.
-    ports: Vec<PortRef>,
+    ports: Vec<(PortRef, PortKind)>,
 }
 
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
@@ -58,12 +74,12 @@ fn erf_time(ns: u64) -> u64 {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a capture of these ports, with their names.
+    /// Starts a capture of these ports.
     ///
     /// # Errors
     /// Writing failed.
-    pub fn new(out: W, ports: &[(PortRef, String)]) -> io::Result<Self> {
-        let mut writer = Self { out, ports: ports.iter().map(|p| p.0).collect() };
+    pub fn new(out: W, ports: &[Interface]) -> io::Result<Self> {
+        let mut writer = Self { out, ports: ports.iter().map(|p| (p.port, p.kind)).collect() };
         let mut body = Vec::new();
         body.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         // Version 1.0; the section's length is not known.
@@ -72,13 +88,20 @@ impl<W: Write> Writer<W> {
         option(&mut body, SHB_USERAPPL, b"softhca");
         option(&mut body, OPT_END, &[]);
         writer.block(SECTION_HEADER, &body)?;
-        for (_, name) in ports {
+        for Interface { kind, name, .. } in ports {
             let mut body = Vec::new();
-            body.extend_from_slice(&LINKTYPE_ERF.to_le_bytes());
+            let link = match kind {
+                PortKind::InfiniBand => LINKTYPE_ERF,
+                PortKind::Ethernet => LINKTYPE_ETHERNET,
+            };
+            body.extend_from_slice(&link.to_le_bytes());
             // Reserved; no limit on the length of a packet.
             body.extend_from_slice(&[0; 6]);
             option(&mut body, IF_NAME, name.as_bytes());
             option(&mut body, IF_TSRESOL, &[NANOSECONDS]);
+            if *kind == PortKind::Ethernet {
+                option(&mut body, IF_FCSLEN, &[FCS]);
+            }
             option(&mut body, OPT_END, &[]);
             writer.block(INTERFACE, &body)?;
         }
@@ -99,10 +122,11 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Writing failed.
     pub fn packet(&mut self, captured: Captured) -> io::Result<()> {
-        let Some(interface) = self.ports.iter().position(|p| *p == captured.port) else { return Ok(()) };
+        let Some(interface) = self.ports.iter().position(|p| p.0 == captured.port) else { return Ok(()) };
+        let kind = self.ports.get(interface).map_or(PortKind::InfiniBand, |p| p.1);
         let Captured { at: Ps(ps), sent, packet, .. } = captured;
         let (ns, bytes) = (ps / 1000, packet.into_bytes());
-        let length = ERF_HEADER + bytes.len();
+        let length = bytes.len() + if kind == PortKind::InfiniBand { ERF_HEADER } else { 0 };
         let mut body = Vec::with_capacity(length + 40);
         body.extend_from_slice(&(interface as u32).to_le_bytes());
         body.extend_from_slice(&((ns >> 32) as u32).to_le_bytes());
@@ -110,12 +134,14 @@ impl<W: Write> Writer<W> {
         // Captured and original length.
         body.extend_from_slice(&(length as u32).to_le_bytes());
         body.extend_from_slice(&(length as u32).to_le_bytes());
-        body.extend_from_slice(&erf_time(ns).to_le_bytes());
-        body.extend_from_slice(&[ERF_INFINIBAND, ERF_VARYING]);
-        body.extend_from_slice(&(length as u16).to_be_bytes());
-        // Lost packets: none.
-        body.extend_from_slice(&[0; 2]);
-        body.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+        if kind == PortKind::InfiniBand {
+            body.extend_from_slice(&erf_time(ns).to_le_bytes());
+            body.extend_from_slice(&[ERF_INFINIBAND, ERF_VARYING]);
+            body.extend_from_slice(&(length as u16).to_be_bytes());
+            // Lost packets: none.
+            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+        }
         body.extend_from_slice(&bytes);
         pad(&mut body);
         option(&mut body, EPB_FLAGS, &if sent { OUTBOUND } else { INBOUND }.to_le_bytes());
@@ -147,7 +173,11 @@ mod tests {
     #[test]
     fn blocks_are_as_the_draft_says() {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, &[(HcaId(3).into(), "a/hca0:1".into())]).unwrap();
+        let mut writer = Writer::new(
+            &mut out,
+            &[Interface { port: HcaId(3).into(), kind: PortKind::InfiniBand, name: "a/hca0:1".into() }],
+        )
+        .unwrap();
         let packet = Packet::from_bytes(vec![7; 5]);
         writer
             .packet(Captured {

@@ -22,7 +22,9 @@ use crate::datagram::{Address, Arrival, Departure};
 use crate::directed::{self, Step};
 use crate::limits::PKEYS;
 use crate::notice::{self, Notices};
+use crate::personality::PortKind;
 use crate::port::{Link, Port, PortEvents, Role};
+use crate::profile::mac_of;
 pub use tables::{LINEAR_CAP, MULTICAST_CAP};
 use tables::{Linear, Multicast};
 
@@ -44,6 +46,8 @@ pub struct SwitchConfig {
     pub node_description: String,
     /// External ports, 1 to [`MAX_PORTS`]; other numbers are brought into that range.
     pub ports: u8,
+    /// Link layer of the external ports. Of an Ethernet switch nobody asks the agents, and the hardware forwards by itself.
+    pub kind: PortKind,
 }
 
 /// What the hardware of a switch has to follow.
@@ -101,7 +105,11 @@ impl Switch {
         let config = SwitchConfig { ports: config.ports.clamp(1, MAX_PORTS), ..config };
         let port = |number| {
             let role = if number == 0 { Role::SwitchZero } else { Role::External };
-            Port::new(role, number, config.node_guid, &config.node_description)
+            let mut port = Port::new(role, number, config.node_guid, &config.node_description);
+            if config.kind == PortKind::Ethernet && role == Role::External {
+                port.make_ethernet(mac_of(config.node_guid));
+            }
+            port
         };
         let mut info = SwitchInfo::new();
         info.set(SwitchInfo::LINEAR_FDB_CAP, LINEAR_CAP.into());
@@ -128,6 +136,11 @@ impl Switch {
             notices: Notices::default(),
             config,
         }
+    }
+
+    /// Link layer of its external ports.
+    pub fn kind(&self) -> PortKind {
+        self.config.kind
     }
 
     /// Number of external ports.

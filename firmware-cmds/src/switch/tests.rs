@@ -31,6 +31,7 @@ impl ManagedSwitch {
             system_image_guid: GUID + 3,
             node_description: "sw".into(),
             ports: 5,
+            kind: PortKind::InfiniBand,
         };
         let mut r = Self { s: Switch::new(config), effects: Vec::new() };
         for port in 1..=3 {
@@ -448,6 +449,7 @@ fn what_is_not_there() {
     let ports = |ports| {
         Switch::new(SwitchConfig {
             ports,
+            kind: PortKind::InfiniBand,
             node_guid: 1,
             system_image_guid: 1,
             node_description: "x".repeat(99),

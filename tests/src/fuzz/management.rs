@@ -50,6 +50,7 @@ pub fn management(data: &[u8]) {
         system_image_guid: 0x10,
         node_description: "fuzzed".into(),
         ports: PORTS,
+        kind: hca_firmware::PortKind::InfiniBand,
     });
     let mut adapter = Firmware::new(Config::default());
     let (mut switch_effects, mut effects) = (Vec::new(), Vec::new());

@@ -40,6 +40,7 @@ fn world(hcas: u64, switches: &[u8], links: Vec<LinkConfig>) -> Simulation {
             system_image_guid: 0x0002_c903_00b0_0001,
             node_description: String::new(),
             ports: *ports,
+            kind: hca_firmware::PortKind::InfiniBand,
         },
     };
     let config = WorldConfig {

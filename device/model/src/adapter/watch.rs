@@ -115,7 +115,7 @@ impl Core<'_> {
     pub(crate) fn note_started(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe, psn: Psn, packets: u32) {
         let route = &qp.params.route;
         let (dest_qp, peer) = match &wqe.datagram {
-            Some(av) => (Qpn(av.get(Datagram::DQPN)), Station::of_vector(av)),
+            Some(av) => (Qpn(av.get(Datagram::DQPN)), Station::of_vector(self.view().kind_of(qp.port()), av)),
             None => (qp.params.remote_qpn, route.peer()),
         };
         let (qpn, index, opcode, length) = (qp.qpn, wqe.index, wqe.opcode, wqe.length);
@@ -182,6 +182,7 @@ impl Core<'_> {
 fn lid(port: Station) -> Lid {
     match port {
         Station::Ib(lid) => lid,
+        Station::Eth(_) => Lid(0),
     }
 }
 

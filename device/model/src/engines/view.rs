@@ -1,10 +1,10 @@
 //! What an engine may look at besides its own state.
 
 use hca_firmware::port::Port;
-use hca_firmware::{Firmware, Icm, Ports};
+use hca_firmware::{Firmware, Icm, PortKind, Ports};
 use hca_spec::caps::Odp;
 use hca_spec::layout::Field;
-use hca_spec::qpc::ServiceType;
+use hca_spec::qpc::{AddressPath, ServiceType};
 
 use crate::engines::mkey::Fault;
 use crate::link_layer::Route;
@@ -28,6 +28,16 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn icm(&self) -> &'a Icm {
         &self.firmware.icm
+    }
+
+    /// Where an address path of a context leads, as of now.
+    pub(crate) fn route_of(&self, path: &AddressPath) -> Route {
+        Route::of_context(self.kind_of(Route::port_of(path)), path)
+    }
+
+    /// The link layer of a port; that of the default where there is none.
+    pub(crate) fn kind_of(&self, port: u8) -> PortKind {
+        self.port(port).map_or(PortKind::InfiniBand, Port::kind)
     }
 
     /// A route with the addresses that its port has now.

@@ -100,6 +100,13 @@ impl LineRate {
         Self { bits: if bits_per_s == 0 { 1 } else { bits_per_s }, per: 1, lanes: 1, extra }
     }
 
+    /// The same with what Ethernet has around a frame: preamble and start delimiter, and the shortest gap (IEEE 802.3 3.2.1,
+    /// 4.4.2). Its lanes of 10, 25 and 50 Gb/s have the same rates of data as those of FDR10, EDR and HDR.
+    #[must_use]
+    pub const fn on_ethernet(self) -> Self {
+        Self { extra: 8 + 12, ..self }
+    }
+
     /// How long `bytes` of a packet (LRH to VCRC) and what is around it occupy the link.
     pub const fn serialisation(&self, bytes: usize) -> Ps {
         self.time((bytes as u64).saturating_add(self.extra))

@@ -147,11 +147,11 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
 
 /// The packet with one bit inverted.
 fn flip(packet: Packet, bit: usize) -> Packet {
-    let mut bytes = packet.into_bytes();
-    if let Some(byte) = bytes.get_mut(bit / 8) {
-        *byte ^= 1 << (bit % 8);
-    }
-    Packet::from_bytes(bytes)
+    packet.with_changed_bytes(|bytes| {
+        if let Some(byte) = bytes.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! (`path.rs`), of `Station`, of `Own` (`route.rs`) and of `Outlet`, and their arms of the functions in these files.
 //! Engines and the adapter ask those; `floors.toml` of the crate says who may look into the room itself.
 
+pub mod eth;
 pub mod ib;
 mod outlet;
 mod packet;

@@ -2,7 +2,7 @@
 
 use hca_firmware::{Port, PortKind};
 
-use super::{Packet, ib};
+use super::{Packet, eth, ib};
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 
@@ -72,6 +72,8 @@ pub(crate) struct Fate {
 pub(crate) enum Outlet {
     /// InfiniBand.
     Ib(ib::outlet::IbOutlet),
+    /// Ethernet.
+    Eth(eth::outlet::EthOutlet),
 }
 
 /// Functions that every link layer has, and how to get there.
@@ -83,6 +85,7 @@ macro_rules! of_all {
             pub(crate) fn $name(&mut self $(, $arg: $kind)*) $(-> $result)? {
                 match self {
                     Self::Ib(room) => room.egress.$name($($arg),*),
+                    Self::Eth(room) => room.egress.$name($($arg),*),
                 }
             }
         )*}
@@ -122,7 +125,8 @@ impl Outlet {
     /// Of a port of that kind; so many datagrams that manage the network may wait.
     pub(crate) fn new(kind: PortKind, management: usize) -> Self {
         match kind {
-            PortKind::InfiniBand | PortKind::Ethernet => Self::Ib(ib::outlet::IbOutlet::new(management)),
+            PortKind::InfiniBand => Self::Ib(ib::outlet::IbOutlet::new(management)),
+            PortKind::Ethernet => Self::Eth(eth::outlet::EthOutlet::default()),
         }
     }
 
@@ -131,6 +135,7 @@ impl Outlet {
     pub(crate) fn choose_lane(&self, port: &Port, packet: &mut Packet) -> u8 {
         match self {
             Self::Ib(_) => ib::outlet::choose_lane(port, packet),
+            Self::Eth(_) => packet.lane(),
         }
     }
 
@@ -139,6 +144,7 @@ impl Outlet {
     pub(crate) fn keeps(&self, port: &Port, packet: &Packet) -> bool {
         match self {
             Self::Ib(_) => ib::outlet::keeps(port, packet),
+            Self::Eth(_) => eth::outlet::keeps(port, packet),
         }
     }
 
@@ -147,6 +153,7 @@ impl Outlet {
     pub(crate) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {
         match self {
             Self::Ib(room) => room.admit(port, packet),
+            Self::Eth(room) => room.admit(port, packet),
         }
     }
 
@@ -154,6 +161,8 @@ impl Outlet {
     pub(crate) fn configure(&mut self, port: &Port) {
         match self {
             Self::Ib(room) => room.configure(port),
+            // What software sets of the port holds back nothing here.
+            Self::Eth(_) => {}
         }
     }
 
@@ -163,6 +172,7 @@ impl Outlet {
         self.forget_reserved();
         match self {
             Self::Ib(room) => room.reset(),
+            Self::Eth(_) => {}
         }
     }
 
@@ -171,6 +181,7 @@ impl Outlet {
     pub(crate) fn is_waiting(&self) -> bool {
         match self {
             Self::Ib(room) => room.egress.is_waiting(),
+            Self::Eth(room) => room.egress.is_waiting(),
         }
     }
 
@@ -179,6 +190,7 @@ impl Outlet {
     pub(crate) fn has_room(&self, lane: u8, limit: usize) -> bool {
         match self {
             Self::Ib(room) => room.egress.has_room(lane, limit),
+            Self::Eth(room) => room.egress.has_room(lane, limit),
         }
     }
 
@@ -186,6 +198,7 @@ impl Outlet {
     pub(crate) fn queues(&self, such: impl Fn(&Packet) -> bool) -> bool {
         match self {
             Self::Ib(room) => room.egress.queues(such),
+            Self::Eth(room) => room.egress.queues(such),
         }
     }
 }

@@ -5,11 +5,13 @@ mod spare;
 use std::ops::Range;
 use std::sync::Arc;
 
+use hca_firmware::{Port, PortKind};
+use hca_spec::ids::Gid;
 use hca_spec::layout::be32;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 
-use super::ib;
 use super::path::{Link, Path};
+use super::{eth, ib};
 use crate::ground::region::{Payload, Region};
 use crate::wire::{Carried, MAX_PAYLOAD, Malformed, Repr};
 
@@ -148,6 +150,7 @@ impl Packet {
     fn bytes_on_link(path: &Path, carried: Carried, payload: usize) -> usize {
         match &path.link {
             Link::Ib(_) => ib::frame::len(path.grh.is_some(), carried, payload),
+            Link::Eth(address) => eth::frame::len(address, carried, payload),
         }
     }
 
@@ -266,6 +269,10 @@ impl Packet {
                 let (address, grh, repr, payload) = ib::frame::parse(&self.0.data, self.is_due())?;
                 Ok((Path { link: Link::Ib(address), grh }, repr, payload))
             }
+            Link::Eth(_) => {
+                let (address, grh, repr, payload) = eth::frame::parse(&self.0.data, self.is_due())?;
+                Ok((Path { link: Link::Eth(address), grh }, repr, payload))
+            }
         }
     }
 
@@ -278,6 +285,7 @@ impl Packet {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, _) => Ok(()),
             (_, Link::Ib(_)) => ib::frame::check(&self.0.data, self.is_due()).map(drop),
+            (_, Link::Eth(_)) => eth::frame::check(&self.0.data, self.is_due()).map(drop),
         }
     }
 
@@ -287,6 +295,7 @@ impl Packet {
         self.0.form = Form::Present;
         match &self.0.path.link {
             Link::Ib(_) => ib::frame::mark_bad(&mut self.0.data),
+            Link::Eth(_) => eth::frame::mark_bad(&mut self.0.data),
         }
     }
 
@@ -301,6 +310,8 @@ impl Packet {
                     body.form = Form::ChecksumDue;
                 }
             }
+            // A frame's priority is in its tag, and stays.
+            Link::Eth(_) => {}
         }
     }
 
@@ -310,6 +321,7 @@ impl Packet {
             (Form::Built, _) => Some(self.0.repr.pkey),
             (_, Link::Ib(_)) if !ib::frame::is_transport(&self.0.data) => None,
             (_, Link::Ib(_)) => ib::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
+            (_, Link::Eth(_)) => eth::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
         }
     }
 
@@ -318,19 +330,96 @@ impl Packet {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, _) => self.0.bth(),
             (_, Link::Ib(_)) => ib::frame::bth(&self.0.data).unwrap_or_default(),
+            (_, Link::Eth(_)) => eth::frame::bth(&self.0.data).unwrap_or_default(),
         }
     }
 
-    /// The 40 bytes of the GRH as they are on the wire; only of a packet that is good.
+    /// The 40 bytes that a datagram's receiver finds in front of the payload: the GRH as it is on the wire, or what stands in
+    /// its place; only of a packet that is good.
     pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
         let carried = Carried::by(self.0.repr.transport, self.0.repr.operation).unwrap_or_default();
         let from_bth = carried.bytes_from_bth(self.0.payload.len().next_multiple_of(4));
-        self.0.path.grh.as_ref().map(|grh| grh.to_bytes(from_bth))
+        let grh = self.0.path.grh.as_ref()?;
+        Some(match &self.0.path.link {
+            Link::Ib(_) => grh.to_bytes(from_bth),
+            Link::Eth(address) => eth::frame::network_header(address, grh, from_bth),
+        })
     }
 
-    /// Takes bytes as they came from a link; nothing is checked before [`Packet::parse`].
+    /// Takes bytes as they came from an InfiniBand link; nothing is checked before [`Packet::parse`].
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(Box::new(Body { len: bytes.len(), data: bytes, ..Body::default() }))
+    }
+
+    /// Takes bytes as they came from an Ethernet link, with their FCS; nothing is checked before [`Packet::parse`].
+    pub fn from_frame_bytes(bytes: Vec<u8>) -> Self {
+        let (address, _) = eth::frame::peek(&bytes);
+        let path = Path { link: Link::Eth(address), grh: None };
+        Self(Box::new(Body { len: bytes.len(), data: bytes, path, ..Body::default() }))
+    }
+
+    /// Makes a frame of bytes from the destination's address on, without FCS: it is padded if it is too short, and good.
+    pub fn frame(bytes: Vec<u8>) -> Self {
+        let mut packet = Self::from_frame_bytes(eth::frame::of_bytes(bytes));
+        packet.0.form = Form::ChecksumDue;
+        packet
+    }
+
+    /// Takes bytes as they came from a link at a port of that kind; nothing is checked before [`Packet::parse`].
+    pub(crate) fn from_link(kind: PortKind, bytes: Vec<u8>) -> Self {
+        match kind {
+            PortKind::InfiniBand => Self::from_bytes(bytes),
+            PortKind::Ethernet => Self::from_frame_bytes(bytes),
+        }
+    }
+
+    /// Of which kind of port's link it is.
+    pub(crate) fn kind(&self) -> PortKind {
+        match &self.0.path.link {
+            Link::Ib(_) => PortKind::InfiniBand,
+            Link::Eth(_) => PortKind::Ethernet,
+        }
+    }
+
+    /// The same link layer's packet with other bytes: checksums are not computed again.
+    #[must_use]
+    pub(crate) fn with_changed_bytes(self, change: impl FnOnce(&mut [u8])) -> Self {
+        let kind = self.kind();
+        let mut bytes = self.into_bytes();
+        change(&mut bytes);
+        Self::from_link(kind, bytes)
+    }
+
+    /// The bytes of a frame from the destination's address on, without FCS.
+    pub fn into_frame(mut self) -> Vec<u8> {
+        self.be_bytes();
+        let mut bytes = std::mem::take(&mut self.0.data);
+        bytes.truncate(bytes.len().saturating_sub(eth::frame::FCS_SIZE));
+        bytes
+    }
+
+    /// A frame from the destination's address on, without FCS; nothing of what is no frame.
+    pub(crate) fn as_frame(&mut self) -> &[u8] {
+        self.be_bytes();
+        match &self.0.path.link {
+            Link::Ib(_) => &[],
+            Link::Eth(_) => eth::frame::body(&self.0.data),
+        }
+    }
+
+    /// Whether an adapter's transport takes it that comes to a port of its: everything on InfiniBand; on Ethernet what is for
+    /// one of the port's RoCE addresses, or for a group that `attached` knows. What is not is a frame for others.
+    pub(crate) fn is_transport_for(&self, port: &Port, attached: impl FnOnce(&Gid) -> bool) -> bool {
+        let (address, dgid) = match (self.0.form, &self.0.path.link) {
+            (_, Link::Ib(_)) => return true,
+            (Form::Built, Link::Eth(address)) => (*address, self.0.path.grh.map(|grh| grh.dgid)),
+            (_, Link::Eth(_)) => eth::frame::peek(&self.0.data),
+        };
+        let Some(dgid) = dgid.filter(|_| address.wrapping != eth::Wrapping::Frame) else { return false };
+        match address.dmac.is_group() {
+            true => attached(&dgid),
+            false => address.reaches(&dgid, port),
+        }
     }
 
     /// From now on it is bytes.
@@ -349,6 +438,7 @@ impl Packet {
         if self.is_due() {
             match &self.0.path.link {
                 Link::Ib(_) => ib::frame::set_vcrc(&mut bytes),
+                Link::Eth(_) => eth::frame::set_fcs(&mut bytes),
             }
         }
         bytes
@@ -371,12 +461,22 @@ impl Packet {
         self.len() == 0
     }
 
-    /// The addresses on InfiniBand as they stand there, unchecked; zeroes if the packet is too short.
+    /// The addresses on InfiniBand as they stand there, unchecked; zeroes if the packet is too short, and of a frame.
     #[inline]
     pub fn ib(&self) -> ib::Address {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, Link::Ib(address)) => *address,
             (_, Link::Ib(_)) => ib::Address::of_bytes(&self.0.data),
+            (_, Link::Eth(_)) => ib::Address::default(),
+        }
+    }
+
+    /// The addresses on Ethernet as they stand there, unchecked; zeroes if the frame is too short, and of what is no frame.
+    #[inline]
+    pub fn eth(&self) -> eth::Address {
+        match &self.0.path.link {
+            Link::Ib(_) => eth::Address::default(),
+            Link::Eth(address) => *address,
         }
     }
 
@@ -385,6 +485,7 @@ impl Packet {
     pub(crate) fn lane(&self) -> u8 {
         match &self.0.path.link {
             Link::Ib(_) => self.ib().vl,
+            Link::Eth(address) => address.priority(),
         }
     }
 
@@ -393,6 +494,7 @@ impl Packet {
     pub(crate) fn is_multicast(&self) -> bool {
         match &self.0.path.link {
             Link::Ib(_) => self.ib().dlid.is_multicast(),
+            Link::Eth(address) => address.dmac.is_group(),
         }
     }
 
@@ -401,6 +503,7 @@ impl Packet {
     pub(crate) fn is_management(&self) -> bool {
         match &self.0.path.link {
             Link::Ib(_) => self.ib().vl == ib::VL15,
+            Link::Eth(_) => false,
         }
     }
 }
@@ -433,15 +536,25 @@ impl Body {
             Link::Ib(address) => {
                 ib::frame::seal(address, self.path.grh.as_ref(), &self.repr, self.payload(), self.len)
             }
+            Link::Eth(address) => {
+                eth::frame::seal(address, self.path.grh.as_ref(), &self.repr, self.payload(), self.len)
+            }
         }
     }
 }
 
 impl std::fmt::Debug for Packet {
-    /// Short: length, LIDs and the word with the opcode of a packet without GRH.
+    /// Short: length, LIDs and the word with the opcode of a packet without GRH; MAC addresses of a frame.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = be32(self.bth().bytes(), 0);
-        let ib::Address { slid, dlid, .. } = self.ib();
-        write!(f, "Packet({} bytes, {slid} to {dlid}, {word:08x}..)", self.len())
+        match &self.0.path.link {
+            Link::Ib(_) => {
+                let ib::Address { slid, dlid, .. } = self.ib();
+                write!(f, "Packet({} bytes, {slid} to {dlid}, {word:08x}..)", self.len())
+            }
+            Link::Eth(eth::Address { smac, dmac, .. }) => {
+                write!(f, "Frame({} bytes, {smac} to {dmac})", self.len())
+            }
+        }
     }
 }

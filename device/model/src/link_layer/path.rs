@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use hca_firmware::Port;
+use hca_firmware::{Port, PortKind};
 use hca_spec::cqe::Cqe;
-use hca_spec::ids::Lid;
+use hca_spec::ids::{Gid, Lid};
 use hca_spec::wire::Grh;
 use hca_spec::wqe::Datagram;
 
-use super::ib;
+use super::{eth, ib};
 use crate::wire::GrhRepr;
 
 /// What a packet travels by from its sender to its receiver, and what it shows of both.
@@ -23,6 +23,8 @@ pub struct Path {
 pub(super) enum Link {
     /// InfiniBand.
     Ib(ib::Address),
+    /// Ethernet.
+    Eth(eth::Address),
 }
 
 impl Default for Link {
@@ -36,13 +38,18 @@ impl Default for Link {
 pub(crate) enum Station {
     /// InfiniBand.
     Ib(Lid),
+    /// Ethernet: by the network layer's address, as MAC addresses change on the way.
+    Eth(Gid),
 }
 
 impl Station {
     /// Where an address vector of a work request leads to.
     #[inline]
-    pub(crate) fn of_vector(av: &Datagram) -> Self {
-        Self::Ib(ib::Address::of_vector(av).0.dlid)
+    pub(crate) fn of_vector(kind: PortKind, av: &Datagram) -> Self {
+        match kind {
+            PortKind::InfiniBand => Self::Ib(ib::Address::of_vector(av).0.dlid),
+            PortKind::Ethernet => Self::Eth(Gid::new(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L))),
+        }
     }
 }
 
@@ -50,6 +57,7 @@ impl fmt::Display for Station {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ib(lid) => write!(f, "LID {:#x}", lid.0),
+            Self::Eth(gid) => write!(f, "{gid}"),
         }
     }
 }
@@ -62,6 +70,11 @@ impl From<ib::Address> for Path {
 }
 
 impl Path {
+    /// Of an Ethernet frame that wraps a transport packet with these addresses.
+    pub fn of_roce(address: eth::Address, grh: GrhRepr) -> Self {
+        Self { link: Link::Eth(address), grh: None }.with_grh(grh)
+    }
+
     /// The same with a global route header. Its flow label has 20 bits.
     #[must_use]
     pub fn with_grh(self, grh: GrhRepr) -> Self {
@@ -77,6 +90,15 @@ impl Path {
     pub fn ib(&self) -> Option<&ib::Address> {
         match &self.link {
             Link::Ib(address) => Some(address),
+            Link::Eth(_) => None,
+        }
+    }
+
+    /// The addresses on Ethernet, if that is the link layer.
+    pub fn eth(&self) -> Option<&eth::Address> {
+        match &self.link {
+            Link::Ib(_) => None,
+            Link::Eth(address) => Some(address),
         }
     }
 
@@ -84,6 +106,7 @@ impl Path {
     pub(crate) fn is_multicast(&self) -> bool {
         match &self.link {
             Link::Ib(address) => address.dlid.is_multicast(),
+            Link::Eth(address) => address.dmac.is_group(),
         }
     }
 
@@ -92,6 +115,7 @@ impl Path {
     pub(crate) fn source(&self) -> Station {
         match &self.link {
             Link::Ib(address) => Station::Ib(address.slid),
+            Link::Eth(_) => Station::Eth(self.grh.map_or(Gid::default(), |grh| grh.sgid)),
         }
     }
 
@@ -99,6 +123,7 @@ impl Path {
     pub(crate) fn is_from(&self, port: &Port) -> bool {
         match &self.link {
             Link::Ib(address) => address.is_from(port),
+            Link::Eth(address) => address.is_from(port),
         }
     }
 
@@ -106,6 +131,7 @@ impl Path {
     pub(crate) fn tell_source(&self, cqe: &mut Cqe) {
         match &self.link {
             Link::Ib(address) => address.tell_source(cqe),
+            Link::Eth(address) => address.tell_source(cqe),
         }
         cqe.set(Cqe::GRH, self.grh.is_some().into());
     }
@@ -114,6 +140,7 @@ impl Path {
     pub(crate) fn tell_arrival(&self, port: Option<&Port>, cqe: &mut Cqe) {
         match &self.link {
             Link::Ib(address) => address.tell_arrival(port, cqe),
+            Link::Eth(_) => {}
         }
     }
 
@@ -122,6 +149,7 @@ impl Path {
         let grh = if self.grh.is_some() { Grh::SIZE } else { 0 };
         match &self.link {
             Link::Ib(_) => grh + ib::Address::SIZE,
+            Link::Eth(address) => address.header_size(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Where a queue pair's packets go.
 
-use hca_firmware::Port;
+use hca_firmware::{Port, PortKind};
 use hca_spec::dct::Dctc;
 use hca_spec::ids::Gid;
 use hca_spec::qpc::AddressPath;
 use hca_spec::wqe::Datagram;
 
-use super::ib;
 use super::path::{Link, Path, Station};
+use super::{eth, ib};
 use crate::wire::GrhRepr;
 
 /// Where packets go, and the path that comes of that: worked out once, when a context or an address vector is read, and again
@@ -31,6 +31,8 @@ pub(crate) struct Route {
 enum Own {
     /// InfiniBand: path bits of the LID.
     Ib { path_bits: ib::PathBits },
+    /// Ethernet: the address of the GID index, with this.
+    Eth(eth::Sender),
 }
 
 impl Default for Own {
@@ -41,43 +43,69 @@ impl Default for Own {
 
 impl Route {
     /// Of an address path in a queue pair's context (PRM "Address Path"), with its P_Key.
-    pub(crate) fn of_context(path: &AddressPath) -> Self {
-        let (address, path_bits) = ib::Address::of_context(path);
-        let grh = (path.get(AddressPath::GRH) == 1).then(|| GrhRepr {
+    /// `kind` is that of its port ([`Route::port_of`]).
+    pub(crate) fn of_context(kind: PortKind, path: &AddressPath) -> Self {
+        let global = |tclass| GrhRepr {
             sgid: Gid::default(),
             dgid: Gid::new(path.get(AddressPath::RGID_H), path.get(AddressPath::RGID_L)),
-            tclass: path.get(AddressPath::TCLASS) as u8,
+            tclass,
             flow_label: path.get(AddressPath::FLOW_LABEL),
             hop_limit: path.get(AddressPath::HOP_LIMIT) as u8,
-        });
+        };
+        let tclass = path.get(AddressPath::TCLASS) as u8;
+        let (link, own, grh) = match kind {
+            PortKind::InfiniBand => {
+                let (address, path_bits) = ib::Address::of_context(path);
+                let grh = (path.get(AddressPath::GRH) == 1).then(|| global(tclass));
+                (Link::Ib(address), Own::Ib { path_bits }, grh)
+            }
+            PortKind::Ethernet => {
+                let (address, sender) = eth::Address::of_context(path);
+                (Link::Eth(address), Own::Eth(sender), Some(global(tclass | eth::tos_of(path))))
+            }
+        };
         Self {
-            // Drivers of adapters with one port may leave it at zero.
-            port: path.get(AddressPath::VHCA_PORT_NUM).max(1) as u8,
+            port: Self::port_of(path),
             pkey_index: path.get(AddressPath::PKEY_INDEX) as u16,
             gid_index: path.get(AddressPath::SRC_ADDR_INDEX) as u8,
-            own: Own::Ib { path_bits },
-            path: Path { link: Link::Ib(address), grh },
+            own,
+            path: Path { link, grh },
             ..Self::default()
         }
+    }
+
+    /// The port of an address path. Drivers of adapters with one port may leave it at zero.
+    pub(crate) fn port_of(path: &AddressPath) -> u8 {
+        path.get(AddressPath::VHCA_PORT_NUM).max(1) as u8
     }
 
     /// The same port and partition, to where an address vector of a work request leads (PRM "Datagram Segment").
     #[must_use]
     pub(crate) fn to_vector(&self, av: &Datagram) -> Self {
-        let (address, path_bits) = ib::Address::of_vector(av);
-        let grh = (av.get(Datagram::GRH) == 1).then(|| GrhRepr {
+        let global = GrhRepr {
             sgid: Gid::default(),
             dgid: Gid::new(av.get(Datagram::RGID_H), av.get(Datagram::RGID_L)),
             tclass: av.get(Datagram::TCLASS) as u8,
             flow_label: av.get(Datagram::FLOW_LABEL),
             hop_limit: av.get(Datagram::HOP_LIMIT) as u8,
-        });
+        };
+        let (link, own, grh) = match self.path.link {
+            Link::Ib(_) => {
+                let (address, path_bits) = ib::Address::of_vector(av);
+                let grh = (av.get(Datagram::GRH) == 1).then_some(global);
+                (Link::Ib(address), Own::Ib { path_bits }, grh)
+            }
+            Link::Eth(_) => {
+                let (address, sender) = eth::Address::of_vector(av);
+                (Link::Eth(address), Own::Eth(sender), Some(global))
+            }
+        };
         Self {
             port: self.port,
             pkey_index: self.pkey_index,
             gid_index: av.get(Datagram::SGID_INDEX) as u8,
-            own: Own::Ib { path_bits },
-            path: Path { link: Link::Ib(address), grh },
+            own,
+            path: Path { link, grh },
             ..Self::default()
         }
     }
@@ -88,6 +116,10 @@ impl Route {
             Link::Ib(address) => {
                 let (address, path_bits) = address.back(port);
                 (Link::Ib(address), Own::Ib { path_bits })
+            }
+            Link::Eth(address) => {
+                let (address, sender) = address.back();
+                (Link::Eth(address), Own::Eth(sender))
             }
         };
         let grh = came.grh.map(|grh| GrhRepr {
@@ -112,6 +144,8 @@ impl Route {
     pub(crate) fn managing(mut self) -> Self {
         match &mut self.path.link {
             Link::Ib(address) => *address = address.managing(),
+            // There is no QP0 on Ethernet.
+            Link::Eth(_) => {}
         }
         self
     }
@@ -122,6 +156,11 @@ impl Route {
         let Some(port) = port else { return self };
         match (&mut self.path.link, self.own) {
             (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
+            (Link::Eth(address), Own::Eth(sender)) => {
+                *address = address.from_index(port, self.gid_index, sender);
+            }
+            // Both are of one kind.
+            (Link::Ib(_), Own::Eth(_)) | (Link::Eth(_), Own::Ib { .. }) => {}
         }
         if let Some(grh) = &mut self.path.grh {
             grh.sgid = port.gid(self.gid_index.into());
@@ -160,6 +199,7 @@ impl Route {
     pub(crate) fn peer(&self) -> Station {
         match &self.path.link {
             Link::Ib(address) => Station::Ib(address.dlid),
+            Link::Eth(_) => Station::Eth(self.path.grh.map_or(Gid::default(), |grh| grh.dgid)),
         }
     }
 }
@@ -178,7 +218,7 @@ mod tests {
         context.set(AddressPath::RGID_L, 0x1234).set(AddressPath::HOP_LIMIT, 9);
         let port = |guid| Port::new(Role::Adapter, 1, guid, "");
         let (one, other) = (port(1), port(2));
-        let never = Route::of_context(&context);
+        let never = Route::of_context(PortKind::InfiniBand, &context);
         assert_eq!((never.port(), never.peer()), (1, Station::Ib(Lid(7))), "port 0 is the first");
         let route = never.clone().resolved(Some(&one));
         assert_eq!(route.path(&one), never.path(&one), "worked out when it is asked for, if not before");

@@ -52,13 +52,18 @@ impl GrhRepr {
         if version != IP_VERSION || next != GRH_NXT_IBA || said != len {
             return Err(Malformed::Grh { version: version as u8, next: next as u8, said, len });
         }
-        Ok(Self {
+        Ok(Self::read(grh))
+    }
+
+    /// What a header says, unchecked; an IPv6 header is one.
+    pub(crate) fn read(grh: &Grh) -> Self {
+        Self {
             tclass: grh.get(Grh::TCLASS) as u8,
             flow_label: grh.get(Grh::FLOW_LABEL),
             hop_limit: grh.get(Grh::HOP_LMT) as u8,
             sgid: Gid::new(grh.get(Grh::SGID_H), grh.get(Grh::SGID_L)),
             dgid: Gid::new(grh.get(Grh::DGID_H), grh.get(Grh::DGID_L)),
-        })
+        }
     }
 
     /// The header as the ICRC covers it: with ones for what a router may change (IBTA vol 1 7.8.1).

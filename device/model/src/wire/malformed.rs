@@ -20,6 +20,17 @@ pub enum Malformed {
         /// Computed.
         expected: u16,
     },
+    /// The frame check sequence is wrong: the frame changed on the link.
+    #[error("FCS is {found:08x}, computed {expected:08x} (IEEE 802.3 3.2.9)")]
+    Fcs {
+        /// In the frame.
+        found: u32,
+        /// Computed.
+        expected: u32,
+    },
+    /// What is in front of a RoCE packet's BTH is wrong.
+    #[error("RoCE: {0} (IBTA vol 1 annex A17)")]
+    Network(&'static str),
     /// It came marked as bad: a switch that had begun to forward it before it saw the wrong VCRC ended it with EBP.
     #[error("the packet ended with EBP: it was bad before it came here (IBTA vol 1 7.3)")]
     Marked,
@@ -112,12 +123,14 @@ impl Malformed {
         match self {
             Self::Truncated { .. }
             | Self::Vcrc { .. }
+            | Self::Fcs { .. }
             | Self::Icrc { .. }
             | Self::LinkVersion(_)
             | Self::Length { .. } => Some(PortCounter::RcvErrors),
             Self::Marked => Some(PortCounter::RcvRemotePhysicalErrors),
             Self::Raw(_)
             | Self::Grh { .. }
+            | Self::Network(_)
             | Self::TransportVersion(_)
             | Self::Opcode(_)
             | Self::Pad { .. }

@@ -95,6 +95,12 @@ pub enum ConfigError {
         /// The link that has it.
         other: usize,
     },
+    /// A link joins an InfiniBand port to an Ethernet port.
+    #[error("link {link}: its ports must be of one kind, InfiniBand or Ethernet")]
+    MixedPorts {
+        /// The link.
+        link: usize,
+    },
     /// A tunnel has two links.
     #[error("link {link}: tunnel {} is the end of link {other} already", .tunnel.0)]
     TunnelTaken {

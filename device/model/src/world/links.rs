@@ -6,7 +6,7 @@
 //!
 //! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
 
-use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer};
+use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer, PortKind};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
@@ -16,6 +16,7 @@ use crate::ground::time::Ps;
 use crate::link::training::{Training, TrainingStep};
 use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
 use crate::link_layer::LANES;
+use crate::link_layer::eth::Mac;
 
 /// What a link is made of.
 #[derive(Debug, Clone, Copy)]
@@ -28,12 +29,14 @@ pub(super) struct LinkKind {
     pub(super) delay: Option<Ps>,
     /// By how much the input buffers at its ends are larger than others.
     room: u32,
+    /// Of which kind the ports at its ends are.
+    ports: PortKind,
 }
 
 impl LinkKind {
     /// A cable that carries so much; `fixed`: whatever its ports train to, packets take this of it.
     pub(super) fn new(rate: LinkRate, width: u8, fixed: Option<LineRate>, delay: Option<Ps>) -> Self {
-        Self { rate, width, fixed, delay, room: 1 }
+        Self { rate, width, fixed, delay, room: 1, ports: PortKind::InfiniBand }
     }
 
     /// The same with input buffers that are so many times as large.
@@ -43,7 +46,21 @@ impl LinkKind {
 
     /// What packets occupy of it before it trained.
     pub(super) fn line(&self) -> LineRate {
-        self.fixed.unwrap_or(LineRate::new(self.rate, self.width))
+        self.line_of(self.rate, self.width)
+    }
+
+    /// What packets occupy of it when it trained to that.
+    fn line_of(&self, rate: LinkRate, width: u8) -> LineRate {
+        let line = LineRate::new(rate, width);
+        self.fixed.unwrap_or(match self.ports {
+            PortKind::InfiniBand => line,
+            PortKind::Ethernet => line.on_ethernet(),
+        })
+    }
+
+    /// Whether the ports at its ends give each other credits.
+    pub(super) fn has_credits(&self) -> bool {
+        self.delay.is_some() && self.ports == PortKind::InfiniBand
     }
 
     /// What it can train to.
@@ -63,9 +80,10 @@ pub(super) struct End {
     pub(super) line: LineRate,
     /// The other end is outside this world and keeps no credits.
     pub(super) without_credits: bool,
-    /// The other end is outside this world: what is in the input buffer is counted here, whatever that end believes.
-    outside: bool,
-    /// Blocks of input buffer that packets from outside take, by lane.
+    /// What is in the input buffer is counted here: the other end is outside this world, whatever it believes, or there are no
+    /// credits.
+    counted: bool,
+    /// Blocks of input buffer that are taken, by lane, where nobody else counts them: of packets from outside, and of frames.
     held: [u32; LANES],
 }
 
@@ -75,7 +93,7 @@ impl End {
         *self.training.near()
     }
 
-    /// A packet from outside takes so many blocks of a lane. False: there is no room.
+    /// A packet takes so many blocks of a lane. False: there is no room.
     pub(super) fn hold(&mut self, lane: u8, blocks: u32, room: u32) -> bool {
         let Some(held) = self.held.get_mut(usize::from(lane)) else { return false };
         let fits = held.saturating_add(blocks) <= room;
@@ -86,7 +104,7 @@ impl End {
     /// One leaves the input buffer, or never came to it.
     #[inline]
     pub(super) fn release(&mut self, lane: u8, blocks: u8) {
-        if self.outside
+        if self.counted
             && let Some(held) = self.held.get_mut(usize::from(lane))
         {
             *held = held.saturating_sub(blocks.into());
@@ -160,6 +178,15 @@ impl World {
                 }
             }
         }
+        let ports = ends.iter().filter_map(|end| match end {
+            LinkEnd::Port(port) => Some(self.kind_of(*port)),
+            LinkEnd::Tunnel(_) => None,
+        });
+        let ports: Vec<PortKind> = ports.collect();
+        let kind = LinkKind { ports: ports.first().copied().unwrap_or_default(), ..kind };
+        if ports.iter().any(|port| *port != kind.ports) {
+            return Err(ConfigError::MixedPorts { link: number });
+        }
         let (line, cable) = (kind.line(), ends.len() == 2);
         for (i, end) in ends.iter().enumerate() {
             match *end {
@@ -171,20 +198,37 @@ impl World {
             }
         }
         let outside = ends.iter().any(|end| matches!(end, LinkEnd::Tunnel(_)));
+        let counted = outside || kind.ports == PortKind::Ethernet;
         let end = |at: LinkEnd| {
             let mut training = Training::new(self.input_buffer(&kind, at), self.port_latency(at));
             if !cable {
                 training.assume(LinkOffer::up_to(kind.most()));
             }
             let held = [0; LANES];
-            End { at, connected: true, training, line, without_credits: false, outside, held }
+            End { at, connected: true, training, line, without_credits: false, counted, held }
         };
         let ends: Vec<End> = ends.into_iter().map(end).collect();
+        self.pin_stations(&ends);
         let count = ends.len();
         self.links.push(Link { ends, carrier, kind });
         (0..count).for_each(|end| self.update_end(number, end, false));
         self.allow_trains();
         Ok(())
+    }
+
+    /// Ethernet switches know who is at the far end of a cable within this world.
+    fn pin_stations(&mut self, ends: &[End]) {
+        let [one, other] = ends else { return };
+        for (switch, adapter) in [(one, other), (other, one)] {
+            if let (LinkEnd::Port(PortRef { node: NodeId::Switch(id), port }), LinkEnd::Port(adapter)) =
+                (switch.at, adapter.at)
+                && let Some(mac) = self.port(adapter).and_then(|p| p.ethernet()).map(|e| Mac(e.mac))
+                && matches!(adapter.node, NodeId::Hca(_))
+                && let Some(node) = self.switches.get_mut(id.0)
+            {
+                node.pin(mac, port);
+            }
+        }
     }
 
     /// How many links there are.
@@ -303,7 +347,7 @@ impl World {
         };
         tracing::debug!(now = %self.now, "link {number} is up at {port}");
         let room = near.training.far().buffer.map(|bytes| bytes as usize);
-        let line = kind.fixed.unwrap_or(LineRate::new(agreed.speed.into(), agreed.width));
+        let line = kind.line_of(agreed.speed.into(), agreed.width);
         near.line = line;
         if cable {
             link.carrier.train(end, line);
@@ -311,6 +355,11 @@ impl World {
         self.plug_in(port, line);
         self.set_port_link(port, Some(agreed), room);
         self.manage(port);
+    }
+
+    /// The link layer of a port.
+    pub(super) fn kind_of(&self, port: PortRef) -> PortKind {
+        self.port(port).map_or(PortKind::default(), |p| p.kind())
     }
 
     fn is_down(&self, port: PortRef) -> bool {
@@ -323,7 +372,7 @@ impl World {
 
     /// Bytes that an end of a link takes in for each lane; `None`: it gives no credits.
     fn input_buffer(&self, kind: &LinkKind, end: LinkEnd) -> Option<u32> {
-        kind.delay?;
+        kind.has_credits().then_some(())?;
         let bytes = match end {
             LinkEnd::Port(PortRef { node: NodeId::Hca(hca), .. }) => self.chip(hca)?.timing.adapter_buffer(),
             LinkEnd::Port(PortRef { node: NodeId::Switch(_), .. }) => self.timing.switch_buffer(),

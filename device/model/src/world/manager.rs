@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use hca_firmware::{Address, Arrival, BUILT_IN_MANAGER};
+use hca_firmware::{Address, Arrival, BUILT_IN_MANAGER, PortKind};
 use hca_spec::ids::Lid;
 use hca_spec::mad::{
     CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SwitchInfo, attr, port_state,
@@ -199,11 +199,13 @@ impl World {
     /// Whether a port that the manager had brought up is not as it has set it any more.
     fn is_changed(&self, id: HcaId, port: u8) -> bool {
         self.management_key.is_some()
-            && self.port(PortRef::of_hca(id, port)).is_some_and(|p| {
-                let info = p.info();
-                let set = info.get(PortInfo::MASTER_SM_LID) == SUBNET_MANAGER_LID;
-                p.state >= port_state::ARMED && !(set && p.lid() == self.lid_of(id, port))
-            })
+            && self.port(PortRef::of_hca(id, port)).filter(|p| p.kind() == PortKind::InfiniBand).is_some_and(
+                |p| {
+                    let info = p.info();
+                    let set = info.get(PortInfo::MASTER_SM_LID) == SUBNET_MANAGER_LID;
+                    p.state >= port_state::ARMED && !(set && p.lid() == self.lid_of(id, port))
+                },
+            )
     }
 
     /// Says where the ports of all adapters of the subnet are, in the order of their LIDs from 1 on, if some of them are in other

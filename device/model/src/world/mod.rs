@@ -3,6 +3,7 @@
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
 //! [`train`] keeps packets that follow each other off the heap, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
+mod bridge;
 mod config;
 mod counters;
 mod links;

@@ -14,17 +14,19 @@
 //! Source: IBTA vol 1 18.2 (relay), 7.2 (states of a port), 7.9 (flow control), 16.1.3.5 (which counter counts what).
 
 use hca_firmware::switch::Direction;
-use hca_firmware::{Arrival, Departure, Switch, SwitchEffect};
+use hca_firmware::{Arrival, Departure, PortKind, Switch, SwitchEffect};
 use hca_spec::eqe::port_change;
 use hca_spec::ids::Lid;
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::mtu_bytes;
 
+use super::bridge::{Bridge, SharedBuffer, Verdict};
 use super::config::SwitchConfig;
 use super::{Event, Forwarded, Ingress, Plug, World};
 use crate::adapter::watch::Captured;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
+use crate::link_layer::eth::{MAX_FRAME, Mac};
 use crate::link_layer::ib::egress::{Egress, Limits};
 use crate::link_layer::ib::{Tables, VL15, datagram, operational_lanes};
 use crate::link_layer::{Outcome, Packet, Wait};
@@ -46,6 +48,8 @@ pub(super) struct SwitchNode {
     /// Port 0, which has no link, and the external ports.
     ports: Vec<SwitchPort>,
     holds: Holds,
+    /// Of an Ethernet switch: where stations are, and the memory that its queues share.
+    bridge: Option<Box<(Bridge, SharedBuffer)>>,
     /// Datagrams that wait for the agent.
     agent_queue: usize,
     /// When the agent is asked next whether it has something to send.
@@ -75,6 +79,8 @@ struct Hold {
     until: Ps,
     /// The packet turns out to be bad.
     bad: bool,
+    /// What it takes of the memory that is shared.
+    bytes: usize,
 }
 
 /// Places of packets in the input buffers; what is free is used again.
@@ -107,14 +113,14 @@ impl Holds {
         self.places.get(place).is_some_and(|hold| hold.bad)
     }
 
-    /// A copy has left; returns the place's owner and the time when it is free, if it was the last.
-    fn leave(&mut self, place: usize, at: Ps) -> Option<(Ingress, Ps)> {
+    /// A copy has left; returns the place and the time when it is free, if it was the last.
+    fn leave(&mut self, place: usize, at: Ps) -> Option<Hold> {
         let hold = self.places.get_mut(place)?;
         hold.until = hold.until.max(at);
         hold.copies = hold.copies.saturating_sub(1);
         (hold.copies == 0).then(|| {
             self.free.push(place);
-            (hold.ingress, hold.until)
+            *hold
         })
     }
 }
@@ -127,8 +133,13 @@ impl SwitchNode {
             egress.limits = Limits { head_of_queue: None, management };
             SwitchPort { plug: None, egress, timer: None, lanes: 1, longest: 0 }
         };
+        let bridge = match fw.kind() {
+            PortKind::InfiniBand => None,
+            PortKind::Ethernet => Some(Box::new((Bridge::default(), SharedBuffer::new(SharedBuffer::SIZE)))),
+        };
         let mut node = Self {
             name: config.name,
+            bridge,
             ports: (0..=fw.ports()).map(port).collect(),
             fw,
             holds: Holds::default(),
@@ -160,9 +171,31 @@ impl SwitchNode {
             let Some(port) = self.fw.port(n) else { continue };
             let info = port.info();
             out.lanes = operational_lanes(info.get(PortInfo::OPERATIONAL_VLS));
-            out.longest = mtu_bytes(info.get(PortInfo::NEIGHBOR_MTU)).unwrap_or(256) + OVERHEAD;
-            out.egress.limits.head_of_queue = lifetime(info.get(PortInfo::HOQ_LIFE));
+            out.longest = match port.kind() {
+                PortKind::InfiniBand => mtu_bytes(info.get(PortInfo::NEIGHBOR_MTU)).unwrap_or(256) + OVERHEAD,
+                PortKind::Ethernet => MAX_FRAME,
+            };
+            out.egress.limits.head_of_queue = match port.kind() {
+                PortKind::InfiniBand => lifetime(info.get(PortInfo::HOQ_LIFE)),
+                PortKind::Ethernet => None,
+            };
             out.egress.program(Tables::of(port));
+        }
+    }
+
+    /// A copy of what has that place has left. Returns whose it was, and the time when it is free, if it was the last.
+    fn leave(&mut self, place: usize, at: Ps) -> Option<(Ingress, Ps)> {
+        let Hold { ingress, until, bytes, .. } = self.holds.leave(place, at)?;
+        if let Some(bridge) = &mut self.bridge {
+            bridge.1.give(bytes);
+        }
+        Some((ingress, until))
+    }
+
+    /// An adapter with that address is at a port of an Ethernet switch.
+    pub(super) fn pin(&mut self, mac: Mac, port: u8) {
+        if let Some(bridge) = &mut self.bridge {
+            bridge.0.pin(mac, port);
         }
     }
 
@@ -178,7 +211,19 @@ impl SwitchNode {
     }
 
     /// The ports by which a packet leaves, as bits; bit 0: it is for the switch itself.
-    fn route(&self, in_port: u8, packet: &Packet) -> u128 {
+    fn route(&mut self, now: Ps, in_port: u8, packet: &Packet) -> u128 {
+        if let Some(bridge) = &mut self.bridge {
+            let sends = |port: &u8| self.fw.can_send(*port, false);
+            let all = (1..=self.fw.ports()).filter(sends).fold(0, |all, port| all | 1u128 << port);
+            return match bridge.0.forward(now, in_port, &packet.eth(), all) {
+                Verdict::Ports(ports) => ports,
+                Verdict::Filtered => 0,
+                Verdict::Spoofed => {
+                    tracing::debug!(switch = self.name, %now, in_port, "frame dropped: its source belongs to another port");
+                    0
+                }
+            };
+        }
         let dlid = packet.ib().dlid;
         if dlid == Lid::PERMISSIVE || self.fw.is_own_lid(dlid) {
             return 1;
@@ -202,6 +247,14 @@ impl SwitchNode {
         }
         if smp {
             return Some(VL15);
+        }
+        if let Some(bridge) = &self.bridge {
+            let lane = packet.lane();
+            if !bridge.1.admits(out.egress.waiting_bytes(lane), packet.len()) {
+                self.count(out_port, |c| &mut c.xmit_discards);
+                return None;
+            }
+            return Some(lane);
         }
         // What the switch itself sends is in its own partition.
         if in_port != 0 && !self.fw.admits(out_port, Direction::Outbound, packet.pkey()) {
@@ -256,11 +309,11 @@ impl World {
             self.switch_follow(id, &effects);
         }
         let Some(node) = self.switches.get_mut(id.0) else { return };
-        if data && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
+        if data && node.bridge.is_none() && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: its P_Key is not the port's");
             return self.return_credits(ingress, tail);
         }
-        let ports = node.route(in_port, &packet);
+        let ports = node.route(now, in_port, &packet);
         if ports == 1 {
             if wrong.is_some() {
                 return self.return_credits(ingress, tail);
@@ -286,8 +339,15 @@ impl World {
             return self.return_credits(ingress, tail);
         }
         let bad = wrong.is_some();
-        let hold = node.holds.take(Hold { ingress, copies: outs.len(), until: tail, bad });
-        let life = lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life);
+        let bytes = node.bridge.as_mut().map_or(0, |bridge| {
+            bridge.1.take(packet.len());
+            packet.len()
+        });
+        let hold = node.holds.take(Hold { ingress, copies: outs.len(), until: tail, bad, bytes });
+        let life = match &node.bridge {
+            Some(_) => Ps::MAX,
+            None => lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life),
+        };
         // What is still here when its end shows that it is bad does not leave.
         let dies = if bad { tail } else { life };
         let mut packet = Some(packet);
@@ -301,7 +361,7 @@ impl World {
             let ready = (now + hop).max((tail + hop).since(egress.serialisation(copy.len())));
             if let Err(hold) = egress.push(ready, dies, copy, hold) {
                 node.count(in_port, |c| &mut c.vl15_dropped);
-                let free = node.holds.leave(hold, tail);
+                let free = node.leave(hold, tail);
                 self.free(free);
             }
             self.switch_pump(id, out);
@@ -353,7 +413,7 @@ impl World {
                         false => port.counters.xmit(sent.packet.len()),
                     }
                 }
-                let free = node.holds.leave(sent.hold, sent.end);
+                let free = node.leave(sent.hold, sent.end);
                 if node.watches(out) {
                     let (port, packet) = (PortRef::of_switch(id, out), sent.packet.clone());
                     self.captured.push(Captured { at: sent.start, port, sent: true, packet });
@@ -368,7 +428,7 @@ impl World {
                     tracing::debug!(switch = node.name, %at, port = out, "packet discarded: too old, or the link is down");
                     node.count(out, |c| &mut c.xmit_discards);
                 }
-                let free = node.holds.leave(hold, at);
+                let free = node.leave(hold, at);
                 self.free(free);
             }
         }
@@ -474,6 +534,9 @@ impl World {
             }
             None => out.egress.clear(now),
         };
+        if let (None, Some(bridge)) = (link, &mut node.bridge) {
+            bridge.0.clear(port);
+        }
         for outcome in lost {
             self.switch_outcome(id, port, plug, outcome);
         }

@@ -50,8 +50,8 @@ impl World {
         let (line, session, near) = (near.line, near.training.session(), near.at);
         let cable = link.other(from).is_some();
         let (lane, len, takes_credits) = (packet.lane(), packet.len(), !packet.is_management());
-        let mut credits = match link.kind.delay {
-            Some(_) if takes_credits => blocks(len) as u16,
+        let mut credits = match link.kind.has_credits() {
+            true if takes_credits => blocks(len) as u16,
             _ => 0,
         };
         let earliest = start + link.kind.delay.unwrap_or_default();

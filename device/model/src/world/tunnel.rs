@@ -110,7 +110,7 @@ impl World {
         self.tidy();
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
-        let packet = Packet::from_bytes(bytes);
+        let packet = Packet::from_link(self.kind_of(port), bytes);
         let (lane, n) = (packet.lane(), blocks(packet.len()));
         let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };

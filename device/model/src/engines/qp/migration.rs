@@ -60,7 +60,7 @@ impl QueuePair {
             }
             path_migration::ARMED if repr.migrated => {
                 let qp = view.icm().qps.get(self.qpn.0);
-                let alternate = qp.map(|qp| Route::of_context(qp.ctx.secondary_path()));
+                let alternate = qp.map(|qp| view.route_of(qp.ctx.secondary_path()));
                 let leads_there = |route: Route| route.port() == port && route.peer() == path.source();
                 match alternate.is_some_and(leads_there) {
                     true => MigrationStep::Migrated,

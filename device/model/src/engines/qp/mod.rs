@@ -83,7 +83,7 @@ pub(crate) struct Params {
 impl Params {
     pub(crate) fn new(view: &View<'_>, ctx: &Qpc) -> Self {
         let path = ctx.primary_path();
-        let route = Route::of_context(path);
+        let route = view.route_of(path);
         Self {
             pd: Pd(ctx.get(Qpc::PD)),
             mtu: mtu_bytes(ctx.get(Qpc::MTU)).unwrap_or(256),

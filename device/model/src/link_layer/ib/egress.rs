@@ -248,6 +248,11 @@ impl<H> Egress<H> {
         self.lanes.iter_mut().for_each(|lane| lane.coming = 0);
     }
 
+    /// Bytes that wait for a lane.
+    pub(crate) fn waiting_bytes(&self, lane: u8) -> usize {
+        self.lanes.get(usize::from(lane)).map_or(0, |lane| lane.bytes)
+    }
+
     /// Whether a sender may make another packet for a lane: less than `limit` bytes wait there or are being made.
     pub(crate) fn has_room(&self, vl: u8, limit: usize) -> bool {
         self.lanes.get(usize::from(vl)).is_none_or(|lane| lane.bytes.saturating_add(lane.coming) < limit)

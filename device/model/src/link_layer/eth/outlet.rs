@@ -1,0 +1,31 @@
+//! The sending side of an adapter's port on Ethernet: which priority a frame has, and whether it may leave.
+//!
+//! Source: IEEE 802.1Q 8.6.6 (queues), 802.3 annex 31B (pause).
+
+use hca_firmware::Port;
+use hca_spec::mad::port_state;
+
+use super::is_own;
+use crate::link_layer::Packet;
+use crate::link_layer::ib::egress::Egress;
+use crate::link_layer::outlet::Fate;
+
+/// A queue for each priority; nothing but the link's rate holds them back.
+#[derive(Debug, Default)]
+pub(crate) struct EthOutlet {
+    pub(in crate::link_layer) egress: Egress<()>,
+}
+
+/// Whether a frame is for the port itself.
+#[inline]
+pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
+    let dmac = packet.eth().dmac;
+    !dmac.is_group() && is_own(port, dmac)
+}
+
+impl EthOutlet {
+    #[inline]
+    pub(in crate::link_layer) fn admit(&self, port: &Port, packet: &Packet) -> Fate {
+        Fate { lane: packet.lane(), own: keeps(port, packet), may_leave: port.state == port_state::ACTIVE }
+    }
+}
