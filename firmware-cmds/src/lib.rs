@@ -50,6 +50,7 @@ pub mod rq;
 mod sma;
 pub mod sparse;
 mod speed;
+pub mod steering;
 pub mod switch;
 pub mod table;
 pub mod transport;

@@ -1,0 +1,107 @@
+//! Entries with the same criteria, found by the value of what they compare: one look-up, however many there are.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+
+use super::criteria::Criteria;
+use super::key::{MatchValue, WORDS};
+
+/// Places of entries with the same values. The lowest wins; the others wait until it goes.
+#[derive(Debug)]
+enum Places {
+    One(u32),
+    More(Box<BTreeSet<u32>>),
+}
+
+impl Places {
+    fn first(&self) -> Option<u32> {
+        match self {
+            Self::One(place) => Some(*place),
+            Self::More(places) => places.first().copied(),
+        }
+    }
+}
+
+/// The entries of all groups of a table that have the same criteria.
+#[derive(Debug)]
+pub(super) struct Matcher {
+    pub(super) criteria: Criteria,
+    /// First places of the groups.
+    starts: BTreeSet<u32>,
+    places: HashMap<Arc<[u32]>, Places, RandomState>,
+}
+
+/// A map that has this many times as much room as it needs gives room back.
+const SPARSE: usize = 8;
+/// A map as small as this keeps its room.
+const SMALL: usize = 64;
+
+/// Gives room back after many entries went: memory follows the entries that are there. The cost is paid by the removals.
+pub(super) fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, RandomState>) {
+    if map.capacity() > SMALL.max(SPARSE * map.len()) {
+        map.shrink_to(2 * map.len());
+    }
+}
+
+impl Matcher {
+    pub(super) fn new(criteria: Criteria) -> Self {
+        Self { criteria, starts: BTreeSet::new(), places: HashMap::default() }
+    }
+
+    /// A group that begins at a place has these criteria.
+    pub(super) fn join(&mut self, start: u32) {
+        self.starts.insert(start);
+    }
+
+    /// The group that begins at a place is gone. Whether it was the last one.
+    pub(super) fn leave(&mut self, start: u32) -> bool {
+        self.starts.remove(&start);
+        self.starts.is_empty()
+    }
+
+    /// No entry has a lower place.
+    pub(super) fn first(&self) -> u32 {
+        self.starts.first().copied().unwrap_or(u32::MAX)
+    }
+
+    /// Whether there is an entry.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, key: Arc<[u32]>, place: u32) {
+        match self.places.get_mut(&*key) {
+            None => _ = self.places.insert(key, Places::One(place)),
+            Some(Places::More(places)) => _ = places.insert(place),
+            Some(one) => {
+                let both = one.first().into_iter().chain([place]).collect();
+                *one = Places::More(Box::new(both));
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &[u32], place: u32) {
+        let last = match self.places.get_mut(key) {
+            None => return,
+            Some(Places::One(one)) => *one == place,
+            Some(Places::More(places)) => {
+                places.remove(&place);
+                places.is_empty()
+            }
+        };
+        if last {
+            self.places.remove(key);
+            shrink(&mut self.places);
+        }
+    }
+
+    /// The lowest place whose entry matches.
+    #[inline]
+    pub(super) fn find(&self, packet: &MatchValue, room: &mut [u32; WORDS]) -> Option<u32> {
+        let key = self.criteria.key(packet, room)?;
+        self.places.get(key)?.first()
+    }
+}

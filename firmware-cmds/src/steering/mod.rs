@@ -1,0 +1,351 @@
+//! Flow steering: tables of rules that say where packets go.
+//!
+//! ```text
+//! type (NIC RX, ...) ── root ──▶ table ──▶ entry: forward to TIRs, to tables of higher levels; drop; allow; count
+//!                                  └─ miss ──▶ another table, or what the type does by itself
+//! ```
+//!
+//! The commands about it are in `commands/flow_*.rs`; whoever has a packet fills in a [`FlowKey`], lays it out as a
+//! [`MatchValue`] and calls [`Steering::walk`].
+//!
+//! Groups of a table with the same criteria share a [`matcher`]: a hash map from the values of what they compare to the
+//! lowest place with those values. So a look-up, and an entry that comes or goes, costs the same with one entry and with a
+//! million; a packet costs a look-up for each different criteria of each table that it enters. Tables take memory for the
+//! entries that are there, not for their size.
+//!
+//! Not here: reformat and modify header contexts, definers, an embedded switch, entries that the driver writes itself.
+
+mod counter;
+mod criteria;
+mod fields;
+mod key;
+mod matcher;
+mod offer;
+mod table;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use hca_spec::flow::{MatchParam, TableType};
+
+use crate::table::Table;
+pub(crate) use counter::NoCounter;
+pub use counter::Traffic;
+use counter::Counters;
+use criteria::Criteria;
+pub(crate) use criteria::NotCompared;
+pub use fields::field_support;
+pub use key::{Bth, FlowKey, Gre, Ip, L4, Layers, MatchValue, Tag};
+pub use offer::{Offer, TypeOffer};
+pub(crate) use table::{Deed, Destination, Entry, FlowTable, Group, MOST_CRITERIA, Miss};
+pub use walk::{Delivery, MOST_LOOKUPS, MOST_TABLES, Target, Verdict};
+
+/// Types of tables.
+const TYPES: usize = TableType::PortSelection as usize + 1;
+
+/// Bytes of ICM that an entry takes, without its list.
+pub(crate) const ENTRY_BYTES: u64 = 384;
+/// Bytes of ICM that a destination or a counter of an entry takes.
+pub(crate) const LIST_BYTES: u64 = 8;
+/// Bytes of ICM that a counter of a bulk takes.
+pub(crate) const COUNTER_BYTES: u64 = 16;
+
+/// All flow tables of a function.
+#[derive(Debug)]
+pub struct Steering {
+    offer: Offer,
+    tables: Table<FlowTable>,
+    groups: Table<Group>,
+    counters: Counters,
+    roots: [Option<u32>; TYPES],
+    tables_of: [u32; TYPES],
+    entries_of: [u32; TYPES],
+    /// How many times entries name each TIR.
+    tirs: HashMap<u32, u32, RandomState>,
+    /// Elements of the lists of all entries.
+    listed: u64,
+}
+
+/// Why a group can't be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoGroup {
+    Table,
+    Compared(NotCompared),
+    /// The table has [`MOST_CRITERIA`] others.
+    Criteria,
+    Full,
+}
+
+/// What a new group says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewGroup<'a> {
+    pub(crate) table: u32,
+    /// First and last place.
+    pub(crate) places: (u32, u32),
+    pub(crate) enable: u32,
+    pub(crate) mask: &'a MatchParam,
+}
+
+impl Steering {
+    /// No table yet.
+    pub fn new(offer: Offer) -> Self {
+        // Numbers have 24 bits, and 0 is none.
+        const NUMBERS: u32 = (1 << 24) - 1;
+        Self {
+            offer,
+            tables: Table::new(1, NUMBERS),
+            groups: Table::new(1, NUMBERS),
+            counters: Counters::new(offer.max_counters),
+            roots: [None; TYPES],
+            tables_of: [0; TYPES],
+            entries_of: [0; TYPES],
+            tirs: HashMap::default(),
+            listed: 0,
+        }
+    }
+
+    /// What is offered.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Number of tables.
+    pub fn tables(&self) -> u32 {
+        self.tables.len()
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> u32 {
+        self.groups.len()
+    }
+
+    /// Number of entries.
+    pub fn entries(&self) -> u32 {
+        self.entries_of.iter().sum()
+    }
+
+    /// Number of counters that were allocated; a bulk is one.
+    pub fn counters(&self) -> u32 {
+        self.counters.bulks()
+    }
+
+    /// Bytes of ICM that entries and bulks of counters take.
+    pub(crate) fn icm_bytes(&self) -> u64 {
+        u64::from(self.entries()) * ENTRY_BYTES
+            + self.listed * LIST_BYTES
+            + u64::from(self.counters.in_bulks()) * COUNTER_BYTES
+    }
+
+    /// How many times entries name a TIR: while they do, it stays.
+    pub fn tir_users(&self, tirn: u32) -> u32 {
+        self.tirs.get(&tirn).copied().unwrap_or(0)
+    }
+
+    /// The table where packets of a type enter.
+    #[inline]
+    pub fn root(&self, kind: TableType) -> Option<u32> {
+        self.roots.get(kind as usize).copied().flatten()
+    }
+
+    pub(crate) fn set_root(&mut self, kind: TableType, root: Option<u32>) {
+        if let Some(to) = self.roots.get_mut(kind as usize) {
+            *to = root;
+        }
+    }
+
+    pub(crate) fn table(&self, number: u32) -> Option<&FlowTable> {
+        self.tables.get(number)
+    }
+
+    pub(crate) fn group(&self, number: u32) -> Option<&Group> {
+        self.groups.get(number)
+    }
+
+    /// Tables, and entries, of a type.
+    pub(crate) fn of_type(&self, kind: TableType) -> (u32, u32) {
+        let of = |counts: &[u32; TYPES]| counts.get(kind as usize).copied().unwrap_or(0);
+        (of(&self.tables_of), of(&self.entries_of))
+    }
+
+    /// A table more or less that packets come to a table from.
+    fn hold_table(&mut self, number: u32, more: bool) {
+        if let Some(table) = self.tables.get_mut(number) {
+            table.users = if more { table.users + 1 } else { table.users.saturating_sub(1) };
+        }
+    }
+
+    fn hold_miss(&mut self, miss: Miss, more: bool) {
+        if let Miss::Table(number) = miss {
+            self.hold_table(number, more);
+        }
+    }
+
+    /// Stores a table. `None`: every number is taken.
+    pub(crate) fn create_table(&mut self, table: FlowTable) -> Option<u32> {
+        let (kind, miss) = (table.kind, table.miss);
+        let number = self.tables.insert(table).ok()?;
+        self.hold_miss(miss, true);
+        if let Some(count) = self.tables_of.get_mut(kind as usize) {
+            *count += 1;
+        }
+        Some(number)
+    }
+
+    /// Drops a table without groups. If it was a root, its type has none.
+    pub(crate) fn destroy_table(&mut self, number: u32) {
+        let Some(table) = self.tables.remove(number) else { return };
+        self.hold_miss(table.miss, false);
+        if self.root(table.kind) == Some(number) {
+            self.set_root(table.kind, None);
+        }
+        if let Some(count) = self.tables_of.get_mut(table.kind as usize) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Packets that no entry of a table matches go elsewhere from now on.
+    pub(crate) fn set_miss(&mut self, number: u32, miss: Miss) {
+        self.hold_miss(miss, true);
+        if let Some(table) = self.tables.get_mut(number) {
+            let before = std::mem::replace(&mut table.miss, miss);
+            self.hold_miss(before, false);
+        }
+    }
+
+    /// Makes a group in a table, whose places no other group has.
+    pub(crate) fn create_group(&mut self, new: &NewGroup<'_>) -> Result<u32, NoGroup> {
+        let NewGroup { table: number, places, enable, mask } = *new;
+        let table = self.tables.get_mut(number).ok_or(NoGroup::Table)?;
+        let given = criteria::given(mask, enable);
+        let criteria = Criteria::new(table.kind, &given).map_err(NoGroup::Compared)?;
+        let matcher = table.join(criteria, places.0).ok_or(NoGroup::Criteria)?;
+        let group = Group { table: number, places, enable, given, matcher, entries: 0 };
+        match self.groups.insert(group) {
+            Ok(group) => {
+                table.groups.insert(places.0, (places.1, group));
+                Ok(group)
+            }
+            Err(_) => {
+                table.leave(matcher, places.0);
+                Err(NoGroup::Full)
+            }
+        }
+    }
+
+    /// Drops a group without entries.
+    pub(crate) fn destroy_group(&mut self, number: u32) {
+        let Some(group) = self.groups.remove(number) else { return };
+        if let Some(table) = self.tables.get_mut(group.table) {
+            table.groups.remove(&group.places.0);
+            table.leave(group.matcher, group.places.0);
+        }
+    }
+
+    /// The criteria of a group as they were given.
+    pub(crate) fn mask(group: &Group) -> MatchParam {
+        criteria::mask(&group.given)
+    }
+
+    /// Values of an entry as its group compares them.
+    pub(crate) fn key(group: &Group, value: &MatchParam) -> Arc<[u32]> {
+        Criteria::key_of(&group.given, value)
+    }
+
+    /// Values of an entry.
+    pub(crate) fn value(group: &Group, entry: &Entry) -> MatchParam {
+        criteria::value(&group.given, &entry.key)
+    }
+
+    /// An entry more or less that does this.
+    fn hold(&mut self, what: &Deed, more: bool) {
+        for destination in &what.destinations {
+            match *destination {
+                Destination::Table(number) => self.hold_table(number, more),
+                Destination::Tir(tirn) if more => *self.tirs.entry(tirn).or_default() += 1,
+                Destination::Tir(tirn) => {
+                    if let Some(users) = self.tirs.get_mut(&tirn) {
+                        *users = users.saturating_sub(1);
+                        if *users == 0 {
+                            self.tirs.remove(&tirn);
+                        }
+                    }
+                }
+                Destination::Uplink => {}
+            }
+        }
+        what.counters.iter().for_each(|id| self.counters.hold(*id, more));
+        let listed = (what.destinations.len() + what.counters.len()) as u64;
+        self.listed = if more { self.listed + listed } else { self.listed.saturating_sub(listed) };
+    }
+
+    /// Puts an entry into a place of its group that is free.
+    pub(crate) fn insert_entry(&mut self, place: u32, entry: Entry) {
+        let Some(group) = self.groups.get_mut(entry.group) else { return };
+        let (number, matcher) = (group.table, group.matcher);
+        group.entries += 1;
+        self.hold(&entry.what, true);
+        let Some(table) = self.tables.get_mut(number) else { return };
+        if let Some(count) = self.entries_of.get_mut(table.kind as usize) {
+            *count += 1;
+        }
+        table.insert(matcher, place, entry);
+    }
+
+    /// An entry does something else from now on.
+    pub(crate) fn change_entry(&mut self, table: u32, place: u32, what: Deed) {
+        // What both name is held all the while.
+        self.hold(&what, true);
+        let entry = self.tables.get_mut(table).and_then(|table| table.entries.get_mut(&place));
+        if let Some(entry) = entry {
+            let before = std::mem::replace(&mut entry.what, what);
+            self.hold(&before, false);
+        }
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove_entry(&mut self, table: u32, place: u32) {
+        let Some(table) = self.tables.get_mut(table) else { return };
+        let Some(number) = table.entry(place).map(|entry| entry.group) else { return };
+        let Some(group) = self.groups.get_mut(number) else { return };
+        group.entries = group.entries.saturating_sub(1);
+        let Some(entry) = table.remove(group.matcher, place) else { return };
+        if let Some(count) = self.entries_of.get_mut(table.kind as usize) {
+            *count = count.saturating_sub(1);
+        }
+        self.hold(&entry.what, false);
+    }
+
+    /// What a flow counter has counted; `None` if it is not there.
+    pub fn counter(&self, id: u32) -> Option<Traffic> {
+        self.counters.get(id)
+    }
+
+    /// A counter begins anew.
+    pub(crate) fn clear_counter(&self, id: u32) {
+        self.counters.clear(id);
+    }
+
+    /// Whether two counters were allocated at once.
+    pub(crate) fn same_bulk(one: u32, other: u32) -> bool {
+        Counters::same_bulk(one, other)
+    }
+
+    pub(crate) fn alloc_counters(&mut self, count: u32) -> Result<u32, NoCounter> {
+        self.counters.alloc(count)
+    }
+
+    pub(crate) fn dealloc_counters(&mut self, id: u32) -> Result<(), NoCounter> {
+        self.counters.dealloc(id)
+    }
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self::new(Offer::none())
+    }
+}
