@@ -13,6 +13,7 @@ use crate::pages::Pages;
 use crate::personality::Personality;
 use crate::ports::Ports;
 use crate::profile::{Config, general_max};
+use crate::steering::{Offer, Steering};
 
 /// How far the driver has brought the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -58,6 +59,10 @@ pub struct Snapshot {
     pub user_contexts: u32,
     pub user_memories: u32,
     pub general_objects: u32,
+    pub flow_tables: u32,
+    pub flow_groups: u32,
+    pub flow_entries: u32,
+    pub flow_counters: u32,
     /// Pages that the host gave and did not get back.
     pub pages: u32,
 }
@@ -95,12 +100,18 @@ pub struct Firmware {
     pub(crate) refusal: Option<String>,
 }
 
+/// Empty tables of what such a function can have.
+fn tables(config: &Config) -> Icm {
+    let offer = if config.flow_tables { Offer::ethernet() } else { Offer::none() };
+    Icm { steering: Steering::new(offer), ..Icm::new(config.function) }
+}
+
 impl Firmware {
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let general_max = general_max(&config);
         Self {
-            icm: Icm::new(config.function),
+            icm: tables(&config),
             nic: NicVport::new(&config),
             ports: Ports::new(config.clone()),
             state: State::Disabled,
@@ -187,6 +198,10 @@ impl Firmware {
             user_contexts: count(Kind::UserContext),
             user_memories: count(Kind::Umem),
             general_objects: count(Kind::ReservedQpn),
+            flow_tables: count(Kind::FlowTable),
+            flow_groups: count(Kind::FlowGroup),
+            flow_entries: self.icm.steering.entries(),
+            flow_counters: count(Kind::FlowCounter),
             pages: self.pages.given(),
         }
     }
@@ -198,7 +213,7 @@ impl Firmware {
 
     /// Drops every object.
     pub(crate) fn drop_objects(&mut self, effects: &mut Vec<Effect>) {
-        self.icm = Icm::new(self.config.function);
+        self.icm = tables(&self.config);
         self.pages.account(0);
         effects.push(Effect::AllGone);
     }
@@ -230,7 +245,10 @@ impl Firmware {
         const PAGE_LIST_ENTRY: u64 = 8;
         let objects = |kind: &Kind| u64::from(self.icm.objects(*kind)) * kind.icm_bytes();
         let tables = Kind::ALL.iter().filter(|kind| kind.numbered_as() == **kind);
-        tables.map(objects).sum::<u64>() + self.icm.translation_bytes + self.icm.page_lists * PAGE_LIST_ENTRY
+        tables.map(objects).sum::<u64>()
+            + self.icm.translation_bytes
+            + self.icm.page_lists * PAGE_LIST_ENTRY
+            + self.icm.steering.icm_bytes()
     }
 }
 

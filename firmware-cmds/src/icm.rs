@@ -18,6 +18,7 @@ use crate::limits::{
 use crate::object::Kind;
 use crate::q_counters::{CounterSet, QCounter};
 use crate::rq::Rq;
+use crate::steering::Steering;
 use crate::table::Table;
 use crate::transport::{Rqt, Tir, Tis};
 use crate::users::Users;
@@ -277,6 +278,8 @@ pub struct Icm {
     pub psvs: Table<Psv>,
     /// Multicast groups.
     pub mcgs: Vec<Mcg>,
+    /// Flow tables.
+    pub steering: Steering,
     /// User contexts, their memory and their objects.
     pub(crate) users: Users,
     /// Bytes that translations take: those given with CREATE_MKEY and those that UMR WQEs loaded.
@@ -313,6 +316,7 @@ impl Icm {
             q_counters: Table::new(1, MAX_Q_COUNTERS),
             psvs: Table::new(1, (1 << 24) - 2),
             mcgs: Vec::new(),
+            steering: Steering::default(),
             users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,
             page_lists: 0,
@@ -341,6 +345,9 @@ impl Icm {
             Kind::UserContext => self.users.contexts.len(),
             Kind::Umem => self.users.umems.len(),
             Kind::ReservedQpn => self.reserved_qpns.len(),
+            Kind::FlowTable => self.steering.tables(),
+            Kind::FlowGroup => self.steering.groups(),
+            Kind::FlowCounter => self.steering.counters(),
         }
     }
 

@@ -34,11 +34,15 @@ pub enum Kind {
     Umem,
     /// The only kind of general objects.
     ReservedQpn,
+    FlowTable,
+    FlowGroup,
+    /// A flow counter, or a bulk of them.
+    FlowCounter,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 25] = [
         Self::Eq,
         Self::Cq,
         Self::Qp,
@@ -61,6 +65,9 @@ impl Kind {
         Self::UserContext,
         Self::Umem,
         Self::ReservedQpn,
+        Self::FlowTable,
+        Self::FlowGroup,
+        Self::FlowCounter,
     ];
 
     /// The kind with whose numbers objects of this kind are numbered, in one table with them.
@@ -91,6 +98,7 @@ impl Kind {
             Self::Qp | Self::Sq => 3072,
             Self::Eq | Self::Cq | Self::Srq | Self::XrcSrq | Self::Rmp | Self::Dct | Self::Rq => 512,
             Self::Tir => 256,
+            Self::FlowTable | Self::FlowGroup => 1024,
             Self::Mkey => 192,
             Self::Uar | Self::QCounter => 0,
             _ => 64,

@@ -28,6 +28,8 @@ pub struct Config {
     pub timer_khz: u32,
     /// Whether send WQEs may come with their doorbell (BlueFlame).
     pub blueflame: bool,
+    /// Whether there are flow tables: an Ethernet port has them.
+    pub flow_tables: bool,
     /// Whether SMPs of the host leave the adapter. If not it can neither find nor set what else is in the subnet.
     pub may_manage: bool,
     /// Pages of 4 KiB that the firmware takes of its host at most: what its objects may cost. Commands that need more are
@@ -58,6 +60,7 @@ impl Config {
             // ConnectX-4: 156.25 MHz.
             timer_khz: 156_250,
             blueflame: false,
+            flow_tables: false,
             may_manage: true,
             icm_pages: ICM_PAGES,
         }

@@ -110,7 +110,7 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
 
 /// An adapter after INIT_HCA, brought there by the templates; adds the commands to `executed`.
 fn power_on(executed: &mut HashSet<Opcode>) -> Firmware {
-    let mut fw = Firmware::new(Config { blueflame: true, ..Config::default() });
+    let mut fw = Firmware::new(Config { blueflame: true, flow_tables: true, ..Config::default() });
     let mut run = |input: &[u8]| {
         let Execution::Done(out) = fw.execute(input, 0x1010, &mut Vec::new()) else { panic!("waits") };
         assert_eq!(out[0], 0);

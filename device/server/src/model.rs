@@ -264,6 +264,10 @@ fn counts(snapshot: Snapshot) -> Value {
         user_contexts,
         user_memories,
         general_objects,
+        flow_tables,
+        flow_groups,
+        flow_entries,
+        flow_counters,
         pages,
     } = snapshot;
     json!({
@@ -285,6 +289,10 @@ fn counts(snapshot: Snapshot) -> Value {
         "user_contexts": user_contexts,
         "user_memories": user_memories,
         "general_objects": general_objects,
+        "flow_tables": flow_tables,
+        "flow_groups": flow_groups,
+        "flow_entries": flow_entries,
+        "flow_counters": flow_counters,
         "pages": pages,
     })
 }

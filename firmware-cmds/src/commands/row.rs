@@ -3,13 +3,16 @@
 use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
 use hca_spec::command::{InHeader, Opcode};
+use hca_spec::flow::SetFteIn;
 use hca_spec::{be32, put_be32};
 
 use super::fixture::Fixture;
+use super::flow_counter;
 use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::firmware::{Firmware, State};
 use crate::object::{Kind, Object};
+use crate::steering::ENTRY_BYTES;
 use crate::users::Held;
 
 /// Output of a command, or why it is refused.
@@ -77,7 +80,12 @@ impl Command {
             }
             _ => 0,
         };
-        objects + self.icm.list.map_or(0, |at| input.len().saturating_sub(at) as u64)
+        let more = match self.icm.more {
+            IcmMore::Nothing => 0,
+            IcmMore::FlowEntry => ENTRY_BYTES,
+            IcmMore::FlowCounters => flow_counter::icm_bytes(input),
+        };
+        objects + more + self.icm.list.map_or(0, |at| input.len().saturating_sub(at) as u64)
     }
 
     /// Numbers in the output of the objects that it made.
@@ -159,6 +167,11 @@ pub(super) const fn queries_at(kind: Kind, at: usize) -> Option<Subject> {
     Some(Subject { kind, action: Action::Query, at, most: 1 })
 }
 
+/// Column of the table: destroys an object of that kind, whose number lies at `at`.
+pub(super) const fn destroys_at(kind: Kind, at: usize) -> Option<Subject> {
+    Some(Subject { kind, action: Action::Destroy, at, most: 1 })
+}
+
 /// Column of the table: destroys an object of that kind.
 pub(super) const fn destroys(kind: Kind) -> Option<Subject> {
     Subject::new(Action::Destroy, kind)
@@ -171,11 +184,24 @@ pub struct IcmUse {
     pub list: Option<usize>,
     /// Whether the command waits for pages that the host has still to give. If not, it is refused.
     pub waits: bool,
+    /// What the objects and the list don't show.
+    pub more: IcmMore,
+}
+
+/// What a command takes of ICM for what is neither an object nor a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IcmMore {
+    /// Nothing.
+    Nothing,
+    /// An entry of a flow table.
+    FlowEntry,
+    /// The flow counters of a bulk.
+    FlowCounters,
 }
 
 impl IcmUse {
     /// Column of the table: nothing else.
-    pub(super) const OBJECT: Self = Self { list: None, waits: true };
+    pub(super) const OBJECT: Self = Self { list: None, waits: true, more: IcmMore::Nothing };
     /// Column of the table: the list behind most CREATE_* inputs.
     pub(super) const LIST: Self = Self::list_at(PAS_OFFSET);
     /// Column of the table: the same, at once. Requests for pages arrive through event queues.
@@ -184,8 +210,13 @@ impl IcmUse {
     /// Column of the table: the list behind CREATE_UMEM's input.
     pub(super) const UMEM_LIST: Self = Self::list_at(CreateUmemIn::SIZE);
 
+    /// Column of the table: an entry of a flow table, and the list behind SET_FLOW_TABLE_ENTRY's input.
+    pub(super) const FLOW_ENTRY: Self = Self { more: IcmMore::FlowEntry, ..Self::list_at(SetFteIn::SIZE) };
+    /// Column of the table: a bulk of flow counters.
+    pub(super) const FLOW_COUNTERS: Self = Self { more: IcmMore::FlowCounters, ..Self::OBJECT };
+
     const fn list_at(at: usize) -> Self {
-        Self { list: Some(at), waits: true }
+        Self { list: Some(at), waits: true, more: IcmMore::Nothing }
     }
 }
 

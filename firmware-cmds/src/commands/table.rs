@@ -14,15 +14,17 @@ use hca_spec::caps;
 use hca_spec::cmd::*;
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::dct::{CreateDctIn, QueryDctOut};
+use hca_spec::flow::*;
 
 use super::devx::{self, names, place};
 use super::row::Handler::{ReadOnly, Update, WithEffects};
 use super::row::Template::{Input, Object, Refused};
 use super::row::{
-    Action, Command, IcmUse, NONE, TimeClass, User, changes, changes_at, destroys, makes, makes_psvs,
-    queries, queries_at,
+    Action, Command, IcmUse, NONE, TimeClass, User, changes, changes_at, destroys, destroys_at, makes,
+    makes_psvs, queries, queries_at,
 };
 use super::{access_reg, cq, dct, domains, eq, general_object, hca, mad, mcg, mkey, odp, pages, psv};
+use super::{flow_counter, flow_entry, flow_group, flow_table};
 use super::{q_counter, qp, qp_transition as transition, sq, srq, vport};
 use crate::firmware::{Firmware, State};
 use crate::object::Kind::{self, *};
@@ -41,6 +43,13 @@ const PSVS: usize = CreatePsvOut::PSV0.offset();
 const COUNTER_SET: usize = QueryQCounterIn::COUNTER_SET_ID.offset();
 /// Where PAGE_FAULT_RESUME names the queue pair.
 const FAULT: usize = PageFaultResumeIn::TOKEN.offset();
+
+/// Where commands name flow tables, groups and counters.
+const TABLE_ID: usize = FlowIn::TABLE_ID.offset();
+const GROUP_ID: usize = FlowIn::GROUP_ID.offset();
+const COUNTER_ID: usize = QueryFlowCounterIn::FLOW_COUNTER_ID.offset();
+/// QUERY_FLOW_COUNTER: the smallest output has one.
+const TRAFFIC: usize = OutHeader::SIZE + TrafficCounter::SIZE;
 
 macro_rules! rows {
     ($(
@@ -250,6 +259,45 @@ rows! {
         User::ALL, Destroy, WithEffects(srq::destroy), Object;
     QueryRmp, "QUERY_RMP", Initialized, (OBJECT, QueryRmpOut::SIZE), queries(Rmp), OBJECT,
         User::hiding(place::hide_rmp), Query, ReadOnly(srq::query), Object;
+
+    SetFlowTableRoot, "SET_FLOW_TABLE_ROOT", Initialized, (SetFlowTableRootIn::SIZE, DONE),
+        changes_at(FlowTable, TABLE_ID), OBJECT, User::KERNEL, Modify, Update(flow_table::set_root),
+        Input(flow_table::root_template), if flow_table::has_steering;
+    CreateFlowTable, "CREATE_FLOW_TABLE", Initialized, (CreateFlowTableIn::SIZE, NAME), makes(FlowTable), OBJECT,
+        User::naming(flow_table::names), Create, Update(flow_table::create), Input(flow_table::create_template),
+        if flow_table::has_steering;
+    DestroyFlowTable, "DESTROY_FLOW_TABLE", Initialized, (FlowIn::SIZE, DONE), destroys_at(FlowTable, TABLE_ID), OBJECT,
+        User::ALL, Destroy, Update(flow_table::destroy), Input(flow_table::template), if flow_table::has_steering;
+    QueryFlowTable, "QUERY_FLOW_TABLE", Initialized, (FlowIn::SIZE, QueryFlowTableOut::SIZE),
+        queries_at(FlowTable, TABLE_ID), OBJECT, User::ALL, Query, ReadOnly(flow_table::query),
+        Input(flow_table::template), if flow_table::has_steering;
+    CreateFlowGroup, "CREATE_FLOW_GROUP", Initialized, (CreateFlowGroupIn::SIZE, NAME), makes(FlowGroup), OBJECT,
+        User::naming(flow_group::names), Create, Update(flow_group::create), Input(flow_group::create_template),
+        if flow_table::has_steering;
+    DestroyFlowGroup, "DESTROY_FLOW_GROUP", Initialized, (FlowIn::SIZE, DONE), destroys_at(FlowGroup, GROUP_ID), OBJECT,
+        User::ALL, Destroy, Update(flow_group::destroy), Input(flow_table::template), if flow_table::has_steering;
+    QueryFlowGroup, "QUERY_FLOW_GROUP", Initialized, (FlowIn::SIZE, QueryFlowGroupOut::SIZE),
+        queries_at(FlowGroup, GROUP_ID), OBJECT, User::ALL, Query, ReadOnly(flow_group::query),
+        Input(flow_table::template), if flow_table::has_steering;
+    SetFlowTableEntry, "SET_FLOW_TABLE_ENTRY", Initialized, (SetFteIn::SIZE, DONE), changes_at(FlowTable, TABLE_ID),
+        FLOW_ENTRY, User::naming(flow_entry::names), Modify, Update(flow_entry::set), Input(flow_entry::set_template),
+        if flow_table::has_steering;
+    QueryFlowTableEntry, "QUERY_FLOW_TABLE_ENTRY", Initialized, (FlowIn::SIZE, QueryFteOut::SIZE),
+        queries_at(FlowTable, TABLE_ID), OBJECT, User::ALL, Query, ReadOnly(flow_entry::query),
+        Input(flow_table::template), if flow_table::has_steering;
+    DeleteFlowTableEntry, "DELETE_FLOW_TABLE_ENTRY", Initialized, (FlowIn::SIZE, DONE), changes_at(FlowTable, TABLE_ID),
+        OBJECT, User::ALL, Modify, Update(flow_entry::delete), Input(flow_table::template),
+        if flow_table::has_steering;
+    AllocFlowCounter, "ALLOC_FLOW_COUNTER", Initialized, (OBJECT, NAME), makes(FlowCounter), FLOW_COUNTERS,
+        User::ALL, Create, Update(flow_counter::alloc), Object, if flow_table::has_steering;
+    DeallocFlowCounter, "DEALLOC_FLOW_COUNTER", Initialized, (OBJECT, DONE), destroys(FlowCounter), OBJECT,
+        User::ALL, Destroy, Update(flow_counter::dealloc), Object, if flow_table::has_steering;
+    QueryFlowCounter, "QUERY_FLOW_COUNTER", Initialized, (QueryFlowCounterIn::SIZE, TRAFFIC),
+        queries_at(FlowCounter, COUNTER_ID), OBJECT, User::ALL, Query, ReadOnly(flow_counter::query),
+        Input(flow_counter::query_template), if flow_table::has_steering;
+    ModifyFlowTable, "MODIFY_FLOW_TABLE", Initialized, (ModifyFlowTableIn::SIZE, DONE), changes_at(FlowTable, TABLE_ID),
+        OBJECT, User::naming(flow_table::names), Modify, Update(flow_table::modify),
+        Input(flow_table::modify_template), if flow_table::has_steering;
 
     CreateGeneralObject, "CREATE_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, NAME), makes(ReservedQpn), OBJECT,
         User::ALL, Create, Update(general_object::create), Input(general_object::create_template);

@@ -77,7 +77,8 @@ impl Counters {
 
     /// Allocates `count` counters; the first number.
     pub(super) fn alloc(&mut self, count: u32) -> Result<u32, NoCounter> {
-        let total = self.total.checked_add(count).filter(|total| *total <= self.most).ok_or(NoCounter::Full)?;
+        let total =
+            self.total.checked_add(count).filter(|total| *total <= self.most).ok_or(NoCounter::Full)?;
         let class = count.max(1).next_power_of_two().trailing_zeros();
         let table = self.classes.get_mut(class as usize).ok_or(NoCounter::Full)?;
         let counters = (0..count).map(|_| Cell::default()).collect();
@@ -113,10 +114,10 @@ impl Counters {
         self.find(id).map(Cell::get)
     }
 
-    /// Whether two counters were allocated at once.
-    pub(super) fn same_bulk(one: u32, other: u32) -> bool {
-        let ((class, a), (of, b)) = (split(one), split(other));
-        class == of && a.checked_shr(class) == b.checked_shr(class)
+    /// The first number of the bulk that a number would belong to.
+    pub(super) fn first_of_bulk(id: u32) -> u32 {
+        let (class, at) = split(id);
+        if class < CLASSES { class << CLASS_SHIFT | at >> class << class } else { id }
     }
 
     /// A counter begins anew.
@@ -138,7 +139,8 @@ impl Counters {
     /// An entry names a counter, or does no more.
     pub(super) fn hold(&mut self, id: u32, more: bool) {
         let (class, at) = split(id);
-        if let Some(bulk) = self.classes.get_mut(class as usize).and_then(|table| table.get_mut(at >> class)) {
+        if let Some(bulk) = self.classes.get_mut(class as usize).and_then(|table| table.get_mut(at >> class))
+        {
             bulk.users = if more { bulk.users + 1 } else { bulk.users.saturating_sub(1) };
         }
     }
@@ -161,7 +163,8 @@ mod tests {
         counters.count(last, 40);
         assert_eq!(counters.get(last), Some(Traffic { packets: 2, octets: 100 }));
         assert_eq!((counters.get(bulk), counters.get(bulk + 384)), (Some(Traffic::default()), None));
-        assert!(Counters::same_bulk(bulk, last) && !Counters::same_bulk(single, bulk));
+        assert_eq!((Counters::first_of_bulk(last), Counters::first_of_bulk(single)), (bulk, single));
+        assert_eq!(Counters::first_of_bulk(u32::MAX), u32::MAX);
         counters.clear(last);
         assert_eq!(counters.get(last), Some(Traffic::default()));
         counters.hold(last, true);

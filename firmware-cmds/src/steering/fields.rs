@@ -92,8 +92,14 @@ const MISC_FIELDS: [OfMisc; 23] = {
 
 /// Flags of which one can't be compared without the other: of which kind a tag is. By word and bits.
 const TOGETHER: [(usize, u32); 4] = [
-    (OUTER + MatchLayers::CVLAN_TAG.offset() / 4, bits(MatchLayers::CVLAN_TAG) | bits(MatchLayers::SVLAN_TAG)),
-    (INNER + MatchLayers::CVLAN_TAG.offset() / 4, bits(MatchLayers::CVLAN_TAG) | bits(MatchLayers::SVLAN_TAG)),
+    (
+        OUTER + MatchLayers::CVLAN_TAG.offset() / 4,
+        bits(MatchLayers::CVLAN_TAG) | bits(MatchLayers::SVLAN_TAG),
+    ),
+    (
+        INNER + MatchLayers::CVLAN_TAG.offset() / 4,
+        bits(MatchLayers::CVLAN_TAG) | bits(MatchLayers::SVLAN_TAG),
+    ),
     (
         MISC + MatchMisc::OUTER_SECOND_CVLAN_TAG.offset() / 4,
         bits(MatchMisc::OUTER_SECOND_CVLAN_TAG) | bits(MatchMisc::OUTER_SECOND_SVLAN_TAG),
@@ -116,9 +122,9 @@ fn sent(kind: TableType) -> bool {
 /// Every field that tables of a type compare: word, bits, what a packet must have.
 fn fields(kind: TableType) -> impl Iterator<Item = (usize, u32, u32)> {
     let layers = |base: usize, shift: u32, always: u32| {
-        LAYERS.iter().map(move |(field, needs, _)| {
-            (base + field.offset() / 4, bits(*field), needs << shift | always)
-        })
+        LAYERS
+            .iter()
+            .map(move |(field, needs, _)| (base + field.offset() / 4, bits(*field), needs << shift | always))
     };
     let misc = MISC_FIELDS.iter().map(|(field, needs, _)| (MISC + field.offset() / 4, bits(*field), *needs));
     let register = MatchMisc2::METADATA_REG_A;

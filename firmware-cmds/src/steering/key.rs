@@ -81,10 +81,19 @@ pub enum L4 {
     #[default]
     None,
     /// `flags` has 9 bits: NS, CWR, ECE, URG, ACK, PSH, RST, SYN, FIN.
-    Tcp { source: u16, destination: u16, flags: u16 },
-    Udp { source: u16, destination: u16 },
+    Tcp {
+        source: u16,
+        destination: u16,
+        flags: u16,
+    },
+    Udp {
+        source: u16,
+        destination: u16,
+    },
     /// Encapsulating security payload.
-    Esp { spi: u32 },
+    Esp {
+        spi: u32,
+    },
 }
 
 /// A GRE header.
@@ -251,14 +260,20 @@ impl FlowKey {
         let second = |layers: &Layers| layers.tags[1];
         if let Some(tag) = second(&self.outer) {
             value.put(MISC, OUTER_TCI, tag.tci.into());
-            let kind =
-                if tag.service { MatchMisc::OUTER_SECOND_SVLAN_TAG } else { MatchMisc::OUTER_SECOND_CVLAN_TAG };
+            let kind = if tag.service {
+                MatchMisc::OUTER_SECOND_SVLAN_TAG
+            } else {
+                MatchMisc::OUTER_SECOND_CVLAN_TAG
+            };
             value.put(MISC, kind, 1);
         }
         if let Some(tag) = self.inner.as_ref().and_then(second) {
             value.put(MISC, INNER_TCI, tag.tci.into());
-            let kind =
-                if tag.service { MatchMisc::INNER_SECOND_SVLAN_TAG } else { MatchMisc::INNER_SECOND_CVLAN_TAG };
+            let kind = if tag.service {
+                MatchMisc::INNER_SECOND_SVLAN_TAG
+            } else {
+                MatchMisc::INNER_SECOND_CVLAN_TAG
+            };
             value.put(MISC, kind, 1);
         }
         let places = [
@@ -307,7 +322,15 @@ mod tests {
 
     #[test]
     fn fields_are_where_the_interface_says() {
-        let ip = Ip { version: 6, protocol: 6, dscp: 0x2a, ecn: 1, ttl: 64, flow_label: 0xf_1234, ..Ip::default() };
+        let ip = Ip {
+            version: 6,
+            protocol: 6,
+            dscp: 0x2a,
+            ecn: 1,
+            ttl: 64,
+            flow_label: 0xf_1234,
+            ..Ip::default()
+        };
         let outer = Layers {
             dmac: [1, 2, 3, 4, 5, 6],
             smac: [7, 8, 9, 10, 11, 12],
@@ -345,7 +368,10 @@ mod tests {
         assert_eq!((misc.get(MatchMisc::VXLAN_VNI), misc.get(MatchMisc::BTH_OPCODE)), (0x010203, 0x64));
         assert_eq!((misc.get(MatchMisc::BTH_DST_QP), misc.get(MatchMisc::SOURCE_SQN)), (0x1_0002, 0x77));
         assert_eq!(misc.get(MatchMisc::OUTER_IPV6_FLOW_LABEL), 0xf_1234);
-        assert_eq!((misc.get(MatchMisc::INNER_ESP_SPI), misc.get(MatchMisc::OUTER_ESP_SPI)), (0x1122_3344, 0));
+        assert_eq!(
+            (misc.get(MatchMisc::INNER_ESP_SPI), misc.get(MatchMisc::OUTER_ESP_SPI)),
+            (0x1122_3344, 0)
+        );
         assert_eq!(param.inner().get(MatchLayers::ETHERTYPE), 0x800);
         assert_eq!(param.misc_2().get(MatchMisc2::METADATA_REG_A), 5);
     }

@@ -34,9 +34,9 @@ use foldhash::quality::RandomState;
 use hca_spec::flow::{MatchParam, TableType};
 
 use crate::table::Table;
+use counter::Counters;
 pub(crate) use counter::NoCounter;
 pub use counter::Traffic;
-use counter::Counters;
 use criteria::Criteria;
 pub(crate) use criteria::NotCompared;
 pub use fields::field_support;
@@ -325,14 +325,19 @@ impl Steering {
         self.counters.get(id)
     }
 
+    #[cfg(test)]
+    pub(crate) fn count_for_tests(&self, id: u32, octets: u64) {
+        self.counters.count(id, octets);
+    }
+
     /// A counter begins anew.
     pub(crate) fn clear_counter(&self, id: u32) {
         self.counters.clear(id);
     }
 
-    /// Whether two counters were allocated at once.
-    pub(crate) fn same_bulk(one: u32, other: u32) -> bool {
-        Counters::same_bulk(one, other)
+    /// The first number of the bulk that the number of a counter belongs to.
+    pub(crate) fn first_of_bulk(id: u32) -> u32 {
+        Counters::first_of_bulk(id)
     }
 
     pub(crate) fn alloc_counters(&mut self, count: u32) -> Result<u32, NoCounter> {

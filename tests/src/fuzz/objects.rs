@@ -150,11 +150,13 @@ impl Objects {
             o.fixture.set(kind, number);
         }
         o.dct = o.fixture.number(Kind::Dct);
-        // Adapters without BlueFlame have no send queues on their own.
-        let sq = made_by(Kind::Sq);
-        let answer = e.execute(&sq.template(&o.fixture), sq.output);
-        if let Some(number) = sq.made(&answer).next() {
-            o.fixture.set(Kind::Sq, number);
+        // Adapters without BlueFlame have no send queues on their own, InfiniBand ports no flow tables.
+        for kind in [Kind::Sq, Kind::FlowTable, Kind::FlowGroup, Kind::FlowCounter] {
+            let command = made_by(kind);
+            let answer = e.execute(&command.template(&o.fixture), command.output);
+            if let Some(number) = command.made(&answer).next() {
+                o.fixture.set(kind, number);
+            }
         }
         for (service, srq) in QPS {
             o.create_qp(e, service, srq);

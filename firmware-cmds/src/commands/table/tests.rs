@@ -10,7 +10,7 @@ use crate::effect::Effect;
 use crate::profile::Config;
 
 /// Kinds in an order in which each names only those before it.
-const ORDER: [Kind; 18] = [
+const ORDER: [Kind; 21] = [
     Uar,
     Eq,
     Cq,
@@ -29,6 +29,9 @@ const ORDER: [Kind; 18] = [
     UserContext,
     Umem,
     ReservedQpn,
+    FlowTable,
+    FlowGroup,
+    FlowCounter,
 ];
 
 fn row(opcode: Opcode) -> &'static Command {
@@ -37,7 +40,7 @@ fn row(opcode: Opcode) -> &'static Command {
 
 /// An adapter that has every command, in that state.
 fn bench(state: State) -> Bench {
-    let mut b = Bench::with(Config { blueflame: true, ..Config::default() });
+    let mut b = Bench::with(Config { blueflame: true, flow_tables: true, ..Config::default() });
     if state >= State::Enabled {
         b.ok(Opcode::EnableHca, 0);
         b.give_pages(b.fw.pages.init());
@@ -79,6 +82,11 @@ fn populate(b: &mut Bench) -> Fixture {
 /// Brings the fixture's objects into the state in which the command is legal, and gives a command that destroys something
 /// an object that nothing uses.
 fn prepare(b: &mut Bench, fixture: &mut Fixture, command: &Command) {
+    if matches!(command.opcode, Opcode::CreateFlowGroup | Opcode::DestroyFlowGroup) {
+        // Groups of a table have no place in common.
+        let table = make(b, fixture, FlowTable);
+        fixture.set(FlowTable, table);
+    }
     if let Some(object) = command.object
         && object.action == Action::Destroy
     {
@@ -90,6 +98,10 @@ fn prepare(b: &mut Bench, fixture: &mut Fixture, command: &Command) {
             // The hardware says so.
             let dct = b.fw.icm.dcts.get_mut(fixture.number(Dct)).unwrap();
             dct.ctx.set(Dctc::STATE, DctState::Drained as u32);
+        }
+        Opcode::QueryFlowTableEntry | Opcode::DeleteFlowTableEntry => {
+            let set = row(Opcode::SetFlowTableEntry).template(fixture);
+            assert_eq!(run(b, &set).status(), Status::Ok);
         }
         Opcode::DetachFromMcg => {
             let attach = row(Opcode::AttachToMcg).template(fixture);
