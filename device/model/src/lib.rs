@@ -35,6 +35,7 @@ pub mod wire;
 mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
+pub use engines::nic;
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};

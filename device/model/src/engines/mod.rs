@@ -10,6 +10,7 @@ pub(crate) mod compress;
 pub(crate) mod cq;
 pub(crate) mod eq;
 pub(crate) mod mkey;
+pub mod nic;
 pub(crate) mod qp;
 pub(crate) mod registers;
 pub(crate) mod signature;

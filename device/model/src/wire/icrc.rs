@@ -9,7 +9,7 @@
 //! covered.
 
 use hca_spec::ether::{Ipv4, Ipv6, Udp};
-use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh};
+use hca_spec::wire::{Bth, Grh, ICRC_SIZE};
 
 use super::GrhRepr;
 use super::ethernet::Headers;
@@ -32,8 +32,8 @@ fn masked(bth: &Bth) -> Bth {
     bth
 }
 
-/// What stands for the LRH.
-const NO_LRH: [u8; Lrh::SIZE] = [0xff; Lrh::SIZE];
+/// What stands for the 8 bytes of an LRH.
+const NO_LRH: [u8; 8] = [0xff; 8];
 
 /// The ICRC of a packet of RoCE version 1, as it travels. `rest` is all between BTH and ICRC.
 pub fn icrc_v1(grh: &Grh, bth: &Bth, rest: &[u8]) -> [u8; ICRC_SIZE] {
