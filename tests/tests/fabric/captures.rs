@@ -35,9 +35,14 @@ impl Capture {
 
     /// Of every port.
     fn of(name: &str, simulation: Simulation) -> Self {
-        let named = |world: &World| world.ports().map(|p| (p, world.port_name(p))).collect();
+        let interface = |world: &World, port| pcapng::Interface {
+            port,
+            kind: world.port_kind(port),
+            name: world.port_name(port),
+        };
+        let named = |world: &World| world.ports().map(|port| interface(world, port)).collect();
         let ports: Vec<_> = simulation.world(|world, _| named(world));
-        simulation.world(|world, _| ports.iter().for_each(|p| world.capture_packets(p.0)));
+        simulation.world(|world, _| ports.iter().for_each(|p| world.capture_packets(p.port)));
         let file = Temporary::new(&format!("{name}.pcapng"));
         let out = fs::File::create(file.path()).expect("a file");
         let writer = pcapng::Writer::new(out, &ports).expect("written");

@@ -263,7 +263,7 @@ impl Executor<'_> {
                 core.route_events();
             }
             // Objects have no state here before they are used.
-            Effect::CqCreated(_) | Effect::QpCreated(_) => {}
+            Effect::CqCreated(_) | Effect::QpCreated(_) | Effect::RqCreated(_) => {}
             Effect::CqModerated(Cqn(n)) => {
                 if let (Some(cq), Some(hw)) = (core.function.fw.icm.cqs.get(n), core.function.cqs.get_mut(n))
                 {
@@ -290,8 +290,8 @@ impl Executor<'_> {
                 }
                 core.srq_limit(now, srqn);
             }
-            // Carried out by the next commit.
-            Effect::RqCreated(_) | Effect::RqModified { .. } | Effect::RqDestroyed(_) => {}
+            Effect::RqModified { rqn, from, to } => self.rq_modified(now, rqn, from, to),
+            Effect::RqDestroyed(rqn) => core.function.frames.stop(rqn),
             Effect::PageFaultResumed { qpn, kind, error } => {
                 self.page_fault_resumed(now, qpn, kind, error);
             }
@@ -318,6 +318,7 @@ impl Executor<'_> {
                 core.route_events();
                 core.function.cqs.clear();
                 core.function.srqs.clear();
+                core.function.frames.clear();
                 self.qps.clear();
                 self.dc_responders.clear();
                 // Pages will not come any more: the commands that wait for them are answered.

@@ -7,6 +7,7 @@ use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::chip::Chip;
+use crate::adapter::ethernet::QueuedFrame;
 use crate::adapter::function::FunctionState;
 use crate::adapter::returning::Returned;
 use crate::engines::command::{Fetch, Output};
@@ -123,6 +124,10 @@ pub(crate) enum HcaEvent {
     Receive(Arrived),
     /// A copy of a multicast datagram for a member of its group.
     ReceiveCopy(Qpn, Arrived),
+    /// A frame that is no transport packet has passed the receive pipeline of that port.
+    ReceiveFrame(u8, Packet),
+    /// A frame goes to a receive queue, whose memory it waited for.
+    QueueFrame(Box<QueuedFrame>),
     /// A packet has passed the send pipeline and its data is there: to its port.
     Depart(Departing),
     /// Requests without an answer have left: their completions are due.
@@ -160,7 +165,11 @@ impl HcaEvent {
     pub(crate) fn settle(&mut self) {
         match self {
             Self::Receive(arrived) | Self::ReceiveCopy(_, arrived) => arrived.settle(),
-            Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.settle(),
+            Self::Depart(Departing { packet, .. })
+            | Self::Answer(_, packet)
+            | Self::ReceiveFrame(_, packet) => {
+                packet.settle();
+            }
             _ => {}
         }
     }

@@ -73,7 +73,7 @@ impl Core<'_> {
     fn bad_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, why: BadDatagram) -> Option<Ps> {
         let BadDatagram(syndrome, why) = why;
         self.diagnose(now, format_args!("QP {}: datagram WQE {}: {why}", qp.qpn, wqe.index));
-        self.complete_send_error(now, qp, wqe.index, wqe.opcode, syndrome);
+        self.complete_send_error(now, qp, wqe.index, wqe.opcode as u32, syndrome);
         self.fail_sends(now, qp, None);
         None
     }

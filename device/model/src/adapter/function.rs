@@ -11,6 +11,7 @@ use hca_firmware::{Config, Firmware, Personality};
 use crate::adapter::command::CommandSlots;
 use crate::adapter::core::{Diagnoses, Runs};
 use crate::adapter::counters::Counting;
+use crate::adapter::ethernet::Frames;
 use crate::adapter::events::EventRoutes;
 use crate::adapter::parked::Parked;
 use crate::engines::blueflame::Combiner;
@@ -41,6 +42,8 @@ pub(crate) struct FunctionState {
     /// Counts what changed memory keys.
     pub(crate) key_changes: u64,
     pub(crate) runs: Runs,
+    /// Ethernet queues.
+    pub(crate) frames: Frames,
 }
 
 impl FunctionState {
@@ -57,6 +60,7 @@ impl FunctionState {
             counting: Counting::default(),
             key_changes: 0,
             runs: Runs::default(),
+            frames: Frames::default(),
         }
     }
 
@@ -75,7 +79,9 @@ impl FunctionState {
             counting,
             key_changes,
             runs: _,
+            frames,
         } = self;
+        frames.clear();
         *key_changes += 1;
         fw.reset();
         if let Some(outstanding) = outstanding {

@@ -9,6 +9,7 @@ pub(crate) mod core;
 pub(crate) mod counters;
 mod datagram;
 mod dynamic;
+mod ethernet;
 pub(crate) mod events;
 pub(crate) mod function;
 mod memory;
@@ -38,6 +39,7 @@ use hca_spec::{be32, uar};
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
+use crate::adapter::ethernet::{Way, count_frame};
 use crate::adapter::function::{Function, HostSide};
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
@@ -340,6 +342,9 @@ impl Executor<'_> {
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
+        if !self.is_for_transport(port, &packet) {
+            return self.arrive_frame(now, port, packet);
+        }
         match self.take_in(now, port, packet) {
             Ok((at, arrived)) => {
                 self.core.schedule(at, HcaEvent::Receive(arrived));
@@ -389,6 +394,7 @@ impl Executor<'_> {
                 true => port.counters.rcv_multicast(packet.len()),
                 false => port.counters.rcv(packet.len()),
             }
+            count_frame(port, packet, Way::In { transport: true });
         }
     }
 
@@ -448,6 +454,8 @@ impl Executor<'_> {
                 self.receive_copy(now, qpn, &arrived);
                 arrived.retire();
             }
+            HcaEvent::ReceiveFrame(port, frame) => self.receive_frame(now, port, frame),
+            HcaEvent::QueueFrame(queued) => self.queue_frame(now, &queued),
             HcaEvent::Depart(departing) => self.depart(now, departing),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),

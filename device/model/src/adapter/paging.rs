@@ -110,7 +110,7 @@ impl Core<'_> {
         match resumed {
             Resumed::Continues => {}
             Resumed::Datagram { index, opcode } => {
-                self.complete_send_error(now, qp, index, opcode, Syndrome::LocalProtection);
+                self.complete_send_error(now, qp, index, opcode as u32, Syndrome::LocalProtection);
                 self.fail_sends(now, qp, None);
             }
             Resumed::Message(psn) => _ = self.fail_message(now, qp, psn, Syndrome::LocalProtection),

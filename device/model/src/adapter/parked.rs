@@ -12,7 +12,7 @@ use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
 use hca_spec::be32;
 use hca_spec::command::Opcode;
-use hca_spec::ids::Qpn;
+use hca_spec::ids::{Qpn, Rqn};
 
 use super::Executor;
 use super::core::HcaEvent;
@@ -35,6 +35,8 @@ enum Object {
     Qp(Qpn),
     /// A command slot.
     Slot(u8),
+    /// A receive queue for frames.
+    Rq(Rqn),
 }
 
 #[derive(Debug)]
@@ -62,6 +64,7 @@ pub(crate) struct Parked {
 fn packet_bytes(event: &HcaEvent) -> Option<usize> {
     match event {
         HcaEvent::Receive(arrived) | HcaEvent::ReceiveCopy(_, arrived) => Some(arrived.packet().len()),
+        HcaEvent::QueueFrame(queued) => Some(queued.bytes.len()),
         _ => None,
     }
 }
@@ -318,8 +321,10 @@ impl Executor<'_> {
             HcaEvent::DynamicTurn(peer) | HcaEvent::DynamicIdle(peer) => Object::Qp(peer.dctn),
             // A copy for each member of the group waits for itself.
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,
+            HcaEvent::QueueFrame(queued) => Object::Rq(queued.rqn),
             HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.port, arrived.repr())?),
-            HcaEvent::Depart(..)
+            HcaEvent::ReceiveFrame(..)
+            | HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)

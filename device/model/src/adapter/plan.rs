@@ -6,22 +6,26 @@
 //!
 //! [`OutstandingReads`]: crate::ground::outstanding::OutstandingReads
 
+use hca_firmware::RqSource;
 use hca_firmware::commands::find;
 use hca_firmware::object::Kind;
 use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Opcode};
 use hca_spec::ids::{Cqn, Pd, Qpn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType};
-use hca_spec::queue::{Cqc, Srqc};
+use hca_spec::queue::{Cqc, Srqc, Wq};
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Ctrl, WQEBB};
 
 use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
-use super::send::FLUSH_STEP;
+use super::ethernet::QueuedFrame;
+use super::send::{FLUSH_STEP, Posted};
 use crate::engines::command::{Fetch, FetchStep, MAX_READ, OutputStep};
 use crate::engines::cq::CompletionQueue;
-use crate::engines::mkey::Access;
+use crate::engines::mkey::{Access, Accessor};
+use crate::engines::nic::segment::MAX_DATA;
+use crate::engines::nic::wqe::{EthWqe, Work};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::answers::Response;
 use crate::engines::qp::datagram::GRH_ROOM;
@@ -83,7 +87,10 @@ impl Executor<'_> {
             HcaEvent::ReceiveCopy(qpn, arrived) => {
                 self.of(*qpn, |qp| core.plan_datagram_received(qp, arrived));
             }
-            HcaEvent::Depart(..)
+            HcaEvent::QueueFrame(queued) => core.plan_frame_received(queued),
+            // Which queues it goes to is found out without memory; each is an input of its own.
+            HcaEvent::ReceiveFrame(..)
+            | HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
@@ -129,6 +136,12 @@ impl Executor<'_> {
                 });
                 // A page fault may be one of a DC target.
                 self.responders_of(Qpn(number)).for_each(|link| core.plan_completions(link));
+            }
+            Kind::Rq => {
+                if let Some(rq) = core.function.fw.icm.rqs.get(number) {
+                    core.touch(rq.ctx.wq().get(Wq::DBR_ADDR), 4);
+                    core.plan_consumer(Cqn(rq.cqn), usize::MAX);
+                }
             }
             Kind::Dct => self.responders_of(Qpn(number)).for_each(|link| core.plan_completions(link)),
             _ => {}
@@ -247,7 +260,11 @@ impl Core<'_> {
         }
         let copy = qp.sq.copy.as_deref().filter(|copy| copy_index(copy) == qp.sq.head);
         let wqe = self.read_wqe(qp, available, copy.unwrap_or_default());
-        let Some((wqe, _)) = wqe.ok().filter(|_| self.planned()) else { return };
+        let wqe = match wqe.ok().filter(|_| self.planned()) {
+            Some((Posted::Request(wqe), _)) => wqe,
+            Some((Posted::Frames(Ok(wqe)), _)) => return self.plan_frames(qp, &wqe),
+            Some((Posted::Frames(Err(_)), _)) | None => return,
+        };
         let bytes = match qp.classify_wqe(&wqe) {
             WqeAction::Held(_) | WqeAction::Refused(..) => 0,
             WqeAction::Datagram => match qp.plan_datagram(&self.view(), &wqe) {
@@ -259,6 +276,37 @@ impl Core<'_> {
             WqeAction::Packets(_) => wqe.length.min(qp.params.mtu as u64) as usize,
         };
         self.plan_gather(qp, &wqe.pieces, 0, bytes);
+    }
+
+    /// Frames of a WQE.
+    fn plan_frames(&self, qp: &QueuePair, wqe: &EthWqe) {
+        self.plan_completions(qp);
+        match &wqe.work {
+            Work::Nop | Work::Umr => {}
+            Work::Frame(frame) | Work::Lso { frame, .. } => {
+                self.plan_gather(qp, &frame.pieces, 0, frame.data.min(MAX_DATA) as usize);
+            }
+            Work::Frames(frames) => frames.iter().for_each(|frame| {
+                self.plan_gather(qp, &frame.pieces, 0, frame.data.min(MAX_DATA) as usize);
+            }),
+        }
+    }
+
+    /// A frame for a receive queue.
+    fn plan_frame_received(&self, queued: &QueuedFrame) {
+        let Some(rq) = self.function.fw.icm.rqs.get(queued.rqn.0) else { return };
+        self.plan_consumer(Cqn(rq.cqn), usize::MAX);
+        let (pieces, pd) = match rq.source {
+            RqSource::Own => (self.plan_take_frame(queued.rqn), Pd(rq.ctx.wq().get(Wq::PD))),
+            RqSource::Pool(srqn) => match self.plan_take_shared(Srqn(srqn)) {
+                Some(receive) => (receive.pieces, receive.pd.unwrap_or_default()),
+                None => return,
+            },
+        };
+        let who = Accessor { qpn: Qpn(queued.rqn.0), pd };
+        if let Ok(found) = self.keyed().scatter(who, &pieces, 0, Payload::Bytes(&queued.bytes)) {
+            found.ignore("it is only planned");
+        }
     }
 
     fn plan_gather(&self, qp: &QueuePair, pieces: &[Piece], offset: u64, len: usize) {

@@ -11,6 +11,7 @@ use hca_spec::wire::Operation;
 
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, Departing, HcaEvent};
+use crate::adapter::ethernet::{Way, count_frame};
 use crate::adapter::returning::{Returned, Returning};
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::time::Ps;
@@ -138,6 +139,7 @@ impl Core<'_> {
             true => port.counters.xmit_multicast(packet.len()),
             false => port.counters.xmit(packet.len()),
         }
+        count_frame(port, &packet, Way::Out);
         let may_leave = out.cabled && may_leave;
         if !own && out.cabled && !may_leave {
             port.counters.xmit_discards = port.counters.xmit_discards.saturating_add(1);
@@ -161,6 +163,7 @@ impl Core<'_> {
         if own || !may_leave {
             return lane;
         }
+        packet.forget_domain();
         let Some(out) = self.chip.ports.get_mut(number) else { return lane };
         if out.outlet.push(at, Ps::MAX, packet, ()).is_err() {
             self.discarded(number, 1);

@@ -22,7 +22,7 @@ impl Core<'_> {
     }
 
     /// Takes the next WQE of a shared receive queue.
-    fn take_shared(&mut self, now: Ps, srqn: Srqn) -> Result<Receive, NoReceive> {
+    pub(crate) fn take_shared(&mut self, now: Ps, srqn: Srqn) -> Result<Receive, NoReceive> {
         let taken = self.fetch_shared(srqn);
         match taken {
             Ok(_) => self.srq_limit(now, srqn),

@@ -8,11 +8,13 @@ use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
-use hca_spec::wqe::{Ctrl, SendOpcode, WQEBB};
+use hca_spec::wqe::{Ctrl, EthOpcode, WQEBB};
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::mkey::Fault;
+use crate::engines::nic::Refused;
+use crate::engines::nic::wqe::EthWqe;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::message::Message;
 use crate::engines::qp::page_fault::FaultedWqe;
@@ -36,8 +38,23 @@ pub(super) const FLUSH_STEP: usize = 32;
 enum Fetched {
     Nothing,
     Wqe(Box<Wqe>),
+    /// Frames to send; or why not, and the index.
+    Frames(Result<EthWqe, (u16, Refused)>),
     /// A WQE that can't be executed, at that index.
     Bad(u16, BadWqe),
+}
+
+/// What a WQE asks for.
+pub(super) enum Posted {
+    /// Of the transport, or of the adapter itself.
+    Request(Wqe),
+    /// Frames; or why they can't be sent.
+    Frames(Result<EthWqe, Refused>),
+}
+
+/// Whether a WQE of a queue for frames sends some: others are like those of queue pairs.
+fn sends_frames(ctrl: &Ctrl) -> bool {
+    !matches!(EthOpcode::from_bits(ctrl.get(Ctrl::OPCODE)), None | Some(EthOpcode::Nop | EthOpcode::Umr))
 }
 
 /// When things happen to a packet that is sent.
@@ -115,9 +132,12 @@ impl Core<'_> {
         let index = qp.sq.head;
         let copy = qp.sq.copy.take().filter(|copy| copy_index(copy) == index);
         match self.read_wqe(qp, available, copy.as_deref().unwrap_or_default()) {
-            Ok((wqe, blocks)) => {
+            Ok((work, blocks)) => {
                 qp.sq.head = index.wrapping_add(blocks);
-                Fetched::Wqe(Box::new(wqe))
+                match work {
+                    Posted::Request(wqe) => Fetched::Wqe(Box::new(wqe)),
+                    Posted::Frames(wqe) => Fetched::Frames(wqe.map_err(|refused| (index, refused))),
+                }
             }
             Err(why) => {
                 // Where the next WQE starts is unknown: the queue can only be flushed from here.
@@ -129,7 +149,12 @@ impl Core<'_> {
 
     /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory. Inlined where it is begun.
     #[inline(always)]
-    pub(super) fn read_wqe(&self, hw: &QueuePair, available: u16, copy: &[u8]) -> Result<(Wqe, u16), BadWqe> {
+    pub(super) fn read_wqe(
+        &self,
+        hw: &QueuePair,
+        available: u16,
+        copy: &[u8],
+    ) -> Result<(Posted, u16), BadWqe> {
         let qp = self.function.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;
         let log_size = hw.params.log_sq_size;
         let mut first = [0; WQEBB];
@@ -157,7 +182,11 @@ impl Core<'_> {
             &longer
         };
         let bytes = bytes.get(..size).ok_or(BadWqe("DS is too large"))?;
-        Ok((Wqe::parse(bytes, hw.service, hw.service == ServiceType::Xrc)?, blocks))
+        if hw.frames.is_some() && sends_frames(&Ctrl::from_prefix_or_zero(bytes)) {
+            return Ok((Posted::Frames(EthWqe::parse(bytes)), blocks));
+        }
+        let wqe = Wqe::parse(bytes, hw.service, hw.service == ServiceType::Xrc)?;
+        Ok((Posted::Request(wqe), blocks))
     }
 
     /// Schedules a turn to send, unless one is.
@@ -173,7 +202,7 @@ impl Core<'_> {
         let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
         self.write_due_completions(now, qp, Ps::MAX);
         for message in qp.requester.abandon().into_iter().filter(|m| !m.connect) {
-            self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode, syndrome);
+            self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode as u32, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }
         self.flush_unfetched(now, qp);
@@ -212,18 +241,19 @@ impl Core<'_> {
             }
             let ctrl = Ctrl::from_prefix_or_zero(&block);
             qp.sq.head = index.wrapping_add(blocks_of(&ctrl).min(available));
-            let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).unwrap_or(SendOpcode::Nop);
             let wqe_index = ctrl.get(Ctrl::WQE_INDEX) as u16;
+            let opcode = ctrl.get(Ctrl::OPCODE);
             self.complete_send_error(now, qp, wqe_index, opcode, Syndrome::WorkRequestFlushed);
         }
     }
 
+    /// Completes a WQE with that opcode in error.
     pub(crate) fn complete_send_error(
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
         index: u16,
-        opcode: SendOpcode,
+        opcode: u32,
         syndrome: Syndrome,
     ) {
         self.write_due_completions(now, qp, Ps::MAX);
@@ -232,7 +262,7 @@ impl Core<'_> {
         }
         self.note(now, Event::Done { qpn: qp.qpn, index, status: Status(Some(syndrome)) });
         let mut cqe = qp.cqe(CqeOpcode::ReqErr, index);
-        cqe.set(Cqe::SEND_WQE_OPCODE, opcode as u32).set(Cqe::SYNDROME, syndrome as u32);
+        cqe.set(Cqe::SEND_WQE_OPCODE, opcode).set(Cqe::SYNDROME, syndrome as u32);
         cqe.set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
         self.complete_for(now, qp, qp.params.cqn_snd, cqe, &[]);
     }
@@ -316,6 +346,12 @@ impl Core<'_> {
                 self.diagnose(now, format_args!("QP {qpn}: send WQE {index} is not executable: {}", why.0));
                 self.note(now, Event::Unreadable { qpn, index });
                 self.push_failed(now, qp, Box::new(Wqe::unreadable(index)), Syndrome::LocalQpOperation);
+                return false;
+            }
+            Fetched::Frames(wqe) => {
+                if let Some(at) = self.send_frames(now, qp, wqe) {
+                    self.ask_turn(at, qp);
+                }
                 return false;
             }
             Fetched::Wqe(wqe) => wqe,

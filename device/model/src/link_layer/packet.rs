@@ -37,6 +37,8 @@ struct Body {
     len: usize,
     /// Of a packet whose payload is still in its sender's memory: where.
     source: Option<(Arc<Region>, u64)>,
+    /// Of a frame that a send queue of the same adapter sent: the queue's transport domain.
+    domain: Option<u32>,
 }
 
 impl Default for Body {
@@ -49,6 +51,7 @@ impl Default for Body {
             payload: 0..0,
             len: 0,
             source: None,
+            domain: None,
         }
     }
 }
@@ -60,7 +63,7 @@ impl Clone for Body {
             Form::Built => (self.copied_payload(), 0..self.payload.len()),
             _ => (self.data.clone(), self.payload.clone()),
         };
-        Self { form, path, repr, data, payload, len, source: None }
+        Self { form, path, repr, data, payload, len, source: None, domain: self.domain }
     }
 }
 
@@ -140,6 +143,7 @@ impl Packet {
         body.form = Form::Built;
         body.payload = 0..payload_len;
         body.source = None;
+        body.domain = None;
         body.len = Self::bytes_on_link(path, carried, payload_len);
         if known.is_none() {
             packet.be_bytes();
@@ -178,6 +182,7 @@ impl Packet {
         body.repr = *repr;
         body.payload = 0..payload;
         body.len = len;
+        body.domain = None;
         body.source = Some((Arc::clone(region), offset));
         packet
     }
@@ -379,6 +384,34 @@ impl Packet {
             Link::Ib(_) => PortKind::InfiniBand,
             Link::Eth(_) => PortKind::Ethernet,
         }
+    }
+
+    /// The same, sent by a queue of that transport domain: it counts where the frame comes back to its adapter.
+    pub(crate) fn frame_of(bytes: Vec<u8>, domain: u32) -> Self {
+        let mut packet = Self::frame(bytes);
+        packet.0.domain = Some(domain);
+        packet
+    }
+
+    /// The transport domain of the queue that sent it, of a frame that never left its adapter.
+    pub(crate) fn domain(&self) -> Option<u32> {
+        self.0.domain
+    }
+
+    /// It is on a link: who gets it knows nothing of its sender's queue.
+    pub(crate) fn forget_domain(&mut self) {
+        self.0.domain = None;
+    }
+
+    /// Whether it is a frame, of the transport or not.
+    #[inline]
+    pub(crate) fn is_frame(&self) -> bool {
+        matches!(self.0.path.link, Link::Eth(_))
+    }
+
+    /// Whether it is a transport packet that was built here and is no bytes yet.
+    pub(crate) fn is_built(&self) -> bool {
+        self.0.form == Form::Built
     }
 
     /// The same link layer's packet with other bytes: checksums are not computed again.

@@ -32,7 +32,7 @@ fn masked(bth: &Bth) -> Bth {
     bth
 }
 
-/// What stands for the 8 bytes of an LRH.
+/// What stands for the LRH.
 const NO_LRH: [u8; 8] = [0xff; 8];
 
 /// The ICRC of a packet of RoCE version 1, as it travels. `rest` is all between BTH and ICRC.

@@ -15,8 +15,11 @@ use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::training::{Training, TrainingStep};
 use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
-use crate::link_layer::LANES;
 use crate::link_layer::eth::Mac;
+use crate::link_layer::{LANES, blocks};
+
+/// Priorities of Ethernet: a port has the input buffer of so many lanes.
+const PRIORITIES: usize = 8;
 
 /// What a link is made of.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +126,11 @@ impl Link {
     /// The other end of a cable.
     pub(super) fn other(&self, end: usize) -> Option<usize> {
         (self.ends.len() == 2 && end < 2).then(|| 1 - end)
+    }
+
+    /// Whether its ports give each other credits.
+    pub(super) fn has_credits(&self) -> bool {
+        self.kind.has_credits()
     }
 
     /// Whether packets pass at that end.
@@ -379,6 +387,16 @@ impl World {
             LinkEnd::Tunnel(_) => return None,
         };
         Some(u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(kind.room))
+    }
+
+    /// Blocks that a port takes in on an Ethernet link: the memory of all its lanes. `None`: there are credits, or the port is a
+    /// switch's, which counts for itself.
+    pub(super) fn room_without_credits(&self, link: usize, port: PortRef) -> Option<u32> {
+        let kind = self.links.get(link)?.kind;
+        let NodeId::Hca(hca) = port.node else { return None };
+        (kind.ports == PortKind::Ethernet).then_some(())?;
+        let lane = self.chip(hca)?.timing.adapter_buffer();
+        Some(blocks(lane.saturating_mul(PRIORITIES)).saturating_mul(kind.room))
     }
 
     /// What MAC and PHY take at an end of a link; nothing at one that is outside.

@@ -10,6 +10,7 @@
 use hca_firmware::FunctionId;
 use hca_spec::mad::port_state;
 
+use super::links::Link;
 use super::{Class, Event, TunnelEvent, World, take_all};
 use crate::adapter::function::Function;
 use crate::adapter::returning::Returned;
@@ -116,6 +117,14 @@ impl World {
             false => 0,
         };
         let taken = u8::try_from(taken).unwrap_or(u8::MAX);
+        // Without credits there is one buffer for all lanes, and what it has no room for is dropped.
+        let lane = if self.links.get(number).is_some_and(Link::has_credits) { lane } else { 0 };
+        if let Some(room) = self.room_without_credits(number, port)
+            && let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end))
+            && !near.hold(lane, taken.into(), room)
+        {
+            return self.count_overrun(port);
+        }
         let ingress =
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: taken, owed };
         let source = self.source(Class::Packet, port);

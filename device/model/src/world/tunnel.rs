@@ -9,12 +9,13 @@
 //! - To a world with a clock of its own, by [`World::tunnel_receive`] and [`World::tunnel_link`], when its time has come.
 //!   Such a link has no credits.
 
-use hca_firmware::{Link as PortLink, LinkOffer};
+use hca_firmware::{Link as PortLink, LinkOffer, PortKind};
 
 use super::World;
 use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
 use crate::ground::time::Ps;
 use crate::link::{Light, LinkMessage, LinkPacket};
+use crate::link_layer::eth::MAX_FRAME;
 use crate::link_layer::{Packet, blocks};
 use crate::wire::MAX_PAYLOAD;
 
@@ -37,6 +38,14 @@ const LONGEST: usize = MAX_PAYLOAD + 256;
 const OVERSIZE: usize = 32;
 /// Copies that a link makes of packets take room and no credits: with them there is so many times what the sender knows of.
 const COPIES: u32 = 2;
+
+/// Bytes of the longest packet that a port of that kind takes.
+const fn longest(kind: PortKind) -> usize {
+    match kind {
+        PortKind::InfiniBand => LONGEST,
+        PortKind::Ethernet => MAX_FRAME,
+    }
+}
 
 impl World {
     /// Takes what is at the far side of tunnels at or before `until`, in order of its time; what is of the same time and
@@ -62,13 +71,22 @@ impl World {
     pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, mut message: LinkMessage) {
         self.tidy();
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
-        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let kind = self.kind_of(port);
+        let Some(link) = self.links.get_mut(number) else { return };
+        let credits_count = link.has_credits();
+        let Some(near) = link.ends.get_mut(end) else { return };
         near.without_credits = false;
         if let LinkMessage::Packet(LinkPacket { packet, credits, .. }) = &mut message {
+            if packet.kind() != kind {
+                // Its bytes came from another process, which did not say what they are.
+                let bytes = std::mem::replace(packet, Packet::from_bytes(Vec::new())).into_bytes();
+                *packet = Packet::from_link(kind, bytes);
+            }
             let (lane, needed) = (packet.lane(), blocks(packet.len()));
             let room = blocks(near.near_light().buffer.unwrap_or(u32::MAX) as usize).saturating_mul(COPIES);
             let taken = if packet.is_management() { 0 } else { needed };
-            if packet.len() > LONGEST || !near.hold(lane, taken, room) {
+            let longest = longest(packet.kind());
+            if packet.len() > longest || (credits_count && !near.hold(lane, taken, room)) {
                 tracing::debug!("packet by tunnel {} dropped: too long, or without credits", tunnel.0);
                 return self.count_overrun(port);
             }
@@ -111,18 +129,39 @@ impl World {
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let packet = Packet::from_link(self.kind_of(port), bytes);
+        self.come_by_tunnel(tunnel, (number, port, end), packet);
+    }
+
+    /// The same of a frame without FCS, which is good: software outside gave it.
+    pub fn tunnel_frame(&mut self, now: Ps, tunnel: TunnelId, frame: Vec<u8>) {
+        self.tidy();
+        self.now = self.now.max(now);
+        let Some((number, port, end)) = self.near_end(tunnel) else { return };
+        if self.kind_of(port) == PortKind::Ethernet {
+            self.come_by_tunnel(tunnel, (number, port, end), Packet::frame(frame));
+        }
+    }
+
+    fn come_by_tunnel(
+        &mut self,
+        tunnel: TunnelId,
+        (number, port, end): (usize, PortRef, usize),
+        packet: Packet,
+    ) {
         let (lane, n) = (packet.lane(), blocks(packet.len()));
         let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
-        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let Some(link) = self.links.get_mut(number) else { return };
+        let credits_count = link.has_credits();
+        let Some(near) = link.ends.get_mut(end) else { return };
         if !near.training.is_up() {
             return tracing::debug!("packet by tunnel {} dropped: the link is down", tunnel.0);
         }
         let session = near.training.session().reversed();
-        if packet.len() > LONGEST || !near.hold(lane, n, room) {
+        if packet.len() > longest(packet.kind()) || (credits_count && !near.hold(lane, n, room)) {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
             return self.count_overrun(port);
         }
-        let credits = u16::try_from(n).unwrap_or(u16::MAX);
+        let credits = if credits_count { u16::try_from(n).unwrap_or(u16::MAX) } else { 0 };
         self.packet_arrives(
             self.now,
             number,
@@ -134,13 +173,19 @@ impl World {
 
     /// There was no room for a packet although its sender may not know of credits: the buffer overran, which counts
     /// as a receive error (IBTA vol 1 16.1.3.5).
-    fn count_overrun(&mut self, port: PortRef) {
+    pub(super) fn count_overrun(&mut self, port: PortRef) {
         let counters = match port.node {
             NodeId::Hca(id) => self.hcas.get_mut(id.0).and_then(|h| h.chip.managed.port_mut(port.port)),
             NodeId::Switch(id) => self.switches.get_mut(id.0).and_then(|s| s.fw.port_mut(port.port)),
         };
         if let Some(port) = counters {
-            port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1);
+            match port.ethernet_mut() {
+                Some(ethernet) => {
+                    let discards = &mut ethernet.counters.rx.discards;
+                    *discards = discards.wrapping_add(1);
+                }
+                None => port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1),
+            }
         }
     }
 

@@ -7,16 +7,13 @@
 //!
 //! All are functions of what they are given: nobody here has queues, memory or time.
 
+pub(crate) mod flow_key;
 pub mod receive;
+pub(crate) mod ring;
 pub mod rss;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the adapter does not fetch receive WQEs of Ethernet queues yet")
-)]
 pub(crate) mod scatter;
 pub mod segment;
 pub mod transmit;
-#[cfg_attr(not(test), expect(dead_code, reason = "the adapter does not fetch WQEs of Ethernet queues yet"))]
 pub(crate) mod wqe;
 
 use hca_spec::cqe::Syndrome;

@@ -10,6 +10,7 @@
 
 use std::sync::{Arc, Weak};
 
+use hca_firmware::{HashFields, HashFunction};
 use hca_spec::cqe::{rss_l3, rss_l4};
 
 use crate::wire::ethernet::{Fragment, Headers, Ip, IpVersion, Layer4};
@@ -21,41 +22,9 @@ const INPUT: usize = 36;
 /// Bytes of an address of IPv4, at the end of the 16.
 const V4_ADDRESS: usize = 4;
 
-/// How the input becomes a number (`rx_hash_fn`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HashFunction {
-    /// No hash: 0.
-    #[default]
-    None,
-    /// Exclusive or of the bytes.
-    InvertedXor8,
-    /// Toeplitz.
-    Toeplitz,
-}
-
-/// What of a frame is hashed (`rx_hash_field_select`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HashFields {
-    /// Frames of IPv6, otherwise of IPv4: those of the other have no hash.
-    pub v6: bool,
-    /// Ports of UDP, otherwise of TCP: those of the other are not hashed.
-    pub udp: bool,
-    /// Source address.
-    pub src_ip: bool,
-    /// Destination address.
-    pub dst_ip: bool,
-    /// Source port.
-    pub src_port: bool,
-    /// Destination port.
-    pub dst_port: bool,
-    /// Security parameter index of ESP or AH.
-    pub spi: bool,
-}
-
-impl HashFields {
-    const fn is_any(self) -> bool {
-        self.src_ip || self.dst_ip || self.src_port || self.dst_port || self.spi
-    }
+/// Whether anything is selected.
+const fn selects(fields: HashFields) -> bool {
+    fields.src_ip || fields.dst_ip || fields.src_port || fields.dst_port || fields.spi
 }
 
 /// What a TIR says of hashing.
@@ -257,7 +226,7 @@ impl Hasher {
 
     /// Whether frames are hashed by what is in a tunnel, so that somebody has to look at that.
     pub const fn wants_inner(&self) -> bool {
-        self.rules.inner.is_any()
+        selects(self.rules.inner)
     }
 
     /// The hash of a frame with these headers, and with these within a tunnel.

@@ -5,6 +5,8 @@
 use hca_spec::ids::Mkey;
 use hca_spec::wqe::{DS_UNIT, Data, TERMINATE_LKEY};
 
+use crate::engines::qp::pieces::{Piece, total};
+
 /// A stretch of memory under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
@@ -39,6 +41,16 @@ impl ScatterList {
                 self.room = self.room.saturating_add(len.into());
             }
         }
+    }
+
+    /// Takes the list of a WQE that was read already.
+    pub(crate) fn set(&mut self, pieces: &[Piece]) {
+        self.stretches.clear();
+        self.room = total(pieces);
+        self.stretches.extend(pieces.iter().filter_map(|piece| match piece {
+            Piece::Memory { key, va, len } => Some(Stretch { key: *key, va: *va, len: *len }),
+            Piece::Inline(_) => None,
+        }));
     }
 
     /// Bytes that the list has room for.

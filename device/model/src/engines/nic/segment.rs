@@ -217,6 +217,13 @@ impl Lso {
         }
     }
 
+    /// Finishes frame `index`, which has the inline header and its data: its data is read once.
+    pub fn finish(&self, index: u64, frame: &mut [u8]) {
+        let (header, data) = frame.split_at_mut_checked(self.header).unwrap_or_default();
+        let sum = if self.sums_data() { Sum::of(data) } else { Sum::ZERO };
+        self.edit(header, index, data.len(), sum);
+    }
+
     /// Whether a checksum covers the data.
     pub fn sums_data(&self) -> bool {
         self.cut.checksum || self.outer.is_some_and(|outer| outer.checksum)

@@ -115,6 +115,7 @@ pub(crate) fn responder(
         error_poll: None,
         drained_event: false,
         migration_refused: false,
+        frames: None,
     }
 }
 

@@ -162,6 +162,17 @@ pub(crate) struct QueuePair {
     pub(crate) drained_event: bool,
     /// The peer's request to migrate was refused, and the driver told.
     pub(crate) migration_refused: bool,
+    /// A send queue on its own, for frames: the transport interface by which it sends, if it has one.
+    pub(crate) frames: Option<FrameSender>,
+}
+
+/// What a send queue on its own is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrameSender {
+    /// Its transport interface (TIS). Without one it sends nothing.
+    pub(crate) tis: Option<u32>,
+    /// Headers that WQEs have to carry inline (`min_wqe_inline_mode`).
+    pub(crate) inline_mode: u8,
 }
 
 impl QueuePair {
@@ -184,6 +195,7 @@ impl QueuePair {
             error_poll: None,
             drained_event: false,
             migration_refused: false,
+            frames: qp.send_only.map(|sq| FrameSender { tis: sq.tis, inline_mode: sq.min_inline_mode }),
         }
     }
 

@@ -1,0 +1,61 @@
+//! Frames that arrive at a port: whose they are, and whether they are good.
+
+use hca_spec::wire::Operation;
+
+use super::{FCS, Way, count_frame};
+use crate::adapter::Executor;
+use crate::adapter::core::HcaEvent;
+use crate::ground::time::Ps;
+use crate::link_layer::Packet;
+use crate::units::Inbound;
+use crate::wire::Malformed;
+
+/// What the units know the receive queues of frames by, before it is known which of them it is.
+const ANY_QUEUE: u32 = 0;
+
+impl Executor<'_> {
+    /// Whether what arrives is for the transport: everything on InfiniBand; on Ethernet what is for a RoCE address of the port
+    /// while RoCE is enabled, or for a group with members.
+    #[inline]
+    pub(crate) fn is_for_transport(&self, port: u8, packet: &Packet) -> bool {
+        if !packet.is_frame() {
+            return true;
+        }
+        let function = &self.core.function.fw;
+        let Some(own) = self.core.chip.managed.port(port) else { return true };
+        let attached =
+            |gid: &_| function.icm.mcgs.iter().any(|group| group.gid == *gid && !group.qps.is_empty());
+        function.nic.roce_enabled && packet.is_transport_for(own, attached)
+    }
+
+    /// A frame that is not for the transport arrived at a port. Returns when its place in the input buffer is free.
+    pub(crate) fn arrive_frame(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
+        self.core.capture(now, port, false, &packet);
+        let Some(own) = self.core.chip.managed.port_mut(port) else { return now };
+        let Some(ethernet) = own.ethernet_mut() else { return now };
+        let wrong = packet.check_link().err();
+        let counters = &mut ethernet.counters;
+        let dropped = match wrong {
+            Some(Malformed::Truncated { .. }) => Some(&mut counters.undersize),
+            Some(_) => Some(&mut counters.fcs_errors),
+            None if packet.len() > usize::from(ethernet.mtu) => Some(&mut counters.oversize),
+            None => None,
+        };
+        if let Some(counter) = dropped {
+            *counter = counter.wrapping_add(1);
+            counters.rx.errors = counters.rx.errors.wrapping_add(1);
+            match wrong {
+                Some(why) => self.note_drop(now, &packet, format_args!("{why}")),
+                None => self.note_drop(now, &packet, format_args!("the frame is longer than the port's MTU")),
+            }
+            return now;
+        }
+        count_frame(own, &packet, Way::In { transport: false });
+        let bytes = packet.len().saturating_sub(FCS);
+        let service = self.core.chip.timing.receive(Operation::SendOnly, bytes);
+        let inbound = Inbound { bytes, takes_receive: true, completes: true, ..Inbound::default() };
+        let at = self.core.chip.units.receive(now, ANY_QUEUE, service, inbound);
+        self.core.schedule(at, HcaEvent::ReceiveFrame(port, packet));
+        at
+    }
+}

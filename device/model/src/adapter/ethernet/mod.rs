@@ -1,0 +1,92 @@
+//! Frames carried out: what the Ethernet queues of a function send and receive beside its transport.
+//!
+//! ```text
+//! arrive ─▶ (receive pipeline) ─▶ steer: flow tables, TIRs, hash ─▶ receive: a queue's WQE, memory, completion
+//! send: a WQE ─▶ its frames ─▶ port
+//! ```
+
+mod arrive;
+mod receive;
+mod send;
+mod steer;
+
+use hca_firmware::port::{FrameClass, Port};
+use hca_firmware::steering::Verdict;
+use hca_spec::ids::Rqn;
+
+use crate::engines::nic::ring::FrameRing;
+use crate::engines::nic::rss::{HashRules, Hasher, KeyTables};
+use crate::engines::nic::scatter::ScatterList;
+use crate::ground::slots::Slots;
+use crate::link_layer::Packet;
+
+pub(crate) use receive::QueuedFrame;
+
+/// Bytes of a frame check sequence.
+const FCS: usize = 4;
+
+/// What a function's Ethernet queues have in motion.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Receive queues that are ready or in error.
+    rings: Slots<FrameRing>,
+    /// What TIRs hash with, made when they are first used.
+    hashers: Slots<(HashRules, Hasher)>,
+    keys: KeyTables,
+    /// Of the frame that is steered, and its receive WQE: they are kept for their memory.
+    verdict: Verdict,
+    list: ScatterList,
+}
+
+impl Frames {
+    /// All queues are gone.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A receive queue begins anew.
+    pub(crate) fn start(&mut self, rqn: Rqn) {
+        self.rings.insert(rqn.0, FrameRing::default());
+    }
+
+    /// A receive queue takes nothing any more.
+    pub(crate) fn stop(&mut self, rqn: Rqn) {
+        self.rings.remove(rqn.0);
+    }
+}
+
+/// Which way a frame passes a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It arrived, for the transport or not.
+    In {
+        /// For the transport.
+        transport: bool,
+    },
+    /// It leaves.
+    Out,
+}
+
+/// Counts a frame at its port, if that is Ethernet.
+#[inline]
+pub(crate) fn count_frame(port: &mut Port, packet: &Packet, way: Way) {
+    if let Some(ethernet) = port.ethernet_mut() {
+        let class = FrameClass::of(packet.eth().dmac.0);
+        let octets = packet.len().saturating_sub(FCS) as u64;
+        let counters = &mut ethernet.counters;
+        match way {
+            Way::In { transport } => {
+                counters.received(class, octets, packet.lane());
+                if transport {
+                    counters.rx.count_roce(class, octets);
+                }
+            }
+            Way::Out => {
+                counters.sent(class, octets, packet.lane());
+                if packet.is_built() {
+                    counters.tx.count_roce(class, octets);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Frames through the flow tables: to TIRs, and by their hash to receive queues.
+
+use hca_firmware::steering::Target;
+use hca_firmware::transport::{Dispatch, Tir};
+use hca_spec::flow::TableType;
+use hca_spec::ids::Rqn;
+
+use super::receive::QueuedFrame;
+use crate::adapter::Executor;
+use crate::adapter::core::{Core, HcaEvent};
+use crate::engines::nic::flow_key::flow_key;
+use crate::engines::nic::receive::Steered;
+use crate::engines::nic::rss::{Hash, HashRules, Hasher};
+use crate::ground::time::Ps;
+use crate::link_layer::Packet;
+use crate::wire::ethernet::Headers;
+
+impl Executor<'_> {
+    /// A frame has passed the receive pipeline: through the flow tables to receive queues.
+    pub(crate) fn receive_frame(&mut self, now: Ps, port: u8, mut packet: Packet) {
+        let from = packet.domain();
+        let frame = packet.as_frame();
+        let Some(headers) = Headers::parse(frame) else { return };
+        let key = flow_key(frame, &headers).lay_out();
+        let octets = frame.len() as u64;
+        let mut verdict = std::mem::take(&mut self.core.function.frames.verdict);
+        self.core.function.fw.icm.steering.walk(TableType::NicRx, &key, octets, &mut verdict);
+        if verdict.missed > 0
+            && let Some(ethernet) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut())
+        {
+            let missed = &mut ethernet.counters.steering_discards;
+            *missed = missed.wrapping_add(verdict.missed.into());
+        }
+        for delivery in &verdict.deliveries {
+            let Target::Tir(tirn) = delivery.to else { continue };
+            let Some((rqn, hash)) = self.core.queue_of(tirn, frame, &headers, from) else { continue };
+            let steered = Steered { hash, flow_tag: delivery.tag };
+            match self.core.function.outstanding {
+                None => self.core.frame_to_queue(now, rqn, frame, &headers, steered),
+                // Each queue waits for itself.
+                Some(_) => {
+                    let queued = QueuedFrame { rqn, steered, bytes: frame.to_vec() };
+                    self.admit(now, HcaEvent::QueueFrame(Box::new(queued)));
+                }
+            }
+        }
+        self.core.function.frames.verdict = verdict;
+        packet.retire();
+    }
+}
+
+impl Core<'_> {
+    /// The receive queue to which a TIR brings a frame, and the hash by which it was chosen. None: the TIR or what it names is gone,
+    /// or the frame comes from a queue of the TIR's own transport domain, and it does not want those.
+    fn queue_of(
+        &mut self,
+        tirn: u32,
+        frame: &[u8],
+        headers: &Headers,
+        from: Option<u32>,
+    ) -> Option<(Rqn, Hash)> {
+        let tir = self.function.fw.icm.tirs.get(tirn)?;
+        if from == Some(tir.td) {
+            const GROUP: u8 = 1;
+            let allowed = match headers.dmac.first().is_some_and(|first| first & GROUP == GROUP) {
+                true => tir.allow_self.multicast,
+                false => tir.allow_self.unicast,
+            };
+            if !allowed {
+                return None;
+            }
+        }
+        let frames = &mut self.function.frames;
+        let rules = rules_of(tir);
+        let hasher = match frames.hashers.get(tirn).filter(|(of, _)| *of == rules) {
+            Some((_, hasher)) => hasher,
+            None => {
+                let hasher = Hasher::new(rules, &mut frames.keys);
+                frames.hashers.insert(tirn, (rules, hasher));
+                &frames.hashers.get(tirn)?.1
+            }
+        };
+        let inner = hasher.wants_inner().then(|| headers.inner(frame)).flatten();
+        let hash = hasher.hash(headers, inner.as_ref());
+        let rqn = match tir.dispatch {
+            Dispatch::Direct(rqn) => rqn,
+            Dispatch::Indirect(table) => {
+                let table = self.function.fw.icm.rqts.get(table)?;
+                *table.rqns.get(hash.index(table.rqns.len()))?
+            }
+        };
+        Some((rqn, hash))
+    }
+}
+
+/// What a TIR hashes.
+fn rules_of(tir: &Tir) -> HashRules {
+    HashRules {
+        function: tir.hash,
+        symmetric: tir.symmetric,
+        key: tir.key,
+        outer: tir.outer,
+        inner: tir.inner,
+    }
+}
