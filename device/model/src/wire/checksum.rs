@@ -43,14 +43,25 @@ impl Sum {
 
     /// This sum and `other`, whose bytes begin at an even place.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(fold(u64::from(self.0) + u64::from(other.0)))
+    #[inline]
+    pub const fn and(self, other: Self) -> Self {
+        let (sum, carry) = self.0.overflowing_add(other.0);
+        // After a carry there is room for it.
+        Self(sum.wrapping_add(carry as u16))
     }
 
     /// This sum and a word.
     #[must_use]
-    pub fn and_word(self, word: u16) -> Self {
+    #[inline]
+    pub const fn and_word(self, word: u16) -> Self {
         self.and(Self(word))
+    }
+
+    /// This sum and a number of two words.
+    #[must_use]
+    #[inline]
+    pub const fn and_u32(self, value: u32) -> Self {
+        self.and_word((value >> 16) as u16).and_word(value as u16)
     }
 
     /// The sum of the same bytes if they begin at an odd place (RFC 1071 2(B)).

@@ -189,6 +189,10 @@ pub enum TunnelKind {
         protocol: u16,
         /// The key, if there is one.
         key: Option<u32>,
+        /// There is a checksum.
+        checksum: bool,
+        /// There is a sequence number.
+        sequence: bool,
     },
 }
 

@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use hca_spec::ether::{Gre, Ipv4, Ipv6, Tcp, Udp, protocol, tcp_flags};
+use hca_spec::ether::{Ipv4, Ipv6, Tcp, Udp, tcp_flags};
 
 use super::Refused;
-use super::transmit::{Checksums, TCP_CHECKSUM, UDP_CHECKSUM, insert_l3, l4_checksum, put_be16};
+use super::transmit::{Checksums, IPV4_CHECKSUM, TCP_CHECKSUM, UDP_CHECKSUM, be16, l4_checksum, put_be16};
 use crate::wire::checksum::Sum;
-use crate::wire::ethernet::{Fragment, Headers, Ip, IpVersion, Layer4};
+use crate::wire::ethernet::{Fragment, Headers, Ip, IpVersion, Layer4, TunnelKind};
 
 /// The most data that one WQE may send: what the capability `MAX_LSO_CAP` says, 2^18 bytes.
 pub const MAX_DATA: u64 = 1 << 18;
@@ -26,18 +26,31 @@ enum Transport {
     Gre,
 }
 
+/// Offsets of what differs from frame to frame.
+const TOTAL_LENGTH: usize = Ipv4::TOTAL_LENGTH.offset() + 2;
+const ID: usize = Ipv4::ID.offset();
+const PAYLOAD_LENGTH: usize = Ipv6::PAYLOAD_LENGTH.offset();
+const SEQUENCE: usize = Tcp::SEQUENCE.offset();
+const FLAGS: usize = Tcp::FLAGS.offset();
+const UDP_LENGTH: usize = Udp::LENGTH.offset();
+
 /// IP and what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Level {
-    headers: Headers,
     ip: Ip,
+    l3: usize,
     l4: usize,
     transport: Transport,
+    /// The one of TCP or UDP is made.
     checksum: bool,
+    /// `ID` of IPv4.
+    id: u16,
+    /// Sum of the IPv4 header without what differs from frame to frame.
+    header_sum: Sum,
 }
 
 impl Level {
-    fn new(headers: Headers, checksum: bool) -> Result<Self, Refused> {
+    fn new(template: &[u8], headers: &Headers, checksum: bool) -> Result<Self, Refused> {
         let (Some(ip), Some(l4)) = (headers.ip, headers.l4) else {
             return Err(Refused::malformed("the inline header of LSO has no IP header, or not all of it"));
         };
@@ -54,51 +67,70 @@ impl Level {
                 ));
             }
         };
-        Ok(Self { headers, ip, l4, transport, checksum })
+        let header = template.get(headers.l3..l4).unwrap_or_default();
+        let mut fixed = Ipv4::from_prefix_or_zero(header);
+        let id = fixed.get(Ipv4::ID) as u16;
+        fixed.set(Ipv4::TOTAL_LENGTH, 0).set(Ipv4::ID, 0).set(Ipv4::CHECKSUM, 0);
+        let options = header.get(Ipv4::SIZE..).unwrap_or_default();
+        let header_sum = Sum::of(fixed.bytes()).and(Sum::of(options));
+        Ok(Self { ip, l3: headers.l3, l4, transport, checksum, id, header_sum })
     }
 
-    /// Writes lengths and checksums of a frame of which `header` is all but the payload: `len` bytes with that sum.
-    fn fill(&self, header: &mut [u8], index: u64, len: usize, payload: Sum) {
-        let l3 = self.headers.l3;
-        let behind = |start: usize| header.len().saturating_sub(start).saturating_add(len);
-        let (datagram, segment) = (behind(l3), behind(self.l4));
+    /// Writes lengths and the checksum of IPv4 for frame `index`, whose header is followed by `len` bytes.
+    #[inline]
+    fn fill_lengths(&self, header: &mut [u8], index: u64, len: usize) {
+        let datagram = header.len().saturating_sub(self.l3).saturating_add(len);
+        let at = |offset: usize| self.l3.saturating_add(offset);
         match self.ip.version {
             IpVersion::V4 => {
-                let Some(bytes) = header.get_mut(l3..) else { return };
-                let mut ip = Ipv4::from_prefix_or_zero(bytes);
-                let id = ip.get(Ipv4::ID).wrapping_add(index as u32);
-                ip.set(Ipv4::TOTAL_LENGTH, datagram as u32).set(Ipv4::ID, id);
-                put(bytes, ip.bytes());
-                insert_l3(header, &self.headers);
+                let (length, id) = (datagram as u16, self.id.wrapping_add(index as u16));
+                put_be16(header, at(TOTAL_LENGTH), length);
+                put_be16(header, at(ID), id);
+                let sum = self.header_sum.and_word(length).and_word(id);
+                put_be16(header, at(IPV4_CHECKSUM), sum.checksum());
             }
             IpVersion::V6 => {
-                let length = l3.saturating_add(Ipv6::PAYLOAD_LENGTH.offset());
-                put_be16(header, length, datagram.saturating_sub(Ipv6::SIZE) as u16);
+                put_be16(header, at(PAYLOAD_LENGTH), datagram.saturating_sub(Ipv6::SIZE) as u16);
             }
         }
-        let (number, checksum_at) = match self.transport {
-            Transport::Tcp => (protocol::TCP, TCP_CHECKSUM),
-            Transport::Udp => {
-                put_be16(header, self.l4.saturating_add(Udp::LENGTH.offset()), segment as u16);
-                (protocol::UDP, UDP_CHECKSUM)
-            }
+        if self.transport == Transport::Udp {
+            put_be16(header, self.l4.saturating_add(UDP_LENGTH), self.segment(header.len(), len) as u16);
+        }
+    }
+
+    /// Bytes from layer 4 on.
+    fn segment(&self, header: usize, len: usize) -> usize {
+        header.saturating_sub(self.l4).saturating_add(len)
+    }
+
+    /// Writes the checksum of TCP or UDP, where `sum` is that of pseudo header and layer 4 up to the end of the header.
+    #[inline]
+    fn fill_checksum(&self, header: &mut [u8], sum: Sum, payload: Sum) {
+        let odd = header.len().saturating_sub(self.l4) % 2 == 1;
+        let sum = sum.and(if odd { payload.shifted() } else { payload });
+        let (offset, is_udp) = match self.transport {
+            Transport::Tcp => (TCP_CHECKSUM, false),
+            Transport::Udp => (UDP_CHECKSUM, true),
             Transport::Gre => return,
         };
-        if !self.checksum {
-            return;
-        }
-        let at = self.l4.saturating_add(checksum_at);
-        put_be16(header, at, 0);
-        let bytes = header.get(self.l4..).unwrap_or_default();
-        let payload = if bytes.len() % 2 == 1 { payload.shifted() } else { payload };
-        let sum = Sum::pseudo_header(&self.ip, number, segment).and(Sum::of(bytes)).and(payload);
-        put_be16(header, at, l4_checksum(sum, self.transport == Transport::Udp));
+        put_be16(header, self.l4.saturating_add(offset), l4_checksum(sum, is_udp));
     }
-}
 
-/// Writes bytes at the front of others.
-fn put(to: &mut [u8], from: &[u8]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    /// The sum of pseudo header and layer 4 up to the end of the header, for `segment` bytes from layer 4 on. The checksum's
+    /// field is 0.
+    fn sum(&self, header: &[u8], segment: usize) -> Sum {
+        let bytes = header.get(self.l4..).unwrap_or_default();
+        Sum::pseudo_header(&self.ip, self.ip.protocol, segment).and(Sum::of(bytes))
+    }
+
+    /// The checksum of UDP around a tunnel, of which everything differs from frame to frame.
+    fn fill_outer(&self, header: &mut [u8], len: usize, payload: Sum) {
+        if self.checksum && self.transport == Transport::Udp {
+            put_be16(header, self.l4.saturating_add(UDP_CHECKSUM), 0);
+            let sum = self.sum(header, self.segment(header.len(), len));
+            self.fill_checksum(header, sum, payload);
+        }
+    }
 }
 
 /// How the data of an LSO WQE is cut.
@@ -108,9 +140,15 @@ pub struct Lso {
     outer: Option<Level>,
     /// What is cut.
     cut: Level,
+    /// TCP: sequence number, and the word with the flags.
+    sequence: u32,
+    flags: u16,
+    /// Sum of pseudo header and layer 4 up to the end of the header, without what differs from frame to frame.
+    fixed_sum: Sum,
     header: usize,
     data: u64,
     mss: u16,
+    frames: u64,
 }
 
 impl Lso {
@@ -128,16 +166,17 @@ impl Lso {
         }
         let headers = Headers::parse_template(header)
             .ok_or(Refused::malformed("LSO without the headers in the inline header"))?;
-        let outer = Level::new(headers, checksums.l4)?;
+        let outer = Level::new(header, &headers, checksums.l4)?;
         let (outer, cut) = if checksums.is_inner() {
             let inner = headers
                 .inner_template(header)
                 .ok_or(Refused::malformed("LSO with inner checksums, and no tunnel in the inline header"))?;
-            (Some(outer), Level::new(inner, checksums.inner_l4)?)
+            (Some((outer, headers)), (Level::new(header, &inner, checksums.inner_l4)?, inner))
         } else {
-            (None, outer)
+            (None, (outer, headers))
         };
-        match cut.headers.layer4 {
+        let (outer, (cut, cut_headers)) = (outer.map(|outer| outer.0), cut);
+        match cut_headers.layer4 {
             Layer4::Tcp { header: len, .. } => {
                 let room = header.len().saturating_sub(cut.l4);
                 if !(Tcp::SIZE..=room).contains(&len) {
@@ -147,25 +186,41 @@ impl Lso {
             Layer4::Udp { .. } => {}
             _ => return Err(Refused::malformed("what LSO is to cut is neither TCP nor UDP")),
         }
-        if let Some(outer) = outer.filter(|outer| outer.transport == Transport::Gre) {
-            let gre = Gre::from_prefix_or_zero(header.get(outer.l4..).unwrap_or_default());
-            if gre.get(Gre::C) == 1 {
-                return Err(Refused::malformed(
-                    "LSO through GRE with a checksum, which the adapter does not make",
-                ));
-            }
+        let tunnel = headers.tunnel.filter(|_| outer.is_some()).map(|tunnel| tunnel.kind);
+        if let Some(TunnelKind::Gre { checksum: true, .. }) = tunnel {
+            return Err(Refused::malformed(
+                "LSO through GRE with a checksum, which the adapter does not make",
+            ));
         }
         // The outermost datagram is the longest.
         let datagram = header.len().saturating_sub(headers.l3) as u64 + data.min(mss.into());
         if datagram > u64::from(u16::MAX) {
             return Err(Refused::malformed("LSO with an MSS for which no datagram is long enough"));
         }
-        Ok(Self { outer, cut, header: header.len(), data, mss })
+        // The header without what differs from frame to frame.
+        let mut fixed = header.to_vec();
+        let at = |offset: usize| cut.l4.saturating_add(offset);
+        let (mut sequence, mut flags) = (0, 0);
+        if cut.transport == Transport::Tcp {
+            let tcp = Tcp::from_prefix_or_zero(header.get(cut.l4..).unwrap_or_default());
+            sequence = tcp.get(Tcp::SEQUENCE);
+            flags = be16(header, at(FLAGS));
+            put_be16(&mut fixed, at(SEQUENCE), 0);
+            put_be16(&mut fixed, at(SEQUENCE).saturating_add(2), 0);
+            put_be16(&mut fixed, at(FLAGS), 0);
+            put_be16(&mut fixed, at(TCP_CHECKSUM), 0);
+        } else {
+            put_be16(&mut fixed, at(UDP_LENGTH), 0);
+            put_be16(&mut fixed, at(UDP_CHECKSUM), 0);
+        }
+        let fixed_sum = cut.sum(&fixed, 0);
+        let frames = data.div_ceil(mss.into()).max(1);
+        Ok(Self { outer, cut, sequence, flags, fixed_sum, header: header.len(), data, mss, frames })
     }
 
     /// How many frames there are.
-    pub fn frames(&self) -> u64 {
-        self.data.div_ceil(self.mss.into()).max(1)
+    pub const fn frames(&self) -> u64 {
+        self.frames
     }
 
     /// Which bytes of the data frame `index` has; none behind the last.
@@ -182,25 +237,34 @@ impl Lso {
 
     /// Edits a copy of the inline header for frame `index`, whose data is `len` bytes with that sum.
     pub fn edit(&self, header: &mut [u8], index: u64, len: usize, payload: Sum) {
-        let last = index.saturating_add(1) >= self.frames();
-        if let (Transport::Tcp, Some(bytes)) = (self.cut.transport, header.get_mut(self.cut.l4..)) {
-            let mut tcp = Tcp::from_prefix_or_zero(bytes);
-            let sent = index.wrapping_mul(self.mss.into()) as u32;
-            let mut flags = tcp.get(Tcp::FLAGS);
-            if !last {
-                flags &= !(tcp_flags::FIN | tcp_flags::PSH);
+        let at = |offset: usize| self.cut.l4.saturating_add(offset);
+        // The length is in the pseudo header.
+        let segment = self.cut.segment(header.len(), len) as u16;
+        let mut sum = self.fixed_sum.and_word(segment);
+        if self.cut.transport == Transport::Tcp {
+            let sequence = self.sequence.wrapping_add(index.wrapping_mul(self.mss.into()) as u32);
+            let mut flags = self.flags;
+            if index.saturating_add(1) < self.frames {
+                flags &= !((tcp_flags::FIN | tcp_flags::PSH) as u16);
             }
             if index > 0 {
-                flags &= !tcp_flags::CWR;
+                flags &= !(tcp_flags::CWR as u16);
             }
-            let sequence = tcp.get(Tcp::SEQUENCE).wrapping_add(sent);
-            tcp.set(Tcp::SEQUENCE, sequence).set(Tcp::FLAGS, flags);
-            put(bytes, tcp.bytes());
+            put_be16(header, at(SEQUENCE), (sequence >> 16) as u16);
+            put_be16(header, at(SEQUENCE).saturating_add(2), sequence as u16);
+            put_be16(header, at(FLAGS), flags);
+            sum = sum.and_u32(sequence).and_word(flags);
+        } else {
+            sum = sum.and_word(segment);
         }
-        self.cut.fill(header, index, len, payload);
+        self.cut.fill_lengths(header, index, len);
+        if self.cut.checksum {
+            self.cut.fill_checksum(header, sum, payload);
+        }
         if let Some(outer) = &self.outer {
-            // What the tunnel carries is a header and the payload: their sum together.
-            outer.fill(header, index, len, payload);
+            // What the tunnel carries is headers and the payload: their sums together.
+            outer.fill_lengths(header, index, len);
+            outer.fill_outer(header, len, payload);
         }
     }
 

@@ -152,13 +152,19 @@ pub(super) fn put_be16(frame: &mut [u8], at: usize, value: u16) {
     }
 }
 
+/// Reads a 16-bit field; beyond the frame it is 0.
+pub(super) fn be16(frame: &[u8], at: usize) -> u16 {
+    let field = frame.get(at..).and_then(|rest| rest.first_chunk());
+    field.map_or(0, |field| u16::from_be_bytes(*field))
+}
+
 /// Offsets of the checksums in their headers.
 pub(super) const IPV4_CHECKSUM: usize = Ipv4::CHECKSUM.offset() + 2;
 pub(super) const TCP_CHECKSUM: usize = Tcp::CHECKSUM.offset();
 pub(super) const UDP_CHECKSUM: usize = Udp::CHECKSUM.offset() + 2;
 
 /// The checksum of an IPv4 header.
-pub(super) fn insert_l3(frame: &mut [u8], headers: &Headers) {
+fn insert_l3(frame: &mut [u8], headers: &Headers) {
     if headers.ip.is_none_or(|ip| ip.version != IpVersion::V4) {
         return;
     }
@@ -170,7 +176,7 @@ pub(super) fn insert_l3(frame: &mut [u8], headers: &Headers) {
 }
 
 /// Where an IPv4 header ends that begins at `l3`.
-pub(super) fn ipv4_header(frame: &[u8], l3: usize) -> usize {
+fn ipv4_header(frame: &[u8], l3: usize) -> usize {
     const IHL: u8 = 0xf;
     let words = frame.get(l3).map_or(0, |first| usize::from(first & IHL));
     l3.saturating_add(words * 4)

@@ -202,5 +202,11 @@ fn gre(frame: &[u8], offset: usize, end: usize) -> Option<Tunnel> {
     }
     let key = at::<GRE_WORD>(frame, key_at, end).filter(|_| gre.get(Gre::K) == 1);
     let key = key.map(|key| u32::from_be_bytes(*key));
-    Some(Tunnel { kind: TunnelKind::Gre { protocol: gre.get(Gre::PROTOCOL) as u16, key }, inner })
+    let kind = TunnelKind::Gre {
+        protocol: gre.get(Gre::PROTOCOL) as u16,
+        key,
+        checksum: gre.get(Gre::C) == 1,
+        sequence: gre.get(Gre::S) == 1,
+    };
+    Some(Tunnel { kind, inner })
 }

@@ -148,7 +148,8 @@ fn tunnels() {
             let frame = build::ipv4_frame(&[], protocol::GRE, &gre);
             let h = parse(&frame);
             let key = (bits & 0x2000 != 0).then_some(bits >> 15);
-            let kind = TunnelKind::Gre { protocol, key };
+            let kind =
+                TunnelKind::Gre { protocol, key, checksum: bits & 0x8000 != 0, sequence: bits & 0x1000 != 0 };
             assert_eq!(h.tunnel, Some(Tunnel { kind, inner: 38 + 4 * usize::from(words) }));
             assert!(h.inner(&frame).unwrap().has_whole_layer4());
         }
