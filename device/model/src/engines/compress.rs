@@ -3,7 +3,8 @@
 //! Source: mlx5 driver (field use); the manual names the fields and caps only. What a block looks like is in
 //! [`hca_spec::cqe::CqeFormat::Compressed`]. Only receive completions of one queue pair without immediate data,
 //! solicited event or data in the entry are alike; when the adapter closes a block is its own choice (here: after
-//! [`SESSION`], when it is full, or when another completion comes).
+//! [`SESSION`], when it is full, or when another completion comes). Of received frames each mini CQE has the hash or the checksum, as the
+//! queue's format says; the other of the two is the title's for all, so that it need not be alike.
 
 use hca_firmware::limits::MAX_COMPRESSED;
 use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, MINI_CQES, MiniCqe};
@@ -24,8 +25,8 @@ pub(crate) struct Session {
     format: u32,
     /// The first of them.
     title: Option<Cqe>,
-    /// Length and index of each.
-    minis: Vec<(u32, u16)>,
+    /// All of them.
+    minis: Vec<Mini>,
     generation: u32,
 }
 
@@ -46,10 +47,47 @@ fn can_wait(cqe: &Cqe) -> bool {
         && cqe.get(Cqe::FORMAT) == CqeFormat::Plain as u32
 }
 
+/// What a mini CQE says of a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mini {
+    /// Bytes received.
+    len: u32,
+    /// Index of the WQE.
+    index: u16,
+    /// Hash of a received frame.
+    hash: u32,
+    /// Checksum of a received frame.
+    checksum: u32,
+}
+
+impl Mini {
+    fn new(cqe: &Cqe) -> Self {
+        Self {
+            len: cqe.get(Cqe::BYTE_CNT),
+            index: cqe.get(Cqe::WQE_COUNTER) as u16,
+            hash: cqe.get(Cqe::RSS_HASH_RESULT),
+            checksum: cqe.get(Cqe::CHECK_SUM),
+        }
+    }
+
+    fn entry(self, format: u32) -> MiniCqe {
+        let mut mini = MiniCqe::new();
+        mini.set(MiniCqe::BYTE_CNT, self.len);
+        match format {
+            mini_format::CHECKSUM => mini.set(MiniCqe::CHECKSUM, self.checksum),
+            mini_format::CHECKSUM_STRIDE => {
+                mini.set(MiniCqe::CHECKSUM, self.checksum).set(MiniCqe::STRIDE_INDEX, self.index.into())
+            }
+            _ => mini.set(MiniCqe::RX_HASH, self.hash),
+        };
+        mini
+    }
+}
+
 /// Whether two completions differ only in what mini CQEs can say, and in their time.
 fn alike(a: &Cqe, b: &Cqe) -> bool {
     let mut b = *b;
-    for field in [Cqe::BYTE_CNT, Cqe::WQE_COUNTER] {
+    for field in [Cqe::BYTE_CNT, Cqe::WQE_COUNTER, Cqe::RSS_HASH_RESULT, Cqe::CHECK_SUM] {
         b.set(field, a.get(field));
     }
     b.set(Cqe::TIMESTAMP, a.get(Cqe::TIMESTAMP));
@@ -74,8 +112,7 @@ impl Session {
         if !can_wait(cqe) {
             return Joined::Not;
         }
-        let index = cqe.get(Cqe::WQE_COUNTER) as u16;
-        let mini = (cqe.get(Cqe::BYTE_CNT), index);
+        let mini = Mini::new(cqe);
         let Some(title) = &self.title else {
             self.title = Some(*cqe);
             self.minis.push(mini);
@@ -84,7 +121,7 @@ impl Session {
         };
         let next = (title.get(Cqe::WQE_COUNTER) as u16).wrapping_add(self.minis.len() as u16);
         let full = self.len() >= MAX_COMPRESSED.min(1 << log_size);
-        if full || next != index || !alike(title, cqe) {
+        if full || next != mini.index || !alike(title, cqe) {
             return Joined::Not;
         }
         self.minis.push(mini);
@@ -116,8 +153,8 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Block {
     title: Cqe,
-    /// Length and index of each completion.
-    minis: Vec<(u32, u16)>,
+    /// One for each completion.
+    minis: Vec<Mini>,
     /// What mini CQEs say.
     format: u32,
 }
@@ -136,15 +173,10 @@ impl Block {
     /// The entries with mini CQEs, each with its distance from the title in entries. None if the title stands alone.
     pub(crate) fn arrays(&self) -> impl Iterator<Item = (u32, [u8; ARRAY])> {
         let minis = if self.minis.len() < 2 { &[][..] } else { &self.minis[..] };
-        let array = |(i, minis): (usize, &[(u32, u16)])| {
+        let array = |(i, minis): (usize, &[Mini])| {
             let mut bytes = [0; ARRAY];
-            for (to, (len, index)) in bytes.chunks_exact_mut(MiniCqe::SIZE).zip(minis) {
-                let mut mini = MiniCqe::new();
-                mini.set(MiniCqe::BYTE_CNT, *len);
-                if self.format == mini_format::CHECKSUM_STRIDE {
-                    mini.set(MiniCqe::STRIDE_INDEX, (*index).into());
-                }
-                to.copy_from_slice(mini.bytes());
+            for (to, mini) in bytes.chunks_exact_mut(MiniCqe::SIZE).zip(minis) {
+                to.copy_from_slice(mini.entry(self.format).bytes());
             }
             (if i == 0 { 1 } else { i as u32 * MINI_CQES }, bytes)
         };
@@ -193,6 +225,30 @@ mod tests {
         assert_eq!(arrays[0].1[16..24], [0, 0, 0, 0, 0, 0, 0, 200]);
         assert_eq!(arrays[0].1[24..32], [0, 0, 0, 1, 0, 0, 1, 44]);
         assert_eq!((&arrays[1].1[..8], &arrays[1].1[8..]), (&[0, 0, 0, 6, 0, 0, 3, 32][..], &[0; 56][..]));
+    }
+
+    #[test]
+    fn hash_or_checksum_of_frames_is_in_each() {
+        for (format, words) in [
+            (mini_format::HASH, [[1, 2, 3, 4], [5, 6, 7, 8]]),
+            (mini_format::CHECKSUM, [[0xaa, 0xbb, 0, 0], [0xcc, 0xdd, 0, 0]]),
+            (mini_format::CHECKSUM_STRIDE, [[0xaa, 0xbb, 0, 3], [0xcc, 0xdd, 0, 4]]),
+        ] {
+            let mut s = Session::new(format);
+            for (i, hash, sum) in [(3, 0x0102_0304, 0xaabb), (4, 0x0506_0708, 0xccdd)] {
+                let mut cqe = cqe(i, 64);
+                cqe.set(Cqe::RSS_HASH_RESULT, hash).set(Cqe::CHECK_SUM, sum);
+                assert_ne!(s.join(&cqe, 6), Joined::Not);
+            }
+            let block = s.close().unwrap();
+            let (_, bytes) = block.arrays().next().unwrap();
+            assert_eq!((&bytes[..4], &bytes[8..12]), (&words[0][..], &words[1][..]));
+        }
+        let mut s = Session::new(mini_format::HASH);
+        s.join(&cqe(3, 64), 6);
+        let mut tagged = cqe(4, 64);
+        tagged.set(Cqe::VLAN_STRIPPED, 1);
+        assert_eq!(s.join(&tagged, 6), Joined::Not);
     }
 
     #[test]
