@@ -65,8 +65,11 @@ fn action_of(kind: TableType, offer: &TypeOffer, actions: u32) -> Result<u32, Fa
     Ok(actions)
 }
 
+/// Elements of a list, as [`FlowListEntry`] has them.
+type Elements<'a> = &'a [[u8; 8]];
+
 /// The list behind the context: as many destinations and counters as it says.
-fn list<'a>(call: &Call<'a>) -> Result<(&'a [[u8; 8]], &'a [[u8; 8]]), Failure> {
+fn list<'a>(call: &Call<'a>) -> Result<(Elements<'a>, Elements<'a>), Failure> {
     const FEW: Failure =
         Failure::new(Status::BadInputLength, "SET_FLOW_TABLE_ENTRY: the list is shorter than its sizes say");
     let context = call.view::<SetFteIn>()?.context();

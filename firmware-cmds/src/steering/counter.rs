@@ -155,7 +155,7 @@ mod tests {
         let mut counters = Counters::new(1000);
         let single = counters.alloc(1).unwrap();
         let bulk = counters.alloc(384).unwrap();
-        assert!(single != 0 && bulk % 512 == 0);
+        assert!(single != 0 && bulk.is_multiple_of(512));
         assert_eq!((counters.bulks(), counters.in_bulks()), (2, 384));
         assert_eq!(counters.alloc(616), Err(NoCounter::Full));
         let last = bulk + 383;

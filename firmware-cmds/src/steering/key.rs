@@ -344,7 +344,7 @@ mod tests {
             outer,
             inner: Some(inner),
             gre: Some(Gre { protocol: 0x6558, key: Some(0xaabb_ccdd), checksum: false, sequence: true }),
-            vxlan_vni: Some(0x0102_03),
+            vxlan_vni: Some(0x0001_0203),
             bth: Some(Bth { opcode: 0x64, dest_qp: 0x1_0002 }),
             source_sqn: Some(0x77),
             metadata: Some(5),

@@ -12,7 +12,7 @@ use super::key::{MatchValue, WORDS};
 #[derive(Debug)]
 enum Places {
     One(u32),
-    More(Box<BTreeSet<u32>>),
+    More(BTreeSet<u32>),
 }
 
 impl Places {
@@ -78,7 +78,7 @@ impl Matcher {
             Some(Places::More(places)) => _ = places.insert(place),
             Some(one) => {
                 let both = one.first().into_iter().chain([place]).collect();
-                *one = Places::More(Box::new(both));
+                *one = Places::More(both);
             }
         }
     }
