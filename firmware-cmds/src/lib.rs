@@ -20,7 +20,7 @@
 //!
 //! # Not implemented
 //!
-//! Virtual functions, Ethernet and flow steering; general objects but for reserved QP numbers. Commands of those are
+//! Virtual functions and Ethernet; general objects but for reserved QP numbers. Commands of those are
 //! answered BAD_OP or BAD_PARAM.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]

@@ -16,14 +16,17 @@ pub fn table() -> String {
     let mut out = String::from(
         "| opcode | command | legal | input | output | object | ICM | users | time |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    let without_blueflame = Firmware::new(Config::default());
+    let default = Firmware::new(Config::default());
+    let without_flow_tables = Firmware::new(Config { blueflame: true, ..Config::default() });
     for command in TABLE {
         let mut legal = String::from(match command.state {
             State::Disabled => "always",
             State::Enabled => "after ENABLE_HCA",
             State::Initialized => "after INIT_HCA",
         });
-        if !(command.offered)(&without_blueflame) {
+        if !(command.offered)(&without_flow_tables) {
+            legal.push_str(", on Ethernet ports");
+        } else if !(command.offered)(&default) {
             legal.push_str(", with `blueflame = true`");
         }
         out.push_str(&row(&[
@@ -170,6 +173,9 @@ mod tests {
         );
         line(
             "| 0x906 | DESTROY_SQ | after INIT_HCA, with `blueflame = true` | 0x10 | 0x8 | destroys `Sq` |  |  | destroy |",
+        );
+        line(
+            "| 0x93a | DEALLOC_FLOW_COUNTER | after INIT_HCA, on Ethernet ports | 0x10 | 0x8 | destroys `FlowCounter` |  | all | destroy |",
         );
         line("Without a row, hence BAD_OP: `GenEqe` (0x304), `ConfigIntModeration` (0x804).");
         assert!(
