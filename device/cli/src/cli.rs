@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand};
 use hca_server::control;
 use hca_server::engine::{self, Engine};
 use hca_server::front_end::FrontEnd;
-use hca_server::sandbox::{Helper, Role};
+use hca_server::outside;
+use hca_server::sandbox::{Connects, Helper, Role};
 use hca_server::scrape::Address;
 use hca_server::topology::{
     Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
@@ -236,6 +237,7 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
     let helper = args.confinement.begin(args.run_dir.as_deref())?;
     let stop = stop_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     raise_descriptors();
+    let (mut connects, mut folders) = (Connects::default(), Vec::new());
     let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
         (Some(file), Some(dir), _) => {
             let (text, mut topology) = Topology::read(file)?;
@@ -247,11 +249,14 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
                 let started = Started { stop, helper, log };
                 return supervise(args, (file, &text), &topology, dir, started);
             }
+            topology.put_sockets_into(dir);
+            let part = topology.part(args.process.as_deref())?;
+            (connects, folders) = (outside::connects(&part), outside::folders(&part));
             let control_path = dir.join(control::SOCKET);
             let keys = match &args.process {
-                Some(name) => {
+                Some(_) => {
                     let file = args.tunnel_key_file.as_ref().or(topology.fabric.tunnel.key_file.as_ref());
-                    Keys::load(&topology.part(Some(name))?, file.map(PathBuf::as_path))?
+                    Keys::load(&part, file.map(PathBuf::as_path))?
                 }
                 None => Keys::default(),
             };
@@ -277,7 +282,9 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
     if let Some(address) = &args.metrics {
         tell_metrics(engine.offer_metrics(address)?);
     }
-    args.confinement.enter(Role::Server, &args.folders(), args.observe.any())?;
+    let folders: Vec<&Path> =
+        args.folders().into_iter().chain(folders.iter().map(PathBuf::as_path)).collect();
+    args.confinement.enter(Role::Server, &folders, args.observe.any(), connects)?;
     log.begin()?;
     print("softhca: ready")?;
     let result = engine.run();
@@ -327,7 +334,7 @@ fn supervise(
     if let Some(address) = &args.metrics {
         tell_metrics(supervisor.offer_metrics(address)?);
     }
-    args.confinement.enter(Role::Supervisor, &args.folders(), false)?;
+    args.confinement.enter(Role::Supervisor, &args.folders(), false, Connects::default())?;
     log.begin()?;
     print("softhca: ready")?;
     let result = supervisor.run();
@@ -345,7 +352,7 @@ fn worker(args: &Worker, log: &mut log::End) -> anyhow::Result<()> {
     let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
     let front_end = |listener| Ok(Box::new(VfioUser::on(listener)) as _);
     workers::run(inbox, stop, front_end, || {
-        args.confinement.enter(Role::Worker, &[], false)?;
+        args.confinement.enter(Role::Worker, &[], false, Connects::default())?;
         Ok(log.begin()?)
     })
 }
@@ -455,7 +462,8 @@ mod tests {
         assert!(parse("softhca serve --topology t").is_err());
         assert!(parse("softhca serve --topology t --run-dir d --socket s").is_err());
         assert!(parse("softhca serve --socket s --run-dir d").is_err());
-        assert!(parse("softhca serve --socket s --port-type eth").is_err());
+        assert!(parse("softhca serve --socket s --port-type eth").is_ok());
+        assert!(parse("softhca serve --socket s --port-type fc").is_err());
         assert!(parse("softhca serve --topology t --run-dir d --process p --tunnel-key-file k").is_ok());
         assert!(parse("softhca serve --socket s --process p").is_err());
         assert!(parse("softhca serve --topology t --run-dir d --isolation process").is_ok());

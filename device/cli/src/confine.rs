@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use hca_server::sandbox::privileges::Account;
-use hca_server::sandbox::{Helper, Role, Sandbox, descriptors};
+use hca_server::sandbox::{Connects, Helper, Role, Sandbox, descriptors};
 
 /// How far the server is confined.
 #[derive(Debug, Args)]
@@ -53,11 +53,17 @@ impl Confinement {
     }
 
     /// To be called when everything is open: from here on nothing can be. `sockets`: the folders that have this server's;
-    /// `outputs`: it writes traces or captures.
+    /// `outputs`: it writes traces or captures; `connects`: connections that it begins.
     ///
     /// # Errors
     /// The kernel can't do it.
-    pub(crate) fn enter(&self, role: Role, sockets: &[&Path], outputs: bool) -> anyhow::Result<()> {
+    pub(crate) fn enter(
+        &self,
+        role: Role,
+        sockets: &[&Path],
+        outputs: bool,
+        connects: Connects,
+    ) -> anyhow::Result<()> {
         if self.no_sandbox {
             tracing::warn!(
                 "NO SANDBOX: a guest that takes this process over has all rights of the user who started it (--no-sandbox)"
@@ -65,7 +71,7 @@ impl Confinement {
             return Ok(());
         }
         let remove = sockets.iter().map(|path| folder(path)).collect();
-        let sandbox = Sandbox { role, remove, read: Vec::new(), outputs };
+        let sandbox = Sandbox { role, remove, read: Vec::new(), outputs, connects };
         let achieved =
             sandbox.enter().context("the sandbox can't be entered; --no-sandbox serves without")?;
         tracing::info!("sandbox: {achieved}");

@@ -97,6 +97,7 @@ fn link_table(answer: &Value) -> String {
         let cable = if yes("cable") { "in" } else { "out" };
         let state = match (yes("up"), link.get("peer").is_some() && !yes("peer")) {
             (true, _) => "up",
+            (false, true) if yes("outside") => "down, nobody is connected",
             (false, true) => "down, the other process is not there",
             (false, false) => "down",
         };

@@ -124,6 +124,14 @@ fn table(now: &Value, before: Option<&Value>) -> String {
         out += &format!("{} (switch)\n", switch.get("name").and_then(Value::as_str).unwrap_or("?"));
         ports(&mut out, switch, old_switches.get(i), seconds);
     }
+    let old_outsides = before.map(|b| list(b, "outsides")).unwrap_or_default();
+    for (i, outside) in list(now, "outsides").iter().enumerate() {
+        let word = |key: &str| outside.get(key).and_then(Value::as_str).unwrap_or("?").to_owned();
+        let lit = outside.get("lit").and_then(Value::as_bool) == Some(true);
+        let state = if lit { "connected" } else { "no peer" };
+        let title = format!("{} ({}, {state})", word("name"), word("medium"));
+        group(&mut out, &title, Some(outside), old_outsides.get(i), seconds);
+    }
     out
 }
 

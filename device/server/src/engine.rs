@@ -26,6 +26,7 @@ use crate::listener::Listener;
 use crate::memory::Limits;
 use crate::model;
 use crate::operator::Operator;
+use crate::outside::{self, Outsides};
 use crate::pacing::Pacer;
 use crate::rounds::Rounds;
 use crate::scrape;
@@ -71,6 +72,8 @@ pub struct Engine {
     world: World,
     links: Links,
     tunnels: Option<Tunnels>,
+    /// Links to other software.
+    outsides: Option<Outsides>,
     /// Links to other workers.
     joints: Option<Joints>,
     pacer: Pacer,
@@ -101,9 +104,15 @@ impl Engine {
     ) -> anyhow::Result<Engine> {
         let part = topology.part(role.process.as_deref())?;
         let tunnels = Tunnels::open(&part, &topology.fabric.tunnel, &role.keys)?;
+        let outsides = Outsides::open(&part)?;
         let operator = Operator::new(control.map(Listener::bind).transpose()?);
         let pacer = Pacer::new(&topology.time);
-        Ok(Engine { tunnels, operator, ..Engine::build(topology, &part, &mut front_end, pacer, stop)? })
+        Ok(Engine {
+            tunnels,
+            outsides,
+            operator,
+            ..Engine::build(topology, &part, &mut front_end, pacer, stop)?
+        })
     }
 
     /// The engine of a worker, with its links to others. Model time began at `began`.
@@ -152,6 +161,7 @@ impl Engine {
             world,
             links,
             tunnels: None,
+            outsides: None,
             joints: None,
             pacer,
             rounds: Rounds::new(&topology.time),
@@ -226,7 +236,7 @@ impl Engine {
             if ready.operator || self.operator.has_work() {
                 self.serve_operator();
             }
-            let waiting = self.take_from_tunnels();
+            let waiting = self.take_from_tunnels() | self.take_from_outside(ready.outside);
             let Some(heard) = self.take_from_workers() else { return Ok(()) };
             self.end_combining();
             self.take_answers();
@@ -247,6 +257,7 @@ impl Engine {
         let until = self.slots.iter().filter_map(|slot| slot.combining).map(|c| c.until).min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let tunnels = self.tunnels.as_ref().map(Tunnels::sleep);
+        let outsides = self.outsides.as_ref().and_then(Outsides::sleep);
         let answers = self.slots.iter().filter_map(|slot| slot.function.deadline()).min();
         let answers = answers.map(|until| until.saturating_duration_since(Instant::now()));
         left.into_iter()
@@ -254,6 +265,7 @@ impl Engine {
             .chain(self.operator.sleep())
             .chain(self.pacer.sleep(&self.world))
             .chain(tunnels)
+            .chain(outsides)
             .min()
     }
 
@@ -290,11 +302,43 @@ impl Engine {
         more
     }
 
-    /// Sends what the model has for other processes.
+    /// Lets the model have what came from other software. Returns true if more waits.
+    fn take_from_outside(&mut self, ready: bool) -> bool {
+        let Some(outsides) = &mut self.outsides else { return false };
+        let (events, more) = outsides.run(ready);
+        if !events.is_empty() {
+            let now = self.pacer.catch_up(&mut self.world);
+            for (link, event) in events {
+                let tunnel = TunnelId(usize::from(link));
+                match event {
+                    outside::Event::Frame(bytes) => self.world.tunnel_receive(now, tunnel, bytes),
+                    outside::Event::Light(lit) => {
+                        let light = self.links.of_tunnel(link).filter(|_| lit).map(model::full_light);
+                        self.world.tunnel_link(now, tunnel, light);
+                    }
+                }
+            }
+        }
+        more
+    }
+
+    /// Sends what the model has for other processes, and for other software.
     fn give_to_tunnels(&mut self) {
-        let Some(tunnels) = &mut self.tunnels else { return };
-        for TunnelEvent { tunnel, message, .. } in self.world.drain_tunnels(self.world.now()) {
+        let Self { tunnels, outsides, world, .. } = self;
+        if tunnels.is_none() && outsides.is_none() {
+            return;
+        }
+        for TunnelEvent { tunnel, message, .. } in world.drain_tunnels(world.now()) {
             let Ok(link) = u16::try_from(tunnel.0) else { continue };
+            if let Some(outsides) = outsides.as_mut().filter(|outsides| outsides.has(link)) {
+                match message {
+                    LinkMessage::Packet(packet) => outsides.send(link, packet.packet.into_bytes()),
+                    // Nobody outside sees light, or counts credits.
+                    LinkMessage::Light(_) | LinkMessage::Credit { .. } => {}
+                }
+                continue;
+            }
+            let Some(tunnels) = tunnels else { continue };
             match message {
                 LinkMessage::Packet(packet) => tunnels.send(link, packet.packet.into_bytes()),
                 LinkMessage::Light(light) => {
@@ -305,7 +349,8 @@ impl Engine {
                 LinkMessage::Credit { .. } => {}
             }
         }
-        tunnels.flush();
+        tunnels.iter_mut().for_each(Tunnels::flush);
+        outsides.iter_mut().for_each(Outsides::flush);
     }
 
     /// Lets the model have what came from other workers. Returns whether more waits; `None`: the supervisor has ended.
@@ -380,6 +425,10 @@ impl Engine {
             joints.watch(&mut |fd| fds.push(PollFd::new(fd, PollFlags::POLLIN)));
         }
         let tunnels_end = fds.len();
+        if let Some(outsides) = &self.outsides {
+            outsides.watch(&mut |fd, events| fds.push(PollFd::new(fd, events)));
+        }
+        let outsides_end = fds.len();
         self.operator.watch(|fd, events| fds.push(PollFd::new(fd, events)));
         let operator_end = fds.len();
         let mut counts = Vec::with_capacity(self.slots.len());
@@ -397,7 +446,8 @@ impl Engine {
         Ok(Ready {
             stop: any(0..1),
             // Tunnels and other workers are looked at in every round.
-            operator: any(tunnels_end..operator_end),
+            outside: any(tunnels_end..outsides_end),
+            operator: any(outsides_end..operator_end),
             hosts: events.get(operator_end..).unwrap_or_default().to_vec(),
             counts,
         })
@@ -459,6 +509,9 @@ impl Engine {
                     map.insert("engine".into(), self.rounds.report());
                     map.insert("waiting_events".into(), self.world.waiting_events().into());
                     map.insert("switches".into(), counters::switches(&self.world));
+                    if let Some(outsides) = &self.outsides {
+                        map.insert("outsides".into(), outsides.metrics());
+                    }
                     if let Some(observer) = &self.observer {
                         map.insert("recordings".into(), observer.status());
                     }
@@ -492,6 +545,7 @@ impl Engine {
     /// Whether the far side of a link that leaves this process is there.
     fn is_joined(&self, link: u16) -> bool {
         self.tunnels.as_ref().is_some_and(|tunnels| tunnels.is_joined(link))
+            || self.outsides.as_ref().is_some_and(|outsides| outsides.is_lit(link))
             || self.joints.as_ref().is_some_and(|joints| joints.is_joined(link))
     }
 
@@ -510,6 +564,8 @@ impl Engine {
 /// What `poll` found.
 struct Ready {
     stop: bool,
+    /// Other software.
+    outside: bool,
     operator: bool,
     /// One flag for each descriptor of the front ends, in the order of the slots.
     hosts: Vec<bool>,

@@ -4,16 +4,16 @@
 //! the other. The only one so far is [`vfio_user`]: a Unix socket and the client that connects. The [`engine`] gives front
 //! ends their turns with the [`function`] of their adapter. Accesses to configuration space and MSI-X end in [`pci`],
 //! accesses to BAR0 go to the model, which reaches guest memory through [`memory`] and returns interrupts that are
-//! signalled to the host. Links to other processes are a [`tunnel`].
+//! signalled to the host. Links to other processes are a [`tunnel`], links to other software that speaks Ethernet lead [`outside`].
 //!
 //! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.
 //!
 //! The program enters a [`sandbox`] when everything is open.
 //!
 //! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
-//! the hint to the C library that memory can go, and what of the sandbox no library does.
+//! the hint to the C library that memory can go, a TAP device, and what of the sandbox no library does.
 //!
-//! Not implemented: mapped doorbell pages, migration, ports on Ethernet.
+//! Not implemented: mapped doorbell pages, migration.
 
 mod closer;
 pub mod control;
@@ -28,6 +28,7 @@ pub mod memory;
 pub mod metrics;
 mod model;
 mod operator;
+pub mod outside;
 pub mod pacing;
 pub mod pci;
 mod random;

@@ -96,9 +96,16 @@ impl Links {
         })
     }
 
+    /// The link that is a tunnel with this number.
+    pub(crate) fn of_tunnel(&self, tunnel: u16) -> Option<&Link> {
+        self.rows.iter().find(|row| row.tunnel == Some(tunnel)).map(|row| &row.link)
+    }
+
     /// What a user may call an end, the clearest first.
     fn names(&self, end: &End) -> Vec<String> {
         match end {
+            // A link that leaves the model is at its other end, too.
+            End::Outside { .. } | End::Nic { .. } => vec![end.to_string()],
             End::Switch { switch, port } => vec![format!("{switch}:{port}"), format!("{switch}/{port}")],
             End::Hca { host, hca, port } => {
                 let id = format!("{host}/{hca}");
@@ -128,6 +135,7 @@ impl Links {
             });
             if let (Some(map), Some(tunnel)) = (value.as_object_mut(), tunnel) {
                 map.insert("here".into(), ports.iter().position(Option::is_some).into());
+                map.insert("outside".into(), link.leaves().into());
                 map.insert("peer".into(), is_joined(*tunnel).into());
             }
             value

@@ -24,8 +24,8 @@ const BACKLOG: i32 = 128;
 pub struct Listener {
     socket: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file we made; another file at the path is not ours to remove.
-    file: Option<(u64, u64)>,
+    /// `None`: another process made it, and will remove it.
+    _file: Option<File>,
     /// Kept to be closed for a moment when there are no descriptors left: who connects is told so, and does not stay in the
     /// queue, where they would wake the engine for ever.
     spare: RefCell<Option<UnixListener>>,
@@ -40,11 +40,8 @@ impl Listener {
     /// refuses; the message names the path.
     pub fn bind(path: &Path) -> anyhow::Result<Listener> {
         let shown = path.display();
-        match std::fs::symlink_metadata(path) {
-            Ok(meta) if !meta.file_type().is_socket() => {
-                bail!("{shown}: exists and is not a socket");
-            }
-            Ok(_) => match UnixStream::connect(path) {
+        if is_socket(path)? {
+            match UnixStream::connect(path) {
                 Ok(_) => bail!("{shown}: another server is listening there"),
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
                     tracing::info!("{shown}: stale socket replaced");
@@ -52,13 +49,12 @@ impl Listener {
                         .with_context(|| format!("{shown}: stale socket can't be removed"))?;
                 }
                 Err(e) => bail!("{shown}: exists, and its server can't be reached: {e}"),
-            },
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => bail!("{shown}: {e}"),
+            }
         }
         let socket = private_socket(path).with_context(|| format!("{shown}: can't listen there"))?;
         let spare = RefCell::new(Some(socket.try_clone().context("a descriptor")?));
-        Ok(Listener { socket, path: path.to_path_buf(), file: identity(path), spare, log: Source::default() })
+        let file = Some(File::at(path));
+        Ok(Listener { socket, path: path.to_path_buf(), _file: file, spare, log: Source::default() })
     }
 
     /// One that another process has made, and will remove.
@@ -69,7 +65,7 @@ impl Listener {
         let socket = UnixListener::from(socket);
         socket.set_nonblocking(true)?;
         let spare = RefCell::new(Some(socket.try_clone()?));
-        Ok(Listener { socket, path, file: None, spare, log: Source::default() })
+        Ok(Listener { socket, path, _file: None, spare, log: Source::default() })
     }
 
     /// The next connection, or `None` if there is none now.
@@ -104,11 +100,40 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+/// The file of a socket that this process has made, removed at the end.
+#[derive(Debug)]
+pub(crate) struct File {
+    path: PathBuf,
+    /// Device and inode; another file at the path is not ours to remove.
+    identity: Option<(u64, u64)>,
+}
+
+impl File {
+    /// The one that was just made there.
+    pub(crate) fn at(path: &Path) -> File {
+        File { path: path.to_path_buf(), identity: identity(path) }
+    }
+}
+
+impl Drop for File {
     fn drop(&mut self) {
-        if self.file.is_some() && identity(&self.path) == self.file {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Whether there is a socket at `path`; false: nothing is.
+///
+/// # Errors
+/// There is something else; the message names the path.
+pub(crate) fn is_socket(path: &Path) -> anyhow::Result<bool> {
+    let shown = path.display();
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => bail!("{shown}: exists and is not a socket"),
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => bail!("{shown}: {e}"),
     }
 }
 

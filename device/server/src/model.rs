@@ -9,7 +9,8 @@ use hca_model::link::Faults;
 use hca_model::timing::Profile;
 use hca_model::{
     DeferredReads, DmaError, FirmwareConfig, GuestMemory, HcaConfig, HcaId, LinkConfig, LinkEnd, LinkSpeed,
-    PortLink, PortRef, Ps, Snapshot, SwitchConfig, SwitchId, SwitchIdentity, TunnelId, World, WorldConfig,
+    PortKind, PortLink, PortRef, Ps, Snapshot, SwitchConfig, SwitchId, SwitchIdentity, TunnelId, World,
+    WorldConfig,
 };
 use serde_json::{Value, json};
 
@@ -72,6 +73,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     for (host, hca) in part.hcas() {
         let name = format!("{}/{}", host.name, hca.name);
         let firmware = FirmwareConfig {
+            port_kind: hca.port_type,
             node_description: format!("softhca {name}"),
             personality: Arc::clone(&hca.personality),
             blueflame: hca.blueflame,
@@ -83,6 +85,9 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         let timing = topology.profile_of(hca);
         let timing = (timing != profile.name()).then(|| named(timing)).transpose()?;
         hcas.push(HcaConfig { name, firmware, timing });
+    }
+    if let Some(switch) = part.switches.iter().find(|switch| switch.kind == PortKind::Ethernet) {
+        anyhow::bail!("switch {}: Ethernet switches are not there yet", switch.name);
     }
     let switches: Vec<_> = part
         .switches
@@ -105,6 +110,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
                 let place = names.iter().position(|name| *name == id);
                 place.map(|place| PortRef::of_hca(HcaId(place), *port))
             }
+            End::Outside { .. } | End::Nic { .. } => None,
             End::Switch { switch, port } => switches
                 .iter()
                 .position(|known| known.name == *switch)
@@ -124,6 +130,13 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
             *slot = Some(port(end)?);
         }
         rows.push(Row { link: (*link).clone(), ports, tunnel: Some(*number), cable: true });
+    }
+    for exit in &part.exits {
+        let mut ports = [None; 2];
+        if let (Some(slot), Some(end)) = (ports.get_mut(exit.here), exit.link.between.get(exit.here)) {
+            *slot = Some(port(end)?);
+        }
+        rows.push(Row { link: exit.link.clone(), ports, tunnel: Some(exit.number), cable: true });
     }
     let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
     let management_key = match topology.fabric.m_key {
@@ -198,6 +211,11 @@ fn link(row: &Row) -> anyhow::Result<LinkConfig> {
         seed: link.seed,
         room: if tunnel.is_some() { FAR_ROOM } else { 1 },
     })
+}
+
+/// What is at the end of a link that leads outside shows: all that the cable has.
+pub(crate) fn full_light(link: &topology::Link) -> PortLink {
+    PortLink { width: link.width, speed: link.rate.into() }
 }
 
 /// What a port tells the far side of a tunnel.

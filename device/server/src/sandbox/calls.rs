@@ -3,8 +3,8 @@
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-use super::Role;
 use super::seccomp::Calls;
+use super::{Connects, Role};
 
 /// What a role may do.
 pub(super) struct List {
@@ -32,11 +32,11 @@ const PROCESS: i32 = libc::CLONE_VM
     | libc::CLONE_CHILD_CLEARTID
     | libc::SIGCHLD;
 
-/// The list of a role.
+/// The list of a role that begins these connections.
 ///
 /// # Errors
 /// A condition is none: a mistake here.
-pub(super) fn list(role: Role) -> anyhow::Result<List> {
+pub(super) fn list(role: Role, connects: &Connects) -> anyhow::Result<List> {
     let mut allowed = Calls::new();
     common(&mut allowed)?;
     serving(&mut allowed)?;
@@ -52,6 +52,7 @@ pub(super) fn list(role: Role) -> anyhow::Result<List> {
             all(&mut allowed, &[libc::SYS_unlinkat]);
             #[cfg(target_arch = "x86_64")]
             all(&mut allowed, &[libc::SYS_unlink]);
+            connecting(&mut allowed, connects)?;
         }
         Role::Worker => refused.extend(looking.map(|call| (call, libc::EACCES))),
         Role::Supervisor => starting(&mut allowed)?,
@@ -179,6 +180,26 @@ fn serving(calls: &mut Calls) -> anyhow::Result<()> {
     }
     // Limits are read, not set.
     when(calls, libc::SYS_prlimit64, [equal(0, 0)?, null(2)?])
+}
+
+/// Stream sockets that begin a connection. Where to is in memory, where no filter sees it: of TCP, landlock knows the ports.
+fn connecting(calls: &mut Calls, connects: &Connects) -> anyhow::Result<()> {
+    let Connects { unix, ports } = connects;
+    let mut families = Vec::new();
+    families.extend(unix.then_some(libc::AF_UNIX));
+    if !ports.is_empty() {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+        let level = equal(1, libc::IPPROTO_TCP as u64)?;
+        when(calls, libc::SYS_setsockopt, [level, equal(2, libc::TCP_NODELAY as u64)?])?;
+    }
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
+    for family in &families {
+        when(calls, libc::SYS_socket, [equal(0, *family as u64)?, equal(1, kind)?, equal(2, 0)?])?;
+    }
+    if !families.is_empty() {
+        all(calls, &[libc::SYS_connect]);
+    }
+    Ok(())
 }
 
 /// What it takes to execute this program again, and what that does until it enters the sandbox itself.

@@ -7,8 +7,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
-    Scope, make_bitflags, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
 
 use super::{Role, Sandbox};
@@ -62,6 +62,11 @@ pub(super) fn restrict(sandbox: &Sandbox) -> anyhow::Result<Paths> {
         Role::Server | Role::Supervisor => &sandbox.remove,
     };
     let write: &[&Path] = if start.is_empty() { &[] } else { &[Path::new("/dev/null")] };
+    let ports = match sandbox.role {
+        Role::Server => &sandbox.connects.ports[..],
+        Role::Worker | Role::Supervisor => &[],
+    };
+    let ports = ports.iter().map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp)));
     let rules = |paths: &[PathBuf], access: BitFlags<AccessFs>| path_beneath_rules(paths.to_vec(), access);
     let status = Ruleset::default()
         .handle_access(all)?
@@ -72,6 +77,7 @@ pub(super) fn restrict(sandbox: &Sandbox) -> anyhow::Result<Paths> {
         .add_rules(rules(&see, look))?
         .add_rules(path_beneath_rules(write, AccessFs::WriteFile))?
         .add_rules(rules(remove, AccessFs::RemoveFile.into()))?
+        .add_rules(ports)?
         .restrict_self()?;
     Ok(match status.ruleset {
         RulesetStatus::FullyEnforced => Paths::Full,

@@ -62,6 +62,17 @@ pub struct Sandbox {
     pub read: Vec<PathBuf>,
     /// It writes files that it has open: traces, captures.
     pub outputs: bool,
+    /// Connections that it begins. A worker and a supervisor have none.
+    pub connects: Connects,
+}
+
+/// Where a process may connect to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connects {
+    /// To Unix sockets: those that their files let it.
+    pub unix: bool,
+    /// To these TCP ports, of any machine.
+    pub ports: Vec<u16>,
 }
 
 /// What a sandbox has become, by the kernel's word.
@@ -99,7 +110,7 @@ impl Sandbox {
         prctl::set_no_new_privs().context("no_new_privs")?;
         privileges::drop_all()?;
         let paths = landlock::restrict(self).context("landlock")?;
-        seccomp::filter(calls::list(self.role)?)?;
+        seccomp::filter(calls::list(self.role, &self.connects)?)?;
         let mut text = String::new();
         status.read_to_string(&mut text).context("/proc/thread-self/status")?;
         Achieved::read(&text, paths).context("/proc/thread-self/status: a line is missing")
@@ -164,7 +175,13 @@ mod tests {
     fn several_threads_are_refused() {
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || wait.recv());
-        let sandbox = Sandbox { role: Role::Worker, remove: Vec::new(), read: Vec::new(), outputs: false };
+        let sandbox = Sandbox {
+            role: Role::Worker,
+            remove: Vec::new(),
+            read: Vec::new(),
+            outputs: false,
+            connects: Connects::default(),
+        };
         let error = sandbox.enter().unwrap_err().to_string();
         assert!(error.contains("one thread"), "{error}");
         drop(go_on);

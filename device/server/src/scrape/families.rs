@@ -257,6 +257,26 @@ pub(super) const TUNNEL: &[Family] = &[
     counter("other_terms", "softhca_tunnel_other_terms_total", "Hellos with other properties of the link."),
 ];
 
+/// Of an end at which other software is.
+pub(super) const OUTSIDE: &[Family] = &[
+    gauge("lit", "softhca_outside_lit", "Whether somebody is, or may be, at the other end."),
+    counter("frames_sent", "softhca_outside_frames_sent_total", "Frames that went out."),
+    counter("bytes_sent", "softhca_outside_sent_bytes_total", "Bytes of them."),
+    counter("frames_received", "softhca_outside_frames_received_total", "Frames that came in."),
+    counter("bytes_received", "softhca_outside_received_bytes_total", "Bytes of them, without padding."),
+    counter("short", "softhca_outside_short_total", "Messages without a whole header."),
+    counter("long", "softhca_outside_long_total", "Messages longer than any frame."),
+    counter(
+        "crowded",
+        "softhca_outside_crowded_total",
+        "Frames that found too many others waiting to leave.",
+    ),
+    counter("unsent", "softhca_outside_unsent_total", "Frames for nobody, or that the system did not take."),
+    counter("strangers", "softhca_outside_strangers_total", "Datagrams of others than the peer."),
+    counter("connections", "softhca_outside_connections_total", "Connections."),
+    counter("malformed", "softhca_outside_malformed_total", "Connections that a length ended which is none."),
+];
+
 /// Numbers whose key is a label.
 pub(super) const CACHE: Family =
     counter("", "softhca_cache_lookups_total", "Look-ups in the adapter's caches, by their result.");
@@ -273,7 +293,7 @@ pub(super) const SCRAPES: Family =
 /// All there are, for tests.
 #[cfg(test)]
 pub(super) fn all() -> Vec<Family> {
-    let groups = [SERVER, ENGINE, SLOT, FUNCTION, ADAPTER, UNITS, PORT, LINK, TUNNELS, TUNNEL];
+    let groups = [SERVER, ENGINE, SLOT, FUNCTION, ADAPTER, UNITS, PORT, LINK, TUNNELS, TUNNEL, OUTSIDE];
     let labelled = [CACHE, QUEUE, OBJECTS, BUILD, SCRAPES];
     groups.into_iter().flatten().copied().chain(labelled).collect()
 }

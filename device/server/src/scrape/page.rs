@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use super::families::{
-    ADAPTER, BUILD, CACHE, ENGINE, FUNCTION, Family, Kind, LINK, OBJECTS, PORT, QUEUE, SCRAPES, SERVER, SLOT,
-    TUNNEL, TUNNELS, UNITS, Unit,
+    ADAPTER, BUILD, CACHE, ENGINE, FUNCTION, Family, Kind, LINK, OBJECTS, OUTSIDE, PORT, QUEUE, SCRAPES,
+    SERVER, SLOT, TUNNEL, TUNNELS, UNITS, Unit,
 };
 
 /// What the control socket would answer, and what only this page has.
@@ -150,6 +150,14 @@ pub(crate) fn page(source: &Source) -> String {
         for tunnel in list(tunnels, "links") {
             samples.group(TUNNEL, &[("link", name(tunnel, "link")), ("peer", name(tunnel, "peer"))], tunnel);
         }
+    }
+    for outside in list(stat, "outsides") {
+        let labels = [
+            ("outside", name(outside, "name")),
+            ("link", name(outside, "link")),
+            ("medium", name(outside, "medium")),
+        ];
+        samples.group(OUTSIDE, &labels, outside);
     }
     samples.text()
 }

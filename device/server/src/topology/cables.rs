@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::check::{Checked, Nodes, Source};
 use super::raw::{RawLink, RawSwitch};
-use super::{End, Faults, Link, Switch};
+use super::{End, Faults, Link, PortKind, Switch};
 
 /// Ports of a switch unless told: that of a Switch-IB.
 const SWITCH_PORTS: u8 = 36;
@@ -31,6 +31,8 @@ struct Wanted {
 enum Node {
     Hca { host: String, hca: String, port: u8 },
     Switch { switch: String, port: Option<u8> },
+    Outside { outside: String },
+    Nic { host: String, nic: String },
 }
 
 impl Source<'_> {
@@ -42,6 +44,7 @@ impl Source<'_> {
             return Err(self.error(raw.name.span(), "switch.name", reason));
         }
         nodes.lines.push((name.clone(), at.clone()));
+        let kind = raw.kind.map_or(Ok(PortKind::InfiniBand), |text| self.kind("switch.type", &text))?;
         let ports = match raw.ports {
             None => SWITCH_PORTS,
             Some(ports) if (1..=MAX_SWITCH_PORTS).contains(ports.get_ref()) => ports.into_inner(),
@@ -54,7 +57,7 @@ impl Source<'_> {
         let guid = self.guid("switch.guid", raw.guid, &name)?;
         self.own_guid("switch.guid", &at_guid, guid, name.clone(), nodes)?;
         let process = self.process_of("switch.process", raw.process, at, &nodes.processes)?;
-        Ok(Switch { name, process, ports, guid })
+        Ok(Switch { name, process, kind, ports, guid })
     }
 
     /// Checks all links. Ports that links name are taken first, the others get the lowest that is left.
@@ -75,12 +78,15 @@ impl Source<'_> {
                     Node::Hca { host, hca, port } => End::Hca { host, hca, port },
                     Node::Switch { switch, port: Some(port) } => End::Switch { switch, port },
                     Node::Switch { port: None, .. } => continue,
+                    Node::Outside { outside } => End::Outside { outside },
+                    Node::Nic { host, nic } => End::Nic { host, nic },
                 };
                 let line = self.line(end.at.start);
                 if let Some(other) = used.insert(taken.clone(), line) {
                     let what = match taken {
                         End::Hca { host, hca, port } => format!("port {port} of {host}/{hca}"),
                         End::Switch { switch, port } => format!("port {port} of switch {switch}"),
+                        End::Outside { .. } | End::Nic { .. } => taken.to_string(),
                     };
                     let reason = format!("{what} is already linked in line {other}");
                     return Err(self.error(end.at.clone(), "link.between", reason));
@@ -92,8 +98,9 @@ impl Source<'_> {
         for (raw, [a, b]) in raw.into_iter().zip(wanted) {
             let at = raw.get_ref().between.span();
             let between = [self.port(a, nodes, &mut used)?, self.port(b, nodes, &mut used)?];
+            let kind = self.layers(&at, &between, nodes)?;
             let key_file = raw.get_ref().tunnel_key_file.as_ref().map(Spanned::span);
-            let link = self.link(raw.into_inner(), between)?;
+            let link = self.link(raw.into_inner(), between, kind)?;
             if let Some(key_file) = key_file.filter(|_| !nodes.spans(&link)) {
                 let reason = "the link does not join two processes";
                 return Err(self.error(key_file, "link.tunnel_key_file", reason));
@@ -103,14 +110,20 @@ impl Source<'_> {
         Ok(links)
     }
 
-    /// Understands `host/hca`, its first port, `host/hca/port`, `switch` and `switch/port`.
+    /// Understands `host/hca`, its first port, `host/hca/port`, `switch`, `switch/port`, `host/nic` and `outside`.
     fn wanted(&self, end: &Spanned<String>, nodes: &Nodes) -> Checked<Wanted> {
         let text = end.get_ref().as_str();
         let refuse = |reason: String| self.error(end.span(), "link.between", reason);
         let (name, rest) = text.split_once('/').map_or((text, None), |(name, rest)| (name, Some(rest)));
         let node = if let Some(host) = nodes.hosts.iter().find(|h| h.name == name) {
+            let nic = |rest: &&str| host.nics.iter().any(|nic| nic.name == **rest);
+            if let Some(nic) = rest.filter(nic) {
+                let node = Node::Nic { host: name.into(), nic: nic.into() };
+                return Ok(Wanted { at: end.span(), node });
+            }
             let adapters = || {
-                let ids: Vec<_> = host.hcas.iter().map(|a| format!("{name}/{}", a.name)).collect();
+                let names = host.hcas.iter().map(|a| &a.name).chain(host.nics.iter().map(|n| &n.name));
+                let ids: Vec<_> = names.map(|device| format!("{name}/{device}")).collect();
                 if ids.is_empty() { "none".into() } else { ids.join(", ") }
             };
             let Some(rest) = rest else {
@@ -146,6 +159,8 @@ impl Source<'_> {
                 }
             };
             Node::Switch { switch: name.into(), port }
+        } else if nodes.outsides.iter().any(|outside| outside.name == text) {
+            Node::Outside { outside: text.into() }
         } else {
             let known: Vec<_> = nodes.names.keys().map(String::as_str).collect();
             let reason = format!(
@@ -175,6 +190,8 @@ impl Source<'_> {
         let (switch, port) = match wanted.node {
             Node::Hca { host, hca, port } => return Ok(End::Hca { host, hca, port }),
             Node::Switch { switch, port } => (switch, port),
+            Node::Outside { outside } => return Ok(End::Outside { outside }),
+            Node::Nic { host, nic } => return Ok(End::Nic { host, nic }),
         };
         if let Some(port) = port {
             return Ok(End::Switch { switch, port });
@@ -191,7 +208,18 @@ impl Source<'_> {
         Ok(free)
     }
 
-    fn link(&self, raw: RawLink, between: [End; 2]) -> Checked<Link> {
+    fn link(&self, raw: RawLink, between: [End; 2], kind: PortKind) -> Checked<Link> {
+        if kind == PortKind::Ethernet {
+            let keys = [
+                ("link.vls", raw.vls.as_ref().map(Spanned::span)),
+                ("link.mtu", raw.mtu.as_ref().map(Spanned::span)),
+            ];
+            if let Some((key, Some(span))) = keys.into_iter().find(|(_, span)| span.is_some()) {
+                let reason =
+                    "is for InfiniBand; of an Ethernet port the driver sets the MTU, and lanes are not there";
+                return Err(self.error(span, key, reason));
+            }
+        }
         let adapter = between.iter().find(|end| matches!(end, End::Hca { .. }));
         let rate = match raw.rate {
             None => LinkRate::Edr,

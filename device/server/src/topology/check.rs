@@ -10,8 +10,8 @@ use toml::Spanned;
 
 use super::raw::{RawFabric, RawHca, RawHost, RawTime, RawTopology};
 use super::{
-    Fabric, Hca, Host, Link, ManagementKey, Process, SubnetManager, Switch, Time, Topology, TopologyError,
-    first_kind, parse_personality, parse_port_type,
+    Fabric, Hca, Host, Link, ManagementKey, Nic, Outside, Process, SubnetManager, Switch, Time, Topology,
+    TopologyError, first_kind, parse_personality,
 };
 
 /// Organization part of derived GUIDs (an OUI of Mellanox).
@@ -40,12 +40,14 @@ pub(super) struct Nodes {
     pub(super) processes: Vec<Process>,
     pub(super) hosts: Vec<Host>,
     pub(super) switches: Vec<Switch>,
-    /// Names of hosts and switches, with which of the two they are.
+    pub(super) outsides: Vec<Outside>,
+    /// Names of hosts, switches and outsides, with which of them they are.
     pub(super) names: BTreeMap<String, &'static str>,
     /// Where each of them begins, in the order of the file.
     pub(super) lines: Vec<(String, Range<usize>)>,
     guids: BTreeMap<u64, String>,
-    sockets: BTreeMap<String, String>,
+    /// Sockets and devices that this process makes or takes, with whose they are.
+    pub(super) sockets: BTreeMap<String, String>,
 }
 
 /// The text being checked, for error messages.
@@ -99,16 +101,22 @@ impl Source<'_> {
             let switch = self.switch(switch.into_inner(), at, &mut nodes)?;
             nodes.switches.push(switch);
         }
+        for outside in raw.outside {
+            let at = outside.span();
+            let outside = self.outside(outside.into_inner(), at, &mut nodes)?;
+            nodes.outsides.push(outside);
+        }
         let links = self.links(raw.link, &nodes)?;
+        self.joined(&nodes, &links)?;
         if !nodes.switches.is_empty() {
             self.reach(&nodes, &links)?;
         }
         let fabric = self.fabric(raw.fabric, &nodes, &links)?;
-        let Nodes { processes, hosts, switches, .. } = nodes;
-        let links = links.into_iter().map(|(_, link)| link).collect();
-        let isolation = self.isolation(raw.isolation, &processes)?;
+        let Nodes { processes, hosts, switches, outsides, .. } = nodes;
+        let links: Vec<Link> = links.into_iter().map(|(_, link)| link).collect();
+        let isolation = self.isolation(raw.isolation, &processes, &links)?;
         let time = self.time(raw.time)?;
-        Ok(Topology { profile, isolation, time, fabric, processes, hosts, switches, links })
+        Ok(Topology { profile, isolation, time, fabric, processes, hosts, switches, outsides, links })
     }
 
     /// The name of a timing profile, if there is one.
@@ -233,8 +241,26 @@ impl Source<'_> {
             }
             hcas.push(hca);
         }
+        let mut nics: Vec<Nic> = Vec::new();
+        for raw in raw.nic {
+            let span = raw.span();
+            let nic = self.nic(raw.into_inner(), &name, nics.len())?;
+            if hcas.iter().any(|h| h.name == nic.name) || nics.iter().any(|n| n.name == nic.name) {
+                let reason = format!("host {name:?} has two devices called {:?}", nic.name);
+                return Err(self.error(span, "host.nic.name", reason));
+            }
+            let id = format!("{name}/{}", nic.name);
+            for socket in [&nic.local, &nic.remote] {
+                let socket = socket.display().to_string();
+                if let Some(other) = nodes.sockets.insert(socket.clone(), id.clone()) {
+                    let reason = format!("{other} and {id} would share the socket {socket}");
+                    return Err(self.error(span, "host.nic.name", reason));
+                }
+            }
+            nics.push(nic);
+        }
         let (iommu, may_manage) = (raw.iommu, raw.may_manage.unwrap_or(true));
-        Ok(Host { name, process, memory, memory_bytes, cpus, iommu, may_manage, hcas })
+        Ok(Host { name, process, memory, memory_bytes, cpus, iommu, may_manage, hcas, nics })
     }
 
     fn hca(&self, raw: RawHca, host: &str, index: usize) -> Checked<Hca> {
@@ -251,8 +277,14 @@ impl Source<'_> {
         let profile = self.profile("host.hca.profile", raw.profile)?;
         let port_type = match raw.port_type {
             None => first_kind(&personality),
-            Some(text) => parse_port_type(text.get_ref())
-                .map_err(|reason| self.error(text.span(), "host.hca.port_type", reason))?,
+            Some(text) => {
+                let kind = self.kind("host.hca.port_type", &text)?;
+                if !personality.ports.iter().all(|port| port.kinds.contains(&kind)) {
+                    let reason = format!("a {} has no such port", personality.name);
+                    return Err(self.error(text.span(), "host.hca.port_type", reason));
+                }
+                kind
+            }
         };
         let icm_bytes = match raw.icm.as_ref().map(|text| (text.span(), parse_size(text.get_ref()))) {
             None => DEFAULT_ICM,

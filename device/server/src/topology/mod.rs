@@ -13,6 +13,7 @@
 
 mod cables;
 mod check;
+mod outside;
 mod parts;
 mod raw;
 mod reach;
@@ -26,8 +27,11 @@ use hca_model::link::LinkRate;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::outside::address::Medium;
+
 pub use hca_model::PortKind;
 pub use hca_model::personality::Personality;
+pub use outside::{Exit, Nic, Outside};
 pub use parts::{Cut, Part, Worker};
 
 /// A checked topology.
@@ -47,6 +51,8 @@ pub struct Topology {
     pub hosts: Vec<Host>,
     /// Switches in the order of the file.
     pub switches: Vec<Switch>,
+    /// Other software at the end of links, in the order of the file.
+    pub outsides: Vec<Outside>,
     /// Links in the order of the file.
     pub links: Vec<Link>,
 }
@@ -182,6 +188,8 @@ pub struct Host {
     pub may_manage: bool,
     /// Adapters in the order of the file.
     pub hcas: Vec<Hca>,
+    /// Network cards that are not of the model, in the order of the file.
+    pub nics: Vec<Nic>,
 }
 
 /// One adapter.
@@ -217,6 +225,9 @@ pub struct Switch {
     pub name: String,
     /// The process that serves it, if there are several.
     pub process: Option<String>,
+    /// Link layer of its ports.
+    #[serde(rename = "type", serialize_with = "port_type_text")]
+    pub kind: PortKind,
     /// External ports, numbered from 1.
     pub ports: u8,
     /// Node GUID.
@@ -243,15 +254,33 @@ pub enum End {
         /// Port, from 1.
         port: u8,
     },
+    /// Other software.
+    Outside {
+        /// Its name.
+        outside: String,
+    },
+    /// A network card of a host.
+    Nic {
+        /// Its host.
+        host: String,
+        /// Its name.
+        nic: String,
+    },
 }
 
 impl End {
-    /// The host or switch.
+    /// The host, switch or outside.
     pub fn node(&self) -> &str {
         match self {
-            End::Hca { host, .. } => host,
+            End::Hca { host, .. } | End::Nic { host, .. } => host,
             End::Switch { switch, .. } => switch,
+            End::Outside { outside } => outside,
         }
+    }
+
+    /// Whether it is not of the model.
+    pub fn is_outside(&self) -> bool {
+        matches!(self, End::Outside { .. } | End::Nic { .. })
     }
 }
 
@@ -261,6 +290,8 @@ impl fmt::Display for End {
             End::Hca { host, hca, port: 1 } => write!(f, "{host}/{hca}"),
             End::Hca { host, hca, port } => write!(f, "{host}/{hca}/{port}"),
             End::Switch { switch, port } => write!(f, "{switch}/{port}"),
+            End::Outside { outside } => f.write_str(outside),
+            End::Nic { host, nic } => write!(f, "{host}/{nic}"),
         }
     }
 }
@@ -274,7 +305,7 @@ impl Serialize for End {
 /// A cable between two ports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Link {
-    /// The two ends, as `host/hca`, `host/hca/port` or `switch/port`.
+    /// The two ends, as `host/hca`, `host/hca/port`, `switch/port`, `outside` or `host/nic`.
     pub between: [End; 2],
     /// Signalling rate per lane.
     pub rate: LinkRate,
@@ -293,6 +324,13 @@ pub struct Link {
     /// File with a key of its own, if it joins two processes; they may have it in different places.
     #[serde(skip)]
     pub tunnel_key_file: Option<PathBuf>,
+}
+
+impl Link {
+    /// Whether one of its ends is not of the model.
+    pub fn leaves(&self) -> bool {
+        self.between.iter().any(End::is_outside)
+    }
 }
 
 /// What goes wrong on a link: shares of the packets, 0.0 to 1.0.
@@ -372,8 +410,22 @@ impl Topology {
         if isolation == Isolation::Process && !self.processes.is_empty() {
             anyhow::bail!("isolation: {}", parts::SERVED_BY_PROCESSES);
         }
+        if isolation == Isolation::Process && self.links.iter().any(Link::leaves) {
+            anyhow::bail!("isolation: {}", parts::LEAVES);
+        }
         self.isolation = isolation;
         Ok(())
+    }
+
+    /// Sockets whose paths are not absolute are in this directory.
+    pub fn put_sockets_into(&mut self, run_dir: &Path) {
+        let media = self.outsides.iter_mut().map(|outside| &mut outside.medium);
+        media.flat_map(Medium::addresses_mut).for_each(|address| address.put_into(run_dir));
+        for nic in self.hosts.iter_mut().flat_map(|host| &mut host.nics) {
+            for path in [&mut nic.local, &mut nic.remote] {
+                *path = run_dir.join(&*path);
+            }
+        }
     }
 
     /// Checks the text of a topology file; `file` is for error messages.
@@ -418,8 +470,10 @@ impl Topology {
                     capture_bytes: check::DEFAULT_CAPTURE,
                     socket: check::socket_name(host, hca),
                 }],
+                nics: Vec::new(),
             }],
             switches: Vec::new(),
+            outsides: Vec::new(),
             links: Vec::new(),
         }
     }
@@ -482,7 +536,8 @@ pub fn parse_isolation(text: &str) -> Result<Isolation, String> {
 pub fn parse_port_type(text: &str) -> Result<PortKind, String> {
     match text {
         "ib" => Ok(PortKind::InfiniBand),
-        other => Err(format!("{other:?} is not supported, only \"ib\"")),
+        "eth" => Ok(PortKind::Ethernet),
+        other => Err(format!("{other:?} is neither \"ib\" nor \"eth\"")),
     }
 }
 
@@ -503,5 +558,7 @@ fn port_type_text<S: serde::Serializer>(port_type: &PortKind, s: S) -> Result<S:
 
 #[cfg(test)]
 mod cable_tests;
+#[cfg(test)]
+mod outside_tests;
 #[cfg(test)]
 mod tests;

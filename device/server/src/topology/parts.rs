@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::check::{Checked, Nodes, Source};
 use super::raw::RawProcess;
-use super::{Hca, Host, Isolation, Link, Process, Switch, Topology, TunnelSettings};
+use super::{End, Exit, Hca, Host, Isolation, Link, Process, Switch, Topology, TunnelSettings};
 
 /// Datagrams that are worth their headers, and that UDP can carry over IPv4 and IPv6.
 const DATAGRAM: std::ops::RangeInclusive<u16> = 512..=65_000;
@@ -19,6 +19,9 @@ const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 300..=60_000;
 /// Why some topologies can't be divided further.
 pub(super) const SERVED_BY_PROCESSES: &str =
     "a topology with [[process]] is served by those, each of them one process";
+/// Why others can't be divided at all.
+pub(super) const LEAVES: &str =
+    "links to [[outside]] and [[host.nic]] are served by one process: a worker knows no path";
 
 /// What one process serves.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Part<'a> {
     pub links: Vec<&'a Link>,
     /// Links with one end here.
     pub cuts: Vec<Cut<'a>>,
+    /// Links with one end here, the other of which is not of the model.
+    pub exits: Vec<Exit<'a>>,
 }
 
 /// A link that one process serves one end of.
@@ -143,8 +148,13 @@ impl Topology {
             switches: self.switches.iter().filter(|s| is_here(&s.name)).collect(),
             links: Vec::new(),
             cuts: Vec::new(),
+            exits: Vec::new(),
         };
         for (number, link) in self.links.iter().enumerate() {
+            if link.leaves() {
+                part.exits.extend(self.exit(number, link, &is_here)?);
+                continue;
+            }
             let here = match link.between.each_ref().map(|end| is_here(end.node())) {
                 [true, true] => {
                     part.links.push(link);
@@ -159,6 +169,35 @@ impl Topology {
         }
         Ok(part)
     }
+
+    /// A link that leaves the model, if its end in it is here.
+    fn exit<'a>(
+        &'a self,
+        number: usize,
+        link: &'a Link,
+        is_here: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<Option<Exit<'a>>> {
+        let mut ends = link.between.iter().enumerate();
+        let Some((here, end)) = ends.find(|(_, end)| !end.is_outside()) else { return Ok(None) };
+        if !is_here(end.node()) {
+            return Ok(None);
+        }
+        let there = link.between.get(1 - here).context("a link has two ends")?;
+        let medium = match there {
+            End::Outside { outside } => {
+                self.outsides.iter().find(|known| known.name == *outside).map(|known| known.medium.clone())
+            }
+            End::Nic { host, nic } => {
+                let host = self.hosts.iter().find(|known| known.name == *host);
+                host.and_then(|host| host.nics.iter().find(|known| known.name == *nic))
+                    .map(|nic| nic.medium())
+            }
+            End::Hca { .. } | End::Switch { .. } => None,
+        };
+        let number = u16::try_from(number).context("more links than can be numbered")?;
+        let (name, medium) = (there.to_string(), medium.context("a link leads to nothing")?);
+        Ok(Some(Exit { number, link, here, name, medium }))
+    }
 }
 
 impl Nodes {
@@ -171,6 +210,9 @@ impl Nodes {
 
     /// Whether a link is between two processes.
     pub(super) fn spans(&self, link: &Link) -> bool {
+        if link.leaves() {
+            return false;
+        }
         let process = |node: &str| {
             let host = self.hosts.iter().find(|h| h.name == node).map(|h| &h.process);
             host.or_else(|| self.switches.iter().find(|s| s.name == node).map(|s| &s.process)).cloned()
@@ -247,10 +289,14 @@ impl Source<'_> {
         &self,
         raw: Option<Spanned<Isolation>>,
         processes: &[Process],
+        links: &[Link],
     ) -> Checked<Isolation> {
         let Some(raw) = raw else { return Ok(Isolation::default()) };
         if *raw.get_ref() == Isolation::Process && !processes.is_empty() {
             return Err(self.error(raw.span(), "isolation", SERVED_BY_PROCESSES));
+        }
+        if *raw.get_ref() == Isolation::Process && links.iter().any(Link::leaves) {
+            return Err(self.error(raw.span(), "isolation", LEAVES));
         }
         Ok(raw.into_inner())
     }

@@ -22,6 +22,8 @@ pub(super) struct RawTopology {
     #[serde(default)]
     pub(super) switch: Vec<Spanned<RawSwitch>>,
     #[serde(default)]
+    pub(super) outside: Vec<Spanned<RawOutside>>,
+    #[serde(default)]
     pub(super) link: Vec<Spanned<RawLink>>,
 }
 
@@ -65,6 +67,8 @@ pub(super) struct RawHost {
     pub(super) may_manage: Option<bool>,
     #[serde(default)]
     pub(super) hca: Vec<Spanned<RawHca>>,
+    #[serde(default)]
+    pub(super) nic: Vec<Spanned<RawNic>>,
 }
 
 #[derive(Deserialize)]
@@ -86,8 +90,31 @@ pub(super) struct RawHca {
 pub(super) struct RawSwitch {
     pub(super) name: Spanned<String>,
     pub(super) process: Option<Spanned<String>>,
+    #[serde(rename = "type")]
+    pub(super) kind: Option<Spanned<String>>,
     pub(super) ports: Option<Spanned<u8>>,
     pub(super) guid: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNic {
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) mac: Option<Spanned<String>>,
+    pub(super) mtu: Option<Spanned<u16>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOutside {
+    pub(super) name: Spanned<String>,
+    pub(super) kind: Spanned<String>,
+    pub(super) local: Option<Spanned<String>>,
+    pub(super) remote: Option<Spanned<String>>,
+    pub(super) listen: Option<Spanned<String>>,
+    pub(super) connect: Option<Spanned<String>>,
+    pub(super) reconnect_ms: Option<Spanned<u64>>,
+    pub(super) interface: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

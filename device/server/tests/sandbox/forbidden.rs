@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use hca_server::sandbox::{Paths, Role, Sandbox};
+use hca_server::sandbox::{Connects, Paths, Role, Sandbox};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
@@ -16,6 +16,7 @@ use crate::scene::Scene;
 pub(crate) const TESTS: Tests = &[
     ("forbidden::what_a_server_tries", || nothing_is_possible("server")),
     ("forbidden::what_a_worker_tries", || nothing_is_possible("worker")),
+    ("forbidden::what_a_server_that_connects_tries", || nothing_is_possible("caller")),
     ("forbidden::what_a_server_does_is_possible", what_a_server_does_is_possible),
     ("forbidden::a_supervisor_starts_itself_only", a_supervisor_starts_itself_only),
 ];
@@ -53,17 +54,24 @@ pub(crate) fn attempt(name: &str, role: &str, dir: &Path) -> ExitCode {
     let all = FORBIDDEN.iter().chain(ALLOWED);
     let attempt: Attempt = all.into_iter().find(|(of, _)| *of == name).expect("an attempt").1;
     let scene = Scene::new(dir);
+    // It connects to Unix sockets, and to a port that is not the scene's.
+    let connects = match role {
+        "caller" => Connects { unix: true, ports: vec![scene.address.port() ^ 1] },
+        _ => Connects::default(),
+    };
+    let needs_landlock =
+        role == "supervisor" || name == "remove elsewhere" || role == "caller" && name == "connect";
     let role = match role {
-        "server" => Some(Role::Server),
+        "server" | "caller" => Some(Role::Server),
         "worker" => Some(Role::Worker),
         "supervisor" => Some(Role::Supervisor),
         _ => None,
     };
     if let Some(role) = role {
         let (remove, read) = (vec![scene.run.clone()], Vec::new());
-        let achieved = Sandbox { role, remove, read, outputs: false }.enter().expect("the sandbox");
+        let achieved = Sandbox { role, remove, read, outputs: false, connects }.enter().expect("the sandbox");
         assert_eq!((achieved.seccomp, achieved.no_new_privs, achieved.held), (2, true, 0));
-        if achieved.paths != Paths::Full && (role == Role::Supervisor || name == "remove elsewhere") {
+        if achieved.paths != Paths::Full && needs_landlock {
             return ExitCode::from(NO_LANDLOCK);
         }
     }
@@ -115,7 +123,9 @@ fn refusal(name: &str, role: &str) -> Option<Errno> {
         | "list a folder" => Some(Errno::EACCES),
         "new process by clone3" => Some(Errno::ENOSYS),
         // Servers remove their sockets; elsewhere landlock is in the way.
-        "remove elsewhere" if role == "server" => Some(Errno::EACCES),
+        "remove elsewhere" if role != "worker" => Some(Errno::EACCES),
+        // To that port it may not.
+        "connect" if role == "caller" => Some(Errno::EACCES),
         _ => None,
     }
 }

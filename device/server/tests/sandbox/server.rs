@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use hca_server::engine::{Engine, Role};
 use hca_server::front_end::FrontEnd;
+use hca_server::outside;
 use hca_server::sandbox::{self, Helper, Sandbox};
 use hca_server::topology::{Hca, Topology};
 use hca_server::tunnel::key::Key;
@@ -31,7 +32,8 @@ pub(crate) fn serve(dir: &Path, options: &[&str]) -> ExitCode {
     let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).unwrap();
     let stop = stop.as_fd().try_clone_to_owned().unwrap();
     Helper::start().unwrap().install();
-    let topology = Topology::load(&dir.join(TOPOLOGY)).unwrap();
+    let mut topology = Topology::load(&dir.join(TOPOLOGY)).unwrap();
+    topology.put_sockets_into(dir);
     let process = options.iter().find_map(|word| word.strip_prefix("process="));
     let keys = process.map_or_else(Keys::default, |_| Key::from_secret(b"secret").into());
     let role = Role { process: process.map(Into::into), keys };
@@ -49,7 +51,8 @@ pub(crate) fn serve(dir: &Path, options: &[&str]) -> ExitCode {
         setrlimit(Resource::RLIMIT_NOFILE, open + 3, hard).unwrap();
     }
     let (remove, read) = (vec![dir.to_path_buf()], Vec::new());
-    let sandbox = Sandbox { role: sandbox::Role::Server, remove, read, outputs: observe.any() };
+    let connects = outside::connects(&topology.part(process).unwrap());
+    let sandbox = Sandbox { role: sandbox::Role::Server, remove, read, outputs: observe.any(), connects };
     sandbox.enter().unwrap();
     println!("{READY}");
     engine.run().unwrap();
