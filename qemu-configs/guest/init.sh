@@ -49,6 +49,7 @@ if [ -n "$HCA_ADDRESS" ] && modprobe virtio_net; then
 		ip link set "${link##*/}" up
 	done
 fi
+grep -q '^mac' /run/hca/net && modprobe virtio_net && hca-net
 if [ -n "$HCA_MODPROBE" ]; then
 	for device in /sys/bus/pci/devices/*; do
 		[ "$(cat "$device/vendor")" = 0x15b3 ] || continue
@@ -58,6 +59,7 @@ if [ -n "$HCA_MODPROBE" ]; then
 		done
 		break
 	done
+	hca-net
 fi
 echo ready >&3
 while read -r word <&3; do

@@ -78,7 +78,9 @@ const RUN_EXAMPLES: &str = "\
 Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked), cable (the same, and\n\
 the guests bring a subnet manager), two-processes (the same, each with a server of its own, linked over\n\
 UDP), switch (a, b and c behind a switch), two-switches (a and b on the first, c on the second), iommu\n\
-(like loopback, behind a virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.
+(like loopback, behind a virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.\n\
+With Ethernet: eth (one host), eth-two-hosts (a and b, linked), eth-switch (a, b and c behind a switch), rxe (a\n\
+with an adapter, b with a card of QEMU's own). Their devices are hca0 and nic0, and a-hca0 or b-nic0 has its address.
 
 Examples:
   hca-vm run loopback a='ibv_devinfo -v'
@@ -88,6 +90,7 @@ Examples:
   hca-vm run two-hosts a='ibv_rc_pingpong -g 0 -n 100000' b='ibv_rc_pingpong -g 0 -n 100000 a' \\
     --beside 'sleep 2; softhca ctl link down a; sleep 1; softhca ctl link up a'
   hca-vm run two-hosts --serve --pcap=two.pcapng a='ib_send_bw -F -n 50' b='sleep 1; ib_send_bw -F -n 50 a'
+  hca-vm run eth-two-hosts a='iperf3 -s -1' b='sleep 1; iperf3 -c a-hca0'
   hca-vm run loopback --copy ./my-test --copy data.bin:/opt/ a='./my-test /opt/data.bin'
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;

@@ -29,7 +29,7 @@ use anyhow::{Context, Result};
 
 use crate::beside::Beside;
 use crate::cache::Cache;
-use crate::guest::{Boot, Copy, Guest, Machine, Task};
+use crate::guest::{Boot, Copy, Guest, Machine, Task, devices};
 use crate::hub::{self, Hub};
 use crate::image::{kernel, rootfs, tools};
 use crate::qemu::Qemu;
@@ -127,6 +127,9 @@ impl Lab {
         for (index, host) in topology.hosts.iter().enumerate() {
             let address = if count > 1 { hub::address(index) } else { Ipv4Addr::LOCALHOST };
             hosts_file.push_str(&format!("{address} {}\n", host.name));
+            for device in devices(host, index) {
+                hosts_file.push_str(&device.names(&host.name));
+            }
         }
         let hub = if count > 1 { Some(Hub::start(&scratch.0, count)?) } else { None };
         Ok(Self { machine, options, topology, binary, servers, log_dir, hosts_file, hub, scratch })
@@ -172,6 +175,7 @@ impl Lab {
                 log_dir: &self.log_dir,
                 hosts_file: &self.hosts_file,
                 side: self.hub.as_ref().zip(index).map(|(hub, index)| hub.link(index)),
+                devices: index.map_or(Vec::new(), |index| devices(host, index)),
             },
         )
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::server::Binary;
 
 /// Topologies that come with the program.
-pub const BUILT_IN: [(&str, &str); 8] = [
+pub const BUILT_IN: [(&str, &str); 12] = [
     ("loopback", include_str!("../topologies/loopback.toml")),
     ("two-hosts", include_str!("../topologies/two-hosts.toml")),
     ("cable", include_str!("../topologies/cable.toml")),
@@ -20,6 +20,10 @@ pub const BUILT_IN: [(&str, &str); 8] = [
     ("two-processes", include_str!("../topologies/two-processes.toml")),
     ("iommu", include_str!("../topologies/iommu.toml")),
     ("blueflame", include_str!("../topologies/blueflame.toml")),
+    ("eth", include_str!("../topologies/eth.toml")),
+    ("eth-two-hosts", include_str!("../topologies/eth-two-hosts.toml")),
+    ("eth-switch", include_str!("../topologies/eth-switch.toml")),
+    ("rxe", include_str!("../topologies/rxe.toml")),
 ];
 
 /// A checked topology.
@@ -77,6 +81,9 @@ pub struct Host {
     /// Adapters.
     #[serde(default)]
     pub hcas: Vec<Hca>,
+    /// Network cards of QEMU's own, joined to links of the topology.
+    #[serde(default)]
+    pub nics: Vec<Nic>,
 }
 
 /// One adapter.
@@ -86,6 +93,36 @@ pub struct Hca {
     pub name: String,
     /// Socket, relative to the server's run directory.
     pub socket: PathBuf,
+    /// Link layer.
+    #[serde(default)]
+    pub port_type: PortType,
+}
+
+/// Link layer of an adapter's ports.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum PortType {
+    /// InfiniBand.
+    #[default]
+    Ib,
+    /// Ethernet.
+    Eth,
+}
+
+/// A network card of QEMU's own.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Nic {
+    /// Name within the host.
+    pub name: String,
+    /// Hardware address.
+    pub mac: String,
+    /// MTU, if not the driver's.
+    #[serde(default)]
+    pub mtu: Option<u16>,
+    /// Socket at which it takes frames, relative to the server's run directory.
+    pub local: PathBuf,
+    /// Socket to which it sends them, the server's.
+    pub remote: PathBuf,
 }
 
 impl Topology {
@@ -148,9 +185,12 @@ mod tests {
     #[test]
     fn json_of_the_server() {
         let text = r#"{"hosts":[{"name":"a","memory":"1G","memory_bytes":1073741824,"cpus":1,
-            "hcas":[{"name":"hca0","guid":"0x0002c90300a00001","socket":"a-hca0.sock"}]}]}"#;
+            "hcas":[{"name":"hca0","guid":"0x0002c90300a00001","socket":"a-hca0.sock","port_type":"eth"}],
+            "nics":[{"name":"nic0","mac":"02:00:00:00:00:01","mtu":null,"local":"a.peer","remote":"a.net"}]}]}"#;
         let topology: Topology = serde_json::from_str(text).unwrap();
         assert_eq!(topology.host("a").unwrap().hcas[0].socket, Path::new("a-hca0.sock"));
+        assert_eq!(topology.hosts[0].hcas[0].port_type, PortType::Eth);
+        assert_eq!(topology.hosts[0].nics[0].remote, Path::new("a.net"));
         assert!(topology.host("z").unwrap_err().to_string().contains("its hosts are: a"));
     }
 

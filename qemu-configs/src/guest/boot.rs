@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use crate::guest::Device;
 use crate::image::kernel::Kernel;
 use crate::prefix::Prefix;
 use crate::qemu::Qemu;
@@ -70,6 +71,8 @@ pub struct Boot<'a> {
     pub hosts_file: &'a str,
     /// Side network.
     pub side: Option<SideLink>,
+    /// The network devices that have a name and addresses of ours.
+    pub devices: Vec<Device>,
 }
 
 /// A file for the guest.

@@ -77,6 +77,18 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
             .args(["-device", &format!("pcie-root-port,id=port{number},chassis={number},slot={number}")])
             .args(["-device", &socket.to_string()]);
     }
+    for (index, nic) in host.nics.iter().enumerate() {
+        // One frame a datagram, between the card and the server's end of its link.
+        let link = serde_json::json!({
+            "type": "dgram", "id": format!("nic{index}"),
+            "local": {"type": "unix", "path": boot.run_dir.join(&nic.local)},
+            "remote": {"type": "unix", "path": boot.run_dir.join(&nic.remote)},
+        });
+        let mtu = nic.mtu.map_or(String::new(), |mtu| format!(",host_mtu={mtu}"));
+        command
+            .args(["-netdev", &link.to_string()])
+            .args(["-device", &format!("virtio-net-pci,netdev=nic{index},mac={},romfile={mtu}", nic.mac)]);
+    }
     if let Some(side) = &boot.side {
         let link = serde_json::json!({
             "type": "dgram", "id": "side",

@@ -7,10 +7,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::guest::boot::{Boot, Machine, Task};
+use crate::guest::network;
 use crate::image::cpio::Cpio;
 
 const STAGE1: &str = include_str!("../../guest/stage1.sh");
 const INIT: &str = include_str!("../../guest/init.sh");
+const NET: &str = include_str!("../../guest/hca-net");
 const VFIO_BIND: &str = include_str!("../../guest/hca-vfio-bind");
 
 /// Makes the archive.
@@ -34,6 +36,8 @@ pub(super) fn make(machine: &Machine, boot: &Boot<'_>) -> Result<Vec<u8>> {
     archive.file("hca/busybox", 0o755, &busybox)?;
     archive.file("hca/init", 0o755, INIT.as_bytes())?;
     archive.file("copy/usr/local/bin/hca-vfio-bind", 0o755, VFIO_BIND.as_bytes())?;
+    archive.file("copy/usr/local/bin/hca-net", 0o755, NET.as_bytes())?;
+    archive.file("hca/net", 0o644, network::table(&boot.devices).as_bytes())?;
     archive.file("hca/env", 0o644, environment(boot).as_bytes())?;
     archive.file("hca/hosts", 0o644, boot.hosts_file.as_bytes())?;
     if let Task::Job(script) = &boot.task {

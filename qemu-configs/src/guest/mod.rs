@@ -8,6 +8,7 @@ mod boot;
 mod command;
 mod counter;
 mod initramfs;
+mod network;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,6 +23,7 @@ use anyhow::{Context, Result, bail};
 
 pub use boot::{Boot, Copy, Machine, SideLink, Task};
 pub use command::{ACCELERATOR_VARIABLE, KERNEL_ARGUMENTS_VARIABLE};
+pub use network::{Device, Place, devices};
 
 use crate::child::Owned;
 use crate::kmsg;

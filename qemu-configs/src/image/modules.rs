@@ -11,7 +11,7 @@ pub const EARLY: [&str; 6] =
 const REQUIRED: [&str; 7] =
     ["mlx5_core", "mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm", "ib_ipoib", "virtio_net"];
 /// In the image when the kernel has them as modules.
-const WANTED: [&str; 47] = [
+const WANTED: [&str; 56] = [
     "ib_cm",
     "ib_core",
     "ib_iser",
@@ -54,9 +54,18 @@ const WANTED: [&str; 47] = [
     "veth",
     "dummy",
     "bridge",
+    "bonding",
+    "macvlan",
     "8021q",
     "vxlan",
     "sch_netem",
+    "sch_mqprio",
+    "sch_ingress",
+    "cls_flower",
+    "act_gact",
+    "act_mirred",
+    "ptp",
+    "xdp_diag",
     "tcp_diag",
     "af_packet",
 ];

@@ -16,7 +16,7 @@ use crate::progress::Step;
 /// Raise when this file makes other images from the same packages.
 const VERSION: u32 = 2;
 
-const PACKAGES: [&str; 49] = [
+const PACKAGES: [&str; 51] = [
     // a shell and the usual tools
     "base-files",
     "base-passwd",
@@ -50,9 +50,11 @@ const PACKAGES: [&str; 49] = [
     "iproute2",
     "iputils-ping",
     "kmod",
+    "linuxptp",
     "netcat-openbsd",
     "pciutils",
     "strace",
+    "tcpdump",
     // RDMA
     "ibverbs-providers",
     "ibutils",
