@@ -400,3 +400,49 @@ fn addresses_that_are_taken_are_named() {
         assert!(error.contains("/dev/net/tun"), "{error}");
     }
 }
+
+/// In a network namespace of the test's own: the machine's stack answers.
+#[test]
+fn a_tap() {
+    let done = std::thread::spawn(|| {
+        use nix::sched::{CloneFlags, unshare};
+        if unshare(CloneFlags::CLONE_NEWNET).is_err() || !Path::new("/dev/net/tun").exists() {
+            println!("skipped: no network namespace, or no TAP devices");
+            return;
+        }
+        let folder = Folder::new();
+        let mut ends = open(&folder.0, "kind = \"tap\"\ninterface = \"tap7\"");
+        wait_for(&mut ends, Event::Light(true));
+        // The interface is down yet.
+        ends.send(0, frame(1, 64));
+        ends.flush();
+        assert_eq!(counts(&ends).unsent, 1);
+        let ip = |words: &str| {
+            let status = std::process::Command::new("ip").args(words.split(' ')).status();
+            assert!(status.unwrap().success(), "ip {words}");
+        };
+        ip("address add 192.0.2.1/24 dev tap7");
+        ip("link set tap7 up");
+        // Who has 192.0.2.1? Tell 192.0.2.2 (RFC 826).
+        let mut request = vec![0xff; 6];
+        request.extend([2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 192, 0, 2, 2]);
+        request.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
+        ends.send(0, request);
+        ends.flush();
+        run_until(&mut ends, |_, events| {
+            events.iter().any(|event| match event {
+                Event::Frame(frame) => {
+                    frame.len() == 60 && frame[12..14] == [8, 6] && frame[20..22] == [0, 2]
+                }
+                Event::Light(_) => false,
+            })
+        });
+        assert_eq!((counts(&ends).frames_sent, counts(&ends).unsent), (1, 1));
+        ip("link delete tap7");
+        wait_for(&mut ends, Event::Light(false));
+        // Nobody is there, and nothing is to be done.
+        ends.send(0, frame(1, 64));
+        assert_eq!((counts(&ends).unsent, ends.run(true).1, ends.sleep()), (2, false, None));
+    });
+    done.join().unwrap();
+}

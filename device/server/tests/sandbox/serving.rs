@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use memmap2::MmapOptions;
@@ -23,6 +23,8 @@ pub(crate) const TESTS: Tests = &[
     ("serving::connections_without_a_descriptor_are_ended", connections_without_a_descriptor_are_ended),
     ("serving::links_captures_and_the_end", links_captures_and_the_end),
     ("serving::tunnels_join", tunnels_join),
+    ("serving::frames_leave", frames_leave),
+    ("serving::connections_begin_again_and_again", connections_begin_again_and_again),
     ("serving::the_helper_ends_with_its_server", the_helper_ends_with_its_server),
 ];
 
@@ -207,6 +209,60 @@ fn tunnels_join() {
     }
     assert!(right.stop().success());
     until("the other has ended", || left.ask("links")["links"][0]["up"] == json!(false));
+}
+
+fn ethernet(outside: &str) -> String {
+    format!(
+        "[fabric]\ntraining_ms = 0\n[[host]]\nname = \"a\"\n[[host.hca]]\nport_type = \"eth\"\n\
+         [[outside]]\nname = \"net\"\n{outside}\n[[link]]\nbetween = [\"a/hca0\", \"net\"]\n"
+    )
+}
+
+/// Sockets that wait are made before; what comes is taken, and their files are removed at the end.
+fn frames_leave() {
+    for keys in [
+        "kind = \"dgram\"\nlocal = \"unix:ours\"\nremote = \"unix:theirs\"",
+        "kind = \"stream\"\nlisten = \"unix:ours\"",
+    ] {
+        let mut server = Server::start("leave", &ethernet(keys), &[]);
+        let ours = server.dir.join("ours");
+        let mut frame = vec![0, 0, 0, 60];
+        frame.resize(64, 1);
+        let _kept = if keys.contains("dgram") {
+            let peer = UnixDatagram::unbound().unwrap();
+            peer.send_to(&frame[4..], &ours).unwrap();
+            None
+        } else {
+            let mut peer = UnixStream::connect(&ours).unwrap();
+            peer.write_all(&frame).unwrap();
+            Some(peer)
+        };
+        until("the frame is there", || {
+            server.ask("stat")["outsides"][0]["frames_received"] == json!(1)
+                && server.ask("links")["links"][0]["peer"] == json!(true)
+        });
+        assert!(server.stop().success());
+        assert!(!ours.exists());
+    }
+}
+
+/// The one thing that is opened in the sandbox.
+fn connections_begin_again_and_again() {
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for address in ["unix:theirs".to_owned(), at.to_string()] {
+        let keys = format!("kind = \"stream\"\nconnect = \"{address}\"\nreconnect_ms = 10");
+        let mut server = Server::start("connect", &ethernet(&keys), &[]);
+        for round in 1..=2 {
+            let path = server.dir.join("theirs");
+            let _ = std::fs::remove_file(&path);
+            let _peer: Box<dyn Read> = match address.starts_with("unix:") {
+                true => Box::new(UnixListener::bind(path).unwrap().accept().unwrap().0),
+                false => Box::new(TcpListener::bind(at).unwrap().accept().unwrap().0),
+            };
+            until("it is counted", || server.ask("stat")["outsides"][0]["connections"] == json!(round));
+        }
+        assert!(server.stop().success());
+    }
 }
 
 fn the_helper_ends_with_its_server() {
