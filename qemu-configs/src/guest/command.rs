@@ -77,6 +77,17 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
             .args(["-device", &format!("pcie-root-port,id=port{number},chassis={number},slot={number}")])
             .args(["-device", &socket.to_string()]);
     }
+    if let Some(side) = &boot.side {
+        let link = serde_json::json!({
+            "type": "dgram", "id": "side",
+            "local": {"type": "unix", "path": side.local},
+            "remote": {"type": "unix", "path": side.hub},
+        });
+        command
+            .args(["-netdev", &link.to_string()])
+            .args(["-device", &format!("virtio-net-pci,netdev=side,mac={},romfile=", side.mac)]);
+    }
+    // Behind that of the side network, so that it is eth0 everywhere.
     for (index, nic) in host.nics.iter().enumerate() {
         // One frame a datagram, between the card and the server's end of its link.
         let link = serde_json::json!({
@@ -88,15 +99,5 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
         command
             .args(["-netdev", &link.to_string()])
             .args(["-device", &format!("virtio-net-pci,netdev=nic{index},mac={},romfile={mtu}", nic.mac)]);
-    }
-    if let Some(side) = &boot.side {
-        let link = serde_json::json!({
-            "type": "dgram", "id": "side",
-            "local": {"type": "unix", "path": side.local},
-            "remote": {"type": "unix", "path": side.hub},
-        });
-        command
-            .args(["-netdev", &link.to_string()])
-            .args(["-device", &format!("virtio-net-pci,netdev=side,mac={},romfile=", side.mac)]);
     }
 }
