@@ -10,8 +10,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hca_firmware::{HashFields, HashFunction};
 use hca_model::nic::receive::{ReceiveRules, Steered};
-use hca_model::nic::rss::{HashFields, HashFunction, HashRules, Hasher, KEY_SIZE, KeyTables};
+use hca_model::nic::rss::{HashRules, Hasher, KEY_SIZE, KeyTables};
 use hca_model::nic::segment::Lso;
 use hca_model::nic::transmit::{Checksums, Finish};
 use hca_model::wire::checksum::Sum;

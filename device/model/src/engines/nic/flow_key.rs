@@ -1,7 +1,7 @@
 //! What a frame shows to flow tables.
 
 use hca_firmware::steering::{Bth, FlowKey, Gre, Ip, L4, Layers, Tag};
-use hca_spec::ether::{Gre as GreHeader, ethertype};
+use hca_spec::ether::ethertype;
 
 use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4, TunnelKind};
 
@@ -16,10 +16,7 @@ pub(crate) fn flow_key(frame: &[u8], headers: &Headers) -> FlowKey {
     };
     match headers.tunnel.map(|tunnel| tunnel.kind) {
         Some(TunnelKind::Vxlan { vni }) => key.vxlan_vni = Some(vni),
-        Some(TunnelKind::Gre { protocol, key: of }) => {
-            let word = headers.l4.and_then(|l4| frame.get(l4..)).map(GreHeader::from_prefix_or_zero);
-            let says = |field| word.is_some_and(|word| word.get(field) == 1);
-            let (checksum, sequence) = (says(GreHeader::C), says(GreHeader::S));
+        Some(TunnelKind::Gre { protocol, key: of, checksum, sequence }) => {
             key.gre = Some(Gre { protocol, key: of, checksum, sequence });
         }
         None => {}
