@@ -6,11 +6,12 @@ use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
 
 use crate::effect::Effect;
+use crate::function::FunctionId;
 use crate::icm::Icm;
 use crate::nic::NicVport;
 use crate::object::Kind;
 use crate::pages::Pages;
-use crate::personality::Personality;
+use crate::personality::{Personality, PortKind};
 use crate::ports::Ports;
 use crate::profile::{Config, general_max};
 use crate::steering::{Offer, Steering};
@@ -102,7 +103,10 @@ pub struct Firmware {
 
 /// Empty tables of what such a function can have.
 fn tables(config: &Config) -> Icm {
-    let offer = if config.flow_tables { Offer::ethernet() } else { Offer::none() };
+    let offer = match config.port_kind {
+        PortKind::InfiniBand => Offer::none(),
+        PortKind::Ethernet => Offer::ethernet(),
+    };
     Icm { steering: Steering::new(offer), ..Icm::new(config.function) }
 }
 
@@ -154,6 +158,21 @@ impl Firmware {
     /// Whether send WQEs may come with their doorbell (BlueFlame).
     pub fn blueflame(&self) -> bool {
         self.config.blueflame
+    }
+
+    /// Whether its ports are Ethernet.
+    pub fn is_ethernet(&self) -> bool {
+        self.config.port_kind == PortKind::Ethernet
+    }
+
+    /// Whether its ports are InfiniBand.
+    pub fn is_infiniband(&self) -> bool {
+        self.config.port_kind == PortKind::InfiniBand
+    }
+
+    /// Whether it has send queues without a queue pair: on InfiniBand ports only to test BlueFlame.
+    pub fn has_send_queues(&self) -> bool {
+        self.is_ethernet() || self.blueflame()
     }
 
     /// What may meet a page that is not present.
@@ -218,6 +237,18 @@ impl Firmware {
         effects.push(Effect::AllGone);
     }
 
+    /// What the driver said of its ports is forgotten: it is gone. The ports are those of the first function.
+    pub(crate) fn forget_driver(&mut self) {
+        self.nic = NicVport::new(&self.config);
+        if self.config.function == FunctionId::FIRST {
+            for number in self.ports.numbers() {
+                if let Some(port) = self.ports.port_mut(number) {
+                    port.forget_roce_addresses();
+                }
+            }
+        }
+    }
+
     /// Counts what is in use now. How many pages to ask the host for, if any.
     pub(crate) fn account_pages(&mut self) -> Option<u32> {
         self.pages.account(self.icm_used());
@@ -243,12 +274,15 @@ impl Firmware {
     pub(crate) fn icm_used(&self) -> u64 {
         /// A page in the page list of a queue.
         const PAGE_LIST_ENTRY: u64 = 8;
+        /// A queue in a table of receive queues.
+        const RQT_ENTRY: u64 = 4;
         let objects = |kind: &Kind| u64::from(self.icm.objects(*kind)) * kind.icm_bytes();
         let tables = Kind::ALL.iter().filter(|kind| kind.numbered_as() == **kind);
         tables.map(objects).sum::<u64>()
             + self.icm.translation_bytes
             + self.icm.page_lists * PAGE_LIST_ENTRY
             + self.icm.steering.icm_bytes()
+            + self.icm.rqt_entries * RQT_ENTRY
     }
 }
 

@@ -286,6 +286,8 @@ pub struct Icm {
     pub translation_bytes: u64,
     /// Pages in the page lists of all queues.
     pub page_lists: u64,
+    /// Entries of all tables of receive queues.
+    pub(crate) rqt_entries: u64,
 }
 
 impl Icm {
@@ -320,6 +322,7 @@ impl Icm {
             users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,
             page_lists: 0,
+            rqt_entries: 0,
         }
     }
 

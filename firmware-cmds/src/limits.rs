@@ -29,8 +29,8 @@ pub(crate) const LOG_MAX_UNICAST: u32 = 7;
 pub(crate) const LOG_MAX_MULTICAST: u32 = 11;
 /// log2 of the VLANs that a driver may list: the count has 12 bits.
 pub(crate) const LOG_MAX_VLANS: u32 = 12;
-/// log2 of the number of transport domains.
-pub(crate) const LOG_MAX_TRANSPORT_DOMAIN: u32 = 16;
+/// Entries of a port's table of RoCE addresses: an address path names one with eight bits.
+pub const ROCE_ADDRESSES: usize = 256;
 /// log2 of the QP numbers that can be reserved.
 pub(crate) const LOG_MAX_RESERVED_QPNS: u32 = 20;
 /// log2 of the QP numbers that are reserved at once.

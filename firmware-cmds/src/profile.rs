@@ -28,8 +28,6 @@ pub struct Config {
     pub timer_khz: u32,
     /// Whether send WQEs may come with their doorbell (BlueFlame).
     pub blueflame: bool,
-    /// Whether there are flow tables: an Ethernet port has them.
-    pub flow_tables: bool,
     /// Whether SMPs of the host leave the adapter. If not it can neither find nor set what else is in the subnet.
     pub may_manage: bool,
     /// Pages of 4 KiB that the firmware takes of its host at most: what its objects may cost. Commands that need more are
@@ -60,7 +58,6 @@ impl Config {
             // ConnectX-4: 156.25 MHz.
             timer_khz: 156_250,
             blueflame: false,
-            flow_tables: false,
             may_manage: true,
             icm_pages: ICM_PAGES,
         }
@@ -89,11 +86,18 @@ pub(crate) fn mac_of(guid: u64) -> [u8; 6] {
 
 /// The most the adapter can do (QUERY_HCA_CAP with "maximum"): what its kind can, as far as its options leave it.
 pub fn general_max(config: &Config) -> General {
-    let mut c = config.personality.capabilities.general;
+    let capabilities = &config.personality.capabilities;
+    let mut c = match config.port_kind {
+        PortKind::InfiniBand => capabilities.general,
+        PortKind::Ethernet => capabilities.ethernet.general,
+    };
     if !config.blueflame {
-        // The driver tests write combining with a send queue of its own. LOG_BF_REG_SIZE stays: it is also the distance
-        // between send doorbells.
-        c.set(General::BF, 0).set(General::LOG_MAX_SQ, 0);
+        // LOG_BF_REG_SIZE stays: it is also the distance between send doorbells.
+        c.set(General::BF, 0);
+        if config.port_kind == PortKind::InfiniBand {
+            // The driver tests write combining with a send queue of its own, and needs no other there.
+            c.set(General::LOG_MAX_SQ, 0);
+        }
     }
     c.set(General::DEVICE_FREQUENCY_MHZ, config.timer_khz / 1000);
     c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);

@@ -100,6 +100,8 @@ pub struct Rq {
     pub vsd: bool,
     /// The frame check sequence is written behind the packet.
     pub scatter_fcs: bool,
+    /// WQEs posted in error are flushed; if not, the driver hears nothing of them.
+    pub flush_in_error: bool,
     /// Set of Q counters; 0 = none.
     pub counter_set: u32,
     /// What completions of version 1 carry.

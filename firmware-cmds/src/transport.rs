@@ -125,14 +125,15 @@ impl HashFields {
     }
 
     /// The selector as bits.
-    pub const fn bits(self) -> u32 {
-        self.v6 as u32 * Self::V6
-            | self.udp as u32 * Self::UDP
-            | self.src_ip as u32 * Self::SRC_IP
-            | self.dst_ip as u32 * Self::DST_IP
-            | self.src_port as u32 * Self::SRC_PORT
-            | self.dst_port as u32 * Self::DST_PORT
-            | self.spi as u32 * Self::SPI
+    pub fn bits(self) -> u32 {
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        bit(self.v6, Self::V6)
+            | bit(self.udp, Self::UDP)
+            | bit(self.src_ip, Self::SRC_IP)
+            | bit(self.dst_ip, Self::DST_IP)
+            | bit(self.src_port, Self::SRC_PORT)
+            | bit(self.dst_port, Self::DST_PORT)
+            | bit(self.spi, Self::SPI)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use hca_firmware::commands::{Action, Command, Fixture, TABLE, find};
 use hca_firmware::object::Kind;
-use hca_firmware::{Config, Effect, Execution, Firmware, Snapshot, State};
+use hca_firmware::{Config, Effect, Execution, Firmware, PortKind, RqState, Snapshot, State};
 use hca_spec::cmd::{CreateQpIn, FunctionIn, ObjectIn, PAGES_INIT};
 use hca_spec::command::Opcode;
 use hca_spec::dct::{DctState, Dctc};
@@ -109,8 +109,8 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
 }
 
 /// An adapter after INIT_HCA, brought there by the templates; adds the commands to `executed`.
-fn power_on(executed: &mut HashSet<Opcode>) -> Firmware {
-    let mut fw = Firmware::new(Config { blueflame: true, flow_tables: true, ..Config::default() });
+fn power_on(port_kind: PortKind, executed: &mut HashSet<Opcode>) -> Firmware {
+    let mut fw = Firmware::new(Config { blueflame: true, port_kind, ..Config::default() });
     let mut run = |input: &[u8]| {
         let Execution::Done(out) = fw.execute(input, 0x1010, &mut Vec::new()) else { panic!("waits") };
         assert_eq!(out[0], 0);
@@ -152,20 +152,36 @@ fn hardware(rng: &mut Rng, fw: &mut Firmware, effects: &[Effect]) {
                     qp.ctx.set(Qpc::STATE, state as u32);
                 }
             }
+            Effect::RqModified { rqn, to: RqState::Ready, .. } if rng.one_in(4) => {
+                if let Some(rq) = fw.icm.rqs.get_mut(rqn.0) {
+                    rq.state = RqState::Error;
+                }
+            }
             _ => {}
         }
     }
 }
 
+/// Streams take turns.
+fn kind_of(seed: u64) -> PortKind {
+    if seed.is_multiple_of(2) { PortKind::InfiniBand } else { PortKind::Ethernet }
+}
+
 /// Runs a stream of commands; adds those that were executed, and tells how many.
-fn stream(seed: u64, commands: usize, rubbish: bool, executed: &mut HashSet<Opcode>) -> usize {
+fn stream(
+    port_kind: PortKind,
+    seed: u64,
+    commands: usize,
+    rubbish: bool,
+    executed: &mut HashSet<Opcode>,
+) -> usize {
     let mut rng = Rng(seed);
-    let mut fw = power_on(executed);
+    let mut fw = power_on(port_kind, executed);
     let (mut made, mut next) = (Made::default(), Vec::new());
     let mut count = 0;
     for _ in 0..commands {
         if fw.state() != State::Initialized {
-            fw = power_on(executed);
+            fw = power_on(port_kind, executed);
             made = Made::default();
         }
         if rng.one_in(100) {
@@ -218,7 +234,7 @@ fn stream(seed: u64, commands: usize, rubbish: bool, executed: &mut HashSet<Opco
 fn well_formed_commands_in_any_order() {
     let mut executed = HashSet::new();
     for seed in 0..20 {
-        let count = stream(seed, 4_000, false, &mut executed);
+        let count = stream(kind_of(seed), seed, 4_000, false, &mut executed);
         assert!(count > 300, "seed {seed}: the stream reaches the commands ({count} executed)");
     }
     let never = TABLE.iter().filter(|c| c.refused().is_none() && !executed.contains(&c.opcode));
@@ -228,14 +244,14 @@ fn well_formed_commands_in_any_order() {
 #[test]
 fn damaged_commands() {
     for seed in 100..140 {
-        stream(seed, 4_000, true, &mut HashSet::new());
+        stream(kind_of(seed), seed, 4_000, true, &mut HashSet::new());
     }
 }
 
 #[test]
 fn noise() {
     let mut rng = Rng(7);
-    let mut fw = power_on(&mut HashSet::new());
+    let mut fw = power_on(PortKind::Ethernet, &mut HashSet::new());
     let mut refused = 0;
     for _ in 0..100_000 {
         let len = rng.below(0x180) as usize;
@@ -258,7 +274,7 @@ fn noise() {
 
 #[test]
 fn every_length_of_every_command() {
-    let mut fw = power_on(&mut HashSet::new());
+    let mut fw = power_on(PortKind::Ethernet, &mut HashSet::new());
     for op in Opcode::ALL.iter().filter(|op| !matches!(op, Opcode::TeardownHca | Opcode::DisableHca)) {
         for len in (0..0x120).chain([0x210, 0x1010, 0x1100]) {
             let mut input = vec![0xff; len];

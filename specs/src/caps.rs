@@ -7,10 +7,16 @@ use crate::layout::layout;
 
 /// Type of the general capabilities in QUERY_HCA_CAP.
 pub const TYPE_GENERAL: u32 = 0x0;
+/// Type of the offloads of Ethernet.
+pub const TYPE_ETHERNET: u32 = 0x1;
 /// Type of the on-demand paging capabilities.
 pub const TYPE_ODP: u32 = 0x2;
 /// Type of the atomic capabilities.
 pub const TYPE_ATOMIC: u32 = 0x3;
+/// Type of the RoCE capabilities.
+pub const TYPE_ROCE: u32 = 0x4;
+/// Type of the flow table capabilities of a NIC.
+pub const TYPE_FLOW_TABLE: u32 = 0x7;
 /// Type of the second page of general capabilities.
 pub const TYPE_GENERAL_2: u32 = 0x20;
 
@@ -83,6 +89,10 @@ layout! {
         RETRANSMISSION_Q_COUNTERS: 0x30 [29:29];
         /// Vport counters exist.
         VPORT_COUNTERS: 0x30 [30:30];
+        /// MODIFY_RQ can change the Q counter set.
+        MODIFY_RQ_COUNTER_SET_ID: 0x30 [27:27];
+        /// Packets wait for a receive WQE.
+        RQ_DELAY_DROP: 0x30 [26:26];
         /// Number of Q counters.
         MAX_QP_CNT: 0x30 [25:16];
         /// P_Key table size code: 128 << code entries.
@@ -91,10 +101,22 @@ layout! {
         VPORT_GROUP_MANAGER: 0x34 [31:31];
         /// InfiniBand virtualization.
         IB_VIRT: 0x34 [29:29];
+        /// Transmission selection (ETS) can be set.
+        ETS: 0x34 [26:26];
+        /// Flow tables of the NIC ([`FlowTables`]).
+        NIC_FLOW_TABLE: 0x34 [25:25];
+        /// The function manages the e-switch.
+        ESWITCH_MANAGER: 0x34 [24:24];
+        /// The register MCAM tells of further registers.
+        MCAM_REG: 0x34 [22:22];
+        /// The register PCAM tells of further registers.
+        PCAM_REG: 0x34 [21:21];
         /// ACK delay of the adapter: 4.096 us * 2^value.
         LOCAL_CA_ACK_DELAY: 0x34 [20:16];
         /// Q counters count completions in error by cause.
         ENHANCED_ERROR_Q_COUNTERS: 0x34 [14:14];
+        /// The register PCMR exists.
+        PORTS_CHECK: 0x34 [13:13];
         /// Port type: 0 InfiniBand, 1 Ethernet.
         PORT_TYPE: 0x34 [9:8];
         /// Number of ports.
@@ -107,6 +129,8 @@ layout! {
         SIG_BLOCK_4048: 0x3c [15:15];
         /// Highest CQE version.
         CQE_VERSION: 0x3c [3:0];
+        /// Receive queues whose packets take strides of a WQE.
+        STRIDING_RQ: 0x40 [30:30];
         /// 1 = UMR WQEs can't change the number of translations.
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x40 [24:24];
         /// 1 = UMR WQEs can't change the atomic right.
@@ -127,6 +151,12 @@ layout! {
         SCTR_DATA_CQE: 0x40 [10:10];
         /// Dynamically connected targets exist.
         DCT: 0x40 [5:5];
+        /// Rates and queueing.
+        QOS: 0x40 [4:4];
+        /// Offloads of Ethernet ([`EthernetOffloads`]).
+        ETH_NET_OFFLOADS: 0x40 [3:3];
+        /// RoCE ([`Roce`]).
+        ROCE: 0x40 [2:2];
         /// Atomics exist.
         ATOMIC: 0x40 [1:1];
         /// Overrun can be ignored.
@@ -135,6 +165,8 @@ layout! {
         CQ_RESIZE: 0x44 [30:30];
         /// CQ moderation.
         CQ_MODERATION: 0x44 [29:29];
+        /// MODIFY_CQ can change where the moderation period starts.
+        CQ_PERIOD_MODE_MODIFY: 0x44 [28:28];
         /// On-demand paging.
         PG: 0x44 [24:24];
         /// Loopback of multicast can be blocked.
@@ -181,10 +213,14 @@ layout! {
         MAX_WQE_SZ_SQ: 0x50 [15:0];
         /// Largest receive WQE in bytes.
         MAX_WQE_SZ_RQ: 0x54 [15:0];
+        /// Number of flow counters, upper half.
+        MAX_FLOW_COUNTER_31_16: 0x58 [31:16];
         /// Largest send WQE of a DC QP in bytes.
         MAX_WQE_SZ_SQ_DC: 0x58 [15:0];
         /// QPs of a multicast group.
         MAX_QP_MCG: 0x5c [24:0];
+        /// Flow counters that are allocated at once: bit n = 128 << n; 0 = one.
+        FLOW_COUNTER_BULK_ALLOC: 0x60 [15:8];
         /// log2 of the number of multicast groups.
         LOG_MAX_MCG: 0x60 [7:0];
         /// log2 of the number of transport domains.
@@ -193,14 +229,50 @@ layout! {
         LOG_MAX_PD: 0x64 [20:16];
         /// log2 of the number of XRC domains.
         LOG_MAX_XRCD: 0x64 [4:0];
+        /// QUERY_VNIC_ENV tells of packets that flow steering dropped.
+        NIC_RECEIVE_STEERING_DISCARD: 0x68 [31:31];
+        /// Number of flow counters, lower half.
+        MAX_FLOW_COUNTER_15_0: 0x68 [15:0];
+        /// log2 of the number of receive queues (RQ).
+        LOG_MAX_RQ: 0x6c [28:24];
         /// log2 of the number of send queues without a queue pair.
         LOG_MAX_SQ: 0x6c [20:16];
+        /// log2 of the number of TIRs.
+        LOG_MAX_TIR: 0x6c [12:8];
+        /// log2 of the number of TISs.
+        LOG_MAX_TIS: 0x6c [4:0];
         /// RMPs can be cyclic; kernel flag.
         BASIC_CYCLIC_RCV_WQE: 0x70 [31:31];
         /// log2 of the number of RMPs.
         LOG_MAX_RMP: 0x70 [28:24];
+        /// log2 of the number of tables of receive queues (RQT).
+        LOG_MAX_RQT: 0x70 [20:16];
+        /// log2 of the entries of such a table.
+        LOG_MAX_RQT_SIZE: 0x70 [12:8];
+        /// log2 of the TISs that a send queue may name.
+        LOG_MAX_TIS_PER_SQ: 0x70 [4:0];
+        /// SET_HCA_CAP can switch RoCE off.
+        ROCE_RW_SUPPORTED: 0x74 [30:30];
+        /// log2 of the largest stride of a receive queue, in bytes.
+        LOG_MAX_STRIDE_SZ_RQ: 0x74 [28:24];
+        /// log2 of the smallest.
+        LOG_MIN_STRIDE_SZ_RQ: 0x74 [20:16];
+        /// log2 of the largest stride of a send queue, in bytes.
+        LOG_MAX_STRIDE_SZ_SQ: 0x74 [12:8];
+        /// log2 of the smallest.
+        LOG_MIN_STRIDE_SZ_SQ: 0x74 [4:0];
         /// log2 of the WQEs of a work queue.
         LOG_MAX_WQ_SZ: 0x78 [4:0];
+        /// The NIC vport can be kept from hearing its own unicast.
+        DISABLE_LOCAL_LB_UC: 0x7c [30:30];
+        /// The NIC vport can be kept from hearing its own multicast.
+        DISABLE_LOCAL_LB_MC: 0x7c [29:29];
+        /// log2 of the VLANs of a NIC vport.
+        LOG_MAX_VLAN_LIST: 0x7c [20:16];
+        /// log2 of the multicast addresses of a NIC vport.
+        LOG_MAX_CURRENT_MC_LIST: 0x7c [12:8];
+        /// log2 of the unicast addresses of a NIC vport.
+        LOG_MAX_CURRENT_UC_LIST: 0x7c [4:0];
         /// Kinds of general objects, bit mask by [`object_type`].
         GENERAL_OBJ_TYPES: 0x80 u64;
         /// log2 of the number of user contexts.
@@ -273,6 +345,133 @@ layout! {
         /// Dynamic connections.
         DC: 0x20 [31:26];
     }
+
+    /// Offloads of Ethernet, 256 bytes.
+    pub struct EthernetOffloads[0x100] {
+        /// Checksums are computed and checked.
+        CSUM_CAP: 0x0 [31:31];
+        /// VLAN tags are inserted and taken out.
+        VLAN_CAP: 0x0 [30:30];
+        /// Received packets of a TCP flow are merged (LRO).
+        LRO_CAP: 0x0 [29:29];
+        /// WQEs can have a VLAN tag inserted.
+        WQE_VLAN_INSERT: 0x0 [24:24];
+        /// A TIR's attitude to packets of its own domain can be changed.
+        SELF_LB_EN_MODIFIABLE: 0x0 [23:23];
+        /// log2 of the bytes of a send that is cut into segments (LSO); 0 = it is not.
+        MAX_LSO_CAP: 0x0 [20:16];
+        /// WQEs may have several packets of one size.
+        MULTI_PKT_SEND_WQE: 0x0 [15:14];
+        /// Headers that WQEs have to carry inline: 0 layer 2, 1 as the NIC vport says, 2 none.
+        WQE_INLINE_MODE: 0x0 [13:12];
+        /// Tables of receive queues exist.
+        RSS_IND_TBL_CAP: 0x0 [11:8];
+        /// Send queues may change memory keys.
+        REG_UMR_SQ: 0x0 [7:7];
+        /// Frame check sequences can be written behind packets.
+        SCATTER_FCS: 0x0 [6:6];
+        /// WQEs may have several packets of any size.
+        ENHANCED_MULTI_PKT_SEND_WQE: 0x0 [5:5];
+        /// Packets in GRE are looked into.
+        TUNNEL_STATELESS_GRE: 0x0 [1:1];
+        /// Packets in VXLAN are looked into.
+        TUNNEL_STATELESS_VXLAN: 0x0 [0:0];
+        /// WQEs can say where headers begin.
+        SWP: 0x4 [31:31];
+        /// The checksum of completions covers all bytes behind the Ethernet header.
+        CQE_CHECKSUM_FULL: 0x4 [28:28];
+        /// UDP ports that mean VXLAN.
+        MAX_VXLAN_UDP_PORTS: 0x4 [15:8];
+    }
+
+    /// RoCE capabilities, 256 bytes.
+    pub struct Roce[0x100] {
+        /// Automatic path migration.
+        ROCE_APM: 0x0 [31:31];
+        /// Software may choose UDP source ports.
+        SW_R_ROCE_SRC_UDP_PORT: 0x0 [27:27];
+        /// Layer 3 addresses: bit 1 IPv4, bit 2 IPv6.
+        L3_TYPE: 0x10 [19:16];
+        /// Versions: bit 0 v1, bit 2 v2.
+        ROCE_VERSION: 0x10 [7:0];
+        /// UDP destination port of version 2.
+        R_ROCE_DEST_UDP_PORT: 0x14 [15:0];
+        /// Largest UDP source port.
+        R_ROCE_MAX_SRC_UDP_PORT: 0x18 [31:16];
+        /// Smallest UDP source port.
+        R_ROCE_MIN_SRC_UDP_PORT: 0x18 [15:0];
+        /// Entries of the table of RoCE addresses.
+        ROCE_ADDRESS_TABLE_SIZE: 0x1c [15:0];
+    }
+
+    /// Properties of one kind of flow table, 64 bytes.
+    pub struct FlowTableProperties[0x40] {
+        /// There are such tables.
+        FT_SUPPORT: 0x0 [31:31];
+        /// Entries may count.
+        FLOW_COUNTER: 0x0 [29:29];
+        /// Entries can be changed.
+        FLOW_MODIFY_EN: 0x0 [28:28];
+        /// The root can be changed.
+        MODIFY_ROOT: 0x0 [27:27];
+        /// A table can name the one that misses go to.
+        IDENTIFIED_MISS_TABLE_MODE: 0x0 [26:26];
+        /// Tables can be changed.
+        FLOW_TABLE_MODIFY: 0x0 [25:25];
+        /// Entries may go to tables of any level.
+        IGNORE_FLOW_LEVEL: 0x0 [10:10];
+        /// log2 of the entries of a table.
+        LOG_MAX_FT_SIZE: 0x4 [29:24];
+        /// log2 of the lists of header changes.
+        LOG_MAX_MODIFY_HEADER_CONTEXT: 0x4 [23:16];
+        /// Changes of such a list.
+        MAX_MODIFY_HEADER_ACTIONS: 0x4 [15:8];
+        /// The highest level of a table.
+        MAX_FT_LEVEL: 0x4 [7:0];
+        /// log2 of the number of tables.
+        LOG_MAX_FT_NUM: 0xc [7:0];
+        /// log2 of the counters of an entry.
+        LOG_MAX_FLOW_COUNTER: 0x10 [15:8];
+        /// log2 of the destinations of an entry.
+        LOG_MAX_DESTINATION: 0x10 [7:0];
+        /// log2 of the number of entries.
+        LOG_MAX_FLOW: 0x14 [7:0];
+        /// Fields of outer headers that can be matched: [`match_field`].
+        FT_FIELD_SUPPORT_OUTER: 0x20 [31:0];
+        /// Fields of inner headers.
+        FT_FIELD_SUPPORT_INNER: 0x24 [31:0];
+        /// Fields of further headers: [`match_field`].
+        FT_FIELD_SUPPORT_MISC: 0x28 [31:0];
+        /// Fields of outer headers that can be matched in part.
+        FT_FIELD_BITMASK_OUTER: 0x30 [31:0];
+        /// Fields of inner headers.
+        FT_FIELD_BITMASK_INNER: 0x34 [31:0];
+        /// Fields of further headers.
+        FT_FIELD_BITMASK_MISC: 0x38 [31:0];
+    }
+
+    /// Flow table capabilities of a NIC, 512 bytes.
+    pub struct FlowTables[0x200] {
+        /// An entry may name several TIRs.
+        NIC_RX_MULTI_PATH_TIRS: 0x0 [31:31];
+        /// An entry may name TIRs and tables together.
+        NIC_RX_MULTI_PATH_TIRS_FTS: 0x0 [30:30];
+        /// A TIR may be named by sniffer tables too.
+        ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR: 0x0 [29:29];
+    } views {
+        /// Tables that received packets pass.
+        nic_receive, nic_receive_mut: 0x40 FlowTableProperties;
+        /// Tables that received packets of RoCE pass.
+        nic_receive_rdma, nic_receive_rdma_mut: 0x80 FlowTableProperties;
+        /// Tables that see what is received.
+        nic_receive_sniffer, nic_receive_sniffer_mut: 0xc0 FlowTableProperties;
+        /// Tables that sent packets pass.
+        nic_transmit, nic_transmit_mut: 0x100 FlowTableProperties;
+        /// Tables that sent packets of RoCE pass.
+        nic_transmit_rdma, nic_transmit_rdma_mut: 0x140 FlowTableProperties;
+        /// Tables that see what is sent.
+        nic_transmit_sniffer, nic_transmit_sniffer_mut: 0x180 FlowTableProperties;
+    }
 }
 
 /// Bits of a transport's field of [`Odp`].
@@ -289,6 +488,26 @@ pub mod odp {
     pub const ATOMIC: u32 = 1 << 1;
     /// Receive buffers of a shared receive queue.
     pub const SRQ_RECEIVE: u32 = 1 << 0;
+}
+
+/// Bits of [`FlowTableProperties::FT_FIELD_SUPPORT_OUTER`], and, where said, of the word of further headers.
+pub mod match_field {
+    /// MAC addresses, Ethernet type, IP version, the outer VLAN tag, TTL.
+    pub const LAYER_2: u32 = 0xff00_0000;
+    /// The second VLAN tag.
+    pub const SECOND_VLAN: u32 = 0x00e0_0000;
+    /// IP addresses, fragments, protocol, ECN and DSCP.
+    pub const LAYER_3: u32 = 0x000f_c000;
+    /// Ports of UDP and TCP, flags of TCP.
+    pub const LAYER_4: u32 = 0x0000_3e00;
+    /// Protocol and key of GRE.
+    pub const GRE: u32 = 0x0000_0180;
+    /// Network of VXLAN.
+    pub const VXLAN: u32 = 0x0000_0040;
+    /// Further headers: security parameter index of ESP.
+    pub const ESP_SPI: u32 = 1 << 8;
+    /// Further headers: destination queue pair of RoCE.
+    pub const BTH_DST_QP: u32 = 1 << 5;
 }
 
 /// Kinds of general objects: bits of [`General::GENERAL_OBJ_TYPES`], and what the commands name (mlx5dv, field use).
@@ -322,6 +541,30 @@ mod tests {
         assert_eq!(c.bytes()[0x34..0x38], [0, 15, 0, 1]);
         assert_eq!(c.bytes()[0x44..0x48], [0x40, 0, 0, 9]);
         assert_eq!(c.bytes()[0x4c..0x50], [0, 9, 0, 0]);
+    }
+
+    #[test]
+    fn golden_ethernet() {
+        let mut c = General::new();
+        c.set(General::NIC_FLOW_TABLE, 1).set(General::PORT_TYPE, 1).set(General::ETH_NET_OFFLOADS, 1);
+        c.set(General::ROCE, 1).set(General::LOG_MAX_RQ, 16).set(General::LOG_MAX_TIS, 15);
+        c.set(General::LOG_MAX_RQT_SIZE, 9).set(General::LOG_MAX_CURRENT_UC_LIST, 7);
+        let b = c.bytes();
+        assert_eq!((b[0x34], b[0x36], b[0x43], b[0x6c], b[0x6f]), (2, 1, 0xc, 16, 15));
+        assert_eq!((b[0x72], b[0x7f]), (9, 7));
+        let mut e = EthernetOffloads::new();
+        e.set(EthernetOffloads::CSUM_CAP, 1).set(EthernetOffloads::MAX_LSO_CAP, 18);
+        e.set(EthernetOffloads::RSS_IND_TBL_CAP, 1).set(EthernetOffloads::WQE_INLINE_MODE, 1);
+        assert_eq!(e.bytes()[..4], [0x80, 18, 0x11, 0]);
+        let mut r = Roce::new();
+        r.set(Roce::L3_TYPE, 6).set(Roce::ROCE_VERSION, 5).set(Roce::R_ROCE_DEST_UDP_PORT, 4791);
+        assert_eq!(r.bytes()[0x10..0x18], [0, 6, 0, 5, 0, 0, 0x12, 0xb7]);
+        let mut f = FlowTables::new();
+        f.nic_receive_mut()
+            .set(FlowTableProperties::FT_SUPPORT, 1)
+            .set(FlowTableProperties::MAX_FT_LEVEL, 96);
+        f.nic_transmit_mut().set(FlowTableProperties::LOG_MAX_FT_SIZE, 20);
+        assert_eq!((f.bytes()[0x40], f.bytes()[0x47], f.bytes()[0x104]), (0x80, 96, 20));
     }
 
     #[test]

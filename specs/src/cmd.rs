@@ -82,6 +82,12 @@ layout! {
         odp, odp_mut: 0x10 caps::Odp;
         /// The second page of general capabilities.
         general_2, general_2_mut: 0x10 caps::General2;
+        /// The offloads of Ethernet.
+        ethernet, ethernet_mut: 0x10 caps::EthernetOffloads;
+        /// The RoCE capabilities.
+        roce, roce_mut: 0x10 caps::Roce;
+        /// The flow table capabilities of a NIC.
+        flow_tables, flow_tables_mut: 0x10 caps::FlowTables;
     }
 
     /// SET_HCA_CAP input: 4 KiB of capabilities.
@@ -503,6 +509,18 @@ pub mod reg {
     pub const PTYS: u32 = 0x5004;
     /// Port administrative and operational status.
     pub const PAOS: u32 = 0x5006;
+    /// Port flow control.
+    pub const PFCC: u32 = 0x5007;
+    /// Port counters.
+    pub const PPCNT: u32 = 0x5008;
+    /// Port lanes and modules.
+    pub const PMLP: u32 = 0x5002;
+    /// Port checks.
+    pub const PCMR: u32 = 0x5041;
+    /// Registers of ports that there are.
+    pub const PCAM: u32 = 0x507f;
+    /// Memory of a module.
+    pub const MCIA: u32 = 0x9014;
     /// Port virtual lanes.
     pub const PVLC: u32 = 0x500f;
     /// Default timeouts.

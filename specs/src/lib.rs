@@ -35,6 +35,7 @@ pub mod mkc;
 pub mod nic_vport;
 pub mod qpc;
 pub mod queue;
+pub mod register;
 pub mod rq;
 pub mod transport;
 pub mod uar;
@@ -58,6 +59,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("nic_vport", nic_vport::LAYOUTS),
     ("qpc", qpc::LAYOUTS),
     ("queue", queue::LAYOUTS),
+    ("register", register::LAYOUTS),
     ("rq", rq::LAYOUTS),
     ("transport", transport::LAYOUTS),
     ("uar", uar::LAYOUTS),

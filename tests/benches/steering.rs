@@ -31,7 +31,7 @@ impl Adapter {
     /// One with flow tables and pages for a million entries.
     fn new() -> Self {
         const PAGES: u64 = 200_000;
-        let mut adapter = Self(Firmware::new(Config { flow_tables: true, ..Config::default() }));
+        let mut adapter = Self(Firmware::new(Config { port_kind: PortKind::Ethernet, ..Config::default() }));
         let template = |opcode| find(opcode).expect("a command").template(&Fixture::default());
         adapter.run(template(Opcode::EnableHca));
         let pages: Vec<u64> = (0..PAGES).map(|page| page << 12).collect();

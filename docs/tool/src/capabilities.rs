@@ -1,40 +1,67 @@
 //! What the adapter reports as its capabilities.
 
-use hca_firmware::Config;
 use hca_firmware::profile::general_max;
-use hca_spec::caps::{Atomic, General, General2, Odp};
+use hca_firmware::{Config, PortKind};
+use hca_spec::caps::{
+    Atomic, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Roce,
+};
 use hca_spec::layout::Layout;
 use hca_spec::{be32, be64};
 
 use crate::source::row;
 
-/// Every field of the capability groups that is not zero, at its maximum, with and without BlueFlame.
+/// Every field of the capability groups that is not zero, at its maximum: of InfiniBand ports with and without BlueFlame, and
+/// of Ethernet ports.
 pub fn table() -> String {
     let (plain, blueflame) = (Config::default(), Config { blueflame: true, ..Config::default() });
     let mut out = String::from("| group | field | value |\n|---|---|---|\n");
-    rows(&mut out, &General::LAYOUT, general_max(&plain).bytes(), general_max(&blueflame).bytes());
+    let ethernet = Config { port_kind: PortKind::Ethernet, ..Config::default() };
+    rows(
+        &mut out,
+        &General::LAYOUT,
+        general_max(&plain).bytes(),
+        &[
+            (general_max(&blueflame).bytes(), "with `blueflame = true`"),
+            (general_max(&ethernet).bytes(), "on Ethernet ports"),
+        ],
+    );
     let kind = &plain.personality.capabilities;
     for (layout, bytes) in [
         (&General2::LAYOUT, kind.general_2.bytes()),
         (&Atomic::LAYOUT, kind.atomic.bytes()),
         (&Odp::LAYOUT, kind.odp.bytes()),
     ] {
-        rows(&mut out, layout, bytes, bytes);
+        rows(&mut out, layout, bytes, &[]);
+    }
+    let pages = &kind.ethernet;
+    for (layout, bytes) in [
+        (&EthernetOffloads::LAYOUT, &pages.offloads.bytes()[..]),
+        (&Roce::LAYOUT, pages.roce.bytes()),
+        (&FlowTables::LAYOUT, pages.flow_tables.bytes()),
+        (&FlowTableProperties::LAYOUT, pages.flow_tables.nic_receive().bytes()),
+    ] {
+        rows(&mut out, layout, &vec![0; layout.size], &[(bytes, "on Ethernet ports")]);
     }
     out
 }
 
-fn rows(out: &mut String, layout: &Layout, plain: &[u8], blueflame: &[u8]) {
+fn rows(out: &mut String, layout: &Layout, plain: &[u8], others: &[(&[u8], &str)]) {
     for field in layout.fields {
         let value = |bytes: &[u8]| match field.hi {
             63 => be64(bytes, field.offset),
             hi => u64::from(be32(bytes, field.offset) << (31 - hi) >> (31 - hi + field.lo)),
         };
-        let shown = match (value(plain), value(blueflame)) {
-            (0, 0) => continue,
-            (value, same) if value == same => format!("{value:#x}"),
-            (value, other) => format!("{value:#x}; {other:#x} with `blueflame = true`"),
-        };
+        let usual = value(plain);
+        let different: Vec<String> = others
+            .iter()
+            .map(|(bytes, when)| (value(bytes), when))
+            .filter(|(other, _)| *other != usual)
+            .map(|(other, when)| format!("; {other:#x} {when}"))
+            .collect();
+        if usual == 0 && different.is_empty() {
+            continue;
+        }
+        let shown = format!("{usual:#x}{}", different.concat());
         out.push_str(&row(&[layout.name, &format!("`{}`", field.name), &shown]));
     }
 }

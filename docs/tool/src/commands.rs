@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use hca_firmware::commands::{Action, Command, Right, TABLE, find};
-use hca_firmware::{Config, Firmware, State};
+use hca_firmware::{Config, Firmware, PortKind, State};
 use hca_spec::command::Opcode;
 use regex::Regex;
 
@@ -16,19 +16,24 @@ pub fn table() -> String {
     let mut out = String::from(
         "| opcode | command | legal | input | output | object | ICM | users | time |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    let default = Firmware::new(Config::default());
-    let without_flow_tables = Firmware::new(Config { blueflame: true, ..Config::default() });
+    let firmware = |port_kind, blueflame| Firmware::new(Config { port_kind, blueflame, ..Config::default() });
+    let infiniband = firmware(PortKind::InfiniBand, false);
+    let blueflame = firmware(PortKind::InfiniBand, true);
+    let ethernet = firmware(PortKind::Ethernet, false);
     for command in TABLE {
         let mut legal = String::from(match command.state {
             State::Disabled => "always",
             State::Enabled => "after ENABLE_HCA",
             State::Initialized => "after INIT_HCA",
         });
-        if !(command.offered)(&without_flow_tables) {
-            legal.push_str(", on Ethernet ports");
-        } else if !(command.offered)(&default) {
-            legal.push_str(", with `blueflame = true`");
-        }
+        let offered = |firmware: &Firmware| (command.offered)(firmware);
+        legal.push_str(match (offered(&infiniband), offered(&blueflame), offered(&ethernet)) {
+            (true, _, true) => "",
+            (true, _, false) => ", on InfiniBand ports",
+            (false, true, true) => ", on Ethernet ports or with `blueflame = true`",
+            (false, true, false) => ", with `blueflame = true`",
+            (false, false, _) => ", on Ethernet ports",
+        });
         out.push_str(&row(&[
             &format!("{:#x}", command.opcode as u16),
             command.name,
@@ -172,7 +177,7 @@ mod tests {
             "| 0x303 | QUERY_EQ | after INIT_HCA | 0x10 | 0x110 | reports `Eq` |  | device owners | query |",
         );
         line(
-            "| 0x906 | DESTROY_SQ | after INIT_HCA, with `blueflame = true` | 0x10 | 0x8 | destroys `Sq` |  |  | destroy |",
+            "| 0x906 | DESTROY_SQ | after INIT_HCA, on Ethernet ports or with `blueflame = true` | 0x10 | 0x8 | destroys `Sq` |  | all | destroy |",
         );
         line(
             "| 0x93a | DEALLOC_FLOW_COUNTER | after INIT_HCA, on Ethernet ports | 0x10 | 0x8 | destroys `FlowCounter` |  | all | destroy |",

@@ -1,16 +1,18 @@
 //! ACCESS_REGISTER. Source: PRM "ACCESS_REGISTER" and the registers' own layouts; the mlx5 driver for
-//! what it reads and writes on an InfiniBand port.
+//! what it reads and writes. Registers that only Ethernet ports have are in [`super::ethernet_reg`].
 
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
 use hca_spec::{be32, put_be32};
 
+use super::ethernet_reg;
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
+use crate::personality::PortKind;
 use crate::port::Port;
 
 /// op_mod: write the register; 1 reads it.
@@ -20,12 +22,17 @@ const MAX_REGISTER: usize = 256;
 /// Port registers: bits of the first word that hold the port.
 const PORT_SHIFT: u32 = 16;
 
-/// Bytes of a register, without the command's header.
-fn length(register: u32) -> Option<usize> {
+/// Least bytes of a register of a port of that kind, without the command's header.
+fn length(register: u32, kind: PortKind) -> Option<usize> {
+    let of_ethernet = ethernet_reg::length(register).filter(|_| kind == PortKind::Ethernet);
     Some(match register {
-        reg::HOST_ENDIANNESS | reg::PMTU | reg::PVLC | reg::PAOS => 0x10,
+        _ if of_ethernet.is_some() => return of_ethernet,
+        reg::HOST_ENDIANNESS | reg::PAOS => 0x10,
+        reg::NODE_DESC => 0x40,
+        _ if kind == PortKind::Ethernet => return None,
+        reg::PMTU | reg::PVLC => 0x10,
         reg::PCAP => 0x14,
-        reg::PTYS | reg::NODE_DESC => 0x40,
+        reg::PTYS => 0x40,
         _ => return None,
     })
 }
@@ -38,10 +45,14 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         Failure::new(Status::BadInputLength, "ACCESS_REGISTER: the data is shorter than the register");
     const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has no such port");
     let register = call.view::<AccessRegIn>()?.get(AccessRegIn::REGISTER_ID);
-    let len = length(register).ok_or(UNKNOWN.got(register))?;
+    let kind = fw.config.port_kind;
+    let least = length(register, kind).ok_or(UNKNOWN.got(register))?;
     let data = call.input.get(AccessRegIn::SIZE..).unwrap_or_default();
+    // MCIA has become longer; of others, what is behind the register is not looked at.
+    let len = if register == reg::MCIA { data.len().clamp(least, MAX_REGISTER) } else { least };
     let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
-    let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS);
+    let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS)
+        || ethernet_reg::names_a_port(register);
     let port = if of_a_port { be32(data, 0) >> PORT_SHIFT & 0xff } else { 0 };
     let missing = PORT.of(register).got(port).limit(fw.ports.numbers().len() as u64);
     let number = fw.ports.named(port).ok_or(missing)?;
@@ -49,6 +60,9 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let mut value = [0; MAX_REGISTER];
     value.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     match (register, call.op_mod == WRITE) {
+        (_, write) if kind == PortKind::Ethernet && ethernet_reg::length(register).is_some() => {
+            ethernet_reg::access(register, port, write, &mut value)?;
+        }
         // Commands are big-endian whatever the host is; the code only matters for inline data.
         (reg::HOST_ENDIANNESS, true) => {}
         (reg::HOST_ENDIANNESS, false) => return Err(WRITE_ONLY.of(register)),

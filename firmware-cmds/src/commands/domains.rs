@@ -2,6 +2,7 @@
 //!
 //! Source: PRM "ALLOC_PD", "ALLOC_UAR", "ALLOC_XRCD", "ALLOC_TRANSPORT_DOMAIN" and their companions.
 
+use hca_spec::command::Status;
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Eqc, Srqc};
 
@@ -82,8 +83,14 @@ pub(super) fn dealloc_xrcd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 pub(super) fn dealloc_transport_domain(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_TRANSPORT_DOMAIN: the domain is not allocated");
+    const USED: Failure =
+        Failure::new(Status::BadResourceState, "DEALLOC_TRANSPORT_DOMAIN: TISs or TIRs are in the domain");
     let domain = call.number();
-    fw.icm.tds.remove(domain).ok_or(NONE.of(domain))?;
+    let users = fw.icm.tds.get(domain).ok_or(NONE.of(domain))?.users;
+    if users > 0 {
+        return Err(USED.of(domain).got(users));
+    }
+    fw.icm.tds.remove(domain);
     Ok(done())
 }
 

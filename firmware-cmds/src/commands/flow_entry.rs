@@ -22,9 +22,8 @@ use crate::steering::{Deed, Destination, Entry, FlowTable, Steering, TypeOffer};
 const FATES: u32 = action::ALLOW | action::DROP | action::FORWARD;
 
 /// Whether there is a TIR of that number.
-fn tir_exists(_: &Firmware, _tirn: u32) -> bool {
-    // TIRs come with the tables of receive queues; until then every number is taken for one.
-    true
+fn tir_exists(fw: &Firmware, tirn: u32) -> bool {
+    fw.icm.tirs.get(tirn).is_some()
 }
 
 /// The action, if the adapter can do it.

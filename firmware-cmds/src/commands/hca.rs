@@ -4,7 +4,10 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::be64;
-use hca_spec::caps::{Atomic, General, Odp, TYPE_ATOMIC, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP};
+use hca_spec::caps::{
+    Atomic, General, Odp, TYPE_ATOMIC, TYPE_ETHERNET, TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2,
+    TYPE_ODP, TYPE_ROCE,
+};
 use hca_spec::cmd::{
     CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn,
     SetIssiIn,
@@ -44,6 +47,7 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     fw.atomic = fw.config.personality.capabilities.atomic;
     fw.odp = fw.config.personality.capabilities.odp_initial;
     fw.pages = Pages::new(fw.config.icm_pages);
+    fw.forget_driver();
     Ok(done())
 }
 
@@ -114,6 +118,9 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_ATOMIC => *out.atomic_mut() = if current { fw.atomic } else { max.atomic },
         TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { max.odp },
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
+        TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,
+        TYPE_ROCE if fw.is_ethernet() => *out.roce_mut() = max.ethernet.roce,
+        TYPE_FLOW_TABLE if fw.is_ethernet() => *out.flow_tables_mut() = max.ethernet.flow_tables,
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
         other if other <= LAST_TYPE => {}
         other => return Err(TYPE.got(other)),

@@ -4,6 +4,7 @@ use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
 use hca_spec::command::{InHeader, Opcode};
 use hca_spec::flow::SetFteIn;
+use hca_spec::transport::RQT_LIST;
 use hca_spec::{be32, put_be32};
 
 use super::fixture::Fixture;
@@ -206,6 +207,9 @@ impl IcmUse {
     pub(super) const LIST: Self = Self::list_at(PAS_OFFSET);
     /// Column of the table: the same, at once. Requests for pages arrive through event queues.
     pub(super) const LIST_AT_ONCE: Self = Self { waits: false, ..Self::LIST };
+
+    /// Column of the table: the list behind CREATE_RQT's and MODIFY_RQT's input.
+    pub(super) const RQ_LIST: Self = Self::list_at(RQT_LIST);
 
     /// Column of the table: the list behind CREATE_UMEM's input.
     pub(super) const UMEM_LIST: Self = Self::list_at(CreateUmemIn::SIZE);

@@ -1,8 +1,8 @@
 //! Send queues without a queue pair (SQ).
 //!
-//! On Ethernet ports they carry raw packets; on InfiniBand ports the driver has one to see whether write combining works
-//! (`core/wc.c`). It executes NOPs and nothing that needs a peer. It is kept as a queue pair without a receive queue, in
-//! the same number space.
+//! On Ethernet ports they carry raw packets by a transport interface (TIS); on InfiniBand ports the driver has one to see
+//! whether write combining works (`core/wc.c`). One without a TIS executes NOPs and nothing that needs a peer. It is kept as a
+//! queue pair without a receive queue, in the same number space.
 //!
 //! Source: PRM "CREATE_SQ", "MODIFY_SQ", "SQ Context"; mlx5 driver (field use).
 
@@ -23,6 +23,12 @@ use crate::icm::{Qp, SendOnly};
 use crate::object::Kind;
 
 const NO_SQ: Failure = bad_resource("there is no SQ of that number");
+const RATE: Failure = bad_param("SQ: packet_pacing_rate_limit_index: no rates can be set");
+const GROUP: Failure = bad_param("SQ: qos_queue_group_id: there are no groups of queues");
+/// [`ModifySqIn::MODIFY_BITMASK`]: the rate.
+const MODIFY_RATE: u64 = 1 << 0;
+/// [`ModifySqIn::MODIFY_BITMASK`]: the group.
+const MODIFY_GROUP: u64 = 1 << 2;
 /// [`Wq::WQ_TYPE`]: cyclic.
 const CYCLIC: u32 = 1;
 /// [`Wq::LOG_WQ_STRIDE`]: send WQEs are made of 64-byte basic blocks.
@@ -40,9 +46,51 @@ fn state_of(qp: &Qp) -> u32 {
     }
 }
 
+/// One use more or less of a transport interface.
+fn hold_tis(fw: &mut Firmware, tis: Option<u32>, held: bool) {
+    if let Some(tis) = tis.and_then(|number| fw.icm.tiss.get_mut(number)) {
+        tis.users = if held { tis.users + 1 } else { tis.users.saturating_sub(1) };
+    }
+}
+
+/// Refuses options that the adapter does not have.
+fn check_options(sqc: &Sqc) -> Result<(), Failure> {
+    const MASTER: Failure = bad_param("CREATE_SQ: cd_master: queues can't wait for each other");
+    const SWP: Failure = bad_param("CREATE_SQ: allow_swp: WQEs can't say where headers begin");
+    const HAIRPIN: Failure = bad_param("CREATE_SQ: hairpin: queues can't feed each other");
+    const NON_WIRE: Failure = bad_param("CREATE_SQ: non_wire: only what rests within the adapter has it");
+    const TIMESTAMPS: Failure = bad_param("CREATE_SQ: ts_format must be 0 (free running) or 1 (default)");
+    const TS_CQE: Failure = bad_param("CREATE_SQ: ts_cqe_to_dest_cqn: no second completion tells of times");
+    const INLINE: Failure = bad_param("CREATE_SQ: min_wqe_inline_mode is reserved");
+    const SIGNATURE: Failure = bad_param("CREATE_SQ: wq_signature: WQEs with signatures are not supported");
+    const DEFAULT_TIMESTAMPS: u32 = 1;
+    const LAYER_4: u32 = 3;
+    for (field, most, refusal) in [
+        (Sqc::CD_MASTER, 0, MASTER),
+        (Sqc::ALLOW_SWP, 0, SWP),
+        (Sqc::HAIRPIN, 0, HAIRPIN),
+        (Sqc::NON_WIRE, 0, NON_WIRE),
+        (Sqc::TS_FORMAT, DEFAULT_TIMESTAMPS, TIMESTAMPS),
+        (Sqc::TS_CQE_TO_DEST_CQN, 0, TS_CQE),
+        (Sqc::MIN_WQE_INLINE_MODE, LAYER_4, INLINE),
+        (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 0, RATE),
+        (Sqc::QOS_QUEUE_GROUP_ID, 0, GROUP),
+    ] {
+        if sqc.get(field) > most {
+            return Err(refusal.got(sqc.get(field)).limit(most));
+        }
+    }
+    match sqc.wq().get(Wq::WQ_SIGNATURE) {
+        0 => Ok(()),
+        _ => Err(SIGNATURE),
+    }
+}
+
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure = bad_param("CREATE_SQ: the queue must be created in reset (0)");
     const TYPE: Failure = bad_param("CREATE_SQ: wq_type must be 1 (cyclic)");
+    const MANY: Failure = bad_param("CREATE_SQ: tis_lst_sz is above 2^log_max_tis_per_sq");
+    const NO_TIS: Failure = bad_resource("CREATE_SQ: tis_num_0 names no TIS");
     const STRIDE: Failure = bad_param("CREATE_SQ: log_wq_stride must be 6");
     const TIS: Failure = bad_param("CREATE_SQ: the adapter has no TIS: its port is InfiniBand");
     const SIZE: Failure = bad_param("CREATE_SQ: log_wq_sz is above log_max_qp_sz");
@@ -55,9 +103,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if sqc.get(Sqc::STATE) != SQ_RESET {
         return Err(STATE.got(sqc.get(Sqc::STATE)));
     }
-    if sqc.get(Sqc::TIS_LST_SZ) != 0 {
-        return Err(TIS.got(sqc.get(Sqc::TIS_LST_SZ)));
+    let tis = match sqc.get(Sqc::TIS_LST_SZ) {
+        0 => None,
+        count if !fw.is_ethernet() => return Err(TIS.got(count)),
+        1 => Some(sqc.get(Sqc::TIS_NUM_0)),
+        count => return Err(MANY.got(count).limit(1u32)),
+    };
+    if let Some(number) = tis {
+        fw.icm.tiss.get(number).ok_or(NO_TIS.got(number))?;
     }
+    check_options(sqc)?;
     if wq.get(Wq::WQ_TYPE) != CYCLIC {
         return Err(TYPE.got(wq.get(Wq::WQ_TYPE)));
     }
@@ -84,24 +139,27 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let mut ctx = Qpc::new();
     ctx.set(Qpc::ST, ServiceType::RegUmr as u32).set(Qpc::RQ_TYPE, RqType::Zero as u32);
     ctx.set(Qpc::STATE, QpState::Reset as u32).set(Qpc::PD, pd).set(Qpc::CQN_SND, cqn);
+    ctx.set(Qpc::RLKY, sqc.get(Sqc::RLKY)).set(Qpc::FRE, sqc.get(Sqc::FRE));
     ctx.set(Qpc::LOG_SQ_SIZE, log_size).set(Qpc::UAR_PAGE, wq.get(Wq::UAR_PAGE));
     ctx.set(Qpc::DBR_ADDR, wq.get(Wq::DBR_ADDR)).set(Qpc::USER_INDEX, sqc.get(Sqc::USER_INDEX));
     ctx.set(Qpc::LOG_PAGE_SIZE, wq.get(Wq::LOG_WQ_PG_SZ)).set(Qpc::PAGE_OFFSET, wq.get(Wq::PAGE_OFFSET));
     let buffer =
         call.buffer(wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET), 1 << (log_size + LOG_STRIDE))?;
+    let options = SendOnly {
+        tis,
+        reg_umr: sqc.get(Sqc::REG_UMR) == 1,
+        min_inline_mode: sqc.get(Sqc::MIN_WQE_INLINE_MODE) as u8,
+        multi_packet: sqc.get(Sqc::ALLOW_MULTI_PKT_SEND_WQE) == 1,
+        flush_in_error: sqc.get(Sqc::FLUSH_IN_ERROR_EN) == 1,
+        // No rate can be set.
+        rate_limit: 0,
+    };
     let pages = buffer.pages().len();
-    let number = fw
-        .icm
-        .qps
-        .insert(Qp {
-            ctx,
-            buffer,
-            send_only: Some(SendOnly { flush_in_error: true, ..SendOnly::default() }),
-            ..Qp::default()
-        })
-        .map_err(|_| FULL)?;
+    let number =
+        fw.icm.qps.insert(Qp { ctx, buffer, send_only: Some(options), ..Qp::default() }).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     hold(fw, &ctx, true);
+    hold_tis(fw, tis, true);
     effects.push(Effect::QpCreated(Qpn(number)));
     named(number)
 }
@@ -109,6 +167,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure = bad_param("MODIFY_SQ: the queue is not in the state that sq_state says");
     const TRANSITION: Failure = bad_param("MODIFY_SQ: there is no such transition");
+    const BITS: Failure = bad_param("MODIFY_SQ: modify_bitmask has reserved bits");
     let modify = call.view::<ModifySqIn>()?;
     let number = modify.get(ModifySqIn::SQN);
     let qp = find(fw, number)?;
@@ -122,6 +181,18 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         (_, SQ_RESET) => QpState::Reset,
         (_, other) => return Err(TRANSITION.of(number).got(now << 4 | other)),
     };
+    let (bits, new) = (modify.get(ModifySqIn::MODIFY_BITMASK), modify.sqc());
+    if bits & !(MODIFY_RATE | MODIFY_GROUP) != 0 {
+        return Err(BITS.of(number).got(bits));
+    }
+    for (bit, field, refusal) in [
+        (MODIFY_RATE, Sqc::PACKET_PACING_RATE_LIMIT_INDEX, RATE),
+        (MODIFY_GROUP, Sqc::QOS_QUEUE_GROUP_ID, GROUP),
+    ] {
+        if bits & bit != 0 && new.get(field) != 0 {
+            return Err(refusal.of(number).got(new.get(field)));
+        }
+    }
     if let Some(qp) = fw.icm.qps.get_mut(number) {
         qp.ctx.set(Qpc::STATE, to as u32);
     }
@@ -135,6 +206,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
     let qp = fw.icm.qps.remove(number).ok_or(NO_SQ.of(number))?;
     fw.icm.uncount_pages(qp.buffer.pages().len());
     hold(fw, &qp.ctx, false);
+    hold_tis(fw, qp.send_only.and_then(|options| options.tis), false);
     effects.push(Effect::QpDestroyed(Qpn(number)));
     Ok(done())
 }
@@ -144,7 +216,15 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let mut out = QuerySqOut::new();
     let sqc = out.sqc_mut();
     sqc.set(Sqc::STATE, state_of(qp)).set(Sqc::CQN, qp.ctx.get(Qpc::CQN_SND));
-    sqc.set(Sqc::FLUSH_IN_ERROR_EN, 1).set(Sqc::USER_INDEX, qp.ctx.get(Qpc::USER_INDEX));
+    sqc.set(Sqc::USER_INDEX, qp.ctx.get(Qpc::USER_INDEX));
+    sqc.set(Sqc::RLKY, qp.ctx.get(Qpc::RLKY)).set(Sqc::FRE, qp.ctx.get(Qpc::FRE));
+    let options = qp.send_only.unwrap_or_default();
+    sqc.set(Sqc::FLUSH_IN_ERROR_EN, options.flush_in_error.into()).set(Sqc::REG_UMR, options.reg_umr.into());
+    sqc.set(Sqc::MIN_WQE_INLINE_MODE, options.min_inline_mode.into());
+    sqc.set(Sqc::ALLOW_MULTI_PKT_SEND_WQE, options.multi_packet.into());
+    if let Some(tis) = options.tis {
+        sqc.set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tis);
+    }
     let wq = sqc.wq_mut();
     wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, LOG_STRIDE);
     wq.set(Wq::LOG_WQ_SZ, qp.ctx.get(Qpc::LOG_SQ_SIZE)).set(Wq::PD, qp.ctx.get(Qpc::PD));
@@ -157,6 +237,9 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 pub(super) fn create_template(fixture: &Fixture) -> Vec<u8> {
     let mut create = CreateSqIn::new();
     create.sqc_mut().set(Sqc::CQN, fixture.number(Kind::Cq)).set(Sqc::USER_INDEX, Sqc::USER_INDEX.max());
+    // An adapter with InfiniBand ports has none.
+    let tis = fixture.number(Kind::Tis);
+    create.sqc_mut().set(Sqc::TIS_LST_SZ, (tis != 0).into()).set(Sqc::TIS_NUM_0, tis);
     let wq = create.sqc_mut().wq_mut();
     wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, LOG_STRIDE).set(Wq::LOG_WQ_SZ, Fixture::LOG_SEND);
     wq.set(Wq::PD, fixture.number(Kind::Pd)).set(Wq::UAR_PAGE, fixture.number(Kind::Uar));
@@ -175,7 +258,7 @@ pub(super) fn modify_template(fixture: &Fixture) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::testing::{Bench, Connection};
+    use crate::commands::testing::{Bench, Connection, Nic};
     use hca_spec::command::{Opcode, Status};
 
     fn sq(rc: &Connection) -> CreateSqIn {
@@ -244,5 +327,79 @@ mod tests {
         assert_eq!(attempt(|s| _ = s.wq_mut().set(Wq::UAR_PAGE, 0x777)), Status::BadResource);
         b.fw.config.blueflame = false;
         assert_eq!(b.put_list(Opcode::CreateSq, &sq(&rc), &[0x4000]).status(), Status::BadOp);
+    }
+
+    fn ethernet_sq(nic: &Nic, tis: u32) -> CreateSqIn {
+        let mut c = CreateSqIn::new();
+        c.sqc_mut().set(Sqc::CQN, nic.cq).set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tis);
+        c.sqc_mut().set(Sqc::FLUSH_IN_ERROR_EN, 1).set(Sqc::MIN_WQE_INLINE_MODE, 1);
+        let wq = c.sqc_mut().wq_mut();
+        wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, LOG_STRIDE).set(Wq::LOG_WQ_SZ, 4);
+        wq.set(Wq::UAR_PAGE, nic.uar).set(Wq::PD, nic.pd);
+        c
+    }
+
+    /// On an Ethernet port, without BlueFlame.
+    #[test]
+    fn by_a_transport_interface() {
+        let (mut b, nic) = Nic::bench();
+        let tis = b.tis(&nic);
+        let number = b.put_list(Opcode::CreateSq, &ethernet_sq(&nic, tis), &[0x4000]).number();
+        let options = b.fw.icm.qps.get(number).unwrap().send_only.unwrap();
+        assert_eq!((options.tis, options.flush_in_error, options.min_inline_mode), (Some(tis), true, 1));
+        let r = b.object_into(Opcode::QuerySq, number, QuerySqOut::SIZE);
+        let out = QuerySqOut::from_prefix_or_zero(&r.output);
+        assert_eq!((out.sqc().get(Sqc::TIS_LST_SZ), out.sqc().get(Sqc::TIS_NUM_0)), (1, tis));
+        assert_eq!(b.object(Opcode::DestroyTis, tis).status(), Status::BadResourceState);
+        b.ok(Opcode::DestroySq, number);
+        b.ok(Opcode::DestroyTis, tis);
+        let gone = b.put_list(Opcode::CreateSq, &ethernet_sq(&nic, tis), &[0x4000]);
+        assert_eq!(gone.status(), Status::BadResource);
+    }
+
+    #[test]
+    fn transitions() {
+        let (mut b, nic) = Nic::bench();
+        let tis = b.tis(&nic);
+        let number = b.put_list(Opcode::CreateSq, &ethernet_sq(&nic, tis), &[0x4000]).number();
+        let states = [(SQ_RESET, QpState::Reset), (SQ_READY, QpState::Rts), (SQ_ERROR, QpState::Error)];
+        for (from, is) in states {
+            for (to, becomes) in states {
+                b.fw.icm.qps.get_mut(number).unwrap().ctx.set(Qpc::STATE, is as u32);
+                let legal = (from, to) != (SQ_ERROR, SQ_READY);
+                let status = b.put(Opcode::ModifySq, &modify(number, from, to), 16).status();
+                assert_eq!(status == Status::Ok, legal, "{from} to {to}");
+                let state = b.fw.icm.qps.get(number).unwrap().state();
+                assert_eq!(state, if legal { becomes } else { is });
+            }
+        }
+        let mut m = modify(number, SQ_ERROR, SQ_RESET);
+        m.set(ModifySqIn::MODIFY_BITMASK, MODIFY_RATE).sqc_mut().set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 1);
+        assert_eq!(b.put(Opcode::ModifySq, &m, 16).status(), Status::BadParam);
+        m.set(ModifySqIn::MODIFY_BITMASK, 2);
+        assert_eq!(b.put(Opcode::ModifySq, &m, 16).status(), Status::BadParam);
+    }
+
+    #[test]
+    fn options_that_are_not_there() {
+        let (mut b, nic) = Nic::bench();
+        let tis = b.tis(&nic);
+        for (field, value) in [
+            (Sqc::TIS_LST_SZ, 2),
+            (Sqc::CD_MASTER, 1),
+            (Sqc::ALLOW_SWP, 1),
+            (Sqc::HAIRPIN, 1),
+            (Sqc::NON_WIRE, 1),
+            (Sqc::TS_FORMAT, 2),
+            (Sqc::TS_CQE_TO_DEST_CQN, nic.cq),
+            (Sqc::MIN_WQE_INLINE_MODE, 4),
+            (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 1),
+            (Sqc::QOS_QUEUE_GROUP_ID, 1),
+        ] {
+            let mut c = ethernet_sq(&nic, tis);
+            c.sqc_mut().set(field, value);
+            let status = b.put_list(Opcode::CreateSq, &c, &[0x4000]).status();
+            assert_eq!(status, Status::BadParam, "{}", field.name());
+        }
     }
 }

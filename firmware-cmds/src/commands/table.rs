@@ -15,6 +15,15 @@ use hca_spec::cmd::*;
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::dct::{CreateDctIn, QueryDctOut};
 use hca_spec::flow::*;
+use hca_spec::nic_vport::{
+    ModifyNicVportContextIn, QueryNicVportContextOut, QueryRoceAddressOut, QueryVportStateOut, RoceAddressIn,
+    VportIn,
+};
+use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut};
+use hca_spec::transport::{
+    CreateRqtIn, CreateTirIn, CreateTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn, QueryRqtOut, QueryTirOut,
+    QueryTisOut,
+};
 
 use super::devx::{self, names, place};
 use super::row::Handler::{ReadOnly, Update, WithEffects};
@@ -23,9 +32,13 @@ use super::row::{
     Action, Command, IcmUse, NONE, TimeClass, User, changes, changes_at, destroys, destroys_at, makes,
     makes_psvs, queries, queries_at,
 };
-use super::{access_reg, cq, dct, domains, eq, general_object, hca, mad, mcg, mkey, odp, pages, psv};
-use super::{flow_counter, flow_entry, flow_group, flow_table};
-use super::{q_counter, qp, qp_transition as transition, sq, srq, vport};
+use super::{
+    access_reg, cq, dct, domains, eq, flow_counter, flow_entry, flow_group, flow_table, general_object, hca,
+};
+use super::{mad, mcg, mkey, nic_vport, odp, pages};
+use super::{
+    psv, q_counter, qp, qp_transition as transition, roce_address, rq, rqt, sq, srq, tir, tis, vport,
+};
 use crate::firmware::{Firmware, State};
 use crate::object::Kind::{self, *};
 
@@ -160,7 +173,7 @@ rows! {
     Sqd2RtsQp, "SQD2RTS_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
         TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
     MadIfc, "MAD_IFC", Initialized, (MadIfc::SIZE, MadIfc::SIZE), NONE, OBJECT,
-        User::KERNEL, Mad, WithEffects(mad::mad_ifc), Input(mad::template);
+        User::KERNEL, Mad, WithEffects(mad::mad_ifc), Input(mad::template), if Firmware::is_infiniband;
     Init2InitQp, "INIT2INIT_QP", Initialized, (ModifyQpIn::SIZE, DONE), changes(Qp), OBJECT,
         TRANSITION, Modify, WithEffects(transition::modify), Input(transition::template);
 
@@ -198,14 +211,29 @@ rows! {
     ArmDctForKeyViolation, "ARM_DCT_FOR_KEY_VIOLATION", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
         User::ALL, Modify, Update(dct::arm), Object;
 
+    QueryVportState, "QUERY_VPORT_STATE", Initialized, (VportIn::SIZE, QueryVportStateOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, ReadOnly(nic_vport::query_state), Object, if Firmware::is_ethernet;
+    ModifyVportState, "MODIFY_VPORT_STATE", Initialized, (VportIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(nic_vport::modify_state), Input(nic_vport::modify_state_template),
+        if Firmware::is_ethernet;
+    QueryNicVportContext, "QUERY_NIC_VPORT_CONTEXT", Initialized, (VportIn::SIZE, QueryNicVportContextOut::SIZE),
+        NONE, OBJECT, User::ALL, Query, ReadOnly(nic_vport::query), Object, if Firmware::is_ethernet;
+    ModifyNicVportContext, "MODIFY_NIC_VPORT_CONTEXT", Initialized, (ModifyNicVportContextIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(nic_vport::modify), Input(nic_vport::modify_template), if Firmware::is_ethernet;
+    QueryRoceAddress, "QUERY_ROCE_ADDRESS", Initialized, (roce_address::QUERY_LEN, QueryRoceAddressOut::SIZE),
+        NONE, OBJECT, User::ALL, Query, ReadOnly(roce_address::query), Object, if Firmware::is_ethernet;
+    SetRoceAddress, "SET_ROCE_ADDRESS", Initialized, (RoceAddressIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(roce_address::set), Input(roce_address::set_template), if Firmware::is_ethernet;
     QueryHcaVportContext, "QUERY_HCA_VPORT_CONTEXT", Initialized, (QueryHcaVportIn::SIZE, QueryHcaVportContextOut::SIZE),
-        NONE, OBJECT, User::ALL, Query, ReadOnly(vport::context), Object;
+        NONE, OBJECT, User::ALL, Query, ReadOnly(vport::context), Object, if Firmware::is_infiniband;
     ModifyHcaVportContext, "MODIFY_HCA_VPORT_CONTEXT", Initialized, (vport::MODIFY_CONTEXT_LEN, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Update(vport::modify_context), Object;
+        User::KERNEL, Modify, Update(vport::modify_context), Object, if Firmware::is_infiniband;
     QueryHcaVportGid, "QUERY_HCA_VPORT_GID", Initialized, (QueryHcaVportIn::SIZE, NAME), NONE, OBJECT,
-        User::ALL, Query, ReadOnly(vport::gids), Input(vport::table_template);
+        User::ALL, Query, ReadOnly(vport::gids), Input(vport::table_template), if Firmware::is_infiniband;
     QueryHcaVportPkey, "QUERY_HCA_VPORT_PKEY", Initialized, (QueryHcaVportIn::SIZE, NAME), NONE, OBJECT,
         User::ALL, Query, ReadOnly(vport::pkeys), Input(vport::table_template);
+    QueryVnicEnv, "QUERY_VNIC_ENV", Initialized, (VportIn::SIZE, nic_vport::VNIC_ENV_LEN), NONE, OBJECT,
+        User::ALL, Query, ReadOnly(nic_vport::query_environment), Object, if Firmware::is_ethernet;
     QueryVportCounter, "QUERY_VPORT_COUNTER", Initialized, (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN), NONE, OBJECT,
         User::ALL, Query, Update(vport::counters), Object;
     AllocQCounter, "ALLOC_Q_COUNTER", Initialized, (OBJECT, NAME), makes(QCounter), OBJECT,
@@ -240,15 +268,38 @@ rows! {
     DeallocTransportDomain, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, DONE), destroys(TransportDomain), OBJECT,
         User::ALL, Destroy, Update(domains::dealloc_transport_domain), Object;
 
-    // Without BlueFlame nothing uses them, and the capability is not set.
+    CreateTir, "CREATE_TIR", Initialized, (CreateTirIn::SIZE, NAME), makes(Tir), OBJECT,
+        User::naming(names::create_tir), Create, Update(tir::create), Input(tir::create_template),
+        if Firmware::is_ethernet;
+    ModifyTir, "MODIFY_TIR", Initialized, (ModifyTirIn::SIZE, DONE), changes(Tir), OBJECT,
+        User::naming(names::modify_tir), Modify, Update(tir::modify), Input(tir::modify_template),
+        if Firmware::is_ethernet;
+    DestroyTir, "DESTROY_TIR", Initialized, (OBJECT, DONE), destroys(Tir), OBJECT,
+        User::ALL, Destroy, Update(tir::destroy), Object, if Firmware::is_ethernet;
+    QueryTir, "QUERY_TIR", Initialized, (OBJECT, QueryTirOut::SIZE), queries(Tir), OBJECT,
+        User::ALL, Query, ReadOnly(tir::query), Object, if Firmware::is_ethernet;
+
+    // On InfiniBand ports nothing uses them without BlueFlame, and the capability is not set.
     CreateSq, "CREATE_SQ", Initialized, (CreateSqIn::SIZE, NAME), makes(Sq), LIST,
-        User::KERNEL, Create, WithEffects(sq::create), Input(sq::create_template), if Firmware::blueflame;
+        User::naming(names::create_sq).placed(place::sq), Create, WithEffects(sq::create),
+        Input(sq::create_template), if Firmware::has_send_queues;
     ModifySq, "MODIFY_SQ", Initialized, (ModifySqIn::SIZE, DONE), changes(Sq), OBJECT,
-        User::KERNEL, Modify, WithEffects(sq::modify), Input(sq::modify_template), if Firmware::blueflame;
+        User::ALL, Modify, WithEffects(sq::modify), Input(sq::modify_template), if Firmware::has_send_queues;
     DestroySq, "DESTROY_SQ", Initialized, (OBJECT, DONE), destroys(Sq), OBJECT,
-        User::KERNEL, Destroy, WithEffects(sq::destroy), Object, if Firmware::blueflame;
+        User::ALL, Destroy, WithEffects(sq::destroy), Object, if Firmware::has_send_queues;
     QuerySq, "QUERY_SQ", Initialized, (OBJECT, QuerySqOut::SIZE), queries(Sq), OBJECT,
-        User::KERNEL, Query, ReadOnly(sq::query), Object, if Firmware::blueflame;
+        User::hiding(place::hide_sq), Query, ReadOnly(sq::query), Object, if Firmware::has_send_queues;
+
+    CreateRq, "CREATE_RQ", Initialized, (CreateRqIn::SIZE, NAME), makes(Rq), LIST,
+        User::naming(names::create_rq).placed(place::rq), Create, WithEffects(rq::create),
+        Input(rq::create_template), if Firmware::is_ethernet;
+    ModifyRq, "MODIFY_RQ", Initialized, (ModifyRqIn::SIZE, DONE), changes(Rq), OBJECT,
+        User::naming(names::modify_rq), Modify, WithEffects(rq::modify), Input(rq::modify_template),
+        if Firmware::is_ethernet;
+    DestroyRq, "DESTROY_RQ", Initialized, (OBJECT, DONE), destroys(Rq), OBJECT,
+        User::ALL, Destroy, WithEffects(rq::destroy), Object, if Firmware::is_ethernet;
+    QueryRq, "QUERY_RQ", Initialized, (OBJECT, QueryRqOut::SIZE), queries(Rq), OBJECT,
+        User::hiding(place::hide_rq), Query, ReadOnly(rq::query), Object, if Firmware::is_ethernet;
 
     CreateRmp, "CREATE_RMP", Initialized, (CreateRmpIn::SIZE, NAME), makes(Rmp), LIST,
         User::naming(names::create_rmp).placed(place::rmp), Create, WithEffects(srq::create_rmp),
@@ -260,6 +311,25 @@ rows! {
     QueryRmp, "QUERY_RMP", Initialized, (OBJECT, QueryRmpOut::SIZE), queries(Rmp), OBJECT,
         User::hiding(place::hide_rmp), Query, ReadOnly(srq::query), Object;
 
+    CreateTis, "CREATE_TIS", Initialized, (CreateTisIn::SIZE, NAME), makes(Tis), OBJECT,
+        User::naming(names::create_tis), Create, Update(tis::create), Input(tis::create_template),
+        if Firmware::is_ethernet;
+    ModifyTis, "MODIFY_TIS", Initialized, (ModifyTisIn::SIZE, DONE), changes(Tis), OBJECT,
+        User::ALL, Modify, Update(tis::modify), Input(tis::modify_template), if Firmware::is_ethernet;
+    DestroyTis, "DESTROY_TIS", Initialized, (OBJECT, DONE), destroys(Tis), OBJECT,
+        User::ALL, Destroy, Update(tis::destroy), Object, if Firmware::is_ethernet;
+    QueryTis, "QUERY_TIS", Initialized, (OBJECT, QueryTisOut::SIZE), queries(Tis), OBJECT,
+        User::ALL, Query, ReadOnly(tis::query), Object, if Firmware::is_ethernet;
+    CreateRqt, "CREATE_RQT", Initialized, (CreateRqtIn::SIZE, NAME), makes(Rqt), RQ_LIST,
+        User::naming(names::rqt), Create, Update(rqt::create), Input(rqt::create_template),
+        if Firmware::is_ethernet;
+    ModifyRqt, "MODIFY_RQT", Initialized, (ModifyRqtIn::SIZE, DONE), changes(Rqt), RQ_LIST,
+        User::naming(names::rqt), Modify, Update(rqt::modify), Input(rqt::modify_template),
+        if Firmware::is_ethernet;
+    DestroyRqt, "DESTROY_RQT", Initialized, (OBJECT, DONE), destroys(Rqt), OBJECT,
+        User::ALL, Destroy, Update(rqt::destroy), Object, if Firmware::is_ethernet;
+    QueryRqt, "QUERY_RQT", Initialized, (OBJECT, QueryRqtOut::SIZE), queries(Rqt), OBJECT,
+        User::ALL, Query, ReadOnly(rqt::query), Object, if Firmware::is_ethernet;
     SetFlowTableRoot, "SET_FLOW_TABLE_ROOT", Initialized, (SetFlowTableRootIn::SIZE, DONE),
         changes_at(FlowTable, TABLE_ID), OBJECT, User::KERNEL, Modify, Update(flow_table::set_root),
         Input(flow_table::root_template), if flow_table::has_steering;

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use hca_spec::cmd::{CreateCqIn, CreateEqIn, CreateMkeyIn, CreateQpIn, FunctionIn, PAGES_GIVE};
+use hca_spec::cmd::{CreateCqIn, CreateEqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, FunctionIn, PAGES_GIVE};
 use hca_spec::command::{Opcode, Status};
 use hca_spec::eqe::EventType;
 use hca_spec::mkc::{AccessMode, Mkc};
 use hca_spec::qpc::{Qpc, ServiceType};
-use hca_spec::queue::{Cqc, Eqc};
+use hca_spec::queue::{Cqc, Eqc, RMP_READY, Rmpc, Wq};
+use hca_spec::rq::{CreateRqIn, Rqc};
+use hca_spec::transport::{CreateRqtIn, CreateTisIn, Rqtc, Tisc};
 use hca_spec::{be32, put_be32};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::effect::Effect;
 use crate::firmware::{Execution, Firmware};
-use crate::personality::Personality;
+use crate::personality::{Personality, PortKind};
 use crate::profile::Config;
 
 /// An adapter with two ports.
@@ -21,6 +23,41 @@ pub(crate) fn two_ports() -> Config {
     let one = (*Personality::default_kind()).clone();
     let ports = [one.ports.clone(), one.ports.clone()].concat();
     Config { personality: Arc::new(one.with_ports(ports)), ..Config::default() }
+}
+
+/// An adapter whose port is Ethernet.
+pub(crate) fn ethernet() -> Config {
+    Config { port_kind: PortKind::Ethernet, ..Config::default() }
+}
+
+/// What queues of an Ethernet port stand on.
+#[derive(Clone, Copy)]
+pub(crate) struct Nic {
+    pub(crate) uar: u32,
+    pub(crate) cq: u32,
+    pub(crate) pd: u32,
+    pub(crate) td: u32,
+}
+
+impl Nic {
+    /// An adapter whose port is Ethernet, after INIT_HCA, with these objects.
+    pub(crate) fn bench() -> (Bench, Self) {
+        let mut b = Bench::initialized_with(ethernet());
+        let uar = b.alloc(Opcode::AllocUar);
+        let eq = b.eq(uar, 0);
+        let cq = b.cq(eq, uar, 5);
+        let (pd, td) = (b.alloc(Opcode::AllocPd), b.alloc(Opcode::AllocTransportDomain));
+        (b, Self { uar, cq, pd, td })
+    }
+
+    /// A cyclic receive queue of 16 WQEs of 16 bytes.
+    pub(crate) fn rq(&self) -> CreateRqIn {
+        let mut c = CreateRqIn::new();
+        c.rqc_mut().set(Rqc::CQN, self.cq);
+        let wq = c.rqc_mut().wq_mut();
+        wq.set(Wq::WQ_TYPE, 1).set(Wq::LOG_WQ_STRIDE, 4).set(Wq::LOG_WQ_SZ, 4).set(Wq::PD, self.pd);
+        c
+    }
 }
 
 /// What a command answered.
@@ -225,6 +262,35 @@ impl Bench {
         put_be32(&mut bytes, 0, (Opcode::CreateQp as u32) << 16);
         bytes.extend_from_slice(&0x4000u64.to_be_bytes());
         self.fw.execute(&bytes, 16, &mut self.effects)
+    }
+
+    pub(crate) fn tis(&mut self, nic: &Nic) -> u32 {
+        let mut c = CreateTisIn::new();
+        c.tisc_mut().set(Tisc::TRANSPORT_DOMAIN, nic.td);
+        self.put(Opcode::CreateTis, &c, 16).number()
+    }
+
+    pub(crate) fn rq(&mut self, nic: &Nic) -> u32 {
+        self.put_list(Opcode::CreateRq, &nic.rq(), &[0x4000]).number()
+    }
+
+    /// A pool of 8 WQEs of 32 bytes.
+    pub(crate) fn rmp(&mut self, nic: &Nic) -> u32 {
+        let mut c = CreateRmpIn::new();
+        c.rmpc_mut().set(Rmpc::STATE, RMP_READY);
+        c.rmpc_mut().wq_mut().set(Wq::LOG_WQ_SZ, 3).set(Wq::LOG_WQ_STRIDE, 5).set(Wq::PD, nic.pd);
+        self.put_list(Opcode::CreateRmp, &c, &[0x4000]).number()
+    }
+
+    /// A table of these receive queues.
+    pub(crate) fn rqt(&mut self, rqns: &[u32]) -> u32 {
+        let mut c = CreateRqtIn::new();
+        let size = rqns.len() as u32;
+        c.rqtc_mut().set(Rqtc::RQT_MAX_SIZE, size).set(Rqtc::RQT_ACTUAL_SIZE, size);
+        let mut bytes = c.bytes().to_vec();
+        put_be32(&mut bytes, 0, (Opcode::CreateRqt as u32) << 16);
+        rqns.iter().for_each(|rqn| bytes.extend_from_slice(&rqn.to_be_bytes()));
+        self.raw(&bytes, 16).number()
     }
 
     pub(crate) fn connection(&mut self) -> Connection {

@@ -16,7 +16,8 @@ use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::limits::{GUIDS, PKEYS};
-use crate::port::{Port, SETTABLE_CAPABILITIES};
+use crate::port::ethernet::DirectionCounters;
+use crate::port::{EthernetCounters, Port, SETTABLE_CAPABILITIES};
 
 /// Length of MODIFY_HCA_VPORT_CONTEXT's input: a header and a context, as in the query's output.
 pub(super) const MODIFY_CONTEXT_LEN: usize = Context::SIZE;
@@ -97,7 +98,8 @@ pub(super) fn gids(fw: &Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn pkeys(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let (port, entries) = entries(fw, call, PKEYS)?;
+    // An Ethernet port has one, the default.
+    let (port, entries) = entries(fw, call, if fw.is_ethernet() { 1 } else { PKEYS })?;
     let mut out = done();
     entries.for_each(|i| out.extend_from_slice(&u32::from(port.pkey(i)).to_be_bytes()));
     Ok(out)
@@ -109,6 +111,7 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let (port, _) = check_port(fw, call)?;
     let (number, c) = (port.number(), port.counters);
     let mut out = vec![0; COUNTERS_LEN];
+    let ethernet = port.ethernet().map(|eth| ethernet_pairs(&eth.counters));
     // Pairs of packets and bytes: errors in, errors out, unicast in and out, multicast in and out.
     let pairs = [
         (u64::from(c.rcv_errors), 0),
@@ -118,7 +121,7 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         (c.multicast_rcv_packets, c.multicast_rcv_data * 4),
         (c.multicast_xmit_packets, c.multicast_xmit_data * 4),
     ];
-    for (i, (packets, bytes)) in pairs.into_iter().enumerate() {
+    for (i, (packets, bytes)) in ethernet.unwrap_or(pairs.to_vec()).into_iter().enumerate() {
         put_be64(&mut out, 0x10 + i * 16, packets);
         put_be64(&mut out, 0x18 + i * 16, bytes);
     }
@@ -126,8 +129,40 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         && let Some(port) = fw.ports.port_mut(number)
     {
         port.counters = Default::default();
+        if let Some(eth) = port.ethernet_mut() {
+            eth.counters = Default::default();
+        }
     }
     Ok(out)
+}
+
+/// The same of an Ethernet port: errors, RoCE to one queue pair and to groups, other frames to all, to one and to groups,
+/// each in and out; then what came back without having been on the wire.
+fn ethernet_pairs(c: &EthernetCounters) -> Vec<(u64, u64)> {
+    let (rx, tx) = (&c.rx, &c.tx);
+    let unicast = |d: &DirectionCounters| {
+        let octets = d.unicast_octets.wrapping_sub(d.roce_unicast_octets);
+        (d.unicast.wrapping_sub(d.roce_unicast), octets)
+    };
+    let multicast = |d: &DirectionCounters| {
+        let octets = d.multicast_octets.wrapping_sub(d.roce_multicast_octets);
+        (d.multicast.wrapping_sub(d.roce_multicast), octets)
+    };
+    vec![
+        (rx.errors, 0),
+        (tx.errors, 0),
+        (rx.roce_unicast, rx.roce_unicast_octets),
+        (tx.roce_unicast, tx.roce_unicast_octets),
+        (rx.roce_multicast, rx.roce_multicast_octets),
+        (tx.roce_multicast, tx.roce_multicast_octets),
+        (rx.broadcast, rx.broadcast_octets),
+        (tx.broadcast, tx.broadcast_octets),
+        unicast(rx),
+        unicast(tx),
+        multicast(rx),
+        multicast(tx),
+        (c.loopback, c.loopback_octets),
+    ]
 }
 
 /// QUERY_HCA_VPORT_GID and QUERY_HCA_VPORT_PKEY: the whole table.
@@ -210,6 +245,33 @@ mod tests {
         assert_eq!(table(Opcode::QueryHcaVportGid, 8, 32).status(), Status::BadIndex);
         assert_eq!(table(Opcode::QueryHcaVportPkey, 0, 20).output[16..], [0, 0, 0xff, 0xff]);
         assert_eq!(table(Opcode::QueryHcaVportPkey, 32, 20).status(), Status::BadIndex);
+    }
+
+    #[test]
+    fn of_an_ethernet_port() {
+        use crate::commands::testing::ethernet;
+        use crate::port::FrameClass;
+        let mut b = Bench::initialized_with(ethernet());
+        let c = &mut b.fw.ports.port_mut(1).unwrap().ethernet_mut().unwrap().counters;
+        c.received(FrameClass::Unicast, 100, 0);
+        c.received(FrameClass::Unicast, 200, 0);
+        c.rx.count_roce(FrameClass::Unicast, 200);
+        c.sent(FrameClass::Broadcast, 60, 0);
+        c.sent(FrameClass::Multicast, 70, 0);
+        let mut body = [0; 0x18];
+        body[0x10] = 0x80;
+        let r = b.run(Opcode::QueryVportCounter, 0, &body, COUNTERS_LEN);
+        let at = |o| (hca_spec::be64(&r.output, o), hca_spec::be64(&r.output, o + 8));
+        assert_eq!((at(0x30), at(0x80), at(0x90), at(0xc0)), ((1, 200), (1, 60), (1, 100), (1, 70)));
+        let counters = b.fw.ports.port(1).unwrap().ethernet().unwrap().counters;
+        assert_eq!(counters, Default::default(), "cleared");
+        let r = b.run(Opcode::QueryHcaVportPkey, 0, &[0; 8], 20);
+        assert_eq!(r.output[16..], [0, 0, 0xff, 0xff]);
+        let r = b.run(Opcode::QueryHcaVportPkey, 0, &[0, 0, 0, 0, 0, 0, 0, 1], 20);
+        assert_eq!(r.status(), Status::BadIndex);
+        for op in [Opcode::QueryHcaVportContext, Opcode::QueryHcaVportGid, Opcode::MadIfc] {
+            assert_eq!(b.object_into(op, 0, 0x210).status(), Status::BadOp, "{op:?}");
+        }
     }
 
     #[test]

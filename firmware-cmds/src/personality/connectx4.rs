@@ -3,15 +3,19 @@
 //! Identity and places of PCI capabilities are those of real cards (lspci, field use). The capability pages tell of what
 //! this firmware can do, and of no more than a ConnectX-4 can, but for what is said beside it.
 
-use hca_spec::caps::{Atomic, General, General2, Odp, object_type, odp, uctx_cap};
+use hca_spec::caps::{
+    Atomic, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Roce, match_field,
+    object_type, odp, uctx_cap,
+};
 
 use super::{
-    Capabilities, FirmwareVersion, Pci, PciCapabilities, PciLink, PciSpeed, Personality, PortKind,
-    PortProfile,
+    Capabilities, EthernetPages, FirmwareVersion, Pci, PciCapabilities, PciLink, PciSpeed, Personality,
+    PortKind, PortProfile,
 };
 use crate::limits::{
-    LOG_MAX_RA_RES_DC, LOG_MAX_RESERVED_QPNS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_RESERVED_QPNS, MAX_COMPRESSED,
-    MAX_Q_COUNTERS,
+    LOG_MAX_MULTICAST, LOG_MAX_RA_RES_DC, LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_RQT_SIZE,
+    LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_MAX_UNICAST, LOG_MAX_VLANS, LOG_RESERVED_QPNS,
+    MAX_COMPRESSED, MAX_Q_COUNTERS, ROCE_ADDRESSES,
 };
 use crate::speed::LinkSpeed;
 
@@ -66,6 +70,12 @@ pub(super) fn personality() -> Personality {
             atomic: atomic(),
             odp_initial: odp_initial(),
             odp: odp(),
+            ethernet: EthernetPages {
+                general: ethernet_general(),
+                offloads: ethernet_offloads(),
+                roce: roce(),
+                flow_tables: flow_tables(),
+            },
         },
         ports: PORTS.to_vec(),
         timing: "connectx4",
@@ -121,6 +131,83 @@ fn general() -> General {
     c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);
     // A ConnectX-4 is believed not to have them; programs that ask for them get them all the same.
     c.set(General::HCA_CAP_2, 1).set(General::GENERAL_OBJ_TYPES, 1 << object_type::RESERVED_QPN);
+    c
+}
+
+/// General capabilities of an adapter whose ports are Ethernet.
+fn ethernet_general() -> General {
+    let mut c = general();
+    c.set(General::PORT_TYPE, PortKind::Ethernet.code());
+    c.set(General::ETH_NET_OFFLOADS, 1).set(General::NIC_FLOW_TABLE, 1).set(General::ROCE, 1);
+    c.set(General::LOG_MAX_RQ, LOG_MAX_RQ).set(General::LOG_MAX_TIR, LOG_MAX_TIR);
+    c.set(General::LOG_MAX_TIS, LOG_MAX_TIS).set(General::LOG_MAX_TIS_PER_SQ, 0);
+    c.set(General::LOG_MAX_RQT, LOG_MAX_RQT).set(General::LOG_MAX_RQT_SIZE, LOG_MAX_RQT_SIZE);
+    // Receive WQEs of 16 bytes to MAX_WQE_SZ_RQ; basic blocks of 64 bytes.
+    c.set(General::LOG_MIN_STRIDE_SZ_RQ, 4).set(General::LOG_MAX_STRIDE_SZ_RQ, 9);
+    c.set(General::LOG_MIN_STRIDE_SZ_SQ, 6).set(General::LOG_MAX_STRIDE_SZ_SQ, 6);
+    c.set(General::LOG_MAX_CURRENT_UC_LIST, LOG_MAX_UNICAST);
+    c.set(General::LOG_MAX_CURRENT_MC_LIST, LOG_MAX_MULTICAST).set(General::LOG_MAX_VLAN_LIST, LOG_MAX_VLANS);
+    c.set(General::MODIFY_RQ_COUNTER_SET_ID, 1).set(General::VPORT_COUNTERS, 1);
+    c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
+    c.set(General::PCAM_REG, 1);
+    c.set(General::MAX_FLOW_COUNTER_31_16, 1);
+    c.set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES | uctx_cap::RAW_TX);
+    c
+}
+
+/// Offloads of Ethernet. What is not here is off: merging of packets, strides, several packets in a WQE, tunnels.
+fn ethernet_offloads() -> EthernetOffloads {
+    /// [`EthernetOffloads::WQE_INLINE_MODE`]: as the NIC vport says.
+    const OF_VPORT: u32 = 1;
+    let mut c = EthernetOffloads::new();
+    c.set(EthernetOffloads::CSUM_CAP, 1).set(EthernetOffloads::VLAN_CAP, 1);
+    c.set(EthernetOffloads::WQE_VLAN_INSERT, 1).set(EthernetOffloads::SELF_LB_EN_MODIFIABLE, 1);
+    // 256 KiB.
+    c.set(EthernetOffloads::MAX_LSO_CAP, 18).set(EthernetOffloads::RSS_IND_TBL_CAP, 1);
+    c.set(EthernetOffloads::WQE_INLINE_MODE, OF_VPORT);
+    c
+}
+
+/// RoCE: both versions, IPv4 and IPv6.
+fn roce() -> Roce {
+    let mut c = Roce::new();
+    c.set(Roce::L3_TYPE, 0b110).set(Roce::ROCE_VERSION, 0b101).set(Roce::R_ROCE_DEST_UDP_PORT, 4791);
+    c.set(Roce::R_ROCE_MIN_SRC_UDP_PORT, 0xc000).set(Roce::R_ROCE_MAX_SRC_UDP_PORT, 0xffff);
+    c.set(Roce::ROCE_ADDRESS_TABLE_SIZE, ROCE_ADDRESSES as u32);
+    c
+}
+
+/// Flow tables: those that received packets pass.
+fn flow_tables() -> FlowTables {
+    use FlowTableProperties as Properties;
+    let mut c = FlowTables::new();
+    c.set(FlowTables::NIC_RX_MULTI_PATH_TIRS, 1).set(FlowTables::NIC_RX_MULTI_PATH_TIRS_FTS, 1);
+    let receive = c.nic_receive_mut();
+    receive
+        .set(Properties::FT_SUPPORT, 1)
+        .set(Properties::FLOW_COUNTER, 1)
+        .set(Properties::FLOW_MODIFY_EN, 1);
+    receive.set(Properties::MODIFY_ROOT, 1).set(Properties::IDENTIFIED_MISS_TABLE_MODE, 1);
+    receive.set(Properties::FLOW_TABLE_MODIFY, 1);
+    // Drivers want levels up to 67.
+    receive.set(Properties::LOG_MAX_FT_SIZE, 20).set(Properties::MAX_FT_LEVEL, 96);
+    receive.set(Properties::LOG_MAX_FT_NUM, 12).set(Properties::LOG_MAX_FLOW, 20);
+    receive.set(Properties::LOG_MAX_FLOW_COUNTER, 4).set(Properties::LOG_MAX_DESTINATION, 8);
+    let outer = match_field::LAYER_2
+        | match_field::SECOND_VLAN
+        | match_field::LAYER_3
+        | match_field::LAYER_4
+        | match_field::GRE
+        | match_field::VXLAN;
+    let misc = match_field::ESP_SPI | match_field::BTH_DST_QP;
+    for (field, value) in [
+        (Properties::FT_FIELD_SUPPORT_OUTER, outer),
+        (Properties::FT_FIELD_SUPPORT_MISC, misc),
+        (Properties::FT_FIELD_BITMASK_OUTER, outer),
+        (Properties::FT_FIELD_BITMASK_MISC, misc),
+    ] {
+        receive.set(field, value);
+    }
     c
 }
 

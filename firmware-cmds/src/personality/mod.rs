@@ -14,7 +14,7 @@ mod connectx4;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use hca_spec::caps::{Atomic, General, General2, Odp};
+use hca_spec::caps::{Atomic, EthernetOffloads, FlowTables, General, General2, Odp, Roce};
 
 use crate::speed::LinkSpeed;
 
@@ -134,6 +134,21 @@ pub struct Capabilities {
     pub odp_initial: Odp,
     /// All on-demand paging that there is.
     pub odp: Odp,
+    /// What is different, and what there is more, if the ports are Ethernet.
+    pub ethernet: EthernetPages,
+}
+
+/// Capability pages of an adapter whose ports are Ethernet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EthernetPages {
+    /// General: instead of [`Capabilities::general`].
+    pub general: General,
+    /// Offloads.
+    pub offloads: EthernetOffloads,
+    /// RoCE.
+    pub roce: Roce,
+    /// Flow tables.
+    pub flow_tables: FlowTables,
 }
 
 /// A port, as it leaves the factory.
@@ -191,7 +206,10 @@ impl Personality {
     /// The same with other ports, for tests: what is not in the list of kinds is not offered to users.
     #[must_use]
     pub fn with_ports(mut self, ports: Vec<PortProfile>) -> Self {
-        self.capabilities.general.set(General::NUM_PORTS, u32::try_from(ports.len()).unwrap_or(u32::MAX));
+        let count = u32::try_from(ports.len()).unwrap_or(u32::MAX);
+        for general in [&mut self.capabilities.general, &mut self.capabilities.ethernet.general] {
+            general.set(General::NUM_PORTS, count);
+        }
         self.ports = ports;
         self
     }
@@ -205,7 +223,10 @@ impl Personality {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{LOG_MAX_UCTX, LOG_MAX_UMEM, MAX_COMPRESSED, MAX_Q_COUNTERS};
+    use crate::limits::{
+        LOG_MAX_MULTICAST, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_RQT_SIZE, LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX,
+        LOG_MAX_UMEM, LOG_MAX_UNICAST, LOG_MAX_VLANS, MAX_COMPRESSED, MAX_Q_COUNTERS, ROCE_ADDRESSES,
+    };
 
     /// The parts of a kind tell the same story.
     #[test]
@@ -217,10 +238,14 @@ mod tests {
             assert_eq!(kind.name, name);
             let Personality { pci, capabilities, ports, board_id, .. } = &*kind;
             let general = &capabilities.general;
-            assert_eq!(general.get(General::NUM_PORTS) as usize, ports.len(), "{name}");
-            for port in ports {
-                let kind = port.kinds.first().unwrap();
+            for (kind, general) in
+                [(PortKind::InfiniBand, general), (PortKind::Ethernet, &capabilities.ethernet.general)]
+            {
+                assert_eq!(general.get(General::NUM_PORTS) as usize, ports.len(), "{name}");
                 assert_eq!(general.get(General::PORT_TYPE), kind.code(), "{name}");
+                assert!(ports.iter().all(|port| port.kinds.contains(&kind)), "{name}");
+            }
+            for port in ports {
                 assert!(!port.widths.is_empty() && !port.speeds.is_empty(), "{name}");
             }
             assert_eq!(
@@ -245,7 +270,23 @@ mod tests {
     #[test]
     fn no_kind_exceeds_the_firmware() {
         for name in Personality::names() {
-            let general = Personality::named(name).unwrap().capabilities.general;
+            let capabilities = Personality::named(name).unwrap().capabilities.clone();
+            let general = capabilities.ethernet.general;
+            for (field, most) in [
+                (General::LOG_MAX_RQ, LOG_MAX_RQ),
+                (General::LOG_MAX_RQT, LOG_MAX_RQT),
+                (General::LOG_MAX_RQT_SIZE, LOG_MAX_RQT_SIZE),
+                (General::LOG_MAX_TIR, LOG_MAX_TIR),
+                (General::LOG_MAX_TIS, LOG_MAX_TIS),
+                (General::LOG_MAX_CURRENT_UC_LIST, LOG_MAX_UNICAST),
+                (General::LOG_MAX_CURRENT_MC_LIST, LOG_MAX_MULTICAST),
+                (General::LOG_MAX_VLAN_LIST, LOG_MAX_VLANS),
+            ] {
+                assert!(general.get(field) <= most, "{name}: {:#x}", field.offset());
+                assert_eq!(capabilities.general.get(field), 0, "{name}: InfiniBand has none of it");
+            }
+            assert!(capabilities.ethernet.roce.get(Roce::ROCE_ADDRESS_TABLE_SIZE) as usize <= ROCE_ADDRESSES);
+            let general = capabilities.general;
             for (field, most) in [
                 (General::MAX_QP_CNT, MAX_Q_COUNTERS),
                 (General::LOG_MAX_UCTX, LOG_MAX_UCTX),

@@ -6,10 +6,9 @@
 use hca_spec::ids::Gid;
 
 use super::Port;
+use crate::limits::ROCE_ADDRESSES;
 use crate::personality::PortKind;
 
-/// Entries of the table of RoCE addresses: an address path names one with eight bits.
-pub const ROCE_ADDRESSES: usize = 256;
 /// Largest frame that a port can take, in bytes: header, a VLAN tag and frame check sequence included.
 pub const MAX_MTU: u16 = 10_000;
 /// Bytes of a frame beyond what an operating system calls its MTU: header, a VLAN tag and frame check sequence.
@@ -229,6 +228,8 @@ pub struct Ethernet {
     pub pause: Pause,
     /// Counters.
     pub counters: EthernetCounters,
+    /// Rates that software wants, as bits of PTYS; all at power-on.
+    pub(super) rates_wanted: u32,
     roce_addresses: Vec<Option<RoceAddress>>,
 }
 
@@ -243,6 +244,7 @@ impl Ethernet {
             mtu: Self::DEFAULT_MTU,
             pause: Pause::default(),
             counters: EthernetCounters::default(),
+            rates_wanted: u32::MAX,
             roce_addresses: vec![None; ROCE_ADDRESSES],
         }
     }

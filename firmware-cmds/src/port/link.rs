@@ -7,7 +7,7 @@ use hca_spec::eqe::port_change;
 use hca_spec::mad::{PortInfo, phys_state, port_cap2, port_state};
 
 use super::{Port, PortEvents};
-use crate::personality::PortProfile;
+use crate::personality::{PortKind, PortProfile};
 use crate::speed::LinkSpeed;
 
 /// A trained link, or what a cable can carry.
@@ -39,12 +39,12 @@ const NO_EXTENDED: u32 = 30;
 const ALL_EXTENDED: u32 = 31;
 
 /// Width code of PortInfo.
-fn width_code(lanes: u8) -> u32 {
+pub(super) fn width_code(lanes: u8) -> u32 {
     WIDTHS.iter().find(|(n, _)| *n == lanes).map_or(2, |(_, code)| *code)
 }
 
 /// A speed's bit among the standard speeds, the extended ones, and the vendor's.
-fn speed_bits(speed: LinkSpeed) -> (u32, u32, u32) {
+pub(super) fn speed_bits(speed: LinkSpeed) -> (u32, u32, u32) {
     match speed {
         LinkSpeed::Sdr => (1, 0, 0),
         LinkSpeed::Ddr => (2, 0, 0),
@@ -233,6 +233,9 @@ impl Port {
         if self.state != port_state::DOWN {
             self.state = port_state::DOWN;
             self.counters.link_downed = self.counters.link_downed.saturating_add(1);
+            if let Some(eth) = self.ethernet_mut() {
+                eth.counters.link_down_events = eth.counters.link_down_events.saturating_add(1);
+            }
             effects.port_event(self.number, port_change::DOWN);
         }
     }
@@ -247,9 +250,20 @@ impl Port {
         self.fdr10_active = vendor;
         self.info.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::LINK_UP);
         if self.state == port_state::DOWN {
-            self.state = port_state::INIT;
-            effects.port_event(self.number, port_change::INITIALIZED);
+            // Ethernet has no subnet manager: a link that is trained is active.
+            let (state, event) = match self.kind() {
+                PortKind::InfiniBand => (port_state::INIT, port_change::INITIALIZED),
+                PortKind::Ethernet => (port_state::ACTIVE, port_change::ACTIVE),
+            };
+            self.state = state;
+            effects.port_event(self.number, event);
         }
+    }
+
+    /// Lanes of the widest link that the port can have.
+    pub(crate) fn widest(&self) -> u8 {
+        let supported = self.info.get(PortInfo::LINK_WIDTH_SUPPORTED);
+        WIDTHS.iter().rev().find(|(_, code)| code & supported != 0).map_or(1, |(lanes, _)| *lanes)
     }
 
     /// Whether the port is switched off, by a subnet manager or by its host.

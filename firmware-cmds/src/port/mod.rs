@@ -8,6 +8,7 @@ pub mod ethernet;
 mod info;
 mod key;
 mod link;
+mod rate;
 pub(crate) mod smp;
 mod tables;
 

@@ -31,7 +31,7 @@ impl Executor for Direct {
 
 /// An adapter's firmware that has every command, up to INIT_HCA, and objects of every kind.
 fn direct() -> (Direct, Objects) {
-    let config = Config { blueflame: true, flow_tables: true, ..Config::default() };
+    let config = Config { blueflame: true, port_kind: PortKind::Ethernet, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
     e.firmware.ports.set_link(1, Some(Link::default()), &mut e.effects);
     bring_up(&mut e);

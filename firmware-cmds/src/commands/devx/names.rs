@@ -3,14 +3,22 @@
 //! page can only harm who asked for it.
 
 use hca_spec::bsf::CreatePsvIn;
-use hca_spec::cmd::{CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSrqIn, ModifyCqIn, ModifyQpIn};
+use hca_spec::cmd::{
+    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn, ModifyCqIn, ModifyQpIn,
+};
 use hca_spec::dct::{CreateDctIn, Dctc};
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{Qpc, RqType, ServiceType};
-use hca_spec::queue::{Cqc, Srqc, Wq};
+use hca_spec::queue::{Cqc, Sqc, Srqc, Wq};
+use hca_spec::rq::{CreateRqIn, ModifyRqIn, RQ_RMP, Rqc, modify_rq};
+use hca_spec::transport::{
+    CreateRqtIn, CreateTirIn, CreateTisIn, ModifyTirIn, Rqtc, TIR_DIRECT, Tirc, Tisc, modify_tir,
+};
 
 use crate::commands::row::Call;
+use crate::commands::rqt::entries;
 use crate::failure::Failure;
+use crate::limits::LOG_MAX_RQT_SIZE;
 use crate::object::{Kind, Object};
 
 /// MODIFY_CQ: bit of modify_field_select that names another EQ.
@@ -59,6 +67,51 @@ pub(in crate::commands) fn create_dct(call: &Call<'_>) -> Names {
     call.view::<CreateDctIn>().map(|c| of_dct(c.dctc())).unwrap_or_default()
 }
 
+pub(in crate::commands) fn create_rq(call: &Call<'_>) -> Names {
+    call.view::<CreateRqIn>().map(|c| of_rq(c.rqc())).unwrap_or_default()
+}
+
+pub(in crate::commands) fn modify_rq(call: &Call<'_>) -> Names {
+    match call.view::<ModifyRqIn>() {
+        Ok(m) if m.get(ModifyRqIn::MODIFY_BITMASK) & modify_rq::COUNTER_SET_ID != 0 => {
+            vec![counter_set(m.rqc())]
+        }
+        _ => Vec::new(),
+    }
+}
+
+pub(in crate::commands) fn create_sq(call: &Call<'_>) -> Names {
+    call.view::<CreateSqIn>().map(|c| of_sq(c.sqc())).unwrap_or_default()
+}
+
+pub(in crate::commands) fn create_tis(call: &Call<'_>) -> Names {
+    let Ok(create) = call.view::<CreateTisIn>() else { return Vec::new() };
+    vec![
+        (Object::new(Kind::TransportDomain, create.tisc().get(Tisc::TRANSPORT_DOMAIN)), false),
+        (Object::new(Kind::Pd, create.tisc().get(Tisc::PD)), false),
+    ]
+}
+
+pub(in crate::commands) fn create_tir(call: &Call<'_>) -> Names {
+    call.view::<CreateTirIn>().map(|c| of_tir(c.tirc())).unwrap_or_default()
+}
+
+pub(in crate::commands) fn modify_tir(call: &Call<'_>) -> Names {
+    match call.view::<ModifyTirIn>() {
+        Ok(m) if m.get(ModifyTirIn::BITMASK) & modify_tir::INDIRECT_TABLE != 0 => {
+            one(Kind::Rqt, Ok(m.tirc().get(Tirc::INDIRECT_TABLE)))
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// CREATE_RQT and MODIFY_RQT: the queues of the list, as many as there can be.
+pub(in crate::commands) fn rqt(call: &Call<'_>) -> Names {
+    let Ok(create) = call.view::<CreateRqtIn>() else { return Vec::new() };
+    let count = create.rqtc().get(Rqtc::RQT_ACTUAL_SIZE).min(1 << LOG_MAX_RQT_SIZE);
+    entries(call.input, count as usize).map(|rqn| (Object::new(Kind::Rq, rqn.0), false)).collect()
+}
+
 /// An object that has to be the user's own.
 fn one(kind: Kind, number: Result<u32, Failure>) -> Names {
     vec![(Object::new(kind, number.unwrap_or_default()), false)]
@@ -71,6 +124,42 @@ fn of_dct(ctx: &Dctc) -> Vec<(Object, bool)> {
         (Object::new(Kind::Srq, ctx.get(Dctc::SRQN)), false),
         (Object::new(Kind::QCounter, ctx.get(Dctc::COUNTER_SET_ID)), true),
     ]
+}
+
+/// A program's queues count in its own set, or in the one that the driver has for the port.
+fn counter_set(ctx: &Rqc) -> (Object, bool) {
+    (Object::new(Kind::QCounter, ctx.get(Rqc::COUNTER_SET_ID)), true)
+}
+
+fn of_rq(ctx: &Rqc) -> Names {
+    let mut names = vec![
+        (Object::new(Kind::Cq, ctx.get(Rqc::CQN)), false),
+        (Object::new(Kind::Pd, ctx.wq().get(Wq::PD)), false),
+        counter_set(ctx),
+    ];
+    if ctx.get(Rqc::MEM_RQ_TYPE) == RQ_RMP {
+        names.push((Object::new(Kind::Rmp, ctx.get(Rqc::RMPN)), false));
+    }
+    names
+}
+
+fn of_sq(ctx: &Sqc) -> Names {
+    let mut names = vec![
+        (Object::new(Kind::Cq, ctx.get(Sqc::CQN)), false),
+        (Object::new(Kind::Pd, ctx.wq().get(Wq::PD)), false),
+    ];
+    if ctx.get(Sqc::TIS_LST_SZ) != 0 {
+        names.push((Object::new(Kind::Tis, ctx.get(Sqc::TIS_NUM_0)), false));
+    }
+    names
+}
+
+fn of_tir(ctx: &Tirc) -> Names {
+    let to = match ctx.get(Tirc::DISP_TYPE) {
+        TIR_DIRECT => Object::new(Kind::Rq, ctx.get(Tirc::INLINE_RQN)),
+        _ => Object::new(Kind::Rqt, ctx.get(Tirc::INDIRECT_TABLE)),
+    };
+    vec![(to, false), (Object::new(Kind::TransportDomain, ctx.get(Tirc::TRANSPORT_DOMAIN)), false)]
 }
 
 fn of_srq(ctx: &Srqc) -> Vec<(Object, bool)> {

@@ -4,13 +4,15 @@
 //! commands have, page lists and DMA addresses, before its family sees it; queries don't tell users
 //! those addresses.
 
+use hca_spec::caps::uctx_cap;
 use hca_spec::cmd::{
-    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSrqIn, ModifyCqIn, ModifyQpIn, PAS_OFFSET,
-    QueryCqOut, QueryQpOut, QueryRmpOut, QuerySrqOut,
+    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn, ModifyCqIn, ModifyQpIn,
+    PAS_OFFSET, QueryCqOut, QueryQpOut, QueryRmpOut, QuerySqOut, QuerySrqOut,
 };
 use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
 use hca_spec::qpc::{Qpc, ServiceType};
-use hca_spec::queue::{Cqc, Srqc, Wq};
+use hca_spec::queue::{Cqc, Sqc, Srqc, Wq};
+use hca_spec::rq::{CreateRqIn, QueryRqOut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::access::uid;
@@ -218,8 +220,13 @@ pub(in crate::commands) fn srq(fw: &Firmware, call: &Call<'_>) -> Result<Option<
 
 pub(in crate::commands) fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     let Some(mut c) = copy::<CreateRmpIn>(call) else { return Ok(None) };
+    let (held, list) = work_queue(fw, call, c.rmpc_mut().wq_mut())?;
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+/// A work queue in user memory: fills in where it and its record lie.
+fn work_queue(fw: &Firmware, call: &Call<'_>, wq: &mut Wq) -> Result<(Held, Option<Vec<u64>>), Failure> {
     let (mut held, mut list) = (Held::default(), None);
-    let wq = c.rmpc_mut().wq_mut();
     if wq.get(Wq::WQ_UMEM_VALID) == 1 {
         let id = wq.get(Wq::WQ_UMEM_ID);
         let umem = find(fw, call, id, MTT_READ)?;
@@ -233,6 +240,36 @@ pub(in crate::commands) fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<
         wq.set(Wq::DBR_ADDR, record(fw, call, id, offset)?);
         held.record = Some((id, offset));
     }
+    Ok((held, list))
+}
+
+pub(in crate::commands) fn rq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
+    let Some(mut c) = copy::<CreateRqIn>(call) else { return Ok(None) };
+    let (held, list) = work_queue(fw, call, c.rqc_mut().wq_mut())?;
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+pub(in crate::commands) fn sq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
+    const PORT: Failure = bad_param("CREATE_SQ: users have send queues on Ethernet ports only");
+    const RAW: Failure = bad_param("CREATE_SQ: the user context may not send raw packets (uctx_cap)");
+    const PRIVILEGED: Failure =
+        bad_param("CREATE_SQ: a user's queue can't load page lists into keys (fre, rlky, reg_umr)");
+    let Some(mut c) = copy::<CreateSqIn>(call) else { return Ok(None) };
+    let user = uid(call);
+    if ![0, SHARED].contains(&user) {
+        if !fw.is_ethernet() {
+            return Err(PORT);
+        }
+        let sqc = c.sqc();
+        let may = fw.icm.users.contexts.get(user.into()).is_some_and(|of| of.cap & uctx_cap::RAW_TX != 0);
+        if sqc.get(Sqc::TIS_LST_SZ) != 0 && !may {
+            return Err(RAW);
+        }
+        if [Sqc::FRE, Sqc::RLKY, Sqc::REG_UMR].iter().any(|field| sqc.get(*field) == 1) {
+            return Err(PRIVILEGED);
+        }
+    }
+    let (held, list) = work_queue(fw, call, c.sqc_mut().wq_mut())?;
     Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
 }
 
@@ -315,6 +352,18 @@ pub(in crate::commands) fn hide_cq(output: &mut [u8], record: u64) {
 pub(in crate::commands) fn hide_rmp(output: &mut [u8], record: u64) {
     if let Ok((out, _)) = QueryRmpOut::mut_from_prefix(output) {
         out.rmpc_mut().wq_mut().set(Wq::DBR_ADDR, record);
+    }
+}
+
+pub(in crate::commands) fn hide_rq(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QueryRqOut::mut_from_prefix(output) {
+        out.rqc_mut().wq_mut().set(Wq::DBR_ADDR, record);
+    }
+}
+
+pub(in crate::commands) fn hide_sq(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QuerySqOut::mut_from_prefix(output) {
+        out.sqc_mut().wq_mut().set(Wq::DBR_ADDR, record);
     }
 }
 

@@ -1,12 +1,13 @@
 use super::*;
 use crate::commands::testing::Bench;
+use crate::personality::PortKind;
 use crate::profile::Config;
 use crate::steering::{Offer, Steering};
 use hca_spec::command::Opcode;
 
 /// An adapter with flow tables.
 pub(in crate::commands) fn bench() -> Bench {
-    Bench::initialized_with(Config { flow_tables: true, ..Config::default() })
+    Bench::initialized_with(Config { port_kind: PortKind::Ethernet, ..Config::default() })
 }
 
 /// CREATE_FLOW_TABLE of NIC RX with 128 places, at a level, with the table that misses go to.

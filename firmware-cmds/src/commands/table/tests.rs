@@ -7,10 +7,11 @@ use crate::commands::fixture::Fixture;
 use crate::commands::row::{Action, Call, Outcome, Right};
 use crate::commands::testing::{Answer, Bench};
 use crate::effect::Effect;
+use crate::personality::PortKind;
 use crate::profile::Config;
 
 /// Kinds in an order in which each names only those before it.
-const ORDER: [Kind; 21] = [
+const ORDER: [Kind; 25] = [
     Uar,
     Eq,
     Cq,
@@ -25,7 +26,11 @@ const ORDER: [Kind; 21] = [
     Rmp,
     Dct,
     Qp,
+    Tis,
     Sq,
+    Rq,
+    Rqt,
+    Tir,
     UserContext,
     Umem,
     ReservedQpn,
@@ -38,9 +43,11 @@ fn row(opcode: Opcode) -> &'static Command {
     find(opcode).unwrap()
 }
 
-/// An adapter that has every command, in that state.
-fn bench(state: State) -> Bench {
-    let mut b = Bench::with(Config { blueflame: true, flow_tables: true, ..Config::default() });
+const LAYERS: [PortKind; 2] = [PortKind::InfiniBand, PortKind::Ethernet];
+
+/// An adapter that has every command of its link layer, in that state.
+fn bench(port_kind: PortKind, state: State) -> Bench {
+    let mut b = Bench::with(Config { blueflame: true, port_kind, ..Config::default() });
     if state >= State::Enabled {
         b.ok(Opcode::EnableHca, 0);
         b.give_pages(b.fw.pages.init());
@@ -69,6 +76,9 @@ fn populate(b: &mut Bench) -> Fixture {
         return fixture;
     }
     for kind in ORDER {
+        if !maker(kind).is_some_and(|command| (command.offered)(&b.fw)) {
+            continue;
+        }
         let number = make(b, &fixture, kind);
         fixture.set(kind, number);
     }
@@ -77,6 +87,31 @@ fn populate(b: &mut Bench) -> Fixture {
     datagram.qpc_mut().set(Qpc::ST, ServiceType::Ud as u32);
     fixture.datagram_qp = b.put_list(Opcode::CreateQp, &datagram, &[0x10_0000, 0x10_1000]).number();
     fixture
+}
+
+/// The commands of an adapter with that link layer.
+fn offered(port_kind: PortKind) -> impl Iterator<Item = &'static Command> {
+    let b = bench(port_kind, State::Disabled);
+    TABLE.iter().filter(move |command| (command.offered)(&b.fw))
+}
+
+/// Every row is of an adapter with one of the link layers, and on the others it is BAD_OP.
+#[test]
+fn every_row_is_offered() {
+    for command in TABLE {
+        let mut with = 0;
+        for kind in LAYERS {
+            let mut b = bench(kind, State::Initialized);
+            let fixture = populate(&mut b);
+            if (command.offered)(&b.fw) {
+                with += 1;
+            } else {
+                let answer = run(&mut b, &command.template(&fixture));
+                assert_eq!(answer.status(), Status::BadOp, "{} on {kind:?}", command.name);
+            }
+        }
+        assert!(with > 0, "{}", command.name);
+    }
 }
 
 /// Brings the fixture's objects into the state in which the command is legal, and gives a command that destroys something
@@ -132,7 +167,7 @@ fn every_opcode_has_its_row_or_is_absent() {
         [Opcode::GenEqe, Opcode::ConfigIntModeration],
         "what the module's documentation says"
     );
-    let mut b = bench(State::Initialized);
+    let mut b = bench(PortKind::InfiniBand, State::Initialized);
     for opcode in without {
         assert_eq!(b.object_into(opcode, 0, 0x2000).status(), Status::BadOp, "{opcode:?}");
     }
@@ -145,9 +180,9 @@ fn every_opcode_has_its_row_or_is_absent() {
 /// for the reason that the row gives.
 #[test]
 fn every_template_does_what_its_row_says() {
-    for command in TABLE {
-        let name = command.name;
-        let mut b = bench(command.state);
+    for (kind, command) in LAYERS.into_iter().flat_map(|kind| offered(kind).map(move |c| (kind, c))) {
+        let name = format!("{} on {kind:?}", command.name);
+        let mut b = bench(kind, command.state);
         let mut fixture = populate(&mut b);
         prepare(&mut b, &mut fixture, command);
         let input = command.template(&fixture);
@@ -187,9 +222,9 @@ fn every_template_does_what_its_row_says() {
 /// One state below, one byte less of input or of room for output.
 #[test]
 fn every_row_has_its_bounds() {
-    for command in TABLE {
-        let name = command.name;
-        let mut b = bench(command.state);
+    for (kind, command) in LAYERS.into_iter().flat_map(|kind| offered(kind).map(move |c| (kind, c))) {
+        let name = format!("{} on {kind:?}", command.name);
+        let mut b = bench(kind, command.state);
         let mut fixture = populate(&mut b);
         prepare(&mut b, &mut fixture, command);
         let input = command.template(&fixture);
@@ -208,15 +243,23 @@ fn every_row_has_its_bounds() {
             State::Enabled => State::Disabled,
             State::Initialized => State::Enabled,
         };
-        assert_eq!(run(&mut bench(below), &input).status(), Status::BadSystemState, "{name} when {below:?}");
+        assert_eq!(
+            run(&mut bench(kind, below), &input).status(),
+            Status::BadSystemState,
+            "{name} when {below:?}"
+        );
     }
 }
 
 /// What a user context may not send is no command for it.
 #[test]
 fn every_row_has_its_users() {
+    LAYERS.into_iter().for_each(rows_have_their_users);
+}
+
+fn rows_have_their_users(port_kind: PortKind) {
     use hca_spec::caps::uctx_cap;
-    let mut b = bench(State::Initialized);
+    let mut b = bench(port_kind, State::Initialized);
     let fixture = populate(&mut b);
     let mut context = |cap| {
         let mut create = CreateUctxIn::new();
@@ -226,7 +269,7 @@ fn every_row_has_its_users() {
     for (uid, least) in
         [(context(0), Right::Users), (context(uctx_cap::INTERNAL_DEV_RES), Right::DeviceOwners)]
     {
-        for command in TABLE {
+        for command in offered(port_kind) {
             let mut input = command.template(&fixture);
             let mut header = InHeader::from_prefix_or_zero(&input);
             header.set(InHeader::UID, uid);

@@ -1,0 +1,248 @@
+//! Registers of a port that is Ethernet, read and written by ACCESS_REGISTER.
+//!
+//! Source: PRM "Port registers"; bits of later adapters from the mlx5 driver's use (`inc/port.h`, `mlx5_ifc.h`).
+
+use crate::layout::layout;
+
+layout! {
+    /// PMTU: largest frames in bytes, header, a VLAN tag and frame check sequence included.
+    pub struct Pmtu[0x10] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// What the port can do.
+        MAX_MTU: 0x4 [31:16];
+        /// What software wants.
+        ADMIN_MTU: 0x8 [31:16];
+        /// What holds.
+        OPER_MTU: 0xc [31:16];
+    }
+
+    /// PTYS: rates. Bits of [`eth_proto`].
+    pub struct Ptys[0x40] {
+        /// 1 = software has switched negotiation off.
+        AN_DISABLE_ADMIN: 0x0 [30:30];
+        /// 1 = software can.
+        AN_DISABLE_CAP: 0x0 [29:29];
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Link layer: 1 InfiniBand, 4 Ethernet.
+        PROTO_MASK: 0x0 [2:0];
+        /// Negotiation: 0 unavailable, 1 complete, 2 failed, 3 link up, 4 link down.
+        AN_STATUS: 0x4 [31:28];
+        /// Rate that holds, in 100 Mb/s.
+        DATA_RATE_OPER: 0x4 [15:0];
+        /// Rates that the port can do, in another code; 0 = that code is not used.
+        EXT_ETH_PROTO_CAPABILITY: 0x8 [31:0];
+        /// Rates that the port can do.
+        ETH_PROTO_CAPABILITY: 0xc [31:0];
+        /// Rates that software wants.
+        ETH_PROTO_ADMIN: 0x18 [31:0];
+        /// The rate that holds; 0 = the link is down.
+        ETH_PROTO_OPER: 0x24 [31:0];
+        /// Kind of connector; 0 = not known.
+        CONNECTOR_TYPE: 0x2c [3:0];
+        /// Rates that the other end has told of.
+        ETH_PROTO_LP_ADVERTISE: 0x30 [31:0];
+    }
+
+    /// PFCC: flow control.
+    pub struct Pfcc[0x20] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Priorities whose bits of [`Pfcc::PFCTX`] are written.
+        PRIO_MASK_TX: 0x4 [23:16];
+        /// Priorities whose bits of [`Pfcc::PFCRX`] are written.
+        PRIO_MASK_RX: 0x4 [7:0];
+        /// 1 = PAUSE is sent.
+        PPTX: 0x8 [31:31];
+        /// 1 = PAUSE is sent, as negotiation found.
+        APTX: 0x8 [30:30];
+        /// 1 = [`Pfcc::PPTX`] is not written.
+        PPTX_MASK_N: 0x8 [29:29];
+        /// Bit n: PFC is sent for priority n.
+        PFCTX: 0x8 [23:16];
+        /// 1 = PAUSE is heeded.
+        PPRX: 0xc [31:31];
+        /// 1 = PAUSE is heeded, as negotiation found.
+        APRX: 0xc [30:30];
+        /// 1 = [`Pfcc::PPRX`] is not written.
+        PPRX_MASK_N: 0xc [29:29];
+        /// Bit n: PFC is heeded for priority n.
+        PFCRX: 0xc [23:16];
+    }
+
+    /// PPCNT: counters; a group of 64-bit counters begins at [`PPCNT_COUNTERS`].
+    pub struct Ppcnt[0x100] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Group: [`ppcnt_group`].
+        GRP: 0x0 [5:0];
+        /// 1 = the counters start again from 0.
+        CLR: 0x4 [31:31];
+        /// Priority or traffic class.
+        PRIO_TC: 0x4 [4:0];
+    }
+
+    /// PMLP: lanes of a port and of its module.
+    pub struct Pmlp[0x40] {
+        /// 1 = the lanes of both directions are told apart.
+        RXTX: 0x0 [31:31];
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Lanes.
+        WIDTH: 0x0 [7:0];
+        /// The first lane's lane in the module; those of the next lanes follow in the next words.
+        LANE0_TX_LANE: 0x4 [19:16];
+        /// The first lane's module.
+        LANE0_MODULE: 0x4 [7:0];
+    }
+
+    /// MCIA: memory of a module.
+    pub struct Mcia[0x10] {
+        /// Module.
+        MODULE: 0x0 [23:16];
+        /// 0 = read; 1 = the module has no memory.
+        STATUS: 0x0 [7:0];
+        /// Its address on the module's bus.
+        I2C_DEVICE_ADDRESS: 0x4 [31:24];
+        /// Page.
+        PAGE_NUMBER: 0x4 [23:16];
+        /// Address in the page.
+        DEVICE_ADDRESS: 0x4 [15:0];
+        /// Bytes.
+        LENGTH: 0x8 [15:0];
+    }
+
+    /// PCMR: checks of the port.
+    pub struct Pcmr[0xc] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// 1 = the check of frame check sequences can be switched off.
+        FCS_CAP: 0x4 [1:1];
+        /// 1 = it is on.
+        FCS_CHK: 0x8 [1:1];
+    }
+
+    /// PCAM: which registers of ports there are, and which features of them.
+    pub struct Pcam[0x50] {
+        /// Group of features.
+        FEATURE_GROUP: 0x0 [23:16];
+        /// Group of registers: 0 = 0x5000 to 0x507f.
+        ACCESS_REG_GROUP: 0x0 [7:0];
+        /// Registers 0x5040 to 0x507f, bit n = 0x5040 + n.
+        PORT_ACCESS_REG_CAP_MASK_H: 0x8 u64;
+        /// Registers 0x5000 to 0x503f, bit n = 0x5000 + n.
+        PORT_ACCESS_REG_CAP_MASK_L: 0x10 u64;
+        /// Features, upper half.
+        FEATURE_CAP_MASK_H: 0x28 u64;
+        /// Features, lower half.
+        FEATURE_CAP_MASK_L: 0x30 u64;
+    }
+}
+
+/// Where a group's counters begin in [`Ppcnt`].
+pub const PPCNT_COUNTERS: usize = 0x8;
+/// [`Ptys::PROTO_MASK`]: Ethernet.
+pub const PROTO_ETHERNET: u32 = 4;
+/// [`Mcia::STATUS`]: the module has no memory.
+pub const MCIA_NO_MEMORY: u32 = 1;
+
+/// Groups of counters of [`Ppcnt`].
+pub mod ppcnt_group {
+    /// IEEE 802.3 clause 30.
+    pub const IEEE_802_3: u32 = 0x0;
+    /// RFC 2863, the table of interfaces.
+    pub const RFC_2863: u32 = 0x1;
+    /// RFC 2819, statistics with a histogram of sizes.
+    pub const RFC_2819: u32 = 0x2;
+    /// Of a priority.
+    pub const PER_PRIORITY: u32 = 0x10;
+    /// The physical layer.
+    pub const PHYSICAL: u32 = 0x12;
+    /// PortCounters of InfiniBand.
+    pub const INFINIBAND: u32 = 0x20;
+}
+
+/// Rates of [`Ptys`], a bit each.
+pub mod eth_proto {
+    /// 10GBASE-CX4, four lanes of 2.5 Gb/s.
+    pub const CX4_10G: u32 = 1 << 2;
+    /// 10GBASE-KX4.
+    pub const KX4_10G: u32 = 1 << 3;
+    /// 10GBASE-KR, one lane.
+    pub const KR_10G: u32 = 1 << 4;
+    /// 40GBASE-CR4.
+    pub const CR4_40G: u32 = 1 << 6;
+    /// 40GBASE-KR4.
+    pub const KR4_40G: u32 = 1 << 7;
+    /// 56 Gb/s, four lanes, the vendor's.
+    pub const R4_56G: u32 = 1 << 8;
+    /// 10GBASE-CR.
+    pub const CR_10G: u32 = 1 << 12;
+    /// 10GBASE-SR.
+    pub const SR_10G: u32 = 1 << 13;
+    /// 40GBASE-SR4.
+    pub const SR4_40G: u32 = 1 << 15;
+    /// 50 Gb/s, two lanes of fibre.
+    pub const SR2_50G: u32 = 1 << 18;
+    /// 100GBASE-CR4.
+    pub const CR4_100G: u32 = 1 << 20;
+    /// 100GBASE-SR4.
+    pub const SR4_100G: u32 = 1 << 21;
+    /// 100GBASE-KR4.
+    pub const KR4_100G: u32 = 1 << 22;
+    /// 25GBASE-CR.
+    pub const CR_25G: u32 = 1 << 27;
+    /// 25GBASE-KR.
+    pub const KR_25G: u32 = 1 << 28;
+    /// 25GBASE-SR.
+    pub const SR_25G: u32 = 1 << 29;
+    /// 50 Gb/s, two lanes of copper.
+    pub const CR2_50G: u32 = 1 << 30;
+    /// 50 Gb/s, two lanes of a backplane.
+    pub const KR2_50G: u32 = 1 << 31;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_rates() {
+        let mut p = Ptys::new();
+        p.set(Ptys::LOCAL_PORT, 1).set(Ptys::PROTO_MASK, PROTO_ETHERNET).set(Ptys::DATA_RATE_OPER, 1000);
+        p.set(Ptys::ETH_PROTO_CAPABILITY, eth_proto::KR2_50G).set(Ptys::ETH_PROTO_OPER, eth_proto::CR4_100G);
+        let b = p.bytes();
+        assert_eq!(b[..8], [0, 1, 0, 4, 0, 0, 3, 0xe8]);
+        assert_eq!((b[0xc], b[0x25]), (0x80, 0x10));
+    }
+
+    #[test]
+    fn golden_flow_control() {
+        let mut p = Pfcc::new();
+        p.set(Pfcc::PRIO_MASK_TX, 0xff).set(Pfcc::PPTX, 1).set(Pfcc::PFCRX, 8).set(Pfcc::PPRX_MASK_N, 1);
+        assert_eq!(p.bytes()[4..0x10], [0, 0xff, 0, 0, 0x80, 0, 0, 0, 0x20, 8, 0, 0]);
+    }
+
+    #[test]
+    fn golden_others() {
+        let mut p = Pcam::new();
+        p.set(Pcam::PORT_ACCESS_REG_CAP_MASK_L, 1 << 8);
+        assert_eq!(p.bytes()[0x16], 1, "PPCNT where drivers look for it");
+        let mut p = Pmtu::new();
+        p.set(Pmtu::MAX_MTU, 10000).set(Pmtu::OPER_MTU, 1522);
+        assert_eq!(p.bytes()[4..], [0x27, 0x10, 0, 0, 0, 0, 0, 0, 5, 0xf2, 0, 0]);
+        let mut p = Pmlp::new();
+        p.set(Pmlp::WIDTH, 4).set(Pmlp::LANE0_TX_LANE, 1);
+        assert_eq!((p.bytes()[3], p.bytes()[5]), (4, 1));
+        let mut p = Ppcnt::new();
+        p.set(Ppcnt::GRP, ppcnt_group::PER_PRIORITY).set(Ppcnt::CLR, 1).set(Ppcnt::PRIO_TC, 7);
+        assert_eq!(p.bytes()[..8], [0, 0, 0, 0x10, 0x80, 0, 0, 7]);
+        let mut p = Mcia::new();
+        p.set(Mcia::STATUS, MCIA_NO_MEMORY).set(Mcia::I2C_DEVICE_ADDRESS, 0x50).set(Mcia::LENGTH, 48);
+        assert_eq!(p.bytes()[..0xc], [0, 0, 0, 1, 0x50, 0, 0, 0, 0, 0, 0, 48]);
+        let mut p = Pcmr::new();
+        p.set(Pcmr::FCS_CHK, 1);
+        assert_eq!(p.bytes()[8..], [0, 0, 0, 2]);
+    }
+}
