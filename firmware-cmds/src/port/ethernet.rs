@@ -242,7 +242,8 @@ impl Ethernet {
         Self {
             mac,
             mtu: Self::DEFAULT_MTU,
-            pause: Pause::default(),
+            // As such adapters come: PAUSE is sent and heeded.
+            pause: Pause { tx: true, rx: true, ..Pause::default() },
             counters: EthernetCounters::default(),
             rates_wanted: u32::MAX,
             roce_addresses: vec![None; ROCE_ADDRESSES],

@@ -117,6 +117,11 @@ impl LineRate {
         self.time(self.lanes as u64)
     }
 
+    /// How long so many bits of data take, of which eight make a byte.
+    pub(crate) const fn bit_times(&self, bits: u64) -> Ps {
+        self.time(bits / 8)
+    }
+
     const fn time(&self, bytes: u64) -> Ps {
         const PS_PER_S: u64 = 1_000_000_000_000;
         let bits = bytes.saturating_mul(8 * self.per);

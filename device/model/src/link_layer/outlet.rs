@@ -109,6 +109,8 @@ of_all! {
     /// Credits that were waited for arrive at `now`. Says whether the first packet of a lane has enough since this moment, so
     /// that it may leave; otherwise, when to come again.
     fn credits_arrive(&mut self, now: Ps) -> Result<(), Option<Ps>>;
+    /// The peer asks for a lane to wait until then. Says when to call [`Outlet::credits_arrive`], if a packet waits for that.
+    fn pause(&mut self, now: Ps, lane: u8, until: Ps) -> Option<Ps>;
     /// A packet of so many bytes is being made for a lane.
     fn reserve(&mut self, lane: u8, bytes: usize);
     /// It is there, or will not come.
@@ -173,6 +175,14 @@ impl Outlet {
         match self {
             Self::Ib(room) => room.reset(),
             Self::Eth(_) => {}
+        }
+    }
+
+    /// What packets occupy of the link, if a cable is in.
+    pub(crate) fn line(&self) -> Option<LineRate> {
+        match self {
+            Self::Ib(room) => room.egress.line(),
+            Self::Eth(room) => room.egress.line(),
         }
     }
 

@@ -409,6 +409,17 @@ impl Packet {
         matches!(self.0.path.link, Link::Eth(_))
     }
 
+    /// Whether it is a frame for the next MAC itself, unchecked.
+    pub(crate) fn is_control(&self) -> bool {
+        self.is_frame() && !self.is_built() && eth::pause::is_control(&self.0.data)
+    }
+
+    /// What a frame of MAC control asks for.
+    pub(crate) fn pause(&self) -> Option<eth::pause::Pause> {
+        let frame = if self.is_frame() && !self.is_built() { eth::frame::body(&self.0.data) } else { &[] };
+        eth::pause::Pause::of_frame(frame)
+    }
+
     /// Whether it is a transport packet that was built here and is no bytes yet.
     pub(crate) fn is_built(&self) -> bool {
         self.0.form == Form::Built

@@ -86,6 +86,8 @@ pub(super) struct End {
     /// What is in the input buffer is counted here: the other end is outside this world, whatever it believes, or there are no
     /// credits.
     counted: bool,
+    /// The peer was asked to wait, then.
+    pub(super) paused: Option<Ps>,
     /// Blocks of input buffer that are taken, by lane, where nobody else counts them: of packets from outside, and of frames.
     held: [u32; LANES],
 }
@@ -102,6 +104,11 @@ impl End {
         let fits = held.saturating_add(blocks) <= room;
         *held += if fits { blocks } else { 0 };
         fits
+    }
+
+    /// Blocks of a lane that are taken.
+    pub(super) fn taken(&self, lane: u8) -> u32 {
+        self.held.get(usize::from(lane)).copied().unwrap_or(0)
     }
 
     /// One leaves the input buffer, or never came to it.
@@ -213,7 +220,7 @@ impl World {
                 training.assume(LinkOffer::up_to(kind.most()));
             }
             let held = [0; LANES];
-            End { at, connected: true, training, line, without_credits: false, counted, held }
+            End { at, connected: true, training, line, without_credits: false, counted, paused: None, held }
         };
         let ends: Vec<End> = ends.into_iter().map(end).collect();
         self.pin_stations(&ends);
@@ -333,6 +340,7 @@ impl World {
             if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
                 // What is still on its way here is void, and takes no room.
                 near.held = [0; LANES];
+                near.paused = None;
             }
             self.set_port_link(port, None, None);
         }

@@ -8,6 +8,7 @@ mod config;
 mod counters;
 mod links;
 mod manager;
+mod pause;
 mod switch;
 mod trace;
 mod train;
@@ -609,6 +610,13 @@ impl World {
         match port.node {
             NodeId::Hca(hca) => self.hcas.get(hca.0)?.chip.managed.port(port.port),
             NodeId::Switch(switch) => self.switches.get(switch.0)?.fw.port(port.port),
+        }
+    }
+
+    fn port_mut(&mut self, port: PortRef) -> Option<&mut Port> {
+        match port.node {
+            NodeId::Hca(hca) => self.hcas.get_mut(hca.0)?.chip.managed.port_mut(port.port),
+            NodeId::Switch(switch) => self.switches.get_mut(switch.0)?.fw.port_mut(port.port),
         }
     }
 

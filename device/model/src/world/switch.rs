@@ -26,6 +26,7 @@ use super::{Event, Forwarded, Ingress, Plug, World};
 use crate::adapter::watch::Captured;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
+use crate::link_layer::eth::pause::Pause;
 use crate::link_layer::eth::{MAX_FRAME, Mac};
 use crate::link_layer::ib::egress::{Egress, Limits};
 use crate::link_layer::ib::{Tables, VL15, datagram, operational_lanes};
@@ -299,6 +300,10 @@ impl World {
                 return self.return_credits(ingress, tail);
             }
         }
+        if let (None, Some(pause)) = (wrong, packet.pause()) {
+            self.switch_paused(id, in_port, pause);
+            return self.return_credits(ingress, tail);
+        }
         if !accepts {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: the port is not active");
             return self.return_credits(ingress, tail);
@@ -366,6 +371,27 @@ impl World {
             }
             self.switch_pump(id, out);
         }
+    }
+
+    /// The station at a port asks the switch to wait.
+    fn switch_paused(&mut self, id: SwitchId, port: u8, pause: Pause) {
+        let now = self.now;
+        let Some(node) = self.switches.get_mut(id.0) else { return };
+        let Some(ethernet) = node.fw.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
+        let (heeds, counters) = (ethernet.pause, &mut ethernet.counters.rx);
+        counters.control = counters.control.wrapping_add(1);
+        counters.pause = counters.pause.wrapping_add(u64::from(!pause.by_priority));
+        let Some(egress) = node.egress(port) else { return };
+        let Some(line) = egress.line() else { return };
+        let mut wait = None;
+        for (lane, time) in pause.times(line) {
+            let heeded = if pause.by_priority { heeds.pfc_rx >> lane & 1 == 1 } else { heeds.rx };
+            if heeded {
+                wait = egress.pause(now, lane, now + time).or(wait);
+            }
+        }
+        self.await_credits(PortRef::of_switch(id, port), wait);
+        self.switch_pump(id, port);
     }
 
     fn free(&mut self, place: Option<(Ingress, Ps)>) {

@@ -347,7 +347,8 @@ impl World {
     fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
         let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
         let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
-        let link = self.links.get(number).filter(|link| link.carrier.is_plain())?;
+        // A train's packets are in nobody's input buffer: that takes credits which say there is room.
+        let link = self.links.get(number).filter(|link| link.carrier.is_plain() && link.has_credits())?;
         let other = link.other(end)?;
         let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
         let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };

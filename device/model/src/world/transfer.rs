@@ -125,6 +125,7 @@ impl World {
         {
             return self.count_overrun(port);
         }
+        self.flow_control(number, end);
         let ingress =
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: taken, owed };
         let source = self.source(Class::Packet, port);
@@ -259,6 +260,10 @@ impl World {
         let (number, end) = (number as usize, usize::from(end));
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         near.release(lane, blocks);
+        if near.is_paused() {
+            self.flow_control(number, end);
+        }
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         if near.without_credits || !left_in.is_some_and(|session| near.training.accepts(session)) {
             return;
         }

@@ -111,6 +111,8 @@ impl Core<'_> {
         let mtu = self.chip.managed.port(qp.port()).and_then(|port| port.ethernet());
         let max_frame = usize::from(mtu.map_or(0, |ethernet| ethernet.mtu)).saturating_sub(FCS);
         let mut times = Times { free: now, departs: now };
+        let (qpn, index, opcode) = (qp.qpn, wqe.index, wqe.opcode);
+        tracing::trace!(hca = self.chip.name, %now, "SQ {qpn}: WQE {index}, opcode {opcode:#x}, {} frames", wqe.frames());
         // All or none: nothing is sent of a WQE that completes with error.
         let mut parsed = self.chip.timing.wqe();
         for built in self.build_frames(qp, wqe, max_frame)? {

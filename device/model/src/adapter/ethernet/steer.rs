@@ -21,7 +21,8 @@ impl Executor<'_> {
         let from = packet.domain();
         let frame = packet.as_frame();
         let Some(headers) = Headers::parse(frame) else { return };
-        let key = flow_key(frame, &headers).lay_out();
+        let inner = headers.inner(frame);
+        let key = flow_key(&headers, inner.as_ref()).lay_out();
         let octets = frame.len() as u64;
         let mut verdict = std::mem::take(&mut self.core.function.frames.verdict);
         self.core.function.fw.icm.steering.walk(TableType::NicRx, &key, octets, &mut verdict);

@@ -5,50 +5,123 @@ use hca_spec::ether::ethertype;
 
 use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4, TunnelKind};
 
-/// What the headers of a received frame say, and those within a tunnel.
-pub(crate) fn flow_key(frame: &[u8], headers: &Headers) -> FlowKey {
-    let inner = headers.tunnel.and_then(|_| headers.inner(frame));
-    let mut key = FlowKey {
-        outer: layers(headers),
-        inner: inner.as_ref().map(layers),
-        bth: headers.bth.map(|bth| Bth { opcode: bth.opcode, dest_qp: bth.dest_qp }),
+/// The key of a frame with these headers, and with these within a tunnel ([`Headers::inner`]). Who sends the frame adds where it
+/// comes from.
+///
+/// An authentication header and ICMP show nothing but IP's protocol: entries have no fields for them.
+pub(crate) fn flow_key(outer: &Headers, inner: Option<&Headers>) -> FlowKey {
+    let tunnel = outer.tunnel.map(|tunnel| tunnel.kind);
+    FlowKey {
+        outer: layers(outer),
+        inner: inner.map(layers),
+        gre: match tunnel {
+            Some(TunnelKind::Gre { protocol, key, checksum, sequence }) => {
+                Some(Gre { protocol, key, checksum, sequence })
+            }
+            _ => None,
+        },
+        vxlan_vni: match tunnel {
+            Some(TunnelKind::Vxlan { vni }) => Some(vni),
+            _ => None,
+        },
+        bth: outer.bth.map(|bth| Bth { opcode: bth.opcode, dest_qp: bth.dest_qp }),
         ..FlowKey::default()
-    };
-    match headers.tunnel.map(|tunnel| tunnel.kind) {
-        Some(TunnelKind::Vxlan { vni }) => key.vxlan_vni = Some(vni),
-        Some(TunnelKind::Gre { protocol, key: of, checksum, sequence }) => {
-            key.gre = Some(Gre { protocol, key: of, checksum, sequence });
-        }
-        None => {}
     }
-    key
 }
 
 fn layers(headers: &Headers) -> Layers {
-    let mut tags = [None; 2];
-    for (to, tag) in tags.iter_mut().zip(headers.tags()) {
-        *to = Some(Tag { service: tag.tpid == ethertype::S_TAG, tci: tag.tci });
-    }
-    let ip = headers.ip.map(|ip| Ip {
-        version: match ip.version {
-            IpVersion::V4 => 4,
-            IpVersion::V6 => 6,
-        },
-        protocol: ip.protocol,
-        dscp: ip.dscp,
-        ecn: ip.ecn,
-        fragment: ip.fragment != Fragment::Whole,
-        ttl: ip.ttl,
-        flow_label: ip.flow_label,
-        source: ip.source,
-        destination: ip.destination,
-    });
-    let l4 = match headers.layer4 {
-        Layer4::Tcp { source, destination, flags, .. } => L4::Tcp { source, destination, flags },
-        Layer4::Udp { source, destination, .. } => L4::Udp { source, destination },
-        Layer4::Esp { spi } => L4::Esp { spi },
-        _ => L4::None,
+    let tag = |i: usize| {
+        let tag = headers.tags().get(i)?;
+        Some(Tag { service: tag.tpid == ethertype::S_TAG, tci: tag.tci })
     };
-    let Headers { dmac, smac, ethertype, .. } = *headers;
-    Layers { dmac, smac, ethertype, tags, ip, l4 }
+    Layers {
+        dmac: headers.dmac,
+        smac: headers.smac,
+        ethertype: headers.ethertype,
+        tags: [tag(0), tag(1)],
+        ip: headers.ip.map(|ip| Ip {
+            version: match ip.version {
+                IpVersion::V4 => 4,
+                IpVersion::V6 => 6,
+            },
+            protocol: ip.protocol,
+            dscp: ip.dscp,
+            ecn: ip.ecn,
+            fragment: ip.fragment != Fragment::Whole,
+            ttl: ip.ttl,
+            flow_label: ip.flow_label,
+            source: ip.source,
+            destination: ip.destination,
+        }),
+        l4: match headers.layer4 {
+            Layer4::Tcp { source, destination, flags, .. } => L4::Tcp { source, destination, flags },
+            Layer4::Udp { source, destination, .. } => L4::Udp { source, destination },
+            Layer4::Esp { spi } => L4::Esp { spi },
+            Layer4::None | Layer4::Icmp | Layer4::Ah { .. } | Layer4::Gre => L4::None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hca_spec::ether::protocol;
+
+    use super::*;
+    use crate::wire::ethernet::{self, build};
+
+    const C: ethernet::Tag = ethernet::Tag { tpid: ethertype::C_TAG, tci: 0xa005 };
+    const S: ethernet::Tag = ethernet::Tag { tpid: ethertype::S_TAG, tci: 6 };
+
+    fn key(frame: &[u8]) -> FlowKey {
+        let headers = Headers::parse(frame).unwrap();
+        flow_key(&headers, headers.inner(frame).as_ref())
+    }
+
+    #[test]
+    fn layers_two_to_four() {
+        let key = key(&build::transport_frame(&[S, C], true, true, b"x"));
+        let outer = key.outer;
+        assert_eq!((outer.dmac, outer.smac, outer.ethertype), (build::DMAC, build::SMAC, ethertype::IPV6));
+        assert_eq!(
+            outer.tags,
+            [Some(Tag { service: true, tci: 6 }), Some(Tag { service: false, tci: 0xa005 })]
+        );
+        let ip = outer.ip.unwrap();
+        assert_eq!((ip.version, ip.protocol, ip.dscp, ip.ecn, ip.ttl), (6, 6, 12, 2, 63));
+        assert_eq!((ip.flow_label, ip.source, ip.destination), (0x12345, build::V6.0, build::V6.1));
+        assert_eq!(outer.l4, L4::Tcp { source: 1000, destination: 2000, flags: 0x18 });
+        assert_eq!(
+            (key.inner, key.gre, key.vxlan_vni, key.bth, key.source_sqn),
+            (None, None, None, None, None)
+        );
+    }
+
+    #[test]
+    fn fragments_and_other_protocols() {
+        let mut frame = build::transport_frame(&[], false, false, b"x");
+        assert_eq!(key(&frame).outer.l4, L4::Udp { source: 1000, destination: 2000 });
+        assert!(!key(&frame).outer.ip.unwrap().fragment);
+        frame[21] = 1;
+        assert_eq!((key(&frame).outer.l4, key(&frame).outer.ip.unwrap().fragment), (L4::None, true));
+        let esp = build::ipv4_frame(&[], protocol::ESP, &[0, 0, 0, 9, 0, 0, 0, 1]);
+        assert_eq!(key(&esp).outer.l4, L4::Esp { spi: 9 });
+        let icmp = key(&build::ipv4_frame(&[], protocol::ICMP, &[0; 8])).outer;
+        assert_eq!((icmp.l4, icmp.ip.unwrap().protocol), (L4::None, 1));
+        assert_eq!(key(&build::frame(&[], ethertype::ARP, &[0; 46])).outer.ip, None);
+    }
+
+    #[test]
+    fn tunnels_and_roce() {
+        let inner = build::transport_frame(&[C], false, true, b"x");
+        let vxlan = [&[8, 0, 0, 0, 1, 2, 3, 0][..], &inner].concat();
+        let outer = key(&build::ipv4_frame(&[], protocol::UDP, &build::udp(false, 1, 4789, &vxlan)));
+        assert_eq!((outer.vxlan_vni, outer.inner), (Some(0x010203), Some(key(&inner).outer)));
+        let gre = [&[0x30, 0, 0x65, 0x58, 0, 0, 0, 7, 0, 0, 0, 1][..], &inner].concat();
+        let outer = key(&build::ipv4_frame(&[], protocol::GRE, &gre));
+        let head = Gre { protocol: 0x6558, key: Some(7), checksum: false, sequence: true };
+        assert_eq!((outer.gre, outer.inner), (Some(head), Some(key(&inner).outer)));
+        let bth = [0x64, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0, 0, 0, 0];
+        let roce = key(&build::ipv4_frame(&[], protocol::UDP, &build::udp(false, 1, 4791, &bth)));
+        assert_eq!(roce.bth, Some(Bth { opcode: 0x64, dest_qp: 0x123456 }));
+    }
 }

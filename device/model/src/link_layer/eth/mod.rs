@@ -14,6 +14,7 @@
 mod address;
 pub(crate) mod frame;
 pub(crate) mod outlet;
+pub(crate) mod pause;
 mod route;
 
 pub use address::{Address, Mac, Wrapping};

@@ -114,6 +114,8 @@ pub(crate) struct Egress<H> {
     starved: u64,
     /// For when somebody was asked to look at credits that arrive.
     credit_timer: Option<Ps>,
+    /// Until when lanes wait because the peer asked for it.
+    paused: [Ps; LANES],
 }
 
 impl<H> Default for Egress<H> {
@@ -127,6 +129,7 @@ impl<H> Default for Egress<H> {
             limits: Limits::default(),
             starved: 0,
             credit_timer: None,
+            paused: [Ps::ZERO; LANES],
         }
     }
 }
@@ -143,6 +146,21 @@ impl<H> Egress<H> {
             lane.credits =
                 Credits { free: room.map(|bytes| (bytes / BLOCK) as u32), coming: VecDeque::new() };
         }
+        self.paused = [Ps::ZERO; LANES];
+    }
+
+    /// The peer asks for a lane to wait until then; not later than now: it may go on. Says when to call
+    /// [`Egress::credits_arrive`], if a packet waits for that.
+    #[must_use]
+    pub(crate) fn pause(&mut self, now: Ps, lane: u8, until: Ps) -> Option<Ps> {
+        *self.paused.get_mut(usize::from(lane))? = until;
+        let waits = self.waiting >> lane & 1 == 1 && until > now;
+        if waits { self.ask_for_credits(now, until) } else { None }
+    }
+
+    /// What its packets occupy of the link, if a cable is in.
+    pub(crate) fn line(&self) -> Option<LineRate> {
+        self.line
     }
 
     /// The link went down: everything that waits is discarded.
@@ -207,9 +225,9 @@ impl<H> Egress<H> {
     pub(crate) fn credits_arrive(&mut self, now: Ps) -> Result<(), Option<Ps>> {
         self.credit_timer = self.credit_timer.filter(|timer| *timer > now);
         let mut next = None;
-        for lane in &self.lanes {
+        for (lane, paused) in self.lanes.iter().zip(&self.paused) {
             let Some(head) = lane.queue.front() else { continue };
-            match lane.credits.when(blocks(head.packet.len())) {
+            match lane.credits.when(blocks(head.packet.len())).map(|at| at.max(*paused)) {
                 Some(at) if at == now => return Ok(()),
                 Some(at) if at > now => next = Some(next.map_or(at, |next: Ps| next.min(at))),
                 _ => {}
@@ -301,7 +319,9 @@ impl<H> Egress<H> {
                 }
             }
             deadline = deadline.min(dies);
+            let paused = self.paused.get(vl).copied().unwrap_or_default();
             let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
+            let credits = credits.max(paused);
             if credits > now {
                 enough = enough.min(credits);
                 continue;
