@@ -34,7 +34,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const DEFINER: Failure = bad_param("CREATE_FLOW_GROUP: match_definer_id: there are no definers");
     const ORDER: Failure = bad_param("CREATE_FLOW_GROUP: start_flow_index is above end_flow_index");
     const BEYOND: Failure = bad_param("CREATE_FLOW_GROUP: end_flow_index is beyond the table");
-    const OVERLAP: Failure = bad_param("CREATE_FLOW_GROUP: another group has some of the places");
+    const OVERLAP: Failure =
+        Failure::new(Status::BadResourceState, "CREATE_FLOW_GROUP: another group has some of the places");
     const COMPARED: Failure =
         bad_param("CREATE_FLOW_GROUP: match_criteria has a field that tables of the type can't compare");
     const CRITERIA: Failure =

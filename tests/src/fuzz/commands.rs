@@ -49,6 +49,11 @@ fn put(mut input: Vec<u8>, fixed: &[u8]) -> Vec<u8> {
     input
 }
 
+/// The template of a command.
+pub(super) fn of(opcode: Opcode, fixture: &Fixture) -> Vec<u8> {
+    row(opcode).template(fixture)
+}
+
 fn with_modifier(mut input: Vec<u8>, op_mod: u32) -> Vec<u8> {
     put_be32(&mut input, InHeader::OP_MOD.offset(), op_mod);
     input

@@ -158,6 +158,8 @@ impl Objects {
                 o.fixture.set(kind, number);
             }
         }
+        let entry = commands::of(Opcode::SetFlowTableEntry, &o.fixture);
+        e.execute(&entry, OutHeader::SIZE);
         for (service, srq) in QPS {
             o.create_qp(e, service, srq);
         }

@@ -439,10 +439,11 @@ fn groups() {
     use CreateFlowGroupIn as G;
     let places =
         |first, last| move |g: &mut G| _ = g.set(G::START_FLOW_INDEX, first).set(G::END_FLOW_INDEX, last);
-    for (first, last) in
-        [(0, 10), (12, 13), (19, 30), (0, 50), (10, 19), (5, 4), (127, 128), (u32::MAX, u32::MAX)]
-    {
+    for (first, last) in [(5, 4), (127, 128), (u32::MAX, u32::MAX)] {
         assert_eq!(create(&places(first, last)), Status::BadParam, "{first}..={last}");
+    }
+    for (first, last) in [(0, 10), (12, 13), (19, 30), (0, 50), (10, 19)] {
+        assert_eq!(create(&places(first, last)), Status::BadResourceState, "{first}..={last}");
     }
     let fields: [&dyn Fn(&mut G); 7] = [
         &|g| _ = g.set(G::GROUP_TYPE, 1),
