@@ -43,7 +43,7 @@ pub use fields::field_support;
 pub use key::{Bth, FlowKey, Gre, Ip, L4, Layers, MatchValue, Tag};
 pub use offer::{Offer, TypeOffer};
 pub(crate) use table::{Deed, Destination, Entry, FlowTable, Group, MOST_CRITERIA, Miss};
-pub use walk::{Delivery, MOST_LOOKUPS, MOST_TABLES, Target, Verdict};
+pub use walk::{Delivery, MOST_COPIES, MOST_LOOKUPS, MOST_TABLES, Target, Verdict};
 
 /// Types of tables.
 const TYPES: usize = TableType::PortSelection as usize + 1;

@@ -11,6 +11,8 @@ use super::table::{Deed, Destination, Miss};
 pub const MOST_TABLES: u32 = 256;
 /// Look-ups for a packet and its copies at most, one for each criteria of each table: some hundred microseconds.
 pub const MOST_LOOKUPS: u32 = 4096;
+/// Copies of a packet at most: each costs as much as a packet.
+pub const MOST_COPIES: usize = 256;
 
 /// Where a packet, or a copy of it, goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub struct Verdict {
     pub dropped: u32,
     /// Copies that no entry matched, in tables whose type drops them: `rx_steer_missed_packets`.
     pub missed: u32,
-    /// Whether the packet met [`MOST_TABLES`] or [`MOST_LOOKUPS`]: what was still to be done was not.
+    /// Whether the packet met [`MOST_TABLES`], [`MOST_LOOKUPS`] or [`MOST_COPIES`]: what was still to be done was not.
     pub overrun: bool,
 }
 
@@ -117,6 +119,9 @@ impl Walk<'_> {
             self.by_default(tag);
         } else {
             for destination in &what.destinations {
+                if self.verdict.overrun {
+                    return;
+                }
                 match *destination {
                     Destination::Tir(tirn) => self.deliver(Target::Tir(tirn), tag),
                     Destination::Uplink => self.deliver(Target::Wire, tag),
@@ -127,7 +132,11 @@ impl Walk<'_> {
     }
 
     fn deliver(&mut self, to: Target, tag: u32) {
-        self.verdict.deliveries.push(Delivery { to, tag });
+        if self.verdict.deliveries.len() < MOST_COPIES {
+            self.verdict.deliveries.push(Delivery { to, tag });
+        } else {
+            self.verdict.overrun = true;
+        }
     }
 
     /// Nothing matched.
