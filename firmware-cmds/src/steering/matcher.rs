@@ -105,3 +105,25 @@ impl Matcher {
         self.places.get(key)?.first()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hca_spec::flow::TableType;
+
+    use super::*;
+
+    /// Entries with the same values: the lowest wins, and nothing is left when the last one goes.
+    #[test]
+    fn entries_with_the_same_values() {
+        let criteria = Criteria::new(TableType::NicRx, &[]).unwrap();
+        let mut matcher = Matcher::new(criteria);
+        let packet = crate::steering::FlowKey::default().lay_out();
+        let mut room = [0; WORDS];
+        [9, 3, 5].into_iter().for_each(|place| matcher.insert([].into(), place));
+        for (gone, next) in [(3, Some(5)), (9, Some(5)), (5, None)] {
+            matcher.remove(&[], gone);
+            assert_eq!(matcher.find(&packet, &mut room), next);
+        }
+        assert!(matcher.is_empty());
+    }
+}

@@ -262,6 +262,9 @@ fn circles_end() {
     assert_eq!(b.put(Opcode::ModifyFlowTable, &modify, 16).status(), Status::Ok);
     let verdict = walk(&b, TableType::NicRx, &udp(2));
     assert!(verdict.overrun && verdict.deliveries.is_empty());
+    // Tables without entries cost no look-up; they are counted all the same.
+    assert_eq!(b.put(Opcode::DeleteFlowTableEntry, &flow(root, 0, 0), 16).status(), Status::Ok);
+    assert!(walk(&b, TableType::NicRx, &udp(2)).overrun);
 }
 
 /// An entry with many copies, each of which has as many.
