@@ -1,4 +1,4 @@
-//! Fuzzing: six functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: seven functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
 //! | [`packet`] | bytes from the wire, and packets with good checksums |
 //! | [`management`] | management datagrams for a switch and an adapter without a driver |
+//! | [`outside`] | a stream of frames from other software, for a port that is Ethernet |
 //! | [`tunnel`] | datagrams of a tunnel's peer and of strangers, and what they carry to a switch |
 //!
 //! Each panics if the adapter does, or if it does not work afterwards: a good command gets a good answer,
@@ -22,6 +23,7 @@ pub mod two_adapters;
 mod mailbox;
 pub(crate) mod management;
 pub(crate) mod mmio;
+mod outside;
 pub(crate) mod packet;
 mod tunnel;
 pub(crate) mod wqe;
@@ -29,6 +31,7 @@ pub(crate) mod wqe;
 pub use mailbox::{command_mailbox, template_statuses};
 pub use management::management;
 pub use mmio::mmio;
+pub use outside::outside;
 pub use packet::{packet, seal};
 pub use tunnel::tunnel;
 pub use wqe::wqe;

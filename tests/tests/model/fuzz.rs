@@ -56,6 +56,11 @@ pub(crate) fn management_datagrams() {
 }
 
 #[test]
+pub(crate) fn frames_from_outside() {
+    run(fuzz::outside, 500, 6000);
+}
+
+#[test]
 pub(crate) fn tunnels() {
     run(fuzz::tunnel, 300, 6000);
 }

@@ -16,9 +16,9 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, setsockopt, socket, sockopt};
 use nix::sys::stat::{Mode, fchmod};
 
-use super::Port;
 use super::address::Address;
 use super::turn::{Counts, Queue, Turn, room};
+use super::{Port, SENDS};
 use crate::listener::{File, is_socket};
 
 /// Bytes that the system is asked to keep while the engine does other things; it may give less.
@@ -119,12 +119,13 @@ impl Port for Dgram {
         true
     }
 
-    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) {
+    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool {
         if self.blocked.is_some_and(|until| Instant::now() < until) {
-            return;
+            return false;
         }
         self.blocked = None;
-        while let Some(frame) = queue.front() {
+        for _ in 0..SENDS {
+            let Some(frame) = queue.front() else { return false };
             let length = frame.len() as u64;
             match self.socket.send(frame) {
                 Ok(_) => {
@@ -133,13 +134,14 @@ impl Port for Dgram {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = Some(Instant::now() + PAUSE);
-                    return;
+                    return false;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => counts.unsent += 1,
             }
             queue.pop();
         }
+        !queue.is_empty()
     }
 
     fn is_lit(&self) -> bool {

@@ -10,7 +10,7 @@
 //! cost and what may wait.
 //!
 //! - **Trust.** Whoever is at the other end may send frames of any bytes, as many as come. What is too short or too long is
-//!   counted in [`Counts`] and dropped; one end takes a bounded share of each round.
+//!   counted in [`Counts`] and dropped; one end has a bounded share of each round, in either direction.
 //! - **Light.** A stream's link is lit while its peer is connected, a TAP's while the interface is there, that of datagrams always.
 //! - **Back-pressure.** None that passes the border: what the other side does not take waits, up to a bound, and is dropped then.
 //!   Pause frames have no meaning outside.
@@ -20,10 +20,10 @@
 pub mod address;
 mod dgram;
 mod frame;
-mod prefix;
+pub mod prefix;
 mod stream;
 mod tap;
-mod turn;
+pub mod turn;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,12 +40,10 @@ use self::dgram::Dgram;
 use self::frame::from_frame;
 use self::stream::Stream;
 use self::tap::Tap;
-use self::turn::{Queue, Turn};
+use self::turn::{Counts, Queue, Turn};
 use crate::log::Source;
 use crate::sandbox::Connects;
 use crate::topology::{Exit, Part};
-
-pub use self::turn::Counts;
 
 /// The connections that the ends of a part begin.
 pub fn connects(part: &Part<'_>) -> Connects {
@@ -72,6 +70,9 @@ pub fn folders(part: &Part<'_>) -> Vec<PathBuf> {
     own.filter_map(folder).collect()
 }
 
+/// Frames that one end sends before others get their turn: each is a call of the system.
+const SENDS: usize = 512;
+
 /// One medium that carries frames. Nothing in it blocks.
 trait Port: fmt::Debug + Send {
     /// Names the descriptors to wait for. `waiting`: frames wait to leave.
@@ -83,8 +84,9 @@ trait Port: fmt::Debug + Send {
     /// Takes what has come, until the turn is over. Returns true if there may be more.
     fn receive(&mut self, turn: &mut Turn<'_>) -> bool;
 
-    /// Sends what waits, as far as the other side takes it.
-    fn send(&mut self, queue: &mut Queue, counts: &mut Counts);
+    /// Sends what waits, as far as the other side takes it, up to a share of the round ([`SENDS`], or 2 MiB of a stream). Returns
+    /// true if more could be sent at once.
+    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool;
 
     /// Whether somebody is, or may be, at the other end.
     fn is_lit(&self) -> bool;
@@ -163,17 +165,17 @@ impl Outsides {
             let mut turn = Turn::new(&mut end.counts);
             self.more |= end.port.receive(&mut turn);
             let frames = turn.frames;
-            end.port.send(&mut end.queue, &mut end.counts);
-            // Light first: frames over a dark link are lost.
-            if end.look() {
-                events.push((*link, Event::Light(end.lit)));
-            }
+            self.more |= end.port.send(&mut end.queue, &mut end.counts);
+            // Frames over a dark link are lost: light comes before them, and goes behind them.
+            let light = end.look().then_some((*link, Event::Light(end.lit)));
+            events.extend(light.clone().filter(|_| end.lit));
             events.extend(frames.into_iter().map(|frame| (*link, Event::Frame(frame))));
+            events.extend(light.filter(|_| !end.lit));
         }
         (events, self.more)
     }
 
-    /// A frame leaves by a link. Returns false if the link leads elsewhere.
+    /// A frame leaves by a link.
     pub fn send(&mut self, link: u16, frame: Vec<u8>) {
         let Some(end) = self.ends.get_mut(&link) else { return };
         match from_frame(frame) {
@@ -191,7 +193,7 @@ impl Outsides {
     /// Sends what waits, as far as the others take it.
     pub fn flush(&mut self) {
         for end in self.ends.values_mut().filter(|end| !end.queue.is_empty()) {
-            end.port.send(&mut end.queue, &mut end.counts);
+            self.more |= end.port.send(&mut end.queue, &mut end.counts);
             // A peer that went: the next round says so.
             self.more |= end.port.is_lit() != end.lit;
         }

@@ -9,7 +9,7 @@ pub(super) const CHUNK: usize = 64 << 10;
 
 /// What has come of a stream and is not taken yet: at most one message with its prefix, and a chunk.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub struct Decoder {
     bytes: Vec<u8>,
     /// How many of them are taken.
     taken: usize,
@@ -17,11 +17,11 @@ pub(super) struct Decoder {
 
 /// A length that no frame has: where the next one begins is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lost;
+pub struct Lost;
 
 impl Decoder {
     /// Appends what was read.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken.min(self.bytes.len()));
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
@@ -31,7 +31,7 @@ impl Decoder {
     ///
     /// # Errors
     /// A length is none; the stream is of no use any more.
-    pub(super) fn drain(&mut self, turn: &mut Turn<'_>) -> Result<bool, Lost> {
+    pub fn drain(&mut self, turn: &mut Turn<'_>) -> Result<bool, Lost> {
         while !turn.is_over() {
             let rest = self.bytes.get(self.taken..).unwrap_or_default();
             let Some((prefix, rest)) = rest.split_first_chunk::<PREFIX>() else { return Ok(true) };
@@ -48,7 +48,7 @@ impl Decoder {
 }
 
 /// Appends a frame with its prefix.
-pub(super) fn encode(frame: &[u8], stream: &mut Vec<u8>) {
+pub fn encode(frame: &[u8], stream: &mut Vec<u8>) {
     stream.extend_from_slice(&(frame.len() as u32).to_be_bytes());
     stream.extend_from_slice(frame);
 }

@@ -22,6 +22,8 @@ use super::turn::{Counts, Queue, Turn};
 use crate::listener::Listener;
 use crate::socket::send;
 
+/// Chunks that are sent before others get their turn.
+const WRITES: usize = 32;
 /// After a peer has gone the next one waits so long: peers that come and go cost the model no more than that allows.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Silence after which the system asks whether a peer behind a network is still there, and between its questions.
@@ -197,13 +199,17 @@ impl Port for Stream {
         false
     }
 
-    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) {
+    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool {
         let State::Joined(peer) = &mut self.state else {
             counts.unsent += queue.clear();
-            return;
+            return false;
         };
-        if !peer.send(queue, counts) {
-            self.state = self.apart();
+        match peer.send(queue, counts) {
+            Ok(more) => more,
+            Err(_) => {
+                self.state = self.apart();
+                false
+            }
         }
     }
 
@@ -217,9 +223,12 @@ impl Peer {
         self.sent < self.out.len()
     }
 
-    /// Sends what the system takes. Returns false if the connection is of no use any more.
-    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool {
-        loop {
+    /// Sends what the system takes. Returns whether it would take more.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> io::Result<bool> {
+        for _ in 0..WRITES {
             if !self.has_more() {
                 self.out.clear();
                 self.sent = 0;
@@ -231,16 +240,17 @@ impl Peer {
                     encode(&frame, &mut self.out);
                 }
                 if self.out.is_empty() {
-                    return true;
+                    return Ok(false);
                 }
             }
             match send(self.socket.as_fd(), self.out.get(self.sent..).unwrap_or_default()) {
                 Ok(sent) => self.sent = self.sent.saturating_add(sent),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
+                Err(e) => return Err(e),
             }
         }
+        Ok(self.has_more() || !queue.is_empty())
     }
 }
 

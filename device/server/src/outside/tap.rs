@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::PollFlags;
 
-use super::Port;
 use super::turn::{Counts, Queue, Turn, room};
+use super::{Port, SENDS};
 
 const DEVICE: &str = "/dev/net/tun";
 /// When a device that takes no more is tried again.
@@ -77,12 +77,13 @@ impl Port for Tap {
         !self.gone
     }
 
-    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) {
+    fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool {
         if self.blocked.is_some_and(|until| Instant::now() < until) {
-            return;
+            return false;
         }
         self.blocked = None;
-        while let Some(frame) = queue.front() {
+        for _ in 0..SENDS {
+            let Some(frame) = queue.front() else { return false };
             let length = frame.len() as u64;
             match self.device.write(frame) {
                 Ok(_) => {
@@ -91,7 +92,7 @@ impl Port for Tap {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = Some(Instant::now() + PAUSE);
-                    return;
+                    return false;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 // The interface is down (EIO), or gone.
@@ -102,6 +103,7 @@ impl Port for Tap {
             }
             queue.pop();
         }
+        !queue.is_empty()
     }
 
     fn is_lit(&self) -> bool {

@@ -229,6 +229,23 @@ fn a_flood_is_taken_in_turns() {
     assert!((200..=256).contains(&most), "{most}");
 }
 
+/// What waits goes in turns, too: a peer that was not reading, and then takes all.
+#[test]
+fn a_backlog_goes_in_turns() {
+    let folder = Folder::new();
+    let (ours, peer) = (free(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let theirs = peer.local_addr().unwrap();
+    let mut ends = open(&folder.0, &format!("kind = \"dgram\"\nlocal = \"{ours}\"\nremote = \"{theirs}\""));
+    wait_for(&mut ends, Event::Light(true));
+    (0..3 * SENDS).for_each(|_| ends.send(0, frame(1, 14)));
+    for turn in 1..=3 {
+        assert_eq!(counts(&ends).frames_sent as usize, (turn - 1) * SENDS);
+        let (_, more) = ends.run(true);
+        assert_eq!(more, turn < 3);
+    }
+    assert_eq!(counts(&ends).frames_sent as usize, 3 * SENDS);
+}
+
 #[test]
 fn a_stream_that_listens() {
     let folder = Folder::new();

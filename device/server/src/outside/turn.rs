@@ -45,21 +45,22 @@ pub struct Counts {
 
 /// What one end takes in one turn.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub struct Turn<'a> {
     pub(super) counts: &'a mut Counts,
     /// Frames for the model.
-    pub(super) frames: Vec<Vec<u8>>,
+    pub frames: Vec<Vec<u8>>,
     messages: usize,
     bytes: usize,
 }
 
 impl<'a> Turn<'a> {
-    pub(super) fn new(counts: &'a mut Counts) -> Turn<'a> {
+    /// One whose counts go there.
+    pub fn new(counts: &'a mut Counts) -> Turn<'a> {
         Turn { counts, frames: Vec::new(), messages: 0, bytes: 0 }
     }
 
     /// Takes a message: a frame for the model, or something to be counted.
-    pub(super) fn take(&mut self, message: &[u8]) {
+    pub fn take(&mut self, message: &[u8]) {
         self.spend(message.len());
         match to_frame(message) {
             Ok(frame) => {
@@ -85,7 +86,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Others are to have their turn.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.messages >= MESSAGES || self.bytes >= BYTES
     }
 }
