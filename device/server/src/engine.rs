@@ -311,7 +311,7 @@ impl Engine {
             for (link, event) in events {
                 let tunnel = TunnelId(usize::from(link));
                 match event {
-                    outside::Event::Frame(bytes) => self.world.tunnel_receive(now, tunnel, bytes),
+                    outside::Event::Frame(frame) => self.world.tunnel_frame(now, tunnel, frame),
                     outside::Event::Light(lit) => {
                         let light = self.links.of_tunnel(link).filter(|_| lit).map(model::full_light);
                         self.world.tunnel_link(now, tunnel, light);
@@ -332,7 +332,12 @@ impl Engine {
             let Ok(link) = u16::try_from(tunnel.0) else { continue };
             if let Some(outsides) = outsides.as_mut().filter(|outsides| outsides.has(link)) {
                 match message {
-                    LinkMessage::Packet(packet) => outsides.send(link, packet.packet.into_bytes()),
+                    // What was spoiled on the way is lost on the other side's wire.
+                    LinkMessage::Packet(packet) => {
+                        if let Some(frame) = packet.packet.into_frame() {
+                            outsides.send(link, frame);
+                        }
+                    }
                     // Nobody outside sees light, or counts credits.
                     LinkMessage::Light(_) | LinkMessage::Credit { .. } => {}
                 }

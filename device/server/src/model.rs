@@ -86,9 +86,6 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         let timing = (timing != profile.name()).then(|| named(timing)).transpose()?;
         hcas.push(HcaConfig { name, firmware, timing });
     }
-    if let Some(switch) = part.switches.iter().find(|switch| switch.kind == PortKind::Ethernet) {
-        anyhow::bail!("switch {}: Ethernet switches are not there yet", switch.name);
-    }
     let switches: Vec<_> = part
         .switches
         .iter()
@@ -99,7 +96,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
                 system_image_guid: switch.guid,
                 node_description: format!("softhca {}", switch.name),
                 ports: switch.ports,
-                kind: hca_model::PortKind::InfiniBand,
+                kind: switch.kind,
             },
         })
         .collect();
@@ -155,7 +152,9 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     })?;
     for row in &rows {
         for port in row.ports.iter().flatten() {
-            world.limit_port(*port, row.link.mtu, row.link.vls);
+            if world.port_kind(*port) == PortKind::InfiniBand {
+                world.limit_port(*port, row.link.mtu, row.link.vls);
+            }
         }
     }
     if topology.isolation == Isolation::Process {

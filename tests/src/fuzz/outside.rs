@@ -23,7 +23,7 @@ fn deliver(world: &mut World, decoder: &mut Decoder, counts: &mut Counts) -> boo
         let drained = decoder.drain(&mut turn);
         for frame in turn.frames {
             assert!((60..=9996).contains(&frame.len()), "{} bytes", frame.len());
-            world.tunnel_receive(world.now(), TUNNEL, frame);
+            world.tunnel_frame(world.now(), TUNNEL, frame);
         }
         match drained {
             Ok(true) => return true,

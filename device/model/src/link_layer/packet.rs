@@ -434,12 +434,15 @@ impl Packet {
         Self::from_link(kind, bytes)
     }
 
-    /// The bytes of a frame from the destination's address on, without FCS.
-    pub fn into_frame(mut self) -> Vec<u8> {
+    /// The bytes of a frame from the destination's address on, without FCS. `None`: it is no frame, or not a good one.
+    pub fn into_frame(mut self) -> Option<Vec<u8>> {
+        if !self.is_frame() || self.check_link().is_err() {
+            return None;
+        }
         self.be_bytes();
         let mut bytes = std::mem::take(&mut self.0.data);
         bytes.truncate(bytes.len().saturating_sub(eth::frame::FCS_SIZE));
-        bytes
+        Some(bytes)
     }
 
     /// A frame from the destination's address on, without FCS; nothing of what is no frame.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! World --LinkMessage---> Outsides::send   --frames--> software
-//! World <--tunnel_receive, tunnel_link-- Outsides::run <--frames-- software
+//! World <--tunnel_frame, tunnel_link-- Outsides::run <--frames-- software
 //! ```
 //!
 //! To the model such an end is a tunnel. [`address`] says what a topology file may name, [`frame`] what a frame is on both

@@ -508,6 +508,9 @@ mod tests {
             "the FCS is computed when it leaves"
         );
         assert!(matches!(frame.parse(), Err(Malformed::Network(_))), "no transport packet");
-        assert_eq!(frame.into_frame().len(), MIN_FRAME);
+        assert_eq!(frame.into_frame().map(|bytes| bytes.len()), Some(MIN_FRAME));
+        let mut bad = Packet::frame(vec![1; 100]);
+        bad.mark_bad();
+        assert_eq!(bad.into_frame(), None);
     }
 }
