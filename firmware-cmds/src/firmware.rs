@@ -8,6 +8,7 @@ use hca_spec::eqe::EventType;
 use crate::effect::Effect;
 use crate::function::FunctionId;
 use crate::icm::Icm;
+use crate::limits::{GUIDS, PKEYS, ROCE_ADDRESSES};
 use crate::nic::NicVport;
 use crate::object::Kind;
 use crate::pages::Pages;
@@ -235,6 +236,14 @@ impl Firmware {
         self.icm = tables(&self.config);
         self.pages.account(0);
         effects.push(Effect::AllGone);
+    }
+
+    /// Entries of its ports' tables: P_Keys, and GIDs, of which Ethernet ports have those of RoCE addresses.
+    pub(crate) fn port_tables(&self) -> (usize, usize) {
+        match self.config.port_kind {
+            PortKind::InfiniBand => (PKEYS, GUIDS),
+            PortKind::Ethernet => (1, ROCE_ADDRESSES),
+        }
     }
 
     /// What the driver said of its ports is forgotten: it is gone. The ports are those of the first function.

@@ -32,22 +32,24 @@ layout! {
         RGID_H: 0x10 u64;
         /// Remote GID, second half.
         RGID_L: 0x18 u64;
-        /// Ethernet: ECN field of RoCE v2.
+        /// Ethernet: explicit congestion notification of packets, as IP has it.
         ECN: 0x20 [23:22];
-        /// Ethernet: DSCP of RoCE v2.
+        /// Ethernet: differentiated services code point of packets.
         DSCP: 0x20 [21:16];
-        /// Ethernet: source port of RoCE v2; 0 = the adapter chooses.
+        /// Ethernet: UDP source port of packets; 0 = the adapter chooses.
         UDP_SPORT: 0x20 [15:0];
-        /// Ethernet: priority of the tag.
+        /// Ethernet: drop eligible indicator of packets with a VLAN tag.
+        DEI_CFI: 0x24 [31:31];
+        /// Ethernet: priority of packets with a VLAN tag.
         ETH_PRIO: 0x24 [30:28];
         /// Service level.
         SL: 0x24 [27:24];
         /// Local port, from 1.
         VHCA_PORT_NUM: 0x24 [23:16];
-        /// Ethernet: remote MAC address, first two bytes.
-        RMAC_H: 0x24 [15:0];
-        /// Ethernet: remote MAC address, last four bytes.
-        RMAC_L: 0x28 [31:0];
+        /// Ethernet: the peer's MAC address, bytes 0 and 1.
+        RMAC_47_32: 0x24 [15:0];
+        /// Ethernet: the peer's MAC address, bytes 2 to 5.
+        RMAC_31_0: 0x28 [31:0];
     }
 
     /// Queue pair context, 232 bytes.
@@ -380,6 +382,15 @@ mod tests {
         assert_eq!(b[0x3c..0x40], [0, 1, 0, 0]);
         assert_eq!(b[0xa0..0xa8], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
         assert_eq!(q.primary_path().get(AddressPath::RLID), 7);
+    }
+
+    #[test]
+    fn golden_ethernet_path() {
+        let mut p = AddressPath::new();
+        p.set(AddressPath::ECN, 2).set(AddressPath::DSCP, 0x2a).set(AddressPath::UDP_SPORT, 0xc123);
+        p.set(AddressPath::ETH_PRIO, 5).set(AddressPath::VHCA_PORT_NUM, 1).set(AddressPath::DEI_CFI, 1);
+        p.set(AddressPath::RMAC_47_32, 0x0002).set(AddressPath::RMAC_31_0, 0xc9a0_0001);
+        assert_eq!(p.bytes()[0x20..], [0, 0xaa, 0xc1, 0x23, 0xd0, 1, 0, 2, 0xc9, 0xa0, 0, 1]);
     }
 
     #[test]

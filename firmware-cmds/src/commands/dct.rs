@@ -16,7 +16,6 @@ use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Dct, SrqKind};
-use crate::limits::{GUIDS, PKEYS};
 use crate::object::Kind;
 
 const NO_DCT: Failure = bad_resource("there is no DCT of that number");
@@ -60,11 +59,12 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
         return Err(PORT.got(port).limit(fw.ports.numbers().len() as u64));
     }
     let (pkey, gid) = (ctx.get(Dctc::PKEY_INDEX), ctx.get(Dctc::MY_ADDR_INDEX));
-    if pkey as usize >= PKEYS {
-        return Err(PKEY.got(pkey).limit(PKEYS as u64 - 1));
+    let (pkeys, gids) = fw.port_tables();
+    if pkey as usize >= pkeys {
+        return Err(PKEY.got(pkey).limit(pkeys.saturating_sub(1) as u64));
     }
-    if gid as usize >= GUIDS {
-        return Err(GID.got(gid).limit(GUIDS as u64 - 1));
+    if gid as usize >= gids {
+        return Err(GID.got(gid).limit(gids.saturating_sub(1) as u64));
     }
     Ok(())
 }

@@ -20,7 +20,6 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
-use crate::limits::{GUIDS, PKEYS};
 use crate::object::Kind;
 
 /// States a transition may start from, and where it leads.
@@ -152,11 +151,12 @@ fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure
     const GID: Failure = Failure::new(Status::BadIndex, "QP: src_addr_index is beyond the GID table");
     const PORT: Failure = bad_param("QP: vhca_port_num: the adapter has no such port");
     let (pkey, gid) = (path.get(AddressPath::PKEY_INDEX), path.get(AddressPath::SRC_ADDR_INDEX));
-    if pkey as usize >= PKEYS {
-        return Err(PKEY.of(qpn).got(pkey).limit(PKEYS as u64));
+    let (pkeys, gids) = fw.port_tables();
+    if pkey as usize >= pkeys {
+        return Err(PKEY.of(qpn).got(pkey).limit(pkeys as u64));
     }
-    if path.get(AddressPath::GRH) == 1 && gid as usize >= GUIDS {
-        return Err(GID.of(qpn).got(gid).limit(GUIDS as u64));
+    if path.get(AddressPath::GRH) == 1 && gid as usize >= gids {
+        return Err(GID.of(qpn).got(gid).limit(gids as u64));
     }
     let port = path.get(AddressPath::VHCA_PORT_NUM);
     if fw.ports.named(port).is_none() {
@@ -449,5 +449,28 @@ mod tests {
             m.qpc_mut().primary_path_mut().set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, 8);
         };
         assert_eq!(refused(rtr, &grh), Status::BadIndex);
+    }
+
+    /// Paths of RoCE name one of 256 addresses, and the only P_Key.
+    #[test]
+    fn tables_of_an_ethernet_port() {
+        use crate::commands::testing::ethernet;
+        let mut b = Bench::initialized_with(ethernet());
+        let rc = b.connection();
+        let mut init = ModifyQpIn::new();
+        init.set(ModifyQpIn::QPN, rc.qp);
+        init.qpc_mut().set(Qpc::PD, rc.pd).set(Qpc::CQN_SND, rc.cq).set(Qpc::CQN_RCV, rc.cq);
+        init.qpc_mut().primary_path_mut().set(AddressPath::PKEY_INDEX, 1);
+        assert_eq!(b.put(Opcode::Rst2InitQp, &init, 16).status(), Status::BadIndex);
+        init.qpc_mut().primary_path_mut().set(AddressPath::PKEY_INDEX, 0);
+        assert_eq!(b.put(Opcode::Rst2InitQp, &init, 16).status(), Status::Ok);
+        let mut rtr = ModifyQpIn::new();
+        rtr.set(ModifyQpIn::QPN, rc.qp);
+        rtr.qpc_mut().set(Qpc::MTU, 3).set(Qpc::LOG_MSG_MAX, 30);
+        let path = rtr.qpc_mut().primary_path_mut();
+        path.set(AddressPath::GRH, 1).set(AddressPath::SRC_ADDR_INDEX, 255).set(AddressPath::RMAC_31_0, 7);
+        assert_eq!(b.put(Opcode::Init2RtrQp, &rtr, 16).status(), Status::Ok);
+        let path = *b.fw.icm.qps.get(rc.qp).unwrap().ctx.primary_path();
+        assert_eq!((path.get(AddressPath::SRC_ADDR_INDEX), path.get(AddressPath::RMAC_31_0)), (255, 7));
     }
 }

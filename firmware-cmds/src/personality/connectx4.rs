@@ -150,6 +150,8 @@ fn ethernet_general() -> General {
     c.set(General::MODIFY_RQ_COUNTER_SET_ID, 1).set(General::VPORT_COUNTERS, 1);
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
     c.set(General::PCAM_REG, 1);
+    // Paths of RoCE don't migrate, which its own group says, too.
+    c.set(General::APM, 0);
     c.set(General::MAX_FLOW_COUNTER_31_16, 1);
     c.set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES | uctx_cap::RAW_TX);
     c
@@ -192,7 +194,7 @@ fn flow_tables() -> FlowTables {
     // Drivers want levels up to 67.
     receive.set(Properties::LOG_MAX_FT_SIZE, 20).set(Properties::MAX_FT_LEVEL, 96);
     receive.set(Properties::LOG_MAX_FT_NUM, 12).set(Properties::LOG_MAX_FLOW, 20);
-    receive.set(Properties::LOG_MAX_FLOW_COUNTER, 4).set(Properties::LOG_MAX_DESTINATION, 8);
+    receive.set(Properties::LOG_MAX_FLOW_COUNTER, 2).set(Properties::LOG_MAX_DESTINATION, 6);
     let outer = match_field::LAYER_2
         | match_field::SECOND_VLAN
         | match_field::LAYER_3

@@ -1,7 +1,7 @@
 //! Commands for the firmware alone.
 
-use hca_firmware::{Config, Effect, Execution, Firmware, Link};
-use hca_spec::cmd::ObjectOut;
+use hca_firmware::{Config, Effect, Execution, Firmware, Link, PortKind};
+use hca_spec::cmd::{AccessRegIn, ObjectOut, reg};
 use hca_spec::command::{InHeader, Opcode, OutHeader};
 use hca_spec::ids::Lid;
 
@@ -29,9 +29,9 @@ impl Executor for Direct {
     }
 }
 
-/// An adapter's firmware that has every command, up to INIT_HCA, and objects of every kind.
-fn direct() -> (Direct, Objects) {
-    let config = Config { blueflame: true, port_kind: PortKind::Ethernet, ..Config::default() };
+/// An adapter's firmware that has every command of its link layer, up to INIT_HCA, and objects of every kind.
+fn direct(port_kind: PortKind) -> (Direct, Objects) {
+    let config = Config { blueflame: true, port_kind, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
     e.firmware.ports.set_link(1, Some(Link::default()), &mut e.effects);
     bring_up(&mut e);
@@ -41,13 +41,24 @@ fn direct() -> (Direct, Objects) {
 
 /// What becomes of each template ([`commands::templates`]) on an adapter as the fuzzers have it: command and status.
 pub fn template_statuses() -> Vec<(&'static str, u32)> {
-    let templates = commands::templates(&direct().1);
-    let status = |input: &Vec<u8>| {
-        let output = direct().0.execute(input, OUTPUT);
-        let name = commands::row_of(input).map_or("unknown", |command| command.name);
-        (name, OutHeader::from_prefix_or_zero(&output).get(OutHeader::STATUS))
+    let of_kind = |kind: PortKind| {
+        let (adapter, objects) = direct(kind);
+        let offered = |input: &Vec<u8>| {
+            let register = AccessRegIn::from_prefix_or_zero(input).get(AccessRegIn::REGISTER_ID);
+            let command = commands::row_of(input);
+            let of_other_ports = command.is_some_and(|command| command.opcode == Opcode::AccessReg)
+                && register == reg::PCAP
+                && kind == PortKind::Ethernet;
+            !of_other_ports && command.is_none_or(|command| (command.offered)(&adapter.firmware))
+        };
+        let templates: Vec<_> = commands::templates(&objects).into_iter().filter(offered).collect();
+        templates.into_iter().map(move |input| {
+            let output = direct(kind).0.execute(&input, OUTPUT);
+            let name = commands::row_of(&input).map_or("unknown", |command| command.name);
+            (name, OutHeader::from_prefix_or_zero(&output).get(OutHeader::STATUS))
+        })
     };
-    templates.iter().map(status).collect()
+    [PortKind::InfiniBand, PortKind::Ethernet].into_iter().flat_map(of_kind).collect()
 }
 
 /// Runs an adapter's firmware, up to INIT_HCA and with objects of every kind, on commands made of `data`.
@@ -57,7 +68,8 @@ pub fn template_statuses() -> Vec<(&'static str, u32)> {
 /// status, and a good adapter comes up again afterwards.
 pub fn command_mailbox(data: &[u8]) {
     let mut feed = Feed::new(data);
-    let (mut e, objects) = direct();
+    let kind = feed.pick(&[PortKind::InfiniBand, PortKind::Ethernet]);
+    let (mut e, objects) = direct(kind);
     if feed.one_in(2) {
         // The host listens to page requests: commands may have to wait.
         let mask = 1 << 0xb;

@@ -150,8 +150,18 @@ impl Objects {
             o.fixture.set(kind, number);
         }
         o.dct = o.fixture.number(Kind::Dct);
-        // Adapters without BlueFlame have no send queues on their own, InfiniBand ports no flow tables.
-        for kind in [Kind::Sq, Kind::FlowTable, Kind::FlowGroup, Kind::FlowCounter] {
+        // InfiniBand ports have none of these, but send queues with BlueFlame.
+        const ETHERNET: [Kind; 8] = [
+            Kind::Tis,
+            Kind::Sq,
+            Kind::Rq,
+            Kind::Rqt,
+            Kind::Tir,
+            Kind::FlowTable,
+            Kind::FlowGroup,
+            Kind::FlowCounter,
+        ];
+        for kind in ETHERNET {
             let command = made_by(kind);
             let answer = e.execute(&command.template(&o.fixture), command.output);
             if let Some(number) = command.made(&answer).next() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hca_firmware::Config;
+use hca_firmware::{Config, Port};
 
 use crate::adapter::core::Outbox;
 use crate::adapter::port::Ports;
@@ -28,9 +28,8 @@ pub(crate) struct Chip {
 
 impl Chip {
     pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
-        let profiles = config.personality.ports.iter();
-        let kinds: Vec<_> = profiles.filter_map(|port| port.kinds.first().copied()).collect();
         let managed = hca_firmware::Ports::new(config);
+        let kinds: Vec<_> = managed.numbers().filter_map(|n| managed.port(n)).map(Port::kind).collect();
         Self {
             name,
             units: Units::new(&timing),

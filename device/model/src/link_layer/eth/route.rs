@@ -35,8 +35,8 @@ pub(in crate::link_layer) fn tos_of(path: &AddressPath) -> u8 {
 impl Address {
     /// To where an address path of a context leads, and what it says of the sender.
     pub(in crate::link_layer) fn of_context(path: &AddressPath) -> (Self, Sender) {
-        let [a, b] = (path.get(AddressPath::RMAC_H) as u16).to_be_bytes();
-        let [c, d, e, f] = path.get(AddressPath::RMAC_L).to_be_bytes();
+        let [a, b] = (path.get(AddressPath::RMAC_47_32) as u16).to_be_bytes();
+        let [c, d, e, f] = path.get(AddressPath::RMAC_31_0).to_be_bytes();
         let dmac = Mac([a, b, c, d, e, f]);
         let source_port = match path.get(AddressPath::UDP_SPORT) as u16 {
             0 => port_of(path.get(AddressPath::FLOW_LABEL)),
