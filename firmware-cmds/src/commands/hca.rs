@@ -346,6 +346,67 @@ mod tests {
         assert_eq!(c.get(General::UMR_MODIFY_ENTITY_SIZE_DISABLED), 0);
     }
 
+    /// Values without which the stock driver makes no network device, or none with RoCE.
+    #[test]
+    fn capabilities_of_ethernet_ports() {
+        use crate::commands::testing::ethernet;
+        use hca_spec::caps::{EthernetOffloads, FlowTableProperties, FlowTables, Roce};
+        let mut b = Bench::with(ethernet());
+        b.ok(Opcode::EnableHca, 0);
+        for current in [0, 1] {
+            let c = *caps(&mut b, TYPE_GENERAL << 1 | current).general();
+            for field in [
+                General::PORT_TYPE,
+                General::ETH_NET_OFFLOADS,
+                General::NIC_FLOW_TABLE,
+                General::ROCE,
+                General::XRC,
+            ] {
+                assert_eq!(c.get(field), 1, "{}", field.name());
+            }
+            assert!(c.get(General::LOG_MAX_TRANSPORT_DOMAIN) > 0 && c.get(General::MAX_WQE_SZ_SQ) >= 1024);
+            assert!(c.get(General::LOG_MAX_SQ) > 0 && c.get(General::BF) == 0);
+            let group = |b: &mut Bench, kind| caps(b, kind << 1 | current);
+            let eth = *group(&mut b, TYPE_ETHERNET).ethernet();
+            for field in [EthernetOffloads::CSUM_CAP, EthernetOffloads::VLAN_CAP] {
+                assert_eq!(eth.get(field), 1, "{}", field.name());
+            }
+            assert!(eth.get(EthernetOffloads::MAX_LSO_CAP) > 0);
+            assert!(eth.get(EthernetOffloads::RSS_IND_TBL_CAP) > 0);
+            let roce = *group(&mut b, TYPE_ROCE).roce();
+            assert_eq!((roce.get(Roce::L3_TYPE) & 6, roce.get(Roce::R_ROCE_DEST_UDP_PORT)), (6, 4791));
+            let tables: FlowTables = *group(&mut b, TYPE_FLOW_TABLE).flow_tables();
+            let receive = tables.nic_receive();
+            assert!(receive.get(FlowTableProperties::MAX_FT_LEVEL) >= 67, "drivers use levels up to that");
+            assert!(receive.get(FlowTableProperties::LOG_MAX_FT_SIZE) >= 16);
+        }
+    }
+
+    /// What an Ethernet port has more is not seen on InfiniBand.
+    #[test]
+    fn infiniband_has_nothing_of_it() {
+        let mut b = Bench::new();
+        b.ok(Opcode::EnableHca, 0);
+        let c = *caps(&mut b, 1).general();
+        let ethernet = crate::Personality::default_kind().capabilities.ethernet.general;
+        for field in [
+            General::PORT_TYPE,
+            General::ETH_NET_OFFLOADS,
+            General::NIC_FLOW_TABLE,
+            General::ROCE,
+            General::LOG_MAX_RQ,
+            General::LOG_MAX_TIR,
+            General::PCAM_REG,
+            General::VPORT_COUNTERS,
+        ] {
+            assert_eq!((c.get(field), ethernet.get(field) != 0), (0, true), "{}", field.name());
+        }
+        for kind in [TYPE_ETHERNET, TYPE_ROCE, TYPE_FLOW_TABLE] {
+            let group = caps(&mut b, kind << 1);
+            assert!(group.bytes()[16..].iter().all(|byte| *byte == 0), "{kind}");
+        }
+    }
+
     #[test]
     fn board_id() {
         let mut b = Bench::initialized();

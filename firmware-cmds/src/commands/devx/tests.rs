@@ -10,7 +10,12 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::Cqc;
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::commands::testing::{Answer, Bench, Connection};
+use hca_spec::cmd::{CreateSqIn, QuerySqOut};
+use hca_spec::queue::{Sqc, Wq};
+use hca_spec::rq::{CreateRqIn, QueryRqOut, Rqc};
+use hca_spec::transport::{CreateRqtIn, CreateTirIn, CreateTisIn, Rqtc, Tirc, Tisc};
+
+use crate::commands::testing::{Answer, Bench, Connection, Nic};
 use crate::icm::Translation;
 use crate::limits::LOG_RESERVED_QPNS;
 use crate::object::{Kind, Object};
@@ -291,4 +296,108 @@ fn keys_over_user_memory() {
     assert_eq!(b.object(Opcode::DestroyUmem, m).status(), Status::ResourceBusy);
     assert_eq!(object_as(&mut b, uid, Opcode::DestroyMkey, key, 16).status(), Status::Ok);
     b.ok(Opcode::DestroyUmem, m);
+}
+
+/// A work queue of a user: 16 WQEs of 64 bytes at 0x1000 of a memory, its record at 0x40.
+fn wq_in(wq: &mut Wq, umem: u32, pd: u32) {
+    wq.set(Wq::WQ_TYPE, 1).set(Wq::LOG_WQ_STRIDE, 6).set(Wq::LOG_WQ_SZ, 4).set(Wq::PD, pd);
+    wq.set(Wq::WQ_UMEM_VALID, 1).set(Wq::WQ_UMEM_ID, umem).set(Wq::WQ_UMEM_OFFSET, 0x1000);
+    wq.set(Wq::DBR_UMEM_VALID, 1).set(Wq::DBR_UMEM_ID, umem).set(Wq::DBR_ADDR, 0x40);
+}
+
+/// What a program that receives and sends packets makes by itself, and what another one may name of it: nothing.
+#[test]
+fn queues_for_packets() {
+    let (mut b, nic) = Nic::bench();
+    let [one, two] = [context(&mut b, uctx_cap::RAW_TX), context(&mut b, 0)];
+    let of = |b: &mut Bench, uid| {
+        let [pd, td] = [Opcode::AllocPd, Opcode::AllocTransportDomain];
+        let pd = object_as(b, uid, pd, 0, 16).number();
+        (
+            pd,
+            object_as(b, uid, td, 0, 16).number(),
+            umem(b, uid, &[0xa_0000 | RW, 0xb_0000 | RW], 0, 0).number(),
+        )
+    };
+    let ((pd, td, m), (_, other_td, _)) = (of(&mut b, one), of(&mut b, two));
+    b.fw.icm.users.made(Object::new(Kind::Cq, nic.cq), one as u16);
+    let mut rq = CreateRqIn::new();
+    rq.rqc_mut().set(Rqc::CQN, nic.cq);
+    wq_in(rq.rqc_mut().wq_mut(), m, pd);
+    assert_eq!(put_as(&mut b, two, Opcode::CreateRq, &rq, &[], 16).status(), Status::BadResource);
+    let rqn = put_as(&mut b, one, Opcode::CreateRq, &rq, &[], 16).number();
+    let made = b.fw.icm.rqs.get(rqn).unwrap();
+    assert_eq!((made.buffer.at(0), made.ctx.wq().get(Wq::DBR_ADDR)), (Some((0xb_0000, 0x400)), 0xa_0040));
+    let r = object_as(&mut b, one, Opcode::QueryRq, rqn, 0x118);
+    let out = QueryRqOut::from_prefix_or_zero(&r.output);
+    assert_eq!((out.rqc().wq().get(Wq::DBR_ADDR), &r.output[0x110..]), (0x40, &[0; 8][..]));
+    assert_eq!(b.object(Opcode::DestroyUmem, m).status(), Status::ResourceBusy);
+
+    let mut rqt = CreateRqtIn::new();
+    rqt.rqtc_mut().set(Rqtc::RQT_MAX_SIZE, 2).set(Rqtc::RQT_ACTUAL_SIZE, 2);
+    let list = [u64::from(rqn) << 32 | u64::from(rqn)];
+    assert_eq!(put_as(&mut b, two, Opcode::CreateRqt, &rqt, &list, 16).status(), Status::BadResource);
+    let rqtn = put_as(&mut b, one, Opcode::CreateRqt, &rqt, &list, 16).number();
+
+    let mut tir = CreateTirIn::new();
+    tir.tirc_mut().set(Tirc::DISP_TYPE, 1).set(Tirc::INDIRECT_TABLE, rqtn).set(Tirc::TRANSPORT_DOMAIN, td);
+    assert_eq!(put_as(&mut b, two, Opcode::CreateTir, &tir, &[], 16).status(), Status::BadResource);
+    tir.tirc_mut().set(Tirc::TRANSPORT_DOMAIN, other_td);
+    assert_eq!(put_as(&mut b, one, Opcode::CreateTir, &tir, &[], 16).status(), Status::BadResource);
+    tir.tirc_mut().set(Tirc::TRANSPORT_DOMAIN, td);
+    let tirn = put_as(&mut b, one, Opcode::CreateTir, &tir, &[], 16).number();
+    assert_eq!(object_as(&mut b, two, Opcode::QueryTir, tirn, 0x110).status(), Status::BadResource);
+
+    let mut tis = CreateTisIn::new();
+    tis.tisc_mut().set(Tisc::TRANSPORT_DOMAIN, td);
+    assert_eq!(put_as(&mut b, two, Opcode::CreateTis, &tis, &[], 16).status(), Status::BadResource);
+    let tisn = put_as(&mut b, one, Opcode::CreateTis, &tis, &[], 16).number();
+    let mut sq = CreateSqIn::new();
+    sq.sqc_mut().set(Sqc::CQN, nic.cq).set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tisn);
+    wq_in(sq.sqc_mut().wq_mut(), m, pd);
+    sq.sqc_mut().wq_mut().set(Wq::UAR_PAGE, nic.uar);
+    for (field, value) in [(Sqc::FRE, 1), (Sqc::RLKY, 1), (Sqc::REG_UMR, 1)] {
+        let mut sq = sq;
+        sq.sqc_mut().set(field, value);
+        let refused = put_as(&mut b, one, Opcode::CreateSq, &sq, &[], 16);
+        assert_eq!(refused.status(), Status::BadParam, "{}", field.name());
+    }
+    let sqn = put_as(&mut b, one, Opcode::CreateSq, &sq, &[], 16).number();
+    let r = object_as(&mut b, one, Opcode::QuerySq, sqn, 0x118);
+    let out = QuerySqOut::from_prefix_or_zero(&r.output);
+    assert_eq!((out.sqc().wq().get(Wq::DBR_ADDR), &r.output[0x110..]), (0x40, &[0; 8][..]));
+    assert_eq!(object_as(&mut b, two, Opcode::DestroySq, sqn, 16).status(), Status::BadResource);
+    for (op, number) in [
+        (Opcode::DestroySq, sqn),
+        (Opcode::DestroyTis, tisn),
+        (Opcode::DestroyTir, tirn),
+        (Opcode::DestroyRqt, rqtn),
+        (Opcode::DestroyRq, rqn),
+        (Opcode::DestroyUmem, m),
+    ] {
+        assert_eq!(object_as(&mut b, one, op, number, 16).status(), Status::Ok, "{op:?}");
+    }
+}
+
+/// Packets are sent by contexts that may, and on Ethernet ports.
+#[test]
+fn raw_packets_need_a_right() {
+    let (mut b, nic) = Nic::bench();
+    let uid = context(&mut b, 0);
+    b.fw.icm.users.made(Object::new(Kind::Cq, nic.cq), uid as u16);
+    let td = object_as(&mut b, uid, Opcode::AllocTransportDomain, 0, 16).number();
+    let mut tis = CreateTisIn::new();
+    tis.tisc_mut().set(Tisc::TRANSPORT_DOMAIN, td);
+    let tisn = put_as(&mut b, uid, Opcode::CreateTis, &tis, &[], 16).number();
+    let mut sq = CreateSqIn::new();
+    sq.sqc_mut().set(Sqc::CQN, nic.cq).set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tisn);
+    sq.sqc_mut().wq_mut().set(Wq::WQ_TYPE, 1).set(Wq::LOG_WQ_STRIDE, 6).set(Wq::UAR_PAGE, nic.uar);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateSq, &sq, &[0x4000], 16).status(), Status::BadParam);
+    let mut b = Bench::with(crate::Config { blueflame: true, ..crate::Config::default() });
+    b.ok(Opcode::EnableHca, 0);
+    b.give_pages(b.fw.pages.init());
+    b.ok(Opcode::InitHca, 0);
+    let uid = context(&mut b, 0);
+    let sq = CreateSqIn::new();
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateSq, &sq, &[0x4000], 16).status(), Status::BadParam);
 }
