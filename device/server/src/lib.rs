@@ -10,7 +10,7 @@
 //!
 //! The program enters a [`sandbox`] when everything is open.
 //!
-//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory,
+//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory, the rings between workers,
 //! the hint to the C library that memory can go, a TAP device, and what of the sandbox no library does.
 //!
 //! Not implemented: mapped doorbell pages, migration.
