@@ -194,11 +194,11 @@ fn the_lowest_place_wins() {
     any.set(CreateFlowGroupIn::MATCH_CRITERIA_ENABLE, 0);
     let any = b.put(Opcode::CreateFlowGroup, &any, 16).number();
     let late = group(&mut b, root, 10, 20);
-    for (group, place, tir) in [(late, 10, 3), (any, 9, 2), (by_port, 5, 1), (by_port, 2, 0)] {
+    for (group, place, tir) in [(late, 10, 4), (any, 9, 3), (by_port, 5, 2), (by_port, 2, 1)] {
         let set = entry(root, group, place, 53, action::FORWARD);
         assert_eq!(put(&mut b, &set, &[to(2, tir)], &[]).status(), Status::Ok);
     }
-    for (place, tir) in [(2, 0), (5, 1), (9, 2), (10, 3)] {
+    for (place, tir) in [(2, 1), (5, 2), (9, 3), (10, 4)] {
         assert_eq!(tirs(&walk(&b, TableType::NicRx, &udp(53))), [(tir, 0)]);
         assert_eq!(b.put(Opcode::DeleteFlowTableEntry, &flow(root, 0, place), 16).status(), Status::Ok);
     }

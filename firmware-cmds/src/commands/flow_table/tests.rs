@@ -3,11 +3,16 @@ use crate::commands::testing::Bench;
 use crate::personality::PortKind;
 use crate::profile::Config;
 use crate::steering::{Offer, Steering};
+use crate::transport::Tir;
 use hca_spec::command::Opcode;
 
-/// An adapter with flow tables.
+/// An adapter with flow tables, and with TIRs that entries may name: all numbers below 64 that there are.
 pub(in crate::commands) fn bench() -> Bench {
-    Bench::initialized_with(Config { port_kind: PortKind::Ethernet, ..Config::default() })
+    let mut b = Bench::initialized_with(Config { port_kind: PortKind::Ethernet, ..Config::default() });
+    while b.fw.icm.tirs.get(63).is_none() {
+        b.fw.icm.tirs.insert(Tir::default()).unwrap();
+    }
+    b
 }
 
 /// CREATE_FLOW_TABLE of NIC RX with 128 places, at a level, with the table that misses go to.
