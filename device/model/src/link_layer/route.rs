@@ -157,7 +157,7 @@ impl Route {
         match (&mut self.path.link, self.own) {
             (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
             (Link::Eth(address), Own::Eth(sender)) => {
-                *address = address.from_index(port, self.gid_index, sender);
+                *address = address.with_sender(port, self.gid_index, sender);
             }
             // Both are of one kind.
             (Link::Ib(_), Own::Eth(_)) | (Link::Eth(_), Own::Ib { .. }) => {}

@@ -71,7 +71,7 @@ impl Address {
 
     /// The same as the port's address of that index sends it. One that is empty leaves the packet without a wrapping: nobody
     /// takes it.
-    pub(in crate::link_layer) fn from_index(self, port: &Port, index: u8, sender: Sender) -> Self {
+    pub(in crate::link_layer) fn with_sender(self, port: &Port, index: u8, sender: Sender) -> Self {
         match port.roce_address(index) {
             Some(own) => self.sent_by(own, sender.priority, sender.source_port),
             None => Self { dmac: self.dmac, ..Self::default() },
