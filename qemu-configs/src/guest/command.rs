@@ -18,6 +18,12 @@ fn accelerator() -> &'static str {
     if emulated() { "tcg,thread=multi" } else { "kvm" }
 }
 
+/// What the guest's programs run on. An emulated one has what x86-64-v2 says: there are packages that need it (DPDK among
+/// them), and nothing that costs the emulator much.
+fn processor() -> &'static str {
+    if emulated() { "Nehalem" } else { "host" }
+}
+
 fn emulated() -> bool {
     std::env::var(ACCELERATOR_VARIABLE).as_deref() != Ok("kvm")
 }
@@ -39,7 +45,7 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
     let host = boot.host;
     command
         .args(["-name", &host.name, "-accel", accelerator()])
-        .args(["-cpu", "qemu64", "-smp", &host.cpus.to_string()])
+        .args(["-cpu", processor(), "-smp", &host.cpus.to_string()])
         // The server maps the guest's memory: it must be shared.
         .args(["-object", &format!("memory-backend-memfd,id=ram,size={},share=on", host.memory_bytes)])
         .args(["-machine", "q35,memory-backend=ram", "-m", &format!("{}B", host.memory_bytes)])
