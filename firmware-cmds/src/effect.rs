@@ -81,6 +81,13 @@ pub enum Effect {
         /// Sub-type.
         sub_type: u8,
     },
+    /// The administrator of the NIC virtual port set its state: the driver gets the event; the link stays as it is.
+    VportChange {
+        /// Port, from 1.
+        port: u8,
+        /// Sub-type of the event ([`hca_spec::eqe::port_change`]).
+        sub_type: u8,
+    },
     /// A port was switched on: its link may train.
     PortEnabled {
         /// Port, from 1.

@@ -106,7 +106,7 @@ pub struct Firmware {
 fn tables(config: &Config) -> Icm {
     let offer = match config.port_kind {
         PortKind::InfiniBand => Offer::none(),
-        PortKind::Ethernet => Offer::ethernet(),
+        PortKind::Ethernet => config.personality.capabilities.ethernet.steering,
     };
     Icm { steering: Steering::new(offer), ..Icm::new(config.function) }
 }

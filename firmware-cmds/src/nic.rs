@@ -29,6 +29,10 @@ pub enum AdminState {
 }
 
 /// The NIC virtual port.
+///
+/// Its lists and its promiscuous modes say which frames a switch inside the adapter would have to bring to the function. There is
+/// no such switch: the function has its port for itself, all frames that arrive are its own, and its flow tables choose among
+/// them. So the lists are kept and told, and filter nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicVport {
     /// The function has a RoCE transport: packets of its RoCE addresses are not the NIC's.
@@ -50,6 +54,10 @@ pub struct NicVport {
     pub min_inline: u8,
     /// What MODIFY_VPORT_STATE set.
     pub admin: AdminState,
+    /// Frames for the function that came while its administrator had the virtual port down.
+    pub received_down: u64,
+    /// Frames of the function that were to leave meanwhile.
+    pub sent_down: u64,
 }
 
 impl NicVport {
@@ -68,6 +76,14 @@ impl NicVport {
             mac: config.mac_of_port(1),
             min_inline: Self::LAYER_2,
             admin: AdminState::default(),
+            received_down: 0,
+            sent_down: 0,
         }
+    }
+
+    /// Whether nothing comes and nothing leaves, whatever the link is.
+    #[inline]
+    pub fn is_down(&self) -> bool {
+        self.admin == AdminState::Down
     }
 }

@@ -51,6 +51,7 @@ impl Notices {
     /// A notice of this node. Nothing happens while no manager is known. The same news again starts anew.
     pub(crate) fn raise(&mut self, port: &Port, notice: Notice) {
         let manager = Lid(port.info.get(PortInfo::MASTER_SM_LID) as u16);
+        // A port on Ethernet has no LID, and nobody gives it a manager's.
         if manager.0 == 0 || manager == BUILT_IN_MANAGER || port.lid().0 == 0 {
             return;
         }
@@ -151,7 +152,7 @@ pub(crate) fn bad_management_key(producer: u32, slid: Lid, mad: &Mad) -> Notice 
 }
 
 /// What a packet with a wrong P_Key or Q_Key said of itself: traps 257 and 258.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeyViolation {
     /// The P_Key or Q_Key.
     pub key: u32,

@@ -15,9 +15,10 @@ use crate::directed::{self, Step};
 use crate::effect::Effect;
 use crate::limits::{PKEYS, VENDOR_ID};
 use crate::notice::{self, KeyViolation};
+use crate::personality::PortKind;
 use crate::pma;
-use crate::port::KeyCheck;
 use crate::port::smp::{port_info, vendor_port_info};
+use crate::port::{KeyCheck, Port};
 use crate::ports::{AdapterPort, Ports};
 
 /// Where a datagram came from, for its key.
@@ -32,9 +33,15 @@ pub(crate) enum Source {
     Wire(Lid),
 }
 
+/// Whether datagrams to QP0 and QP1 are for agents of the port: on Ethernet there is no QP0, and QP1 is its driver's alone
+/// (IBTA A16.4, A17.9).
+fn has_agents(port: &Port) -> bool {
+    port.kind() == PortKind::InfiniBand
+}
+
 impl Ports {
     /// An agent's answer to a datagram, as the built-in subnet manager sends it; `None` for what is not answered:
-    /// responses, TrapRepress, subnet management with a wrong M_Key.
+    /// responses, TrapRepress, subnet management with a wrong M_Key, and anything on Ethernet.
     pub fn mad(&mut self, port: u8, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Mad> {
         self.agents(port, mad, Source::Host { trusted: false }, effects)
     }
@@ -50,7 +57,7 @@ impl Ports {
     /// agent's answer, addressed. What is not answered was counted.
     pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {
         let Arrival { port: number, address, .. } = *arrival;
-        let port = self.port_mut(number)?;
+        let port = self.port_mut(number).filter(|port| has_agents(port))?;
         if !agent::is_well_addressed(&address, mad) {
             port.counters.rcv_error();
             return None;
@@ -104,7 +111,8 @@ impl Ports {
         Some(Departure { port: port.number(), address, mad })
     }
 
-    /// Counts a packet with a wrong P_Key or Q_Key that came by a port, and tells its subnet manager (traps 257 and 258).
+    /// Counts a packet with a wrong P_Key or Q_Key that came by a port, and tells its subnet manager (traps 257 and 258), if
+    /// the port is in a subnet that has one.
     pub fn key_violation(&mut self, port: u8, violation: &KeyViolation) {
         let Some(AdapterPort { port, notices }) = self.adapter_port(port) else { return };
         if violation.q_key {
@@ -142,7 +150,7 @@ impl Ports {
         effects: &mut Vec<Effect>,
     ) -> Option<Mad> {
         let node = self.node_info(number);
-        let at = self.adapter_port(number)?;
+        let at = self.adapter_port(number).filter(|at| has_agents(&at.port))?;
         match agent::request(mad) {
             Request::Ignore => None,
             Request::Refuse(status) => Some(answer(mad, status)),
@@ -594,5 +602,22 @@ mod tests {
         r.f.key_violation(1, &KeyViolation { q_key: true, ..bad });
         let info = r.f.ports[0].port.info();
         assert_eq!((info.get(PortInfo::P_KEY_VIOLATIONS), info.get(PortInfo::Q_KEY_VIOLATIONS)), (1, 1));
+    }
+
+    /// Neither by wire nor by command; wrong keys are counted all the same.
+    #[test]
+    fn no_agents_on_ethernet() {
+        let config = Config { port_kind: PortKind::Ethernet, ..Config::default() };
+        let mut r = ManagedAdapter { f: Ports::new(config), effects: Vec::new() };
+        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        let get = smp(METHOD_GET, attr::NODE_INFO, 0);
+        assert_eq!(r.f.mad(1, &get, &mut r.effects), None);
+        let wire = arrival(Address::smp(Lid(9), Lid(7)));
+        assert_eq!(r.f.wire_mad(&wire, &get, &mut r.effects), None);
+        r.f.set_node_description(b"other");
+        r.f.key_violation(1, &KeyViolation { q_key: true, ..Default::default() });
+        assert_eq!((r.f.poll_at(1), r.f.poll(1, u64::MAX)), (None, None));
+        let info = r.f.port(1).unwrap().info();
+        assert_eq!((info.get(PortInfo::Q_KEY_VIOLATIONS), info.get(PortInfo::M_KEY_VIOLATIONS)), (1, 0));
     }
 }

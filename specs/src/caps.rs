@@ -71,6 +71,8 @@ layout! {
         LOG_MAX_RA_REQ_DC: 0x24 [21:16];
         /// log2 of outstanding reads and atomics, DC target.
         LOG_MAX_RA_RES_DC: 0x24 [5:0];
+        /// RTS2RTS_QP can change the UDP source port of a path.
+        RTS2RTS_QP_UDP_SPORT: 0x28 [14:14];
         /// Signatures can be CRC-64 of XP10.
         SIG_CRC64_XP10: 0x28 [24:24];
         /// Signatures can be CRC-32C.
@@ -231,6 +233,12 @@ layout! {
         LOG_MAX_XRCD: 0x64 [4:0];
         /// QUERY_VNIC_ENV tells of packets that flow steering dropped.
         NIC_RECEIVE_STEERING_DISCARD: 0x68 [31:31];
+        /// QUERY_VNIC_ENV tells of packets that came while the virtual port was down.
+        RECEIVE_DISCARD_VPORT_DOWN: 0x68 [30:30];
+        /// The same of packets that were to leave.
+        TRANSMIT_DISCARD_VPORT_DOWN: 0x68 [29:29];
+        /// log2 of the flow counters that QUERY_FLOW_COUNTER reads at once.
+        LOG_MAX_FLOW_COUNTER_BULK: 0x68 [23:16];
         /// Number of flow counters, lower half.
         MAX_FLOW_COUNTER_15_0: 0x68 [15:0];
         /// log2 of the number of receive queues (RQ).
@@ -420,6 +428,8 @@ layout! {
         FLOW_TABLE_MODIFY: 0x0 [25:25];
         /// Entries may go to tables of any level.
         IGNORE_FLOW_LEVEL: 0x0 [10:10];
+        /// What no entry matches may go to the tables of the NIC.
+        TABLE_MISS_ACTION_DOMAIN: 0x0 [8:8];
         /// log2 of the entries of a table.
         LOG_MAX_FT_SIZE: 0x4 [29:24];
         /// log2 of the lists of header changes.

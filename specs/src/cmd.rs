@@ -265,6 +265,8 @@ layout! {
         QPN: 0x8 [23:0];
         /// Optional parameters ([`crate::qpc::opt`]).
         OPT_PARAM_MASK: 0x10 [31:0];
+        /// RTS2RTS: further optional parameters ([`crate::qpc::opt_95_32`]).
+        OPT_PARAM_MASK_95_32: 0x100 u64;
     } views {
         /// New values.
         qpc, qpc_mut: 0x18 Qpc;

@@ -338,6 +338,12 @@ pub mod opt {
     pub const COUNTER_SET: u32 = 1 << 25;
 }
 
+/// Bits of `opt_param_mask_95_32` of RTS2RTS_QP (rdma-core, field use).
+pub mod opt_95_32 {
+    /// UDP source port of the primary path.
+    pub const UDP_SPORT: u64 = 1 << 2;
+}
+
 /// Codes of [`Qpc::PM_STATE`] (IBTA vol 1 17.2.8; mlx5 driver, field use).
 pub mod path_migration {
     /// Ready to migrate: an alternate path is there, and the peer is ready too.

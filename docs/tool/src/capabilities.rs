@@ -34,11 +34,12 @@ pub fn table() -> String {
         rows(&mut out, layout, bytes, &[]);
     }
     let pages = &kind.ethernet;
+    let flow_tables = pages.steering.page();
     for (layout, bytes) in [
         (&EthernetOffloads::LAYOUT, &pages.offloads.bytes()[..]),
         (&Roce::LAYOUT, pages.roce.bytes()),
-        (&FlowTables::LAYOUT, pages.flow_tables.bytes()),
-        (&FlowTableProperties::LAYOUT, pages.flow_tables.nic_receive().bytes()),
+        (&FlowTables::LAYOUT, flow_tables.bytes()),
+        (&FlowTableProperties::LAYOUT, flow_tables.nic_receive().bytes()),
     ] {
         rows(&mut out, layout, &vec![0; layout.size], &[(bytes, "on Ethernet ports")]);
     }

@@ -308,7 +308,7 @@ fn element(kind: u32, number: u32) -> FlowListEntry {
     *element.set(FlowListEntry::DESTINATION_TYPE, kind).set(FlowListEntry::DESTINATION_ID, number)
 }
 
-/// Groups, tables and counters that SET_FLOW_TABLE_ENTRY names.
+/// Groups, tables, TIRs and counters that SET_FLOW_TABLE_ENTRY names.
 pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     let (Ok(set), Ok((destinations, counters))) = (call.view::<SetFteIn>(), list(call)) else {
         return Vec::new();
@@ -317,6 +317,8 @@ pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     let destinations = destinations.iter().map(number).filter_map(|element| {
         let kind = match element.get(FlowListEntry::DESTINATION_TYPE) {
             destination::FLOW_TABLE => Kind::FlowTable,
+            destination::TIR => Kind::Tir,
+            // The uplink is nobody's; other kinds are refused.
             _ => return None,
         };
         Some(Object::new(kind, element.get(FlowListEntry::DESTINATION_ID)))

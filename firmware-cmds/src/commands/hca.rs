@@ -120,7 +120,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,
         TYPE_ROCE if fw.is_ethernet() => *out.roce_mut() = max.ethernet.roce,
-        TYPE_FLOW_TABLE if fw.is_ethernet() => *out.flow_tables_mut() = max.ethernet.flow_tables,
+        TYPE_FLOW_TABLE if fw.is_ethernet() => *out.flow_tables_mut() = fw.icm.steering.offer().page(),
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
         other if other <= LAST_TYPE => {}
         other => return Err(TYPE.got(other)),

@@ -5,6 +5,7 @@
 
 use hca_spec::caps::General;
 use hca_spec::command::Status;
+use hca_spec::eqe::port_change;
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::nic_vport::{
     MODIFY_LIST, ModifyNicVportContextIn, NicVportContext, QueryNicVportContextOut, QueryVnicEnvOut,
@@ -14,6 +15,7 @@ use hca_spec::nic_vport::{
 use super::call::{done, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
+use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::nic::{AdminState, Promiscuous};
@@ -192,24 +194,36 @@ const OF_VPORT: u32 = 0;
 /// The same: the way out of the adapter.
 const OF_UPLINK: u32 = 2;
 
+/// What the driver is told of the virtual port: the administrator's will, and whether it is up.
+fn state(fw: &Firmware) -> (AdminState, bool) {
+    let link = fw.ports.port(PORT).is_some_and(|port| port.state == port_state::ACTIVE);
+    let up = match fw.nic.admin {
+        AdminState::Down => false,
+        AdminState::Up => true,
+        AdminState::Auto => link,
+    };
+    (fw.nic.admin, up)
+}
+
 pub(super) fn query_state(fw: &Firmware, call: &Call<'_>) -> Outcome {
     const WHOSE: Failure =
         bad_param("QUERY_VPORT_STATE: op_mod must be 0 (the virtual port) or 2 (the way out)");
     own(call)?;
-    let link = fw.ports.port(PORT).is_some_and(|port| port.state == port_state::ACTIVE);
-    let (admin, up) = match (call.op_mod, fw.nic.admin) {
-        (OF_VPORT, AdminState::Down) => (AdminState::Down, false),
-        (OF_VPORT, AdminState::Up) => (AdminState::Up, true),
+    let (admin, up) = match call.op_mod {
+        OF_VPORT => state(fw),
         // The way out has no administrator of its own: uplink_follow is not announced.
-        (OF_VPORT | OF_UPLINK, _) => (AdminState::Auto, link),
-        (other, _) => return Err(WHOSE.got(other)),
+        OF_UPLINK => {
+            let link = fw.ports.port(PORT).is_some_and(|port| port.state == port_state::ACTIVE);
+            (AdminState::Auto, link)
+        }
+        other => return Err(WHOSE.got(other)),
     };
     let mut out = QueryVportStateOut::new();
     out.set(QueryVportStateOut::ADMIN_STATE, admin as u32).set(QueryVportStateOut::STATE, up.into());
     Ok(reply(&out))
 }
 
-pub(super) fn modify_state(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+pub(super) fn modify_state(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const WHOSE: Failure =
         bad_param("MODIFY_VPORT_STATE: op_mod must be 0: the way out can't be set (uplink_follow)");
     const STATE: Failure = bad_param("MODIFY_VPORT_STATE: admin_state must be 0 (down), 1 (up) or 2 (auto)");
@@ -217,12 +231,19 @@ pub(super) fn modify_state(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if call.op_mod != OF_VPORT {
         return Err(WHOSE.got(call.op_mod));
     }
-    fw.nic.admin = match vport.get(VportIn::ADMIN_STATE) {
+    let admin = match vport.get(VportIn::ADMIN_STATE) {
         0 => AdminState::Down,
         1 => AdminState::Up,
         2 => AdminState::Auto,
         other => return Err(STATE.got(other)),
     };
+    let before = state(fw).1;
+    fw.nic.admin = admin;
+    let now = state(fw).1;
+    if now != before {
+        let sub_type = if now { port_change::ACTIVE } else { port_change::DOWN };
+        effects.push(Effect::VportChange { port: PORT, sub_type });
+    }
     Ok(done())
 }
 
@@ -233,6 +254,8 @@ pub(super) fn query_environment(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let mut out = QueryVnicEnvOut::new();
     let discards = counters.map_or(0, |c| c.steering_discards);
     out.set(QueryVnicEnvOut::NIC_RECEIVE_STEERING_DISCARD, discards);
+    out.set(QueryVnicEnvOut::RECEIVE_DISCARD_VPORT_DOWN, fw.nic.received_down);
+    out.set(QueryVnicEnvOut::TRANSMIT_DISCARD_VPORT_DOWN, fw.nic.sent_down);
     Ok(reply(&out))
 }
 
@@ -385,9 +408,14 @@ mod tests {
         let set = |b: &mut Bench, op_mod, admin: u8| {
             b.run(Opcode::ModifyVportState, op_mod, &[0, 0, 0, 0, 0, 0, 0, admin << 4], 16).status()
         };
+        b.effects.clear();
+        assert_eq!((set(&mut b, 0, 2), b.effects.len()), (Status::Ok, 0), "as it was");
         assert_eq!(set(&mut b, 0, 0), Status::Ok);
         assert_eq!((state(&mut b, 0), state(&mut b, 2)), (0x00, 0x21));
+        assert_eq!(b.effects, [Effect::VportChange { port: 1, sub_type: port_change::DOWN }]);
+        b.effects.clear();
         assert_eq!(set(&mut b, 0, 1), Status::Ok);
+        assert_eq!(b.effects, [Effect::VportChange { port: 1, sub_type: port_change::ACTIVE }]);
         b.fw.ports.set_link(1, None, &mut Vec::new());
         assert_eq!((state(&mut b, 0), state(&mut b, 2)), (0x11, 0x20));
         assert_eq!((set(&mut b, 0, 3), set(&mut b, 2, 2)), (Status::BadParam, Status::BadParam));
@@ -398,7 +426,9 @@ mod tests {
     fn environment() {
         let mut b = Bench::initialized_with(ethernet());
         b.fw.ports.port_mut(1).unwrap().ethernet_mut().unwrap().counters.steering_discards = 7;
+        (b.fw.nic.received_down, b.fw.nic.sent_down) = (8, 9);
         let r = b.run(Opcode::QueryVnicEnv, 0, &[], 0x20c);
         assert_eq!((r.status(), be64(&r.output, 0x20), r.output.len()), (Status::Ok, 7, 0x20c));
+        assert_eq!((be64(&r.output, 0x28), be64(&r.output, 0x30)), (8, 9));
     }
 }

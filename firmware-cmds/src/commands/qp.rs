@@ -101,6 +101,7 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const SERVICE: Failure = bad_param("CREATE_QP: the service type is not one this adapter has");
+    const NO_QP0: Failure = bad_param("CREATE_QP: there is no QP0 on Ethernet ports (IBTA A16.4)");
     const RQ: Failure = bad_param("CREATE_QP: the kind of receive queue is reserved");
     const SIZE: Failure = bad_param("CREATE_QP: a work queue is larger than log_max_qp_sz");
     const UAR: Failure = bad_resource("CREATE_QP: the UAR page is not allocated");
@@ -110,6 +111,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let service = ctx.get(Qpc::ST);
     // A DC target is no queue pair.
     ServiceType::from_bits(service).filter(|s| *s != ServiceType::Dct).ok_or(SERVICE.got(service))?;
+    if service == ServiceType::Qp0 as u32 && fw.is_ethernet() {
+        return Err(NO_QP0);
+    }
     let rq_type = ctx.get(Qpc::RQ_TYPE);
     let rq_type = RqType::from_bits(rq_type).ok_or(RQ.got(rq_type))?;
     let limit = fw.general.get(General::LOG_MAX_QP_SZ);

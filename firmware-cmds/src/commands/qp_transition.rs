@@ -11,7 +11,7 @@ use hca_spec::cmd::ModifyQpIn;
 use hca_spec::command::{Opcode, Status};
 use hca_spec::ids::Qpn;
 use hca_spec::layout::Field;
-use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt, path_migration};
+use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt, opt_95_32, path_migration};
 
 use super::call::done;
 use super::fixture::Fixture;
@@ -146,6 +146,26 @@ fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     }
 }
 
+/// Takes the further optional parameters of RTS2RTS.
+fn merge_further(fw: &Firmware, ctx: &mut Qpc, modify: &ModifyQpIn, qpn: u32) -> Result<(), Failure> {
+    const UNKNOWN: Failure =
+        bad_param("RTS2RTS: opt_param_mask_95_32 has bits other than the UDP source port's");
+    const ABSENT: Failure =
+        bad_param("RTS2RTS: opt_param_mask_95_32: only RoCE has UDP ports (rts2rts_qp_udp_sport)");
+    let mask = modify.get(ModifyQpIn::OPT_PARAM_MASK_95_32);
+    if mask & !opt_95_32::UDP_SPORT != 0 {
+        return Err(UNKNOWN.of(qpn).got(mask).limit(opt_95_32::UDP_SPORT));
+    }
+    if mask & opt_95_32::UDP_SPORT != 0 {
+        if fw.general_max.get(General::RTS2RTS_QP_UDP_SPORT) == 0 {
+            return Err(ABSENT.of(qpn).got(mask));
+        }
+        let from = modify.qpc().primary_path();
+        copy_path(ctx.primary_path_mut(), from, &[AddressPath::UDP_SPORT]);
+    }
+    Ok(())
+}
+
 fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure> {
     const PKEY: Failure = Failure::new(Status::BadIndex, "QP: pkey_index is beyond the P_Key table");
     const GID: Failure = Failure::new(Status::BadIndex, "QP: src_addr_index is beyond the GID table");
@@ -228,6 +248,10 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
                 call.command.opcode == Opcode::Rts2SqdQp && modify.get(ModifyQpIn::SQD_EVENT) == 1;
             merge_required(&mut ctx, new, call.command.opcode, mask);
             merge_optional(&mut ctx, new, call.command.opcode, mask);
+            // Other transitions have nothing there.
+            if call.command.opcode == Opcode::Rts2RtsQp {
+                merge_further(fw, &mut ctx, modify, number)?;
+            }
             check_names(fw, &ctx, Names::All)?;
             check_path(fw, ctx.primary_path(), number)?;
             if mask & opt::ALT_PATH != 0 {
@@ -472,5 +496,35 @@ mod tests {
         assert_eq!(b.put(Opcode::Init2RtrQp, &rtr, 16).status(), Status::Ok);
         let path = *b.fw.icm.qps.get(rc.qp).unwrap().ctx.primary_path();
         assert_eq!((path.get(AddressPath::SRC_ADDR_INDEX), path.get(AddressPath::RMAC_31_0)), (255, 7));
+        let mut rts = ModifyQpIn::new();
+        rts.set(ModifyQpIn::QPN, rc.qp);
+        assert_eq!(b.put(Opcode::Rtr2RtsQp, &rts, 16).status(), Status::Ok);
+        // The UDP source port alone changes.
+        rts.set(ModifyQpIn::OPT_PARAM_MASK_95_32, 1 << 2);
+        rts.qpc_mut().primary_path_mut().set(AddressPath::UDP_SPORT, 0xc123).set(AddressPath::HOP_LIMIT, 9);
+        assert_eq!(b.put(Opcode::Rts2RtsQp, &rts, 16).status(), Status::Ok);
+        let path = *b.fw.icm.qps.get(rc.qp).unwrap().ctx.primary_path();
+        assert_eq!((path.get(AddressPath::UDP_SPORT), path.get(AddressPath::HOP_LIMIT)), (0xc123, 0));
+        assert_eq!(path.get(AddressPath::RMAC_31_0), 7);
+        rts.set(ModifyQpIn::OPT_PARAM_MASK_95_32, 1 << 3);
+        assert_eq!(b.put(Opcode::Rts2RtsQp, &rts, 16).status(), Status::BadParam);
+    }
+
+    /// There are no UDP ports on InfiniBand.
+    #[test]
+    fn no_udp_port_on_infiniband() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut init = base(&rc);
+        init.qpc_mut().primary_path_mut().set(AddressPath::VHCA_PORT_NUM, 1);
+        for (op, m) in
+            [(Opcode::Rst2InitQp, init), (Opcode::Init2RtrQp, rtr(&rc)), (Opcode::Rtr2RtsQp, rts(&rc))]
+        {
+            assert_eq!(b.put(op, &m, 16).status(), Status::Ok, "{op:?}");
+        }
+        let mut m = base(&rc);
+        assert_eq!(b.put(Opcode::Rts2RtsQp, &m, 16).status(), Status::Ok);
+        m.set(ModifyQpIn::OPT_PARAM_MASK_95_32, 1 << 2);
+        assert_eq!(b.put(Opcode::Rts2RtsQp, &m, 16).status(), Status::BadParam);
     }
 }

@@ -214,7 +214,7 @@ rows! {
     QueryVportState, "QUERY_VPORT_STATE", Initialized, (VportIn::SIZE, QueryVportStateOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(nic_vport::query_state), Object, if Firmware::is_ethernet;
     ModifyVportState, "MODIFY_VPORT_STATE", Initialized, (VportIn::SIZE, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Update(nic_vport::modify_state), Input(nic_vport::modify_state_template),
+        User::KERNEL, Modify, WithEffects(nic_vport::modify_state), Input(nic_vport::modify_state_template),
         if Firmware::is_ethernet;
     QueryNicVportContext, "QUERY_NIC_VPORT_CONTEXT", Initialized, (VportIn::SIZE, QueryNicVportContextOut::SIZE),
         NONE, OBJECT, User::ALL, Query, ReadOnly(nic_vport::query), Object, if Firmware::is_ethernet;

@@ -3,10 +3,7 @@
 //! Identity and places of PCI capabilities are those of real cards (lspci, field use). The capability pages tell of what
 //! this firmware can do, and of no more than a ConnectX-4 can, but for what is said beside it.
 
-use hca_spec::caps::{
-    Atomic, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Roce, match_field,
-    object_type, odp, uctx_cap,
-};
+use hca_spec::caps::{Atomic, EthernetOffloads, General, General2, Odp, Roce, object_type, odp, uctx_cap};
 
 use super::{
     Capabilities, EthernetPages, FirmwareVersion, Pci, PciCapabilities, PciLink, PciSpeed, Personality,
@@ -18,6 +15,7 @@ use crate::limits::{
     MAX_COMPRESSED, MAX_Q_COUNTERS, ROCE_ADDRESSES,
 };
 use crate::speed::LinkSpeed;
+use crate::steering::Offer;
 
 /// A cable that is wider or faster than this makes the port one for that cable ([`crate::Port::negotiate`]).
 const PORTS: &[PortProfile] = &[PortProfile {
@@ -34,6 +32,9 @@ const PORTS: &[PortProfile] = &[PortProfile {
     mtu: 4096,
     data_lanes: 8,
 }];
+
+/// Flow steering of Ethernet ports.
+const STEERING: Offer = Offer::ethernet();
 
 /// The whole of it.
 pub(super) fn personality() -> Personality {
@@ -74,7 +75,7 @@ pub(super) fn personality() -> Personality {
                 general: ethernet_general(),
                 offloads: ethernet_offloads(),
                 roce: roce(),
-                flow_tables: flow_tables(),
+                steering: STEERING,
             },
         },
         ports: PORTS.to_vec(),
@@ -149,10 +150,12 @@ fn ethernet_general() -> General {
     c.set(General::LOG_MAX_CURRENT_MC_LIST, LOG_MAX_MULTICAST).set(General::LOG_MAX_VLAN_LIST, LOG_MAX_VLANS);
     c.set(General::MODIFY_RQ_COUNTER_SET_ID, 1).set(General::VPORT_COUNTERS, 1);
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
+    c.set(General::RECEIVE_DISCARD_VPORT_DOWN, 1).set(General::TRANSMIT_DISCARD_VPORT_DOWN, 1);
     c.set(General::PCAM_REG, 1);
+    c.set(General::RTS2RTS_QP_UDP_SPORT, 1);
     // Paths of RoCE don't migrate, which its own group says, too.
     c.set(General::APM, 0);
-    c.set(General::MAX_FLOW_COUNTER_31_16, 1);
+    STEERING.count_in(&mut c);
     c.set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES | uctx_cap::RAW_TX);
     c
 }
@@ -176,40 +179,6 @@ fn roce() -> Roce {
     c.set(Roce::L3_TYPE, 0b110).set(Roce::ROCE_VERSION, 0b101).set(Roce::R_ROCE_DEST_UDP_PORT, 4791);
     c.set(Roce::R_ROCE_MIN_SRC_UDP_PORT, 0xc000).set(Roce::R_ROCE_MAX_SRC_UDP_PORT, 0xffff);
     c.set(Roce::ROCE_ADDRESS_TABLE_SIZE, ROCE_ADDRESSES as u32);
-    c
-}
-
-/// Flow tables: those that received packets pass.
-fn flow_tables() -> FlowTables {
-    use FlowTableProperties as Properties;
-    let mut c = FlowTables::new();
-    c.set(FlowTables::NIC_RX_MULTI_PATH_TIRS, 1).set(FlowTables::NIC_RX_MULTI_PATH_TIRS_FTS, 1);
-    let receive = c.nic_receive_mut();
-    receive
-        .set(Properties::FT_SUPPORT, 1)
-        .set(Properties::FLOW_COUNTER, 1)
-        .set(Properties::FLOW_MODIFY_EN, 1);
-    receive.set(Properties::MODIFY_ROOT, 1).set(Properties::IDENTIFIED_MISS_TABLE_MODE, 1);
-    receive.set(Properties::FLOW_TABLE_MODIFY, 1);
-    // Drivers want levels up to 67.
-    receive.set(Properties::LOG_MAX_FT_SIZE, 20).set(Properties::MAX_FT_LEVEL, 96);
-    receive.set(Properties::LOG_MAX_FT_NUM, 12).set(Properties::LOG_MAX_FLOW, 20);
-    receive.set(Properties::LOG_MAX_FLOW_COUNTER, 2).set(Properties::LOG_MAX_DESTINATION, 6);
-    let outer = match_field::LAYER_2
-        | match_field::SECOND_VLAN
-        | match_field::LAYER_3
-        | match_field::LAYER_4
-        | match_field::GRE
-        | match_field::VXLAN;
-    let misc = match_field::ESP_SPI | match_field::BTH_DST_QP;
-    for (field, value) in [
-        (Properties::FT_FIELD_SUPPORT_OUTER, outer),
-        (Properties::FT_FIELD_SUPPORT_MISC, misc),
-        (Properties::FT_FIELD_BITMASK_OUTER, outer),
-        (Properties::FT_FIELD_BITMASK_MISC, misc),
-    ] {
-        receive.set(field, value);
-    }
     c
 }
 

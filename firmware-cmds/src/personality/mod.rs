@@ -14,9 +14,10 @@ mod connectx4;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use hca_spec::caps::{Atomic, EthernetOffloads, FlowTables, General, General2, Odp, Roce};
+use hca_spec::caps::{Atomic, EthernetOffloads, General, General2, Odp, Roce};
 
 use crate::speed::LinkSpeed;
+use crate::steering::Offer;
 
 /// One kind of adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,8 +148,8 @@ pub struct EthernetPages {
     pub offloads: EthernetOffloads,
     /// RoCE.
     pub roce: Roce,
-    /// Flow tables.
-    pub flow_tables: FlowTables,
+    /// Flow tables: the page is made of it.
+    pub steering: Offer,
 }
 
 /// A port, as it leaves the factory.

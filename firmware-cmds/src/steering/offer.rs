@@ -1,6 +1,9 @@
 //! What an adapter offers of flow steering: the capability page "flow table" as values.
 
+use hca_spec::caps::{FlowTableProperties, FlowTables, General};
 use hca_spec::flow::TableType;
+
+use super::fields::field_support;
 
 /// What tables of one type can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +74,67 @@ const ETHERNET: TypeOffer = TypeOffer {
     switch_domain: false,
 };
 
+/// log2 of the counters that drivers are told to read at once: 16 KiB of output.
+const LOG_COUNTERS_READ: u32 = 10;
+
+impl TypeOffer {
+    /// The properties of the type's tables, as the capability page has them.
+    fn properties(&self) -> FlowTableProperties {
+        use FlowTableProperties as P;
+        let mut p = P::new();
+        p.set(P::FT_SUPPORT, 1).set(P::FLOW_COUNTER, self.log_max_counters.is_some().into());
+        p.set(P::FLOW_MODIFY_EN, self.modify_entries.into()).set(P::MODIFY_ROOT, self.modify_root.into());
+        p.set(P::IDENTIFIED_MISS_TABLE_MODE, self.miss_table.into());
+        p.set(P::FLOW_TABLE_MODIFY, self.modify_tables.into());
+        p.set(P::IGNORE_FLOW_LEVEL, self.ignore_level.into());
+        p.set(P::TABLE_MISS_ACTION_DOMAIN, self.switch_domain.into());
+        p.set(P::LOG_MAX_FT_SIZE, self.log_max_size).set(P::MAX_FT_LEVEL, self.max_level);
+        p.set(P::LOG_MAX_FT_NUM, self.log_max_tables).set(P::LOG_MAX_FLOW, self.log_max_entries);
+        p.set(P::LOG_MAX_FLOW_COUNTER, self.log_max_counters.unwrap_or(0));
+        p.set(P::LOG_MAX_DESTINATION, self.log_max_destinations);
+        let [outer, inner, misc, _] = field_support();
+        p.set(P::FT_FIELD_SUPPORT_OUTER, outer).set(P::FT_FIELD_BITMASK_OUTER, outer);
+        p.set(P::FT_FIELD_SUPPORT_INNER, inner).set(P::FT_FIELD_BITMASK_INNER, inner);
+        p.set(P::FT_FIELD_SUPPORT_MISC, misc).set(P::FT_FIELD_BITMASK_MISC, misc);
+        p
+    }
+}
+
 impl Offer {
+    /// The capability page of flow tables: what QUERY_HCA_CAP says of this offer.
+    pub fn page(&self) -> FlowTables {
+        let mut page = FlowTables::new();
+        if self.nic_rx.is_some() {
+            // A destination is a destination, whatever kind it is of.
+            page.set(FlowTables::NIC_RX_MULTI_PATH_TIRS, 1).set(FlowTables::NIC_RX_MULTI_PATH_TIRS_FTS, 1);
+        }
+        if self.nic_rx.is_some() && self.sniffer_rx.is_some() {
+            page.set(FlowTables::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR, 1);
+        }
+        let of = |offer: &Option<TypeOffer>| {
+            offer.as_ref().map_or_else(FlowTableProperties::new, TypeOffer::properties)
+        };
+        *page.nic_receive_mut() = of(&self.nic_rx);
+        *page.nic_receive_rdma_mut() = of(&self.rdma_rx);
+        *page.nic_receive_sniffer_mut() = of(&self.sniffer_rx);
+        *page.nic_transmit_mut() = of(&self.nic_tx);
+        *page.nic_transmit_rdma_mut() = of(&self.rdma_tx);
+        *page.nic_transmit_sniffer_mut() = of(&self.sniffer_tx);
+        page
+    }
+
+    /// Says in the general capabilities how many counters there are, and in which bulks.
+    pub fn count_in(&self, general: &mut General) {
+        let (high, low) = (self.max_counters >> 16, self.max_counters & 0xffff);
+        general.set(General::MAX_FLOW_COUNTER_31_16, high).set(General::MAX_FLOW_COUNTER_15_0, low);
+        general.set(General::FLOW_COUNTER_BULK_ALLOC, self.counter_bulks);
+        // A query reads as many as its output has room for.
+        general.set(
+            General::LOG_MAX_FLOW_COUNTER_BULK,
+            if self.max_counters == 0 { 0 } else { LOG_COUNTERS_READ },
+        );
+    }
+
     /// Nothing: an InfiniBand port.
     pub const fn none() -> Self {
         Self {
@@ -87,8 +150,15 @@ impl Offer {
         }
     }
 
-    /// All of it: an Ethernet port. An adapter that can't carry a type out takes it away here and in its capability page.
+    /// An Ethernet port: frames that are received, and frames that are sent.
+    ///
+    /// The other types are not carried out: RoCE packets go to and from the transport past all tables.
     pub const fn ethernet() -> Self {
+        Self { sniffer_rx: None, sniffer_tx: None, rdma_rx: None, rdma_tx: None, ..Self::all() }
+    }
+
+    /// All types of tables.
+    pub const fn all() -> Self {
         Self {
             nic_rx: Some(ETHERNET),
             nic_tx: Some(ETHERNET),
@@ -127,5 +197,37 @@ impl Offer {
             && self.sniffer_tx.is_none()
             && self.rdma_rx.is_none()
             && self.rdma_tx.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page says what commands check.
+    #[test]
+    fn the_page_is_the_offer() {
+        use FlowTableProperties as P;
+        let offer = Offer::ethernet();
+        let (page, of) = (offer.page(), offer.nic_rx.unwrap());
+        for p in [page.nic_receive(), page.nic_transmit()] {
+            assert_eq!((p.get(P::LOG_MAX_FT_SIZE), p.get(P::MAX_FT_LEVEL)), (of.log_max_size, of.max_level));
+            assert_eq!((p.get(P::LOG_MAX_FLOW), p.get(P::LOG_MAX_FT_NUM)), (of.log_max_entries, 12));
+            assert_eq!((p.get(P::FLOW_COUNTER), p.get(P::LOG_MAX_FLOW_COUNTER)), (1, 2));
+            assert_eq!((p.get(P::IGNORE_FLOW_LEVEL), p.get(P::TABLE_MISS_ACTION_DOMAIN)), (0, 0));
+            assert_eq!(p.get(P::FT_FIELD_SUPPORT_INNER), field_support()[1]);
+        }
+        for p in [page.nic_receive_rdma(), page.nic_transmit_rdma(), page.nic_transmit_sniffer()] {
+            assert_eq!(*p, P::new());
+        }
+        assert_eq!(page.get(FlowTables::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR), 0);
+        let page = Offer::all().page();
+        assert_eq!(page.nic_receive_rdma().get(P::TABLE_MISS_ACTION_DOMAIN), 1);
+        assert_eq!(Offer::none().page(), FlowTables::new());
+        let mut general = General::new();
+        Offer { max_counters: 0x1_0203, counter_bulks: 3, ..offer }.count_in(&mut general);
+        assert_eq!(general.get(General::MAX_FLOW_COUNTER_31_16), 1);
+        assert_eq!(general.get(General::MAX_FLOW_COUNTER_15_0), 0x203);
+        assert_eq!(general.get(General::FLOW_COUNTER_BULK_ALLOC), 3);
     }
 }

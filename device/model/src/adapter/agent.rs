@@ -10,7 +10,7 @@ use crate::ground::time::Ps;
 use crate::link_layer::ib::datagram;
 
 impl Executor<'_> {
-    /// A datagram for which no driver has a queue pair that receives.
+    /// A datagram for which no driver has a queue pair that receives. Ports on Ethernet have no agents.
     pub(crate) fn agent(&mut self, now: Ps, arrived: &Arrived) {
         let Some((address, mad)) = datagram::parse(arrived.path(), arrived.repr(), arrived.payload_bytes())
         else {
@@ -66,14 +66,15 @@ impl Core<'_> {
     /// manager told.
     pub(crate) fn key_violation(&mut self, now: Ps, arrived: &Arrived, q_key: bool) {
         let (port, repr) = (arrived.port, arrived.repr());
-        let Some(link) = arrived.path().ib() else { return };
+        // On Ethernet it is only counted: there is nobody to tell.
+        let (slid, dlid, sl) = arrived.path().ib().map(|l| (l.slid, l.dlid, l.sl)).unwrap_or_default();
         let deth = repr.deth.as_ref();
         let violation = KeyViolation {
             key: if q_key { deth.map_or(0, |d| d.q_key) } else { repr.pkey.into() },
             q_key,
-            slid: link.slid,
-            dlid: link.dlid,
-            sl: link.sl,
+            slid,
+            dlid,
+            sl,
             source_qp: deth.map_or(0, |d| d.src_qp.0),
             qp: repr.dest_qp.0,
         };

@@ -310,6 +310,7 @@ impl Executor<'_> {
                     core.schedule_for(now, other, HcaEvent::PortChange(port, sub_type));
                 }
             }
+            Effect::VportChange { port, sub_type } => core.push_port_change(now, port, sub_type),
             Effect::PortEnabled { port } => core.chip.out.port_changed(port, false),
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
