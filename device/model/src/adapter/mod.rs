@@ -342,6 +342,11 @@ impl Executor<'_> {
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
+        let nic = &mut self.core.function.fw.nic;
+        if nic.is_down() && packet.is_frame() && !packet.is_control() {
+            nic.received_down = nic.received_down.wrapping_add(1);
+            return now;
+        }
         if !self.is_for_transport(port, &packet) {
             return self.arrive_frame(now, port, packet);
         }

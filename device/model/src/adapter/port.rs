@@ -116,6 +116,11 @@ impl Core<'_> {
         let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) else {
             return 0;
         };
+        let nic = &mut self.function.fw.nic;
+        if nic.is_down() && packet.is_frame() {
+            nic.sent_down = nic.sent_down.wrapping_add(1);
+            return 0;
+        }
         // What does not leave the adapter is in nobody's way.
         let keeps = out.outlet.keeps(own, &packet);
         let reserved = if keeps { 0 } else { packet.len() as u32 };

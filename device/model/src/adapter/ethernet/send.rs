@@ -195,6 +195,7 @@ impl Core<'_> {
         domain: u32,
     ) -> Times {
         let Built { frame, offset, len, bytes } = built;
+        let copies = self.leaves(now, qp.port(), (qp.qpn, frame.metadata), &bytes);
         let packet = Packet::frame_of(bytes, domain);
         let service = self.chip.timing.transmit() + parsed;
         let free = self.chip.units.send(now, qp.qpn.0, service);
@@ -204,7 +205,13 @@ impl Core<'_> {
         let (qpn, psn, operation) = (qp.qpn, qp.requester.next_psn, Operation::SendOnly);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
-        qp.lane = self.launch(departs, qp.port(), operation, packet);
+        // Copies leave at once: what makes them is behind the pipeline.
+        for _ in 1..copies {
+            self.launch(departs, qp.port(), operation, packet.clone());
+        }
+        if copies > 0 {
+            qp.lane = self.launch(departs, qp.port(), operation, packet);
+        }
         Times { free, departs }
     }
 }

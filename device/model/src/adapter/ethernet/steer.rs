@@ -3,7 +3,7 @@
 use hca_firmware::steering::Target;
 use hca_firmware::transport::{Dispatch, Tir};
 use hca_spec::flow::TableType;
-use hca_spec::ids::Rqn;
+use hca_spec::ids::{Qpn, Rqn};
 
 use super::receive::QueuedFrame;
 use crate::adapter::Executor;
@@ -91,6 +91,33 @@ impl Core<'_> {
             }
         };
         Some((rqn, hash))
+    }
+}
+
+impl Core<'_> {
+    /// How many times the flow tables of frames that are sent let one leave: once if there are none. `sqn` is the queue it
+    /// comes from, `metadata` what its WQE says for them.
+    pub(super) fn leaves(&mut self, now: Ps, port: u8, (sqn, metadata): (Qpn, u32), frame: &[u8]) -> usize {
+        let steering = &self.function.fw.icm.steering;
+        if steering.root(TableType::NicTx).is_none() {
+            return 1;
+        }
+        // A frame that is not one shows nothing: it goes as by default.
+        let Some(headers) = Headers::parse(frame) else { return 1 };
+        let inner = headers.inner(frame);
+        let mut key = flow_key(&headers, inner.as_ref());
+        (key.source_sqn, key.metadata) = (Some(sqn.0), Some(metadata));
+        let verdict = &mut self.function.frames.verdict;
+        steering.walk(TableType::NicTx, &key.lay_out(), frame.len() as u64, verdict);
+        let copies = verdict.deliveries.iter().filter(|delivery| delivery.to == Target::Wire).count();
+        if copies == 0 {
+            tracing::debug!(hca = self.chip.name, %now, "SQ {sqn}: a frame was dropped by flow tables");
+            if let Some(ethernet) = self.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut()) {
+                let discards = &mut ethernet.counters.tx.discards;
+                *discards = discards.wrapping_add(1);
+            }
+        }
+        copies
     }
 }
 

@@ -23,6 +23,8 @@ const MAX_FRAMES: u64 = 63;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Frame {
     pub(crate) checksums: Checksums,
+    /// What flow tables of frames that are sent compare as register A.
+    pub(crate) metadata: u32,
     /// A tag to insert; there is no inline header then.
     pub(crate) vlan: Option<Tag>,
     /// The inline header: the first bytes of the frame.
@@ -176,7 +178,8 @@ impl EthWqe {
         let pieces = cursor.pieces()?;
         let data = total(&pieces);
         let checksums = Checksums::from_bits(segment.get(EthSeg::CS_FLAGS));
-        let frame = Frame { checksums, vlan, header, pieces, data };
+        let metadata = segment.get(EthSeg::FLOW_TABLE_METADATA);
+        let frame = Frame { checksums, metadata, vlan, header, pieces, data };
         let mss = segment.get(EthSeg::MSS) as u16;
         wqe.work = match known {
             EthOpcode::Send => Work::Frame(frame),
@@ -241,10 +244,10 @@ fn one_each(all: Frame) -> Result<Vec<Frame>, Refused> {
     if all.pieces.is_empty() {
         return Err(Refused::malformed("a multi-packet WQE without frames"));
     }
-    let Frame { checksums, vlan, pieces, .. } = all;
+    let Frame { checksums, metadata, vlan, pieces, .. } = all;
     let frame = |piece: Piece| {
         let pieces = vec![piece];
-        Frame { checksums, vlan, header: Vec::new(), data: total(&pieces), pieces }
+        Frame { checksums, metadata, vlan, header: Vec::new(), data: total(&pieces), pieces }
     };
     Ok(pieces.into_iter().map(frame).collect())
 }
