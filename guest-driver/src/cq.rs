@@ -6,6 +6,7 @@
 
 use crate::bus::{Bus, Dma, pages_of};
 use crate::error::Error;
+use crate::eth::FrameReport;
 use crate::events::{page, with_pages};
 use crate::hca::Hca;
 use crate::sig::SignatureError;
@@ -380,6 +381,9 @@ pub struct Completion {
     pub data: Option<InlineData>,
     /// A signature is wrong: the entry says nothing else, and completes no request.
     pub signature: Option<SignatureError>,
+    /// What the entry says of a received frame; of other receives it means nothing. `qpn` means nothing for frames, and
+    /// `srqn` is the user index of their queue.
+    pub frame: FrameReport,
 }
 
 impl Completion {
@@ -416,6 +420,7 @@ impl Completion {
             timestamp: cqe.get(Cqe::TIMESTAMP),
             data: None,
             signature: SignatureError::decode(cqe),
+            frame: FrameReport::decode(cqe),
         }
     }
 

@@ -18,6 +18,7 @@
 //! 8. [`umr`], [`mw`], [`odp`]: keys that work requests change; windows; memory that comes page by page. [`sig`]:
 //!    signatures of blocks.
 //! 9. [`mad`]: asking the port about itself.
+//! 10. [`eth`]: ports that are Ethernet: queues of frames, where frames are steered to, and the addresses of RoCE.
 //!
 //! With the feature `vfio-user`, `VfioUserBus` drives an adapter behind a vfio-user socket.
 //!
@@ -39,7 +40,7 @@
 //! One thread at a time drives an adapter: every call that touches it takes `&mut Hca` or `&mut Bus`.
 //! Queues are bus-contiguous memory; registered memory may be any list of pages.
 //!
-//! Not here: masked atomics, Ethernet. Health recovery is left to the caller; see [`Hca::health`].
+//! Not here: masked atomics. Health recovery is left to the caller; see [`Hca::health`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -54,6 +55,7 @@ pub mod counters;
 pub mod cq;
 pub mod dct;
 pub mod error;
+pub mod eth;
 pub mod events;
 pub mod hca;
 pub mod mad;

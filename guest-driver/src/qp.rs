@@ -4,11 +4,12 @@
 //! posted to each (PRM "QP Context", "Work Queues").
 
 mod life;
-mod ring;
+pub(crate) mod ring;
 
 use crate::bus::{Bus, Dma, pages_of};
 use crate::cq::{Completion, Cq, RECORD_LINE, Side};
 use crate::error::Error;
+use crate::eth::Hop;
 use crate::events::{page, with_pages};
 use crate::hca::Hca;
 use crate::mr::Access;
@@ -24,9 +25,9 @@ use hca_spec::wqe::{Data, WQEBB};
 use ring::Ring;
 
 /// Offset of the receive counter in the doorbell record.
-const RECORD_RECEIVE: usize = 0;
+pub(crate) const RECORD_RECEIVE: usize = 0;
 /// Offset of the send counter in the doorbell record.
-const RECORD_SEND: usize = 4;
+pub(crate) const RECORD_SEND: usize = 4;
 /// An ACK is requested at least every 2^8 packets.
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// Path MTU code of datagram queue pairs: 4096 bytes, so that the port's MTU is the limit.
@@ -189,12 +190,19 @@ pub struct Path {
     pub source_bits: u8,
     /// The own port, from 1; 0: that of INIT, and of an alternate path the first.
     pub port: u8,
+    /// RoCE: what the way has beside the GID.
+    pub hop: Option<Hop>,
 }
 
 impl Path {
     /// The way to a LID.
     pub const fn lid(lid: Lid) -> Self {
-        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0, port: 0 }
+        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0, port: 0, hop: None }
+    }
+
+    /// The way to a RoCE address, from the port's own of that index.
+    pub const fn roce(gid: Gid, sgid_index: u8, hop: Hop) -> Self {
+        Self { gid: Some(gid), sgid_index, hop: Some(hop), ..Self::lid(Lid(0)) }
     }
 }
 
@@ -408,7 +416,7 @@ impl<D: Dma> Qp<D> {
     }
 }
 
-fn log2_of(count: u32) -> Result<u32, Error> {
+pub(crate) fn log2_of(count: u32) -> Result<u32, Error> {
     let log = count.max(1).checked_next_power_of_two().map(u32::ilog2);
     log.filter(|l| *l <= LOG_MAX_RING).ok_or(Error::Invalid("the queue is too long"))
 }
@@ -428,6 +436,14 @@ fn set_path(to: &mut AddressPath, path: &Path) {
         to.set(AddressPath::HOP_LIMIT, 0xff);
         to.set(AddressPath::RGID_H, hca_spec::be64(&gid.0, 0));
         to.set(AddressPath::RGID_L, hca_spec::be64(&gid.0, 8));
+    }
+    if let Some(hop) = path.hop {
+        let (high, low) = hop.mac.halves();
+        to.set(AddressPath::RMAC_H, high.into()).set(AddressPath::RMAC_L, low);
+        to.set(AddressPath::ETH_PRIO, hop.priority.into())
+            .set(AddressPath::UDP_SPORT, hop.source_port.into());
+        to.set(AddressPath::HOP_LIMIT, hop.hop_limit.into());
+        to.set(AddressPath::TCLASS, hop.traffic_class.into());
     }
 }
 

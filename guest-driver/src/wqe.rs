@@ -5,6 +5,7 @@
 
 use crate::dct::Target;
 use crate::error::Error;
+use crate::eth::Hop;
 use crate::umr::KeyChange;
 use hca_spec::bsf::{BSF_OCTWORDS, SetPsv};
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
@@ -12,6 +13,10 @@ use hca_spec::wqe::{
     AtomicSeg, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
     TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg,
 };
+
+mod frame;
+
+pub use frame::{FrameRequest, FrameWork};
 
 /// The largest send WQE: the control segment counts 16-byte units in 6 bits.
 pub const MAX_WQE: usize = 63 * DS_UNIT;
@@ -53,6 +58,21 @@ pub struct Datagram {
     pub gid: Option<Gid>,
 }
 
+/// Where a datagram goes over RoCE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoceDatagram {
+    /// Queue pair at the other end.
+    pub qpn: Qpn,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// Destination GID.
+    pub gid: Gid,
+    /// Index of the port's own RoCE address.
+    pub sgid_index: u8,
+    /// The rest of the way.
+    pub hop: Hop,
+}
+
 /// What a send request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
@@ -67,6 +87,13 @@ pub enum SendOp {
     Datagram {
         /// Where to.
         to: Datagram,
+        /// Immediate data.
+        imm: Option<u32>,
+    },
+    /// Sends a datagram over RoCE.
+    RoceDatagram {
+        /// Where to.
+        to: RoceDatagram,
         /// Immediate data.
         imm: Option<u32>,
     },
@@ -231,6 +258,10 @@ impl Wqe {
             SendOp::Send { imm } => (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm),
             SendOp::Datagram { to, imm } => {
                 self.push(datagram(&to).bytes())?;
+                (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm)
+            }
+            SendOp::RoceDatagram { to, imm } => {
+                self.push(roce_datagram(&to).bytes())?;
                 (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm)
             }
             SendOp::Write { address, rkey, imm } => {
@@ -398,6 +429,22 @@ fn datagram(to: &Datagram) -> DatagramSeg {
         segment.set(DatagramSeg::RGID_H, hca_spec::be64(&gid.0, 0));
         segment.set(DatagramSeg::RGID_L, hca_spec::be64(&gid.0, 8));
     }
+    segment
+}
+
+fn roce_datagram(to: &RoceDatagram) -> DatagramSeg {
+    let mut segment = DatagramSeg::new();
+    let (hop, mac) = (&to.hop, to.hop.mac.0);
+    segment.set(DatagramSeg::QKEY, to.qkey).set(DatagramSeg::EXT, 1).set(DatagramSeg::DQPN, to.qpn.0);
+    segment.set(DatagramSeg::ETH_PRIO, hop.priority.into());
+    segment.set(DatagramSeg::UDP_SPORT, hop.source_port.into());
+    segment.set(DatagramSeg::RMAC_H, hca_spec::be32(&mac, 0));
+    segment.set(DatagramSeg::RMAC_L, u32::from(u16::from_be_bytes([mac[4], mac[5]])));
+    segment.set(DatagramSeg::TCLASS, hop.traffic_class.into());
+    segment.set(DatagramSeg::HOP_LIMIT, hop.hop_limit.into());
+    segment.set(DatagramSeg::GRH, 1).set(DatagramSeg::SGID_INDEX, to.sgid_index.into());
+    segment.set(DatagramSeg::RGID_H, hca_spec::be64(&to.gid.0, 0));
+    segment.set(DatagramSeg::RGID_L, hca_spec::be64(&to.gid.0, 8));
     segment
 }
 

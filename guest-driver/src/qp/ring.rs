@@ -5,38 +5,38 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Bookkeeping of one ring: 16-bit running counters, of which the low bits are the place.
-pub(super) struct Ring {
-    pub(super) offset: usize,
-    pub(super) stride: usize,
-    pub(super) size: u32,
-    pub(super) head: u16,
-    pub(super) tail: u16,
+pub(crate) struct Ring {
+    pub(crate) offset: usize,
+    pub(crate) stride: usize,
+    pub(crate) size: u32,
+    pub(crate) head: u16,
+    pub(crate) tail: u16,
     /// Per place: the caller's number, and how many places the request takes.
-    pub(super) requests: Vec<(u64, u16)>,
+    pub(crate) requests: Vec<(u64, u16)>,
 }
 
 impl Ring {
-    pub(super) fn new(offset: usize, stride: usize, size: u32) -> Self {
+    pub(crate) fn new(offset: usize, stride: usize, size: u32) -> Self {
         Self { offset, stride, size, head: 0, tail: 0, requests: vec![(0, 0); size as usize] }
     }
 
-    pub(super) fn place(&self, index: u16) -> usize {
+    pub(crate) fn place(&self, index: u16) -> usize {
         usize::from(index) & (self.size as usize).saturating_sub(1)
     }
 
-    pub(super) fn free(&self) -> u32 {
+    pub(crate) fn free(&self) -> u32 {
         self.size - u32::from(self.head.wrapping_sub(self.tail))
     }
 
     /// Takes `count` places for a request.
-    pub(super) fn take(&mut self, wr_id: u64, count: u16) {
+    pub(crate) fn take(&mut self, wr_id: u64, count: u16) {
         let place = self.place(self.head);
         self.requests[place] = (wr_id, count);
         self.head = self.head.wrapping_add(count);
     }
 
     /// The request at `index` is done, and so are all before it.
-    pub(super) fn retire(&mut self, index: u16) -> Option<u64> {
+    pub(crate) fn retire(&mut self, index: u16) -> Option<u64> {
         // Only an index between tail and head can be meant; anything else is not ours.
         if index.wrapping_sub(self.tail) >= self.head.wrapping_sub(self.tail) {
             return None;
@@ -46,12 +46,12 @@ impl Ring {
         Some(wr_id)
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         (self.head, self.tail) = (0, 0);
     }
 
     /// Copies whole strides into the ring, around its end if need be.
-    pub(super) fn write<D: Dma>(&self, memory: &mut D, data: &[u8]) {
+    pub(crate) fn write<D: Dma>(&self, memory: &mut D, data: &[u8]) {
         let first = self.place(self.head);
         for (i, piece) in data.chunks(self.stride).enumerate() {
             let place = (first + i) & (self.size as usize - 1);
