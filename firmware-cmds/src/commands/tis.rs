@@ -40,7 +40,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         return Err(UNDERLAY.got(tisc.get(Tisc::UNDERLAY_QPN)));
     }
     let (td, pd) = (tisc.get(Tisc::TRANSPORT_DOMAIN), tisc.get(Tisc::PD));
-    if fw.icm.tds.get(td).is_none() {
+    // Domain 0 is none.
+    if td != 0 && fw.icm.tds.get(td).is_none() {
         return Err(NO_TD.got(td));
     }
     // Only TLS needs one.
@@ -168,7 +169,7 @@ mod tests {
         };
         assert_eq!(attempt(|t| _ = t.set(Tisc::TLS_EN, 1)), Status::BadParam);
         assert_eq!(attempt(|t| _ = t.set(Tisc::UNDERLAY_QPN, 1)), Status::BadParam);
-        assert_eq!(attempt(|t| _ = t.set(Tisc::TRANSPORT_DOMAIN, 0)), Status::BadResource);
+        assert_eq!(attempt(|t| _ = t.set(Tisc::TRANSPORT_DOMAIN, 0x777)), Status::BadResource);
         assert_eq!(attempt(|t| _ = t.set(Tisc::PD, 77)), Status::BadResource);
         let number = b.put(Opcode::CreateTis, &tis(td), 16).number();
         let mut m = ModifyTisIn::new();

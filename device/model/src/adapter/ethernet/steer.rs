@@ -61,7 +61,8 @@ impl Core<'_> {
         from: Option<u32>,
     ) -> Option<(Rqn, Hash)> {
         let tir = self.function.fw.icm.tirs.get(tirn)?;
-        if from == Some(tir.td) {
+        const NO_DOMAIN: u32 = 0;
+        if tir.td != NO_DOMAIN && from == Some(tir.td) {
             const GROUP: u8 = 1;
             let allowed = match headers.dmac.first().is_some_and(|first| first & GROUP == GROUP) {
                 true => tir.allow_self.multicast,
