@@ -439,7 +439,7 @@ fn set_path(to: &mut AddressPath, path: &Path) {
     }
     if let Some(hop) = path.hop {
         let (high, low) = hop.mac.halves();
-        to.set(AddressPath::RMAC_H, high.into()).set(AddressPath::RMAC_L, low);
+        to.set(AddressPath::RMAC_47_32, high.into()).set(AddressPath::RMAC_31_0, low);
         to.set(AddressPath::ETH_PRIO, hop.priority.into())
             .set(AddressPath::UDP_SPORT, hop.source_port.into());
         to.set(AddressPath::HOP_LIMIT, hop.hop_limit.into());
