@@ -13,7 +13,7 @@ pub use crate::buffer::Buffer;
 use crate::function::FunctionId;
 use crate::limits::{
     LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM,
-    LOG_RESERVED_QPNS, MAX_Q_COUNTERS,
+    LOG_RESERVED_QPNS, MAX_Q_COUNTERS, RATES,
 };
 use crate::object::Kind;
 use crate::q_counters::{CounterSet, QCounter};
@@ -274,6 +274,8 @@ pub struct Icm {
     pub uars: Table<Domain>,
     /// Q counters.
     pub q_counters: Table<CounterSet>,
+    /// Rates that send queues may keep to, kb/s, from entry 1 on; 0: without end.
+    pub(crate) rates: Vec<u32>,
     /// Protection signature values.
     pub psvs: Table<Psv>,
     /// Multicast groups.
@@ -316,6 +318,7 @@ impl Icm {
             // The first pages of BAR0 hold the initialization segment.
             uars: Table::new(0x10, 8192 - 0x10),
             q_counters: Table::new(1, MAX_Q_COUNTERS),
+            rates: vec![0; usize::from(RATES).saturating_sub(1)],
             psvs: Table::new(1, (1 << 24) - 2),
             mcgs: Vec::new(),
             steering: Steering::default(),
@@ -324,6 +327,12 @@ impl Icm {
             page_lists: 0,
             rqt_entries: 0,
         }
+    }
+
+    /// The rate of that index, in kb/s. `None`: there is none.
+    pub fn rate(&self, index: u16) -> Option<u32> {
+        let rate = self.rates.get(usize::from(index).checked_sub(1)?)?;
+        (*rate != 0).then_some(*rate)
     }
 
     /// How many objects there are in the table of a kind.

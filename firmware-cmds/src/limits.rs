@@ -41,3 +41,9 @@ pub const MAX_COMPRESSED: u32 = 64;
 pub const LOG_MAX_RA_RES_DC: u32 = 4;
 /// Most translations of one memory key, in 16-byte units.
 pub const MAX_KEY_OCTWORDS: u32 = 1 << 24;
+/// Rates that send queues may keep to, entry 0 included, which is none.
+pub(crate) const RATES: u16 = 128;
+/// Lowest rate, kb/s.
+pub(crate) const MIN_RATE: u32 = 1;
+/// Highest rate, kb/s: that of the fastest port.
+pub(crate) const MAX_RATE: u32 = 100_000_000;

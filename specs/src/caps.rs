@@ -17,6 +17,8 @@ pub const TYPE_ATOMIC: u32 = 0x3;
 pub const TYPE_ROCE: u32 = 0x4;
 /// Type of the flow table capabilities of a NIC.
 pub const TYPE_FLOW_TABLE: u32 = 0x7;
+/// Type of the capabilities of rates.
+pub const TYPE_QOS: u32 = 0xc;
 /// Type of the second page of general capabilities.
 pub const TYPE_GENERAL_2: u32 = 0x20;
 
@@ -410,6 +412,24 @@ layout! {
         R_ROCE_MIN_SRC_UDP_PORT: 0x18 [15:0];
         /// Entries of the table of RoCE addresses.
         ROCE_ADDRESS_TABLE_SIZE: 0x1c [15:0];
+    }
+
+    /// Capabilities of rates, 256 bytes.
+    pub struct Qos[0x100] {
+        /// Send queues can keep to a rate.
+        PACKET_PACING: 0x0 [31:31];
+        /// A rate says how much may be sent at once.
+        PACKET_PACING_BURST_BOUND: 0x0 [26:26];
+        /// A rate says how long packets usually are.
+        PACKET_PACING_TYPICAL_SIZE: 0x0 [25:25];
+        /// User contexts can set rates.
+        PACKET_PACING_UID: 0x0 [20:20];
+        /// Highest rate, kb/s.
+        PACKET_PACING_MAX_RATE: 0x8 [31:0];
+        /// Lowest rate, kb/s.
+        PACKET_PACING_MIN_RATE: 0xc [31:0];
+        /// Rates of the table, entry 0 included, which is none.
+        PACKET_PACING_RATE_TABLE_SIZE: 0x10 [15:0];
     }
 
     /// Properties of one kind of flow table, 64 bytes.

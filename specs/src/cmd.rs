@@ -86,6 +86,8 @@ layout! {
         ethernet, ethernet_mut: 0x10 caps::EthernetOffloads;
         /// The RoCE capabilities.
         roce, roce_mut: 0x10 caps::Roce;
+        /// The capabilities of rates.
+        qos, qos_mut: 0x10 caps::Qos;
         /// The flow table capabilities of a NIC.
         flow_tables, flow_tables_mut: 0x10 caps::FlowTables;
     }

@@ -236,6 +236,7 @@ opcodes! {
     AllocQCounter = 0x771,
     DeallocQCounter = 0x772,
     QueryQCounter = 0x773,
+    SetPpRateLimit = 0x780,
     AllocPd = 0x800,
     DeallocPd = 0x801,
     AllocUar = 0x802,

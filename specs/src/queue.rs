@@ -209,6 +209,20 @@ layout! {
         wq, wq_mut: 0x30 Wq;
     }
 
+    /// SET_PP_RATE_LIMIT input (mlx5 driver, field use).
+    pub struct SetPpRateLimitIn[0x40] {
+        /// Entry of the table of rates; 0 is none.
+        RATE_LIMIT_INDEX: 0x8 [15:0];
+        /// The rate, kb/s; 0 = without end.
+        RATE_LIMIT: 0x10 [31:0];
+        /// Bytes that may be sent at once; 0 = the adapter's choice.
+        BURST_UPPER_BOUND: 0x14 [31:0];
+        /// What is counted: 0 = bits of packets.
+        RATE_MODE: 0x18 [19:16];
+        /// Usual bytes of a packet; 0 = unknown.
+        TYPICAL_PACKET_SIZE: 0x18 [15:0];
+    }
+
     /// Receive memory pool (RMP) context without its page list, 240 bytes.
     pub struct Rmpc[0xf0] {
         /// 0 = reset, 1 = ready, 3 = error.

@@ -3,7 +3,7 @@
 use hca_firmware::profile::general_max;
 use hca_firmware::{Config, PortKind};
 use hca_spec::caps::{
-    Atomic, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Roce,
+    Atomic, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Qos, Roce,
 };
 use hca_spec::layout::Layout;
 use hca_spec::{be32, be64};
@@ -38,6 +38,7 @@ pub fn table() -> String {
     for (layout, bytes) in [
         (&EthernetOffloads::LAYOUT, &pages.offloads.bytes()[..]),
         (&Roce::LAYOUT, pages.roce.bytes()),
+        (&Qos::LAYOUT, pages.qos.bytes()),
         (&FlowTables::LAYOUT, flow_tables.bytes()),
         (&FlowTableProperties::LAYOUT, flow_tables.nic_receive().bytes()),
     ] {

@@ -6,7 +6,7 @@
 use hca_spec::be64;
 use hca_spec::caps::{
     Atomic, General, Odp, TYPE_ATOMIC, TYPE_ETHERNET, TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2,
-    TYPE_ODP, TYPE_ROCE,
+    TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
     CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn,
@@ -120,6 +120,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,
         TYPE_ROCE if fw.is_ethernet() => *out.roce_mut() = max.ethernet.roce,
+        TYPE_QOS if fw.is_ethernet() => *out.qos_mut() = max.ethernet.qos,
         TYPE_FLOW_TABLE if fw.is_ethernet() => *out.flow_tables_mut() = fw.icm.steering.offer().page(),
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
         other if other <= LAST_TYPE => {}
@@ -397,11 +398,12 @@ mod tests {
             General::LOG_MAX_RQ,
             General::LOG_MAX_TIR,
             General::PCAM_REG,
+            General::QOS,
             General::VPORT_COUNTERS,
         ] {
             assert_eq!((c.get(field), ethernet.get(field) != 0), (0, true), "{}", field.name());
         }
-        for kind in [TYPE_ETHERNET, TYPE_ROCE, TYPE_FLOW_TABLE] {
+        for kind in [TYPE_ETHERNET, TYPE_ROCE, TYPE_QOS, TYPE_FLOW_TABLE] {
             let group = caps(&mut b, kind << 1);
             assert!(group.bytes()[16..].iter().all(|byte| *byte == 0), "{kind}");
         }

@@ -28,6 +28,7 @@ mod mcg;
 pub(crate) mod mkey;
 mod nic_vport;
 mod odp;
+mod pacing;
 mod pages;
 mod psv;
 mod q_counter;

@@ -14,16 +14,18 @@ use hca_spec::queue::{SQ_ERROR, SQ_READY, SQ_RESET, Sqc, Wq};
 
 use super::call::{check_uar, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
+use super::pacing::has_rates;
 use super::qp::hold;
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{Qp, SendOnly};
+use crate::limits::RATES;
 use crate::object::Kind;
 
 const NO_SQ: Failure = bad_resource("there is no SQ of that number");
-const RATE: Failure = bad_param("SQ: packet_pacing_rate_limit_index: no rates can be set");
+const RATE: Failure = bad_param("SQ: packet_pacing_rate_limit_index is beyond packet_pacing_rate_table_size");
 const GROUP: Failure = bad_param("SQ: qos_queue_group_id: there are no groups of queues");
 /// [`ModifySqIn::MODIFY_BITMASK`]: the rate.
 const MODIFY_RATE: u64 = 1 << 0;
@@ -53,8 +55,13 @@ fn hold_tis(fw: &mut Firmware, tis: Option<u32>, held: bool) {
     }
 }
 
+/// The highest index of a rate. One that is not set is no limit.
+fn rates(fw: &Firmware) -> u32 {
+    if has_rates(fw) { u32::from(RATES) - 1 } else { 0 }
+}
+
 /// Refuses options that the adapter does not have.
-fn check_options(sqc: &Sqc) -> Result<(), Failure> {
+fn check_options(fw: &Firmware, sqc: &Sqc) -> Result<(), Failure> {
     const MASTER: Failure = bad_param("CREATE_SQ: cd_master: queues can't wait for each other");
     const SWP: Failure = bad_param("CREATE_SQ: allow_swp: WQEs can't say where headers begin");
     const HAIRPIN: Failure = bad_param("CREATE_SQ: hairpin: queues can't feed each other");
@@ -73,7 +80,7 @@ fn check_options(sqc: &Sqc) -> Result<(), Failure> {
         (Sqc::TS_FORMAT, DEFAULT_TIMESTAMPS, TIMESTAMPS),
         (Sqc::TS_CQE_TO_DEST_CQN, 0, TS_CQE),
         (Sqc::MIN_WQE_INLINE_MODE, LAYER_4, INLINE),
-        (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 0, RATE),
+        (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, rates(fw), RATE),
         (Sqc::QOS_QUEUE_GROUP_ID, 0, GROUP),
     ] {
         if sqc.get(field) > most {
@@ -112,7 +119,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if let Some(number) = tis {
         fw.icm.tiss.get(number).ok_or(NO_TIS.got(number))?;
     }
-    check_options(sqc)?;
+    check_options(fw, sqc)?;
     if wq.get(Wq::WQ_TYPE) != CYCLIC {
         return Err(TYPE.got(wq.get(Wq::WQ_TYPE)));
     }
@@ -151,8 +158,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         min_inline_mode: sqc.get(Sqc::MIN_WQE_INLINE_MODE) as u8,
         multi_packet: sqc.get(Sqc::ALLOW_MULTI_PKT_SEND_WQE) == 1,
         flush_in_error: sqc.get(Sqc::FLUSH_IN_ERROR_EN) == 1,
-        // No rate can be set.
-        rate_limit: 0,
+        rate_limit: sqc.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX) as u16,
     };
     let pages = buffer.pages().len();
     let number =
@@ -185,15 +191,17 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if bits & !(MODIFY_RATE | MODIFY_GROUP) != 0 {
         return Err(BITS.of(number).got(bits));
     }
-    for (bit, field, refusal) in [
-        (MODIFY_RATE, Sqc::PACKET_PACING_RATE_LIMIT_INDEX, RATE),
-        (MODIFY_GROUP, Sqc::QOS_QUEUE_GROUP_ID, GROUP),
-    ] {
-        if bits & bit != 0 && new.get(field) != 0 {
-            return Err(refusal.of(number).got(new.get(field)));
-        }
+    let rate = (bits & MODIFY_RATE != 0).then(|| new.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX));
+    if let Some(index) = rate.filter(|index| *index > rates(fw)) {
+        return Err(RATE.of(number).got(index).limit(rates(fw)));
+    }
+    if bits & MODIFY_GROUP != 0 && new.get(Sqc::QOS_QUEUE_GROUP_ID) != 0 {
+        return Err(GROUP.of(number).got(new.get(Sqc::QOS_QUEUE_GROUP_ID)));
     }
     if let Some(qp) = fw.icm.qps.get_mut(number) {
+        if let (Some(index), Some(options)) = (rate, &mut qp.send_only) {
+            options.rate_limit = index as u16;
+        }
         qp.ctx.set(Qpc::STATE, to as u32);
     }
     effects.push(Effect::QpModified { qpn: Qpn(number), from, to });
@@ -221,6 +229,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let options = qp.send_only.unwrap_or_default();
     sqc.set(Sqc::FLUSH_IN_ERROR_EN, options.flush_in_error.into()).set(Sqc::REG_UMR, options.reg_umr.into());
     sqc.set(Sqc::MIN_WQE_INLINE_MODE, options.min_inline_mode.into());
+    sqc.set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, options.rate_limit.into());
     sqc.set(Sqc::ALLOW_MULTI_PKT_SEND_WQE, options.multi_packet.into());
     if let Some(tis) = options.tis {
         sqc.set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tis);
@@ -374,8 +383,21 @@ mod tests {
             }
         }
         let mut m = modify(number, SQ_ERROR, SQ_RESET);
-        m.set(ModifySqIn::MODIFY_BITMASK, MODIFY_RATE).sqc_mut().set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 1);
+        m.set(ModifySqIn::MODIFY_BITMASK, MODIFY_RATE)
+            .sqc_mut()
+            .set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 128);
         assert_eq!(b.put(Opcode::ModifySq, &m, 16).status(), Status::BadParam);
+        m.sqc_mut().set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 127);
+        assert_eq!(b.put(Opcode::ModifySq, &m, 16).status(), Status::Ok);
+        let rate = |b: &mut Bench| {
+            let r = b.object_into(Opcode::QuerySq, number, 0x118);
+            QuerySqOut::from_prefix_or_zero(&r.output).sqc().get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX)
+        };
+        assert_eq!(rate(&mut b), 127);
+        m = modify(number, SQ_RESET, SQ_READY);
+        assert_eq!(b.put(Opcode::ModifySq, &m, 16).status(), Status::Ok);
+        assert_eq!(rate(&mut b), 127, "it was not named");
+        m = modify(number, SQ_READY, SQ_RESET);
         m.set(ModifySqIn::MODIFY_BITMASK, 2);
         assert_eq!(b.put(Opcode::ModifySq, &m, 16).status(), Status::BadParam);
     }
@@ -393,7 +415,7 @@ mod tests {
             (Sqc::TS_FORMAT, 2),
             (Sqc::TS_CQE_TO_DEST_CQN, nic.cq),
             (Sqc::MIN_WQE_INLINE_MODE, 4),
-            (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 1),
+            (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, 128),
             (Sqc::QOS_QUEUE_GROUP_ID, 1),
         ] {
             let mut c = ethernet_sq(&nic, tis);

@@ -19,6 +19,7 @@ use hca_spec::nic_vport::{
     ModifyNicVportContextIn, QueryNicVportContextOut, QueryRoceAddressOut, QueryVportStateOut, RoceAddressIn,
     VportIn,
 };
+use hca_spec::queue::SetPpRateLimitIn;
 use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut};
 use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn, QueryRqtOut, QueryTirOut,
@@ -35,7 +36,7 @@ use super::row::{
 use super::{
     access_reg, cq, dct, domains, eq, flow_counter, flow_entry, flow_group, flow_table, general_object, hca,
 };
-use super::{mad, mcg, mkey, nic_vport, odp, pages};
+use super::{mad, mcg, mkey, nic_vport, odp, pacing, pages};
 use super::{
     psv, q_counter, qp, qp_transition as transition, roce_address, rq, rqt, sq, srq, tir, tis, vport,
 };
@@ -242,6 +243,9 @@ rows! {
         User::ALL, Destroy, Update(q_counter::dealloc), Object;
     QueryQCounter, "QUERY_Q_COUNTER", Initialized, (QueryQCounterIn::SIZE, q_counter::OUTPUT),
         queries_at(QCounter, COUNTER_SET), OBJECT, User::ALL, Query, Update(q_counter::query), Object;
+
+    SetPpRateLimit, "SET_PP_RATE_LIMIT", Initialized, (SetPpRateLimitIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(pacing::set), Input(pacing::template), if pacing::has_rates;
 
     AllocPd, "ALLOC_PD", Initialized, (OBJECT, NAME), makes(Pd), OBJECT,
         User::ALL, Create, Update(domains::alloc), Object;

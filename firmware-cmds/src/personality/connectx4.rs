@@ -3,7 +3,9 @@
 //! Identity and places of PCI capabilities are those of real cards (lspci, field use). The capability pages tell of what
 //! this firmware can do, and of no more than a ConnectX-4 can, but for what is said beside it.
 
-use hca_spec::caps::{Atomic, EthernetOffloads, General, General2, Odp, Roce, object_type, odp, uctx_cap};
+use hca_spec::caps::{
+    Atomic, EthernetOffloads, General, General2, Odp, Qos, Roce, object_type, odp, uctx_cap,
+};
 
 use super::{
     Capabilities, EthernetPages, FirmwareVersion, Pci, PciCapabilities, PciLink, PciSpeed, Personality,
@@ -12,7 +14,7 @@ use super::{
 use crate::limits::{
     LOG_MAX_MULTICAST, LOG_MAX_RA_RES_DC, LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_RQT_SIZE,
     LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_MAX_UNICAST, LOG_MAX_VLANS, LOG_RESERVED_QPNS,
-    MAX_COMPRESSED, MAX_Q_COUNTERS, ROCE_ADDRESSES,
+    MAX_COMPRESSED, MAX_Q_COUNTERS, MAX_RATE, MIN_RATE, RATES, ROCE_ADDRESSES,
 };
 use crate::speed::LinkSpeed;
 use crate::steering::Offer;
@@ -75,6 +77,7 @@ pub(super) fn personality() -> Personality {
                 general: ethernet_general(),
                 offloads: ethernet_offloads(),
                 roce: roce(),
+                qos: qos(),
                 steering: STEERING,
             },
         },
@@ -152,7 +155,7 @@ fn ethernet_general() -> General {
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
     c.set(General::RECEIVE_DISCARD_VPORT_DOWN, 1).set(General::TRANSMIT_DISCARD_VPORT_DOWN, 1);
     c.set(General::PCAM_REG, 1);
-    c.set(General::RTS2RTS_QP_UDP_SPORT, 1);
+    c.set(General::RTS2RTS_QP_UDP_SPORT, 1).set(General::QOS, 1);
     // Paths of RoCE don't migrate, which its own group says, too.
     c.set(General::APM, 0);
     STEERING.count_in(&mut c);
@@ -179,6 +182,14 @@ fn roce() -> Roce {
     c.set(Roce::L3_TYPE, 0b110).set(Roce::ROCE_VERSION, 0b101).set(Roce::R_ROCE_DEST_UDP_PORT, 4791);
     c.set(Roce::R_ROCE_MIN_SRC_UDP_PORT, 0xc000).set(Roce::R_ROCE_MAX_SRC_UDP_PORT, 0xffff);
     c.set(Roce::ROCE_ADDRESS_TABLE_SIZE, ROCE_ADDRESSES as u32);
+    c
+}
+
+/// Rates that send queues keep to: what they send at once is a WQE.
+fn qos() -> Qos {
+    let mut c = Qos::new();
+    c.set(Qos::PACKET_PACING, 1).set(Qos::PACKET_PACING_RATE_TABLE_SIZE, RATES.into());
+    c.set(Qos::PACKET_PACING_MIN_RATE, MIN_RATE).set(Qos::PACKET_PACING_MAX_RATE, MAX_RATE);
     c
 }
 

@@ -14,7 +14,7 @@ mod connectx4;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use hca_spec::caps::{Atomic, EthernetOffloads, General, General2, Odp, Roce};
+use hca_spec::caps::{Atomic, EthernetOffloads, General, General2, Odp, Qos, Roce};
 
 use crate::speed::LinkSpeed;
 use crate::steering::Offer;
@@ -148,6 +148,8 @@ pub struct EthernetPages {
     pub offloads: EthernetOffloads,
     /// RoCE.
     pub roce: Roce,
+    /// Rates.
+    pub qos: Qos,
     /// Flow tables: the page is made of it.
     pub steering: Offer,
 }

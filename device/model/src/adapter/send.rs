@@ -339,6 +339,10 @@ impl Core<'_> {
             }
             Some(_) => {}
         }
+        if let Some(at) = qp.frames.map(|queue| queue.not_before).filter(|at| *at > now) {
+            self.ask_turn(at, qp);
+            return false;
+        }
         let (qpn, head) = (qp.qpn, qp.sq.head);
         let wqe = match self.fetch_wqe(qp) {
             Fetched::Nothing => return false,

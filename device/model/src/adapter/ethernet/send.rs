@@ -1,6 +1,7 @@
 //! Frames that a send queue sends: a WQE's data gathered, cut and finished, and its completion.
 
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
+use hca_spec::ids::Qpn;
 use hca_spec::wire::Operation;
 
 use super::FCS;
@@ -115,10 +116,26 @@ impl Core<'_> {
         tracing::trace!(hca = self.chip.name, %now, "SQ {qpn}: WQE {index}, opcode {opcode:#x}, {} frames", wqe.frames());
         // All or none: nothing is sent of a WQE that completes with error.
         let mut parsed = self.chip.timing.wqe();
+        let mut sent = 0u64;
         for built in self.build_frames(qp, wqe, max_frame)? {
+            sent = sent.saturating_add((built.bytes.len() + FCS) as u64);
             times = self.send_frame(now, qp, (wqe.index, std::mem::take(&mut parsed)), built, tis.td);
         }
+        if let Some(pause) = self.pace(qp.qpn, sent)
+            && let Some(queue) = &mut qp.frames
+        {
+            queue.not_before = now + pause;
+        }
         Ok(times)
+    }
+
+    /// How long a queue that keeps to a rate waits when it has sent so many bytes.
+    fn pace(&self, sqn: Qpn, bytes: u64) -> Option<Ps> {
+        /// Picoseconds of a bit at 1 kb/s.
+        const BIT: u64 = 1_000_000_000;
+        let options = self.function.fw.icm.qps.get(sqn.0)?.send_only?;
+        let rate = self.function.fw.icm.rate(options.rate_limit)?;
+        bytes.saturating_mul(8 * BIT).checked_div(rate.into()).map(Ps)
     }
 
     /// Gathers and finishes the frames of a WQE.

@@ -173,6 +173,8 @@ pub(crate) struct FrameSender {
     pub(crate) tis: Option<u32>,
     /// Headers that WQEs have to carry inline (`min_wqe_inline_mode`).
     pub(crate) inline_mode: u8,
+    /// No WQE is begun before: its rate is used up until then.
+    pub(crate) not_before: Ps,
 }
 
 impl QueuePair {
@@ -195,7 +197,11 @@ impl QueuePair {
             error_poll: None,
             drained_event: false,
             migration_refused: false,
-            frames: qp.send_only.map(|sq| FrameSender { tis: sq.tis, inline_mode: sq.min_inline_mode }),
+            frames: qp.send_only.map(|sq| FrameSender {
+                tis: sq.tis,
+                inline_mode: sq.min_inline_mode,
+                not_before: Ps::ZERO,
+            }),
         }
     }
 
