@@ -1,6 +1,6 @@
 //! Tests that join the driver, the model, the server and real guests, and what they share.
 //!
-//! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`joined`] one topology in
+//! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`lan`] those with Ethernet, [`mod@frames`] what is sent there, [`joined`] one topology in
 //! several worlds, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
 //! connect to, [`direct`] one without sockets, [`million`] many objects there, [`guests`] stock guests in QEMU, [`smp`] management datagrams, [`packets`] the judges of captures, [`process`] what the system says of a process. [`files`] files that go with their test. [`fuzz`] drives the code with
@@ -15,10 +15,12 @@ pub mod fabric;
 pub mod fabric64;
 pub mod faults;
 pub mod files;
+pub mod frames;
 pub mod fuzz;
 pub mod guests;
 pub mod hosts;
 pub mod joined;
+pub mod lan;
 pub mod million;
 pub mod netsim;
 pub mod packets;

@@ -9,6 +9,7 @@ mod dc_paging;
 mod dc_sessions;
 mod deferred;
 mod errors;
+mod ethernet;
 mod events;
 mod faults;
 mod fuzz;

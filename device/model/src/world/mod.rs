@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hca_firmware::port::{Port, PortCounters};
-use hca_firmware::{FunctionId, Resources};
+use hca_firmware::{EthernetCounters, FunctionId, Resources};
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
@@ -522,6 +522,11 @@ impl World {
     /// Counters of a port; of a switch, port 0 is its own.
     pub fn port_counters(&self, port: PortRef) -> Option<PortCounters> {
         self.port(port).map(|p| p.counters)
+    }
+
+    /// Counters of an Ethernet port; `None`: it is none.
+    pub fn ethernet_counters(&self, port: impl Into<PortRef>) -> Option<&EthernetCounters> {
+        self.port(port.into()).and_then(|p| p.ethernet()).map(|ethernet| &ethernet.counters)
     }
 
     /// Takes what a function left in its adapter's outbox.

@@ -1,0 +1,7 @@
+//! Ethernet: frames from queue to queue, flow tables, links and switches, RoCE.
+
+pub(crate) mod flow;
+pub(crate) mod frames;
+pub(crate) mod links;
+pub(crate) mod queues;
+pub(crate) mod roce;

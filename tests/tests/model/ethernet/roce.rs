@@ -1,0 +1,218 @@
+//! RoCE: queue pairs over Ethernet.
+
+use hca_driver::eth::{Hop, RoceAddress, RoceVersion, ipv4_gid};
+use hca_driver::qp::{Path, QpConfig};
+use hca_driver::wqe::RoceDatagram;
+use hca_driver::{
+    Access, Bus, Cq, CqConfig, Dma, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge,
+};
+use hca_model::Ps;
+use hca_spec::ids::{Gid, Pd};
+use hca_tests::in_process::ModelMemory;
+use hca_tests::lan::Lan;
+use hca_tests::pair::pattern;
+
+/// Bytes of memory at each end.
+const MEMORY: usize = 1 << 16;
+/// Place of the addresses in the ports' tables.
+const INDEX: u8 = 3;
+/// Priority of tagged packets.
+const PRIORITY: u8 = 5;
+
+/// How packets look.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    version: RoceVersion,
+    ipv4: bool,
+    vlan: Option<u16>,
+}
+
+const LOOKS: [Look; 5] = [
+    Look { version: RoceVersion::V1, ipv4: false, vlan: None },
+    Look { version: RoceVersion::V1, ipv4: true, vlan: Some(9) },
+    Look { version: RoceVersion::V2, ipv4: true, vlan: None },
+    Look { version: RoceVersion::V2, ipv4: false, vlan: None },
+    Look { version: RoceVersion::V2, ipv4: false, vlan: Some(100) },
+];
+
+impl Look {
+    fn gid(&self, end: usize) -> Gid {
+        match self.ipv4 {
+            true => ipv4_gid([10, 0, 0, 1 + end as u8]),
+            false => Gid::new(0xfd00 << 48, 1 + end as u64),
+        }
+    }
+}
+
+/// One end: completion queue, memory.
+struct End {
+    pd: Pd,
+    cq: Cq<ModelMemory>,
+    memory: ModelMemory,
+    mr: Mr,
+}
+
+impl End {
+    fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge { address: self.mr.address + offset as u64, len: len as u32, key: self.mr.key }
+    }
+
+    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+}
+
+/// Both ends with RoCE enabled, their addresses set.
+fn ends(lan: &mut Lan, look: Look) -> Vec<End> {
+    let end = |(i, station): (usize, &mut hca_tests::lan::Station)| {
+        let (hca, mac) = (&mut station.hca, station.mac);
+        hca.set_roce(true).expect("MODIFY_NIC_VPORT_CONTEXT");
+        let address = RoceAddress { gid: look.gid(i), mac, vlan: look.vlan, version: look.version };
+        hca.set_roce_address(1, INDEX, Some(&address)).expect("SET_ROCE_ADDRESS");
+        let pd = hca.alloc_pd().expect("ALLOC_PD");
+        let cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
+        let memory = hca.bus_mut().dma_alloc(MEMORY, 4096).expect("memory");
+        let mr = hca.register(pd, &memory, MEMORY, Access::ALL).expect("CREATE_MKEY");
+        End { pd, cq, memory, mr }
+    };
+    lan.stations.iter_mut().enumerate().map(end).collect()
+}
+
+fn path(lan: &Lan, look: Look, to: usize) -> Path {
+    let hop = Hop { priority: PRIORITY, ..Hop::to(lan.stations[to].mac) };
+    Path::roce(look.gid(to), INDEX, hop)
+}
+
+/// Two queue pairs of reliable connections.
+fn connected(lan: &mut Lan, ends: &[End], look: Look) -> Vec<Qp<ModelMemory>> {
+    let mut qps: Vec<_> = (0..2)
+        .map(|i| {
+            let config = QpConfig::rc(ends[i].pd, &ends[i].cq, &ends[i].cq);
+            lan.stations[i].hca.create_qp(&config).expect("CREATE_QP")
+        })
+        .collect();
+    for i in 0..2 {
+        let (peer, path) = (qps[1 - i].number(), path(lan, look, 1 - i));
+        let hca = &mut lan.stations[i].hca;
+        let init = InitAttr { access: Access::ALL, ..InitAttr::default() };
+        hca.qp_to_init(&mut qps[i], &init).expect("INIT");
+        hca.qp_to_rtr(&mut qps[i], &RtrAttr { mtu: 3, ..RtrAttr::new(peer, path) }).expect("RTR");
+        hca.qp_to_rts(&mut qps[i], &RtsAttr::default()).expect("RTS");
+    }
+    qps
+}
+
+/// Every operation over each version, network and tag.
+#[test]
+pub(crate) fn reliable_connections() {
+    for look in LOOKS {
+        let mut lan = Lan::cable();
+        let mut ends = ends(&mut lan, look);
+        let mut qps = connected(&mut lan, &ends, look);
+        let data = pattern(4, 5000);
+        ends[0].memory.write(0, &data);
+        ends[1].memory.write(32_768, &7u64.to_ne_bytes());
+        let room = ends[1].sge(0, 8192);
+        qps[1].post_recv(1, &[room]).expect("post_recv");
+        let (far, rkey) = (ends[1].mr.address, ends[1].mr.key);
+        let ops = [
+            (SendOp::Send { imm: Some(5) }, 0, 5000),
+            (SendOp::Write { address: far + 10_000, rkey, imm: None }, 0, 5000),
+            (SendOp::Read { address: far + 10_000, rkey }, 20_000, 5000),
+            (SendOp::FetchAdd { address: far + 32_768, rkey, add: 3 }, 40_000, 8),
+        ];
+        for (i, (op, at, len)) in (0..).zip(ops) {
+            let sge = [ends[0].sge(at, len)];
+            let request = SendRequest::new(i, op, &sge);
+            qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+        }
+        lan.simulation.run(Ps::from_us(500));
+        for i in 0..4 {
+            let done = ends[0].cq.poll().unwrap_or_else(|| panic!("{look:?}: operation {i} is not done"));
+            assert_eq!((qps[0].finish(&done), done.status), (Some(i), Ok(())), "{look:?}");
+        }
+        let got = ends[1].cq.poll().expect("a message");
+        assert_eq!((got.status, got.byte_len, got.imm), (Ok(()), 5000, Some(5)), "{look:?}");
+        assert!(ends[1].bytes(0, 5000) == data && ends[1].bytes(10_000, 5000) == data, "{look:?}");
+        assert!(ends[0].bytes(20_000, 5000) == data, "{look:?}");
+        assert_eq!(ends[1].bytes(32_768, 8), 10u64.to_ne_bytes());
+        assert_eq!(ends[0].bytes(40_000, 8), 7u64.to_ne_bytes());
+        // Nothing of it is the NIC's.
+        assert!(lan.stations[1].frames().is_empty() && lan.stations[0].frames().is_empty(), "{look:?}");
+        let counted = lan.counted(1);
+        assert!(counted.rx.roce_unicast > 10 && counted.rx.roce_unicast == counted.rx.frames, "{look:?}");
+        let priority = if look.vlan.is_some() { usize::from(PRIORITY) } else { 0 };
+        assert_eq!(counted.rx.priorities[priority].frames, counted.rx.frames, "{look:?}");
+        for (i, qp) in qps.into_iter().enumerate() {
+            lan.stations[i].hca.destroy_qp(qp).expect("DESTROY_QP");
+        }
+    }
+}
+
+/// Without RoCE, its packets are frames for the NIC; with it, those for other addresses are.
+#[test]
+pub(crate) fn what_is_not_for_the_transport_is_the_nics() {
+    let look = LOOKS[2];
+    let mut lan = Lan::cable();
+    let ends = ends(&mut lan, look);
+    let mut qps = connected(&mut lan, &ends, look);
+    let mut send = |lan: &mut Lan| {
+        let sge = [ends[0].sge(0, 100)];
+        let address = ends[1].mr.address;
+        let request = SendRequest::write(1, &sge, address, ends[1].mr.key).unsignaled();
+        qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+        lan.simulation.run(Ps::from_us(20));
+        lan.stations[1].frames()
+    };
+    assert!(send(&mut lan).is_empty());
+    lan.stations[1].hca.set_roce(false).expect("MODIFY_NIC_VPORT_CONTEXT");
+    let frames = send(&mut lan);
+    assert_eq!(frames.len(), 1);
+    assert_eq!((&frames[0][12..14], &frames[0][36..38]), (&[8, 0][..], &4791u16.to_be_bytes()[..]));
+    lan.stations[1].hca.set_roce(true).expect("MODIFY_NIC_VPORT_CONTEXT");
+    lan.stations[1].hca.set_roce_address(1, INDEX, None).expect("SET_ROCE_ADDRESS");
+    assert_eq!(send(&mut lan).len(), 1, "the address is gone");
+}
+
+/// Datagrams show the network header in front of their payload.
+#[test]
+pub(crate) fn datagrams() {
+    const QKEY: u32 = 0x2233_4455;
+    const AREA: usize = 40;
+    for look in LOOKS {
+        let mut lan = Lan::cable();
+        let mut ends = ends(&mut lan, look);
+        let mut qps: Vec<_> = (0..2)
+            .map(|i| {
+                let end = &ends[i];
+                hca_tests::rig::datagrams(&mut lan.stations[i].hca, end.pd, (&end.cq, &end.cq), QKEY)
+            })
+            .collect();
+        let data = pattern(6, 300);
+        ends[0].memory.write(0, &data);
+        let (sge, room) = ([ends[0].sge(0, 300)], ends[1].sge(0, 4096));
+        qps[1].post_recv(9, &[room]).expect("post_recv");
+        let Path { hop: Some(hop), .. } = path(&lan, look, 1) else { unreachable!("it has one") };
+        let to = RoceDatagram { qpn: qps[1].number(), qkey: QKEY, gid: look.gid(1), sgid_index: INDEX, hop };
+        let request = SendRequest::new(1, SendOp::RoceDatagram { to, imm: Some(8) }, &sge);
+        qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+        lan.run();
+        assert_eq!(ends[0].cq.poll().map(|done| done.status), Some(Ok(())), "{look:?}");
+        let got = ends[1].cq.poll().unwrap_or_else(|| panic!("{look:?}: nothing arrived"));
+        assert_eq!((got.status, got.byte_len as usize, got.imm), (Ok(()), AREA + 300, Some(8)), "{look:?}");
+        assert_eq!((got.source_qpn, got.has_grh), (qps[0].number(), true));
+        let tci = look.vlan.map(|vlan| vlan | u16::from(PRIORITY) << 13);
+        assert_eq!(got.frame.vlan, tci, "{look:?}");
+        let area = ends[1].bytes(0, AREA);
+        let (source, destination) = (look.gid(0).0, look.gid(1).0);
+        match (look.version, look.ipv4) {
+            (RoceVersion::V2, true) => {
+                assert_eq!((area[20], &area[32..36], &area[36..]), (0x45, &source[12..], &destination[12..]));
+            }
+            _ => assert_eq!((area[0] >> 4, &area[8..24], &area[24..]), (6, &source[..], &destination[..])),
+        }
+        assert!(ends[1].bytes(AREA, 300) == data);
+    }
+}
