@@ -19,6 +19,35 @@ macro_rules! again {
     };
 }
 
+/// The same of the files about Ethernet.
+macro_rules! ethernet_again {
+    ($($file:ident: $($test:ident)*;)*) => {
+        mod ethernet {
+            $(mod $file {
+                $(#[test]
+                fn $test() {
+                    for seed in [7, 12345] {
+                        super::super::deferring(seed, crate::ethernet::$file::$test);
+                    }
+                })*
+            })*
+        }
+    };
+}
+
+ethernet_again! {
+    flow: entries chains addresses_and_tags;
+    frames:
+        every_length inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
+        several_frames_in_a_request hashes_choose_queues;
+    links: bad_frames_are_counted bursts_arrive pause_keeps_frames switches_learn;
+    queues:
+        frames_without_a_request_are_counted
+        a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
+        loopback_by_domain;
+    roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;
+}
+
 again! {
     bad_input:
         a_slot_that_is_rung_again_is_executed_once
