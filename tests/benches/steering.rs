@@ -14,7 +14,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hca_firmware::commands::{Fixture, find};
 use hca_firmware::steering::{FlowKey, Ip, L4, Layers, Verdict};
-use hca_firmware::{Config, Execution, Firmware};
+use hca_firmware::{Config, Execution, Firmware, PortKind};
 use hca_spec::be32;
 use hca_spec::cmd::FunctionIn;
 use hca_spec::command::{InHeader, Opcode};

@@ -230,7 +230,8 @@ pub(crate) fn hashes_choose_queues() {
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
     /// Source address, port, destination address, port, hash with ports.
-    const VECTORS: [([u8; 4], u16, [u8; 4], u16, u32); 5] = [
+    type Vector = ([u8; 4], u16, [u8; 4], u16, u32);
+    const VECTORS: [Vector; 5] = [
         ([66, 9, 149, 187], 2794, [161, 142, 100, 80], 1766, 0x51cc_c178),
         ([199, 92, 111, 2], 14230, [65, 69, 140, 83], 4739, 0xc626_b0ea),
         ([24, 19, 198, 95], 12898, [12, 22, 207, 184], 38024, 0x5c2b_394a),
