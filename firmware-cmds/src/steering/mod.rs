@@ -8,7 +8,7 @@
 //! The commands about it are in `commands/flow_*.rs`; whoever has a packet fills in a [`FlowKey`], lays it out as a
 //! [`MatchValue`] and calls [`Steering::walk`].
 //!
-//! Groups of a table with the same criteria share a [`matcher`]: a hash map from the values of what they compare to the
+//! Groups of a table with the same criteria share a `matcher`: a hash map from the values of what they compare to the
 //! lowest place with those values. So a look-up, and an entry that comes or goes, costs the same with one entry and with a
 //! million; a packet costs a look-up for each different criteria of each table that it enters. Tables take memory for the
 //! entries that are there, not for their size.

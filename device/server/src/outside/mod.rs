@@ -5,8 +5,8 @@
 //! World <--tunnel_frame, tunnel_link-- Outsides::run <--frames-- software
 //! ```
 //!
-//! To the model such an end is a tunnel. [`address`] says what a topology file may name, [`frame`] what a frame is on both
-//! sides; [`dgram`], [`stream`] (with [`prefix`]) and [`tap`] are the media, each a [`Port`]; [`turn`] has what one turn may
+//! To the model such an end is a tunnel. [`address`] says what a topology file may name, `frame` what a frame is on both
+//! sides; `dgram`, `stream` (with `prefix`) and `tap` are the media, each a `Port`; `turn` has what one turn may
 //! cost and what may wait.
 //!
 //! - **Trust.** Whoever is at the other end may send frames of any bytes, as many as come. What is too short or too long is

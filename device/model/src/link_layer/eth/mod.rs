@@ -9,7 +9,7 @@
 //! [`Address`] is what the first headers say, `route` what contexts and address vectors say of it, `frame` packets as bytes
 //! with their checksums, `outlet` the sending side of a port: a queue for each priority.
 //!
-//! Frames that are no transport packets stay bytes; queues of their own take them ([`crate::engines`]).
+//! Frames that are no transport packets stay bytes; queues of their own take them ([`crate::nic`]).
 
 mod address;
 pub(crate) mod frame;
