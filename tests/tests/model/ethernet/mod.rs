@@ -5,3 +5,4 @@ pub(crate) mod frames;
 pub(crate) mod links;
 pub(crate) mod queues;
 pub(crate) mod roce;
+pub(crate) mod sending;
