@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hca_docs::{blocks, book, commands, files, links, root};
 use hca_firmware::Config;
 use hca_firmware::profile::general_max;
-use hca_spec::caps::{Atomic, General, Odp, object_type, odp};
+use hca_spec::caps::{Atomic, EthernetOffloads, General, Odp, object_type, odp};
 
 #[test]
 fn generated_blocks_are_what_the_code_says() {
@@ -66,11 +66,12 @@ fn what_is_not_there_is_not_announced() {
     let config = Config { blueflame: true, ..Config::default() };
     let kind = config.personality.capabilities.clone();
     let (general, atomic, paging) = (general_max(&config), kind.atomic, kind.odp);
-    const ETHERNET: u32 = 1;
+    let ethernet = &kind.ethernet;
     let reserved_only = 1 << object_type::RESERVED_QPN;
     let has = [
         ("masked atomics", atomic.get(Atomic::ATOMIC_OPERATIONS) & !0b11 != 0),
-        ("RoCE and Ethernet", general.get(General::PORT_TYPE) == ETHERNET),
+        ("(LRO)", ethernet.offloads.get(EthernetOffloads::LRO_CAP) == 1),
+        ("striding receive queues", ethernet.general.get(General::STRIDING_RQ) == 1),
         ("SR-IOV", general.get(General::VPORT_GROUP_MANAGER) == 1 || general.get(General::IB_VIRT) == 1),
         ("on-demand paging for UD receives", paging.get(Odp::UD) & odp::RECEIVE != 0),
         ("receives and UC", paging.get(Odp::UC) != 0),
