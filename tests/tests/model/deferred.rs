@@ -39,10 +39,10 @@ ethernet_again! {
     flow: entries chains addresses_and_tags;
     frames:
         every_length inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
-        several_frames_in_a_request hashes_choose_queues;
+        large_sends several_frames_in_a_request hashes_choose_queues;
     links: bad_frames_are_counted bursts_arrive pause_keeps_frames switches_learn;
     queues:
-        frames_without_a_request_are_counted
+        frames_without_a_request_are_counted a_receive_queue_fails_and_recovers
         a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
         loopback_by_domain;
     roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;

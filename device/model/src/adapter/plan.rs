@@ -30,7 +30,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::answers::Response;
 use crate::engines::qp::datagram::GRH_ROOM;
 use crate::engines::qp::dct::Peer;
-use crate::engines::qp::pieces::Piece;
+use crate::engines::qp::pieces::{Piece, total};
 use crate::engines::qp::recv::{MAX_STRIDE, Receive, ReceiveQueue, XrcSrq};
 use crate::engines::qp::replies::Data;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
@@ -283,8 +283,16 @@ impl Core<'_> {
         self.plan_completions(qp);
         match &wqe.work {
             Work::Nop | Work::Umr => {}
-            Work::Frame(frame) | Work::Lso { frame, .. } => {
+            Work::Frame(frame) => {
                 self.plan_gather(qp, &frame.pieces, 0, frame.data.min(MAX_DATA) as usize);
+            }
+            // Read as it will be: the data of one frame after the other.
+            Work::Lso { mss, frame } => {
+                let (data, mss) = (frame.data.min(MAX_DATA), u64::from(*mss).max(1));
+                for offset in (0..data).step_by(mss as usize) {
+                    let len = data.saturating_sub(offset).min(mss) as usize;
+                    self.plan_gather(qp, &frame.pieces, offset, len);
+                }
             }
             Work::Frames(frames) => frames.iter().for_each(|frame| {
                 self.plan_gather(qp, &frame.pieces, 0, frame.data.min(MAX_DATA) as usize);
@@ -304,8 +312,16 @@ impl Core<'_> {
             },
         };
         let who = Accessor { qpn: Qpn(queued.rqn.0), pd };
-        if let Ok(found) = self.keyed().scatter(who, &pieces, 0, Payload::Bytes(&queued.bytes)) {
-            found.ignore("it is only planned");
+        let fits = total(&pieces) >= queued.bytes.len() as u64;
+        match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(&queued.bytes)) {
+            Ok(found) if fits => found.ignore("it is only planned"),
+            // The queue will fail, and be flushed up to what its record says.
+            other => {
+                if let Ok(found) = other {
+                    found.ignore("it is only planned");
+                }
+                _ = self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR));
+            }
         }
     }
 
