@@ -209,3 +209,13 @@ measured() {
 	cat /tmp/measured.$$
 	grep -Eq '^ [0-9]+ +[0-9]+ +[0-9.]+ ' /tmp/measured.$$
 }
+# gid VERSION PATTERN: the index of the first GID of the adapter (or of soft-RoCE) of this RoCE version (1 or 2) that the
+# regular expression matches, such as ffff:0a01 for the IPv4 addresses 10.1.0.0/16.
+gid() {
+	for port in /sys/class/infiniband/*/ports/1; do
+		for index in $(seq 0 31); do
+			grep -Eqs "v$1" "$port/gid_attrs/types/$index" && grep -q "$2" "$port/gids/$index" && echo "$index" && return
+		done
+	done
+	return 1
+}

@@ -1,8 +1,8 @@
 //! The RDMA connection manager: every program of rdmacm-utils, and perftest with connections made by it.
 
-use super::Case;
-use super::guest::{Command, HOST, Ready, run};
+use super::guest::{Command, HOST, Network, Ready, run};
 use super::ipoib::{opensm_ends, set_up};
+use super::{Case, ethernet};
 
 /// Subnets that OpenSM in host `a` manages.
 const TOPOLOGIES: [&str; 2] = ["cable", "switch"];
@@ -12,13 +12,23 @@ const PORT: u16 = 18516;
 /// Between two guests.
 pub fn cases(kernel: &str) -> Vec<Case> {
     let mut commands = set_up();
-    commands.extend(programs());
-    commands.extend(perftest());
+    commands.extend(programs(Network::Ipoib));
+    commands.extend(perftest(Network::Ipoib));
     commands.push(opensm_ends());
-    TOPOLOGIES
+    let mut cases: Vec<Case> = TOPOLOGIES
         .iter()
         .flat_map(|topology| run(&format!("{topology}: "), topology, kernel, &commands))
-        .collect()
+        .collect();
+    cases.extend(run("RoCE: ", "eth-two-hosts", kernel, &roce()));
+    cases
+}
+
+/// The same programs between Ethernet ports, where no subnet manager is and routes are addresses.
+fn roce() -> Vec<Command> {
+    let mut all = ethernet::set_up();
+    all.extend(programs(Network::Ethernet));
+    all.extend(perftest(Network::Ethernet));
+    all
 }
 
 /// A server and a client that the connection manager brings together.
@@ -26,7 +36,8 @@ pub fn pair(server: &str, client: &str) -> Command {
     Command::sides(server, Ready::Cm, client).over_ipoib()
 }
 
-fn programs() -> Vec<Command> {
+fn programs(network: Network) -> Vec<Command> {
+    let pair = |server: &str, client: &str| pair(server, client).over(network);
     let same = |program: &str| pair(program, &format!("{program} -s {HOST}")).named(program);
     let mut all = vec![
         pair("rping -s -C 10 -v -V", &format!("rping -c -C 10 -v -V -a {HOST}")).named("rping"),
@@ -46,9 +57,12 @@ fn programs() -> Vec<Command> {
             &format!("rcopy /usr/bin/bash {HOST}:/tmp/copy"),
         )
         .named("rcopy"),
-        multicast("mckey", "-m 239.0.0.1"),
-        multicast("mckey -M", "-M ff12:401b:ffff::7:7"),
+        multicast("mckey", "-m 239.0.0.1", network),
     ];
+    // A group by its GID: a subnet manager makes it.
+    if network == Network::Ipoib {
+        all.push(multicast("mckey -M", "-M ff12:401b:ffff::7:7", network));
+    }
     // Not rstream -T a: its client takes it for an error (POLLHUP, status 16) that the server closes behind the last data.
     for (program, ways) in [("rstream", &["b", "n"][..]), ("riostream", &["b", "n", "a"])] {
         for how in ways {
@@ -61,13 +75,14 @@ fn programs() -> Vec<Command> {
 }
 
 /// A receiver that has joined a group, and a sender to it.
-fn multicast(name: &str, group: &str) -> Command {
-    let command = format!("stdbuf -oL mckey {group} -b ib-$(hostname)");
+fn multicast(name: &str, group: &str, network: Network) -> Command {
+    let here = if network == Network::Ipoib { "ib-$(hostname)" } else { "$(hostname)-hca0" };
+    let command = format!("stdbuf -oL mckey {group} -b {here}");
     Command::sides(&command, Ready::Says("joined"), &format!("{command} -s")).named(name)
 }
 
 /// perftest, where the connection manager resolves and connects.
-fn perftest() -> Vec<Command> {
+fn perftest(network: Network) -> Vec<Command> {
     [
         "ib_send_bw -n 100",
         "ib_send_lat -n 100",
@@ -87,7 +102,7 @@ fn perftest() -> Vec<Command> {
     .map(|command| {
         let command = format!("{command} -R");
         let all = format!("{command} -F -p {PORT}");
-        pair(&all, &format!("{all} {HOST}")).named(command)
+        pair(&all, &format!("{all} {HOST}")).over(network).named(command)
     })
     .collect()
 }

@@ -42,6 +42,8 @@ pub enum Network {
     Side,
     /// By its address in IPoIB (`ipoib` of `cases.sh`).
     Ipoib,
+    /// By its address in the Ethernet of the adapters' ports.
+    Ethernet,
 }
 
 /// A command, or a server and a client that meet.
@@ -62,6 +64,8 @@ pub enum What {
         network: Network,
         /// Is the server ended by force?
         stays: bool,
+        /// Is the server in the last host, and the client in the one before it?
+        turned: bool,
     },
 }
 
@@ -99,7 +103,7 @@ impl Command {
     pub fn sides(server: &str, ready: Ready, client: &str) -> Self {
         let (server, client) = (server.to_owned(), client.to_owned());
         let name = client.replace(&format!(" {HOST}"), "");
-        let what = What::Pair { server, client, ready, network: Network::Side, stays: false };
+        let what = What::Pair { server, client, ready, network: Network::Side, stays: false, turned: false };
         Self { name, what, outside: None }
     }
 
@@ -117,9 +121,22 @@ impl Command {
     }
 
     /// The client finds the server by its address in IPoIB.
-    pub fn over_ipoib(mut self) -> Self {
+    pub fn over_ipoib(self) -> Self {
+        self.over(Network::Ipoib)
+    }
+
+    /// The client finds the server by its address there.
+    pub fn over(mut self, there: Network) -> Self {
         if let What::Pair { network, .. } = &mut self.what {
-            *network = Network::Ipoib;
+            *network = there;
+        }
+        self
+    }
+
+    /// The hosts of the sides change places: the server is in the last one.
+    pub fn turned(mut self) -> Self {
+        if let What::Pair { turned, .. } = &mut self.what {
+            *turned = true;
         }
         self
     }
@@ -147,8 +164,8 @@ pub fn quoted(text: &str) -> String {
 /// The hosts of a topology that suites use.
 fn hosts(topology: &str) -> &'static [&'static str] {
     match topology {
-        "loopback" => &["a"],
-        "switch" | "two-switches" => &["a", "b", "c"],
+        "loopback" | "eth" => &["a"],
+        "switch" | "two-switches" | "eth-switch" => &["a", "b", "c"],
         _ => &["a", "b"],
     }
 }
@@ -162,8 +179,7 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
             script.push('\n');
         }
     };
-    let client_side = hosts.len() - 1;
-    let server_side = client_side.saturating_sub(1);
+    let last = hosts.len() - 1;
     for Command { name, what, .. } in commands {
         let name = quoted(name);
         match what {
@@ -178,7 +194,9 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
                     add(host, format!("{meet}\nalone {name} {LIMIT} {}\n{meet}", quoted(script)));
                 }
             }
-            What::Pair { server, client, ready, network, stays } => {
+            What::Pair { server, client, ready, network, stays, turned } => {
+                let before = last.saturating_sub(1);
+                let (server_side, client_side) = if *turned { (last, before) } else { (before, last) };
                 let stays = if *stays { "stays" } else { "ends" };
                 let ready = match ready {
                     Ready::Tcp(port) => port.to_string(),
@@ -190,6 +208,7 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
                 let (a, b) = (hosts[server_side], hosts[client_side]);
                 let called = match network {
                     Network::Ipoib => format!("ib-{a}"),
+                    Network::Ethernet => format!("10.1.0.{}", server_side + 1),
                     Network::Side if server_side == client_side => "localhost".to_owned(),
                     Network::Side => a.to_owned(),
                 };
@@ -212,6 +231,7 @@ fn outside(commands: &[Command], hosts: &[&str]) -> Option<String> {
     for Command { name, what, outside } in commands {
         let Some(outside) = outside else { continue };
         let host = match what {
+            What::Pair { turned: true, .. } => hosts.iter().rev().nth(1).or(hosts.last()),
             What::Pair { .. } => hosts.last(),
             What::Alone(_) | What::Everywhere(_) => hosts.first(),
         };
@@ -401,5 +421,15 @@ mod tests {
         assert!(b.contains("serve 'c -s -v' 100 cm ends 's' c"), "{b}");
         assert!(c.contains("use 'c -s -v' 100 'c -s ib-b -v' b"), "{c}");
         assert!(b.contains("serve 'm' 100 :joined ends 'm' c"), "{b}");
+    }
+
+    #[test]
+    fn sides_that_are_turned() {
+        let pair = |name: &str| Command::sides("s", Ready::Cm, "c @host").over(Network::Ethernet).named(name);
+        let commands = [pair("there"), pair("back").turned().with_outside("ctl down")];
+        let [a, b] = &scripts(&commands, &["a", "b"])[..] else { panic!("two scripts") };
+        assert!(a.contains("serve 'there' 100 cm ends 's' b\nuse 'back' 100 'c 10.1.0.2' b"), "{a}");
+        assert!(b.contains("use 'there' 100 'c 10.1.0.1' a\nserve 'back' 100 cm ends 's' a"), "{b}");
+        assert!(outside(&commands, &["a", "b"]).unwrap().starts_with("await a "));
     }
 }

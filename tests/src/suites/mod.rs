@@ -7,6 +7,7 @@
 pub mod adversary;
 pub mod all_to_all;
 pub mod cm;
+pub mod ethernet;
 pub mod fabric;
 pub mod guest;
 pub mod ipoib;
@@ -146,6 +147,12 @@ pub fn all() -> Vec<Suite> {
             about: "the RDMA connection manager: rdmacm-utils, and perftest with -R",
             needs_guests: guests,
             run: cm::cases,
+        },
+        Suite {
+            name: "ethernet",
+            about: "Ethernet ports: offloads, VLANs, channels, what ethtool and devlink change, RoCE, soft-RoCE at the other end",
+            needs_guests: guests,
+            run: ethernet::cases,
         },
         Suite {
             name: "storage",

@@ -1,7 +1,7 @@
 //! perftest: every program with every transport it has, and its modes.
 
 use super::Case;
-use super::guest::{Command, run};
+use super::guest::{Command, Ready, run, run_with};
 
 /// TCP port; not the default one, which the pingpongs use too.
 const PORT: u16 = 18516;
@@ -11,7 +11,81 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     let mut cases = run("loopback: ", "loopback", kernel, &commands());
     cases.extend(run("two hosts: ", "two-hosts", kernel, &commands()));
     cases.extend(run("cable: ", "cable", kernel, &multicast()));
+    cases.extend(run("RoCE: ", "eth-two-hosts", kernel, &roce()));
+    cases.extend(run_with(
+        &["guest/ethernet.sh"],
+        "raw Ethernet: ",
+        "eth-two-hosts",
+        kernel,
+        &raw_ethernet(),
+    ));
     cases
+}
+
+/// RoCE: everything by version 2, which perftest takes by itself; the transports by version 1, too, and with a path MTU of
+/// 4096 bytes.
+fn roce() -> Vec<Command> {
+    let mut all = commands();
+    let of_version = |version: u8, more: &str| {
+        let transports = [
+            "send_bw -c RC",
+            "send_bw -c UC",
+            "send_bw -c UD -s 1024",
+            "send_lat -c UD -s 1024",
+            "send_bw -c XRC",
+        ];
+        let rdma = [
+            "write_bw -c RC",
+            "write_lat -c UC",
+            "read_bw -c RC",
+            "read_lat -c XRC",
+            "atomic_bw",
+            "atomic_lat",
+        ];
+        let more = more.to_owned();
+        transports.into_iter().chain(rdma).map(move |program| {
+            let name = format!("ib_{program} -n 200{more} with IPv4, version {version}");
+            Command::pair(
+                format!("ib_{program} -n 200{more} -F -p {PORT} -x $(gid {version} ffff:0a01)"),
+                PORT,
+            )
+            .named(name)
+        })
+    };
+    all.extend(of_version(1, ""));
+    all.push(Command::everywhere(
+        "MTU 9000",
+        "ip link set hca0 mtu 9000 && until_true 60 grep -q 1 /sys/class/net/hca0/carrier",
+    ));
+    all.extend([1, 2].into_iter().flat_map(|version| of_version(version, " -m 4096")));
+    all
+}
+
+/// Frames of a program's own, without the kernel.
+fn raw_ethernet() -> Vec<Command> {
+    let mut all = vec![Command::everywhere("set up", ". /root/ethernet.sh; up && peer")];
+    let mut add = |program: &str, of_server: &str, of_client: &str| {
+        let line = |side: &str, options: &str| {
+            format!(
+                ". /root/ethernet.sh; stdbuf -oL raw_ethernet_{program} --{side} -B $(mine) -E $(peer) -F {options}"
+            )
+        };
+        // The client sends what nobody asks for: no earlier than the server's rule is there.
+        let client = format!("sleep 0.5; {}", line("client", of_client));
+        let name = format!("raw_ethernet_{program} {of_client}");
+        all.push(Command::sides(&line("server", of_server), Ready::Says("bytes"), &client).named(name));
+    };
+    let [to_a, to_b] = ["-J 10.1.0.2 -j 10.1.0.1 -K 5000 -k 5001", "-J 10.1.0.1 -j 10.1.0.2 -K 5001 -k 5000"];
+    for program in ["bw", "lat", "burst_lat"] {
+        add(program, "-n 500", "-n 500");
+        add(program, "-n 500 -s 64", "-n 500 -s 64");
+    }
+    add("bw", &format!("-n 500 {to_b}"), &format!("-n 500 {to_a}"));
+    all.push(Command::alone(
+        "raw_ethernet_fs_rate",
+        ". /root/ethernet.sh; raw_ethernet_fs_rate --server -B $(mine) -E $(peer) -F -n 200",
+    ));
+    all
 }
 
 /// Groups that a subnet manager has to make.
