@@ -300,6 +300,14 @@ impl World {
                 return self.return_credits(ingress, tail);
             }
         }
+        if wrong.is_some()
+            && let Some(ethernet) = node.fw.port_mut(in_port).filter(|_| node.bridge.is_some())
+            && let Some(ethernet) = ethernet.ethernet_mut()
+        {
+            // Nobody learns from it, and it goes no further: these switches store a frame before they forward it.
+            ethernet.counters.fcs_errors = ethernet.counters.fcs_errors.wrapping_add(1);
+            return self.return_credits(ingress, tail);
+        }
         if let (None, Some(pause)) = (wrong, packet.pause()) {
             self.switch_paused(id, in_port, pause);
             return self.return_credits(ingress, tail);
