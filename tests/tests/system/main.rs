@@ -2,6 +2,7 @@
 
 mod captures;
 mod clock;
+mod ethernet;
 mod fabric;
 mod memory;
 mod one_host;
