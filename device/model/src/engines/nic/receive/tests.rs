@@ -88,7 +88,7 @@ fn the_sum_is_that_of_the_datagram() {
     for v6 in [false, true] {
         for len in [0, 1, 7, 200] {
             for tags in [&[][..], &[C], &[S, C]] {
-                let payload: Vec<u8> = (0..len).map(|i| 3 * i as u8).collect();
+                let payload: Vec<u8> = (0..len).map(|i: u8| i.wrapping_mul(3)).collect();
                 let mut frame = build::transport_frame(tags, v6, true, &payload);
                 let sum = !build::checksum(&[&frame[14 + 4 * tags.len()..]]);
                 pad(&mut frame);
