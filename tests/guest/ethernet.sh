@@ -19,10 +19,7 @@ unload() {
 number() {
 	echo $(($(printf %d "'$(hostname)") - 96))
 }
-# mine and peer: the addresses of this device, and of that at the other end of the cable.
-mine() {
-	cat /sys/class/net/hca0/address
-}
+# peer: the MAC of the device at the other end of the cable.
 peer() {
 	there=10.1.0.$((3 - $(number)))
 	until_true 30 ping -c 1 -W 1 "$there" >/dev/null && ip neigh show to "$there" dev hca0 | sed -n 's/.*lladdr \([^ ]*\).*/\1/p'

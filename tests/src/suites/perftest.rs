@@ -61,29 +61,33 @@ fn roce() -> Vec<Command> {
     all
 }
 
-/// Frames of a program's own, without the kernel.
+/// Frames of a program's own, without the kernel. Its server takes all frames for the device's address away from the kernel,
+/// pings too: so the addresses are asked for before.
 fn raw_ethernet() -> Vec<Command> {
-    let mut all = vec![Command::everywhere("set up", ". /root/ethernet.sh; up && peer")];
-    let mut add = |program: &str, of_server: &str, of_client: &str| {
-        let line = |side: &str, options: &str| {
-            format!(
-                ". /root/ethernet.sh; stdbuf -oL raw_ethernet_{program} --{side} -B $(mine) -E $(peer) -F {options}"
-            )
-        };
-        // The client sends what nobody asks for: no earlier than the server's rule is there.
-        let client = format!("sleep 0.5; {}", line("client", of_client));
-        let name = format!("raw_ethernet_{program} {of_client}");
-        all.push(Command::sides(&line("server", of_server), Ready::Says("bytes"), &client).named(name));
-    };
-    let [to_a, to_b] = ["-J 10.1.0.2 -j 10.1.0.1 -K 5000 -k 5001", "-J 10.1.0.1 -j 10.1.0.2 -K 5001 -k 5000"];
-    for program in ["bw", "lat", "burst_lat"] {
-        add(program, "-n 500", "-n 500");
-        add(program, "-n 500 -s 64", "-n 500 -s 64");
+    let mut all =
+        vec![Command::everywhere("set up", ". /root/ethernet.sh; up && peer >/tmp/peer && cat /tmp/peer")];
+    // No more frames than the server has receive requests at once, 512: nothing holds the client back.
+    let to_a = "-J 10.1.0.1 -j 10.1.0.2 -K 5001 -k 5000";
+    for (program, options) in [
+        ("bw", "-n 500"),
+        ("bw", "-n 500 -s 64"),
+        ("bw", "-n 500 --vlan_en --vlan_pcp 3"),
+        ("bw", &format!("-n 500 {to_a}")),
+        ("lat", "-n 500"),
+        ("lat", "-n 500 -s 1000"),
+    ] {
+        let name = format!("raw_ethernet_{program} {options}");
+        let [server, client] = ["server", "client"].map(|side| {
+            let addresses = "-B $(cat /sys/class/net/hca0/address) -E $(cat /tmp/peer)";
+            format!("stdbuf -oL raw_ethernet_{program} --{side} {addresses} -F {options}")
+        });
+        // The server says "attached" when its rule is there, and then gets ready to receive.
+        let client = format!("sleep 1; {client}");
+        all.push(Command::sides(&server, Ready::Says("#bytes"), &client).named(name));
     }
-    add("bw", &format!("-n 500 {to_b}"), &format!("-n 500 {to_a}"));
     all.push(Command::alone(
         "raw_ethernet_fs_rate",
-        ". /root/ethernet.sh; raw_ethernet_fs_rate --server -B $(mine) -E $(peer) -F -n 200",
+        "raw_ethernet_fs_rate --server -B $(cat /sys/class/net/hca0/address) -E $(cat /tmp/peer) -F -n 200",
     ));
     all
 }
