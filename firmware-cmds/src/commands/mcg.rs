@@ -19,17 +19,25 @@ fn names(call: &Call<'_>) -> Result<(Qpn, Gid), Failure> {
     Ok((Qpn(mcg.get(McgIn::QPN)), Gid::new(mcg.get(McgIn::GID_H), mcg.get(McgIn::GID_L))))
 }
 
+/// Whether it is an IPv4 address of a group (224.0.0.0/4), mapped into IPv6.
+fn is_ipv4_group(gid: Gid) -> bool {
+    let mapped = std::net::Ipv6Addr::from(gid.0).to_ipv4_mapped();
+    mapped.is_some_and(|address| address.is_multicast())
+}
+
 pub(super) fn attach(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NOT_UD: Failure = bad_param("ATTACH_TO_MCG: only UD queue pairs can join multicast groups");
     const NOT_MULTICAST: Failure = bad_param("ATTACH_TO_MCG: the GID is not a multicast GID");
     const GROUP_FULL: Failure = no_room("ATTACH_TO_MCG: the group has max_qp_mcg members");
     const TABLE_FULL: Failure = no_room("ATTACH_TO_MCG: there are 2^log_max_mcg groups");
     let (qpn, gid) = names(call)?;
+    // RoCE v2 over IPv4 has groups of IPv4, mapped into IPv6 as its GIDs are.
+    let is_group = gid.is_multicast() || (fw.is_ethernet() && is_ipv4_group(gid));
     let qp = fw.icm.qps.get_mut(qpn.0).filter(|qp| qp.send_only.is_none()).ok_or(NO_QP.of(qpn.0))?;
     if qp.service() != ServiceType::Ud {
         return Err(NOT_UD.of(qpn.0));
     }
-    if !gid.is_multicast() {
+    if !is_group {
         return Err(NOT_MULTICAST.of(qpn.0));
     }
     let members = fw.general.get(General::MAX_QP_MCG);
@@ -73,7 +81,8 @@ pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::testing::Bench;
+    use crate::commands::testing::{Bench, ethernet};
+    use crate::profile::Config;
     use hca_spec::command::{Opcode, Status};
 
     /// ff12:401b:ffff::ffff:ffff, the broadcast group of IPoIB.
@@ -102,6 +111,19 @@ mod tests {
         assert_eq!((leave(&mut b), leave(&mut b)), (Status::Ok, Status::BadResource));
         assert_eq!(b.fw.resources().now.multicast_groups, 0);
         b.ok(Opcode::DestroyQp, ud);
+    }
+
+    #[test]
+    fn groups_of_ipv4_are_for_ethernet() {
+        let mapped = |address: u32| [0, 0xffff_0000_0000 | u64::from(address)];
+        for (config, status) in [(Config::default(), Status::BadParam), (ethernet(), Status::Ok)] {
+            let mut b = Bench::initialized_with(config);
+            let rc = b.connection();
+            let ud = b.qp(&rc, ServiceType::Ud);
+            let join = |b: &mut Bench, gid| b.put(Opcode::AttachToMcg, &input(ud, gid), 16).status();
+            assert_eq!(join(&mut b, mapped(0xe600_0001)), status, "230.0.0.1");
+            assert_eq!(join(&mut b, mapped(0x0a01_0001)), Status::BadParam, "10.1.0.1");
+        }
     }
 
     #[test]
