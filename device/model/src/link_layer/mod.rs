@@ -6,9 +6,10 @@
 //! context or an address vector, and gives the path. An `Outlet` is the sending side of an adapter's port.
 //!
 //! What a link layer has of its own stands in its room and nowhere else: [`ib`] is InfiniBand's, with LIDs, virtual lanes,
-//! credits, the VCRC and datagrams of management. There is no other yet; one more is a room beside it, a variant of `Link`
-//! (`path.rs`), of `Station`, of `Own` (`route.rs`) and of `Outlet`, and their arms of the functions in these files.
-//! Engines and the adapter ask those; `floors.toml` of the crate says who may look into the room itself.
+//! credits, the VCRC and datagrams of management; [`eth`] is Ethernet's, with frames of every kind, RoCE among them, MAC
+//! addresses, queues of priorities, PAUSE and the FCS. One more is a room beside them, a variant of `Link` (`path.rs`), of
+//! `Station`, of `Own` (`route.rs`) and of `Outlet`, and their arms of the functions in these files. Engines and the adapter
+//! ask those; `floors.toml` of the crate says who may look into the rooms themselves.
 
 pub mod eth;
 pub mod ib;

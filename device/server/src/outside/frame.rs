@@ -1,8 +1,8 @@
 //! Frames at the border of the model: what is let in, and in which form.
 //!
 //! On both sides a frame is everything from the destination address to the end of the payload. The FCS is on neither: the
-//! model's links count its bytes, and a frame that was spoiled on the way does not get this far. Whatever else the model's
-//! frames become is said here, in [`to_frame`] and [`from_frame`], and nowhere else.
+//! model's links add it and check it, and a frame that was spoiled on the way does not get this far. What others may give and
+//! take besides is said here, in [`to_frame`] and [`from_frame`], and nowhere else.
 
 /// Two addresses and a type (IEEE 802.3 3.1.1): without them nothing is a frame.
 const HEADER: usize = 14;
