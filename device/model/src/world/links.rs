@@ -194,7 +194,7 @@ impl World {
             }
         }
         let ports = ends.iter().filter_map(|end| match end {
-            LinkEnd::Port(port) => Some(self.kind_of(*port)),
+            LinkEnd::Port(port) => Some(self.port_kind(*port)),
             LinkEnd::Tunnel(_) => None,
         });
         let ports: Vec<PortKind> = ports.collect();
@@ -373,8 +373,8 @@ impl World {
         self.manage(port);
     }
 
-    /// The link layer of a port.
-    pub(super) fn kind_of(&self, port: PortRef) -> PortKind {
+    /// The link layer of a port; that of the default where there is none.
+    pub fn port_kind(&self, port: PortRef) -> PortKind {
         self.port(port).map_or(PortKind::default(), |p| p.kind())
     }
 

@@ -7,7 +7,7 @@ use hca_firmware::PortKind;
 
 use super::World;
 use super::links::End;
-use crate::ground::node::LinkEnd;
+use crate::ground::node::{LinkEnd, PortRef};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 use crate::link_layer::eth::Mac;
@@ -26,6 +26,18 @@ impl End {
 }
 
 impl World {
+    /// A packet comes into the input buffer at an end of a link without credits, and takes so many blocks. False: there is no room
+    /// for it. The ports of switches count for themselves.
+    pub(super) fn take_in(&mut self, number: usize, end: usize, port: PortRef, blocks: u8) -> bool {
+        let Some(room) = self.room_without_credits(number, port) else { return true };
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
+        let fits = near.hold(0, blocks.into(), room);
+        if fits {
+            self.flow_control(number, end);
+        }
+        fits
+    }
+
     /// What is in the input buffer at an end of an Ethernet link became more or less: asks its peer to wait, or lets it go on.
     pub(super) fn flow_control(&mut self, number: usize, end: usize) {
         let now = self.now;

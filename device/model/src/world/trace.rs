@@ -19,7 +19,6 @@ use crate::adapter::watch::{Captured, Watch};
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
 use crate::ground::ring::Trace;
-use hca_firmware::PortKind;
 
 impl World {
     fn watch(&mut self, hca: HcaId) -> Option<&mut Watch> {
@@ -67,11 +66,6 @@ impl World {
             NodeId::Switch(switch) => self.switch_name(switch),
         };
         format!("{node}:{}", port.port)
-    }
-
-    /// The link layer of a port; that of the default where there is none.
-    pub fn port_kind(&self, port: PortRef) -> PortKind {
-        self.kind_of(port)
     }
 
     /// From now on the packets at that port are gathered, until they are taken.

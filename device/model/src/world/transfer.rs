@@ -118,14 +118,11 @@ impl World {
         };
         let taken = u8::try_from(taken).unwrap_or(u8::MAX);
         // Without credits there is one buffer for all lanes, and what it has no room for is dropped.
-        let lane = if self.links.get(number).is_some_and(Link::has_credits) { lane } else { 0 };
-        if let Some(room) = self.room_without_credits(number, port)
-            && let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end))
-            && !near.hold(lane, taken.into(), room)
-        {
-            return self.count_overrun(port);
-        }
-        self.flow_control(number, end);
+        let lane = match self.links.get(number).is_some_and(Link::has_credits) {
+            true => lane,
+            false if self.take_in(number, end, port, taken) => 0,
+            false => return self.count_overrun(port),
+        };
         let ingress =
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: taken, owed };
         let source = self.source(Class::Packet, port);
@@ -260,15 +257,14 @@ impl World {
         let (number, end) = (number as usize, usize::from(end));
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         near.release(lane, blocks);
-        if near.is_paused() {
+        let returns = !near.without_credits && left_in.is_some_and(|session| near.training.accepts(session));
+        let (paused, session) = (near.is_paused(), near.training.session());
+        if paused {
             self.flow_control(number, end);
         }
-        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
-        if near.without_credits || !left_in.is_some_and(|session| near.training.accepts(session)) {
-            return;
+        if returns {
+            self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });
         }
-        let session = near.training.session();
-        self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });
     }
 
     /// A packet that came too late to be taken is not in its receiver's input buffer any more.

@@ -71,7 +71,7 @@ impl World {
     pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, mut message: LinkMessage) {
         self.tidy();
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
-        let kind = self.kind_of(port);
+        let kind = self.port_kind(port);
         let Some(link) = self.links.get_mut(number) else { return };
         let credits_count = link.has_credits();
         let Some(near) = link.ends.get_mut(end) else { return };
@@ -128,7 +128,7 @@ impl World {
         self.tidy();
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
-        let packet = Packet::from_link(self.kind_of(port), bytes);
+        let packet = Packet::from_link(self.port_kind(port), bytes);
         self.come_by_tunnel(tunnel, (number, port, end), packet);
     }
 
@@ -137,7 +137,7 @@ impl World {
         self.tidy();
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
-        if self.kind_of(port) == PortKind::Ethernet {
+        if self.port_kind(port) == PortKind::Ethernet {
             self.come_by_tunnel(tunnel, (number, port, end), Packet::frame(frame));
         }
     }
