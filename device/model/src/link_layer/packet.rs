@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hca_firmware::{Port, PortKind};
+use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Gid;
 use hca_spec::layout::be32;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
@@ -441,7 +442,7 @@ impl Packet {
         }
         self.be_bytes();
         let mut bytes = std::mem::take(&mut self.0.data);
-        bytes.truncate(bytes.len().saturating_sub(eth::frame::FCS_SIZE));
+        bytes.truncate(bytes.len().saturating_sub(FCS_SIZE));
         Some(bytes)
     }
 

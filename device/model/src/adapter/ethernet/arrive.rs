@@ -1,8 +1,9 @@
 //! Frames that arrive at a port: whose they are, and whether they are good.
 
+use hca_spec::ether::FCS_SIZE;
 use hca_spec::wire::Operation;
 
-use super::{FCS, Way, count_frame};
+use super::{Way, count_frame};
 use crate::adapter::Executor;
 use crate::adapter::core::HcaEvent;
 use crate::ground::time::Ps;
@@ -87,7 +88,7 @@ impl Executor<'_> {
             return now;
         }
         count_frame(own, &packet, Way::In { transport: false });
-        let bytes = packet.len().saturating_sub(FCS);
+        let bytes = packet.len().saturating_sub(FCS_SIZE);
         let service = self.core.chip.timing.receive(Operation::SendOnly, bytes);
         let inbound = Inbound { bytes, takes_receive: true, completes: true, ..Inbound::default() };
         let at = self.core.chip.units.receive(now, ANY_QUEUE, service, inbound);

@@ -12,6 +12,7 @@ mod steer;
 
 use hca_firmware::port::{FrameClass, Port};
 use hca_firmware::steering::Verdict;
+use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Rqn;
 
 use crate::engines::nic::ring::FrameRing;
@@ -21,9 +22,6 @@ use crate::ground::slots::Slots;
 use crate::link_layer::Packet;
 
 pub(crate) use receive::QueuedFrame;
-
-/// Bytes of a frame check sequence.
-const FCS: usize = 4;
 
 /// What a function's Ethernet queues have in motion.
 #[derive(Debug, Default)]
@@ -72,7 +70,7 @@ pub(crate) enum Way {
 pub(crate) fn count_frame(port: &mut Port, packet: &Packet, way: Way) {
     if let Some(ethernet) = port.ethernet_mut() {
         let class = FrameClass::of(packet.eth().dmac.0);
-        let octets = packet.len().saturating_sub(FCS) as u64;
+        let octets = packet.len().saturating_sub(FCS_SIZE) as u64;
         let counters = &mut ethernet.counters;
         match way {
             Way::In { transport } => {

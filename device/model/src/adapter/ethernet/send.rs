@@ -1,10 +1,10 @@
 //! Frames that a send queue sends: a WQE's data gathered, cut and finished, and its completion.
 
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
+use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Qpn;
 use hca_spec::wire::Operation;
 
-use super::FCS;
 use crate::adapter::core::Core;
 use crate::engines::mkey::Fault;
 use crate::engines::nic::Refused;
@@ -110,7 +110,7 @@ impl Core<'_> {
         };
         let tis = *tis;
         let mtu = self.chip.managed.port(qp.port()).and_then(|port| port.ethernet());
-        let max_frame = usize::from(mtu.map_or(0, |ethernet| ethernet.mtu)).saturating_sub(FCS);
+        let max_frame = usize::from(mtu.map_or(0, |ethernet| ethernet.mtu)).saturating_sub(FCS_SIZE);
         let mut times = Times { free: now, departs: now };
         let (qpn, index, opcode) = (qp.qpn, wqe.index, wqe.opcode);
         tracing::trace!(hca = self.chip.name, %now, "SQ {qpn}: WQE {index}, opcode {opcode:#x}, {} frames", wqe.frames());
@@ -118,7 +118,7 @@ impl Core<'_> {
         let mut parsed = self.chip.timing.wqe();
         let mut sent = 0u64;
         for built in self.build_frames(qp, wqe, max_frame)? {
-            sent = sent.saturating_add((built.bytes.len() + FCS) as u64);
+            sent = sent.saturating_add((built.bytes.len() + FCS_SIZE) as u64);
             times = self.send_frame(now, qp, (wqe.index, std::mem::take(&mut parsed)), built, tis.td);
         }
         if let Some(pause) = self.pace(qp.qpn, sent)

@@ -13,7 +13,7 @@ use crate::engines::nic::receive::Steered;
 use crate::engines::nic::rss::{Hash, HashRules, Hasher};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
-use crate::wire::ethernet::Headers;
+use crate::wire::ethernet::{Headers, is_multicast};
 
 impl Executor<'_> {
     /// A frame has passed the receive pipeline: through the flow tables to receive queues.
@@ -34,7 +34,9 @@ impl Executor<'_> {
         }
         for delivery in &verdict.deliveries {
             let Target::Tir(tirn) = delivery.to else { continue };
-            let Some((rqn, hash)) = self.core.queue_of(tirn, frame, &headers, from) else { continue };
+            let Some((rqn, hash)) = self.core.queue_of(tirn, &headers, inner.as_ref(), from) else {
+                continue;
+            };
             let steered = Steered { hash, flow_tag: delivery.tag };
             match self.core.function.outstanding {
                 None => self.core.frame_to_queue(now, rqn, frame, &headers, steered),
@@ -56,15 +58,14 @@ impl Core<'_> {
     fn queue_of(
         &mut self,
         tirn: u32,
-        frame: &[u8],
         headers: &Headers,
+        inner: Option<&Headers>,
         from: Option<u32>,
     ) -> Option<(Rqn, Hash)> {
         let tir = self.function.fw.icm.tirs.get(tirn)?;
         const NO_DOMAIN: u32 = 0;
         if tir.td != NO_DOMAIN && from == Some(tir.td) {
-            const GROUP: u8 = 1;
-            let allowed = match headers.dmac.first().is_some_and(|first| first & GROUP == GROUP) {
+            let allowed = match is_multicast(headers.dmac) {
                 true => tir.allow_self.multicast,
                 false => tir.allow_self.unicast,
             };
@@ -82,8 +83,7 @@ impl Core<'_> {
                 &frames.hashers.get(tirn)?.1
             }
         };
-        let inner = hasher.wants_inner().then(|| headers.inner(frame)).flatten();
-        let hash = hasher.hash(headers, inner.as_ref());
+        let hash = hasher.hash(headers, inner);
         let rqn = match tir.dispatch {
             Dispatch::Direct(rqn) => rqn,
             Dispatch::Indirect(table) => {

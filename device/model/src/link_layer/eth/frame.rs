@@ -5,27 +5,15 @@
 
 use std::ops::Range;
 
-use hca_spec::ether::Udp;
+use hca_spec::ether::{FCS_SIZE, Ipv4, MIN_FRAME, ROCE_PORT, Udp, ethertype, protocol};
 use hca_spec::ids::Gid;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE};
 
 use super::{Address, Mac, Wrapping};
+use crate::wire::checksum::Sum;
+use crate::wire::ethernet::{fcs, pad};
 use crate::wire::{Carried, GrhRepr, Malformed, Reader, Repr, Writer, icrc_v1, icrc_v2};
 
-/// Bytes of the frame check sequence.
-pub(crate) const FCS_SIZE: usize = 4;
-/// A frame without its FCS has so many bytes at least.
-pub(crate) const MIN_FRAME: usize = 60;
-/// Destination port of RoCE v2 (IBTA vol 1 A17.3.1.2).
-const ROCE_PORT: u16 = 4791;
-
-const TYPE_VLAN: u16 = 0x8100;
-const TYPE_ROCE: u16 = 0x8915;
-const TYPE_IPV4: u16 = 0x0800;
-const TYPE_IPV6: u16 = 0x86dd;
-const PROTOCOL_UDP: u8 = 17;
-const IPV4_SIZE: usize = 20;
-const UDP_SIZE: usize = 8;
 /// "Don't fragment": RoCE v2 packets are never fragments.
 const DF: u16 = 0x4000;
 
@@ -47,44 +35,36 @@ fn gid_of(ipv4: [u8; 4]) -> Gid {
     Gid(gid)
 }
 
-/// The checksum of an IPv4 header without options.
-fn header_checksum(header: &[u8; IPV4_SIZE]) -> u16 {
-    let words = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
-    let sum: u32 = words.sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
-}
-
 /// The IPv4 header of a packet with so many bytes from BTH to ICRC.
-fn ipv4_header(grh: &GrhRepr, from_bth: usize) -> [u8; IPV4_SIZE] {
-    let mut header = [0; IPV4_SIZE];
-    let total = (IPV4_SIZE + UDP_SIZE + from_bth) as u16;
+fn ipv4_header(grh: &GrhRepr, from_bth: usize) -> [u8; Ipv4::SIZE] {
+    let mut header = [0; Ipv4::SIZE];
+    let total = (Ipv4::SIZE + Udp::SIZE + from_bth) as u16;
     header[0] = 0x45;
     header[1] = grh.tclass;
     header[2..4].copy_from_slice(&total.to_be_bytes());
     header[6..8].copy_from_slice(&DF.to_be_bytes());
     header[8] = grh.hop_limit;
-    header[9] = PROTOCOL_UDP;
+    header[9] = protocol::UDP;
     header[12..16].copy_from_slice(&ipv4_of(&grh.sgid));
     header[16..20].copy_from_slice(&ipv4_of(&grh.dgid));
-    let checksum = header_checksum(&header);
+    let checksum = Sum::of(&header).checksum();
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
     header
 }
 
 /// The IPv6 header of a packet with so many bytes from BTH to ICRC: a GRH that says UDP.
 fn ipv6_header(grh: &GrhRepr, from_bth: usize) -> Grh {
-    let mut header = grh.grh(UDP_SIZE + from_bth);
-    header.set(Grh::NXT_HDR, PROTOCOL_UDP.into());
+    let mut header = grh.grh(Udp::SIZE + from_bth);
+    header.set(Grh::NXT_HDR, protocol::UDP.into());
     header
 }
 
 /// The UDP header; IBTA vol 1 A17.3.1.2: its checksum is zero.
-fn udp_header(source_port: u16, from_bth: usize) -> [u8; UDP_SIZE] {
-    let mut header = [0; UDP_SIZE];
+fn udp_header(source_port: u16, from_bth: usize) -> [u8; Udp::SIZE] {
+    let mut header = [0; Udp::SIZE];
     header[..2].copy_from_slice(&source_port.to_be_bytes());
     header[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    header[4..6].copy_from_slice(&((UDP_SIZE + from_bth) as u16).to_be_bytes());
+    header[4..6].copy_from_slice(&((Udp::SIZE + from_bth) as u16).to_be_bytes());
     header
 }
 
@@ -123,21 +103,21 @@ pub(in crate::link_layer) fn seal(
     writer.put(&address.dmac.0);
     writer.put(&address.smac.0);
     if let Some(tci) = address.tci {
-        writer.put(&TYPE_VLAN.to_be_bytes());
+        writer.put(&ethertype::C_TAG.to_be_bytes());
         writer.put(&tci.to_be_bytes());
     }
     match address.wrapping {
         Wrapping::V1 | Wrapping::Frame => {
-            writer.put(&TYPE_ROCE.to_be_bytes());
+            writer.put(&ethertype::ROCE.to_be_bytes());
             writer.put(grh.grh(from_bth).bytes());
         }
         Wrapping::V2 { ipv4: true, source_port } => {
-            writer.put(&TYPE_IPV4.to_be_bytes());
+            writer.put(&ethertype::IPV4.to_be_bytes());
             writer.put(&ipv4_header(&grh, from_bth));
             writer.put(&udp_header(source_port, from_bth));
         }
         Wrapping::V2 { ipv4: false, source_port } => {
-            writer.put(&TYPE_IPV6.to_be_bytes());
+            writer.put(&ethertype::IPV6.to_be_bytes());
             writer.put(ipv6_header(&grh, from_bth).bytes());
             writer.put(&udp_header(source_port, from_bth));
         }
@@ -155,13 +135,9 @@ pub(in crate::link_layer) fn seal(
 
 /// A frame that is no transport packet, with room for its FCS, padded if it is too short.
 pub(in crate::link_layer) fn of_bytes(mut bytes: Vec<u8>) -> Vec<u8> {
-    let len = bytes.len().max(MIN_FRAME) + FCS_SIZE;
-    bytes.resize(len, 0);
+    pad(&mut bytes);
+    bytes.resize(bytes.len() + FCS_SIZE, 0);
     bytes
-}
-
-fn fcs(covered: &[u8]) -> [u8; FCS_SIZE] {
-    crc32fast::hash(covered).to_le_bytes()
 }
 
 /// Computes the FCS anew.
@@ -230,7 +206,7 @@ fn ethernet(reader: &mut Reader<'_>) -> Option<(Address, u16)> {
     let (dmac, smac) = (Mac(take(reader)?), Mac(take(reader)?));
     let mut kind = u16::from_be_bytes(take(reader)?);
     let mut tci = None;
-    if kind == TYPE_VLAN {
+    if kind == ethertype::C_TAG {
         tci = Some(u16::from_be_bytes(take(reader)?));
         kind = u16::from_be_bytes(take(reader)?);
     }
@@ -238,8 +214,8 @@ fn ethernet(reader: &mut Reader<'_>) -> Option<(Address, u16)> {
 }
 
 /// The UDP header of RoCE v2; `None` if it is one of something else.
-fn roce_udp(reader: &mut Reader<'_>) -> Option<[u8; UDP_SIZE]> {
-    let udp: [u8; UDP_SIZE] = take(reader)?;
+fn roce_udp(reader: &mut Reader<'_>) -> Option<[u8; Udp::SIZE]> {
+    let udp: [u8; Udp::SIZE] = take(reader)?;
     (be16(&udp, 2) == ROCE_PORT).then_some(udp)
 }
 
@@ -248,24 +224,24 @@ pub(in crate::link_layer) fn peek(bytes: &[u8]) -> (Address, Option<Gid>) {
     let mut reader = Reader(bytes);
     let Some((mut address, kind)) = ethernet(&mut reader) else { return (Address::default(), None) };
     let dgid = (|| match kind {
-        TYPE_ROCE => {
+        ethertype::ROCE => {
             let grh = Grh::from_prefix_or_zero(reader.take(Grh::SIZE)?);
             address.wrapping = Wrapping::V1;
             Some(Gid::new(grh.get(Grh::DGID_H), grh.get(Grh::DGID_L)))
         }
-        TYPE_IPV4 => {
-            let ip: [u8; IPV4_SIZE] = take(&mut reader)?;
+        ethertype::IPV4 => {
+            let ip: [u8; Ipv4::SIZE] = take(&mut reader)?;
             let whole = be16(&ip, 6) & !DF == 0;
-            if ip[0] != 0x45 || ip[9] != PROTOCOL_UDP || !whole {
+            if ip[0] != 0x45 || ip[9] != protocol::UDP || !whole {
                 return None;
             }
             let udp = roce_udp(&mut reader)?;
             address.wrapping = Wrapping::V2 { ipv4: true, source_port: be16(&udp, 0) };
             Some(gid_of(*ip.last_chunk()?))
         }
-        TYPE_IPV6 => {
+        ethertype::IPV6 => {
             let ip = Grh::from_prefix_or_zero(reader.take(Grh::SIZE)?);
-            if ip.get(Grh::NXT_HDR) != u32::from(PROTOCOL_UDP) {
+            if ip.get(Grh::NXT_HDR) != u32::from(protocol::UDP) {
                 return None;
             }
             let udp = roce_udp(&mut reader)?;
@@ -283,14 +259,14 @@ impl<'a> Front<'a> {
         let mut reader = Reader(body);
         let (mut address, kind) = ethernet(&mut reader)?;
         let (grh, network, udp) = match kind {
-            TYPE_ROCE => {
+            ethertype::ROCE => {
                 let header = reader.take(Grh::SIZE)?;
                 address.wrapping = Wrapping::V1;
                 (GrhRepr::read(&Grh::from_prefix_or_zero(header)), header, None)
             }
-            TYPE_IPV4 => {
-                let header = reader.take(IPV4_SIZE)?;
-                let ip: &[u8; IPV4_SIZE] = header.first_chunk()?;
+            ethertype::IPV4 => {
+                let header = reader.take(Ipv4::SIZE)?;
+                let ip: &[u8; Ipv4::SIZE] = header.first_chunk()?;
                 let udp = roce_udp(&mut reader)?;
                 address.wrapping = Wrapping::V2 { ipv4: true, source_port: be16(&udp, 0) };
                 let grh = GrhRepr {
@@ -302,7 +278,7 @@ impl<'a> Front<'a> {
                 };
                 (grh, header, Some(Udp::from_prefix_or_zero(&udp)))
             }
-            TYPE_IPV6 => {
+            ethertype::IPV6 => {
                 let header = reader.take(Grh::SIZE)?;
                 let udp = roce_udp(&mut reader)?;
                 address.wrapping = Wrapping::V2 { ipv4: false, source_port: be16(&udp, 0) };
@@ -338,23 +314,23 @@ fn length(covered: &[u8], address: &Address) -> Result<usize, Malformed> {
             GrhRepr::check(&grh, said).map(|_| said)
         }
         Wrapping::V2 { ipv4: true, .. } => {
-            let Some(header) = network.first_chunk::<IPV4_SIZE>() else {
+            let Some(header) = network.first_chunk::<{ Ipv4::SIZE }>() else {
                 return bad("the IPv4 header is cut off");
             };
             let said = usize::from(be16(network, 2));
-            let udp = usize::from(be16(network, IPV4_SIZE + 4));
-            match said.checked_sub(IPV4_SIZE + UDP_SIZE) {
+            let udp = usize::from(be16(network, Ipv4::SIZE + 4));
+            match said.checked_sub(Ipv4::SIZE + Udp::SIZE) {
                 _ if header[0] != 0x45 => bad("the IPv4 header has options or another version"),
-                _ if header_checksum(header) != 0 => bad("the checksum of the IPv4 header is wrong"),
+                _ if !Sum::of(header).is_right() => bad("the checksum of the IPv4 header is wrong"),
                 _ if be16(network, 6) & !DF != 0 => bad("the IPv4 packet is a fragment"),
-                Some(left) if udp == UDP_SIZE + left => Ok(left),
+                Some(left) if udp == Udp::SIZE + left => Ok(left),
                 _ => bad("the lengths in the IPv4 and UDP headers don't agree"),
             }
         }
         Wrapping::V2 { ipv4: false, .. } => {
             let said = Grh::from_prefix_or_zero(network).get(Grh::PAY_LEN) as usize;
             let udp = usize::from(be16(network, Grh::SIZE + 4));
-            match said.checked_sub(UDP_SIZE) {
+            match said.checked_sub(Udp::SIZE) {
                 _ if network.first().is_none_or(|byte| byte >> 4 != 6) => {
                     bad("the IPv6 header has another version")
                 }
@@ -490,8 +466,8 @@ mod tests {
         let mut marked = good.clone();
         marked[15] |= 3;
         marked[24..26].fill(0);
-        let header: [u8; IPV4_SIZE] = marked[14..34].try_into().expect("20 bytes");
-        marked[24..26].copy_from_slice(&header_checksum(&header).to_be_bytes());
+        let header: [u8; Ipv4::SIZE] = marked[14..34].try_into().expect("20 bytes");
+        marked[24..26].copy_from_slice(&Sum::of(&header).checksum().to_be_bytes());
         set_fcs(&mut marked);
         assert!(Packet::from_frame_bytes(marked).parse().is_ok());
     }

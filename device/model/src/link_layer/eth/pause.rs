@@ -2,6 +2,8 @@
 //!
 //! Source: IEEE 802.3 annex 31A and 31B (PAUSE), 802.1Q clause 36 and 802.3 annex 31D (priority-based flow control).
 
+use hca_spec::ether::{ADDRESSES_SIZE, ethertype};
+
 use super::Mac;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
@@ -10,11 +12,10 @@ use crate::ground::time::Ps;
 const PRIORITIES: usize = 8;
 /// Where frames of MAC control go: the next station, whoever it is.
 const DESTINATION: Mac = Mac([0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
-const TYPE_CONTROL: u16 = 0x8808;
 const PAUSE: u16 = 0x0001;
 const PRIORITY_PAUSE: u16 = 0x0101;
 /// Where the type stands, and what follows it.
-const TYPE_AT: usize = 12;
+const TYPE_AT: usize = ADDRESSES_SIZE;
 /// Bits of a quantum.
 const QUANTUM: u64 = 512;
 
@@ -34,7 +35,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 
 /// Whether a frame is one of MAC control: it goes no further than the next station.
 pub(crate) fn is_control(frame: &[u8]) -> bool {
-    be16(frame, TYPE_AT) == Some(TYPE_CONTROL)
+    be16(frame, TYPE_AT) == Some(ethertype::MAC_CONTROL)
 }
 
 impl Pause {
@@ -68,7 +69,7 @@ impl Pause {
         let mut bytes = Vec::with_capacity(64);
         bytes.extend_from_slice(&DESTINATION.0);
         bytes.extend_from_slice(&from.0);
-        bytes.extend_from_slice(&TYPE_CONTROL.to_be_bytes());
+        bytes.extend_from_slice(&ethertype::MAC_CONTROL.to_be_bytes());
         if self.by_priority {
             bytes.extend_from_slice(&PRIORITY_PAUSE.to_be_bytes());
             bytes.extend_from_slice(&u16::from(self.lanes).to_be_bytes());
