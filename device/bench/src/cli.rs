@@ -127,9 +127,16 @@ struct Options {
     /// Path MTU: 256 to 4096 [4096]
     #[arg(long, value_name = "N")]
     mtu: Option<String>,
-    /// sdr ddr qdr fdr10 fdr edr hdr, with a width unless 4 (fdrx8), or RoCEv2 over eth and its Gb/s (eth100) [edr]
+    /// sdr ddr qdr fdr10 fdr edr hdr, with a width unless 4 (fdrx8), or eth and its Gb/s: eth10 eth25 eth40 eth50 eth100
+    /// eth200; ports are Ethernet then, and packets RoCE [edr]
     #[arg(long, value_name = "LINK")]
     link: Option<String>,
+    /// How packets of RoCE look: v2 (IPv4), v2-ipv6, v1 [v2]
+    #[arg(long, value_name = "V")]
+    roce: Option<String>,
+    /// VLAN of RoCE packets; 0: none [0]
+    #[arg(long, value_name = "ID")]
+    vlan: Option<String>,
     /// Propagation on each cable in nanoseconds [10]
     #[arg(long, value_name = "NS")]
     cable_ns: Option<String>,

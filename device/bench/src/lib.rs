@@ -4,8 +4,8 @@
 //! memory, doorbells, CQEs, nothing is short-circuited. [`program`]s then post work requests and look for completions
 //! at the pace that a [`host`] description gives their processor, and what they see becomes an [`Outcome`].
 //!
-//! [`in_process`] is the bus between driver and model. Links and the switch are the model's own; a link may have the
-//! framing of Ethernet. [`stats`] computes percentiles and ranks.
+//! [`in_process`] is the bus between driver and model. Links, ports and the switch are the model's own, InfiniBand or Ethernet
+//! ([`mod@link`]). [`stats`] computes percentiles and ranks.
 //!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!
@@ -19,6 +19,7 @@ pub mod compare;
 pub mod file;
 pub mod host;
 pub mod in_process;
+pub mod link;
 pub mod map;
 pub mod outcome;
 pub mod pcie;

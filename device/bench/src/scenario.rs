@@ -2,9 +2,9 @@
 
 use hca_firmware::switch::MAX_PORTS;
 use hca_model::Ps;
-use hca_model::link::{LineRate, LinkRate};
 
 use crate::Error;
+use crate::link::{LinkSpec, Roce};
 
 /// Most of anything that is counted: queue pairs, threads, adapters, requests.
 const MANY: u64 = 1 << 16;
@@ -105,15 +105,6 @@ pub enum BlueFlame {
     Off,
 }
 
-/// A cable.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LinkSpec {
-    /// Bits of data per second.
-    pub bits_per_s: f64,
-    /// Bytes on the wire per packet beyond LRH to VCRC.
-    pub packet_extra: u64,
-}
-
 /// A PCIe slot, as far as it is not the profile's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PcieSpec {
@@ -162,6 +153,10 @@ pub struct Scenario {
     pub link_name: String,
     /// The cables.
     pub link: LinkSpec,
+    /// How packets of RoCE look, where the cables are Ethernet.
+    pub roce: Roce,
+    /// VLAN of RoCE packets and frames; 0: they have no tag.
+    pub vlan: u16,
     /// Length of a cable in time.
     pub cable: Ps,
     /// Latency of the switch, port to port.
@@ -232,7 +227,9 @@ impl Default for Scenario {
             post_list: 1,
             mtu: 4096,
             link_name: "edr".into(),
-            link: LinkSpec::named("edr").unwrap_or(LinkSpec { bits_per_s: 1e11, packet_extra: 2 }),
+            link: LinkSpec::EDR,
+            roce: Roce::NAMES[0].1,
+            vlan: 0,
             cable: Ps::from_ns(10),
             switch: Ps::from_ns(200),
             pcie: PcieSpec::default(),
@@ -257,29 +254,6 @@ impl Default for Scenario {
             iterations: 0,
             seed: 1,
         }
-    }
-}
-
-impl LinkSpec {
-    /// Ethernet carries a RoCEv2 packet with preamble 8, gap 12, header 14, check sequence 4, IPv4 20 and UDP 8 bytes,
-    /// but without LRH (8 bytes) and VCRC (2 bytes).
-    const ETHERNET_EXTRA: u64 = 8 + 12 + 14 + 4 + 20 + 8 - 8 - 2;
-
-    /// `sdr` to `hdr` with an optional width (`fdrx8`; 4 lanes otherwise), or `eth` and its rate in Gb/s (`eth100`).
-    pub fn named(name: &str) -> Option<Self> {
-        if let Some(rate) = name.strip_prefix("eth") {
-            let rate: f64 = rate.parse().ok().filter(|r| (1.0..=1600.0).contains(r))?;
-            return Some(Self { bits_per_s: rate * 1e9, packet_extra: Self::ETHERNET_EXTRA });
-        }
-        let (rate, width) = name.split_once('x').map_or((name, "4"), |(r, w)| (r, w));
-        let rate = LinkRate::from_name(rate)?;
-        let width: u8 = width.parse().ok().filter(|w| [1, 2, 4, 8, 12].contains(w))?;
-        Some(Self { bits_per_s: rate.data() as f64 * f64::from(width), packet_extra: rate.framing() })
-    }
-
-    /// What packets take of it.
-    pub(crate) fn line(&self) -> LineRate {
-        LineRate::of_rate(self.bits_per_s as u64, self.packet_extra)
     }
 }
 
@@ -437,11 +411,11 @@ impl Scenario {
                 self.mtu = power_of_two(value, 256, 4096).ok_or("must be 256, 512, 1024, 2048 or 4096")?
             }
             "link" => {
-                self.link = LinkSpec::named(value).ok_or(
-                    "must be sdr, ddr, qdr, fdr10, fdr, edr or hdr, with a width behind it (fdrx8) unless it is 4, or eth and Gb/s (eth100)",
-                )?;
+                self.link = LinkSpec::named(value).ok_or(LinkSpec::NAMES)?;
                 self.link_name = value.into();
             }
+            "roce" => self.roce = choice(value, &Roce::NAMES)?,
+            "vlan" => self.vlan = count(value, 0, 4094)? as u16,
             "cable-ns" => self.cable = nanoseconds(value)?,
             "switch-ns" => self.switch = nanoseconds(value)?,
             "pcie" => {
@@ -547,6 +521,9 @@ impl Scenario {
         if self.dma {
             return wrong("--dma is for PCIe operations");
         }
+        if self.vlan > 0 && !self.link.is_ethernet() {
+            return wrong("InfiniBand has no VLANs: use --link eth100, or leave --vlan out");
+        }
         match self.transport {
             Transport::Uc if self.op.has_response() => return wrong("uc has no reads and atomics: use rc"),
             Transport::Ud if self.op != Op::Send => return wrong("ud has sends only: use --op send"),
@@ -637,19 +614,6 @@ mod tests {
     }
 
     #[test]
-    fn links_have_their_rates() {
-        let rate = |name| LinkSpec::named(name).map(|l| (l.bits_per_s / 1e9).round() as u64);
-        assert_eq!(
-            (rate("edr"), rate("hdr"), rate("fdrx8"), rate("eth100")),
-            (Some(100), Some(200), Some(109), Some(100))
-        );
-        assert_eq!((rate("xdr"), rate("edrx3"), rate("eth"), rate("eth0")), (None, None, None, None));
-        // A full packet of RoCEv2 over IPv4 at an MTU of 1024 has 82 bytes beside its payload.
-        let (lrh_to_vcrc, payload) = (8 + 12 + 1024 + 4 + 2, 1024);
-        assert_eq!(lrh_to_vcrc + LinkSpec::ETHERNET_EXTRA - payload, 82);
-    }
-
-    #[test]
     fn slots_become_numbers_of_the_profile() {
         let scenario = with(&[("pcie", "gen4x8,mps=128")]).unwrap();
         let overrides = scenario.profile_overrides();
@@ -687,6 +651,9 @@ mod tests {
             (&[("op", "pcie_write")], "pcie_write_read"),
             (&[("op", "pcie_read"), ("size", "0")], "--size"),
             (&[("dma", "true")], "PCIe"),
+            (&[("vlan", "7")], "--link eth100"),
+            (&[("link", "eth30")], "eth25"),
+            (&[("roce", "v3")], "v2-ipv6"),
         ] {
             let error = with(options).unwrap_err().to_string();
             assert!(error.contains(reason), "{options:?}: {error}");

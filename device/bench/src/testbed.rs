@@ -1,13 +1,15 @@
 //! The world of a scenario, brought up: adapters, memory, queue pairs and their connections.
 
+use hca_driver::eth::{Hop, Mac, RoceAddress};
 use hca_driver::qp::{Path, QpConfig};
-use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr};
+use hca_driver::wqe::RoceDatagram;
+use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr, SendOp};
 use hca_model::link::{Faults, LinkRate};
 use hca_model::timing::Profile;
 use hca_model::{
     HcaConfig, HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, World, WorldConfig,
 };
-use hca_spec::ids::{Cqn, Lid, Pd};
+use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn};
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::ServiceType;
 
@@ -23,6 +25,8 @@ const SWITCH_GUID: u64 = 0x0002_c903_00b1_0000;
 const SWITCH: SwitchId = SwitchId(0);
 /// The only port.
 const PORT: u8 = 1;
+/// Place of an adapter's address in its port's table.
+const ROCE_INDEX: u8 = 0;
 /// Polls of a port before it is given up.
 const POLLS: u32 = 1_000_000;
 /// Memory of a host beside its regions: rings, firmware pages.
@@ -45,9 +49,40 @@ pub struct HostSide {
     /// Its identity in the world.
     pub id: HcaId,
     pd: Pd,
-    lid: Lid,
+    address: Address,
     /// Memory that peers reach.
     pub regions: Vec<(ModelMemory, Mr)>,
+}
+
+/// How peers reach an adapter.
+#[derive(Clone, Copy, Debug)]
+enum Address {
+    /// On InfiniBand.
+    Lid(Lid),
+    /// On Ethernet, by its entry [`ROCE_INDEX`] of the port's table of RoCE addresses.
+    Roce(Gid, Mac),
+}
+
+impl Address {
+    /// The way to it.
+    fn path(&self) -> Path {
+        match *self {
+            Self::Lid(lid) => Path::lid(lid),
+            Self::Roce(gid, mac) => Path::roce(gid, ROCE_INDEX, Hop::to(mac)),
+        }
+    }
+
+    /// A datagram to one of its queue pairs.
+    fn datagram(&self, qpn: Qpn) -> SendOp {
+        let qkey = QKEY;
+        match *self {
+            Self::Lid(lid) => SendOp::Datagram { to: Datagram { qpn, qkey, lid, sl: 0, gid: None }, imm: None },
+            Self::Roce(gid, mac) => {
+                let (sgid_index, hop) = (ROCE_INDEX, Hop::to(mac));
+                SendOp::RoceDatagram { to: RoceDatagram { qpn, qkey, gid, sgid_index, hop }, imm: None }
+            }
+        }
+    }
 }
 
 /// One end of a connection.
@@ -95,8 +130,8 @@ pub struct Testbed {
     pub hosts: Vec<HostSide>,
     /// Every queue pair.
     pub qps: Vec<Qp<ModelMemory>>,
-    /// Of each of them, the destinations of its datagrams, in turn.
-    to: Vec<Vec<Datagram>>,
+    /// Of each of them, the datagrams to its destinations, in turn.
+    to: Vec<Vec<SendOp>>,
     /// Every completion queue.
     pub cqs: Vec<Cq<ModelMemory>>,
     /// The threads.
@@ -150,10 +185,12 @@ impl Testbed {
         let mut hosts = Vec::new();
         for id in (0..adapters).map(HcaId) {
             let mut hca = Hca::open(sim.bus(id, memory), Config::default())?;
-            wait_active(&mut hca)?;
-            let lid = hca.lid(PORT)?;
+            let address = match scenario.link.is_ethernet() {
+                false => Address::Lid(lid(&mut hca)?),
+                true => roce_address(&mut hca, scenario, id)?,
+            };
             let pd = hca.alloc_pd()?;
-            hosts.push(HostSide { hca, id, pd, lid, regions: Vec::new() });
+            hosts.push(HostSide { hca, id, pd, address, regions: Vec::new() });
         }
         let mut testbed =
             Self { sim, hosts, qps: Vec::new(), to: Vec::new(), cqs: Vec::new(), workers: Vec::new() };
@@ -242,21 +279,17 @@ impl Testbed {
                 }
                 self.bring_up(scenario, (target, b), (from, a))?;
                 far.ends.push(EndRef { qp: b, send_cq: pick(far_cqs), peer: from });
-                let (near_address, far_address) = (self.address(from, a), self.address(target, b));
-                self.to[a].push(far_address);
-                self.to[b].push(near_address);
+                let datagram = |host: usize, qp: usize| self.hosts[host].address.datagram(self.qps[qp].number());
+                let (there, back) = (datagram(target, b), datagram(from, a));
+                self.to[a].push(there);
+                self.to[b].push(back);
             }
         }
         Ok(())
     }
 
-    fn address(&self, host: usize, qp: usize) -> Datagram {
-        let (qpn, lid) = (self.qps[qp].number(), self.hosts[host].lid);
-        Datagram { qpn, qkey: QKEY, lid, sl: 0, gid: None }
-    }
-
-    /// Where datagram number `index` of an end goes.
-    pub(crate) fn destination(&self, end: &EndRef, index: u64) -> Option<Datagram> {
+    /// Datagram number `index` of an end.
+    pub(crate) fn datagram(&self, end: &EndRef, index: u64) -> Option<SendOp> {
         let to = self.to.get(end.qp)?;
         to.get(index.checked_rem(to.len() as u64)? as usize).copied()
     }
@@ -345,13 +378,13 @@ impl Testbed {
         (host, qp): (usize, usize),
         (peer, peer_qp): (usize, usize),
     ) -> Result<(), Error> {
-        let (remote, lid) = (self.qps[peer_qp].number(), self.hosts[peer].lid);
+        let (remote, path) = (self.qps[peer_qp].number(), self.hosts[peer].address.path());
         let (hca, qp) = (&mut self.hosts[host].hca, &mut self.qps[qp]);
         let init = hca_driver::InitAttr { access: Access::ALL, ..Default::default() };
         hca.qp_to_init(qp, &init)?;
         // IBTA codes: 1 is 256 bytes, each next the double.
         let mtu = (scenario.mtu.ilog2().saturating_sub(7)) as u8;
-        hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(remote, Path::lid(lid)) })?;
+        hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(remote, path) })?;
         let initiator_reads = scenario.outstanding as u8;
         hca.qp_to_rts(qp, &RtsAttr { initiator_reads, ..RtsAttr::default() })?;
         Ok(())
@@ -394,11 +427,12 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
     let hca = |i: usize| {
         let mut firmware = hca_firmware::Config::with_guid(FIRST_GUID + i as u64 * 0x100);
         firmware.blueflame = true;
+        firmware.port_kind = scenario.link.ports;
         HcaConfig { name: format!("hca{i}"), firmware, timing: None }
     };
     let config = WorldConfig {
         hcas: (0..adapters).map(hca).collect(),
-        switches: (scenario.topology == Topology::Switch).then(|| switch(adapters)).into_iter().collect(),
+        switches: (scenario.topology == Topology::Switch).then(|| switch(scenario, adapters)).into_iter().collect(),
         links: links(scenario, adapters),
         subnet_manager: true,
         management_key: None,
@@ -409,13 +443,13 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
 }
 
 /// A switch with a port for each adapter.
-fn switch(adapters: usize) -> SwitchConfig {
+fn switch(scenario: &Scenario, adapters: usize) -> SwitchConfig {
     let firmware = hca_firmware::SwitchConfig {
         node_guid: SWITCH_GUID,
         system_image_guid: SWITCH_GUID,
         node_description: "switch".into(),
         ports: u8::try_from(adapters).unwrap_or(u8::MAX),
-        kind: hca_firmware::PortKind::InfiniBand,
+        kind: scenario.link.ports,
     };
     SwitchConfig { name: "switch".into(), firmware }
 }
@@ -424,7 +458,7 @@ fn switch(adapters: usize) -> SwitchConfig {
 fn links(scenario: &Scenario, adapters: usize) -> Vec<LinkConfig> {
     let link = |ends: [LinkEnd; 2]| LinkConfig {
         ends,
-        // What the ports report; packets take the scenario's link, which may be Ethernet.
+        // What the ports train to, and report; packets take the scenario's link, whatever the adapter's ports can be.
         rate: LinkRate::Edr,
         width: 4,
         line: Some(scenario.link.line()),
@@ -441,9 +475,31 @@ fn links(scenario: &Scenario, adapters: usize) -> Vec<LinkConfig> {
     }
 }
 
-fn wait_active(hca: &mut Hca<ModelBus>) -> Result<(), Error> {
+/// The LID of a port of InfiniBand, once it is active.
+fn lid(hca: &mut Hca<ModelBus>) -> Result<Lid, Error> {
+    wait_until(hca, |hca| Ok(hca.port_info(PORT)?.get(PortInfo::PORT_STATE) == port_state::ACTIVE))?;
+    Ok(hca.lid(PORT)?)
+}
+
+/// Enables RoCE on a port of Ethernet, once it is up, and gives it an address.
+fn roce_address(hca: &mut Hca<ModelBus>, scenario: &Scenario, id: HcaId) -> Result<Address, Error> {
+    if scenario.topology != Topology::Loopback {
+        wait_until(hca, |hca| Ok(hca.vport_is_up()?))?;
+    }
+    let (gid, mac, version) = (scenario.roce.gid(id.0), hca.mac()?, scenario.roce.version);
+    let vlan = (scenario.vlan > 0).then_some(scenario.vlan);
+    hca.set_roce(true)?;
+    hca.set_roce_address(PORT, ROCE_INDEX, Some(&RoceAddress { gid, mac, vlan, version }))?;
+    Ok(Address::Roce(gid, mac))
+}
+
+/// Lets time pass until something holds.
+fn wait_until(
+    hca: &mut Hca<ModelBus>,
+    holds: impl Fn(&mut Hca<ModelBus>) -> Result<bool, Error>,
+) -> Result<(), Error> {
     for _ in 0..POLLS {
-        if hca.port_info(PORT)?.get(PortInfo::PORT_STATE) == port_state::ACTIVE {
+        if holds(hca)? {
             return Ok(());
         }
         hca.wait(None);

@@ -83,7 +83,7 @@ fn long_messages_fill_the_link() {
             [("metric", "bandwidth"), ("size", "64K"), ("mtu", "4096"), ("qps", "2"), ("link", link)];
         outcome(&options).bandwidth * 8.0 / 1e9
     };
-    // The payload's share of a packet on the wire: 4096 of 4096 + 28 bytes, of 4096 + 82 on Ethernet.
+    // The payload's share of a packet on the wire: 4096 of 4096 + 28 bytes, of 4096 + 82 with RoCE.
     for (link, most) in [("fdr", 54.55 * 0.9932), ("eth25", 25.0 * 0.9804)] {
         let found = bandwidth(link);
         assert!(found < most && found > most * 0.97, "{link}: {found} of {most} Gb/s");

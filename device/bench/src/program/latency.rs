@@ -136,7 +136,7 @@ impl Player {
         }
         let len = scenario.bytes() as u32;
         let sge = Sge { address: self.worker.local_mr.address, len, key: self.worker.local_mr.key };
-        let op = operation(scenario, testbed.destination(&self.end, self.posted), aim);
+        let op = operation(scenario, testbed.datagram(&self.end, self.posted), aim);
         let request = Request { wr_id: self.posted, op, sge, data: self.data.as_deref(), signaled: true };
         post(testbed, scenario, self.worker.host, &self.end, &request)?;
         ring(testbed, self.worker.host, &self.end);

@@ -11,7 +11,7 @@ mod stream;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hca_driver::{Completion, Datagram, SendOp, SendRequest, Sge};
+use hca_driver::{Completion, SendOp, SendRequest, Sge};
 use hca_model::Ps;
 use hca_model::units::Counts;
 
@@ -414,10 +414,10 @@ impl Aim {
 }
 
 /// The request of a scenario; it goes to `to` if it is a datagram, else to `aim`.
-fn operation(scenario: &Scenario, to: Option<Datagram>, aim: Option<(u64, hca_spec::ids::Mkey)>) -> SendOp {
+fn operation(scenario: &Scenario, to: Option<SendOp>, aim: Option<(u64, hca_spec::ids::Mkey)>) -> SendOp {
     let (address, rkey) = aim.unwrap_or_default();
     match (scenario.transport, scenario.op) {
-        (Transport::Ud, _) => to.map_or(SendOp::Nop, |to| SendOp::Datagram { to, imm: None }),
+        (Transport::Ud, _) => to.unwrap_or(SendOp::Nop),
         (_, Op::Send) => SendOp::Send { imm: None },
         (_, Op::Write) => SendOp::Write { address, rkey, imm: None },
         (_, Op::Read) => SendOp::Read { address, rkey },

@@ -246,7 +246,7 @@ impl Stream {
                 Detect::Cq => (index + 1).is_multiple_of(every),
                 Detect::Memory => index.is_multiple_of(every),
             };
-            let op = operation(scenario, testbed.destination(&end, index), aim);
+            let op = operation(scenario, testbed.datagram(&end, index), aim);
             let request = Request { wr_id: index, op, sge, data: self.data.as_deref(), signaled };
             post(testbed, scenario, self.worker.host, &end, &request)?;
             connection.posted += 1;
