@@ -43,6 +43,8 @@ pub struct Verdict {
     pub dropped: u32,
     /// Copies that no entry matched, in tables whose type drops them: `rx_steer_missed_packets`.
     pub missed: u32,
+    /// Tables that the packet and its copies passed.
+    pub tables: u32,
     /// Whether the packet met [`MOST_TABLES`], [`MOST_LOOKUPS`] or [`MOST_COPIES`]: what was still to be done was not.
     pub overrun: bool,
 }
@@ -50,7 +52,7 @@ pub struct Verdict {
 impl Verdict {
     fn clear(&mut self) {
         self.deliveries.clear();
-        (self.dropped, self.missed, self.overrun) = (0, 0, false);
+        (self.dropped, self.missed, self.tables, self.overrun) = (0, 0, 0, false);
     }
 }
 
@@ -78,6 +80,7 @@ impl Steering {
             Some(root) => walk.enter(root, 0),
             None => walk.miss(0),
         }
+        walk.verdict.tables = MOST_TABLES - walk.tables;
     }
 }
 

@@ -124,9 +124,7 @@ pub(crate) enum HcaEvent {
     Receive(Arrived),
     /// A copy of a multicast datagram for a member of its group.
     ReceiveCopy(Qpn, Arrived),
-    /// A frame that is no transport packet has passed the receive pipeline of that port.
-    ReceiveFrame(u8, Packet),
-    /// A frame goes to a receive queue, whose memory it waited for.
+    /// A frame that is no transport packet has passed the receive pipeline, to a receive queue.
     QueueFrame(Box<QueuedFrame>),
     /// A packet has passed the send pipeline and its data is there: to its port.
     Depart(Departing),
@@ -165,11 +163,8 @@ impl HcaEvent {
     pub(crate) fn settle(&mut self) {
         match self {
             Self::Receive(arrived) | Self::ReceiveCopy(_, arrived) => arrived.settle(),
-            Self::Depart(Departing { packet, .. })
-            | Self::Answer(_, packet)
-            | Self::ReceiveFrame(_, packet) => {
-                packet.settle();
-            }
+            Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.settle(),
+            Self::QueueFrame(queued) => queued.packet.settle(),
             _ => {}
         }
     }

@@ -459,8 +459,7 @@ impl Executor<'_> {
                 self.receive_copy(now, qpn, &arrived);
                 arrived.retire();
             }
-            HcaEvent::ReceiveFrame(port, frame) => self.receive_frame(now, port, frame),
-            HcaEvent::QueueFrame(queued) => self.queue_frame(now, &queued),
+            HcaEvent::QueueFrame(queued) => self.queue_frame(now, *queued),
             HcaEvent::Depart(departing) => self.depart(now, departing),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),

@@ -64,7 +64,7 @@ pub(crate) struct Parked {
 fn packet_bytes(event: &HcaEvent) -> Option<usize> {
     match event {
         HcaEvent::Receive(arrived) | HcaEvent::ReceiveCopy(_, arrived) => Some(arrived.packet().len()),
-        HcaEvent::QueueFrame(queued) => Some(queued.bytes.len()),
+        HcaEvent::QueueFrame(queued) => Some(queued.packet.len()),
         _ => None,
     }
 }
@@ -323,8 +323,7 @@ impl Executor<'_> {
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,
             HcaEvent::QueueFrame(queued) => Object::Rq(queued.rqn),
             HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.port, arrived.repr())?),
-            HcaEvent::ReceiveFrame(..)
-            | HcaEvent::Depart(..)
+            HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)

@@ -88,9 +88,7 @@ impl Executor<'_> {
                 self.of(*qpn, |qp| core.plan_datagram_received(qp, arrived));
             }
             HcaEvent::QueueFrame(queued) => core.plan_frame_received(queued),
-            // Which queues it goes to is found out without memory; each is an input of its own.
-            HcaEvent::ReceiveFrame(..)
-            | HcaEvent::Depart(..)
+            HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
@@ -312,8 +310,9 @@ impl Core<'_> {
             },
         };
         let who = Accessor { qpn: Qpn(queued.rqn.0), pd };
-        let fits = total(&pieces) >= queued.bytes.len() as u64;
-        match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(&queued.bytes)) {
+        let frame = queued.packet.frame_bytes();
+        let fits = total(&pieces) >= frame.len() as u64;
+        match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(frame)) {
             Ok(found) if fits => found.ignore("it is only planned"),
             // The queue will fail, and be flushed up to what its record says.
             other => {

@@ -455,6 +455,14 @@ impl Packet {
         }
     }
 
+    /// The same once its bytes are there: nothing before [`Packet::as_frame`] was called.
+    pub(crate) fn frame_bytes(&self) -> &[u8] {
+        match (&self.0.path.link, self.0.form) {
+            (Link::Ib(_), _) | (_, Form::Built) => &[],
+            (Link::Eth(_), _) => eth::frame::body(&self.0.data),
+        }
+    }
+
     /// Whether an adapter's transport takes it that comes to a port of its: everything on InfiniBand; on Ethernet what is for
     /// one of the port's RoCE addresses, or for a group that `attached` knows. What is not is a frame for others.
     pub(crate) fn is_transport_for(&self, port: &Port, attached: impl FnOnce(&Gid) -> bool) -> bool {

@@ -10,6 +10,7 @@ use crate::ground::timing::{Mark, PcieCost, Place, Timing};
 mod bus;
 mod cache;
 mod calendar;
+mod frames;
 mod notes;
 #[cfg(test)]
 mod published;
@@ -17,6 +18,8 @@ mod published;
 pub use bus::{Bus, PcieCounts};
 pub use cache::{Cache, WqeCache};
 pub use calendar::Calendar;
+use frames::FramePipe;
+pub use frames::Lookups;
 pub(crate) use notes::Note;
 use notes::{Access, Notes};
 
@@ -100,6 +103,9 @@ pub struct Units {
     keys: Cache,
     translations: Cache,
     wqes: WqeCache,
+    /// What frames of Ethernet queues pass, by direction.
+    frames_in: FramePipe,
+    frames_out: FramePipe,
     /// When each slot of the atomic engine is free.
     atomic_slots: Vec<Ps>,
     /// When the atomic that began last in each queue of the engine did.
@@ -143,6 +149,8 @@ impl Units {
             keys: Cache::new(cache.key_entries.get()),
             translations: Cache::new(cache.translation_lines.get()),
             wqes: WqeCache::new(cache.wqe_blocks.get(), cache.wqe_ways.get()),
+            frames_in: FramePipe::inward(timing),
+            frames_out: FramePipe::outward(timing),
             atomic_slots: vec![Ps::ZERO; receive.atomic_slots.get().min(MANY) as usize],
             atomic_queues: vec![Ps::ZERO; receive.atomic_queues.get().min(MANY) as usize],
             locks: Vec::new(),
@@ -317,6 +325,16 @@ impl Units {
         all
     }
 
+    /// When a frame that arrives is parsed, and known where it goes.
+    pub fn frame_in(&mut self, now: Ps, lookups: Lookups) -> Ps {
+        self.frames_in.pass(now, now, lookups)
+    }
+
+    /// When a frame that is sent, and there at `ready`, is finished and has passed the flow tables.
+    pub fn frame_out(&mut self, now: Ps, ready: Ps, lookups: Lookups) -> Ps {
+        self.frames_out.pass(now, ready, lookups)
+    }
+
     /// When a packet of queue pair `number` leaves that is ready at `ready`: packets of a queue pair keep their order.
     pub fn depart(&mut self, number: u32, ready: Ps) -> Ps {
         let ready = ready + self.send_pipeline;
@@ -337,6 +355,7 @@ impl Units {
     /// is done: what it writes is visible to the host then.
     pub fn receive(&mut self, now: Ps, number: u32, service: Ps, inbound: Inbound) -> Ps {
         let (mut start, mut penalty) = self.context(now, number);
+        start = start.max(inbound.after);
         if let Some(mark) = inbound.wqe {
             // What is before it in its queue pair does not keep the unit from looking for it.
             let asked = self.pool.opens(now, start);
@@ -429,6 +448,8 @@ impl Units {
 /// What a packet that arrives writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inbound {
+    /// No unit can begin with it before that.
+    pub after: Ps,
     /// Bytes of payload.
     pub bytes: usize,
     /// Where they go, if that takes a translation that is not part of the queue pair's own.

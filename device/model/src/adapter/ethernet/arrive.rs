@@ -1,18 +1,10 @@
 //! Frames that arrive at a port: whose they are, and whether they are good.
 
-use hca_spec::ether::FCS_SIZE;
-use hca_spec::wire::Operation;
-
 use super::{Way, count_frame};
 use crate::adapter::Executor;
-use crate::adapter::core::HcaEvent;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
-use crate::units::Inbound;
 use crate::wire::Malformed;
-
-/// What the units know the receive queues of frames by, before it is known which of them it is.
-const ANY_QUEUE: u32 = 0;
 
 impl Executor<'_> {
     /// A frame for the MAC itself: the peer asks to wait, or lets go on.
@@ -88,11 +80,6 @@ impl Executor<'_> {
             return now;
         }
         count_frame(own, &packet, Way::In { transport: false });
-        let bytes = packet.len().saturating_sub(FCS_SIZE);
-        let service = self.core.chip.timing.receive(Operation::SendOnly, bytes);
-        let inbound = Inbound { bytes, takes_receive: true, completes: true, ..Inbound::default() };
-        let at = self.core.chip.units.receive(now, ANY_QUEUE, service, inbound);
-        self.core.schedule(at, HcaEvent::ReceiveFrame(port, packet));
-        at
+        self.steer(now, port, packet)
     }
 }

@@ -1,7 +1,7 @@
 //! Frames carried out: what the Ethernet queues of a function send and receive beside its transport.
 //!
 //! ```text
-//! arrive ─▶ (receive pipeline) ─▶ steer: flow tables, TIRs, hash ─▶ receive: a queue's WQE, memory, completion
+//! arrive ─▶ steer: flow tables, TIRs, hash ─▶ (pipelines, a unit) ─▶ receive: a queue's WQE, memory, completion
 //! send: a WQE ─▶ its frames ─▶ port
 //! ```
 
@@ -15,6 +15,7 @@ use hca_firmware::steering::Verdict;
 use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Rqn;
 
+use crate::engines::nic::receive::Steered;
 use crate::engines::nic::ring::FrameRing;
 use crate::engines::nic::rss::{HashRules, Hasher, KeyTables};
 use crate::engines::nic::scatter::ScatterList;
@@ -34,6 +35,8 @@ pub(crate) struct Frames {
     /// Of the frame that is steered, and its receive WQE: they are kept for their memory.
     verdict: Verdict,
     list: ScatterList,
+    /// Of the frame that is steered, the queues that get it: kept for its memory.
+    queues: Vec<(Rqn, Steered)>,
 }
 
 impl Frames {

@@ -17,14 +17,17 @@ use crate::engines::qp::pieces::Piece;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive, Receive};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
+use crate::link_layer::Packet;
 use crate::wire::ethernet::Headers;
 
-/// A frame that waits for the memory of its queue.
+/// A frame on its way to a receive queue.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
     pub(crate) rqn: Rqn,
     pub(crate) steered: Steered,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) headers: Headers,
+    /// Its bytes are there ([`Packet::as_frame`] was called).
+    pub(crate) packet: Packet,
 }
 
 /// What completions call the queue: entries of version 0 say nothing.
@@ -39,11 +42,11 @@ fn rules_of(rq: &Rq) -> ReceiveRules {
 }
 
 impl Executor<'_> {
-    /// A frame for a queue that waited for its memory.
-    pub(crate) fn queue_frame(&mut self, now: Ps, queued: &QueuedFrame) {
-        if let Some(headers) = Headers::parse(&queued.bytes) {
-            self.core.frame_to_queue(now, queued.rqn, &queued.bytes, &headers, queued.steered);
-        }
+    /// A frame has passed the receive pipeline, to its queue.
+    pub(crate) fn queue_frame(&mut self, now: Ps, queued: QueuedFrame) {
+        let QueuedFrame { rqn, steered, headers, mut packet } = queued;
+        self.core.frame_to_queue(now, rqn, packet.as_frame(), &headers, steered);
+        packet.retire();
     }
 
     /// A receive queue was modified.
@@ -59,7 +62,7 @@ impl Executor<'_> {
 
 impl Core<'_> {
     /// A frame for a receive queue. A queue that is not ready drops it.
-    pub(super) fn frame_to_queue(
+    fn frame_to_queue(
         &mut self,
         now: Ps,
         rqn: Rqn,

@@ -115,11 +115,14 @@ impl Core<'_> {
         let (qpn, index, opcode) = (qp.qpn, wqe.index, wqe.opcode);
         tracing::trace!(hca = self.chip.name, %now, "SQ {qpn}: WQE {index}, opcode {opcode:#x}, {} frames", wqe.frames());
         // All or none: nothing is sent of a WQE that completes with error.
-        let mut parsed = self.chip.timing.wqe();
+        let (wqe_time, one) = (self.chip.timing.wqe(), self.chip.timing.frame());
+        let further = if matches!(wqe.work, Work::Lso { .. }) { self.chip.timing.segment() } else { one };
+        let mut service = wqe_time + one;
         let mut sent = 0u64;
         for built in self.build_frames(qp, wqe, max_frame)? {
             sent = sent.saturating_add((built.bytes.len() + FCS_SIZE) as u64);
-            times = self.send_frame(now, qp, (wqe.index, std::mem::take(&mut parsed)), built, tis.td);
+            times = self.send_frame(now, qp, (wqe.index, service), built, tis.td);
+            service = further;
         }
         if let Some(pause) = self.pace(qp.qpn, sent)
             && let Some(queue) = &mut qp.frames
@@ -202,23 +205,23 @@ impl Core<'_> {
         Ok(bytes)
     }
 
-    /// Takes a frame to the port; `parsed`: what reading its WQE took.
+    /// Takes a frame to the port; `service`: how long it keeps a unit busy.
     fn send_frame(
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
-        (index, parsed): (u16, Ps),
+        (index, service): (u16, Ps),
         built: Built<'_>,
         domain: u32,
     ) -> Times {
         let Built { frame, offset, len, bytes } = built;
-        let copies = self.leaves(now, qp.port(), (qp.qpn, frame.metadata), &bytes);
+        let (copies, lookups) = self.leaves(now, qp.port(), (qp.qpn, frame.metadata), &bytes);
         let packet = Packet::frame_of(bytes, domain);
-        let service = self.chip.timing.transmit() + parsed;
         let free = self.chip.units.send(now, qp.qpn.0, service);
         let data = spans(&self.function.fw.icm, &frame.pieces, offset, len);
         let ready = self.chip.units.gather(now, qp.qpn.0, free, data);
-        let departs = self.chip.units.depart(qp.qpn.0, ready);
+        let finished = self.chip.units.frame_out(now, ready, lookups);
+        let departs = self.chip.units.depart(qp.qpn.0, finished);
         let (qpn, psn, operation) = (qp.qpn, qp.requester.next_psn, Operation::SendOnly);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });

@@ -13,43 +13,65 @@ use crate::engines::nic::receive::Steered;
 use crate::engines::nic::rss::{Hash, HashRules, Hasher};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
+use crate::units::{Inbound, Lookups};
 use crate::wire::ethernet::{Headers, is_multicast};
 
 impl Executor<'_> {
-    /// A frame has passed the receive pipeline: through the flow tables to receive queues.
-    pub(crate) fn receive_frame(&mut self, now: Ps, port: u8, mut packet: Packet) {
+    /// Takes a frame through the flow tables to receive queues. Returns when its place in the input buffer is free.
+    pub(super) fn steer(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
         let from = packet.domain();
         let frame = packet.as_frame();
-        let Some(headers) = Headers::parse(frame) else { return };
+        let octets = frame.len();
+        let Some(headers) = Headers::parse(frame) else { return now };
         let inner = headers.inner(frame);
         let key = flow_key(&headers, inner.as_ref()).lay_out();
-        let octets = frame.len() as u64;
         let mut verdict = std::mem::take(&mut self.core.function.frames.verdict);
-        self.core.function.fw.icm.steering.walk(TableType::NicRx, &key, octets, &mut verdict);
+        self.core.function.fw.icm.steering.walk(TableType::NicRx, &key, octets as u64, &mut verdict);
         if verdict.missed > 0
             && let Some(ethernet) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut())
         {
             let missed = &mut ethernet.counters.steering_discards;
             *missed = missed.wrapping_add(verdict.missed.into());
         }
+        let mut lookups = Lookups { tables: verdict.tables, hashes: 0 };
+        let mut queues = std::mem::take(&mut self.core.function.frames.queues);
         for delivery in &verdict.deliveries {
             let Target::Tir(tirn) = delivery.to else { continue };
-            let Some((rqn, hash)) = self.core.queue_of(tirn, &headers, inner.as_ref(), from) else {
-                continue;
-            };
-            let steered = Steered { hash, flow_tag: delivery.tag };
-            match self.core.function.outstanding {
-                None => self.core.frame_to_queue(now, rqn, frame, &headers, steered),
-                // Each queue waits for itself.
-                Some(_) => {
-                    let queued = QueuedFrame { rqn, steered, bytes: frame.to_vec() };
-                    self.admit(now, HcaEvent::QueueFrame(Box::new(queued)));
-                }
-            }
+            let Some(found) = self.core.queue_of(tirn, &headers, inner.as_ref(), from) else { continue };
+            lookups.hashes += u32::from(found.by_hash);
+            queues.push((found.rqn, Steered { hash: found.hash, flow_tag: delivery.tag }));
         }
         self.core.function.frames.verdict = verdict;
-        packet.retire();
+        let after = self.core.chip.units.frame_in(now, lookups);
+        let mut free = after;
+        let mut last = Some(packet);
+        let count = queues.len();
+        for (i, (rqn, steered)) in queues.drain(..).enumerate() {
+            // The last takes the frame, those before it copies.
+            let packet = if i + 1 == count { last.take() } else { last.clone() };
+            let Some(packet) = packet else { continue };
+            let service = self.core.chip.timing.deliver();
+            let inbound =
+                Inbound { after, bytes: octets, takes_receive: true, completes: true, ..Inbound::default() };
+            let at = self.core.chip.units.receive(now, rqn.0, service, inbound);
+            let queued = Box::new(QueuedFrame { rqn, steered, headers, packet });
+            self.core.schedule(at, HcaEvent::QueueFrame(queued));
+            free = free.max(at);
+        }
+        self.core.function.frames.queues = queues;
+        if let Some(packet) = last {
+            packet.retire();
+        }
+        free
     }
+}
+
+/// A receive queue that a TIR leads to.
+struct Found {
+    rqn: Rqn,
+    hash: Hash,
+    /// The hash chose it from a table.
+    by_hash: bool,
 }
 
 impl Core<'_> {
@@ -61,7 +83,7 @@ impl Core<'_> {
         headers: &Headers,
         inner: Option<&Headers>,
         from: Option<u32>,
-    ) -> Option<(Rqn, Hash)> {
+    ) -> Option<Found> {
         let tir = self.function.fw.icm.tirs.get(tirn)?;
         const NO_DOMAIN: u32 = 0;
         if tir.td != NO_DOMAIN && from == Some(tir.td) {
@@ -84,32 +106,33 @@ impl Core<'_> {
             }
         };
         let hash = hasher.hash(headers, inner);
-        let rqn = match tir.dispatch {
-            Dispatch::Direct(rqn) => rqn,
+        let (rqn, by_hash) = match tir.dispatch {
+            Dispatch::Direct(rqn) => (rqn, false),
             Dispatch::Indirect(table) => {
                 let table = self.function.fw.icm.rqts.get(table)?;
-                *table.rqns.get(hash.index(table.rqns.len()))?
+                (*table.rqns.get(hash.index(table.rqns.len()))?, true)
             }
         };
-        Some((rqn, hash))
+        Some(Found { rqn, hash, by_hash })
     }
 }
 
 impl Core<'_> {
-    /// How many times the flow tables of frames that are sent let one leave: once if there are none. `sqn` is the queue it
-    /// comes from, `metadata` what its WQE says for them.
-    pub(super) fn leaves(&mut self, now: Ps, port: u8, (sqn, metadata): (Qpn, u32), frame: &[u8]) -> usize {
+    /// How many times the flow tables of frames that are sent let one leave: once if there are none; and how many tables it
+    /// passed. `sqn` is the queue it comes from, `metadata` what its WQE says for them.
+    pub(super) fn leaves(&mut self, now: Ps, port: u8, (sqn, metadata): (Qpn, u32), frame: &[u8]) -> (usize, Lookups) {
         let steering = &self.function.fw.icm.steering;
         if steering.root(TableType::NicTx).is_none() {
-            return 1;
+            return (1, Lookups::default());
         }
         // A frame that is not one shows nothing: it goes as by default.
-        let Some(headers) = Headers::parse(frame) else { return 1 };
+        let Some(headers) = Headers::parse(frame) else { return (1, Lookups::default()) };
         let inner = headers.inner(frame);
         let mut key = flow_key(&headers, inner.as_ref());
         (key.source_sqn, key.metadata) = (Some(sqn.0), Some(metadata));
         let verdict = &mut self.function.frames.verdict;
         steering.walk(TableType::NicTx, &key.lay_out(), frame.len() as u64, verdict);
+        let lookups = Lookups { tables: verdict.tables, hashes: 0 };
         let copies = verdict.deliveries.iter().filter(|delivery| delivery.to == Target::Wire).count();
         if copies == 0 {
             tracing::debug!(hca = self.chip.name, %now, "SQ {sqn}: a frame was dropped by flow tables");
@@ -118,7 +141,7 @@ impl Core<'_> {
                 *discards = discards.wrapping_add(1);
             }
         }
-        copies
+        (copies, lookups)
     }
 }
 

@@ -107,6 +107,21 @@ impl Timing {
         self.profile.send.ack_ns.0
     }
 
+    /// How long a processing unit is busy with a frame that a send queue sends, beside [`Timing::wqe`].
+    pub const fn frame(&self) -> Ps {
+        self.profile.ethernet.frame_ns.0
+    }
+
+    /// The same for each frame but the first that a large send is cut into.
+    pub const fn segment(&self) -> Ps {
+        self.profile.ethernet.segment_ns.0
+    }
+
+    /// How long a processing unit is busy with a frame for a receive queue, its completion included.
+    pub const fn deliver(&self) -> Ps {
+        self.profile.ethernet.deliver_ns.0
+    }
+
     /// How long a processing unit is busy with a packet with `payload` bytes that arrives: headers, context, PSN, key, and
     /// the writes to the host that it leads to.
     pub fn receive(&self, operation: Operation, payload: usize) -> Ps {

@@ -21,6 +21,7 @@ pub struct Profile {
     pub(crate) completion: Completion,
     pub(crate) cache: Cache,
     pub(crate) port: Port,
+    pub(crate) ethernet: Ethernet,
     pub(crate) fabric: Fabric,
     pub(crate) command: Command,
     pub(crate) clock: Clock,
@@ -232,6 +233,18 @@ pub(crate) struct Port {
     pub(crate) loopback_ns: Ns,
     pub(crate) phy_ns: Ns,
     pub(crate) link_training_ms: Ms,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ethernet {
+    pub(crate) frame_ns: Ns,
+    pub(crate) segment_ns: Ns,
+    pub(crate) send_ns: Ns,
+    pub(crate) receive_ns: Ns,
+    pub(crate) hop_ns: Ns,
+    pub(crate) hash_ns: Ns,
+    pub(crate) deliver_ns: Ns,
 }
 
 #[derive(Clone, Debug, Deserialize)]
