@@ -144,7 +144,7 @@ impl Map {
     /// none. The first rule that fits decides.
     ///
     /// # Errors
-    /// An option of the rule is wrong for this row.
+    /// An option of the rule is wrong for this row, or the row has text for a number.
     pub fn apply(&self, row: &Row) -> Result<Vec<Mapped>, Error> {
         let mut found = Vec::new();
         let parts = row.values.len();
@@ -157,7 +157,10 @@ impl Map {
             let Some((rule, variables)) = rules.find_map(|rule| Some((rule, rule.variables(row)?))) else {
                 continue;
             };
-            let mapped = rule.apply(part, &variables);
+            let mapped = match &row.unreadable {
+                Some(why) if rule.raw.unmapped.is_none() => Err(Error::new(why.clone())),
+                _ => rule.apply(part, &variables),
+            };
             found.push(mapped.map_err(|why| why.at(format!("rule {:?}", rule.raw.name)))?);
         }
         if found.is_empty() {
@@ -379,6 +382,7 @@ unmapped = "nobody knows"
             values: values.into(),
             unit,
             conditions,
+            unreadable: None,
         }
     }
 
@@ -416,6 +420,12 @@ unmapped = "nobody knows"
         assert_eq!(mapped[0], Mapped::Not("nobody knows".into()), "the first part");
         assert_eq!(only_run(&mapped[1..]).part, 1);
         assert_eq!(map.apply(&row("else", &[1.0], "")).unwrap(), [Mapped::Not("nobody knows".into())]);
+        let text = |op: &str| Row {
+            unreadable: Some("value".into()),
+            ..row(op, &[f64::NAN], "threads=1; window=8")
+        };
+        assert_eq!(map.apply(&text("else")).unwrap(), [Mapped::Not("nobody knows".into())]);
+        assert!(map.apply(&text("reads")).unwrap_err().to_string().contains("value"));
         let other = Row { source: "T".into(), ..row("else", &[1.0], "") };
         assert_eq!(map.apply(&other).unwrap(), [Mapped::Not("no rule fits".into())]);
     }

@@ -33,6 +33,8 @@ pub struct Row {
     pub unit: String,
     /// Everything else.
     pub conditions: String,
+    /// Why size or value are not numbers, if they are not: no rule can make a run of the row, but one may leave it out.
+    pub unreadable: Option<String>,
 }
 
 impl Row {
@@ -76,20 +78,18 @@ fn row(line: usize, cells: Vec<String>) -> Result<Row, Error> {
             COLUMNS.len()
         )));
     };
-    let size = match size.as_str() {
-        "" => None,
-        text => {
-            Some(number(text).ok_or(Error::new(format!("line {line}: size_bytes {text:?} is no number")))?)
-        }
-    };
+    let bytes = number(&size);
     let values: Option<Vec<f64>> = value
         .split('/')
         .map(|v| v.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0))
         .collect();
-    let values = values.ok_or(Error::new(format!(
-        "line {line}: value {value:?} is no number, nor several with slashes between them"
-    )))?;
-    Ok(Row { line, source, device, link, op, size, metric, values, unit, conditions })
+    let unreadable = match (&values, bytes) {
+        (None, _) => Some(format!("value {value:?} is no number, nor several with slashes between them")),
+        (_, None) if !size.is_empty() => Some(format!("size_bytes {size:?} is no number")),
+        _ => None,
+    };
+    let values = values.unwrap_or(vec![f64::NAN]);
+    Ok(Row { line, source, device, link, op, size: bytes, metric, values, unit, conditions, unreadable })
 }
 
 /// Lines of cells; a cell in double quotes may have commas, line ends and doubled quotes.
@@ -153,14 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn text_for_a_number_is_kept_for_who_needs_the_number() {
+        for (cells, reason) in [("big,m,1", "size_bytes"), ("1,m,fast", "value"), ("1,m,-1", "value")] {
+            let rows = parse(&format!("{HEADER}S,D,L,O,{cells},us,\n")).unwrap();
+            assert!(rows[0].unreadable.as_ref().is_some_and(|why| why.contains(reason)), "{cells}: {rows:?}");
+        }
+        assert_eq!(parse(&format!("{HEADER}S,D,L,O,,m,1,us,\n")).unwrap()[0].unreadable, None);
+    }
+
+    #[test]
     fn errors_name_the_line() {
         for (text, line, reason) in [
             ("", "line 1", "empty"),
             ("a,b\n", "line 1", "must name the columns"),
             (&format!("{HEADER}S,D\n"), "line 2", "2 cells"),
-            (&format!("{HEADER}S,D,L,O,big,m,1,us,\n"), "line 2", "size_bytes"),
-            (&format!("{HEADER}\nS,D,L,O,1,m,fast,us,\n"), "line 3", "value"),
-            (&format!("{HEADER}S,D,L,O,1,m,-1,us,\n"), "line 2", "value"),
             (&format!("{HEADER}S,\"D\n"), "line 2", "does not end"),
         ] {
             let error = parse(text).unwrap_err().to_string();
