@@ -16,7 +16,7 @@
 use crate::bus::Bus;
 use crate::error::Error;
 use crate::hca::Hca;
-use hca_spec::cmd::ObjectIn;
+use hca_spec::cmd::{AccessRegIn, ObjectIn, reg};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::cqe::Cqe;
 use hca_spec::ids::Gid;
@@ -24,6 +24,7 @@ use hca_spec::nic_vport::{
     ModifyNicVportContextIn, NicVportContext, QueryNicVportContextOut, QueryVportStateOut, ROCE_IPV4,
     ROCE_IPV6, ROCE_V1, ROCE_V2, RoceAddr, RoceAddressIn, VportIn, nic_vport_select,
 };
+use hca_spec::register::Pmtu;
 
 pub mod flow;
 mod interfaces;
@@ -179,6 +180,16 @@ impl<B: Bus> Hca<B> {
         let [a, b] = (vport.get(NicVportContext::PERMANENT_ADDRESS_47_32) as u16).to_be_bytes();
         let [c, d, e, f] = vport.get(NicVportContext::PERMANENT_ADDRESS_31_0).to_be_bytes();
         Ok(Mac([a, b, c, d, e, f]))
+    }
+
+    /// Sets the longest frame that a port takes, check sequence and a tag included, in bytes (PRM "PMTU").
+    pub fn set_port_mtu(&mut self, port: u8, bytes: u16) -> Result<(), Error> {
+        let mut register = Pmtu::new();
+        register.set(Pmtu::LOCAL_PORT, port.into()).set(Pmtu::ADMIN_MTU, bytes.into());
+        let mut input = AccessRegIn::new();
+        input.set(AccessRegIn::REGISTER_ID, reg::PMTU);
+        let input = [input.bytes(), &register.bytes()[..]].concat();
+        self.execute(Opcode::AccessReg, 0, input, OutHeader::SIZE + Pmtu::SIZE).map(drop)
     }
 
     /// Whether the port is up (PRM "QUERY_VPORT_STATE").

@@ -90,15 +90,29 @@ impl<D: Dma> Sq<D> {
     /// # Errors
     /// Nothing is posted: the ring is full or the request can't be built.
     pub fn post<B: Bus>(&mut self, bus: &mut B, request: &FrameRequest<'_>) -> Result<(), Error> {
+        self.queue(request)?;
+        self.ring(bus);
+        Ok(())
+    }
+
+    /// Puts a request into the ring; [`Sq::ring`] announces it.
+    ///
+    /// # Errors
+    /// Nothing is posted: the ring is full or the request can't be built.
+    pub fn queue(&mut self, request: &FrameRequest<'_>) -> Result<(), Error> {
         self.wqe.frame(self.number, self.ring.head, request)?;
         if u32::from(self.wqe.blocks()) > self.ring.free() {
             return Err(Error::QueueFull);
         }
         self.ring.write(&mut self.buffer, self.wqe.bytes());
         self.ring.take(request.wr_id, self.wqe.blocks());
+        Ok(())
+    }
+
+    /// Announces what is in the ring.
+    pub fn ring<B: Bus>(&mut self, bus: &mut B) {
         let doorbell = self.wqe.doorbell();
         self.ring_doorbell(bus, doorbell);
-        Ok(())
     }
 
     /// Posts a WQE as it is: whole basic blocks.
