@@ -20,6 +20,8 @@ use crate::{Error, compare, file, plot, program, rows};
     softhca bench --op send --sweep size=2..4K --metric latency --inline 220\n  \
     softhca bench --op read --size 8 --metric rate --threads 14 --qps 14 --window 32\n  \
     softhca bench --metric bandwidth --size 64K --link eth100 --mtu 1024 --topology switch\n  \
+    softhca bench --link eth100 --op frame --size 64 --metric rate --qps 4 --post-list 32 --window 1024
+  \
     softhca bench --op send --transport ud --size 60 --inline 256 --metric rate --threads 14 --qps 14 --post-list 16 --window 64\n\n\
     Conventions are perftest's: sends and writes show half of a round trip, reads and atomics all of it;\n\
     bandwidth is payload over time with --window requests outstanding; MiB is 2^20 bytes.")]
@@ -93,17 +95,17 @@ struct Options {
     /// Processor and program of the hosts: a name or a TOML file [xeon]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// send, write, read, fetch_add, cmp_swap; or of the PCIe link alone: pcie_read, pcie_write, pcie_write_read,
+    /// send, write, read, fetch_add, cmp_swap; by Ethernet queues frame, and lso (large sends of TCP); or of the PCIe link alone: pcie_read, pcie_write, pcie_write_read,
     /// pcie_read_write, with --host nfp6000 [write]
     #[arg(long, value_name = "OP")]
     op: Option<String>,
     /// rc, uc, ud [rc]
     #[arg(long, value_name = "T")]
     transport: Option<String>,
-    /// Message size in bytes (K, M, G for powers of 1024) [2]
+    /// Message size in bytes (K, M, G for powers of 1024); of a frame with its check sequence [2]
     #[arg(long, value_name = "N")]
     size: Option<String>,
-    /// Queue pairs of each initiating adapter, shared out to its threads [1]
+    /// Queue pairs of each initiating adapter, or its send queues of frames, shared out to its threads [1]
     #[arg(long, value_name = "N")]
     qps: Option<String>,
     /// Threads of each initiating host [1]
@@ -134,9 +136,21 @@ struct Options {
     /// How packets of RoCE look: v2 (IPv4), v2-ipv6, v1 [v2]
     #[arg(long, value_name = "V")]
     roce: Option<String>,
-    /// VLAN of RoCE packets; 0: none [0]
+    /// VLAN of RoCE packets and frames; 0: none [0]
     #[arg(long, value_name = "ID")]
     vlan: Option<String>,
+    /// Receive queues of a host that gets frames, chosen by RSS; 0: its flow tables drop all [as --qps]
+    #[arg(long, value_name = "N")]
+    receive_queues: Option<String>,
+    /// Flow tables that a frame passes there [1]
+    #[arg(long, value_name = "N")]
+    tables: Option<String>,
+    /// Different source ports of a thread's frames [64]
+    #[arg(long, value_name = "N")]
+    flows: Option<String>,
+    /// Bytes of data in each frame of a large send [1448]
+    #[arg(long, value_name = "N")]
+    mss: Option<String>,
     /// Propagation on each cable in nanoseconds [10]
     #[arg(long, value_name = "NS")]
     cable_ns: Option<String>,

@@ -7,6 +7,8 @@
 //! [`in_process`] is the bus between driver and model. Links, ports and the switch are the model's own, InfiniBand or Ethernet
 //! ([`mod@link`]). [`stats`] computes percentiles and ranks.
 //!
+//! [`stations`] are hosts with Ethernet queues, whose programs send and receive frames.
+//!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!
 //! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules; [`plot`] draws curves.
@@ -27,6 +29,7 @@ pub mod plot;
 pub mod program;
 pub mod rows;
 pub mod scenario;
+pub mod stations;
 pub mod stats;
 pub mod testbed;
 

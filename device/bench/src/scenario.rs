@@ -24,6 +24,10 @@ pub enum Op {
     FetchAdd,
     /// 8-byte compare-and-swap.
     CompareSwap,
+    /// Frames from Ethernet queues to Ethernet queues.
+    Frame,
+    /// Large sends of TCP, which the adapter cuts into frames (LSO).
+    Lso,
     /// A PCIe read by the adapter, nothing else.
     PcieRead,
     /// A PCIe write by the adapter.
@@ -157,6 +161,15 @@ pub struct Scenario {
     pub roce: Roce,
     /// VLAN of RoCE packets and frames; 0: they have no tag.
     pub vlan: u16,
+    /// Receive queues of a host that receives frames, shared out to its threads; `None`: as many as `qps`. 0: flow tables let
+    /// nothing pass.
+    pub receive_queues: Option<u64>,
+    /// Flow tables that a frame passes, one behind the other.
+    pub tables: u64,
+    /// Frames of a thread differ in so many source ports.
+    pub flows: u64,
+    /// Bytes of data in each frame of a large send.
+    pub mss: u64,
     /// Length of a cable in time.
     pub cable: Ps,
     /// Latency of the switch, port to port.
@@ -230,6 +243,10 @@ impl Default for Scenario {
             link: LinkSpec::EDR,
             roce: Roce::NAMES[0].1,
             vlan: 0,
+            receive_queues: None,
+            tables: 1,
+            flows: 64,
+            mss: 1448,
             cable: Ps::from_ns(10),
             switch: Ps::from_ns(200),
             pcie: PcieSpec::default(),
@@ -340,12 +357,14 @@ fn nanoseconds(value: &str) -> Result<Ps, String> {
 }
 
 impl Op {
-    pub(crate) const NAMES: [(&'static str, Op); 9] = [
+    pub(crate) const NAMES: [(&'static str, Op); 11] = [
         ("send", Op::Send),
         ("write", Op::Write),
         ("read", Op::Read),
         ("fetch_add", Op::FetchAdd),
         ("cmp_swap", Op::CompareSwap),
+        ("frame", Op::Frame),
+        ("lso", Op::Lso),
         ("pcie_read", Op::PcieRead),
         ("pcie_write", Op::PcieWrite),
         ("pcie_write_read", Op::PcieWriteRead),
@@ -354,7 +373,12 @@ impl Op {
 
     /// Whether the peer answers with data: its latency is the whole round trip.
     pub fn has_response(self) -> bool {
-        !matches!(self, Self::Send | Self::Write)
+        !matches!(self, Self::Send | Self::Write) && !self.is_frames()
+    }
+
+    /// Whether frames are sent, instead of what a queue pair does.
+    pub fn is_frames(self) -> bool {
+        matches!(self, Self::Frame | Self::Lso)
     }
 
     /// Whether the PCIe link alone is looked at.
@@ -416,6 +440,10 @@ impl Scenario {
             }
             "roce" => self.roce = choice(value, &Roce::NAMES)?,
             "vlan" => self.vlan = count(value, 0, 4094)? as u16,
+            "receive-queues" => self.receive_queues = Some(count(value, 0, 1024)?),
+            "tables" => self.tables = count(value, 1, 32)?,
+            "flows" => self.flows = count(value, 1, MANY)?,
+            "mss" => self.mss = count(value, 64, 8960)?,
             "cable-ns" => self.cable = nanoseconds(value)?,
             "switch-ns" => self.switch = nanoseconds(value)?,
             "pcie" => {
@@ -483,9 +511,18 @@ impl Scenario {
         }
     }
 
+    /// Packets that carry one message.
+    pub fn packets(&self) -> u64 {
+        match self.op {
+            Op::Frame => 1,
+            Op::Lso => self.size.div_ceil(self.mss),
+            _ => self.bytes().div_ceil(self.mtu).max(1),
+        }
+    }
+
     /// Whether the data goes in the WQE.
     pub fn is_inline(&self) -> bool {
-        !self.op.has_response() && self.size > 0 && self.size <= self.inline
+        !self.op.has_response() && self.op != Op::Lso && self.size > 0 && self.size <= self.inline
     }
 
     /// Everything that the profile shall have otherwise.
@@ -524,7 +561,11 @@ impl Scenario {
         if self.vlan > 0 && !self.link.is_ethernet() {
             return wrong("InfiniBand has no VLANs: use --link eth100, or leave --vlan out");
         }
+        if self.op.is_frames() {
+            self.check_frames()?;
+        }
         match self.transport {
+            _ if self.op.is_frames() => {}
             Transport::Uc if self.op.has_response() => return wrong("uc has no reads and atomics: use rc"),
             Transport::Ud if self.op != Op::Send => return wrong("ud has sends only: use --op send"),
             Transport::Ud if self.size > self.mtu => {
@@ -572,7 +613,7 @@ impl Scenario {
         if self.detect == Detect::Memory && self.signal_every == 1 {
             return wrong("every request is signalled: use --detect cq, or a larger --signal-every");
         }
-        if self.count_received && (latency || self.op.has_response() || self.size > self.mtu) {
+        if self.count_received && (latency || self.op.has_response() || self.packets() > 1) {
             return wrong("--count received is for rates of sends and writes of one packet: leave it out");
         }
         let per_qp = self.signal_every.max(self.post_list);
@@ -592,6 +633,46 @@ impl Scenario {
             return wrong("a WQE has room for 900 inline bytes: --inline is at most that");
         }
         Ok(())
+    }
+
+    /// What is asked of frames besides.
+    fn check_frames(&self) -> Result<(), Error> {
+        let wrong = |what: &str| Err(Error::new(what));
+        if !self.link.is_ethernet() {
+            return wrong("frames go over Ethernet: use --link eth100");
+        }
+        if self.topology == Topology::Loopback {
+            return wrong("an adapter sends itself no frames: use --topology back-to-back, or switch");
+        }
+        if self.targets > 1 {
+            return wrong("frames go to one target: leave --targets out");
+        }
+        if self.detect == Detect::Memory
+            || self.cq_per_qp
+            || self.pace != Pace::Any
+            || self.pick != Pick::RoundRobin
+        {
+            return wrong(
+                "frames are posted queue by queue, and done by completion: leave --detect, --cq-per-qp, --pace and --pick out",
+            );
+        }
+        match self.op {
+            Op::Frame if !(64..=9216).contains(&self.size) => {
+                wrong("a frame has 64 to 9216 bytes, check sequence included: --size")
+            }
+            Op::Lso if !(1..=65_000).contains(&self.size) => {
+                wrong("a large send has 1 to 65000 bytes of data: --size")
+            }
+            Op::Lso if self.metric == Metric::Latency => {
+                wrong("a large send has no latency here: use --metric bandwidth")
+            }
+            _ if self.receive_queues == Some(0)
+                && (self.metric == Metric::Latency || self.count_received) =>
+            {
+                wrong("nobody receives with --receive-queues 0: leave --count and --metric latency out")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -652,6 +733,10 @@ mod tests {
             (&[("op", "pcie_read"), ("size", "0")], "--size"),
             (&[("dma", "true")], "PCIe"),
             (&[("vlan", "7")], "--link eth100"),
+            (&[("op", "frame"), ("size", "64")], "--link eth100"),
+            (&[("op", "frame"), ("link", "eth100")], "64 to 9216"),
+            (&[("op", "lso"), ("link", "eth100"), ("size", "8K")], "--metric"),
+            (&[("op", "frame"), ("link", "eth100"), ("size", "64"), ("topology", "loopback")], "switch"),
             (&[("link", "eth30")], "eth25"),
             (&[("roce", "v3")], "v2-ipv6"),
         ] {

@@ -16,6 +16,7 @@ use hca_spec::qpc::ServiceType;
 use crate::Error;
 use crate::in_process::{ModelBus, ModelMemory, Simulation};
 use crate::scenario::{Detect, Metric, Op, Scenario, Topology, Transport};
+use crate::stations::{self, FrameWorker, Station};
 
 /// GUID of the first adapter; the others follow.
 const FIRST_GUID: u64 = 0x0002_c903_00b0_0001;
@@ -29,7 +30,7 @@ const PORT: u8 = 1;
 const ROCE_INDEX: u8 = 0;
 /// Polls of a port before it is given up.
 const POLLS: u32 = 1_000_000;
-/// Memory of a host beside its regions: rings, firmware pages.
+/// Memory of a host beside its regions and rings: firmware pages, buffers.
 const HOST_MEMORY: usize = 256 << 20;
 /// Bytes of a GRH in front of a received datagram.
 pub(crate) const GRH: u64 = 40;
@@ -48,7 +49,7 @@ pub struct HostSide {
     pub hca: Hca<ModelBus>,
     /// Its identity in the world.
     pub id: HcaId,
-    pd: Pd,
+    pub(crate) pd: Pd,
     address: Address,
     /// Memory that peers reach.
     pub regions: Vec<(ModelMemory, Mr)>,
@@ -76,7 +77,9 @@ impl Address {
     fn datagram(&self, qpn: Qpn) -> SendOp {
         let qkey = QKEY;
         match *self {
-            Self::Lid(lid) => SendOp::Datagram { to: Datagram { qpn, qkey, lid, sl: 0, gid: None }, imm: None },
+            Self::Lid(lid) => {
+                SendOp::Datagram { to: Datagram { qpn, qkey, lid, sl: 0, gid: None }, imm: None }
+            }
             Self::Roce(gid, mac) => {
                 let (sgid_index, hop) = (ROCE_INDEX, Hop::to(mac));
                 SendOp::RoceDatagram { to: RoceDatagram { qpn, qkey, gid, sgid_index, hop }, imm: None }
@@ -136,6 +139,10 @@ pub struct Testbed {
     pub cqs: Vec<Cq<ModelMemory>>,
     /// The threads.
     pub workers: Vec<Worker>,
+    /// Ethernet queues, of each host, if frames are sent.
+    pub stations: Vec<Station>,
+    /// The threads that send and receive frames.
+    pub frame_workers: Vec<FrameWorker>,
 }
 
 /// The profile of a scenario: the named one, with the scenario's own numbers.
@@ -181,7 +188,7 @@ impl Testbed {
             Topology::Switch => (scenario.initiators + scenario.targets) as usize,
         };
         let sim = Simulation::new(world(scenario, adapters)?);
-        let memory = HOST_MEMORY + (region_bytes(scenario)? * (scenario.mrs + 1)) as usize;
+        let memory = HOST_MEMORY + (region_bytes(scenario)? * (scenario.mrs + 1)) as usize + rings(scenario)?;
         let mut hosts = Vec::new();
         for id in (0..adapters).map(HcaId) {
             let mut hca = Hca::open(sim.bus(id, memory), Config::default())?;
@@ -192,8 +199,20 @@ impl Testbed {
             let pd = hca.alloc_pd()?;
             hosts.push(HostSide { hca, id, pd, address, regions: Vec::new() });
         }
-        let mut testbed =
-            Self { sim, hosts, qps: Vec::new(), to: Vec::new(), cqs: Vec::new(), workers: Vec::new() };
+        let mut testbed = Self {
+            sim,
+            hosts,
+            qps: Vec::new(),
+            to: Vec::new(),
+            cqs: Vec::new(),
+            workers: Vec::new(),
+            stations: Vec::new(),
+            frame_workers: Vec::new(),
+        };
+        if scenario.op.is_frames() {
+            testbed.frame_workers = stations::build(&mut testbed, scenario)?;
+            return Ok(testbed);
+        }
         let targets = adapters.saturating_sub(scenario.targets as usize)..adapters;
         for host in 0..adapters {
             let both = scenario.bidirectional || scenario.metric == Metric::Latency;
@@ -279,7 +298,8 @@ impl Testbed {
                 }
                 self.bring_up(scenario, (target, b), (from, a))?;
                 far.ends.push(EndRef { qp: b, send_cq: pick(far_cqs), peer: from });
-                let datagram = |host: usize, qp: usize| self.hosts[host].address.datagram(self.qps[qp].number());
+                let datagram =
+                    |host: usize, qp: usize| self.hosts[host].address.datagram(self.qps[qp].number());
                 let (there, back) = (datagram(target, b), datagram(from, a));
                 self.to[a].push(there);
                 self.to[b].push(back);
@@ -338,7 +358,7 @@ impl Testbed {
         (0..count).map(|_| self.create_cq(host, entries)).collect()
     }
 
-    fn create_cq(&mut self, host: usize, entries: u64) -> Result<usize, Error> {
+    pub(crate) fn create_cq(&mut self, host: usize, entries: u64) -> Result<usize, Error> {
         let cq = self.hosts[host].hca.create_cq(CqConfig::new(entries as u32))?;
         self.cqs.push(cq);
         Ok(self.cqs.len() - 1)
@@ -347,9 +367,6 @@ impl Testbed {
     fn create_qp(&mut self, scenario: &Scenario, worker: &Worker, send_cq: usize) -> Result<usize, Error> {
         let cqn = |cq: usize| self.cqs.get(cq).map_or(Cqn(0), Cq::number);
         let side = &mut self.hosts[worker.host];
-        let inline = if scenario.is_inline() { scenario.size } else { 0 };
-        // Control, address and data segments, and what is inline.
-        let blocks = (96 + inline).div_ceil(64);
         let config = QpConfig {
             service: match scenario.transport {
                 Transport::Rc => ServiceType::Rc,
@@ -359,7 +376,7 @@ impl Testbed {
             pd: side.pd,
             send_cq: cqn(send_cq),
             recv_cq: cqn(worker.recv_cq),
-            send_blocks: ((scenario.window + 2 * scenario.signal_every) * blocks).min(1 << 15) as u32,
+            send_blocks: send_blocks(scenario) as u32,
             srq: None,
             recv_requests: if worker.receives { worker.depth as u32 } else { 0 },
             recv_sges: 1,
@@ -388,6 +405,31 @@ impl Testbed {
         let initiator_reads = scenario.outstanding as u8;
         hca.qp_to_rts(qp, &RtsAttr { initiator_reads, ..RtsAttr::default() })?;
         Ok(())
+    }
+}
+
+/// Basic blocks of a send queue: all of its thread's window may be on one.
+fn send_blocks(scenario: &Scenario) -> u64 {
+    let inline = if scenario.is_inline() { scenario.size } else { 0 };
+    // Control, address and data segments, and what is inline.
+    let blocks = (96 + inline).div_ceil(64);
+    ((scenario.window + 2 * scenario.signal_every) * blocks).min(1 << 15)
+}
+
+/// Bytes of all rings of the host that has most: what is not touched costs nothing.
+fn rings(scenario: &Scenario) -> Result<usize, Error> {
+    /// What a queue pair or a completion queue has in pages of its own, and what rounding takes.
+    const PAGES: u64 = 4 * hca_driver::PAGE_SIZE as u64;
+    let qps = scenario.qps * scenario.initiators.max(scenario.targets);
+    let send = send_blocks(scenario).next_power_of_two() * 64;
+    let receive = (RECEIVES / (scenario.qps / scenario.threads).max(1)).max(32).next_power_of_two() * 64;
+    let entries = (2 * scenario.window.max(scenario.signal_every) + 16).next_power_of_two() * 64;
+    let cqs = if scenario.cq_per_qp { qps } else { scenario.threads * scenario.initiators };
+    // A receive request has a completion, too.
+    let all = qps * (send + 2 * receive + 2 * PAGES) + cqs * (entries + 2 * PAGES);
+    match all {
+        0..=0x2_0000_0000 => Ok(all as usize),
+        _ => Err(Error::new(format!("rings of {all} bytes are too much: less --qps or --window"))),
     }
 }
 
@@ -432,7 +474,10 @@ fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
     };
     let config = WorldConfig {
         hcas: (0..adapters).map(hca).collect(),
-        switches: (scenario.topology == Topology::Switch).then(|| switch(scenario, adapters)).into_iter().collect(),
+        switches: (scenario.topology == Topology::Switch)
+            .then(|| switch(scenario, adapters))
+            .into_iter()
+            .collect(),
         links: links(scenario, adapters),
         subnet_manager: true,
         management_key: None,

@@ -4,6 +4,7 @@
 //! sleeps until the adapter writes to memory it watches, and sees that at its next poll: polls come at a fixed
 //! interval, but those that would find nothing are not simulated.
 
+mod frames;
 mod latency;
 mod receiver;
 mod stream;
@@ -179,7 +180,10 @@ pub fn run_observed(
     let mut shared = Shared { scenario, host, meter: Meter { warm, wanted, steady, ..Meter::default() } };
     let workers = std::mem::take(&mut testbed.workers);
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
-    if latency {
+    if scenario.op.is_frames() {
+        let workers = std::mem::take(&mut testbed.frame_workers);
+        programs.extend(frames::programs(&testbed, scenario, workers, latency));
+    } else if latency {
         programs.extend(latency::programs(&mut testbed, scenario, workers)?);
     } else {
         for worker in workers {
@@ -242,7 +246,7 @@ fn amount(scenario: &Scenario) -> (u64, u64) {
     const USES: u64 = 4;
     let adapters = scenario.initiators + u64::from(scenario.bidirectional);
     let outstanding = scenario.window * scenario.threads * adapters;
-    let packets = scenario.bytes().div_ceil(scenario.mtu).max(1);
+    let packets = scenario.packets();
     let wanted = match scenario.iterations {
         0 => (6 * outstanding).max(8_000).min((PACKETS / packets).max(8)),
         wanted => wanted,

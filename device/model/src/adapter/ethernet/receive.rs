@@ -62,14 +62,7 @@ impl Executor<'_> {
 
 impl Core<'_> {
     /// A frame for a receive queue. A queue that is not ready drops it.
-    fn frame_to_queue(
-        &mut self,
-        now: Ps,
-        rqn: Rqn,
-        frame: &[u8],
-        headers: &Headers,
-        steered: Steered,
-    ) {
+    fn frame_to_queue(&mut self, now: Ps, rqn: Rqn, frame: &[u8], headers: &Headers, steered: Steered) {
         let mut list = std::mem::take(&mut self.function.frames.list);
         self.fill_wqe(now, rqn, frame, headers, steered, &mut list);
         self.function.frames.list = list;

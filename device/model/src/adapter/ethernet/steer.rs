@@ -120,7 +120,13 @@ impl Core<'_> {
 impl Core<'_> {
     /// How many times the flow tables of frames that are sent let one leave: once if there are none; and how many tables it
     /// passed. `sqn` is the queue it comes from, `metadata` what its WQE says for them.
-    pub(super) fn leaves(&mut self, now: Ps, port: u8, (sqn, metadata): (Qpn, u32), frame: &[u8]) -> (usize, Lookups) {
+    pub(super) fn leaves(
+        &mut self,
+        now: Ps,
+        port: u8,
+        (sqn, metadata): (Qpn, u32),
+        frame: &[u8],
+    ) -> (usize, Lookups) {
         let steering = &self.function.fw.icm.steering;
         if steering.root(TableType::NicTx).is_none() {
             return (1, Lookups::default());
