@@ -5,7 +5,8 @@ use hca_driver::{
     Access, Bus, Cq, CqConfig, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge,
 };
 use hca_model::{
-    HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, SwitchIdentity, World, WorldConfig,
+    HcaId, LinkConfig, LinkEnd, PortRef, Ps, Queueing, SwitchConfig, SwitchId, SwitchIdentity, World,
+    WorldConfig,
 };
 use hca_spec::ids::{Lid, Pd, Qpn};
 
@@ -98,6 +99,7 @@ impl Plan {
                     ports: *ports,
                     kind: hca_firmware::PortKind::InfiniBand,
                 },
+                queueing: Queueing::default(),
             })
             .collect();
         config

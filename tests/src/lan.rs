@@ -6,14 +6,15 @@ use hca_driver::eth::{
 };
 use hca_driver::{Access, Bus, Completion, CounterSet, Cq, CqConfig, Dma, Hca, Mr, Sge};
 use hca_firmware::{EthernetCounters, PortKind};
-use hca_model::{HcaId, LinkConfig, Ps, World};
+use hca_model::timing::Profile;
+use hca_model::{HcaId, LinkConfig, Ps, Queueing, World};
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Opcode;
 use hca_spec::flow::{MatchParam, TableType, criteria};
 use hca_spec::ids::Pd;
 use hca_spec::register::Pfcc;
 
-use crate::fabric::{Plan, port};
+use crate::fabric::Plan;
 use crate::in_process::{ModelBus, ModelMemory, Simulation};
 use crate::{rig, worlds};
 
@@ -212,10 +213,21 @@ impl Station {
 
     /// Whether PAUSE is sent and heeded (register PFCC).
     pub fn set_pause(&mut self, sent: bool, heeded: bool) {
+        self.set_flow_control(sent, heeded, 0);
+    }
+
+    /// Sends and heeds PFC for these priorities, as bits, and no PAUSE (register PFCC).
+    pub fn set_pfc(&mut self, priorities: u8) {
+        self.set_flow_control(false, false, priorities);
+    }
+
+    fn set_flow_control(&mut self, sent: bool, heeded: bool, priorities: u8) {
         let mut input = AccessRegIn::new();
         input.set(AccessRegIn::REGISTER_ID, reg::PFCC);
         let mut pfcc = Pfcc::new();
         pfcc.set(Pfcc::LOCAL_PORT, 1).set(Pfcc::PPTX, sent.into()).set(Pfcc::PPRX, heeded.into());
+        pfcc.set(Pfcc::PRIO_MASK_TX, 0xff).set(Pfcc::PRIO_MASK_RX, 0xff);
+        pfcc.set(Pfcc::PFCTX, priorities.into()).set(Pfcc::PFCRX, priorities.into());
         let input = [input.bytes(), &pfcc.bytes()[..]].concat();
         self.hca.execute(Opcode::AccessReg, 0, input, 16 + Pfcc::SIZE).expect("ACCESS_REG");
     }
@@ -258,13 +270,25 @@ impl Lan {
 
     /// So many stations at a switch.
     pub fn switch(stations: u8) -> Self {
-        let mut plan = Plan::default();
-        plan.switches.push(stations);
-        for p in 1..=stations {
-            plan.join(HcaId(plan.hcas), port(0, p));
-            plan.hcas += 1;
-        }
-        Self::new(ethernet(plan.config(1)))
+        Self::switched(&Plan::around(&[stations], 0), Queueing::default())
+    }
+
+    /// Stations and switches, all of which queue like that.
+    pub fn switched(plan: &Plan, queueing: Queueing) -> Self {
+        let mut config = plan.config(1);
+        config.switches.iter_mut().for_each(|switch| switch.queueing = queueing);
+        Self::new(ethernet(config))
+    }
+
+    /// Two stations on a cable, of which the second is as slow as its one lane of PCIe.
+    pub fn slow_cable() -> Self {
+        let text = Profile::text("connectx4").expect("it is built in");
+        let slow = text.replacen("\nlanes = 16", "\nlanes = 1", 1);
+        assert_ne!(slow, text, "the profile has lanes of PCIe");
+        let slow = Profile::from_toml(&slow).expect("a profile");
+        let mut config = worlds::config(2, vec![worlds::cable(HcaId(0), HcaId(1))], 1);
+        config.hcas[1].timing = Some(slow);
+        Self::new(ethernet(config))
     }
 
     /// Lets everything happen that was begun.

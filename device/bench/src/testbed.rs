@@ -496,7 +496,7 @@ fn switch(scenario: &Scenario, adapters: usize) -> SwitchConfig {
         ports: u8::try_from(adapters).unwrap_or(u8::MAX),
         kind: scenario.link.ports,
     };
-    SwitchConfig { name: "switch".into(), firmware }
+    SwitchConfig { name: "switch".into(), firmware, queueing: hca_model::Queueing::default() }
 }
 
 /// The cables: two adapters to each other, or each to its port of the switch.

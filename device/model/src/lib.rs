@@ -44,7 +44,10 @@ pub use hca_firmware::{
     QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use time::Ps;
-pub use world::{ConfigError, Effect, HcaConfig, LinkConfig, SwitchConfig, TunnelEvent, World, WorldConfig};
+pub use world::{
+    ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, SwitchConfig, TunnelEvent,
+    World, WorldConfig,
+};
 
 /// What a trace is made of.
 pub mod trace {

@@ -98,6 +98,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
                 ports: switch.ports,
                 kind: switch.kind,
             },
+            queueing: switch.queueing,
         })
         .collect();
     let port = |end: &End| {

@@ -11,7 +11,7 @@ use hca_spec::{put_be32, put_be64};
 use zerocopy::FromBytes;
 
 use crate::failure::{Failure, SHORT, bad_param};
-use crate::port::ethernet::{FCS, MAX_MTU, MTU_OVERHEAD, PriorityCounters};
+use crate::port::ethernet::{DURATION_UNIT, FCS, MAX_MTU, MTU_OVERHEAD, PriorityCounters};
 use crate::port::{Ethernet, EthernetCounters, Port};
 
 /// Least MTU that may be set: 68 bytes of IPv4 (RFC 791).
@@ -248,9 +248,9 @@ fn per_priority(rx: &PriorityCounters, tx: &PriorityCounters) -> [(usize, u64); 
         (0x28, with_fcs(tx.octets, tx.frames)),
         (0x48, tx.frames),
         (0x50, rx.pause),
-        (0x58, rx.pause_duration),
+        (0x58, rx.pause_duration / DURATION_UNIT),
         (0x60, tx.pause),
-        (0x68, tx.pause_duration),
+        (0x68, tx.pause_duration / DURATION_UNIT),
         (0x70, rx.pause_transition),
         (0x78, rx.discards),
     ]

@@ -86,6 +86,9 @@ impl FrameClass {
     }
 }
 
+/// Picoseconds of a unit of pauses' durations in registers: microseconds.
+pub(crate) const DURATION_UNIT: u64 = 1_000_000;
+
 /// What is counted of a priority in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PriorityCounters {
@@ -95,9 +98,9 @@ pub struct PriorityCounters {
     pub octets: u64,
     /// PFC frames that paused the priority.
     pub pause: u64,
-    /// How long it was paused, in microseconds.
+    /// How long it was paused, in picoseconds; what a frame asks for counts when it comes.
     pub pause_duration: u64,
-    /// How often a pause began or ended.
+    /// How often a pause began.
     pub pause_transition: u64,
     /// Frames dropped for want of buffers.
     pub discards: u64,
@@ -190,6 +193,8 @@ pub struct EthernetCounters {
     pub undersize: u64,
     /// Frames that came and were longer than the port's MTU.
     pub oversize: u64,
+    /// Frames that the port, a switch's, marked: they were to wait in a long queue (RFC 3168).
+    pub ecn_marked: u64,
     /// Frames that no entry of flow steering took.
     pub steering_discards: u64,
     /// Frames that came back to the adapter without having been on the wire.
@@ -238,7 +243,7 @@ impl Ethernet {
     const DEFAULT_MTU: u16 = 1500 + MTU_OVERHEAD;
 
     /// At power-on.
-    pub(crate) fn new(mac: Mac) -> Self {
+    pub fn new(mac: Mac) -> Self {
         Self {
             mac,
             mtu: Self::DEFAULT_MTU,

@@ -42,6 +42,7 @@ fn world(hcas: u64, switches: &[u8], links: Vec<LinkConfig>) -> Simulation {
             ports: *ports,
             kind: hca_firmware::PortKind::InfiniBand,
         },
+        queueing: hca_model::Queueing::default(),
     };
     let config = WorldConfig {
         hcas: (0..hcas).map(|n| adapter(n, if n == 0 { 2 } else { 1 })).collect(),

@@ -1,5 +1,6 @@
 //! The sending side of an adapter's port, whatever its link layer.
 
+use hca_firmware::port::Ethernet;
 use hca_firmware::{Port, PortKind};
 
 use super::{Packet, eth, ib};
@@ -109,8 +110,8 @@ of_all! {
     /// Credits that were waited for arrive at `now`. Says whether the first packet of a lane has enough since this moment, so
     /// that it may leave; otherwise, when to come again.
     fn credits_arrive(&mut self, now: Ps) -> Result<(), Option<Ps>>;
-    /// The peer asks for a lane to wait until then. Says when to call [`Outlet::credits_arrive`], if a packet waits for that.
-    fn pause(&mut self, now: Ps, lane: u8, until: Ps) -> Option<Ps>;
+    /// The peer asks to wait, or lets go on. Says when to call [`Outlet::credits_arrive`], if a packet waits for that.
+    fn heed(&mut self, now: Ps, pause: eth::pause::Pause, port: &mut Ethernet) -> Option<Ps>;
     /// A packet of so many bytes is being made for a lane.
     fn reserve(&mut self, lane: u8, bytes: usize);
     /// It is there, or will not come.
@@ -175,14 +176,6 @@ impl Outlet {
         match self {
             Self::Ib(room) => room.reset(),
             Self::Eth(_) => {}
-        }
-    }
-
-    /// What packets occupy of the link, if a cable is in.
-    pub(crate) fn line(&self) -> Option<LineRate> {
-        match self {
-            Self::Ib(room) => room.egress.line(),
-            Self::Eth(room) => room.egress.line(),
         }
     }
 

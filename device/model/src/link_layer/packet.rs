@@ -1,5 +1,6 @@
 //! A packet of any link layer: headers and payload, or bytes.
 
+mod flow;
 mod spare;
 
 use std::ops::Range;
@@ -40,6 +41,8 @@ struct Body {
     source: Option<(Arc<Region>, u64)>,
     /// Of a frame that a send queue of the same adapter sent: the queue's transport domain.
     domain: Option<u32>,
+    /// Of a frame: the priority that a port on its way gave it.
+    class: u8,
 }
 
 impl Default for Body {
@@ -53,6 +56,7 @@ impl Default for Body {
             len: 0,
             source: None,
             domain: None,
+            class: flow::UNCLASSED,
         }
     }
 }
@@ -64,7 +68,8 @@ impl Clone for Body {
             Form::Built => (self.copied_payload(), 0..self.payload.len()),
             _ => (self.data.clone(), self.payload.clone()),
         };
-        Self { form, path, repr, data, payload, len, source: None, domain: self.domain }
+        let (domain, class) = (self.domain, self.class);
+        Self { form, path, repr, data, payload, len, source: None, domain, class }
     }
 }
 
@@ -144,7 +149,7 @@ impl Packet {
         body.form = Form::Built;
         body.payload = 0..payload_len;
         body.source = None;
-        body.domain = None;
+        (body.domain, body.class) = (None, flow::UNCLASSED);
         body.len = Self::bytes_on_link(path, carried, payload_len);
         if known.is_none() {
             packet.be_bytes();
@@ -183,7 +188,7 @@ impl Packet {
         body.repr = *repr;
         body.payload = 0..payload;
         body.len = len;
-        body.domain = None;
+        (body.domain, body.class) = (None, flow::UNCLASSED);
         body.source = Some((Arc::clone(region), offset));
         packet
     }
@@ -316,8 +321,8 @@ impl Packet {
                     body.form = Form::ChecksumDue;
                 }
             }
-            // A frame's priority is in its tag, and stays.
-            Link::Eth(_) => {}
+            // What its tag says stays.
+            Link::Eth(_) => body.class = lane,
         }
     }
 
@@ -541,7 +546,8 @@ impl Packet {
     pub(crate) fn lane(&self) -> u8 {
         match &self.0.path.link {
             Link::Ib(_) => self.ib().vl,
-            Link::Eth(address) => address.priority(),
+            Link::Eth(address) if self.0.class == flow::UNCLASSED => address.priority(),
+            Link::Eth(_) => self.0.class,
         }
     }
 

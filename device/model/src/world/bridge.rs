@@ -1,10 +1,10 @@
-//! Ethernet switches: where stations are, and how much of the switch's memory a queue may take.
+//! Ethernet switches: where stations are.
 //!
-//! Source: IEEE 802.1Q 8.6 (forwarding), 8.7 and 8.8 (learning, filtering database), 8.6.3 (addresses that are not forwarded);
-//! A. Choudhury, E. Hahne, "Dynamic Queue Length Thresholds", IEEE/ACM ToN 1998.
+//! Source: IEEE 802.1Q 8.6 (forwarding), 8.7 and 8.8 (learning, filtering database), 8.6.3 (addresses that are not forwarded).
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::ways::Ways;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::{Address, Mac};
 
@@ -31,6 +31,9 @@ pub(super) struct Bridge {
     by_port: HashMap<u8, BTreeMap<(Ps, Place), ()>>,
     /// Addresses of adapters whose cable is at a port: nobody else may have them.
     pinned: HashMap<Mac, u8>,
+    /// The switches at which other adapters of the world are.
+    homes: HashMap<Mac, usize>,
+    ways: Ways,
 }
 
 /// What a switch does with a frame.
@@ -38,6 +41,8 @@ pub(super) struct Bridge {
 pub(super) enum Verdict {
     /// To these ports, as bits.
     Ports(u128),
+    /// To one of these ports, each flow to the same.
+    OneOf(u128),
     /// Nobody else gets it: it is for the switch, or nobody is there.
     Filtered,
     /// Its sender shows an address that belongs elsewhere.
@@ -57,6 +62,27 @@ impl Bridge {
     /// An adapter with that address is at a port.
     pub(super) fn pin(&mut self, mac: Mac, port: u8) {
         self.pinned.insert(mac, port);
+    }
+
+    /// An adapter with that address is at another switch.
+    pub(super) fn pin_far(&mut self, mac: Mac, switch: usize) {
+        self.homes.insert(mac, switch);
+    }
+
+    /// There is another switch at a port.
+    pub(super) fn add_inner(&mut self, port: u8) {
+        self.ways.inner |= bit(port);
+    }
+
+    /// The ways to other switches are these.
+    pub(super) fn set_ways(&mut self, mut ways: Ways) {
+        ways.inner = self.ways.inner;
+        self.ways = ways;
+    }
+
+    /// Ports at which there is another switch.
+    pub(super) fn inner(&self) -> u128 {
+        self.ways.inner
     }
 
     fn forget(&mut self, place: Place) {
@@ -88,65 +114,44 @@ impl Bridge {
 
     /// A frame came by a port; `all`: ports that can send.
     pub(super) fn forward(&mut self, now: Ps, port: u8, address: &Address, all: u128) -> Verdict {
-        if self.pinned.get(&address.smac).is_some_and(|home| *home != port) {
+        let Ways { inner, tree, .. } = self.ways;
+        let (is_inner, known) = (inner & bit(port) != 0, self.homes.contains_key(&address.smac));
+        if self.pinned.get(&address.smac).is_some_and(|home| *home != port) || (known && !is_inner) {
             return Verdict::Spoofed;
         }
         let vlan = address.vlan().unwrap_or(DEFAULT_VLAN);
-        if !address.smac.is_group() {
+        // What went another way than the tree says nothing of where the way back is.
+        let by_tree = !is_inner || tree & bit(port) != 0;
+        if !address.smac.is_group() && !known && by_tree {
             self.learn(now, port, (vlan, address.smac));
         }
         if is_reserved(address.dmac) {
             return Verdict::Filtered;
         }
-        let others = all & !bit(port) & !1;
+        let sends = all & !bit(port) & !1;
+        let others = sends & if by_tree { !inner | tree } else { !inner };
         if address.dmac.is_group() {
-            return Verdict::Ports(others);
+            return if by_tree { Verdict::Ports(others) } else { Verdict::Filtered };
         }
-        let known = self.stations.get(&(vlan, address.dmac)).filter(|s| now.since(s.seen) < AGEING);
-        let home = self.pinned.get(&address.dmac).copied().or(known.map(|station| station.port));
-        match home {
+        if let Some(home) = self.homes.get(&address.dmac) {
+            return match self.ways.toward(*home) & sends {
+                0 => Verdict::Filtered,
+                ways => Verdict::OneOf(ways),
+            };
+        }
+        let station = self.stations.get(&(vlan, address.dmac)).filter(|s| now.since(s.seen) < AGEING);
+        match self.pinned.get(&address.dmac).copied().or(station.map(|station| station.port)) {
             Some(home) if home == port => Verdict::Filtered,
-            Some(home) => Verdict::Ports(bit(home) & others),
+            Some(home) => Verdict::Ports(bit(home) & sends),
             None => Verdict::Ports(others),
         }
-    }
-}
-
-/// The memory of a switch that all its queues share. A queue may take a part of what is free.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SharedBuffer {
-    size: usize,
-    used: usize,
-}
-
-impl SharedBuffer {
-    /// A switch with so many bytes. An estimate: those of switches of the adapter's time (16 MiB for 32 ports of 100 Gb/s).
-    pub(super) const SIZE: usize = 16 << 20;
-    /// What a queue may take is that part of what is free: the default of such switches.
-    const ALPHA: usize = 1;
-
-    pub(super) fn new(size: usize) -> Self {
-        Self { size, used: 0 }
-    }
-
-    /// Whether a queue of so many bytes may take as many more.
-    pub(super) fn admits(&self, queue: usize, bytes: usize) -> bool {
-        let free = self.size.saturating_sub(self.used);
-        queue.saturating_add(bytes) <= free.saturating_mul(Self::ALPHA)
-    }
-
-    pub(super) fn take(&mut self, bytes: usize) {
-        self.used = self.used.saturating_add(bytes);
-    }
-
-    pub(super) fn give(&mut self, bytes: usize) {
-        self.used = self.used.saturating_sub(bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::ways::{self, Cable};
 
     const ALL: u128 = 0b1_1111;
 
@@ -199,13 +204,33 @@ mod tests {
         assert_eq!(b.forward(Ps(9999), 1, &frame(1, mac(3)), ALL), ports(&[3]));
     }
 
+    /// Between switches: known stations by all shortest ways, what nobody knows by the tree.
     #[test]
-    fn a_queue_takes_a_part_of_what_is_free() {
-        let mut buffer = SharedBuffer::new(1000);
-        assert!(buffer.admits(0, 1000) && !buffer.admits(1, 1000));
-        buffer.take(600);
-        assert!(buffer.admits(300, 100) && !buffer.admits(300, 101));
-        buffer.give(600);
-        assert!(buffer.admits(900, 100));
+    fn ways_between_switches() {
+        let mut b = Bridge::default();
+        let cables = [1u8, 2, 3].map(|port| Cable { ends: [(0, port), (1, port)] });
+        b.set_ways(ways::all(2, &cables).swap_remove(0));
+        (1..=3).for_each(|port| b.add_inner(port));
+        assert_eq!(b.ways.tree, 0b10);
+        b.pin(mac(1), 4);
+        b.pin_far(mac(2), 1);
+        assert_eq!(b.forward(Ps(1), 4, &frame(1, mac(2)), ALL), Verdict::OneOf(0b1110));
+        assert_eq!(
+            b.forward(Ps(1), 4, &frame(1, mac(2)), 0b1_0101),
+            Verdict::OneOf(0b100),
+            "others can't send"
+        );
+        assert_eq!(b.forward(Ps(1), 3, &frame(2, mac(1)), ALL), ports(&[4]));
+        assert_eq!(b.forward(Ps(1), 4, &frame(2, mac(1)), ALL), Verdict::Spoofed);
+        assert_eq!(b.forward(Ps(1), 2, &frame(1, mac(9)), ALL), Verdict::Spoofed, "it came back");
+        assert_eq!(b.forward(Ps(1), 4, &frame(1, mac(9)), ALL), ports(&[1]), "nobody knows");
+        assert_eq!(b.forward(Ps(1), 4, &frame(1, Mac([0xff; 6])), ALL), ports(&[1]));
+        assert_eq!(b.forward(Ps(1), 2, &frame(2, Mac([0xff; 6])), ALL), Verdict::Filtered);
+        // Who is not of the world is learned where the tree leads.
+        assert_eq!(b.forward(Ps(1), 2, &frame(7, mac(1)), ALL), ports(&[4]));
+        assert_eq!(b.forward(Ps(1), 4, &frame(1, mac(7)), ALL), ports(&[1]));
+        b.forward(Ps(1), 1, &frame(8, mac(1)), ALL);
+        assert_eq!(b.forward(Ps(1), 4, &frame(1, mac(8)), ALL), ports(&[1]));
+        assert_eq!(b.stations.len(), 2, "the adapter of its own, and that of the tree");
     }
 }

@@ -2,6 +2,7 @@
 
 use hca_firmware::Config;
 
+use super::queueing::Queueing;
 use crate::ground::node::{LinkEnd, PortRef, TunnelId};
 use crate::ground::time::Ps;
 use crate::ground::timing::Profile;
@@ -25,6 +26,8 @@ pub struct SwitchConfig {
     pub name: String,
     /// Identity and ports.
     pub firmware: hca_firmware::SwitchConfig,
+    /// How it queues, if it is one of Ethernet.
+    pub queueing: Queueing,
 }
 
 /// A link.

@@ -6,16 +6,18 @@
 //!
 //! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
 
+use std::collections::VecDeque;
+
 use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer, PortKind};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
+use super::pause::Asked;
 use super::{Class, Event, World};
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::training::{Training, TrainingStep};
 use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
-use crate::link_layer::eth::Mac;
 use crate::link_layer::{LANES, blocks};
 
 /// Priorities of Ethernet: a port has the input buffer of so many lanes.
@@ -86,10 +88,12 @@ pub(super) struct End {
     /// What is in the input buffer is counted here: the other end is outside this world, whatever it believes, or there are no
     /// credits.
     counted: bool,
-    /// The peer was asked to wait, then.
-    pub(super) paused: Option<Ps>,
+    /// What its peer was asked for.
+    pub(super) asked: Asked,
     /// Blocks of input buffer that are taken, by lane, where nobody else counts them: of packets from outside, and of frames.
     held: [u32; LANES],
+    /// Of these, without credits, what leaves later: when, of which lane, and how many.
+    leaving: VecDeque<(Ps, u8, u8)>,
 }
 
 impl End {
@@ -106,9 +110,33 @@ impl End {
         fits
     }
 
+    /// Blocks that are taken.
+    pub(super) fn all_taken(&self) -> u32 {
+        self.held.iter().sum()
+    }
+
     /// Blocks of a lane that are taken.
     pub(super) fn taken(&self, lane: u8) -> u32 {
         self.held.get(usize::from(lane)).copied().unwrap_or(0)
+    }
+
+    /// Whether it says what room it has: an adapter's without credits.
+    pub(super) fn counts_for_itself(&self) -> bool {
+        self.counted && matches!(self.at, LinkEnd::Port(PortRef { node: NodeId::Hca(_), .. }))
+    }
+
+    /// One leaves the input buffer at `at`.
+    pub(super) fn release_at(&mut self, at: Ps, lane: u8, blocks: u8) {
+        let place = self.leaving.iter().rposition(|(other, ..)| *other <= at).map_or(0, |place| place + 1);
+        self.leaving.insert(place, (at, lane, blocks));
+    }
+
+    /// What was to leave by `now` has left. Returns when the next does.
+    pub(super) fn release_due(&mut self, now: Ps) -> Option<Ps> {
+        while let Some((_, lane, blocks)) = self.leaving.pop_front_if(|(at, ..)| *at <= now) {
+            self.release(lane, blocks);
+        }
+        self.leaving.front().map(|(at, ..)| *at)
     }
 
     /// One leaves the input buffer, or never came to it.
@@ -220,30 +248,25 @@ impl World {
                 training.assume(LinkOffer::up_to(kind.most()));
             }
             let held = [0; LANES];
-            End { at, connected: true, training, line, without_credits: false, counted, paused: None, held }
+            End {
+                at,
+                connected: true,
+                training,
+                line,
+                without_credits: false,
+                counted,
+                asked: Asked::default(),
+                leaving: VecDeque::new(),
+                held,
+            }
         };
         let ends: Vec<End> = ends.into_iter().map(end).collect();
-        self.pin_stations(&ends);
         let count = ends.len();
+        self.pin_stations(kind.delay.unwrap_or_default(), &ends);
         self.links.push(Link { ends, carrier, kind });
         (0..count).for_each(|end| self.update_end(number, end, false));
         self.allow_trains();
         Ok(())
-    }
-
-    /// Ethernet switches know who is at the far end of a cable within this world.
-    fn pin_stations(&mut self, ends: &[End]) {
-        let [one, other] = ends else { return };
-        for (switch, adapter) in [(one, other), (other, one)] {
-            if let (LinkEnd::Port(PortRef { node: NodeId::Switch(id), port }), LinkEnd::Port(adapter)) =
-                (switch.at, adapter.at)
-                && let Some(mac) = self.port(adapter).and_then(|p| p.ethernet()).map(|e| Mac(e.mac))
-                && matches!(adapter.node, NodeId::Hca(_))
-                && let Some(node) = self.switches.get_mut(id.0)
-            {
-                node.pin(mac, port);
-            }
-        }
     }
 
     /// How many links there are.
@@ -340,7 +363,8 @@ impl World {
             if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
                 // What is still on its way here is void, and takes no room.
                 near.held = [0; LANES];
-                near.paused = None;
+                near.asked.forget();
+                near.leaving.clear();
             }
             self.set_port_link(port, None, None);
         }

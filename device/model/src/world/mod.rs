@@ -6,15 +6,19 @@
 mod bridge;
 mod config;
 mod counters;
+mod holds;
 mod links;
 mod manager;
 mod pause;
+mod queueing;
+mod relay;
 mod switch;
 mod trace;
 mod train;
 mod transfer;
 mod tunnel;
 mod waiting;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +42,7 @@ use crate::link_layer::{Packet, Sent};
 
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};
+pub use queueing::{PriorityQueue, Queueing, Red};
 use switch::SwitchNode;
 use train::Train;
 use transfer::{Forwarded, Ingress};
@@ -111,6 +116,8 @@ enum Event {
         end: usize,
         generation: u32,
     },
+    /// An Ethernet port looks whether its peer is to wait still.
+    Pause(PortRef),
     /// The built-in subnet manager looks at the fabric.
     Sweep,
 }
@@ -465,6 +472,7 @@ impl World {
             Event::Light { number, end, light } => self.light_arrives(number, end, light),
             Event::Credits { port } => self.credits_turn(at, port),
             Event::Trained { number, end, generation } => self.trained(number, end, generation),
+            Event::Pause(port) => self.pause_again(port),
             Event::Sweep => self.sweep(),
         }
     }

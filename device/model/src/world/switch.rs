@@ -20,14 +20,15 @@ use hca_spec::ids::Lid;
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::mtu_bytes;
 
-use super::bridge::{Bridge, SharedBuffer, Verdict};
 use super::config::SwitchConfig;
+use super::holds::{Hold, Holds};
+use super::relay::Relay;
 use super::{Event, Forwarded, Ingress, Plug, World};
 use crate::adapter::watch::Captured;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
+use crate::link_layer::eth::MAX_FRAME;
 use crate::link_layer::eth::pause::Pause;
-use crate::link_layer::eth::{MAX_FRAME, Mac};
 use crate::link_layer::ib::egress::{Egress, Limits};
 use crate::link_layer::ib::{Tables, VL15, datagram, operational_lanes};
 use crate::link_layer::{Outcome, Packet, Wait};
@@ -47,10 +48,10 @@ pub(super) struct SwitchNode {
     pub(super) name: String,
     pub(super) fw: Switch,
     /// Port 0, which has no link, and the external ports.
-    ports: Vec<SwitchPort>,
+    pub(super) ports: Vec<SwitchPort>,
     holds: Holds,
-    /// Of an Ethernet switch: where stations are, and the memory that its queues share.
-    bridge: Option<Box<(Bridge, SharedBuffer)>>,
+    /// Of an Ethernet switch.
+    pub(super) relay: Option<Box<Relay>>,
     /// Datagrams that wait for the agent.
     agent_queue: usize,
     /// When the agent is asked next whether it has something to send.
@@ -59,9 +60,9 @@ pub(super) struct SwitchNode {
     watched: u128,
 }
 
-struct SwitchPort {
+pub(super) struct SwitchPort {
     plug: Option<Plug>,
-    egress: Egress<usize>,
+    pub(super) egress: Egress<usize>,
     /// When the port is looked at next, at the latest.
     timer: Option<Ps>,
     /// Data lanes in use.
@@ -70,77 +71,22 @@ struct SwitchPort {
     longest: usize,
 }
 
-/// A packet's place in an input buffer.
-#[derive(Clone, Copy)]
-struct Hold {
-    ingress: Ingress,
-    /// Ports that it has to leave by.
-    copies: usize,
-    /// When the last of them so far is done.
-    until: Ps,
-    /// The packet turns out to be bad.
-    bad: bool,
-    /// What it takes of the memory that is shared.
-    bytes: usize,
-}
-
-/// Places of packets in the input buffers; what is free is used again.
-#[derive(Default)]
-struct Holds {
-    places: Vec<Hold>,
-    free: Vec<usize>,
-}
-
-impl Holds {
-    /// Of packets that take no place: they were made in the switch.
-    const NONE: usize = usize::MAX;
-
-    fn take(&mut self, hold: Hold) -> usize {
-        match self.free.pop() {
-            Some(place) => {
-                if let Some(slot) = self.places.get_mut(place) {
-                    *slot = hold;
-                }
-                place
-            }
-            None => {
-                self.places.push(hold);
-                self.places.len() - 1
-            }
-        }
-    }
-
-    fn is_bad(&self, place: usize) -> bool {
-        self.places.get(place).is_some_and(|hold| hold.bad)
-    }
-
-    /// A copy has left; returns the place and the time when it is free, if it was the last.
-    fn leave(&mut self, place: usize, at: Ps) -> Option<Hold> {
-        let hold = self.places.get_mut(place)?;
-        hold.until = hold.until.max(at);
-        hold.copies = hold.copies.saturating_sub(1);
-        (hold.copies == 0).then(|| {
-            self.free.push(place);
-            *hold
-        })
-    }
-}
-
 impl SwitchNode {
     pub(super) fn new(config: SwitchConfig, management: usize) -> Self {
-        let fw = Switch::new(config.firmware);
+        let guid = config.firmware.node_guid;
+        let mut fw = Switch::new(config.firmware);
         let port = |_| {
             let mut egress = Egress::default();
             egress.limits = Limits { head_of_queue: None, management };
             SwitchPort { plug: None, egress, timer: None, lanes: 1, longest: 0 }
         };
-        let bridge = match fw.kind() {
+        let relay = match fw.kind() {
             PortKind::InfiniBand => None,
-            PortKind::Ethernet => Some(Box::new((Bridge::default(), SharedBuffer::new(SharedBuffer::SIZE)))),
+            PortKind::Ethernet => Some(Box::new(Relay::new(config.queueing, &mut fw, guid))),
         };
         let mut node = Self {
             name: config.name,
-            bridge,
+            relay,
             ports: (0..=fw.ports()).map(port).collect(),
             fw,
             holds: Holds::default(),
@@ -180,50 +126,63 @@ impl SwitchNode {
                 PortKind::InfiniBand => lifetime(info.get(PortInfo::HOQ_LIFE)),
                 PortKind::Ethernet => None,
             };
-            out.egress.program(Tables::of(port));
+            out.egress.program(match &self.relay {
+                Some(relay) => relay.buffer.how.shares(),
+                None => Tables::of(port),
+            });
         }
     }
 
     /// A copy of what has that place has left. Returns whose it was, and the time when it is free, if it was the last.
     fn leave(&mut self, place: usize, at: Ps) -> Option<(Ingress, Ps)> {
-        let Hold { ingress, until, bytes, .. } = self.holds.leave(place, at)?;
-        if let Some(bridge) = &mut self.bridge {
-            bridge.1.give(bytes);
+        let Hold { ingress, until, taken, .. } = self.holds.leave(place, at)?;
+        if let Some(relay) = &mut self.relay {
+            relay.buffer.give(taken);
         }
         Some((ingress, until))
-    }
-
-    /// An adapter with that address is at a port of an Ethernet switch.
-    pub(super) fn pin(&mut self, mac: Mac, port: u8) {
-        if let Some(bridge) = &mut self.bridge {
-            bridge.0.pin(mac, port);
-        }
     }
 
     fn watches(&self, port: u8) -> bool {
         self.watched.checked_shr(port.into()).unwrap_or(0) & 1 == 1
     }
 
-    fn count(&mut self, port: u8, counter: impl FnOnce(&mut hca_firmware::PortCounters) -> &mut u32) {
+    pub(super) fn count(
+        &mut self,
+        port: u8,
+        counter: impl FnOnce(&mut hca_firmware::PortCounters) -> &mut u32,
+    ) {
         if let Some(port) = self.fw.port_mut(port) {
             let counter = counter(&mut port.counters);
             *counter = counter.saturating_add(1);
         }
     }
 
+    /// A packet comes to the queue of a port: if that is long, it says so to its receiver.
+    fn tell_congestion(&mut self, port: u8, lane: u8, packet: &mut Packet) {
+        let Some(relay) = &mut self.relay else { return };
+        let queue = self.ports.get(usize::from(port)).map_or(0, |p| p.egress.waiting_bytes(lane));
+        if relay.mark(packet, lane, queue)
+            && let Some(ethernet) = self.fw.port_mut(port).and_then(|p| p.ethernet_mut())
+        {
+            ethernet.counters.ecn_marked = ethernet.counters.ecn_marked.wrapping_add(1);
+        }
+    }
+
+    /// A frame of a priority was dropped that was to leave by an Ethernet port (`out`), or had come by it.
+    pub(super) fn count_discard(&mut self, port: u8, lane: u8, out: bool) {
+        let Some(ethernet) = self.fw.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
+        let counters = &mut ethernet.counters;
+        let counters = if out { &mut counters.tx } else { &mut counters.rx };
+        counters.discards = counters.discards.wrapping_add(1);
+        if let Some(of) = counters.priorities.get_mut(usize::from(lane)) {
+            of.discards = of.discards.wrapping_add(1);
+        }
+    }
+
     /// The ports by which a packet leaves, as bits; bit 0: it is for the switch itself.
     fn route(&mut self, now: Ps, in_port: u8, packet: &Packet) -> u128 {
-        if let Some(bridge) = &mut self.bridge {
-            let sends = |port: &u8| self.fw.can_send(*port, false);
-            let all = (1..=self.fw.ports()).filter(sends).fold(0, |all, port| all | 1u128 << port);
-            return match bridge.0.forward(now, in_port, &packet.eth(), all) {
-                Verdict::Ports(ports) => ports,
-                Verdict::Filtered => 0,
-                Verdict::Spoofed => {
-                    tracing::debug!(switch = self.name, %now, in_port, "frame dropped: its source belongs to another port");
-                    0
-                }
-            };
+        if let Some(relay) = &mut self.relay {
+            return relay.route(now, &self.fw, in_port, packet, &self.name);
         }
         let dlid = packet.ib().dlid;
         if dlid == Lid::PERMISSIVE || self.fw.is_own_lid(dlid) {
@@ -249,13 +208,8 @@ impl SwitchNode {
         if smp {
             return Some(VL15);
         }
-        if let Some(bridge) = &self.bridge {
-            let lane = packet.lane();
-            if !bridge.1.admits(out.egress.waiting_bytes(lane), packet.len()) {
-                self.count(out_port, |c| &mut c.xmit_discards);
-                return None;
-            }
-            return Some(lane);
+        if self.relay.is_some() {
+            return Some(packet.lane());
         }
         // What the switch itself sends is in its own partition.
         if in_port != 0 && !self.fw.admits(out_port, Direction::Outbound, packet.pkey()) {
@@ -273,7 +227,7 @@ impl SwitchNode {
 impl World {
     /// A packet's header is at a port of a switch; its last byte will be at `tail`.
     pub(super) fn switch_arrive(&mut self, forwarded: Forwarded) {
-        let Forwarded { switch: id, port: in_port, packet, tail, ingress } = forwarded;
+        let Forwarded { switch: id, port: in_port, mut packet, tail, ingress } = forwarded;
         let now = self.now;
         let (hop, queue, agent) = (self.timing.hop_inside(), self.timing.agent_queue(), self.timing.agent());
         let Some(node) = self.switches.get_mut(id.0) else { return };
@@ -301,7 +255,7 @@ impl World {
             }
         }
         if wrong.is_some()
-            && let Some(ethernet) = node.fw.port_mut(in_port).filter(|_| node.bridge.is_some())
+            && let Some(ethernet) = node.fw.port_mut(in_port).filter(|_| node.relay.is_some())
             && let Some(ethernet) = ethernet.ethernet_mut()
         {
             // Nobody learns from it, and it goes no further: these switches store a frame before they forward it.
@@ -322,9 +276,13 @@ impl World {
             self.switch_follow(id, &effects);
         }
         let Some(node) = self.switches.get_mut(id.0) else { return };
-        if data && node.bridge.is_none() && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
+        if data && node.relay.is_none() && !node.fw.admits(in_port, Direction::Inbound, packet.pkey()) {
             tracing::debug!(switch = node.name, %now, in_port, "packet dropped: its P_Key is not the port's");
             return self.return_credits(ingress, tail);
+        }
+        if let Some(relay) = &node.relay {
+            let lane = packet.class(relay.buffer.how.by_dscp);
+            packet.set_lane(lane);
         }
         let ports = node.route(now, in_port, &packet);
         if ports == 1 {
@@ -344,20 +302,17 @@ impl World {
             tracing::debug!(switch = node.name, %now, in_port, dlid = %packet.ib().dlid, "packet dropped: no route");
             node.count(in_port, |c| &mut c.rcv_switch_relay_errors);
         }
-        let outs: Vec<(u8, u8)> = (1..=node.fw.ports())
+        let mut outs: Vec<(u8, u8)> = (1..=node.fw.ports())
             .filter(|out| ports >> out & 1 == 1)
             .filter_map(|out| node.lane(in_port, out, &packet).map(|lane| (out, lane)))
             .collect();
-        if outs.is_empty() {
+        let taken = if outs.is_empty() { None } else { self.switch_take(id, in_port, &packet, &mut outs) };
+        let (Some(taken), Some(node)) = (taken, self.switches.get_mut(id.0)) else {
             return self.return_credits(ingress, tail);
-        }
+        };
         let bad = wrong.is_some();
-        let bytes = node.bridge.as_mut().map_or(0, |bridge| {
-            bridge.1.take(packet.len());
-            packet.len()
-        });
-        let hold = node.holds.take(Hold { ingress, copies: outs.len(), until: tail, bad, bytes });
-        let life = match &node.bridge {
+        let hold = node.holds.take(Hold { ingress, copies: outs.len(), until: tail, bad, taken });
+        let life = match &node.relay {
             Some(_) => Ps::MAX,
             None => lifetime(node.fw.life_time_value()).map_or(Ps::MAX, |life| now + life),
         };
@@ -369,6 +324,7 @@ impl World {
             let copy = if i == last { packet.take() } else { packet.clone() };
             let (Some(mut copy), Some(node)) = (copy, self.switches.get_mut(id.0)) else { return };
             copy.set_lane(lane);
+            node.tell_congestion(out, lane, &mut copy);
             let Some(egress) = node.egress(out) else { continue };
             // A faster link must not run dry before the packet's end has come.
             let ready = (now + hop).max((tail + hop).since(egress.serialisation(copy.len())));
@@ -381,23 +337,13 @@ impl World {
         }
     }
 
-    /// The station at a port asks the switch to wait.
+    /// The station at a port asks the switch to wait, or lets it go on.
     fn switch_paused(&mut self, id: SwitchId, port: u8, pause: Pause) {
         let now = self.now;
-        let Some(node) = self.switches.get_mut(id.0) else { return };
-        let Some(ethernet) = node.fw.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
-        let (heeds, counters) = (ethernet.pause, &mut ethernet.counters.rx);
-        counters.control = counters.control.wrapping_add(1);
-        counters.pause = counters.pause.wrapping_add(u64::from(!pause.by_priority));
-        let Some(egress) = node.egress(port) else { return };
-        let Some(line) = egress.line() else { return };
-        let mut wait = None;
-        for (lane, time) in pause.times(line) {
-            let heeded = if pause.by_priority { heeds.pfc_rx >> lane & 1 == 1 } else { heeds.rx };
-            if heeded {
-                wait = egress.pause(now, lane, now + time).or(wait);
-            }
-        }
+        let Some(SwitchNode { fw, ports, .. }) = self.switches.get_mut(id.0) else { return };
+        let Some(ethernet) = fw.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
+        let Some(out) = ports.get_mut(usize::from(port)) else { return };
+        let wait = out.egress.heed(now, pause, ethernet);
         self.await_credits(PortRef::of_switch(id, port), wait);
         self.switch_pump(id, port);
     }
@@ -568,11 +514,15 @@ impl World {
             }
             None => out.egress.clear(now),
         };
-        if let (None, Some(bridge)) = (link, &mut node.bridge) {
-            bridge.0.clear(port);
+        if let (None, Some(relay)) = (link, &mut node.relay) {
+            relay.bridge.clear(port);
         }
+        let inner = node.relay.as_ref().is_some_and(|relay| relay.is_inner(port));
         for outcome in lost {
             self.switch_outcome(id, port, plug, outcome);
+        }
+        if inner {
+            self.find_ways();
         }
         self.switch_poll_later(id);
     }

@@ -117,12 +117,11 @@ impl World {
             false => 0,
         };
         let taken = u8::try_from(taken).unwrap_or(u8::MAX);
-        // Without credits there is one buffer for all lanes, and what it has no room for is dropped.
-        let lane = match self.links.get(number).is_some_and(Link::has_credits) {
-            true => lane,
-            false if self.take_in(number, end, port, taken) => 0,
-            false => return self.count_overrun(port),
-        };
+        // Without credits, what the buffer has no room for is dropped.
+        let credits = self.links.get(number).is_some_and(Link::has_credits);
+        if !credits && !self.take_in(number, end, port, lane, taken) {
+            return self.count_overrun(port, lane);
+        }
         let ingress =
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: taken, owed };
         let source = self.source(Class::Packet, port);
@@ -255,12 +254,17 @@ impl World {
             Ingress::Outside => return,
         };
         let (number, end) = (number as usize, usize::from(end));
-        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let Some(link) = self.links.get_mut(number) else { return };
+        let credits = link.has_credits();
+        let Some(near) = link.ends.get_mut(end) else { return };
+        if !credits && at > self.now && near.counts_for_itself() {
+            return self.free_later(number, end, (lane, blocks), at);
+        }
         near.release(lane, blocks);
         let returns = !near.without_credits && left_in.is_some_and(|session| near.training.accepts(session));
-        let (paused, session) = (near.is_paused(), near.training.session());
-        if paused {
-            self.flow_control(number, end);
+        let (waited_for, session) = (near.asked.is_waited_for(), near.training.session());
+        if waited_for {
+            self.flow_control(number, end, false);
         }
         if returns {
             self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });

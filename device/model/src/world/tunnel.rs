@@ -88,7 +88,7 @@ impl World {
             let longest = longest(packet.kind());
             if packet.len() > longest || (credits_count && !near.hold(lane, taken, room)) {
                 tracing::debug!("packet by tunnel {} dropped: too long, or without credits", tunnel.0);
-                return self.count_overrun(port);
+                return self.count_overrun(port, lane);
             }
             *credits = if *credits == 0 { 0 } else { u16::try_from(taken).unwrap_or(u16::MAX) };
         }
@@ -159,7 +159,7 @@ impl World {
         let session = near.training.session().reversed();
         if packet.len() > longest(packet.kind()) || (credits_count && !near.hold(lane, n, room)) {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
-            return self.count_overrun(port);
+            return self.count_overrun(port, lane);
         }
         let credits = if credits_count { u16::try_from(n).unwrap_or(u16::MAX) } else { 0 };
         self.packet_arrives(
@@ -173,7 +173,7 @@ impl World {
 
     /// There was no room for a packet although its sender may not know of credits: the buffer overran, which counts
     /// as a receive error (IBTA vol 1 16.1.3.5).
-    pub(super) fn count_overrun(&mut self, port: PortRef) {
+    pub(super) fn count_overrun(&mut self, port: PortRef, lane: u8) {
         let counters = match port.node {
             NodeId::Hca(id) => self.hcas.get_mut(id.0).and_then(|h| h.chip.managed.port_mut(port.port)),
             NodeId::Switch(id) => self.switches.get_mut(id.0).and_then(|s| s.fw.port_mut(port.port)),
@@ -181,8 +181,11 @@ impl World {
         if let Some(port) = counters {
             match port.ethernet_mut() {
                 Some(ethernet) => {
-                    let discards = &mut ethernet.counters.rx.discards;
-                    *discards = discards.wrapping_add(1);
+                    let counters = &mut ethernet.counters.rx;
+                    counters.discards = counters.discards.wrapping_add(1);
+                    if let Some(of) = counters.priorities.get_mut(usize::from(lane)) {
+                        of.discards = of.discards.wrapping_add(1);
+                    }
                 }
                 None => port.counters.rcv_errors = port.counters.rcv_errors.saturating_add(1),
             }

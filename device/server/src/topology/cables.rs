@@ -44,7 +44,9 @@ impl Source<'_> {
             return Err(self.error(raw.name.span(), "switch.name", reason));
         }
         nodes.lines.push((name.clone(), at.clone()));
-        let kind = raw.kind.map_or(Ok(PortKind::InfiniBand), |text| self.kind("switch.type", &text))?;
+        let kind =
+            raw.kind.as_ref().map_or(Ok(PortKind::InfiniBand), |text| self.kind("switch.type", text))?;
+        let queueing = self.queueing(&raw, kind)?;
         let ports = match raw.ports {
             None => SWITCH_PORTS,
             Some(ports) if (1..=MAX_SWITCH_PORTS).contains(ports.get_ref()) => ports.into_inner(),
@@ -57,7 +59,7 @@ impl Source<'_> {
         let guid = self.guid("switch.guid", raw.guid, &name)?;
         self.own_guid("switch.guid", &at_guid, guid, name.clone(), nodes)?;
         let process = self.process_of("switch.process", raw.process, at, &nodes.processes)?;
-        Ok(Switch { name, process, kind, ports, guid })
+        Ok(Switch { name, process, kind, ports, guid, queueing })
     }
 
     /// Checks all links. Ports that links name are taken first, the others get the lowest that is left.

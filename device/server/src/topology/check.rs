@@ -351,7 +351,7 @@ impl Source<'_> {
 }
 
 /// `512M`, `2G`, `2GiB`, `1048576`: powers of 1024.
-fn parse_size(text: &str) -> Option<u64> {
+pub(super) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
         "" | "B" => 0,

@@ -15,6 +15,7 @@ mod cables;
 mod check;
 mod outside;
 mod parts;
+mod queues;
 mod raw;
 mod reach;
 
@@ -23,6 +24,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hca_model::Queueing;
 use hca_model::link::LinkRate;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -219,7 +221,7 @@ pub struct Hca {
 }
 
 /// One switch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Switch {
     /// Name, unique among hosts and switches.
     pub name: String,
@@ -233,6 +235,9 @@ pub struct Switch {
     /// Node GUID.
     #[serde(serialize_with = "guid_text")]
     pub guid: u64,
+    /// How it queues, if it is one of Ethernet.
+    #[serde(skip)]
+    pub queueing: Queueing,
 }
 
 /// One end of a link.

@@ -94,6 +94,25 @@ pub(super) struct RawSwitch {
     pub(super) kind: Option<Spanned<String>>,
     pub(super) ports: Option<Spanned<u8>>,
     pub(super) guid: Option<Spanned<String>>,
+    pub(super) buffer: Option<Spanned<String>>,
+    pub(super) pause: Option<Spanned<bool>>,
+    pub(super) trust: Option<Spanned<String>>,
+    pub(super) headroom: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) priority: Vec<Spanned<RawPriority>>,
+}
+
+/// `[[switch.priority]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPriority {
+    pub(super) number: Spanned<u8>,
+    pub(super) lossless: Option<Spanned<bool>>,
+    pub(super) alpha: Option<Spanned<f64>>,
+    pub(super) kmin: Option<Spanned<String>>,
+    pub(super) kmax: Option<Spanned<String>>,
+    pub(super) pmax: Option<Spanned<f64>>,
+    pub(super) weight: Option<Spanned<u8>>,
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 use hca_driver::eth::Mac;
 use hca_model::link_layer::Packet;
 use hca_model::{HcaId, Ps};
-use hca_tests::frames::plain;
+use hca_tests::frames::{framed, plain};
 use hca_tests::lan::Lan;
 use hca_tests::pair::pattern;
 
@@ -71,31 +71,45 @@ pub(crate) fn bursts_arrive() {
     assert_eq!(lan.counted(1).rx.discards, 0);
 }
 
-/// Two stations send to a third at once, faster than its link: with PAUSE nothing is lost, without it some is, and counted.
+/// A station that is slower than its link: with PAUSE, or PFC for its priority, nothing is lost, without it much is, and counted.
 #[test]
 pub(crate) fn pause_keeps_frames() {
-    const FRAMES: usize = 100;
-    for pause in [true, false] {
-        let mut lan = Lan::switch(3);
+    const FRAMES: usize = 1000;
+    const PRIORITY: u8 = 3;
+    for (pause, pfc) in [(true, 0), (false, 1 << PRIORITY), (false, 1 << 5), (false, 0)] {
+        let mut lan = Lan::slow_cable();
         for station in &mut lan.stations {
-            station.set_pause(pause, pause);
-        }
-        let to = lan.stations[2].mac;
-        let mut got = 0;
-        for i in 0..FRAMES {
-            for from in 0..2 {
-                let frame = plain(to, lan.stations[from].mac, &pattern(i as u64, 1400));
-                lan.stations[from].send(&frame);
+            match pause {
+                true => station.set_pause(true, true),
+                false => station.set_pfc(pfc),
             }
-            lan.simulation.run(Ps::from_us(1));
-            got += lan.stations[2].received().len();
-            lan.stations[0].sent();
-            lan.stations[1].sent();
         }
-        lan.run();
-        got += lan.stations[2].received().len();
-        let lost = lan.counted(2).rx.discards as usize + lan.stations[2].out_of_buffer() as usize;
-        assert_eq!(got + lost, 2 * FRAMES, "pause {pause}");
+        let (to, from) = (lan.stations[1].mac, lan.stations[0].mac);
+        let frame = framed(to, from, Some(u16::from(PRIORITY) << 13 | 7), 0x88b5, &pattern(1, 1400));
+        let (mut sent, mut got, mut idle) = (0, 0, 0);
+        while idle < 500 {
+            while sent < FRAMES && lan.stations[0].sq.room() > 0 {
+                lan.stations[0].send(&frame);
+                sent += 1;
+            }
+            lan.simulation.run(Ps::from_us(2));
+            lan.stations[0].sent();
+            let now = lan.stations[1].received();
+            got += now.len();
+            idle = if now.is_empty() { idle + 1 } else { 0 };
+        }
+        let (counted, at_sender) = (lan.counted(1), lan.counted(0));
+        let lost = counted.rx.discards as usize;
+        let missed = lan.stations[1].out_of_buffer() as usize;
+        assert_eq!(got + lost + missed, FRAMES, "pause {pause}, PFC {pfc:#x}");
+        let keeps = pause || pfc == 1 << PRIORITY;
+        assert_eq!((lost == 0, missed), (keeps, 0), "pause {pause}, PFC {pfc:#x}: {lost} lost");
+        assert_eq!(counted.rx.priorities[usize::from(PRIORITY)].discards as usize, lost);
+        let (tx, rx) = (counted.tx.priorities[3], at_sender.rx.priorities[3]);
+        assert_eq!((tx.pause > 1, rx.pause, rx.pause_transition), (keeps, tx.pause, tx.pause_transition));
+        assert_eq!((counted.tx.pause > 0, at_sender.rx.pause), (pause, counted.tx.pause));
+        // It waited longer than all the frames take on their link: 1 ms of PCIe, 0.1 of link.
+        assert_eq!(rx.pause_duration > Ps::from_us(500).0, keeps, "{} ps", rx.pause_duration);
     }
 }
 

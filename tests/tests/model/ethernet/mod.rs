@@ -1,5 +1,6 @@
 //! Ethernet: frames from queue to queue, flow tables, links and switches, RoCE.
 
+pub(crate) mod congestion;
 pub(crate) mod flow;
 pub(crate) mod frames;
 pub(crate) mod links;

@@ -9,32 +9,12 @@ use crate::wire::Malformed;
 impl Executor<'_> {
     /// A frame for the MAC itself: the peer asks to wait, or lets go on.
     fn mac_control(&mut self, now: Ps, port: u8, packet: &Packet) {
+        let chip = &mut *self.core.chip;
         let Some(pause) = packet.pause() else { return };
-        let Some(ethernet) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut()) else {
-            return;
-        };
-        let (heeds, counters) = (ethernet.pause, &mut ethernet.counters.rx);
-        counters.control = counters.control.wrapping_add(1);
-        if !pause.by_priority {
-            counters.pause = counters.pause.wrapping_add(1);
-        }
-        let Some(line) = self.core.chip.ports.get(port).and_then(|out| out.outlet.line()) else { return };
-        for (lane, time) in pause.times(line) {
-            let heeded = match pause.by_priority {
-                true => heeds.pfc_rx >> lane & 1 == 1,
-                false => heeds.rx,
-            };
-            if pause.by_priority
-                && let Some(of) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut())
-                && let Some(of) = of.counters.rx.priorities.get_mut(usize::from(lane))
-            {
-                of.pause = of.pause.wrapping_add(1);
-            }
-            if let Some(out) = self.core.chip.ports.get_mut(port).filter(|_| heeded)
-                && let Some(at) = out.outlet.pause(now, lane, now + time)
-            {
-                self.core.chip.out.credit_turn(port, at);
-            }
+        let Some(ethernet) = chip.managed.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
+        let Some(out) = chip.ports.get_mut(port) else { return };
+        if let Some(at) = out.outlet.heed(now, pause, ethernet) {
+            chip.out.credit_turn(port, at);
         }
         self.port_turn(now, port);
     }

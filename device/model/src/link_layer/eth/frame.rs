@@ -180,6 +180,42 @@ pub(in crate::link_layer) fn check(bytes: &[u8], due: bool) -> Result<&[u8], Mal
     Ok(covered)
 }
 
+/// Where the IP header of a frame begins, and whether it is IPv4.
+fn ip(bytes: &[u8]) -> Option<(usize, bool)> {
+    let mut reader = Reader(bytes);
+    let (_, kind) = ethernet(&mut reader)?;
+    let at = bytes.len().saturating_sub(reader.0.len());
+    matches!(kind, ethertype::IPV4 | ethertype::IPV6).then_some((at, kind == ethertype::IPV4))
+}
+
+/// DSCP and ECN of the IP packet that a frame is.
+pub(in crate::link_layer) fn traffic_class(bytes: &[u8]) -> Option<u8> {
+    let (at, ipv4) = ip(bytes)?;
+    let word = be16(bytes, at);
+    bytes.get(at..at + 2)?;
+    Some(if ipv4 { word as u8 } else { (word >> 4) as u8 })
+}
+
+/// Says in an IP packet whose sender can be told (ECT) that it met congestion. Whether it was such.
+pub(in crate::link_layer) fn mark_congestion(bytes: &mut [u8]) -> bool {
+    const CHECKSUM: usize = 10;
+    let (Some((at, ipv4)), Some(1 | 2)) = (ip(bytes), traffic_class(bytes).map(|class| class & 3)) else {
+        return false;
+    };
+    let before = be16(bytes, at);
+    let after = before | if ipv4 { 3 } else { 3 << 4 };
+    put_be16(bytes, at, after);
+    if ipv4 {
+        // RFC 1624, equation 3.
+        let old = be16(bytes, at + CHECKSUM);
+        let sum = u32::from(!old) + u32::from(!before) + u32::from(after);
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let new = !(((folded & 0xffff) + (folded >> 16)) as u16);
+        put_be16(bytes, at + CHECKSUM, new);
+    }
+    true
+}
+
 /// Headers in front of a transport packet, and what follows the BTH up to the ICRC.
 struct Front<'a> {
     address: Address,
@@ -199,6 +235,12 @@ fn take<const N: usize>(reader: &mut Reader<'_>) -> Option<[u8; N]> {
 
 fn be16(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u16::from_be_bytes(*word))
+}
+
+fn put_be16(bytes: &mut [u8], at: usize, word: u16) {
+    if let Some(place) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = word.to_be_bytes();
+    }
 }
 
 /// The Ethernet header and its tag, if it has one, and the type of what follows.

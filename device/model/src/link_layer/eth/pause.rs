@@ -2,14 +2,17 @@
 //!
 //! Source: IEEE 802.3 annex 31A and 31B (PAUSE), 802.1Q clause 36 and 802.3 annex 31D (priority-based flow control).
 
+use hca_firmware::port::Ethernet;
+use hca_firmware::port::ethernet::PriorityCounters;
 use hca_spec::ether::{ADDRESSES_SIZE, ethertype};
 
 use super::Mac;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
+use crate::link_layer::ib::egress::Egress;
 
 /// Priorities.
-const PRIORITIES: usize = 8;
+pub(crate) const PRIORITIES: usize = 8;
 /// Where frames of MAC control go: the next station, whoever it is.
 const DESTINATION: Mac = Mac([0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
 const PAUSE: u16 = 0x0001;
@@ -92,10 +95,79 @@ impl Pause {
     }
 }
 
+/// A direction of a priority that was to wait until `was` is to wait until `until`: how long it does, and that it began to.
+pub(crate) fn count_pause(counters: &mut PriorityCounters, now: Ps, was: Ps, until: Ps) {
+    counters.pause = counters.pause.wrapping_add(1);
+    // What was counted before of the time to come is not waited for.
+    let (more, less) = (until.since(now).0, was.since(now).0);
+    counters.pause_duration = counters.pause_duration.wrapping_add(more).wrapping_sub(less);
+    let begins = was <= now && until > now;
+    counters.pause_transition = counters.pause_transition.wrapping_add(u64::from(begins));
+}
+
+impl<H> Egress<H> {
+    /// The station at the other end of the link asks the port to wait, or lets it go on: counts that, and waits for what the port
+    /// heeds. Says when to call [`Egress::credits_arrive`], if a packet waits for that.
+    ///
+    /// A PAUSE frame is counted for every priority: so do adapters whose driver reads it in the counters of priority 0.
+    #[must_use]
+    pub(crate) fn heed(&mut self, now: Ps, pause: Pause, port: &mut Ethernet) -> Option<Ps> {
+        let (heeds, counters) = (port.pause, &mut port.counters.rx);
+        counters.control = counters.control.wrapping_add(1);
+        counters.pause = counters.pause.wrapping_add(u64::from(!pause.by_priority));
+        let mut look = None;
+        for (lane, time) in pause.times(self.line()?) {
+            let heeded = match pause.by_priority {
+                true => heeds.pfc_rx >> lane & 1 == 1,
+                false => heeds.rx,
+            };
+            let was = self.paused_until(lane);
+            let until = if heeded { now + time } else { was };
+            if let Some(of) = counters.priorities.get_mut(usize::from(lane)) {
+                count_pause(of, now, was, until);
+            }
+            if heeded {
+                look = self.pause(now, lane, until).or(look);
+            }
+        }
+        look
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ground::rate::LinkRate;
+
+    /// Both kinds of pause stop what the port heeds, and are counted for each priority.
+    #[test]
+    fn pauses_are_heeded_and_counted() {
+        let line = LineRate::new(LinkRate::Edr, 4).on_ethernet();
+        let quantum = Ps(5120);
+        let mut port = Ethernet::new([2; 6]);
+        let mut egress = Egress::<()>::default();
+        egress.plug(line);
+        port.pause.pfc_rx = 0b10;
+        let pfc = |lanes, quanta| Pause { by_priority: true, lanes, quanta: [quanta; 8] };
+        let now = Ps(1_000_000);
+        assert_eq!(egress.heed(now, pfc(0b11, 100), &mut port), None, "nothing waits");
+        assert_eq!((egress.paused_until(0), egress.paused_until(1)), (Ps::ZERO, now + quantum.times(100)));
+        // Half of it was waited for, then it goes on, twice.
+        let later = now + quantum.times(50);
+        for _ in 0..2 {
+            let _ = egress.heed(later, pfc(0b10, 0), &mut port);
+        }
+        let [unheeded, heeded, ..] = port.counters.rx.priorities;
+        assert_eq!((unheeded.pause, unheeded.pause_duration, unheeded.pause_transition), (1, 0, 0));
+        assert_eq!((heeded.pause, heeded.pause_duration, heeded.pause_transition), (3, 50 * quantum.0, 1));
+        // PAUSE is for all, if it is heeded.
+        let _ = egress.heed(later, Pause::all(2), &mut port);
+        port.pause.rx = false;
+        let _ = egress.heed(later, Pause::all(9), &mut port);
+        let rx = &port.counters.rx;
+        assert_eq!((rx.control, rx.pause, egress.paused_until(7)), (5, 2, later + quantum.times(2)));
+        assert!(rx.priorities.iter().all(|p| p.pause_duration % quantum.0 == 0 && p.pause >= 2));
+    }
 
     #[test]
     fn frames_and_back() {

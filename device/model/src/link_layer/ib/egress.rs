@@ -158,6 +158,11 @@ impl<H> Egress<H> {
         if waits { self.ask_for_credits(now, until) } else { None }
     }
 
+    /// Until when a lane waits because the peer asked for it.
+    pub(crate) fn paused_until(&self, lane: u8) -> Ps {
+        self.paused.get(usize::from(lane)).copied().unwrap_or_default()
+    }
+
     /// What its packets occupy of the link, if a cable is in.
     pub(crate) fn line(&self) -> Option<LineRate> {
         self.line
