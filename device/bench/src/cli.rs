@@ -436,6 +436,13 @@ fn table(rows: &[Row]) -> String {
             let space = lead.len() + 9 + 11 + 11 + 11 + 10;
             out += &format!("{:>space$}   {}\n", "target", share(&usage.target));
         }
+        if o.is_unsteady() {
+            let differs = o.little.unwrap_or_default() * 100.0;
+            out += &format!(
+                "{lead}{:>9} no steady state: rate times latency is {differs:+.0} % off what was outstanding\n",
+                ""
+            );
+        }
     }
     out
 }
@@ -471,6 +478,7 @@ mod tests {
                 rate,
                 rate_each: rate,
                 bandwidth: rate * 8.0,
+                little: None,
                 usage: None,
             },
         };

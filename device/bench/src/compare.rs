@@ -400,6 +400,12 @@ impl Comparison {
         }
         let share = 100.0 * self.mapped as f64 / self.rows.max(1) as f64;
         out += &format!("\n{} of {} rows mapped ({share:.1} %)\n", self.mapped, self.rows);
+        let unsteady = self.points.iter().filter(|point| point.outcome.is_unsteady()).count();
+        if unsteady > 0 {
+            out += &format!(
+                "{unsteady} points are of runs without a steady state (rate times latency is not what was outstanding)\n"
+            );
+        }
         out.trim_start().to_string()
     }
 }
@@ -445,6 +451,7 @@ mod tests {
             rate,
             rate_each: rate,
             bandwidth: rate * 64.0,
+            little: None,
             usage: None,
         }
     }

@@ -24,6 +24,14 @@ pub struct Latency {
     pub avg: f64,
 }
 
+impl Outcome {
+    /// Whether Little's law fails by more than what begins and ends in the middle of operations.
+    pub fn is_unsteady(&self) -> bool {
+        const MOST: f64 = 0.1;
+        self.little.is_some_and(|differs| differs.abs() > MOST)
+    }
+}
+
 impl Latency {
     /// Percentiles of samples.
     pub fn of(samples: &[f64]) -> Self {
@@ -49,6 +57,9 @@ pub struct Outcome {
     pub rate_each: f64,
     /// Payload bytes per second.
     pub bandwidth: f64,
+    /// Little's law: by how much, as a share, rate times latency differs from what was outstanding; where that can be said. Far
+    /// from 0 the run had no steady state, and its rate means little.
+    pub little: Option<f64>,
     /// What the adapters did meanwhile.
     pub usage: Option<Usage>,
 }

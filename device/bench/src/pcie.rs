@@ -50,7 +50,7 @@ fn outcome(operations: u64, time: Ps, scenario: &Scenario, latency: Option<Laten
     let time_ns = time.0 as f64 / 1e3;
     let rate = operations as f64 / (time_ns / 1e9);
     let bandwidth = rate * scenario.size as f64;
-    Outcome { operations, time_ns, latency, rate, rate_each: rate, bandwidth, usage: None }
+    Outcome { operations, time_ns, latency, rate, rate_each: rate, bandwidth, little: None, usage: None }
 }
 
 struct Bench {

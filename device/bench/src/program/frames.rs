@@ -1,5 +1,7 @@
 //! Threads that send and receive frames by Ethernet queues: as packet generators, and one frame at a time to and fro.
 
+use std::collections::VecDeque;
+
 use hca_model::Ps;
 
 use super::{Next, POLL_BATCH, Program, Shared, good, stores_taken};
@@ -94,10 +96,12 @@ fn send(
 }
 
 /// A send queue of a thread.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Queue {
     posted: u64,
     done: u64,
+    /// When frames were posted that are not completed.
+    times: VecDeque<Ps>,
 }
 
 /// A thread that keeps frames outstanding on its send queues, one after the other.
@@ -121,11 +125,11 @@ impl Sender {
         Self { worker, queues, turn: 0, outstanding: 0, flow, built: 0, taken: Ps::ZERO }
     }
 
-    /// Takes completions. Returns how many, and how many requests they cover.
-    fn poll(&mut self, testbed: &mut Testbed) -> Result<(u64, u64), Error> {
-        let (mut taken, mut done) = (0, 0);
+    /// Takes completions. Returns how many, how many requests they cover, and how long those took together, in picoseconds.
+    fn poll(&mut self, now: Ps, testbed: &mut Testbed) -> Result<(u64, u64, u128), Error> {
+        let (mut taken, mut done, mut took) = (0, 0, 0);
         let Testbed { cqs, stations, .. } = testbed;
-        let Some(station) = stations.get_mut(self.worker.host) else { return Ok((0, 0)) };
+        let Some(station) = stations.get_mut(self.worker.host) else { return Ok((0, 0, 0)) };
         while taken < POLL_BATCH as u64
             && let Some(completion) = cqs.get_mut(self.worker.send_cq).and_then(hca_driver::Cq::poll)
         {
@@ -136,12 +140,15 @@ impl Sender {
             if let Some((sq, queue)) = of.into_iter().find(|(sq, _)| sq.number() == completion.qpn)
                 && let Some(wr_id) = sq.finish(&completion)
             {
-                done += (wr_id + 1).saturating_sub(queue.done);
+                let covered = (wr_id + 1).saturating_sub(queue.done);
+                let times = queue.times.drain(..(covered as usize).min(queue.times.len()));
+                took += times.map(|since| u128::from(now.since(since).0)).sum::<u128>();
+                done += covered;
                 queue.done = wr_id + 1;
             }
         }
         self.outstanding -= done.min(self.outstanding);
-        Ok((taken, done))
+        Ok((taken, done, took))
     }
 }
 
@@ -157,15 +164,18 @@ impl Program for Sender {
             let Some(queue) = self.queues.get_mut(self.turn) else { return Ok(Next::At(now)) };
             let index = queue.posted;
             queue.posted += count;
+            queue.times.extend((0..count).map(|_| now));
             let place = (self.worker.sqs.start + self.turn, index, self.flow);
             send(testbed, scenario, &self.worker, place, count)?;
             self.flow += count;
             self.outstanding += count;
+            shared.meter.post(now, count);
             self.taken = stores_taken(testbed, self.worker.host);
         }
         let mut busy = 0.0;
         if self.outstanding + scenario.post_list > scenario.window {
-            let (taken, done) = self.poll(testbed)?;
+            let (taken, done, took) = self.poll(now, testbed)?;
+            shared.meter.leave(now, done, took);
             if done > 0 && !scenario.count_received {
                 shared.meter.count(now, done);
             }

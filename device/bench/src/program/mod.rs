@@ -6,6 +6,7 @@
 
 mod frames;
 mod latency;
+mod meter;
 mod receiver;
 mod stream;
 
@@ -21,6 +22,7 @@ use crate::outcome::{Latency, Outcome, Share, Usage};
 use crate::scenario::{BlueFlame, Metric, Op, Scenario, Transport};
 use crate::testbed::{EndRef, LINE, Testbed, own_places};
 use crate::{Error, stats};
+use meter::Meter;
 
 /// Nothing completed for so long: the scenario hangs.
 const PATIENCE: Ps = Ps::from_ms(100);
@@ -48,85 +50,6 @@ struct Shared<'a> {
     scenario: &'a Scenario,
     host: Host,
     meter: Meter,
-}
-
-/// Counts operations, and when.
-///
-/// Operations beyond those that warm up are divided into windows of a quarter of the number requested. Where the run may go
-/// on until it is steady, it ends when the first two of the last four windows have the same rate as the other two, but for
-/// [`STEADY`]; or, if that never comes, after [`MOST_WINDOWS`], of which the later half counts.
-#[derive(Default)]
-struct Meter {
-    warm: u64,
-    wanted: u64,
-    /// The run may go on until it is steady.
-    steady: bool,
-    done: u64,
-    /// Operations at the begin of the first window and the ends of all, and when.
-    marks: Vec<(u64, Ps)>,
-    /// The first mark of what counts; the last mark is its end.
-    measured: Option<usize>,
-    /// When something was done last.
-    last: Ps,
-    samples: Vec<f64>,
-}
-
-/// Windows that are measured.
-const WINDOWS: usize = 4;
-/// Windows after which a run ends that isn't steady.
-const MOST_WINDOWS: usize = 16;
-/// By how much, as a share, the two halves of a steady run differ at most.
-const STEADY: f64 = 0.01;
-
-impl Meter {
-    fn count(&mut self, now: Ps, operations: u64) {
-        self.done += operations;
-        self.last = now;
-        if self.measured.is_none() && self.done >= self.due() {
-            self.marks.push((self.done, now));
-            self.judge();
-        }
-    }
-
-    /// Operations at which the next mark is made.
-    fn due(&self) -> u64 {
-        let windows = if self.steady { WINDOWS as u64 } else { 1 };
-        self.marks.last().map_or(self.warm, |last| last.0 + self.wanted.div_ceil(windows))
-    }
-
-    /// Whether it is enough.
-    fn judge(&mut self) {
-        let windows = self.marks.len() - 1;
-        let Some(first) = windows.checked_sub(WINDOWS) else {
-            // Many at once, or nobody asked for a steady state.
-            if self.marks.first().is_some_and(|first| windows > 0 && self.done - first.0 >= self.wanted) {
-                self.measured = Some(0);
-            }
-            return;
-        };
-        let rate = |from: usize| match (self.marks.get(from), self.marks.get(from + WINDOWS / 2)) {
-            (Some(from), Some(to)) => (to.0 - from.0) as f64 / to.1.since(from.1).0.max(1) as f64,
-            _ => 0.0,
-        };
-        let (one, other) = (rate(first), rate(first + WINDOWS / 2));
-        if (one - other).abs() <= STEADY * one.max(other) {
-            self.measured = Some(first);
-        } else if windows >= MOST_WINDOWS {
-            self.measured = Some(windows / 2);
-        }
-    }
-
-    /// Operations and times of what was measured.
-    fn span(&self) -> Option<((u64, Ps), (u64, Ps))> {
-        self.marks.get(self.measured?).copied().zip(self.marks.last().copied())
-    }
-
-    fn sample(&mut self, now: Ps, ns: f64) {
-        self.count(now, 1);
-        if !self.marks.is_empty() && self.done > self.warm {
-            self.samples.push(ns);
-        }
-    }
 }
 
 trait Program {
@@ -177,7 +100,7 @@ pub fn run_observed(
     } else {
         amount(scenario)
     };
-    let mut shared = Shared { scenario, host, meter: Meter { warm, wanted, steady, ..Meter::default() } };
+    let mut shared = Shared { scenario, host, meter: Meter::new(warm, wanted, steady) };
     let workers = std::mem::take(&mut testbed.workers);
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
     if scenario.op.is_frames() {
@@ -232,7 +155,8 @@ pub fn run_observed(
             initiator: share(first, own),
             target: share(last, operations as f64 / scenario.targets as f64),
         });
-    Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth, usage }, seen))
+    let little = meter.discrepancy();
+    Ok((Outcome { operations, time_ns, latency, rate, rate_each, bandwidth, little, usage }, seen))
 }
 
 /// Within which all programs have started.
@@ -513,32 +437,5 @@ mod tests {
         assert_eq!(wqe(&[&ud[..], &[("size", "61")]].concat()), 144);
         assert_eq!(wqe(&[("op", "read"), ("size", "8")]), 48);
         assert_eq!(wqe(&[("op", "fetch_add")]), 64);
-    }
-
-    fn metered(steady: bool, when: impl Fn(u64) -> u64) -> Meter {
-        let mut meter = Meter { warm: 10, wanted: 20, steady, ..Meter::default() };
-        for i in 1..1000 {
-            meter.count(Ps(when(i)), 1);
-        }
-        meter
-    }
-
-    #[test]
-    fn a_meter_leaves_out_what_warms_up() {
-        let meter = metered(true, |i| i * 100);
-        assert_eq!(meter.span(), Some(((10, Ps(1000)), (30, Ps(3000)))));
-        let mut meter = Meter { warm: 10, wanted: 20, ..Meter::default() };
-        (1..=5).for_each(|i| meter.count(Ps(i * 100), 8));
-        assert_eq!(meter.span(), Some(((16, Ps(200)), (40, Ps(500)))), "many at once");
-    }
-
-    #[test]
-    fn a_meter_waits_for_a_steady_state() {
-        // Ever slower up to the 35th.
-        let slow = |i: u64| if i < 35 { i * i } else { 1225 + (i - 35) * 100 };
-        assert_eq!(metered(true, slow).span(), Some(((35, Ps(1225)), (55, Ps(3225)))));
-        assert_eq!(metered(false, slow).span(), Some(((10, Ps(100)), (30, Ps(900)))));
-        // Ever slower: the later half of 16 windows of 5 counts.
-        assert_eq!(metered(true, |i| i * i).span(), Some(((50, Ps(2500)), (90, Ps(8100)))));
     }
 }

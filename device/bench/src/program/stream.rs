@@ -23,6 +23,8 @@ struct Connection {
     done: u64,
     /// Its own place in the target's memory.
     place: u64,
+    /// When requests were posted that are not completed, where slots don't say it.
+    times: VecDeque<Ps>,
 }
 
 /// A request that was posted.
@@ -31,6 +33,8 @@ struct Slot {
     /// Which of the connection's.
     index: u64,
     buffer: u64,
+    /// When it was posted.
+    since: Ps,
 }
 
 enum State {
@@ -50,6 +54,8 @@ pub(super) struct Stream {
     cqs: Vec<usize>,
     slots: VecDeque<Slot>,
     outstanding: u64,
+    /// How long requests took that were retired since it was asked last, together, in picoseconds.
+    took: u128,
     /// Requests of the current batch that are still to be posted.
     batch_left: u64,
     /// Requests posted so far, and those completed.
@@ -98,7 +104,8 @@ impl Stream {
         let by_qpn = worker.ends.iter().enumerate();
         let by_qpn = by_qpn.filter_map(|(i, e)| Some((testbed.qps.get(e.qp)?.number(), i))).collect();
         let first = token as u64 * worker.ends.len() as u64;
-        let connection = |i: usize| Connection { posted: 0, done: 0, place: first + i as u64 };
+        let connection =
+            |i: usize| Connection { posted: 0, done: 0, place: first + i as u64, times: VecDeque::new() };
         let seed = scenario.seed.wrapping_mul(0x1_0000_01b3) ^ token as u64;
         Ok(Self {
             aim: Aim::new(scenario),
@@ -107,6 +114,7 @@ impl Stream {
             cqs,
             slots: VecDeque::new(),
             outstanding: 0,
+            took: 0,
             batch_left: scenario.window,
             posted: 0,
             done: 0,
@@ -123,7 +131,13 @@ impl Stream {
     }
 
     /// Takes completions; returns how many there were.
-    fn poll(&mut self, testbed: &mut Testbed, scenario: &Scenario, limit: usize) -> Result<u64, Error> {
+    fn poll(
+        &mut self,
+        now: Ps,
+        testbed: &mut Testbed,
+        scenario: &Scenario,
+        limit: usize,
+    ) -> Result<u64, Error> {
         let mut taken = 0;
         let waits_for = match (scenario.cq_per_qp, self.chosen, self.slots.front()) {
             (false, ..) => None,
@@ -143,7 +157,10 @@ impl Stream {
                     continue;
                 };
                 if let Some(wr_id) = testbed.qps.get_mut(end.qp).and_then(|qp| qp.finish(&completion)) {
-                    self.done += (wr_id + 1).saturating_sub(connection.done);
+                    let done = (wr_id + 1).saturating_sub(connection.done);
+                    let times = connection.times.drain(..(done as usize).min(connection.times.len()));
+                    self.took += times.map(|since| u128::from(now.since(since).0)).sum::<u128>();
+                    self.done += done;
                     connection.done = wr_id + 1;
                 }
             }
@@ -152,7 +169,7 @@ impl Stream {
     }
 
     /// Counts requests that are done; returns how many.
-    fn retire(&mut self, scenario: &Scenario) -> u64 {
+    fn retire(&mut self, now: Ps, scenario: &Scenario) -> u64 {
         let mut retired = 0;
         match scenario.detect {
             Detect::Memory => {
@@ -163,6 +180,7 @@ impl Stream {
                         break;
                     }
                     self.worker.local.write(slot.buffer as usize, &[0]);
+                    self.took += u128::from(now.since(slot.since).0);
                     self.slots.pop_front();
                     retired += 1;
                 }
@@ -170,7 +188,8 @@ impl Stream {
             Detect::Cq if scenario.pace == Pace::Oldest => {
                 let done =
                     |slot: &Slot| self.connections.get(slot.connection).is_some_and(|c| c.done > slot.index);
-                while self.slots.front().is_some_and(done) {
+                while let Some(slot) = self.slots.front().filter(|slot| done(slot)) {
+                    self.took += u128::from(now.since(slot.since).0);
                     self.slots.pop_front();
                     retired += 1;
                 }
@@ -221,6 +240,7 @@ impl Stream {
 
     fn post(
         &mut self,
+        now: Ps,
         testbed: &mut Testbed,
         scenario: &Scenario,
         c: usize,
@@ -254,7 +274,9 @@ impl Stream {
             self.outstanding += 1;
             self.batch_left = self.batch_left.saturating_sub(1);
             if scenario.detect == Detect::Memory || scenario.pace == Pace::Oldest {
-                self.slots.push_back(Slot { connection: c, index, buffer });
+                self.slots.push_back(Slot { connection: c, index, buffer, since: now });
+            } else {
+                connection.times.push_back(now);
             }
         }
         ring(testbed, self.worker.host, &end);
@@ -272,7 +294,8 @@ impl Program for Stream {
             if self.taken > now {
                 return Ok(Next::At(self.taken));
             }
-            self.post(testbed, scenario, connection, count)?;
+            self.post(now, testbed, scenario, connection, count)?;
+            shared.meter.post(now, count);
             self.state = State::Deciding;
             self.chosen = None;
         }
@@ -286,8 +309,9 @@ impl Program for Stream {
         }
         if room == 0 {
             let by_memory = scenario.detect == Detect::Memory && self.chosen.is_none();
-            let taken = if by_memory { 0 } else { self.poll(testbed, scenario, POLL_BATCH)? };
-            let retired = self.retire(scenario);
+            let taken = if by_memory { 0 } else { self.poll(now, testbed, scenario, POLL_BATCH)? };
+            let retired = self.retire(now, scenario);
+            shared.meter.leave(now, retired, std::mem::take(&mut self.took));
             if retired > 0 && !(scenario.count_received && scenario.op == Op::Send) {
                 shared.meter.count(now, retired);
             }

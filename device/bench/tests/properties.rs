@@ -1,0 +1,102 @@
+//! What holds in every run, whatever the numbers of a profile are.
+
+use hca_bench::program::run;
+use hca_bench::{Outcome, Scenario};
+
+fn outcome(options: &[(&str, &str)]) -> Outcome {
+    let mut scenario = Scenario::default();
+    for (key, value) in options {
+        scenario.set(key, value).unwrap();
+    }
+    run(&scenario).unwrap_or_else(|why| panic!("{options:?}: {why}"))
+}
+
+/// A difference that rounding and the windows of a measurement may make.
+const SLACK: f64 = 1.02;
+
+#[test]
+fn what_is_outstanding_is_rate_times_latency() {
+    for options in [
+        &[("op", "write"), ("metric", "rate"), ("inline", "64")][..],
+        &[("op", "read"), ("metric", "rate"), ("threads", "4"), ("qps", "8"), ("window", "32")],
+        &[("op", "read"), ("metric", "rate"), ("detect", "memory"), ("signal-every", "8")],
+        &[("op", "read"), ("metric", "rate"), ("pace", "batch"), ("window", "64")],
+        &[("op", "send"), ("metric", "bandwidth"), ("size", "64K"), ("bidirectional", "true")],
+        &[
+            ("op", "write"),
+            ("metric", "bandwidth"),
+            ("size", "16K"),
+            ("topology", "switch"),
+            ("initiators", "2"),
+            ("targets", "2"),
+        ],
+        &[("op", "write"), ("metric", "rate"), ("signal-every", "64"), ("window", "256"), ("qps", "2")],
+        &[("op", "write"), ("metric", "bandwidth"), ("size", "4096"), ("link", "eth25"), ("qps", "3")],
+        &[("op", "frame"), ("metric", "rate"), ("size", "128"), ("link", "eth100"), ("post-list", "16")],
+    ] {
+        let found = outcome(options);
+        let differs = found.little.expect("requests are outstanding");
+        assert!(differs.abs() < 0.1 && !found.is_unsteady(), "{options:?}: {differs}");
+    }
+    assert_eq!(outcome(&[("op", "write")]).little, None, "one at a time");
+}
+
+/// But for the first byte of a further packet: the unit's time for the completion passes while the packet before is written to the
+/// host, and that may be more than the byte costs.
+#[test]
+fn a_larger_message_is_never_faster() {
+    for (op, more) in [
+        ("write", &[][..]),
+        ("send", &[]),
+        ("read", &[]),
+        ("write", &[("link", "eth100")]),
+        ("send", &[("mtu", "1024")]),
+    ] {
+        let mut last = 0.0;
+        for size in ["8", "64", "65", "512", "1024", "4096", "16384", "65536"] {
+            let latency = outcome(&[&[("op", op), ("size", size)], more].concat()).latency.expect("one").p50;
+            assert!(latency * SLACK >= last, "{op} {size} {more:?}: {latency} after {last}");
+            last = latency;
+        }
+    }
+}
+
+#[test]
+fn what_is_not_signalled_is_never_slower() {
+    for more in [&[("op", "write"), ("inline", "64"), ("size", "16")][..], &[("op", "read"), ("size", "64")]]
+    {
+        let rate = |every| {
+            let options = [("metric", "rate"), ("signal-every", every), ("qps", "2"), ("window", "128")];
+            outcome(&[&options[..], more].concat()).rate
+        };
+        let (all, few) = (rate("1"), rate("16"));
+        assert!(few * SLACK >= all, "{more:?}: {all} {few}");
+    }
+}
+
+/// Where the units say how many there are: a READ needs them there and back.
+#[test]
+fn reads_never_beat_writes() {
+    for (qps, threads, window) in [("1", "1", "128"), ("14", "14", "128"), ("28", "14", "64")] {
+        let rate = |op| {
+            let options = [("metric", "rate"), ("size", "32"), ("qps", qps), ("threads", threads)];
+            outcome(&[&options[..], &[("op", op), ("window", window)]].concat()).rate
+        };
+        let (read, write) = (rate("read"), rate("write"));
+        assert!(read <= write * SLACK, "{qps} {threads} {window}: {read} {write}");
+    }
+}
+
+#[test]
+fn no_link_carries_more_than_it_can() {
+    for (link, gbps) in [("edr", 100.0), ("fdr", 54.6), ("eth10", 10.0), ("eth40", 40.0), ("eth200", 200.0)] {
+        for size in ["2048", "16K", "64K"] {
+            for (both, ways) in [("false", 1.0), ("true", 2.0)] {
+                let options =
+                    [("metric", "bandwidth"), ("size", size), ("link", link), ("bidirectional", both)];
+                let found = outcome(&[&options[..], &[("qps", "2")]].concat()).bandwidth * 8e-9;
+                assert!(found <= gbps * ways, "{options:?}: {found} Gb/s");
+            }
+        }
+    }
+}
