@@ -93,6 +93,11 @@ pub enum Effect {
         /// Port, from 1.
         port: u8,
     },
+    /// Software set how a port sends: which queue comes next, and how much each may send.
+    PortConfigured {
+        /// Port, from 1.
+        port: u8,
+    },
     /// The firmware wants pages (positive) or gives pages back (negative).
     PageRequest {
         /// Number of 4 KiB pages.

@@ -72,7 +72,7 @@ pub use port::{
 pub use ports::Ports;
 pub use profile::Config;
 pub use q_counters::QCounter;
-pub use rq::{Rq, RqSource, RqState, WqKind};
+pub use rq::{Rq, RqSource, RqState, Strides, WqKind};
 pub use speed::LinkSpeed;
 pub use switch::{Switch, SwitchConfig, SwitchEffect};
 pub use transport::{Dispatch, HashFields, HashFunction, Rqt, Tir, Tis};

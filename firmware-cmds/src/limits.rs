@@ -47,3 +47,5 @@ pub(crate) const RATES: u16 = 128;
 pub(crate) const MIN_RATE: u32 = 1;
 /// Highest rate, kb/s: that of the fastest port.
 pub(crate) const MAX_RATE: u32 = 100_000_000;
+/// Traffic classes of an Ethernet port.
+pub const TRAFFIC_CLASSES: usize = 8;

@@ -65,9 +65,48 @@ impl WqKind {
         })
     }
 
+    /// Whether each WQE names the next one.
+    pub const fn is_linked(self) -> bool {
+        matches!(self, Self::Linked | Self::LinkedStriding)
+    }
+
+    /// Whether a next segment stands in front of a WQE's list: it says something only where WQEs are linked.
+    pub const fn has_next_segment(self) -> bool {
+        !matches!(self, Self::Cyclic)
+    }
+
     /// Whether a packet takes strides of a WQE.
     pub const fn is_striding(self) -> bool {
         matches!(self, Self::LinkedStriding | Self::CyclicStriding)
+    }
+}
+
+/// The strides of each WQE of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// log2 of a stride's bytes.
+    pub log_size: u32,
+    /// log2 of their number.
+    pub log_count: u32,
+    /// A frame begins two bytes behind the beginning of its first stride.
+    pub shifted: bool,
+}
+
+impl Strides {
+    /// Bytes of a stride.
+    pub const fn size(&self) -> u64 {
+        1 << self.log_size
+    }
+
+    /// Strides of a WQE.
+    pub const fn count(&self) -> u32 {
+        1 << self.log_count
+    }
+
+    /// Bytes in front of a frame.
+    pub const fn front(&self) -> usize {
+        const SHIFT: usize = 2;
+        if self.shifted { SHIFT } else { 0 }
     }
 }
 
@@ -94,6 +133,8 @@ pub struct Rq {
     pub log_stride: u32,
     /// How the WQEs follow each other.
     pub kind: WqKind,
+    /// Of a queue whose packets take strides of a WQE.
+    pub strides: Option<Strides>,
     /// Where the WQEs come from.
     pub source: RqSource,
     /// VLAN tags stay in the packets (VLAN strip disable).

@@ -145,6 +145,8 @@ pub struct FrameReport {
     pub vlan: Option<u16>,
     /// The flow tag.
     pub flow_tag: u32,
+    /// Queues whose frames take strides: place of the WQE. [`crate::Completion::wqe_index`] is the first stride then.
+    pub wqe: u16,
 }
 
 impl FrameReport {
@@ -162,6 +164,7 @@ impl FrameReport {
             is_fragment: cqe.get(Cqe::IP_FRAGMENT) == 1,
             vlan: (cqe.get(Cqe::VLAN_STRIPPED) == 1).then(|| cqe.get(Cqe::VLAN_INFO) as u16),
             flow_tag: cqe.get(Cqe::FLOW_TAG),
+            wqe: cqe.get(Cqe::WQE_ID) as u16,
         }
     }
 }

@@ -85,6 +85,8 @@ layout! {
         LOG_MAX_RA_RES_QP: 0x28 [5:0];
         /// Messages may be padded at the end to a cache line.
         END_PAD: 0x2c [31:31];
+        /// The register QCAM tells of registers of priorities.
+        QCAM_REG: 0x2c [16:16];
         /// GID table size code: 8 << code entries.
         GID_TABLE_SIZE: 0x2c [15:0];
         /// Q counters count requests that came out of sequence.
@@ -131,6 +133,8 @@ layout! {
         STAT_RATE_SUPPORT: 0x3c [31:16];
         /// Signature blocks can have 4048 bytes.
         SIG_BLOCK_4048: 0x3c [15:15];
+        /// Traffic classes; 0 = 8.
+        MAX_TC: 0x38 [19:16];
         /// Highest CQE version.
         CQE_VERSION: 0x3c [3:0];
         /// Receive queues whose packets take strides of a WQE.
@@ -183,6 +187,8 @@ layout! {
         CQ_EQ_REMAP: 0x44 [25:25];
         /// Automatic path migration.
         APM: 0x44 [17:17];
+        /// UMR WQEs may name their lists by the reserved key, where there is one.
+        UMR_PTR_RLKY: 0x44 [15:15];
         /// Invalidation by RETH-less sends: type 2 windows.
         IMAICL: 0x44 [14:14];
         /// Q_Key violation counter.

@@ -450,6 +450,8 @@ layout! {
         OTHER_VPORT: 0x8 [31:31];
         /// Port number.
         PORT_NUM: 0x8 [19:16];
+        /// Which.
+        VPORT_NUMBER: 0x8 [15:0];
         /// Index of the GID or P_Key; 0xffff = all.
         INDEX: 0xc [15:0];
     }
@@ -519,6 +521,18 @@ pub mod reg {
     pub const PPCNT: u32 = 0x5008;
     /// Port lanes and modules.
     pub const PMLP: u32 = 0x5002;
+    /// Trust of the priorities of frames.
+    pub const QPTS: u32 = 0x4002;
+    /// Enhanced transmission selection.
+    pub const QETCR: u32 = 0x4005;
+    /// Traffic classes of priorities.
+    pub const QTCT: u32 = 0x400a;
+    /// Priorities of DSCPs.
+    pub const QPDPM: u32 = 0x4013;
+    /// Registers of priorities that there are.
+    pub const QCAM: u32 = 0x4019;
+    /// Forward error correction.
+    pub const PPLM: u32 = 0x5023;
     /// Port checks.
     pub const PCMR: u32 = 0x5041;
     /// Registers of ports that there are.

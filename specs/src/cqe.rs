@@ -10,6 +10,8 @@ pub const OP_OWN_BYTE: usize = 0x3f;
 layout! {
     /// Completion queue entry, 64 bytes. In a 128-byte CQE this is the second half.
     pub struct Cqe[64] {
+        /// Received frame, queues with strides: place of the WQE.
+        WQE_ID: 0x0 [15:0];
         /// Received frame: what the RSS hash came to.
         RSS_HASH_RESULT: 0xc [31:0];
         /// Received frame: ports or SPI in the hash, [`rss_l4`].
@@ -54,6 +56,12 @@ layout! {
         IMM_INVAL_PKEY: 0x24 [31:0];
         /// Bytes received or read.
         BYTE_CNT: 0x2c [31:0];
+        /// Queues with strides: 1 = nothing was received, the strides are passed over.
+        FILLER: 0x2c [31:31];
+        /// Queues with strides: strides that are taken.
+        CONSUMED_STRIDES: 0x2c [30:16];
+        /// Queues with strides: bytes.
+        STRIDE_BYTES: 0x2c [15:0];
         /// Time in cycles of the internal timer.
         TIMESTAMP: 0x30 u64;
         /// Error CQE: vendor syndrome.
@@ -66,7 +74,7 @@ layout! {
         QPN: 0x38 [23:0];
         /// Received frame: tag of the flow table entry that it matched.
         FLOW_TAG: 0x38 [23:0];
-        /// Index of the WQE.
+        /// Index of the WQE; of queues with strides that of the first stride.
         WQE_COUNTER: 0x3c [31:16];
         /// Signature.
         SIGNATURE: 0x3c [15:8];

@@ -138,6 +138,102 @@ layout! {
         /// Features, lower half.
         FEATURE_CAP_MASK_L: 0x30 u64;
     }
+
+    /// PPLM: forward error correction. Bits of [`fec`].
+    pub struct Pplm[0x50] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// What holds; 0 = the link is down.
+        FEC_MODE_ACTIVE: 0xc [23:0];
+        /// What there is at 56 Gb/s.
+        FEC_OVERRIDE_CAP_56G: 0x10 [19:16];
+        /// What there is at 100 Gb/s.
+        FEC_OVERRIDE_CAP_100G: 0x10 [15:12];
+        /// What there is at 50 Gb/s.
+        FEC_OVERRIDE_CAP_50G: 0x10 [11:8];
+        /// What there is at 25 Gb/s.
+        FEC_OVERRIDE_CAP_25G: 0x10 [7:4];
+        /// What there is at 10 and 40 Gb/s.
+        FEC_OVERRIDE_CAP_10G_40G: 0x10 [3:0];
+        /// What software wants at 56 Gb/s; 0 = the port chooses.
+        FEC_OVERRIDE_ADMIN_56G: 0x14 [19:16];
+        /// The same at 100 Gb/s.
+        FEC_OVERRIDE_ADMIN_100G: 0x14 [15:12];
+        /// The same at 50 Gb/s.
+        FEC_OVERRIDE_ADMIN_50G: 0x14 [11:8];
+        /// The same at 25 Gb/s.
+        FEC_OVERRIDE_ADMIN_25G: 0x14 [7:4];
+        /// The same at 10 and 40 Gb/s.
+        FEC_OVERRIDE_ADMIN_10G_40G: 0x14 [3:0];
+    }
+
+    /// QTCT: the traffic class of a priority.
+    pub struct Qtct[0x8] {
+        /// Port.
+        PORT_NUMBER: 0x0 [23:16];
+        /// Priority.
+        PRIO: 0x0 [2:0];
+        /// Its traffic class.
+        TCLASS: 0x4 [2:0];
+    }
+
+    /// A traffic class in [`Qetcr`], and what holds for all of them.
+    pub struct EtsClass[0x8] {
+        /// 1 = the group is written.
+        G: 0x0 [31:31];
+        /// 1 = the share is written.
+        B: 0x0 [30:30];
+        /// 1 = the limit is written.
+        R: 0x0 [29:29];
+        /// Group: a higher one comes first.
+        GROUP: 0x0 [19:16];
+        /// Share of what its group gets, percent.
+        BW_ALLOCATION: 0x0 [6:0];
+        /// Unit of the limit: 0 = there is none, 3 = 100 Mb/s, 4 = 1 Gb/s.
+        MAX_BW_UNITS: 0x4 [19:16];
+        /// The limit.
+        MAX_BW_VALUE: 0x4 [7:0];
+    }
+
+    /// QETCR: which traffic class sends next (802.1Q enhanced transmission selection). Eight [`EtsClass`] from
+    /// [`QETCR_CLASSES`] on, and one for the whole port, which has a limit only.
+    pub struct Qetcr[0x50] {
+        /// Port.
+        PORT_NUMBER: 0x0 [23:16];
+    } views {
+        /// Of the whole port.
+        port, port_mut: 0x48 EtsClass;
+    }
+
+    /// QPTS: by what a port tells the priority of frames that arrive.
+    pub struct Qpts[0x8] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// 1 = the VLAN tag, 2 = DSCP.
+        TRUST_STATE: 0x4 [2:0];
+    }
+
+    /// QPDPM: the priority of each DSCP: 64 times 16 bits from [`QPDPM_PRIORITIES`] on, bit 15 = it is written.
+    pub struct Qpdpm[0x84] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+    }
+
+    /// QCAM: which registers of priorities there are, and which features of them.
+    pub struct Qcam[0x48] {
+        /// Group of features.
+        FEATURE_GROUP: 0x0 [23:16];
+        /// Group of registers: 0 = 0x4000 to 0x407f.
+        ACCESS_REG_GROUP: 0x0 [7:0];
+        /// Registers 0x4040 to 0x407f, bit n = 0x4040 + n.
+        QOS_ACCESS_REG_CAP_MASK_H: 0x8 u64;
+        /// Registers 0x4000 to 0x403f, bit n = 0x4000 + n.
+        QOS_ACCESS_REG_CAP_MASK_L: 0x10 u64;
+        /// Features, upper half.
+        QOS_FEATURE_CAP_MASK_H: 0x28 u64;
+        /// Features, lower half.
+        QOS_FEATURE_CAP_MASK_L: 0x30 u64;
+    }
 }
 
 /// Where a group's counters begin in [`Ppcnt`].
@@ -146,6 +242,25 @@ pub const PPCNT_COUNTERS: usize = 0x8;
 pub const PROTO_ETHERNET: u32 = 4;
 /// [`Mcia::STATUS`]: the module has no memory.
 pub const MCIA_NO_MEMORY: u32 = 1;
+
+/// Where the classes begin in [`Qetcr`].
+pub const QETCR_CLASSES: usize = 0x8;
+/// Where the priorities begin in [`Qpdpm`].
+pub const QPDPM_PRIORITIES: usize = 0x4;
+/// [`Qpts::TRUST_STATE`]: the VLAN tag.
+pub const TRUST_PCP: u32 = 1;
+/// [`Qpts::TRUST_STATE`]: DSCP.
+pub const TRUST_DSCP: u32 = 2;
+
+/// Kinds of forward error correction in [`Pplm`], a bit each.
+pub mod fec {
+    /// None.
+    pub const NONE: u32 = 1 << 0;
+    /// BASE-R (IEEE 802.3 clause 74).
+    pub const FIRECODE: u32 = 1 << 1;
+    /// Reed-Solomon (528, 514) (IEEE 802.3 clauses 91 and 108).
+    pub const RS_528_514: u32 = 1 << 2;
+}
 
 /// Groups of counters of [`Ppcnt`].
 pub mod ppcnt_group {
@@ -244,5 +359,33 @@ mod tests {
         let mut p = Pcmr::new();
         p.set(Pcmr::FCS_CHK, 1);
         assert_eq!(p.bytes()[8..], [0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn golden_priorities() {
+        let mut q = Qtct::new();
+        q.set(Qtct::PRIO, 7).set(Qtct::TCLASS, 5);
+        assert_eq!(*q.bytes(), [0, 0, 0, 7, 0, 0, 0, 5]);
+        let mut c = EtsClass::new();
+        c.set(EtsClass::G, 1).set(EtsClass::GROUP, 7).set(EtsClass::BW_ALLOCATION, 100);
+        c.set(EtsClass::MAX_BW_UNITS, 3).set(EtsClass::MAX_BW_VALUE, 25);
+        assert_eq!(*c.bytes(), [0x80, 7, 0, 100, 0, 3, 0, 25]);
+        let mut q = Qetcr::new();
+        q.port_mut().set(EtsClass::R, 1);
+        assert_eq!((q.bytes()[QETCR_CLASSES + 8 * 8], q.bytes().len()), (0x20, 0x50));
+        let mut q = Qpts::new();
+        q.set(Qpts::LOCAL_PORT, 1).set(Qpts::TRUST_STATE, TRUST_DSCP);
+        assert_eq!(*q.bytes(), [0, 1, 0, 0, 0, 0, 0, 2]);
+        let mut q = Qcam::new();
+        q.set(Qcam::QOS_ACCESS_REG_CAP_MASK_L, 1 << 2 | 1 << 0x13);
+        assert_eq!(q.bytes()[0x14..0x18], [0, 8, 0, 4], "QPTS and QPDPM where drivers look for them");
+    }
+
+    #[test]
+    fn golden_error_correction() {
+        let mut p = Pplm::new();
+        p.set(Pplm::FEC_MODE_ACTIVE, fec::RS_528_514).set(Pplm::FEC_OVERRIDE_CAP_100G, 5);
+        p.set(Pplm::FEC_OVERRIDE_ADMIN_10G_40G, 3);
+        assert_eq!(p.bytes()[0xc..0x18], [0, 0, 0, 4, 0, 0, 0x50, 0, 0, 0, 0, 3]);
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     value.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     match (register, call.op_mod == WRITE) {
         (_, write) if kind == PortKind::Ethernet && ethernet_reg::length(register).is_some() => {
-            ethernet_reg::access(register, port, write, &mut value)?;
+            ethernet_reg::access(register, port, write, &mut value, effects)?;
         }
         // Commands are big-endian whatever the host is; the code only matters for inline data.
         (reg::HOST_ENDIANNESS, true) => {}

@@ -4,13 +4,16 @@
 
 use hca_spec::cmd::reg;
 use hca_spec::register::{
-    MCIA_NO_MEMORY, Mcia, PPCNT_COUNTERS, PROTO_ETHERNET, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Ppcnt, Ptys,
-    ppcnt_group,
+    MCIA_NO_MEMORY, Mcia, PPCNT_COUNTERS, PROTO_ETHERNET, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Ppcnt, Pplm, Ptys,
+    Qcam, Qetcr, Qpdpm, Qpts, Qtct, ppcnt_group,
 };
 use hca_spec::{put_be32, put_be64};
 use zerocopy::FromBytes;
 
+use super::priority_reg;
+use crate::effect::Effect;
 use crate::failure::{Failure, SHORT, bad_param};
+use crate::port::error_correction::{FOUR_LANES_OF_25, LANES_OF_25, SLOW, Wanted};
 use crate::port::ethernet::{DURATION_UNIT, FCS, MAX_MTU, MTU_OVERHEAD, PriorityCounters};
 use crate::port::{Ethernet, EthernetCounters, Port};
 
@@ -19,8 +22,8 @@ const MIN_MTU: u16 = 68 + MTU_OVERHEAD;
 /// Bytes of MCIA that every driver brings; newer ones have room for more.
 const MCIA: usize = 0x40;
 /// Registers of ports that an Ethernet port has, as PCAM tells them.
-const PRESENT: [u32; 8] =
-    [reg::PMLP, reg::PMTU, reg::PTYS, reg::PAOS, reg::PFCC, reg::PPCNT, reg::PCMR, reg::PCAM];
+const PRESENT: [u32; 9] =
+    [reg::PMLP, reg::PMTU, reg::PTYS, reg::PAOS, reg::PFCC, reg::PPCNT, reg::PPLM, reg::PCMR, reg::PCAM];
 
 /// Least bytes of a register of an Ethernet port, without the command's header. `None`: that of all ports, if there is one.
 pub(super) fn length(register: u32) -> Option<usize> {
@@ -33,13 +36,30 @@ pub(super) fn length(register: u32) -> Option<usize> {
         reg::MCIA => MCIA,
         reg::PCMR => Pcmr::SIZE,
         reg::PCAM => Pcam::SIZE,
+        reg::PPLM => Pplm::SIZE,
+        reg::QTCT => Qtct::SIZE,
+        reg::QETCR => Qetcr::SIZE,
+        reg::QPTS => Qpts::SIZE,
+        reg::QPDPM => Qpdpm::SIZE,
+        reg::QCAM => Qcam::SIZE,
         _ => return None,
     })
 }
 
 /// Whether the register's first word names a port.
 pub(super) fn names_a_port(register: u32) -> bool {
-    matches!(register, reg::PFCC | reg::PPCNT | reg::PMLP | reg::PCMR)
+    matches!(
+        register,
+        reg::PFCC
+            | reg::PPCNT
+            | reg::PMLP
+            | reg::PCMR
+            | reg::PPLM
+            | reg::QTCT
+            | reg::QETCR
+            | reg::QPTS
+            | reg::QPDPM
+    )
 }
 
 /// What an access does with a register's value.
@@ -56,7 +76,16 @@ fn on<T: FromBytes + zerocopy::IntoBytes + zerocopy::KnownLayout + zerocopy::Imm
 }
 
 /// Reads or writes a register of [`length`]: `value` is what came and what goes back.
-pub(super) fn access(register: u32, port: &mut Port, write: bool, value: &mut [u8]) -> Result<(), Failure> {
+pub(super) fn access(
+    register: u32,
+    port: &mut Port,
+    write: bool,
+    value: &mut [u8],
+    effects: &mut Vec<Effect>,
+) -> Result<(), Failure> {
+    if write && matches!(register, reg::QTCT | reg::QETCR) {
+        effects.push(Effect::PortConfigured { port: port.number() });
+    }
     match register {
         reg::PMTU => on(port, write, value, mtu),
         reg::PTYS => on(port, write, value, rates),
@@ -65,6 +94,22 @@ pub(super) fn access(register: u32, port: &mut Port, write: bool, value: &mut [u
         reg::PMLP => on(port, write, value, lanes),
         reg::MCIA => on(port, write, value, module),
         reg::PCMR => on(port, write, value, checks),
+        reg::PPLM => on(port, write, value, correction),
+        reg::QTCT => on(port, write, value, |p, w, v| priority_reg::class(&mut ethernet(p)?.classes, w, v)),
+        reg::QETCR => {
+            on(port, write, value, |p, w, v| priority_reg::selection(&mut ethernet(p)?.classes, w, v))
+        }
+        reg::QPTS => on(port, write, value, |p, w, v| priority_reg::trust(&mut ethernet(p)?.classes, w, v)),
+        reg::QPDPM => {
+            on(port, write, value, |p, w, v| priority_reg::code_points(&mut ethernet(p)?.classes, w, v))
+        }
+        reg::QCAM => on(port, write, value, |_, write, value| {
+            if write {
+                return Err(READ_ONLY.of(reg::QCAM));
+            }
+            priority_reg::present(value);
+            Ok(())
+        }),
         _ => on(port, write, value, present),
     }
 }
@@ -305,6 +350,43 @@ fn checks(_: &mut Port, write: bool, value: &mut Pcmr) -> Result<(), Failure> {
     Ok(())
 }
 
+fn correction(port: &mut Port, write: bool, value: &mut Pplm) -> Result<(), Failure> {
+    const MISSING: Failure =
+        bad_param("PPLM: fec_override_admin: a kind of error correction that the rate does not have");
+    let wanted = Wanted {
+        at_10_40: value.get(Pplm::FEC_OVERRIDE_ADMIN_10G_40G),
+        at_25: value.get(Pplm::FEC_OVERRIDE_ADMIN_25G),
+        at_50: value.get(Pplm::FEC_OVERRIDE_ADMIN_50G),
+        at_56: value.get(Pplm::FEC_OVERRIDE_ADMIN_56G),
+        at_100: value.get(Pplm::FEC_OVERRIDE_ADMIN_100G),
+    };
+    if write {
+        for (wanted, there) in [
+            (wanted.at_10_40, SLOW),
+            (wanted.at_25, LANES_OF_25),
+            (wanted.at_50, LANES_OF_25),
+            (wanted.at_56, SLOW),
+            (wanted.at_100, FOUR_LANES_OF_25),
+        ] {
+            if wanted & !there != 0 {
+                return Err(MISSING.got(wanted).limit(there));
+            }
+        }
+        ethernet(port)?.correction = wanted;
+    }
+    let Wanted { at_10_40, at_25, at_50, at_56, at_100 } = ethernet(port)?.correction;
+    let mut out = Pplm::new();
+    out.set(Pplm::LOCAL_PORT, value.get(Pplm::LOCAL_PORT));
+    out.set(Pplm::FEC_MODE_ACTIVE, port.active_correction());
+    out.set(Pplm::FEC_OVERRIDE_CAP_10G_40G, SLOW).set(Pplm::FEC_OVERRIDE_ADMIN_10G_40G, at_10_40);
+    out.set(Pplm::FEC_OVERRIDE_CAP_25G, LANES_OF_25).set(Pplm::FEC_OVERRIDE_ADMIN_25G, at_25);
+    out.set(Pplm::FEC_OVERRIDE_CAP_50G, LANES_OF_25).set(Pplm::FEC_OVERRIDE_ADMIN_50G, at_50);
+    out.set(Pplm::FEC_OVERRIDE_CAP_56G, SLOW).set(Pplm::FEC_OVERRIDE_ADMIN_56G, at_56);
+    out.set(Pplm::FEC_OVERRIDE_CAP_100G, FOUR_LANES_OF_25).set(Pplm::FEC_OVERRIDE_ADMIN_100G, at_100);
+    *value = out;
+    Ok(())
+}
+
 fn present(_: &mut Port, write: bool, value: &mut Pcam) -> Result<(), Failure> {
     /// The first register of group 0.
     const FIRST: u32 = 0x5000;
@@ -465,6 +547,30 @@ mod tests {
         for read_only in [reg::PMLP, reg::PCAM, reg::MCIA] {
             assert_eq!(register(&mut b, read_only, true, &[0; 0x90]).status(), Status::BadParam);
         }
+    }
+
+    #[test]
+    fn error_correction() {
+        use hca_spec::register::fec;
+        let mut b = bench();
+        let mut p = Pplm::new();
+        p.set(Pplm::LOCAL_PORT, 1);
+        let access = |b: &mut Bench, p: &Pplm, write| {
+            let r = register(b, reg::PPLM, write, p.bytes());
+            (r.status(), Pplm::from_prefix_or_zero(r.output.get(16..).unwrap_or_default()))
+        };
+        let (_, got) = access(&mut b, &p, false);
+        assert_eq!(got.get(Pplm::FEC_MODE_ACTIVE), fec::RS_528_514, "as 100 Gb/s over copper have it");
+        assert_eq!((got.get(Pplm::FEC_OVERRIDE_CAP_100G), got.get(Pplm::FEC_OVERRIDE_ADMIN_100G)), (5, 0));
+        p.set(Pplm::FEC_OVERRIDE_ADMIN_100G, fec::NONE).set(Pplm::FEC_OVERRIDE_ADMIN_25G, fec::FIRECODE);
+        let (status, got) = access(&mut b, &p, true);
+        assert_eq!((status, got.get(Pplm::FEC_MODE_ACTIVE)), (Status::Ok, fec::NONE));
+        assert_eq!(got.get(Pplm::FEC_OVERRIDE_ADMIN_25G), fec::FIRECODE);
+        p.set(Pplm::FEC_OVERRIDE_ADMIN_100G, fec::FIRECODE);
+        assert_eq!(access(&mut b, &p, true).0, Status::BadParam);
+        b.fw.ports.set_link(1, None, &mut Vec::new());
+        p.set(Pplm::FEC_OVERRIDE_ADMIN_100G, 0);
+        assert_eq!(access(&mut b, &p, true).1.get(Pplm::FEC_MODE_ACTIVE), 0, "the link is down");
     }
 
     /// Registers of InfiniBand are not there, and those of Ethernet are not on InfiniBand ports.

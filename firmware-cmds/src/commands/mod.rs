@@ -30,6 +30,7 @@ mod nic_vport;
 mod odp;
 mod pacing;
 mod pages;
+mod priority_reg;
 mod psv;
 mod q_counter;
 mod qp;

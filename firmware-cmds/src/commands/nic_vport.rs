@@ -15,6 +15,7 @@ use hca_spec::nic_vport::{
 use super::call::{done, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
+use super::vport::is_managers;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -32,11 +33,12 @@ const OTHER: Failure = bad_param("NIC_VPORT: other_vport: the adapter has no oth
 const LIST: Failure =
     bad_param("NIC_VPORT: allowed_list_type must be 0 (unicast), 1 (multicast) or 2 (VLAN)");
 
-fn own<'a>(call: &Call<'a>) -> Result<&'a VportIn, Failure> {
+fn own<'a>(fw: &Firmware, call: &Call<'a>) -> Result<&'a VportIn, Failure> {
     let vport = call.view::<VportIn>()?;
-    match vport.get(VportIn::OTHER_VPORT) {
-        0 => Ok(vport),
-        _ => Err(OTHER),
+    let number = vport.get(VportIn::VPORT_NUMBER);
+    match vport.get(VportIn::OTHER_VPORT) == 1 && !is_managers(fw, number) {
+        false => Ok(vport),
+        true => Err(OTHER.got(number)),
     }
 }
 
@@ -64,7 +66,7 @@ fn vlan_of(entry: &[u8; ENTRY]) -> u16 {
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let kind = own(call)?.get(VportIn::ALLOWED_LIST_TYPE);
+    let kind = own(fw, call)?.get(VportIn::ALLOWED_LIST_TYPE);
     let nic = &fw.nic;
     let list: Vec<[u8; ENTRY]> = match kind {
         list_type::UNICAST => nic.unicast.iter().map(|mac| mac_entry(*mac)).collect(),
@@ -96,8 +98,6 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 
 /// What a MODIFY asks for that the adapter can't do.
 fn refuse(bits: u32) -> Result<(), Failure> {
-    const ADDRESS: Failure =
-        bad_param("MODIFY_NIC_VPORT: permanent_address: only a manager of virtual ports sets it");
     const GUID: Failure = bad_param("MODIFY_NIC_VPORT: GUIDs can't be set (no capability announces it)");
     const EVENTS: Failure =
         bad_param("MODIFY_NIC_VPORT: change events are not raised (nic_vport_change_event)");
@@ -106,10 +106,13 @@ fn refuse(bits: u32) -> Result<(), Failure> {
     );
     const AFFILIATION: Failure = bad_param("MODIFY_NIC_VPORT: the port can't belong to another adapter's");
     const RESERVED: Failure = bad_param("MODIFY_NIC_VPORT: field_select has reserved bits");
-    const KNOWN: u32 =
-        select::ROCE_EN | select::ADDRESSES_LIST | select::PROMISC | select::MTU | select::MIN_INLINE;
+    const KNOWN: u32 = select::ROCE_EN
+        | select::ADDRESSES_LIST
+        | select::PERMANENT_ADDRESS
+        | select::PROMISC
+        | select::MTU
+        | select::MIN_INLINE;
     for (mask, refusal) in [
-        (select::PERMANENT_ADDRESS, ADDRESS),
         (select::PORT_GUID | select::NODE_GUID, GUID),
         (select::CHANGE_EVENT, EVENTS),
         (select::DISABLE_MC_LOCAL_LB | select::DISABLE_UC_LOCAL_LB, LOOPBACK),
@@ -143,14 +146,23 @@ fn list<'a>(fw: &Firmware, call: &Call<'a>, c: &NicVportContext) -> Result<&'a [
     entries.get(..size as usize).ok_or(SHORT.got(entries.len() as u64).limit(size))
 }
 
+/// The permanent address that a MODIFY brings.
+fn permanent_address(c: &NicVportContext) -> Result<Mac, Failure> {
+    const GROUP: Failure = bad_param("MODIFY_NIC_VPORT: permanent_address is that of a group");
+    let [a, b] = (c.get(NicVportContext::PERMANENT_ADDRESS_47_32) as u16).to_be_bytes();
+    let [d, e, f, g] = c.get(NicVportContext::PERMANENT_ADDRESS_31_0).to_be_bytes();
+    if a & 1 == 1 {
+        return Err(GROUP.got(u32::from(a)));
+    }
+    Ok([a, b, d, e, f, g])
+}
+
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const MTU: Failure = bad_param("MODIFY_NIC_VPORT: mtu is above that of the port");
     const INLINE: Failure = bad_param("MODIFY_NIC_VPORT: min_wqe_inline_mode must be 0 to 3");
     const LAYER_4: u32 = 3;
     let modify = call.view::<ModifyNicVportContextIn>()?;
-    if modify.get(ModifyNicVportContextIn::OTHER_VPORT) == 1 {
-        return Err(OTHER);
-    }
+    own(fw, call)?;
     let (bits, c) = (modify.get(ModifyNicVportContextIn::FIELD_SELECT), modify.context());
     refuse(bits)?;
     let has = |bit| bits & bit != 0;
@@ -161,6 +173,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if has(select::MIN_INLINE) && inline > LAYER_4 {
         return Err(INLINE.got(inline));
     }
+    let address = if has(select::PERMANENT_ADDRESS) { Some(permanent_address(c)?) } else { None };
     let list = if has(select::ADDRESSES_LIST) { Some(list(fw, call, c)?) } else { None };
     let nic = &mut fw.nic;
     if has(select::ROCE_EN) {
@@ -175,6 +188,9 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     }
     if has(select::MTU) {
         nic.mtu = mtu as u16;
+    }
+    if let Some(address) = address {
+        nic.mac = address;
     }
     if has(select::MIN_INLINE) {
         nic.min_inline = inline as u8;
@@ -208,7 +224,7 @@ fn state(fw: &Firmware) -> (AdminState, bool) {
 pub(super) fn query_state(fw: &Firmware, call: &Call<'_>) -> Outcome {
     const WHOSE: Failure =
         bad_param("QUERY_VPORT_STATE: op_mod must be 0 (the virtual port) or 2 (the way out)");
-    own(call)?;
+    own(fw, call)?;
     let (admin, up) = match call.op_mod {
         OF_VPORT => state(fw),
         // The way out has no administrator of its own: uplink_follow is not announced.
@@ -227,7 +243,7 @@ pub(super) fn modify_state(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec
     const WHOSE: Failure =
         bad_param("MODIFY_VPORT_STATE: op_mod must be 0: the way out can't be set (uplink_follow)");
     const STATE: Failure = bad_param("MODIFY_VPORT_STATE: admin_state must be 0 (down), 1 (up) or 2 (auto)");
-    let vport = own(call)?;
+    let vport = own(fw, call)?;
     if call.op_mod != OF_VPORT {
         return Err(WHOSE.got(call.op_mod));
     }
@@ -249,7 +265,7 @@ pub(super) fn modify_state(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec
 
 /// Counters of what the capabilities announce; the others are zero.
 pub(super) fn query_environment(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    own(call)?;
+    own(fw, call)?;
     let counters = fw.ports.port(PORT).and_then(|port| port.ethernet()).map(|eth| eth.counters);
     let mut out = QueryVnicEnvOut::new();
     let discards = counters.map_or(0, |c| c.steering_discards);
@@ -374,10 +390,27 @@ mod tests {
         assert_eq!((b.fw.nic.roce_enabled, b.fw.nic.mtu), (false, 0));
     }
 
+    /// The function manages virtual ports: number 0 is its own, and it sets its address.
+    #[test]
+    fn a_manager_of_virtual_ports() {
+        let mut b = Bench::initialized_with(ethernet());
+        let mut m = modify(select::PERMANENT_ADDRESS);
+        m.set(ModifyNicVportContextIn::OTHER_VPORT, 1);
+        m.context_mut().set(NicVportContext::PERMANENT_ADDRESS_47_32, 0x0201);
+        m.context_mut().set(NicVportContext::PERMANENT_ADDRESS_31_0, 0x0304_0506);
+        assert_eq!(b.put(Opcode::ModifyNicVportContext, &m, 16).status(), Status::Ok);
+        assert_eq!(b.fw.nic.mac, [2, 1, 3, 4, 5, 6]);
+        let mut q = VportIn::new();
+        q.set(VportIn::OTHER_VPORT, 1);
+        for op in [Opcode::QueryNicVportContext, Opcode::QueryVportState, Opcode::QueryVnicEnv] {
+            assert_eq!(b.put(op, &q, 0x210).status(), Status::Ok, "{op:?}");
+        }
+    }
+
     #[test]
     fn refusals() {
         let mut b = Bench::initialized_with(ethernet());
-        for bit in [0, 3, 5, 8, 9, 10, 11, 12, 13, 14, 31] {
+        for bit in [0, 5, 8, 9, 10, 11, 12, 13, 14, 31] {
             let status = b.put(Opcode::ModifyNicVportContext, &modify(1 << bit), 16).status();
             assert_eq!(status, Status::BadParam, "bit {bit}");
         }
@@ -389,7 +422,10 @@ mod tests {
         m.context_mut().set(NicVportContext::MIN_WQE_INLINE_MODE, 4);
         assert_eq!(b.put(Opcode::ModifyNicVportContext, &m, 16).status(), Status::BadParam);
         m = modify(0);
-        m.set(ModifyNicVportContextIn::OTHER_VPORT, 1);
+        m.set(ModifyNicVportContextIn::OTHER_VPORT, 1).set(ModifyNicVportContextIn::VPORT_NUMBER, 1);
+        assert_eq!(b.put(Opcode::ModifyNicVportContext, &m, 16).status(), Status::BadParam);
+        m = modify(select::PERMANENT_ADDRESS);
+        m.context_mut().set(NicVportContext::PERMANENT_ADDRESS_47_32, 0x0102);
         assert_eq!(b.put(Opcode::ModifyNicVportContext, &m, 16).status(), Status::BadParam);
         let mut q = VportIn::new();
         q.set(VportIn::OTHER_VPORT, 1).set(VportIn::VPORT_NUMBER, 1);

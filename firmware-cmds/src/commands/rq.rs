@@ -15,12 +15,18 @@ use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::SrqKind;
 use crate::object::Kind;
-use crate::rq::{Rq, RqSource, RqState, WqKind};
+use crate::rq::{Rq, RqSource, RqState, Strides, WqKind};
 
 const NO_RQ: Failure = bad_resource("there is no RQ of that number");
 const FCS: Failure = bad_param("RQ: scatter_fcs: the adapter does not write frame check sequences");
-/// log2 of the least stride of a linked list: a next segment and a scatter entry.
-const LINKED_STRIDE: u32 = 5;
+/// log2 of the least stride of WQEs with a next segment: that and a scatter entry.
+const NEXT_STRIDE: u32 = 5;
+/// log2 of a stride's bytes, for 0 in the context.
+const LEAST_STRIDE: u32 = 6;
+/// log2 of the number of strides of a WQE, for 0 in the context.
+const LEAST_STRIDES: u32 = 9;
+/// log2 of the most strides of a WQE (mlx5 driver).
+const MOST_STRIDES: u32 = 16;
 /// [`Rqc::TS_FORMAT`]: the adapter's own choice.
 const DEFAULT_TIMESTAMPS: u32 = 1;
 
@@ -51,6 +57,7 @@ fn check_options(rqc: &Rqc) -> Result<(), Failure> {
     const SHIFT: Failure =
         bad_param("CREATE_RQ: two_byte_shift_en: only queues whose packets take strides have it");
     let wq = rqc.wq();
+    let striding = WqKind::from_bits(wq.get(Wq::WQ_TYPE)).is_some_and(WqKind::is_striding);
     if rqc.get(Rqc::STATE) != RqState::Reset.bits() {
         return Err(STATE.got(rqc.get(Rqc::STATE)));
     }
@@ -66,16 +73,34 @@ fn check_options(rqc: &Rqc) -> Result<(), Failure> {
     if rqc.get(Rqc::TS_FORMAT) > DEFAULT_TIMESTAMPS {
         return Err(TIMESTAMPS.got(rqc.get(Rqc::TS_FORMAT)));
     }
-    for (field, refusal) in
-        [(Wq::WQ_SIGNATURE, SIGNATURE), (Wq::CD_SLAVE, SLAVE), (Wq::TWO_BYTE_SHIFT_EN, SHIFT)]
-    {
+    for (field, refusal) in [(Wq::WQ_SIGNATURE, SIGNATURE), (Wq::CD_SLAVE, SLAVE)] {
         if wq.get(field) == 1 {
             return Err(refusal);
         }
     }
+    if wq.get(Wq::TWO_BYTE_SHIFT_EN) == 1 && !striding {
+        return Err(SHIFT);
+    }
     // Not looked at: RLKY, because no reserved lkey is announced; END_PADDING_MODE, because nothing is written behind a
     // packet, which both modes allow.
     Ok(())
+}
+
+/// The strides of a queue's WQEs, if it has some.
+fn strides(kind: WqKind, wq: &Wq) -> Result<Option<Strides>, Failure> {
+    const MANY: Failure = bad_param("CREATE_RQ: log_wqe_num_of_strides: a WQE has 2^16 strides at most");
+    if !kind.is_striding() {
+        return Ok(None);
+    }
+    let strides = Strides {
+        log_size: wq.get(Wq::LOG_WQE_STRIDE_SIZE) + LEAST_STRIDE,
+        log_count: wq.get(Wq::LOG_WQE_NUM_OF_STRIDES) + LEAST_STRIDES,
+        shifted: wq.get(Wq::TWO_BYTE_SHIFT_EN) == 1,
+    };
+    match strides.log_count {
+        ..=MOST_STRIDES => Ok(Some(strides)),
+        count => Err(MANY.got(count).limit(MOST_STRIDES)),
+    }
 }
 
 /// The queue's own work queue: kind, log2 of the number of WQEs and of their stride, memory.
@@ -95,9 +120,9 @@ fn own_queue(fw: &Firmware, call: &Call<'_>, wq: &Wq) -> Result<(WqKind, u32, u3
     if log_size > limit {
         return Err(SIZE.got(log_size).limit(limit));
     }
-    let least = match kind {
-        WqKind::Linked | WqKind::LinkedStriding => LINKED_STRIDE,
-        WqKind::Cyclic | WqKind::CyclicStriding => fw.general.get(General::LOG_MIN_STRIDE_SZ_RQ),
+    let least = match kind.has_next_segment() {
+        true => NEXT_STRIDE,
+        false => fw.general.get(General::LOG_MIN_STRIDE_SZ_RQ),
     };
     let (log_stride, most) = (wq.get(Wq::LOG_WQ_STRIDE), fw.general.get(General::LOG_MAX_STRIDE_SZ_RQ));
     if log_stride < least {
@@ -132,6 +157,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         }
         other => return Err(SOURCE.got(other)),
     };
+    let strides = strides(kind, ctx.wq())?;
     let (cqn, pd) = (ctx.get(Rqc::CQN), ctx.wq().get(Wq::PD));
     if fw.icm.cqs.get(cqn).is_none() {
         return Err(NO_CQ.got(cqn));
@@ -151,6 +177,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         log_size,
         log_stride,
         kind,
+        strides,
         source,
         vsd: ctx.get(Rqc::VSD) == 1,
         scatter_fcs: false,
@@ -341,6 +368,26 @@ mod tests {
         assert_eq!(b.put(Opcode::CreateRq, &c, 16).status(), Status::BadResource);
     }
 
+    fn strides(rqc: &mut Rqc) -> &mut Wq {
+        rqc.wq_mut().set(Wq::WQ_TYPE, 2).set(Wq::LOG_WQ_STRIDE, 5).set(Wq::LOG_WQ_SZ, 2)
+    }
+
+    #[test]
+    fn with_strides() {
+        let (mut b, nic) = Nic::bench();
+        let mut c = nic.rq();
+        strides(c.rqc_mut()).set(Wq::LOG_WQE_STRIDE_SIZE, 7).set(Wq::LOG_WQE_NUM_OF_STRIDES, 7);
+        c.rqc_mut().wq_mut().set(Wq::TWO_BYTE_SHIFT_EN, 1);
+        let number = b.put_list(Opcode::CreateRq, &c, &[0x4000]).number();
+        let rq = b.fw.icm.rqs.get(number).unwrap();
+        let right = Strides { log_size: 13, log_count: 16, shifted: true };
+        assert_eq!((rq.kind, rq.strides), (WqKind::LinkedStriding, Some(right)));
+        assert_eq!((right.size(), right.count(), right.front()), (8192, 65536, 2));
+        assert!(b.fw.icm.rqs.get(b.rq(&nic)).unwrap().strides.is_none());
+        b.fw.general.set(General::STRIDING_RQ, 0);
+        assert_eq!(b.put_list(Opcode::CreateRq, &c, &[0x4000]).status(), Status::BadParam);
+    }
+
     #[test]
     fn refusals() {
         let (mut b, nic) = Nic::bench();
@@ -359,9 +406,11 @@ mod tests {
             |r| _ = r.wq_mut().set(Wq::WQ_SIGNATURE, 1),
             |r| _ = r.wq_mut().set(Wq::CD_SLAVE, 1),
             |r| _ = r.wq_mut().set(Wq::TWO_BYTE_SHIFT_EN, 1),
+            |r| _ = r.wq_mut().set(Wq::WQ_TYPE, 4),
+            // Those with strides have a next segment, too.
             |r| _ = r.wq_mut().set(Wq::WQ_TYPE, 2),
             |r| _ = r.wq_mut().set(Wq::WQ_TYPE, 3),
-            |r| _ = r.wq_mut().set(Wq::WQ_TYPE, 4),
+            |r| _ = strides(r).set(Wq::LOG_WQE_NUM_OF_STRIDES, 8),
             |r| _ = r.wq_mut().set(Wq::LOG_WQ_SZ, 16),
             |r| _ = r.wq_mut().set(Wq::LOG_WQ_STRIDE, 3),
             |r| _ = r.wq_mut().set(Wq::LOG_WQ_STRIDE, 10),

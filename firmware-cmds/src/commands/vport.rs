@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use hca_spec::caps::General;
 use hca_spec::cmd::{QueryHcaVportContextOut as Context, QueryHcaVportIn};
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
@@ -28,13 +29,19 @@ pub(super) const COUNTERS_LEN: usize = 0x210;
 /// Index that means "all entries".
 const ALL: u32 = 0xffff;
 
+/// Whether another virtual port of that number is the function's own after all: a manager of virtual ports is number 0.
+pub(super) fn is_managers(fw: &Firmware, number: u32) -> bool {
+    fw.general.get(General::VPORT_GROUP_MANAGER) == 1 && number == 0
+}
+
 /// The port and the index that the command names.
 fn check_port<'a>(fw: &'a Firmware, call: &Call<'_>) -> Result<(&'a Port, u32), Failure> {
     const PORT: Failure = bad_param("VPORT: port_num: the adapter has no such port");
     const OTHER: Failure = bad_param("VPORT: other_vport: the adapter has no other functions");
     let query = call.view::<QueryHcaVportIn>()?;
-    if query.get(QueryHcaVportIn::OTHER_VPORT) == 1 {
-        return Err(OTHER);
+    let other = query.get(QueryHcaVportIn::OTHER_VPORT) == 1;
+    if other && !is_managers(fw, query.get(QueryHcaVportIn::VPORT_NUMBER)) {
+        return Err(OTHER.got(query.get(QueryHcaVportIn::VPORT_NUMBER)));
     }
     let port = query.get(QueryHcaVportIn::PORT_NUM);
     let named = fw.ports.named(port).and_then(|number| fw.ports.port(number));

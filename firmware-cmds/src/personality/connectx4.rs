@@ -14,7 +14,7 @@ use super::{
 use crate::limits::{
     LOG_MAX_MULTICAST, LOG_MAX_RA_RES_DC, LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_RQT_SIZE,
     LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM, LOG_MAX_UNICAST, LOG_MAX_VLANS, LOG_RESERVED_QPNS,
-    MAX_COMPRESSED, MAX_Q_COUNTERS, MAX_RATE, MIN_RATE, RATES, ROCE_ADDRESSES,
+    MAX_COMPRESSED, MAX_Q_COUNTERS, MAX_RATE, MIN_RATE, RATES, ROCE_ADDRESSES, TRAFFIC_CLASSES,
 };
 use crate::speed::LinkSpeed;
 use crate::steering::Offer;
@@ -154,8 +154,13 @@ fn ethernet_general() -> General {
     c.set(General::MODIFY_RQ_COUNTER_SET_ID, 1).set(General::VPORT_COUNTERS, 1);
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
     c.set(General::RECEIVE_DISCARD_VPORT_DOWN, 1).set(General::TRANSMIT_DISCARD_VPORT_DOWN, 1);
-    c.set(General::PCAM_REG, 1);
+    c.set(General::PCAM_REG, 1).set(General::QCAM_REG, 1);
+    // Flow control and transmission selection are this function's to set: there are no others.
+    c.set(General::VPORT_GROUP_MANAGER, 1).set(General::ETS, 1).set(General::MAX_TC, TRAFFIC_CLASSES as u32);
     c.set(General::RTS2RTS_QP_UDP_SPORT, 1).set(General::QOS, 1);
+    // Frames that take strides of a WQE, whose memory a send queue maps. They are known of the ConnectX-4 Lx; drivers have them
+    // by default where they are.
+    c.set(General::STRIDING_RQ, 1).set(General::UMR_PTR_RLKY, 1);
     // Paths of RoCE don't migrate, which its own group says, too.
     c.set(General::APM, 0);
     STEERING.count_in(&mut c);
@@ -163,7 +168,7 @@ fn ethernet_general() -> General {
     c
 }
 
-/// Offloads of Ethernet. What is not here is off: merging of packets, strides, several packets in a WQE, tunnels.
+/// Offloads of Ethernet. What is not here is off: merging of packets, several packets in a WQE, tunnels.
 fn ethernet_offloads() -> EthernetOffloads {
     /// [`EthernetOffloads::WQE_INLINE_MODE`]: as the NIC vport says.
     const OF_VPORT: u32 = 1;
@@ -172,7 +177,7 @@ fn ethernet_offloads() -> EthernetOffloads {
     c.set(EthernetOffloads::WQE_VLAN_INSERT, 1).set(EthernetOffloads::SELF_LB_EN_MODIFIABLE, 1);
     // 256 KiB.
     c.set(EthernetOffloads::MAX_LSO_CAP, 18).set(EthernetOffloads::RSS_IND_TBL_CAP, 1);
-    c.set(EthernetOffloads::WQE_INLINE_MODE, OF_VPORT);
+    c.set(EthernetOffloads::WQE_INLINE_MODE, OF_VPORT).set(EthernetOffloads::REG_UMR_SQ, 1);
     c
 }
 

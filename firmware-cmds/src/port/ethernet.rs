@@ -6,6 +6,8 @@
 use hca_spec::ids::Gid;
 
 use super::Port;
+use super::classes::Classes;
+use super::error_correction::Wanted;
 use crate::limits::ROCE_ADDRESSES;
 use crate::personality::PortKind;
 
@@ -231,8 +233,12 @@ pub struct Ethernet {
     pub mtu: u16,
     /// Flow control.
     pub pause: Pause,
+    /// Priorities and traffic classes.
+    pub classes: Classes,
     /// Counters.
     pub counters: EthernetCounters,
+    /// Forward error correction that software wants.
+    pub(crate) correction: Wanted,
     /// Rates that software wants, as bits of PTYS; all at power-on.
     pub(super) rates_wanted: u32,
     roce_addresses: Vec<Option<RoceAddress>>,
@@ -249,7 +255,9 @@ impl Ethernet {
             mtu: Self::DEFAULT_MTU,
             // As such adapters come: PAUSE is sent and heeded.
             pause: Pause { tx: true, rx: true, ..Pause::default() },
+            classes: Classes::default(),
             counters: EthernetCounters::default(),
+            correction: Wanted::default(),
             rates_wanted: u32::MAX,
             roce_addresses: vec![None; ROCE_ADDRESSES],
         }

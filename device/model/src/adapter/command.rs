@@ -312,6 +312,7 @@ impl Executor<'_> {
             }
             Effect::VportChange { port, sub_type } => core.push_port_change(now, port, sub_type),
             Effect::PortEnabled { port } => core.chip.out.port_changed(port, false),
+            Effect::PortConfigured { port } => core.configure_port(port),
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
                 core.function.counting.forget_all();

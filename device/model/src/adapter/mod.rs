@@ -341,7 +341,10 @@ impl Executor<'_> {
     }
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.
-    pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
+    pub(crate) fn arrive(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
+        if let Some(ethernet) = self.core.chip.managed.port(port).and_then(|port| port.ethernet()) {
+            packet.prioritise(&ethernet.classes);
+        }
         let nic = &mut self.core.function.fw.nic;
         if nic.is_down() && packet.is_frame() && !packet.is_control() {
             nic.received_down = nic.received_down.wrapping_add(1);

@@ -11,7 +11,7 @@ use hca_firmware::commands::find;
 use hca_firmware::object::Kind;
 use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Opcode};
-use hca_spec::ids::{Cqn, Pd, Qpn, Srqn};
+use hca_spec::ids::{Cqn, Pd, Qpn, Rqn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::queue::{Cqc, Srqc, Wq};
 use hca_spec::wire::{Operation, Transport};
@@ -137,7 +137,7 @@ impl Executor<'_> {
             }
             Kind::Rq => {
                 if let Some(rq) = core.function.fw.icm.rqs.get(number) {
-                    core.touch(rq.ctx.wq().get(Wq::DBR_ADDR), 4);
+                    core.plan_flush_rq(Rqn(number));
                     core.plan_consumer(Cqn(rq.cqn), usize::MAX);
                 }
             }
@@ -302,15 +302,15 @@ impl Core<'_> {
     fn plan_frame_received(&self, queued: &QueuedFrame) {
         let Some(rq) = self.function.fw.icm.rqs.get(queued.rqn.0) else { return };
         self.plan_consumer(Cqn(rq.cqn), usize::MAX);
+        let frame = queued.packet.frame_bytes();
         let (pieces, pd) = match rq.source {
-            RqSource::Own => (self.plan_take_frame(queued.rqn), Pd(rq.ctx.wq().get(Wq::PD))),
+            RqSource::Own => (self.plan_take_frame(queued.rqn, frame.len()), Pd(rq.ctx.wq().get(Wq::PD))),
             RqSource::Pool(srqn) => match self.plan_take_shared(Srqn(srqn)) {
                 Some(receive) => (receive.pieces, receive.pd.unwrap_or_default()),
                 None => return,
             },
         };
         let who = Accessor { qpn: Qpn(queued.rqn.0), pd };
-        let frame = queued.packet.frame_bytes();
         let fits = total(&pieces) >= frame.len() as u64;
         match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(frame)) {
             Ok(found) if fits => found.ignore("it is only planned"),
@@ -319,7 +319,7 @@ impl Core<'_> {
                 if let Ok(found) = other {
                     found.ignore("it is only planned");
                 }
-                _ = self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR));
+                self.plan_flush_rq(queued.rqn);
             }
         }
     }

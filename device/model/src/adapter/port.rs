@@ -185,7 +185,8 @@ impl Core<'_> {
                 return;
             }
             match out.outlet.next(now, now) {
-                Next::Outcome(Outcome::Sent(sent)) => {
+                Next::Outcome(Outcome::Sent(mut sent)) => {
+                    sent.packet.forget_queue();
                     self.capture(sent.start, port, true, &sent.packet);
                     self.chip.out.sent.push((port, sent));
                 }

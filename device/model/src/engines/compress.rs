@@ -119,9 +119,11 @@ impl Session {
             self.generation = self.generation.wrapping_add(1);
             return Joined::First(self.generation);
         };
+        // Where each mini CQE tells its index, they need not follow each other.
         let next = (title.get(Cqe::WQE_COUNTER) as u16).wrapping_add(self.minis.len() as u16);
+        let follows = self.format == mini_format::CHECKSUM_STRIDE || next == mini.index;
         let full = self.len() >= MAX_COMPRESSED.min(1 << log_size);
-        if full || next != mini.index || !alike(title, cqe) {
+        if full || !follows || !alike(title, cqe) {
             return Joined::Not;
         }
         self.minis.push(mini);

@@ -164,8 +164,7 @@ impl Outlet {
     pub(crate) fn configure(&mut self, port: &Port) {
         match self {
             Self::Ib(room) => room.configure(port),
-            // What software sets of the port holds back nothing here.
-            Self::Eth(_) => {}
+            Self::Eth(room) => room.configure(port),
         }
     }
 

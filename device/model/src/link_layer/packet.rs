@@ -6,6 +6,7 @@ mod spare;
 use std::ops::Range;
 use std::sync::Arc;
 
+use hca_firmware::port::classes::{Classes, Trust};
 use hca_firmware::{Port, PortKind};
 use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Gid;
@@ -15,6 +16,7 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 use super::path::{Link, Path};
 use super::{eth, ib};
 use crate::ground::region::{Payload, Region};
+use crate::wire::ethernet::Headers;
 use crate::wire::{Carried, MAX_PAYLOAD, Malformed, Repr};
 
 /// One packet, as a frame of the link layer of its path: on InfiniBand LRH to VCRC.
@@ -392,11 +394,45 @@ impl Packet {
         }
     }
 
-    /// The same, sent by a queue of that transport domain: it counts where the frame comes back to its adapter.
-    pub(crate) fn frame_of(bytes: Vec<u8>, domain: u32) -> Self {
+    /// The same, sent by a queue of that transport domain, which counts where the frame comes back to its adapter, and of that
+    /// priority.
+    pub(crate) fn frame_of(bytes: Vec<u8>, domain: u32, priority: u8) -> Self {
         let mut packet = Self::frame(bytes);
         packet.0.domain = Some(domain);
+        if let Link::Eth(address) = &mut packet.0.path.link {
+            address.queued(priority);
+        }
         packet
+    }
+
+    /// It leaves its port for a link: the priority that it was queued with stays behind.
+    #[inline]
+    pub(crate) fn forget_queue(&mut self) {
+        if let Link::Eth(address) = &mut self.0.path.link {
+            address.queue = None;
+        }
+    }
+
+    /// It came to a port with those traffic classes: what priority it has there.
+    pub(crate) fn prioritise(&mut self, classes: &Classes) {
+        let point = if classes.trust == Trust::CodePoint { self.code_point() } else { None };
+        if let Link::Eth(address) = &mut self.0.path.link {
+            let tag = address.tci.map(|_| address.tagged_priority());
+            address.queue = point.map(|point| classes.priority(tag, Some(point)));
+        }
+    }
+
+    /// The code point of its IP header, if it has one.
+    fn code_point(&self) -> Option<u8> {
+        const SHIFT: u32 = 2;
+        match (self.0.form, &self.0.path.link) {
+            (_, Link::Ib(_)) => None,
+            (Form::Built, Link::Eth(address)) => match address.wrapping {
+                eth::Wrapping::V2 { .. } => self.0.path.grh.map(|grh| grh.tclass >> SHIFT),
+                _ => None,
+            },
+            (_, Link::Eth(_)) => Headers::parse(&self.0.data)?.ip.map(|ip| ip.dscp),
+        }
     }
 
     /// The transport domain of the queue that sent it, of a frame that never left its adapter.

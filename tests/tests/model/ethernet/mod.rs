@@ -1,5 +1,6 @@
 //! Ethernet: frames from queue to queue, flow tables, links and switches, RoCE.
 
+pub(crate) mod classes;
 pub(crate) mod congestion;
 pub(crate) mod flow;
 pub(crate) mod frames;
@@ -7,3 +8,4 @@ pub(crate) mod links;
 pub(crate) mod queues;
 pub(crate) mod roce;
 pub(crate) mod sending;
+pub(crate) mod strides;

@@ -16,7 +16,7 @@ use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Rqn;
 
 use crate::engines::nic::receive::Steered;
-use crate::engines::nic::ring::FrameRing;
+use crate::engines::nic::ring::{FrameRing, OpenWqe};
 use crate::engines::nic::rss::{HashRules, Hasher, KeyTables};
 use crate::engines::nic::scatter::ScatterList;
 use crate::ground::slots::Slots;
@@ -29,6 +29,8 @@ pub(crate) use receive::QueuedFrame;
 pub(crate) struct Frames {
     /// Receive queues that are ready or in error.
     rings: Slots<FrameRing>,
+    /// Of queues with strides: the WQE that has some left.
+    open: Slots<OpenWqe>,
     /// What TIRs hash with, made when they are first used.
     hashers: Slots<(HashRules, Hasher)>,
     keys: KeyTables,
@@ -47,11 +49,13 @@ impl Frames {
 
     /// A receive queue begins anew.
     pub(crate) fn start(&mut self, rqn: Rqn) {
+        self.open.remove(rqn.0);
         self.rings.insert(rqn.0, FrameRing::default());
     }
 
     /// A receive queue takes nothing any more.
     pub(crate) fn stop(&mut self, rqn: Rqn) {
+        self.open.remove(rqn.0);
         self.rings.remove(rqn.0);
     }
 }

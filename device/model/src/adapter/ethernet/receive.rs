@@ -1,20 +1,22 @@
 //! Frames into receive queues: a WQE is taken, the frame written where that says, and its completion behind it.
 
 use hca_firmware::QCounter;
-use hca_firmware::{Rq, RqSource, RqState};
-use hca_spec::cqe::Syndrome;
+use hca_firmware::{Rq, RqSource, RqState, Strides, WqKind};
+use hca_spec::cqe::{Cqe, Syndrome};
 use hca_spec::ids::{Cqn, Pd, Qpn, Rqn, Srqn};
 use hca_spec::queue::Wq;
 use hca_spec::rq::Rqc;
+use hca_spec::wqe::SrqNext;
 
 use crate::adapter::Executor;
 use crate::adapter::core::Core;
 use crate::engines::mkey::{Access, Accessor, Fault};
-use crate::engines::nic::receive::{ReceiveRules, Steered, error_cqe};
-use crate::engines::nic::ring::FrameRing;
+use crate::engines::nic::receive::{ReceiveRules, Received, Steered, error_cqe};
+use crate::engines::nic::ring::{FrameRing, OpenWqe};
 use crate::engines::nic::scatter::ScatterList;
+use crate::engines::nic::strides::{Fit, SHIFT, filler, fit, tell_place};
 use crate::engines::qp::pieces::Piece;
-use crate::engines::qp::recv::{MAX_STRIDE, NoReceive, Receive};
+use crate::engines::qp::recv::{MAX_STRIDE, NoReceive};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -28,6 +30,25 @@ pub(crate) struct QueuedFrame {
     pub(crate) headers: Headers,
     /// Its bytes are there ([`Packet::as_frame`] was called).
     pub(crate) packet: Packet,
+}
+
+/// A queue that a frame goes to.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    rqn: Rqn,
+    rules: ReceiveRules,
+    cqn: Cqn,
+    /// The domain of its WQEs' memory.
+    pd: Pd,
+    counters: u32,
+}
+
+/// Why a frame is not in a queue's memory.
+enum Unwritten {
+    /// There is room for so many bytes, and the frame has so many.
+    Room(u64, usize),
+    /// Memory that can't be written.
+    Fault(Fault),
 }
 
 /// What completions call the queue: entries of version 0 say nothing.
@@ -80,102 +101,200 @@ impl Core<'_> {
         let Some(rq) = self.function.fw.icm.rqs.get(rqn.0).filter(|rq| rq.state == RqState::Ready) else {
             return;
         };
-        let (rules, cqn, counters) = (rules_of(rq), Cqn(rq.cqn), rq.counter_set);
-        let own = Pd(rq.ctx.wq().get(Wq::PD));
+        let target = Target {
+            rqn,
+            rules: rules_of(rq),
+            cqn: Cqn(rq.cqn),
+            pd: Pd(rq.ctx.wq().get(Wq::PD)),
+            counters: rq.counter_set,
+        };
+        if let Some(strides) = rq.strides {
+            let received = target.rules.receive(frame, headers, steered, 0, u64::MAX);
+            return self.fill_strides(now, &target, &strides, received);
+        }
         let taken = match rq.source {
-            RqSource::Own => self.take_wqe(rqn, list).map(|index| (index, own)),
+            RqSource::Own => self.take_wqe(rqn, list).map(|index| (index, target.pd)),
             RqSource::Pool(srqn) => self.take_shared(now, Srqn(srqn)).map(|receive| {
                 list.set(&receive.pieces);
-                (receive.index, receive.pd.unwrap_or(own))
+                (receive.index, receive.pd.unwrap_or(target.pd))
             }),
         };
         let (index, pd) = match taken {
             Ok(taken) => taken,
-            Err(NoReceive::NotReady) => {
-                return self.function.fw.icm.count_in(counters, QCounter::OutOfBuffer);
-            }
-            Err(NoReceive::Broken) => {
+            Err(why) => return self.not_taken(now, &target, why),
+        };
+        let received = target.rules.receive(frame, headers, steered, index, list.room());
+        let written = match &received.data {
+            None => Err(Unwritten::Room(list.room(), frame.len())),
+            Some(data) => self.write_frame(Target { pd, ..target }, list, 0, &data.parts()),
+        };
+        self.frame_written(now, &target, index, received.cqe, written);
+    }
+
+    /// There is no WQE for a frame.
+    fn not_taken(&mut self, now: Ps, target: &Target, why: NoReceive) {
+        match why {
+            NoReceive::NotReady => self.function.fw.icm.count_in(target.counters, QCounter::OutOfBuffer),
+            NoReceive::Broken => {
+                let rqn = target.rqn;
                 self.diagnose(now, format_args!("RQ {:#x}: its receive queue can't be read", rqn.0));
-                return self.fail_rq(now, rqn);
+                self.fail_rq(now, rqn);
             }
-        };
-        let received = rules.receive(frame, headers, steered, index, list.room());
-        let Some(data) = received.data else {
-            self.diagnose(
-                now,
-                format_args!(
-                    "RQ {:#x}: receive WQE {index} has room for {} bytes, the frame has {}",
-                    rqn.0,
-                    list.room(),
-                    frame.len()
-                ),
-            );
-            _ = self.complete(now, cqn, received.cqe, &[]);
-            return self.fail_rq(now, rqn);
-        };
-        let who = Accessor { qpn: Qpn(rqn.0), pd };
-        let written = list.place(&data.parts(), |to, bytes| {
+        }
+    }
+
+    /// Writes a frame into the memory of a WQE, from that byte of its list on.
+    fn write_frame(
+        &mut self,
+        target: Target,
+        list: &ScatterList,
+        offset: u64,
+        parts: &[&[u8]],
+    ) -> Result<(), Unwritten> {
+        let who = Accessor { qpn: Qpn(target.rqn.0), pd: target.pd };
+        let written = list.place(offset, parts, |to, bytes| {
             let keyed = self.keyed();
             let found = keyed.write(who, to.key, to.va, Payload::Bytes(bytes), Access::LocalWrite)?;
             found.ignore("frames have no signatures");
             Ok::<(), Fault>(())
         });
-        if let Err(fault) = written {
-            self.diagnose(now, format_args!("RQ {:#x}: receive WQE {index}: {fault}", rqn.0));
-            _ = self.complete(now, cqn, error_cqe(&rules, index, Syndrome::LocalProtection), &[]);
-            return self.fail_rq(now, rqn);
+        written.map_err(Unwritten::Fault)
+    }
+
+    /// A frame was written, or not: its completion, with error if need be.
+    fn frame_written(
+        &mut self,
+        now: Ps,
+        target: &Target,
+        index: u16,
+        cqe: Cqe,
+        written: Result<(), Unwritten>,
+    ) {
+        let (rqn, rules) = (target.rqn, &target.rules);
+        let syndrome = match written {
+            Ok(()) if self.complete(now, target.cqn, cqe, &[]) => return,
+            Ok(()) => return self.fail_rq(now, rqn),
+            Err(Unwritten::Room(room, len)) => {
+                self.diagnose(
+                    now,
+                    format_args!(
+                        "RQ {:#x}: receive WQE {index} has room for {room} bytes, the frame has {len}",
+                        rqn.0
+                    ),
+                );
+                Syndrome::LocalLength
+            }
+            Err(Unwritten::Fault(fault)) => {
+                self.diagnose(now, format_args!("RQ {:#x}: receive WQE {index}: {fault}", rqn.0));
+                Syndrome::LocalProtection
+            }
+        };
+        let mut cqe = error_cqe(rules, index, syndrome);
+        cqe.set(Cqe::WQE_ID, index.into());
+        _ = self.complete(now, target.cqn, cqe, &[]);
+        self.fail_rq(now, rqn);
+    }
+
+    /// A frame for a queue whose frames take strides.
+    fn fill_strides(&mut self, now: Ps, target: &Target, strides: &Strides, received: Received<'_>) {
+        let rqn = target.rqn;
+        let Some(data) = received.data else { return };
+        let mut open = self.function.frames.open.remove(rqn.0);
+        let needed = loop {
+            let used = open.as_ref().map_or(strides.count(), |wqe| wqe.used);
+            match fit(strides, used, data.len()) {
+                Fit::Here(needed) => break Some(needed),
+                Fit::Never => break None,
+                Fit::Next(left) => {
+                    if let Some(wqe) = open.take().filter(|_| left > 0) {
+                        let cqe = filler(&target.rules, wqe.index, wqe.used, left);
+                        if !self.complete(now, target.cqn, cqe, &[]) {
+                            return self.fail_rq(now, rqn);
+                        }
+                    }
+                    let mut wqe = OpenWqe::default();
+                    match self.take_wqe(rqn, &mut wqe.list) {
+                        Ok(index) => open = Some(OpenWqe { index, ..wqe }),
+                        Err(why) => return self.not_taken(now, target, why),
+                    }
+                }
+            }
+        };
+        let mut wqe = open.unwrap_or_default();
+        let Some(needed) = needed else {
+            let whole = strides.size().saturating_mul(strides.count().into());
+            let too_long = Err(Unwritten::Room(whole, data.len()));
+            return self.frame_written(now, target, wqe.index, received.cqe, too_long);
+        };
+        let offset = u64::from(wqe.used).saturating_mul(strides.size());
+        let front = [0; SHIFT];
+        let [a, b, c] = data.parts();
+        let parts = [front.get(..strides.front()).unwrap_or_default(), a, b, c];
+        let end = offset.saturating_add((data.len() as u64).saturating_add(strides.front() as u64));
+        let written = match end > wqe.list.room() {
+            true => Err(Unwritten::Room(wqe.list.room().saturating_sub(offset), data.len())),
+            false => self.write_frame(*target, &wqe.list, offset, &parts),
+        };
+        let (index, mut cqe) = (wqe.index, received.cqe);
+        tell_place(&mut cqe, index, wqe.used, needed);
+        wqe.used = wqe.used.saturating_add(needed);
+        if wqe.used < strides.count() {
+            self.function.frames.open.insert(rqn.0, wqe);
         }
-        if !self.complete(now, cqn, received.cqe, &[]) {
-            self.fail_rq(now, rqn);
+        self.frame_written(now, target, index, cqe, written);
+    }
+
+    /// The next WQE of a receive queue of its own, read into `list`: its index, and the queue once it is taken.
+    fn next_wqe(&self, rqn: Rqn, list: &mut ScatterList) -> Result<(u16, FrameRing), NoReceive> {
+        let mut ring = *self.function.frames.rings.get(rqn.0).ok_or(NoReceive::NotReady)?;
+        let rq = self.function.fw.icm.rqs.get(rqn.0).ok_or(NoReceive::NotReady)?;
+        if ring.head == ring.posted {
+            ring.posted = self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR)).ok_or(NoReceive::Broken)?;
         }
+        if ring.waiting(rq.log_size).ok_or(NoReceive::Broken)? == 0 {
+            return Err(NoReceive::NotReady);
+        }
+        let slot = ring.slot(rq.log_size, rq.kind.is_linked());
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = self.wqe_at(rq, slot, &mut bytes)?;
+        let next = SrqNext::from_prefix_or_zero(bytes).get(SrqNext::NEXT_WQE_INDEX) as u16;
+        let segments = if rq.kind.has_next_segment() { SrqNext::SIZE } else { 0 };
+        list.read(bytes.get(segments..).unwrap_or_default());
+        // Completions of cyclic queues count on, those of others name the place.
+        let index = if rq.kind == WqKind::Cyclic { ring.head } else { slot as u16 };
+        Ok((index, ring.taken(next)))
+    }
+
+    /// Reads a WQE.
+    fn wqe_at<'b>(&self, rq: &Rq, slot: u64, into: &'b mut [u8; MAX_STRIDE]) -> Result<&'b [u8], NoReceive> {
+        let stride = 1usize.checked_shl(rq.log_stride).unwrap_or(usize::MAX);
+        let bytes = into.get_mut(..stride).ok_or(NoReceive::Broken)?;
+        let (at, _) = rq.buffer.at(slot << rq.log_stride).ok_or(NoReceive::Broken)?;
+        self.function.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
+        Ok(bytes)
     }
 
     /// Takes the next WQE of a receive queue of its own: its index, and in `list` where it leads.
     fn take_wqe(&mut self, rqn: Rqn, list: &mut ScatterList) -> Result<u16, NoReceive> {
-        let FrameRing { head, posted } = *self.function.frames.rings.get(rqn.0).ok_or(NoReceive::NotReady)?;
-        let rq = self.function.fw.icm.rqs.get(rqn.0).ok_or(NoReceive::NotReady)?;
-        let posted = match head == posted {
-            true => self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR)).ok_or(NoReceive::Broken)?,
-            false => posted,
-        };
-        let ring = FrameRing { head, posted };
-        if ring.waiting(rq.log_size).ok_or(NoReceive::Broken)? == 0 {
-            return Err(NoReceive::NotReady);
-        }
-        let mut bytes = [0; MAX_STRIDE];
-        let stride = 1usize.checked_shl(rq.log_stride).unwrap_or(usize::MAX);
-        let bytes = bytes.get_mut(..stride).ok_or(NoReceive::Broken)?;
-        let (at, _) = rq.buffer.at(ring.slot(rq.log_size) << rq.log_stride).ok_or(NoReceive::Broken)?;
-        self.function.memory.read(at, bytes).map_err(|_| NoReceive::Broken)?;
-        list.read(bytes);
+        let (index, ring) = self.next_wqe(rqn, list)?;
         if let Some(known) = self.function.frames.rings.get_mut(rqn.0) {
-            *known = FrameRing { head: head.wrapping_add(1), posted };
+            *known = ring;
         }
-        Ok(head)
+        Ok(index)
     }
 
-    /// Where the next WQE of a queue of its own leads to, as far as that is there.
-    pub(crate) fn plan_take_frame(&self, rqn: Rqn) -> Vec<Piece> {
-        let (Some(rq), Some(ring)) =
-            (self.function.fw.icm.rqs.get(rqn.0), self.function.frames.rings.get(rqn.0))
-        else {
-            return Vec::new();
-        };
-        let counted = match ring.head == ring.posted {
-            true => self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR)),
-            false => Some(ring.posted),
-        };
-        let mut bytes = [0; MAX_STRIDE];
-        let stride = 1usize.checked_shl(rq.log_stride).unwrap_or(usize::MAX);
-        let at = rq.buffer.at(ring.slot(rq.log_size) << rq.log_stride);
-        match (counted, bytes.get_mut(..stride), at) {
-            (Some(counted), Some(bytes), Some((at, _))) if counted != ring.head => {
-                match self.function.memory.read(at, bytes) {
-                    Ok(()) => Receive::parse(ring.head, bytes).pieces,
-                    Err(_) => Vec::new(),
-                }
-            }
-            _ => Vec::new(),
+    /// Where the next frame of so many bytes goes in a queue of its own, as far as that is there.
+    pub(crate) fn plan_take_frame(&self, rqn: Rqn, len: usize) -> Vec<Piece> {
+        let strides = self.function.fw.icm.rqs.get(rqn.0).and_then(|rq| rq.strides);
+        if let Some((strides, wqe)) = strides.zip(self.function.frames.open.get(rqn.0))
+            && let Fit::Here(_) = fit(&strides, wqe.used, len)
+        {
+            return wqe.list.pieces(u64::from(wqe.used).saturating_mul(strides.size()));
+        }
+        let mut list = ScatterList::default();
+        match self.next_wqe(rqn, &mut list) {
+            Ok(_) => list.pieces(0),
+            Err(_) => Vec::new(),
         }
     }
 
@@ -195,16 +314,53 @@ impl Core<'_> {
         if rq.ctx.get(Rqc::FLUSH_IN_ERROR_EN) == 0 || rq.source != RqSource::Own {
             return;
         }
-        let Some(posted) = self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR)) else { return };
+        let Some(posted) = self.flush_end(rqn) else { return };
+        let places = self.flush_places(rqn, posted);
+        self.function.frames.open.remove(rqn.0);
         let Some(ring) = self.function.frames.rings.get_mut(rqn.0) else { return };
         ring.posted = posted;
         let (first, waiting) = (ring.head, ring.waiting(log_size).unwrap_or(0));
         ring.head = posted;
         for index in 0..waiting {
-            let cqe = error_cqe(&rules, first.wrapping_add(index), Syndrome::WorkRequestFlushed);
+            let counted = first.wrapping_add(index);
+            let place = places.get(usize::from(index)).copied();
+            let mut cqe = error_cqe(&rules, place.unwrap_or(counted), Syndrome::WorkRequestFlushed);
+            cqe.set(Cqe::WQE_ID, place.unwrap_or_default().into());
             if !self.complete(now, cqn, cqe, &[]) {
                 return;
             }
+        }
+    }
+
+    /// How many WQEs of a queue of its own are posted.
+    fn flush_end(&self, rqn: Rqn) -> Option<u16> {
+        let rq = self.function.fw.icm.rqs.get(rqn.0)?;
+        self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR))
+    }
+
+    /// Places of the WQEs that are flushed, in a queue whose completions name them: of linked ones, as far as they can be read.
+    fn flush_places(&self, rqn: Rqn, posted: u16) -> Vec<u16> {
+        let (rqs, rings) = (&self.function.fw.icm.rqs, &self.function.frames.rings);
+        let Some((rq, ring)) = rqs.get(rqn.0).zip(rings.get(rqn.0)) else { return Vec::new() };
+        if rq.kind == WqKind::Cyclic {
+            return Vec::new();
+        }
+        let mut ring = FrameRing { posted, ..*ring };
+        let mut places = Vec::new();
+        let mut bytes = [0; MAX_STRIDE];
+        for _ in 0..ring.waiting(rq.log_size).unwrap_or(0) {
+            let slot = ring.slot(rq.log_size, rq.kind.is_linked());
+            let Ok(wqe) = self.wqe_at(rq, slot, &mut bytes) else { break };
+            places.push(slot as u16);
+            ring = ring.taken(SrqNext::from_prefix_or_zero(wqe).get(SrqNext::NEXT_WQE_INDEX) as u16);
+        }
+        places
+    }
+
+    /// What a flush of a queue reads.
+    pub(crate) fn plan_flush_rq(&self, rqn: Rqn) {
+        if let Some(posted) = self.flush_end(rqn) {
+            drop(self.flush_places(rqn, posted));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Frames that a send queue sends: a WQE's data gathered, cut and finished, and its completion.
 
+use hca_firmware::transport::Tis;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::Qpn;
@@ -17,6 +18,9 @@ use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 use crate::wire::ethernet::Headers;
+
+/// Where a TIS's user priority stands: software gives it times two.
+const TIS_PRIORITY: u32 = 1;
 
 /// Why a WQE is not carried out: a mistake in it, or memory that can't be read.
 enum Stopped {
@@ -121,7 +125,7 @@ impl Core<'_> {
         let mut sent = 0u64;
         for built in self.build_frames(qp, wqe, max_frame)? {
             sent = sent.saturating_add((built.bytes.len() + FCS_SIZE) as u64);
-            times = self.send_frame(now, qp, (wqe.index, service), built, tis.td);
+            times = self.send_frame(now, qp, (wqe.index, service), built, &tis);
             service = further;
         }
         if let Some(pause) = self.pace(qp.qpn, sent)
@@ -212,11 +216,11 @@ impl Core<'_> {
         qp: &mut QueuePair,
         (index, service): (u16, Ps),
         built: Built<'_>,
-        domain: u32,
+        tis: &Tis,
     ) -> Times {
         let Built { frame, offset, len, bytes } = built;
         let (copies, lookups) = self.leaves(now, qp.port(), (qp.qpn, frame.metadata), &bytes);
-        let packet = Packet::frame_of(bytes, domain);
+        let packet = Packet::frame_of(bytes, tis.td, tis.prio >> TIS_PRIORITY);
         let free = self.chip.units.send(now, qp.qpn.0, service);
         let data = spans(&self.function.fw.icm, &frame.pieces, offset, len);
         let ready = self.chip.units.gather(now, qp.qpn.0, free, data);

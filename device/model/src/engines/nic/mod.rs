@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! WQE ─▶ wqe ─▶ (data is fetched) ─▶ segment: LSO, or one frame ─▶ transmit: checksums, VLAN tag, padding ─▶ port
-//! port ─▶ wire::ethernet: headers ─▶ rss: which queue ─▶ receive: tag, checksums, CQE ─▶ scatter: where it goes ─▶ memory
+//! port ─▶ wire::ethernet: headers ─▶ rss: which queue ─▶ receive: tag, checksums, CQE ─▶ strides, scatter: where it goes ─▶ memory
 //! ```
 //!
 //! All are functions of what they are given: nobody here has queues, memory or time.
@@ -13,6 +13,7 @@ pub(crate) mod ring;
 pub mod rss;
 pub(crate) mod scatter;
 pub mod segment;
+pub(crate) mod strides;
 pub mod transmit;
 pub(crate) mod wqe;
 

@@ -70,7 +70,8 @@ pub fn error_cqe(rules: &ReceiveRules, index: u16, syndrome: Syndrome) -> Cqe {
     cqe
 }
 
-fn empty_cqe(rules: &ReceiveRules, opcode: CqeOpcode, index: u16) -> Cqe {
+/// A completion that says nothing yet but for whose it is.
+pub(super) fn empty_cqe(rules: &ReceiveRules, opcode: CqeOpcode, index: u16) -> Cqe {
     let mut cqe = Cqe::new();
     cqe.set(Cqe::OPCODE, opcode as u32).set(Cqe::WQE_COUNTER, index.into());
     cqe.set(Cqe::SRQN_USER_INDEX, rules.user_index);

@@ -58,17 +58,34 @@ impl ScatterList {
         self.room
     }
 
-    /// Where these bytes go, one stretch after the other: each place with what is written there. What there is no room for is not
-    /// visited.
+    /// The list from that byte on.
+    fn from(&self, offset: u64) -> impl Iterator<Item = Stretch> {
+        let mut skip = offset;
+        self.stretches.iter().filter_map(move |stretch| {
+            let passed = skip.min(stretch.len.into());
+            skip = skip.saturating_sub(passed);
+            let len = stretch.len.saturating_sub(passed as u32);
+            (len > 0).then_some(Stretch { va: stretch.va.wrapping_add(passed), len, ..*stretch })
+        })
+    }
+
+    /// The list from that byte on, as other queues have theirs.
+    pub(crate) fn pieces(&self, offset: u64) -> Vec<Piece> {
+        self.from(offset).map(|Stretch { key, va, len }| Piece::Memory { key, va, len }).collect()
+    }
+
+    /// Where these bytes go, one stretch after the other from the list's byte `offset` on: each place with what is written
+    /// there. What there is no room for is not visited.
     ///
     /// # Errors
     /// The first that `visit` has; nothing is visited after it.
     pub(crate) fn place<'d, E>(
         &self,
+        offset: u64,
         parts: &[&'d [u8]],
         mut visit: impl FnMut(Stretch, &'d [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut stretches = self.stretches.iter().copied();
+        let mut stretches = self.from(offset);
         let mut stretch = stretches.next();
         for part in parts {
             let mut part = *part;
@@ -103,7 +120,7 @@ mod tests {
 
     fn placed(list: &ScatterList, parts: &[&[u8]]) -> Vec<(u32, u64, Vec<u8>)> {
         let mut all = Vec::new();
-        let done: Result<(), ()> = list.place(parts, |at, bytes| {
+        let done: Result<(), ()> = list.place(0, parts, |at, bytes| {
             assert_eq!(at.len as usize, bytes.len());
             all.push((at.key.0, at.va, bytes.to_vec()));
             Ok(())
@@ -131,11 +148,25 @@ mod tests {
         let right = [(7, 100, b"ab".to_vec()), (7, 102, b"cd".to_vec()), (9, u64::MAX, b"efg".to_vec())];
         assert_eq!(got, right);
         let mut visits = 0;
-        let failed = list.place(&[b"abcdefg"], |_, _| {
+        let failed = list.place(0, &[b"abcdefg"], |_, _| {
             visits += 1;
             Err(())
         });
         assert_eq!((failed, visits), (Err(()), 1));
+    }
+
+    #[test]
+    fn from_the_middle_of_a_list() {
+        let mut list = ScatterList::default();
+        list.read(&wqe(&[(4, 7, 100), (3, 9, 200), (5, 8, 300)]));
+        let mut got = Vec::new();
+        let done: Result<(), ()> = list.place(5, &[b"abcd"], |at, bytes| {
+            got.push((at.key.0, at.va, bytes.len()));
+            Ok(())
+        });
+        assert_eq!((done, got), (Ok(()), vec![(9, 201, 2), (8, 300, 2)]));
+        assert_eq!(total(&list.pieces(5)), 7);
+        assert_eq!((list.pieces(12), total(&list.pieces(0))), (vec![], 12));
     }
 
     proptest! {

@@ -53,6 +53,9 @@ pub struct Address {
     pub tci: Option<u16>,
     /// What follows.
     pub wrapping: Wrapping,
+    /// The priority that a port treats it by, if that is not the tag's: at its sender that of its queue where there is no
+    /// tag, at a receiver that of its code point. Nothing of it is on the link.
+    pub queue: Option<u8>,
 }
 
 /// Bits of a tag that hold the VLAN.
@@ -90,17 +93,31 @@ impl Address {
 
     /// The priority of its tag, 0 without one.
     #[must_use]
-    pub const fn priority(&self) -> u8 {
+    pub const fn tagged_priority(&self) -> u8 {
         match self.tci {
             Some(tci) => (tci >> PRIORITY_SHIFT) as u8,
             None => 0,
         }
     }
 
+    /// The priority that a port treats it by.
+    #[must_use]
+    pub const fn priority(&self) -> u8 {
+        match self.queue {
+            Some(priority) => priority & 7,
+            None => self.tagged_priority(),
+        }
+    }
+
+    /// Its sender's queue has that priority. A tag goes before it.
+    pub(in crate::link_layer) fn queued(&mut self, priority: u8) {
+        self.queue = if self.tci.is_none() && priority != 0 { Some(priority) } else { None };
+    }
+
     /// The same as packets of a port's RoCE address have it: with its MAC, VLAN and version.
     pub(super) fn sent_by(self, own: &RoceAddress, priority: u8, source_port: u16) -> Self {
         let tag = |vlan: u16| vlan & VLAN_BITS | u16::from(priority & 7) << PRIORITY_SHIFT;
-        Self {
+        let mut address = Self {
             dmac: self.dmac,
             smac: Mac(own.mac),
             tci: own.vlan.map(tag),
@@ -108,7 +125,10 @@ impl Address {
                 RoceVersion::V1 => Wrapping::V1,
                 RoceVersion::V2 => Wrapping::V2 { ipv4: own.ipv4, source_port },
             },
-        }
+            queue: None,
+        };
+        address.queued(priority & 7);
+        address
     }
 
     /// Whether a transport packet with these addresses that is for `dgid` is for an address of the port.

@@ -252,7 +252,7 @@ fn ethernet(reader: &mut Reader<'_>) -> Option<(Address, u16)> {
         tci = Some(u16::from_be_bytes(take(reader)?));
         kind = u16::from_be_bytes(take(reader)?);
     }
-    Some((Address { dmac, smac, tci, wrapping: Wrapping::Frame }, kind))
+    Some((Address { dmac, smac, tci, wrapping: Wrapping::Frame, queue: None }, kind))
 }
 
 /// The UDP header of RoCE v2; `None` if it is one of something else.
@@ -429,7 +429,13 @@ mod tests {
     }
 
     fn path(wrapping: Wrapping, tci: Option<u16>) -> Path {
-        let address = Address { dmac: Mac([2, 1, 1, 1, 1, 1]), smac: Mac([2, 2, 2, 2, 2, 2]), tci, wrapping };
+        let address = Address {
+            dmac: Mac([2, 1, 1, 1, 1, 1]),
+            smac: Mac([2, 2, 2, 2, 2, 2]),
+            tci,
+            wrapping,
+            queue: None,
+        };
         let gid = |n| match wrapping {
             Wrapping::V2 { ipv4: true, .. } => gid_of([10, 0, 0, n]),
             _ => Gid::new(0xfe80 << 48, n.into()),

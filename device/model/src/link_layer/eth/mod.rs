@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Address`] is what the first headers say, `route` what contexts and address vectors say of it, `frame` packets as bytes
-//! with their checksums, `outlet` the sending side of a port: a queue for each priority.
+//! with their checksums, `outlet` the sending side of a port: a queue for each priority, `selection` which of them sends next.
 //!
 //! Frames that are no transport packets stay bytes; queues of their own take them ([`crate::nic`]).
 
@@ -16,6 +16,7 @@ pub(crate) mod frame;
 pub(crate) mod outlet;
 pub(crate) mod pause;
 mod route;
+pub(in crate::link_layer) mod selection;
 
 pub use address::{Address, Mac, Wrapping};
 

@@ -10,7 +10,7 @@ use crate::link_layer::Packet;
 use crate::link_layer::ib::egress::Egress;
 use crate::link_layer::outlet::Fate;
 
-/// A queue for each priority; nothing but the link's rate holds them back.
+/// A queue for each priority. The link's rate holds them back, the peer's pauses, and the limits of their traffic classes.
 #[derive(Debug, Default)]
 pub(crate) struct EthOutlet {
     pub(in crate::link_layer) egress: Egress<()>,
@@ -24,6 +24,12 @@ pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
 }
 
 impl EthOutlet {
+    pub(in crate::link_layer) fn configure(&mut self, port: &Port) {
+        if let Some(ethernet) = port.ethernet() {
+            self.egress.classify(&ethernet.classes);
+        }
+    }
+
     #[inline]
     pub(in crate::link_layer) fn admit(&self, port: &Port, packet: &Packet) -> Fate {
         Fate { lane: packet.lane(), own: keeps(port, packet), may_leave: port.state == port_state::ACTIVE }

@@ -14,7 +14,7 @@ use super::{Address, Mac, Wrapping};
 /// What packets show of their sender beside its address in the port's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::link_layer) struct Sender {
-    /// Priority, if there is a tag.
+    /// Priority.
     priority: u8,
     /// Source port of RoCE v2.
     source_port: u16,
@@ -65,7 +65,7 @@ impl Address {
             Wrapping::V2 { source_port, .. } => source_port,
             _ => port_of(0),
         };
-        let sender = Sender { priority: self.priority(), source_port };
+        let sender = Sender { priority: self.tagged_priority(), source_port };
         (Self { dmac: self.smac, ..Self::default() }, sender)
     }
 

@@ -9,10 +9,13 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::port::classes::Classes;
+
 use super::VL15;
 use super::arbiter::{Arbiter, Tables};
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
+use crate::link_layer::eth::selection::Selection;
 use crate::link_layer::outlet::{BLOCK, blocks};
 use crate::link_layer::{LANES, Next, Outcome, Packet, Sent, Wait};
 
@@ -99,6 +102,15 @@ pub(crate) struct Limits {
     pub(crate) management: usize,
 }
 
+/// Whose turn it is among lanes.
+#[derive(Debug)]
+enum Turns {
+    /// As the tables of a subnet manager say.
+    Tables(Arbiter),
+    /// As the traffic classes of an Ethernet port say.
+    Classes(Box<Selection>),
+}
+
 /// The sending side of a port. `H` is what a packet keeps occupied until it has left.
 #[derive(Debug)]
 pub(crate) struct Egress<H> {
@@ -108,7 +120,7 @@ pub(crate) struct Egress<H> {
     lanes: [LaneQueue<H>; LANES],
     /// Bit n: something waits in lane n.
     waiting: u16,
-    arbiter: Arbiter,
+    turns: Turns,
     pub(crate) limits: Limits,
     /// Picoseconds for which packets were ready and had no credits.
     starved: u64,
@@ -116,6 +128,10 @@ pub(crate) struct Egress<H> {
     credit_timer: Option<Ps>,
     /// Until when lanes wait because the peer asked for it.
     paused: [Ps; LANES],
+    /// Until when they wait because they sent what they may.
+    limited: [Ps; LANES],
+    /// The later of both.
+    held: [Ps; LANES],
 }
 
 impl<H> Default for Egress<H> {
@@ -125,11 +141,13 @@ impl<H> Default for Egress<H> {
             busy_until: Ps::ZERO,
             lanes: Default::default(),
             waiting: 0,
-            arbiter: Arbiter::default(),
+            turns: Turns::Tables(Arbiter::default()),
             limits: Limits::default(),
             starved: 0,
             credit_timer: None,
             paused: [Ps::ZERO; LANES],
+            limited: [Ps::ZERO; LANES],
+            held: [Ps::ZERO; LANES],
         }
     }
 }
@@ -147,6 +165,7 @@ impl<H> Egress<H> {
                 Credits { free: room.map(|bytes| (bytes / BLOCK) as u32), coming: VecDeque::new() };
         }
         self.paused = [Ps::ZERO; LANES];
+        self.held = self.limited;
     }
 
     /// The peer asks for a lane to wait until then; not later than now: it may go on. Says when to call
@@ -154,6 +173,8 @@ impl<H> Egress<H> {
     #[must_use]
     pub(crate) fn pause(&mut self, now: Ps, lane: u8, until: Ps) -> Option<Ps> {
         *self.paused.get_mut(usize::from(lane))? = until;
+        let limited = self.limited.get(usize::from(lane)).copied().unwrap_or_default();
+        *self.held.get_mut(usize::from(lane))? = until.max(limited);
         let waits = self.waiting >> lane & 1 == 1 && until > now;
         if waits { self.ask_for_credits(now, until) } else { None }
     }
@@ -191,7 +212,28 @@ impl<H> Egress<H> {
 
     /// The subnet manager wrote the arbitration tables.
     pub(crate) fn program(&mut self, tables: Tables) {
-        self.arbiter.program(tables);
+        if let Turns::Tables(arbiter) = &mut self.turns {
+            arbiter.program(tables);
+        }
+    }
+
+    /// Software set the traffic classes of an Ethernet port.
+    pub(in crate::link_layer) fn classify(&mut self, classes: &Classes) {
+        if let Turns::Tables(_) = self.turns {
+            self.turns = Turns::Classes(Box::default());
+        }
+        if let Turns::Classes(selection) = &mut self.turns {
+            selection.configure(classes);
+        }
+    }
+
+    /// Lanes may send again from then on, if they had to stop before.
+    fn hold(&mut self, lanes: u16, until: Ps) {
+        let times = self.limited.iter_mut().zip(&mut self.held).zip(&self.paused).enumerate();
+        for (_, ((limited, held), paused)) in times.filter(|(lane, _)| lanes >> lane & 1 == 1) {
+            *limited = (*limited).max(until);
+            *held = (*limited).max(*paused);
+        }
     }
 
     /// How long `bytes` of a packet occupy the link.
@@ -230,9 +272,9 @@ impl<H> Egress<H> {
     pub(crate) fn credits_arrive(&mut self, now: Ps) -> Result<(), Option<Ps>> {
         self.credit_timer = self.credit_timer.filter(|timer| *timer > now);
         let mut next = None;
-        for (lane, paused) in self.lanes.iter().zip(&self.paused) {
+        for (lane, held) in self.lanes.iter().zip(&self.held) {
             let Some(head) = lane.queue.front() else { continue };
-            match lane.credits.when(blocks(head.packet.len())).map(|at| at.max(*paused)) {
+            match lane.credits.when(blocks(head.packet.len())).map(|at| at.max(*held)) {
                 Some(at) if at == now => return Ok(()),
                 Some(at) if at > now => next = Some(next.map_or(at, |next: Ps| next.min(at))),
                 _ => {}
@@ -324,9 +366,9 @@ impl<H> Egress<H> {
                 }
             }
             deadline = deadline.min(dies);
-            let paused = self.paused.get(vl).copied().unwrap_or_default();
+            let held = self.held.get(vl).copied().unwrap_or_default();
             let Some(credits) = lane.credits.when(blocks(head.packet.len())) else { continue };
-            let credits = credits.max(paused);
+            let credits = credits.max(held);
             if credits > now {
                 enough = enough.min(credits);
                 continue;
@@ -366,7 +408,16 @@ impl<H> Egress<H> {
             let head = lanes.get(usize::from(vl)).and_then(|l| l.queue.front());
             head.map_or(0, |h| h.packet.len())
         };
-        let vl = self.arbiter.pick(candidates, size)?;
+        let vl = match &mut self.turns {
+            Turns::Tables(arbiter) => arbiter.pick(candidates, size)?,
+            Turns::Classes(selection) => {
+                let vl = selection.pick(candidates, size)?;
+                for (lanes, until) in selection.limit(vl, start, size(vl)) {
+                    self.hold(lanes, until);
+                }
+                vl
+            }
+        };
         self.starved = self.starved.saturating_add(start.since(ready).0);
         let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
         let Queued { packet, hold, .. } = lane.queue.pop_front()?;
