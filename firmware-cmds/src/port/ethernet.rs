@@ -242,6 +242,8 @@ pub struct Ethernet {
     /// Rates that software wants, as bits of PTYS; all at power-on.
     pub(super) rates_wanted: u32,
     roce_addresses: Vec<Option<RoceAddress>>,
+    /// Indices of those that there are, in order: every frame asks for all of them.
+    roce_indices: Vec<u8>,
 }
 
 impl Ethernet {
@@ -260,12 +262,14 @@ impl Ethernet {
             correction: Wanted::default(),
             rates_wanted: u32::MAX,
             roce_addresses: vec![None; ROCE_ADDRESSES],
+            roce_indices: Vec::new(),
         }
     }
 
     /// The RoCE addresses that there are, with their indices.
     pub fn roce_addresses(&self) -> impl Iterator<Item = (u8, &RoceAddress)> {
-        (0..=u8::MAX).zip(&self.roce_addresses).filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+        let entry = |index: &u8| Some((*index, self.roce_addresses.get(usize::from(*index))?.as_ref()?));
+        self.roce_indices.iter().filter_map(entry)
     }
 }
 
@@ -304,11 +308,12 @@ impl Port {
 
     /// Sets or takes out the RoCE address of an index. Whether there is such an index.
     pub(crate) fn set_roce_address(&mut self, index: usize, address: Option<RoceAddress>) -> bool {
-        let Some(entry) = self.ethernet_mut().and_then(|eth| eth.roce_addresses.get_mut(index)) else {
-            return false;
-        };
+        let Some(eth) = self.ethernet_mut() else { return false };
+        let Some(entry) = eth.roce_addresses.get_mut(index) else { return false };
         if *entry != address {
             *entry = address;
+            let there = (0..=u8::MAX).zip(&eth.roce_addresses).filter(|(_, entry)| entry.is_some());
+            eth.roce_indices = there.map(|(index, _)| index).collect();
             self.readdress();
         }
         true
