@@ -137,11 +137,12 @@ fn mtu(port: &mut Port, write: bool, value: &mut Pmtu) -> Result<(), Failure> {
 fn rates(port: &mut Port, write: bool, value: &mut Ptys) -> Result<(), Failure> {
     const PROTOCOL: Failure = bad_param("PTYS: proto_mask must be 4 (Ethernet)");
     const RATE: Failure = bad_param("PTYS: eth_proto_admin has no rate that the port can do");
+    /// Negotiation is switched off.
+    const UNAVAILABLE: u32 = 0;
     /// Negotiation is complete.
     const COMPLETE: u32 = 1;
     const LINK_DOWN: u32 = 4;
     if write {
-        // AN_DISABLE_ADMIN is ignored: links always find their rate among those wanted, which AN_DISABLE_CAP 0 says.
         if value.get(Ptys::PROTO_MASK) != PROTO_ETHERNET {
             return Err(PROTOCOL.got(value.get(Ptys::PROTO_MASK)));
         }
@@ -149,11 +150,20 @@ fn rates(port: &mut Port, write: bool, value: &mut Ptys) -> Result<(), Failure> 
         if !port.want_rates(wanted) {
             return Err(RATE.got(wanted).limit(port.rates().capable));
         }
+        // Links find their rate among those wanted either way; without negotiation software wants one.
+        ethernet(port)?.negotiation_off = value.get(Ptys::AN_DISABLE_ADMIN) == 1;
     }
+    let negotiation_off = ethernet(port)?.negotiation_off;
     let rates = port.rates();
     let mut out = Ptys::new();
     out.set(Ptys::LOCAL_PORT, value.get(Ptys::LOCAL_PORT)).set(Ptys::PROTO_MASK, PROTO_ETHERNET);
-    out.set(Ptys::AN_STATUS, if rates.active == 0 { LINK_DOWN } else { COMPLETE });
+    out.set(Ptys::AN_DISABLE_CAP, 1).set(Ptys::AN_DISABLE_ADMIN, negotiation_off.into());
+    let status = match (negotiation_off, rates.active) {
+        (true, _) => UNAVAILABLE,
+        (false, 0) => LINK_DOWN,
+        (false, _) => COMPLETE,
+    };
+    out.set(Ptys::AN_STATUS, status);
     out.set(Ptys::DATA_RATE_OPER, rates.rate).set(Ptys::ETH_PROTO_CAPABILITY, rates.capable);
     out.set(Ptys::ETH_PROTO_ADMIN, rates.wanted).set(Ptys::ETH_PROTO_OPER, rates.active);
     // All that is known of the other end: it does what the link does.
@@ -407,205 +417,4 @@ fn present(_: &mut Port, write: bool, value: &mut Pcam) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::commands::testing::{Answer, Bench, ethernet};
-    use crate::port::{FrameClass, Link};
-    use hca_spec::command::{Opcode, Status};
-    use hca_spec::register::eth_proto;
-    use hca_spec::{be32, be64};
-
-    fn register(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
-        let mut body = vec![0; 8];
-        body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
-        body.extend_from_slice(data);
-        b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
-    }
-
-    fn bench() -> Bench {
-        let mut b = Bench::initialized_with(ethernet());
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
-        b
-    }
-
-    #[test]
-    fn mtu_in_bytes() {
-        let mut b = bench();
-        let mut p = Pmtu::new();
-        p.set(Pmtu::LOCAL_PORT, 1);
-        let r = register(&mut b, reg::PMTU, false, p.bytes());
-        assert_eq!((be32(&r.output, 0x14) >> 16, be32(&r.output, 0x1c) >> 16), (10_000, 1522));
-        p.set(Pmtu::ADMIN_MTU, 9022);
-        let r = register(&mut b, reg::PMTU, true, p.bytes());
-        assert_eq!((r.status(), be32(&r.output, 0x1c) >> 16), (Status::Ok, 9022));
-        assert_eq!(b.fw.ports.port(1).unwrap().ethernet().unwrap().mtu, 9022);
-        for wrong in [0, 89, 10_001] {
-            p.set(Pmtu::ADMIN_MTU, wrong);
-            assert_eq!(register(&mut b, reg::PMTU, true, p.bytes()).status(), Status::BadParam);
-        }
-        p.set(Pmtu::LOCAL_PORT, 2);
-        assert_eq!(register(&mut b, reg::PMTU, false, p.bytes()).status(), Status::BadParam);
-    }
-
-    #[test]
-    fn rates_of_the_link() {
-        let mut b = bench();
-        let mut p = Ptys::new();
-        p.set(Ptys::LOCAL_PORT, 1).set(Ptys::PROTO_MASK, PROTO_ETHERNET);
-        let read = |b: &mut Bench, p: &Ptys, write| {
-            let r = register(b, reg::PTYS, write, p.bytes());
-            assert_eq!(r.status(), Status::Ok);
-            Ptys::from_prefix_or_zero(&r.output[16..])
-        };
-        let got = read(&mut b, &p, false);
-        assert_eq!(got.get(Ptys::ETH_PROTO_OPER), eth_proto::CR4_100G);
-        assert_eq!((got.get(Ptys::DATA_RATE_OPER), got.get(Ptys::EXT_ETH_PROTO_CAPABILITY)), (1000, 0));
-        p.set(Ptys::ETH_PROTO_ADMIN, eth_proto::CR_25G);
-        assert_eq!(read(&mut b, &p, true).get(Ptys::ETH_PROTO_ADMIN), eth_proto::CR_25G);
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
-        assert_eq!(read(&mut b, &p, false).get(Ptys::ETH_PROTO_OPER), eth_proto::CR_25G);
-        b.fw.ports.set_link(1, None, &mut Vec::new());
-        let got = read(&mut b, &p, false);
-        assert_eq!((got.get(Ptys::ETH_PROTO_OPER), got.get(Ptys::AN_STATUS)), (0, 4));
-        p.set(Ptys::ETH_PROTO_ADMIN, 1);
-        assert_eq!(register(&mut b, reg::PTYS, true, p.bytes()).status(), Status::BadParam);
-        p.set(Ptys::ETH_PROTO_ADMIN, eth_proto::CR_25G).set(Ptys::PROTO_MASK, 1);
-        assert_eq!(register(&mut b, reg::PTYS, true, p.bytes()).status(), Status::BadParam);
-    }
-
-    #[test]
-    fn pause_and_priorities() {
-        let mut b = bench();
-        let mut p = Pfcc::new();
-        p.set(Pfcc::LOCAL_PORT, 1).set(Pfcc::PPTX, 1).set(Pfcc::PPRX, 1).set(Pfcc::PFCTX, 0xff);
-        assert_eq!(register(&mut b, reg::PFCC, true, p.bytes()).status(), Status::Ok, "no priority is named");
-        let pause = |b: &Bench| b.fw.ports.port(1).unwrap().ethernet().unwrap().pause;
-        assert_eq!((pause(&b).tx, pause(&b).rx, pause(&b).pfc_tx), (true, true, 0));
-        p.set(Pfcc::PRIO_MASK_TX, 0x0f);
-        assert_eq!(register(&mut b, reg::PFCC, true, p.bytes()).status(), Status::BadParam);
-        p.set(Pfcc::PPTX, 0).set(Pfcc::PPRX, 0).set(Pfcc::PPRX_MASK_N, 1);
-        let r = register(&mut b, reg::PFCC, true, p.bytes());
-        let got = Pfcc::from_prefix_or_zero(&r.output[16..]);
-        assert_eq!((got.get(Pfcc::PFCTX), got.get(Pfcc::PPTX), got.get(Pfcc::PPRX)), (0xf, 0, 1));
-        let read = register(&mut b, reg::PFCC, false, Pfcc::new().set(Pfcc::LOCAL_PORT, 1).bytes());
-        assert_eq!(read.output, r.output);
-    }
-
-    #[test]
-    fn groups_of_counters() {
-        let mut b = bench();
-        let c = &mut b.fw.ports.port_mut(1).unwrap().ethernet_mut().unwrap().counters;
-        c.received(FrameClass::Unicast, 60, 5);
-        c.received(FrameClass::Broadcast, 1514, 0);
-        c.sent(FrameClass::Multicast, 100, 0);
-        c.link_down_events = 3;
-        let read = |b: &mut Bench, group, priority, clear| {
-            let mut p = Ppcnt::new();
-            p.set(Ppcnt::LOCAL_PORT, 1).set(Ppcnt::GRP, group).set(Ppcnt::PRIO_TC, priority);
-            p.set(Ppcnt::CLR, clear);
-            register(b, reg::PPCNT, false, p.bytes())
-        };
-        let at = |r: &Answer, at: usize| be64(&r.output, 0x18 + at);
-        let r = read(&mut b, 0, 0, 0);
-        assert_eq!((at(&r, 0), at(&r, 8), at(&r, 0x28), at(&r, 0x30), at(&r, 0x48)), (1, 2, 1582, 1, 1));
-        let r = read(&mut b, 1, 0, 0);
-        assert_eq!((at(&r, 0), at(&r, 8), at(&r, 0x28), at(&r, 0x50), at(&r, 0x58)), (1582, 1, 104, 1, 1));
-        let r = read(&mut b, 2, 0, 0);
-        assert_eq!((at(&r, 0x10), at(&r, 0x18), at(&r, 0x58), at(&r, 0x80)), (2, 1, 1, 1));
-        let r = read(&mut b, 0x10, 5, 0);
-        assert_eq!((at(&r, 0), at(&r, 0x20)), (64, 1));
-        assert_eq!(read(&mut b, 0x10, 8, 0).status(), Status::BadParam);
-        assert_eq!(be32(&read(&mut b, 0x12, 0, 0).output, 0x18 + 0xc0), 3);
-        assert_eq!(be32(&read(&mut b, 0x20, 0, 1).output, 0x18), 3, "and clears");
-        assert_eq!(at(&read(&mut b, 0, 0, 0), 8), 0);
-        assert_eq!(read(&mut b, 0x3f, 0, 0).status(), Status::BadParam);
-        assert_eq!(register(&mut b, reg::PPCNT, true, &[0; 0x100]).status(), Status::BadParam);
-    }
-
-    #[test]
-    fn module_and_checks() {
-        let mut b = bench();
-        let r = register(
-            &mut b,
-            reg::PMLP,
-            false,
-            &[0, 1, 0, 0].into_iter().chain([0; 0x3c]).collect::<Vec<_>>(),
-        );
-        assert_eq!(r.output[16..32], [0, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0]);
-        for len in [0x40, 0x90] {
-            let r = register(&mut b, reg::MCIA, false, &vec![0; len]);
-            assert_eq!((r.status(), r.output.len(), r.output[19]), (Status::Ok, 16 + len, 1));
-        }
-        let mut p = Pcmr::new();
-        let r = register(&mut b, reg::PCMR, false, p.bytes());
-        assert_eq!(r.output[16..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
-        assert_eq!(register(&mut b, reg::PCMR, true, p.bytes()).status(), Status::BadParam);
-        p.set(Pcmr::FCS_CHK, 1);
-        assert_eq!(register(&mut b, reg::PCMR, true, p.bytes()).status(), Status::Ok);
-        let r = register(&mut b, reg::PCAM, false, &[0; 0x50]);
-        assert_eq!(be32(&r.output, 0x10 + 0x14), 0b1_1101_1100, "PMLP, PMTU, PTYS, PAOS, PFCC, PPCNT");
-        for read_only in [reg::PMLP, reg::PCAM, reg::MCIA] {
-            assert_eq!(register(&mut b, read_only, true, &[0; 0x90]).status(), Status::BadParam);
-        }
-    }
-
-    #[test]
-    fn error_correction() {
-        use hca_spec::register::fec;
-        let mut b = bench();
-        let mut p = Pplm::new();
-        p.set(Pplm::LOCAL_PORT, 1);
-        let access = |b: &mut Bench, p: &Pplm, write| {
-            let r = register(b, reg::PPLM, write, p.bytes());
-            (r.status(), Pplm::from_prefix_or_zero(r.output.get(16..).unwrap_or_default()))
-        };
-        let (_, got) = access(&mut b, &p, false);
-        assert_eq!(got.get(Pplm::FEC_MODE_ACTIVE), fec::RS_528_514, "as 100 Gb/s over copper have it");
-        assert_eq!((got.get(Pplm::FEC_OVERRIDE_CAP_100G), got.get(Pplm::FEC_OVERRIDE_ADMIN_100G)), (5, 0));
-        p.set(Pplm::FEC_OVERRIDE_ADMIN_100G, fec::NONE).set(Pplm::FEC_OVERRIDE_ADMIN_25G, fec::FIRECODE);
-        let (status, got) = access(&mut b, &p, true);
-        assert_eq!((status, got.get(Pplm::FEC_MODE_ACTIVE)), (Status::Ok, fec::NONE));
-        assert_eq!(got.get(Pplm::FEC_OVERRIDE_ADMIN_25G), fec::FIRECODE);
-        p.set(Pplm::FEC_OVERRIDE_ADMIN_100G, fec::FIRECODE);
-        assert_eq!(access(&mut b, &p, true).0, Status::BadParam);
-        b.fw.ports.set_link(1, None, &mut Vec::new());
-        p.set(Pplm::FEC_OVERRIDE_ADMIN_100G, 0);
-        assert_eq!(access(&mut b, &p, true).1.get(Pplm::FEC_MODE_ACTIVE), 0, "the link is down");
-    }
-
-    /// Registers of InfiniBand are not there, and those of Ethernet are not on InfiniBand ports.
-    #[test]
-    fn each_layer_has_its_own() {
-        let mut b = bench();
-        for other in [reg::PCAP, reg::PVLC] {
-            assert_eq!(register(&mut b, other, false, &[0; 0x40]).status(), Status::BadParam);
-        }
-        let mut b = Bench::initialized();
-        for other in [reg::PFCC, reg::PPCNT, reg::PMLP, reg::MCIA, reg::PCMR, reg::PCAM] {
-            assert_eq!(register(&mut b, other, false, &[0; 0x100]).status(), Status::BadParam);
-        }
-    }
-
-    /// The link comes up behind PAOS.
-    #[test]
-    fn switched_off_and_on() {
-        use crate::effect::Effect;
-        use hca_spec::eqe::port_change;
-        let mut b = bench();
-        let paos = |b: &mut Bench, admin: u32| {
-            let data = [1 << 16 | admin << 8, 1 << 31, 0, 0].map(u32::to_be_bytes).concat();
-            b.effects.clear();
-            let r = register(b, reg::PAOS, true, &data);
-            assert_eq!(r.status(), Status::Ok);
-            r.output[19] & 0xf
-        };
-        assert_eq!(paos(&mut b, 2), 2);
-        assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::DOWN }]);
-        assert_eq!(paos(&mut b, 1), 2, "not trained yet");
-        assert_eq!(b.effects, [Effect::PortEnabled { port: 1 }]);
-        let mut effects = Vec::new();
-        b.fw.ports.set_link(1, Some(Link::default()), &mut effects);
-        assert_eq!(effects, [Effect::PortChange { port: 1, sub_type: port_change::ACTIVE }]);
-        assert_eq!(b.fw.ports.port(1).unwrap().ethernet().unwrap().counters.link_down_events, 1);
-    }
-}
+mod tests;

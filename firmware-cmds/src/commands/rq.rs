@@ -383,7 +383,8 @@ mod tests {
         let right = Strides { log_size: 13, log_count: 16, shifted: true };
         assert_eq!((rq.kind, rq.strides), (WqKind::LinkedStriding, Some(right)));
         assert_eq!((right.size(), right.count(), right.front()), (8192, 65536, 2));
-        assert!(b.fw.icm.rqs.get(b.rq(&nic)).unwrap().strides.is_none());
+        let cyclic = b.rq(&nic);
+        assert!(b.fw.icm.rqs.get(cyclic).unwrap().strides.is_none());
         b.fw.general.set(General::STRIDING_RQ, 0);
         assert_eq!(b.put_list(Opcode::CreateRq, &c, &[0x4000]).status(), Status::BadParam);
     }

@@ -158,8 +158,7 @@ fn ethernet_general() -> General {
     // Flow control and transmission selection are this function's to set: there are no others.
     c.set(General::VPORT_GROUP_MANAGER, 1).set(General::ETS, 1).set(General::MAX_TC, TRAFFIC_CLASSES as u32);
     c.set(General::RTS2RTS_QP_UDP_SPORT, 1).set(General::QOS, 1);
-    // Frames that take strides of a WQE, whose memory a send queue maps. They are known of the ConnectX-4 Lx; drivers have them
-    // by default where they are.
+    // Frames that take strides of a WQE, whose memory a send queue maps: known of the ConnectX-4 Lx.
     c.set(General::STRIDING_RQ, 1).set(General::UMR_PTR_RLKY, 1);
     // Paths of RoCE don't migrate, which its own group says, too.
     c.set(General::APM, 0);

@@ -239,6 +239,8 @@ pub struct Ethernet {
     pub counters: EthernetCounters,
     /// Forward error correction that software wants.
     pub(crate) correction: Wanted,
+    /// Software switched the negotiation of rates off.
+    pub(crate) negotiation_off: bool,
     /// Rates that software wants, as bits of PTYS; all at power-on.
     pub(super) rates_wanted: u32,
     roce_addresses: Vec<Option<RoceAddress>>,
@@ -260,6 +262,7 @@ impl Ethernet {
             classes: Classes::default(),
             counters: EthernetCounters::default(),
             correction: Wanted::default(),
+            negotiation_off: false,
             rates_wanted: u32::MAX,
             roce_addresses: vec![None; ROCE_ADDRESSES],
             roce_indices: Vec::new(),

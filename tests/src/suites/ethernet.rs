@@ -11,7 +11,7 @@ const IPERF: u16 = 5201;
 /// Port of perftest, and of a file that is sent.
 const PORT: u16 = 18516;
 /// Files of these cases in the guests.
-const FILES: [&str; 3] = ["guest/ethernet.sh", "guest/datagrams.py", "guest/xdp.py"];
+const FILES: [&str; 4] = ["guest/ethernet.sh", "guest/datagrams.py", "guest/xdp.py", "guest/xsk.py"];
 /// Sizes of frames that devices are told: the least, one that IPv6 does not take, around the common ones, the largest.
 const MTUS: [u32; 7] = [68, 576, 1280, 2000, 4200, 9000, 9978];
 /// What `ethtool -K` can change, and the values it takes.
@@ -181,6 +181,8 @@ fn traffic() -> Vec<Command> {
         says("XDP: drop", "python3 xdp.py drop sleep 6", "attached", "shows '100% packet loss' ping -c 3 -W 1 @host; ! ping -c 2 -W 1 @host"),
         says("XDP: transmit", "python3 xdp.py return sleep 10", "attached", "python3 datagrams.py frames 0x88b5 100"),
         says("XDP: redirect", "python3 xdp.py return sleep 10", "attached", "python3 datagrams.py frames 0x88b6 100"),
+        says("AF_XDP: zero copy", "python3 xsk.py zero aligned 4096 100", "attached", "python3 datagrams.py frames 0x88b5 100"),
+        says("AF_XDP: chunks anywhere", "python3 xsk.py zero unaligned 4096 100", "attached", "python3 datagrams.py frames 0x88b5 100"),
         ping("ping after XDP", ""),
     ]);
     all.extend(roce());
@@ -280,7 +282,18 @@ fn settings() -> Vec<Command> {
         ping("self test: ping", ""),
         both("time stamps", "shows 'hardware-receive' ethtool -T hca0 && shows 'PTP Hardware Clock: 0' ethtool -T hca0"),
         both("clock", "phc_ctl /dev/ptp0 get && phc_ctl /dev/ptp0 set 1000 get && phc_ctl /dev/ptp0 freq 1000 adj 5 get"),
-        both("pause", "shows 'RX:' ethtool -a hca0"),
+        both("pause", "ethtool -A hca0 rx off tx off && shows 'RX:.*off' ethtool -a hca0 && ethtool -A hca0 rx on tx on && shows 'RX:.*on' ethtool -a hca0"),
+        both("traffic classes", "dcb ets set dev hca0 tc-tsa all:strict 0:ets 1:ets tc-bw 0:30 1:70 prio-tc all:0 3:1 && shows 'tc-bw 0:30 1:70' dcb ets show dev hca0 &&
+            dcb maxrate set dev hca0 tc-maxrate 0:20mbit && dcb maxrate show dev hca0 && dcb maxrate set dev hca0 tc-maxrate all:0bit"),
+        iperf("traffic classes: iperf3", "-n 5M"),
+        both("PFC", "dcb pfc set dev hca0 prio-pfc all:off 3:on && shows '3:on' dcb pfc show dev hca0 && dcb pfc set dev hca0 prio-pfc all:off && ethtool -A hca0 rx on tx on"),
+        both("priorities by DSCP", "dcb app add dev hca0 dscp-prio 46:5 && shows 'EF:5' dcb app show dev hca0 && dcb app del dev hca0 dscp-prio 46:5"),
+        both("error correction", "ethtool --set-fec hca0 encoding off && shows 'Active FEC encoding: Off' ethtool --show-fec hca0 && ethtool --set-fec hca0 encoding auto"),
+        both("strides", "ethtool --set-priv-flags hca0 rx_striding_rq on && shows 'rx_striding_rq *: on' ethtool --show-priv-flags hca0"),
+        iperf("strides: iperf3", "-n 20M"),
+        both("strides, compressed", "ethtool --set-priv-flags hca0 rx_cqe_compress on"),
+        iperf("strides, compressed: iperf3", "-n 20M"),
+        both("no strides", "[ $(counted rx_mpwqe_filler_cqes) -gt 0 ] && ethtool --set-priv-flags hca0 rx_cqe_compress off && ethtool --set-priv-flags hca0 rx_striding_rq off"),
         both("private flags", "ethtool --show-priv-flags hca0; for flag in rx_cqe_moder tx_cqe_moder; do for value in off on; do ethtool --set-priv-flags hca0 $flag $value || exit; done; done"),
         ping("private flags: ping", ""),
         both("speed", "ethtool -s hca0 autoneg on; shows 'Speed: 100000' ethtool hca0"),
