@@ -3,9 +3,14 @@
 # Bytes that a disk or file has to bring back unchanged, in MiB; disks have twice as many.
 MIB=8
 
-# address HOST: its address in IPoIB.
+# with_ipoib: whether the hosts' addresses are those of IPoIB. Otherwise they are those of the first Ethernet port.
+with_ipoib() {
+	grep -q " ib-" /etc/hosts
+}
+# address HOST: its address there.
 address() {
-	sed -n "s/ ib-$1\$//p" /etc/hosts
+	with_ipoib && name=ib-$1 || name=$1-hca0
+	sed -n "s/[[:space:]]$name\$//p" /etc/hosts
 }
 # port_guid HOST: the GUID of its port, as 16 hex digits.
 port_guid() {
@@ -67,23 +72,34 @@ ram_disk() {
 	mkdir -p "$disk" && echo rd_pages=$((MIB * 2 * 256)) >"$disk/control" && echo 1 >"$disk/enable"
 }
 
-# SRP. srp_target HOST: gives a disk to that host.
+# SRP, which meets by the subnet's manager, or by addresses: at this TCP port, and with this GUID of the target.
+SRP_PORT=7174
+SRP_GUID=50f7ca0000000001
+# srp_target HOST: gives a disk to that host.
 srp_target() {
-	modprobe ib_srpt && configfs && ram_disk 0 || return
+	options=
+	with_ipoib || options="rdma_cm_port=$SRP_PORT srpt_service_guid=0x$SRP_GUID"
+	modprobe ib_srpt $options && configfs && ram_disk 0 || return
 	port=/sys/kernel/config/target/srpt/$(cut -d: -f5-8 /sys/class/infiniband/mlx5_0/ports/1/gids/0)
 	mkdir /sys/kernel/config/target/srpt
 	mkdir "$port" && mkdir "$port/tpg" && mkdir "$port/tpg/lun/lun_0" || return
 	ln -s $disk "$port/tpg/lun/lun_0/disk"
 	# As many work requests as a queue pair of this adapter holds with room for lists of pieces in each.
 	echo 512 >"$port/tpg/attrib/srp_sq_size"
-	initiator=$port/tpg/acls/$(port_guid "$1" | sed 's/..../&:/g; s/:$//')
+	# By addresses the kernel's target calls an initiator after the address of its own that he came to (srpt_rdma_cm_req_recv).
+	with_ipoib && initiator=$(port_guid "$1" | sed 's/..../&:/g; s/:$//') || initiator=$(address "$(hostname)")
+	initiator=$port/tpg/acls/$initiator
 	mkdir "$initiator" && mkdir "$initiator/lun_0" && ln -s "$port/tpg/lun/lun_0" "$initiator/lun_0/disk" || return
 	echo 1 >"$port/tpg/enable"
 }
-# srp_connect: to the only target of the subnet; the disk is /dev/sda afterwards.
+# srp_connect HOST: to the only target of the subnet, or of that host; the disk is /dev/sda afterwards.
 srp_connect() {
 	modprobe ib_srp && modprobe sd_mod || return
-	ibsrpdm -c -d /dev/infiniband/umad0 | tee /tmp/targets
+	if with_ipoib; then
+		ibsrpdm -c -d /dev/infiniband/umad0
+	else
+		echo "id_ext=$SRP_GUID,ioc_guid=$SRP_GUID,dest=$(address "$1"):$SRP_PORT"
+	fi | tee /tmp/targets
 	cat /tmp/targets >/sys/class/infiniband_srp/srp-mlx5_0-1/add_target || return
 	until_true 20 test -b /dev/sda
 }

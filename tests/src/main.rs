@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
 use hca_tests::suites::{KERNELS, Suite, all};
-use hca_tests::tenants;
+use hca_tests::{speed, tenants};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -27,6 +27,7 @@ struct Cli {
 enum Command {
     Suites(Suites),
     Tenants(Tenants),
+    Speed(Speed),
 }
 
 /// Let one tenant of a server do anything, and look at what another sees; the exit code is 0 if there is no finding
@@ -55,6 +56,18 @@ struct Tenants {
     verbose: bool,
 }
 
+/// Measure TCP and RDMA between two guests, over the adapter's Ethernet port and over QEMU's own card, and print a table
+#[derive(Debug, Args)]
+#[command(after_help = "On a machine that does nothing else:\n  cargo run --release -p hca-tests -- speed")]
+struct Speed {
+    /// Kernel of the guests
+    #[arg(long, value_name = "SERIES", default_value = "6.12")]
+    kernel: String,
+    /// How often each thing is measured
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    rounds: usize,
+}
+
 /// Run suites; the exit code is 0 if nothing failed
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -81,6 +94,10 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Suites(suites) => run(&suites),
         Command::Tenants(tenants) => fuzz(&tenants),
+        Command::Speed(Speed { kernel, rounds }) => speed::measure(&kernel, rounds).map(|table| {
+            print!("{table}");
+            true
+        }),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -18,13 +18,13 @@ pub struct Line {
     pub sent: bool,
     /// Nanoseconds.
     pub at: u64,
-    /// Bytes, LRH to VCRC.
+    /// Bytes, LRH to VCRC, or of a frame with its FCS.
     pub length: u64,
     /// "good", or the checksums that are wrong.
     pub verdict: String,
 }
 
-/// Checks both checksums of every packet of a pcapng file.
+/// Checks the checksums of every packet of a pcapng file: ICRC and VCRC, or FCS and the ICRC of RoCE.
 pub fn checksums(path: &Path) -> Vec<Line> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/packets.py");
     let out = Command::new("python3").arg(script).arg(path).output().expect("python3 starts");

@@ -107,6 +107,7 @@ impl Engine {
         let outsides = Outsides::open(&part)?;
         let operator = Operator::new(control.map(Listener::bind).transpose()?);
         let pacer = Pacer::new(&topology.time);
+        let pacer = if outsides.is_some() { pacer.with_strangers() } else { pacer };
         Ok(Engine {
             tunnels,
             outsides,
@@ -307,7 +308,7 @@ impl Engine {
         let Some(outsides) = &mut self.outsides else { return false };
         let (events, more) = outsides.run(ready);
         if !events.is_empty() {
-            let now = self.pacer.catch_up(&mut self.world);
+            let now = self.pacer.arrival(&self.world);
             for (link, event) in events {
                 let tunnel = TunnelId(usize::from(link));
                 match event {

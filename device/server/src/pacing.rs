@@ -10,7 +10,8 @@
 //! Host time for events has a bound in each round of the engine: half of its budget before accesses, so that they meet
 //! the model's present state, and half after them. When events take longer than they simulate, the model falls behind
 //! the host's clock ([`Pacer::lag`]): accesses then happen at the time that it has reached, and don't wait. It makes up for
-//! that when there is less to do.
+//! that when there is less to do: at once, or, where other software is on a wire ([`Pacer::with_strangers`]), slowly. Somebody
+//! whose time is the host's can't answer in time that is skipped, and timers would run out on him.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const PS_PER_NS: u64 = 1000;
 const PS_PER_US: u64 = 1_000_000;
 /// Events between two looks at the host's clock: some microseconds.
 const EVENTS: u32 = 8;
+/// With strangers, so much of the host's time is added to it while the model makes up for what it is behind: an eighth.
+const MAKES_UP: u64 = 8;
 
 /// Captured packets that are written before more are run: 1 MiB of large ones, a millisecond of the host's disk cache.
 const CAPTURED: usize = 256;
@@ -32,12 +35,43 @@ pub struct Pacer {
     start: Instant,
     dilation: f64,
     quantum: u64,
+    /// Set where somebody on a wire keeps the host's time.
+    strangers: Option<Steady>,
     /// Time of the last event that has run.
     reached: u64,
     /// Host time for events before accesses, and as much for those after them.
     share: Duration,
     /// What is left of the share before accesses in this round.
     left: Duration,
+}
+
+/// A clock that is never much faster than the host's.
+#[derive(Debug, Default)]
+struct Steady {
+    /// The host's time when it was looked at.
+    host: u64,
+    /// What it showed then, which is not later.
+    shown: u64,
+}
+
+impl Steady {
+    /// What it shows when it is `host` there.
+    fn at(&self, host: u64) -> u64 {
+        let passed = host.saturating_sub(self.host);
+        host.min(self.shown.saturating_add(passed).saturating_add(passed / MAKES_UP))
+    }
+
+    /// The same, remembered.
+    fn look(&mut self, host: u64) -> u64 {
+        let shown = self.at(host);
+        (self.host, self.shown) = (self.host.max(host), shown);
+        shown
+    }
+
+    /// The model has got no further.
+    fn hold(&mut self, reached: u64) {
+        self.shown = self.shown.min(reached);
+    }
 }
 
 /// Host time that runs out.
@@ -81,10 +115,16 @@ impl Pacer {
                 Mode::Live => time.quantum_us.saturating_mul(PS_PER_US),
                 Mode::Paced => 0,
             },
+            strangers: None,
             reached: 0,
             share,
             left: share,
         }
+    }
+
+    /// Where other software is on a wire: what the model is behind, it makes up for slowly.
+    pub fn with_strangers(self) -> Pacer {
+        Pacer { strangers: Some(Steady::default()), ..self }
     }
 
     /// How far the model may run ahead.
@@ -97,8 +137,17 @@ impl Pacer {
         self.left = self.share;
     }
 
-    fn host_now(&self) -> u64 {
-        self.map(self.start.elapsed())
+    /// The host's time, or what the model may make of it.
+    fn host_now(&mut self) -> u64 {
+        let host = self.map(self.start.elapsed());
+        self.strangers.as_mut().map_or(host, |steady| steady.look(host))
+    }
+
+    /// The model has not done what was due: with strangers its clock stays there.
+    fn hold(&mut self, world: &World) {
+        if let Some(steady) = &mut self.strangers {
+            steady.hold(world.now().0);
+        }
     }
 
     /// The model time, in ps, of a host time since the start.
@@ -113,8 +162,14 @@ impl Pacer {
 
     /// How far the model is behind the host's clock, in model time: something is due that has not run.
     pub fn lag(&self, world: &World) -> Ps {
-        let host = self.host_now();
+        let host = self.map(self.start.elapsed());
         world.next_event().map_or(Ps::ZERO, |next| Ps(host.saturating_sub(next.0)))
+    }
+
+    /// When what came over a wire is there: not before anything that has happened. How long it has waited nobody knows, and so
+    /// no timer runs out before it.
+    pub fn arrival(&self, world: &World) -> Ps {
+        Ps(self.reached).max(world.now())
     }
 
     /// Brings the world to the present, so that an access meets its true state, or as far as this round's host time goes.
@@ -129,6 +184,9 @@ impl Pacer {
             let mut timer = Timer::new(self.left, world);
             let all = world.advance_within(Ps(now), |world| timer.may(world));
             self.left = self.left.saturating_sub(timer.start.elapsed());
+            if !all {
+                self.hold(world);
+            }
             if all { now } else { world.now().0 }
         };
         self.reached = self.reached.max(reached);
@@ -137,7 +195,12 @@ impl Pacer {
 
     /// Runs what lies within one quantum of now. Returns true if there is more to do at once.
     pub fn run(&mut self, world: &mut World) -> bool {
-        self.run_at(self.host_now(), world)
+        let host = self.host_now();
+        let more = self.run_at(host, world);
+        if more {
+            self.hold(world);
+        }
+        more
     }
 
     fn run_at(&mut self, host: u64, world: &mut World) -> bool {
@@ -159,7 +222,8 @@ impl Pacer {
 
     /// How long the host may sleep before [`Pacer::run`] has something to do; `None`: for ever.
     pub fn sleep(&self, world: &World) -> Option<Duration> {
-        self.sleep_at(self.host_now(), world)
+        let host = self.map(self.start.elapsed());
+        self.sleep_at(self.strangers.as_ref().map_or(host, |steady| steady.at(host)), world)
     }
 
     fn sleep_at(&self, host: u64, world: &World) -> Option<Duration> {
@@ -216,6 +280,43 @@ mod tests {
         for dilation in [1.0, 0.3, 1000.0] {
             let time = Time { mode: Mode::Paced, dilation, ..Time::default() };
             assert_eq!(ahead(time, 20), 0, "dilation {dilation}");
+        }
+    }
+
+    #[test]
+    fn a_steady_clock_makes_up_slowly() {
+        let mut steady = Steady::default();
+        assert_eq!(steady.look(1000), 1000, "nothing to make up for");
+        steady.hold(200);
+        assert_eq!(steady.look(1000), 200, "no time has passed");
+        assert_eq!(steady.look(1800), 1100, "an eighth faster");
+        assert_eq!(steady.look(8200), 8200, "as late as the host's, and not later");
+        steady.hold(9000);
+        assert_eq!(steady.look(8200), 8200, "who is ahead is not held");
+        steady.hold(8000);
+        assert_eq!(steady.look(8100), 8000, "the host's time does not run backwards");
+    }
+
+    /// The model is far behind; a timer that has long to go runs out when its time has passed, with strangers, and at once
+    /// without.
+    #[test]
+    fn with_strangers_no_time_is_skipped() {
+        for strangers in [false, true] {
+            let mut world = world();
+            let mut pacer = Pacer::since(Instant::now() - Duration::from_secs(3600), &Time::default());
+            if strangers {
+                pacer = pacer.with_strangers();
+                // As if the model had got no further in this hour.
+                pacer.host_now();
+                pacer.hold(&world);
+            }
+            world.set_cable(Ps(0), 0, false);
+            world.set_cable(Ps(0), 0, true);
+            while pacer.run(&mut world) {}
+            let late = world.now() > Ps::ZERO;
+            assert!(!strangers || world.now() < Ps::from_ms(3_000_000), "{}", world.now());
+            let waits = world.next_event().is_some();
+            assert_eq!(waits, strangers, "training takes a while: late {late}");
         }
     }
 

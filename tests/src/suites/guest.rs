@@ -165,7 +165,7 @@ pub fn quoted(text: &str) -> String {
 fn hosts(topology: &str) -> &'static [&'static str] {
     match topology {
         "loopback" | "eth" => &["a"],
-        "switch" | "two-switches" | "eth-switch" => &["a", "b", "c"],
+        "switch" | "two-switches" | "eth-switch" | "dpdk.toml" => &["a", "b", "c"],
         _ => &["a", "b"],
     }
 }
@@ -248,6 +248,44 @@ pub fn run(tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec
 
 /// The same, with these files (of this crate) in each guest.
 pub fn run_with(files: &[&str], tag: &str, topology: &str, kernel: &str, commands: &[Command]) -> Vec<Case> {
+    run_in(files, &[], tag, topology, kernel, commands)
+}
+
+/// The same, with these Debian packages, too.
+pub fn run_in(
+    files: &[&str],
+    packages: &[&str],
+    tag: &str,
+    topology: &str,
+    kernel: &str,
+    commands: &[Command],
+) -> Vec<Case> {
+    let report = match report(files, packages, &[], topology, kernel, commands) {
+        Ok(report) => report,
+        Err(error) => return vec![Case::check(format!("{tag}set up"), format!("{error:#}"))],
+    };
+    judged(tag, topology, commands, &report)
+}
+
+/// The cases of a run of these commands, and one more: what there is to say against the run.
+pub fn judged(tag: &str, topology: &str, commands: &[Command], report: &Report) -> Vec<Case> {
+    let mut cases = results(tag, commands, hosts(topology), report);
+    cases.push(Case::check(format!("{tag}kernel logs"), complaints(report)));
+    cases
+}
+
+/// Runs commands in a topology, when it is their turn. `serve` are further arguments of the server.
+///
+/// # Errors
+/// The guests could not be set up.
+pub fn report(
+    files: &[&str],
+    packages: &[&str],
+    serve: &[String],
+    topology: &str,
+    kernel: &str,
+    commands: &[Command],
+) -> anyhow::Result<Report> {
     let hosts = hosts(topology);
     let mut run = Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).watch(|host, line| {
         if let Some(ended) = line.strip_prefix("@@ end ") {
@@ -257,22 +295,26 @@ pub fn run_with(files: &[&str], tag: &str, topology: &str, kernel: &str, command
     for file in ["guest/cases.sh"].iter().chain(files) {
         run = run.copy(guests::copy(file));
     }
+    for package in packages {
+        run = run.package(*package);
+    }
+    for argument in serve {
+        run = run.serve(argument);
+    }
     for (host, script) in hosts.iter().zip(scripts(commands, hosts)) {
         run = run.host(*host, script);
     }
     if let Some(script) = outside(commands, hosts) {
         run = run.beside(script);
     }
-    let report = {
-        let _turn = turn();
-        match run.run() {
-            Ok(report) => report,
-            Err(error) => return vec![Case::check(format!("{tag}set up"), format!("{error:#}"))],
-        }
-    };
-    let mut cases = results(tag, commands, hosts, &report);
-    cases.push(Case::check(format!("{tag}kernel logs"), complaints(&report)));
-    cases
+    let _turn = turn();
+    run.run()
+}
+
+/// What the commands of that name printed in a host; nothing if they were not reached.
+pub fn printed(report: &Report, host: &str, name: &str) -> String {
+    let output = report.host(host).map_or("", |host| host.output.as_str());
+    sections(output).remove(name).map(|section| section.output).unwrap_or_default()
 }
 
 /// What a run has to say against its kernels, its server and its set-up; empty if nothing.

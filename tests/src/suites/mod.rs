@@ -7,6 +7,7 @@
 pub mod adversary;
 pub mod all_to_all;
 pub mod cm;
+pub mod dpdk;
 pub mod ethernet;
 pub mod fabric;
 pub mod guest;
@@ -155,8 +156,14 @@ pub fn all() -> Vec<Suite> {
             run: ethernet::cases,
         },
         Suite {
+            name: "dpdk",
+            about: "DPDK's testpmd between two adapters of a guest, and its test of flow rules",
+            needs_guests: guests,
+            run: dpdk::cases,
+        },
+        Suite {
             name: "storage",
-            about: "NVMe over Fabrics, SRP and NFS over RDMA, and RDS, by the kernels of two guests",
+            about: "NVMe over Fabrics, SRP and NFS over RDMA, and RDS, by the kernels of two guests; a mixed topology",
             needs_guests: guests,
             run: storage::cases,
         },

@@ -1,8 +1,8 @@
-//! rdma-core's own tests, judged against a list of those that must be ok.
+//! rdma-core's own tests on both link layers, judged against a list of those that must be ok.
 //!
 //! A test skips itself when the adapter does not report a capability. So that a capability left out can't turn
 //! a failure into a skip, `tests/suites/must-be-ok.txt` names every test that has to run and pass, and each skip has
-//! to be explained in `tests/suites/skips.txt`.
+//! to be explained in `tests/suites/skips.txt`. Both lists have sections for what holds on one link layer only.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,6 +17,35 @@ use crate::guests::{self, turn};
 const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
 const ALL: Duration = Duration::from_secs(1800);
+/// Different tests that are ok on at least one link layer: what is left of 321 without those of other adapters and of later ones.
+const DISTINCT: usize = 196;
+
+/// What the ports of a boot's adapter are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkLayer {
+    InfiniBand,
+    Ethernet,
+}
+
+impl LinkLayer {
+    /// Sections of the lists that are about it.
+    fn has(self, section: &str) -> bool {
+        match section {
+            "both" => true,
+            "InfiniBand" => self == LinkLayer::InfiniBand,
+            "Ethernet" => self == LinkLayer::Ethernet,
+            _ => panic!("there is no section [{section}]"),
+        }
+    }
+
+    /// How the names of its cases begin.
+    fn tag(self) -> &'static str {
+        match self {
+            LinkLayer::InfiniBand => "",
+            LinkLayer::Ethernet => "Ethernet: ",
+        }
+    }
+}
 
 /// One line of `rdma_core_tests.py`.
 #[derive(Deserialize)]
@@ -27,15 +56,18 @@ struct Line {
     reason: String,
 }
 
-/// A skip that is expected: words of the test's name, words of its reason, and why that is so.
+/// A skip that is expected: words of the test's name, words of its reason, and why that is so. With `error`, the test takes
+/// what it misses for an error.
 struct Skip {
     test: &'static str,
     reason: &'static str,
     why: &'static str,
+    error: bool,
 }
 
 /// A boot: a topology and what is run there.
 struct Boot {
+    link_layer: LinkLayer,
     topology: &'static str,
     /// Regular expression of the tests.
     only: &'static str,
@@ -45,53 +77,102 @@ struct Boot {
 }
 
 /// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
-/// an adapter with BlueFlame.
-const BOOTS: [Boot; 4] = [
+/// an adapter with BlueFlame. A port of Ethernet has its addresses by itself.
+const BOOTS: [Boot; 5] = [
     Boot {
+        link_layer: LinkLayer::InfiniBand,
         topology: "loopback",
         only: "",
-        before: "echo 64 > /proc/sys/vm/nr_hugepages",
+        before: HUGE_PAGES,
         options: "--but 'mlx5_vfio|mlx5_uar|rdmacm'",
     },
-    Boot { topology: "cable", only: "rdmacm", before: ". /root/cases.sh; manage && ipoib", options: "" },
-    Boot { topology: "iommu", only: "mlx5_vfio", before: "slot=$(hca-vfio-bind)", options: "--pci $slot" },
-    Boot { topology: "blueflame", only: "mlx5_uar", before: "true", options: "" },
+    Boot {
+        link_layer: LinkLayer::InfiniBand,
+        topology: "cable",
+        only: "rdmacm",
+        before: ". /root/cases.sh; manage && ipoib",
+        options: "",
+    },
+    Boot {
+        link_layer: LinkLayer::InfiniBand,
+        topology: "iommu",
+        only: "mlx5_vfio",
+        before: "slot=$(hca-vfio-bind)",
+        options: "--pci $slot",
+    },
+    Boot {
+        link_layer: LinkLayer::InfiniBand,
+        topology: "blueflame",
+        only: "mlx5_uar",
+        before: "true",
+        options: "",
+    },
+    Boot {
+        link_layer: LinkLayer::Ethernet,
+        topology: "eth",
+        only: "",
+        before: HUGE_PAGES,
+        options: "--but 'mlx5_vfio|mlx5_uar'",
+    },
 ];
+
+const HUGE_PAGES: &str = "echo 64 > /proc/sys/vm/nr_hugepages";
 
 /// All of them, each boot in one guest whose adapter is looped back.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    boot(&BOOTS, kernel, &must_be_ok())
+    let mut cases = boot(&BOOTS, kernel, "");
+    let ok: BTreeSet<&str> = cases
+        .iter()
+        .filter(|case| case.outcome == Outcome::Passed && case.name.contains("test_"))
+        .map(|case| case.name.trim_start_matches(LinkLayer::Ethernet.tag()))
+        .collect();
+    let count = ok.len();
+    eprintln!("  {count} tests are ok on at least one link layer");
+    let complaint = if count < DISTINCT { format!("{count}") } else { String::new() };
+    cases.push(Case::check(format!("{DISTINCT} tests are ok on at least one link layer"), complaint));
+    cases
 }
 
 /// Those of one boot whose names have one of these words, which `|` separates.
 pub fn some(kernel: &str, words: &'static str) -> Vec<Case> {
-    let must_be_ok =
-        must_be_ok().into_iter().filter(|name| words.split('|').any(|word| name.contains(word))).collect();
-    let boots = [Boot { topology: "loopback", only: words, before: "true", options: "" }];
-    boot(&boots, kernel, &must_be_ok)
+    let link_layer = LinkLayer::InfiniBand;
+    let boots = [Boot { link_layer, topology: "loopback", only: words, before: "true", options: "" }];
+    boot(&boots, kernel, words)
 }
 
-fn boot(boots: &[Boot], kernel: &str, must_be_ok: &BTreeSet<&'static str>) -> Vec<Case> {
-    let mut lines = Vec::new();
+/// Runs boots. Of the tests that must be ok, those count whose names have one of these words.
+fn boot(boots: &[Boot], kernel: &str, words: &str) -> Vec<Case> {
+    let mut cases = Vec::new();
     let mut logs = Vec::new();
-    for boot in boots {
-        match boot.run(kernel) {
-            Ok(report) => {
-                let output = report.host("a").map_or("", |host| host.output.as_str());
-                lines.extend(output.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()));
-                logs.push(Case::check(format!("kernel log: {}", boot.topology), complaints(&report)));
-            }
-            Err(error) => logs.push(Case::check(format!("set up: {}", boot.topology), format!("{error:#}"))),
+    for link_layer in [LinkLayer::InfiniBand, LinkLayer::Ethernet] {
+        let boots: Vec<&Boot> = boots.iter().filter(|boot| boot.link_layer == link_layer).collect();
+        if boots.is_empty() {
+            continue;
         }
+        let mut lines = Vec::new();
+        for boot in boots {
+            match boot.run(kernel) {
+                Ok(report) => {
+                    let output = report.host("a").map_or("", |host| host.output.as_str());
+                    lines.extend(output.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()));
+                    logs.push(Case::check(format!("kernel log: {}", boot.topology), complaints(&report)));
+                }
+                Err(error) => logs.push(Case::check(format!("set up: {}", boot.topology), format!("{error:#}"))),
+            }
+        }
+        let must_be_ok = must_be_ok(link_layer)
+            .into_iter()
+            .filter(|name| words.split('|').any(|word| name.contains(word)))
+            .collect();
+        cases.extend(judge(link_layer.tag(), &lines, &must_be_ok, &skips(link_layer)));
     }
-    let mut cases = judge(&lines, must_be_ok, &skips());
     cases.extend(logs);
     cases
 }
 
 impl Boot {
     fn run(&self, kernel: &str) -> anyhow::Result<Report> {
-        let Self { topology, only, before, options } = self;
+        let Self { link_layer: _, topology, only, before, options } = self;
         let job = format!(
             "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
         );
@@ -111,53 +192,72 @@ impl Boot {
     }
 }
 
-fn must_be_ok() -> BTreeSet<&'static str> {
-    words(MUST_BE_OK).collect()
+fn must_be_ok(link_layer: LinkLayer) -> BTreeSet<&'static str> {
+    words(MUST_BE_OK, link_layer).collect()
 }
 
-fn skips() -> Vec<Skip> {
-    words(SKIPS)
+fn skips(link_layer: LinkLayer) -> Vec<Skip> {
+    words(SKIPS, link_layer)
         .map(|line| {
             let mut parts = line.splitn(3, '|').map(str::trim);
             let mut next = || parts.next().unwrap_or_else(|| panic!("skips.txt: three parts, not '{line}'"));
-            Skip { test: next(), reason: next(), why: next() }
+            let (test, reason, why) = (next(), next(), next());
+            let (reason, error) = match reason.strip_prefix("error:") {
+                Some(reason) => (reason.trim(), true),
+                None => (reason, false),
+            };
+            Skip { test, reason, why, error }
         })
         .collect()
 }
 
-/// Lines that are neither empty nor remarks.
-fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
-    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+/// Lines about a link layer that are neither empty nor remarks. `[both]`, `[InfiniBand]` and `[Ethernet]` begin sections.
+fn words(text: &'static str, link_layer: LinkLayer) -> impl Iterator<Item = &'static str> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut wanted = false;
+    lines.filter(move |line| match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+        Some(section) => {
+            wanted = link_layer.has(section);
+            false
+        }
+        None => wanted,
+    })
 }
 
-fn judge(lines: &[Line], must_be_ok: &BTreeSet<&str>, skips: &[Skip]) -> Vec<Case> {
+fn judge(tag: &str, lines: &[Line], must_be_ok: &BTreeSet<&str>, skips: &[Skip]) -> Vec<Case> {
     let mut cases: Vec<Case> = lines
         .iter()
         .map(|line| {
-            let (outcome, detail) = match line.result.as_str() {
-                "ok" => (Outcome::Passed, String::new()),
-                "skipped" if must_be_ok.contains(line.test.as_str()) => {
+            let must_be_ok = must_be_ok.contains(line.test.as_str());
+            let (outcome, detail) = match (line.result.as_str(), explanation(line, skips)) {
+                ("ok", _) => (Outcome::Passed, String::new()),
+                ("skipped", _) if must_be_ok => {
                     (Outcome::Failed, format!("must be ok, but was skipped: {}", line.reason))
                 }
-                "skipped" => match explanation(line, skips) {
-                    Some(why) => (Outcome::Skipped, format!("{} ({why})", line.reason)),
-                    None => (Outcome::Failed, format!("a skip that nobody has explained: {}", line.reason)),
-                },
-                other => (Outcome::Failed, format!("{other}: {}", line.reason)),
+                ("skipped", None) => {
+                    (Outcome::Failed, format!("a skip that nobody has explained: {}", line.reason))
+                }
+                ("skipped" | "error", Some(why)) if !must_be_ok => {
+                    (Outcome::Skipped, format!("{} ({why})", line.reason))
+                }
+                (other, _) => (Outcome::Failed, format!("{other}: {}", line.reason)),
             };
-            Case::new(&line.test, outcome, line.seconds, detail)
+            Case::new(format!("{tag}{}", line.test), outcome, line.seconds, detail)
         })
         .collect();
     for missing in must_be_ok.iter().filter(|name| lines.iter().all(|line| line.test != **name)) {
-        cases.push(Case::check(*missing, "must be ok, but was not run"));
+        cases.push(Case::check(format!("{tag}{missing}"), "must be ok, but was not run"));
     }
     cases
 }
 
 fn explanation(line: &Line, skips: &[Skip]) -> Option<&'static str> {
+    let error = line.result == "error";
     skips
         .iter()
-        .find(|skip| line.test.contains(skip.test) && line.reason.contains(skip.reason))
+        .find(|skip| {
+            skip.error == error && line.test.contains(skip.test) && line.reason.contains(skip.reason)
+        })
         .map(|skip| skip.why)
 }
 
@@ -172,22 +272,31 @@ mod tests {
     #[test]
     fn a_skip_is_a_failure_unless_explained() {
         let must = BTreeSet::from(["m.ok", "m.gone"]);
-        let skips = [Skip { test: "t.", reason: "no dice", why: "because" }];
+        let skips = [
+            Skip { test: "t.", reason: "no dice", why: "because", error: false },
+            Skip { test: "t.", reason: "no cards", why: "because", error: true },
+        ];
         let lines = [
             line("m.ok", "skipped", "no dice"),
             line("t.a", "skipped", "no dice here"),
             line("t.b", "skipped", "no luck"),
             line("t.c", "crashed", "SIGSEGV"),
             line("t.d", "ok", ""),
+            line("t.e", "error", "no cards here"),
+            line("t.f", "error", "no dice here"),
+            line("t.g", "skipped", "no cards here"),
         ];
         let outcomes: Vec<_> =
-            judge(&lines, &must, &skips).into_iter().map(|case| (case.name, case.outcome)).collect();
+            judge("", &lines, &must, &skips).into_iter().map(|case| (case.name, case.outcome)).collect();
         let expected = [
             ("m.ok", Outcome::Failed),
             ("t.a", Outcome::Skipped),
             ("t.b", Outcome::Failed),
             ("t.c", Outcome::Failed),
             ("t.d", Outcome::Passed),
+            ("t.e", Outcome::Skipped),
+            ("t.f", Outcome::Failed),
+            ("t.g", Outcome::Failed),
             ("m.gone", Outcome::Failed),
         ];
         assert_eq!(outcomes, expected.map(|(name, outcome)| (name.to_owned(), outcome)));
@@ -195,11 +304,20 @@ mod tests {
 
     #[test]
     fn the_lists_can_be_read() {
-        assert!(must_be_ok().len() >= 100);
-        assert!(!skips().is_empty());
-        for Skip { test, reason, why } in skips() {
-            assert!(!why.is_empty());
-            assert!(!(test.is_empty() && reason.is_empty()), "explains everything: {why}");
+        let mut distinct = BTreeSet::new();
+        for link_layer in [LinkLayer::InfiniBand, LinkLayer::Ethernet] {
+            let must_be_ok = must_be_ok(link_layer);
+            assert!(must_be_ok.len() >= 150, "{link_layer:?}: {}", must_be_ok.len());
+            distinct.extend(must_be_ok);
+            assert!(!skips(link_layer).is_empty());
+            for Skip { test, reason, why, error: _ } in skips(link_layer) {
+                assert!(!why.is_empty());
+                assert!(!(test.is_empty() && reason.is_empty()), "explains everything: {why}");
+            }
         }
+        assert!(distinct.len() >= DISTINCT, "{}", distinct.len());
+        let of = |link_layer| words("[both]\na\n\n# b\n[Ethernet]\nc\n[InfiniBand]\nd", link_layer).collect();
+        let [infiniband, ethernet]: [Vec<&str>; 2] = [LinkLayer::InfiniBand, LinkLayer::Ethernet].map(of);
+        assert_eq!((infiniband, ethernet), (vec!["a", "d"], vec!["a", "c"]));
     }
 }

@@ -1,10 +1,11 @@
 //! Storage over RDMA, with the kernel's own targets and initiators: NVMe over Fabrics, SRP, iSER, NFS; and RDS, which databases use.
 //!
-//! Host `a` manages the subnet, `b` has the disk, `c` uses it.
+//! Host `b` has the disk, `c` uses it; `a` manages the subnet where there is one. In a mixed topology hosts `a` and `b` have an
+//! InfiniBand port and an Ethernet port each, and use both at once.
 
-use super::Case;
 use super::guest::{Command, Ready, run_with};
 use super::ipoib::{log_of_opensm, opensm_ends, set_up};
+use super::{Case, ethernet};
 
 /// What the guests need beside the words for all suites.
 const FILES: [&str; 2] = ["guest/storage.sh", "guest/rds.py"];
@@ -12,24 +13,65 @@ const FILES: [&str; 2] = ["guest/storage.sh", "guest/rds.py"];
 /// Makes the words known to a shell.
 const WORDS: &str = ". /root/storage.sh";
 
-/// Behind a switch.
+/// Behind a switch, of InfiniBand and of Ethernet; and between hosts with both.
 pub fn cases(kernel: &str) -> Vec<Case> {
     let mut commands = set_up();
-    commands.extend(nvme());
+    commands.extend(storage());
+    commands.push(log_of_opensm());
+    commands.push(opensm_ends());
+    let mut cases = run_with(&FILES, "switch: ", "switch", kernel, &commands);
+    let mut commands = ethernet::set_up();
+    commands.extend(storage());
+    cases.extend(run_with(&FILES, "RoCE: ", "eth-switch", kernel, &commands));
+    cases.extend(run_with(&FILES, "mixed: ", "mixed.toml", kernel, &mixed()));
+    cases
+}
+
+fn storage() -> Vec<Command> {
+    let mut commands = nvme();
     commands.extend(srp());
     commands.extend(iser());
     commands.extend(nfs());
     commands.push(rds());
     commands.push(Command::meeting("after all"));
-    commands.push(log_of_opensm());
-    commands.push(opensm_ends());
-    run_with(&FILES, "switch: ", "switch", kernel, &commands)
+    commands
+}
+
+/// NFS over RDMA on InfiniBand, and TCP on Ethernet, at the same time; each port counts its own.
+fn mixed() -> Vec<Command> {
+    let mut commands = set_up();
+    commands.extend([
+        Command::everywhere(
+            "Ethernet",
+            "until_true 60 grep -q 1 /sys/class/net/hca1/carrier; ip -br address show hca1; rdma link;
+            shows 'link_layer:.*InfiniBand' ibv_devinfo -d mlx5_0 && shows 'link_layer:.*Ethernet' ibv_devinfo -d mlx5_1",
+        ),
+        both("nfs", "nfs_server b", "nfs_mount a && nfs_brings_back"),
+        Command::sides(
+            "iperf3 -s -1",
+            Ready::Tcp(5201),
+            &format!(
+                "{WORDS}; (for round in 1 2 3; do nfs_brings_back || exit; done) >/tmp/nfs.log 2>&1 & nfs=$!
+                before=$(sent); shows 'receiver$' iperf3 -c a-hca1 -t 10; tcp=$?; wait $nfs; nfs=$?; cat /tmp/nfs.log
+                [ $tcp = 0 ] && [ $nfs = 0 ] && [ $(($(sent) - before)) -gt $((MIB * 3 * 1048576 / 4)) ] &&
+                shows ' tx_vport_unicast_bytes: [0-9]{{7}}' ethtool -S hca1"
+            ),
+        )
+        .named("nfs and iperf3"),
+        Command::sides("rping -s -C 10 -V", Ready::Cm, "rping -c -C 10 -V -a ib-a").named("rping, InfiniBand"),
+        Command::sides("rping -s -C 10 -V", Ready::Cm, "rping -c -C 10 -V -a a-hca1").named("rping, Ethernet"),
+        both("nfs: unmount", "true", "umount /mnt/nfs"),
+        Command::meeting("after all"),
+        log_of_opensm(),
+        opensm_ends(),
+    ]);
+    commands
 }
 
 /// In `b`, then in `c`.
 fn both(name: &str, target: &str, initiator: &str) -> Command {
     let (server, client) = (format!("{WORDS}; {target} && echo ready"), format!("{WORDS}; {initiator}"));
-    Command::sides(&server, Ready::Says("ready"), &client).over_ipoib().named(name)
+    Command::sides(&server, Ready::Says("ready"), &client).named(name)
 }
 
 /// In `c`.
@@ -63,7 +105,7 @@ fn nvme() -> Vec<Command> {
 
 fn srp() -> Vec<Command> {
     vec![
-        both("srp", "srp_target c", "srp_connect && brings_back /dev/sda"),
+        both("srp", "srp_target c", "srp_connect b && brings_back /dev/sda"),
         in_c("srp: disconnect", "srp_disconnect && modprobe -r ib_srp"),
     ]
 }
@@ -88,5 +130,5 @@ fn rds() -> Command {
             "{WORDS}; modprobe rds_rdma && python3 rds.py $(address $(hostname)) $(address {peer}) {role}"
         )
     };
-    Command::sides(&side("serve", "c"), Ready::Says("ready"), &side("send", "b")).over_ipoib().named("rds")
+    Command::sides(&side("serve", "c"), Ready::Says("ready"), &side("send", "b")).named("rds")
 }

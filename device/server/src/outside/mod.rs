@@ -7,17 +7,18 @@
 //!
 //! To the model such an end is a tunnel. [`address`] says what a topology file may name, `frame` what a frame is on both
 //! sides; `dgram`, `stream` (with `prefix`) and `tap` are the media, each a `Port`; `turn` has what one turn may
-//! cost and what may wait.
+//! cost and what may wait, `ask` who is asked to wait.
 //!
 //! - **Trust.** Whoever is at the other end may send frames of any bytes, as many as come. What is too short or too long is
 //!   counted in [`Counts`] and dropped; one end has a bounded share of each round, in either direction.
 //! - **Light.** A stream's link is lit while its peer is connected, a TAP's while the interface is there, that of datagrams always.
-//! - **Back-pressure.** None that passes the border: what the other side does not take waits, up to a bound, and is dropped then.
-//!   Pause frames have no meaning outside.
+//! - **Back-pressure.** None that passes the border: what the other side does not take waits. When much waits, the port at the
+//!   link's near end is asked to wait, too (PAUSE); beyond a bound what comes is dropped. Pause frames have no meaning outside.
 //!
 //! Everything but the connection of a stream that begins here is opened before the server enters its sandbox.
 
 pub mod address;
+mod ask;
 mod dgram;
 mod frame;
 pub mod prefix;
@@ -36,8 +37,9 @@ use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
 use self::address::{Address, Medium};
+use self::ask::Ask;
 use self::dgram::Dgram;
-use self::frame::from_frame;
+use self::frame::{from_frame, to_frame};
 use self::stream::Stream;
 use self::tap::Tap;
 use self::turn::{Counts, Queue, Turn};
@@ -109,6 +111,7 @@ struct Outside {
     medium: &'static str,
     port: Box<dyn Port>,
     queue: Queue,
+    ask: Ask,
     counts: Counts,
     lit: bool,
     log: Source,
@@ -149,7 +152,8 @@ impl Outsides {
         if self.more {
             return Some(Duration::ZERO);
         }
-        let due = self.ends.values().filter_map(|end| end.port.due(!end.queue.is_empty())).min();
+        let due = |end: &Outside| [end.port.due(!end.queue.is_empty()), end.ask.due()].into_iter().flatten().min();
+        let due = self.ends.values().filter_map(due).min();
         due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
@@ -169,7 +173,8 @@ impl Outsides {
             // Frames over a dark link are lost: light comes before them, and goes behind them.
             let light = end.look().then_some((*link, Event::Light(end.lit)));
             events.extend(light.clone().filter(|_| end.lit));
-            events.extend(frames.into_iter().map(|frame| (*link, Event::Frame(frame))));
+            let asked = end.ask.look(end.queue.bytes()).and_then(|frame| to_frame(&frame).ok());
+            events.extend(asked.into_iter().chain(frames).map(|frame| (*link, Event::Frame(frame))));
             events.extend(light.filter(|_| !end.lit));
         }
         (events, self.more)
@@ -196,6 +201,8 @@ impl Outsides {
             self.more |= end.port.send(&mut end.queue, &mut end.counts);
             // A peer that went: the next round says so.
             self.more |= end.port.is_lit() != end.lit;
+            // And that the near port is to wait.
+            self.more |= end.ask.is_news(end.queue.bytes());
         }
     }
 
@@ -234,6 +241,7 @@ impl Outside {
             medium: exit.medium.name(),
             port,
             queue: Queue::default(),
+            ask: Ask::default(),
             counts: Counts::default(),
             lit: false,
             log: Source::default(),

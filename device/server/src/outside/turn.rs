@@ -126,6 +126,11 @@ impl Queue {
         self.frames.is_empty()
     }
 
+    /// What they all cost.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Gives all up. Returns how many there were.
     pub(super) fn clear(&mut self) -> u64 {
         let count = self.frames.len() as u64;
