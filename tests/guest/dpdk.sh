@@ -14,7 +14,7 @@ testpmd() {
 	# Somebody has to hold the other end, or it would take the first command for the last.
 	setsid sleep 100000 >/tmp/testpmd &
 	echo $! >/tmp/holder
-	setsid dpdk-testpmd -l 0-1 -a "$(slot hca0)" -a "$(slot hca1)" -- -i --total-num-mbufs=16384 "$@" \
+	setsid stdbuf -oL dpdk-testpmd -l 0-1 -a "$(slot hca0)" -a "$(slot hca1)" -- -i --total-num-mbufs=16384 "$@" \
 		</tmp/testpmd >/tmp/testpmd.log 2>&1 &
 	echo $! >/tmp/testpmd.pid
 	until_true 60 grep -q 'testpmd>' /tmp/testpmd.log || { cat /tmp/testpmd.log; false; }

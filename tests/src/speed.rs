@@ -109,9 +109,24 @@ fn measures() -> Vec<Measure> {
                 ("virtio-net (QEMU's sockets have no TSO)", iperf("ethtool -K hca0 tso on; ", HOST)),
             ],
         },
-        Measure { name: "ib_write_bw -s 65536", unit: "MiB/s", column: Some(3), ways: perftest("ib_write_bw -s 65536", 200, 10_000) },
-        Measure { name: "ib_write_bw -s 64", unit: "M/s", column: Some(4), ways: perftest("ib_write_bw -s 64", 5000, 200_000) },
-        Measure { name: "ib_send_lat -s 2", unit: "us", column: Some(4), ways: perftest("ib_send_lat -s 2", 1000, 5000) },
+        Measure {
+            name: "ib_write_bw -s 65536",
+            unit: "MiB/s",
+            column: Some(3),
+            ways: perftest("ib_write_bw -s 65536", 200, 10_000),
+        },
+        Measure {
+            name: "ib_write_bw -s 64",
+            unit: "M/s",
+            column: Some(4),
+            ways: perftest("ib_write_bw -s 64", 5000, 200_000),
+        },
+        Measure {
+            name: "ib_send_lat -s 2",
+            unit: "us",
+            column: Some(4),
+            ways: perftest("ib_send_lat -s 2", 1000, 5000),
+        },
     ]
 }
 
@@ -144,10 +159,19 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| what | how | median | all | compared with the last |\n|---|---|---|---|---|")?;
         for Row { measure, unit, way, results } in &self.0 {
-            let last = self.0.iter().rfind(|row| row.measure == *measure).map_or(f64::NAN, |row| median(&row.results));
+            let last = self
+                .0
+                .iter()
+                .rfind(|row| row.measure == *measure)
+                .map_or(f64::NAN, |row| median(&row.results));
             let all: Vec<String> = results.iter().map(|result| format!("{result:.3}")).collect();
             let middle = median(results);
-            writeln!(f, "| {measure} | {way} | {middle:.3} {unit} | {} | {:.2} |", all.join(", "), middle / last)?;
+            writeln!(
+                f,
+                "| {measure} | {way} | {middle:.3} {unit} | {} | {:.2} |",
+                all.join(", "),
+                middle / last
+            )?;
         }
         Ok(())
     }
@@ -168,6 +192,9 @@ mod tests {
         assert_eq!((result("", None), result("none\n1 2 3", Some(3))), (None, None));
         let row = |way, results: &[f64]| Row { measure: "TCP", unit: "Mb/s", way, results: results.to_vec() };
         let table = Table(vec![row("one", &[10.0, 30.0, 20.0]), row("other", &[10.0])]);
-        assert!(table.to_string().contains("| TCP | one | 20.000 Mb/s | 10.000, 30.000, 20.000 | 2.00 |"), "{table}");
+        assert!(
+            table.to_string().contains("| TCP | one | 20.000 Mb/s | 10.000, 30.000, 20.000 | 2.00 |"),
+            "{table}"
+        );
     }
 }

@@ -39,15 +39,22 @@ fn commands() -> Vec<Command> {
         )
     };
     // What comes within three seconds.
-    let hears = |port: u16| format!("timeout 20 nc -u -l -W 1 {port} >/tmp/heard & echo ready; wait $!; grep hello /tmp/heard");
-    let says = |port: u16| format!("sleep 1; for n in 1 2 3; do echo hello | nc -u -N -w 1 {HOST} {port}; done; true");
+    let hears = |port: u16| {
+        format!("timeout 20 nc -u -l -W 1 {port} >/tmp/heard & echo ready; wait $!; grep hello /tmp/heard")
+    };
+    let says = |port: u16| {
+        format!("sleep 1; for n in 1 2 3; do echo hello | nc -u -N -w 1 {HOST} {port}; done; true")
+    };
     let mut all = vec![Command::everywhere(
         "set up",
         "until_true 60 grep -q 1 /sys/class/net/hca0/carrier; ip -br address; rdma link",
     )];
     all.extend(told("nobody forwards", "huge_pages && grep Huge /proc/meminfo"));
     all.push(through("nothing comes", "true", Ready::Started, &format!("fails ping -c 2 -W 1 {HOST}")));
-    all.extend(told("start", "testpmd --rxq=2 --txq=2 && cat /tmp/testpmd.log && tell_testpmd show port summary all"));
+    all.extend(told(
+        "start",
+        "testpmd --rxq=2 --txq=2 && cat /tmp/testpmd.log && tell_testpmd show port summary all",
+    ));
     all.extend(told("forward", "tell_testpmd set fwd io && tell_testpmd start"));
     all.push(ping("ping"));
     all.push(through(
@@ -77,10 +84,18 @@ fn commands() -> Vec<Command> {
         tell_testpmd flow create 1 ingress pattern eth / ipv4 / udp dst is 7301 / end actions queue index 1 / end &&
         shows 'UDP.*DROP' tell_testpmd flow list 1 && shows 'UDP.*QUEUE' tell_testpmd flow list 1",
     ));
-    all.push(through("a rule drops", &format!("! {{ {}; }}", hears(7300)), Ready::Says("ready"), &says(7300)));
+    all.push(through(
+        "a rule drops",
+        &format!("! {{ {}; }}", hears(7300)),
+        Ready::Says("ready"),
+        &says(7300),
+    ));
     all.extend(told("before the other rule", "counted 1 rx_q1_packets >/tmp/before; cat /tmp/before"));
     all.push(through("a rule lets through", &hears(7301), Ready::Says("ready"), &says(7301)));
-    all.extend(told("to its queue", "after=$(counted 1 rx_q1_packets); echo $after; [ $after -ge $(($(cat /tmp/before) + 3)) ]"));
+    all.extend(told(
+        "to its queue",
+        "after=$(counted 1 rx_q1_packets); echo $after; [ $after -ge $(($(cat /tmp/before) + 3)) ]",
+    ));
     all.extend(told("no rules", "tell_testpmd flow flush 1 && fails shows UDP tell_testpmd flow list 1"));
     all.push(through("no rule drops", &hears(7300), Ready::Says("ready"), &says(7300)));
     for mode in ["mac", "macswap", "flowgen", "txonly", "rxonly", "csum"] {

@@ -38,7 +38,8 @@ const OFFLOADS: [&str; 13] = [
 /// Between two guests with two channels each, between three behind a switch, and with soft-RoCE.
 pub fn cases(kernel: &str) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (tag, commands) in [("traffic: ", traffic()), ("settings: ", settings(kernel)), ("lives: ", lives())] {
+    for (tag, commands) in [("traffic: ", traffic()), ("settings: ", settings(kernel)), ("lives: ", lives())]
+    {
         cases.extend(run_with(&FILES, tag, "eth-channels.toml", kernel, &commands));
     }
     cases.extend(run("switch: ", "eth-switch", kernel, &switch()));
@@ -63,7 +64,8 @@ fn captured(kernel: &str) -> Vec<Case> {
     let wrong: String = lines.iter().filter(|l| l.verdict != "good").map(|l| format!("{l:?}\n")).collect();
     cases.push(Case::check(format!("{TAG}checksums"), first(&wrong)));
     // Opcodes with direction (1: in, 2: out) and destination.
-    let fields = ["-T", "fields", "-e", "frame.packet_flags_direction", "-e", "infiniband.bth.opcode", "-e", "ip.dst"];
+    let fields =
+        ["-T", "fields", "-e", "frame.packet_flags_direction", "-e", "infiniband.bth.opcode", "-e", "ip.dst"];
     let table = tshark(file.path(), &[&["-Y", "infiniband"][..], &fields].concat());
     let rows: BTreeSet<(&str, &str, bool)> = table
         .lines()
@@ -78,7 +80,9 @@ fn captured(kernel: &str) -> Vec<Case> {
     let missing: String = expected
         .flat_map(|(opcode, group)| ["1", "2"].map(|direction| (direction, opcode, group)))
         .filter(|row| !rows.contains(row))
-        .map(|(direction, opcode, group)| format!("no frame of direction {direction}, opcode {opcode}, to a group: {group}\n"))
+        .map(|(direction, opcode, group)| {
+            format!("no frame of direction {direction}, opcode {opcode}, to a group: {group}\n")
+        })
         .collect();
     cases.push(Case::check(format!("{TAG}every kind was there"), missing));
     cases
@@ -87,7 +91,8 @@ fn captured(kernel: &str) -> Vec<Case> {
 /// Opcodes (IBTA vol 1 9.2.1): sends, writes and answers of reads in one packet and in several, requests of reads,
 /// acknowledgements, atomics, datagrams; sends of UC.
 const OPCODES: [&str; 21] = [
-    "0", "1", "2", "4", "6", "7", "8", "10", "12", "13", "14", "15", "16", "17", "18", "19", "20", "100", "32", "34", "36",
+    "0", "1", "2", "4", "6", "7", "8", "10", "12", "13", "14", "15", "16", "17", "18", "19", "20", "100",
+    "32", "34", "36",
 ];
 
 /// A little of everything, each both ways.
@@ -410,7 +415,10 @@ fn channels() -> Vec<Command> {
         iperf("one channel: iperf3 -P 4", "-n 5M -P 4"),
         both("two channels", "ethtool -L hca0 combined 2 && shows 'Combined:.*2$' ethtool -l hca0"),
         iperf("two channels: iperf3 -P 8", "-n 5M -P 8"),
-        both("two channels: both were used", "[ $(counted rx0_packets) -gt 10 ] && [ $(counted rx1_packets) -gt 10 ]"),
+        both(
+            "two channels: both were used",
+            "[ $(counted rx0_packets) -gt 10 ] && [ $(counted rx1_packets) -gt 10 ]",
+        ),
     ]
 }
 
@@ -418,7 +426,10 @@ fn channels() -> Vec<Command> {
 fn spreading() -> Vec<Command> {
     vec![
         both("all to the second channel", "ethtool -X hca0 weight 0 1 && ethtool -x hca0"),
-        client("all to the second channel: nothing to the first", &words("before=$(counted rx0_packets); answers @host && [ $(counted rx0_packets) = $before ]")),
+        client(
+            "all to the second channel: nothing to the first",
+            &words("before=$(counted rx0_packets); answers @host && [ $(counted rx0_packets) = $before ]"),
+        ),
         both("evenly", "ethtool -X hca0 equal 2 && ethtool -X hca0 default"),
         both("hash: XOR", "ethtool -X hca0 hfunc xor && shows 'xor: on' ethtool -x hca0"),
         iperf("hash: XOR: iperf3 -P 8", "-n 5M -P 8"),
@@ -527,12 +538,17 @@ pub fn soft_roce() -> Vec<Command> {
     };
     add(v6("fd00:1::1").named("rping, IPv6"), v6("fd00:1::2").turned().named("rping, IPv6, from here"));
     // These look at every byte that came.
-    for command in ["ibv_rc_pingpong -c -s 65536 -n 100", "ibv_uc_pingpong -c -s 1000 -n 100", "ibv_ud_pingpong -c -s 1000 -n 100"] {
+    for command in [
+        "ibv_rc_pingpong -c -s 65536 -n 100",
+        "ibv_uc_pingpong -c -s 1000 -n 100",
+        "ibv_ud_pingpong -c -s 1000 -n 100",
+    ] {
         let one = || Command::pair(format!("{command} -g $(gid 2 ffff:0a01)"), 18515).named(command);
         add(one(), one().turned().named(format!("{command}, from here")));
     }
     let rcopy = || {
-        let server = "rm -f /tmp/copy; rcopy & until cmp -s /usr/bin/bash /tmp/copy; do sleep 0.2; done; kill $!";
+        let server =
+            "rm -f /tmp/copy; rcopy & until cmp -s /usr/bin/bash /tmp/copy; do sleep 0.2; done; kill $!";
         let client = format!("rcopy /usr/bin/bash {HOST}:/tmp/copy");
         Command::sides(server, Ready::Cm, &client).over(Network::Ethernet)
     };

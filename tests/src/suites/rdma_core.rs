@@ -157,7 +157,9 @@ fn boot(boots: &[Boot], kernel: &str, words: &str) -> Vec<Case> {
                     lines.extend(output.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()));
                     logs.push(Case::check(format!("kernel log: {}", boot.topology), complaints(&report)));
                 }
-                Err(error) => logs.push(Case::check(format!("set up: {}", boot.topology), format!("{error:#}"))),
+                Err(error) => {
+                    logs.push(Case::check(format!("set up: {}", boot.topology), format!("{error:#}")))
+                }
             }
         }
         let must_be_ok = must_be_ok(link_layer)

@@ -107,8 +107,10 @@ impl Session {
         self.generation == generation && self.title.is_some()
     }
 
-    /// Adds a completion, if it can wait with those that do, in a queue of `1 << log_size` entries.
-    pub(crate) fn join(&mut self, cqe: &Cqe, log_size: u32) -> Joined {
+    /// Adds a completion, if it can wait with those that do. `left`: entries from the first of them to the end of the ring.
+    /// Consumers may count on it that no block goes on at the ring's beginning (DPDK, net/mlx5: the receive functions with
+    /// vectors write to the buffers of a block one after another).
+    pub(crate) fn join(&mut self, cqe: &Cqe, left: u32) -> Joined {
         if !can_wait(cqe) {
             return Joined::Not;
         }
@@ -122,7 +124,7 @@ impl Session {
         // Where each mini CQE tells its index, they need not follow each other.
         let next = (title.get(Cqe::WQE_COUNTER) as u16).wrapping_add(self.minis.len() as u16);
         let follows = self.format == mini_format::CHECKSUM_STRIDE || next == mini.index;
-        let full = self.len() >= MAX_COMPRESSED.min(1 << log_size);
+        let full = self.len() >= MAX_COMPRESSED.min(left);
         if full || !follows || !alike(title, cqe) {
             return Joined::Not;
         }
@@ -200,14 +202,14 @@ mod tests {
     #[test]
     fn one_alone_stays_plain() {
         let mut s = Session::new(mini_format::HASH);
-        assert_eq!(s.join(&cqe(5, 10), 6), Joined::First(1));
+        assert_eq!(s.join(&cqe(5, 10), 64), Joined::First(1));
         let block = s.close().unwrap();
         assert_eq!((block.len(), block.arrays().count()), (1, 0));
         assert_eq!((block.title().get(Cqe::FORMAT), block.title().get(Cqe::BYTE_CNT)), (0, 10));
         assert!(s.close().is_none() && !s.is_open(1));
         s.recycle(block);
         assert_eq!(
-            (s.len(), s.join(&cqe(6, 10), 6)),
+            (s.len(), s.join(&cqe(6, 10), 64)),
             (0, Joined::First(2)),
             "nothing is left of the first session"
         );
@@ -216,9 +218,9 @@ mod tests {
     #[test]
     fn nine_need_two_arrays() {
         let mut s = Session::new(mini_format::CHECKSUM_STRIDE);
-        assert_eq!(s.join(&cqe(0xfffe, 0), 6), Joined::First(1));
+        assert_eq!(s.join(&cqe(0xfffe, 0), 64), Joined::First(1));
         for i in 1..9 {
-            assert_eq!(s.join(&cqe((0xfffe + i) & 0xffff, i * 100), 6), Joined::Next);
+            assert_eq!(s.join(&cqe((0xfffe + i) & 0xffff, i * 100), 64), Joined::Next);
         }
         let block = s.close().unwrap();
         assert_eq!((block.title().get(Cqe::FORMAT), block.title().get(Cqe::BYTE_CNT)), (3, 9));
@@ -240,23 +242,23 @@ mod tests {
             for (i, hash, sum) in [(3, 0x0102_0304, 0xaabb), (4, 0x0506_0708, 0xccdd)] {
                 let mut cqe = cqe(i, 64);
                 cqe.set(Cqe::RSS_HASH_RESULT, hash).set(Cqe::CHECK_SUM, sum);
-                assert_ne!(s.join(&cqe, 6), Joined::Not);
+                assert_ne!(s.join(&cqe, 64), Joined::Not);
             }
             let block = s.close().unwrap();
             let (_, bytes) = block.arrays().next().unwrap();
             assert_eq!((&bytes[..4], &bytes[8..12]), (&words[0][..], &words[1][..]));
         }
         let mut s = Session::new(mini_format::HASH);
-        s.join(&cqe(3, 64), 6);
+        s.join(&cqe(3, 64), 64);
         let mut tagged = cqe(4, 64);
         tagged.set(Cqe::VLAN_STRIPPED, 1);
-        assert_eq!(s.join(&tagged, 6), Joined::Not);
+        assert_eq!(s.join(&tagged, 64), Joined::Not);
     }
 
     #[test]
     fn what_differs_does_not_join() {
         let mut s = Session::new(mini_format::HASH);
-        s.join(&cqe(0, 10), 3);
+        s.join(&cqe(0, 10), 8);
         let mut other_qp = cqe(1, 10);
         other_qp.set(Cqe::QPN, 0x43);
         let mut imm = cqe(1, 10);
@@ -266,11 +268,11 @@ mod tests {
         let mut data = cqe(1, 10);
         data.set(Cqe::FORMAT, CqeFormat::Data32 as u32);
         for c in [other_qp, imm, solicited, data, cqe(2, 10)] {
-            assert_eq!(s.join(&c, 3), Joined::Not);
+            assert_eq!(s.join(&c, 8), Joined::Not);
         }
         for i in 1..8 {
-            assert_eq!(s.join(&cqe(i, 10), 3), Joined::Next);
+            assert_eq!(s.join(&cqe(i, 10), 8), Joined::Next);
         }
-        assert_eq!(s.join(&cqe(8, 10), 3), Joined::Not, "no more than the queue has entries");
+        assert_eq!(s.join(&cqe(8, 10), 8), Joined::Not, "no more than the ring has entries from there on");
     }
 }

@@ -306,8 +306,10 @@ impl CompletionQueue {
             self.error = Some(CqError::Overrun);
             return CqStep::Error(CqError::Overrun);
         }
+        let entries = 1u32 << self.log_size;
         if let Some(session) = &mut self.session {
-            match session.join(&completion.cqe, self.log_size) {
+            let left = entries.saturating_sub(self.producer & entries.saturating_sub(1));
+            match session.join(&completion.cqe, left) {
                 Joined::First(generation) => return CqStep::Wait(Some((now + SESSION, generation))),
                 Joined::Next => return CqStep::Wait(None),
                 // Once it is closed, the completion may open a session of its own.

@@ -152,7 +152,8 @@ impl Outsides {
         if self.more {
             return Some(Duration::ZERO);
         }
-        let due = |end: &Outside| [end.port.due(!end.queue.is_empty()), end.ask.due()].into_iter().flatten().min();
+        let due =
+            |end: &Outside| [end.port.due(!end.queue.is_empty()), end.ask.due()].into_iter().flatten().min();
         let due = self.ends.values().filter_map(due).min();
         due.map(|due| due.saturating_duration_since(Instant::now()))
     }
