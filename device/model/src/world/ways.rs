@@ -103,7 +103,10 @@ pub(super) fn all(switches: usize, cables: &[Cable]) -> Vec<Ways> {
 mod tests {
     use super::*;
 
-    fn cables(list: &[((usize, u8), (usize, u8))]) -> Vec<Cable> {
+    /// A switch and one of its ports.
+    type Place = (usize, u8);
+
+    fn cables(list: &[(Place, Place)]) -> Vec<Cable> {
         list.iter().map(|(a, b)| Cable { ends: [*a, *b] }).collect()
     }
 
