@@ -8,13 +8,13 @@ slot() {
 huge_pages() {
 	echo 256 >/proc/sys/vm/nr_hugepages && mkdir -p /dev/hugepages && mount -t hugetlbfs none /dev/hugepages
 }
-# testpmd OPTION...: starts it with both adapters; what is told (tell_testpmd) it does. One processor forwards.
+# testpmd OPTION...: starts it with both adapters, flows of UDP spread by their ports; what is told (tell_testpmd) it does. One processor forwards.
 testpmd() {
 	rm -f /tmp/testpmd && mkfifo /tmp/testpmd || return
 	# Somebody has to hold the other end, or it would take the first command for the last.
 	setsid sleep 100000 >/tmp/testpmd &
 	echo $! >/tmp/holder
-	setsid stdbuf -oL dpdk-testpmd -l 0-1 -a "$(slot hca0)" -a "$(slot hca1)" -- -i --total-num-mbufs=16384 "$@" \
+	setsid stdbuf -oL dpdk-testpmd -l 0-1 -a "$(slot hca0)" -a "$(slot hca1)" -- -i --total-num-mbufs=16384 --rss-udp "$@" \
 		</tmp/testpmd >/tmp/testpmd.log 2>&1 &
 	echo $! >/tmp/testpmd.pid
 	until_true 60 grep -q 'testpmd>' /tmp/testpmd.log || { cat /tmp/testpmd.log; false; }
