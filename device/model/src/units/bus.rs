@@ -129,7 +129,7 @@ impl Bus {
             {
                 let ends = (requests.done(0) + latency, requests.done(all as u64 - 1) + latency);
                 if let Some(row) = down.admit_row(now, ends, completion, all as u64) {
-                    tags.iter_mut().zip(0..).for_each(|(tag, i)| *tag = row.done(i));
+                    row.write_to(tags);
                     done = done.max(row.done(all as u64 - 1));
                     continue;
                 }

@@ -7,6 +7,9 @@ use crate::ground::time::Ps;
 /// Pages that a calendar reaches ahead: what is beyond waits for nobody. 2^20 pages of 16 ns are 17 ms.
 const REACH: u64 = 1 << 20;
 
+/// Pages of which one word says which are full.
+const PAGES: u64 = u64::BITS as u64;
+
 /// A server of one or more slots whose jobs are booked ahead, not always in the order of their times.
 ///
 /// A PCIe link is given the completions of a read when the read is issued, some 400 ns ahead; what comes in the meantime
@@ -27,6 +30,8 @@ pub struct Calendar {
     /// What is booked before the tail: a ring, a power of two of places once it is used, in which the pages from `first` on
     /// have theirs.
     booked: Vec<Page>,
+    /// Which pages before the tail are full: a ring of the same kind, with a place for each 64 of them.
+    filled: Vec<Filled>,
     /// Runs of full pages before the tail, so that a backlog is not walked again for each job: one from now on and one
     /// ahead, say.
     full: [Range<u64>; 2],
@@ -52,6 +57,15 @@ struct Page {
     booked: u64,
 }
 
+/// A place of the ring of full pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filled {
+    /// Which 64 pages had the place last.
+    number: u64,
+    /// Bit n: page n of them is full, whatever else is said of it.
+    bits: u64,
+}
+
 /// Jobs that were booked one behind the other by [`Calendar::admit_row`].
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -70,6 +84,16 @@ impl Row {
         let start = if i == 0 { self.first } else { self.last };
         start.max(self.level + self.service.times(i)) + self.service
     }
+
+    /// When each of so many as `ends` has room for is done.
+    #[inline]
+    pub fn write_to(&self, ends: &mut [Ps]) {
+        let (mut start, mut level) = (self.first, self.level);
+        for end in ends {
+            *end = start.max(level) + self.service;
+            (start, level) = (self.last, level + self.service);
+        }
+    }
 }
 
 impl Calendar {
@@ -81,6 +105,7 @@ impl Calendar {
             first: 0,
             tail: Tail::default(),
             booked: Vec::new(),
+            filled: Vec::new(),
             full: [0..0, 0..0],
         }
     }
@@ -100,8 +125,40 @@ impl Calendar {
     /// The work booked in a page before the tail.
     #[inline]
     fn at(&self, page: u64) -> u64 {
+        if self.full_from(page) > 0 {
+            return self.room();
+        }
         let place = self.booked.get(page as usize & self.booked.len().wrapping_sub(1));
         place.filter(|place| place.number == page).map_or(0, |place| place.booked)
+    }
+
+    /// How many pages from `page` on are full, as far as the ring's place says.
+    #[inline]
+    fn full_from(&self, page: u64) -> u32 {
+        let place = self.filled.get((page / PAGES) as usize & self.filled.len().wrapping_sub(1));
+        place
+            .filter(|place| place.number == page / PAGES)
+            .map_or(0, |place| (place.bits >> (page % PAGES)).trailing_ones())
+    }
+
+    /// Pages before the tail are full.
+    fn fill(&mut self, pages: Range<u64>) {
+        if pages.end.saturating_sub(self.first) > self.booked.len() as u64 {
+            self.grow(pages.end - 1);
+        }
+        let places = self.filled.len();
+        let mut page = pages.start;
+        while page < pages.end {
+            let (number, begin) = (page / PAGES, page % PAGES);
+            let count = (PAGES - begin).min(pages.end - page);
+            if let Some(place) = self.filled.get_mut(number as usize & places.wrapping_sub(1)) {
+                if place.number != number {
+                    *place = Filled { number, bits: 0 };
+                }
+                place.bits |= u64::MAX >> (PAGES - count) << begin;
+            }
+            page += count;
+        }
     }
 
     /// Books so much in a page before the tail.
@@ -116,7 +173,7 @@ impl Calendar {
         }
     }
 
-    /// Makes room in the ring up to page `last`.
+    /// Makes room in the rings up to page `last`.
     #[cold]
     fn grow(&mut self, last: u64) {
         const LEAST: usize = 64;
@@ -127,6 +184,14 @@ impl Calendar {
                 *place = page;
             }
         }
+        // So many pages may begin anywhere in their first 64.
+        let places = places / PAGES as usize * 2;
+        let old = std::mem::replace(&mut self.filled, vec![Filled::default(); places]);
+        for filled in old.into_iter().filter(|filled| filled.number >= self.first / PAGES) {
+            if let Some(place) = self.filled.get_mut(filled.number as usize & (places - 1)) {
+                *place = filled;
+            }
+        }
     }
 
     /// The first page from `page` on that is not known to be full.
@@ -134,7 +199,8 @@ impl Calendar {
     fn skip(&self, page: u64) -> u64 {
         let [a, b] = &self.full;
         let page = if a.contains(&page) { a.end } else { page };
-        if b.contains(&page) { b.end } else { page }
+        let page = if b.contains(&page) { b.end } else { page };
+        page + u64::from(self.full_from(page))
     }
 
     /// These pages before the tail are full now.
@@ -168,8 +234,7 @@ impl Calendar {
         }
         let full = tail.from.max(self.first)..tail.page;
         if !full.is_empty() {
-            let room = self.room();
-            full.clone().for_each(|page| self.set(page, room));
+            self.fill(full.clone());
             self.note_full(full);
         }
     }
@@ -460,6 +525,9 @@ mod tests {
                     rows += 1;
                     let all: Vec<Ps> = (0..count).map(|i| row.done(i)).collect();
                     assert_eq!(all, times, "row {i}");
+                    let mut ends = vec![Ps::ZERO; times.len()];
+                    row.write_to(&mut ends);
+                    assert_eq!(ends, times, "row {i}");
                 }
                 None => {
                     for (job, done) in times.iter().enumerate() {
