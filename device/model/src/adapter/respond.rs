@@ -11,11 +11,12 @@ use hca_spec::wire::{Operation, aeth};
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
-use crate::engines::mkey::{Access, Fault, check_invalidate, span};
+use super::memory::SignatureErrors;
+use crate::engines::mkey::{Access, Accessor, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, Response};
 use crate::engines::qp::recv::Receive;
 use crate::engines::qp::responder::{
-    Action, Current, End, Refusal, Resource, Target, Unreliable, atomic_result,
+    Action, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result,
 };
 use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::event::Event;
@@ -273,7 +274,7 @@ impl Core<'_> {
             None => None,
         };
         if !payload.is_empty() {
-            match self.keyed().write(target.who, to.rkey, to.va, payload, Access::RemoteWrite) {
+            match self.land(qp, target.who, &to, payload) {
                 Ok(found) => self.report_signature_errors(now, qp, qp.params.cqn_rcv, found),
                 Err(fault) => {
                     qp.responder.spare = receive;
@@ -294,6 +295,26 @@ impl Core<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Writes the payload of a write packet.
+    fn land(
+        &self,
+        qp: &mut QueuePair,
+        who: Accessor,
+        to: &WriteTo,
+        payload: Payload<'_>,
+    ) -> Result<SignatureErrors, Fault> {
+        let keys = self.function.key_changes;
+        qp.plan_landing(&self.view(), who, to, keys);
+        match qp.landing(keys) {
+            None => self.keyed().write(who, to.rkey, to.va, payload, Access::RemoteWrite),
+            Some(landing) => {
+                let (pages, offset) = landing.place(to);
+                pages.write(&*self.function.memory, offset, payload)?;
+                Ok(SignatureErrors::default())
+            }
+        }
     }
 
     fn execute_atomic(

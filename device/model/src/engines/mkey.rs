@@ -12,6 +12,7 @@ use hca_spec::mkc::{AccessMode, Mkc};
 
 use crate::engines::signature::{Signed, signed};
 use crate::ground::dma::DmaError;
+use crate::ground::region::Pages;
 use crate::ground::timing::Place;
 
 mod walk;
@@ -209,18 +210,18 @@ impl Plain<'_> {
     }
 }
 
-/// The pages that `len` bytes at `va` are in that `who` may read under a key that translates to memory itself: their bus
-/// addresses, log2 of their size, and where the range begins in the first. `None`: the key is of another kind, or the
-/// access would fail at one of them.
+/// The pages that `len` bytes at `va` are in, to which `who` has that access under a key that translates to memory itself.
+/// `None`: the key is of another kind, or the access would fail at one of them.
 pub(crate) fn pages_of(
     icm: &Icm,
     who: Accessor,
     key: Mkey,
     va: u64,
     len: u64,
-) -> Option<(Vec<u64>, u32, u64)> {
-    match target(icm, who, key, va, len, Access::LocalRead).ok()? {
-        Target::Plain(plain) => walk::pages_of(plain.entry, plain.range),
+    access: Access,
+) -> Option<Pages> {
+    match target(icm, who, key, va, len, access).ok()? {
+        Target::Plain(plain) => walk::pages_of(plain.entry, plain.range, access),
         Target::Signed(_) => None,
     }
 }

@@ -6,42 +6,21 @@ use std::sync::Arc;
 
 use super::dma::{DmaError, GuestMemory};
 
-/// A range of a host's memory, as the pages that a memory key translates it to.
-pub(crate) struct Region {
-    memory: Arc<dyn GuestMemory>,
-    /// Bus addresses of its pages; of a region that has no pages, its own.
-    pages: Vec<u64>,
-    /// log2 of a page's size.
+/// The pages that a memory key translates a range to.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// Their bus addresses; of a range that has no pages, its own.
+    addresses: Vec<u64>,
+    /// log2 of their size.
     shift: u32,
-    /// Where it begins in the first page.
+    /// Where the range begins in the first.
     first: u64,
 }
 
-impl fmt::Debug for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Region({} pages of 2^{})", self.pages.len(), self.shift)
-    }
-}
-
-impl Region {
-    /// `len` bytes from byte `first` of the first page on; `None`: there are not so many pages, or memory does not let
-    /// bytes be fetched from there at any time.
-    pub(crate) fn new(
-        memory: Arc<dyn GuestMemory>,
-        pages: Vec<u64>,
-        shift: u32,
-        first: u64,
-        len: u64,
-    ) -> Option<Self> {
-        let region = Self { memory, pages, shift: shift.min(63), first };
-        let mut mapped = true;
-        region
-            .spans(0, usize::try_from(len).ok()?, |iova, len| {
-                mapped &= region.memory.is_mapped(iova, len);
-                Ok(())
-            })
-            .ok()?;
-        mapped.then_some(region)
+impl Pages {
+    /// Pages of 2^`shift` bytes at these bus addresses; the range begins at byte `first` of them.
+    pub(crate) fn new(addresses: Vec<u64>, shift: u32, first: u64) -> Self {
+        Self { addresses, shift: shift.min(63), first }
     }
 
     /// Visits the bus addresses of `len` bytes from `offset` on.
@@ -55,7 +34,7 @@ impl Region {
         let (mut at, mut left) = (self.first.saturating_add(offset), len);
         while left > 0 {
             let outside = DmaError { iova: at, len: left };
-            let page = usize::try_from(at >> self.shift).ok().and_then(|page| self.pages.get(page));
+            let page = usize::try_from(at >> self.shift).ok().and_then(|page| self.addresses.get(page));
             let inside = at & (size - 1);
             let n = left.min(usize::try_from(size - inside).unwrap_or(usize::MAX));
             visit(page.ok_or(outside)?.wrapping_add(inside), n)?;
@@ -65,10 +44,52 @@ impl Region {
         Ok(())
     }
 
+    /// Writes payload to `memory`, from `offset` on.
+    pub(crate) fn write(
+        &self,
+        memory: &dyn GuestMemory,
+        offset: u64,
+        payload: Payload<'_>,
+    ) -> Result<(), DmaError> {
+        let mut rest = payload;
+        self.spans(offset, payload.len(), |iova, len| {
+            let (now, later) = rest.split_at(len);
+            rest = later;
+            now.write_to(memory, iova)
+        })
+    }
+}
+
+/// A range of a host's memory, to be read.
+pub(crate) struct Region {
+    memory: Arc<dyn GuestMemory>,
+    pages: Pages,
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pages.fmt(f)
+    }
+}
+
+impl Region {
+    /// The first `len` bytes of the range that has these pages; `None`: there are not so many pages, or memory does not let
+    /// bytes be fetched from there at any time.
+    pub(crate) fn new(memory: Arc<dyn GuestMemory>, pages: Pages, len: u64) -> Option<Self> {
+        let mut mapped = true;
+        pages
+            .spans(0, usize::try_from(len).ok()?, |iova, len| {
+                mapped &= memory.is_mapped(iova, len);
+                Ok(())
+            })
+            .ok()?;
+        mapped.then_some(Self { memory, pages })
+    }
+
     /// Reads what is there from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DmaError> {
         let mut rest = &mut *buf;
-        self.spans(offset, rest.len(), |iova, len| {
+        self.pages.spans(offset, rest.len(), |iova, len| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
             rest = later;
             self.memory.read(iova, now)
@@ -78,7 +99,7 @@ impl Region {
     /// Copies `len` bytes from `offset` on to bus address `to` of `memory`.
     fn copy(&self, offset: u64, len: usize, memory: &dyn GuestMemory, to: u64) -> Result<(), DmaError> {
         let mut to = to;
-        self.spans(offset, len, |iova, len| {
+        self.pages.spans(offset, len, |iova, len| {
             memory.copy_from(to, &*self.memory, iova, len)?;
             to = to.wrapping_add(len as u64);
             Ok(())
@@ -183,7 +204,8 @@ mod tests {
     fn a_region_is_read_over_its_pages() {
         let bytes = (0..0x3000u32).map(|i| (i / 0x100) as u8).collect();
         let memory: Arc<dyn GuestMemory> = Arc::new(Ram(Mutex::new(bytes)));
-        let new = |pages: &[u64], len| Region::new(memory.clone(), pages.to_vec(), 12, 0xf80, len);
+        let new =
+            |pages: &[u64], len| Region::new(memory.clone(), Pages::new(pages.to_vec(), 12, 0xf80), len);
         assert!(new(&[0x2000, 0], 0x1081).is_none(), "there is no third page");
         assert!(new(&[0x2000, 0x8000], 0x100).is_none(), "the second is not mapped");
         let region = new(&[0x2000, 0], 0x1080).unwrap();

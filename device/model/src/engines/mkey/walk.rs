@@ -11,6 +11,7 @@ use hca_spec::mkc::{
 };
 
 use super::{Access, Accessor, Fault, Span};
+use crate::ground::region::Pages;
 
 /// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
 const MAX_DEPTH: u32 = 4;
@@ -87,25 +88,29 @@ impl Range {
     }
 }
 
-/// The pages of a range that is to be read, if the key names memory itself and all of them are there: their bus
-/// addresses, log2 of their size, and where the range begins in the first.
-pub(super) fn pages_of(entry: &MemoryKey, range: Range) -> Option<(Vec<u64>, u32, u64)> {
+/// The pages of a range, if the key names memory itself and all of them are there for that access.
+pub(super) fn pages_of(entry: &MemoryKey, range: Range, access: Access) -> Option<Pages> {
     let ctx = &entry.ctx;
     check_bounds(ctx, range.key, range.va, range.len).ok()?;
     match (ctx.access_mode(), &entry.translation) {
         // One page, from address 0 on.
-        (Some(AccessMode::Pa), _) => Some((vec![0], u64::BITS - 1, range.va)),
+        (Some(AccessMode::Pa), _) => Some(Pages::new(vec![0], u64::BITS - 1, range.va)),
         (Some(AccessMode::Mtt), Translation::Mtt(pages)) => {
             let (shift, at) = in_pages(ctx, range.va);
             let mask = (1u64 << shift) - 1;
             let last = at.checked_add(range.len.checked_sub(1)?)?;
             let place = |at: u64| usize::try_from(at >> shift).ok();
             let pages = pages.get(place(at)?..=place(last)?)?;
-            let there = !entry.pg_access || pages.iter().all(|mtt| mtt & MTT_READ != 0);
-            there.then(|| (pages.iter().map(|mtt| mtt & MTT_ADDRESS).collect(), shift, at & mask))
+            let there = !entry.pg_access || pages.iter().all(|mtt| mtt & needed(access) != 0);
+            there.then(|| Pages::new(pages.iter().map(|mtt| mtt & MTT_ADDRESS).collect(), shift, at & mask))
         }
         _ => None,
     }
+}
+
+/// What a page's entry has to allow for an access.
+fn needed(access: Access) -> u64 {
+    if access.writes() { MTT_WRITE } else { MTT_READ }
 }
 
 /// A walk of one access.
@@ -154,7 +159,7 @@ impl Walk<'_> {
     ) -> Result<(), Fault> {
         let (shift, mut at) = in_pages(&entry.ctx, range.va);
         let page_size = 1u64 << shift;
-        let needed = if self.access.writes() { MTT_WRITE } else { MTT_READ };
+        let needed = needed(self.access);
         let mut done = 0;
         while done < range.len {
             // Where entries say what they allow, one that says nothing is a page that is not present.

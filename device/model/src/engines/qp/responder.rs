@@ -15,6 +15,7 @@ use hca_spec::wire::{Operation, aeth};
 
 use super::QueuePair;
 use super::answers::Response;
+use super::landing::Landing;
 use super::page_fault::ResponderFault;
 use super::recv::{NoReceive, Receive, XrcSrq, xrc_srq};
 use crate::engines::mkey::{Access, Accessor, Fault, check};
@@ -63,6 +64,8 @@ pub(crate) struct Responder {
     /// Requests completed, 24 bits.
     pub(crate) msn: u32,
     pub(crate) current: Option<Current>,
+    /// Where the payload of the write in progress goes.
+    pub(super) landing: Option<Box<Landing>>,
     /// The receive WQE of a message that was dropped: it serves the next one.
     pub(crate) spare: Option<Receive>,
     /// A sequence error NAK was sent; no second one until the expected packet comes.
@@ -85,6 +88,7 @@ impl Responder {
     /// Forgets the message in progress; returns the receive WQE it had taken.
     pub(crate) fn abandon(&mut self) -> Option<Receive> {
         self.fault = None;
+        self.landing = None;
         match self.current.take() {
             Some(Current::Send { receive, .. }) => Some(receive),
             _ => self.spare.take(),
@@ -426,7 +430,7 @@ impl QueuePair {
     /// The payload of a write packet was written.
     pub(crate) fn written(&mut self, payload: usize, last: bool) {
         if last {
-            self.responder.current = None;
+            (self.responder.current, self.responder.landing) = (None, None);
             self.responder.next_msn();
         } else if let Some(Current::Write { va, left, .. }) = &mut self.responder.current {
             *va = va.wrapping_add(payload as u64);

@@ -13,7 +13,7 @@ use hca_spec::wqe::SendOpcode;
 use super::QueuePair;
 use super::pieces::Piece;
 use super::requester::{Cursor, Plan};
-use crate::engines::mkey::{pages_of, span};
+use crate::engines::mkey::{Access, pages_of, span};
 use crate::engines::view::View;
 use crate::ground::dma::GuestMemory;
 use crate::ground::region::Region;
@@ -133,8 +133,8 @@ impl QueuePair {
             return None;
         }
         let bytes = u64::from(count) * payload as u64;
-        let (pages, shift, first) = pages_of(view.icm(), self.accessor(), key, va, bytes)?;
-        let region = Region::new(Arc::clone(memory), pages, shift, first, bytes)?;
+        let pages = pages_of(view.icm(), self.accessor(), key, va, bytes, Access::LocalRead)?;
+        let region = Region::new(Arc::clone(memory), pages, bytes)?;
         let path = self.path(view)?;
         let len = Packet::len_of(&path, &repr, payload)?;
         let page = span(view.icm(), key, va, payload).page;
