@@ -170,10 +170,15 @@ impl Core<'_> {
         }
         packet.forget_domain();
         let Some(out) = self.chip.ports.get_mut(number) else { return lane };
+        // The port will look at what waits when the link is free, and can't do anything before.
+        let looks = |until: Ps| out.timer.is_some_and(|timer| timer > at && timer <= until);
+        let behind = out.outlet.is_behind(at, packet.lane()).is_some_and(looks);
         if out.outlet.push(at, Ps::MAX, packet, ()).is_err() {
             self.discarded(number, 1);
         }
-        self.pump(at, number);
+        if !behind {
+            self.pump(at, number);
+        }
         lane
     }
 
@@ -339,7 +344,11 @@ impl Executor<'_> {
     }
 
     /// Who waits for a port has a turn, as long as there is room.
+    #[inline]
     fn give_turns(&mut self, now: Ps, port: u8) {
+        if self.core.chip.ports.get(port).is_none_or(|out| out.waited_for == 0) {
+            return;
+        }
         while let Some(turn) = self.core.next_waiting(now, port) {
             self.give_turn(now, turn);
         }

@@ -196,6 +196,16 @@ impl Outlet {
         }
     }
 
+    /// Whether a packet that comes to a lane now only makes its queue longer: others wait there, and the link is busy. Says
+    /// until when.
+    #[inline]
+    pub(crate) fn is_behind(&self, now: Ps, lane: u8) -> Option<Ps> {
+        match self {
+            Self::Ib(room) => room.egress.is_behind(now, lane),
+            Self::Eth(room) => room.egress.is_behind(now, lane),
+        }
+    }
+
     /// Whether one of the packets that wait is such.
     pub(crate) fn queues(&self, such: impl Fn(&Packet) -> bool) -> bool {
         match self {

@@ -255,6 +255,14 @@ impl<H> Egress<H> {
         Ok(())
     }
 
+    /// Whether a packet that comes to a lane now only makes its queue longer: others wait there, and the link is busy. Says
+    /// until when.
+    #[inline]
+    pub(crate) fn is_behind(&self, now: Ps, vl: u8) -> Option<Ps> {
+        let behind = self.busy_until > now && self.lanes.get(usize::from(vl))?.queue.front().is_some();
+        behind.then_some(self.busy_until)
+    }
+
     /// Credits of a lane arrive at `at`. Says when to call [`Egress::credits_arrive`], if a packet waits for them.
     #[must_use]
     pub(crate) fn credit(&mut self, now: Ps, vl: u8, n: u32, at: Ps) -> Option<Ps> {
