@@ -200,14 +200,15 @@ impl Outbox {
     /// Whether nothing is in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { events, for_others, loopback, sent, credit_turns, vectors, ports_changed } = self;
-        events.is_empty()
-            && for_others.is_empty()
-            && sent.is_empty()
-            && vectors.is_empty()
-            && loopback.is_empty()
-            && credit_turns.is_empty()
-            && ports_changed.is_empty()
+        self.events.is_empty() && !self.has_others()
+    }
+
+    /// Whether something is in it besides what the function that acts does later.
+    #[inline]
+    pub(crate) fn has_others(&self) -> bool {
+        let Self { events: _, for_others, loopback, sent, credit_turns, vectors, ports_changed } = self;
+        let lengths = [for_others.len(), loopback.len(), sent.len(), credit_turns.len(), vectors.len()];
+        lengths.into_iter().fold(ports_changed.len(), |all, len| all | len) != 0
     }
 
     /// Packets in it whose payload is still in memory get the bytes.
@@ -283,6 +284,12 @@ impl Runs {
 
     fn begin(&mut self, qpn: Qpn) {
         self.begun = self.running.replace(qpn).is_none();
+    }
+
+    /// Whether one has begun since the last call of [`Runs::take_begun`].
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
     }
 
     /// The queue pair that has begun since the last call.

@@ -154,6 +154,8 @@ impl End {
 pub(super) struct Link {
     pub(super) ends: Vec<End>,
     pub(super) carrier: Box<dyn Carrier + Send>,
+    /// [`Carrier::is_plain`].
+    pub(super) plain: bool,
     pub(super) kind: LinkKind,
 }
 
@@ -263,7 +265,7 @@ impl World {
         let ends: Vec<End> = ends.into_iter().map(end).collect();
         let count = ends.len();
         self.pin_stations(kind.delay.unwrap_or_default(), &ends);
-        self.links.push(Link { ends, carrier, kind });
+        self.links.push(Link { ends, plain: carrier.is_plain(), carrier, kind });
         (0..count).for_each(|end| self.update_end(number, end, false));
         self.allow_trains();
         Ok(())

@@ -537,8 +537,23 @@ impl World {
         self.port(port.into()).and_then(|p| p.ethernet()).map(|ethernet| &ethernet.counters)
     }
 
-    /// Takes what a function left in its adapter's outbox.
+    /// Takes what a function left in its adapter's outbox: mostly what it does later itself, and nothing else.
+    #[inline]
     fn collect(&mut self, id: HcaId, function: FunctionId) {
+        let Some(Hca { chip: Chip { out, watch, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
+        let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
+        if watch.is_some() || !self.trains.is_empty() || state.runs.has_begun() || out.has_others() {
+            return self.collect_all(id, function);
+        }
+        let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
+        take_all(&mut out.events, |(at, event)| {
+            let key = heap.reserve(at.max(now), Source::new(Class::Node as u8, id.0, 0));
+            heap.push_reserved(key, Event::Hca { hca: id, function, epoch, event });
+        });
+    }
+
+    /// The same, whatever is in the outbox.
+    fn collect_all(&mut self, id: HcaId, function: FunctionId) {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
             let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;

@@ -16,7 +16,7 @@ use crate::adapter::function::Function;
 use crate::adapter::returning::Returned;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
-use crate::link::{LinkMessage, LinkPacket, Session};
+use crate::link::{Delivery, LineRate, LinkMessage, LinkPacket, Session};
 use crate::link_layer::{Packet, blocks};
 
 /// How a packet came to a port.
@@ -29,6 +29,21 @@ pub(super) enum Ingress {
     /// At end `end` of a link, sent in that session; it takes so many blocks of a lane's buffer, and they are `owed` to
     /// its sender as credits.
     Link { number: u32, end: u16, session: Session, lane: u8, blocks: u8, owed: bool },
+}
+
+/// How a packet leaves an end of a link.
+#[derive(Clone, Copy)]
+struct Departure {
+    /// The link.
+    number: usize,
+    /// What packets occupy of it.
+    line: LineRate,
+    /// When the first byte of one that leaves now can be at another end.
+    earliest: Ps,
+    /// What the port's PHY takes.
+    leave: Ps,
+    /// The session of both ends of a cable. Who sends over a carrier of another kind knows nothing of the far end.
+    session: Option<Session>,
 }
 
 /// A packet whose header is at a port of a switch.
@@ -49,32 +64,27 @@ impl World {
             return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.ib().dlid);
         };
         let (line, session, near) = (near.line, near.training.session(), near.at);
-        let cable = link.other(from).is_some();
+        let other = link.other(from);
         let (lane, len, takes_credits) = (packet.lane(), packet.len(), !packet.is_management());
         let mut credits = match link.kind.has_credits() {
             true if takes_credits => blocks(len) as u16,
             _ => 0,
         };
         let earliest = start + link.kind.delay.unwrap_or_default();
+        let plain = other.filter(|_| link.plain);
+        let way = Departure { number, line, earliest, leave: Ps::ZERO, session: other.map(|_| session) };
+        if let Some(end) = plain
+            && let Some(at) = link.carrier.pass(start, from, len)
+        {
+            let way = Departure { leave: self.port_latency(near), ..way };
+            return self.cross(way, Delivery { at, end, packet }, credits);
+        }
         let mut deliveries = std::mem::take(&mut self.deliveries);
         link.carrier.transmit(start, from, packet, &mut deliveries);
         let leave = self.port_latency(near);
+        // A copy that the link made of itself was not reckoned with, and takes no credits.
         take_all(&mut deliveries, |delivery| {
-            let Some(end) = self.links.get(number).and_then(|l| l.ends.get(delivery.end)) else { return };
-            // Who sends over a carrier of another kind knows nothing of the far end.
-            let session = if cable { session } else { end.training.session().reversed() };
-            let head = delivery.at.since(line.serialisation(delivery.packet.len())).max(earliest);
-            // A copy that the link made of itself was not reckoned with, and takes no credits.
-            let credits = std::mem::take(&mut credits);
-            let tail = delivery.at.since(head);
-            let packet = LinkPacket { packet: delivery.packet, tail, credits, session };
-            match end.at {
-                LinkEnd::Port(port) => self.packet_arrives(head + leave, number, delivery.end, port, packet),
-                LinkEnd::Tunnel(tunnel) => {
-                    let message = LinkMessage::Packet(packet);
-                    self.leave(TunnelEvent { tunnel, at: head + leave, message });
-                }
-            }
+            self.cross(Departure { leave, ..way }, delivery, std::mem::take(&mut credits));
         });
         self.deliveries = deliveries;
         if credits > 0 {
@@ -93,6 +103,24 @@ impl World {
                 credits.into(),
                 sent + there_and_back,
             );
+        }
+    }
+
+    /// A packet that was put on a link comes to one of its ends.
+    #[inline]
+    fn cross(&mut self, way: Departure, delivery: Delivery, credits: u16) {
+        let Departure { number, line, earliest, leave, session } = way;
+        let Some(end) = self.links.get(number).and_then(|l| l.ends.get(delivery.end)) else { return };
+        let session = session.unwrap_or_else(|| end.training.session().reversed());
+        let head = delivery.at.since(line.serialisation(delivery.packet.len())).max(earliest);
+        let tail = delivery.at.since(head);
+        let packet = LinkPacket { packet: delivery.packet, tail, credits, session };
+        match end.at {
+            LinkEnd::Port(port) => self.packet_arrives(head + leave, number, delivery.end, port, packet),
+            LinkEnd::Tunnel(tunnel) => {
+                let message = LinkMessage::Packet(packet);
+                self.leave(TunnelEvent { tunnel, at: head + leave, message });
+            }
         }
     }
 
@@ -139,6 +167,7 @@ impl World {
     }
 
     /// Sends something else than a packet from an end of a link to the other, at `at`.
+    #[inline(always)]
     pub(super) fn send_message(&mut self, number: usize, from: usize, at: Ps, message: LinkMessage) {
         let Some(link) = self.links.get(number) else { return };
         let Some(to) = link.other(from) else { return };
@@ -151,6 +180,7 @@ impl World {
     }
 
     /// A message comes to the connector at an end of a link at `at`.
+    #[inline(always)]
     pub(super) fn message_arrives(
         &mut self,
         number: usize,
