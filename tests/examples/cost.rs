@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo build --release -p hca-tests --example cost
-//! target/release/examples/cost BYTES MESSAGES [write|read]
+//! target/release/examples/cost BYTES MESSAGES [write|read] [ib|roce]
 //! valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null target/release/examples/cost 8 320
 //! ```
 //!
@@ -25,10 +25,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| arguments.get(i).and_then(|a| a.parse::<usize>().ok());
     let (Some(len), Some(messages)) = (number(0).filter(|len| *len <= MEMORY), number(1)) else {
-        eprintln!("usage: cost BYTES MESSAGES [write|read]");
+        eprintln!("usage: cost BYTES MESSAGES [write|read] [ib|roce]");
         return ExitCode::from(2);
     };
-    let options = Options { memory: MEMORY, mtu: 5, send_blocks: 64, ..Options::default() };
+    let roce = arguments.get(3).is_some_and(|ports| ports == "roce");
+    let options = Options { memory: MEMORY, mtu: 5, send_blocks: 64, roce, ..Options::default() };
     let mut pair = rig::linked(&options, Faults::default(), 1);
     let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
     let op = match arguments.get(2).map(String::as_str) {

@@ -1,11 +1,12 @@
 //! Two connected queue pairs with memory, on one adapter or two, over any bus: what most tests need.
 
+use hca_driver::eth::{Hop, Mac, RoceAddress, RoceVersion};
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{
     Access, Bus, Completion, Cq, CqConfig, CqOptions, Dma, Error, Hca, InitAttr, Mr, Qp, RtrAttr, RtsAttr,
     ScatterToCqe, SendOp, SendRequest, Sge,
 };
-use hca_spec::ids::Pd;
+use hca_spec::ids::{Gid, Pd};
 use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::ServiceType;
 
@@ -13,6 +14,8 @@ use hca_spec::qpc::ServiceType;
 const POLLS: u32 = 5_000_000;
 /// The port that most tests use.
 pub const PORT: u8 = 1;
+/// Where a port's table of RoCE addresses has its own.
+const ROCE_INDEX: u8 = 0;
 
 /// How the queue pairs of a [`Pair`] shall be.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct Options {
     pub service: ServiceType,
     /// Whether packets carry a GRH.
     pub global: bool,
+    /// Whether the ports are Ethernet: RoCE v2 over IPv6, untagged.
+    pub roce: bool,
     /// Whether work requests may load page lists into keys.
     pub fast_registration: bool,
     /// What the completion queues have beyond the ordinary.
@@ -63,6 +68,7 @@ impl Default for Options {
             rnr_timer: 7,
             service: ServiceType::Rc,
             global: false,
+            roce: false,
             fast_registration: false,
             cq: CqOptions::default(),
             drain_on_signature_errors: false,
@@ -130,7 +136,10 @@ impl<B: Bus> Pair<B> {
     /// A command failed.
     pub fn apart(mut hcas: Vec<Hca<B>>, options: [&Options; 2]) -> Result<Self, Error> {
         for hca in &mut hcas {
-            wait_active(hca)?;
+            match options[0].roce {
+                true => enable_roce(hca)?,
+                false => wait_active(hca)?,
+            }
         }
         let homes = [0, hcas.len() - 1];
         let mut ends = Vec::new();
@@ -155,8 +164,15 @@ impl<B: Bus> Pair<B> {
     /// A command failed.
     pub fn to_rts_with(&mut self, end: usize, options: &Options, init: &InitAttr) -> Result<(), Error> {
         let (peer, peer_home) = (self.ends[1 - end].qp.number(), self.ends[1 - end].home);
-        let lid = self.hcas[peer_home].lid(PORT)?;
-        let gid = if options.global { Some(self.hcas[peer_home].gid(PORT, 0)?) } else { None };
+        let far = &mut self.hcas[peer_home];
+        let path = match (options.roce, options.global) {
+            (true, _) => {
+                let mac = far.mac()?;
+                Path::roce(roce_gid(mac), ROCE_INDEX, Hop::to(mac))
+            }
+            (false, true) => Path { gid: Some(far.gid(PORT, 0)?), ..Path::lid(far.lid(PORT)?) },
+            (false, false) => Path::lid(far.lid(PORT)?),
+        };
         let home = self.ends[end].home;
         let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
         hca.qp_to_init(qp, init)?;
@@ -164,8 +180,7 @@ impl<B: Bus> Pair<B> {
             hca.qp_drain_on_signature_errors(qp)?;
         }
         let (mtu, rnr_timer, receive_psn) = (options.mtu, options.rnr_timer, options.rts.send_psn);
-        let rtr =
-            RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, Path { gid, ..Path::lid(lid) }) };
+        let rtr = RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, path) };
         hca.qp_to_rtr(qp, &rtr)?;
         hca.qp_to_rts(qp, &options.rts)
     }
@@ -301,6 +316,24 @@ pub fn wait_active<B: Bus>(hca: &mut Hca<B>) -> Result<(), Error> {
         hca.wait(None);
     }
     panic!("the port does not come up");
+}
+
+/// A GID that no other MAC address has.
+fn roce_gid(Mac(mac): Mac) -> Gid {
+    Gid::new(0xfd00 << 48, mac.iter().fold(0, |gid, byte| gid << 8 | u64::from(*byte)))
+}
+
+/// Waits until an Ethernet port is up, and gives it a RoCE address.
+fn enable_roce<B: Bus>(hca: &mut Hca<B>) -> Result<(), Error> {
+    let mut left = POLLS;
+    while !hca.vport_is_up()? {
+        hca.wait(None);
+        left = left.checked_sub(1).expect("the port comes up");
+    }
+    hca.set_roce(true)?;
+    let mac = hca.mac()?;
+    let address = RoceAddress { gid: roce_gid(mac), mac, vlan: None, version: RoceVersion::V2 };
+    hca.set_roce_address(PORT, ROCE_INDEX, Some(&address))
 }
 
 /// Bytes that differ by position and by `seed`.

@@ -29,7 +29,11 @@ pub fn loopback(options: &Options) -> Pair<ModelBus> {
 
 /// Two adapters over a link with faults.
 pub fn linked(options: &Options, faults: Faults, seed: u64) -> Pair<ModelBus> {
-    let simulation = Simulation::new(worlds::two_with(faults, seed));
+    let world = match options.roce {
+        true => worlds::ethernet(worlds::between(faults)),
+        false => worlds::two_with(faults, seed),
+    };
+    let simulation = Simulation::new(world);
     let hcas = vec![open(&simulation, 0), open(&simulation, 1)];
     Pair::connect(hcas, options).expect("the queue pairs connect")
 }

@@ -64,6 +64,11 @@ pub fn two_with(faults: Faults, seed: u64) -> World {
     many(2, vec![between(faults)], seed)
 }
 
+/// Two adapters with Ethernet ports on such a link.
+pub fn ethernet(link: LinkConfig) -> World {
+    crate::lan::ethernet(config(2, vec![link], 1))
+}
+
 /// Two adapters with BlueFlame over a link with faults.
 pub fn with_blueflame(faults: Faults, seed: u64) -> World {
     let mut config = config(2, vec![between(faults)], seed);

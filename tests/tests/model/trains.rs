@@ -31,7 +31,8 @@ fn run(
     scenario: &dyn Fn(&mut Pair<ModelBus>),
 ) -> (Left, u64) {
     let link = LinkConfig { delay, ..worlds::between(Faults::default()) };
-    let simulation = Simulation::new(worlds::many(2, vec![link], 1));
+    let world = if options.roce { worlds::ethernet(link) } else { worlds::many(2, vec![link], 1) };
+    let simulation = Simulation::new(world);
     simulation.world(|world, _| {
         world.start_trace(1 << 10);
         world.set_trains(trains);
@@ -74,6 +75,11 @@ fn options() -> Options {
     Options { memory: MEMORY, mtu: 5, ..Options::default() }
 }
 
+/// Over InfiniBand and over Ethernet.
+fn both() -> [Options; 2] {
+    [false, true].map(|roce| Options { roce, ..options() })
+}
+
 /// A write from `end` to the same place of the other's memory.
 fn write(pair: &mut Pair<ModelBus>, end: usize, number: u64, (offset, len): (usize, usize)) {
     let (address, rkey) = (pair.ends[1 - end].mr.address + offset as u64, pair.ends[1 - end].mr.key);
@@ -83,8 +89,8 @@ fn write(pair: &mut Pair<ModelBus>, end: usize, number: u64, (offset, len): (usi
 
 #[test]
 fn writes_of_any_length() {
-    for mtu in [1, 3, 5] {
-        same("writes", &Options { mtu, ..options() }, 1, |pair| {
+    for (mtu, options) in [1, 3, 5].into_iter().flat_map(|mtu| both().map(|options| (mtu, options))) {
+        same("writes", &Options { mtu, ..options }, 1, |pair| {
             for (i, len) in [300_000, 5000, 8 * 4096, 8 * 4096 + 1, 1, 100_001].into_iter().enumerate() {
                 write(pair, 0, i as u64, (i * 17, len));
             }
@@ -142,14 +148,16 @@ fn sends_and_their_receives() {
 
 #[test]
 fn both_directions_at_once() {
-    same("both directions", &options(), 1, |pair| {
-        for i in 0..6 {
-            write(pair, 0, i, (0, 90_000));
-            write(pair, 1, i, (200_000, 90_000));
-        }
-        (0..6).for_each(|i| _ = pair.sent_ok(0, i));
-        (0..6).for_each(|i| _ = pair.sent_ok(1, i));
-    });
+    for options in both() {
+        same("both directions", &options, 1, |pair| {
+            for i in 0..6 {
+                write(pair, 0, i, (0, 90_000));
+                write(pair, 1, i, (200_000, 90_000));
+            }
+            (0..6).for_each(|i| _ = pair.sent_ok(0, i));
+            (0..6).for_each(|i| _ = pair.sent_ok(1, i));
+        });
+    }
 }
 
 /// Commands, register reads, late doorbells and pulled cables between the packets, at many moments.
@@ -157,6 +165,7 @@ fn both_directions_at_once() {
 fn whatever_comes_between() {
     for step in 1..24u64 {
         let pause = Ps::from_ns(step * 731);
+        let options = || Options { roce: step % 3 == 0, ..options() };
         same("commands and doorbells between", &options(), 1, |pair| {
             write(pair, 0, 0, (0, 250_000));
             let simulation = simulation(pair);
@@ -212,8 +221,8 @@ fn memory_that_was_given_back_is_not_sent() {
             assert!(there.contains(&0x5a) || step < 8, "nothing came");
             assert!(there.iter().all(|byte| matches!(byte, 0 | 0x5a)), "after {pause}");
         };
-        let begun = u64::from(step > 8);
-        same_over("a queue pair that fails", &options(), Ps::from_us(40), begun, given_back);
+        let (begun, options) = (u64::from(step > 8), Options { roce: step % 3 == 0, ..options() });
+        same_over("a queue pair that fails", &options, Ps::from_us(40), begun, given_back);
     }
 }
 

@@ -342,11 +342,9 @@ impl Executor<'_> {
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.
     pub(crate) fn arrive(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
-        if let Some(ethernet) = self.core.chip.managed.port(port).and_then(|port| port.ethernet()) {
-            packet.prioritise(&ethernet.classes);
-        }
-        let nic = &mut self.core.function.fw.nic;
-        if nic.is_down() && packet.is_frame() && !packet.is_control() {
+        self.prioritise(port, &mut packet);
+        if self.is_down_for(&packet) {
+            let nic = &mut self.core.function.fw.nic;
             nic.received_down = nic.received_down.wrapping_add(1);
             return now;
         }
@@ -360,6 +358,27 @@ impl Executor<'_> {
             }
             Err(at) => at,
         }
+    }
+
+    /// Whether the adapter takes no such packets.
+    #[inline]
+    fn is_down_for(&self, packet: &Packet) -> bool {
+        packet.is_frame() && self.core.function.fw.nic.is_down() && !packet.is_control()
+    }
+
+    /// Puts a frame that arrives at a port on the priority that it has there.
+    #[inline]
+    fn prioritise(&self, port: u8, packet: &mut Packet) {
+        if let Some(ethernet) = self.core.chip.managed.port(port).and_then(|port| port.ethernet()) {
+            packet.prioritise(&ethernet.classes);
+        }
+    }
+
+    /// Whether a packet that arrives at a port goes to the transport.
+    #[inline]
+    pub(crate) fn hands_up(&self, port: u8, packet: &mut Packet) -> bool {
+        self.prioritise(port, packet);
+        !self.is_down_for(packet) && self.is_for_transport(port, packet)
     }
 
     /// The same without the event: returns the packet, and when it has passed the receive pipeline.

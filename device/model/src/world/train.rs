@@ -69,6 +69,8 @@ struct Way {
     ends: [usize; 2],
     /// The session in which packets leave.
     session: Session,
+    /// Whether its ports give each other credits; otherwise the receiver's input buffer is counted at its end.
+    credits: bool,
     /// From the end of the cable until a packet is at the receiver's port, the sender's own port included; and from the
     /// receiver's port until what it tells is at the sender's.
     forth: Ps,
@@ -228,9 +230,9 @@ impl Train {
     }
 
     fn ingress(&self, packet: &Packet) -> Ingress {
-        let Way { link, ends: [_, end], session, .. } = self.way;
+        let Way { link, ends: [_, end], session, credits, .. } = self.way;
         let (lane, blocks) = (packet.lane(), blocks(packet.len()) as u8);
-        Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks, owed: true }
+        Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks, owed: credits }
     }
 
     /// Whether packets are under way.
@@ -347,8 +349,7 @@ impl World {
     fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
         let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
         let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
-        // A train's packets are in nobody's input buffer: that takes credits which say there is room.
-        let link = self.links.get(number).filter(|link| link.carrier.is_plain() && link.has_credits())?;
+        let link = self.links.get(number).filter(|link| link.plain)?;
         let other = link.other(end)?;
         let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
         let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };
@@ -357,8 +358,9 @@ impl World {
         }
         let forth = self.port_latency(near.at) + self.port_latency(far.at);
         let back = forth + link.kind.delay?;
-        let session = near.training.session();
-        Some(Way { from_port, to, to_port: port, link: number, ends: [end, other], session, forth, back })
+        let (session, credits) = (near.training.session(), link.has_credits());
+        let ends = [end, other];
+        Some(Way { from_port, to, to_port: port, link: number, ends, session, credits, forth, back })
     }
 
     /// An adapter has begun to send packets that are alike: they are a train.
@@ -578,14 +580,16 @@ impl World {
 
     /// A packet of a train is at its receiver's port.
     #[inline]
-    fn step_arrive(&mut self, train: &mut Train, packet: Packet) -> bool {
-        let (now, Way { to, to_port, .. }) = (self.now, train.way);
+    fn step_arrive(&mut self, train: &mut Train, mut packet: Packet) -> bool {
+        let (now, Way { to, to_port, credits, .. }) = (self.now, train.way);
+        let ingress = train.ingress(&packet);
         let Some(mut hca) = self.executor(to) else { return false };
         let (lane, n) = (packet.lane(), blocks(packet.len()));
         let takes_none = hca.is_backed_up();
         let inactive = |port: &Port| port.state != port_state::ACTIVE;
-        if takes_none || hca.core.chip.managed.port(to_port).is_none_or(inactive) {
-            let ingress = train.ingress(&packet);
+        let inactive = hca.core.chip.managed.port(to_port).is_none_or(inactive);
+        if takes_none || inactive || !hca.hands_up(to_port, &mut packet) {
+            packet.settle();
             self.arrive(now, to, to_port, packet, ingress);
             return false;
         }
@@ -604,6 +608,10 @@ impl World {
         if watched {
             self.collect(to, FunctionId::FIRST);
         }
+        if !credits {
+            self.return_credits(ingress, free);
+            return true;
+        }
         let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
         let Way { from_port, back, .. } = train.way;
         let Some(out) = sender.chip.ports.get_mut(from_port) else { return false };
@@ -617,12 +625,15 @@ impl World {
     /// What the sender of a train left in its outbox.
     #[inline]
     fn send_off(&mut self, train: &mut Box<Train>) -> bool {
-        let Self { hcas, heap, trace, captured, links, now, .. } = self;
+        let Self { hcas, heap, trace, captured, now, .. } = self;
         let Some(hca) = hcas.get_mut(train.from.0) else { return false };
         let epoch = hca.functions.first().map_or(0, |function| function.epoch);
         let chip = &mut hca.chip;
         if let Some(watch) = &mut chip.watch {
             watch.hand_over(&mut chip.units, trace.as_mut(), captured);
+        }
+        if chip.out.is_empty() {
+            return hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
         }
         let own = Source::new(Class::Node as u8, train.from.0, 0);
         for (at, event) in chip.out.events.drain(..) {
@@ -634,19 +645,15 @@ impl World {
         }
         let alone =
             |(port, sent): &(u8, Sent<()>)| *port == train.way.from_port && sent.packet.is_referring();
-        let alone = chip.out.sent.iter().all(alone);
-        let Some(link) = links.get_mut(train.way.link) else { return false };
-        if alone {
-            let Way { to, to_port, ends: [end, _], forth, .. } = train.way;
-            let source = Source::new(Class::Packet as u8, to.0, to_port);
-            for (_, Sent { start, packet, .. }) in chip.out.sent.drain(..) {
-                let Some(there) = link.carrier.pass(start, end, packet.len()) else { continue };
-                let key = heap.reserve(there + forth, source);
-                if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
-                    heap.push_reserved(key, train.arrival(packet));
-                }
+        if chip.out.sent.iter().all(alone) {
+            // At most one packet leaves at an event, mostly.
+            let mut sent = std::mem::take(&mut chip.out.sent);
+            sent.drain(..).for_each(|(_, sent)| self.pass(train, sent));
+            if let Some(hca) = self.hcas.get_mut(train.from.0) {
+                hca.chip.out.sent = sent;
             }
         }
+        let Some(hca) = self.hcas.get_mut(train.from.0) else { return false };
         let unchanged = hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
         if hca.chip.out.is_empty() {
             return unchanged;
@@ -654,6 +661,25 @@ impl World {
         // Something else than packets of the train.
         self.collect_beside(train);
         false
+    }
+
+    /// A packet of a train begins to go over its link.
+    #[inline]
+    fn pass(&mut self, train: &mut Train, Sent { start, packet, .. }: Sent<()>) {
+        let Way { to, to_port, link: number, ends: [end, other], forth, credits, .. } = train.way;
+        let Some(link) = self.links.get_mut(number) else { return };
+        let Some(there) = link.carrier.pass(start, end, packet.len()) else { return };
+        if !credits {
+            let (port, lane) = (PortRef::of_hca(to, to_port), packet.lane());
+            if !self.take_in(number, other, port, lane, blocks(packet.len()) as u8) {
+                packet.retire();
+                return self.count_overrun(port, lane);
+            }
+        }
+        let key = self.heap.reserve(there + forth, Source::new(Class::Packet as u8, to.0, to_port));
+        if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
+            self.heap.push_reserved(key, train.arrival(packet));
+        }
     }
 
     #[cold]

@@ -6,6 +6,7 @@ use hca_driver::wqe::RoceDatagram;
 use hca_driver::{
     Access, Bus, Cq, CqConfig, Dma, InitAttr, Mr, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge,
 };
+use hca_firmware::EthernetCounters;
 use hca_model::Ps;
 use hca_spec::ids::{Gid, Pd};
 use hca_tests::in_process::ModelMemory;
@@ -147,6 +148,59 @@ pub(crate) fn reliable_connections() {
         assert_eq!(counted.rx.priorities[priority].frames, counted.rx.frames, "{look:?}");
         for (i, qp) in qps.into_iter().enumerate() {
             lan.stations[i].hca.destroy_qp(qp).expect("DESTROY_QP");
+        }
+    }
+}
+
+/// What a run leaves: hash and number of its events, memory of both ends, what the receiver's port counted.
+type Left = ((u64, u64), [Vec<u8>; 2], EthernetCounters);
+
+/// Long messages both ways and commands in between at some moment, with trains or without. Returns how many trains there were.
+fn long_messages(look: Look, step: u64, trains: bool) -> (Left, u64) {
+    const LEN: usize = 60_000;
+    let mut lan = Lan::cable();
+    lan.simulation.world(|world, _| {
+        world.start_trace(1 << 10);
+        world.set_trains(trains);
+    });
+    let mut ends = ends(&mut lan, look);
+    let mut qps = connected(&mut lan, &ends, look);
+    lan.stations.iter_mut().for_each(|station| station.set_pause(true, true));
+    ends[0].memory.write(0, &pattern(3, MEMORY));
+    let writes = [(0, 1), (0, 2), (1, 3)];
+    for (from, number) in writes.into_iter().take(2 + step as usize % 2) {
+        let (sge, to) = ([ends[from].sge(0, LEN)], &ends[1 - from].mr);
+        let request = SendRequest::write(number, &sge, to.address + number * 64, to.key);
+        qps[from].post_send(lan.stations[from].hca.bus_mut(), &request).expect("post_send");
+    }
+    lan.simulation.run(Ps::from_ns(step * 811));
+    match step % 4 {
+        2 => _ = lan.stations[0].hca.query_qp(&qps[0]).expect("QUERY_QP"),
+        // What comes meanwhile is for the NIC, and is sent again.
+        3 => {
+            lan.stations[1].hca.set_roce(false).expect("MODIFY_NIC_VPORT_CONTEXT");
+            lan.stations[1].hca.set_roce(true).expect("MODIFY_NIC_VPORT_CONTEXT");
+        }
+        _ => {}
+    }
+    lan.simulation.run(Ps::from_us(500));
+    let memory = [ends[0].bytes(0, MEMORY), ends[1].bytes(0, MEMORY)];
+    let (events, begun) = lan.simulation.world(|world, _| {
+        (world.trace().map(|t| (t.hash(), t.count())).unwrap_or_default(), world.trains_begun())
+    });
+    ((events, memory, lan.counted(1)), begun)
+}
+
+/// Trains change nothing on Ethernet either.
+#[test]
+fn trains() {
+    for (i, look) in LOOKS.into_iter().enumerate() {
+        for step in 0..8 {
+            let (with, begun) = long_messages(look, step + i as u64, true);
+            let (without, none) = long_messages(look, step + i as u64, false);
+            assert!(begun > 0 && none == 0, "{look:?}: {begun} trains, and {none}");
+            assert_eq!(with.0, without.0, "{look:?}, step {step}: the traces differ");
+            assert!(with == without, "{look:?}, step {step}: memory or counters differ");
         }
     }
 }
