@@ -197,6 +197,8 @@ impl Heap {
 const BUCKET: u32 = 13;
 /// Buckets: what is due within 4 us has one.
 const BUCKETS: usize = 512;
+/// Words with a bit for each bucket: eight, which have a bit each in a byte.
+const WORDS: usize = BUCKETS / 64;
 /// No bucket: what is in the heap.
 const FAR: usize = usize::MAX;
 /// So many events of a bucket are passed by to put one behind them; the heap is faster then.
@@ -231,7 +233,9 @@ pub struct EventHeap<E> {
     /// The first event of each bucket.
     heads: [u32; BUCKETS],
     /// Bit n of word n / 64: bucket n has events.
-    taken: [u64; BUCKETS / 64],
+    taken: [u64; WORDS],
+    /// Bit n: word n of those is not zero.
+    words: u8,
     far: Heap,
     sequence: u64,
     /// The events, where buckets and entries say.
@@ -247,7 +251,8 @@ impl<E> Default for EventHeap<E> {
             next: None,
             present: 0,
             heads: [NONE; BUCKETS],
-            taken: [0; BUCKETS / 64],
+            taken: [0; WORDS],
+            words: 0,
             far: Heap::default(),
             sequence: 0,
             slots: Vec::new(),
@@ -362,6 +367,7 @@ impl<E> EventHeap<E> {
         }
         if let Some(word) = self.taken.get_mut(bucket / 64) {
             *word |= 1 << (bucket % 64);
+            self.words |= 1 << (bucket / 64);
         }
         true
     }
@@ -433,7 +439,11 @@ impl<E> EventHeap<E> {
         if bucket != FAR {
             *self.heads.get_mut(bucket)? = next;
             if next == NONE {
-                *self.taken.get_mut(bucket / 64)? &= !(1 << (bucket % 64));
+                let word = self.taken.get_mut(bucket / 64)?;
+                *word &= !(1 << (bucket % 64));
+                if *word == 0 {
+                    self.words &= !(1 << (bucket / 64));
+                }
             }
         }
         self.next = self.find();
@@ -462,17 +472,15 @@ impl<E> EventHeap<E> {
     #[inline]
     fn first_bucket(&self) -> Option<usize> {
         let present = self.present as usize % BUCKETS;
-        let words = self.taken.len();
         // The word of the present counts from the present on first, and as a whole when all others were looked at.
-        let mut mask = u64::MAX << (present % 64);
-        for word in present / 64..=present / 64 + words {
-            let bits = self.taken.get(word % words)? & mask;
-            if bits != 0 {
-                return Some(word % words * 64 + bits.trailing_zeros() as usize);
-            }
-            mask = u64::MAX;
+        let (mut word, mut bits) =
+            (present / 64, *self.taken.get(present / 64)? & u64::MAX << (present % 64));
+        if bits == 0 {
+            let behind = self.words.rotate_right(word as u32 + 1);
+            word = (word + 1 + behind.trailing_zeros() as usize) % WORDS;
+            bits = *self.taken.get(word)?;
         }
-        None
+        (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
     }
 
     /// Room for so many events is kept when none waits.

@@ -453,10 +453,8 @@ impl World {
         self.now = self.now.max(at);
         match event {
             Event::Hca { hca, function, epoch, event } => {
-                if let Some(h) = self.hcas.get_mut(hca.0)
-                    && h.function(function).is_some_and(|f| f.epoch == epoch)
-                    && let Some(mut executor) = h.executor(function)
-                {
+                let executor = self.hcas.get_mut(hca.0).and_then(|h| h.executor_since(function, epoch));
+                if let Some(mut executor) = executor {
                     executor.handle(self.now, event);
                 }
                 self.collect(hca, function);
