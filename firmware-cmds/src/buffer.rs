@@ -72,16 +72,6 @@ impl Buffer {
         Some((page.wrapping_add(in_page), ((1 << self.page_shift) - in_page).min(self.len - offset)))
     }
 
-    /// log2 of the size of a page.
-    pub(crate) fn page_shift(&self) -> u32 {
-        self.page_shift
-    }
-
-    /// Where in the first page the buffer begins, in bytes.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// The pages' DMA addresses.
     #[inline]
     pub fn pages(&self) -> &[u64] {

@@ -9,6 +9,7 @@ use crate::effect::Effect;
 use crate::function::FunctionId;
 use crate::icm::Icm;
 use crate::limits::{GUIDS, PKEYS, ROCE_ADDRESSES};
+use crate::list::Input;
 use crate::nic::NicVport;
 use crate::object::Kind;
 use crate::pages::Pages;
@@ -187,7 +188,7 @@ impl Firmware {
         &mut self,
         ports: &mut Ports,
         reaches: &dyn Fn(u64) -> bool,
-        input: &[u8],
+        input: Input<'_>,
         output_len: usize,
         effects: &mut Vec<Effect>,
     ) -> Execution {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use hca_spec::bsf::Bsf;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Gid, Qpn};
-use hca_spec::mkc::{Klm, Mkc};
+use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
@@ -15,12 +15,14 @@ use crate::limits::{
     LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM,
     LOG_RESERVED_QPNS, MAX_Q_COUNTERS, RATES,
 };
+use crate::list::List;
 use crate::object::Kind;
 use crate::q_counters::{CounterSet, QCounter};
 use crate::rq::Rq;
 use crate::steering::Steering;
 use crate::table::Table;
 use crate::transport::{Rqt, Tir, Tis};
+pub use crate::users::UserPages;
 use crate::users::Users;
 
 /// An event queue.
@@ -169,10 +171,24 @@ pub enum Translation {
     /// None: physical address.
     #[default]
     None,
-    /// One DMA address per page, access bits in the low bits (see [`hca_spec::mkc`]).
-    Mtt(Vec<u64>),
-    /// Pieces of other keys.
-    Klm(Vec<Klm>),
+    /// One DMA address per page, 8 bytes, access bits in the low bits (see [`hca_spec::mkc`]).
+    Mtt(List),
+    /// Pages of a user memory.
+    User(UserPages),
+    /// Pieces of other keys, 16 bytes each ([`hca_spec::mkc::Klm`]).
+    Klm(List),
+}
+
+impl Translation {
+    /// The MTT of a page, of a key that has pages.
+    #[inline]
+    pub fn page(&self, index: usize) -> Option<u64> {
+        match self {
+            Self::Mtt(list) => list.get(index).map(u64::from_be_bytes),
+            Self::User(pages) => pages.get(index),
+            Self::None | Self::Klm(_) => None,
+        }
+    }
 }
 
 /// A memory key.

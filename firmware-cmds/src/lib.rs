@@ -36,6 +36,7 @@ mod firmware;
 mod function;
 pub mod icm;
 pub mod limits;
+pub mod list;
 pub mod nic;
 mod notice;
 pub mod object;

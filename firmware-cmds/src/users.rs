@@ -6,10 +6,11 @@
 //! Source: PRM "CREATE_UCTX", "CREATE_UMEM"; the mlx5 driver (which commands carry which number).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hca_spec::mkc::{MTT_ADDRESS, MTT_READ, MTT_WRITE};
 
-use crate::buffer::Buffer;
+use crate::list::List;
 use crate::object::Object;
 use crate::table::Table;
 
@@ -29,8 +30,11 @@ pub(crate) struct UserContext {
 /// user doesn't know DMA addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Umem {
-    /// Its pages.
-    pub(crate) buffer: Buffer,
+    /// Its pages, as the driver wrote them: two million may be given at once.
+    list: Arc<List>,
+    page_shift: u32,
+    offset: u64,
+    len: u64,
     /// Access that every page allows: [`MTT_READ`], [`MTT_WRITE`].
     pub(crate) access: u64,
     /// Queues, doorbell records and keys in it.
@@ -38,17 +42,91 @@ pub(crate) struct Umem {
 }
 
 impl Umem {
-    /// Memory of that page list, whose entries are MTTs; `None` if the offset is beyond it.
-    pub(crate) fn new(mtts: impl Iterator<Item = u64>, shift: u32, offset: u64) -> Option<Self> {
-        let mut access = MTT_READ | MTT_WRITE;
-        let pages: Box<[u64]> = mtts
-            .map(|mtt| {
-                access &= mtt;
-                mtt & MTT_ADDRESS
-            })
-            .collect();
-        let len = (pages.len() as u64).checked_shl(shift)?.checked_sub(offset)?;
-        Some(Self { buffer: Buffer::new(pages, shift, offset, len)?, access, users: 0 })
+    /// Memory of that page list, whose entries are MTTs of 8 bytes; `None` if the offset is beyond it.
+    pub(crate) fn new(mtts: List, page_shift: u32, offset: u64) -> Option<Self> {
+        let pages = (mtts.len() / 8) as u64;
+        let room = pages.checked_shl(page_shift)?;
+        let whole = page_shift < 52 && room >> page_shift == pages;
+        let len = room.checked_sub(offset).filter(|_| whole)?;
+        let rights = |all: u64, mtt: &[u8; 8]| all & u64::from_be_bytes(*mtt);
+        let access = mtts.pieces::<8>().flatten().fold(MTT_READ | MTT_WRITE, rights);
+        Some(Self { list: Arc::new(mtts), page_shift, offset, len, access, users: 0 })
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// log2 of the size of a page.
+    pub(crate) fn page_shift(&self) -> u32 {
+        self.page_shift
+    }
+
+    /// Where in the first page the memory begins, in bytes.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many pages it has.
+    pub(crate) fn pages(&self) -> usize {
+        self.list.len() / 8
+    }
+
+    /// The DMA address of the byte at `offset`, and how many bytes follow it in the same page.
+    pub(crate) fn at(&self, offset: u64) -> Option<(u64, u64)> {
+        let left = self.len.checked_sub(offset).filter(|left| *left > 0)?;
+        let at = self.offset.checked_add(offset)?;
+        let in_page = at & ((1 << self.page_shift) - 1);
+        Some((self.address(at)?, ((1 << self.page_shift) - in_page).min(left)))
+    }
+
+    /// The DMA address of a byte, counted from the beginning of the first page.
+    pub(crate) fn address(&self, at: u64) -> Option<u64> {
+        address(&self.list, self.page_shift, at)
+    }
+
+    /// A part of the memory as pages of `1 << shift` bytes, no larger than its own: `count` of them, from `start` bytes into the
+    /// first page on.
+    pub(crate) fn part(&self, shift: u32, start: u64, count: u64) -> UserPages {
+        let (list, access) = (self.list.clone(), self.access);
+        UserPages { list, list_shift: self.page_shift, shift, start, count, access }
+    }
+}
+
+fn address(list: &List, shift: u32, at: u64) -> Option<u64> {
+    let page = u64::from_be_bytes(list.get(usize::try_from(at >> shift).ok()?)?) & MTT_ADDRESS;
+    Some(page.wrapping_add(at & ((1 << shift) - 1)))
+}
+
+/// Pages of a key that lies in user memory. The list is that of the memory, whose pages may be larger: the key has no list of its
+/// own, which could be any number of times as long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserPages {
+    list: Arc<List>,
+    list_shift: u32,
+    shift: u32,
+    start: u64,
+    count: u64,
+    access: u64,
+}
+
+impl UserPages {
+    /// How many pages there are.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The MTT of a page.
+    pub fn get(&self, index: usize) -> Option<u64> {
+        let index = u64::try_from(index).ok().filter(|index| *index < self.count)?;
+        let at = self.start.checked_add(index.checked_shl(self.shift)?)?;
+        Some(address(&self.list, self.list_shift, at)? | self.access)
     }
 }
 

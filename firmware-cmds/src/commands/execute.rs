@@ -1,14 +1,17 @@
 //! The way of a command: what holds for all of them is checked by its row in the table, then its handler executes it.
 
+use std::cell::Cell;
+
 use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
 use hca_spec::put_be32;
 
 use super::devx;
-use super::row::Call;
+use super::row::{Call, whole_input};
 use super::table;
 use crate::effect::Effect;
 use crate::failure::{Failure, SHORT, SHORT_OUTPUT};
 use crate::firmware::{Execution, Firmware, State};
+use crate::list::Input;
 
 /// What stands between a command and its handler.
 enum Stop {
@@ -29,18 +32,19 @@ impl Firmware {
     /// The effects are what the hardware has to follow, in order. A refused command leaves everything
     /// as it was and has no effects but a page request; its output is status and syndrome.
     pub fn execute(&mut self, input: &[u8], output_len: usize, effects: &mut Vec<Effect>) -> Execution {
-        self.execute_with(&|_| true, input, output_len, effects)
+        self.execute_with(&|_| true, whole_input(input), output_len, effects)
     }
 
     /// The same; `reaches` says whether a page at a bus address is in the host's memory.
     pub(crate) fn execute_with(
         &mut self,
         reaches: &dyn Fn(u64) -> bool,
-        input: &[u8],
+        input: Input<'_>,
         output_len: usize,
         effects: &mut Vec<Effect>,
     ) -> Execution {
         const ABSENT: Failure = Failure::new(Status::BadOp, "this adapter does not have the command");
+        let Input { bytes: input, list } = input;
         let header = InHeader::from_prefix_or_zero(input);
         let number = header.get(InHeader::OPCODE) as u16;
         let Some(opcode) = Opcode::from_u16(number) else {
@@ -51,7 +55,17 @@ impl Firmware {
         };
         let outcome = match table::find(opcode).filter(|command| (command.offered)(self)) {
             Some(command) => {
-                let call = Call { command, op_mod: header.get(InHeader::OP_MOD), input, output_len, reaches };
+                let (kept_len, kept) = (list.len(), Cell::new(list));
+                let call = Call {
+                    command,
+                    op_mod: header.get(InHeader::OP_MOD),
+                    input,
+                    kept: &kept,
+                    kept_len,
+                    user_pages: None,
+                    output_len,
+                    reaches,
+                };
                 self.run(&call, effects)
             }
             None => Err(Stop::Refuse(ABSENT)),
@@ -76,7 +90,13 @@ impl Firmware {
 
     fn run(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<Vec<u8>, Stop> {
         let placed = devx::before(self, call)?;
-        let inner = Call { input: placed.input.as_deref().unwrap_or(call.input), ..*call };
+        let inner = Call {
+            input: placed.input.as_deref().unwrap_or(call.input),
+            // Pages of a user memory are paid for with that.
+            kept_len: if placed.user_pages.is_some() { 0 } else { call.kept_len },
+            user_pages: placed.user_pages.as_ref(),
+            ..*call
+        };
         self.check(&inner)?;
         self.check_pages(&inner, effects)?;
         let mut output = call.command.handler.run(self, &inner, effects)?;
@@ -108,7 +128,7 @@ impl Firmware {
     fn check_pages(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<(), Stop> {
         const FULL: Failure =
             Failure::new(Status::ExceedLimit, "the host gave too few pages for this object");
-        let bytes = call.command.icm_bytes(call.input);
+        let bytes = call.command.icm_bytes(call.input).saturating_add(call.kept_len as u64);
         if bytes == 0 || self.pages.has_room(bytes) {
             return Ok(());
         }

@@ -4,10 +4,9 @@ use hca_spec::bsf::BSF_OCTWORDS;
 use hca_spec::caps::General;
 use hca_spec::cmd::{CreateMkeyIn, QueryMkeyOut};
 use hca_spec::command::Status;
-use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
-use zerocopy::FromBytes;
+use hca_spec::mkc::{ANY_QP, AccessMode, Mkc};
 
-use super::call::{addresses, done, named, reply};
+use super::call::{done, named, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
@@ -79,22 +78,28 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         return Err(KLMS.got(capacity).limit(klms));
     }
     let given = create.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
-    let list = (given as usize).checked_mul(OCTWORD).and_then(|n| call.list().get(..n));
-    let list = list.ok_or(LIST.got(call.list().len() as u64 / OCTWORD as u64).limit(given))?;
+    // A list may have 16 MiB: it is not gone through here, nor copied.
+    let mut list = call.kept.take();
+    if call.user_pages.is_none() {
+        let wanted = (given as usize).saturating_mul(OCTWORD);
+        if list.len() < wanted {
+            return Err(LIST.got(list.len() as u64 / OCTWORD as u64).limit(given));
+        }
+        list.truncate(wanted);
+    }
     if mode != AccessMode::Pa && given > capacity {
         return Err(ROOM.got(given).limit(capacity));
     }
     if mode == AccessMode::Mtt && !free {
         check_region(&ctx, u64::from(given) * 2)?;
     }
-    let translation = match mode {
-        AccessMode::Pa => Translation::None,
-        AccessMode::Mtt => Translation::Mtt(addresses(list).collect()),
-        AccessMode::Klm | AccessMode::Ksm => Translation::Klm(
-            list.chunks_exact(OCTWORD).filter_map(|e| Klm::read_from_bytes(e).ok()).collect(),
-        ),
+    let counted = if mode == AccessMode::Pa || call.user_pages.is_some() { 0 } else { list.len() as u64 };
+    let translation = match (mode, call.user_pages) {
+        (AccessMode::Pa, _) => Translation::None,
+        (AccessMode::Mtt, Some(pages)) => Translation::User(pages.clone()),
+        (AccessMode::Mtt, None) => Translation::Mtt(list),
+        (AccessMode::Klm | AccessMode::Ksm, _) => Translation::Klm(list),
     };
-    let counted = if mode == AccessMode::Pa { 0 } else { list.len() as u64 };
     let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
     let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted, signature: None };
     let index = fw.icm.mkeys.insert(key).map_err(|_| FULL)?;
@@ -179,11 +184,12 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let room = call.output_len.saturating_sub(out.len());
     match &key.translation {
         Translation::None => {}
-        Translation::Mtt(list) => {
-            list.iter().take(room.div_ceil(8)).for_each(|e| out.extend_from_slice(&e.to_be_bytes()));
+        Translation::Mtt(list) | Translation::Klm(list) => {
+            out.extend(list.entries::<8>().take(room.div_ceil(8)).flatten());
         }
-        Translation::Klm(list) => {
-            list.iter().take(room.div_ceil(OCTWORD)).for_each(|e| out.extend_from_slice(e.bytes()));
+        Translation::User(pages) => {
+            let mtts = (0..).map_while(|i| pages.get(i)).take(room.div_ceil(8));
+            mtts.for_each(|mtt| out.extend_from_slice(&mtt.to_be_bytes()));
         }
     }
     Ok(out)

@@ -1,5 +1,7 @@
 //! What the table of commands says of one ([`Command`]), and a command as it came.
 
+use std::cell::Cell;
+
 use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
 use hca_spec::command::{InHeader, Opcode};
@@ -9,12 +11,14 @@ use hca_spec::{be32, put_be32};
 
 use super::fixture::Fixture;
 use super::flow_counter;
+use super::table::find;
 use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::firmware::{Firmware, State};
+use crate::list::{Input, List};
 use crate::object::{Kind, Object};
 use crate::steering::ENTRY_BYTES;
-use crate::users::Held;
+use crate::users::{Held, UserPages};
 
 /// Output of a command, or why it is refused.
 pub(crate) type Outcome = Result<Vec<u8>, Failure>;
@@ -87,6 +91,11 @@ impl Command {
             IcmMore::FlowCounters => flow_counter::icm_bytes(input),
         };
         objects + more + self.icm.list.map_or(0, |at| input.len().saturating_sub(at) as u64)
+    }
+
+    /// Byte offset in the input of a list that the adapter keeps as it is: it is not one with the rest of the input ([`Input`]).
+    pub fn kept_list(&self) -> Option<usize> {
+        self.icm.list.filter(|_| self.icm.as_it_is)
     }
 
     /// Numbers in the output of the objects that it made.
@@ -183,6 +192,8 @@ pub(super) const fn destroys(kind: Kind) -> Option<Subject> {
 pub struct IcmUse {
     /// Byte offset in the input of a page list or translations that the adapter keeps.
     pub list: Option<usize>,
+    /// Whether the list is kept as it is, because it may be too long to be gone through at once.
+    pub as_it_is: bool,
     /// Whether the command waits for pages that the host has still to give. If not, it is refused.
     pub waits: bool,
     /// What the objects and the list don't show.
@@ -202,7 +213,7 @@ pub enum IcmMore {
 
 impl IcmUse {
     /// Column of the table: nothing else.
-    pub(super) const OBJECT: Self = Self { list: None, waits: true, more: IcmMore::Nothing };
+    pub(super) const OBJECT: Self = Self { list: None, as_it_is: false, waits: true, more: IcmMore::Nothing };
     /// Column of the table: the list behind most CREATE_* inputs.
     pub(super) const LIST: Self = Self::list_at(PAS_OFFSET);
     /// Column of the table: the same, at once. Requests for pages arrive through event queues.
@@ -212,7 +223,9 @@ impl IcmUse {
     pub(super) const RQ_LIST: Self = Self::list_at(RQT_LIST);
 
     /// Column of the table: the list behind CREATE_UMEM's input.
-    pub(super) const UMEM_LIST: Self = Self::list_at(CreateUmemIn::SIZE);
+    pub(super) const UMEM_LIST: Self = Self { as_it_is: true, ..Self::list_at(CreateUmemIn::SIZE) };
+    /// Column of the table: translations of a key.
+    pub(super) const TRANSLATIONS: Self = Self { as_it_is: true, ..Self::LIST };
 
     /// Column of the table: an entry of a flow table, and the list behind SET_FLOW_TABLE_ENTRY's input.
     pub(super) const FLOW_ENTRY: Self = Self { more: IcmMore::FlowEntry, ..Self::list_at(SetFteIn::SIZE) };
@@ -220,7 +233,7 @@ impl IcmUse {
     pub(super) const FLOW_COUNTERS: Self = Self { more: IcmMore::FlowCounters, ..Self::OBJECT };
 
     const fn list_at(at: usize) -> Self {
-        Self { list: Some(at), waits: true, more: IcmMore::Nothing }
+        Self { list: Some(at), as_it_is: false, waits: true, more: IcmMore::Nothing }
     }
 }
 
@@ -254,6 +267,8 @@ pub(crate) struct Placed {
     /// The input with user memory replaced by pages; `None`: as it came.
     pub(crate) input: Option<Vec<u8>>,
     pub(crate) held: Held,
+    /// Pages of a user memory, instead of translations.
+    pub(crate) user_pages: Option<UserPages>,
 }
 
 impl User {
@@ -338,6 +353,20 @@ pub(crate) enum Template {
     Refused(fn(&Fixture) -> Vec<u8>, &'static str),
 }
 
+/// Where in an input of that opcode a list begins that is kept as it is.
+pub fn kept_list(opcode: u16) -> Option<usize> {
+    find(Opcode::from_u16(opcode)?).and_then(Command::kept_list)
+}
+
+/// The input of which these are all bytes.
+pub(super) fn whole_input(bytes: &[u8]) -> Input<'_> {
+    let at = kept_list((be32(bytes, 0) >> 16) as u16);
+    match at.and_then(|at| bytes.split_at_checked(at)) {
+        Some((bytes, list)) => Input { bytes, list: List::of(list) },
+        None => Input { bytes, list: List::default() },
+    }
+}
+
 /// A command as it came.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
@@ -345,6 +374,12 @@ pub(crate) struct Call<'a> {
     pub(crate) op_mod: u32,
     /// Header included.
     pub(crate) input: &'a [u8],
+    /// What the adapter keeps as it is ([`Command::kept_list`]): its handler takes it.
+    pub(crate) kept: &'a Cell<List>,
+    /// Bytes of that.
+    pub(crate) kept_len: usize,
+    /// Pages of a user memory, instead of translations.
+    pub(crate) user_pages: Option<&'a UserPages>,
     /// Room for output, header included.
     pub(crate) output_len: usize,
     /// Whether a page at a bus address is in the host's memory.

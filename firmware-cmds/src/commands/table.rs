@@ -118,7 +118,7 @@ rows! {
     SetDriverVersion, "SET_DRIVER_VERSION", Enabled, (hca::DRIVER_VERSION_LEN, DONE), NONE, OBJECT,
         User::KERNEL, Modify, ReadOnly(hca::nothing), Object;
 
-    CreateMkey, "CREATE_MKEY", Initialized, (CreateMkeyIn::SIZE, NAME), makes(Mkey), LIST,
+    CreateMkey, "CREATE_MKEY", Initialized, (CreateMkeyIn::SIZE, NAME), makes(Mkey), TRANSLATIONS,
         User::naming(names::create_mkey).placed(place::mkey), Create, Update(mkey::create),
         Input(mkey::create_template);
     QueryMkey, "QUERY_MKEY", Initialized, (OBJECT, QueryMkeyOut::SIZE), queries(Mkey), OBJECT,

@@ -95,7 +95,7 @@ impl Executor<'_> {
                 }
                 FetchStep::Execute => {
                     return match self.core.function.outstanding {
-                        None => self.execute_command(now, &fetch),
+                        None => self.execute_command(now, &mut fetch),
                         // Behind what the command's object waits for.
                         Some(_) => self.admit(now, HcaEvent::ExecuteCommand(Box::new(fetch))),
                     };
@@ -117,19 +117,21 @@ impl Executor<'_> {
     }
 
     /// Executes a command whose input is whole.
-    pub(crate) fn execute_command(&mut self, now: Ps, fetch: &Fetch) {
-        let (slot, input) = (fetch.slot, fetch.input());
-        let opcode = (be32(input, 0) >> 16) as u16;
+    pub(crate) fn execute_command(&mut self, now: Ps, fetch: &mut Fetch) {
+        let (slot, output_len) = (fetch.slot, fetch.output_len());
+        let input = fetch.take_input();
+        let len = input.bytes.len().saturating_add(input.list.len());
+        let opcode = (be32(input.bytes, 0) >> 16) as u16;
         let event = self.core.tells_of_commands();
         self.core.note(now, Event::Command { slot, opcode });
-        self.write_back(opcode, input);
+        self.write_back(opcode, input.bytes);
         let mut effects = Vec::new();
         self.core.function.key_changes += 1;
         let core = &mut self.core;
         let state = &mut *core.function;
         let reaches = |page| state.memory.reaches(page, PAGE);
         let execution =
-            state.fw.execute_at(&mut core.chip.managed, &reaches, input, fetch.output_len(), &mut effects);
+            state.fw.execute_at(&mut core.chip.managed, &reaches, input, output_len, &mut effects);
         if let Some(why) = self.core.function.fw.take_refusal() {
             self.core.diagnose(now, format_args!("{why}"));
         }
@@ -150,7 +152,7 @@ impl Executor<'_> {
             Opcode::from_u16(opcode),
         );
         let timing = &self.core.chip.timing;
-        let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, input.len());
+        let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, len);
         self.apply(now, effects);
         self.core.agents_poll_later(now);
         if opcode == Opcode::MadIfc as u16 {

@@ -473,7 +473,7 @@ impl Executor<'_> {
         match event {
             HcaEvent::Command(slot) => self.command(now, slot),
             HcaEvent::FetchCommand(fetch) => self.fetch_command(now, *fetch),
-            HcaEvent::ExecuteCommand(fetch) => self.execute_command(now, &fetch),
+            HcaEvent::ExecuteCommand(mut fetch) => self.execute_command(now, &mut fetch),
             HcaEvent::CommandDone(output) => self.command_done(now, output),
             HcaEvent::SendDoorbell(qpn) => self.send_doorbell(now, qpn),
             HcaEvent::BlueFlame(qpn, copy) => self.blueflame(now, qpn, copy),

@@ -8,6 +8,9 @@
 
 use std::fmt;
 
+use hca_firmware::commands::kept_list;
+use hca_firmware::list::{Input, List};
+use hca_spec::be32;
 use hca_spec::command::{
     CommandEntry, Delivery, ENTRY_TYPE_PCIE, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock,
     OWNERSHIP_BYTE,
@@ -63,6 +66,10 @@ pub(crate) struct Fetch {
     entry_at: u64,
     entry: CommandEntry,
     input: Vec<u8>,
+    /// The list behind it, if the firmware keeps that as it is: it is not copied once more.
+    list: List,
+    /// Where that begins, or would if the input were longer.
+    list_at: usize,
     next: FetchStep,
 }
 
@@ -70,7 +77,15 @@ impl Fetch {
     /// The command of a slot, whose entry lies there.
     pub(crate) fn new(slot: u8, entry_at: u64) -> Self {
         let next = FetchStep::Read { at: entry_at, len: CommandEntry::SIZE };
-        Self { slot, entry_at, entry: CommandEntry::new(), input: Vec::new(), next }
+        Self {
+            slot,
+            entry_at,
+            entry: CommandEntry::new(),
+            input: Vec::new(),
+            list: List::default(),
+            list_at: usize::MAX,
+            next,
+        }
     }
 
     /// What is to be done next.
@@ -104,6 +119,7 @@ impl Fetch {
         }
         self.input.reserve(len.min(4096));
         self.input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
+        self.list_at = kept_list((be32(&self.input, 0) >> 16) as u16).unwrap_or(usize::MAX);
         self.mailbox(self.entry.get(CommandEntry::INPUT_MAILBOX))
     }
 
@@ -113,14 +129,18 @@ impl Fetch {
         if block.get(MailboxBlock::TOKEN) != self.entry.get(CommandEntry::TOKEN) {
             return FetchStep::Refuse(Delivery::Token);
         }
-        let left = self.input_len().saturating_sub(self.input.len());
-        self.input.extend(bytes.iter().take(MAILBOX_DATA.min(left)));
+        let left = self.input_len().saturating_sub(self.fetched());
+        let data = bytes.get(..MAILBOX_DATA.min(left)).unwrap_or_default();
+        let before = self.list_at.saturating_sub(self.input.len());
+        let (input, list) = data.split_at_checked(before).unwrap_or((data, &[]));
+        self.input.extend_from_slice(input);
+        self.list.push(list, self.input_len().saturating_sub(self.list_at));
         self.mailbox(block.get(MailboxBlock::NEXT))
     }
 
     /// The next mailbox, if the input needs one.
     fn mailbox(&self, at: u64) -> FetchStep {
-        match self.input.len() < self.input_len() {
+        match self.fetched() < self.input_len() {
             true => FetchStep::Read { at, len: MailboxBlock::SIZE },
             false => FetchStep::Execute,
         }
@@ -130,9 +150,19 @@ impl Fetch {
         self.entry.get(CommandEntry::INPUT_LENGTH) as usize
     }
 
-    /// The input, as far as it was read.
+    /// Bytes of input that were read.
+    fn fetched(&self) -> usize {
+        self.input.len().saturating_add(self.list.len())
+    }
+
+    /// The input, as far as it was read; up to its list if the firmware keeps that as it is.
     pub(crate) fn input(&self) -> &[u8] {
         &self.input
+    }
+
+    /// All of the input, for the firmware.
+    pub(crate) fn take_input(&mut self) -> Input<'_> {
+        Input { bytes: &self.input, list: std::mem::take(&mut self.list) }
     }
 
     /// Bytes of output that there is room for.
@@ -243,6 +273,8 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hca_spec::command::Opcode;
+    use zerocopy::IntoBytes;
 
     const TOKEN: u32 = 0x5a;
 
@@ -277,6 +309,30 @@ mod tests {
         }
         assert_eq!((fetch.next(), fetch.input().len()), (FetchStep::Execute, INLINE + MAILBOX_DATA + 1));
         assert_eq!(fetched(&entry(INLINE as u32, 16)).next(), FetchStep::Execute);
+    }
+
+    /// A list that the firmware keeps is not copied once more.
+    #[test]
+    fn lists_come_apart() {
+        const AT: usize = 0x110;
+        let mut wanted = entry((AT + 2 * MAILBOX_DATA) as u32, 16);
+        if let Some(opcode) = wanted.as_mut_bytes().get_mut(INLINE_INPUT..INLINE_INPUT + 2) {
+            opcode.copy_from_slice(&(Opcode::CreateMkey as u16).to_be_bytes());
+        }
+        let mut fetch = fetched(&wanted);
+        let mut n = 0u8;
+        while let FetchStep::Read { .. } = fetch.next() {
+            n += 1;
+            let mut block = mailbox(0x5000);
+            block.as_mut_bytes()[..MAILBOX_DATA].fill(n);
+            fetch.read(Ok(block.bytes()));
+        }
+        assert_eq!((fetch.next(), fetch.input().len(), n), (FetchStep::Execute, AT, 3));
+        let input = fetch.take_input();
+        let list: Vec<u8> = input.list.entries::<8>().flatten().collect();
+        let inline = AT - INLINE;
+        let expected = [vec![1; MAILBOX_DATA - inline], vec![2; MAILBOX_DATA], vec![3; inline]].concat();
+        assert_eq!((input.bytes.get(INLINE..), list), (Some(&[1; AT - INLINE][..]), expected));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use hca_spec::caps::General;
 use hca_spec::cmd::{CreateUctxIn, CreateUctxOut, CreateUmemIn};
 use hca_spec::command::Status;
 
-use super::call::{addresses, done, named, reply};
+use super::call::{done, named, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome, Placed};
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
@@ -79,14 +79,13 @@ pub(super) fn create_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if count == 0 {
         return Err(EMPTY);
     }
-    let given = call.input.get(CreateUmemIn::SIZE..).unwrap_or_default();
-    let list = usize::try_from(count).ok().and_then(|n| given.get(..n.checked_mul(8)?));
-    let list = list.ok_or(FEW.got(given.len() as u64 / 8).limit(count))?;
+    let mut list = call.kept.take();
+    let bytes = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)).filter(|n| *n <= list.len());
+    list.truncate(bytes.ok_or(FEW.got(list.len() as u64 / 8).limit(count))?);
     let (shift, offset) =
         (12 + create.get(CreateUmemIn::LOG_PAGE_SIZE), create.get(CreateUmemIn::PAGE_OFFSET));
-    let mtts = addresses(list);
-    let umem = Umem::new(mtts, shift, offset.into()).ok_or(OFFSET.got(offset).limit(shift))?;
-    let pages = umem.buffer.pages().len();
+    let umem = Umem::new(list, shift, offset.into()).ok_or(OFFSET.got(offset).limit(shift))?;
+    let pages = umem.pages();
     let id = fw.icm.users.umems.insert(umem).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     named(id)
@@ -101,7 +100,7 @@ pub(super) fn destroy_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         return Err(USED.of(id).got(users));
     }
     let umem = fw.icm.users.umems.remove(id).ok_or(NONE.of(id))?;
-    fw.icm.uncount_pages(umem.buffer.pages().len());
+    fw.icm.uncount_pages(umem.pages());
     Ok(done())
 }
 

@@ -16,7 +16,6 @@ use hca_spec::rq::{CreateRqIn, QueryRqOut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::access::uid;
-use crate::buffer::Buffer;
 use crate::commands::row::{Call, Placed};
 use crate::failure::{Failure, bad_param, bad_resource};
 use crate::firmware::Firmware;
@@ -30,6 +29,9 @@ const MIN_SHIFT: u32 = 12;
 const OFFSET_STEPS: u32 = 6;
 /// Bytes of a doorbell record, and its alignment.
 const RECORD: u64 = 8;
+/// Most pages of a queue: those of the largest completion queue, 2^22 entries of 128 bytes, in the smallest pages, and one more if
+/// it begins within one. A memory of huge pages could hold a queue of any number of small ones.
+const MOST_PAGES: u64 = (128 << 22 >> MIN_SHIFT) + 1;
 /// MODIFY_CQ op_mod: a new buffer.
 const RESIZE: u32 = 1;
 
@@ -61,18 +63,23 @@ fn find<'a>(fw: &'a Firmware, call: &Call<'_>, id: u32, access: u64) -> Result<&
 fn place(umem: &Umem, id: u32, offset: u64, len: u64) -> Result<Place, Failure> {
     const BEYOND: Failure = bad_param("user memory: the queue goes beyond its end");
     const ALIGNMENT: Failure = bad_param("user memory: a queue must begin at a multiple of 64 bytes");
-    let buffer = &umem.buffer;
-    if offset.checked_add(len).is_none_or(|end| end > buffer.len()) {
-        return Err(BEYOND.of(id).got(offset).limit(buffer.len()));
+    const LONG: Failure = bad_param("user memory: the queue is longer than any that can be made");
+    if offset.checked_add(len).is_none_or(|end| end > umem.len()) {
+        return Err(BEYOND.of(id).got(offset).limit(umem.len()));
     }
-    let start = buffer.offset().saturating_add(offset);
-    let shift = (start.trailing_zeros() + OFFSET_STEPS).min(buffer.page_shift());
+    let start = umem.offset().saturating_add(offset);
+    let shift = (start.trailing_zeros() + OFFSET_STEPS).min(umem.page_shift());
     if shift < MIN_SHIFT {
         return Err(ALIGNMENT.of(id).got(start));
     }
     let page = 1u64 << shift;
     let in_page = start & (page - 1);
-    let pages = pages(buffer, start - in_page, shift, (in_page + len).div_ceil(page));
+    let count = (in_page + len).div_ceil(page);
+    if count > MOST_PAGES {
+        return Err(LONG.of(id).got(count).limit(MOST_PAGES));
+    }
+    let first = start - in_page;
+    let pages = (0..count).map_while(|n| umem.address(first.checked_add(n << shift)?)).collect();
     Ok(Place {
         log_page_size: shift - MIN_SHIFT,
         page_offset: (in_page >> (shift - OFFSET_STEPS)) as u32,
@@ -80,22 +87,12 @@ fn place(umem: &Umem, id: u32, offset: u64, len: u64) -> Result<Place, Failure> 
     })
 }
 
-/// `count` pages of `1 << shift` bytes, from `start` bytes into the buffer's first page on.
-fn pages(buffer: &Buffer, start: u64, shift: u32, count: u64) -> Vec<u64> {
-    let address = |n: u64| {
-        let at = start.checked_add(n << shift)?;
-        let page = *buffer.pages().get((at >> buffer.page_shift()) as usize)?;
-        Some(page.wrapping_add(at & ((1 << buffer.page_shift()) - 1)))
-    };
-    (0..count).map_while(address).collect()
-}
-
 /// DMA address of a doorbell record.
 fn record(fw: &Firmware, call: &Call<'_>, id: u32, offset: u64) -> Result<u64, Failure> {
     const BEYOND: Failure = bad_param("user memory: the doorbell record goes beyond its end");
     const ALIGNMENT: Failure = bad_param("user memory: a doorbell record must be 8-byte aligned");
     let umem = find(fw, call, id, MTT_READ)?;
-    let (address, left) = umem.buffer.at(offset).ok_or(BEYOND.of(id).got(offset))?;
+    let (address, left) = umem.at(offset).ok_or(BEYOND.of(id).got(offset))?;
     if !address.is_multiple_of(RECORD) {
         return Err(ALIGNMENT.of(id).got(offset));
     }
@@ -117,7 +114,7 @@ fn finish(call: &Call<'_>, fixed: &[u8], pages: Option<&[u64]>, held: Held) -> P
         Some(pages) => pages.iter().for_each(|page| input.extend_from_slice(&page.to_be_bytes())),
         None => input.extend_from_slice(call.input.get(fixed.len()..).unwrap_or_default()),
     }
-    Placed { input: Some(input), held }
+    Placed { input: Some(input), held, user_pages: None }
 }
 
 fn cq_bytes(ctx: &Cqc) -> u64 {
@@ -297,23 +294,25 @@ pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option
     let id = c.get(CreateMkeyIn::MKEY_UMEM_ID);
     let umem = find(fw, call, id, MTT_READ)?;
     let shift = c.mkc().get(Mkc::LOG_PAGE_SIZE);
-    if shift > umem.buffer.page_shift() || shift < MIN_SHIFT {
-        return Err(PAGE.of(id).got(shift).limit(umem.buffer.page_shift()));
+    if shift > umem.page_shift() || shift < MIN_SHIFT {
+        return Err(PAGE.of(id).got(shift).limit(umem.page_shift()));
     }
-    let start = umem.buffer.offset().saturating_add(c.get(CreateMkeyIn::MKEY_UMEM_OFFSET));
+    let start = umem.offset().saturating_add(c.get(CreateMkeyIn::MKEY_UMEM_OFFSET));
     let start = start & !((1 << shift) - 1);
     let in_page = c.mkc().get(Mkc::START_ADDR) & ((1 << shift) - 1);
     let wanted = c.mkc().get(Mkc::LEN).saturating_add(in_page).div_ceil(1 << shift);
-    let mut list = pages(&umem.buffer, start, shift, wanted.min(u64::from(given) * 2));
-    if (list.len() as u64) < wanted {
-        return Err(BEYOND.of(id).got(wanted).limit(list.len() as u64));
+    // Whole pages of the memory that begin where the key does.
+    let there = umem.offset().saturating_add(umem.len()).saturating_sub(start) >> shift;
+    let count = wanted.min(u64::from(given) * 2);
+    if count.min(there) < wanted {
+        return Err(BEYOND.of(id).got(wanted).limit(count.min(there)));
     }
-    list.iter_mut().for_each(|mtt| *mtt |= umem.access);
     // The last 16-byte unit may hold one page only.
-    list.resize((given as usize).saturating_mul(2).min(list.len().next_multiple_of(2)), 0);
-    c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, list.len() as u32 / 2);
+    c.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, wanted.div_ceil(2) as u32);
     c.set(CreateMkeyIn::PG_ACCESS, 1);
-    Ok(Some(finish(call, c.bytes(), Some(&list), Held { queue: Some(id), record: None })))
+    let user_pages = Some(umem.part(shift, start, wanted));
+    let held = Held { queue: Some(id), record: None };
+    Ok(Some(Placed { input: Some(c.bytes().to_vec()), held, user_pages }))
 }
 
 /// Takes out of a query's output what its user must not know: pages, and the record's DMA address,

@@ -16,8 +16,7 @@ use hca_spec::rq::{CreateRqIn, QueryRqOut, Rqc};
 use hca_spec::transport::{CreateRqtIn, CreateTirIn, CreateTisIn, Rqtc, Tirc, Tisc};
 
 use crate::commands::testing::{Answer, Bench, Connection, Nic};
-use crate::icm::Translation;
-use crate::limits::LOG_RESERVED_QPNS;
+use crate::limits::{LOG_RESERVED_QPNS, MAX_KEY_OCTWORDS};
 use crate::object::{Kind, Object};
 
 const RW: u64 = MTT_READ | MTT_WRITE;
@@ -276,7 +275,8 @@ fn keys_over_user_memory() {
     mkc.set(Mkc::LOG_PAGE_SIZE, 12).set(Mkc::TRANSLATIONS_OCTWORD_SIZE, 2);
     let key = put_as(&mut b, uid, Opcode::CreateMkey, &c, &[], 16).number();
     let made = b.fw.icm.mkeys.get(key).unwrap();
-    assert_eq!(made.translation, Translation::Mtt(vec![0x20_3001, 0x20_4001, 0x20_5001, 0]));
+    let pages: Vec<_> = (0..4).map(|page| made.translation.page(page)).collect();
+    assert_eq!(pages, [Some(0x20_3001), Some(0x20_4001), Some(0x20_5001), None]);
     assert!(made.pg_access, "the memory can only be read");
     let r = object_as(&mut b, uid, Opcode::QueryMkey, key, 0x120);
     assert_eq!(r.output[0x110..], [0; 16]);
@@ -296,6 +296,37 @@ fn keys_over_user_memory() {
     assert_eq!(b.object(Opcode::DestroyUmem, m).status(), Status::ResourceBusy);
     assert_eq!(object_as(&mut b, uid, Opcode::DestroyMkey, key, 16).status(), Status::Ok);
     b.ok(Opcode::DestroyUmem, m);
+}
+
+/// A memory of few huge pages holds any number of small ones: neither a queue nor a key gets a list of them.
+#[test]
+fn huge_pages_are_not_cut_into_lists() {
+    const LOG_HUGE: u32 = 31;
+    let (mut b, nic) = Nic::bench();
+    let uid = context(&mut b, uctx_cap::RAW_TX);
+    let pd = object_as(&mut b, uid, Opcode::AllocPd, 0, 16).number();
+    b.fw.icm.users.made(Object::new(Kind::Cq, nic.cq), uid as u16);
+    let m = umem(&mut b, uid, &[RW; 64], LOG_HUGE, 0).number();
+    let mut rq = CreateRqIn::new();
+    rq.rqc_mut().set(Rqc::CQN, nic.cq);
+    let wq = rq.rqc_mut().wq_mut();
+    wq_in(wq, m, pd);
+    wq.set(Wq::LOG_WQ_STRIDE, 15).set(Wq::LOG_WQ_SZ, 31).set(Wq::WQ_UMEM_OFFSET, 64);
+    assert_eq!(put_as(&mut b, uid, Opcode::CreateRq, &rq, &[], 16).status(), Status::BadParam);
+    let mut key = CreateMkeyIn::new();
+    key.set(CreateMkeyIn::MKEY_UMEM_VALID, 1).set(CreateMkeyIn::MKEY_UMEM_ID, m);
+    key.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, MAX_KEY_OCTWORDS);
+    let mkc = key.mkc_mut();
+    mkc.set_access_mode(AccessMode::Mtt).set(Mkc::PD, pd).set(Mkc::LR, 1).set(Mkc::LOG_PAGE_SIZE, 12);
+    mkc.set(Mkc::LEN, u64::from(MAX_KEY_OCTWORDS) * 2 << 12);
+    mkc.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, MAX_KEY_OCTWORDS);
+    let before = b.fw.icm.translation_bytes;
+    let key = put_as(&mut b, uid, Opcode::CreateMkey, &key, &[], 16).number();
+    assert_eq!(b.fw.icm.translation_bytes, before, "the memory's own list serves");
+    let made = &b.fw.icm.mkeys.get(key).unwrap().translation;
+    let last = MAX_KEY_OCTWORDS as usize * 2 - 1;
+    assert_eq!(made.page(last), Some((last as u64) << 12 | RW));
+    assert_eq!(made.page(last + 1), None);
 }
 
 /// A work queue of a user: 16 WQEs of 64 bytes at 0x1000 of a memory, its record at 0x40.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use hca_firmware::Icm;
 use hca_firmware::icm::{MemoryKey, Translation};
+use hca_firmware::list::List;
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::{
     ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, NULL_MKEY, REPEAT_BLOCK, RepeatBlock,
@@ -24,12 +25,19 @@ const MAX_STEPS: u32 = 1 << 17;
 pub(crate) struct Steps(Cell<u32>);
 
 impl Steps {
+    /// How many.
+    pub(crate) fn taken(&self) -> u32 {
+        self.0.get()
+    }
+
     /// So many more. Returns whether they are few enough yet.
     fn add(&self, n: u32) -> bool {
         self.0.set(self.0.get().saturating_add(n));
         self.0.get() <= MAX_STEPS
     }
 }
+/// Bytes of an entry of an indirect key.
+const OCTWORD: usize = 16;
 /// Smallest and largest page: log2. Smaller ones can't be made; what UMR sets is brought into the range.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u32> = 12..=31;
 
@@ -95,14 +103,17 @@ pub(super) fn pages_of(entry: &MemoryKey, range: Range, access: Access) -> Optio
     match (ctx.access_mode(), &entry.translation) {
         // One page, from address 0 on.
         (Some(AccessMode::Pa), _) => Some(Pages::new(vec![0], u64::BITS - 1, range.va)),
-        (Some(AccessMode::Mtt), Translation::Mtt(pages)) => {
+        (Some(AccessMode::Mtt), translation) => {
             let (shift, at) = in_pages(ctx, range.va);
             let mask = (1u64 << shift) - 1;
             let last = at.checked_add(range.len.checked_sub(1)?)?;
             let place = |at: u64| usize::try_from(at >> shift).ok();
-            let pages = pages.get(place(at)?..=place(last)?)?;
-            let there = !entry.pg_access || pages.iter().all(|mtt| mtt & needed(access) != 0);
-            there.then(|| Pages::new(pages.iter().map(|mtt| mtt & MTT_ADDRESS).collect(), shift, at & mask))
+            let page = |n| {
+                let mtt = translation.page(n)?;
+                (!entry.pg_access || mtt & needed(access) != 0).then_some(mtt & MTT_ADDRESS)
+            };
+            let pages: Option<Vec<u64>> = (place(at)?..=place(last)?).map(page).collect();
+            Some(Pages::new(pages?, shift, at & mask))
         }
         _ => None,
     }
@@ -139,7 +150,7 @@ impl Walk<'_> {
         }
         match (ctx.access_mode(), &entry.translation) {
             (Some(AccessMode::Pa), _) => visit(Span { iova: range.va, len: range.len as usize }),
-            (Some(AccessMode::Mtt), Translation::Mtt(pages)) => self.pages(entry, pages, range, visit),
+            (Some(AccessMode::Mtt), translation) => self.pages(entry, translation, range, visit),
             (Some(AccessMode::Klm), Translation::Klm(list)) if depth < MAX_DEPTH => {
                 self.pieces(ctx, list, range, depth, visit)
             }
@@ -153,7 +164,7 @@ impl Walk<'_> {
     fn pages(
         &self,
         entry: &MemoryKey,
-        pages: &[u64],
+        pages: &Translation,
         range: Range,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
@@ -164,7 +175,7 @@ impl Walk<'_> {
         while done < range.len {
             // Where entries say what they allow, one that says nothing is a page that is not present.
             let none = if entry.pg_access { range.absent(done) } else { range.untranslated(done) };
-            let mtt = *usize::try_from(at >> shift).ok().and_then(|p| pages.get(p)).ok_or(none)?;
+            let mtt = usize::try_from(at >> shift).ok().and_then(|p| pages.page(p)).ok_or(none)?;
             if entry.pg_access && mtt & needed == 0 {
                 return Err(none);
             }
@@ -181,7 +192,7 @@ impl Walk<'_> {
     fn blocks(
         &self,
         ctx: &Mkc,
-        list: &[Klm],
+        list: &List,
         range: Range,
         depth: u32,
         visit: &mut Visit<'_>,
@@ -193,6 +204,7 @@ impl Walk<'_> {
         while done < range.len {
             let none = range.untranslated(done);
             let block = usize::try_from(at >> shift).ok().and_then(|b| list.get(b)).ok_or(none)?;
+            let block = entry_of(&block);
             let inside = at & (size - 1);
             let n = (size - inside).min(range.len - done);
             let va = block.get(Klm::ADDRESS).wrapping_add(inside);
@@ -207,22 +219,26 @@ impl Walk<'_> {
     fn pieces(
         &self,
         ctx: &Mkc,
-        list: &[Klm],
+        list: &List,
         range: Range,
         depth: u32,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
         let mut left =
             Left { skip: range.va.wrapping_sub(ctx.get(Mkc::START_ADDR)), bytes: range.len, whole: range };
-        let mut rest = list;
-        while let Some((entry, after)) = rest.split_first() {
-            rest = after;
+        let mut next = 0usize;
+        while let Some(entry) = list.get(next) {
+            let entry = entry_of(&entry);
+            next = next.saturating_add(1);
             if entry.get(Klm::MKEY) == REPEAT_BLOCK {
                 let block = RepeatBlock::from_prefix_or_zero(entry.bytes());
-                let count = block.get(RepeatBlock::NUM_ENTRIES) as usize;
-                let (pieces, after) = rest.split_at_checked(count).ok_or(left.untranslated())?;
-                rest = after;
-                self.repeat(block.get(RepeatBlock::REPEAT_COUNT), pieces, &mut left, depth, visit)?;
+                let pieces = next..next.saturating_add(block.get(RepeatBlock::NUM_ENTRIES) as usize);
+                if pieces.end > list.len() / OCTWORD {
+                    return Err(left.untranslated());
+                }
+                next = pieces.end;
+                let cycles = block.get(RepeatBlock::REPEAT_COUNT);
+                self.repeat(cycles, (list, pieces), &mut left, depth, visit)?;
             } else {
                 self.step(1, &left)?;
                 let size = entry.get(Klm::BYTE_COUNT).into();
@@ -242,13 +258,16 @@ impl Walk<'_> {
     fn repeat(
         &self,
         cycles: u32,
-        pieces: &[Klm],
+        (list, pieces): (&List, std::ops::Range<usize>),
         left: &mut Left,
         depth: u32,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
         self.step(pieces.len() as u32, left)?;
-        let pieces = || pieces.iter().map(|p| RepeatPiece::from_prefix_or_zero(p.bytes()));
+        let pieces = || {
+            let entries = pieces.clone().map_while(|n| list.get::<OCTWORD>(n));
+            entries.map(|piece| RepeatPiece::from_prefix_or_zero(&piece))
+        };
         // At most 2^16 pieces of less than 2^16 bytes, 2^32 times.
         let size: u64 = pieces().map(|p| u64::from(p.get(RepeatPiece::BYTE_COUNT))).sum();
         if size == 0 {
@@ -332,6 +351,10 @@ impl Left {
 fn in_pages(ctx: &Mkc, va: u64) -> (u32, u64) {
     let (shift, start) = (page_shift(ctx), ctx.get(Mkc::START_ADDR));
     (shift, va.wrapping_sub(start).wrapping_add(start & ((1 << shift) - 1)))
+}
+
+fn entry_of(bytes: &[u8; OCTWORD]) -> Klm {
+    Klm::from_prefix_or_zero(bytes)
 }
 
 fn page_shift(ctx: &Mkc) -> u32 {

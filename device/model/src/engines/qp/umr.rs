@@ -9,12 +9,13 @@
 use std::borrow::Cow;
 
 use hca_firmware::icm::{MemoryKey, Signature, Translation};
+use hca_firmware::list::List;
 use hca_firmware::{Icm, NotChanged};
 use hca_spec::bsf::{BSF_OCTWORDS, Bsf, SetPsv};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
 use hca_spec::layout::Field;
-use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc};
+use hca_spec::mkc::{ANY_QP, AccessMode, Mkc};
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::wqe::{SendOpcode, UmrCtrl, umr_mask};
 use zerocopy::FromBytes;
@@ -307,37 +308,30 @@ fn check_room(entry: &MemoryKey, at: u64, bytes: &[u8]) -> Result<(), Refused> {
     if at.checked_add(units).is_none_or(|end| end > capacity) {
         return Err(Refused::request(format!("{units} units at {at} are more than the key's {capacity}")));
     }
+    // Its own list would have to be made of those first, at once.
+    if let Translation::User(pages) = &entry.translation
+        && (at > 0 || units * 2 < pages.len())
+    {
+        return Err(Refused::key(
+            "the key's pages are those of a user memory: a work request replaces all of them or none",
+        ));
+    }
     Ok(())
 }
 
-/// Loads translations from unit `at` on; [`check_room`] bounds them.
+/// Loads translations from unit `at` on; [`check_room`] bounds them. What it costs is what is loaded, wherever in the list that is.
 fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
-    let units = bytes.len().div_ceil(OCTWORD) as u64;
-    let (at, end) = (at as usize, (at + units) as usize);
+    let at = (at as usize).saturating_mul(OCTWORD);
     let indirect = matches!(entry.ctx.access_mode(), Some(AccessMode::Klm | AccessMode::Ksm));
-    if indirect {
-        if !matches!(entry.translation, Translation::Klm(_)) {
-            entry.translation = Translation::Klm(Vec::new());
-        }
-        let Translation::Klm(list) = &mut entry.translation else { return };
-        if list.len() < end {
-            list.resize(end, Klm::new());
-        }
-        for (slot, raw) in list.iter_mut().skip(at).zip(bytes.chunks_exact(OCTWORD)) {
-            *slot = Klm::read_from_bytes(raw).unwrap_or_default();
-        }
-    } else {
+    if !indirect {
         // Entries that UMR loads always say whether the page is present.
         entry.pg_access = true;
-        if !matches!(entry.translation, Translation::Mtt(_)) {
-            entry.translation = Translation::Mtt(Vec::new());
-        }
-        let Translation::Mtt(list) = &mut entry.translation else { return };
-        if list.len() < end * 2 {
-            list.resize(end * 2, 0);
-        }
-        for (slot, raw) in list.iter_mut().skip(at * 2).zip(bytes.chunks_exact(8)) {
-            *slot = hca_spec::be64(raw, 0);
-        }
     }
+    let mut list = match std::mem::take(&mut entry.translation) {
+        Translation::Mtt(list) if !indirect => list,
+        Translation::Klm(list) if indirect => list,
+        _ => List::default(),
+    };
+    list.write(at, bytes);
+    entry.translation = if indirect { Translation::Klm(list) } else { Translation::Mtt(list) };
 }
