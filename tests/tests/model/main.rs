@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod blueflame;
+mod bounds;
 mod completion;
 mod counters;
 mod dc;

@@ -277,6 +277,7 @@ impl Executor<'_> {
             Effect::QpModified { qpn, from, to } => self.qp_modified(now, qpn, from, to),
             Effect::QpDestroyed(qpn) => {
                 core.function.counting.forget(qpn);
+                core.function.frames.abandon(qpn);
                 drop(self.qps.remove(qpn.0));
             }
             Effect::SrqCreated(srqn) => {

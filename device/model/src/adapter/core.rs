@@ -3,7 +3,7 @@
 
 use hca_firmware::FunctionId;
 use hca_spec::eqe::EventType;
-use hca_spec::ids::{Cqn, Qpn};
+use hca_spec::ids::{Cqn, Qpn, Rqn};
 use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::chip::Chip;
@@ -126,6 +126,8 @@ pub(crate) enum HcaEvent {
     ReceiveCopy(Qpn, Arrived),
     /// A frame that is no transport packet has passed the receive pipeline, to a receive queue.
     QueueFrame(Box<QueuedFrame>),
+    /// A receive queue of frames is in error: flush more of what was posted.
+    FlushFrames(Rqn),
     /// A packet has passed the send pipeline and its data is there: to its port.
     Depart(Departing),
     /// Requests without an answer have left: their completions are due.

@@ -17,6 +17,10 @@ use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 
+/// Copies of a datagram that are received in the event in which it arrived: each may walk lists of indirect keys for a millisecond, and
+/// a group has 240 members. More of them are events of their own.
+const COPIES_AT_ONCE: usize = 4;
+
 impl Core<'_> {
     /// Sends the one packet of a datagram and completes its WQE. Returns when the next may follow.
     /// `head` is the WQE's place in the queue.
@@ -131,13 +135,16 @@ impl Executor<'_> {
     pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
         let (path, repr) = (arrived.path(), arrived.repr());
         let Some(dgid) = path.grh().map(|g| g.dgid) else { return };
-        for qpn in self.members(dgid) {
+        let members = self.members(dgid);
+        let many = members.len() > COPIES_AT_ONCE;
+        for qpn in members {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
                 && core.chip.managed.port(arrived.port).is_some_and(|port| path.is_from(port));
             let here = qp.port() == arrived.port;
             if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
                 match core.function.outstanding {
+                    None if many => core.schedule(now, HcaEvent::ReceiveCopy(qpn, arrived.clone())),
                     None => core.receive_datagram(now, qp, arrived),
                     // Each copy waits for itself.
                     Some(_) => self.admit(now, HcaEvent::ReceiveCopy(qpn, arrived.clone())),
@@ -146,7 +153,7 @@ impl Executor<'_> {
         }
     }
 
-    /// A copy of a multicast datagram, for a member that waited for its memory.
+    /// A copy of a multicast datagram, for a member that waited for its memory, or is one of many.
     pub(crate) fn receive_copy(&mut self, now: Ps, qpn: Qpn, arrived: &Arrived) {
         let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
         if qp.state.receives() && qp.service == ServiceType::Ud {

@@ -76,6 +76,11 @@ impl<'k> Keyed<'k> {
         Self { icm, memory, steps: Steps::default() }
     }
 
+    /// Entries of indirect keys that were looked at.
+    pub(crate) fn looked_at(&self) -> u32 {
+        self.steps.taken()
+    }
+
     /// Reads `buf.len()` bytes at `va` under `key`: all of `buf` is written if it goes well.
     ///
     /// Through a signature key: what is read goes to the wire. An access that fails has found no wrong signatures: it is

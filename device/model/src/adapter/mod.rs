@@ -494,6 +494,7 @@ impl Executor<'_> {
                 arrived.retire();
             }
             HcaEvent::QueueFrame(queued) => self.queue_frame(now, *queued),
+            HcaEvent::FlushFrames(rqn) => self.core.flush_more(now, rqn),
             HcaEvent::Depart(departing) => self.depart(now, departing),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),

@@ -322,6 +322,7 @@ impl Executor<'_> {
             // A copy for each member of the group waits for itself.
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,
             HcaEvent::QueueFrame(queued) => Object::Rq(queued.rqn),
+            HcaEvent::FlushFrames(rqn) => Object::Rq(*rqn),
             HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.port, arrived.repr())?),
             HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)

@@ -24,8 +24,7 @@ use super::send::{FLUSH_STEP, Posted};
 use crate::engines::command::{Fetch, FetchStep, MAX_READ, OutputStep};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::mkey::{Access, Accessor};
-use crate::engines::nic::segment::MAX_DATA;
-use crate::engines::nic::wqe::{EthWqe, Work};
+use crate::engines::nic::wqe::EthWqe;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::answers::Response;
 use crate::engines::qp::datagram::GRH_ROOM;
@@ -88,6 +87,12 @@ impl Executor<'_> {
                 self.of(*qpn, |qp| core.plan_datagram_received(qp, arrived));
             }
             HcaEvent::QueueFrame(queued) => core.plan_frame_received(queued),
+            HcaEvent::FlushFrames(rqn) => {
+                if let Some(rq) = core.function.fw.icm.rqs.get(rqn.0) {
+                    core.plan_consumer(Cqn(rq.cqn), usize::MAX);
+                }
+                core.plan_flush_rq(*rqn);
+            }
             HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
@@ -253,6 +258,9 @@ impl Core<'_> {
 
     fn plan_message(&self, qp: &QueuePair) {
         let available = qp.sq.waiting();
+        if qp.state == QpState::Rts && self.has_begun(qp) {
+            return self.plan_frames(qp, None);
+        }
         if qp.state != QpState::Rts || available == 0 || !qp.params.has_sq {
             return;
         }
@@ -260,7 +268,7 @@ impl Core<'_> {
         let wqe = self.read_wqe(qp, available, copy.unwrap_or_default());
         let wqe = match wqe.ok().filter(|_| self.planned()) {
             Some((Posted::Request(wqe), _)) => wqe,
-            Some((Posted::Frames(Ok(wqe)), _)) => return self.plan_frames(qp, &wqe),
+            Some((Posted::Frames(Ok(wqe)), _)) => return self.plan_frames(qp, Some(&wqe)),
             Some((Posted::Frames(Err(_)), _)) | None => return,
         };
         let bytes = match qp.classify_wqe(&wqe) {
@@ -276,25 +284,11 @@ impl Core<'_> {
         self.plan_gather(qp, &wqe.pieces, 0, bytes);
     }
 
-    /// Frames of a WQE.
-    fn plan_frames(&self, qp: &QueuePair, wqe: &EthWqe) {
+    /// Frames of a WQE, as many as a turn sends; read as they will be, the data of one after the other.
+    fn plan_frames(&self, qp: &QueuePair, wqe: Option<&EthWqe>) {
         self.plan_completions(qp);
-        match &wqe.work {
-            Work::Nop | Work::Umr => {}
-            Work::Frame(frame) => {
-                self.plan_gather(qp, &frame.pieces, 0, frame.data.min(MAX_DATA) as usize);
-            }
-            // Read as it will be: the data of one frame after the other.
-            Work::Lso { mss, frame } => {
-                let (data, mss) = (frame.data.min(MAX_DATA), u64::from(*mss).max(1));
-                for offset in (0..data).step_by(mss as usize) {
-                    let len = data.saturating_sub(offset).min(mss) as usize;
-                    self.plan_gather(qp, &frame.pieces, offset, len);
-                }
-            }
-            Work::Frames(frames) => frames.iter().for_each(|frame| {
-                self.plan_gather(qp, &frame.pieces, 0, frame.data.min(MAX_DATA) as usize);
-            }),
+        for (pieces, offset, len) in self.plan_turn(qp, wqe) {
+            self.plan_gather(qp, &pieces, offset, len);
         }
     }
 

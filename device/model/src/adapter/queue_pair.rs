@@ -10,6 +10,7 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
+use super::send::FLUSH_MOST;
 use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::engines::qp::{Params, QueuePair};
@@ -30,6 +31,7 @@ impl Executor<'_> {
         let Some(qp) = core.function.fw.icm.qps.get(qpn.0) else { return };
         if to == QpState::Reset {
             // In RESET nothing moves: an idle queue pair costs its context only.
+            core.function.frames.abandon(qpn);
             drop(qps.remove(qpn.0));
             return;
         }
@@ -79,8 +81,12 @@ impl Executor<'_> {
         core.abandon_receive(now, qp);
         // A record that can't be read is not looked at again.
         let Some(flushed) = core.flush_receives(now, qp) else { return };
-        let again = first || flushed > 0;
-        let interval = if again { ERROR_POLL } else { interval.times(2).min(ERROR_POLL_IDLE) };
+        let interval = match flushed {
+            // The others at once, in an event of their own.
+            more if more > FLUSH_MOST => Ps::ZERO,
+            0 if !first => interval.times(2).min(ERROR_POLL_IDLE),
+            _ => ERROR_POLL,
+        };
         core.poll_errors(now, qp, interval);
     }
 }
@@ -107,15 +113,14 @@ impl Core<'_> {
         self.enter(qp, QpState::Error);
         self.flush_sends(now, qp, cause);
         self.abandon_receive(now, qp);
-        // What reading the doorbell record waits for is an input of its own.
-        let interval = if self.function.outstanding.is_some() { Ps::ZERO } else { ERROR_POLL };
-        if interval > Ps::ZERO {
-            self.flush_receives(now, qp);
-        }
+        // What reading the doorbell record waits for is an input of its own, and so are more than one event may flush.
+        let more = self.function.outstanding.is_some()
+            || self.flush_receives(now, qp).is_some_and(|posted| posted > FLUSH_MOST);
+        let interval = if more { Ps::ZERO } else { ERROR_POLL };
         if was != QpState::Error && qp.rq.shared().is_some() {
             self.raise(now, qp, EventType::LastWqe);
         }
-        if was != QpState::Error && matches!(qp.rq, ReceiveQueue::Own { .. }) {
+        if (was != QpState::Error || more) && matches!(qp.rq, ReceiveQueue::Own { .. }) {
             self.poll_errors(now, qp, interval);
         }
     }

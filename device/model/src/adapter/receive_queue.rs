@@ -6,6 +6,7 @@ use hca_spec::ids::{Pd, Srqn};
 use hca_spec::queue::{SRQ_ERROR, Srqc};
 
 use super::core::Core;
+use super::send::FLUSH_MOST;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive, Receive, ReceiveQueue, XrcSrq, error_counters};
 use crate::ground::time::Ps;
@@ -155,8 +156,8 @@ impl Core<'_> {
         }
     }
 
-    /// Completes every posted receive as flushed. A shared queue's WQEs stay. Returns how many were posted; `None`: the
-    /// doorbell record can't be read, or there is none.
+    /// Completes posted receives as flushed, as many as one event may ([`FLUSH_MOST`]). A shared queue's WQEs stay. Returns how many
+    /// were posted; `None`: the doorbell record can't be read, or there is none.
     pub(crate) fn flush_receives(&mut self, now: Ps, qp: &mut QueuePair) -> Option<u16> {
         let record = qp.params.doorbell_record;
         let ReceiveQueue::Own { log_size, head, posted, .. } = &mut qp.rq else { return None };
@@ -167,7 +168,7 @@ impl Core<'_> {
             *head = *posted;
             return Some(0);
         }
-        for _ in 0..waiting {
+        for _ in 0..waiting.min(FLUSH_MOST) {
             let ReceiveQueue::Own { head, .. } = &mut qp.rq else { return None };
             let receive = Receive::parse(*head, &[]);
             *head = head.wrapping_add(1);

@@ -13,7 +13,7 @@ mod steer;
 use hca_firmware::port::{FrameClass, Port};
 use hca_firmware::steering::Verdict;
 use hca_spec::ether::FCS_SIZE;
-use hca_spec::ids::Rqn;
+use hca_spec::ids::{Qpn, Rqn};
 
 use crate::engines::nic::receive::Steered;
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
@@ -23,6 +23,7 @@ use crate::ground::slots::Slots;
 use crate::link_layer::Packet;
 
 pub(crate) use receive::QueuedFrame;
+use send::Begun;
 
 /// What a function's Ethernet queues have in motion.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub(crate) struct Frames {
     list: ScatterList,
     /// Of the frame that is steered, the queues that get it: kept for its memory.
     queues: Vec<(Rqn, Steered)>,
+    /// Of send queues: a WQE of which not all frames were sent yet.
+    begun: Slots<Box<Begun>>,
 }
 
 impl Frames {
@@ -51,6 +54,11 @@ impl Frames {
     pub(crate) fn start(&mut self, rqn: Rqn) {
         self.open.remove(rqn.0);
         self.rings.insert(rqn.0, FrameRing::default());
+    }
+
+    /// A send queue goes on with nothing: it is gone, or begins anew.
+    pub(crate) fn abandon(&mut self, sqn: Qpn) {
+        self.begun.remove(sqn.0);
     }
 
     /// A receive queue takes nothing any more.

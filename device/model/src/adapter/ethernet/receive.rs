@@ -9,7 +9,8 @@ use hca_spec::rq::Rqc;
 use hca_spec::wqe::SrqNext;
 
 use crate::adapter::Executor;
-use crate::adapter::core::Core;
+use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::send::FLUSH_MOST;
 use crate::engines::mkey::{Access, Accessor, Fault};
 use crate::engines::nic::receive::{ReceiveRules, Received, Steered, error_cqe};
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
@@ -310,18 +311,32 @@ impl Core<'_> {
     /// Completes what is posted as flushed, if the driver wants to hear of it. A pool keeps its WQEs.
     fn flush_rq(&mut self, now: Ps, rqn: Rqn) {
         let Some(rq) = self.function.fw.icm.rqs.get(rqn.0) else { return };
-        let (rules, cqn, log_size) = (rules_of(rq), Cqn(rq.cqn), rq.log_size);
         if rq.ctx.get(Rqc::FLUSH_IN_ERROR_EN) == 0 || rq.source != RqSource::Own {
             return;
         }
+        let log_size = rq.log_size;
         let Some(posted) = self.flush_end(rqn) else { return };
-        let places = self.flush_places(rqn, posted);
         self.function.frames.open.remove(rqn.0);
         let Some(ring) = self.function.frames.rings.get_mut(rqn.0) else { return };
         ring.posted = posted;
-        let (first, waiting) = (ring.head, ring.waiting(log_size).unwrap_or(0));
-        ring.head = posted;
-        for index in 0..waiting {
+        if ring.waiting(log_size).is_none() {
+            // More than the queue holds: nothing sensible can be flushed.
+            ring.head = posted;
+        }
+        self.flush_more(now, rqn);
+    }
+
+    /// Flushes what is left of a receive queue in error, as much as one event may ([`FLUSH_MOST`]).
+    pub(crate) fn flush_more(&mut self, now: Ps, rqn: Rqn) {
+        let Some(posted) = self.function.frames.rings.get(rqn.0).map(|ring| ring.posted) else { return };
+        let (places, linked) = self.flush_places(rqn, posted);
+        let rq = self.function.fw.icm.rqs.get(rqn.0).filter(|rq| rq.state == RqState::Error);
+        let (Some(rq), Some(ring)) = (rq, self.function.frames.rings.get_mut(rqn.0)) else { return };
+        let (rules, cqn, first) = (rules_of(rq), Cqn(rq.cqn), ring.head);
+        let waiting = posted.wrapping_sub(first);
+        let flushed = waiting.min(FLUSH_MOST);
+        (ring.head, ring.linked) = (first.wrapping_add(flushed), linked);
+        for index in 0..flushed {
             let counted = first.wrapping_add(index);
             let place = places.get(usize::from(index)).copied();
             let mut cqe = error_cqe(&rules, place.unwrap_or(counted), Syndrome::WorkRequestFlushed);
@@ -329,6 +344,9 @@ impl Core<'_> {
             if !self.complete(now, cqn, cqe, &[]) {
                 return;
             }
+        }
+        if waiting > flushed {
+            self.schedule(now, HcaEvent::FlushFrames(rqn));
         }
     }
 
@@ -338,23 +356,24 @@ impl Core<'_> {
         self.receive_counter(rq.ctx.wq().get(Wq::DBR_ADDR))
     }
 
-    /// Places of the WQEs that are flushed, in a queue whose completions name them: of linked ones, as far as they can be read.
-    fn flush_places(&self, rqn: Rqn, posted: u16) -> Vec<u16> {
+    /// Places of the WQEs that one event flushes, in a queue whose completions name them: of linked ones, as far as they can be read;
+    /// and the link that comes next.
+    fn flush_places(&self, rqn: Rqn, posted: u16) -> (Vec<u16>, u16) {
         let (rqs, rings) = (&self.function.fw.icm.rqs, &self.function.frames.rings);
-        let Some((rq, ring)) = rqs.get(rqn.0).zip(rings.get(rqn.0)) else { return Vec::new() };
+        let Some((rq, ring)) = rqs.get(rqn.0).zip(rings.get(rqn.0)) else { return Default::default() };
         if rq.kind == WqKind::Cyclic {
-            return Vec::new();
+            return (Vec::new(), ring.linked);
         }
         let mut ring = FrameRing { posted, ..*ring };
         let mut places = Vec::new();
         let mut bytes = [0; MAX_STRIDE];
-        for _ in 0..ring.waiting(rq.log_size).unwrap_or(0) {
+        for _ in 0..ring.waiting(rq.log_size).unwrap_or(0).min(FLUSH_MOST) {
             let slot = ring.slot(rq.log_size, rq.kind.is_linked());
             let Ok(wqe) = self.wqe_at(rq, slot, &mut bytes) else { break };
             places.push(slot as u16);
             ring = ring.taken(SrqNext::from_prefix_or_zero(wqe).get(SrqNext::NEXT_WQE_INDEX) as u16);
         }
-        places
+        (places, ring.linked)
     }
 
     /// What a flush of a queue reads.

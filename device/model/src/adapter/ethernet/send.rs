@@ -1,19 +1,22 @@
 //! Frames that a send queue sends: a WQE's data gathered, cut and finished, and its completion.
 
+use std::ops::Range;
+
 use hca_firmware::transport::Tis;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ether::FCS_SIZE;
+use hca_spec::flow::TableType;
 use hca_spec::ids::Qpn;
 use hca_spec::wire::Operation;
 
 use crate::adapter::core::Core;
 use crate::engines::mkey::Fault;
 use crate::engines::nic::Refused;
-use crate::engines::nic::segment::Lso;
+use crate::engines::nic::segment::{Lso, MAX_DATA};
 use crate::engines::nic::transmit::{Finish, InlineMode};
 use crate::engines::nic::wqe::{EthWqe, Frame, Work};
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::pieces::spans;
+use crate::engines::qp::pieces::{Piece, spans};
 use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -56,33 +59,93 @@ struct Times {
     departs: Ps,
 }
 
+/// Frames of a WQE that are made and sent in one turn: LSO may ask for 2^18, which would take a second. A WQE of the mlx5 driver with
+/// 64 KiB of data and an MSS of 1448 has 46. What a turn costs besides is their data, at most 256 KiB
+/// ([`crate::engines::nic::segment::MAX_DATA`]).
+const TURN: u64 = 64;
+/// The same where frames that are sent pass flow tables, which may make 256 copies of each.
+const TURN_STEERED: u64 = 4;
+/// Entries of indirect keys after which a turn ends, whatever is left of its frames. One frame alone may look at 2^17.
+const TURN_STEPS: u32 = 1 << 14;
+
+/// A WQE that was begun: so many frames of it were sent.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    wqe: EthWqe,
+    frames: u64,
+    /// Bytes of those on the wire.
+    bytes: u64,
+}
+
+/// Frames up to the one whose steps are enough.
+fn taken<'w>(
+    frames: impl Iterator<Item = Result<(Built<'w>, u32), Stopped>>,
+) -> Result<Vec<Built<'w>>, Stopped> {
+    let mut all = Vec::new();
+    for frame in frames {
+        let (built, steps) = frame?;
+        all.push(built);
+        if steps > TURN_STEPS {
+            break;
+        }
+    }
+    Ok(all)
+}
+
 impl Core<'_> {
-    /// Carries out a WQE of a send queue that sends frames. Returns when the next may follow; none: the queue is in error.
+    /// Carries out a WQE of a send queue that sends frames: as much as one turn may. Returns when the next turn is; none: nothing
+    /// waits, or the queue is in error.
     ///
-    /// What it costs is the WQE's data, at most 256 KiB ([`crate::engines::nic::segment::MAX_DATA`]).
+    /// Of a WQE that completes with error nothing is sent, unless it is found out after its first turn.
     pub(crate) fn send_frames(
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
         wqe: Result<EthWqe, (u16, Refused)>,
     ) -> Option<Ps> {
-        let (index, opcode) = match &wqe {
-            Ok(wqe) => (wqe.index, wqe.opcode),
-            Err((index, _)) => (*index, 0),
-        };
-        let done = match &wqe {
-            Ok(wqe) => self.send_all(now, qp, wqe),
-            Err((_, refused)) => Err(Stopped::Refused(*refused)),
-        };
-        let times = match done {
+        match wqe {
+            Ok(wqe) => self.send_turn_of(now, qp, Begun { wqe, frames: 0, bytes: 0 }),
+            Err((index, refused)) => {
+                self.frames_failed(now, qp, (index, 0), &Stopped::Refused(refused));
+                None
+            }
+        }
+    }
+
+    /// Goes on with a WQE that was begun. None: there is none; else when the next turn is, as in [`Core::send_frames`].
+    pub(crate) fn go_on_with_frames(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Option<Ps>> {
+        qp.frames?;
+        let begun = self.function.frames.begun.remove(qp.qpn.0)?;
+        Some(self.send_turn_of(now, qp, *begun))
+    }
+
+    /// Index and opcode of a WQE that was begun, with which nobody goes on.
+    pub(crate) fn abandon_frames(&mut self, qp: &QueuePair) -> Option<(u16, u8)> {
+        qp.frames?;
+        let begun = self.function.frames.begun.remove(qp.qpn.0)?;
+        Some((begun.wqe.index, begun.wqe.opcode))
+    }
+
+    fn send_turn_of(&mut self, now: Ps, qp: &mut QueuePair, mut begun: Begun) -> Option<Ps> {
+        let (index, opcode) = (begun.wqe.index, begun.wqe.opcode);
+        let times = match self.send_some(now, qp, &mut begun) {
             Ok(times) => times,
             Err(stopped) => {
                 self.frames_failed(now, qp, (index, opcode), &stopped);
                 return None;
             }
         };
+        if begun.frames < begun.wqe.frames() {
+            self.function.frames.begun.insert(qp.qpn.0, Box::new(begun));
+            return Some(times.free);
+        }
+        if let Some(pause) = self.pace(qp.qpn, begun.bytes)
+            && let Some(queue) = &mut qp.frames
+        {
+            queue.not_before = now + pause;
+        }
         self.note(times.departs, Event::Done { qpn: qp.qpn, index, status: Status(None) });
-        if wqe.is_ok_and(|wqe| wqe.signaled) {
+        if begun.wqe.signaled {
             let due = times.departs + self.chip.units.completion_latency();
             let mut cqe = qp.cqe(CqeOpcode::Req, index);
             cqe.set(Cqe::SEND_WQE_OPCODE, opcode.into());
@@ -106,7 +169,8 @@ impl Core<'_> {
         self.fail_sends(now, qp, None);
     }
 
-    fn send_all(&mut self, now: Ps, qp: &mut QueuePair, wqe: &EthWqe) -> Result<Times, Stopped> {
+    fn send_some(&mut self, now: Ps, qp: &mut QueuePair, begun: &mut Begun) -> Result<Times, Stopped> {
+        let Begun { wqe, frames, bytes } = begun;
         let Some(tis) =
             qp.frames.and_then(|queue| queue.tis).and_then(|tis| self.function.fw.icm.tiss.get(tis))
         else {
@@ -116,24 +180,60 @@ impl Core<'_> {
         let mtu = self.chip.managed.port(qp.port()).and_then(|port| port.ethernet());
         let max_frame = usize::from(mtu.map_or(0, |ethernet| ethernet.mtu)).saturating_sub(FCS_SIZE);
         let mut times = Times { free: now, departs: now };
-        let (qpn, index, opcode) = (qp.qpn, wqe.index, wqe.opcode);
-        tracing::trace!(hca = self.chip.name, %now, "SQ {qpn}: WQE {index}, opcode {opcode:#x}, {} frames", wqe.frames());
-        // All or none: nothing is sent of a WQE that completes with error.
         let (wqe_time, one) = (self.chip.timing.wqe(), self.chip.timing.frame());
         let further = if matches!(wqe.work, Work::Lso { .. }) { self.chip.timing.segment() } else { one };
-        let mut service = wqe_time + one;
-        let mut sent = 0u64;
-        for built in self.build_frames(qp, wqe, max_frame)? {
-            sent = sent.saturating_add((built.bytes.len() + FCS_SIZE) as u64);
+        let mut service = further;
+        if *frames == 0 {
+            let (qpn, index, opcode) = (qp.qpn, wqe.index, wqe.opcode);
+            tracing::trace!(hca = self.chip.name, %now, "SQ {qpn}: WQE {index}, opcode {opcode:#x}, {} frames", wqe.frames());
+            service = wqe_time + one;
+        }
+        let range = self.frames_of_turn(wqe, *frames);
+        for built in self.build_frames(qp, wqe, range, max_frame)? {
+            *frames = frames.saturating_add(1);
+            *bytes = bytes.saturating_add((built.bytes.len() + FCS_SIZE) as u64);
             times = self.send_frame(now, qp, (wqe.index, service), built, &tis);
             service = further;
         }
-        if let Some(pause) = self.pace(qp.qpn, sent)
-            && let Some(queue) = &mut qp.frames
-        {
-            queue.not_before = now + pause;
-        }
         Ok(times)
+    }
+
+    /// Which frames of a WQE a turn sends at most, if so many were sent.
+    fn frames_of_turn(&self, wqe: &EthWqe, sent: u64) -> Range<u64> {
+        let steered = self.function.fw.icm.steering.root(TableType::NicTx).is_some();
+        let most = if steered { TURN_STEERED } else { TURN };
+        sent..sent.saturating_add(most).min(wqe.frames())
+    }
+
+    /// The data of the frames that the next turn sends: lists, and a place in each. `wqe` is the one at the head of the queue,
+    /// unless one was begun.
+    pub(crate) fn plan_turn(&self, qp: &QueuePair, wqe: Option<&EthWqe>) -> Vec<(Vec<Piece>, u64, usize)> {
+        let begun = self.function.frames.begun.get(qp.qpn.0);
+        let Some((wqe, sent)) = begun.map(|begun| (&begun.wqe, begun.frames)).or(wqe.map(|wqe| (wqe, 0)))
+        else {
+            return Vec::new();
+        };
+        let of = |frame: &Frame, offset: u64, len: u64| (frame.pieces.clone(), offset, len as usize);
+        let range = self.frames_of_turn(wqe, sent);
+        match &wqe.work {
+            Work::Nop | Work::Umr => Vec::new(),
+            Work::Frame(frame) => vec![of(frame, 0, frame.data.min(MAX_DATA))],
+            Work::Frames(frames) => {
+                let (first, count) = (range.start as usize, range.end.saturating_sub(range.start) as usize);
+                let frames = frames.iter().skip(first).take(count);
+                frames.map(|frame| of(frame, 0, frame.data.min(MAX_DATA))).collect()
+            }
+            Work::Lso { mss, frame } => {
+                let (data, mss) = (frame.data.min(MAX_DATA), u64::from(*mss).max(1));
+                let at = |n: u64| n.saturating_mul(mss).min(data);
+                range.map(|n| of(frame, at(n), at(n.saturating_add(1)).saturating_sub(at(n)))).collect()
+            }
+        }
+    }
+
+    /// Whether a WQE of a send queue was begun.
+    pub(crate) fn has_begun(&self, qp: &QueuePair) -> bool {
+        qp.frames.is_some() && self.function.frames.begun.get(qp.qpn.0).is_some()
     }
 
     /// How long a queue that keeps to a rate waits when it has sent so many bytes.
@@ -145,55 +245,74 @@ impl Core<'_> {
         bytes.saturating_mul(8 * BIT).checked_div(rate.into()).map(Ps)
     }
 
-    /// Gathers and finishes the frames of a WQE.
+    /// Gathers and finishes frames of a WQE: those of `range`, or fewer if their keys are long to walk, but one at least.
     fn build_frames<'w>(
         &self,
         qp: &QueuePair,
         wqe: &'w EthWqe,
+        range: Range<u64>,
         max_frame: usize,
     ) -> Result<Vec<Built<'w>>, Stopped> {
-        let whole = |frame: &'w Frame| {
-            let bytes = self.whole_frame(qp, frame, max_frame)?;
-            Ok(Built { frame, offset: 0, len: frame.data as usize, bytes })
+        let mut steps = 0u32;
+        let mut whole = |frame: &'w Frame| {
+            let (bytes, looked_at) = self.whole_frame(qp, frame, max_frame)?;
+            steps = steps.saturating_add(looked_at);
+            Ok((Built { frame, offset: 0, len: frame.data as usize, bytes }, steps))
         };
         match &wqe.work {
             Work::Nop | Work::Umr => Ok(Vec::new()),
-            Work::Frame(frame) => Ok(vec![whole(frame)?]),
-            Work::Frames(frames) => frames.iter().map(whole).collect(),
+            Work::Frame(frame) => Ok(vec![whole(frame)?.0]),
+            Work::Frames(frames) => {
+                let (first, count) = (range.start as usize, range.end.saturating_sub(range.start) as usize);
+                taken(frames.iter().skip(first).take(count).map(whole))
+            }
             Work::Lso { mss, frame } => {
                 let lso = Lso::new(&frame.header, frame.data, *mss, frame.checksums)?;
                 if lso.frame_len(0) > max_frame {
                     return Err(Refused::length("LSO whose frames are longer than the port's MTU").into());
                 }
-                let cut = |i| {
+                taken(range.map(|i| {
                     let range = lso.data(i);
                     let (offset, len) = (range.start, range.end.saturating_sub(range.start) as usize);
-                    let mut bytes = self.gathered(qp, frame, offset, len)?;
+                    let (mut bytes, looked_at) = self.gathered(qp, frame, offset, len)?;
+                    steps = steps.saturating_add(looked_at);
                     lso.finish(i, &mut bytes);
-                    Ok(Built { frame, offset, len, bytes })
-                };
-                (0..lso.frames()).map(cut).collect()
+                    Ok((Built { frame, offset, len, bytes }, steps))
+                }))
             }
         }
     }
 
-    /// The inline header, and `len` bytes of data from `offset` on, with room for what is added to them.
-    fn gathered(&self, qp: &QueuePair, frame: &Frame, offset: u64, len: usize) -> Result<Vec<u8>, Fault> {
+    /// The inline header, and `len` bytes of data from `offset` on, with room for what is added to them; and how many entries of
+    /// indirect keys were looked at.
+    fn gathered(
+        &self,
+        qp: &QueuePair,
+        frame: &Frame,
+        offset: u64,
+        len: usize,
+    ) -> Result<(Vec<u8>, u32), Fault> {
         const ADDED: usize = 16;
         let header = frame.header.len();
         let mut bytes = Vec::with_capacity(header.saturating_add(len).max(64) + ADDED);
         bytes.extend_from_slice(&frame.header);
         bytes.resize(header.saturating_add(len), 0);
         let data = bytes.get_mut(header..).unwrap_or_default();
-        let found = self.keyed().gather(qp.accessor(), &frame.pieces, offset, data)?;
+        let keyed = self.keyed();
+        let found = keyed.gather(qp.accessor(), &frame.pieces, offset, data)?;
         found.ignore("frames have no signatures");
-        Ok(bytes)
+        Ok((bytes, keyed.looked_at()))
     }
 
-    /// A frame that is not cut, finished.
-    fn whole_frame(&self, qp: &QueuePair, frame: &Frame, max_frame: usize) -> Result<Vec<u8>, Stopped> {
+    /// A frame that is not cut, finished, and how many entries of indirect keys were looked at.
+    fn whole_frame(
+        &self,
+        qp: &QueuePair,
+        frame: &Frame,
+        max_frame: usize,
+    ) -> Result<(Vec<u8>, u32), Stopped> {
         frame.check(max_frame)?;
-        let mut bytes = self.gathered(qp, frame, 0, frame.data as usize)?;
+        let (mut bytes, looked_at) = self.gathered(qp, frame, 0, frame.data as usize)?;
         let mode = qp.frames.and_then(|queue| InlineMode::from_bits(queue.inline_mode.into()));
         let mode = mode.unwrap_or_default();
         if mode != InlineMode::None
@@ -206,7 +325,7 @@ impl Core<'_> {
             .into());
         }
         Finish { checksums: frame.checksums, vlan: frame.vlan, max_frame }.apply(&mut bytes)?;
-        Ok(bytes)
+        Ok((bytes, looked_at))
     }
 
     /// Takes a frame to the port; `service`: how long it keeps a unit busy.
