@@ -151,3 +151,37 @@ fn no_service_level_leads_to_the_management_lane() {
     }
     assert_eq!(counters(&fabric, 1).rcv_packets - before, 1, "the one of level 0");
 }
+
+/// A sweep over a hundred switches is many events: whoever takes a cable out holds nobody.
+#[test]
+fn a_large_fabric_is_swept_in_pieces() {
+    const SWITCHES: usize = 100;
+    let mut plan = Plan::default();
+    for switch in 0..SWITCHES {
+        plan.switches.push(3);
+        if switch > 0 {
+            plan.join(port(switch - 1, 2), port(switch, 1));
+        }
+        if [0, SWITCHES / 2, SWITCHES - 1].contains(&switch) {
+            plan.join(HcaId(plan.hcas), port(switch, 3));
+            plan.hcas += 1;
+        }
+    }
+    let world = World::new(plan.config(1)).expect("a valid topology");
+    let mut fabric = Fabric::new(world, MEMORY, 1 << 20, 64).expect("up");
+    fabric.run(&Traffic::new(vec![(0, 2), (2, 0)], 3, 100)).expect("commands");
+    let steps = fabric.simulation.world(|world, now| {
+        let link = world.link_of(port(SWITCHES / 2, 3)).expect("a cable");
+        world.set_cable(now, link, false);
+        let (mut at, mut steps, mut most) = (Ps::ZERO, 0, 0);
+        while !world.advance_within(now + Ps::from_us(50), |_| false) {
+            steps = if world.now() == at { steps + 1 } else { 1 };
+            at = world.now();
+            most = most.max(steps);
+        }
+        most
+    });
+    assert!(steps > 10, "{steps} events");
+    // The others still reach each other.
+    fabric.run(&Traffic::new(vec![(0, 2), (2, 0)], 4, 100)).expect("commands");
+}

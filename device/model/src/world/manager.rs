@@ -33,6 +33,9 @@ const MULTICAST_PORTS: u32 = 16;
 const MULTICAST_BLOCKS: u32 = 4;
 /// Lifetime in switches and at the head of queues: 4.096 us * 2^18, as other subnet managers set it.
 const LIFETIME: u32 = 18;
+/// What one event of a sweep does, in microseconds, roughly: that of some hundred switches takes many. Any guest may cause one, by its
+/// link.
+const EFFORT: u32 = 1000;
 /// "No port" of a linear entry.
 const NO_PORT: u8 = 0xff;
 
@@ -51,6 +54,31 @@ impl Way {
             _ => None,
         }
     }
+}
+
+/// A sweep under way.
+pub(super) struct Sweep {
+    map: Map,
+    /// Whom tables lead to, by LID: adapters first, so many.
+    targets: Vec<Option<LinkEnd>>,
+    hcas: usize,
+    /// To each target.
+    distances: Vec<Vec<Option<u32>>>,
+    tree: Vec<u128>,
+    at: Stage,
+}
+
+/// What is to be done next, and for whom.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// How far a target is from each switch.
+    Distances(usize),
+    /// The tables of a switch.
+    Tables(usize),
+    /// The ports of a switch: all to ARMED, then all to ACTIVE.
+    Ports(usize),
+    /// An adapter's ports.
+    Adapters(usize),
 }
 
 /// By switch: its links that are up, by port.
@@ -242,58 +270,114 @@ impl World {
         }
     }
 
-    /// Brings the fabric in order: LIDs, tables, and at last the ports.
+    /// Brings the fabric in order: LIDs, tables, and at last the ports. A large one in several events of the same time, each of
+    /// which does [`EFFORT`].
     pub(super) fn sweep(&mut self) {
-        self.sweep_due = false;
-        self.protect_all();
+        let mut sweep = match self.sweep.take() {
+            Some(sweep) => sweep,
+            None => {
+                self.sweep_due = false;
+                self.protect_all();
+                Box::new(self.begin_sweep())
+            }
+        };
+        let mut effort = 0u32;
+        while effort < EFFORT {
+            match self.sweep_on(&mut sweep) {
+                Some(more) => effort = effort.saturating_add(more),
+                None => return,
+            }
+        }
+        self.sweep = Some(sweep);
+        let source = Source::new(Class::Manager as u8, 0, 0);
+        self.heap.push(self.now, source, Event::Sweep);
+    }
+
+    fn begin_sweep(&self) -> Sweep {
         let map = self.map();
         let (mut targets, switches) = (self.adapters(), self.switches.len());
-        let (hcas, top) = (targets.len(), targets.len() + switches);
+        let hcas = targets.len();
         targets.extend((0..switches).map(|i| Some(PortRef::of_switch(SwitchId(i), 0).into())));
-        let distances: Vec<Vec<Option<u32>>> = targets.iter().map(|to| map.distances(*to)).collect();
         let tree = map.tree();
-        for switch in (0..switches).filter(|i| !map.ways(*i).is_empty()) {
-            self.manage_switch(&map, switch, hcas + switch + 1, top);
-            let mut ports = vec![NO_PORT; (top + 1).next_multiple_of(LINEAR_BLOCK)];
-            for (i, (target, distances)) in targets.iter().zip(&distances).enumerate() {
-                let lid = i + 1;
-                if let Some(port) = ports.get_mut(lid) {
-                    *port = map.port_towards(switch, *target, distances, lid);
+        Sweep { map, targets, hcas, distances: Vec::new(), tree, at: Stage::Distances(0) }
+    }
+
+    /// The next step of a sweep, and what it cost, some microseconds. `None`: it has ended.
+    fn sweep_on(&mut self, sweep: &mut Sweep) -> Option<u32> {
+        let switches = self.switches.len();
+        let (next, cost) = match sweep.at {
+            Stage::Distances(n) => match sweep.targets.get(n) {
+                Some(target) => {
+                    let distances = sweep.map.distances(*target);
+                    sweep.distances.push(distances);
+                    (Stage::Distances(n + 1), 1 + switches as u32 / 8)
                 }
+                None => (Stage::Tables(0), 0),
+            },
+            Stage::Tables(switch) if switch < switches => {
+                let mads = match sweep.map.ways(switch).is_empty() {
+                    true => 0,
+                    false => self.program_switch(sweep, switch),
+                };
+                (Stage::Tables(switch + 1), 1 + 2 * mads)
             }
-            for (block, ports) in (0..).zip(ports.chunks_exact(LINEAR_BLOCK)) {
-                let mut mad = smp(METHOD_SET, attr::LINEAR_FORWARDING, block);
-                mad.smp_data_mut().bytes_mut().copy_from_slice(ports);
-                self.ask_switch(&map, switch, &mad);
+            Stage::Tables(_) => (Stage::Ports(0), 0),
+            Stage::Ports(n) if n < 2 * switches => {
+                let state = if n < switches { port_state::ARMED } else { port_state::ACTIVE };
+                let switch = n % switches.max(1);
+                let ways = sweep.map.ways(switch).to_vec();
+                ways.iter().for_each(|way| self.advance_port(&sweep.map, switch, way.port, state));
+                (Stage::Ports(n + 1), 1 + 4 * ways.len() as u32)
             }
-            let mask = tree.get(switch).copied().unwrap_or(0);
-            let ports = u32::from(self.switches.get(switch).map_or(0, |s| s.fw.ports()));
-            for position in 0..=ports / MULTICAST_PORTS {
-                let slice = (mask >> (position * MULTICAST_PORTS)) as u16;
-                for block in 0..MULTICAST_BLOCKS {
-                    const POSITION_SHIFT: u32 = 28;
-                    let modifier = position << POSITION_SHIFT | block;
-                    let mut mad = smp(METHOD_SET, attr::MULTICAST_FORWARDING, modifier);
-                    let entries = mad.smp_data_mut().bytes_mut().as_chunks_mut::<2>().0;
-                    entries.iter_mut().for_each(|entry| *entry = slice.to_be_bytes());
-                    self.ask_switch(&map, switch, &mad);
+            Stage::Ports(_) => (Stage::Adapters(0), 0),
+            Stage::Adapters(n) => {
+                let hca = self.hcas.get(n)?;
+                for port in hca.chip.managed.numbers().collect::<Vec<_>>() {
+                    if self.needs_manager(HcaId(n), port) {
+                        self.manage_hca(HcaId(n), port);
+                    }
                 }
+                (Stage::Adapters(n + 1), 10)
+            }
+        };
+        sweep.at = next;
+        Some(cost)
+    }
+
+    /// The tables of a switch. Returns how many SMPs it took.
+    fn program_switch(&mut self, sweep: &Sweep, switch: usize) -> u32 {
+        let Sweep { map, targets, hcas, distances, tree, .. } = sweep;
+        let top = targets.len();
+        let mut mads = 4;
+        self.manage_switch(map, switch, hcas + switch + 1, top);
+        let mut ports = vec![NO_PORT; (top + 1).next_multiple_of(LINEAR_BLOCK)];
+        for (i, (target, distances)) in targets.iter().zip(distances).enumerate() {
+            let lid = i + 1;
+            if let Some(port) = ports.get_mut(lid) {
+                *port = map.port_towards(switch, *target, distances, lid);
             }
         }
-        for state in [port_state::ARMED, port_state::ACTIVE] {
-            for switch in 0..switches {
-                for way in map.ways(switch).to_vec() {
-                    self.advance_port(&map, switch, way.port, state);
-                }
+        for (block, ports) in (0..).zip(ports.chunks_exact(LINEAR_BLOCK)) {
+            let mut mad = smp(METHOD_SET, attr::LINEAR_FORWARDING, block);
+            mad.smp_data_mut().bytes_mut().copy_from_slice(ports);
+            self.ask_switch(map, switch, &mad);
+            mads += 1;
+        }
+        let mask = tree.get(switch).copied().unwrap_or(0);
+        let ports = u32::from(self.switches.get(switch).map_or(0, |s| s.fw.ports()));
+        for position in 0..=ports / MULTICAST_PORTS {
+            let slice = (mask >> (position * MULTICAST_PORTS)) as u16;
+            for block in 0..MULTICAST_BLOCKS {
+                const POSITION_SHIFT: u32 = 28;
+                let modifier = position << POSITION_SHIFT | block;
+                let mut mad = smp(METHOD_SET, attr::MULTICAST_FORWARDING, modifier);
+                let entries = mad.smp_data_mut().bytes_mut().as_chunks_mut::<2>().0;
+                entries.iter_mut().for_each(|entry| *entry = slice.to_be_bytes());
+                self.ask_switch(map, switch, &mad);
+                mads += 1;
             }
         }
-        for port in self.hca_ports().collect::<Vec<_>>() {
-            if let NodeId::Hca(hca) = port.node
-                && self.needs_manager(hca, port.port)
-            {
-                self.manage_hca(hca, port.port);
-            }
-        }
+        mads
     }
 
     fn map(&self) -> Map {

@@ -159,6 +159,8 @@ pub struct World {
     /// Where the adapters are that the manager knows, if not all are here.
     subnet: Option<Vec<Option<LinkEnd>>>,
     sweep_due: bool,
+    /// The built-in manager's sweep under way.
+    sweep: Option<Box<manager::Sweep>>,
     timing: Arc<Timing>,
     pub(crate) trace: Option<Trace>,
     pub(crate) captured: Vec<Captured>,
@@ -199,6 +201,7 @@ impl World {
             management_key: config.management_key,
             subnet: None,
             sweep_due: false,
+            sweep: None,
             timing: timing.clone(),
             trace: None,
             captured: Vec::new(),
