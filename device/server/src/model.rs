@@ -158,10 +158,30 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
             }
         }
     }
+    for (port, mac) in far_stations(topology, &rows) {
+        world.pin_station(port, mac);
+    }
     if topology.isolation == Isolation::Process {
         world.set_subnet(subnet(topology, part, &rows));
     }
     Ok((world, Links::new(topology, rows)))
+}
+
+/// Adapters of other processes at the Ethernet switches here, and their addresses.
+fn far_stations<'a>(
+    topology: &'a Topology,
+    rows: &'a [Row],
+) -> impl Iterator<Item = (PortRef, [u8; 6])> + 'a {
+    rows.iter().filter(|row| row.tunnel.is_some()).filter_map(|row| {
+        let here = row.ports.iter().flatten().next()?;
+        let far = row.link.between.iter().find_map(|end| match end {
+            End::Hca { host, hca, port } => Some((host, hca, *port)),
+            _ => None,
+        })?;
+        let (_, hca) = topology.hcas().find(|(host, hca)| host.name == *far.0 && hca.name == *far.1)?;
+        let mac = FirmwareConfig::with_guid(hca.guid).mac_of_port(far.2);
+        (hca.port_type == PortKind::Ethernet).then_some((*here, mac))
+    })
 }
 
 /// Where the ports of all adapters of the topology are, as seen from a part of it.

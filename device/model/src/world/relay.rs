@@ -121,6 +121,16 @@ impl World {
         taken
     }
 
+    /// An adapter with that address is at the other end of the cable at a port of an Ethernet switch, in another world: nobody
+    /// else's frames come from there.
+    pub fn pin_station(&mut self, port: PortRef, mac: [u8; 6]) {
+        if let NodeId::Switch(id) = port.node
+            && let Some(relay) = self.switches.get_mut(id.0).and_then(|node| node.relay.as_mut())
+        {
+            relay.bridge.pin(Mac(mac), port.port);
+        }
+    }
+
     /// Ethernet switches know who is at the far end of a cable within this world, and where other switches are.
     pub(super) fn pin_stations(&mut self, delay: Ps, ends: &[End]) {
         let [one, other] = ends else { return };
