@@ -79,8 +79,8 @@ impl Clone for Body {
 enum Form {
     /// Headers and payload, no bytes yet.
     Built,
-    /// Bytes. The link's checksum is not computed yet, since a port on the way changed a header; what is end to end is
-    /// right or wrong.
+    /// Bytes. The link's checksum is not computed yet, since nobody wanted it or a port on the way changed a header; what is
+    /// end to end is right or wrong.
     ChecksumDue,
     /// Bytes, with checksums right or wrong.
     Present,
@@ -387,7 +387,7 @@ impl Packet {
     }
 
     /// Of which kind of port's link it is.
-    pub(crate) fn kind(&self) -> PortKind {
+    pub fn kind(&self) -> PortKind {
         match &self.0.path.link {
             Link::Ib(_) => PortKind::InfiniBand,
             Link::Eth(_) => PortKind::Ethernet,
@@ -524,7 +524,7 @@ impl Packet {
         self.settle();
         if self.0.form == Form::Built {
             self.0.data = self.0.sealed();
-            self.0.form = Form::Present;
+            self.0.form = Form::ChecksumDue;
         }
     }
 
@@ -539,6 +539,23 @@ impl Packet {
             }
         }
         bytes
+    }
+
+    /// The bytes on the link, for one that garbles nothing: whether its checksum at their end is right by construction, and nobody
+    /// has computed it.
+    pub fn into_link(mut self) -> (Vec<u8>, bool) {
+        self.be_bytes();
+        let due = self.is_due();
+        (std::mem::take(&mut self.0.data), due)
+    }
+
+    /// Takes bytes as they came from such a link at a port of that kind; nothing else is checked before [`Packet::parse`].
+    pub fn of_link(kind: PortKind, bytes: Vec<u8>, due: bool) -> Self {
+        let mut packet = Self::from_link(kind, bytes);
+        if due {
+            packet.0.form = Form::ChecksumDue;
+        }
+        packet
     }
 
     /// The packet has done what it was for: another one may have its memory.
@@ -628,7 +645,7 @@ impl Body {
         self.repr.bth(len.next_multiple_of(4) - len)
     }
 
-    /// A built packet as bytes, checksums computed.
+    /// A built packet as bytes; the link's checksum is still to be computed.
     fn sealed(&self) -> Vec<u8> {
         match &self.path.link {
             Link::Ib(address) => {

@@ -45,8 +45,9 @@ pub(super) struct Line {
     /// Something was written since the peer was looked after.
     written: bool,
     lost: bool,
-    /// Room for a message.
+    /// Room for a message that came, and for what is behind the packet of one that leaves.
     buffer: Vec<u8>,
+    end: Vec<u8>,
     pub(super) sent: u64,
     pub(super) received: u64,
 }
@@ -78,6 +79,7 @@ impl Line {
             written: false,
             lost: false,
             buffer: Vec::new(),
+            end: Vec::new(),
             sent: 0,
             received: 0,
         })
@@ -108,23 +110,22 @@ impl Line {
         if self.lost {
             return;
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        wire::write(&mut buffer, at, message);
+        let mut packet = wire::write(&mut self.end, at, message);
         self.sent += 1;
-        if self.backlog.is_empty() && matches!(self.sender.push(&buffer), Ok(true)) {
+        if self.backlog.is_empty() && matches!(self.sender.push(&packet, &self.end), Ok(true)) {
             self.written = true;
         } else {
             // Also if the peer broke the rules: it is found out when the backlog is given.
-            self.backlog_bytes += buffer.len();
-            self.backlog.push_back(std::mem::take(&mut buffer));
+            packet.extend_from_slice(&self.end);
+            self.backlog_bytes += packet.len();
+            self.backlog.push_back(packet);
         }
-        self.buffer = buffer;
     }
 
     /// Gives what waits as far as there is room, and wakes the peer if it sleeps.
     fn give(&mut self) -> Result<(), &'static str> {
         while let Some(message) = self.backlog.front() {
-            match self.sender.push(message) {
+            match self.sender.push(message, &[]) {
                 Ok(true) => {
                     self.written = true;
                     self.backlog_bytes -= self.backlog.pop_front().map_or(0, |message| message.len());
@@ -186,7 +187,7 @@ impl Line {
                     return false;
                 }
             }
-            let Some((at, message)) = wire::read(&self.buffer) else {
+            let Some((at, message)) = wire::read(&mut self.buffer) else {
                 self.lose();
                 taken(Taken::Lost("it sends what is no message"));
                 return false;
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn rubbish_ends_it() {
         let (mut a, mut b) = ends();
-        a.sender.push(b"rubbish").unwrap();
+        a.sender.push(b"rubbish", &[]).unwrap();
         assert!(matches!(all(&mut b)[..], [Taken::Lost(_)]));
         let far = LinkMessage::Packet(LinkPacket {
             tail: Ps::MAX,

@@ -147,22 +147,25 @@ impl Sender {
         Ok(Self { shared: Shared::map(file, direction)?, written: 0 })
     }
 
-    /// Puts a message into the ring. False: there is no room for now.
+    /// Puts a message, the first part and what follows it, into the ring. False: there is no room for now.
     ///
     /// # Errors
     /// The receiver says that it has taken what was never there, or the message is longer than any.
-    pub(super) fn push(&mut self, message: &[u8]) -> Result<bool, Broken> {
+    pub(super) fn push(&mut self, first: &[u8], rest: &[u8]) -> Result<bool, Broken> {
+        let len = first.len().saturating_add(rest.len());
         let taken = self.shared.count(TAKEN).load(Ordering::Acquire);
         let used = self.written.checked_sub(taken).filter(|used| *used <= RING as u64).ok_or(Broken)?;
-        if message.len() > LONGEST {
+        if len > LONGEST {
             return Err(Broken);
         }
-        if used + room(message.len()) > RING as u64 {
+        if used + room(len) > RING as u64 {
             return Ok(false);
         }
-        self.shared.store(self.written, &(message.len() as u32).to_le_bytes());
-        self.shared.store(self.written + LENGTH as u64, message);
-        self.written += room(message.len());
+        self.shared.store(self.written, &(len as u32).to_le_bytes());
+        let at = self.written + LENGTH as u64;
+        self.shared.store(at, first);
+        self.shared.store(at + first.len() as u64, rest);
+        self.written += room(len);
         self.shared.count(WRITTEN).store(self.written, Ordering::Release);
         Ok(true)
     }
@@ -260,7 +263,7 @@ mod tests {
             let mut got = Vec::new();
             for (i, len) in lens.into_iter().enumerate() {
                 let message: Vec<u8> = (0..len).map(|byte| (byte * 7 + i) as u8).collect();
-                while !sender.push(&message).unwrap() {
+                while !sender.push(&message[..message.len() / 3], &message[message.len() / 3..]).unwrap() {
                     prop_assert!(receiver.pop(&mut got).unwrap());
                     prop_assert!(Some(&got) == sent.pop_front().as_ref());
                 }
@@ -284,7 +287,7 @@ mod tests {
                 let word = if word % 3 == 0 { word % 24 } else { word };
                 // SAFETY: a word inside the mapping.
                 unsafe { sender.shared.byte(word * 8).cast::<u64>().write_volatile(value) };
-                let _ = sender.push(&[1; 100]);
+                let _ = sender.push(&[1; 100], &[]);
                 for _ in 0..3 {
                     if receiver.pop(&mut got).is_ok() {
                         prop_assert!(got.len() <= LONGEST);
@@ -299,7 +302,7 @@ mod tests {
         let (mut sender, mut receiver) = ends();
         assert!(!sender.must_wake());
         assert!(receiver.sleep());
-        assert!(sender.push(b"x").unwrap());
+        assert!(sender.push(b"x", &[]).unwrap());
         assert!(sender.must_wake() && !sender.must_wake());
         assert!(!receiver.sleep() && !sender.must_wake());
         assert!(receiver.pop(&mut Vec::new()).unwrap());
@@ -312,7 +315,7 @@ mod tests {
     fn counts_that_cannot_be_end_it() {
         let (mut sender, mut receiver) = ends();
         sender.shared.count(TAKEN).store(8, Ordering::Release);
-        assert_eq!(sender.push(b"x"), Err(Broken));
+        assert_eq!(sender.push(b"x", &[]), Err(Broken));
         sender.shared.count(WRITTEN).store(RING as u64 + 8, Ordering::Release);
         assert_eq!(receiver.pop(&mut Vec::new()), Err(Broken));
         // A message that is longer than what waits.

@@ -87,7 +87,7 @@ pub(in crate::link_layer) fn network_header(
     }
 }
 
-/// A transport packet as a frame of `len` bytes, checksums computed.
+/// A transport packet as a frame of `len` bytes, whose FCS is still to be computed.
 pub(in crate::link_layer) fn seal(
     address: &Address,
     grh: Option<&GrhRepr>,
@@ -129,7 +129,6 @@ pub(in crate::link_layer) fn seal(
     {
         *icrc = front.icrc();
     }
-    set_fcs(&mut bytes);
     bytes
 }
 

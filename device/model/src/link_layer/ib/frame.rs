@@ -16,7 +16,7 @@ pub(in crate::link_layer) const fn len(global: bool, carried: Carried, payload: 
     Lrh::SIZE + grh + carried.bytes_from_bth(payload.next_multiple_of(4)) + VCRC_SIZE
 }
 
-/// A packet of `len` bytes, checksums computed.
+/// A packet of `len` bytes, whose VCRC is still to be computed.
 pub(in crate::link_layer) fn seal(
     address: &Address,
     grh: Option<&GrhRepr>,
@@ -39,7 +39,6 @@ pub(in crate::link_layer) fn seal(
     {
         *icrc = front.icrc();
     }
-    set_vcrc(&mut bytes);
     bytes
 }
 
