@@ -21,8 +21,10 @@ use crate::topology::{Mode, Time};
 
 const PS_PER_NS: u64 = 1000;
 const PS_PER_US: u64 = 1_000_000;
-/// Events between two looks at the host's clock: some microseconds.
+/// Events between two looks at the host's clock: some microseconds. A power of two.
 const EVENTS: u32 = 8;
+/// When as many took longer than this, the clock is looked at after each: a single one may take a millisecond.
+const LONG: Duration = Duration::from_micros(100);
 /// With strangers, so much of the host's time is added to it while the model makes up for what it is behind: an eighth.
 const MAKES_UP: u64 = 8;
 
@@ -43,6 +45,13 @@ pub struct Pacer {
     share: Duration,
     /// What is left of the share before accesses in this round.
     left: Duration,
+    /// Events between two looks at the host's clock, as they took lately.
+    stride: u32,
+}
+
+/// Events up to the next look at the clock, when those up to this one, `stride`, took so long.
+fn next_stride(stride: u32, took: Duration) -> u32 {
+    if took > LONG { 1 } else { (stride * 2).min(EVENTS) }
 }
 
 /// A clock that is never much faster than the host's.
@@ -79,13 +88,17 @@ struct Timer {
     start: Instant,
     share: Duration,
     events: u32,
+    stride: u32,
+    /// When the clock was looked at last, since the start.
+    looked: Duration,
     /// Packets that were captured at the start.
     captured: usize,
 }
 
 impl Timer {
-    fn new(share: Duration, world: &World) -> Self {
-        Self { start: Instant::now(), share, events: 0, captured: world.captured_packets() }
+    fn new(share: Duration, stride: u32, world: &World) -> Self {
+        let captured = world.captured_packets();
+        Self { start: Instant::now(), share, events: 0, stride, looked: Duration::ZERO, captured }
     }
 
     /// An event has run: whether another one may.
@@ -95,7 +108,13 @@ impl Timer {
         if world.captured_packets().saturating_sub(self.captured) >= CAPTURED {
             return false;
         }
-        !self.events.is_multiple_of(EVENTS) || self.start.elapsed() < self.share
+        if !self.events.is_multiple_of(self.stride) {
+            return true;
+        }
+        let elapsed = self.start.elapsed();
+        self.stride = next_stride(self.stride, elapsed.saturating_sub(self.looked));
+        self.looked = elapsed;
+        elapsed < self.share
     }
 }
 
@@ -119,6 +138,7 @@ impl Pacer {
             reached: 0,
             share,
             left: share,
+            stride: EVENTS,
         }
     }
 
@@ -181,9 +201,10 @@ impl Pacer {
         } else if self.left.is_zero() {
             world.now().0
         } else {
-            let mut timer = Timer::new(self.left, world);
+            let mut timer = Timer::new(self.left, self.stride, world);
             let all = world.advance_within(Ps(now), |world| timer.may(world));
             self.left = self.left.saturating_sub(timer.start.elapsed());
+            self.stride = timer.stride;
             if !all {
                 self.hold(world);
             }
@@ -209,13 +230,14 @@ impl Pacer {
         if !due(world) {
             return false;
         }
-        let mut timer = Timer::new(self.share, world);
+        let mut timer = Timer::new(self.share, self.stride, world);
         let mut all = world.advance_within(Ps(bound), |world| timer.may(world));
         // What is left are messages that come to the far sides of tunnels.
         while all && let Some(next) = world.next_event().filter(|next| next.0 <= bound) {
             world.advance(next);
             all = timer.may(world);
         }
+        self.stride = timer.stride;
         self.reached = self.reached.max(world.now().0);
         due(world)
     }
@@ -273,6 +295,15 @@ mod tests {
         }
         assert!(ran >= times, "{ran} rounds in which something happened");
         most
+    }
+
+    #[test]
+    fn long_events_are_looked_at_one_by_one() {
+        let (short, long) = (Duration::from_micros(5), Duration::from_millis(1));
+        assert_eq!(next_stride(EVENTS, short), EVENTS);
+        assert_eq!(next_stride(EVENTS, long), 1);
+        assert_eq!(next_stride(1, long), 1);
+        assert_eq!((next_stride(1, short), next_stride(4, short)), (2, EVENTS));
     }
 
     #[test]
