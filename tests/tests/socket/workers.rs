@@ -3,10 +3,12 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use hca_driver::eth::{FrameRequest, Mac, QueueState, SqConfig};
 use hca_driver::vfio_user::VfioUserBus;
-use hca_driver::{Config, Hca, RtsAttr, SendRequest};
+use hca_driver::{Access, Bus, Config, CqConfig, Dma, Hca, RtsAttr, SendRequest, Sge};
 use hca_server::vfio_user::VfioUser;
 use hca_server::workers::{self, Program};
+use hca_tests::frames::plain;
 use hca_tests::pair::{Options, Pair, pattern, wait_active};
 use hca_tests::served::Served;
 use nix::sys::eventfd::EventFd;
@@ -154,4 +156,45 @@ fn a_cable_between_processes_is_taken_out() {
     let why = format!("{:#}", wrong.unwrap_err());
     assert!(why.contains("no link at \"z/hca0\"") && why.contains("s:2"), "{why}");
     pair.close().expect("teardown");
+}
+
+/// An Ethernet switch between processes: RoCE passes, and who shows another's address gets nothing of what is for that.
+#[test]
+fn ethernet_between_processes() {
+    let mut text = "[[switch]]\nname = \"s\"\ntype = \"eth\"\nports = 3\n".to_owned();
+    for (i, host) in (1..).zip(["a", "b", "c"]) {
+        text += &format!("[[host]]\nname = \"{host}\"\n[[host.hca]]\nport_type = \"eth\"\n");
+        text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s/{i}\"]\n");
+    }
+    let served = Served::apart(&text, program());
+    let open = |host| Hca::open(served.bus(host), Config::default()).expect("the adapter comes up");
+    let options = Options { memory: 4 << 20, rts: patient(), roce: true, ..Options::default() };
+    let mut pair = Pair::connect(vec![open("a"), open("b")], &options).expect("connect");
+    exchange(&mut pair, 1);
+    // The third shows the first's address, and the second speaks before the first does again.
+    let mac = pair.hcas[0].mac().expect("QUERY_NIC_VPORT_CONTEXT");
+    let mut thief = open("c");
+    while !thief.vport_is_up().expect("QUERY_VPORT_STATE") {
+        thief.wait(None);
+    }
+    let (pd, domain) =
+        (thief.alloc_pd().expect("ALLOC_PD"), thief.alloc_transport_domain().expect("a domain"));
+    let mut cq = thief.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
+    let tis = thief.create_tis(domain, 0).expect("CREATE_TIS");
+    let mut sq = thief.create_sq(&SqConfig::new(tis, pd, &cq)).expect("CREATE_SQ");
+    thief.modify_sq(&mut sq, QueueState::Ready).expect("MODIFY_SQ");
+    let frame = plain(Mac([0xff; 6]), mac, &[0; 46]);
+    let mut memory = thief.bus_mut().dma_alloc(4096, 4096).expect("memory");
+    let key = thief.register(pd, &memory, 4096, Access::LOCAL_WRITE).expect("CREATE_MKEY");
+    memory.write(0, &frame);
+    let data = [Sge { address: key.address, len: frame.len() as u32, key: key.key }];
+    sq.post(thief.bus_mut(), &FrameRequest::new(1, &[], &data)).expect("post");
+    while cq.poll().is_none() {
+        thief.wait(None);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let (sge, far) = ([pair.ends[1].sge(0, 100)], pair.ends[0].mr);
+    pair.send(1, &SendRequest::write(9, &sge, far.address, far.key));
+    pair.sent_ok(1, 9);
+    exchange(&mut pair, 2);
 }

@@ -244,12 +244,14 @@ fn lingering(attacker: &Attacker) -> Result<String, Failure> {
         while stream.write(&[0; 1 << 16]).is_ok() {}
         stream.set_nonblocking(false)?;
         let message = raw.message(SET_IRQS, &set_irqs(CONNECT, MSIX, 0, 1, &[]), 0);
-        if raw.try_send_fds(&message, &[stream.as_raw_fd()]).is_err() || raw.reply().is_err() {
+        let taken = raw.try_send_fds(&message, &[stream.as_raw_fd()]).is_ok();
+        // The last copy to be closed is the one that lingers. That is the server's, unless it was faster: then it is this one,
+        // and that must not hold the attack.
+        std::thread::spawn(move || drop(stream));
+        if !taken || raw.reply().is_err() {
             return Err("the server does not answer any more".into());
         }
         sent += 1;
-        // The server has the last copy: it is the one that lingers.
-        drop(stream);
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(format!("{sent} sockets"))

@@ -3,12 +3,13 @@
 use hca_driver::{Bus, Config, Dma, Error, Hca};
 use hca_firmware::commands::{Fixture, TABLE};
 use hca_spec::cmd::{
-    CreateCqIn, CreateUmemIn, FunctionIn, ManagePagesOut, ModifyCqIn, ObjectIn, PAGES_GIVE, PAGES_TAKE,
-    QueryHcaCapOut,
+    CreateCqIn, CreateMkeyIn, CreateRmpIn, CreateUmemIn, FunctionIn, ManagePagesOut, ModifyCqIn, ObjectIn,
+    ObjectOut, PAGES_GIVE, PAGES_TAKE, QueryHcaCapOut,
 };
 use hca_spec::command::{Opcode, OutHeader};
-use hca_spec::mkc::AccessMode;
-use hca_spec::queue::Cqc;
+use hca_spec::ids::Mkey;
+use hca_spec::mkc::{ANY_QP, AccessMode, Mkc};
+use hca_spec::queue::{Cqc, Wq};
 
 use super::Row;
 use super::keys::made;
@@ -21,6 +22,8 @@ pub const ROWS: &[Row] = &[
     Row::new("guest: rubbish commands in all slots", rubbish),
     Row::new("guest: keys of 2 million pages made and destroyed", long_keys),
     Row::new("guest: user memory of 2 million pages made and destroyed", long_umem),
+    Row::new("guest: the longest receive pool in user memory of huge pages, which is refused", huge_pool),
+    Row::new("guest: keys of 32 million small pages over user memory of huge ones", huge_keys),
     Row::new("guest: completion queue of 4 million entries, resized over and over", resized),
     Row::new("guest: as many pages as may be given and taken back with one command each", pages),
     Row::new("guest: 2 GiB of pages that do not exist, and keys for them", nonexistent),
@@ -126,6 +129,55 @@ fn long_umem(attacker: &Attacker) -> Result<String, Failure> {
         done += 1;
     }
     Ok(format!("{done} user memories"))
+}
+
+/// A user memory of 64 pages of 2^43 bytes.
+fn huge_umem(hca: &mut Driver) -> Result<u32, Failure> {
+    let list = same_page(3, 64);
+    let mut create = CreateUmemIn::new();
+    create.set(CreateUmemIn::NUM_OF_MTT, 64).set(CreateUmemIn::LOG_PAGE_SIZE, 31);
+    let out = hca.execute(Opcode::CreateUmem, 0, [create.bytes(), &list[..]].concat(), OutHeader::SIZE)?;
+    Ok(hca_spec::be32(&out, 8) & 0xff_ffff)
+}
+
+/// 2^46 bytes, as 2^34 pages of 4 KiB: a list of them would be 128 GiB.
+fn huge_pool(attacker: &Attacker) -> Result<String, Failure> {
+    let mut hca = attacker.driver(MEMORY)?;
+    let (pd, record, umem) = (hca.alloc_pd()?, some_page(&mut hca)?, huge_umem(&mut hca)?);
+    let mut refused = 0;
+    for _ in attacker.rounds() {
+        let mut create = CreateRmpIn::new();
+        let wq = create.rmpc_mut().wq_mut();
+        wq.set(Wq::PD, pd.0).set(Wq::DBR_ADDR, record);
+        wq.set(Wq::LOG_WQ_STRIDE, 15).set(Wq::LOG_WQ_SZ, 31);
+        wq.set(Wq::WQ_UMEM_VALID, 1).set(Wq::WQ_UMEM_ID, umem).set(Wq::WQ_UMEM_OFFSET, 64);
+        match hca.execute(Opcode::CreateRmp, 0, create.bytes().to_vec(), ObjectOut::SIZE) {
+            Ok(_) => return Err("it was made".into()),
+            Err(_) => refused += 1,
+        }
+    }
+    Ok(format!("{refused} refused"))
+}
+
+/// The most pages that a key can have, each a part of a huge one.
+fn huge_keys(attacker: &Attacker) -> Result<String, Failure> {
+    const OCTWORDS: u32 = 1 << 24;
+    let mut hca = attacker.driver(MEMORY)?;
+    let (pd, umem) = (hca.alloc_pd()?, huge_umem(&mut hca)?);
+    let mut done = 0;
+    for _ in attacker.rounds() {
+        let mut create = CreateMkeyIn::new();
+        create.set(CreateMkeyIn::MKEY_UMEM_VALID, 1).set(CreateMkeyIn::MKEY_UMEM_ID, umem);
+        create.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, OCTWORDS);
+        let mkc = create.mkc_mut();
+        mkc.set_access_mode(AccessMode::Mtt).set(Mkc::PD, pd.0).set(Mkc::QPN, ANY_QP).set(Mkc::LR, 1);
+        mkc.set(Mkc::LEN, u64::from(OCTWORDS) * 2 << 12).set(Mkc::LOG_PAGE_SIZE, 12);
+        mkc.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, OCTWORDS).set(Mkc::MKEY_7_0, 1);
+        let out = hca.execute(Opcode::CreateMkey, 0, create.bytes().to_vec(), ObjectOut::SIZE)?;
+        hca.free_key(Mkey::new(ObjectOut::from_prefix_or_zero(&out).get(ObjectOut::NUMBER), 1))?;
+        done += 1;
+    }
+    Ok(format!("{done} keys"))
 }
 
 /// Buffers whose pages are all the same one: the adapter has no way to know.

@@ -12,6 +12,7 @@
 //! | [`commands`], [`objects`] | a guest: commands, and many objects |
 //! | [`registers`] | a guest: doorbells, registers, interrupts, resets |
 //! | [`fabric`] | a guest: management datagrams, floods across a switch |
+//! | [`ethernet`] | a guest: frames and flow tables; software at the end of an Ethernet link |
 //! | [`clients`], [`streams`] | a vfio-user client: memory, descriptors, messages |
 //! | [`local`] | logs, the control socket, files |
 //!
@@ -21,6 +22,7 @@
 
 pub mod clients;
 pub mod commands;
+pub mod ethernet;
 pub mod fabric;
 pub mod guests;
 pub mod keys;
@@ -37,7 +39,9 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hca_driver::eth::Mac;
 use hca_server::control;
+use hca_spec::ids::Lid;
 
 use super::{Case, Outcome};
 use stage::{Attacker, Failure, Joined, Setting, Stage};
@@ -106,6 +110,16 @@ impl Row {
         Self { setting: Setting { joined: Joined::Switch, ..self.setting }, ..self }
     }
 
+    /// The same with an Ethernet switch between them.
+    pub const fn ethernet(self) -> Self {
+        Self { setting: Setting { joined: Joined::Ethernet, ..self.setting }, ..self }
+    }
+
+    /// The same with an Ethernet switch, and a socket at its last port.
+    pub const fn outside(self) -> Self {
+        Self { setting: Setting { joined: Joined::Ethernet, outside: true, ..self.setting }, ..self }
+    }
+
     /// The same with more arguments of `softhca serve`.
     pub const fn with(self, arguments: &'static [&'static str]) -> Self {
         Self { setting: Setting { arguments, ..self.setting }, ..self }
@@ -126,6 +140,7 @@ const ROWS: &[&[Row]] = &[
     objects::ROWS,
     registers::ROWS,
     fabric::ROWS,
+    ethernet::ROWS,
     clients::ROWS,
     streams::ROWS,
     local::ROWS,
@@ -158,8 +173,12 @@ fn run(row: &Row) -> Case {
 fn tried(row: &Row) -> Result<(String, Vec<String>), Failure> {
     let mut stage = Stage::set(&row.setting)?;
     let place = stage.attacker();
-    let mut victim = Victim::new(&place, stage.process())?;
-    let place = place.knowing(victim.lid()?);
+    let ethernet = row.setting.joined == Joined::Ethernet;
+    let mut victim = Victim::new(&place, stage.process(), ethernet)?;
+    let place = match ethernet {
+        true => place.knowing(Lid::default(), victim.mac()?),
+        false => place.knowing(victim.lid()?, Mac::default()),
+    };
     let over = AtomicBool::new(false);
     let (attack, ((seen, lived), hung)) = std::thread::scope(|scope| {
         let victim = scope.spawn(|| victim.live(&over));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use hca_driver::eth::Mac;
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::{Config, Hca};
 use hca_spec::ids::Lid;
@@ -43,6 +44,8 @@ pub enum Joined {
     Apart,
     /// Behind one switch.
     Switch,
+    /// Behind one Ethernet switch.
+    Ethernet,
 }
 
 /// What a server is started with.
@@ -56,11 +59,14 @@ pub struct Setting {
     pub shell: &'static str,
     /// A topology of its own.
     pub topology: Option<&'static str>,
+    /// Whether a datagram socket in the run directory is at the last port of the switch.
+    pub outside: bool,
 }
 
 impl Setting {
     /// Adapters that are not joined.
-    pub const PLAIN: Self = Self { joined: Joined::Apart, arguments: &[], shell: "", topology: None };
+    pub const PLAIN: Self =
+        Self { joined: Joined::Apart, arguments: &[], shell: "", topology: None, outside: false };
 }
 
 impl Default for Setting {
@@ -75,15 +81,23 @@ impl Setting {
         if let Some(text) = self.topology {
             return text.to_owned();
         }
+        let (port, switch) = match self.joined {
+            Joined::Ethernet => ("port_type = \"eth\"\n", "type = \"eth\"\n"),
+            Joined::Apart | Joined::Switch => ("", ""),
+        };
         let mut text = String::new();
         for host in [ATTACKER, VICTIM, BYSTANDER] {
-            text += &format!("[[host]]\nname = \"{host}\"\n[[host.hca]]\n");
+            text += &format!("[[host]]\nname = \"{host}\"\n[[host.hca]]\n{port}");
         }
-        if self.joined == Joined::Switch {
-            text += "[[switch]]\nname = \"s\"\nports = 4\n";
+        if self.joined != Joined::Apart {
+            text += &format!("[[switch]]\nname = \"s\"\nports = 4\n{switch}");
             for (port, host) in [ATTACKER, VICTIM, BYSTANDER].iter().enumerate() {
                 text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s/{}\"]\n", port + 1);
             }
+        }
+        if self.outside {
+            text += "[[outside]]\nname = \"o\"\nkind = \"dgram\"\nlocal = \"unix:o.sock\"\n";
+            text += "remote = \"unix:/nowhere\"\n[[link]]\nbetween = [\"o\", \"s/4\"]\n";
         }
         text
     }
@@ -184,12 +198,18 @@ pub struct Attacker {
     dir: PathBuf,
     run_dir: PathBuf,
     victim: Lid,
+    victim_mac: Mac,
 }
 
 impl Attacker {
     /// With a directory of its own, and the run directory of a server.
     pub fn of(dir: &Path, run_dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf(), run_dir: run_dir.to_path_buf(), victim: Lid::default() }
+        Self {
+            dir: dir.to_path_buf(),
+            run_dir: run_dir.to_path_buf(),
+            victim: Lid::default(),
+            victim_mac: Mac::default(),
+        }
     }
 
     /// The directory of the case.
@@ -202,9 +222,19 @@ impl Attacker {
         self.victim
     }
 
+    /// The MAC address of the victim's port, if it is Ethernet.
+    pub fn victim_mac(&self) -> Mac {
+        self.victim_mac
+    }
+
     /// The same attacker, who knows that.
-    pub fn knowing(self, victim: Lid) -> Self {
-        Self { victim, ..self }
+    pub fn knowing(self, victim: Lid, victim_mac: Mac) -> Self {
+        Self { victim, victim_mac, ..self }
+    }
+
+    /// The socket at the last port of the switch.
+    pub fn outside(&self) -> PathBuf {
+        self.run_dir.join("o.sock")
     }
 
     /// The control socket.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hca_driver::eth::Mac;
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::{Bus, Completion, SendRequest};
 use hca_spec::ids::Lid;
@@ -89,13 +90,13 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Brings the victim's adapter up and connects two queue pairs of it.
+    /// Brings the victim's adapter up, with an Ethernet port or not, and connects two queue pairs of it.
     ///
     /// # Errors
     /// The adapter does not come up.
-    pub fn new(place: &Attacker, server: Process) -> Result<Self, Failure> {
+    pub fn new(place: &Attacker, server: Process, ethernet: bool) -> Result<Self, Failure> {
         let hca = driver(place.bus(VICTIM, MEMORY)?)?;
-        let pair = Pair::connect(vec![hca], &Options { memory: LEN, ..Options::default() })?;
+        let pair = Pair::connect(vec![hca], &Options { memory: LEN, roce: ethernet, ..Options::default() })?;
         let memory = server.anonymous_kib()?;
         let seen = Seen { memory_kib: (memory, memory), ..Seen::default() };
         Ok(Self { pair, server, under_way: None, number: 0, seen, next_look: 0, looks: 0 })
@@ -107,6 +108,14 @@ impl Victim {
     /// The command failed.
     pub fn lid(&mut self) -> Result<Lid, Failure> {
         Ok(self.pair.hcas[0].lid(PORT)?)
+    }
+
+    /// The MAC address of its port.
+    ///
+    /// # Errors
+    /// The command failed.
+    pub fn mac(&mut self) -> Result<Mac, Failure> {
+        Ok(self.pair.hcas[0].mac()?)
     }
 
     /// Goes on until `over`, and until its last write is done.
