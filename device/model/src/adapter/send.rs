@@ -199,7 +199,8 @@ impl Core<'_> {
         }
     }
 
-    /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest.
+    /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest; what is more than
+    /// [`FLUSH_MOST`] in events of its own.
     pub(crate) fn flush_sends(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
         let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
         self.write_due_completions(now, qp, Ps::MAX);
@@ -207,11 +208,14 @@ impl Core<'_> {
             self.complete_send_error(now, qp, index, opcode.into(), syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }
-        for message in qp.requester.abandon().into_iter().filter(|m| !m.connect) {
+        for message in qp.requester.abandon(FLUSH_MOST.into()).into_iter().filter(|m| !m.connect) {
             self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode as u32, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }
-        self.flush_unfetched(now, qp);
+        match qp.requester.messages.is_empty() {
+            true => self.flush_unfetched(now, qp),
+            false => self.schedule(now, HcaEvent::SendDoorbell(qp.qpn)),
+        }
     }
 
     /// Flushes the WQEs that were never fetched. They are only walked, not executed.
@@ -658,6 +662,9 @@ impl Executor<'_> {
                 }
                 qp.sq.behind = false;
                 self.core.doorbell_rung(now, qp);
+            }
+            QpState::Error | QpState::SqError if !qp.requester.messages.is_empty() => {
+                self.core.flush_sends(now, qp, None);
             }
             QpState::Error | QpState::SqError if self.core.function.outstanding.is_some() => {
                 self.core.flush_posted(now, qp);

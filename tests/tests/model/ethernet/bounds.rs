@@ -3,16 +3,19 @@
 use hca_driver::CqConfig;
 use hca_driver::eth::{Destination, FlowEntry, FrameRequest, FrameWork, QueueState, RqConfig};
 use hca_driver::{Cq, Sge};
-use hca_model::HcaId;
+use hca_model::{HcaId, Ps};
 use hca_spec::flow::MatchParam;
 use hca_tests::frames::plain;
 use hca_tests::in_process::ModelMemory;
-use hca_tests::lan::{Lan, REQUESTS, ROOM, SOON};
+use hca_tests::lan::{Lan, REQUESTS, ROOM};
+
+/// In that time everything that is posted here is done.
+const LONG: Ps = Ps::from_ms(2);
 
 /// Runs what is due, event by event; `look` after each.
 fn step(lan: &mut Lan, mut look: impl FnMut(&mut Lan)) {
     lan.simulation.flush_stores(HcaId(0));
-    while !lan.simulation.world(|world, now| world.advance_within(now + SOON, |_| false)) {
+    while !lan.simulation.world(|world, now| world.advance_within(now + LONG, |_| false)) {
         look(lan);
     }
     look(lan);
@@ -105,15 +108,15 @@ pub(crate) fn a_large_send_ends_with_its_queue() {
 /// A receive queue that fails with thousands of requests tells of them in order, some at a time.
 #[test]
 pub(crate) fn a_long_receive_queue_is_flushed_in_pieces() {
-    const LONG: u32 = 8192;
+    const REQUESTS: u32 = 8192;
     let mut lan = Lan::cable();
     let station = &mut lan.stations[1];
-    let mut cq = station.hca.create_cq(CqConfig::new(2 * LONG)).expect("CREATE_CQ");
-    let config = RqConfig { requests: LONG, sges: 1, ..RqConfig::new(station.pd, &cq) };
+    let mut cq = station.hca.create_cq(CqConfig::new(2 * REQUESTS)).expect("CREATE_CQ");
+    let config = RqConfig { requests: REQUESTS, sges: 1, ..RqConfig::new(station.pd, &cq) };
     let mut rq = station.hca.create_rq(&config).expect("CREATE_RQ");
     station.hca.modify_rq(&mut rq, QueueState::Ready).expect("MODIFY_RQ");
     let short = Sge { address: station.mr.address, len: 16, key: station.mr.key };
-    (0..LONG).for_each(|i| rq.post(i.into(), &[short]).expect("post"));
+    (0..REQUESTS).for_each(|i| rq.post(i.into(), &[short]).expect("post"));
     station.tir = station.hca.create_direct_tir(station.domain, rq.number()).expect("CREATE_TIR");
     station.take_nothing();
     station.take_anything();
@@ -127,7 +130,7 @@ pub(crate) fn a_long_receive_queue_is_flushed_in_pieces() {
         numbers.extend(now.iter().filter_map(|completion| rq.finish(completion)));
     });
     assert!(told.most <= 1025, "{} completions of one event", told.most);
-    assert_eq!(numbers, (0..u64::from(LONG)).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..u64::from(REQUESTS)).collect::<Vec<_>>());
 }
 
 /// Copies of a frame to many queues are received one by one.

@@ -108,14 +108,15 @@ impl Requester {
         self.messages.is_empty()
     }
 
-    /// Takes every message out.
-    pub(crate) fn abandon(&mut self) -> VecDeque<Message> {
+    /// Takes every message out, or the first `most`: to be called until there are none.
+    pub(crate) fn abandon(&mut self, most: usize) -> VecDeque<Message> {
         self.deadline = None;
         self.rnr_until = None;
         self.poisoned = false;
         self.fault = None;
         self.cursor = self.next_psn;
-        std::mem::take(&mut self.messages)
+        let rest = self.messages.split_off(most.min(self.messages.len()));
+        std::mem::replace(&mut self.messages, rest)
     }
 
     /// What is sent next is packet `psn`, unless it is an earlier one anyhow.
