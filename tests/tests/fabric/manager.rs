@@ -181,7 +181,7 @@ fn a_large_fabric_is_swept_in_pieces() {
         }
         most
     });
-    assert!(steps > 10, "{steps} events");
+    assert!(steps > 3, "{steps} events");
     // The others still reach each other.
     fabric.run(&Traffic::new(vec![(0, 2), (2, 0)], 4, 100)).expect("commands");
 }
