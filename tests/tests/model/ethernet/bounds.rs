@@ -53,7 +53,7 @@ pub(crate) fn frames_of_a_large_send_take_turns() {
     let mut lan = Lan::cable();
     let header = header(&lan);
     let data: Vec<u8> = (0..FRAMES).map(|i| i as u8).collect();
-    let data = [lan.stations[0].out(0, &data)];
+    let data = [lan.stations[0].out(1 << 17, &data)];
     let request = FrameRequest::new(7, &header, &data).work(FrameWork::Large { mss: 1 });
     lan.stations[0].request(&request);
     let last = plain(lan.stations[1].mac, lan.stations[0].mac, &[0x5a; 50]);
@@ -81,7 +81,7 @@ pub(crate) fn a_large_send_ends_with_its_queue() {
     let mut lan = Lan::cable();
     let header = header(&lan);
     for to in [QueueState::Reset, QueueState::Error] {
-        let data = [lan.stations[0].out(0, &[1; 1 << 16])];
+        let data = [lan.stations[0].out(1 << 17, &[1; 1 << 16])];
         let request = FrameRequest::new(7, &header, &data).work(FrameWork::Large { mss: 1 });
         lan.stations[0].request(&request);
         let station = &mut lan.stations[0];
