@@ -318,7 +318,7 @@ fn huge_pages_are_not_cut_into_lists() {
     key.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, MAX_KEY_OCTWORDS);
     let mkc = key.mkc_mut();
     mkc.set_access_mode(AccessMode::Mtt).set(Mkc::PD, pd).set(Mkc::LR, 1).set(Mkc::LOG_PAGE_SIZE, 12);
-    mkc.set(Mkc::LEN, u64::from(MAX_KEY_OCTWORDS) * 2 << 12);
+    mkc.set(Mkc::LEN, u64::from(MAX_KEY_OCTWORDS) << 13);
     mkc.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, MAX_KEY_OCTWORDS);
     let before = b.fw.icm.translation_bytes;
     let key = put_as(&mut b, uid, Opcode::CreateMkey, &key, &[], 16).number();

@@ -171,7 +171,7 @@ fn huge_keys(attacker: &Attacker) -> Result<String, Failure> {
         create.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, OCTWORDS);
         let mkc = create.mkc_mut();
         mkc.set_access_mode(AccessMode::Mtt).set(Mkc::PD, pd.0).set(Mkc::QPN, ANY_QP).set(Mkc::LR, 1);
-        mkc.set(Mkc::LEN, u64::from(OCTWORDS) * 2 << 12).set(Mkc::LOG_PAGE_SIZE, 12);
+        mkc.set(Mkc::LEN, u64::from(OCTWORDS) << 13).set(Mkc::LOG_PAGE_SIZE, 12);
         mkc.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, OCTWORDS).set(Mkc::MKEY_7_0, 1);
         let out = hca.execute(Opcode::CreateMkey, 0, create.bytes().to_vec(), ObjectOut::SIZE)?;
         hca.free_key(Mkey::new(ObjectOut::from_prefix_or_zero(&out).get(ObjectOut::NUMBER), 1))?;
