@@ -94,7 +94,7 @@ Examples:
   hca-vm run loopback --copy ./my-test --copy data.bin:/opt/ a='./my-test /opt/data.bin'
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;
-130 interrupted; 3 bad kernel messages; 2 the run could not be set up.";
+130 interrupted; 3 bad kernel messages; 4 diagnoses, with --deny-diagnoses; 2 the run could not be set up.";
 
 #[derive(Args)]
 struct ImageArguments {
@@ -136,6 +136,12 @@ struct RunArguments {
     /// One more argument of `softhca serve`, such as --trace=FILE (may be repeated)
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     serve: Vec<String>,
+    /// Does not look for mistakes of drivers that an adapter keeps silent about
+    #[arg(long)]
+    no_check: bool,
+    /// Fails, with exit code 4, if something is diagnosed of the drivers
+    #[arg(long)]
+    deny_diagnoses: bool,
     /// Accepts kernel messages that match (may be repeated)
     #[arg(long, value_name = "REGEX")]
     allow_dmesg: Vec<String>,
@@ -177,6 +183,7 @@ impl ImageArguments {
             log_dir: self.keep_logs,
             process: None,
             serve: Vec::new(),
+            check: true,
         })
     }
 }
@@ -185,10 +192,14 @@ fn run(arguments: RunArguments) -> Result<i32> {
     let mut options = arguments.image.options(arguments.topology)?;
     options.process = arguments.process;
     options.serve = arguments.serve;
+    options.check = !arguments.no_check;
     let mut run = Run::with(options).timeout(Duration::from_secs(arguments.timeout)).echo();
     for text in &arguments.commands {
         let (host, command) = run::parse_command(text)?;
         run = run.host(host, command);
+    }
+    if arguments.deny_diagnoses {
+        run = run.deny_diagnoses();
     }
     if let Some(command) = arguments.beside {
         run = run.beside(command);

@@ -29,6 +29,7 @@ use anyhow::{Context, Result};
 
 use crate::beside::Beside;
 use crate::cache::Cache;
+use crate::diagnoses::Diagnoses;
 use crate::guest::{Boot, Copy, Guest, Machine, Task, devices};
 use crate::hub::{self, Hub};
 use crate::image::{kernel, rootfs, tools};
@@ -56,6 +57,8 @@ pub struct Options {
     pub process: Option<String>,
     /// More arguments of `softhca serve`; only where one server runs here.
     pub serve: Vec<String>,
+    /// Look for mistakes of drivers that an adapter keeps silent about.
+    pub check: bool,
 }
 
 impl Options {
@@ -70,6 +73,7 @@ impl Options {
             log_dir: None,
             process: None,
             serve: Vec::new(),
+            check: true,
         }
     }
 }
@@ -117,8 +121,13 @@ impl Lab {
         let file = topology::file(&options.topology, &scratch.0)?;
         let mut topology = topology::load(&binary, &file)?;
         let only = options.process.as_deref();
-        let servers =
-            Servers::start(&binary, (&topology, &file), only, &options.serve, (&scratch.0, &log_dir))?;
+        let servers = Servers::start(
+            &binary,
+            (&topology, &file),
+            only,
+            (&options.serve, options.check),
+            (&scratch.0, &log_dir),
+        )?;
         if only.is_some() {
             topology.hosts.retain(|host| host.process.as_deref() == only);
         }
@@ -133,6 +142,11 @@ impl Lab {
         }
         let hub = if count > 1 { Some(Hub::start(&scratch.0, count)?) } else { None };
         Ok(Self { machine, options, topology, binary, servers, log_dir, hosts_file, hub, scratch })
+    }
+
+    /// Follows what is diagnosed of the guests' drivers.
+    pub(crate) fn diagnoses(&self) -> Result<Diagnoses> {
+        Diagnoses::follow(self.servers.all())
     }
 
     /// The topology.

@@ -16,6 +16,7 @@ pub mod cache;
 pub mod child;
 pub mod confinement;
 pub mod demo;
+pub mod diagnoses;
 pub mod doctor;
 pub mod guest;
 pub mod hub;

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use regex::Regex;
 
 use crate::beside::Beside;
+use crate::diagnoses::{DEVICE, Diagnoses};
 use crate::guest::{Copy, Guest, State, Task};
 use crate::kmsg;
 use crate::lab::{Lab, Options};
@@ -27,6 +28,8 @@ pub const TIMED_OUT: i32 = 124;
 pub const GUEST_DIED: i32 = 125;
 /// Exit code when only the kernel log was bad.
 pub const BAD_KERNEL_LOG: i32 = 3;
+/// Exit code when only something was diagnosed, and that was denied.
+pub const DIAGNOSED: i32 = 4;
 /// Exit code after Ctrl-C or SIGTERM.
 pub const INTERRUPTED: i32 = 130;
 
@@ -43,6 +46,7 @@ pub struct Run {
     beside: Option<String>,
     timeout: Duration,
     allowed: Vec<Regex>,
+    deny_diagnoses: bool,
     watch: fn(&str, &str),
 }
 
@@ -61,6 +65,9 @@ pub struct Report {
     pub resources_text: Option<String>,
     /// What the server wrote to standard error.
     pub server_log: String,
+    /// What was diagnosed of the guests' drivers: objects as `softhca diagnoses --json` prints them.
+    pub diagnoses: Vec<serde_json::Value>,
+    deny_diagnoses: bool,
     first_failure: Option<i32>,
 }
 
@@ -119,6 +126,7 @@ impl Run {
             beside: None,
             timeout: Duration::from_secs(300),
             allowed: Vec::new(),
+            deny_diagnoses: false,
             watch: |_, _| (),
         }
     }
@@ -173,6 +181,12 @@ impl Run {
         self
     }
 
+    /// Lets the run fail if something is diagnosed of the drivers.
+    pub fn deny_diagnoses(mut self) -> Self {
+        self.deny_diagnoses = true;
+        self
+    }
+
     /// Leaves loading the drivers to the commands.
     pub fn no_modprobe(mut self) -> Self {
         self.options.modprobe = false;
@@ -210,6 +224,7 @@ impl Run {
         }
         let hosts: Vec<String> = lab.topology().hosts.iter().map(|host| host.name.clone()).collect();
         signals::expect_orderly_end();
+        let mut diagnoses = lab.diagnoses()?;
         let deadline = Instant::now() + self.timeout;
         let mut guests = Vec::new();
         for name in &hosts {
@@ -218,7 +233,8 @@ impl Run {
             guests.push((lab.boot(name, task)?, command.is_some()));
         }
         let mut beside = None;
-        let (cut_short, first_failure) = self.follow(&mut lab, &mut guests, &mut beside, deadline)?;
+        let (cut_short, first_failure) =
+            self.follow(&mut lab, (&mut guests, &mut diagnoses), &mut beside, deadline)?;
 
         if cut_short != Some(CutShort::Interrupted) {
             self.settle(&mut guests, LOG_LIMIT, |guest, busy| {
@@ -233,17 +249,30 @@ impl Run {
             self.settle(&mut guests, POWER_OFF_LIMIT, |guest, _| guest.is_off());
         }
         let hosts = guests.into_iter().map(|(guest, _)| self.conclude(guest)).collect();
+        diagnoses.poll(|line| (self.watch)(DEVICE, line));
+        let diagnoses = diagnoses.end();
         lab.servers_mut().stop();
+        let deny_diagnoses = self.deny_diagnoses;
         let server_log = lab.servers().messages();
         let beside = beside.map(|b| BesideReport { exit: b.exit(), output: b.output().to_owned() });
-        Ok(Report { hosts, beside, cut_short, resources, resources_text, server_log, first_failure })
+        Ok(Report {
+            hosts,
+            beside,
+            cut_short,
+            resources,
+            resources_text,
+            server_log,
+            diagnoses,
+            deny_diagnoses,
+            first_failure,
+        })
     }
 
     /// Until every command has ended, or the run is cut short.
     fn follow(
         &self,
         lab: &mut Lab,
-        guests: &mut [(Guest, bool)],
+        (guests, diagnoses): (&mut [(Guest, bool)], &mut Diagnoses),
         beside: &mut Option<Beside>,
         mut deadline: Instant,
     ) -> Result<(Option<CutShort>, Option<i32>)> {
@@ -257,6 +286,7 @@ impl Run {
         };
         loop {
             self.poll(guests);
+            diagnoses.poll(|line| (self.watch)(DEVICE, line));
             if let Some(beside) = beside {
                 beside.poll(|line| (self.watch)("beside", line));
                 if let Some(status @ 1..) = beside.exit() {
@@ -355,7 +385,8 @@ impl Report {
         self.hosts.iter().find(|host| host.name == name)
     }
 
-    /// What a shell gets: the first failing command's status, 124, 125, 130, 3 for bad kernel messages, or 0.
+    /// What a shell gets: the first failing command's status, 124, 125, 130, 3 for bad kernel messages, 4 for diagnoses that
+    /// were denied, or 0.
     pub fn exit_code(&self) -> i32 {
         match (self.cut_short, self.first_failure) {
             (Some(CutShort::Interrupted), _) => INTERRUPTED,
@@ -363,12 +394,23 @@ impl Report {
             (Some(CutShort::Timeout), None) => TIMED_OUT,
             (Some(CutShort::GuestDied | CutShort::ServerDied), None) => GUEST_DIED,
             (None, None) if self.hosts.iter().any(|host| !host.bad_kernel_lines.is_empty()) => BAD_KERNEL_LOG,
+            (None, None) if self.deny_diagnoses && !self.diagnoses.is_empty() => DIAGNOSED,
             (None, None) => 0,
         }
     }
 
-    /// Says on standard error what was wrong, if anything.
+    /// How much was diagnosed of the drivers, if anything.
+    fn diagnosed(&self) -> Option<String> {
+        let first = self.diagnoses.first()?.get("text").and_then(serde_json::Value::as_str)?;
+        let plural = if self.diagnoses.len() == 1 { "diagnosis" } else { "diagnoses" };
+        Some(format!("{} {plural} of drivers; the first: {first}", self.diagnoses.len()))
+    }
+
+    /// Says on standard error what was wrong, if anything, and how much was diagnosed.
     pub fn explain(&self) {
+        if !self.deny_diagnoses {
+            self.diagnosed().iter().for_each(|line| progress::note(line));
+        }
         for line in self.findings() {
             progress::note(&line);
         }
@@ -410,6 +452,9 @@ impl Report {
             if let Some(status @ 1..) = host.exit {
                 all.push(format!("the command in {} ended with status {status}", host.name));
             }
+        }
+        if self.deny_diagnoses {
+            all.extend(self.diagnosed());
         }
         match self.beside.as_ref().map(|beside| beside.exit) {
             Some(Some(status @ 1..)) => all.push(format!("the command beside ended with status {status}")),
@@ -481,6 +526,8 @@ mod tests {
             resources: None,
             resources_text: None,
             server_log: String::new(),
+            diagnoses: Vec::new(),
+            deny_diagnoses: true,
             first_failure: exits.iter().flatten().copied().find(|status| *status != 0),
         }
     }
@@ -490,6 +537,12 @@ mod tests {
         assert_eq!(report(&[Some(0), None], None, false).exit_code(), 0);
         assert_eq!(report(&[Some(0), Some(7)], None, true).exit_code(), 7);
         assert_eq!(report(&[Some(0)], None, true).exit_code(), BAD_KERNEL_LOG);
+        let mut diagnosed = report(&[Some(0)], None, false);
+        diagnosed.diagnoses.push(serde_json::json!({"text": "QP 0x40: no"}));
+        assert_eq!(diagnosed.exit_code(), DIAGNOSED);
+        assert!(diagnosed.findings().iter().any(|line| line.contains("QP 0x40")));
+        diagnosed.deny_diagnoses = false;
+        assert_eq!((diagnosed.exit_code(), diagnosed.findings().len()), (0, 0));
         assert_eq!(report(&[None], Some(CutShort::Timeout), false).exit_code(), TIMED_OUT);
         // A peer that hangs because the other failed must not hide the failure.
         assert_eq!(report(&[Some(5), None], Some(CutShort::Timeout), false).exit_code(), 5);

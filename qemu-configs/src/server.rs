@@ -222,10 +222,16 @@ impl Server {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The command that asks it something: a command of `softhca` that takes a run directory.
+    pub(crate) fn ask(&self, what: &str) -> Command {
+        let mut command = self.binary.command();
+        command.arg(what).arg("--run-dir").arg(&self.run_dir);
+        command
+    }
+
     /// The resource counts of each adapter, now and at the last teardown: as text, or as JSON.
     pub fn resources(&self, json: bool) -> Result<String> {
-        let mut command = self.binary.command();
-        command.arg("resources").arg("--run-dir").arg(&self.run_dir);
+        let mut command = self.ask("resources");
         if json {
             command.arg("--json");
         }

@@ -33,12 +33,13 @@ pub struct Servers {
 impl Servers {
     /// Starts them, with their run directory and that of their logs, and waits until their sockets listen. With
     /// `only`, one process of the topology, in the network of this machine: the others run elsewhere. `arguments` are
-    /// more of `softhca serve`, for a single server: several would write the same files.
+    /// more of `softhca serve`, for a single server: several would write the same files. With `check`, they look for mistakes
+    /// of drivers.
     pub fn start(
         binary: &Binary,
         topology: (&Topology, &Path),
         only: Option<&str>,
-        arguments: &[String],
+        (arguments, check): (&[String], bool),
         (run_dir, log_dir): (&Path, &Path),
     ) -> Result<Self> {
         let (description, file) = topology;
@@ -55,7 +56,7 @@ impl Servers {
             run_dir: run_dir.to_path_buf(),
             log_dir: log_dir.to_path_buf(),
             key: None,
-            arguments: arguments.to_vec(),
+            arguments: check.then(|| "--check".to_owned()).into_iter().chain(arguments.to_vec()).collect(),
         };
         if description.processes.is_empty() {
             anyhow::ensure!(only.is_none(), "the topology has no processes");
@@ -126,6 +127,11 @@ impl Servers {
         let server = self.launch(process, namespace.as_ref())?;
         self.member(process)?.server = server;
         Ok(())
+    }
+
+    /// Those that were started first, before any was started again.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Server> {
+        self.members.iter().map(|member| &member.server)
     }
 
     /// Are all of them running?

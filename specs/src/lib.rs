@@ -37,6 +37,7 @@ pub mod qpc;
 pub mod queue;
 pub mod register;
 pub mod rq;
+pub mod rules;
 pub mod transport;
 pub mod uar;
 pub mod wire;

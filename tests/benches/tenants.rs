@@ -32,7 +32,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(WORKER) {
         let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
         let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
-        return workers::run(inbox, never, |listener| Ok(Box::new(VfioUser::on(listener))), || Ok(()))
+        return workers::run(inbox, never, false, |listener| Ok(Box::new(VfioUser::on(listener))), || Ok(()))
             .expect("the worker serves");
     }
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");

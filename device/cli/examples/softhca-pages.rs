@@ -7,12 +7,16 @@ mod cli;
 mod confine;
 #[path = "../src/ctl.rs"]
 mod ctl;
+#[path = "../src/diagnoses.rs"]
+mod diagnoses;
 #[path = "../src/log.rs"]
 mod log;
 #[path = "../../../packaging/pages.rs"]
 mod pages;
 #[path = "../src/stat.rs"]
 mod stat;
+#[path = "../src/syndrome.rs"]
+mod syndrome;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     pages::write(<cli::Cli as clap::CommandFactory>::command())

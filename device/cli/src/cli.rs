@@ -60,6 +60,8 @@ enum Command {
     Topology(Check),
     TunnelKeys(TunnelKeys),
     Resources(Ask),
+    Diagnoses(crate::diagnoses::Diagnoses),
+    Syndrome(crate::syndrome::Syndrome),
     Bench(Box<hca_bench::cli::Bench>),
     Explain(Explain),
     Stat(crate::stat::Stat),
@@ -110,6 +112,9 @@ struct Serve {
     /// Link layer of a single adapter
     #[arg(long, value_name = "TYPE", default_value = "ib", value_parser = parse_port_type)]
     port_type: PortKind,
+    /// Look for mistakes of drivers that an adapter keeps silent about, and say them
+    #[arg(long)]
+    check: bool,
     /// Offer metrics for Prometheus at http://ADDRESS/metrics: 127.0.0.1:PORT, the same of IPv6, or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Address>,
@@ -122,6 +127,9 @@ struct Serve {
 /// Serve one host of a topology, or its switches; a server starts such processes where tenants are apart
 #[derive(Debug, Args)]
 struct Worker {
+    /// Look for mistakes of drivers
+    #[arg(long)]
+    check: bool,
     #[command(flatten)]
     confinement: Confinement,
 }
@@ -204,6 +212,8 @@ pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
         }
         Command::TunnelKeys(args) => tunnel_keys(&args),
         Command::Resources(args) => resources(&args),
+        Command::Diagnoses(args) => crate::diagnoses::run(&args),
+        Command::Syndrome(args) => crate::syndrome::run(&args),
         Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
         Command::Explain(args) => explain(&args),
         Command::Stat(args) => crate::stat::run(&args),
@@ -241,6 +251,7 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
     let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
         (Some(file), Some(dir), _) => {
             let (text, mut topology) = Topology::read(file)?;
+            topology.checker.enabled |= args.check;
             if let Some(isolation) = args.isolation {
                 topology.isolate(isolation)?;
             }
@@ -265,7 +276,8 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
         }
         (_, _, Some(socket)) => {
             let personality = args.personality.clone().unwrap_or_else(Personality::default_kind);
-            let topology = Topology::single(&personality, args.profile.as_deref(), args.port_type);
+            let mut topology = Topology::single(&personality, args.profile.as_deref(), args.port_type);
+            topology.checker.enabled |= args.check;
             let control_path = control::beside(socket);
             Engine::new(
                 &topology,
@@ -326,6 +338,7 @@ fn supervise(
         bail!("traces and captures need one process, with one clock: say --isolation none");
     }
     let mut arguments = vec!["worker".to_owned()];
+    arguments.extend(args.check.then(|| "--check".to_owned()));
     arguments.extend(args.confinement.is_off().then(|| "--no-sandbox".to_owned()));
     // The file of this very program, whatever has its name by now.
     let program = Program { file: "/proc/self/exe".into(), arguments, helper };
@@ -351,7 +364,7 @@ fn worker(args: &Worker, log: &mut log::End) -> anyhow::Result<()> {
     raise_descriptors();
     let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
     let front_end = |listener| Ok(Box::new(VfioUser::on(listener)) as _);
-    workers::run(inbox, stop, front_end, || {
+    workers::run(inbox, stop, args.check, front_end, || {
         args.confinement.enter(Role::Worker, &[], false, Connects::default())?;
         Ok(log.begin()?)
     })

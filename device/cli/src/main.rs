@@ -1,14 +1,16 @@
 //! The program `softhca`: logging, command line, exit code.
 //!
 //! [`cli`] understands the command line and calls the crates that do the work: `hca-server` serves adapters, `hca-bench`
-//! measures in virtual time, `hca-trace` explains traces. [`ctl`] and [`stat`] talk to a server that runs, over its
-//! control socket. [`log`] writes messages, [`confine`] is what a server gives up.
+//! measures in virtual time, `hca-trace` explains traces. [`ctl`], [`stat`] and [`diagnoses`] talk to a server that runs, over its
+//! control socket. [`syndrome`] explains what a driver has printed. [`log`] writes messages, [`confine`] is what a server gives up.
 
 mod cli;
 mod confine;
 mod ctl;
+mod diagnoses;
 mod log;
 mod stat;
+mod syndrome;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -21,11 +21,12 @@
 //! profiles), [`wire`] (transport packets), [`link_layer`] (what carries them from port to port), `engines` (state machines that
 //! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
 //!
-//! Not implemented: masked atomics, Ethernet and RoCE.
+//! Not implemented: masked atomics.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
 mod adapter;
+mod checker;
 mod engines;
 mod ground;
 pub mod link;
@@ -36,6 +37,7 @@ mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use engines::nic;
+pub use ground::diagnosis::{Diagnosis, Finding, Saying, Subject};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
@@ -52,7 +54,9 @@ pub use world::{
 /// What a trace is made of.
 pub mod trace {
     pub use crate::adapter::watch::Captured;
-    pub use crate::ground::event::{Cause, Event, Hold, Object, Status, Unit, Value, operation_name};
+    pub use crate::ground::event::{
+        Cause, Event, Hold, Object, Queue, Status, Unit, Unwanted, Value, operation_name,
+    };
     pub use crate::ground::record::Record;
     pub use crate::ground::ring::Trace;
 }

@@ -1,7 +1,7 @@
 //! Control socket: one JSON request per line, one JSON reply per line.
 //!
 //! Requests: `{"cmd":"ping"}`, `{"cmd":"resources"}`, `{"cmd":"metrics"}`, `{"cmd":"stat"}`, `{"cmd":"totals"}` (the
-//! same without queue pairs), `{"cmd":"links"}`,
+//! same without queue pairs), `{"cmd":"diagnoses","since":NEXT}` (those since an answer that said `"next":NEXT`), `{"cmd":"links"}`,
 //! `{"cmd":"link","at":"a/hca0","state":"down"}`. A reply has `"ok":true` and the answer, or `"ok":false` and
 //! `"error"`. Rubbish gets an error reply; a line that is too long or a client that doesn't read ends that connection,
 //! nothing else.

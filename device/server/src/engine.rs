@@ -19,6 +19,7 @@ use nix::sys::time::TimeSpec;
 use serde_json::{Value, json};
 
 use crate::counters;
+use crate::diagnoses::Diagnoses;
 use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
 use crate::links::Links;
@@ -83,6 +84,7 @@ pub struct Engine {
     stop: OwnedFd,
     trim: Trim,
     observer: Option<Observer>,
+    diagnoses: Diagnoses,
     /// Names of the adapters, and bytes of each in a capture; until there is an observer.
     captures: Vec<(String, u64)>,
 }
@@ -141,7 +143,10 @@ impl Engine {
         pacer: Pacer,
         stop: OwnedFd,
     ) -> anyhow::Result<Engine> {
-        let (world, links) = model::world(topology, part)?;
+        let (mut world, links) = model::world(topology, part)?;
+        if topology.checker.enabled {
+            world.start_checker(Ps::from_ms(topology.checker.patience_ms));
+        }
         let limits = Limits::shared_by(part.hcas().count());
         let mut slots = Vec::new();
         for (i, (host, hca)) in part.hcas().enumerate() {
@@ -171,6 +176,7 @@ impl Engine {
             stop,
             trim: Trim::default(),
             observer: None,
+            diagnoses: Diagnoses::default(),
             captures: part
                 .hcas()
                 .map(|(host, hca)| (format!("{}/{}", host.name, hca.name), hca.capture_bytes))
@@ -206,6 +212,7 @@ impl Engine {
     }
 
     fn look(&mut self) {
+        self.diagnoses.take(&mut self.world);
         if let Some(observer) = &mut self.observer
             && let Err(why) = observer.take(&mut self.world)
         {
@@ -523,6 +530,10 @@ impl Engine {
                     }
                 }
                 Ok(all)
+            }
+            "diagnoses" => {
+                self.diagnoses.take(&mut self.world);
+                Ok(self.diagnoses.answer(&self.world, request))
             }
             "links" => Ok(self.links.list(&self.world, |link| self.is_joined(link))),
             "metrics" => {

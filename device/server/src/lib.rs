@@ -18,6 +18,7 @@
 mod closer;
 pub mod control;
 mod counters;
+mod diagnoses;
 pub mod engine;
 pub mod front_end;
 pub mod function;

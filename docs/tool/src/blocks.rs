@@ -11,13 +11,14 @@
 //! | `commands` | the firmware's table of commands, a row for each |
 //! | `rooms CRATE` | the rooms of a crate's `floors.toml`, and what their modules are for |
 //! | `files FOLDER` | what the source files of a folder are for |
+//! | `rules` | the rules of `hca-spec` that nothing enforces |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{capabilities, commands, layouts, pages, rooms, source};
+use crate::{capabilities, commands, layouts, pages, rooms, rules, source};
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- /generated -->";
@@ -52,6 +53,7 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
             "commands" => commands::table(),
             "rooms" => rooms::table(root, single(&names)?)?,
             "files" => rooms::files(root, single(&names)?)?,
+            "rules" => rules::table(),
             "refusals" => commands::refusals(root, &names)?,
             _ => bail!("no generated block is of the kind {kind:?}"),
         };

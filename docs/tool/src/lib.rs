@@ -22,6 +22,7 @@ pub mod commands;
 pub mod layouts;
 pub mod links;
 pub mod rooms;
+pub mod rules;
 pub mod source;
 
 use std::path::{Path, PathBuf};

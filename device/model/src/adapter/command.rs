@@ -12,7 +12,7 @@ use crate::adapter::Executor;
 use crate::adapter::core::HcaEvent;
 use crate::engines::command::{Fetch, FetchStep, MAX_READ, Output, OutputStep};
 use crate::engines::qp::recv::SharedQueue;
-use crate::ground::event::Event;
+use crate::ground::event::{Event, Queue};
 use crate::ground::time::Ps;
 
 /// Blocks of a command's input that are read in one event: half a MiB, some 0.2 ms of host time.
@@ -261,6 +261,7 @@ impl Executor<'_> {
                 core.route_events();
             }
             Effect::EqDestroyed(Eqn(n)) => {
+                core.note(now, Event::Destroyed { what: Queue::Eq, number: n.into() });
                 drop(core.function.eqs.remove(n.into()));
                 core.route_events();
             }
@@ -273,9 +274,16 @@ impl Executor<'_> {
                 }
             }
             Effect::CqResized { cqn, old } => core.cq_resized(now, cqn, &old),
-            Effect::CqDestroyed(Cqn(n)) => drop(core.function.cqs.remove(n)),
-            Effect::QpModified { qpn, from, to } => self.qp_modified(now, qpn, from, to),
+            Effect::CqDestroyed(Cqn(n)) => {
+                core.note(now, Event::Destroyed { what: Queue::Cq, number: n });
+                drop(core.function.cqs.remove(n));
+            }
+            Effect::QpModified { qpn, from, to } => {
+                core.note(now, Event::QpModified { qpn, from, to });
+                self.qp_modified(now, qpn, from, to);
+            }
             Effect::QpDestroyed(qpn) => {
+                core.note(now, Event::Destroyed { what: Queue::Qp, number: qpn.0 });
                 core.function.counting.forget(qpn);
                 core.function.frames.abandon(qpn);
                 drop(self.qps.remove(qpn.0));

@@ -237,34 +237,6 @@ impl Outbox {
     }
 }
 
-/// Counts of guest mistakes; the log is limited to a few lines per model second.
-#[derive(Debug, Default)]
-pub(crate) struct Diagnoses {
-    pub(crate) total: u64,
-    second: u64,
-    in_second: u32,
-}
-
-impl Diagnoses {
-    /// Lines per model second that reach the log.
-    const LIMIT: u32 = 20;
-
-    fn record(&mut self, now: Ps, text: std::fmt::Arguments<'_>, who: &str) {
-        self.total += 1;
-        let second = now.0 / Ps::from_ms(1000).0;
-        if second != self.second {
-            if self.in_second > Self::LIMIT {
-                tracing::warn!(hca = who, "{} more diagnoses were not printed", self.in_second - Self::LIMIT);
-            }
-            (self.second, self.in_second) = (second, 0);
-        }
-        self.in_second += 1;
-        if self.in_second <= Self::LIMIT {
-            tracing::warn!(hca = who, at = %now, "{text}");
-        }
-    }
-}
-
 /// Which queue pair sends packets that are alike ([`crate::engines::qp::run`]): one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
@@ -361,7 +333,7 @@ impl Core<'_> {
 
     /// Records a guest's mistake in plain words.
     pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
-        self.function.diagnoses.record(now, text, &self.chip.name);
+        self.function.diagnoses.refused(now, text, &self.chip.name);
     }
 
     /// Whether a read is answered now: the input that is carried out may go on with it.

@@ -116,8 +116,10 @@ impl Executor<'_> {
         let Some(eq) = self.core.function.eqs.get_mut(eqn.0.into()) else {
             return self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"));
         };
-        let arm = offset % PAGE_SIZE == EQ_ARM;
-        if let Some(vector) = eq.doorbell(doorbell.get(EqDoorbell::CONSUMER_INDEX), arm) {
+        let (consumer, armed) = (doorbell.get(EqDoorbell::CONSUMER_INDEX), offset % PAGE_SIZE == EQ_ARM);
+        let vector = eq.doorbell(consumer, armed);
+        self.core.note(now, Event::EqConsumed { eqn, consumer, armed });
+        if let Some(vector) = vector {
             let at = self.core.chip.units.store(now, 4) + self.core.chip.timing.interrupt();
             self.core.schedule(at, HcaEvent::Interrupt(vector));
         }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use hca_firmware::{Config, Firmware, Personality};
 
 use crate::adapter::command::CommandSlots;
-use crate::adapter::core::{Diagnoses, Runs};
+use crate::adapter::core::Runs;
 use crate::adapter::counters::Counting;
+use crate::adapter::diagnoses::Diagnoses;
 use crate::adapter::ethernet::Frames;
 use crate::adapter::events::EventRoutes;
 use crate::adapter::parked::Parked;

@@ -8,6 +8,7 @@ pub(crate) mod completion;
 pub(crate) mod core;
 pub(crate) mod counters;
 mod datagram;
+pub(crate) mod diagnoses;
 mod dynamic;
 mod ethernet;
 pub(crate) mod events;
@@ -296,6 +297,8 @@ impl Executor<'_> {
                 let cqn = Cqn(second & 0xff_ffff);
                 let page = self.core.function.fw.icm.cqs.get(cqn.0).map(|cq| cq.ctx.get(Cqc::UAR_PAGE));
                 if self.may_ring(now, page, offset, "CQ", cqn.0) {
+                    let sequence = db.get(uar::CqDoorbell::CMD_SN) as u8;
+                    self.core.note(now, Event::Armed { cqn, consumer, sequence, solicited });
                     self.core.cq_arm(now, cqn, consumer, solicited);
                 }
             }

@@ -1,13 +1,14 @@
 //! Packets that have passed the receive pipeline: each goes to its queue pair, or to the adapter's agents.
 
 use hca_spec::ids::Qpn;
-use hca_spec::qpc::ServiceType;
+use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Transport;
 
 use super::Executor;
 use super::core::Arrived;
 use crate::engines::qp::datagram::MULTICAST_QP;
-use crate::engines::qp::{QueuePair, Unwanted, WrongWay};
+use crate::engines::qp::{NotAdmitted, QueuePair, WrongWay};
+use crate::ground::event::Unwanted;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
@@ -26,15 +27,21 @@ impl Executor<'_> {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0) else {
             tracing::debug!(hca = core.chip.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
-            return;
+            // One that was never out of RESET has no moving parts here.
+            let why = match core.function.fw.icm.qps.get(qpn.0) {
+                Some(_) => Unwanted::State,
+                None => Unwanted::NoQueuePair,
+            };
+            return core.note_unwanted(now, path.source(), repr, why, QpState::Reset as u32);
         };
         match qp.admits(&core.view(), repr) {
             Ok(()) => {}
-            Err(Unwanted::State) => {
+            Err(NotAdmitted::State) => {
                 tracing::debug!(hca = core.chip.name, %now, "packet for QP {qpn} dropped: wrong state or service");
-                return;
+                return core.note_unwanted(now, path.source(), repr, Unwanted::State, qp.state as u32);
             }
-            Err(Unwanted::Partition { own }) => {
+            Err(NotAdmitted::Partition { own }) => {
+                core.note_unwanted(now, path.source(), repr, Unwanted::Partition, own.into());
                 core.diagnose(
                     now,
                     format_args!(
@@ -49,6 +56,7 @@ impl Executor<'_> {
         match qp.check_way(arrived.port, path) {
             Ok(()) => {}
             Err(WrongWay::Port(own)) => {
+                core.note_unwanted(now, path.source(), repr, Unwanted::Port, own.into());
                 return core.diagnose(
                     now,
                     format_args!(
@@ -58,6 +66,7 @@ impl Executor<'_> {
                 );
             }
             Err(WrongWay::Peer(peer)) => {
+                core.note_unwanted(now, path.source(), repr, Unwanted::Peer, qp.params.remote_qpn.0);
                 return core.diagnose(
                     now,
                     format_args!(

@@ -19,7 +19,7 @@ use crate::engines::qp::responder::{
     Action, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result,
 };
 use crate::engines::qp::{Dynamic, QueuePair};
-use crate::ground::event::Event;
+use crate::ground::event::{Event, Unwanted};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
@@ -46,6 +46,7 @@ impl Core<'_> {
         let distance = repr.psn.since(qp.responder.epsn);
         if distance > 0 {
             self.function.fw.icm.count(qp.qpn, QCounter::OutOfSequence);
+            self.note_unwanted(now, path.source(), repr, Unwanted::Ahead, qp.responder.epsn.get());
             if qp.responder.misses() {
                 let (psn, syndrome) = (qp.responder.epsn, aeth::NAK | aeth::PSN_SEQUENCE_ERROR);
                 self.answer(now, qp, psn, syndrome);
@@ -55,6 +56,7 @@ impl Core<'_> {
         if distance < 0 {
             self.function.fw.icm.count(qp.qpn, QCounter::DuplicateRequest);
             self.note(now, Event::Duplicate { qpn: qp.qpn, psn: repr.psn, operation: repr.operation });
+            self.note_unwanted(now, path.source(), repr, Unwanted::Behind, qp.responder.epsn.get());
             return self.receive_duplicate(now, qp, repr);
         }
         qp.responder.expected_came();
@@ -160,6 +162,8 @@ impl Core<'_> {
             self.function.fw.icm.count(qp.qpn, counter);
         }
         if consequence.end == End::None {
+            let posted = self.read_be32(qp.params.doorbell_record).unwrap_or(0);
+            self.note_unwanted(now, qp.params.route.peer(), repr, Unwanted::NoReceive, posted);
             qp.responder.wait_for_again();
         }
         self.answer(now, qp, repr.psn, consequence.syndrome);

@@ -7,7 +7,7 @@ use hca_spec::wqe::Datagram;
 use crate::adapter::core::Core;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::wqe::Wqe;
-use crate::ground::event::Event;
+use crate::ground::event::{Event, Unwanted};
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
 use crate::ground::ring::Trace;
@@ -60,6 +60,11 @@ impl Watch {
         self.captured.get(usize::from(port >> 6)).is_some_and(|bits| bits >> (port & 0x3f) & 1 == 1)
     }
 
+    /// What was recorded since it was handed over.
+    pub(crate) fn records(&self) -> &[Record] {
+        self.records.as_deref().unwrap_or_default()
+    }
+
     /// Hands what was gathered to the world.
     pub(crate) fn hand_over(
         &mut self,
@@ -70,6 +75,8 @@ impl Watch {
         if let (Some(records), Some(trace)) = (&mut self.records, trace) {
             take_notes(records, self.hca, units);
             records.drain(..).for_each(|record| trace.add(record));
+        } else if let Some(records) = &mut self.records {
+            records.clear();
         }
         packets.append(&mut self.packets);
     }
@@ -134,6 +141,13 @@ impl Core<'_> {
     ) {
         let (qpn, slid, psn, operation) = (qp.qpn, lid(path.source()), repr.psn, repr.operation);
         self.note(now, Event::Executed { qpn, slid, psn, operation, bytes: payload as u32 });
+    }
+
+    /// A queue pair does not get or take a packet from there; `own` is what it has instead.
+    #[cold]
+    pub(crate) fn note_unwanted(&mut self, now: Ps, from: Station, repr: &Repr, why: Unwanted, own: u32) {
+        let (qpn, slid, psn) = (repr.dest_qp, lid(from), repr.psn);
+        self.note(now, Event::Unwanted { qpn, slid, psn, why, own });
     }
 
     /// A packet comes to its port at `at`.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Cqn, Eqn, Lid, Psn, Qpn};
+use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
@@ -120,6 +121,9 @@ fields! {
     Hold: |why| Value::Named(*why as u64, why);
     Object: |what| Value::Named(*what as u64, what);
     Cause: |why| Value::Named(*why as u64, why);
+    Queue: |what| Value::Named(*what as u64, what);
+    Unwanted: |why| Value::Named(*why as u64, why);
+    QpState: |state| Value::Named(*state as u64, state);
     Status: |s| Value::Named(s.0.map_or(0, |s| s as u64), s);
 }
 
@@ -192,6 +196,40 @@ pub enum Cause {
     ReceiverNotReady,
 }
 
+/// A kind of queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Queue {
+    /// Queue pair.
+    Qp,
+    /// Completion queue.
+    Cq,
+    /// Event queue.
+    Eq,
+}
+
+/// Why a queue pair does not get a packet that is addressed to it, or does not take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unwanted {
+    /// There is no such queue pair.
+    NoQueuePair,
+    /// It does not receive in its state, or is of another service; `own` is the state.
+    State,
+    /// It is of another partition; `own` is its P_Key.
+    Partition,
+    /// It is at another port; `own` is that.
+    Port,
+    /// It is connected to somebody else; `own` is its remote queue pair number.
+    Peer,
+    /// Its PSN lies ahead of the one that is expected; `own` is that.
+    Ahead,
+    /// Its PSN lies behind the one that is expected, so it counts as one that came before; `own` is the one expected.
+    Behind,
+    /// It has no receive request for it; `own` is the receive counter of its doorbell record.
+    NoReceive,
+}
+
 macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident $name:literal on $unit:ident
         { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {
@@ -241,6 +279,42 @@ events! {
     Doorbell "doorbell" on Doorbell {
         /// The queue pair.
         qpn: Qpn,
+    }
+    /// A completion queue was armed.
+    Armed "arm" on Doorbell {
+        /// The completion queue.
+        cqn: Cqn,
+        /// The driver has read the entries before this one.
+        consumer: u32,
+        /// Sequence number of the arming.
+        sequence: u8,
+        /// Only solicited completions and errors count.
+        solicited: bool,
+    }
+    /// The consumer index of an event queue moved.
+    EqConsumed "EQ consumed" on Doorbell {
+        /// The event queue.
+        eqn: Eqn,
+        /// The driver has read the entries before this one.
+        consumer: u32,
+        /// The queue was armed with it.
+        armed: bool,
+    }
+    /// A command brought a queue pair to a state.
+    QpModified "QP state" on Command {
+        /// The queue pair.
+        qpn: Qpn,
+        /// The state that it was in.
+        from: QpState,
+        /// Its state now.
+        to: QpState,
+    }
+    /// A queue was destroyed.
+    Destroyed "destroyed" on Command {
+        /// What.
+        what: Queue,
+        /// Its number.
+        number: u32,
     }
     /// A work request was written to a BlueFlame register.
     BlueFlame "BlueFlame" on Doorbell {
@@ -415,6 +489,19 @@ events! {
         operation: Operation,
         /// Bytes of payload.
         bytes: u32,
+    }
+    /// A packet for a queue pair that does not get or take it.
+    Unwanted "unwanted" on Responder {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Source of the packet.
+        slid: Lid,
+        /// Its PSN.
+        psn: Psn,
+        /// Why.
+        why: Unwanted,
+        /// What the queue pair has instead.
+        own: u32,
     }
     /// A request of the peer came twice.
     Duplicate "duplicate" on Responder {

@@ -1,6 +1,7 @@
 //! What everything else stands on: time, random numbers, names of nodes, numbers of profiles, what a trace says, and the
 //! interface to a host's memory. Nothing here knows an engine.
 
+pub(crate) mod diagnosis;
 pub mod dma;
 pub(crate) mod event;
 pub(crate) mod node;

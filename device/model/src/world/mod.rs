@@ -1,9 +1,10 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`train`] keeps packets that follow each other off the heap, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
+//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
 mod bridge;
+mod check;
 mod config;
 mod counters;
 mod holds;
@@ -31,6 +32,7 @@ use crate::adapter::core::{HcaEvent, PortChanged};
 use crate::adapter::function::{Function, FunctionState};
 use crate::adapter::watch::Captured;
 use crate::adapter::{Executor, Hca};
+use crate::checker::Checker;
 use crate::ground::dma::GuestMemory;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 use crate::ground::random::SPREAD;
@@ -162,6 +164,7 @@ pub struct World {
     /// The built-in manager's sweep under way.
     sweep: Option<Box<manager::Sweep>>,
     timing: Arc<Timing>,
+    checker: Option<Box<Checker>>,
     pub(crate) trace: Option<Trace>,
     pub(crate) captured: Vec<Captured>,
 }
@@ -203,6 +206,7 @@ impl World {
             sweep_due: false,
             sweep: None,
             timing: timing.clone(),
+            checker: None,
             trace: None,
             captured: Vec::new(),
         };
@@ -336,6 +340,7 @@ impl World {
         let at = at.into();
         self.settle(at.hca);
         self.with(now, at, |hca, now| hca.detach(now, at.function));
+        self.check_anew(at);
         self.release_credits(self.now, at);
     }
 
@@ -344,6 +349,7 @@ impl World {
         let at = at.into();
         self.settle(at.hca);
         self.with(now, at, |hca, now| hca.reset(now, at.function));
+        self.check_anew(at);
         self.release_credits(self.now, at);
     }
 
@@ -440,6 +446,7 @@ impl World {
                 None => {
                     let next = self.heap.next_at();
                     self.now = self.now.max(until);
+                    self.check();
                     if !more(self) {
                         return;
                     }
@@ -510,7 +517,8 @@ impl World {
             true => None,
             false => self.tunnel_events.range((self.now + Ps(1), 0)..).next().map(|((at, _), _)| *at),
         };
-        self.next_at().into_iter().chain(left).min()
+        let check = self.checker.as_ref().map(|checker| checker.due());
+        self.next_at().into_iter().chain(left).chain(check).min()
     }
 
     /// Takes the effects since the last call.
@@ -557,6 +565,9 @@ impl World {
     fn collect_all(&mut self, id: HcaId, function: FunctionId) {
         loop {
             let Some(hca) = self.hcas.get_mut(id.0) else { return };
+            if let Some(checker) = &mut self.checker {
+                checker.see(hca);
+            }
             let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
             let Some(Function { epoch, state: FunctionState { runs, .. }, .. }) =
                 functions.get_mut(usize::from(function.0))

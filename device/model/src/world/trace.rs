@@ -25,6 +25,13 @@ impl World {
         Some(self.chip_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
     }
 
+    /// From now on what happens at an adapter is recorded.
+    pub(super) fn record(&mut self, hca: HcaId) {
+        if let Some(watch) = self.watch(hca) {
+            watch.records.get_or_insert_default();
+        }
+    }
+
     /// The name of an adapter; empty if there is no such adapter.
     pub fn name(&self, hca: HcaId) -> &str {
         self.chip(hca).map_or("", |chip| &chip.name)
@@ -34,9 +41,7 @@ impl World {
     pub fn start_trace(&mut self, capacity: usize) {
         self.trace = Some(Trace::new(capacity));
         for hca in (0..self.hcas()).map(HcaId) {
-            if let Some(watch) = self.watch(hca) {
-                watch.records = Some(Vec::new());
-            }
+            self.record(hca);
             if let Some(chip) = self.chip_mut(hca) {
                 chip.units.start_notes();
             }

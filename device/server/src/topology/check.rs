@@ -8,10 +8,10 @@ use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use toml::Spanned;
 
-use super::raw::{RawFabric, RawHca, RawHost, RawTime, RawTopology};
+use super::raw::{RawChecker, RawFabric, RawHca, RawHost, RawTime, RawTopology};
 use super::{
-    Fabric, Hca, Host, Link, ManagementKey, Nic, Outside, Process, SubnetManager, Switch, Time, Topology,
-    TopologyError, first_kind, parse_personality,
+    Checker, Fabric, Hca, Host, Link, ManagementKey, Nic, Outside, Process, SubnetManager, Switch, Time,
+    Topology, TopologyError, first_kind, parse_personality,
 };
 
 /// Organization part of derived GUIDs (an OUI of Mellanox).
@@ -116,7 +116,19 @@ impl Source<'_> {
         let links: Vec<Link> = links.into_iter().map(|(_, link)| link).collect();
         let isolation = self.isolation(raw.isolation, &processes, &links)?;
         let time = self.time(raw.time)?;
-        Ok(Topology { profile, isolation, time, fabric, processes, hosts, switches, outsides, links })
+        let checker = self.checker(raw.checker)?;
+        Ok(Topology {
+            profile,
+            isolation,
+            time,
+            checker,
+            fabric,
+            processes,
+            hosts,
+            switches,
+            outsides,
+            links,
+        })
     }
 
     /// The name of a timing profile, if there is one.
@@ -154,6 +166,18 @@ impl Source<'_> {
         }
         time.mode = raw.mode.map(Spanned::into_inner).unwrap_or_default();
         Ok(time)
+    }
+
+    fn checker(&self, raw: RawChecker) -> Checked<Checker> {
+        let mut checker = Checker { enabled: raw.enabled.unwrap_or_default(), ..Checker::default() };
+        if let Some(patience) = raw.patience_ms {
+            if !(1..=3_600_000).contains(patience.get_ref()) {
+                let reason = "must be 1 to 3600000 milliseconds";
+                return Err(self.error(patience.span(), "checker.patience_ms", reason));
+            }
+            checker.patience_ms = patience.into_inner();
+        }
+        Ok(checker)
     }
 
     fn fabric(&self, raw: RawFabric, nodes: &Nodes, links: &[(Range<usize>, Link)]) -> Checked<Fabric> {

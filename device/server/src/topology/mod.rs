@@ -45,6 +45,8 @@ pub struct Topology {
     pub isolation: Isolation,
     /// How host time becomes model time.
     pub time: Time,
+    /// Whether drivers' mistakes are looked for that an adapter keeps silent about.
+    pub checker: Checker,
     /// Properties of the fabric as a whole.
     pub fabric: Fabric,
     /// Server processes in the order of the file; none if one process serves everything.
@@ -81,6 +83,21 @@ pub struct Time {
     pub mode: Mode,
     /// Host time that the model may take before hosts are served again, in milliseconds.
     pub budget_ms: u64,
+}
+
+/// The checker of drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Checker {
+    /// Whether it looks on.
+    pub enabled: bool,
+    /// Model time that a driver may leave something undone, in milliseconds.
+    pub patience_ms: u64,
+}
+
+impl Default for Checker {
+    fn default() -> Self {
+        Checker { enabled: false, patience_ms: 2000 }
+    }
 }
 
 /// How model time follows the host's.
@@ -448,6 +465,7 @@ impl Topology {
             profile: profile.map(str::to_owned),
             isolation: Isolation::None,
             time: Time::default(),
+            checker: Checker::default(),
             fabric: Fabric {
                 subnet_manager: SubnetManager::Builtin,
                 m_key: ManagementKey::Random,

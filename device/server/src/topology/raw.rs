@@ -14,6 +14,8 @@ pub(super) struct RawTopology {
     #[serde(default)]
     pub(super) time: RawTime,
     #[serde(default)]
+    pub(super) checker: RawChecker,
+    #[serde(default)]
     pub(super) fabric: RawFabric,
     #[serde(default)]
     pub(super) process: Vec<RawProcess>,
@@ -34,6 +36,13 @@ pub(super) struct RawTime {
     pub(super) dilation: Option<Spanned<f64>>,
     pub(super) mode: Option<Spanned<Mode>>,
     pub(super) budget_ms: Option<Spanned<u64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawChecker {
+    pub(super) enabled: Option<bool>,
+    pub(super) patience_ms: Option<Spanned<u64>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -112,6 +112,7 @@ fn errors_name_file_line_key_and_reason() {
         (&format!("{host}{host}"), 5, "host.name", "two nodes are called"),
         (&format!("{host}[time]\nquantum_us = 0\n"), 5, "time.quantum_us", "must be"),
         (&format!("{host}[time]\nbudget_ms = 1001\n"), 5, "time.budget_ms", "must be"),
+        (&format!("{host}[checker]\npatience_ms = 0\n"), 5, "checker.patience_ms", "must be"),
         (&format!("{host}[time]\ndilation = nan\n"), 5, "time.dilation", "must be"),
         ("[time]\nmode = \"fast\"\n", 2, "mode", "unknown variant"),
         ("[[host]]\nname = \"a\"\nmemory = \"much\"\n", 3, "host.memory", "not a size"),

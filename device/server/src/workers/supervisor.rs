@@ -394,6 +394,7 @@ fn merge(all: &mut Value, answer: Value, worker: &Worker) {
                 let by_worker = all.entry(key).or_insert_with(|| json!({}));
                 by_worker.as_object_mut().map(|map| map.insert(worker.to_string(), value));
             }
+            (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
             (Some(known), value) => {
                 if known.as_u64() < value.as_u64() {
                     *known = value;
@@ -432,6 +433,12 @@ mod tests {
             &host("b"),
         );
         merge(&mut all, json!({"time_ns": 7, "engine": {"rounds": 2}}), &Worker::Switches);
+        for name in ["a", "b"] {
+            let next = json!({"next": {name: 3}, "diagnoses": [{"hca": name}]});
+            merge(&mut all, next, &host(name));
+        }
+        assert_eq!(all["next"], json!({"a": 3, "b": 3}));
+        assert_eq!(all["diagnoses"], json!([{"hca": "a"}, {"hca": "b"}]));
         assert_eq!(all["hcas"], json!([1, 2]));
         assert_eq!(all["time_ns"], 9);
         assert_eq!(all["engine"], json!({"host b": {"rounds": 1}, "switches": {"rounds": 2}}));

@@ -30,6 +30,7 @@ pub(super) fn clock_ns() -> anyhow::Result<u64> {
 pub fn run(
     inbox: OwnedFd,
     stop: OwnedFd,
+    checks: bool,
     mut front_end: impl FnMut(Listener) -> anyhow::Result<Box<dyn FrontEnd>>,
     ready: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
@@ -42,6 +43,7 @@ pub fn run(
     std::fs::File::from(topology).read_to_string(&mut text).context("the topology")?;
     let mut topology = Topology::parse(&file, &text)?;
     topology.isolation = Isolation::Process;
+    topology.checker.enabled |= checks;
     if let Some(key) = m_key {
         topology.fabric.m_key = ManagementKey::Given(key);
     }

@@ -295,14 +295,14 @@ impl QueuePair {
     }
 
     /// Whether the queue pair takes a packet that arrives for it, but for what only its transport can report.
-    pub(crate) fn admits(&self, view: &View<'_>, repr: &Repr) -> Result<(), Unwanted> {
+    pub(crate) fn admits(&self, view: &View<'_>, repr: &Repr) -> Result<(), NotAdmitted> {
         if !self.state.receives() || self.transport() != repr.transport {
-            return Err(Unwanted::State);
+            return Err(NotAdmitted::State);
         }
         let own = view.port(self.port()).map_or(0, |port| self.params.route.pkey(port));
         let special = matches!(self.service, ServiceType::Qp0 | ServiceType::Qp1);
         if !special && !pkeys_match(own, repr.pkey) {
-            return Err(Unwanted::Partition { own });
+            return Err(NotAdmitted::Partition { own });
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ pub(crate) enum WrongWay {
 
 /// Why a queue pair does not take a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unwanted {
+pub(crate) enum NotAdmitted {
     /// It does not receive, or is of another service.
     State,
     /// The packet is of another partition; the queue pair has this P_Key (IBTA 10.9.3).

@@ -1,0 +1,158 @@
+//! Send queues: the send counter in the doorbell record, and the doorbell.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use hca_spec::ids::Qpn;
+use hca_spec::qpc::{QpState, Qpc};
+use hca_spec::rules::{self, Rule};
+
+use super::{LOOKED_AT, record_word, swapped};
+use crate::adapter::function::Function;
+use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::time::Ps;
+
+/// A store to a register is posted: the record may be ahead of a doorbell by what was posted since. After so long a pause
+/// between doorbells it is not.
+const POSTED: Ps = Ps::from_ms(1);
+
+#[derive(Debug)]
+struct SendQueue {
+    /// The record's words at the last doorbell.
+    send: u16,
+    receive: u32,
+    /// When that was.
+    rung: Ps,
+    /// Basic blocks that were counted beyond one for each doorbell: doorbells that may be on their way.
+    ahead: u16,
+    /// The send counter that was seen without a doorbell, and since when.
+    silent: Option<(u16, Ps)>,
+}
+
+/// The send queues of an adapter.
+#[derive(Debug, Default)]
+pub(super) struct SendQueues {
+    queues: BTreeMap<Qpn, SendQueue>,
+    /// Where the last look ended.
+    looked_at: Option<Qpn>,
+}
+
+impl SendQueues {
+    /// A send doorbell was rung.
+    pub(super) fn rung(&mut self, now: Ps, qpn: Qpn, function: &Function) -> Option<Finding> {
+        let context = &function.state.fw.icm.qps.get(qpn.0)?.ctx;
+        let record = context.get(Qpc::DBR_ADDR);
+        let word = record_word(function, record, 1)?;
+        let receive = record_word(function, record, 0)?;
+        let queue = self.queues.entry(qpn).or_insert(SendQueue {
+            send: 0,
+            receive: 0,
+            rung: Ps::ZERO,
+            ahead: 0,
+            silent: None,
+        });
+        queue.silent = None;
+        let moved = (word as u16).wrapping_sub(queue.send);
+        let size = 1u32 << context.get(Qpc::LOG_SQ_SIZE).min(15);
+        let before = queue.send;
+        let receive_moved = receive != std::mem::replace(&mut queue.receive, receive);
+        let late = now.since(queue.rung) < POSTED;
+        (queue.send, queue.rung) = (word as u16, now);
+        let finding = |rule: &'static Rule, found: String, expected: String| {
+            Some(Finding { subject: Subject::Qp(qpn), field: "send counter", found, expected, rule })
+        };
+        if moved == 0 {
+            if late && queue.ahead > 0 {
+                queue.ahead -= 1;
+                return None;
+            }
+            if function.state.fw.blueflame() {
+                // A copy that the processor did not send in one piece is several doorbells.
+                return None;
+            }
+            if !swapped(word).is_empty() {
+                let found = format!("{word:#x}{}", swapped(word));
+                return finding(&rules::BYTE_ORDER, found, format!("{:#x}", word.swap_bytes()));
+            }
+            let other = if receive_moved { "; the receive counter, word 0, moved" } else { "" };
+            return finding(
+                &rules::SEND_COUNTER,
+                format!("{:#x} as at the last doorbell{other}", word as u16),
+                "more: raised by the basic blocks that were posted".into(),
+            );
+        }
+        queue.ahead = if late { queue.ahead.saturating_add(moved - 1) } else { moved - 1 };
+        if u32::from(moved) > size {
+            return finding(
+                &rules::SEND_COUNTER_RANGE,
+                format!("{word:#x}{}", swapped(word)),
+                format!("{before:#x} and at most {size:#x} more"),
+            );
+        }
+        None
+    }
+
+    /// A command brought a queue pair to a state.
+    pub(super) fn modified(&mut self, now: Ps, qpn: Qpn, _from: QpState, to: QpState, function: &Function) {
+        match to {
+            QpState::Reset | QpState::Init => self.forget(qpn),
+            QpState::Rts => {
+                let Some(qp) = function.state.fw.icm.qps.get(qpn.0) else { return };
+                if qp.ctx.get(Qpc::NO_SQ) == 1 {
+                    return;
+                }
+                self.queues.entry(qpn).or_insert(SendQueue {
+                    send: 0,
+                    receive: 0,
+                    rung: now,
+                    ahead: 0,
+                    silent: None,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// The queue pair is gone.
+    pub(super) fn forget(&mut self, qpn: Qpn) {
+        self.queues.remove(&qpn);
+    }
+
+    /// Counters that were raised, and nobody rang.
+    pub(super) fn look(&mut self, now: Ps, patience: Ps, function: &Function, tell: &mut dyn FnMut(Finding)) {
+        let from = self.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut last, mut seen_now) = (None, 0);
+        for (qpn, queue) in self.queues.range_mut((from, Bound::Unbounded)).take(LOOKED_AT) {
+            (last, seen_now) = (Some(*qpn), seen_now + 1);
+            let Some(qp) = function.qps.get(qpn.0).filter(|qp| qp.state == QpState::Rts) else { continue };
+            let Some(word) = record_word(function, qp.params.doorbell_record, 1) else { continue };
+            let counter = word as u16;
+            if counter == queue.send {
+                queue.silent = None;
+                continue;
+            }
+            match queue.silent {
+                Some((seen, since)) if seen == counter => {
+                    if since != Ps::ZERO && now.since(since) >= patience {
+                        // Told once.
+                        queue.silent = Some((counter, Ps::ZERO));
+                        tell(Finding {
+                            subject: Subject::Qp(*qpn),
+                            field: "send counter",
+                            found: format!(
+                                "{counter:#x}{}, and no doorbell since {:#x}",
+                                swapped(word),
+                                queue.send
+                            ),
+                            expected: "a doorbell after it was raised".into(),
+                            rule: &rules::SEND_DOORBELL,
+                        });
+                    }
+                }
+                _ => queue.silent = Some((counter, now)),
+            }
+        }
+        // At the end it begins anew.
+        self.looked_at = last.filter(|_| seen_now == LOOKED_AT);
+    }
+}

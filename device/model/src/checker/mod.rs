@@ -1,0 +1,182 @@
+//! The checker: says what an adapter keeps silent about.
+//!
+//! It stands beside the model and changes nothing in it. It sees the records of the trace, as they are made ([`Checker::see`]), and
+//! looks now and then at contexts and doorbell records ([`Checker::look`]): what a driver has left undone can only be seen by
+//! waiting, for the checker's *patience*. What it knows of an object is forgotten when the object is destroyed or reset.
+//!
+//! A rule that ordinary drivers break at times is no rule: each says beside it what it has to tolerate, such as doorbells that
+//! come late, since a store to a register is posted.
+
+mod doorbells;
+mod peers;
+mod queues;
+
+use std::collections::BTreeMap;
+
+use hca_firmware::FunctionId;
+use hca_spec::ids::Qpn;
+
+use crate::adapter::Hca;
+use crate::adapter::function::Function;
+use crate::ground::diagnosis::Finding;
+use crate::ground::event::{Event, Queue};
+use crate::ground::node::{FunctionRef, HcaId};
+use crate::ground::record::Record;
+use crate::ground::time::Ps;
+use doorbells::SendQueues;
+use peers::Peers;
+use queues::Queues;
+
+/// Objects of a kind that are looked at in one look: the next ones have their turn in the next.
+const LOOKED_AT: usize = 1024;
+
+/// What the checker knows of an adapter.
+#[derive(Debug, Default)]
+struct Shadow {
+    sends: SendQueues,
+    queues: Queues,
+}
+
+/// The checker of a world.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    /// How long a driver may leave something undone.
+    patience: Ps,
+    /// When it looks again.
+    due: Ps,
+    shadows: BTreeMap<HcaId, Shadow>,
+    peers: Peers,
+    found: Vec<(FunctionRef, Finding)>,
+}
+
+impl Checker {
+    /// One that says after `patience` what was left undone, for adapters of these names.
+    pub(crate) fn new(now: Ps, patience: Ps, names: Vec<String>) -> Self {
+        Self {
+            patience,
+            due: now + patience,
+            shadows: BTreeMap::new(),
+            peers: Peers::new(names),
+            found: Vec::new(),
+        }
+    }
+
+    /// When [`Checker::look`] is due.
+    pub(crate) fn due(&self) -> Ps {
+        self.due
+    }
+
+    /// What happened at an adapter since its records were taken.
+    pub(crate) fn see(&mut self, hca: &Hca) {
+        let records = hca.chip.watch.as_ref().map_or(&[][..], |watch| watch.records());
+        records.iter().for_each(|record| self.see_one(record, hca));
+    }
+
+    fn see_one(&mut self, record: &Record, hca: &Hca) {
+        let id = function_of(&record.event);
+        let Some(function) = hca.function(id) else { return };
+        let at = FunctionRef { hca: record.hca, function: id };
+        let shadow = self.shadows.entry(record.hca).or_default();
+        let now = record.at;
+        let found = match record.event {
+            Event::Doorbell { qpn } | Event::BlueFlame { qpn, .. } => shadow.sends.rung(now, qpn, function),
+            Event::QpModified { qpn, from, to } => {
+                shadow.sends.modified(now, qpn, from, to, function);
+                None
+            }
+            Event::Destroyed { what: Queue::Qp, number } => {
+                shadow.sends.forget(Qpn(number));
+                None
+            }
+            Event::Destroyed { what, number } => {
+                shadow.queues.forget(what, number);
+                None
+            }
+            Event::Armed { cqn, consumer, sequence, .. } => {
+                shadow.queues.armed(now, cqn, (consumer, sequence), function)
+            }
+            Event::EqConsumed { eqn, armed, .. } => {
+                shadow.queues.eq_consumed(eqn, armed);
+                None
+            }
+            Event::Cqe { cqn, .. } => {
+                shadow.queues.completed(now, cqn);
+                None
+            }
+            Event::Eqe { eqn, kind, number } => {
+                shadow.queues.event(now, eqn, kind, number);
+                None
+            }
+            Event::Unwanted { qpn, slid, psn, why, own } => {
+                self.peers.unwanted(now, (at, function), (slid, qpn), (psn, why, own));
+                None
+            }
+            Event::Done { qpn, status, .. } => self.peers.done(now, qpn, status, (function, &hca.chip)),
+            _ => None,
+        };
+        self.found.extend(found.map(|finding| (at, finding)));
+    }
+
+    /// Time has passed: looks at what drivers have left undone. `functions` are those of an adapter.
+    pub(crate) fn look<'a>(&mut self, now: Ps, hcas: impl Iterator<Item = (HcaId, &'a [Function])>) {
+        self.due = now + Ps(self.patience.0 / 4 + 1);
+        for (hca, functions) in hcas {
+            let (Some(shadow), Some(function)) = (self.shadows.get_mut(&hca), functions.first()) else {
+                continue;
+            };
+            let at = FunctionRef::from(hca);
+            let found = &mut self.found;
+            let mut tell = |finding| found.push((at, finding));
+            shadow.sends.look(now, self.patience, function, &mut tell);
+            shadow.queues.look(now, self.patience, function, &mut tell);
+        }
+    }
+
+    /// What it has found since the last call.
+    pub(crate) fn take(&mut self) -> Vec<(FunctionRef, Finding)> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Whether it has found something.
+    pub(crate) fn has_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// A host is gone, or its function was reset: nothing of before counts.
+    pub(crate) fn forget(&mut self, hca: HcaId) {
+        self.shadows.remove(&hca);
+    }
+}
+
+/// The function that an event is of: that of its queue pair; that of other objects is the first.
+fn function_of(event: &Event) -> FunctionId {
+    match event {
+        Event::Doorbell { qpn }
+        | Event::BlueFlame { qpn, .. }
+        | Event::QpModified { qpn, .. }
+        | Event::Unwanted { qpn, .. }
+        | Event::Done { qpn, .. } => FunctionId::of_qpn(*qpn),
+        _ => FunctionId::FIRST,
+    }
+}
+
+/// A 32-bit word of a doorbell record; `None` where it can't be read at once.
+fn record_word(function: &Function, record: u64, word: u64) -> Option<u32> {
+    let at = record.checked_add(4 * word)?;
+    let state = &function.state;
+    if state.outstanding.is_some() {
+        // A part of the host's memory answers later: the checker does not ask for what the adapter has not asked for.
+        return None;
+    }
+    let mut bytes = [0; 4];
+    state.memory.read(at, &mut bytes).ok()?;
+    Some(u32::from_be_bytes(bytes))
+}
+
+/// What to say of a counter that looks as if its bytes stood in the other order.
+fn swapped(word: u32) -> &'static str {
+    match word != 0 && word & 0xffff == 0 && word.swap_bytes() <= 0xffff {
+        true => " (little-endian?)",
+        false => "",
+    }
+}

@@ -1,0 +1,152 @@
+//! Requests that nobody answers: why, by what became of their packets at the other end.
+
+use std::collections::BTreeMap;
+
+use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Lid, Psn, Qpn};
+use hca_spec::qpc::{QpState, Qpc};
+use hca_spec::rules;
+
+use crate::adapter::chip::Chip;
+use crate::adapter::function::Function;
+use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::event::{Status, Unwanted};
+use crate::ground::node::FunctionRef;
+use crate::ground::time::Ps;
+use crate::link_layer::Station;
+
+/// Ways of which it is known why packets were not taken: when there are more all are forgotten.
+const WAYS: usize = 4096;
+/// What happened longer ago explains nothing.
+const OLD: Ps = Ps::from_ms(60_000);
+
+/// Whose packets: the port's address, and the queue pair they are for.
+pub(super) type Place = (Lid, Qpn);
+
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    at: Ps,
+    who: FunctionRef,
+    psn: Psn,
+    why: Unwanted,
+    own: u32,
+}
+
+/// What became of packets that were not taken.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// The adapters' names.
+    names: Vec<String>,
+    losses: BTreeMap<Place, Loss>,
+}
+
+impl Peers {
+    /// Of a world with adapters of these names.
+    pub(super) fn new(names: Vec<String>) -> Self {
+        Self { names, losses: BTreeMap::new() }
+    }
+
+    /// A packet was not taken by the function `who`.
+    pub(super) fn unwanted(
+        &mut self,
+        at: Ps,
+        (who, function): (FunctionRef, &Function),
+        way: Place,
+        (psn, why, own): (Psn, Unwanted, u32),
+    ) {
+        // A queue pair that has received already was given the right number: packets were lost on their way.
+        let first = |qpn: Qpn| function.state.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::NEXT_RCV_PSN));
+        if matches!(why, Unwanted::Ahead | Unwanted::Behind) && first(way.1) != Some(own) {
+            return;
+        }
+        if self.losses.len() >= WAYS {
+            self.losses.clear();
+        }
+        self.losses.insert(way, Loss { at, who, psn, why, own });
+    }
+
+    /// A work request is over.
+    pub(super) fn done(
+        &mut self,
+        now: Ps,
+        qpn: Qpn,
+        status: Status,
+        (function, chip): (&Function, &Chip),
+    ) -> Option<Finding> {
+        let Status(Some(Syndrome::TransportRetryExceeded | Syndrome::RnrRetryExceeded)) = status else {
+            return None;
+        };
+        let qp = function.qps.get(qpn.0)?;
+        let (peer, remote) = (qp.params.route.peer(), qp.params.remote_qpn);
+        let port = chip.managed.port(qp.port())?;
+        let own = match qp.params.route.path(port).source() {
+            Station::Ib(lid) => lid,
+            Station::Eth(_) => Lid(0),
+        };
+        let subject = Subject::Qp(qpn);
+        let loss = self.losses.remove(&(own, remote)).filter(|loss| now.since(loss.at) < OLD);
+        let Some(Loss { who, psn, why, own, .. }) = loss else {
+            return Some(Finding {
+                subject,
+                field: "primary path",
+                found: format!("{peer}, QP {remote}: no packet reached a queue pair there"),
+                expected: "the address of the port where the peer is".into(),
+                rule: &rules::PEER_ADDRESS,
+            });
+        };
+        let sent_first = function.state.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::NEXT_SEND_PSN));
+        if matches!(why, Unwanted::Ahead | Unwanted::Behind) && sent_first == Some(own) {
+            // Both ends agree.
+            return None;
+        }
+        let there = self.names.get(who.hca.0).map_or("?", String::as_str);
+        let (field, found, expected, rule) = match why {
+            Unwanted::NoQueuePair => (
+                "remote QPN",
+                format!("{remote}"),
+                format!("a queue pair that {there} has"),
+                &rules::PEER_EXISTS,
+            ),
+            Unwanted::State => (
+                "peer's state",
+                format!(
+                    "{} (QP {remote} of {there})",
+                    QpState::from_bits(own).map_or("?".into(), |s| format!("{s:?}"))
+                ),
+                "a state that receives, and the same service".into(),
+                &rules::PEER_RECEIVES,
+            ),
+            Unwanted::Partition => (
+                "P_Key",
+                format!("another partition than {own:#x} of QP {remote} of {there}"),
+                "the same partition, one end a full member".into(),
+                &rules::PEER_PARTITION,
+            ),
+            Unwanted::Port => (
+                "primary path",
+                format!("a port where QP {remote} of {there} is not"),
+                format!("its port {own}"),
+                &rules::PEER_ADDRESS,
+            ),
+            Unwanted::Peer => (
+                "peer's primary path and remote QPN",
+                format!("QP {remote} of {there} names another peer (QP {own:#x})"),
+                format!("this end, QP {qpn}"),
+                &rules::PEER_ADDRESS,
+            ),
+            Unwanted::Ahead | Unwanted::Behind => (
+                "PSN",
+                format!("{:#x}", psn.get()),
+                format!("{own:#x}, the next receive PSN of QP {remote} of {there}"),
+                &rules::PEER_PSN,
+            ),
+            Unwanted::NoReceive => (
+                "peer's receive counter",
+                format!("{own:#x}: QP {remote} of {there} has no receive WQE left"),
+                "more: receive WQEs posted, then counted".into(),
+                &rules::RECEIVE_COUNTER,
+            ),
+        };
+        Some(Finding { subject, field, found, expected, rule })
+    }
+}

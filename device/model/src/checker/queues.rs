@@ -1,0 +1,178 @@
+//! Completion and event queues: entries that nobody reads, arming.
+
+use std::collections::BTreeMap;
+
+use hca_spec::eqe::EventType;
+use hca_spec::ids::{Cqn, Eqn};
+use hca_spec::queue::{Cqc, Eqc};
+use hca_spec::rules;
+
+use super::{LOOKED_AT, record_word, swapped};
+use crate::adapter::function::Function;
+use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::event::Queue;
+use crate::ground::time::Ps;
+
+/// Counters of completion and event queues are 24 bits wide.
+const COUNTER: u32 = 0xff_ffff;
+/// Armings in a row with one sequence number, each after another event: a second thread may arm with the number of before.
+const SAME_SEQUENCE: u32 = 8;
+
+#[derive(Debug, Default)]
+struct CompletionQueue {
+    /// It was armed once.
+    armed: bool,
+    /// Since when there are entries of which none was read, and the consumer index in the record.
+    unread: Option<(Ps, u32)>,
+    /// An event was sent since the last arming.
+    event: bool,
+    /// Sequence number of the last arming, and armings after an event with the same.
+    sequence: u8,
+    same: u32,
+    told: bool,
+}
+
+#[derive(Debug, Default)]
+struct EventQueue {
+    armed: bool,
+    /// Since when there are entries, none of which the driver has said to have read.
+    unread: Option<Ps>,
+    told: bool,
+}
+
+/// The completion and event queues of an adapter.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    cqs: BTreeMap<Cqn, CompletionQueue>,
+    eqs: BTreeMap<u32, EventQueue>,
+}
+
+impl Queues {
+    /// The queue is gone.
+    pub(super) fn forget(&mut self, what: Queue, number: u32) {
+        match what {
+            Queue::Cq => drop(self.cqs.remove(&Cqn(number))),
+            Queue::Eq => drop(self.eqs.remove(&number)),
+            Queue::Qp => {}
+        }
+    }
+
+    /// An entry was written to a completion queue.
+    pub(super) fn completed(&mut self, now: Ps, cqn: Cqn) {
+        let queue = self.cqs.entry(cqn).or_default();
+        queue.unread.get_or_insert((now, u32::MAX));
+    }
+
+    /// An event was written.
+    pub(super) fn event(&mut self, now: Ps, eqn: Eqn, kind: u8, number: u32) {
+        if kind == EventType::Completion as u8 {
+            self.cqs.entry(Cqn(number)).or_default().event = true;
+        }
+        self.eqs.entry(eqn.0.into()).or_default().unread.get_or_insert(now);
+    }
+
+    /// The driver moved the consumer index of an event queue.
+    pub(super) fn eq_consumed(&mut self, eqn: Eqn, armed: bool) {
+        let queue = self.eqs.entry(eqn.0.into()).or_default();
+        queue.armed |= armed;
+        (queue.unread, queue.told) = (None, false);
+    }
+
+    /// A completion queue was armed with a consumer index and a sequence number.
+    pub(super) fn armed(
+        &mut self,
+        _now: Ps,
+        cqn: Cqn,
+        (consumer, sequence): (u32, u8),
+        function: &Function,
+    ) -> Option<Finding> {
+        let context = &function.state.fw.icm.cqs.get(cqn.0)?.ctx;
+        let queue = self.cqs.entry(cqn).or_default();
+        queue.armed = true;
+        queue.unread = None;
+        queue.same = match std::mem::take(&mut queue.event) {
+            true if sequence == queue.sequence => queue.same + 1,
+            true => 0,
+            false => queue.same,
+        };
+        queue.sequence = sequence;
+        let finding = |field, found: String, expected: String, rule| {
+            Some(Finding { subject: Subject::Cq(cqn), field, found, expected, rule })
+        };
+        if queue.same == SAME_SEQUENCE {
+            return finding(
+                "sequence number of the arming",
+                format!("{sequence} after each of {SAME_SEQUENCE} events"),
+                "one more after each event, modulo 4".into(),
+                &rules::CQ_ARM_SEQUENCE,
+            );
+        }
+        // The record is written before the doorbell: it may be ahead, since the doorbell is posted, never behind.
+        let word = record_word(function, context.get(Cqc::DBR_ADDR), 0)?;
+        let behind = consumer.wrapping_sub(word) & COUNTER;
+        if behind != 0 && behind < 1 << 23 && !std::mem::replace(&mut queue.told, true) {
+            return finding(
+                "consumer index in the doorbell record",
+                format!("{:#x}{}", word & COUNTER, swapped(word)),
+                format!("{consumer:#x}, with which it was armed, or more"),
+                &rules::CQ_CONSUMER,
+            );
+        }
+        None
+    }
+
+    /// Entries that nobody has read.
+    pub(super) fn look(&mut self, now: Ps, patience: Ps, function: &Function, tell: &mut dyn FnMut(Finding)) {
+        let icm = &function.state.fw.icm;
+        for (eqn, queue) in &mut self.eqs {
+            let Some(since) = queue.unread.filter(|since| !queue.told && now.since(*since) >= patience)
+            else {
+                continue;
+            };
+            let Some(context) = icm.eqs.get(*eqn).map(|eq| &eq.ctx) else { continue };
+            queue.told = true;
+            let vector = context.get(Eqc::INTR);
+            let (found, expected, rule) = match queue.armed {
+                false => (
+                    format!("entries since {since}, and it was never armed"),
+                    format!("armed, so that vector {vector} is raised"),
+                    &rules::EQ_ARMED,
+                ),
+                true => (
+                    format!("entries since {since}, none of them read"),
+                    format!("a consumer index that follows, after the interrupt of vector {vector}"),
+                    &rules::EQ_CONSUMER,
+                ),
+            };
+            tell(Finding {
+                subject: Subject::Eq(Eqn(*eqn as u8)),
+                field: "consumer index",
+                found,
+                expected,
+                rule,
+            });
+        }
+        // Those that were armed wait for an event; a program may leave the last entries of a queue that it did read.
+        let silent =
+            self.cqs.iter_mut().filter(|(_, queue)| !queue.armed && !queue.told && queue.unread.is_some());
+        for (cqn, queue) in silent.take(LOOKED_AT) {
+            let Some((since, _)) = queue.unread else { continue };
+            let Some(context) = icm.cqs.get(cqn.0).map(|cq| &cq.ctx) else { continue };
+            let Some(word) = record_word(function, context.get(Cqc::DBR_ADDR), 0) else { continue };
+            if word & COUNTER != 0 {
+                // It is read at times.
+                queue.unread = None;
+                queue.told = true;
+            } else if now.since(since) >= patience {
+                queue.told = true;
+                tell(Finding {
+                    subject: Subject::Cq(*cqn),
+                    field: "consumer index in the doorbell record",
+                    found: format!("0: none of the entries since {since} was read, and it was never armed"),
+                    expected: "an index that follows the entries that are there".into(),
+                    rule: &rules::CQ_POLLED,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The checker joined: it sees what adapters do and looks when it is due, and what it finds is diagnosed.
+
+use super::World;
+use crate::adapter::function::Function;
+use crate::checker::Checker;
+use crate::ground::diagnosis::Diagnosis;
+use crate::ground::node::{FunctionRef, HcaId};
+use crate::ground::time::Ps;
+
+impl World {
+    /// From now on a checker looks on: it diagnoses what an adapter would keep silent about, of what a driver has left undone
+    /// after `patience`.
+    pub fn start_checker(&mut self, patience: Ps) {
+        let names = self.hcas.iter().map(|hca| hca.chip.name.clone()).collect();
+        self.checker = Some(Box::new(Checker::new(self.now, patience, names)));
+        for hca in (0..self.hcas()).map(HcaId) {
+            self.record(hca);
+        }
+    }
+
+    /// Lets the checker look, if it is due, and takes what it has found.
+    #[inline]
+    pub(super) fn check(&mut self) {
+        if let Some(checker) = &self.checker
+            && (checker.due() <= self.now || checker.has_found())
+        {
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let Some(checker) = &mut self.checker else { return };
+        if checker.due() <= self.now {
+            let hcas = self.hcas.iter().enumerate();
+            checker.look(self.now, hcas.map(|(i, hca)| (HcaId(i), hca.functions.as_slice())));
+        }
+        let (now, found) = (self.now, checker.take());
+        for (at, finding) in found {
+            let Some(hca) = self.hcas.get_mut(at.hca.0) else { continue };
+            if let Some(Function { state, .. }) = hca.functions.get_mut(usize::from(at.function.0)) {
+                state.diagnoses.found(now, finding, &hca.chip.name);
+            }
+        }
+    }
+
+    /// Nothing of before counts for an adapter that was reset, or that a host has left.
+    pub(super) fn check_anew(&mut self, at: FunctionRef) {
+        if let Some(checker) = &mut self.checker {
+            checker.forget(at.hca);
+        }
+    }
+
+    /// Takes what was diagnosed since the last call, in the order of adapters; of each, what was said in words.
+    pub fn drain_diagnoses(&mut self) -> Vec<Diagnosis> {
+        self.check();
+        let mut all = Vec::new();
+        for (hca, node) in self.hcas.iter_mut().enumerate() {
+            for (id, function) in (0..node.chip.functions).zip(&mut node.functions) {
+                let function_ref = FunctionRef { hca: HcaId(hca), function: hca_firmware::FunctionId(id) };
+                let said = function.state.diagnoses.take().into_iter();
+                all.extend(said.map(|(at, saying)| Diagnosis { at, function: function_ref, saying }));
+            }
+        }
+        all
+    }
+}

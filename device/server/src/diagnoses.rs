@@ -1,0 +1,69 @@
+//! What the model has diagnosed of drivers, kept for those who ask by the control socket.
+
+use std::collections::VecDeque;
+
+use hca_model::{Diagnosis, HcaId, Saying, World};
+use serde_json::{Value, json};
+
+/// Diagnoses that are kept: the last ones.
+const KEPT: usize = 1000;
+
+/// The last diagnoses, numbered from 0 on.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnoses {
+    kept: VecDeque<Value>,
+    /// Number of the first that is kept.
+    first: u64,
+}
+
+impl Diagnoses {
+    /// Takes what is new.
+    pub(crate) fn take(&mut self, world: &mut World) {
+        for diagnosis in world.drain_diagnoses() {
+            if self.kept.len() == KEPT {
+                self.kept.pop_front();
+                self.first += 1;
+            }
+            let number = self.first + self.kept.len() as u64;
+            self.kept.push_back(value(world, &diagnosis, number));
+        }
+    }
+
+    /// Those that `request` asks for by `"since"`, which is what an earlier answer said under `"next"`: a number for each
+    /// engine, by the name of its first adapter. `"lost"`: so many were not kept long enough.
+    pub(crate) fn answer(&self, world: &World, request: &Value) -> Value {
+        let name = world.name(HcaId(0));
+        let since =
+            request.get("since").and_then(|since| since.get(name)).and_then(Value::as_u64).unwrap_or(0);
+        let skipped = usize::try_from(since.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        json!({
+            "diagnoses": self.kept.iter().skip(skipped).collect::<Vec<_>>(),
+            "lost": self.first.saturating_sub(since),
+            "next": { name: self.first + self.kept.len() as u64 },
+        })
+    }
+}
+
+fn value(world: &World, diagnosis: &Diagnosis, number: u64) -> Value {
+    let mut value = json!({
+        "number": number,
+        "at": diagnosis.at.to_string(),
+        "at_ps": diagnosis.at.0,
+        "hca": world.name(diagnosis.function.hca),
+        "text": diagnosis.saying.to_string(),
+        "kind": match &diagnosis.saying {
+            Saying::Refused(_) => "refused",
+            Saying::Found(_) => "found",
+        },
+    });
+    if let (Saying::Found(finding), Some(map)) = (&diagnosis.saying, value.as_object_mut()) {
+        map.insert("object".into(), finding.subject.kind().into());
+        map.insert("object_number".into(), finding.subject.number().into());
+        map.insert("field".into(), finding.field.into());
+        map.insert("found".into(), finding.found.as_str().into());
+        map.insert("expected".into(), finding.expected.as_str().into());
+        let rule = finding.rule;
+        map.insert("rule".into(), json!({"name": rule.name, "page": rule.page, "says": rule.says}));
+    }
+    value
+}
