@@ -162,8 +162,7 @@ impl Core<'_> {
             self.function.fw.icm.count(qp.qpn, counter);
         }
         if consequence.end == End::None {
-            let posted = self.read_be32(qp.params.doorbell_record).unwrap_or(0);
-            self.note_unwanted(now, qp.params.route.peer(), repr, Unwanted::NoReceive, posted);
+            self.note_unwanted(now, qp.params.route.peer(), repr, Unwanted::NoReceive, 0);
             qp.responder.wait_for_again();
         }
         self.answer(now, qp, repr.psn, consequence.syndrome);

@@ -7,6 +7,7 @@ use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::qpc::{QpState, Qpc};
 use hca_spec::rules;
 
+use super::record_word;
 use crate::adapter::chip::Chip;
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
@@ -59,6 +60,11 @@ impl Peers {
         if matches!(why, Unwanted::Ahead | Unwanted::Behind) && first(way.1) != Some(own) {
             return;
         }
+        let record = || function.qps.get(way.1.0).map(|qp| qp.params.doorbell_record);
+        let own = match why {
+            Unwanted::NoReceive => record().and_then(|at| record_word(function, at, 0)).unwrap_or(0),
+            _ => own,
+        };
         if self.losses.len() >= WAYS {
             self.losses.clear();
         }

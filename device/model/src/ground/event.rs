@@ -226,7 +226,7 @@ pub enum Unwanted {
     Ahead,
     /// Its PSN lies behind the one that is expected, so it counts as one that came before; `own` is the one expected.
     Behind,
-    /// It has no receive request for it; `own` is the receive counter of its doorbell record.
+    /// It has no receive request for it; `own` is 0.
     NoReceive,
 }
 
