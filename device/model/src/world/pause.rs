@@ -98,7 +98,8 @@ impl End {
     /// Whether a frame of a priority has room that takes so many blocks.
     fn has_room(&self, lane: u8, blocks: u32, lossless: u8, room: u32) -> bool {
         let share = room / (lossless.count_ones() + 1);
-        let is_lossless = |lane: &u8| lossless >> lane & 1 == 1;
+        // Lanes beyond the priorities are of no class that is lossless.
+        let is_lossless = |lane: &u8| u16::from(lossless) >> (lane & 0xf) & 1 == 1;
         let taken = match is_lossless(&lane) {
             true => self.taken(lane),
             false => (0..LANES as u8).filter(|lane| !is_lossless(lane)).map(|lane| self.taken(lane)).sum(),
