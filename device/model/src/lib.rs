@@ -19,7 +19,7 @@
 //!
 //! The modules are rooms on floors (`floors.toml`), each of which imports from those below it: `ground` (time, events,
 //! profiles), [`wire`] (transport packets), [`link_layer`] (what carries them from port to port), `engines` (state machines that
-//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `world`.
+//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `checker` (looks on), `world`.
 //!
 //! Not implemented: masked atomics.
 #![forbid(unsafe_code)]

@@ -1,13 +1,12 @@
 //! Send queues: the send counter in the doorbell record, and the doorbell.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc};
 use hca_spec::rules::{self, Rule};
 
-use super::{LOOKED_AT, record_word, swapped};
+use super::{Turn, record_word, swapped};
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::time::Ps;
@@ -29,12 +28,18 @@ struct SendQueue {
     silent: Option<(u16, Ps)>,
 }
 
+impl SendQueue {
+    /// Nothing was posted yet.
+    fn new(now: Ps) -> Self {
+        Self { send: 0, receive: 0, rung: now, ahead: 0, silent: None }
+    }
+}
+
 /// The send queues of an adapter.
 #[derive(Debug, Default)]
 pub(super) struct SendQueues {
     queues: BTreeMap<Qpn, SendQueue>,
-    /// Where the last look ended.
-    looked_at: Option<Qpn>,
+    turn: Turn<Qpn>,
 }
 
 impl SendQueues {
@@ -44,13 +49,7 @@ impl SendQueues {
         let record = context.get(Qpc::DBR_ADDR);
         let word = record_word(function, record, 1)?;
         let receive = record_word(function, record, 0)?;
-        let queue = self.queues.entry(qpn).or_insert(SendQueue {
-            send: 0,
-            receive: 0,
-            rung: Ps::ZERO,
-            ahead: 0,
-            silent: None,
-        });
+        let queue = self.queues.entry(qpn).or_insert(SendQueue::new(now));
         queue.silent = None;
         let moved = (word as u16).wrapping_sub(queue.send);
         let size = 1u32 << context.get(Qpc::LOG_SQ_SIZE).min(15);
@@ -93,7 +92,7 @@ impl SendQueues {
     }
 
     /// A command brought a queue pair to a state.
-    pub(super) fn modified(&mut self, now: Ps, qpn: Qpn, _from: QpState, to: QpState, function: &Function) {
+    pub(super) fn modified(&mut self, now: Ps, qpn: Qpn, to: QpState, function: &Function) {
         match to {
             QpState::Reset | QpState::Init => self.forget(qpn),
             QpState::Rts => {
@@ -101,13 +100,7 @@ impl SendQueues {
                 if qp.ctx.get(Qpc::NO_SQ) == 1 {
                     return;
                 }
-                self.queues.entry(qpn).or_insert(SendQueue {
-                    send: 0,
-                    receive: 0,
-                    rung: now,
-                    ahead: 0,
-                    silent: None,
-                });
+                self.queues.entry(qpn).or_insert(SendQueue::new(now));
             }
             _ => {}
         }
@@ -120,10 +113,7 @@ impl SendQueues {
 
     /// Counters that were raised, and nobody rang.
     pub(super) fn look(&mut self, now: Ps, patience: Ps, function: &Function, tell: &mut dyn FnMut(Finding)) {
-        let from = self.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut last, mut seen_now) = (None, 0);
-        for (qpn, queue) in self.queues.range_mut((from, Bound::Unbounded)).take(LOOKED_AT) {
-            (last, seen_now) = (Some(*qpn), seen_now + 1);
+        for (qpn, queue) in self.turn.next(&mut self.queues) {
             let Some(qp) = function.qps.get(qpn.0).filter(|qp| qp.state == QpState::Rts) else { continue };
             let Some(word) = record_word(function, qp.params.doorbell_record, 1) else { continue };
             let counter = word as u16;
@@ -152,7 +142,5 @@ impl SendQueues {
                 _ => queue.silent = Some((counter, now)),
             }
         }
-        // At the end it begins anew.
-        self.looked_at = last.filter(|_| seen_now == LOOKED_AT);
     }
 }

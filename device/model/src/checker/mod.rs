@@ -12,6 +12,7 @@ mod peers;
 mod queues;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use hca_firmware::FunctionId;
 use hca_spec::ids::Qpn;
@@ -80,8 +81,8 @@ impl Checker {
         let now = record.at;
         let found = match record.event {
             Event::Doorbell { qpn } | Event::BlueFlame { qpn, .. } => shadow.sends.rung(now, qpn, function),
-            Event::QpModified { qpn, from, to } => {
-                shadow.sends.modified(now, qpn, from, to, function);
+            Event::QpModified { qpn, to, .. } => {
+                shadow.sends.modified(now, qpn, to, function);
                 None
             }
             Event::Destroyed { what: Queue::Qp, number } => {
@@ -93,7 +94,7 @@ impl Checker {
                 None
             }
             Event::Armed { cqn, consumer, sequence, .. } => {
-                shadow.queues.armed(now, cqn, (consumer, sequence), function)
+                shadow.queues.armed(cqn, (consumer, sequence), function)
             }
             Event::EqConsumed { eqn, armed, .. } => {
                 shadow.queues.eq_consumed(eqn, armed);
@@ -157,6 +158,25 @@ fn function_of(event: &Event) -> FunctionId {
         | Event::Unwanted { qpn, .. }
         | Event::Done { qpn, .. } => FunctionId::of_qpn(*qpn),
         _ => FunctionId::FIRST,
+    }
+}
+
+/// Where a look at objects goes on: each is of at most [`LOOKED_AT`], and behind the last it begins anew.
+#[derive(Debug)]
+struct Turn<K>(Option<K>);
+
+impl<K> Default for Turn<K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: Ord + Copy> Turn<K> {
+    /// The objects that have their turn.
+    fn next<'a, V>(&mut self, objects: &'a mut BTreeMap<K, V>) -> impl Iterator<Item = (&'a K, &'a mut V)> {
+        let from = self.0.map_or(Bound::Unbounded, Bound::Excluded);
+        self.0 = objects.range((from, Bound::Unbounded)).nth(LOOKED_AT - 1).map(|(key, _)| *key);
+        objects.range_mut((from, self.0.map_or(Bound::Unbounded, Bound::Included)))
     }
 }
 

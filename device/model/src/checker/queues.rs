@@ -7,7 +7,7 @@ use hca_spec::ids::{Cqn, Eqn};
 use hca_spec::queue::{Cqc, Eqc};
 use hca_spec::rules;
 
-use super::{LOOKED_AT, record_word, swapped};
+use super::{Turn, record_word, swapped};
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::Queue;
@@ -22,8 +22,8 @@ const SAME_SEQUENCE: u32 = 8;
 struct CompletionQueue {
     /// It was armed once.
     armed: bool,
-    /// Since when there are entries of which none was read, and the consumer index in the record.
-    unread: Option<(Ps, u32)>,
+    /// Since when there are entries of which none was read.
+    unread: Option<Ps>,
     /// An event was sent since the last arming.
     event: bool,
     /// Sequence number of the last arming, and armings after an event with the same.
@@ -44,6 +44,7 @@ struct EventQueue {
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     cqs: BTreeMap<Cqn, CompletionQueue>,
+    turn: Turn<Cqn>,
     eqs: BTreeMap<u32, EventQueue>,
 }
 
@@ -60,7 +61,7 @@ impl Queues {
     /// An entry was written to a completion queue.
     pub(super) fn completed(&mut self, now: Ps, cqn: Cqn) {
         let queue = self.cqs.entry(cqn).or_default();
-        queue.unread.get_or_insert((now, u32::MAX));
+        queue.unread.get_or_insert(now);
     }
 
     /// An event was written.
@@ -81,7 +82,6 @@ impl Queues {
     /// A completion queue was armed with a consumer index and a sequence number.
     pub(super) fn armed(
         &mut self,
-        _now: Ps,
         cqn: Cqn,
         (consumer, sequence): (u32, u8),
         function: &Function,
@@ -153,10 +153,9 @@ impl Queues {
             });
         }
         // Those that were armed wait for an event; a program may leave the last entries of a queue that it did read.
-        let silent =
-            self.cqs.iter_mut().filter(|(_, queue)| !queue.armed && !queue.told && queue.unread.is_some());
-        for (cqn, queue) in silent.take(LOOKED_AT) {
-            let Some((since, _)) = queue.unread else { continue };
+        let silent = |queue: &CompletionQueue| !queue.armed && !queue.told && queue.unread.is_some();
+        for (cqn, queue) in self.turn.next(&mut self.cqs).filter(|(_, queue)| silent(queue)) {
+            let Some(since) = queue.unread else { continue };
             let Some(context) = icm.cqs.get(cqn.0).map(|cq| &cq.ctx) else { continue };
             let Some(word) = record_word(function, context.get(Cqc::DBR_ADDR), 0) else { continue };
             if word & COUNTER != 0 {
