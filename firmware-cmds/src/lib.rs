@@ -51,6 +51,7 @@ pub mod rq;
 mod sma;
 pub mod sparse;
 mod speed;
+mod steady;
 pub mod steering;
 pub mod switch;
 pub mod table;

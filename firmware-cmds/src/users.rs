@@ -5,13 +5,13 @@
 //!
 //! Source: PRM "CREATE_UCTX", "CREATE_UMEM"; the mlx5 driver (which commands carry which number).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use hca_spec::mkc::{MTT_ADDRESS, MTT_READ, MTT_WRITE};
 
 use crate::list::List;
 use crate::object::Object;
+use crate::steady::SteadyMap;
 use crate::table::Table;
 
 /// Number of the user context whose objects everybody may name.
@@ -147,8 +147,8 @@ pub(crate) struct Users {
     /// User memory.
     pub(crate) umems: Table<Umem>,
     /// Owners of objects that are not the kernel's.
-    owners: HashMap<Object, u16>,
-    held: HashMap<Object, Held>,
+    owners: SteadyMap<Object, u16>,
+    held: SteadyMap<Object, Held>,
 }
 
 impl Users {
@@ -157,8 +157,8 @@ impl Users {
         Self {
             contexts: Table::new(1, contexts),
             umems: Table::new(1, umems),
-            owners: HashMap::new(),
-            held: HashMap::new(),
+            owners: SteadyMap::default(),
+            held: SteadyMap::default(),
         }
     }
 

@@ -12,7 +12,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use hca_firmware::commands::{Fixture, find};
+use hca_firmware::commands::{Fixture, find, maker};
+use hca_firmware::object::Kind;
 use hca_firmware::steering::{FlowKey, Ip, L4, Layers, Verdict};
 use hca_firmware::{Config, Execution, Firmware, PortKind};
 use hca_spec::be32;
@@ -24,14 +25,15 @@ use hca_spec::flow::{
 };
 use hca_spec::put_be32;
 
-/// A firmware that executes commands which must succeed.
-struct Adapter(Firmware);
+/// A firmware that executes commands which must succeed, and the TIR that all rules lead to.
+struct Adapter(Firmware, u32);
 
 impl Adapter {
     /// One with flow tables and pages for a million entries.
     fn new() -> Self {
         const PAGES: u64 = 200_000;
-        let mut adapter = Self(Firmware::new(Config { port_kind: PortKind::Ethernet, ..Config::default() }));
+        let mut adapter =
+            Self(Firmware::new(Config { port_kind: PortKind::Ethernet, ..Config::default() }), 0);
         let template = |opcode| find(opcode).expect("a command").template(&Fixture::default());
         adapter.run(template(Opcode::EnableHca));
         let pages: Vec<u64> = (0..PAGES).map(|page| page << 12).collect();
@@ -43,6 +45,14 @@ impl Adapter {
             adapter.run(give);
         }
         adapter.run(template(Opcode::InitHca));
+        let mut fixture = Fixture::new(PAGES << 12, (PAGES + 16) << 12, 0);
+        for kind in
+            [Kind::Uar, Kind::Eq, Kind::Cq, Kind::Pd, Kind::TransportDomain, Kind::Rq, Kind::Rqt, Kind::Tir]
+        {
+            let number = adapter.run(maker(kind).expect("a command").template(&fixture));
+            fixture.set(kind, number);
+        }
+        adapter.1 = fixture.number(Kind::Tir);
         adapter
     }
 
@@ -129,7 +139,8 @@ fn rules(adapter: &mut Adapter, count: u32) -> (u32, u32) {
     let table = adapter.table(1, 21);
     let group = adapter.group(table, 0, (1 << 21) - 1, |mask| flow(mask, None));
     for number in 0..count {
-        adapter.forward(table, group, number, |value| flow(value, Some(number)), destination::TIR, number);
+        let tir = adapter.1;
+        adapter.forward(table, group, number, |value| flow(value, Some(number)), destination::TIR, tir);
     }
     (table, group)
 }
@@ -137,6 +148,7 @@ fn rules(adapter: &mut Adapter, count: u32) -> (u32, u32) {
 /// The tables of an interface: VLAN, layer 2, transport; the root of received frames.
 fn interface(adapter: &mut Adapter) {
     use MatchLayers as L;
+    let tir = adapter.1;
     let transport = adapter.table(57, 7);
     let both = adapter.group(transport, 0, 13, |mask| {
         _ = mask.outer_mut().set(L::IP_VERSION, 0xf).set(L::IP_PROTOCOL, 0xff);
@@ -146,16 +158,16 @@ fn interface(adapter: &mut Adapter) {
             let value = |value: &mut MatchParam| {
                 _ = value.outer_mut().set(L::IP_VERSION, version).set(L::IP_PROTOCOL, protocol);
             };
-            adapter.forward(transport, both, (2 * place + i) as u32, value, destination::TIR, 1);
+            adapter.forward(transport, both, (2 * place + i) as u32, value, destination::TIR, tir);
         }
     }
     let version = adapter.group(transport, 14, 15, |mask| _ = mask.outer_mut().set(L::IP_VERSION, 0xf));
     for (place, number) in [(14, 4), (15, 6)] {
         let value = |value: &mut MatchParam| _ = value.outer_mut().set(L::IP_VERSION, number);
-        adapter.forward(transport, version, place, value, destination::TIR, 1);
+        adapter.forward(transport, version, place, value, destination::TIR, tir);
     }
     let any = adapter.group(transport, 16, 16, |_| ());
-    adapter.forward(transport, any, 16, |_| (), destination::TIR, 2);
+    adapter.forward(transport, any, 16, |_| (), destination::TIR, tir);
     let addresses = adapter.table(56, 16);
     let full = adapter.group(addresses, 0, 32767, |mask| {
         _ = mask.outer_mut().set(L::DMAC_47_16, u32::MAX).set(L::DMAC_15_0, 0xffff);
@@ -227,7 +239,15 @@ fn rule(c: &mut Criterion) {
                 || (),
                 |()| {
                     let mut adapter = adapter.borrow_mut();
-                    adapter.forward(table, of, place, |value| flow(value, Some(place)), destination::TIR, 1);
+                    let tir = adapter.1;
+                    adapter.forward(
+                        table,
+                        of,
+                        place,
+                        |value| flow(value, Some(place)),
+                        destination::TIR,
+                        tir,
+                    );
                     adapter.put(Opcode::DeleteFlowTableEntry, gone.bytes(), &[]);
                 },
                 BatchSize::SmallInput,

@@ -1,12 +1,11 @@
 //! Entries with the same criteria, found by the value of what they compare: one look-up, however many there are.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-
-use foldhash::quality::RandomState;
 
 use super::criteria::Criteria;
 use super::key::{MatchValue, WORDS};
+use crate::steady::SteadyMap;
 
 /// Places of entries with the same values. The lowest wins; the others wait until it goes.
 #[derive(Debug)]
@@ -30,24 +29,12 @@ pub(super) struct Matcher {
     pub(super) criteria: Criteria,
     /// First places of the groups.
     starts: BTreeSet<u32>,
-    places: HashMap<Arc<[u32]>, Places, RandomState>,
-}
-
-/// A map that has this many times as much room as it needs gives room back.
-const SPARSE: usize = 8;
-/// A map as small as this keeps its room.
-const SMALL: usize = 64;
-
-/// Gives room back after many entries went: memory follows the entries that are there. The cost is paid by the removals.
-pub(super) fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, RandomState>) {
-    if map.capacity() > SMALL.max(SPARSE * map.len()) {
-        map.shrink_to(2 * map.len());
-    }
+    places: SteadyMap<Arc<[u32]>, Places>,
 }
 
 impl Matcher {
     pub(super) fn new(criteria: Criteria) -> Self {
-        Self { criteria, starts: BTreeSet::new(), places: HashMap::default() }
+        Self { criteria, starts: BTreeSet::new(), places: SteadyMap::default() }
     }
 
     /// A group that begins at a place has these criteria.
@@ -73,7 +60,7 @@ impl Matcher {
     }
 
     pub(super) fn insert(&mut self, key: Arc<[u32]>, place: u32) {
-        match self.places.get_mut(&*key) {
+        match self.places.get_mut(&key) {
             None => _ = self.places.insert(key, Places::One(place)),
             Some(Places::More(places)) => _ = places.insert(place),
             Some(one) => {
@@ -94,7 +81,6 @@ impl Matcher {
         };
         if last {
             self.places.remove(key);
-            shrink(&mut self.places);
         }
     }
 

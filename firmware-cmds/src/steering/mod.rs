@@ -27,12 +27,11 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
 use hca_spec::flow::{MatchParam, TableType};
 
+use crate::steady::SteadyMap;
 use crate::table::Table;
 use counter::Counters;
 pub(crate) use counter::NoCounter;
@@ -66,7 +65,7 @@ pub struct Steering {
     tables_of: [u32; TYPES],
     entries_of: [u32; TYPES],
     /// How many times entries name each TIR.
-    tirs: HashMap<u32, u32, RandomState>,
+    tirs: SteadyMap<u32, u32>,
     /// Elements of the lists of all entries.
     listed: u64,
 }
@@ -104,7 +103,7 @@ impl Steering {
             roots: [None; TYPES],
             tables_of: [0; TYPES],
             entries_of: [0; TYPES],
-            tirs: HashMap::default(),
+            tirs: SteadyMap::default(),
             listed: 0,
         }
     }
@@ -266,7 +265,10 @@ impl Steering {
         for destination in &what.destinations {
             match *destination {
                 Destination::Table(number) => self.hold_table(number, more),
-                Destination::Tir(tirn) if more => *self.tirs.entry(tirn).or_default() += 1,
+                Destination::Tir(tirn) if more => match self.tirs.get_mut(&tirn) {
+                    Some(users) => *users += 1,
+                    None => _ = self.tirs.insert(tirn, 1),
+                },
                 Destination::Tir(tirn) => {
                     if let Some(users) = self.tirs.get_mut(&tirn) {
                         *users = users.saturating_sub(1);

@@ -1,14 +1,14 @@
 //! A flow table: its groups, its entries, and the index by which entries are found.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
 use hca_spec::flow::TableType;
 
 use super::criteria::Criteria;
 use super::key::{MatchValue, WORDS};
-use super::matcher::{Matcher, shrink};
+use super::matcher::Matcher;
+use crate::steady::SteadyMap;
 
 /// Different criteria of one table: each may cost a packet a look-up, and the making of a group a comparison.
 pub(crate) const MOST_CRITERIA: usize = 512;
@@ -86,7 +86,7 @@ pub(crate) struct FlowTable {
     /// The matchers that are there, by the first place of their groups.
     order: Vec<usize>,
     /// By place.
-    pub(super) entries: HashMap<u32, Entry, RandomState>,
+    pub(super) entries: SteadyMap<u32, Entry>,
 }
 
 impl FlowTable {
@@ -100,7 +100,7 @@ impl FlowTable {
             groups: BTreeMap::new(),
             matchers: Vec::new(),
             order: Vec::new(),
-            entries: HashMap::default(),
+            entries: SteadyMap::default(),
         }
     }
 
@@ -183,7 +183,6 @@ impl FlowTable {
         if let Some(Some(matcher)) = self.matchers.get_mut(matcher) {
             matcher.remove(&entry.key, place);
         }
-        shrink(&mut self.entries);
         Some(entry)
     }
 

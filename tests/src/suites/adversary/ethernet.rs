@@ -153,7 +153,11 @@ impl Station {
     /// The send queue begins anew.
     fn again(&mut self) -> Result<(), Error> {
         while self.cq.poll().is_some() {}
-        self.hca.modify_sq(&mut self.sq, QueueState::Reset)?;
+        if self.hca.modify_sq(&mut self.sq, QueueState::Reset).is_err() {
+            // The adapter took it to error by itself.
+            self.hca.sq_state(&mut self.sq)?;
+            self.hca.modify_sq(&mut self.sq, QueueState::Reset)?;
+        }
         self.hca.modify_sq(&mut self.sq, QueueState::Ready)
     }
 
