@@ -87,9 +87,6 @@ pub(crate) const fn no_room(why: &'static str) -> Failure {
 /// Input shorter than the command's layout.
 pub(crate) const SHORT: Failure =
     Failure::new(Status::BadInputLength, "the input is shorter than the command's layout");
-/// Room for the output shorter than the command's layout.
-pub(crate) const SHORT_OUTPUT: Failure =
-    Failure::new(Status::BadOutputLength, "the room for output is shorter than the command's layout");
 
 #[cfg(test)]
 mod tests {

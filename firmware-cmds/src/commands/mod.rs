@@ -49,5 +49,5 @@ mod tis;
 mod vport;
 
 pub use fixture::Fixture;
-pub use row::{Action, Command, Right, Subject, TimeClass, kept_list};
+pub use row::{Action, Command, Right, Subject, TimeClass, is_inline, kept_list};
 pub use table::{TABLE, find, maker};

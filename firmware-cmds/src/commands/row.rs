@@ -29,9 +29,9 @@ pub struct Command {
     pub opcode: Opcode,
     /// Its name in the PRM.
     pub name: &'static str,
-    /// Least length of its input in bytes, header included.
+    /// Length of its input's layout in bytes, header included. Drivers may send less: what is missing is zero.
     pub input: usize,
-    /// Least room for its output in bytes, header included.
+    /// Length of its output's layout in bytes, header included. Drivers may have less room: the rest is cut off.
     pub output: usize,
     /// The least state of the adapter in which it is legal.
     pub state: State,
@@ -96,6 +96,11 @@ impl Command {
     /// Byte offset in the input of a list that the adapter keeps as it is: it is not one with the rest of the input ([`Input`]).
     pub fn kept_list(&self) -> Option<usize> {
         self.icm.list.filter(|_| self.icm.as_it_is)
+    }
+
+    /// Whether the command entry itself has all of its input: there is nothing to fetch, however long the input is said to be.
+    pub fn is_inline(&self) -> bool {
+        self.input <= InHeader::SIZE && matches!(self.template, Template::Object)
     }
 
     /// Numbers in the output of the objects that it made.
@@ -356,6 +361,11 @@ pub(crate) enum Template {
 /// Where in an input of that opcode a list begins that is kept as it is.
 pub fn kept_list(opcode: u16) -> Option<usize> {
     find(Opcode::from_u16(opcode)?).and_then(Command::kept_list)
+}
+
+/// Whether the entry of a command of that opcode has all of its input ([`Command::is_inline`]).
+pub fn is_inline(opcode: u16) -> bool {
+    Opcode::from_u16(opcode).and_then(find).is_some_and(Command::is_inline)
 }
 
 /// The input of which these are all bytes.

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use hca_firmware::commands::kept_list;
+use hca_firmware::commands::{is_inline, kept_list};
 use hca_firmware::list::{Input, List};
 use hca_spec::be32;
 use hca_spec::command::{
@@ -119,7 +119,11 @@ impl Fetch {
         }
         self.input.reserve(len.min(4096));
         self.input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
-        self.list_at = kept_list((be32(&self.input, 0) >> 16) as u16).unwrap_or(usize::MAX);
+        let opcode = (be32(&self.input, 0) >> 16) as u16;
+        if is_inline(opcode) {
+            return FetchStep::Execute;
+        }
+        self.list_at = kept_list(opcode).unwrap_or(usize::MAX);
         self.mailbox(self.entry.get(CommandEntry::INPUT_MAILBOX))
     }
 
