@@ -1,10 +1,11 @@
-//! `softhca ctl`: looks at the links of a running server, and takes their cables out and in.
+//! `softhca ctl`: looks at the links of a running server, takes their cables out and in, and has things go wrong.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use hca_server::control;
-use serde_json::{Value, json};
+use hca_server::topology::Topology;
+use serde_json::{Map, Value, json};
 
 use crate::cli::print;
 
@@ -30,13 +31,14 @@ impl Which {
     }
 }
 
-/// Look at the links of a running server, and take their cables out and in
+/// Look at the links of a running server, take their cables out and in, and have things go wrong
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     softhca ctl --run-dir /tmp/pair links\n  \
     softhca ctl --run-dir /tmp/pair link down a\n  \
     softhca ctl --run-dir /tmp/pair link up a/hca0\n  \
-    softhca ctl --run-dir /tmp/pair link down sw0:5")]
+    softhca ctl --run-dir /tmp/pair link down sw0:5\n  \
+    softhca ctl --run-dir /tmp/pair fault add at=a on=command opcode=CREATE_CQ action=fail status=0xf")]
 pub(crate) struct Ctl {
     #[command(flatten)]
     server: Which,
@@ -65,6 +67,74 @@ enum Control {
         /// A port at either end: HOST, HOST:PORT, HOST/HCA or SWITCH:PORT
         at: String,
     },
+    /// Have something go wrong, now or on script; list or remove what does
+    Fault {
+        #[command(subcommand)]
+        what: Fault,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Fault {
+    /// Add a fault: the keys of a [[fault]] in a topology
+    #[command(after_help = "Examples:\n  \
+        softhca ctl fault add at=a on=command opcode=CREATE_CQ nth=3 action=fail status=0xf\n  \
+        softhca ctl fault add at=a on=interrupt action=lose probability=0.01\n  \
+        softhca ctl fault add at=a on=completion side=send wqe=0x0a action=error syndrome=0x2\n  \
+        softhca ctl fault add at=b/hca0 on=time action=ail syndrome=1 for_ms=5000\n\n\
+        at   the adapter: HOST or HOST/HCA\n\
+        on   command, event, completion, interrupt, reset, time\n\
+        What matches: opcode object | eq type object | cq queue side wqe | vector\n\
+        Of those: nth count (0: no end) probability seed from_ms until_ms | every_ms (of on=time)\n\
+        The page \"Faults\" of the documentation has all actions and their keys.")]
+    Add {
+        /// What to add
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = pair)]
+        keys: Vec<(String, Value)>,
+    },
+    /// Add the faults of a topology file to those of a server; the rest of the file is not looked at
+    #[command(
+        after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault load qemu-configs/faults/interrupt-lost.toml"
+    )]
+    Load {
+        /// The file
+        file: PathBuf,
+    },
+    /// List what goes wrong, how often it could have, and how often it did
+    #[command(after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault list")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a fault; what has gone wrong stays so
+    #[command(after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault remove 0")]
+    Remove {
+        /// Its number, as `fault list` shows it
+        number: u32,
+    },
+}
+
+/// The faults of a topology file.
+fn faults_of(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let topology = Topology::load(file)?;
+    let keys: Result<Vec<_>, _> =
+        topology.faults.iter().map(|fault| serde_json::to_value(&fault.keys)).collect();
+    let keys = keys?;
+    anyhow::ensure!(!keys.is_empty(), "{}: there is no [[fault]]", file.display());
+    Ok(keys)
+}
+
+/// `KEY=VALUE`, with the value as what it looks like: a switch, a number, text.
+fn pair(text: &str) -> Result<(String, Value), String> {
+    let Some((key, value)) = text.split_once('=') else { return Err("must be KEY=VALUE".into()) };
+    let value = match (value.parse::<bool>(), value.parse::<i64>(), value.parse::<f64>()) {
+        (Ok(switch), ..) => json!(switch),
+        (_, Ok(whole), _) => json!(whole),
+        (.., Ok(fraction)) if fraction.is_finite() => json!(fraction),
+        _ => json!(value),
+    };
+    Ok((key.to_owned(), value))
 }
 
 /// Does what `softhca ctl` is asked for.
@@ -81,7 +151,54 @@ pub(crate) fn run(args: &Ctl) -> anyhow::Result<()> {
         Control::Link { state, at } => {
             control::ask(&path, &json!({ "cmd": "link", "at": at, "state": state })).map(drop)
         }
+        Control::Fault { what: Fault::Add { keys } } => {
+            let keys: Map<String, Value> = keys.iter().cloned().collect();
+            let answer = control::ask(&path, &json!({ "cmd": "fault", "add": keys }))?;
+            print(&format!("fault {}", answer.get("number").and_then(Value::as_u64).unwrap_or_default()))
+        }
+        Control::Fault { what: Fault::Load { file } } => {
+            for keys in faults_of(file)? {
+                let answer = control::ask(&path, &json!({ "cmd": "fault", "add": keys }))?;
+                print(&format!(
+                    "fault {}",
+                    answer.get("number").and_then(Value::as_u64).unwrap_or_default()
+                ))?;
+            }
+            Ok(())
+        }
+        Control::Fault { what: Fault::List { json } } => {
+            let answer = control::query(&path, "fault")?;
+            if *json {
+                return print(&serde_json::to_string_pretty(&answer)?);
+            }
+            print(fault_table(&answer).trim_end())
+        }
+        Control::Fault { what: Fault::Remove { number } } => {
+            control::ask(&path, &json!({ "cmd": "fault", "remove": number })).map(drop)
+        }
     }
+}
+
+/// One line per fault.
+fn fault_table(answer: &Value) -> String {
+    let mut out = format!("{:<6} {:<16} {:>10} {:>10} fault\n", "number", "at", "matched", "happened");
+    let none = Vec::new();
+    for fault in answer.get("faults").and_then(Value::as_array).unwrap_or(&none) {
+        let number = |key: &str| fault.get(key).and_then(Value::as_u64).unwrap_or_default();
+        let text = |key: &str| fault.get(key).and_then(Value::as_str).unwrap_or("?");
+        let keys = fault.get("keys").and_then(Value::as_object);
+        let keys = keys.into_iter().flatten().filter(|(key, _)| !["at", "name"].contains(&key.as_str()));
+        let keys: Vec<String> = keys.map(|(key, value)| format!("{key}={value}")).collect();
+        let (matched, happened) = (number("matched"), number("happened"));
+        out += &format!(
+            "{:<6} {:<16} {matched:>10} {happened:>10} {}: {}\n",
+            number("number"),
+            text("at"),
+            text("name"),
+            keys.join(" ")
+        );
+    }
+    out
 }
 
 /// One line per link.
@@ -110,6 +227,25 @@ fn link_table(answer: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_and_values() {
+        assert_eq!(pair("nth=3"), Ok(("nth".into(), json!(3))));
+        assert_eq!(pair("probability=0.5"), Ok(("probability".into(), json!(0.5))));
+        assert_eq!(pair("frozen=true"), Ok(("frozen".into(), json!(true))));
+        assert_eq!(pair("status=0xf"), Ok(("status".into(), json!("0xf"))));
+        assert_eq!(pair("opcode=CREATE_CQ"), Ok(("opcode".into(), json!("CREATE_CQ"))));
+        assert!(pair("nonsense").is_err());
+    }
+
+    #[test]
+    fn faults_as_a_table() {
+        let answer = json!({"faults": [{"number": 3, "name": "command fail", "at": "a/hca0", "matched": 7,
+            "happened": 1, "keys": {"at": "a", "on": "command", "nth": 7}}]});
+        let table = fault_table(&answer);
+        let line: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(line, ["3", "a/hca0", "7", "1", "command", "fail:", "nth=7", "on=\"command\""]);
+    }
 
     #[test]
     fn links_as_a_table() {

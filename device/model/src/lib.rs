@@ -19,7 +19,7 @@
 //!
 //! The modules are rooms on floors (`floors.toml`), each of which imports from those below it: `ground` (time, events,
 //! profiles), [`wire`] (transport packets), [`link_layer`] (what carries them from port to port), `engines` (state machines that
-//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `adapter` (carries out what the engines return), `checker` (looks on), `world`.
+//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `faults` (what goes wrong on script), `adapter` (carries out what the engines return), `checker` (looks on), `world`.
 //!
 //! Not implemented: masked atomics.
 #![forbid(unsafe_code)]
@@ -28,6 +28,7 @@
 mod adapter;
 mod checker;
 mod engines;
+mod faults;
 mod ground;
 pub mod link;
 pub mod link_layer;
@@ -51,11 +52,22 @@ pub use world::{
     World, WorldConfig,
 };
 
+/// What goes wrong on script.
+pub mod fault {
+    pub use crate::faults::{
+        Ailment, Assert, CommandAction, EVENT_DATA, EntryAction, Fault, FaultId, FaultReport,
+        InterruptAction, Lasting, Side, TimeAction, What, event_named, opcode_named, vendor_of,
+    };
+    pub use crate::ground::trigger::Trigger;
+    pub use hca_spec::command::Delivery;
+    pub use hca_spec::ids::{Cqn, Eqn, Qpn};
+}
+
 /// What a trace is made of.
 pub mod trace {
     pub use crate::adapter::watch::Captured;
     pub use crate::ground::event::{
-        Cause, Event, Hold, Object, Queue, Status, Unit, Unwanted, Value, operation_name,
+        Cause, Event, Hold, Object, Queue, Seam, Status, Unit, Unwanted, Value, operation_name,
     };
     pub use crate::ground::record::Record;
     pub use crate::ground::ring::Trace;

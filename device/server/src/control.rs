@@ -2,7 +2,9 @@
 //!
 //! Requests: `{"cmd":"ping"}`, `{"cmd":"resources"}`, `{"cmd":"metrics"}`, `{"cmd":"stat"}`, `{"cmd":"totals"}` (the
 //! same without queue pairs), `{"cmd":"diagnoses","since":NEXT}` (those since an answer that said `"next":NEXT`), `{"cmd":"links"}`,
-//! `{"cmd":"link","at":"a/hca0","state":"down"}`. A reply has `"ok":true` and the answer, or `"ok":false` and
+//! `{"cmd":"link","at":"a/hca0","state":"down"}`, `{"cmd":"fault"}` (what goes wrong on script),
+//! `{"cmd":"fault","add":{"at":"a/hca0","on":"command","action":"hang"}}` (keys as in a topology),
+//! `{"cmd":"fault","remove":NUMBER}`. A reply has `"ok":true` and the answer, or `"ok":false` and
 //! `"error"`. Rubbish gets an error reply; a line that is too long or a client that doesn't read ends that connection,
 //! nothing else.
 

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::counters;
 use crate::diagnoses::Diagnoses;
+use crate::faults::Faults;
 use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
 use crate::links::Links;
@@ -85,6 +86,7 @@ pub struct Engine {
     trim: Trim,
     observer: Option<Observer>,
     diagnoses: Diagnoses,
+    faults: Faults,
     /// Names of the adapters, and bytes of each in a capture; until there is an observer.
     captures: Vec<(String, u64)>,
 }
@@ -147,6 +149,7 @@ impl Engine {
         if topology.checker.enabled {
             world.start_checker(Ps::from_ms(topology.checker.patience_ms));
         }
+        let faults = Faults::new(topology, part, &mut world);
         let limits = Limits::shared_by(part.hcas().count());
         let mut slots = Vec::new();
         for (i, (host, hca)) in part.hcas().enumerate() {
@@ -177,6 +180,7 @@ impl Engine {
             trim: Trim::default(),
             observer: None,
             diagnoses: Diagnoses::default(),
+            faults,
             captures: part
                 .hcas()
                 .map(|(host, hca)| (format!("{}/{}", host.name, hca.name), hca.capture_bytes))
@@ -499,6 +503,10 @@ impl Engine {
             let now = self.pacer.catch_up(&mut self.world);
             return self.links.set(&mut self.world, now, at, state);
         }
+        if cmd == "fault" {
+            let now = self.pacer.catch_up(&mut self.world);
+            return self.faults.answer(&mut self.world, now, request);
+        }
         let of_each = |what: &dyn Fn(usize, &Slot) -> Value| {
             let hcas = self.slots.iter().enumerate().map(|(i, slot)| {
                 let mut value = what(i, slot);
@@ -554,7 +562,7 @@ impl Engine {
                 Ok(all)
             }
             other => Err(format!(
-                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, links or link are known"
+                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, diagnoses, fault, links or link are known"
             )),
         }
     }

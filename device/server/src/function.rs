@@ -216,8 +216,14 @@ impl<'a> Endpoint<'a> {
                     rest = tail;
                 }
             }
-            Space::Bar2 => self.function.msix.read(offset, data),
+            Space::Bar2 => match self.is_off_the_bus() {
+                true => data.fill(u8::MAX),
+                false => self.function.msix.read(offset, data),
+            },
             Space::Config => {
+                if self.is_off_the_bus() {
+                    return data.fill(u8::MAX);
+                }
                 let at = usize::try_from(offset).unwrap_or(usize::MAX);
                 self.function.config.software_read(at, data);
             }
@@ -238,6 +244,7 @@ impl<'a> Endpoint<'a> {
                     rest = tail;
                 }
             }
+            Space::Bar2 | Space::Config if self.is_off_the_bus() => {}
             Space::Bar2 => self.function.msix.write(offset, data),
             Space::Config => {
                 let at = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -248,6 +255,15 @@ impl<'a> Endpoint<'a> {
                 }
                 self.follow_config();
             }
+        }
+    }
+
+    /// Whether the adapter is off the bus on script.
+    fn is_off_the_bus(&mut self) -> bool {
+        let place = self.function.place;
+        self.world.is_scripted(place) && {
+            let now = self.pacer.catch_up(self.world);
+            self.world.is_off_the_bus(now, place)
         }
     }
 

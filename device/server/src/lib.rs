@@ -20,6 +20,7 @@ pub mod control;
 mod counters;
 mod diagnoses;
 pub mod engine;
+mod faults;
 pub mod front_end;
 pub mod function;
 mod links;

@@ -7,6 +7,7 @@ use hca_firmware::{Config, Port};
 use crate::adapter::core::Outbox;
 use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
+use crate::faults::Script;
 use crate::ground::timing::Timing;
 use crate::units::Units;
 
@@ -24,6 +25,8 @@ pub(crate) struct Chip {
     pub(crate) watch: Option<Box<Watch>>,
     /// How many functions there are.
     pub(crate) functions: u8,
+    /// What goes wrong.
+    pub(crate) script: Option<Box<Script>>,
 }
 
 impl Chip {
@@ -39,13 +42,14 @@ impl Chip {
             out: Outbox::default(),
             watch: None,
             functions: 1,
+            script: None,
         }
     }
 
     /// Power-on state; the identity stays.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { name: _, timing, units, managed, ports, out, watch, functions: _ } = self;
+        let Self { name: _, timing, units, managed, ports, out, watch, functions: _, script } = self;
         *units = Units::new(timing);
         if watch.as_ref().is_some_and(|w| w.records.is_some()) {
             units.start_notes();
@@ -53,6 +57,9 @@ impl Chip {
         managed.reset();
         ports.reset();
         *out = Outbox::default();
+        if let Some(script) = script {
+            script.was_reset();
+        }
     }
 
     /// Whether packets at the port are gathered.

@@ -117,7 +117,7 @@ impl Executor<'_> {
     }
 
     /// Executes a command whose input is whole.
-    pub(crate) fn execute_command(&mut self, now: Ps, fetch: &mut Fetch) {
+    pub(super) fn execute(&mut self, now: Ps, fetch: &mut Fetch) {
         let (slot, output_len) = (fetch.slot, fetch.output_len());
         let input = fetch.take_input();
         let len = input.bytes.len().saturating_add(input.list.len());

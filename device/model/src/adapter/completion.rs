@@ -94,7 +94,7 @@ impl Core<'_> {
 
     /// Writes a completion and raises what is armed; `data` of at most [`Core::scatter_room`] bytes comes with it.
     /// `false`: the queue is in error (or gone), and the work queue that reports to it can't go on.
-    pub(crate) fn complete(&mut self, now: Ps, cqn: Cqn, cqe: Cqe, data: &[u8]) -> bool {
+    pub(super) fn deliver(&mut self, now: Ps, cqn: Cqn, cqe: Cqe, data: &[u8]) -> bool {
         let mut completion = Completion::new(cqe, data, || now.ticks(self.chip.timing.timer_khz()));
         loop {
             let Some(context) = self.function.fw.icm.cqs.get(cqn.0) else { return false };
@@ -131,6 +131,14 @@ impl Core<'_> {
                 }
                 CqStep::Refused => return false,
             }
+        }
+    }
+
+    /// A queue overflows, whatever room it has.
+    pub(super) fn overflow(&mut self, now: Ps, cqn: Cqn) {
+        if self.start_cq(cqn) {
+            let error = self.function.cqs.get_mut(cqn.0).and_then(CompletionQueue::overflow);
+            self.cq_error(now, cqn, error);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::engines::command::{Fetch, Output};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::view::View;
+use crate::faults::Held;
 use crate::ground::dma::DmaError;
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
@@ -148,6 +149,8 @@ pub(crate) enum HcaEvent {
     LinkUp(u8),
     /// A port changed: an event of that sub-type for the driver.
     PortChange(u8, u8),
+    /// What was put off on script.
+    Scripted(Box<Held>),
 }
 
 /// A packet on its way to a port.

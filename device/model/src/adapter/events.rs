@@ -31,7 +31,7 @@ fn write_eqe(memory: &dyn GuestMemory, write: &EqeWrite) -> Result<(), DmaError>
 
 impl Core<'_> {
     /// Sends an event to one event queue and raises its interrupt if it is armed.
-    pub(crate) fn push_eqe(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
+    pub(super) fn tell(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
         let Some(eq) = self.function.eqs.get_mut(eqn.0.into()) else { return };
         let vector = match eq.push(eqe) {
             Ok(write) => match write_eqe(&*self.function.memory, &write) {
@@ -51,7 +51,12 @@ impl Core<'_> {
 
     /// The event queue that asked for events of that type: of several the one with the lowest number.
     pub(crate) fn event_queue_for(&self, event: EventType) -> Option<Eqn> {
-        self.function.event_routes.0.get(event as usize).copied().flatten()
+        self.event_queue_of(event as u8)
+    }
+
+    /// The same by the number of the type, whether or not it has a name.
+    pub(crate) fn event_queue_of(&self, kind: u8) -> Option<Eqn> {
+        self.function.event_routes.0.get(usize::from(kind)).copied().flatten()
     }
 
     /// Whether the end of a command is told by an event.

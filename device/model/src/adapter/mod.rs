@@ -23,6 +23,7 @@ mod receive;
 mod receive_queue;
 mod respond;
 pub(crate) mod returning;
+mod scripted;
 mod send;
 pub(crate) mod watch;
 
@@ -192,13 +193,13 @@ impl Executor<'_> {
         self.rung(now, blocks);
     }
 
-    pub(crate) fn mmio_read(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
+    fn read_registers(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
         // A read pushes posted writes ahead of it.
         self.flush_stores(now);
         self.side.registers.read(now, &self.core.chip.timing, offset, buf);
     }
 
-    pub(crate) fn mmio_write(&mut self, now: Ps, offset: u64, data: &[u8]) {
+    fn store(&mut self, now: Ps, offset: u64, data: &[u8]) {
         if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
             return self.core.diagnose(
                 now,
@@ -502,10 +503,8 @@ impl Executor<'_> {
             HcaEvent::Sent(qpn) => self.sent(now, qpn),
             HcaEvent::CqModeration(cqn, generation) => self.core.cq_moderation(now, cqn, generation),
             HcaEvent::CqSession(cqn, generation) => self.core.cq_session(now, cqn, generation),
-            HcaEvent::Interrupt(vector) => {
-                self.core.note(now, Event::Interrupt { vector });
-                self.core.chip.out.vectors.push(vector);
-            }
+            HcaEvent::Interrupt(vector) => self.interrupt(now, vector),
+            HcaEvent::Scripted(held) => self.release(now, *held),
             HcaEvent::PortTurn(port) => self.port_turn(now, port),
             HcaEvent::Answer(port, packet) => {
                 self.core.note_sent(now, &packet);

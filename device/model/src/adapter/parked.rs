@@ -12,12 +12,14 @@ use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
 use hca_spec::be32;
 use hca_spec::command::Opcode;
+use hca_spec::cqe::Cqe;
 use hca_spec::ids::{Qpn, Rqn};
 
 use super::Executor;
 use super::core::HcaEvent;
 use crate::engines::command::Fetch;
 use crate::engines::qp::datagram::MULTICAST_QP;
+use crate::faults::Held;
 use crate::ground::dma::GuestMemory;
 use crate::ground::outstanding::{InputId, OutstandingReads};
 use crate::ground::time::Ps;
@@ -324,6 +326,12 @@ impl Executor<'_> {
             HcaEvent::QueueFrame(queued) => Object::Rq(queued.rqn),
             HcaEvent::FlushFrames(rqn) => Object::Rq(*rqn),
             HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.port, arrived.repr())?),
+            HcaEvent::Scripted(held) => match &**held {
+                Held::Completion(_, cqe, _) => Object::Qp(Qpn(cqe.get(Cqe::QPN))),
+                Held::FailQp(qpn) | Held::FailSends(qpn) => Object::Qp(*qpn),
+                Held::FailRq(rqn) => Object::Rq(*rqn),
+                Held::Interrupt(_) | Held::Event(..) => return None,
+            },
             HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)

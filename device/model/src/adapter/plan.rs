@@ -36,6 +36,7 @@ use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::responder::Current;
 use crate::engines::qp::send::{blocks_of, copy_index};
 use crate::engines::qp::umr;
+use crate::faults::Held;
 use crate::ground::region::Payload;
 use crate::wire::Repr;
 
@@ -93,6 +94,21 @@ impl Executor<'_> {
                 }
                 core.plan_flush_rq(*rqn);
             }
+            HcaEvent::Scripted(held) => match &**held {
+                Held::Completion(cqn, ..) => core.plan_consumer(*cqn, 1),
+                Held::FailQp(qpn) | Held::FailSends(qpn) => self.of(*qpn, |qp| {
+                    core.touch(qp.params.doorbell_record, 4);
+                    core.plan_flush(qp);
+                    core.plan_completions(qp);
+                }),
+                Held::FailRq(rqn) => {
+                    if let Some(rq) = core.function.fw.icm.rqs.get(rqn.0) {
+                        core.plan_consumer(Cqn(rq.cqn), usize::MAX);
+                    }
+                    core.plan_flush_rq(*rqn);
+                }
+                Held::Interrupt(_) | Held::Event(..) => {}
+            },
             HcaEvent::Depart(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)

@@ -22,6 +22,8 @@ use crate::ground::dma::DmaError;
 const MAX_INPUT: usize = (8 << 21) + 0x110;
 /// Largest output: more than any command's.
 const MAX_OUTPUT: usize = 1 << 20;
+/// Byte of [`CommandEntry::SIGNATURE`] in the entry.
+const SIGNATURE_BYTE: u64 = CommandEntry::SIGNATURE.offset() as u64 + 1;
 /// Most that one step reads.
 pub(crate) const MAX_READ: usize = MailboxBlock::SIZE;
 
@@ -240,6 +242,16 @@ impl Output {
                 status: (self.delivery as u8) << 1,
             },
         }
+    }
+
+    /// The output itself.
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// DMA address of the entry's signature.
+    pub(crate) fn signature_at(&self) -> u64 {
+        self.entry_at.wrapping_add(SIGNATURE_BYTE)
     }
 
     fn block(&self) -> &[u8] {

@@ -376,6 +376,16 @@ impl CompletionQueue {
         self.error
     }
 
+    /// The queue overflows. Returns the error if it is the first.
+    #[must_use]
+    pub(crate) fn overflow(&mut self) -> Option<CqError> {
+        if self.error.is_some() {
+            return None;
+        }
+        self.error = Some(CqError::Overrun);
+        self.error
+    }
+
     /// Whether the session of that generation is still open.
     pub(crate) fn in_session(&self, generation: u32) -> bool {
         self.session.as_ref().is_some_and(|s| s.is_open(generation))

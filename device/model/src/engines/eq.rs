@@ -80,6 +80,11 @@ impl EventQueue {
         Ok(EqeWrite { at, eqe })
     }
 
+    /// The queue overflows: no event has a place in it any more.
+    pub(crate) fn overflow(&mut self) {
+        self.overrun = true;
+    }
+
     /// The entry is in memory. Returns the vector to raise if the queue was armed.
     pub(crate) fn written(&mut self, _entry: EqeWrite) -> Option<u16> {
         self.producer = (self.producer + 1) & COUNTER_MASK;

@@ -39,11 +39,13 @@ pub enum Unit {
     Event,
     /// MSI-X.
     Interrupt,
+    /// What goes wrong on script.
+    Fault,
 }
 
 impl Unit {
     /// Every unit, in the order of a picture.
-    pub const ALL: [Unit; 14] = [
+    pub const ALL: [Unit; 15] = [
         Self::Command,
         Self::Doorbell,
         Self::Fetch,
@@ -58,6 +60,7 @@ impl Unit {
         Self::Completion,
         Self::Event,
         Self::Interrupt,
+        Self::Fault,
     ];
 
     /// Its name for people.
@@ -77,6 +80,7 @@ impl Unit {
             Self::Completion => "completion",
             Self::Event => "event queue",
             Self::Interrupt => "interrupt",
+            Self::Fault => "fault",
         }
     }
 }
@@ -123,6 +127,7 @@ fields! {
     Cause: |why| Value::Named(*why as u64, why);
     Queue: |what| Value::Named(*what as u64, what);
     Unwanted: |why| Value::Named(*why as u64, why);
+    Seam: |seam| Value::Named(*seam as u64, seam);
     QpState: |state| Value::Named(*state as u64, state);
     Status: |s| Value::Named(s.0.map_or(0, |s| s as u64), s);
 }
@@ -228,6 +233,37 @@ pub enum Unwanted {
     Behind,
     /// It has no receive request for it; `own` is 0.
     NoReceive,
+}
+
+/// Where something goes wrong on script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Seam {
+    /// A command; the object is its opcode.
+    Command,
+    /// An entry of an event queue; the object is the queue.
+    Event,
+    /// An entry of a completion queue; the object is the queue.
+    Completion,
+    /// An interrupt; the object is its vector.
+    Interrupt,
+    /// A function level reset; there is no object.
+    Reset,
+    /// Of itself, at a given time; there is no object.
+    Time,
+}
+
+impl fmt::Display for Seam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Command => "command",
+            Self::Event => "event of EQ",
+            Self::Completion => "completion of CQ",
+            Self::Interrupt => "interrupt",
+            Self::Reset => "reset of function",
+            Self::Time => "time of function",
+        })
+    }
 }
 
 macro_rules! events {
@@ -592,6 +628,15 @@ events! {
     Interrupt "interrupt" on Interrupt {
         /// MSI-X vector.
         vector: u16,
+    }
+    /// Something goes wrong on script.
+    Fault "fault" on Fault {
+        /// Number of the fault.
+        number: u32,
+        /// To what it happens.
+        seam: Seam,
+        /// Which of those.
+        object: u32,
     }
 }
 

@@ -14,3 +14,4 @@ pub(crate) mod ring;
 pub(crate) mod slots;
 pub mod time;
 pub mod timing;
+pub(crate) mod trigger;

@@ -1,7 +1,7 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
+//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
 
 mod bridge;
 mod check;
@@ -13,6 +13,7 @@ mod manager;
 mod pause;
 mod queueing;
 mod relay;
+mod scripted;
 mod switch;
 mod trace;
 mod train;
@@ -45,6 +46,7 @@ use crate::link_layer::{Packet, Sent};
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};
 pub use queueing::{PriorityQueue, Queueing, Red};
+use scripted::Due;
 use switch::SwitchNode;
 use train::Train;
 use transfer::{Forwarded, Ingress};
@@ -122,6 +124,11 @@ enum Event {
     Pause(PortRef),
     /// The built-in subnet manager looks at the fabric.
     Sweep,
+    /// Something on script is due at an adapter.
+    Script {
+        hca: HcaId,
+        due: Due,
+    },
 }
 
 /// A link and an end of it.
@@ -165,6 +172,8 @@ pub struct World {
     sweep: Option<Box<manager::Sweep>>,
     timing: Arc<Timing>,
     checker: Option<Box<Checker>>,
+    /// Faults on script that there were so far.
+    faults_added: u32,
     pub(crate) trace: Option<Trace>,
     pub(crate) captured: Vec<Captured>,
 }
@@ -207,6 +216,7 @@ impl World {
             sweep: None,
             timing: timing.clone(),
             checker: None,
+            faults_added: 0,
             trace: None,
             captured: Vec::new(),
         };
@@ -347,6 +357,11 @@ impl World {
     /// Function level reset.
     pub fn reset(&mut self, now: Ps, at: impl Into<FunctionRef>) {
         let at = at.into();
+        self.reset_function(now, at);
+        self.script_reset(at);
+    }
+
+    fn reset_function(&mut self, now: Ps, at: FunctionRef) {
         self.settle(at.hca);
         self.with(now, at, |hca, now| hca.reset(now, at.function));
         self.check_anew(at);
@@ -482,6 +497,7 @@ impl World {
             Event::Trained { number, end, generation } => self.trained(number, end, generation),
             Event::Pause(port) => self.pause_again(port),
             Event::Sweep => self.sweep(),
+            Event::Script { hca, due } => self.script_due(hca, due),
         }
     }
 

@@ -337,7 +337,8 @@ impl World {
                 let mut ports = numbers.into_iter().flatten();
                 ports.any(|port| world.plain_way(id, port).is_some())
             };
-            let may = self.trains_allowed && plain(self);
+            let scripted = self.chip(id).is_some_and(|chip| chip.script.is_some());
+            let may = self.trains_allowed && !scripted && plain(self);
             if let Some(function) = self.hcas.get_mut(id.0).and_then(|hca| hca.functions.first_mut()) {
                 function.state.runs.allow(may);
             }

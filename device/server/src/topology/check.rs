@@ -8,10 +8,11 @@ use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use toml::Spanned;
 
+use super::faults::{self, Keys, Scalar, Scripted, Wrong};
 use super::raw::{RawChecker, RawFabric, RawHca, RawHost, RawTime, RawTopology};
 use super::{
     Checker, Fabric, Hca, Host, Link, ManagementKey, Nic, Outside, Process, SubnetManager, Switch, Time,
-    Topology, TopologyError, first_kind, parse_personality,
+    Topology, TopologyError, first_kind, named_adapter, parse_personality,
 };
 
 /// Organization part of derived GUIDs (an OUI of Mellanox).
@@ -117,6 +118,7 @@ impl Source<'_> {
         let isolation = self.isolation(raw.isolation, &processes, &links)?;
         let time = self.time(raw.time)?;
         let checker = self.checker(raw.checker)?;
+        let faults = self.faults(raw.fault, &hosts, fabric.seed)?;
         Ok(Topology {
             profile,
             isolation,
@@ -128,6 +130,7 @@ impl Source<'_> {
             switches,
             outsides,
             links,
+            faults,
         })
     }
 
@@ -178,6 +181,29 @@ impl Source<'_> {
             checker.patience_ms = patience.into_inner();
         }
         Ok(checker)
+    }
+
+    fn faults(
+        &self,
+        raw: Vec<Spanned<BTreeMap<String, Spanned<Scalar>>>>,
+        hosts: &[Host],
+        seed: u64,
+    ) -> Checked<Vec<Scripted>> {
+        let mut all = Vec::new();
+        for (number, raw) in raw.into_iter().enumerate() {
+            let at = raw.span();
+            let raw = raw.into_inner();
+            let keys: Keys = raw.iter().map(|(key, value)| (key.clone(), value.get_ref().clone())).collect();
+            let error = |Wrong { key, reason }: Wrong| {
+                let at = raw.get(&key).map_or(at.clone(), Spanned::span);
+                self.error(at, &format!("fault.{key}"), reason)
+            };
+            let (name, fault) = faults::parse(&keys, faults::seed(seed, number as u64)).map_err(error)?;
+            let at =
+                named_adapter(hosts, &name).map_err(|reason| error(Wrong { key: "at".into(), reason }))?;
+            all.push(Scripted { keys, at, fault });
+        }
+        Ok(all)
     }
 
     fn fabric(&self, raw: RawFabric, nodes: &Nodes, links: &[(Range<usize>, Link)]) -> Checked<Fabric> {

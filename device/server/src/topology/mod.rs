@@ -13,6 +13,7 @@
 
 mod cables;
 mod check;
+pub mod faults;
 mod outside;
 mod parts;
 mod queues;
@@ -59,6 +60,9 @@ pub struct Topology {
     pub outsides: Vec<Outside>,
     /// Links in the order of the file.
     pub links: Vec<Link>,
+    /// What goes wrong on script, in the order of the file.
+    #[serde(rename = "fault")]
+    pub faults: Vec<faults::Scripted>,
 }
 
 /// Which tenants have a process of their own.
@@ -498,6 +502,7 @@ impl Topology {
             switches: Vec::new(),
             outsides: Vec::new(),
             links: Vec::new(),
+            faults: Vec::new(),
         }
     }
 
@@ -516,11 +521,33 @@ impl Topology {
         hca.profile.as_deref().or(self.profile.as_deref()).unwrap_or(hca.personality.timing)
     }
 
+    /// The adapter that a user calls `HOST/HCA`, or `HOST` if that has no other: as `HOST/HCA`.
+    ///
+    /// # Errors
+    /// There is no such adapter; which there are.
+    pub fn adapter(&self, name: &str) -> Result<String, String> {
+        named_adapter(&self.hosts, name)
+    }
+
     /// The process that serves a host or switch; `None` if there is only one, or no such node.
     pub fn process_of(&self, node: &str) -> Option<&str> {
         let host = self.hosts.iter().find(|h| h.name == node).and_then(|h| h.process.as_deref());
         host.or_else(|| self.switches.iter().find(|s| s.name == node)?.process.as_deref())
     }
+}
+
+fn named_adapter(hosts: &[Host], name: &str) -> Result<String, String> {
+    let mut known = Vec::new();
+    for host in hosts {
+        for hca in &host.hcas {
+            let id = format!("{}/{}", host.name, hca.name);
+            if id == name || (host.name == name && host.hcas.len() == 1) {
+                return Ok(id);
+            }
+            known.push(id);
+        }
+    }
+    Err(format!("there is no adapter {name:?}, only {}", known.join(", ")))
 }
 
 /// The link layer that an adapter's first port has without a choice.

@@ -1,9 +1,12 @@
 //! The file as TOML has it, before anything is checked.
 
+use std::collections::BTreeMap;
+
 use hca_model::link::LinkRate;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::faults::Scalar;
 use super::{Isolation, Mode, SubnetManager};
 
 #[derive(Deserialize)]
@@ -27,6 +30,8 @@ pub(super) struct RawTopology {
     pub(super) outside: Vec<Spanned<RawOutside>>,
     #[serde(default)]
     pub(super) link: Vec<Spanned<RawLink>>,
+    #[serde(default)]
+    pub(super) fault: Vec<Spanned<BTreeMap<String, Spanned<Scalar>>>>,
 }
 
 #[derive(Default, Deserialize)]

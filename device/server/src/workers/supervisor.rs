@@ -309,6 +309,8 @@ impl Supervisor {
     fn answer(&self, request: &Value) -> Result<Value, String> {
         let word = |key: &str| request.get(key).and_then(Value::as_str);
         let of_a_link = word("cmd") == Some("link");
+        // What one of them has.
+        let of_one = of_a_link || (word("cmd") == Some("fault") && request.get("add").is_some());
         if of_a_link && let Some(at) = word("at") {
             self.links.find(at)?;
         }
@@ -332,8 +334,8 @@ impl Supervisor {
                 }
             }
         }
-        // A link has its ends at some workers; the others know nothing of it.
-        if of_a_link && let (true, Some(map)) = (answered, all.as_object_mut()) {
+        // A link has its ends at some workers, an adapter is at one; the others know nothing of it.
+        if of_one && let (true, Some(map)) = (answered, all.as_object_mut()) {
             map.remove("errors");
         }
         match (answered, refused) {

@@ -300,7 +300,7 @@ impl Core<'_> {
     }
 
     /// A receive queue goes to error by itself: what is posted is flushed.
-    fn fail_rq(&mut self, now: Ps, rqn: Rqn) {
+    pub(crate) fn fail_rq(&mut self, now: Ps, rqn: Rqn) {
         if let Some(rq) = self.function.fw.icm.rqs.get_mut(rqn.0) {
             rq.state = RqState::Error;
             rq.ctx.set(Rqc::STATE, RqState::Error.bits());
