@@ -1,6 +1,6 @@
 //! Faults on script of a server: those of its topology, and those that the operator adds and removes.
 
-use hca_model::fault::{FaultId, FaultReport};
+use hca_model::fault::{FaultId, FaultReport, Trigger};
 use hca_model::{HcaId, Ps, World};
 use serde_json::{Value, json};
 
@@ -56,7 +56,10 @@ impl Faults {
             .map_err(|_| "\"add\" must have keys with numbers, text, true or false".to_owned())?;
         let fabric = self.topology.as_ref().map_or(1, |topology| topology.fabric.seed);
         let seed = seed(fabric, self.keys.len() as u64);
-        let (at, fault) = parse(&keys, seed).map_err(|wrong| wrong.to_string())?;
+        let (at, mut fault) = parse(&keys, seed).map_err(|wrong| wrong.to_string())?;
+        // Its times are counted from now on.
+        let Trigger { from, until, .. } = &mut fault.trigger;
+        (*from, *until) = (*from + now, *until + now);
         let at = match &self.topology {
             Some(topology) => topology.adapter(&at).map_err(|why| format!("at: {why}"))?,
             None => at,

@@ -311,7 +311,7 @@ impl Script {
     ) -> Option<(Fired, T, Random<'_>)> {
         self.rules.iter_mut().find_map(|Rule { id, fault, firing }| {
             let found = pick(&fault.what)?;
-            let fired = firing.fires(now).then(|| Fired { id: *id, seam, object, times: firing.fired })?;
+            let fired = firing.fires(now).then_some(Fired { id: *id, seam, object, times: firing.fired })?;
             Some((fired, found, &mut firing.random))
         })
     }
