@@ -28,7 +28,6 @@ mod qp_states;
 mod random;
 mod rc_rules;
 mod reference;
-mod scripted;
 mod services;
 mod signatures;
 mod stress;

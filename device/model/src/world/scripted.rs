@@ -133,11 +133,10 @@ impl World {
         let at = FunctionRef::from(hca);
         tracing::info!(hca = self.name(hca), now = %self.now, "the firmware starts again ({restart:?})");
         self.reset_function(self.now, at);
-        if restart == Restart::Asked {
-            let (register, shift) = MODE;
-            let disabled = (NIC_INTERFACE_DISABLED << shift).to_be_bytes();
-            self.act(self.now, at, |function, now| function.mmio_write(now, register, &disabled));
-        }
+        // So that the driver sees that it has to begin anew.
+        let (register, shift) = MODE;
+        let disabled = (NIC_INTERFACE_DISABLED << shift).to_be_bytes();
+        self.act(self.now, at, |function, now| function.mmio_write(now, register, &disabled));
     }
 
     /// A function was reset: what goes wrong then.

@@ -398,7 +398,8 @@ pub(crate) fn firmware_that_fails_and_starts_again() {
     assert_eq!(hca.bus_mut().mmio_read32(exit_ptr), 6);
     assert!(matches!(hca.alloc_pd(), Err(Error::Timeout { .. })), "it executes nothing");
     simulation.run(Ps::from_ms(600));
-    assert_eq!(hca.health().syndrome, 0);
+    let mode = hca.bus_mut().mmio_read32(InitSegment::NIC_INTERFACE.offset() as u64) >> 8 & 7;
+    assert_eq!((hca.health().syndrome, mode), (0, NIC_INTERFACE_DISABLED));
     // As after power-on: the driver has to begin anew.
     simulation.world(|world, _| assert_eq!(world.resources(HcaId(0)).now.pages, 0));
     let mut hca = open(&simulation, 0);
