@@ -132,11 +132,32 @@ pub enum SrqKind {
     Rmp,
 }
 
+/// Which WQE of a shared receive queue is next, and where its scatter entries begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SrqOrder {
+    /// A linked list: each begins with a segment that names the next.
+    #[default]
+    List,
+    /// One after the other; each begins with such a segment, which is not looked at.
+    Cyclic,
+    /// One after the other, without that segment.
+    BasicCyclic,
+}
+
+impl SrqOrder {
+    /// Bytes in front of a WQE's scatter entries.
+    pub fn head(self) -> usize {
+        if self == Self::BasicCyclic { 0 } else { size_of::<hca_spec::wqe::SrqNext>() }
+    }
+}
+
 /// A shared receive queue of any kind: RMPs are brought into the same form.
 #[derive(Debug, Clone, Default)]
 pub struct Srq {
     /// How it was created; only commands of that family find it.
     pub kind: SrqKind,
+    /// The order of its WQEs.
+    pub order: SrqOrder,
     /// Its context; of an RMP, the fields that RMPs have.
     pub ctx: Srqc,
     /// The WQEs.

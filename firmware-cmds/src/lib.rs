@@ -48,6 +48,7 @@ mod ports;
 pub mod profile;
 pub mod q_counters;
 pub mod rq;
+mod settings;
 mod sma;
 pub mod sparse;
 mod speed;

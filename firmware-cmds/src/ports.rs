@@ -8,6 +8,7 @@ use crate::notice::Notices;
 use crate::personality::{PortKind, PortProfile};
 use crate::port::{Link, Port, Role};
 use crate::profile::Config;
+use crate::settings::Settings;
 
 /// A port of an adapter.
 #[derive(Debug, Clone)]
@@ -30,11 +31,13 @@ impl AdapterPort {
     }
 }
 
-/// The ports of an adapter with their agents, by number from 1.
+/// The ports of an adapter with their agents, by number from 1; and its lasting settings, which are the chip's as they are.
 #[derive(Debug, Default)]
 pub struct Ports {
     pub(crate) config: Config,
     pub(crate) ports: Vec<AdapterPort>,
+    /// What outlasts every reset.
+    pub(crate) settings: Settings,
 }
 
 impl Ports {
@@ -42,13 +45,13 @@ impl Ports {
     pub fn new(config: Config) -> Self {
         let profiles = (1..=u8::MAX).zip(&config.personality.ports);
         let ports = profiles.map(|(number, profile)| AdapterPort::new(number, profile, &config)).collect();
-        Self { config, ports }
+        Self { config, ports, settings: Settings::default() }
     }
 
     /// Everything to power-on.
     pub fn reset(&mut self) {
         let old = std::mem::take(self);
-        *self = Self::new(old.config);
+        *self = Self { settings: old.settings, ..Self::new(old.config) };
         self.ports.iter_mut().zip(&old.ports).for_each(|(new, old)| new.port.succeed(&old.port));
     }
 

@@ -117,6 +117,12 @@ layout! {
         PSID_L: 0x108 u64;
     }
 
+    /// QUERY_LAG output.
+    pub struct QueryLagOut[0x10] {
+        /// How queues are spread over the ports of a link aggregation; 0 = there is none.
+        LAG_STATE: 0x8 [2:0];
+    }
+
     /// QUERY_SPECIAL_CONTEXTS output.
     pub struct QuerySpecialContextsOut[0x20] {
         /// Key for the dump-fill pattern.
@@ -539,6 +545,8 @@ pub mod reg {
     pub const PCAM: u32 = 0x507f;
     /// Memory of a module.
     pub const MCIA: u32 = 0x9014;
+    /// Lasting settings.
+    pub const MNVDA: u32 = 0x9024;
     /// Port virtual lanes.
     pub const PVLC: u32 = 0x500f;
     /// Default timeouts.

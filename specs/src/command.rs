@@ -250,6 +250,7 @@ opcodes! {
     DeallocXrcd = 0x80f,
     AllocTransportDomain = 0x816,
     DeallocTransportDomain = 0x817,
+    QueryLag = 0x842,
     CreateTir = 0x900,
     ModifyTir = 0x901,
     DestroyTir = 0x902,

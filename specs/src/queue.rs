@@ -227,7 +227,7 @@ layout! {
     pub struct Rmpc[0xf0] {
         /// 0 = reset, 1 = ready, 3 = error.
         STATE: 0x0 [23:20];
-        /// 1 = a cyclic queue instead of a linked list.
+        /// 1 = WQEs of a cyclic queue begin with their scatter entries, 0 = with a segment like that of a linked list, unused.
         BASIC_CYCLIC_RCV_WQE: 0x4 [31:31];
     } views {
         /// The pool's work queue.

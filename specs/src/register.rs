@@ -113,6 +113,52 @@ layout! {
         LENGTH: 0x8 [15:0];
     }
 
+    /// MNVDA: a lasting setting; its data follows.
+    pub struct Mnvda[0xc] {
+        /// 1 = it may be overwritten.
+        OVER_EN: 0x0 [25:25];
+        /// 1 = it may be read.
+        RD_EN: 0x0 [24:24];
+        /// Which of its values: 0 = from the next start on, 1 = now, 2 = as delivered.
+        ACCESS_MODE: 0x0 [23:22];
+        /// Bytes of data.
+        LENGTH: 0x0 [8:0];
+        /// Whose setting it is: 0 = the adapter's, 1 = a port's, 3 = a function's.
+        TYPE_CLASS: 0x4 [31:24];
+        /// Which setting, and for which port or function.
+        PARAMETER: 0x4 [23:0];
+    }
+
+    /// The lasting setting [`setting::PCI`]: functions on the bus.
+    pub struct NvGlobalPciConf[0xc] {
+        /// 1 = what is said of virtual functions counts.
+        SRIOV_VALID: 0x0 [31:31];
+        /// 1 = each function has a number of its own.
+        PER_PF_TOTAL_VF: 0x0 [14:14];
+        /// 1 = there are virtual functions.
+        SRIOV_EN: 0x4 [31:31];
+        /// How many.
+        TOTAL_VFS: 0x4 [15:0];
+    }
+
+    /// What [`setting::PCI`] may say, read only: [`setting::PCI_CAPABILITIES`].
+    pub struct NvGlobalPciCap[0x14] {
+        /// 1 = [`NvGlobalPciCap::MAX_VFS_PER_PF`] counts.
+        MAX_VFS_PER_PF_VALID: 0x0 [31:31];
+        /// 1 = there can be virtual functions.
+        SRIOV_SUPPORT: 0x4 [31:31];
+        /// Most of them.
+        MAX_VFS_PER_PF: 0x4 [15:0];
+    }
+
+    /// The lasting setting [`setting::SOFTWARE_OFFLOADS`].
+    pub struct NvSwOffloadConf[0x8] {
+        /// 1 = user contexts can be made.
+        UCTX_EN: 0x0 [8:8];
+        /// When completions are compressed: 0 = if the bus is busy, 1 = always.
+        CQE_COMPRESSION: 0x0 [2:0];
+    }
+
     /// PCMR: checks of the port.
     pub struct Pcmr[0xc] {
         /// Port.
@@ -242,6 +288,16 @@ pub const PPCNT_COUNTERS: usize = 0x8;
 pub const PROTO_ETHERNET: u32 = 4;
 /// [`Mcia::STATUS`]: the module has no memory.
 pub const MCIA_NO_MEMORY: u32 = 1;
+
+/// Lasting settings of the adapter: parameters of [`Mnvda`] with class 0.
+pub mod setting {
+    /// [`super::NvGlobalPciConf`].
+    pub const PCI: u32 = 0x80;
+    /// [`super::NvGlobalPciCap`].
+    pub const PCI_CAPABILITIES: u32 = 0x81;
+    /// [`super::NvSwOffloadConf`].
+    pub const SOFTWARE_OFFLOADS: u32 = 0x10a;
+}
 
 /// Where the classes begin in [`Qetcr`].
 pub const QETCR_CLASSES: usize = 0x8;

@@ -4,6 +4,7 @@
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
+use hca_spec::register::Mnvda;
 use hca_spec::{be32, put_be32};
 
 use super::ethernet_reg;
@@ -18,7 +19,7 @@ use crate::port::Port;
 /// op_mod: write the register; 1 reads it.
 const WRITE: u32 = 0;
 /// Longest register: the data that is looked at and returned.
-const MAX_REGISTER: usize = 256;
+const MAX_REGISTER: usize = 0x10c;
 /// Port registers: bits of the first word that hold the port.
 const PORT_SHIFT: u32 = 16;
 
@@ -29,6 +30,7 @@ fn length(register: u32, kind: PortKind) -> Option<usize> {
         _ if of_ethernet.is_some() => return of_ethernet,
         reg::HOST_ENDIANNESS | reg::PAOS => 0x10,
         reg::NODE_DESC => 0x40,
+        reg::MNVDA => Mnvda::SIZE,
         _ if kind == PortKind::Ethernet => return None,
         reg::PMTU | reg::PVLC => 0x10,
         reg::PCAP => 0x14,
@@ -48,8 +50,9 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let kind = fw.config.port_kind;
     let least = length(register, kind).ok_or(UNKNOWN.got(register))?;
     let data = call.input.get(AccessRegIn::SIZE..).unwrap_or_default();
-    // MCIA has become longer; of others, what is behind the register is not looked at.
-    let len = if register == reg::MCIA { data.len().clamp(least, MAX_REGISTER) } else { least };
+    // These have data of any length; of others, what is behind the register is not looked at.
+    let open = matches!(register, reg::MCIA | reg::MNVDA);
+    let len = if open { data.len().clamp(least, MAX_REGISTER) } else { least };
     let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
     let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS)
         || ethernet_reg::names_a_port(register);
@@ -73,6 +76,7 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         (reg::NODE_DESC, false) => {
             value.iter_mut().zip(port.node_description()).for_each(|(to, from)| *to = *from);
         }
+        (reg::MNVDA, write) => fw.ports.settings.access(write, value.get_mut(..len).unwrap_or_default())?,
         (reg::PMTU, false) => port_mtu(port, &mut value),
         (reg::PVLC, false) => port_lanes(port, &mut value),
         (reg::PTYS, false) => port_type(port, &mut value),
@@ -251,6 +255,23 @@ mod tests {
         text[..4].copy_from_slice(b"node");
         assert_eq!(register(&mut b, 0x6001, true, &text).status(), Status::Ok);
         assert_eq!(register(&mut b, 0x6001, false, &[0; 0x40]).output[16..], text);
+    }
+
+    /// A setting for the next start outlasts resets of all kinds.
+    #[test]
+    fn lasting_settings() {
+        let mut b = Bench::initialized();
+        let mut data = [0; 0x10c];
+        data[6..8].copy_from_slice(&[0x01, 0x0a]);
+        let r = register(&mut b, 0x9024, false, &data);
+        assert_eq!((r.status(), r.output.len()), (Status::Ok, 16 + 0x10c));
+        data.copy_from_slice(&r.output[16..]);
+        data[0xf] |= 1;
+        assert_eq!(register(&mut b, 0x9024, true, &data).status(), Status::Ok);
+        b.fw.ports.reset();
+        assert_eq!(register(&mut b, 0x9024, false, &data).output[16 + 0xf], 1);
+        data[7] = 0x0b;
+        assert_eq!(register(&mut b, 0x9024, false, &data).status(), Status::BadParam);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use hca_spec::caps::{
     TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
-    CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn,
-    SetIssiIn,
+    CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryLagOut, QuerySpecialContextsOut,
+    SetHcaCapIn, SetIssiIn,
 };
 use hca_spec::command::Status;
 use hca_spec::mkc::NULL_MKEY;
@@ -207,6 +207,11 @@ pub(super) fn query_adapter(fw: &Firmware, _: &Call<'_>) -> Outcome {
     psid.iter_mut().zip(fw.personality().board_id.bytes()).for_each(|(to, from)| *to = from);
     out.set(QueryAdapterOut::PSID_H, be64(&psid, 0)).set(QueryAdapterOut::PSID_L, be64(&psid, 8));
     Ok(reply(&out))
+}
+
+/// There is no link aggregation: no capability announces that one can be made, and programs ask all the same (UCX).
+pub(super) fn query_lag(_: &Firmware, _: &Call<'_>) -> Outcome {
+    Ok(reply(QueryLagOut::new().set(QueryLagOut::LAG_STATE, 0)))
 }
 
 pub(super) fn query_special_contexts(_: &Firmware, _: &Call<'_>) -> Outcome {

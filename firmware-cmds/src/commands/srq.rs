@@ -7,6 +7,7 @@ use hca_spec::caps::General;
 use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
 use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
+use hca_spec::wqe::DS_UNIT;
 
 use super::call::{done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
@@ -14,8 +15,9 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
-use crate::icm::{Srq, SrqKind};
+use crate::icm::{Srq, SrqKind, SrqOrder};
 use crate::object::Kind;
+use crate::rq::WqKind;
 
 const NO_SRQ: Failure = bad_resource("there is no SRQ of that number and kind");
 /// ARM_RQ and ARM_XRC_SRQ op_mod: a shared receive queue.
@@ -70,7 +72,7 @@ fn create(fw: &mut Firmware, call: &Call<'_>, kind: SrqKind, effects: &mut Vec<E
     let (page, offset) = (ctx.get(Srqc::LOG_PAGE_SIZE), ctx.get(Srqc::PAGE_OFFSET));
     let buffer = call.buffer(page, offset, 1 << (log_size + log_stride))?;
     ctx.set(Srqc::STATE, 0).set(Srqc::WQE_CNT, 0);
-    insert(fw, Srq { kind, ctx, buffer, log_stride, log_size, users: 0 }, effects)
+    insert(fw, Srq { kind, order: SrqOrder::List, ctx, buffer, log_stride, log_size, users: 0 }, effects)
 }
 
 pub(super) fn create_basic(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
@@ -82,18 +84,26 @@ pub(super) fn create_xrc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
 }
 
 pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const CYCLIC: Failure = bad_param("CREATE_RMP: only linked lists are supported");
+    const STRIDING: Failure =
+        bad_param("CREATE_RMP: wq_type must be 0 (linked list) or 1 (cyclic): pools have no strides");
+    const BASIC: Failure =
+        bad_param("CREATE_RMP: basic_cyclic_rcv_wqe: WQEs of a linked list name the next one");
     const STATE: Failure = bad_param("CREATE_RMP: the pool must be created ready (1)");
-    const STRIDE: Failure = bad_param("CREATE_RMP: log_wq_stride must be 5 to 11");
-    /// A next segment and one scatter entry.
-    const MIN_STRIDE: u32 = 5;
-    /// What fits the stride field of an SRQ.
+    const STRIDE: Failure =
+        bad_param("CREATE_RMP: log_wq_stride must be 5 to 11, or 4 to 11 with basic_cyclic_rcv_wqe");
+    /// The largest receive WQE.
     const MAX_STRIDE: u32 = 11;
     let rmpc = call.view::<CreateRmpIn>()?.rmpc();
     let wq = rmpc.wq();
-    if rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE) == 1 || wq.get(Wq::WQ_TYPE) != 0 {
-        return Err(CYCLIC);
-    }
+    let order = match (WqKind::from_bits(wq.get(Wq::WQ_TYPE)), rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE)) {
+        (Some(WqKind::Linked), 0) => SrqOrder::List,
+        (Some(WqKind::Linked), basic) => return Err(BASIC.got(basic)),
+        (Some(WqKind::Cyclic), 0) => SrqOrder::Cyclic,
+        (Some(WqKind::Cyclic), _) => SrqOrder::BasicCyclic,
+        _ => return Err(STRIDING.got(wq.get(Wq::WQ_TYPE))),
+    };
+    // Room for one scatter entry.
+    let min_stride = (order.head() + DS_UNIT).ilog2();
     if rmpc.get(Rmpc::STATE) != RMP_READY {
         return Err(STATE.got(rmpc.get(Rmpc::STATE)));
     }
@@ -102,7 +112,7 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     if log_size > limit {
         return Err(SIZE.got(log_size).limit(limit));
     }
-    if !(MIN_STRIDE..=MAX_STRIDE).contains(&log_stride) {
+    if !(min_stride..=MAX_STRIDE).contains(&log_stride) {
         return Err(STRIDE.got(log_stride));
     }
     let (page, offset) = (wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET));
@@ -112,7 +122,7 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     ctx.set(Srqc::PD, wq.get(Wq::PD)).set(Srqc::LWM, wq.get(Wq::LWM));
     ctx.set(Srqc::DBR_ADDR, wq.get(Wq::DBR_ADDR));
     ctx.set(Srqc::LOG_PAGE_SIZE, page).set(Srqc::PAGE_OFFSET, offset);
-    insert(fw, Srq { kind: SrqKind::Rmp, ctx, buffer, log_stride, log_size, users: 0 }, effects)
+    insert(fw, Srq { kind: SrqKind::Rmp, order, ctx, buffer, log_stride, log_size, users: 0 }, effects)
 }
 
 /// The command's SRQ, if it is of the command's family.
@@ -147,7 +157,10 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         let rmpc = out.rmpc_mut();
         let failed = srq.ctx.get(Srqc::STATE) == SRQ_ERROR;
         rmpc.set(Rmpc::STATE, if failed { RMP_ERROR } else { RMP_READY });
+        rmpc.set(Rmpc::BASIC_CYCLIC_RCV_WQE, (srq.order == SrqOrder::BasicCyclic).into());
         let wq = rmpc.wq_mut();
+        let kind = if srq.order == SrqOrder::List { WqKind::Linked } else { WqKind::Cyclic };
+        wq.set(Wq::WQ_TYPE, kind as u32);
         wq.set(Wq::LWM, srq.ctx.get(Srqc::LWM)).set(Wq::PD, srq.ctx.get(Srqc::PD));
         wq.set(Wq::DBR_ADDR, srq.ctx.get(Srqc::DBR_ADDR));
         wq.set(Wq::LOG_WQ_STRIDE, srq.log_stride).set(Wq::LOG_WQ_SZ, srq.log_size);
@@ -314,6 +327,14 @@ mod tests {
         assert_eq!(b.effects.last(), Some(&Effect::SrqArmed(Srqn(number))));
         let r = b.object_into(Opcode::QueryRmp, number, 0x110);
         let mut expected = c;
+        for basic in [0, 1] {
+            let mut cyclic = rmp(&rc);
+            cyclic.rmpc_mut().set(Rmpc::BASIC_CYCLIC_RCV_WQE, basic);
+            cyclic.rmpc_mut().wq_mut().set(Wq::WQ_TYPE, 1).set(Wq::LOG_WQ_STRIDE, 5 - basic);
+            let number = b.put_list(Opcode::CreateRmp, &cyclic, &[0x5000]).number();
+            let r = b.object_into(Opcode::QueryRmp, number, 0x110);
+            assert_eq!(r.output[0x20..], cyclic.bytes()[0x20..]);
+        }
         expected.rmpc_mut().wq_mut().set(Wq::LWM, 20);
         assert_eq!(r.output[0x20..], expected.bytes()[0x20..]);
         assert_eq!(b.put(Opcode::ModifyRmp, &modify_rmp(number, 65), 16).status(), Status::BadParam);
@@ -365,7 +386,10 @@ mod tests {
         assert_eq!(try_rmp(|r| _ = r.set(Rmpc::STATE, 0)), Status::BadParam);
         assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::LOG_WQ_STRIDE, 4)), Status::BadParam);
         assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::LOG_WQ_SZ, 16)), Status::BadParam);
-        assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::WQ_TYPE, 1)), Status::BadParam);
+        assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::WQ_TYPE, 2)), Status::BadParam, "strides");
+        assert_eq!(try_rmp(|r| _ = r.set(Rmpc::BASIC_CYCLIC_RCV_WQE, 1)), Status::BadParam, "a list");
+        let short = |r: &mut Rmpc| _ = r.wq_mut().set(Wq::WQ_TYPE, 1).set(Wq::LOG_WQ_STRIDE, 4);
+        assert_eq!(try_rmp(short), Status::BadParam, "no room for a scatter entry");
         assert_eq!(try_rmp(|r| _ = r.wq_mut().set(Wq::PD, 99)), Status::BadResource);
     }
 

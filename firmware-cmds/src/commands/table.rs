@@ -272,6 +272,8 @@ rows! {
     DeallocTransportDomain, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, DONE), destroys(TransportDomain), OBJECT,
         User::ALL, Destroy, Update(domains::dealloc_transport_domain), Object;
 
+    QueryLag, "QUERY_LAG", Initialized, (OBJECT, QueryLagOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, ReadOnly(hca::query_lag), Object;
     CreateTir, "CREATE_TIR", Initialized, (CreateTirIn::SIZE, NAME), makes(Tir), OBJECT,
         User::naming(names::create_tir), Create, Update(tir::create), Input(tir::create_template),
         if Firmware::is_ethernet;

@@ -116,6 +116,7 @@ again! {
     odp_queues:
         receive_buffers_of_a_shared_queue datagrams_wait_for_their_data
         everything_arrives_although_pages_come_and_go;
+    pools: pools_in_a_ring;
     qp_life:
         a_send_queue_drains an_idle_send_queue_is_drained
         an_unreliable_send_queue_fails_alone a_reliable_queue_pair_fails_as_a_whole

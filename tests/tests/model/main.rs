@@ -23,6 +23,7 @@ mod odp;
 mod odp_queues;
 mod parked;
 mod personality;
+mod pools;
 mod qp_life;
 mod qp_states;
 mod random;

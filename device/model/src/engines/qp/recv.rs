@@ -2,7 +2,7 @@
 //!
 //! Source: PRM "Receive Queue WQE", "Shared Receive Queue", "Doorbell Records".
 
-use hca_firmware::icm::{Qp, Srq, SrqKind};
+use hca_firmware::icm::{Qp, Srq, SrqKind, SrqOrder};
 use hca_firmware::{Icm, QCounter};
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ids::{Cqn, Mkey, Pd, Srqn};
@@ -128,11 +128,12 @@ impl QueuePair {
     }
 }
 
-/// The moving parts of a shared receive queue: a linked list whose head the hardware follows.
+/// The moving parts of a shared receive queue: a linked list whose head the hardware follows, or a ring.
 #[derive(Debug)]
 pub(crate) struct SharedQueue {
     pub(crate) srqn: Srqn,
     doorbell_record: u64,
+    order: SrqOrder,
     log_stride: u32,
     log_size: u32,
     /// Index of the WQE to take next.
@@ -148,6 +149,7 @@ impl SharedQueue {
         Self {
             srqn,
             doorbell_record: srq.ctx.get(Srqc::DBR_ADDR),
+            order: srq.order,
             log_stride: srq.log_stride,
             log_size: srq.log_size,
             next: 0,
@@ -197,10 +199,14 @@ impl SharedQueue {
     /// The next WQE, of these bytes, of a queue in that protection domain, and the index of the one behind it. `None`: they
     /// are too few.
     pub(crate) fn parse(&self, bytes: &[u8], pd: Option<Pd>) -> Option<(u16, Receive)> {
-        let (next, segments) = SrqNext::read_from_prefix(bytes).ok()?;
+        let (head, segments) = bytes.split_at_checked(self.order.head())?;
+        let next = match self.order {
+            SrqOrder::List => SrqNext::read_from_bytes(head).ok()?.get(SrqNext::NEXT_WQE_INDEX) as u16,
+            SrqOrder::Cyclic | SrqOrder::BasicCyclic => self.next.wrapping_add(1),
+        };
         let mut receive = Receive::parse(self.next, segments);
         receive.pd = pd;
-        Some((next.get(SrqNext::NEXT_WQE_INDEX) as u16, receive))
+        Some((next, receive))
     }
 
     /// Takes the next WQE, as [`SharedQueue::parse`] reads it.
