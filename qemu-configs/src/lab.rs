@@ -108,9 +108,12 @@ pub struct Lab {
 impl Lab {
     /// Prepares images if need be, and starts the server.
     pub fn start(options: Options) -> Result<Self> {
-        let machine = prepare(&options.kernel, &options.packages)?;
-        let binary = Binary::find()?;
+        // What can be wrong is looked at before anything that takes long.
         let scratch = Scratch::new()?;
+        let file = topology::file(&options.topology, &scratch.0)?;
+        let binary = Binary::find()?;
+        let mut topology = topology::load(&binary, &file)?;
+        let machine = prepare(&options.kernel, &options.packages)?;
         let log_dir = match &options.log_dir {
             Some(dir) => {
                 fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -118,8 +121,6 @@ impl Lab {
             }
             None => scratch.0.clone(),
         };
-        let file = topology::file(&options.topology, &scratch.0)?;
-        let mut topology = topology::load(&binary, &file)?;
         let only = options.process.as_deref();
         let servers = Servers::start(
             &binary,

@@ -51,6 +51,9 @@ impl Binary {
     }
 
     /// From the environment, else beside our own executable, else built from the source checkout we came from.
+    ///
+    /// Who starts us through cargo wants what the sources say: then it is brought up to date there. Who starts a program
+    /// that was built wants that one's neighbour.
     pub fn find() -> Result<Self> {
         if let Some(path) = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from) {
             if !path.is_file() {
@@ -61,8 +64,7 @@ impl Binary {
         let own = std::env::current_exe().context("cannot find our own executable")?;
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let checkout = source.join("device/cli/Cargo.toml").is_file();
-        // From a checkout the server is always brought up to date: an old one beside us would mislead.
-        if checkout && own.components().any(|part| part.as_os_str() == "target") {
+        if checkout && std::env::var_os("CARGO").is_some() {
             return Self::build(&source);
         }
         let beside = own.with_file_name("softhca");
