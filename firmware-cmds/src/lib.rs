@@ -20,8 +20,8 @@
 //!
 //! # Not implemented
 //!
-//! Virtual functions; of Ethernet ports: merged and striding receives, tunnels, rates, transmission selection, congestion
-//! control; general objects but for reserved QP numbers. Commands of those are answered BAD_OP or BAD_PARAM.
+//! Virtual functions; of Ethernet ports: merged receives, tunnels; general objects but for reserved QP numbers. Commands
+//! of those are answered BAD_OP or BAD_PARAM.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 

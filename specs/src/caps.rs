@@ -85,6 +85,10 @@ layout! {
         LOG_MAX_RA_RES_QP: 0x28 [5:0];
         /// Messages may be padded at the end to a cache line.
         END_PAD: 0x2c [31:31];
+        /// Congestion control can be looked at.
+        CC_QUERY_ALLOWED: 0x2c [30:30];
+        /// Congestion control can be changed.
+        CC_MODIFY_ALLOWED: 0x2c [29:29];
         /// The register QCAM tells of registers of priorities.
         QCAM_REG: 0x2c [16:16];
         /// GID table size code: 8 << code entries.

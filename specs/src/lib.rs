@@ -23,6 +23,7 @@ pub mod bsf;
 pub mod caps;
 pub mod cmd;
 pub mod command;
+pub mod congestion;
 pub mod cqe;
 pub mod dct;
 pub mod eqe;
@@ -49,6 +50,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("caps", caps::LAYOUTS),
     ("cmd", cmd::LAYOUTS),
     ("command", command::LAYOUTS),
+    ("congestion", congestion::LAYOUTS),
     ("cqe", cqe::LAYOUTS),
     ("dct", dct::LAYOUTS),
     ("eqe", eqe::LAYOUTS),

@@ -73,6 +73,8 @@ layout! {
         TVER: 0x0 [19:16];
         /// Partition key.
         P_KEY: 0x0 [15:0];
+        /// Backward congestion notification: of a CNP (IBTA A17.9.3).
+        BECN: 0x4 [30:30];
         /// Destination queue pair.
         DEST_QP: 0x4 [23:0];
         /// Acknowledge request.
@@ -191,6 +193,8 @@ pub enum Transport {
     Uc = 1,
     /// Unreliable datagram.
     Ud = 3,
+    /// Congestion notification of RoCE v2: one opcode, [`Operation::SendMiddle`] (IBTA A17.9.3).
+    Cnp = 4,
     /// Extended reliable connection.
     Xrc = 5,
     /// Dynamic connections. IBTA leaves 6 and 7 to manufacturers; which one the vendor's adapters use, and what
@@ -206,6 +210,7 @@ impl Transport {
             0 => Self::Rc,
             1 => Self::Uc,
             3 => Self::Ud,
+            4 => Self::Cnp,
             5 => Self::Xrc,
             6 => Self::Dc,
             _ => return None,

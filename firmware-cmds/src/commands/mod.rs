@@ -9,6 +9,7 @@
 
 mod access_reg;
 mod call;
+mod congestion;
 mod cq;
 mod dct;
 mod devx;

@@ -13,6 +13,7 @@ use hca_spec::bsf::{CreatePsvIn, CreatePsvOut};
 use hca_spec::caps;
 use hca_spec::cmd::*;
 use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::congestion::{CongParamsIn, CongStatisticsIn, CongStatisticsOut, CongStatusIn, CongStatusOut};
 use hca_spec::dct::{CreateDctIn, QueryDctOut};
 use hca_spec::flow::*;
 use hca_spec::nic_vport::{
@@ -36,7 +37,7 @@ use super::row::{
 use super::{
     access_reg, cq, dct, domains, eq, flow_counter, flow_entry, flow_group, flow_table, general_object, hca,
 };
-use super::{mad, mcg, mkey, nic_vport, odp, pacing, pages};
+use super::{congestion, mad, mcg, mkey, nic_vport, odp, pacing, pages};
 use super::{
     psv, q_counter, qp, qp_transition as transition, roce_address, rq, rqt, sq, srq, tir, tis, vport,
 };
@@ -271,6 +272,16 @@ rows! {
         User::ALL, Create, Update(domains::alloc), Object;
     DeallocTransportDomain, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (OBJECT, DONE), destroys(TransportDomain), OBJECT,
         User::ALL, Destroy, Update(domains::dealloc_transport_domain), Object;
+    QueryCongStatus, "QUERY_CONG_STATUS", Initialized, (CongStatusIn::SIZE, CongStatusOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, Update(congestion::status), Input(congestion::status_template), if Firmware::is_ethernet;
+    ModifyCongStatus, "MODIFY_CONG_STATUS", Initialized, (CongStatusIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(congestion::modify_status), Input(congestion::status_template), if Firmware::is_ethernet;
+    QueryCongParams, "QUERY_CONG_PARAMS", Initialized, (CongParamsIn::SIZE, congestion::QUERY_LEN), NONE, OBJECT,
+        User::ALL, Query, Update(congestion::params), Input(congestion::params_template), if Firmware::is_ethernet;
+    ModifyCongParams, "MODIFY_CONG_PARAMS", Initialized, (congestion::MODIFY_LEN, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(congestion::modify_params), Input(congestion::params_template), if Firmware::is_ethernet;
+    QueryCongStatistics, "QUERY_CONG_STATISTICS", Initialized, (CongStatisticsIn::SIZE, CongStatisticsOut::SIZE), NONE, OBJECT,
+        User::ALL, Query, Update(congestion::statistics), Object, if Firmware::is_ethernet;
 
     QueryLag, "QUERY_LAG", Initialized, (OBJECT, QueryLagOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(hca::query_lag), Object;

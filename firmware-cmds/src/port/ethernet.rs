@@ -7,6 +7,7 @@ use hca_spec::ids::Gid;
 
 use super::Port;
 use super::classes::Classes;
+use super::congestion::CongestionControl;
 use super::error_correction::Wanted;
 use crate::limits::ROCE_ADDRESSES;
 use crate::personality::PortKind;
@@ -235,6 +236,8 @@ pub struct Ethernet {
     pub pause: Pause,
     /// Priorities and traffic classes.
     pub classes: Classes,
+    /// Congestion control of RoCE.
+    pub congestion: CongestionControl,
     /// Counters.
     pub counters: EthernetCounters,
     /// Forward error correction that software wants.
@@ -260,6 +263,7 @@ impl Ethernet {
             // As such adapters come: PAUSE is sent and heeded.
             pause: Pause { tx: true, rx: true, ..Pause::default() },
             classes: Classes::default(),
+            congestion: CongestionControl::default(),
             counters: EthernetCounters::default(),
             correction: Wanted::default(),
             negotiation_off: false,

@@ -286,7 +286,9 @@ impl Executor<'_> {
                 core.note(now, Event::Destroyed { what: Queue::Qp, number: qpn.0 });
                 core.function.counting.forget(qpn);
                 core.function.frames.abandon(qpn);
-                drop(self.qps.remove(qpn.0));
+                if let Some(gone) = self.qps.remove(qpn.0) {
+                    core.flow_ends(&gone);
+                }
             }
             Effect::SrqCreated(srqn) => {
                 if let Some(srq) = core.function.fw.icm.srqs.get(srqn.0) {

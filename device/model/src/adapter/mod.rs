@@ -5,6 +5,7 @@ mod answers;
 pub(crate) mod chip;
 pub(crate) mod command;
 pub(crate) mod completion;
+mod congestion;
 pub(crate) mod core;
 pub(crate) mod counters;
 mod datagram;

@@ -32,7 +32,9 @@ impl Executor<'_> {
         if to == QpState::Reset {
             // In RESET nothing moves: an idle queue pair costs its context only.
             core.function.frames.abandon(qpn);
-            drop(qps.remove(qpn.0));
+            if let Some(gone) = qps.remove(qpn.0) {
+                core.flow_ends(&gone);
+            }
             return;
         }
         if qps.get(qpn.0).is_none() {

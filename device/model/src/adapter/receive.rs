@@ -20,8 +20,10 @@ impl Executor<'_> {
         if repr.dest_qp == MULTICAST_QP {
             return self.receive_multicast(now, arrived);
         }
-        if repr.transport == Transport::Dc && !repr.operation.is_response() {
-            return self.receive_dynamic(now, arrived);
+        match repr.transport {
+            Transport::Dc if !repr.operation.is_response() => return self.receive_dynamic(now, arrived),
+            Transport::Cnp => return self.receive_notification(now, arrived),
+            _ => {}
         }
         let Some(qpn) = self.receiver_of(arrived.port, repr) else { return self.agent(now, arrived) };
         let Self { core, qps, .. } = self;
@@ -75,6 +77,9 @@ impl Executor<'_> {
                     ),
                 );
             }
+        }
+        if arrived.packet().met_congestion() {
+            core.notify(now, qp, arrived);
         }
         match qp.service {
             ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.receive_datagram(now, qp, arrived),

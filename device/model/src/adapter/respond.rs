@@ -425,7 +425,11 @@ impl Core<'_> {
     /// One response packet leaves. Answers still leave in the error state.
     pub(crate) fn take_response_turn(&mut self, now: Ps, qp: &mut QueuePair) {
         qp.responder.turn = false;
-        let Some(at) = self.send_response(now, qp) else { return };
+        // Data that is read is held as requests are; what only says that something arrived is not.
+        let data =
+            qp.congestion.is_some() && matches!(qp.responder.queue.front(), Some(Response::Read { .. }));
+        let held = if data { self.rate_holds(now, qp) } else { None };
+        let Some(at) = held.or_else(|| self.send_response(now, qp)) else { return };
         if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
             self.await_turn(at, qp.port_lane(), response_turn(qp));
         }
@@ -478,11 +482,15 @@ impl Core<'_> {
             _ => self.chip.timing.transmit(),
         };
         let free = self.chip.units.send(now, qp.qpn.0, service);
+        let carries = data.is_some();
         let ready = self.chip.units.gather(now, qp.qpn.0, free, data.into_iter()).max(executed);
         let departs = self.chip.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
         qp.lane = self.launch(departs, qp.port(), operation, packet);
+        if carries && qp.congestion.is_some() {
+            self.limited_sent(now, qp, bytes);
+        }
         Some(free)
     }
 }

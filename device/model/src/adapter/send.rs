@@ -594,6 +594,9 @@ impl Core<'_> {
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         qp.lane = self.launch(departs, qp.port(), operation, packet);
+        if qp.congestion.is_some() {
+            self.limited_sent(now, qp, bytes);
+        }
         if qp.service.is_reliable() && qp.requester.deadline.is_none() {
             self.start_timer(departs, qp);
         }
@@ -719,6 +722,9 @@ impl Executor<'_> {
             qp.sq.yielded = opens > now && !qp.sq.yielded;
             if qp.sq.yielded {
                 return self.core.ask_turn(opens, qp);
+            }
+            if let Some(at) = self.core.rate_holds(now, qp) {
+                return self.core.ask_turn(at, qp);
             }
             self.core.send_packet(now, qp);
         }

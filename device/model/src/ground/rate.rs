@@ -107,6 +107,11 @@ impl LineRate {
         Self { extra: 8 + 12, ..self }
     }
 
+    /// Bits of data in a second.
+    pub const fn bits_per_s(&self) -> u64 {
+        self.bits / if self.per == 0 { 1 } else { self.per }
+    }
+
     /// How long `bytes` of a packet (LRH to VCRC) and what is around it occupy the link.
     pub const fn serialisation(&self, bytes: usize) -> Ps {
         self.time((bytes as u64).saturating_add(self.extra))

@@ -178,6 +178,14 @@ impl Outlet {
         }
     }
 
+    /// What packets occupy of the link, if a cable is in.
+    pub(crate) fn line(&self) -> Option<LineRate> {
+        match self {
+            Self::Ib(room) => room.egress.line(),
+            Self::Eth(room) => room.egress.line(),
+        }
+    }
+
     /// Whether something waits.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {

@@ -110,6 +110,23 @@ impl Path {
         }
     }
 
+    /// Back to where a RoCE v2 packet came from, to tell of congestion: with that DSCP, and that priority if it had a tag. `None`: it
+    /// was for a group, or is no such packet.
+    pub(crate) fn back_to_tell(&self, dscp: u8, priority: Option<u8>) -> Option<Self> {
+        let (Link::Eth(address), Some(grh)) = (&self.link, &self.grh) else { return None };
+        let back = address.reversed(priority).filter(|_| !self.is_multicast())?;
+        let grh = GrhRepr { tclass: dscp << 2, sgid: grh.dgid, dgid: grh.sgid, ..*grh };
+        Some(Self { link: Link::Eth(back), grh: Some(grh) })
+    }
+
+    /// The priority that an Ethernet port treats its packets by.
+    pub(crate) fn priority(&self) -> u8 {
+        match &self.link {
+            Link::Ib(_) => 0,
+            Link::Eth(address) => address.priority(),
+        }
+    }
+
     /// Where it comes from.
     #[inline]
     pub(crate) fn source(&self) -> Station {

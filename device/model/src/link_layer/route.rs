@@ -158,6 +158,9 @@ impl Route {
             (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
             (Link::Eth(address), Own::Eth(sender)) => {
                 *address = address.with_sender(port, self.gid_index, sender);
+                if let Some(grh) = &mut self.path.grh {
+                    grh.tclass = sender.traffic_class(port, address, grh.tclass);
+                }
             }
             // Both are of one kind.
             (Link::Ib(_), Own::Eth(_)) | (Link::Eth(_), Own::Ib { .. }) => {}

@@ -165,6 +165,8 @@ impl Carried {
             // Sends and writes only.
             Transport::Uc => (operation as u8) <= O::WriteOnlyImm as u8,
             Transport::Ud => matches!(operation, O::SendOnly | O::SendOnlyImm),
+            // 16 bytes of nothing are its payload.
+            Transport::Cnp => matches!(operation, O::SendMiddle),
         };
         if !exists {
             return None;
@@ -247,6 +249,7 @@ impl Repr {
             .set(Bth::SE, self.solicited.into())
             .set(Bth::M, self.migrated.into())
             .set(Bth::PAD_CNT, pad as u32)
+            .set(Bth::BECN, matches!(self.transport, Transport::Cnp).into())
             .set(Bth::P_KEY, self.pkey.into())
             .set(Bth::DEST_QP, self.dest_qp.0)
             .set(Bth::ACK_REQ, self.ack_req.into())

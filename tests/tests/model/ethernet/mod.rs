@@ -3,6 +3,7 @@
 pub(crate) mod bounds;
 pub(crate) mod classes;
 pub(crate) mod congestion;
+pub(crate) mod dcqcn;
 pub(crate) mod flow;
 pub(crate) mod frames;
 pub(crate) mod links;

@@ -18,14 +18,14 @@ const MEMORY: usize = 1 << 16;
 /// Place of the addresses in the ports' tables.
 const INDEX: u8 = 3;
 /// Priority of tagged packets.
-const PRIORITY: u8 = 5;
+pub(crate) const PRIORITY: u8 = 5;
 
 /// How packets look.
 #[derive(Clone, Copy, Debug)]
-struct Look {
-    version: RoceVersion,
-    ipv4: bool,
-    vlan: Option<u16>,
+pub(crate) struct Look {
+    pub(crate) version: RoceVersion,
+    pub(crate) ipv4: bool,
+    pub(crate) vlan: Option<u16>,
 }
 
 const LOOKS: [Look; 5] = [
@@ -46,27 +46,27 @@ impl Look {
 }
 
 /// One end: completion queue, memory.
-struct End {
-    pd: Pd,
-    cq: Cq<ModelMemory>,
-    memory: ModelMemory,
-    mr: Mr,
+pub(crate) struct End {
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq<ModelMemory>,
+    pub(crate) memory: ModelMemory,
+    pub(crate) mr: Mr,
 }
 
 impl End {
-    fn sge(&self, offset: usize, len: usize) -> Sge {
+    pub(crate) fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge { address: self.mr.address + offset as u64, len: len as u32, key: self.mr.key }
     }
 
-    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read(offset, &mut bytes);
         bytes
     }
 }
 
-/// Both ends with RoCE enabled, their addresses set.
-fn ends(lan: &mut Lan, look: Look) -> Vec<End> {
+/// All ends with RoCE enabled, their addresses set.
+pub(crate) fn ends(lan: &mut Lan, look: Look) -> Vec<End> {
     let end = |(i, station): (usize, &mut hca_tests::lan::Station)| {
         let (hca, mac) = (&mut station.hca, station.mac);
         hca.set_roce(true).expect("MODIFY_NIC_VPORT_CONTEXT");
@@ -86,17 +86,27 @@ fn path(lan: &Lan, look: Look, to: usize) -> Path {
     Path::roce(look.gid(to), INDEX, hop)
 }
 
-/// Two queue pairs of reliable connections.
+/// Two queue pairs of reliable connections, of the first two ends.
 fn connected(lan: &mut Lan, ends: &[End], look: Look) -> Vec<Qp<ModelMemory>> {
-    let mut qps: Vec<_> = (0..2)
-        .map(|i| {
-            let config = QpConfig::rc(ends[i].pd, &ends[i].cq, &ends[i].cq);
-            lan.stations[i].hca.create_qp(&config).expect("CREATE_QP")
+    connected_between(lan, ends, look, [0, 1])
+}
+
+/// The same of any two.
+pub(crate) fn connected_between(
+    lan: &mut Lan,
+    ends: &[End],
+    look: Look,
+    places: [usize; 2],
+) -> Vec<Qp<ModelMemory>> {
+    let mut qps: Vec<_> = places
+        .map(|at| {
+            let config = QpConfig::rc(ends[at].pd, &ends[at].cq, &ends[at].cq);
+            lan.stations[at].hca.create_qp(&config).expect("CREATE_QP")
         })
-        .collect();
+        .into();
     for i in 0..2 {
-        let (peer, path) = (qps[1 - i].number(), path(lan, look, 1 - i));
-        let hca = &mut lan.stations[i].hca;
+        let (peer, path) = (qps[1 - i].number(), path(lan, look, places[1 - i]));
+        let hca = &mut lan.stations[places[i]].hca;
         let init = InitAttr { access: Access::ALL, ..InitAttr::default() };
         hca.qp_to_init(&mut qps[i], &init).expect("INIT");
         hca.qp_to_rtr(&mut qps[i], &RtrAttr { mtu: 3, ..RtrAttr::new(peer, path) }).expect("RTR");

@@ -116,6 +116,7 @@ pub(crate) fn responder(
         drained_event: false,
         migration_refused: false,
         frames: None,
+        congestion: None,
     }
 }
 

@@ -7,6 +7,7 @@
 //! [`crate::adapter`].
 
 pub(crate) mod answers;
+pub(crate) mod congestion;
 pub(crate) mod credits;
 pub(crate) mod datagram;
 pub(crate) mod dci;
@@ -37,6 +38,7 @@ use crate::ground::time::Ps;
 use crate::link_layer::{Path, Route, Station};
 use crate::wire::Repr;
 
+use congestion::Congestion;
 use recv::ReceiveQueue;
 use requester::Requester;
 use responder::Responder;
@@ -165,6 +167,8 @@ pub(crate) struct QueuePair {
     pub(crate) migration_refused: bool,
     /// A send queue on its own, for frames: the transport interface by which it sends, if it has one.
     pub(crate) frames: Option<FrameSender>,
+    /// What it knows of congestion, if it ever met any.
+    pub(crate) congestion: Option<Box<Congestion>>,
 }
 
 /// What a send queue on its own is made with.
@@ -198,6 +202,7 @@ impl QueuePair {
             error_poll: None,
             drained_event: false,
             migration_refused: false,
+            congestion: None,
             frames: qp.send_only.map(|sq| FrameSender {
                 tis: sq.tis,
                 inline_mode: sq.min_inline_mode,

@@ -131,6 +131,16 @@ impl Address {
         address
     }
 
+    /// Of a RoCE v2 packet: back to its sender, by that priority or its own.
+    pub(in crate::link_layer) fn reversed(&self, priority: Option<u8>) -> Option<Self> {
+        let priority = priority.unwrap_or(self.priority()) & 7;
+        let tag = |tci: u16| tci & VLAN_BITS | u16::from(priority) << PRIORITY_SHIFT;
+        let (tci, wrapping) = (self.tci.map(tag), self.wrapping);
+        let mut back = Self { dmac: self.smac, smac: self.dmac, tci, wrapping, queue: None };
+        back.queued(priority);
+        matches!(wrapping, Wrapping::V2 { .. }).then_some(back)
+    }
+
     /// Whether a transport packet with these addresses that is for `dgid` is for an address of the port.
     pub(super) fn is_for(&self, dgid: &Gid, own: &RoceAddress) -> bool {
         let version = match own.version {

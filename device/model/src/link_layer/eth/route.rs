@@ -18,6 +18,25 @@ pub(in crate::link_layer) struct Sender {
     priority: u8,
     /// Source port of RoCE v2.
     source_port: u16,
+    /// Whether its packets are ECN-capable is the adapter's to say: they are a connection's, and its context does not.
+    asks: bool,
+}
+
+/// ECN-capable, and the bits of a traffic class that say so (RFC 3168 section 5).
+const ECT_0: u8 = 0b10;
+const ECN: u8 = 0b11;
+
+impl Sender {
+    /// The traffic class of packets that go out of a port with those addresses: a priority whose flows slow down when they are told
+    /// of congestion is ECN-capable.
+    pub(in crate::link_layer) fn traffic_class(self, port: &Port, address: &Address, class: u8) -> u8 {
+        let v2 = matches!(address.wrapping, Wrapping::V2 { .. });
+        let reacts = port.ethernet().is_some_and(|own| own.congestion.reacts >> address.priority() & 1 == 1);
+        match self.asks {
+            true => class & !ECN | if v2 && reacts { ECT_0 } else { 0 },
+            false => class,
+        }
+    }
 }
 
 /// Ports that stand for a flow label (IBTA vol 1 A17.3.1.2: 0xc000 to 0xffff).
@@ -43,7 +62,8 @@ impl Address {
             port => port,
         };
         let priority = path.get(AddressPath::ETH_PRIO) as u8;
-        (Self { dmac, ..Self::default() }, Sender { priority, source_port })
+        let asks = (path.get(AddressPath::TCLASS) as u8 | tos_of(path)) & ECN == 0;
+        (Self { dmac, ..Self::default() }, Sender { priority, source_port, asks })
     }
 
     /// The same of an address vector.
@@ -56,7 +76,7 @@ impl Address {
             port => port,
         };
         let priority = av.get(Datagram::ETH_PRIO) as u8;
-        (Self { dmac, ..Self::default() }, Sender { priority, source_port })
+        (Self { dmac, ..Self::default() }, Sender { priority, source_port, asks: false })
     }
 
     /// Back to where a packet with these addresses came from.
@@ -65,7 +85,7 @@ impl Address {
             Wrapping::V2 { source_port, .. } => source_port,
             _ => port_of(0),
         };
-        let sender = Sender { priority: self.tagged_priority(), source_port };
+        let sender = Sender { priority: self.tagged_priority(), source_port, asks: false };
         (Self { dmac: self.smac, ..Self::default() }, sender)
     }
 

@@ -56,6 +56,18 @@ impl Packet {
         }
     }
 
+    /// Whether it met congestion on its way; only of a packet that is good.
+    #[inline]
+    pub(crate) fn met_congestion(&self) -> bool {
+        match &self.0.path.link {
+            Link::Ib(_) => false,
+            Link::Eth(address) => {
+                matches!(address.wrapping, Wrapping::V2 { .. })
+                    && self.0.path.grh.is_some_and(|grh| grh.tclass & 3 == 3)
+            }
+        }
+    }
+
     /// A number that all packets of a flow have and those of others hardly: of addresses, protocol and ports, otherwise of MAC
     /// addresses.
     pub(crate) fn flow(&self, seed: u64) -> u64 {
