@@ -10,7 +10,7 @@ use crate::file::Sweep;
 use crate::map::{Map, Run};
 use crate::outcome::{Outcome, Share};
 use crate::scenario::Scenario;
-use crate::{Error, compare, file, plot, program, rows};
+use crate::{Error, compare, file, incast, plot, program, rows};
 
 /// Measure latency, message rate or bandwidth of a scenario in virtual time
 #[derive(Debug, Args)]
@@ -50,6 +50,7 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Compare),
+    Incast(incast::command::Options),
 }
 
 /// Compare the model with published measurements, row by row
@@ -260,6 +261,7 @@ struct Row {
 pub fn run(args: &Bench) -> Result<(), Error> {
     match &args.command {
         Some(Command::Compare(args)) => run_compare(args),
+        Some(Command::Incast(options)) => print(&incast::command::execute(options)?),
         None => measure(args),
     }
 }

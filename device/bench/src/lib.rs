@@ -9,6 +9,8 @@
 //!
 //! [`stations`] are hosts with Ethernet queues, whose programs send and receive frames.
 //!
+//! [`incast`] has many hosts that write to one over switches, and what holds them back.
+//!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!
 //! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules; [`plot`] draws curves.
@@ -21,6 +23,7 @@ pub mod compare;
 pub mod file;
 pub mod host;
 pub mod in_process;
+pub mod incast;
 pub mod link;
 pub mod map;
 pub mod outcome;
