@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use hca_server::control;
 use hca_server::topology::Topology;
+use hca_server::topology::faults::Keys;
 use serde_json::{Map, Value, json};
 
 use crate::cli::print;
@@ -94,11 +95,14 @@ enum Fault {
     },
     /// Add the faults of a topology file to those of a server; the rest of the file is not looked at
     #[command(
-        after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault load qemu-configs/faults/interrupt-lost.toml"
+        after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault load --now qemu-configs/faults/tx-error-cqe.toml"
     )]
     Load {
         /// The file
         file: PathBuf,
+        /// They begin at once, whatever from_ms says
+        #[arg(long)]
+        now: bool,
     },
     /// List what goes wrong, how often it could have, and how often it did
     #[command(after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault list")]
@@ -116,11 +120,9 @@ enum Fault {
 }
 
 /// The faults of a topology file.
-fn faults_of(file: &Path) -> anyhow::Result<Vec<Value>> {
+fn faults_of(file: &Path) -> anyhow::Result<Vec<Keys>> {
     let topology = Topology::load(file)?;
-    let keys: Result<Vec<_>, _> =
-        topology.faults.iter().map(|fault| serde_json::to_value(&fault.keys)).collect();
-    let keys = keys?;
+    let keys: Vec<Keys> = topology.faults.into_iter().map(|fault| fault.keys).collect();
     anyhow::ensure!(!keys.is_empty(), "{}: there is no [[fault]]", file.display());
     Ok(keys)
 }
@@ -156,8 +158,11 @@ pub(crate) fn run(args: &Ctl) -> anyhow::Result<()> {
             let answer = control::ask(&path, &json!({ "cmd": "fault", "add": keys }))?;
             print(&format!("fault {}", answer.get("number").and_then(Value::as_u64).unwrap_or_default()))
         }
-        Control::Fault { what: Fault::Load { file } } => {
-            for keys in faults_of(file)? {
+        Control::Fault { what: Fault::Load { file, now } } => {
+            for mut keys in faults_of(file)? {
+                if *now {
+                    keys.remove("from_ms");
+                }
                 let answer = control::ask(&path, &json!({ "cmd": "fault", "add": keys }))?;
                 print(&format!(
                     "fault {}",

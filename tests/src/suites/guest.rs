@@ -269,9 +269,14 @@ pub fn run_in(
 
 /// The cases of a run of these commands, and one more: what there is to say against the run.
 pub fn judged(tag: &str, topology: &str, commands: &[Command], report: &Report) -> Vec<Case> {
-    let mut cases = results(tag, commands, hosts(topology), report);
+    let mut cases = ended(tag, topology, commands, report);
     cases.push(Case::check(format!("{tag}kernel logs"), complaints(report)));
     cases
+}
+
+/// The cases of a run of these commands, whatever its kernels have said.
+pub fn ended(tag: &str, topology: &str, commands: &[Command], report: &Report) -> Vec<Case> {
+    results(tag, commands, hosts(topology), report)
 }
 
 /// Runs commands in a topology, when it is their turn. `serve` are further arguments of the server.

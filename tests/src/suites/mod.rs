@@ -10,6 +10,7 @@ pub mod cm;
 pub mod dpdk;
 pub mod ethernet;
 pub mod fabric;
+pub mod faults;
 pub mod guest;
 pub mod ipoib;
 pub mod killed;
@@ -166,6 +167,12 @@ pub fn all() -> Vec<Suite> {
             about: "NVMe over Fabrics, SRP and NFS over RDMA, and RDS, by the kernels of two guests; a mixed topology",
             needs_guests: guests,
             run: storage::cases,
+        },
+        Suite {
+            name: "faults",
+            about: "adapters that fail on script, and what the stock driver makes of it",
+            needs_guests: guests,
+            run: faults::cases,
         },
         Suite {
             name: "killed",

@@ -57,6 +57,9 @@ impl Executor<'_> {
                 hw.requester.start(Psn::new(qp.ctx.get(Qpc::NEXT_SEND_PSN)), &hw.params);
                 core.schedule(now, HcaEvent::SendDoorbell(qpn));
             }
+            // A send queue of frames: its driver counts anew, but the doorbell record is as it was before the reset until the
+            // next doorbell (mlx5 driver, recovery of send queues).
+            (QpState::Reset, QpState::Rts) => {}
             (_, QpState::Rts) => core.schedule(now, HcaEvent::SendDoorbell(qpn)),
             (QpState::Rts, QpState::SqDraining) => {
                 hw.drained_event = qp.drained_event;

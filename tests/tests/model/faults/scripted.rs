@@ -138,6 +138,9 @@ pub(crate) fn a_corrupted_output() {
 /// The vector of [`Told`]'s event queue.
 const VECTOR: u16 = 3;
 
+/// What came: interrupts so far, events, completions with their requests.
+type Came = (u64, Vec<Event>, Vec<(u64, Result<(), Option<Syndrome>>)>);
+
 /// Two queue pairs; completions of the first are told by an event queue of their own.
 struct Told {
     simulation: Simulation,
@@ -171,7 +174,7 @@ impl Told {
     }
 
     /// What comes within `time`: interrupts so far, events, completions with their requests.
-    fn comes(&mut self, time: Ps) -> (u64, Vec<Event>, Vec<(u64, Result<(), Option<Syndrome>>)>) {
+    fn comes(&mut self, time: Ps) -> Came {
         self.simulation.run(time);
         let interrupts = self.simulation.interrupts(HcaId(0), VECTOR);
         let events: Vec<Event> = std::iter::from_fn(|| self.eq.poll()).collect();
@@ -186,7 +189,7 @@ impl Told {
     }
 
     /// What comes of a write soon.
-    fn soon(&mut self) -> (u64, Vec<Event>, Vec<(u64, Result<(), Option<Syndrome>>)>) {
+    fn soon(&mut self) -> Came {
         self.post();
         self.comes(SOON)
     }

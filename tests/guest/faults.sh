@@ -1,0 +1,33 @@
+# Words for cases in which an adapter fails on script, after those of cases.sh and ethernet.sh.
+
+# traffic: pings to the other end, all of which are answered within a minute.
+traffic() {
+	until_true 60 ping -q -c 1 -W 1 10.1.0.2 >/dev/null && ping -q -c 5 -i 0.2 10.1.0.2 | grep ' 0% packet loss'
+}
+# provoke: some frames both ways, whatever becomes of them.
+provoke() {
+	ping -q -c 10 -i 0.2 -W 1 10.1.0.2 >/dev/null
+	true
+}
+# fault: asks for the fault of this case, and gives it time.
+fault() {
+	dmesg -C
+	outside
+	sleep 3
+}
+# said TEXT: waits until the kernel has said so.
+said() {
+	until_true 80 sh -c "dmesg | grep -q '$1'"
+}
+# counted REPORTER: that health reporter has seen an error and recovered, and is healthy.
+counted() {
+	until_true 60 sh -c "devlink health show | grep -A1 'reporter $1\$' | grep -q 'state healthy error [1-9][0-9]* recover [1-9]'"
+}
+# unhurt: the kernel has said nothing of a bug of its own.
+unhurt() {
+	if dmesg | grep -E 'BUG|Oops|WARNING|Call Trace|use-after-free'; then return 1; fi
+}
+# reopen: the network device is taken down and up; fails as the second does.
+reopen() {
+	ip link set hca0 down && ip link set hca0 up
+}
