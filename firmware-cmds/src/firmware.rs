@@ -6,6 +6,7 @@ use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
 
 use crate::effect::Effect;
+use crate::failure::Refusal;
 use crate::function::FunctionId;
 use crate::icm::Icm;
 use crate::limits::{GUIDS, PKEYS, ROCE_ADDRESSES};
@@ -70,6 +71,37 @@ pub struct Snapshot {
     pub pages: u32,
 }
 
+impl Snapshot {
+    /// The kinds of objects of which there are some, with their counts; pages are none.
+    pub fn objects(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let all = [
+            ("EQs", self.eqs),
+            ("CQs", self.cqs),
+            ("QPs", self.qps),
+            ("SRQs", self.srqs),
+            ("DCTs", self.dcts),
+            ("RQs", self.rqs),
+            ("RQTs", self.rqts),
+            ("TIRs", self.tirs),
+            ("TISs", self.tiss),
+            ("mkeys", self.mkeys),
+            ("PDs", self.pds),
+            ("XRCDs", self.xrcds),
+            ("transport domains", self.transport_domains),
+            ("UAR pages", self.uars),
+            ("multicast groups", self.multicast_groups),
+            ("user contexts", self.user_contexts),
+            ("user memories", self.user_memories),
+            ("general objects", self.general_objects),
+            ("flow tables", self.flow_tables),
+            ("flow groups", self.flow_groups),
+            ("flow table entries", self.flow_entries),
+            ("flow counters", self.flow_counters),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
 /// Objects that the adapter holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
@@ -100,7 +132,7 @@ pub struct Firmware {
     pub(crate) teardown_snapshot: Option<Snapshot>,
     /// Opcodes that are not known and were told of.
     pub(crate) unknown: HashSet<u16>,
-    pub(crate) refusal: Option<String>,
+    pub(crate) refusal: Option<Refusal>,
 }
 
 /// Empty tables of what such a function can have.
@@ -270,8 +302,18 @@ impl Firmware {
         }
     }
 
-    /// Why the command executed last was refused, in plain words; taken by whoever keeps the diagnoses.
-    pub fn take_refusal(&mut self) -> Option<String> {
+    /// What there was at TEARDOWN_HCA, until DISABLE_HCA.
+    pub fn at_teardown(&self) -> Option<Snapshot> {
+        self.teardown_snapshot
+    }
+
+    /// Addresses of the pages that the host has given and not got back, in order.
+    pub fn given_pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.all()
+    }
+
+    /// Why the command executed last was refused; taken by whoever keeps the diagnoses.
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
         self.refusal.take()
     }
 

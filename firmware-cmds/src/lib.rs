@@ -62,6 +62,7 @@ mod users;
 pub use commands::mkey::NotChanged;
 pub use datagram::{Address, Arrival, Departure};
 pub use effect::Effect;
+pub use failure::Refusal;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
 pub use function::FunctionId;
 pub use icm::Icm;

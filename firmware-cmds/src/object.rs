@@ -70,6 +70,46 @@ impl Kind {
         Self::FlowCounter,
     ];
 
+    /// Its name, as messages have it.
+    pub const fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The field that holds a number of this kind.
+    pub const fn number_field(self) -> &'static str {
+        self.names().1
+    }
+
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Eq => ("EQ", "eqn"),
+            Self::Cq => ("CQ", "cqn"),
+            Self::Qp => ("QP", "qpn"),
+            Self::Sq => ("SQ", "sqn"),
+            Self::Srq => ("SRQ", "srqn"),
+            Self::XrcSrq => ("XRC SRQ", "xrc_srqn"),
+            Self::Rmp => ("RMP", "rmpn"),
+            Self::Dct => ("DCT", "dctn"),
+            Self::Rq => ("RQ", "rqn"),
+            Self::Rqt => ("RQT", "rqtn"),
+            Self::Tir => ("TIR", "tirn"),
+            Self::Tis => ("TIS", "tisn"),
+            Self::Mkey => ("mkey", "mkey_index"),
+            Self::Pd => ("PD", "pd"),
+            Self::Xrcd => ("XRCD", "xrcd"),
+            Self::TransportDomain => ("transport domain", "transport_domain"),
+            Self::Uar => ("UAR page", "uar"),
+            Self::QCounter => ("Q counter set", "counter_set_id"),
+            Self::Psv => ("PSV", "psvn"),
+            Self::UserContext => ("user context", "uid"),
+            Self::Umem => ("user memory", "umem_id"),
+            Self::ReservedQpn => ("reserved QPN", "obj_id"),
+            Self::FlowTable => ("flow table", "table_id"),
+            Self::FlowGroup => ("flow group", "group_id"),
+            Self::FlowCounter => ("flow counter", "flow_counter_id"),
+        }
+    }
+
     /// The kind with whose numbers objects of this kind are numbered, in one table with them.
     pub const fn numbered_as(self) -> Self {
         match self {

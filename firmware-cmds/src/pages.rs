@@ -36,8 +36,8 @@ pub(crate) struct Pages {
 /// Why pages are not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
-    /// A page was given before, or twice.
-    Twice,
+    /// This page was given before, or twice.
+    Twice(u64),
     /// More than the firmware can use, or takes at a time.
     TooMany,
 }
@@ -67,6 +67,11 @@ impl Pages {
         self.given.len() as u32
     }
 
+    /// The pages that the host has given and not got back, by their addresses.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u64> {
+        self.given.iter().copied()
+    }
+
     pub(crate) fn used(&self) -> u32 {
         self.used.div_ceil(PAGE) as u32
     }
@@ -81,9 +86,11 @@ impl Pages {
         if count > MOST_AT_ONCE as usize || total > self.most as usize {
             return Err(NotTaken::TooMany);
         }
-        let mut new: BTreeSet<u64> = pages.collect();
-        if new.len() != count || !new.is_disjoint(&self.given) {
-            return Err(NotTaken::Twice);
+        let mut new = BTreeSet::new();
+        for page in pages {
+            if self.given.contains(&page) || !new.insert(page) {
+                return Err(NotTaken::Twice(page));
+            }
         }
         self.given.append(&mut new);
         self.asked = self.asked.saturating_sub(count as u32);
@@ -210,9 +217,9 @@ mod tests {
     #[test]
     fn a_page_is_given_once() {
         let mut p = Pages::new(MOST);
-        assert_eq!(p.give(2, [0x1000, 0x1000].into_iter()), Err(NotTaken::Twice));
+        assert_eq!(p.give(2, [0x1000, 0x1000].into_iter()), Err(NotTaken::Twice(0x1000)));
         p.give(1, [0x1000].into_iter()).unwrap();
-        assert_eq!(p.give(2, [0x2000, 0x1000].into_iter()), Err(NotTaken::Twice));
+        assert_eq!(p.give(2, [0x2000, 0x1000].into_iter()), Err(NotTaken::Twice(0x1000)));
         assert_eq!(p.given(), 1, "all or none");
         assert_eq!(p.give(MOST as usize, std::iter::empty()), Err(NotTaken::TooMany));
     }

@@ -123,6 +123,13 @@ impl Gid {
         Self((((prefix as u128) << 64) | guid as u128).to_be_bytes())
     }
 
+    /// Whether this is `other`, or the same port's with the prefix that every subnet has beside its own (IBTA 4.1.1).
+    pub const fn is_or_defaults_to(self, other: Self) -> bool {
+        const DEFAULT_PREFIX: u64 = 0xfe80 << 48;
+        let (own, other) = (u128::from_be_bytes(self.0), u128::from_be_bytes(other.0));
+        own == other || (own as u64 == other as u64 && (own >> 64) as u64 == DEFAULT_PREFIX)
+    }
+
     /// Whether this is a multicast GID (first byte 0xff).
     pub const fn is_multicast(self) -> bool {
         self.0[0] == 0xff

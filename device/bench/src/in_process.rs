@@ -304,11 +304,31 @@ impl ModelBus {
 
     /// Takes `memory` away from the adapter: accesses fail.
     pub fn unmap(&self, memory: &ModelMemory) {
+        let Range { start, end } = memory.range();
+        self.unmap_at(start, end - start);
+    }
+
+    /// Takes `len` bytes at a bus address away from the adapter: accesses fail.
+    pub fn unmap_at(&self, at: u64, len: u64) {
         let inner = &mut *self.simulation.0.borrow_mut();
         inner.world.settle(self.function.hca);
-        self.window.host().unmapped = memory.range();
+        self.window.host().unmapped = at..at.saturating_add(len);
         self.window.answer(true);
         inner.world.memory_changed(inner.now, self.function);
+    }
+
+    /// What the host's processor has at a bus address: `data.len()` bytes, as far as the memory goes.
+    pub fn peek(&self, at: u64, data: &mut [u8]) {
+        if let Ok(bytes) = self.window.host().piece(at, data.len()) {
+            data.copy_from_slice(bytes);
+        }
+    }
+
+    /// The host's processor writes at a bus address, as far as the memory goes.
+    pub fn poke(&self, at: u64, data: &[u8]) {
+        if let Ok(bytes) = self.window.host().piece(at, data.len()) {
+            bytes.copy_from_slice(data);
+        }
     }
 
     /// Bytes of DMA memory that are free.

@@ -38,7 +38,7 @@ mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use engines::nic;
-pub use ground::diagnosis::{Diagnosis, Finding, Saying, Subject};
+pub use ground::diagnosis::{Diagnosis, Finding, Parts, RefusedCommand, Saying, Subject};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hca_model::{Diagnosis, HcaId, Saying, World};
+use hca_model::{Diagnosis, HcaId, Parts, World};
 use serde_json::{Value, json};
 
 /// Diagnoses that are kept: the last ones.
@@ -51,19 +51,16 @@ fn value(world: &World, diagnosis: &Diagnosis, number: u64) -> Value {
         "at_ps": diagnosis.at.0,
         "hca": world.name(diagnosis.function.hca),
         "text": diagnosis.saying.to_string(),
-        "kind": match &diagnosis.saying {
-            Saying::Refused(_) => "refused",
-            Saying::Found(_) => "found",
-        },
+        "kind": if diagnosis.saying.is_answered() { "refused" } else { "found" },
     });
-    if let (Saying::Found(finding), Some(map)) = (&diagnosis.saying, value.as_object_mut()) {
-        map.insert("object".into(), finding.subject.kind().into());
-        map.insert("object_number".into(), finding.subject.number().into());
-        map.insert("field".into(), finding.field.into());
-        map.insert("found".into(), finding.found.as_str().into());
-        map.insert("expected".into(), finding.expected.as_str().into());
-        let rule = finding.rule;
-        map.insert("rule".into(), json!({"name": rule.name, "page": rule.page, "says": rule.says}));
+    if let (Some(parts), Some(map)) = (diagnosis.saying.parts(), value.as_object_mut()) {
+        let Parts { subject, field, found, expected, rule, page, says } = parts;
+        map.insert("object".into(), subject.kind().into());
+        map.insert("object_number".into(), subject.number().into());
+        map.insert("field".into(), field.into());
+        map.insert("found".into(), found.into());
+        map.insert("expected".into(), expected.into());
+        map.insert("rule".into(), json!({"name": rule, "page": page, "says": says}));
     }
     value
 }

@@ -40,9 +40,10 @@ fn length(register: u32, kind: PortKind) -> Option<usize> {
 }
 
 pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const UNKNOWN: Failure = bad_param("ACCESS_REGISTER: this adapter does not have the register");
-    const READ_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be written");
-    const WRITE_ONLY: Failure = bad_param("ACCESS_REGISTER: the register can't be read");
+    const UNKNOWN: Failure =
+        bad_param("ACCESS_REGISTER: register_id: this adapter does not have the register");
+    const READ_ONLY: Failure = bad_param("ACCESS_REGISTER: op_mod: the register can't be written");
+    const WRITE_ONLY: Failure = bad_param("ACCESS_REGISTER: op_mod: the register can't be read");
     const SHORT: Failure =
         Failure::new(Status::BadInputLength, "ACCESS_REGISTER: the data is shorter than the register");
     const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has no such port");
@@ -53,7 +54,7 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     // These have data of any length; of others, what is behind the register is not looked at.
     let open = matches!(register, reg::MCIA | reg::MNVDA);
     let len = if open { data.len().clamp(least, MAX_REGISTER) } else { least };
-    let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).limit(len as u64))?;
+    let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).least(len as u64))?;
     let of_a_port = matches!(register, reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS)
         || ethernet_reg::names_a_port(register);
     let port = if of_a_port { be32(data, 0) >> PORT_SHIFT & 0xff } else { 0 };

@@ -4,6 +4,7 @@ use hca_spec::be32;
 use hca_spec::cmd;
 use hca_spec::command::{OutHeader, Status};
 use hca_spec::ids::UarIndex;
+use hca_spec::mkc::MTT_ADDRESS;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::row::{Action, Call, Outcome};
@@ -25,6 +26,12 @@ impl<'a> Call<'a> {
         Some(Object::new(object.kind, number))
     }
 
+    /// The object that the command is about, by the command's own kind, if it exists already.
+    pub(super) fn names(&self) -> Option<(Kind, u32)> {
+        let target = self.target()?;
+        Some((self.kind().unwrap_or(target.kind), target.number))
+    }
+
     /// The number of the object that the command names.
     pub(super) fn number(&self) -> u32 {
         self.target().map_or(0, |object| object.number)
@@ -43,20 +50,36 @@ impl<'a> Call<'a> {
     /// A queue's memory: as many pages of the input's list as `len` bytes need.
     pub(super) fn buffer(&self, log_page_size: u32, page_offset: u32, len: u64) -> Result<Buffer, Failure> {
         const BAD_PAGE: Failure = bad_param("log_page_size: the queue's pages are larger than 2^40 bytes");
-        const FEW: Failure = Failure::new(Status::BadInputLength, "the page list is shorter than the queue");
+        const FEW: Failure = Failure::new(
+            Status::BadInputLength,
+            "pas: the page list is shorter than the queue (log_page_size, page_offset)",
+        );
+        const LOW: Failure = bad_param("pas: a page address must be a multiple of 4096");
+        // By inference: the stock driver chooses a page size that its memory is aligned to.
+        const ALIGNMENT: Failure =
+            bad_param("pas: a page address must be a multiple of the page size (log_page_size)");
         const MAX_SHIFT: u32 = 40;
+        /// Rights of a page, which some drivers put there.
+        const RIGHTS: u64 = 3;
         let shift = 12 + log_page_size;
         if shift > MAX_SHIFT {
-            return Err(BAD_PAGE.got(shift));
+            return Err(BAD_PAGE.got(log_page_size).limit(MAX_SHIFT - 12));
         }
         // The offset is given in 64ths of a page.
         let offset = u64::from(page_offset) << (shift - 6);
         let pages = (offset + len).div_ceil(1 << shift);
         let list = self.list();
         if pages > list.len() as u64 / 8 {
-            return Err(FEW.got(list.len() as u64 / 8).limit(pages));
+            return Err(FEW.got(list.len() as u64 / 8).least(pages));
         }
-        let pages = addresses(list).take(pages as usize).map(|page| page & hca_spec::mkc::MTT_ADDRESS);
+        let pages = addresses(list).take(pages as usize);
+        if let Some(page) = pages.clone().find(|page| page & !(MTT_ADDRESS | RIGHTS) != 0) {
+            return Err(LOW.got(page));
+        }
+        let pages = pages.map(|page| page & MTT_ADDRESS);
+        if let Some(page) = pages.clone().find(|page| page & ((1 << shift) - 1) != 0) {
+            return Err(ALIGNMENT.got(page));
+        }
         Buffer::new(pages.collect(), shift, offset, len).ok_or(FEW)
     }
 }
@@ -89,6 +112,16 @@ pub(super) fn with_pages(mut output: Vec<u8>, buffer: &Buffer) -> Vec<u8> {
         output.extend_from_slice(&page.to_be_bytes());
     }
     output
+}
+
+/// Whether a doorbell record can lie there: the low bits of its address mean nothing.
+pub(super) fn check_record(address: u64) -> Result<(), Failure> {
+    const ALIGNMENT: Failure =
+        bad_param("dbr_addr: the address of a doorbell record must be a multiple of 8");
+    match address.is_multiple_of(8) {
+        true => Ok(()),
+        false => Err(ALIGNMENT.got(address)),
+    }
 }
 
 /// Whether the UAR page of a queue's doorbells is allocated.

@@ -6,7 +6,7 @@ use hca_spec::command::Status;
 use hca_spec::ids::Cqn;
 use hca_spec::queue::{Cqc, cqe_size, mini_format};
 
-use super::call::{check_uar, done, named, reply, with_pages};
+use super::call::{check_record, check_uar, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::buffer::Buffer;
@@ -21,7 +21,7 @@ const NO_EQ: Failure = bad_resource("CQ: c_eqn names no EQ");
 const SIZE: Failure = bad_param("CQ: log_cq_size is above log_max_cq_sz");
 const CQE_SIZE: Failure = bad_param("CQ: cqe_sz must be 0 (64 bytes), 1 or 2 (128 bytes)");
 const COLLAPSED: Failure =
-    bad_param("CQ: a collapsed CQ has one entry: blocks of compressed ones need several");
+    bad_param("CQ: cqe_comp_en: a collapsed CQ has one entry, blocks of compressed ones need several");
 const MINI: Failure = bad_param("CQ: mini_cqe_res_format is reserved");
 
 /// MODIFY_CQ op_mod: moderation and the like.
@@ -58,7 +58,7 @@ fn report_no_more(fw: &mut Firmware, eqn: u32) {
 }
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const UAR: Failure = bad_resource("CREATE_CQ: the UAR page is not allocated");
+    const UAR: Failure = bad_resource("CREATE_CQ: uar_page: the UAR page is not allocated");
     const FULL: Failure = no_room("CREATE_CQ: every CQ is in use");
     let mut ctx = *call.view::<CreateCqIn>()?.cqc();
     let eqn = ctx.get(Cqc::C_EQN);
@@ -66,9 +66,10 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(NO_EQ.got(eqn));
     }
     check_uar(fw, ctx.get(Cqc::UAR_PAGE), UAR)?;
+    check_record(ctx.get(Cqc::DBR_ADDR))?;
     // By inference.
     if ctx.get(Cqc::CC) == 1 && ctx.get(Cqc::CQE_COMP_EN) == 1 {
-        return Err(COLLAPSED);
+        return Err(COLLAPSED.got(1u32).exactly(0u32));
     }
     let mini = ctx.get(Cqc::MINI_CQE_RES_FORMAT);
     if !matches!(mini, mini_format::HASH | mini_format::CHECKSUM | mini_format::CHECKSUM_STRIDE) {

@@ -34,11 +34,11 @@ fn hold(fw: &mut Firmware, ctx: &Dctc, held: bool) {
 }
 
 fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
-    const NO_PD: Failure = bad_resource("CREATE_DCT: the protection domain is not allocated");
-    const NO_CQ: Failure = bad_resource("CREATE_DCT: cqn names no CQ");
+    const NO_PD: Failure = bad_resource("CREATE_DCT: pd: the protection domain is not allocated");
+    const NO_CQ: Failure = bad_resource("CREATE_DCT: cqn: there is no CQ of that number");
     const NO_SRQ: Failure = bad_resource("CREATE_DCT: srqn_xrqn names no SRQ that is not XRC's");
-    const MTU: Failure = bad_param("CREATE_DCT: mtu must be 1 to 5");
-    const PORT: Failure = bad_param("CREATE_DCT: the adapter has no such port");
+    const MTU: Failure = bad_param("CREATE_DCT: mtu: must be 1 to 5");
+    const PORT: Failure = bad_param("CREATE_DCT: port: the adapter has no such port");
     const PKEY: Failure = Failure::new(Status::BadIndex, "CREATE_DCT: pkey_index is beyond the table");
     const GID: Failure = Failure::new(Status::BadIndex, "CREATE_DCT: my_addr_index is beyond the GID table");
     let (pd, cqn, srqn) = (ctx.get(Dctc::PD), ctx.get(Dctc::CQN), ctx.get(Dctc::SRQN));

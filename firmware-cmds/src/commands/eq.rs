@@ -21,7 +21,8 @@ const EQE: u64 = 64;
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const SIZE: Failure = bad_param("CREATE_EQ: log_eq_size is above log_max_eq_sz");
-    const UAR: Failure = bad_resource("CREATE_EQ: the UAR page is not allocated");
+    const UAR: Failure = bad_resource("CREATE_EQ: uar_page: the UAR page is not allocated");
+    const VECTOR: Failure = bad_param("CREATE_EQ: intr: the adapter has no such MSI-X vector");
     const FULL: Failure = no_room("CREATE_EQ: every EQ is in use");
     let create = call.view::<CreateEqIn>()?;
     let mut ctx = *create.eqc();
@@ -31,6 +32,10 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(SIZE.got(log_size).limit(limit));
     }
     check_uar(fw, ctx.get(Eqc::UAR_PAGE), UAR)?;
+    let (vector, vectors) = (ctx.get(Eqc::INTR), fw.personality().pci.msix_vectors);
+    if vector >= vectors.into() {
+        return Err(VECTOR.got(vector).limit(vectors.saturating_sub(1)));
+    }
     let buffer = call.buffer(ctx.get(Eqc::LOG_PAGE_SIZE), ctx.get(Eqc::PAGE_OFFSET), EQE << log_size)?;
     let pages = buffer.pages().len();
     let events = [
@@ -130,6 +135,7 @@ mod tests {
         assert_eq!(try_eq(|_| {}, 1), Status::BadInputLength);
         assert_eq!(try_eq(|c| _ = c.eqc_mut().set(Eqc::LOG_EQ_SIZE, 23), 2), Status::BadParam);
         assert_eq!(try_eq(|c| _ = c.eqc_mut().set(Eqc::LOG_PAGE_SIZE, 31), 2), Status::BadParam);
+        assert_eq!(try_eq(|c| _ = c.eqc_mut().set(Eqc::INTR, 64), 2), Status::BadParam);
         assert_eq!(try_eq(|c| _ = c.eqc_mut().set(Eqc::UAR_PAGE, 3), 2), Status::BadResource);
         let numbers = (0..200).take_while(|_| try_eq(|_| {}, 2) == Status::Ok).count();
         assert_eq!(numbers, 126, "127 in all");

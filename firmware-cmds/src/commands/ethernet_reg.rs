@@ -114,10 +114,11 @@ pub(super) fn access(
     }
 }
 
-const READ_ONLY: Failure = bad_param("ACCESS_REGISTER: the register of an Ethernet port can't be written");
+const READ_ONLY: Failure =
+    bad_param("ACCESS_REGISTER: op_mod: the register of an Ethernet port can't be written");
 
 fn ethernet(port: &mut Port) -> Result<&mut Ethernet, Failure> {
-    const NONE: Failure = bad_param("ACCESS_REGISTER: the port is not Ethernet");
+    const NONE: Failure = bad_param("ACCESS_REGISTER: local_port: the port is not Ethernet");
     port.ethernet_mut().ok_or(NONE)
 }
 
@@ -174,7 +175,7 @@ fn rates(port: &mut Port, write: bool, value: &mut Ptys) -> Result<(), Failure> 
 
 fn flow_control(port: &mut Port, write: bool, value: &mut Pfcc) -> Result<(), Failure> {
     const BOTH: Failure =
-        bad_param("PFCC: PAUSE and PFC exclude each other in one direction (802.1Q 36.1.3)");
+        bad_param("PFCC: pptx, pprx: PAUSE and PFC exclude each other in one direction (802.1Q 36.1.3)");
     let eth = ethernet(port)?;
     if write {
         let mut new = eth.pause;
@@ -204,7 +205,7 @@ fn flow_control(port: &mut Port, write: bool, value: &mut Pfcc) -> Result<(), Fa
 }
 
 fn counters(port: &mut Port, write: bool, value: &mut Ppcnt) -> Result<(), Failure> {
-    const GROUP: Failure = bad_param("PPCNT: the adapter does not have the group of counters");
+    const GROUP: Failure = bad_param("PPCNT: grp: the adapter does not have the group of counters");
     const PRIORITY: Failure = bad_param("PPCNT: prio_tc is beyond the priorities");
     if write {
         return Err(READ_ONLY.of(reg::PPCNT));

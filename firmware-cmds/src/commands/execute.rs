@@ -9,7 +9,7 @@ use super::devx;
 use super::row::{Call, whole_input};
 use super::table;
 use crate::effect::Effect;
-use crate::failure::Failure;
+use crate::failure::{Failure, Refused};
 use crate::firmware::{Execution, Firmware, State};
 use crate::list::Input;
 
@@ -47,16 +47,21 @@ impl Firmware {
         output_len: usize,
         effects: &mut Vec<Effect>,
     ) -> Execution {
+        const SWAPPED: &str = "an opcode, big-endian: it is one with its bytes swapped";
         const ABSENT: Failure = Failure::new(Status::BadOp, "this adapter does not have the command");
         let Input { bytes: input, list } = input;
         let header = InHeader::from_prefix_or_zero(input);
         let number = header.get(InHeader::OPCODE) as u16;
         let Some(opcode) = Opcode::from_u16(number) else {
+            let failure = Failure::new(Status::BadOp, "the interface has no such opcode").got(number);
+            let swapped = Opcode::from_u16(number.swap_bytes()).is_some();
+            let failure = if swapped { failure.wanted(SWAPPED) } else { failure };
             if self.unknown.insert(number) {
-                self.refusal = Some(format!("unknown command opcode {number:#x}: answered BAD_OP"));
+                self.refusal = Some(failure.explained(Refused { name: "command", opcode: number }, None));
             }
-            return Execution::Done(failed(Failure::new(Status::BadOp, "unknown opcode"), output_len));
+            return Execution::Done(failed(failure, output_len));
         };
+        let mut target = None;
         let outcome = match table::find(opcode).filter(|command| (command.offered)(self)) {
             Some(command) => {
                 let (kept_len, kept) = (list.len(), Cell::new(list));
@@ -78,18 +83,17 @@ impl Firmware {
                     output_len,
                     reaches,
                 };
+                target = call.names();
                 self.run(&call, effects)
             }
-            None => Err(Stop::Refuse(ABSENT)),
+            None => Err(Stop::Refuse(ABSENT.got(number))),
         };
         let mut output = match outcome {
             Ok(output) => output,
             Err(Stop::WaitForPages) => return Execution::NeedPages,
             Err(Stop::Refuse(failure)) => {
-                let (status, syndrome) = (failure.status, failure.syndrome);
-                let name = table::find(opcode).map_or("a command", |command| command.name);
-                self.refusal =
-                    Some(format!("{name} ({number:#x}) refused: {failure} ({status:?}, {syndrome:#010x})"));
+                let name = table::find(opcode).map_or("command", |command| command.name);
+                self.refusal = Some(failure.explained(Refused { name, opcode: number }, target));
                 failed(failure, output_len)
             }
         };
@@ -124,8 +128,8 @@ impl Firmware {
             Failure::new(Status::BadSystemState, "the command is legal only after INIT_HCA");
         match self.state {
             state if state >= call.command.state => Ok(()),
-            State::Disabled => Err(NOT_ENABLED),
-            _ => Err(NOT_INITIALIZED),
+            State::Disabled => Err(NOT_ENABLED.got(self.state as u32).wanted("after ENABLE_HCA (1)")),
+            _ => Err(NOT_INITIALIZED.got(self.state as u32).wanted("after INIT_HCA (2)")),
         }
     }
 

@@ -86,7 +86,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let count = many.max(1);
     let room = call.output_len.saturating_sub(OutHeader::SIZE) / TrafficCounter::SIZE;
     if count as usize > room {
-        return Err(ROOM.got(room as u64).limit(count));
+        return Err(ROOM.got(room as u64).least(count));
     }
     // A user's own are those that it allocated together: it named one of them.
     let user = be32(call.input, 0) & InHeader::UID.max() != 0;

@@ -35,11 +35,11 @@ fn action_of(kind: TableType, offer: &TypeOffer, actions: u32) -> Result<u32, Fa
     const VLAN: Failure = bad_param("action: tags can't be pushed or popped (pop_vlan, push_vlan)");
     const CRYPT: Failure = bad_param("action: packets can't be encrypted or decrypted");
     const ASO: Failure = bad_param("action: 0x4000: there are no advanced steering operations");
-    const OTHER: Failure = bad_param("action has bits that mean nothing");
+    const OTHER: Failure = bad_param("action: has bits that mean nothing");
     const COUNT: Failure = bad_param("action: 8: entries of the type don't count (flow_counter)");
     const ALLOW: Failure =
         bad_param("action: 1: frames that are received, and copies, have no way to be let go");
-    const FATE: Failure = bad_param("action must have one of 1 (allow), 2 (drop) and 4 (forward)");
+    const FATE: Failure = bad_param("action: must be one of 1 (allow), 2 (drop) and 4 (forward)");
     let absent = [
         (action::REFORMAT | action::DECAP, REFORMAT),
         (action::MODIFY_HEADER, HEADER),
@@ -75,7 +75,7 @@ fn list<'a>(call: &Call<'a>) -> Result<(Elements<'a>, Elements<'a>), Failure> {
     let destinations = context.get(FlowContext::DESTINATION_LIST_SIZE) as usize;
     let counters = context.get(FlowContext::FLOW_COUNTER_LIST_SIZE) as usize;
     let (list, _) = call.input.get(SetFteIn::SIZE..).unwrap_or_default().as_chunks::<8>();
-    let few = FEW.got(list.len() as u64).limit(destinations as u64 + counters as u64);
+    let few = FEW.got(list.len() as u64).least(destinations as u64 + counters as u64);
     let (destinations, rest) = list.split_at_checked(destinations).ok_or(few)?;
     Ok((destinations, rest.get(..counters).ok_or(few)?))
 }
@@ -118,7 +118,7 @@ fn destination_of(
             let next = fw.icm.steering.table(number).filter(|next| next.kind == table.kind);
             let next = next.ok_or(NO_TABLE.of(number))?;
             if next.level <= table.level && !(ignore_level && offer.ignore_level) {
-                return Err(LEVEL.of(number).got(next.level).limit(table.level));
+                return Err(LEVEL.of(number).got(next.level).least(u64::from(table.level).saturating_add(1)));
             }
             Ok(Destination::Table(number))
         }
@@ -238,7 +238,7 @@ fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const FIXED: Failure =
         bad_param("SET_FLOW_TABLE_ENTRY: entries of the type can't be changed (flow_modify_en)");
     const MASK: Failure = bad_param("SET_FLOW_TABLE_ENTRY: modify_enable_mask has bits that mean nothing");
-    const GROUP: Failure = bad_param("SET_FLOW_TABLE_ENTRY: the entry is in another group");
+    const GROUP: Failure = bad_param("SET_FLOW_TABLE_ENTRY: group_id: the entry is in another group");
     const VALUE: Failure = bad_param("SET_FLOW_TABLE_ENTRY: match_value is not that of the entry");
     const ALL: u32 =
         modify_entry::ACTION | modify_entry::FLOW_TAG | modify_entry::DESTINATIONS | modify_entry::COUNTERS;
@@ -255,7 +255,7 @@ fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let entry = entry_at(table, number, place)?;
     let group = set.context().get(FlowContext::GROUP_ID);
     if group != entry.group {
-        return Err(GROUP.of(number).got(group).limit(entry.group));
+        return Err(GROUP.of(number).got(group).exactly(entry.group));
     }
     let of = flow_group::of_table(fw, number, group)?;
     if Steering::key(of, set.context().value()) != entry.key {

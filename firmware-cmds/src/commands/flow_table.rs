@@ -64,7 +64,7 @@ fn table_of(fw: &Firmware, kind: TableType, number: u32) -> Result<&FlowTable, F
     if table.kind == kind {
         Ok(table)
     } else {
-        Err(OTHER.of(number).got(table.kind as u32).limit(kind as u32))
+        Err(OTHER.of(number).got(table.kind as u32).exactly(kind as u32))
     }
 }
 
@@ -88,7 +88,7 @@ fn miss_of(
             let number = context.get(FlowTableContext::TABLE_MISS_ID);
             let next = table_of(fw, kind, number)?;
             if next.level <= level && !offer.ignore_level {
-                return Err(LEVEL.of(number).got(next.level).limit(level));
+                return Err(LEVEL.of(number).got(next.level).least(u64::from(level).saturating_add(1)));
             }
             Ok(Miss::Table(number))
         }
@@ -106,7 +106,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const TERMINATION: Failure =
         bad_param("CREATE_FLOW_TABLE: termination_table: there are none of that kind");
     const SIZE: Failure = bad_param("CREATE_FLOW_TABLE: log_size is above log_max_ft_size");
-    const LEVEL: Failure = bad_param("CREATE_FLOW_TABLE: level is above max_ft_level");
+    const LEVEL: Failure = bad_param("CREATE_FLOW_TABLE: level: it is above max_ft_level");
     const FULL: Failure = no_room("CREATE_FLOW_TABLE: there are 2^log_max_ft_num tables of the type");
     let (kind, offer) = kind_of(fw, call)?;
     let context = call.view::<CreateFlowTableIn>()?.context();

@@ -48,7 +48,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn modify(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    const NOTHING: Failure = bad_param("MODIFY_GENERAL_OBJECT: reserved QP numbers have nothing to change");
+    const NOTHING: Failure =
+        bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: reserved QP numbers have nothing to change");
     entry(fw, call)?;
     Err(NOTHING)
 }

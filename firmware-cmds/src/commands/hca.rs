@@ -59,10 +59,10 @@ pub(super) fn init(fw: &mut Firmware, _: &Call<'_>) -> Outcome {
         "INIT_HCA: the host has not given the pages that QUERY_PAGES asks for (boot and init)",
     );
     if fw.state == State::Initialized {
-        return Err(TWICE);
+        return Err(TWICE.got(fw.state as u32).wanted("1: enabled"));
     }
     if fw.pages.init() > 0 {
-        return Err(PAGES.got(fw.pages.given()).limit(fw.pages.given() + fw.pages.init()));
+        return Err(PAGES.got(fw.pages.given()).least(fw.pages.given() + fw.pages.init()));
     }
     fw.state = State::Initialized;
     Ok(done())
@@ -91,14 +91,14 @@ pub(super) fn query_issi(fw: &Firmware, _: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn set_issi(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const UNKNOWN: Failure = bad_param("SET_ISSI: only 0 and 1 are supported");
+    const UNKNOWN: Failure = bad_param("SET_ISSI: current_issi: must be 0 or 1");
     const LATE: Failure = Failure::new(Status::BadSystemState, "SET_ISSI: legal only before INIT_HCA");
     let issi = call.view::<SetIssiIn>()?.get(SetIssiIn::CURRENT_ISSI);
     if issi > 1 {
         return Err(UNKNOWN.got(issi));
     }
     if fw.state == State::Initialized {
-        return Err(LATE);
+        return Err(LATE.got(fw.state as u32).wanted("1: enabled"));
     }
     fw.issi = issi;
     Ok(done())
@@ -109,7 +109,7 @@ pub(super) fn set_issi(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 const LAST_TYPE: u32 = 0x26;
 
 pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    const TYPE: Failure = bad_param("QUERY_HCA_CAP: this adapter does not have the capability type");
+    const TYPE: Failure = bad_param("QUERY_HCA_CAP: op_mod: this adapter does not have the capability type");
     let current = call.op_mod & 1 == CAP_CURRENT;
     let mut out = Box::new(QueryHcaCapOut::new());
     let max = &fw.personality().capabilities;
@@ -145,15 +145,16 @@ const SETTABLE: [hca_spec::layout::Field<General>; 8] = [
 const PAGING_TRANSPORTS: [hca_spec::layout::Field<Odp>; 5] = [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC];
 
 pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const TYPE: Failure = bad_param("SET_HCA_CAP: the capability type can't be set");
+    const TYPE: Failure = bad_param("SET_HCA_CAP: op_mod: the capability type can't be set");
     const LATE: Failure = Failure::new(Status::BadSystemState, "SET_HCA_CAP: legal only before INIT_HCA");
-    const PAGING: Failure = bad_param("SET_HCA_CAP: the adapter can't page on demand there");
-    const ABOVE: Failure = bad_param("SET_HCA_CAP: a value is above the adapter's maximum");
-    const CHECKSUM: Failure = bad_param("SET_HCA_CAP: command signatures are not supported");
+    const PAGING: Failure = bad_param("SET_HCA_CAP: odp_caps: the adapter can't page on demand there");
+    const ABOVE: Failure = bad_param("SET_HCA_CAP: hca_cap: a value is above the adapter's maximum");
+    const CHECKSUM: Failure =
+        bad_param("SET_HCA_CAP: cmdif_checksum: must be 0: command signatures are not supported");
     const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
     const MODE: Failure = bad_param("SET_HCA_CAP: atomic_req_8B_endianness_mode must be 0 or 1");
     if fw.state == State::Initialized {
-        return Err(LATE);
+        return Err(LATE.got(fw.state as u32).wanted("1: enabled"));
     }
     let new = call.view::<SetHcaCapIn>()?;
     match call.op_mod >> 1 {

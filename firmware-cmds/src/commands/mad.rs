@@ -16,7 +16,7 @@ use crate::sma::Source;
 const IGNORE_M_KEY: u32 = 1;
 
 pub(super) fn mad_ifc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const PORT: Failure = bad_param("MAD_IFC: the adapter has no such port");
+    const PORT: Failure = bad_param("MAD_IFC: port: the adapter has no such port");
     const UNANSWERED: Failure = Failure::new(
         Status::BadPacket,
         "MAD_IFC: the datagram is no Get or Set that an agent answers, or its M_Key is wrong",

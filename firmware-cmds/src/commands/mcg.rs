@@ -26,8 +26,9 @@ fn is_ipv4_group(gid: Gid) -> bool {
 }
 
 pub(super) fn attach(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const NOT_UD: Failure = bad_param("ATTACH_TO_MCG: only UD queue pairs can join multicast groups");
-    const NOT_MULTICAST: Failure = bad_param("ATTACH_TO_MCG: the GID is not a multicast GID");
+    const NOT_UD: Failure =
+        bad_param("ATTACH_TO_MCG: qpn: must be that of a UD queue pair: others can't join multicast groups");
+    const NOT_MULTICAST: Failure = bad_param("ATTACH_TO_MCG: gid: must be a multicast GID");
     const GROUP_FULL: Failure = no_room("ATTACH_TO_MCG: the group has max_qp_mcg members");
     const TABLE_FULL: Failure = no_room("ATTACH_TO_MCG: there are 2^log_max_mcg groups");
     let (qpn, gid) = names(call)?;

@@ -23,12 +23,13 @@ const OCTWORD: usize = 16;
 
 /// Whether the page list of a key that is alive from the start covers its region.
 fn check_region(ctx: &Mkc, pages: u64) -> Result<(), Failure> {
-    const WRAPS: Failure = bad_param("CREATE_MKEY: the region goes beyond the end of the address space");
-    const UNCOVERED: Failure = bad_param("CREATE_MKEY: the page list does not cover the region");
+    const WRAPS: Failure =
+        bad_param("CREATE_MKEY: start_addr, len: the region goes beyond the end of the address space");
+    const UNCOVERED: Failure = bad_param("CREATE_MKEY: translations: the list does not cover the region");
     const PAGE: Failure = bad_param("CREATE_MKEY: log_page_size is below 12");
     let shift = ctx.get(Mkc::LOG_PAGE_SIZE);
     if shift < MIN_PAGE {
-        return Err(PAGE.got(shift).limit(MIN_PAGE));
+        return Err(PAGE.got(shift).least(MIN_PAGE));
     }
     let (start, len) = (ctx.get(Mkc::START_ADDR), ctx.get(Mkc::LEN));
     let in_page = start & ((1 << shift) - 1);
@@ -36,15 +37,16 @@ fn check_region(ctx: &Mkc, pages: u64) -> Result<(), Failure> {
     start.checked_add(len.saturating_sub(1)).ok_or(WRAPS.got(start))?;
     let needed = len.checked_add(in_page).ok_or(WRAPS.got(start))?.div_ceil(1 << shift);
     if len > 0 && ctx.get(Mkc::LENGTH64) == 0 && needed > pages {
-        return Err(UNCOVERED.got(pages).limit(needed));
+        return Err(UNCOVERED.got(pages).least(needed));
     }
     Ok(())
 }
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const MODE: Failure = bad_param("CREATE_MKEY: the access mode is not one this adapter has");
-    const NO_PD: Failure = bad_resource("CREATE_MKEY: the protection domain is not allocated");
-    const MANY: Failure = no_room("CREATE_MKEY: more translations than a key can have");
+    const MODE: Failure = bad_param("CREATE_MKEY: access_mode: this adapter does not have it");
+    const NO_PD: Failure = bad_resource("CREATE_MKEY: pd: the protection domain is not allocated");
+    const MANY: Failure =
+        no_room("CREATE_MKEY: translations_octword_size: more translations than a key can have");
     const KLMS: Failure = no_room("CREATE_MKEY: more pieces than log_max_klm_list_size allows");
     const LIST: Failure = Failure::new(
         Status::BadInputLength,
@@ -52,11 +54,13 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     );
     const ROOM: Failure =
         bad_param("CREATE_MKEY: more translations are given than translations_octword_size");
-    const BSF: Failure = bad_param("CREATE_MKEY: a key has room for one signature part (BSF) at most");
+    const BSF: Failure =
+        bad_param("CREATE_MKEY: bsf_octword_size: a key has room for one signature part (BSF) at most");
     const FULL: Failure = no_room("CREATE_MKEY: every mkey is in use");
     let create = call.view::<CreateMkeyIn>()?;
     let ctx = *create.mkc();
-    let mode = ctx.access_mode().ok_or(MODE)?;
+    let bits = ctx.get(Mkc::ACCESS_MODE_4_2) << 2 | ctx.get(Mkc::ACCESS_MODE_1_0);
+    let mode = ctx.access_mode().ok_or(MODE.got(bits))?;
     let free = ctx.get(Mkc::FREE) == 1;
     let pd = ctx.get(Mkc::PD);
     if fw.icm.pds.get(pd).is_none() {
@@ -83,7 +87,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if call.user_pages.is_none() {
         let wanted = (given as usize).saturating_mul(OCTWORD);
         if list.len() < wanted {
-            return Err(LIST.got(list.len() as u64 / OCTWORD as u64).limit(given));
+            return Err(LIST.got(list.len() as u64 / OCTWORD as u64).least(given));
         }
         list.truncate(wanted);
     }

@@ -98,13 +98,15 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 
 /// What a MODIFY asks for that the adapter can't do.
 fn refuse(bits: u32) -> Result<(), Failure> {
-    const GUID: Failure = bad_param("MODIFY_NIC_VPORT: GUIDs can't be set (no capability announces it)");
+    const GUID: Failure =
+        bad_param("MODIFY_NIC_VPORT: field_select: GUIDs can't be set (no capability announces it)");
     const EVENTS: Failure =
         bad_param("MODIFY_NIC_VPORT: change events are not raised (nic_vport_change_event)");
     const LOOPBACK: Failure = bad_param(
         "MODIFY_NIC_VPORT: loopback can't be switched off (disable_local_lb_uc, disable_local_lb_mc)",
     );
-    const AFFILIATION: Failure = bad_param("MODIFY_NIC_VPORT: the port can't belong to another adapter's");
+    const AFFILIATION: Failure =
+        bad_param("MODIFY_NIC_VPORT: field_select: the port can't belong to another adapter's");
     const RESERVED: Failure = bad_param("MODIFY_NIC_VPORT: field_select has reserved bits");
     const KNOWN: u32 = select::ROCE_EN
         | select::ADDRESSES_LIST
@@ -143,7 +145,7 @@ fn list<'a>(fw: &Firmware, call: &Call<'a>, c: &NicVportContext) -> Result<&'a [
         return Err(LONG.got(size).limit(limit));
     }
     let (entries, _) = call.input.get(MODIFY_LIST..).unwrap_or_default().as_chunks::<ENTRY>();
-    entries.get(..size as usize).ok_or(SHORT.got(entries.len() as u64).limit(size))
+    entries.get(..size as usize).ok_or(SHORT.got(entries.len() as u64).least(size))
 }
 
 /// The permanent address that a MODIFY brings.
@@ -158,7 +160,7 @@ fn permanent_address(c: &NicVportContext) -> Result<Mac, Failure> {
 }
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const MTU: Failure = bad_param("MODIFY_NIC_VPORT: mtu is above that of the port");
+    const MTU: Failure = bad_param("MODIFY_NIC_VPORT: mtu: it is above that of the port");
     const INLINE: Failure = bad_param("MODIFY_NIC_VPORT: min_wqe_inline_mode must be 0 to 3");
     const LAYER_4: u32 = 3;
     let modify = call.view::<ModifyNicVportContextIn>()?;

@@ -33,7 +33,7 @@ pub(super) fn resume(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         | page_fault::RDMA_READ
         | page_fault::RDMA_WRITE => {
             if queue != token {
-                return Err(OTHER.of(token).got(queue).limit(token));
+                return Err(OTHER.of(token).got(queue).exactly(token));
             }
         }
         _ => return Err(TYPE.of(token).got(kind)),

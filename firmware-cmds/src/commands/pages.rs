@@ -61,14 +61,15 @@ pub(super) fn manage(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
     const SHORT_LIST: Failure =
         Failure::new(Status::BadInputLength, "MANAGE_PAGES: the list is shorter than input_num_entries");
-    const UNALIGNED: Failure = bad_param("MANAGE_PAGES: a page address is not a multiple of 4096");
-    const NOWHERE: Failure = bad_param("MANAGE_PAGES: a page is not in the host's memory");
-    const TWICE: Failure = bad_param("MANAGE_PAGES: a page is given twice");
-    const MANY: Failure =
-        no_room("MANAGE_PAGES: more pages than the firmware can use, or than 16384 at a time");
+    const UNALIGNED: Failure = bad_param("MANAGE_PAGES: pas: a page address must be a multiple of 4096");
+    const NOWHERE: Failure = bad_param("MANAGE_PAGES: pas: a page must be in the host's memory");
+    const TWICE: Failure = bad_param("MANAGE_PAGES: pas: a page must be given once");
+    const MANY: Failure = no_room(
+        "MANAGE_PAGES: input_num_entries: more pages than the firmware can use, or than 16384 at a time",
+    );
     let list = call.input.get(FunctionIn::SIZE..).unwrap_or_default();
     if (list.len() / 8) < n as usize {
-        return Err(SHORT_LIST.got(list.len() as u64 / 8).limit(n));
+        return Err(SHORT_LIST.got(list.len() as u64 / 8).least(n));
     }
     let pages = addresses(list).take(n as usize);
     if let Some(page) = pages.clone().find(|p| p % 4096 != 0) {
@@ -78,7 +79,7 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
         return Err(NOWHERE.got(page));
     }
     fw.pages.give(n as usize, pages).map_err(|why| match why {
-        NotTaken::Twice => TWICE,
+        NotTaken::Twice(page) => TWICE.got(page),
         NotTaken::TooMany => MANY.got(n),
     })?;
     Ok(done())

@@ -14,7 +14,7 @@ use crate::object::Kind;
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const COUNT: Failure = bad_param("CREATE_PSV: num_psv must be 1 to 4");
-    const NO_PD: Failure = bad_resource("CREATE_PSV: the protection domain is not allocated");
+    const NO_PD: Failure = bad_resource("CREATE_PSV: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("CREATE_PSV: every PSV is in use");
     let create = call.view::<CreatePsvIn>()?;
     let (count, pd) = (create.get(CreatePsvIn::NUM_PSV), create.get(CreatePsvIn::PD));

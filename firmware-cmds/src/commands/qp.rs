@@ -7,7 +7,7 @@ use hca_spec::cmd::{CreateQpIn, QueryQpOut};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 
-use super::call::{check_uar, done, named, reply, with_pages};
+use super::call::{check_record, check_uar, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::buffer::Buffer;
@@ -53,12 +53,13 @@ pub(super) enum Names {
 
 /// Whether the objects that a context names exist.
 pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), Failure> {
-    const NO_PD: Failure = bad_resource("QP: the protection domain is not allocated");
+    const NO_PD: Failure = bad_resource("QP: pd: the protection domain is not allocated");
     const NO_SEND_CQ: Failure = bad_resource("QP: cqn_snd names no CQ");
     const NO_RECEIVE_CQ: Failure = bad_resource("QP: cqn_rcv names no CQ");
     const NO_SRQ: Failure = bad_resource("QP: srqn_rmpn names no SRQ");
-    const SRQ_KIND: Failure = bad_resource("QP: XRC queue pairs receive from XRC SRQs, others don't");
-    const NO_XRCD: Failure = bad_resource("QP: the XRC domain is not allocated");
+    const SRQ_KIND: Failure =
+        bad_resource("QP: srqn_rmpn: XRC queue pairs receive from XRC SRQs, others don't");
+    const NO_XRCD: Failure = bad_resource("QP: xrcd: the XRC domain is not allocated");
     let later = |number: u32| number == 0 && names == Names::Given;
     let (pd, send, receive) = (ctx.get(Qpc::PD), ctx.get(Qpc::CQN_SND), ctx.get(Qpc::CQN_RCV));
     if !later(pd) && fw.icm.pds.get(pd).is_none() {
@@ -100,11 +101,12 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
 }
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const SERVICE: Failure = bad_param("CREATE_QP: the service type is not one this adapter has");
-    const NO_QP0: Failure = bad_param("CREATE_QP: there is no QP0 on Ethernet ports (IBTA A16.4)");
-    const RQ: Failure = bad_param("CREATE_QP: the kind of receive queue is reserved");
-    const SIZE: Failure = bad_param("CREATE_QP: a work queue is larger than log_max_qp_sz");
-    const UAR: Failure = bad_resource("CREATE_QP: the UAR page is not allocated");
+    const SERVICE: Failure = bad_param("CREATE_QP: st: the service type is not one this adapter has");
+    const NO_QP0: Failure = bad_param("CREATE_QP: st: there is no QP0 on Ethernet ports (IBTA A16.4)");
+    const RQ: Failure = bad_param("CREATE_QP: rq_type: the kind of receive queue is reserved");
+    const SIZE: Failure =
+        bad_param("CREATE_QP: log_sq_size, log_rq_size: a work queue is larger than log_max_qp_sz");
+    const UAR: Failure = bad_resource("CREATE_QP: uar_page: the UAR page is not allocated");
     const FULL: Failure = no_room("CREATE_QP: there are 2^log_max_qp queue pairs");
     let create = call.view::<CreateQpIn>()?;
     let mut ctx = *create.qpc();
@@ -126,6 +128,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         check_uar(fw, ctx.get(Qpc::UAR_PAGE), UAR)?;
     }
     check_names(fw, &ctx, Names::Given)?;
+    check_record(ctx.get(Qpc::DBR_ADDR))?;
     if fw.icm.qps.len() >> fw.general.get(General::LOG_MAX_QP) != 0 {
         return Err(FULL.got(fw.icm.qps.len()));
     }

@@ -42,6 +42,19 @@ pub(super) fn transition(opcode: Opcode) -> (&'static [QpState], QpState) {
     }
 }
 
+/// Those states, as refusals name them.
+fn names_of(states: &[QpState]) -> &'static str {
+    match states {
+        [QpState::Reset] => "0 (RESET)",
+        [QpState::Init] => "1 (INIT)",
+        [QpState::Rtr] => "2 (RTR)",
+        [QpState::Rts] => "3 (RTS)",
+        [QpState::SqError] => "4 (SQER)",
+        [QpState::SqDrained, ..] => "5 (SQD)",
+        _ => "another",
+    }
+}
+
 fn copy(to: &mut Qpc, from: &Qpc, fields: &[Field<Qpc>]) {
     for field in fields {
         to.set(*field, from.get(*field));
@@ -173,10 +186,10 @@ fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure
     let (pkey, gid) = (path.get(AddressPath::PKEY_INDEX), path.get(AddressPath::SRC_ADDR_INDEX));
     let (pkeys, gids) = fw.port_tables();
     if pkey as usize >= pkeys {
-        return Err(PKEY.of(qpn).got(pkey).limit(pkeys as u64));
+        return Err(PKEY.of(qpn).got(pkey).limit(pkeys.saturating_sub(1) as u64));
     }
     if path.get(AddressPath::GRH) == 1 && gid as usize >= gids {
-        return Err(GID.of(qpn).got(gid).limit(gids as u64));
+        return Err(GID.of(qpn).got(gid).limit(gids.saturating_sub(1) as u64));
     }
     let port = path.get(AddressPath::VHCA_PORT_NUM);
     if fw.ports.named(port).is_none() {
@@ -187,7 +200,7 @@ fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure
 
 /// What a connected queue pair must know before it can receive or send.
 fn check_connection(fw: &Firmware, ctx: &Qpc, opcode: Opcode, qpn: u32) -> Result<(), Failure> {
-    const MTU: Failure = bad_param("INIT2RTR: the path MTU must be 1 (256 bytes) to 5 (4096)");
+    const MTU: Failure = bad_param("INIT2RTR: mtu: the path MTU must be 1 (256 bytes) to 5 (4096)");
     const MESSAGE: Failure = bad_param("INIT2RTR: log_msg_max is above the adapter's log_max_msg");
     const RESPONDER: Failure = bad_param("INIT2RTR: log_rra_max is above log_max_ra_res_qp");
     const REQUESTER: Failure = bad_param("RTR2RTS: log_sra_max is above log_max_ra_req_qp");
@@ -231,7 +244,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let (old, from, service) = (qp.ctx, qp.state(), qp.service());
     let (allowed, to) = transition(call.command.opcode);
     if !allowed.contains(&from) {
-        return Err(STATE.of(number).got(from as u32));
+        return Err(STATE.of(number).got(from as u32).wanted(names_of(allowed)));
     }
     // A queue that drains goes on doing so.
     let to = if call.command.opcode == Opcode::Sqd2SqdQp { from } else { to };

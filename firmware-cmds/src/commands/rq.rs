@@ -6,7 +6,7 @@ use hca_spec::ids::Rqn;
 use hca_spec::queue::Wq;
 use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut, RQ_INLINE, RQ_RMP, Rqc, modify_rq};
 
-use super::call::{done, named, reply, with_pages};
+use super::call::{check_record, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::buffer::Buffer;
@@ -48,7 +48,7 @@ fn hold(fw: &mut Firmware, rq: &Rq, held: bool) {
 
 /// Refuses options that the adapter does not have.
 fn check_options(rqc: &Rqc) -> Result<(), Failure> {
-    const STATE: Failure = bad_param("CREATE_RQ: the queue must be created in reset (0)");
+    const STATE: Failure = bad_param("CREATE_RQ: state: must be 0: a queue is created in reset");
     const DELAY: Failure = bad_param("CREATE_RQ: delay_drop_en: packets don't wait for receive WQEs");
     const HAIRPIN: Failure = bad_param("CREATE_RQ: hairpin: queues can't feed each other");
     const TIMESTAMPS: Failure = bad_param("CREATE_RQ: ts_format must be 0 (free running) or 1 (default)");
@@ -126,11 +126,12 @@ fn own_queue(fw: &Firmware, call: &Call<'_>, wq: &Wq) -> Result<(WqKind, u32, u3
     };
     let (log_stride, most) = (wq.get(Wq::LOG_WQ_STRIDE), fw.general.get(General::LOG_MAX_STRIDE_SZ_RQ));
     if log_stride < least {
-        return Err(SMALL.got(log_stride).limit(least));
+        return Err(SMALL.got(log_stride).least(least));
     }
     if log_stride > most {
         return Err(LARGE.got(log_stride).limit(most));
     }
+    check_record(wq.get(Wq::DBR_ADDR))?;
     let buffer =
         call.buffer(wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET), 1 << (log_size + log_stride))?;
     Ok((kind, log_size, log_stride, buffer))
@@ -138,9 +139,9 @@ fn own_queue(fw: &Firmware, call: &Call<'_>, wq: &Wq) -> Result<(WqKind, u32, u3
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const SOURCE: Failure = bad_param("CREATE_RQ: mem_rq_type must be 0 (inline) or 1 (RMP)");
-    const NO_POOL: Failure = bad_resource("CREATE_RQ: rmpn names no RMP");
-    const NO_CQ: Failure = bad_resource("CREATE_RQ: cqn names no CQ");
-    const NO_PD: Failure = bad_resource("CREATE_RQ: the protection domain is not allocated");
+    const NO_POOL: Failure = bad_resource("CREATE_RQ: rmpn: there is no RMP of that number");
+    const NO_CQ: Failure = bad_resource("CREATE_RQ: cqn: there is no CQ of that number");
+    const NO_PD: Failure = bad_resource("CREATE_RQ: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("CREATE_RQ: there are 2^log_max_rq receive queues");
     let mut ctx = *call.view::<CreateRqIn>()?.rqc();
     check_options(&ctx)?;
@@ -197,8 +198,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure = bad_param("MODIFY_RQ: the queue is not in the state that rq_state says");
-    const NEXT: Failure = bad_param("MODIFY_RQ: the state to come is reserved");
-    const TRANSITION: Failure = bad_param("MODIFY_RQ: a queue in error goes to reset before it is ready");
+    const NEXT: Failure = bad_param("MODIFY_RQ: state: the state to come is reserved");
+    const TRANSITION: Failure =
+        bad_param("MODIFY_RQ: state: a queue in error goes to reset before it is ready");
     const BITS: Failure = bad_param("MODIFY_RQ: modify_bitmask has reserved bits");
     const ALL: u64 = modify_rq::VSD | modify_rq::SCATTER_FCS | modify_rq::COUNTER_SET_ID;
     let modify = call.view::<ModifyRqIn>()?;
@@ -206,7 +208,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let rq = fw.icm.rqs.get_mut(number).ok_or(NO_RQ.of(number))?;
     let from = rq.state;
     if from.bits() != modify.get(ModifyRqIn::RQ_STATE) {
-        return Err(STATE.of(number).got(modify.get(ModifyRqIn::RQ_STATE)).limit(from.bits()));
+        return Err(STATE.of(number).got(modify.get(ModifyRqIn::RQ_STATE)).exactly(from.bits()));
     }
     let to = new.get(Rqc::STATE);
     let to = RqState::from_bits(to).ok_or(NEXT.of(number).got(to))?;

@@ -41,7 +41,7 @@ fn list(fw: &Firmware, call: &Call<'_>, rqtc: &Rqtc, max: u32) -> Result<Vec<Rqn
         bad_param("RQT: rqt_actual_size must be a power of two and not be above rqt_max_size");
     const FEW: Failure =
         Failure::new(Status::BadInputLength, "RQT: the list is shorter than rqt_actual_size");
-    const NO_RQ: Failure = bad_resource("RQT: an entry of the list names no RQ");
+    const NO_RQ: Failure = bad_resource("RQT: rq_num: an entry of the list names no RQ");
     if rqtc.get(Rqtc::LIST_Q_TYPE) != 0 {
         return Err(TYPE.got(rqtc.get(Rqtc::LIST_Q_TYPE)));
     }
@@ -54,7 +54,7 @@ fn list(fw: &Firmware, call: &Call<'_>, rqtc: &Rqtc, max: u32) -> Result<Vec<Rqn
     }
     let rqns: Vec<Rqn> = entries(call.input, size as usize).collect();
     if rqns.len() < size as usize {
-        return Err(FEW.got(rqns.len() as u64).limit(size));
+        return Err(FEW.got(rqns.len() as u64).least(size));
     }
     match rqns.iter().find(|rqn| fw.icm.rqs.get(rqn.0).is_none()) {
         Some(rqn) => Err(NO_RQ.got(rqn.0)),
@@ -80,7 +80,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const BITS: Failure = bad_param("MODIFY_RQT: bitmask has reserved bits");
+    const BITS: Failure = bad_param("MODIFY_RQT: bitmask: it has reserved bits");
     let modify = call.view::<ModifyRqtIn>()?;
     let number = call.number();
     let max = fw.icm.rqts.get(number).ok_or(NO_RQT.of(number))?.max;

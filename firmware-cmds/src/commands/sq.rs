@@ -12,7 +12,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 use hca_spec::queue::{SQ_ERROR, SQ_READY, SQ_RESET, Sqc, Wq};
 
-use super::call::{check_uar, done, named, reply, with_pages};
+use super::call::{check_record, check_uar, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::pacing::has_rates;
 use super::qp::hold;
@@ -94,16 +94,16 @@ fn check_options(fw: &Firmware, sqc: &Sqc) -> Result<(), Failure> {
 }
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const STATE: Failure = bad_param("CREATE_SQ: the queue must be created in reset (0)");
+    const STATE: Failure = bad_param("CREATE_SQ: state: must be 0: a queue is created in reset");
     const TYPE: Failure = bad_param("CREATE_SQ: wq_type must be 1 (cyclic)");
     const MANY: Failure = bad_param("CREATE_SQ: tis_lst_sz is above 2^log_max_tis_per_sq");
     const NO_TIS: Failure = bad_resource("CREATE_SQ: tis_num_0 names no TIS");
     const STRIDE: Failure = bad_param("CREATE_SQ: log_wq_stride must be 6");
-    const TIS: Failure = bad_param("CREATE_SQ: the adapter has no TIS: its port is InfiniBand");
+    const TIS: Failure = bad_param("CREATE_SQ: tis_num_0: the adapter has no TIS, as its port is InfiniBand");
     const SIZE: Failure = bad_param("CREATE_SQ: log_wq_sz is above log_max_qp_sz");
-    const UAR: Failure = bad_resource("CREATE_SQ: the UAR page is not allocated");
-    const NO_CQ: Failure = bad_resource("CREATE_SQ: cqn names no CQ");
-    const NO_PD: Failure = bad_resource("CREATE_SQ: the protection domain is not allocated");
+    const UAR: Failure = bad_resource("CREATE_SQ: uar_page: the UAR page is not allocated");
+    const NO_CQ: Failure = bad_resource("CREATE_SQ: cqn: there is no CQ of that number");
+    const NO_PD: Failure = bad_resource("CREATE_SQ: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("CREATE_SQ: there are 2^log_max_sq queue pairs and send queues");
     let sqc = call.view::<CreateSqIn>()?.sqc();
     let wq = sqc.wq();
@@ -150,6 +150,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     ctx.set(Qpc::LOG_SQ_SIZE, log_size).set(Qpc::UAR_PAGE, wq.get(Wq::UAR_PAGE));
     ctx.set(Qpc::DBR_ADDR, wq.get(Wq::DBR_ADDR)).set(Qpc::USER_INDEX, sqc.get(Sqc::USER_INDEX));
     ctx.set(Qpc::LOG_PAGE_SIZE, wq.get(Wq::LOG_WQ_PG_SZ)).set(Qpc::PAGE_OFFSET, wq.get(Wq::PAGE_OFFSET));
+    check_record(wq.get(Wq::DBR_ADDR))?;
     let buffer =
         call.buffer(wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET), 1 << (log_size + LOG_STRIDE))?;
     let options = SendOnly {
@@ -172,7 +173,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure = bad_param("MODIFY_SQ: the queue is not in the state that sq_state says");
-    const TRANSITION: Failure = bad_param("MODIFY_SQ: there is no such transition");
+    const TRANSITION: Failure = bad_param("MODIFY_SQ: state: there is no such transition");
     const BITS: Failure = bad_param("MODIFY_SQ: modify_bitmask has reserved bits");
     let modify = call.view::<ModifySqIn>()?;
     let number = modify.get(ModifySqIn::SQN);

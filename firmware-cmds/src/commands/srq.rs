@@ -9,7 +9,7 @@ use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
 use hca_spec::wqe::DS_UNIT;
 
-use super::call::{done, named, reply, with_pages};
+use super::call::{check_record, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
@@ -22,7 +22,7 @@ use crate::rq::WqKind;
 const NO_SRQ: Failure = bad_resource("there is no SRQ of that number and kind");
 /// ARM_RQ and ARM_XRC_SRQ op_mod: a shared receive queue.
 const ARM_SRQ: u32 = 1;
-const SIZE: Failure = bad_param("SRQ: the number of WQEs is above the maximum");
+const SIZE: Failure = bad_param("SRQ: log_srq_size: the number of WQEs is above the maximum");
 
 /// Counts the SRQ among the users of what it names.
 fn hold(fw: &mut Firmware, ctx: &Srqc, held: bool) {
@@ -36,13 +36,14 @@ fn hold(fw: &mut Firmware, ctx: &Srqc, held: bool) {
 }
 
 fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
-    const NO_PD: Failure = bad_resource("SRQ: the protection domain is not allocated");
+    const NO_PD: Failure = bad_resource("SRQ: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("SRQ: every SRQ is in use");
     let ctx = srq.ctx;
     let pd = ctx.get(Srqc::PD);
     if fw.icm.pds.get(pd).is_none() {
         return Err(NO_PD.got(pd));
     }
+    check_record(ctx.get(Srqc::DBR_ADDR))?;
     let pages = srq.buffer.pages().len();
     let number = fw.icm.srqs.insert(srq).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
@@ -52,8 +53,8 @@ fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
 }
 
 fn create(fw: &mut Firmware, call: &Call<'_>, kind: SrqKind, effects: &mut Vec<Effect>) -> Outcome {
-    const NO_XRCD: Failure = bad_resource("SRQ: the XRC domain is not allocated");
-    const NO_CQ: Failure = bad_resource("SRQ: cqn names no CQ");
+    const NO_XRCD: Failure = bad_resource("SRQ: xrcd: the XRC domain is not allocated");
+    const NO_CQ: Failure = bad_resource("SRQ: cqn: there is no CQ of that number");
     let mut ctx = *call.view::<CreateSrqIn>()?.srqc();
     let (log_size, limit) = (ctx.get(Srqc::LOG_SRQ_SIZE), fw.general.get(General::LOG_MAX_SRQ_SZ));
     if log_size > limit {
@@ -88,7 +89,7 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
         bad_param("CREATE_RMP: wq_type must be 0 (linked list) or 1 (cyclic): pools have no strides");
     const BASIC: Failure =
         bad_param("CREATE_RMP: basic_cyclic_rcv_wqe: WQEs of a linked list name the next one");
-    const STATE: Failure = bad_param("CREATE_RMP: the pool must be created ready (1)");
+    const STATE: Failure = bad_param("CREATE_RMP: state: must be 1: a pool is created ready");
     const STRIDE: Failure =
         bad_param("CREATE_RMP: log_wq_stride must be 5 to 11, or 4 to 11 with basic_cyclic_rcv_wqe");
     /// The largest receive WQE.
@@ -176,7 +177,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
 }
 
 fn set_limit(fw: &mut Firmware, number: u32, lwm: u32, effects: &mut Vec<Effect>) -> Outcome {
-    const LIMIT: Failure = bad_param("SRQ: the limit is above the number of WQEs");
+    const LIMIT: Failure = bad_param("SRQ: lwm: the limit is above the number of WQEs");
     let srq = fw.icm.srqs.get_mut(number).ok_or(NO_SRQ.of(number))?;
     let wqes = 1u32 << srq.log_size;
     if lwm > wqes {
@@ -199,7 +200,7 @@ pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>)
 }
 
 pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const STATE: Failure = bad_param("MODIFY_RMP: a pool is ready (1) and stays so");
+    const STATE: Failure = bad_param("MODIFY_RMP: state: must be 1: a pool is ready and stays so");
     let modify = call.view::<ModifyRmpIn>()?;
     let number = call.number();
     find(fw, call)?;

@@ -86,7 +86,7 @@ fn check_offloads(tirc: &Tirc) -> Result<(), Failure> {
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const TYPE: Failure = bad_param("CREATE_TIR: disp_type must be 0 (direct) or 1 (indirect)");
     const NO_RQ: Failure = bad_resource("CREATE_TIR: inline_rqn names no RQ");
-    const NO_TD: Failure = bad_resource("CREATE_TIR: the transport domain is not allocated");
+    const NO_TD: Failure = bad_resource("CREATE_TIR: transport_domain: it is not allocated");
     const FULL: Failure = no_room("CREATE_TIR: there are 2^log_max_tir transport interfaces");
     let tirc = call.view::<CreateTirIn>()?.tirc();
     check_offloads(tirc)?;
@@ -119,7 +119,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const BITS: Failure = bad_param("MODIFY_TIR: bitmask has reserved bits");
+    const BITS: Failure = bad_param("MODIFY_TIR: bitmask: it has reserved bits");
     const DIRECT: Failure = bad_param("MODIFY_TIR: indirect_table: the TIR is direct, and stays so");
     const ALL: u64 = modify_tir::PACKET_MERGE
         | modify_tir::INDIRECT_TABLE

@@ -29,8 +29,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const TLS: Failure = bad_param("CREATE_TIS: tls_en: the adapter does not encrypt records");
     const UNDERLAY: Failure =
         bad_param("CREATE_TIS: underlay_qpn: only IP over InfiniBand has one, and the port is Ethernet");
-    const NO_TD: Failure = bad_resource("CREATE_TIS: the transport domain is not allocated");
-    const NO_PD: Failure = bad_resource("CREATE_TIS: the protection domain is not allocated");
+    const NO_TD: Failure = bad_resource("CREATE_TIS: transport_domain: it is not allocated");
+    const NO_PD: Failure = bad_resource("CREATE_TIS: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("CREATE_TIS: there are 2^log_max_tis transport interfaces");
     let tisc = call.view::<CreateTisIn>()?.tisc();
     if tisc.get(Tisc::TLS_EN) == 1 {
@@ -65,7 +65,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const BITS: Failure = bad_param("MODIFY_TIS: bitmask has reserved bits");
+    const BITS: Failure = bad_param("MODIFY_TIS: bitmask: it has reserved bits");
     const ALL: u64 =
         modify_tis::PRIO | modify_tis::STRICT_LAG_TX_PORT_AFFINITY | modify_tis::LAG_TX_PORT_AFFINITY;
     let modify = call.view::<ModifyTisIn>()?;

@@ -92,7 +92,7 @@ fn entries<'a>(fw: &'a Firmware, call: &Call<'_>, count: usize) -> Result<(&'a P
     match index {
         ALL => Ok((port, 0..count as u32)),
         index if (index as usize) < count => Ok((port, index..index + 1)),
-        index => Err(INDEX.got(index).limit(count as u64)),
+        index => Err(INDEX.got(index).limit(count.saturating_sub(1) as u64)),
     }
 }
 

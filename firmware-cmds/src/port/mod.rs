@@ -225,6 +225,12 @@ impl Port {
         Gid::new(self.info.get(PortInfo::GID_PREFIX), guid)
     }
 
+    /// Whether a GID is one of this port, which is InfiniBand's: with the subnet's prefix or the default one.
+    pub fn has_gid(&self, gid: Gid) -> bool {
+        let own = |guid: &u64| Gid::new(self.info.get(PortInfo::GID_PREFIX), *guid);
+        self.guids.iter().filter(|guid| **guid != 0).any(|guid| gid.is_or_defaults_to(own(guid)))
+    }
+
     /// P_Key of that index; out of range gives 0, which matches nothing.
     #[inline]
     pub fn pkey(&self, index: u32) -> u16 {

@@ -11,6 +11,7 @@ use super::core::{Core, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::replies::{Acceptance, Data, Timer, Verdict};
+use crate::ground::diagnosis::Subject;
 use crate::ground::event::{Cause, Event};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
@@ -131,7 +132,8 @@ impl Core<'_> {
                             return;
                         }
                         let qpn = qp.qpn;
-                        self.diagnose(now, format_args!("QP {qpn}: response to send WQE {index}: {fault}"));
+                        let (subject, pd) = (Subject::qp(qpn), qp.accessor().pd);
+                        self.fault(now, subject, format_args!("response to send WQE {index}"), pd, &fault);
                         return self.fail_at(now, qp, psn, Syndrome::LocalProtection);
                     }
                 }

@@ -7,11 +7,13 @@ use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Delivery, Opcode};
 use hca_spec::eqe::{Eqe, EventType, port_change};
 use hca_spec::ids::{Cqn, Eqn};
+use hca_spec::rules;
 
 use crate::adapter::Executor;
 use crate::adapter::core::HcaEvent;
-use crate::engines::command::{Fetch, FetchStep, MAX_READ, Output, OutputStep};
+use crate::engines::command::{Fetch, FetchStep, MAX_READ, NoCommand, Output, OutputStep, Undelivered};
 use crate::engines::qp::recv::SharedQueue;
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Queue};
 use crate::ground::time::Ps;
 
@@ -33,6 +35,36 @@ fn slots_of(bits: u32) -> impl Iterator<Item = u8> {
     (0..32u8).filter(move |slot| bits >> slot & 1 == 1)
 }
 
+/// A command that is not delivered, as a rule that was broken.
+fn undelivered(slot: u8, why: &Undelivered) -> Finding {
+    let Undelivered { delivery, block, field, found, expected } = *why;
+    let rule = match delivery {
+        Delivery::Token => &rules::MAILBOX_TOKEN,
+        Delivery::BadBlockNumber => &rules::MAILBOX_NUMBER,
+        Delivery::BadInputPointer => &rules::MAILBOX_POINTER,
+        _ => &rules::COMMAND_ENTRY,
+    };
+    let found = match block {
+        Some(block) => format!("{found:#x} in input mailbox {block} ({delivery:?})"),
+        None => format!("{found:#x} in the entry ({delivery:?})"),
+    };
+    Finding::new(Subject::command(slot), field, found, expected.to_string(), rule)
+}
+
+/// A doorbell that brought no command, as a rule that was broken.
+fn not_taken(slot: u8, entry: u64, why: NoCommand) -> Finding {
+    let (field, found, expected) = match why {
+        NoCommand::Unreadable(_) => {
+            let found = format!("{entry:#x}, the entry of which the adapter does not reach");
+            ("cmdq_phy_addr", found, "memory that is mapped, by an IOMMU too, and bus mastering")
+        }
+        NoCommand::NotHandedOver => {
+            ("ownership", "0: software owns the entry".into(), "1 before the doorbell")
+        }
+    };
+    Finding::new(Subject::command(slot), field, found, expected, &rules::COMMAND_OWNERSHIP)
+}
+
 impl CommandSlots {
     fn give_back(&mut self, slot: u8) {
         self.busy &= !(1u32.checked_shl(slot.into()).unwrap_or(0));
@@ -52,12 +84,12 @@ impl Executor<'_> {
     pub(crate) fn command_doorbell(&mut self, now: Ps, bits: u32) {
         let again = bits & self.side.commands.busy;
         if again != 0 {
-            self.core.diagnose(
-                now,
-                format_args!(
-                    "command doorbell {bits:#x}: the adapter still works on slots {again:#x} (PRM Command Queue)"
-                ),
-            );
+            self.core.answer_mistake(now, || {
+                let subject = Subject::command(again.trailing_zeros() as u8);
+                let found = format!("{bits:#x}, and the adapter still works on slots {again:#x}");
+                let expected = "bits of slots that were handed back";
+                Finding::new(subject, "command_doorbell_vector", found, expected, &rules::COMMAND_BUSY)
+            });
         }
         let new = bits & !again;
         self.side.commands.busy |= new;
@@ -100,9 +132,9 @@ impl Executor<'_> {
                         Some(_) => self.admit(now, HcaEvent::ExecuteCommand(Box::new(fetch))),
                     };
                 }
-                FetchStep::Refuse(delivery) => {
-                    self.core
-                        .diagnose(now, format_args!("command entry {slot} is not executable: {delivery:?}"));
+                FetchStep::Refuse(why) => {
+                    let delivery = why.delivery;
+                    self.core.answer_mistake(now, || undelivered(slot, &why));
                     let event = self.core.tells_of_commands();
                     let at = now + self.core.chip.timing.dma_write(CommandEntry::SIZE);
                     let output = Box::new(fetch.output(delivery, Vec::new(), event));
@@ -110,7 +142,8 @@ impl Executor<'_> {
                 }
                 FetchStep::Ignore(why) => {
                     self.side.commands.give_back(slot);
-                    return self.core.diagnose(now, format_args!("command {slot} is not taken: {why}"));
+                    let at = fetch.entry_at();
+                    return self.core.answer_mistake(now, || not_taken(slot, at, why));
                 }
             }
         }
@@ -133,7 +166,7 @@ impl Executor<'_> {
         let execution =
             state.fw.execute_at(&mut core.chip.managed, &reaches, input, output_len, &mut effects);
         if let Some(why) = self.core.function.fw.take_refusal() {
-            self.core.diagnose(now, format_args!("{why}"));
+            self.core.function.diagnoses.command(now, slot, why, &self.core.chip.name);
         }
         let output = match execution {
             Execution::Done(output) => output,
@@ -185,13 +218,24 @@ impl Executor<'_> {
                 OutputStep::HandOver { at, status } => {
                     self.side.commands.give_back(slot);
                     if output.delivery == Delivery::BadOutputPointer {
-                        self.core.diagnose(now, format_args!("output of command {slot} can't be written"));
+                        let (block, at) = output.stuck_at();
+                        self.core.answer_mistake(now, || {
+                            let found = format!("{at:#x}, output mailbox {block}");
+                            let expected = "an address of the host's memory, a multiple of 1024";
+                            let rule = &rules::MAILBOX_POINTER;
+                            Finding::new(
+                                Subject::command(slot),
+                                "output mailbox pointer",
+                                found,
+                                expected,
+                                rule,
+                            )
+                        });
                     }
                     self.core.note(now, Event::CommandDone { slot, delivery: output.delivery as u8 });
                     if let Err(why) = self.core.function.memory.write_release(at, status) {
-                        return self
-                            .core
-                            .diagnose(now, format_args!("command {slot} can't be completed: {why}"));
+                        let why = NoCommand::Unreadable(why);
+                        return self.core.answer_mistake(now, || not_taken(slot, at, why));
                     }
                     break;
                 }

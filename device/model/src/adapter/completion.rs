@@ -5,10 +5,13 @@ use hca_spec::cqe::{Cqe, OP_OWN_BYTE};
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::queue::{Cqc, cqe_size};
+use hca_spec::rules;
 
 use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::nobodys_doorbell;
 use crate::engines::compress::Block;
 use crate::engines::cq::{Completion, CompletionQueue, CqError, CqStep, EntryWrite, Notice};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
@@ -181,7 +184,7 @@ impl Core<'_> {
     /// The driver armed the queue: at once if what it waits for is already there.
     pub(crate) fn cq_arm(&mut self, now: Ps, cqn: Cqn, consumer: u32, solicited: bool) {
         if !self.start_cq(cqn) {
-            return self.diagnose(now, format_args!("CQ {cqn} was armed, but there is no such CQ"));
+            return self.answer_mistake(now, || nobodys_doorbell(Subject::cq(cqn), "cqn"));
         }
         let Some(cq) = self.function.cqs.get_mut(cqn.0) else { return };
         let notice = cq.arm(now, consumer, solicited);
@@ -229,7 +232,25 @@ impl Core<'_> {
     /// Tells the host that the queue went to error, if it did.
     fn cq_error(&mut self, now: Ps, cqn: Cqn, error: Option<CqError>) {
         let Some(why) = error else { return };
-        self.diagnose(now, format_args!("CQ {cqn} went to error: {why}"));
+        let (producer, consumer, entries) = self.function.cqs.get(cqn.0).map_or((0, 0, 0), |cq| cq.indices());
+        self.answer_mistake(now, || match why {
+            CqError::Overrun => {
+                let found = format!("{consumer:#x}, and {producer:#x} completions written: {why}");
+                let expected = format!("fewer than {entries:#x} completions ahead of the consumer index");
+                let field = "consumer index in the doorbell record";
+                Finding::new(Subject::cq(cqn), field, found, expected, &rules::CQ_ROOM)
+            }
+            CqError::Write => {
+                let expected = "memory that is mapped, by an IOMMU too";
+                Finding::new(
+                    Subject::cq(cqn),
+                    "queue memory",
+                    why.to_string(),
+                    expected,
+                    &rules::MEMORY_MAPPED,
+                )
+            }
+        });
         let mut eqe = Eqe::new();
         eqe.set(Eqe::CQ_ERROR_CQN, cqn.0).set(Eqe::CQ_ERROR_SYNDROME, why.syndrome());
         self.push_event(now, EventType::CqError, &mut eqe);

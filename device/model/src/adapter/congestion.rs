@@ -100,7 +100,7 @@ impl Executor<'_> {
         let line = core.chip.ports.get(port).and_then(|out| out.outlet.line());
         let is_its = |qp: &&mut QueuePair| {
             let connected = matches!(qp.service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc);
-            connected && qp.state.receives() && qp.check_way(port, arrived.path()).is_ok()
+            connected && qp.state.receives() && qp.check_way(&core.view(), port, arrived.path()).is_ok()
         };
         let flow = qps.get_mut(qpn.0).filter(is_its);
         let priority = flow.as_ref().and_then(|qp| Some(qp.path(&core.view())?.priority()));

@@ -3,7 +3,7 @@
 
 use hca_firmware::FunctionId;
 use hca_spec::eqe::EventType;
-use hca_spec::ids::{Cqn, Qpn, Rqn};
+use hca_spec::ids::{Cqn, Pd, Qpn, Rqn};
 use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::chip::Chip;
@@ -11,10 +11,12 @@ use crate::adapter::ethernet::QueuedFrame;
 use crate::adapter::function::FunctionState;
 use crate::adapter::returning::Returned;
 use crate::engines::command::{Fetch, Output};
+use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::view::View;
 use crate::faults::Held;
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::DmaError;
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
@@ -337,6 +339,26 @@ impl Core<'_> {
     /// Records a guest's mistake in plain words.
     pub(crate) fn diagnose(&mut self, now: Ps, text: std::fmt::Arguments<'_>) {
         self.function.diagnoses.refused(now, text, &self.chip.name);
+    }
+
+    /// Records a guest's mistake that breaks a rule, and that the adapter has answered.
+    #[cold]
+    pub(crate) fn answer_mistake(&mut self, now: Ps, finding: impl FnOnce() -> Finding) {
+        self.function.diagnoses.answered(now, finding, &self.chip.name);
+    }
+
+    /// Records an access that was refused: by a queue pair, at that place of what it did.
+    #[cold]
+    pub(crate) fn fault(
+        &mut self,
+        now: Ps,
+        subject: Subject,
+        place: std::fmt::Arguments<'_>,
+        pd: Pd,
+        fault: &Fault,
+    ) {
+        let FunctionState { diagnoses, fw, .. } = &mut *self.function;
+        diagnoses.answered(now, || fault.explained(subject, place, &fw.icm, pd), &self.chip.name);
     }
 
     /// Whether a read is answered now: the input that is carried out may go on with it.

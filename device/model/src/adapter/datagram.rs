@@ -4,6 +4,7 @@ use hca_firmware::QCounter;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
+use hca_spec::rules;
 
 use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
@@ -12,6 +13,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::wqe::Wqe;
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Status};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
@@ -76,7 +78,11 @@ impl Core<'_> {
 
     fn bad_datagram(&mut self, now: Ps, qp: &mut QueuePair, wqe: &Wqe, why: BadDatagram) -> Option<Ps> {
         let BadDatagram(syndrome, why) = why;
-        self.diagnose(now, format_args!("QP {}: datagram WQE {}: {why}", qp.qpn, wqe.index));
+        let (subject, index) = (Subject::qp(qp.qpn), wqe.index);
+        self.answer_mistake(now, || {
+            let expected = "a send of at most 4096 bytes, with an address vector";
+            Finding::new(subject, "send WQE", format!("WQE {index}: {why}"), expected, &rules::WQE_OPERATION)
+        });
         self.complete_send_error(now, qp, wqe.index, wqe.opcode as u32, syndrome);
         self.fail_sends(now, qp, None);
         None
@@ -87,10 +93,11 @@ impl Core<'_> {
         let (path, repr, payload) = (arrived.path(), arrived.repr(), arrived.payload_bytes());
         let Some(deth) = repr.deth else { return };
         if deth.q_key != qp.own_q_key() {
-            self.diagnose(
-                now,
-                format_args!("datagram for QP {} dropped: Q_Key {:#x} is not the QP's", qp.qpn, deth.q_key),
-            );
+            let (subject, q_key, own) = (Subject::qp(qp.qpn), deth.q_key, qp.own_q_key());
+            self.answer_mistake(now, || {
+                let found = format!("{q_key:#x} in a datagram, dropped");
+                Finding::new(subject, "q_key", found, format!("{own:#x}"), &rules::DATAGRAM_KEY)
+            });
             self.key_violation(now, arrived, true);
             return;
         }
@@ -116,7 +123,8 @@ impl Core<'_> {
         let found = match written {
             Ok(found) => found,
             Err(fault) => {
-                self.diagnose(now, format_args!("QP {}: receive: {fault}", qp.qpn));
+                let place = format_args!("receive WQE {}", receive.index);
+                self.fault(now, Subject::qp(qp.qpn), place, qp.accessor().pd, &fault);
                 self.complete_receive_error(now, qp, &receive, Syndrome::LocalProtection);
                 return self.fail(now, qp, None);
             }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::ground::diagnosis::{Finding, Saying};
+use hca_firmware::Refusal;
+
+use crate::ground::diagnosis::{Finding, RefusedCommand, Saying};
 use crate::ground::time::Ps;
 
 /// Diagnoses for each second of model time that are put in words; the others are counted.
@@ -25,6 +27,20 @@ impl Diagnoses {
     pub(crate) fn refused(&mut self, now: Ps, text: fmt::Arguments<'_>, who: &str) {
         if self.admits(now, who) {
             self.say(now, Saying::Refused(text.to_string()), who);
+        }
+    }
+
+    /// The adapter has answered a mistake for which there is a rule.
+    pub(crate) fn answered(&mut self, now: Ps, finding: impl FnOnce() -> Finding, who: &str) {
+        if self.admits(now, who) {
+            self.say(now, Saying::Answered(finding()), who);
+        }
+    }
+
+    /// The firmware has refused the command in that slot.
+    pub(crate) fn command(&mut self, now: Ps, slot: u8, refusal: Refusal, who: &str) {
+        if self.admits(now, who) {
+            self.say(now, Saying::Command(RefusedCommand { slot, refusal }), who);
         }
     }
 

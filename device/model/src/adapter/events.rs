@@ -3,11 +3,13 @@
 use hca_spec::eqe::{Eqe, EventType, OWNER_BYTE};
 use hca_spec::ids::{Eqn, Qpn};
 use hca_spec::queue::Eqc;
+use hca_spec::rules;
 use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
 
-use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
-use crate::engines::eq::EqeWrite;
+use crate::adapter::{Executor, nobodys_doorbell};
+use crate::engines::eq::{EqeWrite, Lost};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
@@ -29,6 +31,18 @@ fn write_eqe(memory: &dyn GuestMemory, write: &EqeWrite) -> Result<(), DmaError>
     memory.write_release(write.at.wrapping_add(OWNER_BYTE as u64), bytes[OWNER_BYTE])
 }
 
+/// An event that has no place, in words.
+fn lost(eqe: &Eqe) -> String {
+    format!("event of type {:#x} lost", eqe.get(Eqe::TYPE))
+}
+
+/// An event queue that is full.
+fn overrun(eqn: Eqn, why: Lost, (producer, consumer, entries): (u32, u32, u32), eqe: &Eqe) -> Finding {
+    let found = format!("{consumer:#x}, and {producer:#x} events written: {why}; {}", lost(eqe));
+    let expected = format!("fewer than {entries:#x} events ahead of the consumer index");
+    Finding::new(Subject::eq(eqn), "consumer index", found, expected, &rules::EQ_ROOM)
+}
+
 impl Core<'_> {
     /// Sends an event to one event queue and raises its interrupt if it is armed.
     pub(super) fn tell(&mut self, now: Ps, eqn: Eqn, eqe: Eqe) {
@@ -36,9 +50,19 @@ impl Core<'_> {
         let vector = match eq.push(eqe) {
             Ok(write) => match write_eqe(&*self.function.memory, &write) {
                 Ok(()) => eq.written(write),
-                Err(why) => return self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
+                Err(why) => {
+                    return self.answer_mistake(now, || {
+                        let found =
+                            format!("{:#x}, which the adapter does not reach: {}", why.iova, lost(&eqe));
+                        let expected = "memory that is mapped, by an IOMMU too";
+                        Finding::new(Subject::eq(eqn), "queue memory", found, expected, &rules::MEMORY_MAPPED)
+                    });
+                }
             },
-            Err(why) => return self.diagnose(now, format_args!("EQ {eqn}: event {eqe:?} lost: {why}")),
+            Err(why) => {
+                let indices = eq.indices();
+                return self.answer_mistake(now, || overrun(eqn, why, indices, &eqe));
+            }
         };
         let kind = eqe.get(Eqe::TYPE) as u8;
         let completion = kind == EventType::Completion as u8;
@@ -119,7 +143,7 @@ impl Executor<'_> {
             return;
         }
         let Some(eq) = self.core.function.eqs.get_mut(eqn.0.into()) else {
-            return self.core.diagnose(now, format_args!("doorbell of EQ {eqn}, but there is no such EQ"));
+            return self.core.answer_mistake(now, || nobodys_doorbell(Subject::eq(eqn), "eqn"));
         };
         let (consumer, armed) = (doorbell.get(EqDoorbell::CONSUMER_INDEX), offset % PAGE_SIZE == EQ_ARM);
         let vector = eq.doorbell(consumer, armed);

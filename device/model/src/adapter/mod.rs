@@ -36,6 +36,7 @@ use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::init_segment;
 use hca_spec::qpc::Qpc;
 use hca_spec::queue::Cqc;
+use hca_spec::rules;
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
@@ -51,6 +52,7 @@ use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
 use crate::engines::qp::send::copy_index;
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::NoMemory;
 use crate::ground::event::Event;
 use crate::ground::slots::Slots;
@@ -73,6 +75,26 @@ pub(crate) struct Executor<'a> {
     pub(crate) side: &'a mut HostSide,
     pub(crate) qps: &'a mut Slots<QueuePair>,
     pub(crate) dc_responders: &'a mut BTreeMap<Peer, QueuePair>,
+}
+
+/// What accesses to registers are about.
+const BAR0: Subject = Subject::new("BAR", 0);
+
+/// The UAR page of that offset in BAR0.
+fn uar_of(offset: u64) -> Subject {
+    Subject::new("UAR page", u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX))
+}
+
+/// A doorbell in a page that is not allocated.
+fn not_allocated(offset: u64) -> Finding {
+    let found = format!("a doorbell at offset {:#x}, and the page is not allocated", offset % PAGE_SIZE);
+    Finding::new(uar_of(offset), "doorbell", found, "a page of ALLOC_UAR", &rules::UAR_ALLOCATED)
+}
+
+/// A doorbell of an object that is not there.
+pub(crate) fn nobodys_doorbell(subject: Subject, field: &'static str) -> Finding {
+    let found = format!("{:#x}: there is none, or none any more", subject.number());
+    Finding::new(subject, field, found, "an object that exists", &rules::DOORBELL_OBJECT)
 }
 
 impl Hca {
@@ -202,13 +224,11 @@ impl Executor<'_> {
 
     fn store(&mut self, now: Ps, offset: u64, data: &[u8]) {
         if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
-            return self.core.diagnose(
-                now,
-                format_args!(
-                    "{}-byte write at BAR0+{offset:#x}: registers are 32 or 64 bits wide",
-                    data.len()
-                ),
-            );
+            let len = data.len();
+            return self.core.answer_mistake(now, || {
+                let found = format!("{len} bytes at {offset:#x}");
+                Finding::new(BAR0, "access", found, "4 or 8 bytes at a multiple of 4", &rules::REGISTER_WIDTH)
+            });
         }
         let uar_page = offset >= init_segment::SIZE.next_multiple_of(PAGE_SIZE as usize) as u64;
         if self.core.function.fw.blueflame() {
@@ -245,10 +265,13 @@ impl Executor<'_> {
             low if low % 8 == 0 => self.side.half = Some((offset, value)),
             _ => match self.side.half.take() {
                 Some((at, first)) if at + 4 == offset => self.doorbell64(now, at, first, value),
-                _ => self.core.diagnose(
-                    now,
-                    format_args!("second half of a doorbell at BAR0+{offset:#x} without its first half"),
-                ),
+                _ => self.core.answer_mistake(now, || {
+                    let page = uar_of(offset);
+                    let found =
+                        format!("a second half at offset {:#x}, and no first half", offset % PAGE_SIZE);
+                    let expected = "8 bytes at once, or both halves in order";
+                    Finding::new(page, "doorbell", found, expected, &rules::DOORBELL_WHOLE)
+                }),
             },
         }
     }
@@ -261,18 +284,17 @@ impl Executor<'_> {
         now: Ps,
         page: Option<u32>,
         offset: u64,
-        kind: &str,
+        kind: &'static str,
         number: u32,
     ) -> bool {
         let here = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         match page {
             Some(page) if page != here => {
-                self.core.diagnose(
-                    now,
-                    format_args!(
-                        "doorbell of {kind} {number:#x} in UAR page {here:#x}, but its page is {page:#x}"
-                    ),
-                );
+                self.core.answer_mistake(now, || {
+                    let (found, expected) =
+                        (format!("a doorbell in page {here:#x}"), format!("page {page:#x}"));
+                    Finding::new(Subject::new(kind, number), "uar_page", found, expected, &rules::UAR_OWN)
+                });
                 false
             }
             _ => true,
@@ -283,12 +305,7 @@ impl Executor<'_> {
     fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         if self.core.function.fw.icm.uars.get(index).is_none() {
-            return self.core.diagnose(
-                now,
-                format_args!(
-                    "doorbell in UAR page {index:#x}, which is not allocated (ALLOC_UAR comes first)"
-                ),
-            );
+            return self.core.answer_mistake(now, || not_allocated(offset));
         }
         match offset % PAGE_SIZE {
             CQ_DOORBELL => {
@@ -312,7 +329,16 @@ impl Executor<'_> {
                 }
             }
             at => {
-                self.core.diagnose(now, format_args!("no doorbell at offset {at:#x} of UAR page {index:#x}"))
+                self.core.answer_mistake(now, || {
+                    let expected = "0x20, 0x40 and 0x48, or from 0x800 in steps of 0x100";
+                    Finding::new(
+                        uar_of(offset),
+                        "offset",
+                        format!("{at:#x}"),
+                        expected,
+                        &rules::DOORBELL_PLACE,
+                    )
+                });
             }
         }
     }
@@ -340,18 +366,13 @@ impl Executor<'_> {
     fn send_register(&mut self, now: Ps, offset: u64, second: u32) -> Option<Qpn> {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         if self.core.function.fw.icm.uars.get(index).is_none() {
-            self.core.diagnose(
-                now,
-                format_args!(
-                    "doorbell in UAR page {index:#x}, which is not allocated (ALLOC_UAR comes first)"
-                ),
-            );
+            self.core.answer_mistake(now, || not_allocated(offset));
             return None;
         }
         let qpn = Qpn(second >> 8);
         let page = self.core.function.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
         if page.is_none() {
-            self.core.diagnose(now, format_args!("send doorbell of QP {qpn}, but there is no such QP"));
+            self.core.answer_mistake(now, || nobodys_doorbell(Subject::qp(qpn), "qpn"));
             return None;
         }
         self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)

@@ -2,14 +2,17 @@
 
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::rules;
 use hca_spec::wire::Transport;
 
 use super::Executor;
 use super::core::Arrived;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::{NotAdmitted, QueuePair, WrongWay};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::Unwanted;
 use crate::ground::time::Ps;
+use crate::link_layer::WrongGid;
 use crate::wire::Repr;
 
 impl Executor<'_> {
@@ -44,38 +47,42 @@ impl Executor<'_> {
             }
             Err(NotAdmitted::Partition { own }) => {
                 core.note_unwanted(now, path.source(), repr, Unwanted::Partition, own.into());
-                core.diagnose(
-                    now,
-                    format_args!(
-                        "packet for QP {qpn} dropped: its P_Key {:#x} does not match the QP's {own:#x} (IBTA 10.9.3)",
-                        repr.pkey
-                    ),
-                );
+                let found = repr.pkey;
+                core.answer_mistake(now, || {
+                    let found = format!("{found:#x} in a packet, dropped");
+                    let expected = format!("{own:#x} or one that matches it");
+                    Finding::new(Subject::qp(qpn), "P_Key", found, expected, &rules::PEER_PARTITION)
+                });
                 return core.key_violation(now, arrived, false);
             }
         }
         core.follow_migration(now, qp, arrived.port, (path, repr));
-        match qp.check_way(arrived.port, path) {
+        match qp.check_way(&core.view(), arrived.port, path) {
             Ok(()) => {}
             Err(WrongWay::Port(own)) => {
                 core.note_unwanted(now, path.source(), repr, Unwanted::Port, own.into());
-                return core.diagnose(
-                    now,
-                    format_args!(
-                        "packet for QP {qpn} dropped: it came by port {}, the QP is at port {own} (IBTA 9.6.1)",
-                        arrived.port
-                    ),
-                );
+                let port = arrived.port;
+                return core.answer_mistake(now, || {
+                    let found = format!("a packet by port {port}, dropped");
+                    let expected = format!("port {own}");
+                    Finding::new(Subject::qp(qpn), "vhca_port_num", found, expected, &rules::PEER_ADDRESS)
+                });
             }
             Err(WrongWay::Peer(peer)) => {
                 core.note_unwanted(now, path.source(), repr, Unwanted::Peer, qp.params.remote_qpn.0);
-                return core.diagnose(
-                    now,
-                    format_args!(
-                        "packet for QP {qpn} dropped: it comes from {}, the QP is connected to {peer} (IBTA 9.6.1)",
-                        path.source()
-                    ),
-                );
+                let source = path.source();
+                return core.answer_mistake(now, || {
+                    let found = format!("a packet from {source}, dropped");
+                    let expected = format!("one from {peer}, to which it is connected");
+                    Finding::new(Subject::qp(qpn), "primary path", found, expected, &rules::PEER_ADDRESS)
+                });
+            }
+            Err(WrongWay::Gid(WrongGid { field, found, expected })) => {
+                core.note_unwanted(now, path.source(), repr, Unwanted::Gid, 0);
+                return core.answer_mistake(now, || {
+                    let found = format!("{found} in the GRH of a packet, dropped");
+                    Finding::new(Subject::qp(qpn), field, found, expected.to_string(), &rules::PEER_GID)
+                });
             }
         }
         if arrived.packet().met_congestion() {

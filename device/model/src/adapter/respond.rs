@@ -7,6 +7,7 @@ use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::ServiceType;
+use hca_spec::rules;
 use hca_spec::wire::{Operation, aeth};
 
 use super::Executor;
@@ -16,9 +17,10 @@ use crate::engines::mkey::{Access, Accessor, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, Response};
 use crate::engines::qp::recv::Receive;
 use crate::engines::qp::responder::{
-    Action, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result,
+    Action, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result, invalid,
 };
 use crate::engines::qp::{Dynamic, QueuePair};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Unwanted};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
@@ -104,7 +106,13 @@ impl Core<'_> {
         match self.execute(now, qp, (path, repr), payload) {
             Ok(()) => self.request_executed(now, qp, (path, repr), payload.len()),
             Err(Refusal::Local(syndrome, fault)) => {
-                self.diagnose(now, format_args!("QP {}: receive: {fault}", qp.qpn));
+                self.fault(
+                    now,
+                    Subject::qp(qp.qpn),
+                    format_args!("receive buffers"),
+                    qp.accessor().pd,
+                    &fault,
+                );
                 self.receive_failed(now, qp, syndrome);
             }
             Err(Refusal::Length) => self.receive_failed(now, qp, Syndrome::LocalLength),
@@ -153,10 +161,40 @@ impl Core<'_> {
         }
     }
 
-    fn refuse(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, refusal: Refusal) {
-        if let Some(why) = refusal.reason(repr.operation) {
-            self.diagnose(now, format_args!("QP {}: {why}", qp.qpn));
+    /// Says why a request is refused, unless it is nobody's mistake.
+    #[cold]
+    fn explain(&mut self, now: Ps, qp: &QueuePair, repr: &Repr, refusal: &Refusal) {
+        let (subject, operation, pd) = (Subject::qp(qp.qpn), repr.operation, qp.accessor().pd);
+        let tell = |field, found: String, expected: &'static str, rule| {
+            move || Finding::new(subject, field, found, expected, rule)
+        };
+        match *refusal {
+            Refusal::NotReady => {}
+            Refusal::Invalid { field, found, expected } => {
+                let found = format!("{found:#x}, for a {operation:?} from the peer");
+                self.answer_mistake(now, tell(field, found, expected, &rules::REQUEST_VALID));
+            }
+            Refusal::Access(fault) => {
+                self.fault(now, subject, format_args!("{operation:?} from the peer"), pd, &fault);
+            }
+            Refusal::Local(_, fault) => {
+                self.fault(now, subject, format_args!("receive buffers"), pd, &fault);
+            }
+            Refusal::Length => {
+                let found = format!("less room than the {operation:?} from the peer needs");
+                let expected = "scatter entries for the whole message";
+                self.answer_mistake(now, tell("receive WQE", found, expected, &rules::RECEIVE_ROOM));
+            }
+            Refusal::Broken => {
+                let expected = "memory that is mapped, by an IOMMU too";
+                let found = "memory that the adapter does not reach".into();
+                self.answer_mistake(now, tell("receive queue", found, expected, &rules::MEMORY_MAPPED));
+            }
         }
+    }
+
+    fn refuse(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr, refusal: Refusal) {
+        self.explain(now, qp, repr, &refusal);
         let consequence = refusal.consequence(qp.params.min_rnr_nak);
         if let Some(counter) = consequence.counter {
             self.function.fw.icm.count(qp.qpn, counter);
@@ -225,7 +263,7 @@ impl Core<'_> {
         payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         let Some(Current::Send { receive, offset }) = &qp.responder.current else {
-            return Err(Refusal::Invalid("no message in progress"));
+            return Err(invalid("opcode", 0, "that of a first packet"));
         };
         let (who, begin, end) = (qp.local(receive), *offset, *offset + payload.len() as u64);
         if end > receive.room {
@@ -469,7 +507,14 @@ impl Core<'_> {
                     }
                     _ => {
                         // The region went away between the request and its turn.
-                        self.diagnose(now, format_args!("QP {}: response to a read: {fault}", qp.qpn));
+                        let subject = Subject::qp(qp.qpn);
+                        self.fault(
+                            now,
+                            subject,
+                            format_args!("response to a read"),
+                            qp.accessor().pd,
+                            &fault,
+                        );
                         aeth::NAK | aeth::REMOTE_ACCESS_ERROR
                     }
                 };

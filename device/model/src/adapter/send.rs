@@ -7,6 +7,7 @@ use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::rules;
 use hca_spec::wire::Operation;
 use hca_spec::wqe::{Ctrl, EthOpcode, WQEBB};
 
@@ -24,6 +25,7 @@ use crate::engines::qp::run::Planned;
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
 use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::{BadWqe, Wqe};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Hold, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -374,7 +376,11 @@ impl Core<'_> {
         let wqe = match self.fetch_wqe(qp) {
             Fetched::Nothing => return false,
             Fetched::Bad(index, why) => {
-                self.diagnose(now, format_args!("QP {qpn}: send WQE {index} is not executable: {}", why.0));
+                self.answer_mistake(now, || {
+                    let found = format!("WQE {index}: {}", why.0);
+                    let expected = "a known opcode, and the segments that it needs";
+                    Finding::new(Subject::qp(qpn), "send WQE", found, expected, &rules::WQE_FORMAT)
+                });
                 self.note(now, Event::Unreadable { qpn, index });
                 self.push_failed(now, qp, Box::new(Wqe::unreadable(index)), Syndrome::LocalQpOperation);
                 return false;
@@ -401,7 +407,12 @@ impl Core<'_> {
                 false
             }
             WqeAction::Refused(syndrome, why) => {
-                self.diagnose(now, format_args!("QP {qpn}: {why}"));
+                let index = wqe.index;
+                self.answer_mistake(now, || {
+                    let found = format!("WQE {index}: {why}");
+                    let expected = "what the service and log_msg_max allow";
+                    Finding::new(Subject::qp(qpn), "send WQE", found, expected, &rules::WQE_OPERATION)
+                });
                 self.push_failed(now, qp, wqe, syndrome);
                 false
             }
@@ -459,7 +470,12 @@ impl Core<'_> {
             Ok(()) => Ok(()),
             Err(refused) => {
                 let (qpn, opcode, key) = (qp.qpn, wqe.opcode, wqe.imm);
-                self.diagnose(now, format_args!("QP {qpn}: {opcode:?} of key {key:#x}: {}", refused.why));
+                let (index, why) = (wqe.index, refused.why);
+                self.answer_mistake(now, || {
+                    let found = format!("WQE {index}: {opcode:?} of key {key:#x}: {why}");
+                    let expected = "a change that the key allows";
+                    Finding::new(Subject::qp(qpn), "send WQE", found, expected, &rules::WQE_OPERATION)
+                });
                 Err(refused.syndrome)
             }
         }
@@ -558,7 +574,7 @@ impl Core<'_> {
                 let (kind, opcode) = (page_fault::SEND_OR_WRITE, plan.opcode);
                 let met = FaultedWqe { kind, psn, index, opcode, committed: plan.offset };
                 if !self.wait_to_send(now, qp, fault, met) {
-                    self.diagnose(now, format_args!("QP {qpn}: send WQE {index}: {fault}"));
+                    self.fault(now, Subject::qp(qpn), format_args!("send WQE {index}"), who.pd, &fault);
                     self.fail_message(now, qp, psn, Syndrome::LocalProtection);
                 }
                 return None;
@@ -660,7 +676,12 @@ impl Executor<'_> {
         match qp.state {
             QpState::Rts => {
                 if !self.core.fetch_posted(qp) {
-                    self.core.diagnose(now, format_args!("QP {qpn}: its doorbell record can't be read"));
+                    let record = qp.params.doorbell_record;
+                    self.core.answer_mistake(now, || {
+                        let found = format!("{record:#x}, which the adapter does not reach");
+                        let expected = "memory that is mapped, by an IOMMU too";
+                        Finding::new(Subject::qp(qpn), "dbr_addr", found, expected, &rules::RECORD_READ)
+                    });
                     return;
                 }
                 qp.sq.behind = false;

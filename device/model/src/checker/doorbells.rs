@@ -6,7 +6,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc};
 use hca_spec::rules::{self, Rule};
 
-use super::{Turn, record_word, swapped};
+use super::{LOOKED_AT, Turn, record_word, swapped};
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::time::Ps;
@@ -58,7 +58,7 @@ impl SendQueues {
         let late = now.since(queue.rung) < POSTED;
         (queue.send, queue.rung) = (word as u16, now);
         let finding = |rule: &'static Rule, found: String, expected: String| {
-            Some(Finding { subject: Subject::Qp(qpn), field: "send counter", found, expected, rule })
+            Some(Finding { subject: Subject::qp(qpn), field: "send counter", found, expected, rule })
         };
         if moved == 0 {
             if late && queue.ahead > 0 {
@@ -113,7 +113,7 @@ impl SendQueues {
 
     /// Counters that were raised, and nobody rang.
     pub(super) fn look(&mut self, now: Ps, patience: Ps, function: &Function, tell: &mut dyn FnMut(Finding)) {
-        for (qpn, queue) in self.turn.next(&mut self.queues) {
+        for (qpn, queue) in self.turn.next(&mut self.queues, LOOKED_AT) {
             let Some(qp) = function.qps.get(qpn.0).filter(|qp| qp.state == QpState::Rts) else { continue };
             let Some(word) = record_word(function, qp.params.doorbell_record, 1) else { continue };
             let counter = word as u16;
@@ -127,7 +127,7 @@ impl SendQueues {
                         // Told once.
                         queue.silent = Some((counter, Ps::ZERO));
                         tell(Finding {
-                            subject: Subject::Qp(*qpn),
+                            subject: Subject::qp(*qpn),
                             field: "send counter",
                             found: format!(
                                 "{counter:#x}{}, and no doorbell since {:#x}",

@@ -7,7 +7,9 @@
 //! A rule that ordinary drivers break at times is no rule: each says beside it what it has to tolerate, such as doorbells that
 //! come late, since a store to a register is posted.
 
+mod commands;
 mod doorbells;
+mod pages;
 mod peers;
 mod queues;
 
@@ -19,12 +21,13 @@ use hca_spec::ids::Qpn;
 
 use crate::adapter::Hca;
 use crate::adapter::function::Function;
-use crate::ground::diagnosis::Finding;
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Queue};
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::record::Record;
 use crate::ground::time::Ps;
 use doorbells::SendQueues;
+use pages::Pages;
 use peers::Peers;
 use queues::Queues;
 
@@ -36,6 +39,7 @@ const LOOKED_AT: usize = 1024;
 struct Shadow {
     sends: SendQueues,
     queues: Queues,
+    pages: Pages,
 }
 
 /// The checker of a world.
@@ -112,6 +116,18 @@ impl Checker {
                 self.peers.unwanted(now, (at, function), (slid, qpn), (psn, why, own));
                 None
             }
+            Event::Command { slot, opcode } => {
+                commands::executed(slot, opcode, function, &mut |finding| self.found.push((at, finding)));
+                None
+            }
+            Event::CommandDone { slot, .. } => {
+                let tell = &mut |finding| self.found.push((at, finding));
+                commands::done(slot, function, tell);
+                if commands::Entry::read(function, slot).is_some_and(|entry| entry.manages_pages()) {
+                    shadow.pages.managed(function, tell);
+                }
+                None
+            }
             Event::Done { qpn, status, .. } => self.peers.done(now, qpn, status, (function, &hca.chip)),
             _ => None,
         };
@@ -130,6 +146,7 @@ impl Checker {
             let mut tell = |finding| found.push((at, finding));
             shadow.sends.look(now, self.patience, function, &mut tell);
             shadow.queues.look(now, self.patience, function, &mut tell);
+            shadow.pages.look(function, &mut tell);
         }
     }
 
@@ -141,6 +158,13 @@ impl Checker {
     /// Whether it has found something.
     pub(crate) fn has_found(&self) -> bool {
         !self.found.is_empty()
+    }
+
+    /// A function is about to be reset, because of that.
+    pub(crate) fn leaving(&mut self, at: FunctionRef, function: &Function, why: &str) {
+        let left = function.state.fw.resources().now;
+        let subject = Subject::new("function", at.function.0.into());
+        commands::objects_left(subject, &left, why, &mut |finding| self.found.push((at, finding)));
     }
 
     /// A host is gone, or its function was reset: nothing of before counts.
@@ -161,7 +185,7 @@ fn function_of(event: &Event) -> FunctionId {
     }
 }
 
-/// Where a look at objects goes on: each is of at most [`LOOKED_AT`], and behind the last it begins anew.
+/// Where a look at objects goes on: each is of at most so many, and behind the last it begins anew.
 #[derive(Debug)]
 struct Turn<K>(Option<K>);
 
@@ -173,9 +197,13 @@ impl<K> Default for Turn<K> {
 
 impl<K: Ord + Copy> Turn<K> {
     /// The objects that have their turn.
-    fn next<'a, V>(&mut self, objects: &'a mut BTreeMap<K, V>) -> impl Iterator<Item = (&'a K, &'a mut V)> {
+    fn next<'a, V>(
+        &mut self,
+        objects: &'a mut BTreeMap<K, V>,
+        most: usize,
+    ) -> impl Iterator<Item = (&'a K, &'a mut V)> {
         let from = self.0.map_or(Bound::Unbounded, Bound::Excluded);
-        self.0 = objects.range((from, Bound::Unbounded)).nth(LOOKED_AT - 1).map(|(key, _)| *key);
+        self.0 = objects.range((from, Bound::Unbounded)).nth(most.saturating_sub(1)).map(|(key, _)| *key);
         objects.range_mut((from, self.0.map_or(Bound::Unbounded, Bound::Included)))
     }
 }

@@ -89,7 +89,7 @@ impl Peers {
             Station::Ib(lid) => lid,
             Station::Eth(_) => Lid(0),
         };
-        let subject = Subject::Qp(qpn);
+        let subject = Subject::qp(qpn);
         let loss = self.losses.remove(&(own, remote)).filter(|loss| now.since(loss.at) < OLD);
         let Some(Loss { who, psn, why, own, .. }) = loss else {
             return Some(Finding {
@@ -139,6 +139,12 @@ impl Peers {
                 format!("QP {remote} of {there} names another peer (QP {own:#x})"),
                 format!("this end, QP {qpn}"),
                 &rules::PEER_ADDRESS,
+            ),
+            Unwanted::Gid => (
+                "rgid, src_addr_index",
+                format!("GIDs that QP {remote} of {there} does not have in its path, or its port"),
+                "the GIDs of both ends, each the other's destination".into(),
+                &rules::PEER_GID,
             ),
             Unwanted::Ahead | Unwanted::Behind => (
                 "PSN",

@@ -7,7 +7,7 @@ use hca_spec::ids::{Cqn, Eqn};
 use hca_spec::queue::{Cqc, Eqc};
 use hca_spec::rules;
 
-use super::{Turn, record_word, swapped};
+use super::{LOOKED_AT, Turn, record_word, swapped};
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::Queue;
@@ -97,7 +97,7 @@ impl Queues {
         };
         queue.sequence = sequence;
         let finding = |field, found: String, expected: String, rule| {
-            Some(Finding { subject: Subject::Cq(cqn), field, found, expected, rule })
+            Some(Finding { subject: Subject::cq(cqn), field, found, expected, rule })
         };
         if queue.same == SAME_SEQUENCE {
             return finding(
@@ -145,7 +145,7 @@ impl Queues {
                 ),
             };
             tell(Finding {
-                subject: Subject::Eq(Eqn(*eqn as u8)),
+                subject: Subject::eq(Eqn(*eqn as u8)),
                 field: "consumer index",
                 found,
                 expected,
@@ -154,7 +154,7 @@ impl Queues {
         }
         // Those that were armed wait for an event; a program may leave the last entries of a queue that it did read.
         let silent = |queue: &CompletionQueue| !queue.armed && !queue.told && queue.unread.is_some();
-        for (cqn, queue) in self.turn.next(&mut self.cqs).filter(|(_, queue)| silent(queue)) {
+        for (cqn, queue) in self.turn.next(&mut self.cqs, LOOKED_AT).filter(|(_, queue)| silent(queue)) {
             let Some(since) = queue.unread else { continue };
             let Some(context) = icm.cqs.get(cqn.0).map(|cq| &cq.ctx) else { continue };
             let Some(word) = record_word(function, context.get(Cqc::DBR_ADDR), 0) else { continue };
@@ -165,7 +165,7 @@ impl Queues {
             } else if now.since(since) >= patience {
                 queue.told = true;
                 tell(Finding {
-                    subject: Subject::Cq(*cqn),
+                    subject: Subject::cq(*cqn),
                     field: "consumer index in the doorbell record",
                     found: format!("0: none of the entries since {since} was read, and it was never armed"),
                     expected: "an index that follows the entries that are there".into(),

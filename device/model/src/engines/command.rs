@@ -24,6 +24,8 @@ const MAX_INPUT: usize = (8 << 21) + 0x110;
 const MAX_OUTPUT: usize = 1 << 20;
 /// Byte of [`CommandEntry::SIGNATURE`] in the entry.
 const SIGNATURE_BYTE: u64 = CommandEntry::SIGNATURE.offset() as u64 + 1;
+/// What mailboxes are aligned to (PRM "Command Queue Entry": bits 9..0 of the pointer are reserved).
+const MAILBOX_ALIGNMENT: u64 = 1024;
 /// Most that one step reads.
 pub(crate) const MAX_READ: usize = MailboxBlock::SIZE;
 
@@ -35,10 +37,37 @@ pub(crate) enum FetchStep {
     Read { at: u64, len: usize },
     /// The input is whole: execute it.
     Execute,
-    /// The entry asks for what can't be done: hand it back with this status.
-    Refuse(Delivery),
+    /// The entry asks for what can't be done: hand it back with its status.
+    Refuse(Undelivered),
     /// There is no command: diagnose, and forget the doorbell.
     Ignore(NoCommand),
+}
+
+/// Why a command is not delivered: what of its entry or of a mailbox is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undelivered {
+    pub(crate) delivery: Delivery,
+    /// Which mailbox of the input, from 0; `None`: the entry.
+    pub(crate) block: Option<usize>,
+    pub(crate) field: &'static str,
+    pub(crate) found: u64,
+    pub(crate) expected: Expected,
+}
+
+/// What would be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Value(u64),
+    Words(&'static str),
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => write!(f, "{value:#x}"),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
 }
 
 /// Why a doorbell brought no command.
@@ -72,6 +101,9 @@ pub(crate) struct Fetch {
     list: List,
     /// Where that begins, or would if the input were longer.
     list_at: usize,
+    /// Mailboxes that were read, and where the one is that is read now.
+    blocks: usize,
+    at: u64,
     next: FetchStep,
 }
 
@@ -86,8 +118,15 @@ impl Fetch {
             input: Vec::new(),
             list: List::default(),
             list_at: usize::MAX,
+            blocks: 0,
+            at: 0,
             next,
         }
+    }
+
+    /// Where the entry lies.
+    pub(crate) fn entry_at(&self) -> u64 {
+        self.entry_at
     }
 
     /// What is to be done next.
@@ -109,15 +148,22 @@ impl Fetch {
         if entry.get(CommandEntry::OWNERSHIP) == 0 {
             return FetchStep::Ignore(NoCommand::NotHandedOver);
         }
-        if entry.get(CommandEntry::TYPE) != ENTRY_TYPE_PCIE {
-            return FetchStep::Refuse(Delivery::BadType);
+        let refuse = |delivery, field, found, expected| {
+            FetchStep::Refuse(Undelivered { delivery, block: None, field, found, expected })
+        };
+        let kind = entry.get(CommandEntry::TYPE);
+        if kind != ENTRY_TYPE_PCIE {
+            let expected = Expected::Value(ENTRY_TYPE_PCIE.into());
+            return refuse(Delivery::BadType, "type", kind.into(), expected);
         }
         if self.output_len() < INLINE / 2 {
-            return FetchStep::Refuse(Delivery::BadOutputLength);
+            let expected = Expected::Words("at least 8: status and syndrome");
+            return refuse(Delivery::BadOutputLength, "output_length", self.output_len() as u64, expected);
         }
         let len = self.input_len();
         if !(INLINE..=MAX_INPUT).contains(&len) {
-            return FetchStep::Refuse(Delivery::BadInputLength);
+            let expected = Expected::Words("at least 16: the header, and at most 16 MiB");
+            return refuse(Delivery::BadInputLength, "input_length", len as u64, expected);
         }
         self.input.reserve(len.min(4096));
         self.input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
@@ -130,11 +176,24 @@ impl Fetch {
     }
 
     fn read_mailbox(&mut self, bytes: Result<&[u8], DmaError>) -> FetchStep {
-        let Ok(bytes) = bytes else { return FetchStep::Refuse(Delivery::BadInputPointer) };
+        let refuse = |delivery, field, found: u64, expected| {
+            FetchStep::Refuse(Undelivered { delivery, block: Some(self.blocks), field, found, expected })
+        };
+        let Ok(bytes) = bytes else {
+            let expected = Expected::Words("an address of the host's memory");
+            return refuse(Delivery::BadInputPointer, "mailbox pointer", self.at, expected);
+        };
         let block = MailboxBlock::from_prefix_or_zero(bytes);
-        if block.get(MailboxBlock::TOKEN) != self.entry.get(CommandEntry::TOKEN) {
-            return FetchStep::Refuse(Delivery::Token);
+        let (token, wanted) = (block.get(MailboxBlock::TOKEN), self.entry.get(CommandEntry::TOKEN));
+        if token != wanted {
+            return refuse(Delivery::Token, "token", token.into(), Expected::Value(wanted.into()));
         }
+        let number = block.get(MailboxBlock::BLOCK_NUMBER);
+        if number as usize != self.blocks {
+            let expected = Expected::Value(self.blocks as u64);
+            return refuse(Delivery::BadBlockNumber, "block_number", number.into(), expected);
+        }
+        self.blocks += 1;
         let left = self.input_len().saturating_sub(self.fetched());
         let data = bytes.get(..MAILBOX_DATA.min(left)).unwrap_or_default();
         let before = self.list_at.saturating_sub(self.input.len());
@@ -145,11 +204,21 @@ impl Fetch {
     }
 
     /// The next mailbox, if the input needs one.
-    fn mailbox(&self, at: u64) -> FetchStep {
-        match self.fetched() < self.input_len() {
-            true => FetchStep::Read { at, len: MailboxBlock::SIZE },
-            false => FetchStep::Execute,
+    fn mailbox(&mut self, at: u64) -> FetchStep {
+        if self.fetched() >= self.input_len() {
+            return FetchStep::Execute;
         }
+        if !at.is_multiple_of(MAILBOX_ALIGNMENT) {
+            return FetchStep::Refuse(Undelivered {
+                delivery: Delivery::BadInputPointer,
+                block: Some(self.blocks),
+                field: "mailbox pointer",
+                found: at,
+                expected: Expected::Words("a multiple of 1024: the low 10 bits mean nothing"),
+            });
+        }
+        self.at = at;
+        FetchStep::Read { at, len: MailboxBlock::SIZE }
     }
 
     fn input_len(&self) -> usize {
@@ -180,7 +249,11 @@ impl Fetch {
     pub(crate) fn output(&self, delivery: Delivery, data: Vec<u8>, event: bool) -> Output {
         let (slot, entry_at) = (self.slot, self.entry_at);
         let mailbox = self.entry.get(CommandEntry::OUTPUT_MAILBOX);
-        let stage = if data.len() > INLINE { Stage::Block } else { Stage::Inline };
+        let (stage, delivery) = match data.len() > INLINE {
+            true if !mailbox.is_multiple_of(MAILBOX_ALIGNMENT) => (Stage::End, Delivery::BadOutputPointer),
+            true => (Stage::Block, delivery),
+            false => (Stage::Inline, delivery),
+        };
         Output { slot, entry_at, data, delivered: INLINE, mailbox, stage, delivery, event }
     }
 }
@@ -276,9 +349,20 @@ impl Output {
     /// What came of [`OutputStep::Read`].
     pub(crate) fn read(&mut self, mailbox: Result<u64, DmaError>) {
         match mailbox {
-            Ok(mailbox) => (self.mailbox, self.stage) = (mailbox, Stage::Block),
+            Ok(mailbox) if mailbox.is_multiple_of(MAILBOX_ALIGNMENT) => {
+                (self.mailbox, self.stage) = (mailbox, Stage::Block);
+            }
+            Ok(mailbox) => {
+                self.mailbox = mailbox;
+                self.failed();
+            }
             Err(_) => self.failed(),
         }
+    }
+
+    /// Of an output that can't be delivered: which of its mailboxes, from 0, and where that is.
+    pub(crate) fn stuck_at(&self) -> (usize, u64) {
+        (self.delivered.saturating_sub(INLINE) / MAILBOX_DATA, self.mailbox)
     }
 
     fn failed(&mut self) {
@@ -309,6 +393,19 @@ mod tests {
         block
     }
 
+    fn delivery(step: FetchStep) -> (Option<usize>, Delivery) {
+        match step {
+            FetchStep::Refuse(why) => (why.block, why.delivery),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn numbered(next: u64, number: u32) -> MailboxBlock {
+        let mut block = mailbox(next);
+        block.set(MailboxBlock::BLOCK_NUMBER, number);
+        block
+    }
+
     fn fetched(entry: &CommandEntry) -> Fetch {
         let mut fetch = Fetch::new(3, 0x100);
         assert_eq!(fetch.next(), FetchStep::Read { at: 0x100, len: CommandEntry::SIZE });
@@ -319,9 +416,9 @@ mod tests {
     #[test]
     fn the_length_ends_the_chain() {
         let mut fetch = fetched(&entry((INLINE + MAILBOX_DATA + 1) as u32, 16));
-        for at in [0x1000, 0x5000] {
+        for (at, number) in [(0x1000, 0), (0x5000, 1)] {
             assert_eq!(fetch.next(), FetchStep::Read { at, len: MailboxBlock::SIZE });
-            fetch.read(Ok(mailbox(0x5000).bytes()));
+            fetch.read(Ok(numbered(0x5000, number).bytes()));
         }
         assert_eq!((fetch.next(), fetch.input().len()), (FetchStep::Execute, INLINE + MAILBOX_DATA + 1));
         assert_eq!(fetched(&entry(INLINE as u32, 16)).next(), FetchStep::Execute);
@@ -338,8 +435,8 @@ mod tests {
         let mut fetch = fetched(&wanted);
         let mut n = 0u8;
         while let FetchStep::Read { .. } = fetch.next() {
+            let mut block = numbered(0x5000, n.into());
             n += 1;
-            let mut block = mailbox(0x5000);
             block.as_mut_bytes()[..MAILBOX_DATA].fill(n);
             fetch.read(Ok(block.bytes()));
         }
@@ -358,19 +455,26 @@ mod tests {
         assert_eq!(fetched(&soft).next(), FetchStep::Ignore(NoCommand::NotHandedOver));
         let mut typed = entry(16, 16);
         typed.set(CommandEntry::TYPE, 0);
-        assert_eq!(fetched(&typed).next(), FetchStep::Refuse(Delivery::BadType));
-        assert_eq!(fetched(&entry(15, 16)).next(), FetchStep::Refuse(Delivery::BadInputLength));
-        assert_eq!(fetched(&entry(16, 7)).next(), FetchStep::Refuse(Delivery::BadOutputLength));
+        assert_eq!(delivery(fetched(&typed).next()), (None, Delivery::BadType));
+        assert_eq!(delivery(fetched(&entry(15, 16)).next()), (None, Delivery::BadInputLength));
+        assert_eq!(delivery(fetched(&entry(16, 7)).next()), (None, Delivery::BadOutputLength));
         let why = DmaError { iova: 0x100, len: 64 };
         let mut fetch = Fetch::new(0, 0x100);
         fetch.read(Err(why));
         assert_eq!(fetch.next(), FetchStep::Ignore(NoCommand::Unreadable(why)));
         let mut fetch = fetched(&entry(17, 16));
         fetch.read(Err(why));
-        assert_eq!(fetch.next(), FetchStep::Refuse(Delivery::BadInputPointer));
+        assert_eq!(delivery(fetch.next()), (Some(0), Delivery::BadInputPointer));
         let mut fetch = fetched(&entry(17, 16));
         fetch.read(Ok(MailboxBlock::new().bytes()));
-        assert_eq!(fetch.next(), FetchStep::Refuse(Delivery::Token));
+        assert_eq!(delivery(fetch.next()), (Some(0), Delivery::Token));
+        let mut fetch = fetched(&entry(1000, 16));
+        fetch.read(Ok(mailbox(0x5200).bytes()));
+        assert_eq!(delivery(fetch.next()), (Some(1), Delivery::BadInputPointer), "not aligned");
+        let mut fetch = fetched(&entry(1000, 16));
+        fetch.read(Ok(mailbox(0x5000).bytes()));
+        fetch.read(Ok(mailbox(0x5000).bytes()));
+        assert_eq!(delivery(fetch.next()), (Some(1), Delivery::BadBlockNumber));
     }
 
     #[test]

@@ -265,6 +265,11 @@ impl CompletionQueue {
         self.doorbell_record
     }
 
+    /// Producer and consumer index, and how many entries there are.
+    pub(crate) fn indices(&self) -> (u32, u32, u32) {
+        (self.producer, self.consumer, 1 << self.log_size)
+    }
+
     /// The doorbell record, if its consumer counter may be looked at while up to `most` completions are written.
     pub(crate) fn reads_consumer(&self, most: usize) -> Option<u64> {
         let waiting = self.session.as_ref().map_or(0, |s| s.len());

@@ -101,6 +101,11 @@ impl EventQueue {
         (!self.armed).then_some(self.vector)
     }
 
+    /// Producer and consumer index, and how many entries there are.
+    pub(crate) fn indices(&self) -> (u32, u32, u32) {
+        (self.producer, self.consumer, 1 << self.log_size)
+    }
+
     /// Writes the state into the context, for queries.
     pub(crate) fn write_back(&self, ctx: &mut Eqc) {
         ctx.set(Eqc::PRODUCER_COUNTER, self.producer).set(Eqc::CONSUMER_COUNTER, self.consumer);

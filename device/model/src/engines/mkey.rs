@@ -15,6 +15,7 @@ use crate::ground::dma::DmaError;
 use crate::ground::region::Pages;
 use crate::ground::timing::Place;
 
+mod explain;
 mod walk;
 
 pub(crate) use walk::Steps;

@@ -1,7 +1,9 @@
 //! Diagnoses: what a driver did wrong, in words and as data.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use hca_firmware::Refusal;
 use hca_spec::ids::{Cqn, Eqn, Qpn};
 use hca_spec::rules::Rule;
 
@@ -10,37 +12,51 @@ use crate::ground::time::Ps;
 
 /// What a diagnosis is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// A queue pair.
-    Qp(Qpn),
-    /// A completion queue.
-    Cq(Cqn),
-    /// An event queue.
-    Eq(Eqn),
+pub struct Subject {
+    kind: &'static str,
+    number: u32,
 }
 
 impl Subject {
+    /// An object of that kind and number.
+    pub const fn new(kind: &'static str, number: u32) -> Self {
+        Self { kind, number }
+    }
+
+    /// A queue pair.
+    pub const fn qp(qpn: Qpn) -> Self {
+        Self::new("QP", qpn.0)
+    }
+
+    /// A completion queue.
+    pub const fn cq(cqn: Cqn) -> Self {
+        Self::new("CQ", cqn.0)
+    }
+
+    /// An event queue.
+    pub const fn eq(eqn: Eqn) -> Self {
+        Self::new("EQ", eqn.0 as u32)
+    }
+
+    /// The command in that slot.
+    pub const fn command(slot: u8) -> Self {
+        Self::new("command slot", slot as u32)
+    }
+
     /// Which kind of object.
     pub const fn kind(self) -> &'static str {
-        match self {
-            Self::Qp(_) => "QP",
-            Self::Cq(_) => "CQ",
-            Self::Eq(_) => "EQ",
-        }
+        self.kind
     }
 
     /// Its number.
     pub const fn number(self) -> u32 {
-        match self {
-            Self::Qp(Qpn(n)) | Self::Cq(Cqn(n)) => n,
-            Self::Eq(Eqn(n)) => n as u32,
-        }
+        self.number
     }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:#x}", self.kind(), self.number())
+        write!(f, "{} {:#x}", self.kind, self.number)
     }
 }
 
@@ -59,6 +75,19 @@ pub struct Finding {
     pub rule: &'static Rule,
 }
 
+impl Finding {
+    /// Of these parts.
+    pub fn new(
+        subject: Subject,
+        field: &'static str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+        rule: &'static Rule,
+    ) -> Self {
+        Self { subject, field, found: found.into(), expected: expected.into(), rule }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subject, field, found, expected, rule } = self;
@@ -66,20 +95,95 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A command that the firmware has refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedCommand {
+    /// The slot of the command queue that it was in.
+    pub slot: u8,
+    /// Why.
+    pub refusal: Refusal,
+}
+
 /// What a diagnosis says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saying {
-    /// Why the adapter refused or failed something: it has told the driver, by status, completion or event, or it ignored an access.
+    /// A command was refused: its status and syndrome told the driver.
+    Command(RefusedCommand),
+    /// The adapter has answered a mistake, by a completion, a delivery status or an event, or it ignored an access.
+    Answered(Finding),
+    /// The same where no rule has a name: in words.
     Refused(String),
     /// What an adapter keeps silent about, found by the checker.
     Found(Finding),
 }
 
+/// What a diagnosis says, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The object.
+    pub subject: Subject,
+    /// Its field, or what of it.
+    pub field: &'static str,
+    /// What is there.
+    pub found: &'a str,
+    /// What would be right.
+    pub expected: &'a str,
+    /// Name of the rule that was broken; of a command, the syndrome that stands for it.
+    pub rule: Cow<'static, str>,
+    /// Page of `specs/doc` that explains the rule.
+    pub page: &'static str,
+    /// The rule in a sentence.
+    pub says: &'static str,
+}
+
+/// Page of the reasons of refused commands.
+const COMMANDS: &str = "command-reference.md";
+
+impl Saying {
+    /// Object, field, what was found and expected, and the rule. `None`: it is in words alone.
+    pub fn parts(&self) -> Option<Parts<'_>> {
+        match self {
+            Self::Refused(_) => None,
+            Self::Command(RefusedCommand { slot, refusal }) => Some(Parts {
+                subject: match refusal.object {
+                    Some((kind, number)) => Subject::new(kind.name(), number),
+                    None => Subject::command(*slot),
+                },
+                field: refusal.field,
+                found: &refusal.found,
+                expected: &refusal.expected,
+                rule: format!("{:#010x}", refusal.syndrome).into(),
+                page: COMMANDS,
+                says: refusal.why,
+            }),
+            Self::Answered(Finding { subject, field, found, expected, rule })
+            | Self::Found(Finding { subject, field, found, expected, rule }) => Some(Parts {
+                subject: *subject,
+                field,
+                found,
+                expected,
+                rule: rule.name.into(),
+                page: rule.page,
+                says: rule.says,
+            }),
+        }
+    }
+
+    /// Whether the adapter has told the driver, or has ignored an access: otherwise only the checker says it.
+    pub fn is_answered(&self) -> bool {
+        !matches!(self, Self::Found(_))
+    }
+}
+
 impl fmt::Display for Saying {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Command(RefusedCommand { slot, refusal }) => match refusal.object {
+                Some(_) => refusal.fmt(f),
+                None => write!(f, "{}: {refusal}", Subject::command(*slot)),
+            },
             Self::Refused(text) => f.write_str(text),
-            Self::Found(finding) => finding.fmt(f),
+            Self::Answered(finding) | Self::Found(finding) => finding.fmt(f),
         }
     }
 }

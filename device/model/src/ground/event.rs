@@ -233,6 +233,8 @@ pub enum Unwanted {
     Behind,
     /// It has no receive request for it; `own` is 0.
     NoReceive,
+    /// A GID in its GRH is not that of the queue pair's path; `own` is 0.
+    Gid,
 }
 
 /// Where something goes wrong on script.

@@ -22,7 +22,7 @@ pub(crate) use outlet::{Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
 pub use packet::Packet;
 pub use path::Path;
 pub(crate) use path::Station;
-pub(crate) use route::Route;
+pub(crate) use route::{Route, WrongGid};
 
 #[cfg(test)]
 mod tests;

@@ -41,6 +41,15 @@ impl Default for Own {
     }
 }
 
+/// A GID that a packet has and should not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WrongGid {
+    /// Which of the GRH.
+    pub(crate) field: &'static str,
+    pub(crate) found: Gid,
+    pub(crate) expected: Gid,
+}
+
 impl Route {
     /// Of an address path in a queue pair's context (PRM "Address Path"), with its P_Key.
     /// `kind` is that of its port ([`Route::port_of`]).
@@ -194,6 +203,25 @@ impl Route {
         match self.as_of == port.addresses() {
             true => self.pkey,
             false => port.pkey(self.pkey_index.into()),
+        }
+    }
+
+    /// A GID in the GRH that a packet came with which is not the one of this way: of a connection on InfiniBand both are checked
+    /// (IBTA 9.6.1.2). `port` is the one that it came by.
+    #[inline]
+    pub(crate) fn wrong_gid(&self, port: &Port, came: &Path) -> Option<WrongGid> {
+        let grh = came.grh()?;
+        came.ib()?;
+        match self.path(port).grh() {
+            Some(own) if !grh.dgid.is_or_defaults_to(own.sgid) => {
+                Some(WrongGid { field: "dgid", found: grh.dgid, expected: own.sgid })
+            }
+            Some(own) if !grh.sgid.is_or_defaults_to(own.dgid) => {
+                Some(WrongGid { field: "sgid", found: grh.sgid, expected: own.dgid })
+            }
+            Some(_) => None,
+            None if port.has_gid(grh.dgid) => None,
+            None => Some(WrongGid { field: "dgid", found: grh.dgid, expected: port.gid(0) }),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::World;
 use crate::adapter::function::Function;
 use crate::checker::Checker;
-use crate::ground::diagnosis::Diagnosis;
+use crate::ground::diagnosis::{Diagnosis, Finding};
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::time::Ps;
 
@@ -37,10 +37,33 @@ impl World {
         }
         let (now, found) = (self.now, checker.take());
         for (at, finding) in found {
-            let Some(hca) = self.hcas.get_mut(at.hca.0) else { continue };
-            if let Some(Function { state, .. }) = hca.functions.get_mut(usize::from(at.function.0)) {
-                state.diagnoses.found(now, finding, &hca.chip.name);
-            }
+            self.found(now, at, finding);
+        }
+    }
+
+    /// A function is about to be reset: what is left there is said.
+    pub(super) fn check_leaving(&mut self, at: FunctionRef, why: &str) {
+        let function = self.hcas.get(at.hca.0).and_then(|hca| hca.function(at.function));
+        if let (Some(checker), Some(function)) = (&mut self.checker, function) {
+            checker.leaving(at, function, why);
+        }
+    }
+
+    /// Whether a checker looks on.
+    pub fn is_checked(&self) -> bool {
+        self.checker.is_some()
+    }
+
+    /// Whoever stands around the model has found what breaks a rule, as PCI does: it is diagnosed with the rest. Without a
+    /// checker nothing happens.
+    pub fn found(&mut self, now: Ps, at: impl Into<FunctionRef>, finding: Finding) {
+        let at = at.into();
+        if self.checker.is_none() {
+            return;
+        }
+        let Some(hca) = self.hcas.get_mut(at.hca.0) else { return };
+        if let Some(Function { state, .. }) = hca.functions.get_mut(usize::from(at.function.0)) {
+            state.diagnoses.found(now, finding, &hca.chip.name);
         }
     }
 

@@ -349,6 +349,7 @@ impl World {
     pub fn detach(&mut self, now: Ps, at: impl Into<FunctionRef>) {
         let at = at.into();
         self.settle(at.hca);
+        self.check_leaving(at, "the end of the host's connection");
         self.with(now, at, |hca, now| hca.detach(now, at.function));
         self.check_anew(at);
         self.release_credits(self.now, at);
@@ -363,6 +364,7 @@ impl World {
 
     fn reset_function(&mut self, now: Ps, at: FunctionRef) {
         self.settle(at.hca);
+        self.check_leaving(at, "the reset of the function");
         self.with(now, at, |hca, now| hca.reset(now, at.function));
         self.check_anew(at);
         self.release_credits(self.now, at);

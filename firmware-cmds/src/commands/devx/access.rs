@@ -40,13 +40,13 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
         && ![uid, SHARED].contains(&users.owner(object))
         && !(owner && object.kind == Kind::Eq)
     {
-        return Err(TARGET.of(object.number).got(users.owner(object)).limit(uid));
+        return Err(TARGET.of(object.number).got(users.owner(object)).exactly(uid));
     }
     let names = (call.command.user.names)(call);
     for (object, kernels_too) in names.into_iter().filter(|(object, _)| object.number != 0) {
         let of = users.owner(object);
         if of != uid && of != SHARED && !(kernels_too && of == 0) {
-            return Err(NAMED.of(object.number).got(of).limit(uid));
+            return Err(NAMED.of(object.number).got(of).exactly(uid));
         }
     }
     Ok(())

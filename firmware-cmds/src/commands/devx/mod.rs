@@ -81,7 +81,7 @@ pub(super) fn create_umem(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     }
     let mut list = call.kept.take();
     let bytes = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)).filter(|n| *n <= list.len());
-    list.truncate(bytes.ok_or(FEW.got(list.len() as u64 / 8).limit(count))?);
+    list.truncate(bytes.ok_or(FEW.got(list.len() as u64 / 8).least(count))?);
     let (shift, offset) =
         (12 + create.get(CreateUmemIn::LOG_PAGE_SIZE), create.get(CreateUmemIn::PAGE_OFFSET));
     let umem = Umem::new(list, shift, offset.into()).ok_or(OFFSET.got(offset).limit(shift))?;

@@ -51,19 +51,20 @@ fn find<'a>(fw: &'a Firmware, call: &Call<'_>, id: u32, access: u64) -> Result<&
     let umem = fw.icm.users.umems.get(id).ok_or(NONE.of(id))?;
     let (owner, uid) = (fw.icm.users.owner(Object::new(Kind::Umem, id)), uid(call));
     if uid != 0 && uid != SHARED && owner != uid {
-        return Err(OTHERS.of(id).got(owner).limit(uid));
+        return Err(OTHERS.of(id).got(owner).exactly(uid));
     }
     if access & !umem.access != 0 {
-        return Err(RIGHTS.of(id).got(umem.access).limit(access));
+        return Err(RIGHTS.of(id).got(umem.access).exactly(access));
     }
     Ok(umem)
 }
 
 /// Where a queue of `len` bytes at `offset` lies. Pages are as large as the offset's alignment allows.
 fn place(umem: &Umem, id: u32, offset: u64, len: u64) -> Result<Place, Failure> {
-    const BEYOND: Failure = bad_param("user memory: the queue goes beyond its end");
-    const ALIGNMENT: Failure = bad_param("user memory: a queue must begin at a multiple of 64 bytes");
-    const LONG: Failure = bad_param("user memory: the queue is longer than any that can be made");
+    const BEYOND: Failure = bad_param("user memory: umem_offset: the queue goes beyond its end");
+    const ALIGNMENT: Failure =
+        bad_param("user memory: umem_offset: a queue must begin at a multiple of 64 bytes");
+    const LONG: Failure = bad_param("user memory: log_size: the queue is longer than any that can be made");
     if offset.checked_add(len).is_none_or(|end| end > umem.len()) {
         return Err(BEYOND.of(id).got(offset).limit(umem.len()));
     }
@@ -89,8 +90,8 @@ fn place(umem: &Umem, id: u32, offset: u64, len: u64) -> Result<Place, Failure> 
 
 /// DMA address of a doorbell record.
 fn record(fw: &Firmware, call: &Call<'_>, id: u32, offset: u64) -> Result<u64, Failure> {
-    const BEYOND: Failure = bad_param("user memory: the doorbell record goes beyond its end");
-    const ALIGNMENT: Failure = bad_param("user memory: a doorbell record must be 8-byte aligned");
+    const BEYOND: Failure = bad_param("user memory: dbr_addr: the doorbell record goes beyond its end");
+    const ALIGNMENT: Failure = bad_param("user memory: dbr_addr: a doorbell record must be 8-byte aligned");
     let umem = find(fw, call, id, MTT_READ)?;
     let (address, left) = umem.at(offset).ok_or(BEYOND.of(id).got(offset))?;
     if !address.is_multiple_of(RECORD) {
@@ -156,7 +157,7 @@ pub(in crate::commands) fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<
 
 pub(in crate::commands) fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     const PRIVILEGED: Failure =
-        bad_param("CREATE_QP: a user's queue pair can't load page lists into keys (fre, rlky, REG_UMR)");
+        bad_param("CREATE_QP: fre, rlky: a user's queue pair can't load page lists into keys (REG_UMR)");
     let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
     let of_kernel = [0, SHARED].contains(&uid(call));
     let registers = c.qpc().get(Qpc::ST) == ServiceType::RegUmr as u32;
@@ -247,7 +248,7 @@ pub(in crate::commands) fn rq(fw: &Firmware, call: &Call<'_>) -> Result<Option<P
 }
 
 pub(in crate::commands) fn sq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
-    const PORT: Failure = bad_param("CREATE_SQ: users have send queues on Ethernet ports only");
+    const PORT: Failure = bad_param("CREATE_SQ: uid: users have send queues on Ethernet ports only");
     const RAW: Failure = bad_param("CREATE_SQ: the user context may not send raw packets (uctx_cap)");
     const PRIVILEGED: Failure =
         bad_param("CREATE_SQ: a user's queue can't load page lists into keys (fre, rlky, reg_umr)");
@@ -272,10 +273,13 @@ pub(in crate::commands) fn sq(fw: &Firmware, call: &Call<'_>) -> Result<Option<P
 
 /// A key over user memory: its translations are the memory's pages, with the memory's rights.
 pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
-    const MODE: Failure = bad_param("CREATE_MKEY: only a key with a page list can lie in user memory");
-    const PHYSICAL: Failure = bad_param("CREATE_MKEY: a user can't make a key over physical addresses");
-    const PAGE: Failure = bad_param("CREATE_MKEY: its pages are larger than those of the user memory");
-    const BEYOND: Failure = bad_param("CREATE_MKEY: the key goes beyond the end of the user memory");
+    const MODE: Failure =
+        bad_param("CREATE_MKEY: access_mode: only a key with a page list can lie in user memory");
+    const PHYSICAL: Failure =
+        bad_param("CREATE_MKEY: access_mode: a user can't make a key over physical addresses");
+    const PAGE: Failure =
+        bad_param("CREATE_MKEY: log_page_size: its pages are larger than those of the user memory");
+    const BEYOND: Failure = bad_param("CREATE_MKEY: len: the key goes beyond the end of the user memory");
     let Some(mut c) = copy::<CreateMkeyIn>(call) else { return Ok(None) };
     let mode = c.mkc().access_mode();
     let valid = c.get(CreateMkeyIn::MKEY_UMEM_VALID) == 1;

@@ -18,6 +18,7 @@ use crate::engines::nic::scatter::ScatterList;
 use crate::engines::nic::strides::{Fit, SHIFT, filler, fit, tell_place};
 use crate::engines::qp::pieces::Piece;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -176,17 +177,17 @@ impl Core<'_> {
             Ok(()) if self.complete(now, target.cqn, cqe, &[]) => return,
             Ok(()) => return self.fail_rq(now, rqn),
             Err(Unwritten::Room(room, len)) => {
-                self.diagnose(
-                    now,
-                    format_args!(
-                        "RQ {:#x}: receive WQE {index} has room for {room} bytes, the frame has {len}",
-                        rqn.0
-                    ),
-                );
+                self.answer_mistake(now, || {
+                    let found = format!("WQE {index} with room for {room} bytes");
+                    let expected = format!("room for {len} bytes, those of the frame");
+                    let rule = &hca_spec::rules::RECEIVE_ROOM;
+                    Finding::new(Subject::new("RQ", rqn.0), "receive WQE", found, expected, rule)
+                });
                 Syndrome::LocalLength
             }
             Err(Unwritten::Fault(fault)) => {
-                self.diagnose(now, format_args!("RQ {:#x}: receive WQE {index}: {fault}", rqn.0));
+                let (subject, pd) = (Subject::new("RQ", rqn.0), target.pd);
+                self.fault(now, subject, format_args!("receive WQE {index}"), pd, &fault);
                 Syndrome::LocalProtection
             }
         };

@@ -7,6 +7,7 @@ use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ether::FCS_SIZE;
 use hca_spec::flow::TableType;
 use hca_spec::ids::Qpn;
+use hca_spec::rules;
 use hca_spec::wire::Operation;
 
 use crate::adapter::core::Core;
@@ -17,6 +18,7 @@ use crate::engines::nic::transmit::{Finish, InlineMode};
 use crate::engines::nic::wqe::{EthWqe, Frame, Work};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::pieces::{Piece, spans};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -157,11 +159,17 @@ impl Core<'_> {
     fn frames_failed(&mut self, now: Ps, qp: &mut QueuePair, (index, opcode): (u16, u8), stopped: &Stopped) {
         let syndrome = match stopped {
             Stopped::Refused(refused) => {
-                self.diagnose(now, format_args!("SQ {}: send WQE {index}: {refused}", qp.qpn));
+                let subject = Subject::new("SQ", qp.qpn.0);
+                self.answer_mistake(now, || {
+                    let expected = "what the queue and the port allow";
+                    let found = format!("WQE {index}: {refused}");
+                    Finding::new(subject, "send WQE", found, expected, &rules::WQE_FORMAT)
+                });
                 refused.syndrome
             }
             Stopped::Fault(fault) => {
-                self.diagnose(now, format_args!("SQ {}: send WQE {index}: {fault}", qp.qpn));
+                let subject = Subject::new("SQ", qp.qpn.0);
+                self.fault(now, subject, format_args!("send WQE {index}"), qp.accessor().pd, fault);
                 Syndrome::LocalProtection
             }
         };

@@ -53,7 +53,7 @@ impl QueuePair {
             return MigrationStep::Nothing;
         }
         match self.params.path_migration {
-            path_migration::REARM if !repr.migrated && self.check_way(port, path).is_ok() => {
+            path_migration::REARM if !repr.migrated && self.check_way(view, port, path).is_ok() => {
                 self.params.path_migration = path_migration::ARMED;
                 self.migration_refused = false;
                 MigrationStep::Armed

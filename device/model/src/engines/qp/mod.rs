@@ -35,7 +35,7 @@ use hca_spec::wire::Transport;
 use crate::engines::mkey::Accessor;
 use crate::engines::view::View;
 use crate::ground::time::Ps;
-use crate::link_layer::{Path, Route, Station};
+use crate::link_layer::{Path, Route, Station, WrongGid};
 use crate::wire::Repr;
 
 use congestion::Congestion;
@@ -313,14 +313,20 @@ impl QueuePair {
     }
 
     /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
-    pub(crate) fn check_way(&self, port: u8, path: &Path) -> Result<(), WrongWay> {
+    pub(crate) fn check_way(&self, view: &View<'_>, port: u8, path: &Path) -> Result<(), WrongWay> {
         if port != self.port() {
             return Err(WrongWay::Port(self.port()));
         }
-        let peer = self.params.route.peer();
-        match self.transport() != Transport::Ud && path.source() != peer {
-            true => Err(WrongWay::Peer(peer)),
-            false => Ok(()),
+        if self.transport() == Transport::Ud {
+            return Ok(());
+        }
+        let route = &self.params.route;
+        if path.source() != route.peer() {
+            return Err(WrongWay::Peer(route.peer()));
+        }
+        match view.port(port).and_then(|port| route.wrong_gid(port, path)) {
+            Some(wrong) => Err(WrongWay::Gid(wrong)),
+            None => Ok(()),
         }
     }
 }
@@ -332,6 +338,8 @@ pub(crate) enum WrongWay {
     Port(u8),
     /// The queue pair is connected to this one.
     Peer(Station),
+    /// A GID in the packet's GRH is not that of the queue pair's path.
+    Gid(WrongGid),
 }
 
 /// Why a queue pair does not take a packet.

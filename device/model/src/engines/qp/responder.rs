@@ -3,15 +3,13 @@
 //! Source: IBTA 9.7.1 (PSN ranges), 9.7.4 (request validation), 9.7.5 (responses), 9.9.3 (responder
 //! error behaviour), tables 56 to 58; XRC: IBTA annex A14.
 
-use std::collections::VecDeque;
-use std::fmt;
-
 use hca_firmware::QCounter;
 use hca_spec::cqe::{CqeOpcode, Syndrome};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Mkey, Psn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::{Operation, aeth};
+use std::collections::VecDeque;
 
 use super::QueuePair;
 use super::answers::Response;
@@ -153,8 +151,8 @@ impl From<NoReceive> for Refusal {
 pub(crate) enum Refusal {
     /// No receive buffer: try later.
     NotReady,
-    /// IBTA "invalid request".
-    Invalid(&'static str),
+    /// IBTA "invalid request": of the packet or of the context, what was found, and what would be right.
+    Invalid { field: &'static str, found: u64, expected: &'static str },
     /// Key, rights or range.
     Access(Fault),
     /// A fault of the responder's own buffers.
@@ -163,6 +161,11 @@ pub(crate) enum Refusal {
     Length,
     /// The receive queue can't be read.
     Broken,
+}
+
+/// An invalid request.
+pub(crate) const fn invalid(field: &'static str, found: u64, expected: &'static str) -> Refusal {
+    Refusal::Invalid { field, found, expected }
 }
 
 /// How a refusal is answered and told.
@@ -191,7 +194,7 @@ impl Refusal {
     pub(crate) fn consequence(&self, min_rnr_nak: u32) -> Consequence {
         let (syndrome, end, counter) = match self {
             Self::NotReady => (aeth::RNR_NAK | min_rnr_nak, End::None, Some(QCounter::OutOfBuffer)),
-            Self::Invalid(_) => (
+            Self::Invalid { .. } => (
                 aeth::NAK | aeth::INVALID_REQUEST,
                 End::Event(EventType::InvalidRequest),
                 Some(QCounter::RespRemoteInvalidRequest),
@@ -210,31 +213,6 @@ impl Refusal {
             }
         };
         Consequence { syndrome, end, counter }
-    }
-
-    /// In plain words, of a request of that operation; `None`: it is nobody's mistake.
-    pub(crate) fn reason(&self, operation: Operation) -> Option<Reason> {
-        (*self != Self::NotReady).then_some(Reason { refusal: *self, operation })
-    }
-}
-
-/// Why a request was refused, in plain words: written out only for who reads it.
-pub(crate) struct Reason {
-    refusal: Refusal,
-    operation: Operation,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let operation = self.operation;
-        match self.refusal {
-            Refusal::NotReady => f.write_str("no receive request is posted"),
-            Refusal::Invalid(why) => write!(f, "{operation:?} from the peer: {why}"),
-            Refusal::Access(fault) => write!(f, "{operation:?} from the peer: {fault}"),
-            Refusal::Local(_, fault) => write!(f, "receive buffers: {fault}"),
-            Refusal::Length => f.write_str("a message is longer than its receive buffers"),
-            Refusal::Broken => f.write_str("its receive queue can't be read"),
-        }
     }
 }
 
@@ -290,8 +268,11 @@ impl QueuePair {
             return Ok(Target { who, xrc: None });
         }
         let srq = repr.xrceth.and_then(|srqn| xrc_srq(view.icm(), srqn, self.params.xrcd));
-        let srq =
-            srq.ok_or(Refusal::Invalid("the XRCETH names no XRC SRQ of the queue pair's XRC domain"))?;
+        let srq = srq.ok_or(invalid(
+            "xrc_srqn",
+            repr.xrceth.map_or(0, |srqn| srqn.0.into()),
+            "an XRC SRQ of the queue pair's XRC domain",
+        ))?;
         Ok(Target { who: Accessor { pd: srq.pd, ..who }, xrc: Some(srq) })
     }
 
@@ -312,9 +293,9 @@ impl QueuePair {
                 Action::Receive { starts: false }
             }
             Op::WriteFirst | Op::WriteOnly | Op::WriteOnlyImm => {
-                let reth = repr.reth.ok_or(Refusal::Invalid("no RETH"))?;
+                let reth = repr.reth.ok_or(invalid("RETH", 0, "one"))?;
                 if !self.params.remote_write {
-                    return Err(Refusal::Invalid("remote write is not enabled on the queue pair"));
+                    return Err(invalid("rwe", 0, "1: remote write is enabled"));
                 }
                 let total = reth.len as usize;
                 self.check_length(reth.len)?;
@@ -324,32 +305,34 @@ impl QueuePair {
                 }
                 let only = repr.operation != Op::WriteFirst;
                 if (only && total != payload) || (!only && total <= payload) {
-                    return Err(Refusal::Invalid("the RETH's length does not fit the packets"));
+                    return Err(invalid("dma_length", reth.len.into(), "what its packets carry"));
                 }
                 Action::Write { starts: Some(reth) }
             }
             Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm => Action::Write { starts: None },
             Op::ReadRequest => {
-                let reth = repr.reth.ok_or(Refusal::Invalid("no RETH"))?;
+                let reth = repr.reth.ok_or(invalid("RETH", 0, "one"))?;
                 if self.responder.reads_waiting(false) >= self.params.rra_max {
-                    return Err(Refusal::Invalid(
-                        "more reads outstanding than the queue pair's responder resources",
+                    return Err(invalid(
+                        "log_rra_max",
+                        self.params.rra_max as u64,
+                        "as many responder resources as the peer has reads outstanding (log_sra_max)",
                     ));
                 }
                 self.check_read(view, target, &reth)?;
                 Action::Read(reth)
             }
             Op::CompareSwap | Op::FetchAdd => {
-                let atomic = repr.atomic.ok_or(Refusal::Invalid("no AtomicETH"))?;
+                let atomic = repr.atomic.ok_or(invalid("AtomicETH", 0, "one"))?;
                 if !self.params.remote_atomic {
-                    return Err(Refusal::Invalid("remote atomics are not enabled on the queue pair"));
+                    return Err(invalid("rae", 0, "1: remote atomics are enabled"));
                 }
                 if !atomic.va.is_multiple_of(8) {
-                    return Err(Refusal::Invalid("the address of an atomic must be a multiple of 8"));
+                    return Err(invalid("virtual address of an atomic", atomic.va, "a multiple of 8"));
                 }
                 Action::Atomic(atomic)
             }
-            _ => return Err(Refusal::Invalid("not a request")),
+            _ => return Err(invalid("opcode", 0, "that of a request")),
         })
     }
 
@@ -376,11 +359,19 @@ impl QueuePair {
             (None, _) => true,
         };
         if !fits {
-            return Err(Refusal::Invalid("packet out of the first-middle-last order"));
+            return Err(invalid(
+                "opcode",
+                repr.operation as u64,
+                "one in the first-middle-last order of the message",
+            ));
         }
         let srqn = self.responder.current.as_ref().map(Current::srqn);
         if srqn.is_some_and(|srqn| srqn != repr.xrceth) {
-            return Err(Refusal::Invalid("the packets of a message name different XRC SRQs"));
+            return Err(invalid(
+                "xrc_srqn",
+                repr.xrceth.map_or(0, |srqn| srqn.0.into()),
+                "the same in all packets of a message",
+            ));
         }
         let full =
             matches!(repr.operation, Op::SendFirst | Op::SendMiddle | Op::WriteFirst | Op::WriteMiddle);
@@ -390,13 +381,21 @@ impl QueuePair {
             0 => !full && !last,
             n => n == self.params.mtu || (!full && n < self.params.mtu),
         };
-        if length_ok { Ok(()) } else { Err(Refusal::Invalid("payload length does not fit the path MTU")) }
+        if length_ok {
+            Ok(())
+        } else {
+            Err(invalid(
+                "mtu",
+                payload as u64,
+                "a payload of the path MTU; the last may have less: both ends' mtu agree",
+            ))
+        }
     }
 
     /// Longer messages would have more packets than half the PSN space.
     fn check_length(&self, len: u32) -> Result<(), Refusal> {
         match u64::from(len) > 1 << self.params.log_msg_max {
-            true => Err(Refusal::Invalid("the message is longer than the queue pair's log_msg_max")),
+            true => Err(invalid("log_msg_max", len.into(), "a message that is no longer")),
             false => Ok(()),
         }
     }
@@ -404,7 +403,7 @@ impl QueuePair {
     /// Whether the range of a read may be read.
     fn check_read(&self, view: &View<'_>, target: &Target, reth: &RethRepr) -> Result<(), Refusal> {
         if !self.params.remote_read {
-            return Err(Refusal::Invalid("remote read is not enabled on the queue pair"));
+            return Err(invalid("rre", 0, "1: remote read is enabled"));
         }
         self.check_length(reth.len)?;
         if reth.len == 0 {
@@ -417,12 +416,12 @@ impl QueuePair {
     /// Where the payload of a write packet goes.
     pub(crate) fn write_to(&self, repr: &Repr, payload: usize) -> Result<WriteTo, Refusal> {
         let Some(Current::Write { va, rkey, left, total, .. }) = &self.responder.current else {
-            return Err(Refusal::Invalid("no message in progress"));
+            return Err(invalid("opcode", 0, "that of a first packet"));
         };
         let last = !matches!(repr.operation, Operation::WriteFirst | Operation::WriteMiddle);
         let n = payload as u64;
         if n > *left || (last && n != *left) {
-            return Err(Refusal::Invalid("the packets do not add up to the RETH's length"));
+            return Err(invalid("dma_length", *total, "what the packets carry"));
         }
         Ok(WriteTo { va: *va, rkey: *rkey, total: *total, last })
     }

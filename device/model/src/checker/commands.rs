@@ -1,0 +1,158 @@
+//! Commands: signatures of their entries, where new queues lie, and what is left when the adapter is taken down.
+
+use hca_firmware::Snapshot;
+use hca_firmware::icm::Buffer;
+use hca_spec::be32;
+use hca_spec::command::{CommandEntry, INLINE_INPUT, INLINE_OUTPUT, Opcode, Status};
+use hca_spec::ids::{Cqn, Eqn, Qpn};
+use hca_spec::qpc::Qpc;
+use hca_spec::queue::{Cqc, Srqc};
+use hca_spec::rules;
+
+use crate::adapter::function::Function;
+use crate::ground::diagnosis::{Finding, Subject};
+
+/// Bytes of a doorbell record.
+const RECORD: usize = 8;
+/// Bytes of a page of the host.
+const PAGE: u64 = 4096;
+/// Pages of a queue that are looked at.
+const MOST_PAGES: usize = 64;
+/// TEARDOWN_HCA op_mod: in good order. Others don't wait for anything to be destroyed.
+const GRACEFUL: u32 = 0;
+
+/// An entry of the command queue as it is in memory.
+pub(super) struct Entry(CommandEntry);
+
+impl Entry {
+    /// That of a slot; `None` where it can't be read at once.
+    pub(super) fn read(function: &Function, slot: u8) -> Option<Self> {
+        if function.state.outstanding.is_some() {
+            return None;
+        }
+        let at = function.side.registers.command_queue() + u64::from(slot) * CommandEntry::SIZE as u64;
+        let mut entry = CommandEntry::new();
+        function.state.memory.read(at, entry.bytes_mut()).ok()?;
+        Some(Self(entry))
+    }
+
+    pub(super) fn opcode(&self) -> Option<Opcode> {
+        Opcode::from_u16((be32(self.0.bytes(), INLINE_INPUT) >> 16) as u16)
+    }
+
+    fn modifier(&self) -> u32 {
+        be32(self.0.bytes(), INLINE_INPUT + 4) & 0xffff
+    }
+
+    /// Whether it gave pages, or took them back.
+    pub(super) fn manages_pages(&self) -> bool {
+        self.opcode() == Some(Opcode::ManagePages) && self.is_done()
+    }
+
+    fn is_done(&self) -> bool {
+        be32(self.0.bytes(), INLINE_OUTPUT) >> 24 == Status::Ok as u32
+    }
+
+    /// The number of the object that the command has made.
+    fn made(&self) -> u32 {
+        be32(self.0.bytes(), INLINE_OUTPUT + 8) & 0xff_ffff
+    }
+
+    /// What all bytes are together, by exclusive or: with a signature all ones.
+    fn sum(&self) -> u8 {
+        self.0.bytes().iter().fold(0, |sum, byte| sum ^ byte)
+    }
+}
+
+/// A command is about to be answered: its entry is as the driver wrote it.
+pub(super) fn executed(slot: u8, opcode: u16, function: &Function, tell: &mut dyn FnMut(Finding)) {
+    let Some(entry) = Entry::read(function, slot) else { return };
+    let (signature, sum) = (entry.0.get(CommandEntry::SIGNATURE) as u8, entry.sum());
+    if signature != 0 && sum != 0xff {
+        let (found, right) = (format!("{signature:#04x}"), signature ^ sum ^ 0xff);
+        let expected = format!("{right:#04x}, or 0 for none");
+        tell(Finding::new(Subject::command(slot), "signature", found, expected, &rules::ENTRY_SIGNATURE));
+    }
+    let fw = &function.state.fw;
+    match Opcode::from_u16(opcode) {
+        Some(Opcode::TeardownHca) if entry.modifier() == GRACEFUL => {
+            if let Some(left) = fw.at_teardown() {
+                objects_left(Subject::command(slot), &left, "TEARDOWN_HCA", tell);
+            }
+        }
+        Some(Opcode::DisableHca) => {
+            let pages = fw.resources().at_last_teardown.map_or(0, |left| left.pages);
+            if pages > 0 {
+                let found = format!("{pages:#x} pages at DISABLE_HCA");
+                let expected = "0: all are taken back by MANAGE_PAGES before";
+                let subject = Subject::command(slot);
+                tell(Finding::new(subject, "pages of the firmware", found, expected, &rules::PAGES_RETURNED));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Says which objects are left, if any.
+pub(super) fn objects_left(subject: Subject, left: &Snapshot, when: &str, tell: &mut dyn FnMut(Finding)) {
+    let counts: Vec<String> = left.objects().map(|(kind, count)| format!("{count} {kind}")).collect();
+    if !counts.is_empty() {
+        let found = format!("{} at {when}", counts.join(", "));
+        tell(Finding::new(
+            subject,
+            "objects",
+            found,
+            "0: all are destroyed before",
+            &rules::OBJECTS_DESTROYED,
+        ));
+    }
+}
+
+/// A command was answered.
+pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding)) {
+    let Some(entry) = Entry::read(function, slot).filter(Entry::is_done) else { return };
+    let (Some(opcode), number, icm) = (entry.opcode(), entry.made(), &function.state.fw.icm) else { return };
+    let (subject, record, buffer) = match opcode {
+        Opcode::CreateCq => {
+            let Some(cq) = icm.cqs.get(number) else { return };
+            (Subject::cq(Cqn(number)), Some(cq.ctx.get(Cqc::DBR_ADDR)), &cq.buffer)
+        }
+        Opcode::CreateQp => {
+            let Some(qp) = icm.qps.get(number) else { return };
+            let record = Some(qp.ctx.get(Qpc::DBR_ADDR)).filter(|_| !qp.buffer.is_empty());
+            (Subject::qp(Qpn(number)), record, &qp.buffer)
+        }
+        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => {
+            let Some(srq) = icm.srqs.get(number) else { return };
+            (Subject::new("SRQ", number), Some(srq.ctx.get(Srqc::DBR_ADDR)), &srq.buffer)
+        }
+        Opcode::CreateEq => {
+            let Some(eq) = icm.eqs.get(number) else { return };
+            (Subject::eq(Eqn(number as u8)), None, &eq.buffer)
+        }
+        _ => return,
+    };
+    let memory = &function.state.memory;
+    if let Some(record) = record.filter(|record| !memory.reaches(*record, RECORD)) {
+        let found = format!("{record:#x}, which the adapter does not reach");
+        let expected = "memory that is mapped, by an IOMMU too";
+        tell(Finding::new(subject, "dbr_addr", found, expected, &rules::RECORD_MAPPED));
+    }
+    let unreached = pieces(buffer).take(MOST_PAGES).find(|(at, len)| !memory.reaches(*at, *len));
+    if let Some((at, _)) = unreached {
+        let found = format!("{at:#x}, which the adapter does not reach");
+        let expected = "memory that is mapped, by an IOMMU too";
+        tell(Finding::new(subject, "pas", found, expected, &rules::QUEUE_MAPPED));
+    }
+}
+
+/// The pieces of a queue's memory within one page of the host each: address and length.
+fn pieces(buffer: &Buffer) -> impl Iterator<Item = (u64, usize)> {
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let (at, len) = buffer.at(offset)?;
+        let len = len.min(PAGE - at % PAGE);
+        offset += len;
+        Some((at, len as usize))
+    })
+}
