@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
 use hca_tests::suites::{KERNELS, Suite, all};
-use hca_tests::{speed, tenants};
+use hca_tests::{mistakes, speed, tenants};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -28,6 +28,7 @@ enum Command {
     Suites(Suites),
     Tenants(Tenants),
     Speed(Speed),
+    Mistakes(Mistakes),
 }
 
 /// Let one tenant of a server do anything, and look at what another sees; the exit code is 0 if there is no finding
@@ -68,6 +69,21 @@ struct Speed {
     rounds: usize,
 }
 
+/// Make the mistakes of drivers' authors, and print what the adapter says of each; the exit code is 0 if it is silent of none,
+/// and says nothing of those who do it right
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    hca-tests mistakes\n  \
+    hca-tests mistakes doorbells                      those of one area, or with that word")]
+struct Mistakes {
+    /// Only those whose area or description contains this
+    #[arg(value_name = "WORDS", default_value = "")]
+    filter: String,
+    /// Print the table as a page has it
+    #[arg(long)]
+    markdown: bool,
+}
+
 /// Run suites; the exit code is 0 if nothing failed
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -94,6 +110,14 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Suites(suites) => run(&suites),
         Command::Tenants(tenants) => fuzz(&tenants),
+        Command::Mistakes(Mistakes { filter, markdown }) => {
+            let table = mistakes::run(&filter);
+            match markdown {
+                true => print!("{}", table.markdown()),
+                false => print!("{table}"),
+            }
+            Ok(table.is_good())
+        }
         Command::Speed(Speed { kernel, rounds }) => speed::measure(&kernel, rounds).map(|table| {
             print!("{table}");
             true

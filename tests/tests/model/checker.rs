@@ -26,7 +26,7 @@ fn found(simulation: &Simulation) -> Vec<(HcaId, Finding)> {
     let diagnoses = simulation.world(|world, _| world.drain_diagnoses());
     let finding = |d: hca_model::Diagnosis| match d.saying {
         Saying::Found(finding) => Some((d.function.hca, finding)),
-        Saying::Refused(_) => None,
+        _ => None,
     };
     diagnoses.into_iter().filter_map(finding).collect()
 }

@@ -18,6 +18,7 @@ mod fuzz;
 mod keys;
 mod loopback;
 mod malformed;
+mod mistakes;
 mod objects;
 mod odp;
 mod odp_queues;
