@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo build --release -p hca-tests --example cost
-//! target/release/examples/cost BYTES MESSAGES [write|read] [ib|roce]
+//! target/release/examples/cost BYTES MESSAGES [write|read] [ib|roce] [check]
 //! valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null target/release/examples/cost 8 320
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! them, as it does times; `cargo bench -p hca-tests --bench speed` has those.
 
 use hca_driver::SendOp;
+use hca_model::Ps;
 use hca_model::link::Faults;
 use hca_tests::pair::Options;
 use hca_tests::rig;
@@ -25,12 +26,16 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| arguments.get(i).and_then(|a| a.parse::<usize>().ok());
     let (Some(len), Some(messages)) = (number(0).filter(|len| *len <= MEMORY), number(1)) else {
-        eprintln!("usage: cost BYTES MESSAGES [write|read] [ib|roce]");
+        eprintln!("usage: cost BYTES MESSAGES [write|read] [ib|roce] [check]");
         return ExitCode::from(2);
     };
     let roce = arguments.get(3).is_some_and(|ports| ports == "roce");
     let options = Options { memory: MEMORY, mtu: 5, send_blocks: 64, roce, ..Options::default() };
     let mut pair = rig::linked(&options, Faults::default(), 1);
+    if arguments.get(4).is_some_and(|check| check == "check") {
+        let simulation = pair.hcas[0].bus_mut().simulation().clone();
+        simulation.world(|world, _| world.start_checker(Ps::from_ms(2000)));
+    }
     let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
     let op = match arguments.get(2).map(String::as_str) {
         Some("read") => SendOp::Read { address, rkey },

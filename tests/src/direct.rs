@@ -54,6 +54,7 @@ enum Request {
     Map(Window, Backing),
     Unmap(Range),
     Connect(u16, Arc<Vector>),
+    Disconnect(u16),
     Reset,
 }
 
@@ -119,6 +120,7 @@ fn perform(request: Request, endpoint: &mut Endpoint<'_>) -> Answer {
         Request::Connect(vector, signal) => {
             endpoint.connect(vector.into(), Some(Box::new(signal))).expect("there is such a vector");
         }
+        Request::Disconnect(vector) => endpoint.connect(vector.into(), None).expect("there is such a vector"),
         Request::Reset => endpoint.reset(),
     }
     Answer::Done
@@ -443,6 +445,11 @@ impl DirectBus {
     /// How many accesses of the adapter wait for the host.
     pub fn waiting(&self) -> usize {
         lock(&self.host.questions).waiting.len()
+    }
+
+    /// Nobody is told of a vector any more.
+    pub fn disconnect(&self, vector: u16) {
+        self.line.ask(Request::Disconnect(vector));
     }
 
     /// Resets the function.

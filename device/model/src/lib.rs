@@ -37,6 +37,7 @@ pub mod wire;
 mod world;
 
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
+pub use adapter::is_doorbell;
 pub use engines::nic;
 pub use ground::diagnosis::{Diagnosis, Finding, Parts, RefusedCommand, Saying, Subject};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
@@ -46,6 +47,7 @@ pub use hca_firmware::{
     Config as FirmwareConfig, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind,
     QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
+pub use hca_spec::rules;
 pub use time::Ps;
 pub use world::{
     ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, SwitchConfig, TunnelEvent,

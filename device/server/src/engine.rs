@@ -580,6 +580,11 @@ impl Engine {
             let Effect::Msix { hca, function, vector } = effect;
             let place = FunctionRef { hca, function };
             if let Some(slot) = self.slots.get_mut(hca.0).filter(|slot| slot.function.place() == place) {
+                if self.world.is_checked()
+                    && let Some(finding) = slot.function.check_raised(vector)
+                {
+                    self.world.found(self.world.now(), place, finding);
+                }
                 slot.function.raise(vector);
             }
         }

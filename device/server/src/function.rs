@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hca_model::personality::Personality;
-use hca_model::{FunctionRef, PortKind, World};
+use hca_model::{Finding, FunctionRef, PortKind, World};
 
 use crate::log::Source;
 use crate::memory::{Backing, HostMemory, Limits, MapError, Peer, Range, RemoteMemory, Window};
@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::pacing::Pacer;
 use crate::pci::config::ConfigSpace;
 use crate::pci::msix::{Msix, NoSuchVector, Raised, Signal};
+use crate::pci::rules::Told;
 use crate::pci::{BAR2_SIZE, CONFIG_SIZE, Space};
 
 /// Largest access handed to the model in one piece; it never crosses a multiple of this. A
@@ -35,6 +36,8 @@ pub struct Function {
     metrics: Metrics,
     /// Of what its host causes.
     log: Source,
+    /// What the checker has said of its configuration.
+    told: Told,
 }
 
 impl Function {
@@ -58,6 +61,7 @@ impl Function {
             behind_writes: BTreeSet::new(),
             metrics: Metrics::default(),
             log: Source::default(),
+            told: Told::default(),
         }
     }
 
@@ -93,6 +97,12 @@ impl Function {
             true => drop(self.behind_writes.insert(vector)),
             false => self.signal(vector),
         }
+    }
+
+    /// What a checker has to say of a vector that is raised.
+    pub(crate) fn check_raised(&mut self, vector: u16) -> Option<Finding> {
+        let heard = self.msix.is_connected(vector);
+        self.told.raised(&self.config, vector, heard)
     }
 
     /// Takes what the host has answered to accesses to its memory, and signals what waited for that. Returns true if the
@@ -206,6 +216,7 @@ impl<'a> Endpoint<'a> {
         match space {
             Space::Bar0 => {
                 let now = self.pacer.catch_up(self.world);
+                self.check_access(offset, false);
                 let (mut at, mut rest) = (offset, data);
                 while !rest.is_empty() {
                     let len = piece(at, rest.len());
@@ -236,6 +247,7 @@ impl<'a> Endpoint<'a> {
         match space {
             Space::Bar0 => {
                 let now = self.pacer.catch_up(self.world);
+                self.check_access(offset, true);
                 let (mut at, mut rest) = (offset, data);
                 while !rest.is_empty() {
                     let (head, tail) = rest.split_at_checked(piece(at, rest.len())).unwrap_or_default();
@@ -264,6 +276,17 @@ impl<'a> Endpoint<'a> {
         self.world.is_scripted(place) && {
             let now = self.pacer.catch_up(self.world);
             self.world.is_off_the_bus(now, place)
+        }
+    }
+
+    /// If there is a checker, it says which rule of PCI an access to BAR0 breaks.
+    fn check_access(&mut self, offset: u64, store: bool) {
+        if !self.world.is_checked() {
+            return;
+        }
+        let Function { told, config, place, .. } = &mut *self.function;
+        if let Some(finding) = told.access(config, offset, store) {
+            self.world.found(self.world.now(), *place, finding);
         }
     }
 

@@ -15,6 +15,7 @@ mod keys;
 mod life;
 mod mailboxes;
 mod pages;
+mod pci;
 mod peers;
 mod queue_pairs;
 mod shared;
@@ -129,6 +130,7 @@ pub const AREAS: &[(&str, &[Mistake])] = &[
     ("mailboxes", mailboxes::ALL),
     ("life", life::ALL),
     ("pages", pages::ALL),
+    ("PCI", pci::ALL),
     ("event queues", events::ALL),
     ("completion queues", completions::ALL),
     ("queue pairs", queue_pairs::ALL),

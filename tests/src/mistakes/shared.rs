@@ -39,10 +39,6 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::command("CREATE_XRC_SRQ with a CQ that does not exist", "cqn", Opcode::CreateXrcSrq, |c| {
         c.set(CONTEXT, Srqc::CQN, 0x777);
     }),
-    Mistake::command("CREATE_XRC_SRQ larger than there can be", "log_srq_size", Opcode::CreateXrcSrq, |c| {
-        c.set(CONTEXT, Srqc::LOG_SRQ_SIZE, 0xf);
-        c.set(CONTEXT, Srqc::LOG_SRQ_SIZE, Srqc::LOG_SRQ_SIZE.max());
-    }),
     Mistake::command("limit of an SRQ above its number of WQEs", "lwm", Opcode::ArmXrcSrq, |c| {
         c.set(0, ObjectIn::LWM, 0x7fff);
     }),

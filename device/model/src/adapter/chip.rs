@@ -51,7 +51,7 @@ impl Chip {
         // Every field is named, so that a new one cannot be forgotten here.
         let Self { name: _, timing, units, managed, ports, out, watch, functions: _, script } = self;
         *units = Units::new(timing);
-        if watch.as_ref().is_some_and(|w| w.records.is_some()) {
+        if watch.as_ref().is_some_and(|w| w.records_all()) {
             units.start_notes();
         }
         managed.reset();

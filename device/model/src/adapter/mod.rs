@@ -80,6 +80,11 @@ pub(crate) struct Executor<'a> {
 /// What accesses to registers are about.
 const BAR0: Subject = Subject::new("BAR", 0);
 
+/// Whether a store to BAR0 at that offset sets the adapter to work: the command doorbell, and whatever is in UAR pages.
+pub fn is_doorbell(offset: u64) -> bool {
+    offset == init_segment::InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64 || offset >= PAGE_SIZE
+}
+
 /// The UAR page of that offset in BAR0.
 fn uar_of(offset: u64) -> Subject {
     Subject::new("UAR page", u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX))

@@ -33,7 +33,9 @@ pub struct Captured {
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) hca: HcaId,
-    pub(crate) records: Option<Vec<Record>>,
+    records: Option<Vec<Record>>,
+    /// A trace wants every record; otherwise a checker wants some ([`Event::is_checked`]).
+    all: bool,
     pub(crate) packets: Vec<Captured>,
     /// Bit n: packets at port n are wanted. 256 ports.
     captured: [u64; 4],
@@ -42,7 +44,26 @@ pub(crate) struct Watch {
 impl Watch {
     /// Of an adapter of which nothing is wanted yet.
     pub(crate) fn new(hca: HcaId) -> Self {
-        Self { hca, records: None, packets: Vec::new(), captured: [0; 4] }
+        Self { hca, records: None, all: false, packets: Vec::new(), captured: [0; 4] }
+    }
+
+    /// Records are wanted: all of them, or those that a checker looks at.
+    pub(crate) fn record(&mut self, all: bool) {
+        self.records.get_or_insert_default();
+        self.all |= all;
+    }
+
+    /// Whether it has something to hand over.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.all
+            || !self.packets.is_empty()
+            || self.records.as_ref().is_some_and(|records| !records.is_empty())
+    }
+
+    /// Whether all records are wanted.
+    pub(crate) fn records_all(&self) -> bool {
+        self.all
     }
 
     /// Packets at that port are wanted.
@@ -89,10 +110,10 @@ fn take_notes(records: &mut Vec<Record>, hca: HcaId, units: &mut Units) {
 }
 
 impl Core<'_> {
-    /// Whether records are wanted: asked before something is computed for them alone.
+    /// Whether all records are wanted: asked before something is computed for them alone.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
-        self.chip.watch.as_ref().is_some_and(|w| w.records.is_some())
+        self.chip.watch.as_ref().is_some_and(|w| w.all)
     }
 
     /// Something happened.
@@ -105,7 +126,9 @@ impl Core<'_> {
     #[inline(always)]
     pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         self.function.counting.count(&event);
-        if self.traces() {
+        if let Some(watch) = &self.chip.watch
+            && (watch.all || event.is_checked())
+        {
             self.record(at, wait, took, event);
         }
     }

@@ -647,3 +647,24 @@ pub fn operation_name(opcode: u8) -> Option<String> {
     let transport = hca_spec::wire::Transport::from_opcode(opcode.into())?;
     Operation::from_opcode(opcode.into()).map(|operation| format!("{transport:?} {operation:?}"))
 }
+impl Event {
+    /// Whether a checker looks at it: at what drivers do, not at what the adapter does for each packet.
+    #[inline(always)]
+    pub(crate) const fn is_checked(&self) -> bool {
+        matches!(
+            self,
+            Self::Doorbell { .. }
+                | Self::BlueFlame { .. }
+                | Self::QpModified { .. }
+                | Self::Destroyed { .. }
+                | Self::Armed { .. }
+                | Self::EqConsumed { .. }
+                | Self::Cqe { .. }
+                | Self::Eqe { .. }
+                | Self::Unwanted { .. }
+                | Self::Command { .. }
+                | Self::CommandDone { .. }
+                | Self::Done { .. }
+        )
+    }
+}

@@ -14,7 +14,7 @@ impl World {
         let names = self.hcas.iter().map(|hca| hca.chip.name.clone()).collect();
         self.checker = Some(Box::new(Checker::new(self.now, patience, names)));
         for hca in (0..self.hcas()).map(HcaId) {
-            self.record(hca);
+            self.record(hca, false);
         }
     }
 

@@ -569,7 +569,8 @@ impl World {
     fn collect(&mut self, id: HcaId, function: FunctionId) {
         let Some(Hca { chip: Chip { out, watch, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
         let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
-        if watch.is_some() || !self.trains.is_empty() || state.runs.has_begun() || out.has_others() {
+        let news = watch.as_ref().is_some_and(|watch| watch.has_news());
+        if news || !self.trains.is_empty() || state.runs.has_begun() || out.has_others() {
             return self.collect_all(id, function);
         }
         let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);

@@ -25,10 +25,10 @@ impl World {
         Some(self.chip_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
     }
 
-    /// From now on what happens at an adapter is recorded.
-    pub(super) fn record(&mut self, hca: HcaId) {
+    /// From now on what happens at an adapter is recorded: all of it, or what a checker looks at.
+    pub(super) fn record(&mut self, hca: HcaId, all: bool) {
         if let Some(watch) = self.watch(hca) {
-            watch.records.get_or_insert_default();
+            watch.record(all);
         }
     }
 
@@ -41,7 +41,7 @@ impl World {
     pub fn start_trace(&mut self, capacity: usize) {
         self.trace = Some(Trace::new(capacity));
         for hca in (0..self.hcas()).map(HcaId) {
-            self.record(hca);
+            self.record(hca, true);
             if let Some(chip) = self.chip_mut(hca) {
                 chip.units.start_notes();
             }

@@ -571,7 +571,7 @@ impl World {
                 let arrived = Arrived::checked(train.way.to_port, packet);
                 receiver.handle(now, HcaEvent::Receive(arrived));
                 let chip = receiver.core.chip;
-                if !chip.out.is_empty() || chip.watch.is_some() {
+                if !chip.out.is_empty() || chip.watch.as_ref().is_some_and(|watch| watch.has_news()) {
                     self.collect(train.way.to, FunctionId::FIRST);
                 }
                 !train.is_empty()
@@ -595,7 +595,7 @@ impl World {
             return false;
         }
         let taken = hca.take_in(now, to_port, packet);
-        let watched = hca.core.chip.watch.is_some();
+        let watched = hca.core.chip.watch.as_ref().is_some_and(|watch| watch.has_news());
         let free = match taken {
             Ok((at, arrived)) => {
                 let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));

@@ -188,6 +188,11 @@ impl ConfigSpace {
         self.command() & COMMAND_BUS_MASTER != 0 && caps::power_state(self) == 0
     }
 
+    /// The power state: 0 is D0, 3 is D3hot.
+    pub fn power_state(&self) -> u16 {
+        caps::power_state(self)
+    }
+
     /// True if software has switched MSI-X on.
     pub fn msix_enabled(&self) -> bool {
         caps::msix_control(self) & caps::MSIX_ENABLE != 0

@@ -12,6 +12,7 @@
 pub mod caps;
 pub mod config;
 pub mod msix;
+pub mod rules;
 mod vsc;
 
 /// Number of the BAR of the MSI-X table and the PBA. BAR0 of a real card has them behind the initialization

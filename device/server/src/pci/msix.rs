@@ -98,6 +98,11 @@ impl Msix {
         }
     }
 
+    /// True if somebody is told of `vector`.
+    pub fn is_connected(&self, vector: u16) -> bool {
+        self.vectors.get(usize::from(vector)).is_some_and(|vector| vector.signal.is_some())
+    }
+
     /// Keeps `vector` pending until [`Msix::deliver_all`].
     pub fn hold(&mut self, vector: u16) -> Raised {
         match self.vectors.get_mut(usize::from(vector)) {
