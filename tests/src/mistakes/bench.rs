@@ -66,6 +66,8 @@ impl Handed<'_> {
 }
 
 type Spoil = Box<dyn FnOnce(&Handed<'_>)>;
+/// Changes the capabilities that are set.
+type Change = dyn Fn(&mut [u8]);
 
 /// The bus of a driver, with a hand that spoils what the driver is about to hand over.
 #[derive(Clone)]
@@ -91,7 +93,7 @@ impl Hand {
         self.spoil_caps_once(kind, Rc::new(change));
     }
 
-    fn spoil_caps_once(&self, kind: u32, change: Rc<dyn Fn(&mut [u8])>) {
+    fn spoil_caps_once(&self, kind: u32, change: Rc<Change>) {
         let again = self.clone();
         self.spoil_next(move |handed| {
             let (mut opcode, mut modifier) = (0, 0);
