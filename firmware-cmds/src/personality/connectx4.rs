@@ -128,7 +128,7 @@ fn general() -> General {
     c.set(General::MAX_WQE_SZ_SQ, 1024).set(General::MAX_WQE_SZ_RQ, 512).set(General::MAX_WQE_SZ_SQ_DC, 512);
     c.set(General::MAX_QP_MCG, 240).set(General::LOG_MAX_MCG, 13);
     c.set(General::LOG_MAX_TRANSPORT_DOMAIN, 16).set(General::LOG_MAX_PD, 24).set(General::LOG_MAX_XRCD, 24);
-    c.set(General::LOG_MAX_RMP, 18).set(General::LOG_MAX_WQ_SZ, 15);
+    c.set(General::LOG_MAX_RMP, 18).set(General::BASIC_CYCLIC_RCV_WQE, 1).set(General::LOG_MAX_WQ_SZ, 15);
     c.set(General::MAX_QP_CNT, MAX_Q_COUNTERS).set(General::OUT_OF_SEQ_CNT, 1);
     c.set(General::RETRANSMISSION_Q_COUNTERS, 1).set(General::ENHANCED_ERROR_Q_COUNTERS, 1);
     c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);

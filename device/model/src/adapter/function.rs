@@ -15,7 +15,7 @@ use crate::adapter::diagnoses::Diagnoses;
 use crate::adapter::ethernet::Frames;
 use crate::adapter::events::EventRoutes;
 use crate::adapter::parked::Parked;
-use crate::engines::blueflame::Combiner;
+use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
 use crate::engines::qp::QueuePair;
@@ -110,6 +110,8 @@ pub(crate) struct HostSide {
     pub(crate) half: Option<(u64, u32)>,
     /// Stores to send registers that may become BlueFlame copies.
     pub(crate) combiner: Combiner,
+    /// What follows doorbells in their registers.
+    pub(crate) rests: Rests,
 }
 
 impl HostSide {
@@ -123,6 +125,7 @@ impl HostSide {
             commands: CommandSlots::default(),
             half: None,
             combiner: Combiner::default(),
+            rests: Rests::default(),
         }
     }
 }

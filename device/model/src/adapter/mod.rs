@@ -327,12 +327,14 @@ impl Executor<'_> {
                 }
             }
             at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
+                self.side.rests.begin(offset);
                 if let Some(qpn) = self.send_register(now, offset, second) {
                     let at = self.core.chip.units.store(now, 8);
                     self.core.note_job(now, at, self.core.chip.timing.doorbell(), Event::Doorbell { qpn });
                     self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
                 }
             }
+            _ if self.side.rests.goes_on(offset) => {}
             at => {
                 self.core.answer_mistake(now, || {
                     let expected = "0x20, 0x40 and 0x48, or from 0x800 in steps of 0x100";

@@ -100,6 +100,30 @@ impl Combiner {
     }
 }
 
+/// Where copies of WQEs go on whose first 8 bytes were taken as a doorbell: an adapter that does not execute copies hears
+/// the rest of them all the same (UCX stores whole WQEs wherever it is given a page that may be write combining).
+#[derive(Debug, Default)]
+pub(crate) struct Rests([u64; BUFFERS]);
+
+impl Rests {
+    /// A doorbell was rung at the begin of a register: 8 bytes.
+    pub(crate) fn begin(&mut self, offset: u64) {
+        let (page, end) = (offset / PAGE_SIZE, offset.wrapping_add(8));
+        let known = self.0.iter().position(|at| *at / PAGE_SIZE == page);
+        self.0.rotate_right(known.map_or(1, |_| 0));
+        if let Some(to) = self.0.get_mut(known.unwrap_or(0)) {
+            *to = end;
+        }
+    }
+
+    /// Whether 8 bytes at an offset go on with a copy.
+    pub(crate) fn goes_on(&mut self, offset: u64) -> bool {
+        let inside = !offset.is_multiple_of(SEND_DOORBELL_STEP);
+        let known = self.0.iter_mut().find(|at| inside && **at == offset);
+        known.map(|at| *at = at.wrapping_add(8)).is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +200,26 @@ mod tests {
             shown.extend(store(&mut c, HERE + page * PAGE_SIZE, &bytes[..8]));
         }
         assert_eq!((shown.len(), shown[0].at, c.flush().len()), (BUFFERS - 2, HERE, BUFFERS));
+    }
+
+    /// What follows a doorbell in its register is the rest of a copy; what follows nothing is not, and neither is what is
+    /// behind the register.
+    #[test]
+    fn rests_follow_doorbells() {
+        let mut rests = Rests::default();
+        assert!(!rests.goes_on(HERE + 8));
+        rests.begin(HERE);
+        assert_eq!([8, 16, 16, 32, 24].map(|at| rests.goes_on(HERE + at)), [true, true, false, false, true]);
+        rests.begin(HERE + 2 * SEND_DOORBELL_STEP);
+        assert!(!rests.goes_on(HERE + 32), "another register of the page");
+        for at in (8..SEND_DOORBELL_STEP).step_by(8) {
+            assert!(rests.goes_on(HERE + 2 * SEND_DOORBELL_STEP + at), "{at:#x}");
+        }
+        assert!(!rests.goes_on(HERE + 3 * SEND_DOORBELL_STEP));
+        for page in 1..=BUFFERS as u64 {
+            rests.begin(HERE + page * PAGE_SIZE);
+        }
+        assert!(!rests.goes_on(HERE + 3 * SEND_DOORBELL_STEP + 8), "forgotten");
+        assert!((1..=BUFFERS as u64).all(|page| rests.goes_on(HERE + page * PAGE_SIZE + 8)));
     }
 }
