@@ -29,7 +29,7 @@ layout! {
     pub struct CongParamsIn[0x10] {
         /// [`protocol`].
         CONG_PROTOCOL: 0x8 [3:0];
-        /// Which parameters are changed: bits of [`rp_field`] or [`np_field`] (MODIFY).
+        /// Which parameters are changed (MODIFY), a bit for each.
         FIELD_SELECT: 0xc [31:0];
     }
 

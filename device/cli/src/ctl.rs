@@ -77,7 +77,7 @@ enum Control {
 
 #[derive(Debug, Subcommand)]
 enum Fault {
-    /// Add a fault: the keys of a [[fault]] in a topology
+    /// Add a fault: the keys of a `[[fault]]` in a topology
     #[command(after_help = "Examples:\n  \
         softhca ctl fault add at=a on=command opcode=CREATE_CQ nth=3 action=fail status=0xf\n  \
         softhca ctl fault add at=a on=interrupt action=lose probability=0.01\n  \

@@ -3,9 +3,9 @@
 //! A mistake is a value: what is done, the field that has to be named, and how it is done ([`Act`]). Each is run twice, on adapters
 //! of its own: made, and done right, as its *twin*. The twin has to succeed without a word.
 //!
-//! - [`bench`]: adapters, our driver and its objects, and the hand that spoils what the driver writes.
+//! - `bench`: adapters, our driver and its objects, and the hand that spoils what the driver writes.
 //! - one file for each area: a list of mistakes.
-//! - [`table`]: runs all of them, judges and prints.
+//! - `table`: runs all of them, judges and prints.
 
 pub mod bench;
 mod completions;
