@@ -24,8 +24,8 @@ struct CompletionQueue {
     armed: bool,
     /// Since when there are entries of which none was read.
     unread: Option<Ps>,
-    /// An event was sent since the last arming.
-    event: bool,
+    /// An event that was sent and that the last armings did not know: to which queue, and how often that had been read before.
+    event: Option<(u32, u32)>,
     /// Sequence number of the last arming, and armings after an event with the same.
     sequence: u8,
     same: u32,
@@ -37,6 +37,8 @@ struct EventQueue {
     armed: bool,
     /// Since when there are entries, none of which the driver has said to have read.
     unread: Option<Ps>,
+    /// How often the driver said to have read entries.
+    reads: u32,
     told: bool,
 }
 
@@ -66,16 +68,18 @@ impl Queues {
 
     /// An event was written.
     pub(super) fn event(&mut self, now: Ps, eqn: Eqn, kind: u8, number: u32) {
+        let queue = self.eqs.entry(eqn.0.into()).or_default();
+        queue.unread.get_or_insert(now);
         if kind == EventType::Completion as u8 {
-            self.cqs.entry(Cqn(number)).or_default().event = true;
+            self.cqs.entry(Cqn(number)).or_default().event = Some((eqn.0.into(), queue.reads));
         }
-        self.eqs.entry(eqn.0.into()).or_default().unread.get_or_insert(now);
     }
 
     /// The driver moved the consumer index of an event queue.
     pub(super) fn eq_consumed(&mut self, eqn: Eqn, armed: bool) {
         let queue = self.eqs.entry(eqn.0.into()).or_default();
         queue.armed |= armed;
+        queue.reads = queue.reads.wrapping_add(1);
         (queue.unread, queue.told) = (None, false);
     }
 
@@ -90,10 +94,13 @@ impl Queues {
         let queue = self.cqs.entry(cqn).or_default();
         queue.armed = true;
         queue.unread = None;
-        queue.same = match std::mem::take(&mut queue.event) {
-            true if sequence == queue.sequence => queue.same + 1,
-            true => 0,
-            false => queue.same,
+        // Who polls a queue on another's account may arm it before it hears of the queue's own event.
+        let eqs = &self.eqs;
+        let known = |(eqn, reads): &mut (u32, u32)| eqs.get(eqn).is_none_or(|eq| eq.reads != *reads);
+        queue.same = match queue.event.take_if(known) {
+            Some(_) if sequence == queue.sequence => queue.same + 1,
+            Some(_) => 0,
+            None => queue.same,
         };
         queue.sequence = sequence;
         let finding = |field, found: String, expected: String, rule| {
