@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, Hash};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// Entries of a part, on average, before one is split.
 const FULL: usize = 512;
@@ -94,14 +95,14 @@ impl<K: Eq + Hash, V> SteadyMap<K, V> {
 
     /// Gives a key a value; what it had before is returned.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        if let Some(old) = self.get_mut(&key) {
-            return Some(std::mem::replace(old, value));
-        }
         let hash = self.state.hash_one(&key);
         let parts = self.parts.len();
         let state = &self.state;
         let part = self.parts.get_mut(part_of(hash, parts))?;
-        part.insert_unique(hash, (key, value), |(key, _)| state.hash_one(key));
+        match part.entry(hash, |(known, _)| *known == key, |(key, _)| state.hash_one(key)) {
+            Entry::Occupied(mut old) => return Some(std::mem::replace(&mut old.get_mut().1, value)),
+            Entry::Vacant(place) => drop(place.insert((key, value))),
+        }
         self.len += 1;
         if self.len > FULL * parts {
             self.split();

@@ -7,13 +7,15 @@ use hca_spec::cmd::{CreateRmpIn, ObjectIn, ObjectOut, QueryRmpOut};
 use hca_spec::command::{Opcode, Status};
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
-use hca_spec::ids::{Pd, Srqn};
+use hca_spec::ids::Pd;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, Wq};
 use hca_spec::uar;
 use hca_tests::in_process::{ModelBus, ModelMemory, Simulation};
 use hca_tests::pair::{Options, Pair, wait_active};
 use hca_tests::rig::{close, drain_events, loopback, open};
 use hca_tests::worlds;
+
+use super::pools::{leave_pool, receive_from_pool};
 
 /// Doorbells work in the UAR page of their object only.
 #[test]
@@ -266,20 +268,8 @@ pub(crate) fn a_shared_queue_that_cannot_be_read() {
         .set(Wq::DBR_ADDR, record.bus_address())
         .set(Wq::LOG_WQ_STRIDE, 6)
         .set(Wq::LOG_WQ_SZ, 4);
-    let mut input = input.bytes().to_vec();
     // No memory of the host is there.
-    input.extend(0x7fff_0000_0000u64.to_be_bytes());
-    let out = hca.execute(Opcode::CreateRmp, 0, input, 16).expect("CREATE_RMP");
-    let srqn = Srqn(ObjectOut::from_prefix_or_zero(&out).get(ObjectOut::NUMBER));
-    let config =
-        QpConfig { srq: Some(srqn), ..QpConfig::rc(pd, &pair.ends[1].send_cq, &pair.ends[1].recv_cq) };
-    let qp = hca.create_qp(&config).expect("CREATE_QP");
-    let old = std::mem::replace(&mut pair.ends[1].qp, qp);
-    hca.destroy_qp(old).expect("DESTROY_QP");
-    pair.hcas[0].qp_to_reset(&mut pair.ends[0].qp).expect("2RST");
-    for end in 0..2 {
-        pair.to_rts(end, &Options::default()).expect("connect");
-    }
+    let (srqn, config) = receive_from_pool(&mut pair, &input, 0x7fff_0000_0000);
     drain_events(&mut pair.hcas[0]);
     pair.send(0, &SendRequest::send(1, &[]).inline(b"x"));
     assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::RemoteOperation));
@@ -290,12 +280,7 @@ pub(crate) fn a_shared_queue_that_cannot_be_read() {
     let query = ObjectIn::new().set(ObjectIn::NUMBER, srqn.0).bytes().to_vec();
     let out = hca.execute(Opcode::QueryRmp, 0, query, QueryRmpOut::SIZE).expect("QUERY_RMP");
     assert_eq!(QueryRmpOut::from_prefix_or_zero(&out).rmpc().get(Rmpc::STATE), RMP_ERROR);
-    let fresh = hca.create_qp(&QpConfig { srq: None, ..config }).expect("CREATE_QP");
-    let old = std::mem::replace(&mut pair.ends[1].qp, fresh);
-    let hca = &mut pair.hcas[0];
-    hca.destroy_qp(old).expect("DESTROY_QP");
-    let destroy = ObjectIn::new().set(ObjectIn::NUMBER, srqn.0).bytes().to_vec();
-    hca.execute(Opcode::DestroyRmp, 0, destroy, 16).expect("DESTROY_RMP");
+    leave_pool(&mut pair, srqn, config);
     drop(record);
     close(pair);
 }
