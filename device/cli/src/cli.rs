@@ -15,7 +15,7 @@ use hca_server::outside;
 use hca_server::sandbox::{Connects, Helper, Role};
 use hca_server::scrape::Address;
 use hca_server::topology::{
-    Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
+    Hca, Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
 };
 use hca_server::tunnel::keys::{self, Keys};
 use hca_server::vfio_user::VfioUser;
@@ -44,6 +44,7 @@ use crate::log;
         softhca resources --run-dir /tmp/pair\n  \
         softhca bench --op read --size 64 --metric rate\n  \
         softhca explain trace.json --wr 0x42:7\n  \
+        softhca replay session.rec\n  \
         softhca ctl --run-dir /tmp/pair link down a\n\n\
         Messages go to stderr; RUST_LOG=debug (or hca_server=trace) shows more."
 )]
@@ -64,6 +65,7 @@ enum Command {
     Syndrome(crate::syndrome::Syndrome),
     Bench(Box<hca_bench::cli::Bench>),
     Explain(Explain),
+    Replay(crate::replay::Arguments),
     Stat(crate::stat::Stat),
     Ctl(Ctl),
 }
@@ -81,7 +83,7 @@ enum Command {
     The line \"softhca: ready\" on stdout says that all sockets listen. SIGINT, SIGTERM or\n\
     SIGHUP ends the server and removes them. Only who started it, and root, can connect to them.\n\n\
     From that line on the server is in a sandbox: it can open and start nothing, and makes only the\n\
-    system calls that serving needs. Traces and captures are opened before.")]
+    system calls that serving needs. Traces, captures and recordings are opened before.")]
 struct Serve {
     /// Topology file: hosts, adapters, links
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "personality", "profile", "port_type"],
@@ -120,6 +122,8 @@ struct Serve {
     metrics: Option<Address>,
     #[command(flatten)]
     observe: hca_trace::Options,
+    #[command(flatten)]
+    recording: crate::replay::Recording,
     #[command(flatten)]
     confinement: Confinement,
 }
@@ -216,6 +220,7 @@ pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
         Command::Syndrome(args) => crate::syndrome::run(&args),
         Command::Bench(args) => Ok(hca_bench::cli::run(&args)?),
         Command::Explain(args) => explain(&args),
+        Command::Replay(args) => crate::replay::run(&args),
         Command::Stat(args) => crate::stat::run(&args),
         Command::Ctl(args) => ctl::run(&args),
     }
@@ -248,7 +253,8 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
     let stop = stop_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     raise_descriptors();
     let (mut connects, mut folders) = (Connects::default(), Vec::new());
-    let mut engine = match (&args.topology, &args.run_dir, &args.socket) {
+    let recording = args.recording.options();
+    let (mut engine, text, topology) = match (&args.topology, &args.run_dir, &args.socket) {
         (Some(file), Some(dir), _) => {
             let (text, mut topology) = Topology::read(file)?;
             topology.checker.enabled |= args.check;
@@ -259,6 +265,9 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
             if topology.isolation == Isolation::Process {
                 let started = Started { stop, helper, log };
                 return supervise(args, (file, &text), &topology, dir, started);
+            }
+            if recording.is_some() {
+                topology.draw_management_key()?;
             }
             topology.put_sockets_into(dir);
             let part = topology.part(args.process.as_deref())?;
@@ -272,35 +281,40 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
                 None => Keys::default(),
             };
             let role = engine::Role { process: args.process.clone(), keys };
-            Engine::new(&topology, &role, |hca| vfio_user(&dir.join(&hca.socket)), Some(&control_path), stop)?
+            let front_end = |hca: &Hca| vfio_user(&dir.join(&hca.socket));
+            (Engine::new(&topology, &role, front_end, Some(&control_path), stop)?, text, topology)
         }
         (_, _, Some(socket)) => {
             let personality = args.personality.clone().unwrap_or_else(Personality::default_kind);
-            let mut topology = Topology::single(&personality, args.profile.as_deref(), args.port_type);
+            let (text, mut topology) =
+                Topology::single(&personality, args.profile.as_deref(), args.port_type)?;
             topology.checker.enabled |= args.check;
-            let control_path = control::beside(socket);
-            Engine::new(
-                &topology,
-                &engine::Role::default(),
-                |_| vfio_user(socket),
-                Some(&control_path),
-                stop,
-            )?
+            if recording.is_some() {
+                topology.draw_management_key()?;
+            }
+            let (role, control_path) = (engine::Role::default(), control::beside(socket));
+            let engine = Engine::new(&topology, &role, |_| vfio_user(socket), Some(&control_path), stop)?;
+            (engine, text, topology)
         }
         _ => bail!("--topology with --run-dir, or --socket is needed"),
     };
     helper.into_iter().for_each(Helper::install);
     engine.observe(&args.observe)?;
+    if let Some(options) = &recording {
+        engine.record(options, (&topology, &text), args.process.as_deref())?;
+    }
     if let Some(address) = &args.metrics {
         tell_metrics(engine.offer_metrics(address)?);
     }
     let folders: Vec<&Path> =
         args.folders().into_iter().chain(folders.iter().map(PathBuf::as_path)).collect();
-    args.confinement.enter(Role::Server, &folders, args.observe.any(), connects)?;
+    let outputs = args.observe.any() || recording.is_some();
+    args.confinement.enter(Role::Server, &folders, outputs, connects)?;
     log.begin()?;
     print("softhca: ready")?;
     let result = engine.run();
     tracing::info!("stopped");
+    engine.end_recording().into_iter().try_for_each(|line| print(&line))?;
     engine.end_observing()?.into_iter().try_for_each(|line| print(&line))?;
     result
 }
@@ -334,8 +348,8 @@ fn supervise(
     dir: &Path,
     Started { stop, helper, log }: Started<'_>,
 ) -> anyhow::Result<()> {
-    if args.observe.any() {
-        bail!("traces and captures need one process, with one clock: say --isolation none");
+    if args.observe.any() || args.recording.options().is_some() {
+        bail!("traces, captures and recordings need one process, with one clock: say --isolation none");
     }
     let mut arguments = vec!["worker".to_owned()];
     arguments.extend(args.check.then(|| "--check".to_owned()));
@@ -490,6 +504,9 @@ mod tests {
         assert!(parse("softhca serve --socket s --gid 7").is_err());
         assert!(parse("softhca serve --socket s --metrics 127.0.0.1:9100").is_ok());
         assert!(parse("softhca serve --socket s --metrics 0.0.0.0:9100").is_err());
+        assert!(parse("softhca serve --socket s --record f --record-limit 1M").is_ok());
+        assert!(parse("softhca serve --socket s --record-limit 1M").is_err());
+        assert!(parse("softhca replay f --check --until 1.5 --trace t --pcap p").is_ok());
     }
 
     #[test]

@@ -29,6 +29,11 @@ impl Diagnoses {
         }
     }
 
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.first + self.kept.len() as u64
+    }
+
     /// Those that `request` asks for by `"since"`, which is what an earlier answer said under `"next"`: a number for each
     /// engine, by the name of its first adapter. `"lost"`: so many were not kept long enough.
     pub(crate) fn answer(&self, world: &World, request: &Value) -> Value {

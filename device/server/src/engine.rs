@@ -6,12 +6,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hca_model::link::LinkMessage;
-use hca_model::{Effect, FunctionRef, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
+use hca_model::{Effect, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -25,13 +24,14 @@ use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
 use crate::links::Links;
 use crate::listener::Listener;
-use crate::memory::Limits;
 use crate::model;
 use crate::operator::Operator;
 use crate::outside::{self, Outsides};
 use crate::pacing::Pacer;
+use crate::recording::{self, Header, Record, Recorder, Seam};
 use crate::rounds::Rounds;
 use crate::scrape;
+use crate::steps;
 use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
 use crate::tunnel::keys::Keys;
@@ -89,6 +89,8 @@ pub struct Engine {
     faults: Faults,
     /// Names of the adapters, and bytes of each in a capture; until there is an observer.
     captures: Vec<(String, u64)>,
+    /// Whether what reaches the adapters is recorded.
+    seam: Seam,
 }
 
 impl Engine {
@@ -145,26 +147,11 @@ impl Engine {
         pacer: Pacer,
         stop: OwnedFd,
     ) -> anyhow::Result<Engine> {
-        let (mut world, links) = model::world(topology, part)?;
-        if topology.checker.enabled {
-            world.start_checker(Ps::from_ms(topology.checker.patience_ms));
-        }
+        let (mut world, links) = steps::world(topology, part)?;
         let faults = Faults::new(topology, part, &mut world);
-        let limits = Limits::shared_by(part.hcas().count());
         let mut slots = Vec::new();
-        for (i, (host, hca)) in part.hcas().enumerate() {
-            let name = format!("{}/{}", host.name, hca.name);
-            slots.push(Slot {
-                function: Function::new(
-                    name,
-                    HcaId(i).into(),
-                    Arc::clone(&hca.personality),
-                    hca.port_type,
-                    limits,
-                ),
-                front_end: front_end(hca)?,
-                combining: None,
-            });
+        for (function, (_, hca)) in steps::functions(part).into_iter().zip(part.hcas()) {
+            slots.push(Slot { function, front_end: front_end(hca)?, combining: None });
         }
         Ok(Engine {
             world,
@@ -185,7 +172,48 @@ impl Engine {
                 .hcas()
                 .map(|(host, hca)| (format!("{}/{}", host.name, hca.name), hca.capture_bytes))
                 .collect(),
+            seam: Seam::Off,
         })
+    }
+
+    /// Records all that reaches the adapters, from power-on: to be called before anything is served. `text` is that of the topology,
+    /// whose management key [is drawn](Topology::draw_management_key).
+    ///
+    /// # Errors
+    /// The file can't be made.
+    pub fn record(
+        &mut self,
+        options: &recording::Options,
+        (topology, text): (&Topology, &str),
+        process: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let adapters = self.slots.iter().map(|slot| slot.function.name().to_owned()).collect();
+        let header = Header {
+            softhca: env!("CARGO_PKG_VERSION").into(),
+            topology: text.into(),
+            process: process.map(str::to_owned),
+            check: self.world.is_checked(),
+            m_key: topology.management_key(),
+            adapters,
+        };
+        let seam = Seam::Records(Recorder::begin(options, &header)?);
+        // Payload is read when it is sent, whether somebody looks at packets or not.
+        self.world.set_trains(false);
+        if self.world.trace().is_none() {
+            self.world.start_trace(0);
+        }
+        self.slots.iter_mut().for_each(|slot| slot.function.set_seam(seam.clone()));
+        self.pacer.set_seam(seam.clone());
+        self.seam = seam;
+        Ok(())
+    }
+
+    /// Ends the recording, if there is one. Gives what is to be printed of it.
+    pub fn end_recording(&mut self) -> Vec<String> {
+        match std::mem::take(&mut self.seam) {
+            Seam::Records(recorder) => recorder.end(&self.world),
+            _ => Vec::new(),
+        }
     }
 
     /// Looks on as the options ask for.
@@ -215,8 +243,16 @@ impl Engine {
         self.observer.take().map_or(Ok(Vec::new()), |observer| observer.finish(&mut self.world))
     }
 
-    fn look(&mut self) {
+    /// Takes what was diagnosed.
+    fn take_diagnoses(&mut self) {
+        let before = self.diagnoses.count();
+        self.seam.may_come(|| Record::Diagnose);
         self.diagnoses.take(&mut self.world);
+        self.seam.has_come(self.diagnoses.count() > before);
+    }
+
+    fn look(&mut self) {
+        self.take_diagnoses();
         if let Some(observer) = &mut self.observer
             && let Err(why) = observer.take(&mut self.world)
         {
@@ -225,6 +261,9 @@ impl Engine {
         }
         let news = self.observer.as_mut().map(Observer::news).unwrap_or_default();
         news.into_iter().for_each(|line| tracing::warn!("{line}"));
+        if let Seam::Records(recorder) = &self.seam {
+            recorder.look(&self.world).into_iter().for_each(|line| tracing::warn!("{line}"));
+        }
     }
 
     /// Serves until told to stop.
@@ -276,6 +315,7 @@ impl Engine {
             .chain(answers)
             .chain(self.operator.sleep())
             .chain(self.pacer.sleep(&self.world))
+            .chain(self.seam.recorder().and_then(Recorder::sleep))
             .chain(tunnels)
             .chain(outsides)
             .min()
@@ -299,12 +339,17 @@ impl Engine {
         let Some(tunnels) = &mut self.tunnels else { return false };
         let (events, more) = tunnels.run();
         if !events.is_empty() {
+            self.seam.keep(|| Record::Arrivals);
             let now = self.pacer.catch_up(&mut self.world);
             for (link, event) in events {
                 let tunnel = TunnelId(usize::from(link));
                 match event {
-                    Event::Packet(bytes) => self.world.tunnel_receive(now, tunnel, bytes),
+                    Event::Packet(bytes) => {
+                        self.seam.keep(|| Record::Packet { link, data: bytes.clone() });
+                        self.world.tunnel_receive(now, tunnel, bytes);
+                    }
                     Event::Light(light) => {
+                        self.seam.keep(|| Record::light(link, light));
                         self.world.tunnel_link(now, tunnel, light.and_then(model::port_link));
                     }
                     Event::Joined | Event::Lost(_) => {}
@@ -319,13 +364,18 @@ impl Engine {
         let Some(outsides) = &mut self.outsides else { return false };
         let (events, more) = outsides.run(ready);
         if !events.is_empty() {
+            self.seam.keep(|| Record::Frames);
             let now = self.pacer.arrival(&self.world);
             for (link, event) in events {
                 let tunnel = TunnelId(usize::from(link));
                 match event {
-                    outside::Event::Frame(frame) => self.world.tunnel_frame(now, tunnel, frame),
+                    outside::Event::Frame(frame) => {
+                        self.seam.keep(|| Record::Frame { link, data: frame.clone() });
+                        self.world.tunnel_frame(now, tunnel, frame);
+                    }
                     outside::Event::Light(lit) => {
                         let light = self.links.of_tunnel(link).filter(|_| lit).map(model::full_light);
+                        self.seam.keep(|| Record::light(link, light.map(model::light)));
                         self.world.tunnel_link(now, tunnel, light);
                     }
                 }
@@ -336,11 +386,14 @@ impl Engine {
 
     /// Sends what the model has for other processes, and for other software.
     fn give_to_tunnels(&mut self) {
-        let Self { tunnels, outsides, world, .. } = self;
+        let Self { tunnels, outsides, world, seam, .. } = self;
         if tunnels.is_none() && outsides.is_none() {
             return;
         }
-        for TunnelEvent { tunnel, message, .. } in world.drain_tunnels(world.now()) {
+        seam.may_come(|| Record::Drain);
+        let leaving = steps::leaving(world, seam);
+        seam.has_come(false);
+        for TunnelEvent { tunnel, message, .. } in leaving {
             let Ok(link) = u16::try_from(tunnel.0) else { continue };
             if let Some(outsides) = outsides.as_mut().filter(|outsides| outsides.has(link)) {
                 match message {
@@ -418,6 +471,7 @@ impl Engine {
             let now = Instant::now();
             match slot.combining {
                 Some(c) if c.stores == stores && c.until <= now => {
+                    self.seam.keep(|| Record::StoresEnd { hca: i as u16 });
                     let now = self.pacer.catch_up(&mut self.world);
                     self.world.flush_stores(now, HcaId(i));
                     slot.combining = None;
@@ -495,17 +549,10 @@ impl Engine {
     /// # Errors
     /// What is wrong with the request, as text.
     pub fn answer(&mut self, cmd: &str, request: &Value) -> Result<Value, String> {
-        if cmd == "link" {
-            let word = |key: &str| request.get(key).and_then(Value::as_str);
-            let (Some(at), Some(state)) = (word("at"), word("state")) else {
-                return Err("link: \"at\" and \"state\" are needed".into());
-            };
+        if cmd == "link" || cmd == "fault" {
+            self.seam.keep(|| Record::Control { request: request.to_string() });
             let now = self.pacer.catch_up(&mut self.world);
-            return self.links.set(&mut self.world, now, at, state);
-        }
-        if cmd == "fault" {
-            let now = self.pacer.catch_up(&mut self.world);
-            return self.faults.answer(&mut self.world, now, request);
+            return steps::operate(&mut self.world, (&mut self.links, &mut self.faults), now, request);
         }
         let of_each = |what: &dyn Fn(usize, &Slot) -> Value| {
             let hcas = self.slots.iter().enumerate().map(|(i, slot)| {
@@ -536,11 +583,14 @@ impl Engine {
                     if let Some(observer) = &self.observer {
                         map.insert("recordings".into(), observer.status());
                     }
+                    if let Some(recorder) = self.seam.recorder() {
+                        map.insert("recording".into(), recorder.status());
+                    }
                 }
                 Ok(all)
             }
             "diagnoses" => {
-                self.diagnoses.take(&mut self.world);
+                self.take_diagnoses();
                 Ok(self.diagnoses.answer(&self.world, request))
             }
             "links" => Ok(self.links.list(&self.world, |link| self.is_joined(link))),
@@ -576,17 +626,14 @@ impl Engine {
 
     /// Delivers the interrupts the model has raised.
     fn signal(&mut self) {
+        if !self.world.has_effects() {
+            return;
+        }
+        self.seam.keep(|| Record::Signal);
         for effect in self.world.drain() {
-            let Effect::Msix { hca, function, vector } = effect;
-            let place = FunctionRef { hca, function };
-            if let Some(slot) = self.slots.get_mut(hca.0).filter(|slot| slot.function.place() == place) {
-                if self.world.is_checked()
-                    && let Some(finding) = slot.function.check_raised(vector)
-                {
-                    self.world.found(self.world.now(), place, finding);
-                }
-                slot.function.raise(vector);
-            }
+            let Effect::Msix { hca, .. } = effect;
+            let function = self.slots.get_mut(hca.0).map(|slot| &mut slot.function);
+            steps::deliver(&mut self.world, function, effect);
         }
     }
 }

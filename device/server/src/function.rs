@@ -15,6 +15,7 @@ use crate::pci::config::ConfigSpace;
 use crate::pci::msix::{Msix, NoSuchVector, Raised, Signal};
 use crate::pci::rules::Told;
 use crate::pci::{BAR2_SIZE, CONFIG_SIZE, Space};
+use crate::recording::{Became, Record, Seam, memory_of};
 
 /// Largest access handed to the model in one piece; it never crosses a multiple of this. A
 /// BlueFlame write of a host that can send it whole stays whole.
@@ -38,6 +39,8 @@ pub struct Function {
     log: Source,
     /// What the checker has said of its configuration.
     told: Told,
+    /// Whether what reaches it is recorded, or comes from a recording.
+    seam: Seam,
 }
 
 impl Function {
@@ -62,7 +65,18 @@ impl Function {
             metrics: Metrics::default(),
             log: Source::default(),
             told: Told::default(),
+            seam: Seam::Off,
         }
+    }
+
+    /// What reaches it is recorded from now on, or comes from a recording.
+    pub(crate) fn set_seam(&mut self, seam: Seam) {
+        self.seam = seam;
+    }
+
+    /// Its number in a recording.
+    fn number(&self) -> u16 {
+        self.place.hca.0 as u16
     }
 
     /// Which function of the model it is.
@@ -93,8 +107,15 @@ impl Function {
     /// The model raises an interrupt. A message interrupt is a memory write: without bus
     /// mastering it waits, and it does not pass the writes before it.
     pub fn raise(&mut self, vector: u16) {
-        match self.memory.is_writing() {
-            true => drop(self.behind_writes.insert(vector)),
+        let behind = match self.seam.player() {
+            Some(player) => player.is_behind(self.number(), vector),
+            None => self.memory.is_writing(),
+        };
+        match behind {
+            true => {
+                self.behind_writes.insert(vector);
+                self.told_of(vector, Became::Behind);
+            }
             false => self.signal(vector),
         }
     }
@@ -109,12 +130,21 @@ impl Function {
     /// model has to look ([`World::memory_changed`]).
     pub fn take_answers(&mut self) -> bool {
         let news = self.memory.take_answers();
-        if !self.behind_writes.is_empty() && !self.memory.is_writing() {
-            for vector in std::mem::take(&mut self.behind_writes) {
-                self.signal(vector);
-            }
+        let settled = !self.behind_writes.is_empty() && !self.memory.is_writing();
+        if news || settled {
+            self.seam.keep(|| Record::Answers { hca: self.number(), settled, news });
+        }
+        if settled {
+            self.writes_are_seen();
         }
         news
+    }
+
+    /// The host sees everything that was written: what waited for that is signalled.
+    pub(crate) fn writes_are_seen(&mut self) {
+        for vector in std::mem::take(&mut self.behind_writes) {
+            self.signal(vector);
+        }
     }
 
     /// When an access to the host's memory is given up, if it is not answered before.
@@ -130,6 +160,17 @@ impl Function {
             Raised::Dropped => &mut self.metrics.interrupts_dropped,
         };
         *counter += 1;
+        self.told_of(vector, raised.into());
+    }
+
+    /// That became of an interrupt.
+    #[inline]
+    fn told_of(&self, vector: u16, became: Became) {
+        match &self.seam {
+            Seam::Off => {}
+            Seam::Plays(player) => player.interrupt(self.number(), vector, became),
+            seam => seam.keep(|| Record::Interrupt { hca: self.number(), vector, became }),
+        }
     }
 }
 
@@ -152,6 +193,12 @@ impl<'a> Endpoint<'a> {
         Endpoint { function, world, pacer }
     }
 
+    /// Keeps a record of something that reaches the adapter by number, if records are kept.
+    #[inline]
+    fn keep(&self, record: impl FnOnce(u16) -> Record) {
+        self.function.seam.keep(|| record(self.function.number()));
+    }
+
     /// The function's name, `host/hca`.
     pub fn name(&self) -> &str {
         &self.function.name
@@ -165,11 +212,12 @@ impl<'a> Endpoint<'a> {
     /// A host is there. `remote` reaches those parts of its memory that it maps without a descriptor; `peer` is the
     /// process that maps the others.
     pub fn attach(&mut self, remote: Option<Arc<dyn RemoteMemory>>, peer: Peer) {
+        self.keep(|hca| Record::Attach { hca });
         let function = &mut *self.function;
         function.attached = true;
         function.metrics.clients += 1;
         function.memory.connect(remote, peer);
-        let memory: Arc<HostMemory> = Arc::clone(&function.memory);
+        let memory = memory_of(&function.seam, &function.memory, function.number());
         self.world.attach(function.place, memory);
         function.log.say(|| tracing::info!("{}: client attached", function.name));
     }
@@ -179,6 +227,7 @@ impl<'a> Endpoint<'a> {
     /// The model is not brought to the present first: what is due until then would find no memory, and
     /// peers would hear of access errors from a host that has only fallen silent.
     pub fn detach(&mut self, reason: &str) {
+        self.keep(|hca| Record::Detach { hca, reason: reason.to_owned() });
         let function = &mut *self.function;
         function.log.say(|| tracing::info!("{}: client gone ({reason}), adapter reset", function.name));
         function.attached = false;
@@ -212,7 +261,14 @@ impl<'a> Endpoint<'a> {
 
     /// The host reads `space` at byte `offset`. What lies outside reads as 0.
     pub fn read(&mut self, space: Space, offset: u64, data: &mut [u8]) {
+        let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        self.keep(|hca| Record::Read { hca, space, offset, len });
         self.function.metrics.reads += 1;
+        self.read_from(space, offset, data);
+        self.function.seam.came(|| Record::Returned { data: data.to_vec() });
+    }
+
+    fn read_from(&mut self, space: Space, offset: u64, data: &mut [u8]) {
         match space {
             Space::Bar0 => {
                 let now = self.pacer.catch_up(self.world);
@@ -243,6 +299,7 @@ impl<'a> Endpoint<'a> {
 
     /// The host writes `space` at byte `offset`. What lies outside is lost.
     pub fn write(&mut self, space: Space, offset: u64, data: &[u8]) {
+        self.keep(|hca| Record::Write { hca, space, offset, data: data.to_vec() });
         self.function.metrics.writes += 1;
         match space {
             Space::Bar0 => {
@@ -295,7 +352,12 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// A [`MapError`]; nothing is accessible then that was not before.
     pub fn map(&mut self, window: Window, backing: Backing) -> Result<(), MapError> {
-        self.function.memory.map(window, backing)?;
+        let later = matches!(backing, Backing::Remote);
+        let mapped = self.function.memory.map(window, backing);
+        let Window { iova, size, readable, writable } = window;
+        let done = mapped.is_ok();
+        self.keep(|hca| Record::Map { hca, iova, size, readable, writable, later, done });
+        mapped?;
         self.memory_changed();
         Ok(())
     }
@@ -307,7 +369,16 @@ impl<'a> Endpoint<'a> {
     pub fn unmap(&mut self, range: Range) -> Result<(), MapError> {
         // Packets under way may have their payload there.
         self.world.settle(self.function.place.hca);
-        self.function.memory.unmap(range)?;
+        let unmapped = self.function.memory.unmap(range);
+        let done = unmapped.is_ok();
+        self.keep(|hca| {
+            let range = match range {
+                Range::All => None,
+                Range::Part { iova, size } => Some((iova, size)),
+            };
+            Record::Unmap { hca, range, done }
+        });
+        unmapped?;
         self.memory_changed();
         Ok(())
     }
@@ -315,6 +386,7 @@ impl<'a> Endpoint<'a> {
     /// What waited for memory goes on, or fails. The model is not brought to the present for that.
     fn memory_changed(&mut self) {
         if self.function.memory.defers() {
+            self.keep(|hca| Record::MemoryChanged { hca });
             self.world.memory_changed(self.world.now(), self.function.place);
         }
     }
@@ -329,6 +401,7 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// [`NoSuchVector`].
     pub fn connect(&mut self, vector: u32, signal: Option<Box<dyn Signal>>) -> Result<(), NoSuchVector> {
+        self.keep(|hca| Record::Connect { hca, vector, connected: signal.is_some() });
         self.function.msix.connect(vector, signal)
     }
 
@@ -337,17 +410,20 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// [`NoSuchVector`].
     pub fn mask(&mut self, vector: u32, masked: bool) -> Result<(), NoSuchVector> {
+        self.keep(|hca| Record::Mask { hca, vector, masked });
         self.function.msix.mask(vector, masked)
     }
 
     /// The host itself has a vector raised, as a test of its way.
     pub fn trigger(&mut self, vector: u32) -> Raised {
+        self.keep(|hca| Record::Trigger { hca, vector });
         self.function.msix.raise(u16::try_from(vector).unwrap_or(u16::MAX))
     }
 
     /// The host resets the function.
     pub fn reset(&mut self) {
         tracing::debug!("device reset");
+        self.keep(|hca| Record::Reset { hca });
         self.function.config.reset();
         self.reset_function();
     }

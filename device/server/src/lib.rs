@@ -5,6 +5,7 @@
 //! ends their turns with the [`function`] of their adapter. Accesses to configuration space and MSI-X end in [`pci`],
 //! accesses to BAR0 go to the model, which reaches guest memory through [`memory`] and returns interrupts that are
 //! signalled to the host. Links to other processes are a [`tunnel`], links to other software that speaks Ethernet lead [`outside`].
+//! What reaches the adapters can be kept, and played again without hosts: [`recording`].
 //!
 //! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.
 //!
@@ -34,10 +35,12 @@ pub mod outside;
 pub mod pacing;
 pub mod pci;
 mod random;
+pub mod recording;
 mod rounds;
 pub mod sandbox;
 pub mod scrape;
 mod socket;
+mod steps;
 mod sync;
 pub mod topology;
 mod trim;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use hca_model::{Ps, World};
 
+use crate::recording::{Record, Seam};
 use crate::topology::{Mode, Time};
 
 const PS_PER_NS: u64 = 1000;
@@ -47,6 +48,8 @@ pub struct Pacer {
     left: Duration,
     /// Events between two looks at the host's clock, as they took lately.
     stride: u32,
+    /// Whether what it makes of the host's time is recorded, or taken from a recording.
+    seam: Seam,
 }
 
 /// Events up to the next look at the clock, when those up to this one, `stride`, took so long.
@@ -139,7 +142,13 @@ impl Pacer {
             share,
             left: share,
             stride: EVENTS,
+            seam: Seam::Off,
         }
+    }
+
+    /// What it makes of the host's time is recorded from now on, or taken from a recording.
+    pub(crate) fn set_seam(&mut self, seam: Seam) {
+        self.seam = seam;
     }
 
     /// Where other software is on a wire: what the model is behind, it makes up for slowly.
@@ -189,28 +198,39 @@ impl Pacer {
     /// When what came over a wire is there: not before anything that has happened. How long it has waited nobody knows, and so
     /// no timer runs out before it.
     pub fn arrival(&self, world: &World) -> Ps {
-        Ps(self.reached).max(world.now())
+        if let Some(player) = self.seam.player() {
+            return player.arrival(world);
+        }
+        let Ps(at) = Ps(self.reached).max(world.now());
+        self.seam.keep(|| Record::Now { at });
+        Ps(at)
     }
 
     /// Brings the world to the present, so that an access meets its true state, or as far as this round's host time goes.
     /// Returns the time of the access.
     pub fn catch_up(&mut self, world: &mut World) -> Ps {
+        if let Some(player) = self.seam.player() {
+            return player.catch_up(world);
+        }
         let now = self.host_now().max(self.reached);
         let reached = if world.next_event().is_none_or(|next| next.0 > now) {
             now
         } else if self.left.is_zero() {
             world.now().0
         } else {
+            self.seam.keep(|| Record::Advance { until: now });
             let mut timer = Timer::new(self.left, self.stride, world);
             let all = world.advance_within(Ps(now), |world| timer.may(world));
             self.left = self.left.saturating_sub(timer.start.elapsed());
             self.stride = timer.stride;
             if !all {
+                self.seam.keep(|| Record::Stopped { events: timer.events });
                 self.hold(world);
             }
             if all { now } else { world.now().0 }
         };
         self.reached = self.reached.max(reached);
+        self.seam.keep(|| Record::Now { at: self.reached });
         Ps(self.reached)
     }
 
@@ -230,10 +250,16 @@ impl Pacer {
         if !due(world) {
             return false;
         }
+        self.seam.keep(|| Record::Run);
+        self.seam.keep(|| Record::Advance { until: bound });
         let mut timer = Timer::new(self.share, self.stride, world);
         let mut all = world.advance_within(Ps(bound), |world| timer.may(world));
+        if !all {
+            self.seam.keep(|| Record::Stopped { events: timer.events });
+        }
         // What is left are messages that come to the far sides of tunnels.
         while all && let Some(next) = world.next_event().filter(|next| next.0 <= bound) {
+            self.seam.keep(|| Record::Skip { to: next.0 });
             world.advance(next);
             all = timer.may(world);
         }

@@ -20,4 +20,5 @@ pub mod picture;
 mod follow;
 mod limit;
 
-pub use observe::{Observer, Options};
+pub use limit::size;
+pub use observe::{Observer, Options, create_private};

@@ -12,7 +12,7 @@ pub(crate) const FILE: u64 = 4 << 30;
 ///
 /// # Errors
 /// What is possible, as text.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..).unwrap_or_default() {
         "" => Some(0),

@@ -80,9 +80,12 @@ struct Limits {
     pcap: u64,
 }
 
-/// A file that only its owner can read: packets and traces show what guests do. It is not made, emptied or written where
-/// somebody else has put a link or a file of their own.
-fn create(path: &Path) -> anyhow::Result<Out> {
+/// Makes a file that only its owner can read: packets, traces and recordings show what guests do. It is not made, emptied or written
+/// where somebody else has put a link or a file of their own.
+///
+/// # Errors
+/// It can't be made, or is somebody else's.
+pub fn create_private(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW);
@@ -98,7 +101,11 @@ fn create(path: &Path) -> anyhow::Result<Out> {
         file.set_permissions(Permissions::from_mode(PRIVATE)).with_context(|| format!("{shown}"))?;
         file.set_len(0).with_context(|| format!("{shown}: can't be emptied"))?;
     }
-    Ok(Counted::new(BufWriter::new(file)))
+    Ok(file)
+}
+
+fn create(path: &Path) -> anyhow::Result<Out> {
+    Ok(Counted::new(BufWriter::new(create_private(path)?)))
 }
 
 /// The ports that packets are captured at, with their names: those that were asked for, or those of all adapters.

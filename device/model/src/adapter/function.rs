@@ -48,6 +48,11 @@ pub(crate) struct FunctionState {
 }
 
 impl FunctionState {
+    /// The host's memory for who looks on.
+    pub(crate) fn seen_memory(&self) -> &dyn GuestMemory {
+        self.memory.aside().unwrap_or(&*self.memory)
+    }
+
     fn new(fw: Firmware) -> Self {
         Self {
             fw,

@@ -32,7 +32,7 @@ impl Entry {
         }
         let at = function.side.registers.command_queue() + u64::from(slot) * CommandEntry::SIZE as u64;
         let mut entry = CommandEntry::new();
-        function.state.memory.read(at, entry.bytes_mut()).ok()?;
+        function.state.seen_memory().read(at, entry.bytes_mut()).ok()?;
         Some(Self(entry))
     }
 
@@ -132,7 +132,7 @@ pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding))
         }
         _ => return,
     };
-    let memory = &function.state.memory;
+    let memory = function.state.seen_memory();
     if let Some(record) = record.filter(|record| !memory.reaches(*record, RECORD)) {
         let found = format!("{record:#x}, which the adapter does not reach");
         let expected = "memory that is mapped, by an IOMMU too";

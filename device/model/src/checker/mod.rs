@@ -217,7 +217,7 @@ fn record_word(function: &Function, record: u64, word: u64) -> Option<u32> {
         return None;
     }
     let mut bytes = [0; 4];
-    state.memory.read(at, &mut bytes).ok()?;
+    state.seen_memory().read(at, &mut bytes).ok()?;
     Some(u32::from_be_bytes(bytes))
 }
 

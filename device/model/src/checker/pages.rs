@@ -28,7 +28,7 @@ fn print(function: &Function, page: u64) -> Option<u64> {
         return None;
     }
     let mut bytes = [0; PAGE];
-    function.state.memory.read(page, &mut bytes).ok()?;
+    function.state.seen_memory().read(page, &mut bytes).ok()?;
     let mix =
         |sum: u64, word: &[u8; 8]| (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Some(bytes.as_chunks::<8>().0.iter().fold(0, |sum, word| mix(sum, word).rotate_left(23)))

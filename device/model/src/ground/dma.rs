@@ -52,6 +52,11 @@ pub trait GuestMemory: Send + Sync {
         copy_bytes(self, iova, source, from, len)
     }
 
+    /// The same memory for who looks on beside the adapter, if that is kept apart: what is read there is no access of the adapter's.
+    fn aside(&self) -> Option<&dyn GuestMemory> {
+        None
+    }
+
     /// Itself, for memories that know its kind.
     fn as_any(&self) -> Option<&dyn Any> {
         None

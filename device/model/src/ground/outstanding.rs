@@ -312,6 +312,10 @@ impl GuestMemory for OutstandingReads {
         self.memory.reaches(iova, len)
     }
 
+    fn aside(&self) -> Option<&dyn GuestMemory> {
+        self.memory.aside()
+    }
+
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         let state = self.state();
         if matches!(state.phase, Phase::Planned(..)) {

@@ -9,6 +9,8 @@
 //!
 //! Not implemented: vital product data, SR-IOV, ATS, expansion ROM, INTx.
 
+use serde::{Deserialize, Serialize};
+
 pub mod caps;
 pub mod config;
 pub mod msix;
@@ -28,7 +30,7 @@ pub const MSIX_PBA_OFFSET: u64 = 0x1000;
 pub const CONFIG_SIZE: usize = 4096;
 
 /// An address space of the function, as software reaches it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Space {
     /// Configuration space.
     Config,

@@ -462,47 +462,46 @@ impl Topology {
         check::parse(file, text)
     }
 
-    /// One host with one adapter of that kind and no link. `profile` is its timing profile, if not that of its kind.
-    pub fn single(personality: &Arc<Personality>, profile: Option<&str>, port_type: PortKind) -> Topology {
-        let (host, hca) = ("host", "hca0");
-        Topology {
-            profile: profile.map(str::to_owned),
-            isolation: Isolation::None,
-            time: Time::default(),
-            checker: Checker::default(),
-            fabric: Fabric {
-                subnet_manager: SubnetManager::Builtin,
-                m_key: ManagementKey::Random,
-                seed: 1,
-                training_ms: None,
-                tunnel: TunnelSettings::default(),
-            },
-            processes: Vec::new(),
-            hosts: vec![Host {
-                name: host.into(),
-                process: None,
-                memory: "1G".into(),
-                memory_bytes: 1 << 30,
-                cpus: 1,
-                iommu: false,
-                may_manage: true,
-                hcas: vec![Hca {
-                    name: hca.into(),
-                    guid: check::derived_guid(&format!("{host}/{hca}")),
-                    personality: Arc::clone(personality),
-                    profile: None,
-                    port_type,
-                    blueflame: false,
-                    icm_bytes: check::DEFAULT_ICM,
-                    capture_bytes: check::DEFAULT_CAPTURE,
-                    socket: check::socket_name(host, hca),
-                }],
-                nics: Vec::new(),
-            }],
-            switches: Vec::new(),
-            outsides: Vec::new(),
-            links: Vec::new(),
-            faults: Vec::new(),
+    /// One host with one adapter of that kind and no link, as text and checked. `profile` is its timing profile, if not that of its
+    /// kind.
+    ///
+    /// # Errors
+    /// There is no such profile.
+    pub fn single(
+        personality: &Arc<Personality>,
+        profile: Option<&str>,
+        port_type: PortKind,
+    ) -> Result<(String, Topology), TopologyError> {
+        let profile =
+            profile.map(|name| format!("profile = {}\n", toml::Value::from(name))).unwrap_or_default();
+        let port_type = match port_type {
+            PortKind::InfiniBand => "ib",
+            PortKind::Ethernet => "eth",
+        };
+        let kind = personality.name;
+        let text = format!(
+            "{profile}[[host]]\nname = \"host\"\n[[host.hca]]\npersonality = \"{kind}\"\nport_type = \"{port_type}\"\n"
+        );
+        let topology = Topology::parse("--profile", &text)?;
+        Ok((text, topology))
+    }
+
+    /// Draws the M_Key of the built-in subnet manager, if the topology leaves it to chance.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn draw_management_key(&mut self) -> anyhow::Result<()> {
+        if self.fabric.m_key == ManagementKey::Random {
+            self.fabric.m_key = ManagementKey::Given(crate::model::random_key()?);
+        }
+        Ok(())
+    }
+
+    /// The M_Key of the built-in subnet manager, if it is known.
+    pub fn management_key(&self) -> Option<u64> {
+        match self.fabric.m_key {
+            ManagementKey::Given(key) => Some(key),
+            ManagementKey::Random | ManagementKey::None => None,
         }
     }
 
