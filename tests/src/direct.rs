@@ -10,6 +10,7 @@ use hca_server::front_end::{Endpoint, FrontEnd, Watch};
 use hca_server::memory::{Backing, MapError, Peer, Range, RemoteAnswer, RemoteError, RemoteMemory, Window};
 use hca_server::pci::Space;
 use hca_server::pci::msix::Signal;
+use hca_server::recording::Options;
 use hca_server::topology::Topology;
 use hca_spec::{be32, put_be32};
 use nix::poll::PollFlags;
@@ -20,6 +21,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -305,12 +307,15 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Serves the topology of that TOML text. Some adapters may have another front end: `other` makes it.
+    /// Serves the topology of that TOML text. Some adapters may have another front end: `other` makes it. What reaches all of them may
+    /// be recorded.
     pub fn start_with(
-        topology: &str,
+        text: &str,
         other: impl Fn(&hca_server::topology::Hca) -> Option<Box<dyn FrontEnd>>,
+        recording: Option<&Path>,
     ) -> Direct {
-        let topology = Topology::parse("test", topology).expect("the topology is valid");
+        let mut topology = Topology::parse("test", text).expect("the topology is valid");
+        topology.draw_management_key().expect("random numbers");
         let stop = event();
         let stop_too: OwnedFd = stop.as_fd().try_clone_to_owned().expect("a descriptor");
         let mut lines = Vec::new();
@@ -322,8 +327,13 @@ impl Direct {
         };
         let mut engine =
             Engine::new(&topology, &Role::default(), front_end, None, stop_too).expect("it starts");
+        if let Some(file) = recording {
+            let options = Options { file: file.to_owned(), limit: None };
+            engine.record(&options, (&topology, text), None).expect("the file is made");
+        }
         let thread = std::thread::spawn(move || {
             engine.run().expect("the server runs");
+            engine.end_recording();
             engine
         });
         Direct { lines, stop, thread: Some(thread) }
@@ -331,7 +341,12 @@ impl Direct {
 
     /// Serves the topology of that TOML text.
     pub fn start(topology: &str) -> Direct {
-        Self::start_with(topology, |_| None)
+        Self::start_with(topology, |_| None, None)
+    }
+
+    /// The same, and what reaches its adapters is recorded in that file.
+    pub fn start_recorded(topology: &str, file: &Path) -> Direct {
+        Self::start_with(topology, |_| None, Some(file))
     }
 
     /// Attaches a host to the adapter of that place in the topology.

@@ -3,7 +3,7 @@
 //! [`in_process`] puts `hca-driver` on the model in virtual time, [`worlds`] has the topologies, [`fabric`] those with switches, [`lan`] those with Ethernet, [`mod@frames`] what is sent there, [`joined`] one topology in
 //! several worlds, [`pair`]
 //! two connected queue pairs over any bus, [`rig`] all of it made ready, [`faults`] tables of what goes wrong, [`served`] a server to
-//! connect to, [`mistakes`] a table of what drivers' authors do wrong, [`direct`] one without sockets, [`million`] many objects there, [`guests`] stock guests in QEMU, [`smp`] management datagrams, [`speed`] measures in guests, [`packets`] the judges of captures, [`process`] what the system says of a process. [`files`] files that go with their test. [`fuzz`] drives the code with
+//! connect to, [`mistakes`] a table of what drivers' authors do wrong, [`direct`] one without sockets, [`million`] many objects there, [`guests`] stock guests in QEMU, [`smp`] management datagrams, [`speed`] measures in guests, [`packets`] the judges of captures, [`process`] what the system says of a process. [`recordings`] are sessions of stock drivers. [`files`] files that go with their test. [`fuzz`] drives the code with
 //! arbitrary bytes, [`tenants`] a server with two tenants. The tests themselves are in `tests/tests`; [`netsim`] simulates networks with faults, [`mod@reference`] judges the transport, [`suites`] are
 //! run on demand.
 
@@ -31,6 +31,7 @@ pub mod process;
 /// A vfio-user client that can say anything: that of the server's own tests.
 #[path = "../../device/server/tests/common/raw.rs"]
 pub mod raw;
+pub mod recordings;
 pub mod reference;
 pub mod rig;
 pub mod seeded;

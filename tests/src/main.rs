@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
 use hca_tests::suites::{KERNELS, Suite, all};
-use hca_tests::{mistakes, speed, tenants};
+use hca_tests::{mistakes, recordings, speed, tenants};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -29,6 +29,22 @@ enum Command {
     Tenants(Tenants),
     Speed(Speed),
     Mistakes(Mistakes),
+    Record(Sessions),
+}
+
+/// Record the sessions of stock drivers in tests/recordings anew
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    hca-tests record                                  all: guests of three kernels, some minutes\n  \
+    hca-tests record --kernel 6.12\n  \
+    hca-tests record --hashes                         no guests: only what is traced has changed")]
+struct Sessions {
+    /// Only those of these kernels
+    #[arg(long = "kernel", value_name = "SERIES")]
+    kernels: Vec<String>,
+    /// Record nothing; play what is there, and keep the hashes of its traces
+    #[arg(long, conflicts_with = "kernels")]
+    hashes: bool,
 }
 
 /// Let one tenant of a server do anything, and look at what another sees; the exit code is 0 if there is no finding
@@ -118,6 +134,7 @@ fn main() -> ExitCode {
             }
             Ok(table.is_good())
         }
+        Command::Record(sessions) => record(&sessions).map(|()| true),
         Command::Speed(Speed { kernel, rounds }) => speed::measure(&kernel, rounds).map(|table| {
             print!("{table}");
             true
@@ -131,6 +148,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn record(options: &Sessions) -> Result<()> {
+    let told = options.kernels.iter().map(String::as_str);
+    let kernels: Vec<&str> = match (options.hashes, told.len()) {
+        (true, _) => Vec::new(),
+        (false, 0) => recordings::KERNELS.into(),
+        (false, _) => told.collect(),
+    };
+    for kernel in kernels {
+        recordings::record(kernel)?;
+        let size = std::fs::metadata(recordings::file(kernel))?.len();
+        println!("{kernel}: {size} bytes, trace hash {}", recordings::play(kernel)?);
+    }
+    recordings::keep_hashes()
 }
 
 fn fuzz(options: &Tenants) -> Result<bool> {

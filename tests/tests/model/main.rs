@@ -29,6 +29,7 @@ mod qp_life;
 mod qp_states;
 mod random;
 mod rc_rules;
+mod recordings;
 mod reference;
 mod services;
 mod signatures;

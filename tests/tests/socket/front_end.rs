@@ -139,10 +139,14 @@ fn front_ends_mix() {
     let dir = std::env::temp_dir().join(format!("hca-tests-mix-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a folder");
     let socket = dir.join("b.sock");
-    let server = Direct::start_with(TWO, |hca| {
-        let listen = || VfioUser::listen(&socket).expect("a socket");
-        (hca.socket == "b-hca0.sock").then(|| Box::new(listen()) as Box<dyn FrontEnd>)
-    });
+    let server = Direct::start_with(
+        TWO,
+        |hca| {
+            let listen = || VfioUser::listen(&socket).expect("a socket");
+            (hca.socket == "b-hca0.sock").then(|| Box::new(listen()) as Box<dyn FrontEnd>)
+        },
+        None,
+    );
     let mut direct = open(&server, 0, Kind::Questions);
     let bus = VfioUserBus::connect(&socket, MEMORY, 4).expect("the client connects");
     let mut other = Hca::open(bus, Config::default()).expect("the adapter comes up");

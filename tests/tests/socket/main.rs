@@ -4,5 +4,6 @@ mod availability;
 mod driver;
 mod examples;
 mod front_end;
+mod recording;
 mod tenants;
 mod workers;
