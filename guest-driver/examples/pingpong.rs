@@ -8,7 +8,7 @@
 //! With one socket both ends are on one adapter. With two they are on two, which have to be linked:
 //!
 //! ```text
-//! cargo softhca serve --topology qemu-configs/topologies/two-hosts.toml --run-dir /tmp/pair
+//! cargo softhca serve --topology two-hosts --run-dir /tmp/pair
 //! cargo pingpong /tmp/pair/a-hca0.sock /tmp/pair/b-hca0.sock
 //! ```
 //!

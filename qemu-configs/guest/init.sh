@@ -71,6 +71,7 @@ done
 cd /root
 case $HCA_MODE in
 job)
+	[ -z "$HCA_TERM" ] || export TERM="$HCA_TERM"
 	setsid sh /run/hca/job </dev/null >/dev/hvc0 2>&1 3>&- 4>&-
 	status=$?
 	;;

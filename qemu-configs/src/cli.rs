@@ -91,6 +91,7 @@ Examples:
     --beside 'sleep 2; softhca ctl link down a; sleep 1; softhca ctl link up a'
   hca-vm run two-hosts --serve --pcap=two.pcapng a='ib_send_bw -F -n 50' b='sleep 1; ib_send_bw -F -n 50 a'
   hca-vm run eth-two-hosts a='iperf3 -s -1' b='sleep 1; iperf3 -c a-hca0'
+  hca-vm run cable --netboot b a='hca-netboot' b='uname -r'
   hca-vm run loopback --copy ./my-test --copy data.bin:/opt/ a='./my-test /opt/data.bin'
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;
@@ -98,10 +99,11 @@ Exit code: 0; or the status of the first command that failed; 124 time is up; 12
 
 #[derive(Args)]
 struct ImageArguments {
-    /// Kernel: a Debian series (6.1, 6.12, 7.2), a linux-image .deb, or a folder with boot/ and lib/modules/
+    /// Kernel: the newest of a Debian series (6.1, 6.12, 7.2), the name of a package (linux-image-...-amd64), a linux-image
+    /// .deb, or a folder with boot/ and lib/modules/
     #[arg(long, default_value = hca_vm::image::kernel::DEFAULT, value_name = "SERIES|PATH")]
     kernel: String,
-    /// Additional Debian package for the guests (may be repeated)
+    /// Additional Debian package for the guests, installed by dpkg in one (may be repeated)
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
     /// Puts a file or folder into every guest, by default into /root (may be repeated)
@@ -133,6 +135,9 @@ struct RunArguments {
     /// Serves only this process of the topology, in this machine's network; the others run elsewhere
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
+    /// That host boots over the fabric: iPXE gets its kernel from a host whose command calls `hca-netboot`
+    #[arg(long, value_name = "HOST")]
+    netboot: Vec<String>,
     /// One more argument of `softhca serve`, such as --trace=FILE (may be repeated)
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     serve: Vec<String>,
@@ -184,6 +189,8 @@ impl ImageArguments {
             process: None,
             serve: Vec::new(),
             check: true,
+            netboot: Vec::new(),
+            colour: None,
         })
     }
 }
@@ -193,6 +200,7 @@ fn run(arguments: RunArguments) -> Result<i32> {
     options.process = arguments.process;
     options.serve = arguments.serve;
     options.check = !arguments.no_check;
+    options.netboot = arguments.netboot;
     let mut run = Run::with(options).timeout(Duration::from_secs(arguments.timeout)).echo();
     for text in &arguments.commands {
         let (host, command) = run::parse_command(text)?;

@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::process::{Command, Stdio};
 
+use crate::accelerator::Accelerator;
 use crate::apt::sources;
 use crate::cache::Cache;
 use crate::confinement;
-use crate::image::{kernel, rootfs};
+use crate::image::kernel::Kernel;
+use crate::image::{bugs, kernel, rootfs};
 use crate::qemu::{self, Qemu};
 use crate::server::Binary;
 
@@ -59,6 +61,16 @@ pub fn examine() -> Findings {
             }
         }
         Err(error) => all.bad("Debian archive", "not found", &error.to_string()),
+    }
+    match sources::find_security() {
+        Some(archive) => all.good("security updates", &archive.uri),
+        None => all.note(
+            "security updates",
+            &format!(
+                "none in /etc/apt, so that kernels may be older than they could be; or set {}",
+                sources::SECURITY_VARIABLE
+            ),
+        ),
     }
     match Cache::open() {
         Ok(cache) => examine_cache(all, &cache),
@@ -126,10 +138,31 @@ fn examine_cache(all: &mut Findings, cache: &Cache) {
     } else {
         all.note("guest image", "the first run makes it (60 MB to download)");
     }
-    if kernel::is_made(cache, kernel::DEFAULT) {
-        all.good("guest kernel", kernel::DEFAULT);
-    } else {
+    let made = kernel::made(cache, kernel::DEFAULT);
+    if made.is_none() {
         all.note("guest kernel", "the first run gets it (110 MB to download)");
+    }
+    for Kernel { version, .. } in kernel::all_made(cache) {
+        match bugs::known(&version).as_slice() {
+            [] => all.good("guest kernel", &version),
+            known => known
+                .iter()
+                .for_each(|bug| all.note("guest kernel", &format!("{version}, which {}", bug.what))),
+        }
+    }
+    if let (Some(qemu), Some(kernel)) = (Qemu::find(cache), made) {
+        match Accelerator::get(cache, &qemu, &kernel.vmlinux) {
+            Ok(Accelerator::Kvm) => all.good("guests run on", "KVM"),
+            Ok(Accelerator::Tcg) => {
+                all.note("guests run on", "emulation (TCG): a kernel does not boot on /dev/kvm here")
+            }
+            Err(error) => all.bad("guests run on", &format!("{error:#}"), "correct or unset HCA_VM_ACCEL"),
+        }
+    } else {
+        all.note(
+            "guests run on",
+            "KVM if a kernel boots on it, which the first run tries, else emulation (TCG)",
+        );
     }
     if let Ok(space) = nix::sys::statvfs::statvfs(cache.root()) {
         const NEEDED: u64 = 2_000_000_000;

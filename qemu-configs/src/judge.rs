@@ -40,7 +40,7 @@ impl Judge {
             let unneeded =
                 ["adduser", "passwd", "debconf", "libpam-modules", "libpam-modules-bin", "login.defs"];
             Apt::new(cache, &[SUITE])
-                .unpack(&[program.to_owned()], folder, |name| unneeded.contains(&name))?;
+                .unpack(&[program.to_owned()], folder, |package| unneeded.contains(&package.name()))?;
             let private = Self::Private(program.to_owned(), Prefix::new(folder));
             if !private.starts() {
                 bail!("the {program} just unpacked does not start");

@@ -5,7 +5,7 @@
 //! # use hca_vm::guest::{State, Task};
 //! # use hca_vm::lab::{Lab, Options};
 //! let limit = Duration::from_secs(60);
-//! let lab = Lab::start(Options::new("loopback"))?;
+//! let lab = Lab::start(Options::new("loopback"), &["a"])?;
 //! let mut guest = lab.boot("a", Task::Job("echo begun; sleep 1000".into()))?;
 //! guest.wait_until(limit, |guest| *guest.state() == State::Ready)?;
 //! guest.go();
@@ -27,12 +27,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
+use crate::accelerator::Accelerator;
 use crate::beside::Beside;
 use crate::cache::Cache;
 use crate::diagnoses::Diagnoses;
 use crate::guest::{Boot, Copy, Guest, Machine, Task, devices};
 use crate::hub::{self, Hub};
-use crate::image::{kernel, rootfs, tools};
+use crate::image::{bugs, kernel, packages, rootfs, tools};
+use crate::netboot;
+use crate::progress;
 use crate::qemu::Qemu;
 use crate::server::Binary;
 use crate::servers::Servers;
@@ -59,6 +62,10 @@ pub struct Options {
     pub serve: Vec<String>,
     /// Look for mistakes of drivers that an adapter keeps silent about.
     pub check: bool,
+    /// Hosts that boot over the fabric.
+    pub netboot: Vec<String>,
+    /// The type of the terminal that shows what commands print, if one does.
+    pub colour: Option<String>,
 }
 
 impl Options {
@@ -74,6 +81,8 @@ impl Options {
             process: None,
             serve: Vec::new(),
             check: true,
+            netboot: Vec::new(),
+            colour: None,
         }
     }
 }
@@ -81,12 +90,21 @@ impl Options {
 /// Makes everything a guest needs (QEMU, images), or finds it in the cache.
 pub fn prepare(kernel: &str, packages: &[String]) -> Result<Machine> {
     let cache = Cache::open()?;
-    Ok(Machine {
-        qemu: Qemu::get(&cache)?,
+    let qemu = Qemu::get(&cache)?;
+    let kernel = kernel::get(&cache, kernel)?;
+    let mut machine = Machine {
+        accelerator: Accelerator::get(&cache, &qemu, &kernel.vmlinux)?,
+        qemu,
         tools: tools(&cache)?,
-        rootfs: rootfs::get(&cache, packages)?,
-        kernel: kernel::get(&cache, kernel)?,
-    })
+        rootfs: rootfs::get(&cache)?,
+        packages: None,
+        kernel,
+    };
+    machine.packages = packages::get(&cache, &machine, packages)?;
+    for bug in bugs::known(&machine.kernel.version) {
+        progress::note(&format!("kernel {} {}", machine.kernel.version, bug.what));
+    }
+    Ok(machine)
 }
 
 /// The running servers and the means to boot the guests of its topology.
@@ -106,14 +124,26 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Prepares images if need be, and starts the server.
-    pub fn start(options: Options) -> Result<Self> {
+    /// Prepares images if need be, and starts the server. Something will be asked of these hosts.
+    pub fn start(options: Options, hosts: &[&str]) -> Result<Self> {
         // What can be wrong is looked at before anything that takes long.
+        let file = topology::find(&options.topology)?;
+        kernel::check(&options.kernel)?;
+        options.packages.iter().try_for_each(|name| packages::check(name))?;
         let scratch = Scratch::new()?;
-        let file = topology::file(&options.topology, &scratch.0)?;
         let binary = Binary::find()?;
         let mut topology = topology::load(&binary, &file)?;
-        let machine = prepare(&options.kernel, &options.packages)?;
+        if let Some(process) = &options.process {
+            topology.process(process)?;
+        }
+        for host in hosts.iter().copied().chain(options.netboot.iter().map(String::as_str)) {
+            topology.host(host)?;
+        }
+        let mut names = options.packages.clone();
+        if !options.netboot.is_empty() {
+            names.extend(netboot::PACKAGES.map(str::to_owned));
+        }
+        let machine = prepare(&options.kernel, &names)?;
         let log_dir = match &options.log_dir {
             Some(dir) => {
                 fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -177,22 +207,51 @@ impl Lab {
 
     /// Starts one guest. A host whose earlier guest is gone can be booted again.
     pub fn boot(&self, host: &str, task: Task) -> Result<Guest> {
+        self.boot_with(host, task, &[])
+    }
+
+    /// The same, with more files.
+    pub(crate) fn boot_with(&self, host: &str, task: Task, files: &[Copy]) -> Result<Guest> {
+        let copies: Vec<Copy> = self.options.copies.iter().chain(files).cloned().collect();
+        self.describe(host, task, &copies, |boot| Guest::boot(&self.machine, boot))
+    }
+
+    /// Makes what a host boots over the network: files for the others.
+    pub(crate) fn netboot(&self, host: &str, task: Task) -> Result<Vec<Copy>> {
+        self.describe(host, task, &self.options.copies, |boot| {
+            netboot::files(&self.machine, boot, &self.scratch.0)
+        })
+    }
+
+    /// Hands over how a host boots.
+    fn describe<T>(
+        &self,
+        host: &str,
+        task: Task,
+        copies: &[Copy],
+        then: impl FnOnce(&Boot<'_>) -> Result<T>,
+    ) -> Result<T> {
         let index = self.topology.hosts.iter().position(|known| known.name == host);
         let host = self.topology.host(host)?;
-        Guest::boot(
-            &self.machine,
-            &Boot {
-                host,
-                task,
-                modprobe: self.options.modprobe,
-                copies: &self.options.copies,
-                run_dir: &self.servers.dir(host.process.as_deref()),
-                log_dir: &self.log_dir,
-                hosts_file: &self.hosts_file,
-                side: self.hub.as_ref().zip(index).map(|(hub, index)| hub.link(index)),
-                devices: index.map_or(Vec::new(), |index| devices(host, index)),
-            },
-        )
+        let loader = if self.options.netboot.contains(&host.name) {
+            Some(netboot::loader(&Cache::open()?, &self.scratch.0)?)
+        } else {
+            None
+        };
+        then(&Boot {
+            host,
+            task,
+            modprobe: self.options.modprobe,
+            copies,
+            run_dir: &self.servers.dir(host.process.as_deref()),
+            log_dir: &self.log_dir,
+            hosts_file: &self.hosts_file,
+            side: self.hub.as_ref().zip(index).map(|(hub, index)| hub.link(index)),
+            devices: index.map_or(Vec::new(), |index| devices(host, index)),
+            disks: Vec::new(),
+            loader,
+            colour: self.options.colour.clone(),
+        })
     }
 }
 

@@ -10,10 +10,12 @@
 //! Not implemented: guests other than x86-64 Debian, migration and snapshots of guests, topologies that
 //! change while they run.
 
+pub mod accelerator;
 pub mod apt;
 mod beside;
 pub mod cache;
 pub mod child;
+pub mod colour;
 pub mod confinement;
 pub mod demo;
 pub mod diagnoses;
@@ -25,6 +27,7 @@ pub mod judge;
 pub mod kmsg;
 pub mod lab;
 pub mod namespaces;
+pub mod netboot;
 pub mod prefix;
 pub mod progress;
 pub mod qemu;

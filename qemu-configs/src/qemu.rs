@@ -63,7 +63,7 @@ impl Qemu {
             let unneeded =
                 ["adduser", "passwd", "debconf", "libpam-modules", "libpam-modules-bin", "login.defs"];
             Apt::new(cache, &["trixie", "trixie-backports"])
-                .unpack(&wanted, folder, |name| unneeded.contains(&name))?;
+                .unpack(&wanted, folder, |package| unneeded.contains(&package.name()))?;
             let qemu = Self::Private(Prefix::new(folder));
             if qemu.version().is_none_or(|version| version < MINIMUM) {
                 bail!("the QEMU just unpacked does not start, or is older than {}.{}", MINIMUM.0, MINIMUM.1);

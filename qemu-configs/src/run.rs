@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use regex::Regex;
 
 use crate::beside::Beside;
+use crate::colour;
 use crate::diagnoses::{DEVICE, Diagnoses};
 use crate::guest::{Copy, Guest, State, Task};
 use crate::kmsg;
@@ -163,6 +164,12 @@ impl Run {
         self
     }
 
+    /// That host boots over the fabric: iPXE gets its kernel from a host whose command calls `hca-netboot`.
+    pub fn netboot(mut self, host: impl Into<String>) -> Self {
+        self.options.netboot.push(host.into());
+        self
+    }
+
     /// One more argument of `softhca serve`.
     pub fn serve(mut self, argument: impl Into<String>) -> Self {
         self.options.serve.push(argument.into());
@@ -199,11 +206,12 @@ impl Run {
         self
     }
 
-    /// Prints output lines as they come, with the host's name in front.
-    pub fn echo(self) -> Self {
+    /// Prints output lines as they come, with the host's name in front; on a terminal in colour, programs' own colours too.
+    pub fn echo(mut self) -> Self {
+        self.options.colour = colour::terminal();
         self.watch(|host, line| {
             // A reader that went away is no reason to stop the guests in the middle.
-            let _ = writeln!(std::io::stdout(), "{host}| {line}");
+            let _ = writeln!(std::io::stdout(), "{} {line}", colour::name(host));
         })
     }
 
@@ -215,22 +223,27 @@ impl Run {
 
     /// Does it. An error means that the run could not be set up; what the commands did is in the report.
     pub fn run(self) -> Result<Report> {
-        let mut lab = Lab::start(self.options.clone())?;
-        for (index, (name, _)) in self.commands.iter().enumerate() {
-            lab.topology().host(name)?;
-            if self.commands.iter().take(index).any(|(other, _)| other == name) {
+        let named: Vec<&str> = self.commands.iter().map(|(name, _)| name.as_str()).collect();
+        for (index, name) in named.iter().enumerate() {
+            if named.iter().take(index).any(|other| other == name) {
                 bail!("two commands for host '{name}'; join them with ';' or '&'");
             }
         }
+        let mut lab = Lab::start(self.options.clone(), &named)?;
         let hosts: Vec<String> = lab.topology().hosts.iter().map(|host| host.name.clone()).collect();
         signals::expect_orderly_end();
         let mut diagnoses = lab.diagnoses()?;
         let deadline = Instant::now() + self.timeout;
         let mut guests = Vec::new();
+        let command = |name: &String| self.commands.iter().find(|(host, _)| host == name);
+        let task = |name| command(name).map_or(Task::Wait, |(_, command)| Task::Job(command.clone()));
+        let mut served = Vec::new();
+        for name in &self.options.netboot {
+            served.extend(lab.netboot(name, task(name))?);
+        }
         for name in &hosts {
-            let command = self.commands.iter().find(|(host, _)| host == name);
-            let task = command.map_or(Task::Wait, |(_, command)| Task::Job(command.clone()));
-            guests.push((lab.boot(name, task)?, command.is_some()));
+            let files: &[Copy] = if self.boots_over_network(name) { &[] } else { &served };
+            guests.push((lab.boot_with(name, task(name), files)?, command(name).is_some()));
         }
         let mut beside = None;
         let (cut_short, first_failure) =
@@ -293,7 +306,13 @@ impl Run {
                     fail(status, &mut first_failure, &mut deadline);
                 }
             }
-            if !started && guests.iter().all(|(guest, _)| *guest.state() == State::Ready) {
+            // Hosts that boot over the network are served by commands of the others.
+            let ready = |(guest, _): &(Guest, bool)| {
+                *guest.state() == State::Ready || self.boots_over_network(guest.name())
+            };
+            if started {
+                guests.iter_mut().for_each(|(guest, _)| guest.go());
+            } else if guests.iter().all(ready) {
                 started = true;
                 guests.iter_mut().for_each(|(guest, _)| guest.go());
                 *beside = self.beside.as_ref().map(|command| lab.beside(command)).transpose()?;
@@ -324,6 +343,10 @@ impl Run {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    fn boots_over_network(&self, host: &str) -> bool {
+        self.options.netboot.iter().any(|name| name == host)
     }
 
     /// Polls until the condition holds for all guests, or the time is up.
@@ -442,7 +465,8 @@ impl Report {
                 all.push(format!("guest {} died:\n{}", host.name, words.trim()));
             }
             if !host.bad_kernel_lines.is_empty() {
-                let lines: String = host.bad_kernel_lines.iter().map(|line| format!("  {line}\n")).collect();
+                let lines: String =
+                    host.bad_kernel_lines.iter().map(|line| format!("  {}\n", colour::bad(line))).collect();
                 all.push(format!(
                     "bad kernel messages in {} (--allow-dmesg REGEX accepts them, --keep-logs DIR shows their surroundings):\n{}",
                     host.name,

@@ -17,8 +17,7 @@ const COLUMNS: u16 = 80;
 
 /// Opens a shell in `host`; returns its exit status.
 pub fn open(options: Options, host: &str) -> Result<i32> {
-    let lab = Lab::start(options)?;
-    lab.topology().host(host)?;
+    let lab = Lab::start(options, &[host])?;
     let names: Vec<String> = lab.topology().hosts.iter().map(|host| host.name.clone()).collect();
     signals::expect_orderly_end();
     let mut others = Vec::new();

@@ -15,7 +15,8 @@ use hca_server::outside;
 use hca_server::sandbox::{Connects, Helper, Role};
 use hca_server::scrape::Address;
 use hca_server::topology::{
-    Hca, Isolation, Personality, PortKind, Topology, parse_isolation, parse_personality, parse_port_type,
+    Hca, Isolation, Personality, PortKind, Topology, built_in, parse_isolation, parse_personality,
+    parse_port_type,
 };
 use hca_server::tunnel::keys::{self, Keys};
 use hca_server::vfio_user::VfioUser;
@@ -76,7 +77,7 @@ enum Command {
     softhca serve --socket /tmp/hca.sock\n      \
     one adapter; then start QEMU with shared memory and\n      \
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/hca.sock\"}}'\n  \
-    softhca serve --topology pair.toml --run-dir /tmp/pair\n      \
+    softhca serve --topology two-hosts --run-dir /tmp/pair\n      \
     /tmp/pair/HOST-HCA.sock for each adapter, and /tmp/pair/control.sock\n  \
     softhca serve --topology far.toml --process left --run-dir /tmp/left\n      \
     what far.toml says process \"left\" serves; links to others go over UDP\n\n\
@@ -85,9 +86,9 @@ enum Command {
     From that line on the server is in a sandbox: it can open and start nothing, and makes only the\n\
     system calls that serving needs. Traces, captures and recordings are opened before.")]
 struct Serve {
-    /// Topology file: hosts, adapters, links
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "personality", "profile", "port_type"],
-          required_unless_present = "socket", requires = "run_dir")]
+    /// Topology file (hosts, adapters, links), or the name of one that is built in, such as two-hosts
+    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = ["socket", "personality", "profile", "port_type"],
+          requires = "run_dir")]
     topology: Option<PathBuf>,
     /// Process of the topology that this one is, if it has any
     #[arg(long, value_name = "NAME", requires = "topology", conflicts_with = "socket")]
@@ -142,7 +143,8 @@ struct Worker {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  softhca topology pair.toml")]
 struct Check {
-    /// Topology file
+    /// Topology file, or the name of one that is built in
+    #[arg(value_name = "FILE|NAME")]
     file: PathBuf,
 }
 
@@ -296,7 +298,10 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
             let engine = Engine::new(&topology, &role, |_| vfio_user(socket), Some(&control_path), stop)?;
             (engine, text, topology)
         }
-        _ => bail!("--topology with --run-dir, or --socket is needed"),
+        _ => bail!(
+            "what is to be served? Say --socket PATH, for one adapter, or --topology FILE|NAME with --run-dir DIR; built in are: {}",
+            built_in::names().collect::<Vec<_>>().join(", ")
+        ),
     };
     helper.into_iter().for_each(Helper::install);
     engine.observe(&args.observe)?;
@@ -485,7 +490,6 @@ mod tests {
         assert!(parse("softhca stat --socket s --watch 0.5 --count 3").is_ok());
         assert!(parse("softhca stat --socket s --count 3").is_err());
         assert!(parse("softhca explain t --svg p").is_err());
-        assert!(parse("softhca serve").is_err());
         assert!(parse("softhca serve --topology t").is_err());
         assert!(parse("softhca serve --topology t --run-dir d --socket s").is_err());
         assert!(parse("softhca serve --socket s --run-dir d").is_err());

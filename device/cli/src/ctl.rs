@@ -14,7 +14,7 @@ use crate::cli::print;
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// Run directory of the server; that of `hca-vm run` is in SOFTHCA_RUN_DIR
-    #[arg(long, value_name = "DIR", env = "SOFTHCA_RUN_DIR", required_unless_present = "socket")]
+    #[arg(long, value_name = "DIR", env = "SOFTHCA_RUN_DIR")]
     run_dir: Option<PathBuf>,
     /// Socket of a server with a single adapter
     #[arg(long, value_name = "PATH")]
@@ -27,7 +27,9 @@ impl Which {
         match (&self.socket, &self.run_dir) {
             (Some(socket), _) => Ok(control::beside(socket)),
             (None, Some(dir)) => Ok(dir.join(control::SOCKET)),
-            (None, None) => anyhow::bail!("--run-dir or --socket is needed"),
+            (None, None) => anyhow::bail!(
+                "which server? Say --socket PATH, of a single adapter, or --run-dir DIR (or SOFTHCA_RUN_DIR), of a topology"
+            ),
         }
     }
 }

@@ -62,7 +62,10 @@ impl GuestMemory for HostMemory {
 /// If there is no such profile or the model refuses the topology, with the reason.
 pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(World, Links)> {
     let named = |name: &str| {
-        Profile::named(name).with_context(|| format!("profile {name:?}: there is no such profile"))
+        Profile::named(name).with_context(|| {
+            let names: Vec<_> = Profile::names().collect();
+            format!("profile {name:?}: there is no such profile, only {}", names.join(", "))
+        })
     };
     let mut profile = named(topology.common_profile())?;
     if let Some(ms) = topology.fabric.training_ms {

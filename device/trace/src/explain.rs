@@ -217,6 +217,9 @@ impl File {
                 _ => {}
             }
         }
+        if processes.is_empty() && file.slices.is_empty() {
+            bail!("it has no event of an adapter");
+        }
         Ok(file)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Proxy, authentication and the like come from the machine's apt configuration, which apt reads before
 //! the file we pass with `-c`. Nothing is installed: packages are resolved against an empty dpkg status,
-//! downloaded, verified by apt, and unpacked with `dpkg-deb -x`. Maintainer scripts never run.
+//! downloaded, verified by apt, and unpacked with `dpkg-deb`. Maintainer scripts never run on this machine.
 
 pub mod sources;
 
@@ -20,7 +20,7 @@ use crate::child::tie;
 use crate::progress::Step;
 
 /// Package indexes older than this are fetched again before packages are resolved.
-const INDEX_AGE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const INDEX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A private apt for one set of suites.
 pub struct Apt {
@@ -41,6 +41,26 @@ pub struct Package {
     pub size: u64,
 }
 
+/// A package, and what came out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The package.
+    pub package: Package,
+    /// Its file.
+    pub file: PathBuf,
+    /// Everything in it: absolute paths, directories too, in the order of the archive.
+    pub paths: Vec<String>,
+}
+
+/// A package that could be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The package's name.
+    pub name: String,
+    /// The version.
+    pub version: String,
+}
+
 impl Package {
     /// The package's name.
     pub fn name(&self) -> &str {
@@ -49,7 +69,8 @@ impl Package {
 }
 
 impl Apt {
-    /// A private apt that sees these suites of the Debian archive.
+    /// A private apt that sees these suites of the Debian archive. Suites of security updates are seen if this machine
+    /// uses such an archive.
     pub fn new(cache: &Cache, suites: &[&str]) -> Self {
         Self {
             cache: cache.clone(),
@@ -71,28 +92,31 @@ impl Apt {
         &self,
         wanted: &[String],
         into: &Path,
-        skip: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Package>> {
-        let (packages, files) = self.download(wanted, skip)?;
+        skip: impl Fn(&Package) -> bool,
+    ) -> Result<Vec<Unpacked>> {
+        let packages = self.download(wanted, skip)?;
         let mut step = Step::start(format!("unpacking {} packages", packages.len()));
+        let unpack = |package: Package| -> Result<Unpacked> {
+            let file = self.file_of(&package);
+            let paths = unpack_deb(&file, into)?;
+            Ok(Unpacked { package, file, paths })
+        };
         // base-files carries the links /bin -> usr/bin that the others rely on.
-        let (first, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
-            file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
-        });
-        for file in &first {
-            unpack_deb(file, into)?;
-        }
+        let (first, rest): (Vec<_>, Vec<_>) =
+            packages.into_iter().partition(|package| package.name() == "base-files");
+        let mut done = first.into_iter().map(unpack).collect::<Result<Vec<_>>>()?;
         let next = AtomicUsize::new(0);
-        let (next, rest) = (&next, &rest);
+        let (next, rest, unpack) = (&next, &rest, &unpack);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         std::thread::scope(|scope| -> Result<()> {
             let workers: Vec<_> = (0..threads)
                 .map(|_| {
-                    scope.spawn(move || -> Result<()> {
-                        while let Some(file) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
-                            unpack_deb(file, into)?;
+                    scope.spawn(move || -> Result<Vec<Unpacked>> {
+                        let mut done = Vec::new();
+                        while let Some(package) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            done.push(unpack(package.clone())?);
                         }
-                        Ok(())
+                        Ok(done)
                     })
                 })
                 .collect();
@@ -101,20 +125,17 @@ impl Apt {
                 std::thread::sleep(Duration::from_millis(50));
             }
             for worker in workers {
-                worker.join().map_err(|_| anyhow!("an unpacking thread panicked"))??;
+                done.extend(worker.join().map_err(|_| anyhow!("an unpacking thread panicked"))??);
             }
             Ok(())
         })?;
         step.done();
-        Ok(packages)
+        done.sort_by(|a, b| a.package.file.cmp(&b.package.file));
+        Ok(done)
     }
 
-    /// Downloads `wanted` with dependencies; returns the packages and the paths of their files.
-    pub fn download(
-        &self,
-        wanted: &[String],
-        skip: impl Fn(&str) -> bool,
-    ) -> Result<(Vec<Package>, Vec<PathBuf>)> {
+    /// Downloads `wanted` with dependencies, except packages for which `skip` says so.
+    pub fn download(&self, wanted: &[String], skip: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
         let _lock = self.cache.lock("apt")?;
         self.prepare()?;
         self.update(INDEX_AGE)?;
@@ -128,20 +149,27 @@ impl Apt {
         }
     }
 
-    /// Names of packages that match a regular expression of apt-cache(8).
-    pub fn search(&self, pattern: &str) -> Result<Vec<String>> {
+    /// Packages whose names match a regular expression of apt-cache(8), with the versions that would be installed.
+    pub fn search(&self, pattern: &str) -> Result<Vec<Candidate>> {
         let _lock = self.cache.lock("apt")?;
         self.prepare()?;
         self.update(INDEX_AGE)?;
-        let output = self.command("apt-cache").args(["search", "--names-only", pattern]).output()?;
-        if !output.status.success() {
-            bail!("apt-cache search failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let names = self.cache_says(&["search", "--names-only", pattern])?;
+        let names: Vec<&str> = names.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .filter_map(|line| line.split_whitespace().next())
-            .map(str::to_owned)
-            .collect())
+        let mut question = vec!["show", "--no-all-versions"];
+        question.extend(names);
+        Ok(candidates(&self.cache_says(&question)?))
+    }
+
+    fn cache_says(&self, question: &[&str]) -> Result<String> {
+        let output = self.command("apt-cache").args(question).output()?;
+        if !output.status.success() {
+            bail!("apt-cache {} failed: {}", question[0], String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn archives(&self) -> PathBuf {
@@ -157,13 +185,17 @@ impl Apt {
         }
         fs::create_dir_all(self.archives().join("partial"))?;
         fs::write(self.dir.join("status"), "")?;
-        let archive = sources::find()?;
-        let signed =
-            archive.signed_by.as_ref().map_or(String::new(), |path| format!(" signed-by={}", path.display()));
+        let main = sources::find()?;
+        let security = sources::find_security();
         let list: String = self
             .suites
             .iter()
-            .map(|suite| format!("deb [arch=amd64{signed}] {} {suite} main\n", archive.uri))
+            .filter_map(|suite| {
+                let archive = if sources::is_security_suite(suite) { security.as_ref()? } else { &main };
+                let signed = archive.signed_by.as_ref();
+                let signed = signed.map_or(String::new(), |path| format!(" signed-by={}", path.display()));
+                Some(format!("deb [arch=amd64{signed}] {} {suite} main\n", archive.uri))
+            })
             .collect();
         fs::write(self.dir.join("sources.list"), list)?;
         fs::write(self.dir.join("apt.conf"), self.configuration())?;
@@ -250,11 +282,7 @@ impl Apt {
         Ok(())
     }
 
-    fn resolve_and_fetch(
-        &self,
-        wanted: &[String],
-        skip: &impl Fn(&str) -> bool,
-    ) -> Result<(Vec<Package>, Vec<PathBuf>)> {
+    fn resolve_and_fetch(&self, wanted: &[String], skip: &impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
         let output = self
             .command("apt-get")
             // An empty archive folder: files that are there already would not be listed.
@@ -272,7 +300,7 @@ impl Apt {
             );
         }
         let mut packages = parse_uris(&String::from_utf8_lossy(&output.stdout));
-        packages.retain(|package| !skip(package.name()));
+        packages.retain(|package| !skip(package));
         packages.sort_by(|a, b| a.file.cmp(&b.file));
         if packages.is_empty() {
             bail!("apt resolved the packages {} to nothing", wanted.join(" "));
@@ -281,14 +309,15 @@ impl Apt {
         if missing > 0 {
             self.fetch(wanted, missing, &packages)?;
         }
-        let files = packages.iter().map(|package| self.file_of(package)).collect::<Vec<_>>();
-        if let Some(absent) = files.iter().find(|file| !file.is_file()) {
+        let mut files = packages.iter().map(|package| self.file_of(package));
+        if let Some(absent) = files.find(|file| !file.is_file()) {
             bail!("apt-get did not leave the expected file {}", absent.display());
         }
-        Ok((packages, files))
+        Ok(packages)
     }
 
-    fn file_of(&self, package: &Package) -> PathBuf {
+    /// Where the file of a downloaded package is.
+    pub fn file_of(&self, package: &Package) -> PathBuf {
         match package.uri.strip_prefix("file:") {
             // Local archives are used where they are.
             Some(path) => PathBuf::from(path.trim_start_matches("//")),
@@ -354,23 +383,53 @@ fn parse_uris(text: &str) -> Vec<Package> {
         .collect()
 }
 
-/// Unpacks the files of one package, without its maintainer scripts.
-pub fn unpack_deb(deb: &Path, into: &Path) -> Result<()> {
+/// Stanzas of `apt-cache show`.
+fn candidates(text: &str) -> Vec<Candidate> {
+    let field = |stanza: &str, name: &str| {
+        let value = stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(value.trim().to_owned())
+    };
+    text.split("\n\n")
+        .filter_map(|stanza| {
+            Some(Candidate { name: field(stanza, "Package")?, version: field(stanza, "Version")? })
+        })
+        .collect()
+}
+
+/// Unpacks the files of one package, without its maintainer scripts. Returns the paths of what was in it.
+pub fn unpack_deb(deb: &Path, into: &Path) -> Result<Vec<String>> {
+    let listing = dpkg_deb(&["-X".as_ref(), deb.as_ref(), into.as_ref()])?;
+    let absolute = |line: &str| match line.trim_start_matches('.').trim_end_matches('/') {
+        // What dpkg calls the root of its lists.
+        "" => "/.".to_owned(),
+        path => path.to_owned(),
+    };
+    Ok(listing.lines().map(absolute).collect())
+}
+
+/// Runs dpkg-deb(1); returns what it prints.
+pub(crate) fn dpkg_deb(arguments: &[&std::ffi::OsStr]) -> Result<String> {
     let output = tie(&mut Command::new("dpkg-deb"), &[])
-        .arg("-x")
-        .args([deb, into])
+        .args(arguments)
+        .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::null())
         .output()
         .context("cannot run dpkg-deb (package dpkg)")?;
     if !output.status.success() {
-        bail!("unpacking {} failed: {}", deb.display(), String::from_utf8_lossy(&output.stderr).trim());
+        bail!("dpkg-deb {arguments:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stanzas_of_candidates() {
+        let text = "Package: a\nVersion: 1:2-3\nDescription: x\n Version: no\n\nPackage: b\n\n";
+        assert_eq!(candidates(text), [Candidate { name: "a".into(), version: "1:2-3".into() }]);
+    }
 
     #[test]
     fn print_uris_lines() {

@@ -1,4 +1,4 @@
-//! Finds the Debian archive this machine already uses, so that no mirror is ever named here.
+//! Finds the Debian archives this machine already uses, so that no mirror is ever named here.
 //!
 //! Reads the one-line form (`sources.list`, `*.list`) and the deb822 form (`*.sources`), see sources.list(5).
 
@@ -9,7 +9,9 @@ use anyhow::{Result, bail};
 
 /// Overrides the archive found in the machine's configuration.
 pub const MIRROR_VARIABLE: &str = "HCA_VM_DEBIAN_MIRROR";
-/// Overrides the keyring that signs it.
+/// Overrides the archive of security updates.
+pub const SECURITY_VARIABLE: &str = "HCA_VM_DEBIAN_SECURITY";
+/// Overrides the keyring that signs them.
 pub const KEYRING_VARIABLE: &str = "HCA_VM_DEBIAN_KEYRING";
 
 const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -27,23 +29,30 @@ pub struct Archive {
 
 /// The archive to use: from the environment, else from `/etc/apt`.
 pub fn find() -> Result<Archive> {
-    let keyring = std::env::var_os(KEYRING_VARIABLE).map(PathBuf::from);
-    if let Ok(uri) = std::env::var(MIRROR_VARIABLE)
-        && !uri.is_empty()
-    {
-        return Ok(with_default_keyring(Archive { uri, signed_by: keyring }));
-    }
-    let Some(mut archive) = find_in(Path::new("/etc/apt")) else {
+    named(MIRROR_VARIABLE, is_main_suite).map_or_else(|| {
         bail!(
             "no Debian archive (component main) in /etc/apt/sources.list or /etc/apt/sources.list.d.\n\
              Guests and QEMU come from Debian packages: set {MIRROR_VARIABLE} to the address of a Debian mirror and \
              {KEYRING_VARIABLE} to the file of its archive keyring (package debian-archive-keyring)"
-        );
+        )
+    }, Ok)
+}
+
+/// The archive of security updates, if this machine uses one.
+pub fn find_security() -> Option<Archive> {
+    named(SECURITY_VARIABLE, is_security_suite)
+}
+
+fn named(variable: &str, is_wanted: fn(&str) -> bool) -> Option<Archive> {
+    let from_environment = std::env::var(variable).ok().filter(|uri| !uri.is_empty());
+    let mut archive = match from_environment {
+        Some(uri) => Archive { uri, signed_by: None },
+        None => find_in(Path::new("/etc/apt"), is_wanted)?,
     };
-    if keyring.is_some() {
-        archive.signed_by = keyring;
+    if let Some(keyring) = std::env::var_os(KEYRING_VARIABLE) {
+        archive.signed_by = Some(PathBuf::from(keyring));
     }
-    Ok(with_default_keyring(archive))
+    Some(with_default_keyring(archive))
 }
 
 fn with_default_keyring(mut archive: Archive) -> Archive {
@@ -53,7 +62,7 @@ fn with_default_keyring(mut archive: Archive) -> Archive {
     archive
 }
 
-fn find_in(etc_apt: &Path) -> Option<Archive> {
+fn find_in(etc_apt: &Path, is_wanted: fn(&str) -> bool) -> Option<Archive> {
     let mut files = vec![etc_apt.join("sources.list")];
     if let Ok(entries) = fs::read_dir(etc_apt.join("sources.list.d")) {
         let mut more: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -63,8 +72,8 @@ fn find_in(etc_apt: &Path) -> Option<Archive> {
     files.iter().find_map(|path| {
         let text = fs::read_to_string(path).ok()?;
         match path.extension()?.to_str()? {
-            "list" => parse_list(&text),
-            "sources" => parse_deb822(&text),
+            "list" => parse_list(&text, is_wanted),
+            "sources" => parse_deb822(&text, is_wanted),
             _ => None,
         }
     })
@@ -76,7 +85,12 @@ fn is_main_suite(suite: &str) -> bool {
     SUITES.contains(&base)
 }
 
-fn parse_list(text: &str) -> Option<Archive> {
+/// Is it a suite of the archive of security updates?
+pub(super) fn is_security_suite(suite: &str) -> bool {
+    suite.strip_suffix("-security").is_some_and(|base| SUITES.contains(&base))
+}
+
+fn parse_list(text: &str, is_wanted: fn(&str) -> bool) -> Option<Archive> {
     text.lines().find_map(|line| {
         let rest = line.trim().strip_prefix("deb")?;
         if !rest.starts_with(char::is_whitespace) {
@@ -95,12 +109,11 @@ fn parse_list(text: &str) -> Option<Archive> {
         let mut words = rest.split_whitespace();
         let uri = words.next()?.to_owned();
         let suite = words.next()?;
-        (is_main_suite(suite) && words.any(|component| component == "main"))
-            .then_some(Archive { uri, signed_by })
+        (is_wanted(suite) && words.any(|component| component == "main")).then_some(Archive { uri, signed_by })
     })
 }
 
-fn parse_deb822(text: &str) -> Option<Archive> {
+fn parse_deb822(text: &str, is_wanted: fn(&str) -> bool) -> Option<Archive> {
     let mut stanzas: Vec<Vec<(String, String)>> = vec![Vec::new()];
     for line in text.lines() {
         if line.starts_with('#') {
@@ -128,8 +141,8 @@ fn parse_deb822(text: &str) -> Option<Archive> {
         if field("enabled").is_some_and(|value| value.eq_ignore_ascii_case("no")) {
             return None;
         }
-        let main_suite = field("suites").is_some_and(|value| value.split_whitespace().any(is_main_suite));
-        if !has("types", "deb") || !has("components", "main") || !main_suite {
+        let wanted = field("suites").is_some_and(|value| value.split_whitespace().any(is_wanted));
+        if !has("types", "deb") || !has("components", "main") || !wanted {
             return None;
         }
         let signed_by = field("signed-by")
@@ -151,11 +164,15 @@ mod tests {
                     deb http://sec.example/debian-security trixie-security main\n\
                     deb [arch=amd64 signed-by=/k.gpg] http://m.example/debian trixie-updates contrib main\n";
         assert_eq!(
-            parse_list(text),
+            parse_list(text, is_main_suite),
             Some(Archive { uri: "http://m.example/debian".into(), signed_by: Some("/k.gpg".into()) })
         );
-        assert_eq!(parse_list("deb http://m.example/debian trixie"), None);
-        assert_eq!(parse_list("deb [broken http://m.example/debian trixie main"), None);
+        assert_eq!(
+            parse_list(text, is_security_suite).map(|archive| archive.uri).as_deref(),
+            Some("http://sec.example/debian-security")
+        );
+        assert_eq!(parse_list("deb http://m.example/debian trixie", is_main_suite), None);
+        assert_eq!(parse_list("deb [broken http://m.example/debian trixie main", is_main_suite), None);
     }
 
     #[test]
@@ -163,7 +180,7 @@ mod tests {
         let text = "Types: deb\n# note\nURIs: http://m.example/debian\nSuites: bookworm bookworm-updates\n\
                     Components: main\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://other.example\n";
         assert_eq!(
-            parse_deb822(text),
+            parse_deb822(text, is_main_suite),
             Some(Archive { uri: "http://m.example/debian".into(), signed_by: Some("/k.gpg".into()) })
         );
     }
@@ -171,9 +188,9 @@ mod tests {
     #[test]
     fn foreign_and_disabled_archives_do_not_count() {
         let foreign = "Types: deb\nURIs: http://x.example\nSuites: nodistro\nComponents: main\n";
-        assert_eq!(parse_deb822(foreign), None);
+        assert_eq!(parse_deb822(foreign, is_main_suite), None);
         let disabled = "Enabled: no\nTypes: deb\nURIs: http://x.example\nSuites: sid\nComponents: main\n";
-        assert_eq!(parse_deb822(disabled), None);
+        assert_eq!(parse_deb822(disabled, is_main_suite), None);
         assert!(!is_main_suite("bookworm-pgdg"));
         assert!(!is_main_suite("noble"));
     }
@@ -181,6 +198,6 @@ mod tests {
     #[test]
     fn inline_key_is_not_taken_for_a_path() {
         let text = "Types: deb\nURIs: http://m.example\nSuites: sid\nComponents: main\nSigned-By:\n -----BEGIN\n abc\n";
-        assert_eq!(parse_deb822(text).unwrap().signed_by, None);
+        assert_eq!(parse_deb822(text, is_main_suite).unwrap().signed_by, None);
     }
 }

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use crate::accelerator::Accelerator;
 use crate::guest::Device;
 use crate::image::kernel::Kernel;
+use crate::netboot::Loader;
 use crate::prefix::Prefix;
 use crate::qemu::Qemu;
 use crate::topology::Host;
@@ -14,10 +16,14 @@ use crate::topology::Host;
 pub struct Machine {
     /// QEMU to run.
     pub qemu: Qemu,
+    /// What it runs guests on.
+    pub accelerator: Accelerator,
     /// Programs for the initramfs.
     pub tools: Prefix,
     /// User space image.
     pub rootfs: PathBuf,
+    /// What lies over it: further packages.
+    pub packages: Option<PathBuf>,
     /// Kernel.
     pub kernel: Kernel,
 }
@@ -73,6 +79,46 @@ pub struct Boot<'a> {
     pub side: Option<SideLink>,
     /// The network devices that have a name and addresses of ours.
     pub devices: Vec<Device>,
+    /// Disks beside those that make up its root file system.
+    pub disks: Vec<Disk>,
+    /// What boots it over the network, if it does not start with its kernel.
+    pub loader: Option<Loader>,
+    /// The terminal type to show colours for, if the output goes to a terminal.
+    pub colour: Option<String>,
+}
+
+/// A disk of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its serial number, by which the guest finds it.
+    pub serial: &'static str,
+    /// The file with its content.
+    pub image: PathBuf,
+    /// Whether the guest may write.
+    pub is_writable: bool,
+}
+
+impl Disk {
+    /// A disk that guests can share.
+    pub fn read_only(serial: &'static str, image: &Path) -> Self {
+        Self { serial, image: image.to_path_buf(), is_writable: false }
+    }
+
+    /// A disk of one guest.
+    pub fn writable(serial: &'static str, image: &Path) -> Self {
+        Self { serial, image: image.to_path_buf(), is_writable: true }
+    }
+}
+
+impl Machine {
+    /// The disks that make up the root file system.
+    pub(super) fn disks(&self) -> Vec<Disk> {
+        let packages = self.packages.as_deref().map(|image| Disk::read_only("packages", image));
+        [Disk::read_only("root", &self.rootfs), Disk::read_only("modules", &self.kernel.modules)]
+            .into_iter()
+            .chain(packages)
+            .collect()
+    }
 }
 
 /// A file for the guest.

@@ -3,37 +3,39 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::guest::boot::{Boot, Machine};
+use crate::accelerator::Accelerator;
+use crate::guest::boot::{Boot, Disk, Machine};
 use crate::guest::counter;
+use crate::netboot::Loader;
 
-/// Set to `kvm` to use hardware virtualisation instead of emulation.
-pub const ACCELERATOR_VARIABLE: &str = "HCA_VM_ACCEL";
 /// Adds words to the guests' kernel command line.
 pub const KERNEL_ARGUMENTS_VARIABLE: &str = "HCA_VM_KERNEL_ARGS";
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check mitigations=off nokaslr \
                                 random.trust_cpu=on net.ifnames=0 log_buf_len=1M";
 
-/// Emulation by default: it works everywhere, and /dev/kvm may be there and fail half-way through a boot.
-fn accelerator() -> &'static str {
-    if emulated() { "tcg,thread=multi" } else { "kvm" }
+fn accelerator(kind: Accelerator) -> &'static str {
+    match kind {
+        Accelerator::Kvm => "kvm",
+        Accelerator::Tcg => "tcg,thread=multi",
+    }
 }
 
 /// What the guest's programs run on. An emulated one has what x86-64-v2 says: there are packages that need it (DPDK among
 /// them), and nothing that costs the emulator much.
-fn processor() -> &'static str {
-    if emulated() { "Nehalem" } else { "host" }
+fn processor(kind: Accelerator) -> &'static str {
+    match kind {
+        Accelerator::Kvm => "host",
+        Accelerator::Tcg => "Nehalem",
+    }
 }
 
-fn emulated() -> bool {
-    std::env::var(ACCELERATOR_VARIABLE).as_deref() != Ok("kvm")
-}
-
-fn kernel_arguments(iommu: bool) -> String {
+/// Words for the guest's kernel.
+pub(crate) fn kernel_arguments(kind: Accelerator, iommu: bool) -> String {
     let mut words = vec![KERNEL_ARGUMENTS.to_owned()];
     if iommu {
         words.push("intel_iommu=on".to_owned());
     }
-    if emulated() {
+    if kind == Accelerator::Tcg {
         words.push(format!("tsc_early_khz={}", counter::kilohertz()));
     }
     words.extend(std::env::var(KERNEL_ARGUMENTS_VARIABLE));
@@ -44,33 +46,38 @@ fn kernel_arguments(iommu: bool) -> String {
 pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_>, initrd: &Path) {
     let host = boot.host;
     command
-        .args(["-name", &host.name, "-accel", accelerator()])
-        .args(["-cpu", processor(), "-smp", &host.cpus.to_string()])
+        .args(["-name", &host.name, "-accel", accelerator(machine.accelerator)])
+        .args(["-cpu", processor(machine.accelerator), "-smp", &host.cpus.to_string()])
         // The server maps the guest's memory: it must be shared.
         .args(["-object", &format!("memory-backend-memfd,id=ram,size={},share=on", host.memory_bytes)])
-        .args(["-machine", "q35,memory-backend=ram", "-m", &format!("{}B", host.memory_bytes)])
-        .args(["-display", "none", "-nodefaults", "-no-reboot"])
-        .arg("-kernel")
-        .arg(&machine.kernel.vmlinux)
-        .arg("-initrd")
-        .arg(initrd)
-        .arg("-append")
-        .arg(kernel_arguments(host.iommu));
+        // Without graphics the firmware, and a boot loader, speak on the serial console.
+        .args(["-machine", "q35,memory-backend=ram,graphics=off", "-m", &format!("{}B", host.memory_bytes)])
+        .args(["-display", "none", "-nodefaults", "-no-reboot"]);
+    match &boot.loader {
+        Some(Loader { image, script }) => command.arg("-kernel").arg(image).arg("-initrd").arg(script),
+        None => command
+            .arg("-kernel")
+            .arg(&machine.kernel.vmlinux)
+            .arg("-initrd")
+            .arg(initrd)
+            .arg("-append")
+            .arg(kernel_arguments(machine.accelerator, host.iommu)),
+    };
     if host.iommu {
         // With caching mode the device sees every mapping. It must precede the devices.
         command.args(["-device", "intel-iommu,caching-mode=on,intremap=off"]);
     }
-    for (id, image) in [("root", &machine.rootfs), ("modules", &machine.kernel.modules)] {
+    for Disk { serial, image, is_writable } in machine.disks().iter().chain(&boot.disks) {
         command
             .arg("-blockdev")
             .arg(
                 serde_json::json!({
-                    "driver": "raw", "node-name": id, "read-only": true,
-                    "file": {"driver": "file", "filename": image, "read-only": true, "locking": "off"},
+                    "driver": "raw", "node-name": serial, "read-only": !is_writable,
+                    "file": {"driver": "file", "filename": image, "read-only": !is_writable, "locking": "off"},
                 })
                 .to_string(),
             )
-            .args(["-device", &format!("virtio-blk-pci,drive={id}")]);
+            .args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
     }
     for (index, hca) in host.hcas.iter().enumerate() {
         let number = index + 1;

@@ -13,12 +13,13 @@ use crate::image::cpio::Cpio;
 const STAGE1: &str = include_str!("../../guest/stage1.sh");
 const INIT: &str = include_str!("../../guest/init.sh");
 const NET: &str = include_str!("../../guest/hca-net");
+const NETBOOT: &str = include_str!("../../guest/hca-netboot");
 const VFIO_BIND: &str = include_str!("../../guest/hca-vfio-bind");
 
 /// Makes the archive.
-pub(super) fn make(machine: &Machine, boot: &Boot<'_>) -> Result<Vec<u8>> {
+pub(crate) fn make(machine: &Machine, boot: &Boot<'_>) -> Result<Vec<u8>> {
     let mut archive = Cpio::new();
-    for folder in ["dev", "proc", "sys", "lower", "rw", "new", "modules"] {
+    for folder in ["dev", "proc", "sys", "lower", "packages", "rw", "new", "modules"] {
         archive.directory(folder)?;
     }
     let busybox = ["usr/bin/busybox", "bin/busybox"]
@@ -36,8 +37,14 @@ pub(super) fn make(machine: &Machine, boot: &Boot<'_>) -> Result<Vec<u8>> {
     archive.file("hca/busybox", 0o755, &busybox)?;
     archive.file("hca/init", 0o755, INIT.as_bytes())?;
     archive.file("copy/usr/local/bin/hca-vfio-bind", 0o755, VFIO_BIND.as_bytes())?;
+    archive.file("copy/usr/local/bin/hca-netboot", 0o755, NETBOOT.as_bytes())?;
     archive.file("copy/usr/local/bin/hca-net", 0o755, NET.as_bytes())?;
     archive.file("hca/net", 0o644, network::table(&boot.devices).as_bytes())?;
+    let disks: String = machine.disks().iter().map(|disk| format!("{}\n", disk.serial)).collect();
+    archive.file("disks", 0o644, disks.as_bytes())?;
+    if boot.disks.iter().any(|disk| disk.is_writable) {
+        archive.file("hca/keeps", 0o644, b"")?;
+    }
     archive.file("hca/env", 0o644, environment(boot).as_bytes())?;
     archive.file("hca/hosts", 0o644, boot.hosts_file.as_bytes())?;
     if let Task::Job(script) = &boot.task {
@@ -80,7 +87,12 @@ fn environment(boot: &Boot<'_>) -> String {
     }
     match &boot.task {
         Task::Wait => set("HCA_MODE", "wait"),
-        Task::Job(_) => set("HCA_MODE", "job"),
+        Task::Job(_) => {
+            set("HCA_MODE", "job");
+            if let Some(term) = &boot.colour {
+                set("HCA_TERM", term);
+            }
+        }
         Task::Shell { term, rows, columns } => {
             set("HCA_MODE", "shell");
             set("HCA_TERM", term);

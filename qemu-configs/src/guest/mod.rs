@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-pub use boot::{Boot, Copy, Machine, SideLink, Task};
-pub use command::{ACCELERATOR_VARIABLE, KERNEL_ARGUMENTS_VARIABLE};
+pub use boot::{Boot, Copy, Disk, Machine, SideLink, Task};
+pub use command::KERNEL_ARGUMENTS_VARIABLE;
+pub(crate) use command::kernel_arguments;
+pub(crate) use initramfs::make as initramfs;
 pub use network::{Device, Place, devices};
 
 use crate::child::Owned;

@@ -7,15 +7,16 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
-use crate::apt::{Apt, unpack_deb};
+use crate::apt::{Candidate, unpack_deb};
 use crate::cache::{Cache, remove_tree};
 use crate::image::modules::{self, Dependencies, EARLY};
+use crate::image::series::{Wanted, numbers};
 use crate::image::{bzimage, make_erofs, run, tools};
 use crate::prefix::Prefix;
 use crate::progress::Step;
 
 /// Raise when this file makes other artefacts from the same kernel.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The kernel of Debian 13.
 pub const DEFAULT: &str = "6.12";
 
@@ -24,6 +25,10 @@ pub const DEFAULT: &str = "6.12";
 pub struct Kernel {
     /// What `uname -r` says in the guest.
     pub release: String,
+    /// The version of its sources, as far as the kernel says: `6.1.192-1` where the release is `6.1.0-53-amd64`.
+    pub version: String,
+    /// The image as it was packaged, for boot loaders.
+    pub bzimage: PathBuf,
     /// ELF kernel with PVH entry.
     pub vmlinux: PathBuf,
     /// erofs image for `/lib/modules/<release>`.
@@ -38,8 +43,8 @@ const PARTS: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "li
 /// What `--kernel` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
-    /// A Debian kernel series, such as 6.12.
-    Series(u32, u32),
+    /// A kernel of Debian's archive.
+    Debian(Wanted),
     /// A `.deb`, or a folder like one unpacked: `boot/vmlinuz-*` (or `lib/modules/*/vmlinuz`) and `lib/modules/*`.
     Path(PathBuf),
 }
@@ -48,39 +53,74 @@ fn parse(text: &str) -> Result<Choice> {
     if let Some((major, minor)) = text.split_once('.')
         && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
     {
-        return Ok(Choice::Series(major, minor));
+        return Ok(Choice::Debian(Wanted::Series(major, minor)));
     }
     let path = Path::new(text);
-    if !path.exists() {
-        bail!(
-            "no kernel '{text}': give a Debian series (6.1, 6.12, 7.2), a linux-image .deb file, or a folder that holds \
-             boot/vmlinuz-* and lib/modules/*"
-        );
+    if path.exists() {
+        return Ok(Choice::Path(path.canonicalize()?));
     }
-    Ok(Choice::Path(path.canonicalize()?))
+    let of_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    if text.starts_with("linux-image-") && text.ends_with("-amd64") && text.chars().all(of_a_name) {
+        return Ok(Choice::Debian(Wanted::Package(text.to_owned())));
+    }
+    bail!(
+        "no kernel '{text}': give a Debian series (6.1, 6.12, 7.2), the name of a package (linux-image-...-amd64), a \
+         linux-image .deb file, or a folder that holds boot/vmlinuz-* and lib/modules/*"
+    )
+}
+
+/// Is this something that could be a kernel? Nothing is fetched or asked.
+///
+/// # Errors
+/// What is wrong with it, and what could be given instead.
+pub fn check(choice: &str) -> Result<()> {
+    parse(choice).map(drop)
 }
 
 /// The kernel named by `choice`, prepared if need be.
 pub fn get(cache: &Cache, choice: &str) -> Result<Kernel> {
     let choice = parse(choice)?;
-    let folder = cache.get_or_build("kernel", &recipe(&choice)?, |folder| build(cache, &choice, folder))?;
+    let source = match &choice {
+        Choice::Debian(wanted) => of_debian(&wanted.find(cache)?),
+        Choice::Path(path) => path_identity(path)?,
+    };
+    let folder = cache.get_or_build("kernel", &recipe(&source), |folder| build(cache, &choice, folder))?;
     open(&folder)
 }
 
-/// Is this kernel there, ready to boot?
-pub fn is_made(cache: &Cache, choice: &str) -> bool {
-    parse(choice)
-        .and_then(|choice| recipe(&choice))
-        .is_ok_and(|recipe| cache.path_of("kernel", &recipe).is_dir())
+/// This kernel, if it is there, ready to boot. Nothing is fetched or asked.
+pub fn made(cache: &Cache, choice: &str) -> Option<Kernel> {
+    let source = match parse(choice).ok()? {
+        Choice::Debian(wanted) => of_debian(&wanted.known(cache)?.0),
+        Choice::Path(path) => path_identity(&path).ok()?,
+    };
+    let folder = cache.path_of("kernel", &recipe(&source));
+    if folder.is_dir() { open(&folder).ok() } else { None }
 }
 
-fn recipe(choice: &Choice) -> Result<String> {
-    let source = match choice {
-        Choice::Series(major, minor) => format!("Debian {major}.{minor} amd64"),
-        Choice::Path(path) => path_identity(path)?,
-    };
-    let modules: Vec<_> = modules::names().collect();
-    Ok(format!("kernel {VERSION}: {source}: {}", modules.join(" ")))
+/// All kernels that are there, oldest first.
+pub fn all_made(cache: &Cache) -> Vec<Kernel> {
+    let folders = fs::read_dir(cache.root()).into_iter().flatten().flatten();
+    let of_kernels = |name: &str| name.starts_with("kernel-");
+    let mut all: Vec<_> = folders
+        .filter(|entry| entry.file_name().to_str().is_some_and(of_kernels))
+        .filter(|entry| {
+            // Of this way to make them: others are left over.
+            let recipe = fs::read_to_string(entry.path().join("recipe")).unwrap_or_default();
+            recipe.starts_with(&format!("kernel {VERSION}:"))
+        })
+        .filter_map(|entry| open(&entry.path()).ok())
+        .collect();
+    all.sort_by_key(|kernel| numbers(&kernel.version));
+    all
+}
+
+fn of_debian(package: &Candidate) -> String {
+    format!("{} {}", package.name, package.version)
+}
+
+fn recipe(source: &str) -> String {
+    format!("kernel {VERSION}: {source}: {}", modules::names().collect::<Vec<_>>().join(" "))
 }
 
 /// A path, and what changes when something else is put there.
@@ -102,8 +142,11 @@ fn open(folder: &Path) -> Result<Kernel> {
     let mut early: Vec<PathBuf> =
         fs::read_dir(folder.join("early"))?.flatten().map(|entry| entry.path()).collect();
     early.sort();
+    let release = fs::read_to_string(folder.join("release"))?.trim().to_owned();
     Ok(Kernel {
-        release: fs::read_to_string(folder.join("release"))?.trim().to_owned(),
+        version: fs::read_to_string(folder.join("version"))?.trim().to_owned(),
+        release,
+        bzimage: folder.join("bzimage"),
         vmlinux: folder.join("vmlinux"),
         modules: folder.join("modules.erofs"),
         early,
@@ -115,8 +158,8 @@ fn build(cache: &Cache, choice: &Choice, folder: &Path) -> Result<()> {
     let unpacked = folder.join("unpacked");
     fs::create_dir(&unpacked)?;
     let root = match choice {
-        Choice::Series(major, minor) => {
-            fetch_debian(cache, *major, *minor, &unpacked)?;
+        Choice::Debian(wanted) => {
+            fetch_debian(cache, wanted, &unpacked)?;
             unpacked.clone()
         }
         Choice::Path(path) if path.is_dir() => path.clone(),
@@ -128,50 +171,40 @@ fn build(cache: &Cache, choice: &Choice, folder: &Path) -> Result<()> {
     let step = Step::start("preparing the kernel and its modules");
     let (vmlinuz, release) = find_vmlinuz(&root)?;
     let image = fs::read(&vmlinuz).with_context(|| format!("cannot read {}", vmlinuz.display()))?;
-    fs::write(folder.join("vmlinux"), bzimage::extract(&tools, &image)?)?;
+    let kernel = bzimage::extract(&tools, &image)?;
+    fs::write(folder.join("version"), banner(&kernel).unwrap_or(&release))?;
+    fs::write(folder.join("vmlinux"), &kernel)?;
+    fs::write(folder.join("bzimage"), &image)?;
     fs::write(folder.join("release"), &release)?;
     let source = ["usr/lib/modules", "lib/modules"]
         .iter()
         .map(|path| root.join(path).join(&release))
         .find(|path| path.is_dir())
         .with_context(|| format!("no lib/modules/{release} in {}", root.display()))?;
-    select_modules(&tools, &source, &release, folder)?;
+    pack_modules(&tools, &source, &release, folder)?;
     remove_tree(&unpacked)?;
     step.done();
     Ok(())
 }
 
-/// The package of the newest kernel of a series, with the packages it is split into.
-fn fetch_debian(cache: &Cache, major: u32, minor: u32, into: &Path) -> Result<()> {
-    // 6.1 is the kernel of Debian 12; everything newer is in Debian 13 or its backports.
-    let suites: &[&str] =
-        if (major, minor) < (6, 12) { &["bookworm"] } else { &["trixie", "trixie-backports"] };
-    let mut apt = Apt::new(cache, suites);
-    if let Some(backports) = suites.get(1) {
-        // A kernel from backports needs helpers of its own age.
-        apt = apt.prefer(backports);
-    }
-    let names = apt.search(&format!("^linux-image-{major}\\.{minor}[.-].*-amd64$"))?;
-    let Some(name) = newest(&names) else {
-        bail!(
-            "no kernel {major}.{minor} among the packages of {}; Debian offers 6.1, 6.12 and the series in \
-             backports. A .deb file or a folder can be given instead",
-            suites.join(", ")
-        );
-    };
-    apt.unpack(std::slice::from_ref(name), into, |package| {
-        !PARTS.iter().any(|prefix| package.starts_with(prefix))
-    })
-    .with_context(|| format!("cannot get the kernel package {name}"))?;
-    Ok(())
+/// The package of a kernel, with the packages it is split into.
+fn fetch_debian(cache: &Cache, wanted: &Wanted, into: &Path) -> Result<()> {
+    let Candidate { name, .. } = wanted.find(cache)?;
+    let is_part = |package: &str| PARTS.iter().any(|prefix| package.starts_with(prefix));
+    let unpacked =
+        wanted.apt(cache).unpack(std::slice::from_ref(&name), into, |package| !is_part(package.name()));
+    unpacked.with_context(|| format!("cannot get the kernel package {name}")).map(drop)
 }
 
-/// The newest of these packages, leaving out the cloud, realtime and debug flavours.
-fn newest(names: &[String]) -> Option<&String> {
-    names
-        .iter()
-        .filter(|name| !["-cloud-", "-rt-", "-dbg", "-unsigned", "~"].iter().any(|part| name.contains(part)))
-        .max_by_key(|name| numbers(name))
+/// The version that a kernel of Debian's says of itself in its banner: `Linux version 6.1.0-50-amd64 (...) #1 SMP
+/// PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-01-01)`.
+fn banner(kernel: &[u8]) -> Option<&str> {
+    const BEGIN: &[u8] = b"Linux version ";
+    const LONGEST: usize = 512;
+    let begins = |window: &&[u8]| window.starts_with(BEGIN);
+    let banner = kernel.windows(LONGEST).find(begins)?.split(|byte| matches!(byte, 0 | b'\n')).next()?;
+    let (_, rest) = std::str::from_utf8(banner).ok()?.rsplit_once(" Debian ")?;
+    rest.split_whitespace().next()
 }
 
 /// The kernel image below an unpacked package, and its release.
@@ -203,75 +236,59 @@ fn find_vmlinuz(root: &Path) -> Result<(PathBuf, String)> {
         .with_context(|| format!("neither boot/vmlinuz-* nor lib/modules/*/vmlinuz in {}", root.display()))
 }
 
-/// The numbers in a text, for ordering versions.
-fn numbers(text: &str) -> Vec<u64> {
-    text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
-}
-
-/// Copies the modules a guest needs, uncompressed, and makes the index and the image of them.
-fn select_modules(tools: &Prefix, source: &Path, release: &str, folder: &Path) -> Result<()> {
-    let tree = folder.join("tree");
-    // depmod wants <base>/lib/modules/<release>; first over everything, to learn who needs whom.
+/// Makes the index and the image of all modules. Those that guests load often are uncompressed in it, which an emulated
+/// processor takes long for; the others are as the package has them.
+fn pack_modules(tools: &Prefix, source: &Path, release: &str, folder: &Path) -> Result<()> {
+    // depmod wants <base>/lib/modules/<release>; the first time it tells who needs whom.
     let base = folder.join("base");
+    let tree = base.join("lib/modules").join(release);
     fs::create_dir_all(base.join("lib/modules"))?;
-    let all = base.join("lib/modules").join(release);
-    run(Command::new("cp").arg("-r").arg(source).arg(&all))?;
+    run(Command::new("cp").args(["-r", "--no-dereference"]).arg(source).arg(&tree))?;
     depmod(tools, &base, release)?;
-    let dependencies = Dependencies::parse(&fs::read_to_string(all.join("modules.dep"))?);
-    let built_in = fs::read_to_string(all.join("modules.builtin")).unwrap_or_default();
+    let dependencies = Dependencies::parse(&fs::read_to_string(tree.join("modules.dep"))?);
+    let built_in = fs::read_to_string(tree.join("modules.builtin")).unwrap_or_default();
+    dependencies.check(&built_in)?;
 
-    let target = tree.join("lib/modules").join(release);
-    fs::create_dir_all(&target)?;
-    for entry in fs::read_dir(&all)?.flatten() {
-        let name = entry.file_name();
-        // modules.builtin, .builtin.modinfo and .order come with the package; the rest depmod makes.
-        if name.to_string_lossy().starts_with("modules.builtin") || name == "modules.order" {
-            fs::copy(entry.path(), target.join(name))?;
-        }
-    }
-    let uncompressed = |path: &str| -> Result<PathBuf> {
-        let plain = path.split_once(".ko").map_or(path, |(stem, _)| stem).to_owned() + ".ko";
-        let to = target.join(&plain);
-        if !to.exists() {
-            if let Some(parent) = to.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            let from = all.join(path);
-            let mut unpacker = match path.rsplit('.').next() {
-                Some("xz") => Some(tools.command("xz")?),
-                Some("zst") => Some(tools.command("zstd")?),
-                Some("gz") => Some(Command::new("gzip")),
-                _ => None,
-            };
-            match &mut unpacker {
-                Some(command) => {
-                    let output = command.arg("-dc").arg(&from).output()?;
-                    if !output.status.success() || output.stdout.is_empty() {
-                        bail!("cannot decompress {}", from.display());
-                    }
-                    fs::write(&to, output.stdout)?;
-                }
-                None => {
-                    fs::copy(&from, &to)?;
-                }
-            }
-        }
-        Ok(to)
-    };
-    for path in dependencies.for_guest(&built_in)? {
-        uncompressed(&path)?;
+    for path in dependencies.load_order(&modules::names().collect::<Vec<_>>()) {
+        uncompress(tools, &tree, &path)?;
     }
     let early = folder.join("early");
     fs::create_dir(&early)?;
     for (index, path) in dependencies.load_order(&EARLY).iter().enumerate() {
-        let from = uncompressed(path)?;
+        let from = uncompress(tools, &tree, path)?;
         let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
         fs::copy(&from, early.join(format!("{index:02}-{name}")))?;
     }
-    depmod(tools, &tree, release)?;
-    make_erofs(tools, &target, &folder.join("modules.erofs"))?;
-    remove_tree(&base)?;
-    remove_tree(&tree)
+    // Links into trees of sources that are not here.
+    for link in ["build", "source"] {
+        let _ = fs::remove_file(tree.join(link));
+    }
+    // From 6.19 on the kernel's image lies beside the modules.
+    let _ = fs::remove_file(tree.join("vmlinuz"));
+    depmod(tools, &base, release)?;
+    make_erofs(tools, &tree, &folder.join("modules.erofs"))?;
+    remove_tree(&base)
+}
+
+/// Uncompresses a module in place; returns where it is then.
+fn uncompress(tools: &Prefix, tree: &Path, path: &str) -> Result<PathBuf> {
+    let plain = path.split_once(".ko").map_or(path, |(stem, _)| stem).to_owned() + ".ko";
+    let (from, to) = (tree.join(path), tree.join(plain));
+    if to.exists() {
+        return Ok(to);
+    }
+    let mut unpacker = match path.rsplit('.').next() {
+        Some("xz") => tools.command("xz")?,
+        Some("zst") => tools.command("zstd")?,
+        _ => Command::new("gzip"),
+    };
+    let output = unpacker.arg("-dc").arg(&from).output()?;
+    if !output.status.success() || output.stdout.is_empty() {
+        bail!("cannot decompress {}", from.display());
+    }
+    fs::write(&to, output.stdout)?;
+    fs::remove_file(from)?;
+    Ok(to)
 }
 
 fn depmod(tools: &Prefix, base: &Path, release: &str) -> Result<()> {
@@ -290,23 +307,23 @@ mod tests {
 
     #[test]
     fn choices() {
-        assert_eq!(parse("6.12").unwrap(), Choice::Series(6, 12));
+        assert_eq!(parse("6.12").unwrap(), Choice::Debian(Wanted::Series(6, 12)));
         assert!(matches!(parse("/").unwrap(), Choice::Path(_)));
-        let error = parse("no-such-kernel").unwrap_err().to_string();
-        assert!(error.contains("6.12"), "{error}");
+        let package = "linux-image-6.12.107+deb13-rt-amd64";
+        assert_eq!(parse(package).unwrap(), Choice::Debian(Wanted::Package(package.into())));
+        for wrong in ["no-such-kernel", "linux-image-6.1", "linux-image-$(x)-amd64"] {
+            let error = parse(wrong).unwrap_err().to_string();
+            assert!(error.contains("6.12") && error.contains(wrong), "{error}");
+        }
     }
 
     #[test]
-    fn newest_counts_numbers_and_ignores_flavours() {
-        let names: Vec<String> = [
-            "linux-image-6.12.94+deb13-amd64",
-            "linux-image-6.12.107+deb13-amd64",
-            "linux-image-6.12.200+deb13-cloud-amd64",
-            "linux-image-6.12.107+deb13-rt-amd64",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        assert_eq!(newest(&names).unwrap(), "linux-image-6.12.107+deb13-amd64");
-        assert_eq!(newest(&[]), None);
+    fn versions_from_banners() {
+        let mut kernel = vec![0; 100];
+        kernel.extend(b"Linux version 6.1.0-50-amd64 (d@l) (gcc-12 (Debian 12.2.0-14) 12.2.0) #1 SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-06-01)\n");
+        kernel.resize(2000, 0);
+        assert_eq!(banner(&kernel), Some("6.1.176-1"));
+        assert_eq!(banner(&[0; 2000]), None);
+        assert_eq!(banner(b"Linux version"), None);
     }
 }

@@ -1,13 +1,17 @@
-//! The guest image in three cached parts: user space (erofs), kernel (PVH vmlinux, modules as erofs) and a
-//! small initramfs that puts the two together.
+//! The guest image in cached parts: user space (erofs), what further packages add to it (erofs), kernel (PVH vmlinux, modules as
+//! erofs) and a small initramfs that puts them together.
 //!
 //! Raw erofs on virtio-blk under an overlay boots fastest under emulation: nothing is decompressed.
 
+pub mod bugs;
 pub mod bzimage;
 pub mod cpio;
+mod dpkg;
 pub mod kernel;
 pub mod modules;
+pub mod packages;
 pub mod rootfs;
+pub mod series;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,8 @@
 //! The guest's user space: packages of Debian 13, unpacked and unmodified, without systemd.
+//!
+//! Their maintainer scripts do not run, since that takes an emulated guest minutes: [`configure`] leaves behind what they would
+//! have, as far as a guest needs it, and dpkg's database says that they are installed. Further packages are installed by dpkg
+//! (`packages.rs`).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,14 +13,16 @@ use anyhow::{Context, Result};
 
 use crate::apt::Apt;
 use crate::cache::{Cache, remove_tree};
-use crate::image::{make_erofs, run, tools};
+use crate::image::{dpkg, make_erofs, run, tools};
 use crate::prefix::Prefix;
 use crate::progress::Step;
 
 /// Raise when this file makes other images from the same packages.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Where packages come from.
+pub(super) const SUITE: &str = "trixie";
 
-const PACKAGES: [&str; 51] = [
+const PACKAGES: [&str; 57] = [
     // a shell and the usual tools
     "base-files",
     "base-passwd",
@@ -44,6 +50,13 @@ const PACKAGES: [&str; 51] = [
     "time",
     "util-linux",
     "xz-utils",
+    // what installs more
+    "adduser",
+    "debconf",
+    "dpkg",
+    "erofs-utils",
+    "passwd",
+    "ucf",
     // kernel, devices, network
     "ethtool",
     "iperf3",
@@ -78,74 +91,70 @@ const PACKAGES: [&str; 51] = [
 /// which the version of Debian 13 refuses and that of Debian 12 allows.
 const OLDER: (&str, &str) = ("bookworm", "python3-scapy");
 
-/// Pulled in by dependencies, of no use without systemd, dpkg or a login.
-const SKIPPED: [&str; 13] = [
-    "adduser",
-    "apt",
-    "debconf",
-    "dpkg",
-    "init-system-helpers",
-    "libpam-runtime",
-    "libsystemd-shared",
-    "passwd",
-    "systemd",
-    "systemd-sysv",
-    "tzdata",
-    "ucf",
-    "udev",
-];
+/// For maintainer scripts that call programs of systemd.
+const WITHOUT_SYSTEMD: [&str; 2] = ["systemd-standalone-sysusers", "systemd-standalone-tmpfiles"];
+
+/// Pulled in by dependencies, of no use without systemd or a login.
+const SKIPPED: [&str; 6] = ["apt", "libsystemd-shared", "systemd", "systemd-sysv", "tzdata", "udev"];
+
+/// Set up when further packages are installed, which need them; a guest without such packages does not.
+const UNCONFIGURED: [&str; 7] =
+    ["adduser", "debconf", "dpkg", "init-system-helpers", "libpam-runtime", "passwd", "ucf"];
 
 /// Documentation that stays: rdma-core ships its tests as documentation.
 const KEPT_DOCUMENTATION: [&str; 2] = ["rdma-core", "python3-pyverbs"];
 
-/// The image with these additional packages, made if need be. Returns the path of the erofs file.
-pub fn get(cache: &Cache, additional: &[String]) -> Result<PathBuf> {
-    let mut additional = additional.to_vec();
-    additional.sort();
-    additional.dedup();
-    let folder =
-        cache.get_or_build("rootfs", &recipe(&additional), |folder| build(cache, &additional, folder))?;
+/// The image, made if need be. Returns the path of the erofs file.
+pub fn get(cache: &Cache) -> Result<PathBuf> {
+    let folder = cache.get_or_build("rootfs", &recipe(), |folder| build(cache, folder))?;
     Ok(folder.join("rootfs.erofs"))
 }
 
-/// Is the image without additional packages there?
+/// Is the image there?
 pub fn is_made(cache: &Cache) -> bool {
-    cache.path_of("rootfs", &recipe(&[])).is_dir()
+    cache.path_of("rootfs", &recipe()).is_dir()
 }
 
-fn recipe(additional: &[String]) -> String {
-    let mut recipe = format!("rootfs {VERSION}: trixie: {} {OLDER:?}", PACKAGES.join(" "));
-    for name in additional {
-        recipe.push_str(&format!("\n+ {name}"));
-    }
-    recipe
+/// What the image is made of, beside what that depends on.
+pub(super) fn wanted() -> impl Iterator<Item = String> {
+    PACKAGES.iter().map(ToString::to_string)
 }
 
-fn build(cache: &Cache, additional: &[String], folder: &Path) -> Result<()> {
+/// Is a package left out, where these are asked for?
+pub(super) fn is_skipped(name: &str, asked: &[String]) -> bool {
+    SKIPPED.contains(&name) && !asked.iter().any(|wanted| wanted == name)
+}
+
+fn recipe() -> String {
+    format!(
+        "rootfs {VERSION}: {SUITE}: {} {WITHOUT_SYSTEMD:?} {OLDER:?} {UNCONFIGURED:?}",
+        PACKAGES.join(" ")
+    )
+}
+
+fn build(cache: &Cache, folder: &Path) -> Result<()> {
     let tools = tools(cache)?;
     let tree = folder.join("tree");
     fs::create_dir(&tree)?;
-    let wanted: Vec<String> = PACKAGES
-        .iter()
-        .filter(|name| !SKIPPED.contains(name))
-        .map(ToString::to_string)
-        .chain(additional.iter().cloned())
-        .collect();
-    let asked = |name: &str| additional.iter().any(|wanted| wanted == name);
-    let packages = Apt::new(cache, &["trixie"])
-        .unpack(&wanted, &tree, |name| SKIPPED.contains(&name) && !asked(name))
+    let apt = Apt::new(cache, &[SUITE]);
+    let mut packages = apt
+        .unpack(&wanted().collect::<Vec<_>>(), &tree, |package| is_skipped(package.name(), &[]))
         .context("cannot get the packages of the guest image")?;
+    for name in WITHOUT_SYSTEMD {
+        packages.extend(apt.unpack(&[name.to_owned()], &tree, |package| package.name() != name)?);
+    }
     let (series, older) = OLDER;
     let older = Apt::new(cache, &[series])
-        .unpack(&[older.to_owned()], &tree, |name| name != older)
+        .unpack(&[older.to_owned()], &tree, |package| package.name() != older)
         .context("cannot get the older packages of the guest image")?;
-    let packages: Vec<_> = packages.into_iter().chain(older).collect();
-    let list: String = packages.iter().map(|package| format!("{}\n", package.file)).collect();
+    packages.extend(older);
+    let list: String = packages.iter().map(|one| format!("{}\n", one.package.file)).collect();
     fs::write(folder.join("packages"), list)?;
 
     let step = Step::start("making the guest's root file system");
     prune(&tree)?;
     configure(&tree)?;
+    dpkg::write(&tree, &packages, &UNCONFIGURED)?;
     run(Command::new(tree.join("usr/sbin/ldconfig")).arg("-r").arg(&tree))?;
     compile_python(&tree)?;
     make_erofs(&tools, &tree, &folder.join("rootfs.erofs"))?;
@@ -209,7 +218,7 @@ fn configure(tree: &Path) -> Result<()> {
         "root",
         "var/tmp",
         "var/log",
-        "var/cache",
+        "var/cache/debconf",
         "var/lib",
         "lib/modules",
     ] {

@@ -6,12 +6,14 @@
 
 pub mod adversary;
 pub mod all_to_all;
+pub mod any;
 pub mod cm;
 pub mod dpdk;
 pub mod ethernet;
 pub mod fabric;
 pub mod faults;
 pub mod guest;
+pub mod hpc;
 pub mod ipoib;
 pub mod killed;
 pub mod lossy;
@@ -173,6 +175,18 @@ pub fn all() -> Vec<Suite> {
             about: "adapters that fail on script, and what the stock driver makes of it",
             needs_guests: guests,
             run: faults::cases,
+        },
+        Suite {
+            name: "any",
+            about: "what drivers and programs met that nobody had tried before: modules, packages, UCX, the launcher",
+            needs_guests: guests,
+            run: any::cases,
+        },
+        Suite {
+            name: "hpc",
+            about: "UCX over each transport, Open MPI and MPICH with checked data, libfabric, in a guest and between two",
+            needs_guests: guests,
+            run: hpc::cases,
         },
         Suite {
             name: "killed",

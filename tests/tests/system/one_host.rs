@@ -153,7 +153,7 @@ fn older_kernel() {
 #[test]
 fn killed_and_started_again() {
     let _turn = turn();
-    let mut lab = Lab::start(Options::new("loopback")).expect("a server");
+    let mut lab = Lab::start(Options::new("loopback"), &[]).expect("a server");
     let endless = Job::new().step(
         "endless",
         "pair ibv_rc_pingpong -g 0 -s 65536 -n 100000000 &

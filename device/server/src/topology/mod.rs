@@ -11,6 +11,7 @@
 //! ConnectX-4 does. It is off unless asked for, because it makes doorbells slower: a trapped BAR has no
 //! write-combining buffer, so the server has to wait a moment after each store for the one that continues it.
 
+pub mod built_in;
 mod cables;
 mod check;
 pub mod faults;
@@ -402,7 +403,7 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Reads and checks a topology file.
+    /// Reads and checks a topology file, or the one that is built in under this name.
     ///
     /// # Errors
     /// A [`TopologyError`] that names file, line, key and reason.
@@ -416,8 +417,7 @@ impl Topology {
     /// As [`Topology::load`].
     pub fn read(path: &Path) -> Result<(String, Topology), TopologyError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| TopologyError::Read { file: file.clone(), error })?;
+        let text = built_in::read(path).map_err(|error| TopologyError::Read { file: file.clone(), error })?;
         let mut topology = Topology::parse(&file, &text)?;
         // Files named in the file are beside it.
         let folder = path.parent().unwrap_or(Path::new(""));

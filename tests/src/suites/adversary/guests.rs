@@ -50,7 +50,7 @@ fn tried(attack: Attack) -> Result<String, Failure> {
     let topology = scratch.path().join("topology.toml");
     std::fs::write(&topology, Setting::default().text())?;
     let options = Options { kernel: KERNELS[0].into(), ..Options::new(topology.display().to_string()) };
-    let mut lab = Lab::start(options)?;
+    let mut lab = Lab::start(options, &[])?;
     let script = format!(
         "for round in $(seq 1000); do
             pair ibv_rc_pingpong -c -s 4096 -n 100 >/tmp/out || {{ cat /tmp/out; return 1; }}
