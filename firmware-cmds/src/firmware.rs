@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
 
+use crate::device_memory::DeviceMemory;
 use crate::effect::Effect;
 use crate::failure::Refusal;
 use crate::function::FunctionId;
@@ -141,7 +142,9 @@ fn tables(config: &Config) -> Icm {
         PortKind::InfiniBand => Offer::none(),
         PortKind::Ethernet => config.personality.capabilities.ethernet.steering,
     };
-    Icm { steering: Steering::new(offer), ..Icm::new(config.function) }
+    let device_memory = DeviceMemory::new(&config.personality.capabilities.device_memory);
+    let icm = Icm::new(config.function).with_device_memory(device_memory);
+    Icm { steering: Steering::new(offer), ..icm }
 }
 
 impl Firmware {
@@ -207,6 +210,11 @@ impl Firmware {
     /// Whether it has send queues without a queue pair: on InfiniBand ports only to test BlueFlame.
     pub fn has_send_queues(&self) -> bool {
         self.is_ethernet() || self.blueflame()
+    }
+
+    /// Whether programs can have memory of the adapter's own.
+    pub fn has_device_memory(&self) -> bool {
+        self.general_max.get(General::DEVICE_MEMORY) == 1
     }
 
     /// What may meet a page that is not present.

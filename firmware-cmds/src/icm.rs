@@ -10,6 +10,7 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 
 pub use crate::buffer::Buffer;
+use crate::device_memory::DeviceMemory;
 use crate::function::FunctionId;
 use crate::limits::{
     LOG_MAX_RESERVED_QPNS, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX, LOG_MAX_UMEM,
@@ -273,6 +274,12 @@ pub struct Mcg {
 const FIRST_DCT: u32 = 1 << 20;
 /// The first reserved QP number: beyond those too, and the last within what a function has.
 const FIRST_RESERVED_QPN: u32 = 1 << 21;
+/// The first pages of BAR0 hold the initialization segment.
+const FIRST_UAR: u32 = 0x10;
+/// Bytes of a page of BAR0.
+const UAR_PAGE: u32 = 4096;
+/// Pages of BAR0.
+const BAR0_PAGES: u32 = 8192;
 /// log2 of the number of DC targets.
 pub(crate) const LOG_MAX_DCT: u32 = 18;
 
@@ -319,6 +326,8 @@ pub struct Icm {
     pub mcgs: Vec<Mcg>,
     /// Flow tables.
     pub steering: Steering,
+    /// Memory of the adapter's own.
+    pub device_memory: DeviceMemory,
     /// User contexts, their memory and their objects.
     pub(crate) users: Users,
     /// Bytes that translations take: those given with CREATE_MKEY and those that UMR WQEs loaded.
@@ -352,18 +361,28 @@ impl Icm {
             pds: Table::new(1, (1 << 24) - 2),
             xrcds: Table::new(1, (1 << 24) - 2),
             tds: Table::new(1, (1 << 16) - 1),
-            // The first pages of BAR0 hold the initialization segment.
-            uars: Table::new(0x10, 8192 - 0x10),
+            uars: Table::new(FIRST_UAR, BAR0_PAGES - FIRST_UAR),
             q_counters: Table::new(1, MAX_Q_COUNTERS),
             rates: vec![0; usize::from(RATES).saturating_sub(1)],
             psvs: Table::new(1, (1 << 24) - 2),
             mcgs: Vec::new(),
             steering: Steering::default(),
+            device_memory: DeviceMemory::default(),
             users: Users::new((1 << LOG_MAX_UCTX) - 1, 1 << LOG_MAX_UMEM),
             translation_bytes: 0,
             page_lists: 0,
             rqt_entries: 0,
         }
+    }
+
+    /// The same with device memory. Its pages at the end of BAR0 are no doorbells.
+    pub(crate) fn with_device_memory(self, device_memory: DeviceMemory) -> Self {
+        let window = device_memory.window();
+        if window.is_empty() {
+            return self;
+        }
+        let end = u32::try_from(window.start / u64::from(UAR_PAGE)).unwrap_or(BAR0_PAGES);
+        Self { uars: Table::new(FIRST_UAR, end.saturating_sub(FIRST_UAR)), device_memory, ..self }
     }
 
     /// The rate of that index, in kb/s. `None`: there is none.

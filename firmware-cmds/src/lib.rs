@@ -29,6 +29,7 @@ mod agent;
 mod buffer;
 pub mod commands;
 pub mod datagram;
+pub mod device_memory;
 mod directed;
 pub mod effect;
 mod failure;

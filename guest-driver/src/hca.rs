@@ -480,7 +480,7 @@ impl<B: Bus> Hca<B> {
     }
 
     /// Queries capabilities: those in force, or the most that can be had. They follow the 16-byte header.
-    fn query_caps(&mut self, kind: u32, current: bool) -> Result<Vec<u8>, Error> {
+    pub(crate) fn query_caps(&mut self, kind: u32, current: bool) -> Result<Vec<u8>, Error> {
         let op_mod = kind << 1 | if current { CAP_CURRENT } else { 0 };
         let out = self.execute(
             Opcode::QueryHcaCap,

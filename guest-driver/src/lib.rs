@@ -16,7 +16,7 @@
 //! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries. [`srq`]: shared
 //!    receive queues.
 //! 8. [`umr`], [`mw`], [`odp`]: keys that work requests change; windows; memory that comes page by page. [`sig`]:
-//!    signatures of blocks.
+//!    signatures of blocks. [`device_memory`]: memory of the adapter's own.
 //! 9. [`mad`]: asking the port about itself.
 //! 10. [`eth`]: ports that are Ethernet: queues of frames, where frames are steered to, and the addresses of RoCE.
 //!
@@ -54,6 +54,7 @@ pub mod cmdq;
 pub mod counters;
 pub mod cq;
 pub mod dct;
+pub mod device_memory;
 pub mod error;
 pub mod eth;
 pub mod events;

@@ -128,7 +128,7 @@ impl<B: Bus> Hca<B> {
         self.create_key(pd, access, input, pages, address, len)
     }
 
-    fn create_key(
+    pub(crate) fn create_key(
         &mut self,
         pd: Pd,
         access: Access,

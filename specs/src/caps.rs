@@ -19,6 +19,8 @@ pub const TYPE_ROCE: u32 = 0x4;
 pub const TYPE_FLOW_TABLE: u32 = 0x7;
 /// Type of the capabilities of rates.
 pub const TYPE_QOS: u32 = 0xc;
+/// Type of the capabilities of device memory.
+pub const TYPE_DEVICE_MEMORY: u32 = 0xf;
 /// Type of the second page of general capabilities.
 pub const TYPE_GENERAL_2: u32 = 0x20;
 
@@ -117,6 +119,8 @@ layout! {
         NIC_FLOW_TABLE: 0x34 [25:25];
         /// The function manages the e-switch.
         ESWITCH_MANAGER: 0x34 [24:24];
+        /// Programs can have memory of the adapter's own ([`DeviceMemory`]).
+        DEVICE_MEMORY: 0x34 [23:23];
         /// The register MCAM tells of further registers.
         MCAM_REG: 0x34 [22:22];
         /// The register PCAM tells of further registers.
@@ -442,6 +446,22 @@ layout! {
         PACKET_PACING_RATE_TABLE_SIZE: 0x10 [15:0];
     }
 
+    /// Capabilities of device memory, 256 bytes.
+    pub struct DeviceMemory[0x100] {
+        /// Programs can have a piece and map it (ALLOC_MEMIC).
+        MEMIC: 0x0 [31:31];
+        /// log2 of the smallest piece, in bytes.
+        LOG_MIN_MEMIC_ALLOC_SIZE: 0x4 [20:16];
+        /// Largest alignment that a piece can have: 64 << value bytes.
+        LOG_MAX_MEMIC_ADDR_ALIGNMENT: 0x4 [7:0];
+        /// Where in BAR0 pieces can be mapped, in bytes from its begin.
+        MEMIC_BAR_START_ADDR: 0x8 u64;
+        /// How many bytes of BAR0 that are.
+        MEMIC_BAR_SIZE: 0x10 [31:0];
+        /// Bytes of the largest piece.
+        MAX_MEMIC_SIZE: 0x14 [31:0];
+    }
+
     /// Properties of one kind of flow table, 64 bytes.
     pub struct FlowTableProperties[0x40] {
         /// There are such tables.
@@ -567,6 +587,20 @@ pub mod uctx_cap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn golden_device_memory() {
+        let mut m = DeviceMemory::new();
+        m.set(DeviceMemory::MEMIC, 1).set(DeviceMemory::LOG_MIN_MEMIC_ALLOC_SIZE, 6);
+        m.set(DeviceMemory::LOG_MAX_MEMIC_ADDR_ALIGNMENT, 5)
+            .set(DeviceMemory::MEMIC_BAR_START_ADDR, 0x1fc_0000);
+        m.set(DeviceMemory::MEMIC_BAR_SIZE, 0x4_0000).set(DeviceMemory::MAX_MEMIC_SIZE, 0x2_0000);
+        assert_eq!(m.bytes()[..8], [0x80, 0, 0, 0, 0, 6, 0, 5]);
+        assert_eq!(m.bytes()[8..0x18], [0, 0, 0, 0, 1, 0xfc, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0]);
+        let mut c = General::new();
+        c.set(General::DEVICE_MEMORY, 1);
+        assert_eq!(c.bytes()[0x35], 0x80);
+    }
 
     #[test]
     fn golden_general() {

@@ -90,6 +90,8 @@ layout! {
         qos, qos_mut: 0x10 caps::Qos;
         /// The flow table capabilities of a NIC.
         flow_tables, flow_tables_mut: 0x10 caps::FlowTables;
+        /// The capabilities of device memory.
+        device_memory, device_memory_mut: 0x10 caps::DeviceMemory;
     }
 
     /// SET_HCA_CAP input: 4 KiB of capabilities.
@@ -179,6 +181,32 @@ layout! {
     } views {
         /// The key's context.
         mkc, mkc_mut: 0x10 Mkc;
+    }
+
+    /// ALLOC_MEMIC input.
+    pub struct AllocMemicIn[0x20] {
+        /// Alignment of the piece: 64 << value bytes.
+        LOG_MEMIC_ADDR_ALIGNMENT: 0xc [7:0];
+        /// Where in BAR0 the driver has pages for it, in bytes from its begin.
+        RANGE_START_ADDR: 0x10 u64;
+        /// How many bytes of BAR0 those pages are.
+        RANGE_SIZE: 0x18 [31:0];
+        /// Bytes of the piece.
+        MEMIC_SIZE: 0x1c [31:0];
+    }
+
+    /// ALLOC_MEMIC output.
+    pub struct AllocMemicOut[0x10] {
+        /// Where in BAR0 the piece begins.
+        MEMIC_START_ADDR: 0x8 u64;
+    }
+
+    /// DEALLOC_MEMIC input.
+    pub struct DeallocMemicIn[0x20] {
+        /// Where in BAR0 the piece begins.
+        MEMIC_START_ADDR: 0x10 u64;
+        /// Its bytes.
+        MEMIC_SIZE: 0x18 [31:0];
     }
 
     /// CREATE_EQ input; the page list follows at [`PAS_OFFSET`].

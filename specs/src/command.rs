@@ -181,6 +181,10 @@ opcodes! {
     QuerySpecialContexts = 0x203,
     /// PAGE_FAULT_RESUME.
     PageFaultResume = 0x204,
+    /// ALLOC_MEMIC.
+    AllocMemic = 0x205,
+    /// DEALLOC_MEMIC.
+    DeallocMemic = 0x206,
     CreateEq = 0x301,
     DestroyEq = 0x302,
     QueryEq = 0x303,

@@ -39,7 +39,7 @@ layout! {
         EN_RINVAL: 0xc [24:24];
         /// Protection domain.
         PD: 0xc [23:0];
-        /// First (virtual) address of the region.
+        /// First (virtual) address of the region; of device memory, where it lies in BAR0.
         START_ADDR: 0x10 u64;
         /// Length of the region in bytes.
         LEN: 0x18 u64;
@@ -118,6 +118,8 @@ pub enum AccessMode {
     Klm = 2,
     /// A list of equally long pieces of other keys.
     Ksm = 3,
+    /// Device memory: [`Mkc::START_ADDR`] is where in BAR0 it lies, and addresses under the key begin at 0.
+    Memic = 5,
 }
 
 impl Mkc {
@@ -128,13 +130,14 @@ impl Mkc {
             1 => AccessMode::Mtt,
             2 => AccessMode::Klm,
             3 => AccessMode::Ksm,
+            5 => AccessMode::Memic,
             _ => return None,
         })
     }
 
     /// Sets the access mode.
     pub fn set_access_mode(&mut self, mode: AccessMode) -> &mut Self {
-        self.set(Mkc::ACCESS_MODE_4_2, 0).set(Mkc::ACCESS_MODE_1_0, mode as u32)
+        self.set(Mkc::ACCESS_MODE_4_2, mode as u32 >> 2).set(Mkc::ACCESS_MODE_1_0, mode as u32 & 3)
     }
 }
 

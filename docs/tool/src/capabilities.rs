@@ -1,9 +1,10 @@
 //! What the adapter reports as its capabilities.
 
 use hca_firmware::profile::general_max;
-use hca_firmware::{Config, PortKind};
+use hca_firmware::{Config, Personality, PortKind};
 use hca_spec::caps::{
-    Atomic, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Qos, Roce,
+    Atomic, DeviceMemory, EthernetOffloads, FlowTableProperties, FlowTables, General, General2, Odp, Qos,
+    Roce,
 };
 use hca_spec::layout::Layout;
 use hca_spec::{be32, be64};
@@ -11,11 +12,13 @@ use hca_spec::{be32, be64};
 use crate::source::row;
 
 /// Every field of the capability groups that is not zero, at its maximum: of InfiniBand ports with and without BlueFlame, and
-/// of Ethernet ports.
+/// of Ethernet ports, and of a ConnectX-5.
 pub fn table() -> String {
     let (plain, blueflame) = (Config::default(), Config { blueflame: true, ..Config::default() });
     let mut out = String::from("| group | field | value |\n|---|---|---|\n");
     let ethernet = Config { port_kind: PortKind::Ethernet, ..Config::default() };
+    let connectx5 = Personality::named("connectx5").unwrap_or_else(Personality::default_kind);
+    let connectx5 = Config { personality: connectx5, ..Config::default() };
     rows(
         &mut out,
         &General::LAYOUT,
@@ -23,6 +26,7 @@ pub fn table() -> String {
         &[
             (general_max(&blueflame).bytes(), "with `blueflame = true`"),
             (general_max(&ethernet).bytes(), "on Ethernet ports"),
+            (general_max(&connectx5).bytes(), "by `connectx5`"),
         ],
     );
     let kind = &plain.personality.capabilities;
@@ -44,6 +48,8 @@ pub fn table() -> String {
     ] {
         rows(&mut out, layout, &vec![0; layout.size], &[(bytes, "on Ethernet ports")]);
     }
+    let memory = connectx5.personality.capabilities.device_memory;
+    rows(&mut out, &DeviceMemory::LAYOUT, &[0; DeviceMemory::SIZE], &[(memory.bytes(), "by `connectx5`")]);
     out
 }
 

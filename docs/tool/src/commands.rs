@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use hca_firmware::commands::{Action, Command, Right, TABLE, find};
-use hca_firmware::{Config, Firmware, PortKind, State};
+use hca_firmware::{Config, Firmware, Personality, PortKind, State};
 use hca_spec::command::Opcode;
 use regex::Regex;
 
@@ -20,6 +20,12 @@ pub fn table() -> String {
     let infiniband = firmware(PortKind::InfiniBand, false);
     let blueflame = firmware(PortKind::InfiniBand, true);
     let ethernet = firmware(PortKind::Ethernet, false);
+    let kinds: Vec<(&str, Firmware)> = Personality::names()
+        .filter_map(|name| {
+            Some((name, Config { personality: Personality::named(name)?, ..Config::default() }))
+        })
+        .map(|(name, config)| (name, Firmware::new(config)))
+        .collect();
     for command in TABLE {
         let mut legal = String::from(match command.state {
             State::Disabled => "always",
@@ -27,13 +33,18 @@ pub fn table() -> String {
             State::Initialized => "after INIT_HCA",
         });
         let offered = |firmware: &Firmware| (command.offered)(firmware);
-        legal.push_str(match (offered(&infiniband), offered(&blueflame), offered(&ethernet)) {
-            (true, _, true) => "",
-            (true, _, false) => ", on InfiniBand ports",
-            (false, true, true) => ", on Ethernet ports or with `blueflame = true`",
-            (false, true, false) => ", with `blueflame = true`",
-            (false, false, _) => ", on Ethernet ports",
-        });
+        match (offered(&infiniband), offered(&blueflame), offered(&ethernet)) {
+            (true, _, true) => {}
+            (true, _, false) => legal.push_str(", on InfiniBand ports"),
+            (false, true, true) => legal.push_str(", on Ethernet ports or with `blueflame = true`"),
+            (false, true, false) => legal.push_str(", with `blueflame = true`"),
+            (false, false, true) => legal.push_str(", on Ethernet ports"),
+            (false, false, false) => {
+                let names =
+                    kinds.iter().filter(|(_, kind)| offered(kind)).map(|(name, _)| format!("`{name}`"));
+                legal.push_str(&format!(", by {}", names.collect::<Vec<_>>().join(", ")));
+            }
+        }
         out.push_str(&row(&[
             &format!("{:#x}", command.opcode as u16),
             command.name,

@@ -42,6 +42,21 @@ fn check_region(ctx: &Mkc, pages: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether the region of a key of device memory is in a piece that was allocated.
+fn check_device_memory(fw: &Firmware, ctx: &Mkc, none: Failure) -> Result<(), Failure> {
+    const PIECE: Failure = bad_param(
+        "CREATE_MKEY: start_addr, len: the region is not in a piece of device memory (ALLOC_MEMIC)",
+    );
+    if !fw.has_device_memory() {
+        return Err(none);
+    }
+    let (start, len) = (ctx.get(Mkc::START_ADDR), ctx.get(Mkc::LEN));
+    if ctx.get(Mkc::FREE) == 0 && !fw.icm.device_memory.has(start, len) {
+        return Err(PIECE.got(start));
+    }
+    Ok(())
+}
+
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const MODE: Failure = bad_param("CREATE_MKEY: access_mode: this adapter does not have it");
     const NO_PD: Failure = bad_resource("CREATE_MKEY: pd: the protection domain is not allocated");
@@ -61,6 +76,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let ctx = *create.mkc();
     let bits = ctx.get(Mkc::ACCESS_MODE_4_2) << 2 | ctx.get(Mkc::ACCESS_MODE_1_0);
     let mode = ctx.access_mode().ok_or(MODE.got(bits))?;
+    if mode == AccessMode::Memic {
+        check_device_memory(fw, &ctx, MODE.got(bits))?;
+    }
     let free = ctx.get(Mkc::FREE) == 1;
     let pd = ctx.get(Mkc::PD);
     if fw.icm.pds.get(pd).is_none() {
@@ -70,7 +88,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         return Err(BSF.got(ctx.get(Mkc::BSF_OCTWORD_SIZE)).limit(BSF_OCTWORDS));
     }
     let capacity = match mode {
-        AccessMode::Pa => 0,
+        AccessMode::Pa | AccessMode::Memic => 0,
         _ => ctx.get(Mkc::TRANSLATIONS_OCTWORD_SIZE),
     };
     if capacity > MAX_KEY_OCTWORDS {
@@ -91,15 +109,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         }
         list.truncate(wanted);
     }
-    if mode != AccessMode::Pa && given > capacity {
+    let listed = !matches!(mode, AccessMode::Pa | AccessMode::Memic);
+    if listed && given > capacity {
         return Err(ROOM.got(given).limit(capacity));
     }
     if mode == AccessMode::Mtt && !free {
         check_region(&ctx, u64::from(given) * 2)?;
     }
-    let counted = if mode == AccessMode::Pa || call.user_pages.is_some() { 0 } else { list.len() as u64 };
+    let counted = if !listed || call.user_pages.is_some() { 0 } else { list.len() as u64 };
     let translation = match (mode, call.user_pages) {
-        (AccessMode::Pa, _) => Translation::None,
+        (AccessMode::Pa | AccessMode::Memic, _) => Translation::None,
         (AccessMode::Mtt, Some(pages)) => Translation::User(pages.clone()),
         (AccessMode::Mtt, None) => Translation::Mtt(list),
         (AccessMode::Klm | AccessMode::Ksm, _) => Translation::Klm(list),

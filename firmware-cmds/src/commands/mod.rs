@@ -26,6 +26,7 @@ mod general_object;
 mod hca;
 mod mad;
 mod mcg;
+mod memic;
 pub(crate) mod mkey;
 mod nic_vport;
 mod odp;

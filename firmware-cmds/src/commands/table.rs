@@ -37,7 +37,7 @@ use super::row::{
 use super::{
     access_reg, cq, dct, domains, eq, flow_counter, flow_entry, flow_group, flow_table, general_object, hca,
 };
-use super::{congestion, mad, mcg, mkey, nic_vport, odp, pacing, pages};
+use super::{congestion, mad, mcg, memic, mkey, nic_vport, odp, pacing, pages};
 use super::{
     psv, q_counter, qp, qp_transition as transition, roce_address, rq, rqt, sq, srq, tir, tis, vport,
 };
@@ -130,6 +130,10 @@ rows! {
         User::ALL, Query, ReadOnly(hca::query_special_contexts), Object;
     PageFaultResume, "PAGE_FAULT_RESUME", Initialized, (PageFaultResumeIn::SIZE, DONE), changes_at(Qp, FAULT), OBJECT,
         User::KERNEL, Other, WithEffects(odp::resume), Input(odp::template);
+    AllocMemic, "ALLOC_MEMIC", Initialized, (AllocMemicIn::SIZE, AllocMemicOut::SIZE), NONE, OBJECT,
+        User::KERNEL, Create, Update(memic::alloc), Input(memic::alloc_template), if Firmware::has_device_memory;
+    DeallocMemic, "DEALLOC_MEMIC", Initialized, (DeallocMemicIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Destroy, Update(memic::dealloc), Input(memic::dealloc_template), if Firmware::has_device_memory;
 
     CreateEq, "CREATE_EQ", Initialized, (CreateEqIn::SIZE, NAME), makes(Eq), LIST_AT_ONCE,
         User::KERNEL, Create, WithEffects(eq::create), Input(eq::create_template);

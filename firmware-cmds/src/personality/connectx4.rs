@@ -4,7 +4,7 @@
 //! this firmware can do, and of no more than a ConnectX-4 can, but for what is said beside it.
 
 use hca_spec::caps::{
-    Atomic, EthernetOffloads, General, General2, Odp, Qos, Roce, object_type, odp, uctx_cap,
+    Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, Qos, Roce, object_type, odp, uctx_cap,
 };
 
 use super::{
@@ -73,6 +73,7 @@ pub(super) fn personality() -> Personality {
             atomic: atomic(),
             odp_initial: odp_initial(),
             odp: odp(),
+            device_memory: DeviceMemory::new(),
             ethernet: EthernetPages {
                 general: ethernet_general(),
                 offloads: ethernet_offloads(),

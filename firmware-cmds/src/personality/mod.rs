@@ -10,11 +10,12 @@
 //! profile says how fast an adapter is, and may be chosen apart from what the adapter is.
 
 mod connectx4;
+mod connectx5;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use hca_spec::caps::{Atomic, EthernetOffloads, General, General2, Odp, Qos, Roce};
+use hca_spec::caps::{Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, Qos, Roce};
 
 use crate::speed::LinkSpeed;
 use crate::steering::Offer;
@@ -135,6 +136,8 @@ pub struct Capabilities {
     pub odp_initial: Odp,
     /// All on-demand paging that there is.
     pub odp: Odp,
+    /// Memory that programs can have of the adapter.
+    pub device_memory: DeviceMemory,
     /// What is different, and what there is more, if the ports are Ethernet.
     pub ethernet: EthernetPages,
 }
@@ -190,7 +193,8 @@ impl PortKind {
 }
 
 /// The kinds that are complete: the only place that lists them, the default first.
-static ALL: LazyLock<Vec<Arc<Personality>>> = LazyLock::new(|| vec![Arc::new(connectx4::personality())]);
+static ALL: LazyLock<Vec<Arc<Personality>>> =
+    LazyLock::new(|| [connectx4::personality(), connectx5::personality()].map(Arc::new).into());
 
 impl Personality {
     /// The kind that is meant where none is named.
@@ -248,6 +252,14 @@ mod tests {
                 assert_eq!(general.get(General::PORT_TYPE), kind.code(), "{name}");
                 assert!(ports.iter().all(|port| port.kinds.contains(&kind)), "{name}");
             }
+            let memory = &capabilities.device_memory;
+            let end = memory.get(DeviceMemory::MEMIC_BAR_START_ADDR)
+                + u64::from(memory.get(DeviceMemory::MEMIC_BAR_SIZE));
+            match general.get(General::DEVICE_MEMORY) {
+                0 => assert_eq!(memory, &DeviceMemory::new(), "{name}"),
+                _ => assert_eq!(end, pci.bar0_size, "{name}: behind all doorbells"),
+            }
+            assert_eq!(general.get(General::DEVICE_MEMORY), memory.get(DeviceMemory::MEMIC), "{name}");
             for port in ports {
                 assert!(!port.widths.is_empty() && !port.speeds.is_empty(), "{name}");
             }

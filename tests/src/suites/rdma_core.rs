@@ -18,7 +18,7 @@ const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
 const ALL: Duration = Duration::from_secs(1800);
 /// Different tests that are ok on at least one link layer: what is left of 321 without those of other adapters and of later ones.
-const DISTINCT: usize = 196;
+const DISTINCT: usize = 214;
 
 /// What the ports of a boot's adapter are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,14 +77,21 @@ struct Boot {
 }
 
 /// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
-/// an adapter with BlueFlame. A port of Ethernet has its addresses by itself.
-const BOOTS: [Boot; 5] = [
+/// an adapter with BlueFlame; those of device memory a ConnectX-5. A port of Ethernet has its addresses by itself.
+const BOOTS: [Boot; 6] = [
     Boot {
         link_layer: LinkLayer::InfiniBand,
         topology: "loopback",
         only: "",
         before: HUGE_PAGES,
-        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm'",
+        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm|DMTest|DeviceMemory|dm_ops'",
+    },
+    Boot {
+        link_layer: LinkLayer::InfiniBand,
+        topology: "connectx5.toml",
+        only: "DMTest|DeviceMemory|dm_ops",
+        before: "true",
+        options: "",
     },
     Boot {
         link_layer: LinkLayer::InfiniBand,
@@ -179,7 +186,7 @@ impl Boot {
             "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
         );
         let _turn = turn();
-        Run::new(*topology)
+        Run::new(guests::topology(topology))
             .kernel(kernel)
             .timeout(ALL)
             .copy(guests::copy("guest/rdma_core_tests.py"))

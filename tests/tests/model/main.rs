@@ -10,6 +10,7 @@ mod dc;
 mod dc_paging;
 mod dc_sessions;
 mod deferred;
+mod device_memory;
 mod errors;
 mod ethernet;
 mod events;

@@ -6,7 +6,7 @@ use hca_spec::ids::{Cqn, Mkey};
 use hca_spec::mkc::Mkc;
 
 use super::core::Core;
-use crate::engines::mkey::{Access, Accessor, Behind, Fault, Span, Steps, Target, target};
+use crate::engines::mkey::{Access, Accessor, Behind, Fault, Space, Span, Steps, Target, target};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::pieces::{Piece, walk};
 use crate::engines::signature::{Backing, SignatureError};
@@ -33,28 +33,27 @@ impl SignatureErrors {
 
 /// The memory behind a signature key, and what is found in it.
 struct InMemory<'a> {
-    memory: &'a dyn GuestMemory,
+    keyed: &'a Keyed<'a>,
     behind: &'a Behind<'a>,
-    steps: &'a Steps,
     found: SignatureErrors,
 }
 
 impl Backing for InMemory<'_> {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
         let (len, mut rest) = (buf.len(), buf);
-        self.behind.spans(offset, len, Access::LocalRead, self.steps, &mut |span| {
+        self.behind.spans(offset, len, Access::LocalRead, &self.keyed.steps, &mut |span| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len);
             rest = later;
-            Ok(self.memory.read(span.iova, now)?)
+            Ok(self.keyed.space(span).read(span.iova, now)?)
         })
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         let mut rest = data;
-        self.behind.spans(offset, data.len(), Access::LocalWrite, self.steps, &mut |span| {
+        self.behind.spans(offset, data.len(), Access::LocalWrite, &self.keyed.steps, &mut |span| {
             let (now, later) = rest.split_at(span.len);
             rest = later;
-            Ok(self.memory.write(span.iova, now)?)
+            Ok(self.keyed.space(span).write(span.iova, now)?)
         })
     }
 
@@ -97,7 +96,7 @@ impl<'k> Keyed<'k> {
             Target::Plain(plain) => {
                 let mut room = Room::new(buf);
                 plain.spans(&self.steps, &mut |span: Span| {
-                    Ok(self.memory.read(span.iova, room.next(span.len))?)
+                    Ok(self.space(span).read(span.iova, room.next(span.len))?)
                 })?;
                 Ok(SignatureErrors::default())
             }
@@ -127,7 +126,7 @@ impl<'k> Keyed<'k> {
                 plain.spans(&self.steps, &mut |span: Span| {
                     let (now, later) = rest.split_at(span.len);
                     rest = later;
-                    Ok(now.write_to(self.memory, span.iova)?)
+                    Ok(now.write_to(self.space(span), span.iova)?)
                 })?;
                 Ok(SignatureErrors::default())
             }
@@ -139,8 +138,17 @@ impl<'k> Keyed<'k> {
         }
     }
 
+    /// The memory that a span is of.
+    #[inline]
+    fn space(&self, span: Span) -> &dyn GuestMemory {
+        match span.space {
+            Space::Host => self.memory,
+            Space::Device => &self.icm.device_memory,
+        }
+    }
+
     fn behind<'a>(&'a self, behind: &'a Behind<'a>) -> InMemory<'a> {
-        InMemory { memory: self.memory, behind, steps: &self.steps, found: SignatureErrors::default() }
+        InMemory { keyed: self, behind, found: SignatureErrors::default() }
     }
 
     /// Reads `buf.len()` bytes of a list from byte `offset` on. What lies beyond the list's end is zero.

@@ -224,10 +224,28 @@ impl Executor<'_> {
     fn read_registers(&mut self, now: Ps, offset: u64, buf: &mut [u8]) {
         // A read pushes posted writes ahead of it.
         self.flush_stores(now);
+        let device = &self.core.function.fw.icm.device_memory;
+        if device.is_at(offset) {
+            if !device.read(offset, buf) {
+                buf.fill(0);
+            }
+            return;
+        }
         self.side.registers.read(now, &self.core.chip.timing, offset, buf);
     }
 
     fn store(&mut self, now: Ps, offset: u64, data: &[u8]) {
+        let device = &self.core.function.fw.icm.device_memory;
+        if device.is_at(offset) {
+            if !device.write(offset, data) {
+                self.core.answer_mistake(now, || {
+                    let found = format!("{} bytes at {offset:#x}", data.len());
+                    let expected = "a piece of device memory (ALLOC_MEMIC)";
+                    Finding::new(BAR0, "access", found, expected, &rules::DOORBELL_PLACE)
+                });
+            }
+            return;
+        }
         if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
             let len = data.len();
             return self.core.answer_mistake(now, || {

@@ -117,9 +117,19 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A piece of contiguous bus addresses.
+/// Of what an address is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// The host's memory: bus addresses.
+    Host,
+    /// The adapter's own: offsets in BAR0.
+    Device,
+}
+
+/// A piece of contiguous addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
+    pub(crate) space: Space,
     pub(crate) iova: u64,
     pub(crate) len: usize,
 }
@@ -128,7 +138,8 @@ pub(crate) struct Span {
 pub(crate) fn span(icm: &Icm, key: Mkey, va: u64, len: usize) -> Place {
     let ctx = icm.mkeys.get(key.index()).map(|k| &k.ctx);
     // Indirect keys are looked up at about the cost of a list of pages.
-    let page = ctx.filter(|c| c.access_mode() != Some(AccessMode::Pa)).map(|c| c.get(Mkc::LOG_PAGE_SIZE));
+    let listed = |c: &&Mkc| !matches!(c.access_mode(), Some(AccessMode::Pa | AccessMode::Memic));
+    let page = ctx.filter(listed).map(|c| c.get(Mkc::LOG_PAGE_SIZE));
     Place { key: key.index(), va, len, page }
 }
 

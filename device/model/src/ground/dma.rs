@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
+use hca_firmware::device_memory::DeviceMemory;
+
 /// A DMA access that did not happen: outside every mapping, not writable, or bus mastering is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaError {
@@ -129,6 +131,17 @@ pub fn copy_bytes<M: GuestMemory + ?Sized>(
     let mut bytes = vec![0; len];
     source.read(from, &mut bytes)?;
     to.write(iova, &bytes)
+}
+
+/// The adapter's own memory, by offsets in BAR0: as wide an access as the host's.
+impl GuestMemory for DeviceMemory {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        let len = buf.len();
+        DeviceMemory::read(self, iova, buf).then_some(()).ok_or(DmaError { iova, len })
+    }
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+        DeviceMemory::write(self, iova, data).then_some(()).ok_or(DmaError { iova, len: data.len() })
+    }
 }
 
 /// Memory of a host that is not there: every access fails.

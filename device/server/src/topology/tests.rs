@@ -106,7 +106,7 @@ fn errors_name_file_line_key_and_reason() {
         (&format!("{host}guid = \"0x+1\"\n"), 4, "host.hca.guid", "not a GUID"),
         (&format!("{host}guid = 12\n"), 4, "guid", "invalid type"),
         (&format!("{host}port_type = \"fc\"\n"), 4, "host.hca.port_type", "neither \"ib\" nor \"eth\""),
-        (&format!("{host}personality = \"cx9\"\n"), 4, "host.hca.personality", "only connectx4"),
+        (&format!("{host}personality = \"cx9\"\n"), 4, "host.hca.personality", "only connectx4, connectx5"),
         (&format!("{host}profile = \"cx9\"\n"), 4, "host.hca.profile", "no profile"),
         (&format!("{host}[[host.hca]]\nname = \"hca0\"\n"), 4, "host.hca.name", "two adapters"),
         (&format!("{host}{host}"), 5, "host.name", "two nodes are called"),

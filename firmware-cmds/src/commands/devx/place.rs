@@ -275,8 +275,9 @@ pub(in crate::commands) fn sq(fw: &Firmware, call: &Call<'_>) -> Result<Option<P
 pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     const MODE: Failure =
         bad_param("CREATE_MKEY: access_mode: only a key with a page list can lie in user memory");
-    const PHYSICAL: Failure =
-        bad_param("CREATE_MKEY: access_mode: a user can't make a key over physical addresses");
+    const PHYSICAL: Failure = bad_param(
+        "CREATE_MKEY: access_mode: a user can't make a key over physical addresses or device memory",
+    );
     const PAGE: Failure =
         bad_param("CREATE_MKEY: log_page_size: its pages are larger than those of the user memory");
     const BEYOND: Failure = bad_param("CREATE_MKEY: len: the key goes beyond the end of the user memory");
@@ -285,7 +286,8 @@ pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option
     let valid = c.get(CreateMkeyIn::MKEY_UMEM_VALID) == 1;
     let given = c.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
     let lies_there = valid && given > 0;
-    let addresses = mode == Some(AccessMode::Pa) || mode == Some(AccessMode::Mtt) && !lies_there;
+    let addresses = matches!(mode, Some(AccessMode::Pa | AccessMode::Memic))
+        || mode == Some(AccessMode::Mtt) && !lies_there;
     if addresses && ![0, SHARED].contains(&uid(call)) {
         return Err(PHYSICAL);
     }

@@ -7,7 +7,7 @@ use crate::commands::fixture::Fixture;
 use crate::commands::row::{Action, Call, Outcome, Right};
 use crate::commands::testing::{Answer, Bench};
 use crate::effect::Effect;
-use crate::personality::PortKind;
+use crate::personality::{Personality, PortKind};
 use crate::profile::Config;
 
 /// Kinds in an order in which each names only those before it.
@@ -47,7 +47,8 @@ const LAYERS: [PortKind; 2] = [PortKind::InfiniBand, PortKind::Ethernet];
 
 /// An adapter that has every command of its link layer, in that state.
 fn bench(port_kind: PortKind, state: State) -> Bench {
-    let mut b = Bench::with(Config { blueflame: true, port_kind, ..Config::default() });
+    let personality = Personality::named("connectx5").expect("the one with the most commands");
+    let mut b = Bench::with(Config { personality, blueflame: true, port_kind, ..Config::default() });
     if state >= State::Enabled {
         b.ok(Opcode::EnableHca, 0);
         b.give_pages(b.fw.pages.init());
@@ -137,6 +138,10 @@ fn prepare(b: &mut Bench, fixture: &mut Fixture, command: &Command) {
         Opcode::QueryFlowTableEntry | Opcode::DeleteFlowTableEntry => {
             let set = row(Opcode::SetFlowTableEntry).template(fixture);
             assert_eq!(run(b, &set).status(), Status::Ok);
+        }
+        Opcode::DeallocMemic => {
+            let alloc = row(Opcode::AllocMemic).template(fixture);
+            assert_eq!(run(b, &alloc).status(), Status::Ok);
         }
         Opcode::DetachFromMcg => {
             let attach = row(Opcode::AttachToMcg).template(fixture);

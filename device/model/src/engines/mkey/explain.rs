@@ -7,6 +7,7 @@ use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::Mkc;
 use hca_spec::rules::{self, Rule};
 
+use super::walk::first_address;
 use super::{Access, Fault};
 use crate::ground::diagnosis::{Finding, Subject};
 
@@ -74,7 +75,7 @@ impl Fault {
             }
             Self::Bounds { key, va, len } => {
                 let (start, length) =
-                    context(key).map_or((0, 0), |ctx| (ctx.get(Mkc::START_ADDR), ctx.get(Mkc::LEN)));
+                    context(key).map_or((0, 0), |ctx| (first_address(ctx), ctx.get(Mkc::LEN)));
                 (
                     "address, length",
                     format!("{len:#x} bytes at {va:#x}"),

@@ -11,7 +11,7 @@ use hca_spec::mkc::{
     RepeatPiece,
 };
 
-use super::{Access, Accessor, Fault, Span};
+use super::{Access, Accessor, Fault, Space, Span};
 use crate::ground::region::Pages;
 
 /// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
@@ -69,10 +69,18 @@ pub(super) fn check_bounds(ctx: &Mkc, key: Mkey, va: u64, len: u64) -> Result<()
     if ctx.get(Mkc::LENGTH64) == 1 {
         return Ok(());
     }
-    let offset = va.checked_sub(ctx.get(Mkc::START_ADDR)).ok_or(bounds)?;
+    let offset = va.checked_sub(first_address(ctx)).ok_or(bounds)?;
     match offset.checked_add(len) {
         Some(end) if end <= ctx.get(Mkc::LEN) => Ok(()),
         _ => Err(bounds),
+    }
+}
+
+/// The first address under a key.
+pub(super) fn first_address(ctx: &Mkc) -> u64 {
+    match ctx.access_mode() {
+        Some(AccessMode::Memic) => 0,
+        _ => ctx.get(Mkc::START_ADDR),
     }
 }
 
@@ -149,7 +157,10 @@ impl Walk<'_> {
             return Ok(());
         }
         match (ctx.access_mode(), &entry.translation) {
-            (Some(AccessMode::Pa), _) => visit(Span { iova: range.va, len: range.len as usize }),
+            (Some(AccessMode::Pa), _) => {
+                visit(Span { space: Space::Host, iova: range.va, len: range.len as usize })
+            }
+            (Some(AccessMode::Memic), _) => self.piece_of_device(ctx, range, visit),
             (Some(AccessMode::Mtt), translation) => self.pages(entry, translation, range, visit),
             (Some(AccessMode::Klm), Translation::Klm(list)) if depth < MAX_DEPTH => {
                 self.pieces(ctx, list, range, depth, visit)
@@ -159,6 +170,13 @@ impl Walk<'_> {
             }
             _ => Err(range.untranslated(0)),
         }
+    }
+
+    /// A range of the adapter's own memory, if it is (still) allocated.
+    fn piece_of_device(&self, ctx: &Mkc, range: Range, visit: &mut Visit<'_>) -> Result<(), Fault> {
+        let at = ctx.get(Mkc::START_ADDR).checked_add(range.va);
+        let at = at.filter(|at| self.icm.device_memory.has(*at, range.len)).ok_or(range.untranslated(0))?;
+        visit(Span { space: Space::Device, iova: at, len: range.len as usize })
     }
 
     fn pages(
@@ -181,7 +199,8 @@ impl Walk<'_> {
             }
             let in_page = at & (page_size - 1);
             let n = (page_size - in_page).min(range.len - done);
-            visit(Span { iova: (mtt & MTT_ADDRESS).wrapping_add(in_page), len: n as usize })?;
+            let iova = (mtt & MTT_ADDRESS).wrapping_add(in_page);
+            visit(Span { space: Space::Host, iova, len: n as usize })?;
             at = at.wrapping_add(n);
             done += n;
         }

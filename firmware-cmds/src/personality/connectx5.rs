@@ -1,0 +1,50 @@
+//! ConnectX-5 VPI with one EDR port, PCIe Gen3 x16: a ConnectX-4, and device memory.
+//!
+//! Identity is that of real cards (pci.ids, mstflint's list of devices). Of what else came with the ConnectX-5 its capability
+//! pages announce nothing: tag matching, DC with more than one port, headers that rules rewrite, enhanced multi-packet sends.
+
+use hca_spec::caps::{DeviceMemory, General};
+
+use super::{FirmwareVersion, Pci, Personality, connectx4};
+
+/// Bytes of BAR0, at its end, that pieces of device memory are mapped by: as many as there are of the memory.
+const WINDOW: u32 = 256 << 10;
+/// Bytes of the largest piece, as `ibv_devinfo -v` shows them of real cards.
+const LARGEST: u32 = 128 << 10;
+
+/// The whole of it.
+pub(super) fn personality() -> Personality {
+    let like = connectx4::personality();
+    let mut capabilities = like.capabilities;
+    for general in [&mut capabilities.general, &mut capabilities.ethernet.general] {
+        general.set(General::DEVICE_MEMORY, 1);
+    }
+    capabilities.device_memory = device_memory(like.pci.bar0_size);
+    Personality {
+        name: "connectx5",
+        pci: Pci {
+            device: 0x1017,
+            // A card with a single port of 100 Gb/s (pci.ids).
+            subsystem: 0x0006,
+            ..like.pci
+        },
+        // One that ConnectX-5 adapters run.
+        version: FirmwareVersion { major: 16, minor: 28, subminor: 2006 },
+        hardware_id: 0x20d,
+        board_id: "SHC_0000000010",
+        capabilities,
+        timing: "connectx5",
+        ..like
+    }
+}
+
+/// Memory that lies behind the doorbells.
+fn device_memory(bar0_size: u64) -> DeviceMemory {
+    let mut c = DeviceMemory::new();
+    c.set(DeviceMemory::MEMIC, 1).set(DeviceMemory::LOG_MIN_MEMIC_ALLOC_SIZE, 6);
+    // 64 << 6: a page.
+    c.set(DeviceMemory::LOG_MAX_MEMIC_ADDR_ALIGNMENT, 6);
+    c.set(DeviceMemory::MEMIC_BAR_START_ADDR, bar0_size.saturating_sub(WINDOW.into()));
+    c.set(DeviceMemory::MEMIC_BAR_SIZE, WINDOW).set(DeviceMemory::MAX_MEMIC_SIZE, LARGEST);
+    c
+}
