@@ -78,10 +78,11 @@ SRP_GUID=50f7ca0000000001
 # srp_target HOST: gives a disk to that host.
 srp_target() {
 	options=
-	with_ipoib || options="rdma_cm_port=$SRP_PORT srpt_service_guid=0x$SRP_GUID"
+	with_ipoib || options=srpt_service_guid=0x$SRP_GUID
 	modprobe ib_srpt $options && configfs && ram_disk 0 || return
 	port=/sys/kernel/config/target/srpt/$(cut -d: -f5-8 /sys/class/infiniband/mlx5_0/ports/1/gids/0)
 	mkdir /sys/kernel/config/target/srpt
+	with_ipoib || echo $SRP_PORT >/sys/kernel/config/target/srpt/discovery_auth/rdma_cm_port || return
 	mkdir "$port" && mkdir "$port/tpg" && mkdir "$port/tpg/lun/lun_0" || return
 	ln -s $disk "$port/tpg/lun/lun_0/disk"
 	# As many work requests as a queue pair of this adapter holds with room for lists of pieces in each.
