@@ -6,6 +6,7 @@ use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
 
 use crate::device_memory::DeviceMemory;
+use crate::disposal::Disposal;
 use crate::effect::Effect;
 use crate::failure::Refusal;
 use crate::function::FunctionId;
@@ -134,6 +135,8 @@ pub struct Firmware {
     /// Opcodes that are not known and were told of.
     pub(crate) unknown: HashSet<u16>,
     pub(crate) refusal: Option<Refusal>,
+    /// Where its objects go when all go at once.
+    pub disposal: Disposal,
 }
 
 /// Empty tables of what such a function can have.
@@ -166,15 +169,17 @@ impl Firmware {
             teardown_snapshot: None,
             unknown: HashSet::new(),
             refusal: None,
+            disposal: Disposal::default(),
             config,
         }
     }
 
     /// Function level reset: everything to power-on. What the last teardown left is remembered.
     pub fn reset(&mut self) {
-        let at_last_teardown = self.at_last_teardown;
-        *self = Self::new(self.config.clone());
+        let new = Self { disposal: self.disposal.clone(), ..Self::new(self.config.clone()) };
+        let Self { icm, pages, at_last_teardown, .. } = std::mem::replace(self, new);
         self.at_last_teardown = at_last_teardown;
+        self.disposal.give((icm, pages));
     }
 
     /// How far the driver has brought the adapter.
@@ -274,7 +279,8 @@ impl Firmware {
 
     /// Drops every object.
     pub(crate) fn drop_objects(&mut self, effects: &mut Vec<Effect>) {
-        self.icm = tables(&self.config);
+        let objects = std::mem::replace(&mut self.icm, tables(&self.config));
+        self.disposal.give(objects);
         self.pages.account(0);
         effects.push(Effect::AllGone);
     }

@@ -1,6 +1,7 @@
 //! The tables of contexts (interconnect context memory, ICM).
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use hca_spec::bsf::Bsf;
 use hca_spec::dct::{DctState, Dctc};
@@ -283,6 +284,9 @@ const BAR0_PAGES: u32 = 8192;
 /// log2 of the number of DC targets.
 pub(crate) const LOG_MAX_DCT: u32 = 18;
 
+/// Queue pairs 0 and 1 that a function has at most, all ports and states together.
+pub(crate) const MAX_MANAGEMENT_QPS: usize = 64;
+
 /// All tables.
 #[derive(Debug)]
 pub struct Icm {
@@ -292,6 +296,8 @@ pub struct Icm {
     pub cqs: Table<Cq>,
     /// Queue pairs. The first 0x40 numbers are never handed out: 0 and 1 are special.
     pub qps: Table<Qp>,
+    /// Those of them that are queue pair 0 or 1 of a port; so few that each MAD may look at all.
+    pub management: BTreeSet<Qpn>,
     /// Shared receive queues of every kind: one number space.
     pub srqs: Table<Srq>,
     /// DC targets. Their numbers and those of queue pairs are different.
@@ -347,6 +353,7 @@ impl Icm {
             // Numbers have 24 bits, and 0 means "none" in the contexts that name a CQ.
             cqs: Table::new(1, (1 << 24) - 1),
             qps: Table::new(first_qpn + 0x40, 1 << 18),
+            management: BTreeSet::new(),
             srqs: Table::new(0x40, (1 << 18) - 0x40),
             dcts: Table::new(first_qpn + FIRST_DCT, 1 << LOG_MAX_DCT),
             rqs: Table::new(1, 1 << LOG_MAX_RQ),

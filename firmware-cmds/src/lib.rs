@@ -31,6 +31,7 @@ pub mod commands;
 pub mod datagram;
 pub mod device_memory;
 mod directed;
+mod disposal;
 pub mod effect;
 mod failure;
 mod firmware;
@@ -62,6 +63,7 @@ mod users;
 
 pub use commands::mkey::NotChanged;
 pub use datagram::{Address, Arrival, Departure};
+pub use disposal::{Burden, Disposal};
 pub use effect::Effect;
 pub use failure::Refusal;
 pub use firmware::{Execution, Firmware, Resources, Snapshot, State};

@@ -92,7 +92,8 @@ impl Pages {
                 return Err(NotTaken::Twice(page));
             }
         }
-        self.given.append(&mut new);
+        // One by one: `append` builds the whole set anew, however few come.
+        self.given.extend(new);
         self.asked = self.asked.saturating_sub(count as u32);
         self.refused &= count == 0;
         Ok(())

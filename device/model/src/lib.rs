@@ -44,8 +44,8 @@ pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
-    Config as FirmwareConfig, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters, PortKind,
-    QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
+    Config as FirmwareConfig, Disposal, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters,
+    PortKind, QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use hca_spec::rules;
 pub use time::Ps;

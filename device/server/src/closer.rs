@@ -1,18 +1,58 @@
 //! Lets go of what a host handed over, on a thread of its own: that may take long, and nobody waits for it.
 //!
 //! Closing a descriptor can block for as long as whoever made it likes (a socket that lingers, a file of a file system that
-//! a program serves). Unmapping memory whose file nobody else has any more frees its pages, some 0.1 s for each GiB. Each
+//! a program serves). Unmapping memory whose file nobody else has any more frees its pages, some 0.1 s for each GiB. A
+//! gigabyte of an adapter's objects, all gone by one command or reset, is millions of blocks to free: half a second. Each
 //! adapter has a closer of its own, so that none waits for what another's host gave. The thread is there only while
 //! there is something to do.
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::sync::lock;
+use crate::trim;
 
 /// Something to be dropped.
 type Burden = Box<dyn Any + Send>;
+
+/// While many objects are dropped, what is freed goes back to the system this often: it is little each time, and so is what
+/// anybody else waits who wants memory.
+const GIVE_BACK: Duration = Duration::from_millis(10);
+
+/// Very many blocks of memory.
+struct Objects(Option<Burden>);
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        let objects = self.0.take();
+        let (done, many) = (AtomicBool::new(false), AtomicBool::new(false));
+        let give_back = || {
+            loop {
+                std::thread::park_timeout(GIVE_BACK);
+                if done.load(Ordering::Acquire) {
+                    return;
+                }
+                many.store(true, Ordering::Relaxed);
+                trim::give_back();
+            }
+        };
+        std::thread::scope(|scope| {
+            let beside = std::thread::Builder::new().name("closer-trim".into()).stack_size(STACK);
+            let beside = beside.spawn_scoped(scope, give_back);
+            drop(objects);
+            done.store(true, Ordering::Release);
+            if let Ok(beside) = beside {
+                beside.thread().unpark();
+            }
+        });
+        if many.into_inner() {
+            trim::give_back();
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -40,6 +80,11 @@ impl Closer {
         let shared = Arc::clone(&self.queue);
         let thread = std::thread::Builder::new().name("closer".into()).stack_size(STACK);
         queue.running = thread.spawn(move || empty(&shared)).is_ok();
+    }
+
+    /// Drops all objects of an adapter, on another thread.
+    pub(crate) fn give_objects(&self, objects: Burden) {
+        self.give(Objects(Some(objects)));
     }
 
     /// How many values are not gone yet.

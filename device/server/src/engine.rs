@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hca_model::link::LinkMessage;
-use hca_model::{Effect, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
+use hca_model::{Disposal, Effect, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use serde_json::{Value, json};
 
+use crate::closer::Closer;
 use crate::counters;
 use crate::diagnoses::Diagnoses;
 use crate::faults::Faults;
@@ -150,7 +151,10 @@ impl Engine {
         let (mut world, links) = steps::world(topology, part)?;
         let faults = Faults::new(topology, part, &mut world);
         let mut slots = Vec::new();
-        for (function, (_, hca)) in steps::functions(part).into_iter().zip(part.hcas()) {
+        let functions = steps::functions(part).into_iter().zip(part.hcas()).enumerate();
+        for (number, (function, (_, hca))) in functions {
+            let closer = Closer::default();
+            world.dispose(HcaId(number), Disposal::by(move |objects| closer.give_objects(objects)));
             slots.push(Slot { function, front_end: front_end(hca)?, combining: None });
         }
         Ok(Engine {

@@ -46,7 +46,8 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     fw.general = fw.general_max;
     fw.atomic = fw.config.personality.capabilities.atomic;
     fw.odp = fw.config.personality.capabilities.odp_initial;
-    fw.pages = Pages::new(fw.config.icm_pages);
+    let pages = std::mem::replace(&mut fw.pages, Pages::new(fw.config.icm_pages));
+    fw.disposal.give(pages);
     fw.forget_driver();
     Ok(done())
 }
@@ -277,6 +278,29 @@ mod tests {
         assert_eq!(b.object(Opcode::InitHca, 0).status(), Status::NoResources, "its pages are forgotten");
         b.give_pages(b.fw.pages.init());
         b.ok(Opcode::InitHca, 0);
+    }
+
+    /// Whoever runs the adapter gets what it had, to let go of it; it is not dropped by the command or reset that ends it.
+    #[test]
+    fn objects_are_let_go_elsewhere() {
+        use crate::disposal::{Burden, Disposal};
+        use crate::icm::Icm;
+        use std::sync::{Arc, Mutex};
+
+        let given: Arc<Mutex<Vec<Burden>>> = Arc::default();
+        let mut b = Bench::initialized();
+        let to = given.clone();
+        b.fw.disposal = Disposal::by(move |what| to.lock().unwrap().push(what));
+        b.alloc(Opcode::AllocPd);
+        b.ok(Opcode::TeardownHca, 0);
+        let objects = given.lock().unwrap().pop().unwrap();
+        assert_eq!(objects.downcast_ref::<Icm>().map(|icm| icm.pds.len()), Some(1));
+        b.ok(Opcode::DisableHca, 0);
+        assert_eq!(given.lock().unwrap().drain(..).count(), 2, "no objects any more, and the pages");
+        b.ok(Opcode::EnableHca, 0);
+        b.fw.reset();
+        b.fw.reset();
+        assert_eq!(given.lock().unwrap().len(), 2, "the same after a reset");
     }
 
     #[test]

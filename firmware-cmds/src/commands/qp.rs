@@ -14,7 +14,7 @@ use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
-use crate::icm::{Qp, SrqKind};
+use crate::icm::{MAX_MANAGEMENT_QPS, Qp, SrqKind};
 use crate::object::Kind;
 
 pub(super) const NO_QP: Failure = bad_resource("there is no QP of that number");
@@ -108,6 +108,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         bad_param("CREATE_QP: log_sq_size, log_rq_size: a work queue is larger than log_max_qp_sz");
     const UAR: Failure = bad_resource("CREATE_QP: uar_page: the UAR page is not allocated");
     const FULL: Failure = no_room("CREATE_QP: there are 2^log_max_qp queue pairs");
+    const MANAGEMENT: Failure =
+        no_room("CREATE_QP: st: the function has as many queue pairs 0 and 1 as it can");
     let create = call.view::<CreateQpIn>()?;
     let mut ctx = *create.qpc();
     let service = ctx.get(Qpc::ST);
@@ -132,6 +134,10 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if fw.icm.qps.len() >> fw.general.get(General::LOG_MAX_QP) != 0 {
         return Err(FULL.got(fw.icm.qps.len()));
     }
+    let management = service == ServiceType::Qp0 as u32 || service == ServiceType::Qp1 as u32;
+    if management && fw.icm.management.len() >= MAX_MANAGEMENT_QPS {
+        return Err(MANAGEMENT.got(fw.icm.management.len() as u32).limit(MAX_MANAGEMENT_QPS as u32));
+    }
     // The state is the adapter's to say, whatever the input holds there.
     ctx.set(Qpc::STATE, QpState::Reset as u32);
     let mut qp = Qp {
@@ -148,6 +154,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     }
     let pages = qp.buffer.pages().len();
     let number = fw.icm.qps.insert(qp).map_err(|_| FULL)?;
+    if management {
+        fw.icm.management.insert(Qpn(number));
+    }
     fw.icm.count_pages(pages);
     hold(fw, &ctx, true);
     effects.push(Effect::QpCreated(Qpn(number)));
@@ -162,6 +171,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
         return Err(ATTACHED.of(number).got(groups));
     }
     let qp = fw.icm.qps.remove(number).ok_or(NO_QP.of(number))?;
+    fw.icm.management.remove(&Qpn(number));
     fw.icm.uncount_pages(qp.buffer.pages().len());
     hold(fw, &qp.ctx, false);
     effects.push(Effect::QpDestroyed(Qpn(number)));
@@ -215,6 +225,26 @@ mod tests {
         assert_eq!(b.object(Opcode::DestroyQp, rc.qp).status(), Status::BadResource);
         b.ok(Opcode::DestroyCq, rc.cq);
         b.ok(Opcode::DeallocPd, rc.pd);
+    }
+
+    /// A MAD looks at all queue pairs 0 and 1: there are never many.
+    #[test]
+    fn few_queue_pairs_are_for_management() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let create = |b: &mut Bench, service| {
+            let mut c = CreateQpIn::new();
+            *c.qpc_mut() = rc.qpc(service);
+            b.put_list(Opcode::CreateQp, &c, &[0x4000])
+        };
+        let made: Vec<_> =
+            (0..MAX_MANAGEMENT_QPS).map(|_| create(&mut b, ServiceType::Qp1).status()).collect();
+        assert_eq!(made, vec![Status::Ok; MAX_MANAGEMENT_QPS]);
+        assert_eq!(create(&mut b, ServiceType::Qp0).status(), Status::ExceedLimit);
+        assert_eq!(create(&mut b, ServiceType::Rc).status(), Status::Ok);
+        let first = b.fw.icm.management.first().unwrap().0;
+        b.ok(Opcode::DestroyQp, first);
+        assert_eq!(create(&mut b, ServiceType::Qp0).status(), Status::Ok);
     }
 
     #[test]

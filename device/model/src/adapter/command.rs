@@ -373,13 +373,8 @@ impl Executor<'_> {
             Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
             Effect::AllGone => {
                 core.function.counting.forget_all();
-                core.function.eqs.clear();
+                core.function.drop_objects((std::mem::take(self.qps), std::mem::take(self.dc_responders)));
                 core.route_events();
-                core.function.cqs.clear();
-                core.function.srqs.clear();
-                core.function.frames.clear();
-                self.qps.clear();
-                self.dc_responders.clear();
                 // Pages will not come any more: the commands that wait for them are answered.
                 for slot in self.side.commands.take_stalled() {
                     core.schedule(now, HcaEvent::Command(slot));

@@ -3,7 +3,9 @@
 //! The chip behind it ([`super::chip`]) has what functions share: units, ports, time. While one does something,
 //! [`super::Executor`] has both.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::mem::take;
 use std::sync::Arc;
 
 use hca_firmware::{Config, Firmware, Personality};
@@ -70,33 +72,35 @@ impl FunctionState {
         }
     }
 
+    /// Lets go of the moving parts of all objects, `others` among them.
+    pub(crate) fn drop_objects(&mut self, others: impl Any + Send) {
+        let Self { fw, eqs, cqs, srqs, frames, .. } = self;
+        fw.disposal.give((others, take(eqs), take(cqs), take(srqs), take(frames)));
+    }
+
     /// Power-on state; the host's memory and the identity stay.
     fn reset(&mut self) {
-        // Every field is named, so that a new one cannot be forgotten here.
+        // Every field is named, so that a new one cannot be forgotten here. Objects are gone already.
         let Self {
             fw,
             memory: _,
             outstanding,
-            eqs,
+            eqs: _,
             event_routes,
-            cqs,
-            srqs,
+            cqs: _,
+            srqs: _,
             diagnoses: _,
             counting,
             key_changes,
             runs: _,
-            frames,
+            frames: _,
         } = self;
-        frames.clear();
         *key_changes += 1;
         fw.reset();
         if let Some(outstanding) = outstanding {
             outstanding.reset();
         }
-        eqs.clear();
         *event_routes = EventRoutes::default();
-        cqs.clear();
-        srqs.clear();
         *counting = Counting::default();
     }
 }
@@ -163,10 +167,9 @@ impl Function {
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
         let Self { state, side, qps, dc_responders, epoch } = self;
+        state.drop_objects((take(qps), take(dc_responders)));
         state.reset();
         *side = HostSide::new(Arc::clone(&side.host), state.fw.personality());
-        qps.clear();
-        dc_responders.clear();
         *epoch = epoch.wrapping_add(1);
     }
 }

@@ -106,6 +106,7 @@ impl Executor<'_> {
     fn special_qp(&self, port: u8, number: u32) -> Option<Qpn> {
         let service = if number == 0 { ServiceType::Qp0 } else { ServiceType::Qp1 };
         let receives = |q: &QueuePair| q.service == service && q.port() == port && q.state.receives();
-        self.qps.iter().find(|(_, q)| receives(q)).map(|(n, _)| Qpn(n))
+        let management = &self.core.function.fw.icm.management;
+        management.iter().find(|n| self.qps.get(n.0).is_some_and(receives)).copied()
     }
 }

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hca_firmware::port::{Port, PortCounters};
-use hca_firmware::{EthernetCounters, FunctionId, Resources};
+use hca_firmware::{Disposal, EthernetCounters, FunctionId, Resources};
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
@@ -322,6 +322,14 @@ impl World {
         let at = at.into();
         self.settle(at.hca);
         self.act(Ps::ZERO, at, |executor, _| executor.attach(memory));
+    }
+
+    /// Who lets go of all objects of a function at once. Without, the command or reset that ends them does, as long as that takes.
+    pub fn dispose(&mut self, at: impl Into<FunctionRef>, disposal: Disposal) {
+        let at = at.into();
+        if let Some(function) = self.hcas.get_mut(at.hca.0).and_then(|hca| hca.function_mut(at.function)) {
+            function.state.fw.disposal = disposal;
+        }
     }
 
     /// Something is new with the memory of a function's host, which answers reads later in a part of it

@@ -45,11 +45,6 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// All queues are gone.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// A receive queue begins anew.
     pub(crate) fn start(&mut self, rqn: Rqn) {
         self.open.remove(rqn.0);
