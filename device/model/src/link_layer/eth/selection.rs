@@ -55,7 +55,11 @@ impl Selection {
             let turn = priority.wrapping_sub(last).wrapping_sub(1) & 7;
             (u8::MAX.wrapping_sub(rules.group), rules.share == 0, ahead, turn)
         };
-        let priority = candidates.min_by_key(key)?;
+        // Mostly one has something, and there is nothing to compare.
+        let priority = match ready & 0xff {
+            only if only.is_power_of_two() => only.trailing_zeros() as u8,
+            _ => candidates.min_by_key(key)?,
+        };
         let (class, rules) = self.class_of(priority);
         let base = self.ahead.get(class).copied().unwrap_or(0);
         for (ahead, other) in self.ahead.iter_mut().zip(&self.rules.classes) {
@@ -75,6 +79,9 @@ impl Selection {
     /// bit each.
     pub(in crate::link_layer) fn limit(&self, priority: u8, start: Ps, bytes: usize) -> [(u16, Ps); 2] {
         let (class, rules) = self.class_of(priority);
+        if rules.limit.is_none() && self.rules.limit.is_none() {
+            return [(0, Ps::ZERO); 2];
+        }
         let until = |mbps: Option<u32>| {
             let mbps = mbps.filter(|mbps| *mbps > 0)?;
             Some(start + Ps((bytes as u64).saturating_mul(BYTE) / u64::from(mbps)))
