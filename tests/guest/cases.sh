@@ -6,6 +6,8 @@
 #
 # and between them `@@ outside NAME` when something is to be done on the machine of the guests.
 
+. /root/post.sh
+
 # alone NAME LIMIT SCRIPT: a case in this host. It passes if the script does.
 alone() {
 	began "$1"
@@ -29,13 +31,13 @@ serve() {
 	began "$1"
 	start_server "$2" "$3" "$5"
 	tell "$6"
-	hear "$2"
+	hear "$2" "$6"
 	end_server "$4"
 	ended "$1" $server_status
 }
 use() {
 	began "$1"
-	hear "$2"
+	hear "$2" "$4"
 	limited "$2" "$3"
 	status=$?
 	tell "$4"
@@ -101,32 +103,16 @@ end_server() {
 	cat /tmp/server.log
 }
 
-# meet first HOST... in one host, and meet FIRST in each of the others: nobody goes on before all are there. Each host has
-# a port of its own, because a listener that ends may leave others in its queue.
+# meet first HOST... in one host, and meet FIRST in each of the others: nobody goes on before all are there.
 meet() {
 	if [ "$1" = first ]; then
 		shift
-		for host; do hear 300 "$(port_of "$host")"; done
+		for host; do hear 300 "$host"; done
 		for host; do tell "$host"; done
 	else
-		tell "$1" "$(port_of "$(hostname)")"
-		hear 300
+		tell "$1"
+		hear 300 "$1"
 	fi
-}
-port_of() {
-	echo $((7000 + $(printf %d "'$1")))
-}
-
-# tell HOST [PORT] ends a `hear LIMIT [PORT]` that runs there, or that will.
-tell() {
-	for _ in $(seq 3000); do
-		nc -z "$1" "${2:-7000}" && return
-		sleep 0.1
-	done
-	echo "nobody hears in $1"
-}
-hear() {
-	timeout $(($1 + 60)) nc -l "${2:-7000}" >/dev/null
 }
 
 # A subnet with a manager of its own, and IPoIB in it. Every host has the address 10.77.0.N, where N is 1 for host a, and is

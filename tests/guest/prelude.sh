@@ -54,16 +54,6 @@ accept() {
 	"$@"
 }
 
-# tell HOST ends a `hear` that runs there, or that will.
-tell() {
-	until nc -z "$1" 7000; do
-		sleep 0.05
-	done
-}
-hear() {
-	nc -l 7000 >/dev/null
-}
-
 # reload: takes the drivers out and puts them back.
 reload() {
 	modprobe -r mlx5_ib mlx5_core && modprobe mlx5_ib

@@ -11,7 +11,7 @@ use hca_vm::cache::Cache;
 use hca_vm::guest::Copy;
 use hca_vm::run::{HostReport, Report, Run};
 
-const PRELUDE: &str = include_str!("../guest/prelude.sh");
+const PRELUDE: &str = concat!(include_str!("../guest/post.sh"), include_str!("../guest/prelude.sh"));
 /// Begins the line that opens a step's output.
 const MARK: &str = "@@ ";
 /// Longer than anything takes on a slow and busy machine; only a test that hangs meets it.

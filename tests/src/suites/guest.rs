@@ -297,7 +297,7 @@ pub fn report(
             eprintln!("  {host}: {ended}");
         }
     });
-    for file in ["guest/cases.sh"].iter().chain(files) {
+    for file in ["guest/post.sh", "guest/cases.sh"].iter().chain(files) {
         run = run.copy(guests::copy(file));
     }
     for package in packages {

@@ -42,6 +42,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
         match Run::new("two-hosts")
             .kernel(kernel)
             .timeout(ALL)
+            .copy(guests::copy("guest/post.sh"))
             .copy(guests::copy("guest/cases.sh"))
             .host("a", victim)
             .host("b", peer)

@@ -190,6 +190,7 @@ impl Boot {
             .kernel(kernel)
             .timeout(ALL)
             .copy(guests::copy("guest/rdma_core_tests.py"))
+            .copy(guests::copy("guest/post.sh"))
             .copy(guests::copy("guest/cases.sh"))
             .host("a", job)
             .watch(|_, line| {
