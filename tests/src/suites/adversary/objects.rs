@@ -29,6 +29,16 @@ pub const ROWS: &[Row] = &[
         hca.bus_mut().reset()?;
         Ok(made)
     }),
+    Row::new("guest: 380000 completion queues, then FLR", |a| {
+        let (mut hca, made) = many(a, Kind::Cq, 380_000)?;
+        hca.bus_mut().reset()?;
+        Ok(made)
+    }),
+    Row::new("guest: 380000 completion queues, torn down with them", |a| {
+        let (mut hca, made) = many(a, Kind::Cq, 380_000)?;
+        hca.execute(Opcode::TeardownHca, 0, vec![0; OutHeader::SIZE], OutHeader::SIZE)?;
+        Ok(made)
+    }),
     Row::new("guest: 16384 queue pairs made and destroyed, over and over", churned),
     Row::new("guest: 256 queue pairs with traffic, then FLR", busy_reset),
     Row::new("guest: datagrams to a multicast group with all members that it can have", multicast).switched(),
@@ -36,7 +46,8 @@ pub const ROWS: &[Row] = &[
 
 /// Makes many objects; they are there as long as the driver.
 fn many(attacker: &Attacker, kind: Kind, count: u32) -> Result<(Driver, String), Failure> {
-    let mut hca = attacker.driver(4 * MEMORY)?;
+    // Pages for the firmware, too: 512 bytes for each completion queue.
+    let mut hca = attacker.driver(6 * MEMORY)?;
     let ground = Ground::new(&mut hca)?;
     let made = create(&mut hca, &ground, kind, count)?.len();
     Ok((hca, format!("{made} {kind:?} made")))
