@@ -104,6 +104,23 @@ impl Snapshot {
     }
 }
 
+/// Pages that the host has given, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageAccounts {
+    /// Pages that the host gave and did not get back.
+    pub given: u32,
+    /// Of those, in use for objects.
+    pub used: u32,
+    /// Pages that were asked for by an event and have not come.
+    pub asked: u32,
+    /// Pages that are missing before INIT_HCA.
+    pub missing_for_boot: u32,
+    /// Pages that are missing before the adapter works.
+    pub missing_for_init: u32,
+    /// Bytes of all objects.
+    pub object_bytes: u64,
+}
+
 /// Objects that the adapter holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
@@ -319,6 +336,18 @@ impl Firmware {
     /// What there was at TEARDOWN_HCA, until DISABLE_HCA.
     pub fn at_teardown(&self) -> Option<Snapshot> {
         self.teardown_snapshot
+    }
+
+    /// The accounts of pages.
+    pub fn page_accounts(&self) -> PageAccounts {
+        PageAccounts {
+            given: self.pages.given(),
+            used: self.pages.used(),
+            asked: self.pages.regular(),
+            missing_for_boot: self.pages.boot(),
+            missing_for_init: self.pages.init(),
+            object_bytes: self.icm_used(),
+        }
     }
 
     /// Addresses of the pages that the host has given and not got back, in order.

@@ -426,6 +426,48 @@ impl Icm {
         }
     }
 
+    /// The numbers of the objects of a kind, in order; none of what is not kept in a table of its own.
+    pub fn numbers(&self, kind: Kind) -> Box<dyn Iterator<Item = u32> + '_> {
+        fn all<T>(table: &Table<T>) -> Box<dyn Iterator<Item = u32> + '_> {
+            Box::new(table.iter().map(|(number, _)| number))
+        }
+        let qps = |is_send_only: bool| {
+            let is = move |(_, qp): &(u32, &Qp)| qp.send_only.is_some() == is_send_only;
+            Box::new(self.qps.iter().filter(is).map(|(number, _)| number))
+        };
+        let srqs = |kind: SrqKind| {
+            let is = move |(_, srq): &(u32, &Srq)| srq.kind == kind;
+            Box::new(self.srqs.iter().filter(is).map(|(number, _)| number))
+        };
+        match kind {
+            Kind::Eq => all(&self.eqs),
+            Kind::Cq => all(&self.cqs),
+            Kind::Qp => qps(false),
+            Kind::Sq => qps(true),
+            Kind::Srq => srqs(SrqKind::Basic),
+            Kind::XrcSrq => srqs(SrqKind::Xrc),
+            Kind::Rmp => srqs(SrqKind::Rmp),
+            Kind::Dct => all(&self.dcts),
+            Kind::Rq => all(&self.rqs),
+            Kind::Rqt => all(&self.rqts),
+            Kind::Tir => all(&self.tirs),
+            Kind::Tis => all(&self.tiss),
+            Kind::Mkey => all(&self.mkeys),
+            Kind::Pd => all(&self.pds),
+            Kind::Xrcd => all(&self.xrcds),
+            Kind::TransportDomain => all(&self.tds),
+            Kind::Uar => all(&self.uars),
+            Kind::QCounter => all(&self.q_counters),
+            Kind::Psv => all(&self.psvs),
+            Kind::UserContext
+            | Kind::Umem
+            | Kind::ReservedQpn
+            | Kind::FlowTable
+            | Kind::FlowGroup
+            | Kind::FlowCounter => Box::new(std::iter::empty()),
+        }
+    }
+
     /// Counts for a queue pair or a DC target, if it has a set of counters.
     #[inline]
     pub fn count(&mut self, qpn: Qpn, counter: QCounter) {

@@ -66,7 +66,7 @@ pub use datagram::{Address, Arrival, Departure};
 pub use disposal::{Burden, Disposal};
 pub use effect::Effect;
 pub use failure::Refusal;
-pub use firmware::{Execution, Firmware, Resources, Snapshot, State};
+pub use firmware::{Execution, Firmware, PageAccounts, Resources, Snapshot, State};
 pub use function::FunctionId;
 pub use icm::Icm;
 pub use nic::NicVport;

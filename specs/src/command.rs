@@ -142,6 +142,34 @@ pub enum Status {
     BadOutputLength = 0x51,
 }
 
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 17] = [
+        Self::Ok,
+        Self::InternalError,
+        Self::BadOp,
+        Self::BadParam,
+        Self::BadSystemState,
+        Self::BadResource,
+        Self::ResourceBusy,
+        Self::NotReady,
+        Self::ExceedLimit,
+        Self::BadResourceState,
+        Self::BadIndex,
+        Self::NoResources,
+        Self::BadQpState,
+        Self::BadPacket,
+        Self::BadSizeOutstandingCqes,
+        Self::BadInputLength,
+        Self::BadOutputLength,
+    ];
+
+    /// The status with that number, if there is one.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| *status as u32 == bits)
+    }
+}
+
 macro_rules! opcodes {
     ($($(#[$m:meta])* $name:ident = $value:literal,)*) => {
         /// Command opcodes (PRM "Command opcodes").

@@ -257,6 +257,23 @@ pub enum Syndrome {
 }
 
 impl Syndrome {
+    /// Every syndrome.
+    pub const ALL: [Self; 13] = [
+        Self::LocalLength,
+        Self::LocalQpOperation,
+        Self::LocalProtection,
+        Self::WorkRequestFlushed,
+        Self::MemoryWindowBind,
+        Self::BadResponse,
+        Self::LocalAccess,
+        Self::RemoteInvalidRequest,
+        Self::RemoteAccess,
+        Self::RemoteOperation,
+        Self::TransportRetryExceeded,
+        Self::RnrRetryExceeded,
+        Self::RemoteAborted,
+    ];
+
     /// The syndrome with that number, if there is one.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         Some(match bits {

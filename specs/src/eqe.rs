@@ -99,6 +99,35 @@ pub enum EventType {
     DctKeyViolation = 0x1d,
 }
 
+impl EventType {
+    /// Every type.
+    pub const ALL: [Self; 18] = [
+        Self::Completion,
+        Self::PathMigrated,
+        Self::CommEstablished,
+        Self::SqDrained,
+        Self::CqError,
+        Self::WqCatastrophic,
+        Self::PathMigrationFailed,
+        Self::PortChange,
+        Self::CommandCompletion,
+        Self::PageRequest,
+        Self::PageFault,
+        Self::InvalidRequest,
+        Self::AccessError,
+        Self::SrqCatastrophic,
+        Self::LastWqe,
+        Self::SrqLimit,
+        Self::DctDrained,
+        Self::DctKeyViolation,
+    ];
+
+    /// The type with that number, if there is one.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == bits)
+    }
+}
+
 /// Sub-types of [`EventType::PortChange`].
 pub mod port_change {
     /// The port went down.

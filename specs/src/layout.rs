@@ -194,6 +194,17 @@ pub struct FieldInfo {
     pub doc: &'static [&'static str],
 }
 
+impl FieldInfo {
+    /// The field's value in the bytes of its structure; what is beyond their end reads as zero.
+    pub fn value(&self, bytes: &[u8]) -> u64 {
+        if self.hi > 31 {
+            return be64(bytes, self.offset);
+        }
+        let width = u32::from(self.hi.saturating_sub(self.lo)) + 1;
+        u64::from(be32(bytes, self.offset) >> self.lo) & (u64::MAX >> (64 - width))
+    }
+}
+
 /// A structure within a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewInfo {
@@ -220,6 +231,36 @@ pub struct Layout {
     pub fields: &'static [FieldInfo],
     /// The structures within it.
     pub views: &'static [ViewInfo],
+}
+
+impl ViewInfo {
+    /// The structure that it is, if this crate has it.
+    pub fn layout(&self) -> Option<&'static Layout> {
+        let name = self.of.rsplit("::").next().unwrap_or(self.of);
+        crate::layout_named(name.trim())
+    }
+}
+
+impl Layout {
+    /// Visits the fields in the bytes of a structure, and those of the structures within it: the name of the view that a
+    /// field is in, empty for the structure's own, the field, and its value.
+    pub fn decode(&self, bytes: &[u8], visit: &mut dyn FnMut(&'static str, &'static FieldInfo, u64)) {
+        self.decode_within("", bytes, visit);
+    }
+
+    fn decode_within(
+        &self,
+        view: &'static str,
+        bytes: &[u8],
+        visit: &mut dyn FnMut(&'static str, &'static FieldInfo, u64),
+    ) {
+        self.fields.iter().for_each(|field| visit(view, field, field.value(bytes)));
+        for inner in self.views {
+            if let (Some(layout), Some(bytes)) = (inner.layout(), bytes.get(inner.offset..)) {
+                layout.decode_within(inner.name, bytes, visit);
+            }
+        }
+    }
 }
 
 /// Declares structures over big-endian bytes. See the [module documentation](self).

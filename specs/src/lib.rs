@@ -70,4 +70,62 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("wqe", wqe::LAYOUTS),
 ];
 
+/// The structure of that name, as data.
+pub fn layout_named(name: &str) -> Option<&'static layout::Layout> {
+    LAYOUTS.iter().flat_map(|(_, layouts)| *layouts).find(|layout| layout.name == name)
+}
+
 pub use layout::{be32, be64, put_be32, put_be64};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// As data a structure reads as its own fields do, and so do the structures within it.
+    #[test]
+    fn decoded_by_layout() {
+        let mut out = cmd::QueryQpOut::new();
+        out.qpc_mut().set(qpc::Qpc::STATE, 3).set(qpc::Qpc::REMOTE_QPN, 0x1234);
+        out.qpc_mut().primary_path_mut().set(qpc::AddressPath::RLID, 0x77);
+        let mut seen = BTreeMap::new();
+        cmd::QueryQpOut::LAYOUT.decode(out.bytes(), &mut |view, field, value| {
+            if value != 0 {
+                seen.insert((view, field.name), value);
+            }
+        });
+        let expected =
+            [(("qpc", "STATE"), 3), (("qpc", "REMOTE_QPN"), 0x1234), (("primary_path", "RLID"), 0x77)];
+        assert_eq!(seen, BTreeMap::from(expected));
+    }
+
+    /// What has a number is listed, and what is listed has its number.
+    #[test]
+    fn lists_are_whole() {
+        for bits in 0..=0xff {
+            let of = |listed: bool, known: bool| assert_eq!(listed, known, "{bits:#x}");
+            of(
+                wqe::SendOpcode::ALL.iter().any(|o| *o as u32 == bits),
+                wqe::SendOpcode::from_bits(bits).is_some(),
+            );
+            of(
+                cqe::Syndrome::ALL.iter().any(|s| *s as u32 == bits),
+                cqe::Syndrome::from_bits(bits).is_some(),
+            );
+            of(qpc::QpState::ALL.iter().any(|s| *s as u32 == bits), qpc::QpState::from_bits(bits).is_some());
+        }
+    }
+
+    /// Every structure within another is known by its name, and names are not used twice.
+    #[test]
+    fn views_are_known() {
+        let all = || LAYOUTS.iter().flat_map(|(_, layouts)| *layouts);
+        for layout in all() {
+            assert_eq!(all().filter(|other| other.name == layout.name).count(), 1, "{}", layout.name);
+            for view in layout.views {
+                assert!(view.layout().is_some(), "{}::{} is a {}", layout.name, view.name, view.of);
+            }
+        }
+    }
+}

@@ -196,6 +196,18 @@ pub enum QpState {
 }
 
 impl QpState {
+    /// Every state.
+    pub const ALL: [Self; 8] = [
+        Self::Reset,
+        Self::Init,
+        Self::Rtr,
+        Self::Rts,
+        Self::SqError,
+        Self::SqDrained,
+        Self::Error,
+        Self::SqDraining,
+    ];
+
     /// The state with that number, if there is one.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         Some(match bits {

@@ -272,6 +272,24 @@ pub enum SendOpcode {
 }
 
 impl SendOpcode {
+    /// Every opcode.
+    pub const ALL: [Self; 14] = [
+        Self::Nop,
+        Self::SendInval,
+        Self::RdmaWrite,
+        Self::RdmaWriteImm,
+        Self::Send,
+        Self::SendImm,
+        Self::RdmaRead,
+        Self::AtomicCs,
+        Self::AtomicFa,
+        Self::AtomicMaskedCs,
+        Self::AtomicMaskedFa,
+        Self::LocalInval,
+        Self::SetPsv,
+        Self::Umr,
+    ];
+
     /// Whether it sends nothing.
     pub const fn is_local(self) -> bool {
         matches!(self, Self::Nop | Self::LocalInval | Self::SetPsv | Self::Umr)

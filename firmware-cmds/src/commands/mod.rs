@@ -5,7 +5,7 @@
 //! ```
 //!
 //! From the ground up: [`row`] (what a row says), `fixture` (what templates name), `call` (inputs and outputs), the families,
-//! `devx`, [`table`], `execute`.
+//! `devx`, [`table`], `execute`; `report` for who looks on.
 
 mod access_reg;
 mod call;
@@ -24,6 +24,7 @@ mod flow_group;
 mod flow_table;
 mod general_object;
 mod hca;
+mod layouts;
 mod mad;
 mod mcg;
 mod memic;
@@ -37,6 +38,7 @@ mod psv;
 mod q_counter;
 mod qp;
 mod qp_transition;
+mod report;
 mod roce_address;
 pub mod row;
 mod rq;
