@@ -19,7 +19,7 @@
 //!
 //! The modules are rooms on floors (`floors.toml`), each of which imports from those below it: `ground` (time, events,
 //! profiles), [`wire`] (transport packets), [`link_layer`] (what carries them from port to port), `engines` (state machines that
-//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `faults` (what goes wrong on script), `adapter` (carries out what the engines return), `checker` (looks on), `world`.
+//! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `faults` (what goes wrong on script), `adapter` (carries out what the engines return), `checker` (looks on), `inspect` (one object, looked at), `world`.
 //!
 //! Not implemented: masked atomics.
 #![forbid(unsafe_code)]
@@ -30,6 +30,7 @@ mod checker;
 mod engines;
 mod faults;
 mod ground;
+mod inspect;
 pub mod link;
 pub mod link_layer;
 pub mod units;
@@ -65,9 +66,14 @@ pub mod fault {
     pub use hca_spec::ids::{Cqn, Eqn, Qpn};
 }
 
+/// Objects looked at.
+pub mod look {
+    pub use crate::inspect::{KINDS, Part, Shown, What};
+}
+
 /// What a trace is made of.
 pub mod trace {
-    pub use crate::adapter::watch::Captured;
+    pub use crate::adapter::watch::{Captured, Executed};
     pub use crate::ground::event::{
         Cause, Event, Hold, Object, Queue, Seam, Status, Unit, Unwanted, Value, operation_name,
     };

@@ -66,6 +66,11 @@ fn not_taken(slot: u8, entry: u64, why: NoCommand) -> Finding {
 }
 
 impl CommandSlots {
+    /// Slots that were handed over and not given back; of those, the ones that wait for pages.
+    pub(crate) fn slots(&self) -> (u32, u32) {
+        (self.busy, self.stalled)
+    }
+
     fn give_back(&mut self, slot: u8) {
         self.busy &= !(1u32.checked_shl(slot.into()).unwrap_or(0));
     }
@@ -158,6 +163,7 @@ impl Executor<'_> {
         let event = self.core.tells_of_commands();
         self.core.note(now, Event::Command { slot, opcode });
         self.write_back(opcode, input.bytes);
+        let watched = self.core.watched_input(input.bytes);
         let mut effects = Vec::new();
         self.core.function.key_changes += 1;
         let core = &mut self.core;
@@ -184,6 +190,7 @@ impl Executor<'_> {
             "command {:?} {opcode:#x}",
             Opcode::from_u16(opcode),
         );
+        self.core.note_command(now, slot, watched, &output);
         let timing = &self.core.chip.timing;
         let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, len);
         self.apply(now, effects);

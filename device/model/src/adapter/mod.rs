@@ -231,6 +231,7 @@ impl Executor<'_> {
             }
             return;
         }
+        self.core.note_registers(now, offset, buf.len(), false);
         self.side.registers.read(now, &self.core.chip.timing, offset, buf);
     }
 
@@ -275,8 +276,11 @@ impl Executor<'_> {
             let (at, value) = (offset.wrapping_add(4 * i as u64), be32(word, 0));
             if uar_page {
                 self.doorbell32(now, at, value);
-            } else if let Some(bits) = self.side.registers.write(at, value) {
-                self.command_doorbell(now, bits);
+            } else {
+                self.core.note_registers(now, at, word.len(), true);
+                if let Some(bits) = self.side.registers.write(at, value) {
+                    self.command_doorbell(now, bits);
+                }
             }
         }
     }

@@ -188,6 +188,8 @@ impl Core<'_> {
     fn hand_back(&mut self, now: Ps, fetch: &Fetch, delivery: Delivery, output: Vec<u8>) {
         let event = self.tells_of_commands();
         let at = now + self.chip.timing.dma_write(CommandEntry::SIZE);
+        let watched = self.watched_input(fetch.input());
+        self.note_command(now, fetch.slot, watched.filter(|_| delivery == Delivery::Ok), &output);
         let output = fetch.output(delivery, output, event);
         self.schedule(at, HcaEvent::CommandDone(Box::new(output)));
     }

@@ -1,13 +1,16 @@
 //! What an adapter gathers for those who look on: records of events, and packets at its port.
 
+use hca_firmware::commands::find;
+use hca_spec::command::Opcode;
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::wire::Bth;
 use hca_spec::wqe::Datagram;
+use hca_spec::{be32, init_segment};
 
 use crate::adapter::core::Core;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::wqe::Wqe;
-use crate::ground::event::{Event, Unwanted};
+use crate::ground::event::{Audience, Event, Unwanted};
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
 use crate::ground::ring::Trace;
@@ -29,13 +32,44 @@ pub struct Captured {
     pub packet: Packet,
 }
 
+/// A command that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
+    /// When; its answer is delivered later, as [`Event::CommandDone`] says.
+    pub at: Ps,
+    /// The adapter.
+    pub hca: HcaId,
+    /// Its slot in the queue.
+    pub slot: u8,
+    /// Its input, header included, at most as long as its layout.
+    pub input: Vec<u8>,
+    /// The first bytes of its output: status, syndrome, and the numbers of what it has made.
+    pub output: Vec<u8>,
+}
+
+/// Commands that wait to be taken: the last ones.
+const COMMANDS: usize = 1 << 16;
+/// Bytes of a command's output that are kept.
+const OUTPUT: usize = 64;
+/// Bytes of an input that no layout is known of.
+const UNKNOWN_INPUT: usize = 16;
+
+/// What of a command's input is kept.
+fn kept_input(input: &[u8]) -> &[u8] {
+    let opcode = Opcode::from_u16((be32(input, 0) >> 16) as u16);
+    let most = opcode.and_then(find).map_or(UNKNOWN_INPUT, |command| command.input);
+    input.get(..most).unwrap_or(input)
+}
+
 /// What an adapter gathers for those who look on.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) hca: HcaId,
-    records: Option<Vec<Record>>,
-    /// A trace wants every record; otherwise a checker wants some ([`Event::is_checked`]).
-    all: bool,
+    records: Vec<Record>,
+    /// Who wants records.
+    audience: Audience,
+    /// Commands that were carried out, for a trace and for coverage.
+    commands: Vec<Executed>,
     pub(crate) packets: Vec<Captured>,
     /// Bit n: packets at port n are wanted. 256 ports.
     captured: [u64; 4],
@@ -44,26 +78,34 @@ pub(crate) struct Watch {
 impl Watch {
     /// Of an adapter of which nothing is wanted yet.
     pub(crate) fn new(hca: HcaId) -> Self {
-        Self { hca, records: None, all: false, packets: Vec::new(), captured: [0; 4] }
+        Self {
+            hca,
+            records: Vec::new(),
+            audience: Audience::default(),
+            commands: Vec::new(),
+            packets: Vec::new(),
+            captured: [0; 4],
+        }
     }
 
-    /// Records are wanted: all of them, or those that a checker looks at.
-    pub(crate) fn record(&mut self, all: bool) {
-        self.records.get_or_insert_default();
-        self.all |= all;
+    /// Somebody wants records.
+    pub(crate) fn record(&mut self, audience: Audience) {
+        self.audience = self.audience.and(audience);
     }
 
     /// Whether it has something to hand over.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.all
+        self.records_all()
             || !self.packets.is_empty()
-            || self.records.as_ref().is_some_and(|records| !records.is_empty())
+            || !self.records.is_empty()
+            || !self.commands.is_empty()
     }
 
     /// Whether all records are wanted.
+    #[inline(always)]
     pub(crate) fn records_all(&self) -> bool {
-        self.all
+        self.audience.meets(Audience::TRACE)
     }
 
     /// Packets at that port are wanted.
@@ -83,7 +125,7 @@ impl Watch {
 
     /// What was recorded since it was handed over.
     pub(crate) fn records(&self) -> &[Record] {
-        self.records.as_deref().unwrap_or_default()
+        &self.records
     }
 
     /// Hands what was gathered to the world.
@@ -91,14 +133,18 @@ impl Watch {
         &mut self,
         units: &mut Units,
         trace: Option<&mut Trace>,
+        commands: &mut Vec<Executed>,
         packets: &mut Vec<Captured>,
     ) {
-        if let (Some(records), Some(trace)) = (&mut self.records, trace) {
-            take_notes(records, self.hca, units);
-            records.drain(..).for_each(|record| trace.add(record));
-        } else if let Some(records) = &mut self.records {
-            records.clear();
+        match trace {
+            Some(trace) => {
+                take_notes(&mut self.records, self.hca, units);
+                self.records.drain(..).for_each(|record| trace.add(record));
+            }
+            None => self.records.clear(),
         }
+        commands.append(&mut self.commands);
+        commands.drain(..commands.len().saturating_sub(COMMANDS));
         packets.append(&mut self.packets);
     }
 }
@@ -113,7 +159,7 @@ impl Core<'_> {
     /// Whether all records are wanted: asked before something is computed for them alone.
     #[inline]
     pub(crate) fn traces(&self) -> bool {
-        self.chip.watch.as_ref().is_some_and(|w| w.all)
+        self.chip.watch.as_ref().is_some_and(|w| w.records_all())
     }
 
     /// Something happened.
@@ -127,7 +173,7 @@ impl Core<'_> {
     pub(crate) fn note_span(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
         self.function.counting.count(&event);
         if let Some(watch) = &self.chip.watch
-            && (watch.all || event.is_checked())
+            && watch.audience.meets(event.audience())
         {
             self.record(at, wait, took, event);
         }
@@ -135,9 +181,35 @@ impl Core<'_> {
 
     #[cold]
     fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
-        if let Some(Watch { hca, records: Some(records), .. }) = self.chip.watch.as_deref_mut() {
+        if let Some(Watch { hca, records, .. }) = self.chip.watch.as_deref_mut() {
             take_notes(records, *hca, &mut self.chip.units);
             records.push(Record { at, wait, took, hca: *hca, event });
+        }
+    }
+
+    /// A copy of a command's input, if somebody wants to know of commands.
+    #[inline]
+    pub(crate) fn watched_input(&self, input: &[u8]) -> Option<Vec<u8>> {
+        let watch = self.chip.watch.as_ref()?;
+        let wanted = watch.audience.meets(Audience::TRACE.and(Audience::COVERAGE));
+        wanted.then(|| kept_input(input).to_vec())
+    }
+
+    /// The command with that input was answered.
+    pub(crate) fn note_command(&mut self, at: Ps, slot: u8, input: Option<Vec<u8>>, output: &[u8]) {
+        if let (Some(input), Some(watch)) = (input, self.chip.watch.as_deref_mut()) {
+            let output = output.get(..OUTPUT).unwrap_or(output).to_vec();
+            watch.commands.push(Executed { at, hca: watch.hca, slot, input, output });
+        }
+    }
+
+    /// The host accesses registers of the initialization segment, 32 bits each.
+    pub(crate) fn note_registers(&mut self, now: Ps, offset: u64, len: usize, write: bool) {
+        if self.chip.watch.is_some() && offset < init_segment::SIZE as u64 {
+            let words = (offset..offset.saturating_add(len as u64)).step_by(4);
+            for offset in words.filter_map(|offset| u32::try_from(offset).ok()) {
+                self.note(now, Event::Register { offset, write });
+            }
         }
     }
 

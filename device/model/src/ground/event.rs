@@ -313,6 +313,13 @@ events! {
         /// Delivery status: 0 is good.
         delivery: u8,
     }
+    /// The host read or wrote a register of the initialization segment.
+    Register "register" on Doorbell {
+        /// Its offset in BAR0.
+        offset: u32,
+        /// It was written.
+        write: bool,
+    }
     /// A send doorbell was rung.
     Doorbell "doorbell" on Doorbell {
         /// The queue pair.
@@ -647,24 +654,57 @@ pub fn operation_name(opcode: u8) -> Option<String> {
     let transport = hca_spec::wire::Transport::from_opcode(opcode.into())?;
     Operation::from_opcode(opcode.into()).map(|operation| format!("{transport:?} {operation:?}"))
 }
-impl Event {
-    /// Whether a checker looks at it: at what drivers do, not at what the adapter does for each packet.
+
+/// Who wants to hear of events, one bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Audience(u8);
+
+impl Audience {
+    /// A trace: all of them.
+    pub(crate) const TRACE: Self = Self(1);
+    /// A checker: what drivers do, not what the adapter does for each packet.
+    pub(crate) const CHECKER: Self = Self(1 << 1);
+    /// Coverage: what drivers use.
+    pub(crate) const COVERAGE: Self = Self(1 << 2);
+
+    /// Both.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether one of them is of the other, too.
     #[inline(always)]
-    pub(crate) const fn is_checked(&self) -> bool {
-        matches!(
-            self,
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl Event {
+    /// Who wants to hear of it.
+    #[inline(always)]
+    pub(crate) const fn audience(&self) -> Audience {
+        match self {
             Self::Doorbell { .. }
-                | Self::BlueFlame { .. }
-                | Self::QpModified { .. }
-                | Self::Destroyed { .. }
-                | Self::Armed { .. }
-                | Self::EqConsumed { .. }
-                | Self::Cqe { .. }
-                | Self::Eqe { .. }
-                | Self::Unwanted { .. }
-                | Self::Command { .. }
-                | Self::CommandDone { .. }
-                | Self::Done { .. }
-        )
+            | Self::BlueFlame { .. }
+            | Self::QpModified { .. }
+            | Self::Destroyed { .. }
+            | Self::Armed { .. }
+            | Self::EqConsumed { .. }
+            | Self::Cqe { .. }
+            | Self::Eqe { .. }
+            | Self::Unwanted { .. }
+            | Self::Command { .. }
+            | Self::CommandDone { .. }
+            | Self::Done { .. } => Audience::TRACE.and(Audience::CHECKER).and(Audience::COVERAGE),
+            Self::Register { .. }
+            | Self::Started { .. }
+            | Self::Timeout { .. }
+            | Self::Retry { .. }
+            | Self::Dropped { .. }
+            | Self::Port { .. }
+            | Self::Interrupt { .. }
+            | Self::Fault { .. } => Audience::TRACE.and(Audience::COVERAGE),
+            _ => Audience::TRACE,
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::World;
 use crate::adapter::function::Function;
 use crate::checker::Checker;
 use crate::ground::diagnosis::{Diagnosis, Finding};
+use crate::ground::event::Audience;
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::time::Ps;
 
@@ -14,7 +15,7 @@ impl World {
         let names = self.hcas.iter().map(|hca| hca.chip.name.clone()).collect();
         self.checker = Some(Box::new(Checker::new(self.now, patience, names)));
         for hca in (0..self.hcas()).map(HcaId) {
-            self.record(hca, false);
+            self.record(hca, Audience::CHECKER);
         }
     }
 

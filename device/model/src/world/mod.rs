@@ -8,6 +8,7 @@ mod check;
 mod config;
 mod counters;
 mod holds;
+mod inspect;
 mod links;
 mod manager;
 mod pause;
@@ -31,7 +32,7 @@ use hca_firmware::{Disposal, EthernetCounters, FunctionId, Resources};
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
 use crate::adapter::function::{Function, FunctionState};
-use crate::adapter::watch::Captured;
+use crate::adapter::watch::{Captured, Executed};
 use crate::adapter::{Executor, Hca};
 use crate::checker::Checker;
 use crate::ground::dma::GuestMemory;
@@ -175,6 +176,8 @@ pub struct World {
     /// Faults on script that there were so far.
     faults_added: u32,
     pub(crate) trace: Option<Trace>,
+    /// Commands that were carried out.
+    pub(crate) commands: Vec<Executed>,
     pub(crate) captured: Vec<Captured>,
 }
 
@@ -218,6 +221,7 @@ impl World {
             checker: None,
             faults_added: 0,
             trace: None,
+            commands: Vec::new(),
             captured: Vec::new(),
         };
         for hca in config.hcas {
@@ -603,7 +607,7 @@ impl World {
             };
             let epoch = *epoch;
             if let Some(watch) = watch {
-                watch.hand_over(units, self.trace.as_mut(), &mut self.captured);
+                watch.hand_over(units, self.trace.as_mut(), &mut self.commands, &mut self.captured);
             }
             if let Some(qpn) = runs.take_begun() {
                 self.begin_train(id, qpn);

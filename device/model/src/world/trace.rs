@@ -15,7 +15,8 @@
 //! [`World::drain_packets`]: crate::World::drain_packets
 
 use super::World;
-use crate::adapter::watch::{Captured, Watch};
+use crate::adapter::watch::{Captured, Executed, Watch};
+use crate::ground::event::Audience;
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
 use crate::ground::ring::Trace;
@@ -25,10 +26,10 @@ impl World {
         Some(self.chip_mut(hca)?.watch.get_or_insert_with(|| Box::new(Watch::new(hca))))
     }
 
-    /// From now on what happens at an adapter is recorded: all of it, or what a checker looks at.
-    pub(super) fn record(&mut self, hca: HcaId, all: bool) {
+    /// From now on what happens at an adapter is recorded: what those want who look on.
+    pub(super) fn record(&mut self, hca: HcaId, audience: Audience) {
         if let Some(watch) = self.watch(hca) {
-            watch.record(all);
+            watch.record(audience);
         }
     }
 
@@ -41,11 +42,25 @@ impl World {
     pub fn start_trace(&mut self, capacity: usize) {
         self.trace = Some(Trace::new(capacity));
         for hca in (0..self.hcas()).map(HcaId) {
-            self.record(hca, true);
+            self.record(hca, Audience::TRACE);
             if let Some(chip) = self.chip_mut(hca) {
                 chip.units.start_notes();
             }
         }
+    }
+
+    /// From now on what tells of the interface's use is recorded, and nothing else unless a trace is started, too; `capacity` records
+    /// are kept until they are taken.
+    pub fn start_coverage(&mut self, capacity: usize) {
+        self.trace.get_or_insert_with(|| Trace::new(capacity));
+        for hca in (0..self.hcas()).map(HcaId) {
+            self.record(hca, Audience::COVERAGE);
+        }
+    }
+
+    /// Takes the commands that were carried out since the last call, if there is a trace or coverage, in the order of time.
+    pub fn drain_commands(&mut self) -> Vec<Executed> {
+        std::mem::take(&mut self.commands)
     }
 
     /// The trace, if one was started.

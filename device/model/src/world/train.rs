@@ -626,12 +626,12 @@ impl World {
     /// What the sender of a train left in its outbox.
     #[inline]
     fn send_off(&mut self, train: &mut Box<Train>) -> bool {
-        let Self { hcas, heap, trace, captured, now, .. } = self;
+        let Self { hcas, heap, trace, commands, captured, now, .. } = self;
         let Some(hca) = hcas.get_mut(train.from.0) else { return false };
         let epoch = hca.functions.first().map_or(0, |function| function.epoch);
         let chip = &mut hca.chip;
         if let Some(watch) = &mut chip.watch {
-            watch.hand_over(&mut chip.units, trace.as_mut(), captured);
+            watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
         }
         if chip.out.is_empty() {
             return hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
