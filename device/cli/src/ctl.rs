@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use hca_server::control;
 use hca_server::topology::Topology;
@@ -23,14 +24,19 @@ pub(crate) struct Which {
 
 impl Which {
     pub(crate) fn control(&self) -> anyhow::Result<PathBuf> {
-        // A socket was named on purpose; the directory may be the environment's.
-        match (&self.socket, &self.run_dir) {
-            (Some(socket), _) => Ok(control::beside(socket)),
-            (None, Some(dir)) => Ok(dir.join(control::SOCKET)),
-            (None, None) => anyhow::bail!(
-                "which server? Say --socket PATH, of a single adapter, or --run-dir DIR (or SOFTHCA_RUN_DIR), of a topology"
-            ),
-        }
+        control_of(self.socket.as_deref(), self.run_dir.as_deref()).context(
+            "which server? Say --socket PATH, of a single adapter, or --run-dir DIR (or SOFTHCA_RUN_DIR), of a topology",
+        )
+    }
+}
+
+/// The control socket of the server with that socket or run directory.
+pub(crate) fn control_of(socket: Option<&Path>, run_dir: Option<&Path>) -> Option<PathBuf> {
+    // A socket was named on purpose; the directory may be the environment's.
+    match (socket, run_dir) {
+        (Some(socket), _) => Some(control::beside(socket)),
+        (None, Some(dir)) => Some(dir.join(control::SOCKET)),
+        (None, None) => None,
     }
 }
 

@@ -1,16 +1,19 @@
 //! The program `softhca`: logging, command line, exit code.
 //!
 //! [`cli`] understands the command line and calls the crates that do the work: `hca-server` serves adapters, `hca-bench`
-//! measures in virtual time, `hca-trace` explains traces. [`ctl`], [`stat`] and [`diagnoses`] talk to a server that runs, over its
+//! measures in virtual time, `hca-trace` explains traces. [`ctl`], [`stat`], [`inspect`] and [`diagnoses`] talk to a server that runs, over its
 //! control socket. [`syndrome`] explains what a driver has printed. [`replay`] runs
 //! what was recorded again. [`log`] writes messages, [`confine`] is what a server gives up.
 
 mod cli;
 mod confine;
+mod coverage;
 mod ctl;
 mod diagnoses;
+mod inspect;
 mod log;
 mod replay;
+mod report;
 mod stat;
 mod syndrome;
 

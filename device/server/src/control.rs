@@ -1,7 +1,7 @@
 //! Control socket: one JSON request per line, one JSON reply per line.
 //!
 //! Requests: `{"cmd":"ping"}`, `{"cmd":"resources"}`, `{"cmd":"metrics"}`, `{"cmd":"stat"}`, `{"cmd":"totals"}` (the
-//! same without queue pairs), `{"cmd":"diagnoses","since":NEXT}` (those since an answer that said `"next":NEXT`), `{"cmd":"links"}`,
+//! same without queue pairs), `{"cmd":"inspect","what":"qp","number":64,"at":"a/hca0"}` (one object; `at` may be left out), `{"cmd":"coverage"}` (what drivers used, if that is collected), `{"cmd":"diagnoses","since":NEXT}` (those since an answer that said `"next":NEXT`), `{"cmd":"links"}`,
 //! `{"cmd":"link","at":"a/hca0","state":"down"}`, `{"cmd":"fault"}` (what goes wrong on script),
 //! `{"cmd":"fault","add":{"at":"a/hca0","on":"command","action":"hang"}}` (keys as in a topology),
 //! `{"cmd":"fault","remove":NUMBER}`. A reply has `"ok":true` and the answer, or `"ok":false` and

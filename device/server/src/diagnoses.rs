@@ -17,15 +17,17 @@ pub(crate) struct Diagnoses {
 }
 
 impl Diagnoses {
-    /// Takes what is new.
-    pub(crate) fn take(&mut self, world: &mut World) {
+    /// Takes what is new, and tells of each.
+    pub(crate) fn take(&mut self, world: &mut World, mut tell: impl FnMut(&Diagnosis, &Value)) {
         for diagnosis in world.drain_diagnoses() {
             if self.kept.len() == KEPT {
                 self.kept.pop_front();
                 self.first += 1;
             }
             let number = self.first + self.kept.len() as u64;
-            self.kept.push_back(value(world, &diagnosis, number));
+            let value = value(world, &diagnosis, number);
+            tell(&diagnosis, &value);
+            self.kept.push_back(value);
         }
     }
 

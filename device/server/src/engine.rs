@@ -23,6 +23,7 @@ use crate::diagnoses::Diagnoses;
 use crate::faults::Faults;
 use crate::front_end::FrontEnd;
 use crate::function::{Endpoint, Function};
+use crate::inspect;
 use crate::links::Links;
 use crate::listener::Listener;
 use crate::model;
@@ -203,9 +204,7 @@ impl Engine {
         let seam = Seam::Records(Recorder::begin(options, &header)?);
         // Payload is read when it is sent, whether somebody looks at packets or not.
         self.world.set_trains(false);
-        if self.world.trace().is_none() {
-            self.world.start_trace(0);
-        }
+        self.world.hash_trace();
         self.slots.iter_mut().for_each(|slot| slot.function.set_seam(seam.clone()));
         self.pacer.set_seam(seam.clone());
         self.seam = seam;
@@ -244,21 +243,34 @@ impl Engine {
     /// # Errors
     /// Writing failed.
     pub fn end_observing(&mut self) -> anyhow::Result<Vec<String>> {
-        self.observer.take().map_or(Ok(Vec::new()), |observer| observer.finish(&mut self.world))
+        let links = self.links.list(&self.world, |link| self.is_joined(link));
+        let Some(mut observer) = self.observer.take() else { return Ok(Vec::new()) };
+        observer.note(self.world.now(), HcaId(0), "links", &links)?;
+        observer.finish(&mut self.world)
     }
 
-    /// Takes what was diagnosed.
-    fn take_diagnoses(&mut self) {
+    /// Takes what was diagnosed, and writes it into the trace.
+    ///
+    /// # Errors
+    /// Writing failed.
+    fn take_diagnoses(&mut self) -> anyhow::Result<()> {
         let before = self.diagnoses.count();
         self.seam.may_come(|| Record::Diagnose);
-        self.diagnoses.take(&mut self.world);
+        let Self { world, observer, .. } = self;
+        let mut written = Ok(());
+        self.diagnoses.take(world, |diagnosis, said| {
+            if let (Some(observer), Ok(())) = (observer.as_mut(), &written) {
+                written = observer.note(diagnosis.at, diagnosis.function.hca, "diagnosis", said);
+            }
+        });
         self.seam.has_come(self.diagnoses.count() > before);
+        written
     }
 
     fn look(&mut self) {
-        self.take_diagnoses();
+        let written = self.take_diagnoses();
         if let Some(observer) = &mut self.observer
-            && let Err(why) = observer.take(&mut self.world)
+            && let Err(why) = written.and_then(|()| observer.take(&mut self.world))
         {
             tracing::error!("{why:#}: nothing more is written");
             self.observer = None;
@@ -594,9 +606,17 @@ impl Engine {
                 Ok(all)
             }
             "diagnoses" => {
-                self.take_diagnoses();
+                if let Err(why) = self.take_diagnoses() {
+                    tracing::error!("{why:#}: nothing more is written");
+                    self.observer = None;
+                }
                 Ok(self.diagnoses.answer(&self.world, request))
             }
+            "coverage" => match self.observer.as_ref().and_then(Observer::coverage) {
+                Some(coverage) => Ok(json!({ "coverage": coverage.json() })),
+                None => Err("nothing is collected: start the server with --coverage".into()),
+            },
+            "inspect" => inspect::answer(&self.world, request),
             "links" => Ok(self.links.list(&self.world, |link| self.is_joined(link))),
             "metrics" => {
                 let mut all = of_each(&|i, slot| {
@@ -616,7 +636,7 @@ impl Engine {
                 Ok(all)
             }
             other => Err(format!(
-                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, diagnoses, fault, links or link are known"
+                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, diagnoses, inspect, coverage, fault, links or link are known"
             )),
         }
     }

@@ -24,6 +24,7 @@ pub mod engine;
 mod faults;
 pub mod front_end;
 pub mod function;
+mod inspect;
 mod links;
 pub mod listener;
 mod log;

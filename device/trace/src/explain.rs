@@ -7,10 +7,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use crate::lines::lines;
 use crate::perfetto::{ASIDE, FLOW, SLICE};
 
-/// Picoseconds of a microsecond, the unit of a trace file.
-const PS_PER_US: f64 = 1e6;
 /// How many work requests a list shows.
 const LISTED: usize = 20;
 
@@ -160,32 +159,21 @@ impl File {
         let mut file = File { slices: Vec::new(), flows: Vec::new(), held: HashMap::new() };
         let mut last = HashMap::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
-        // One event a line: a file that ends within one is good up to there.
-        let lines = text.strip_prefix("[").context("it does not begin with '['")?.lines();
-        for line in lines.map(|l| l.trim_end_matches(',')).filter(|l| l.starts_with('{')) {
-            let Ok(event) = serde_json::from_str::<Value>(line) else { break };
-            let text = |name: &str| event.get(name).and_then(Value::as_str);
-            let whole = |name: &str| event.get(name).and_then(Value::as_u64);
-            let (Some(pid), Some(tid)) = (whole("pid"), whole("tid")) else {
+        for line in lines(text)? {
+            let (Some(pid), Some(tid)) = (line.whole("pid"), line.whole("tid")) else {
                 bail!("an event without place")
             };
-            let ps = |name: &str| {
-                (event.get(name).and_then(Value::as_f64).unwrap_or(0.0) * PS_PER_US).round() as u64
-            };
-            let args = event.get("args");
-            let named =
-                || args.and_then(|a| a.get("name")).and_then(Value::as_str).unwrap_or_default().to_string();
-            match (text("ph"), text("name")) {
+            let named = || line.arg("name").and_then(Value::as_str).unwrap_or_default().to_string();
+            match (line.word("ph"), line.word("name")) {
                 (Some("M"), Some("process_name")) => _ = processes.insert(pid, named()),
                 (Some("M"), Some("thread_name")) => _ = threads.insert((pid, tid), named()),
-                (Some("X"), Some(name)) if text("cat") == Some(SLICE) => {
+                (Some("X"), Some(name)) if line.word("cat") == Some(SLICE) => {
                     let show = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-                    let fields = args.and_then(Value::as_object).into_iter().flatten();
+                    let fields = line.args().and_then(Value::as_object).into_iter().flatten();
                     let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), show(value))).collect();
-                    let waited = args.and_then(|a| a.get("waited_ns")).and_then(Value::as_f64);
                     let place = file.slices.len();
-                    last.insert((pid, tid, ps("ts")), place);
-                    let of = |name: &str| args.and_then(|a| a.get(name)).and_then(Value::as_u64);
+                    last.insert((pid, tid, line.ps("ts")), place);
+                    let of = |name: &str| line.arg(name).and_then(Value::as_u64);
                     if let (true, Some(qpn)) = (matches!(name, "held" | "timeout" | "retry"), of("qpn")) {
                         file.held.entry((pid, qpn)).or_default().push(place);
                     }
@@ -196,9 +184,9 @@ impl File {
                     file.slices.push((
                         pid,
                         Step {
-                            at: ps("ts"),
-                            took: ps("dur"),
-                            waited: (waited.unwrap_or(0.0) * 1e3).round() as u64,
+                            at: line.ps("ts"),
+                            took: line.ps("dur"),
+                            waited: line.waited_ps(),
                             adapter: processes.get(&pid).cloned().unwrap_or_default(),
                             order: (pid, tid),
                             unit: threads.get(&(pid, tid)).cloned().unwrap_or_default(),
@@ -208,8 +196,9 @@ impl File {
                         },
                     ));
                 }
-                (Some("s" | "t" | "f"), _) if text("cat") == Some(FLOW) => {
-                    let (Some(id), Some(&slice)) = (whole("id"), last.get(&(pid, tid, ps("ts")))) else {
+                (Some("s" | "t" | "f"), _) if line.word("cat") == Some(FLOW) => {
+                    let slice = last.get(&(pid, tid, line.ps("ts")));
+                    let (Some(id), Some(&slice)) = (line.whole("id"), slice) else {
                         bail!("a flow that is bound to nothing");
                     };
                     file.belongs(&mut places, id, slice);
@@ -311,6 +300,12 @@ fn nanos(ps: u64) -> String {
 }
 
 impl Life {
+    /// What it asked for: its opcode.
+    pub fn what(&self) -> &str {
+        let start = self.steps.iter().find(|step| step.name == "start");
+        start.and_then(|start| start.field("opcode")).unwrap_or("?")
+    }
+
     /// From the first step to the end of the last, in picoseconds; what was done aside does not count.
     pub fn duration(&self) -> u64 {
         let steps = || self.steps.iter().filter(|s| !s.aside);

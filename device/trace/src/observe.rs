@@ -1,18 +1,19 @@
 //! The options for traces and captures of a world, and the observer that implements them.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
-use hca_model::{HcaId, NodeId, PortRef, World};
+use hca_model::{HcaId, NodeId, PortRef, Ps, World};
 use nix::libc;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 
+use crate::coverage::Coverage;
 use crate::limit::{self, Counted, Quotas, size};
 use crate::{pcapng, perfetto};
 
@@ -37,6 +38,9 @@ pub struct Options {
     /// or the switch has; may be given several times
     #[arg(long, value_name = "PORT", requires = "pcap")]
     pub pcap_port: Vec<String>,
+    /// Collect what drivers use of the interface, for `softhca coverage` to ask for; with a file, written there at the end (JSON)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub coverage: Option<Option<PathBuf>>,
     /// The trace ends when its file has so many bytes: 512M, 4G [default: 4G]
     #[arg(long, value_name = "SIZE", requires = "trace", value_parser = size)]
     pub trace_limit: Option<u64>,
@@ -48,7 +52,7 @@ pub struct Options {
 impl Options {
     /// Whether anything is to be traced or captured.
     pub fn any(&self) -> bool {
-        self.trace.is_some() || self.trace_hash || self.pcap.is_some()
+        self.trace.is_some() || self.trace_hash || self.pcap.is_some() || self.coverage.is_some()
     }
 }
 
@@ -61,6 +65,11 @@ const FLUSH: Duration = Duration::from_millis(200);
 pub struct Observer {
     trace: Option<perfetto::Writer<Out>>,
     pcap: Option<pcapng::Writer<Out>>,
+    coverage: Option<Coverage>,
+    /// Where coverage is written at the end.
+    coverage_file: Option<Out>,
+    /// Names of the adapters.
+    names: Vec<String>,
     /// Bytes that the files may have.
     limits: Limits,
     /// Bytes of the files that have ended, or that they had when they were flushed.
@@ -138,9 +147,15 @@ impl Observer {
     /// A file can't be made, or there is no port of a name that was given.
     pub fn new(options: &Options, world: &mut World) -> anyhow::Result<Self> {
         let names: Vec<String> = (0..world.hcas()).map(|i| world.name(HcaId(i)).to_string()).collect();
+        let recorded = options.trace.is_some() || options.coverage.is_some();
         if options.trace.is_some() || options.trace_hash {
-            world.start_trace(if options.trace.is_some() { RECORDS } else { 0 });
+            world.start_trace(if recorded { RECORDS } else { 0 });
         }
+        // A trace file has what coverage asks for, too.
+        if recorded {
+            world.start_coverage(RECORDS);
+        }
+        let coverage_file = options.coverage.iter().flatten().next().map(|path| create(path)).transpose()?;
         let trace = options.trace.as_ref().map(|path| {
             let out = create(path)?;
             perfetto::Writer::new(out, &names).with_context(|| format!("{}", path.display()))
@@ -155,6 +170,9 @@ impl Observer {
         Ok(Self {
             trace: trace.transpose()?,
             pcap: pcap.transpose()?,
+            coverage: options.coverage.is_some().then(|| Coverage::new(&names)),
+            coverage_file,
+            names,
             limits: Limits {
                 trace: options.trace_limit.unwrap_or(limit::FILE),
                 pcap: options.pcap_limit.unwrap_or(limit::FILE),
@@ -187,6 +205,19 @@ impl Observer {
         })
     }
 
+    /// What drivers used so far, if that is collected.
+    pub fn coverage(&self) -> Option<&Coverage> {
+        self.coverage.as_ref()
+    }
+
+    /// Something is to stand in the trace about an adapter, if there is one.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn note(&mut self, at: Ps, hca: HcaId, name: &str, args: &Value) -> anyhow::Result<()> {
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.note(at, hca, name, args)).context("trace")
+    }
+
     /// Takes what the world has gathered since the last call. Cheap if nothing is traced or captured.
     ///
     /// # Errors
@@ -204,7 +235,15 @@ impl Observer {
 
     /// Records go into the file until it has its limit, and then nowhere.
     fn take_trace(&mut self, world: &mut World) -> std::io::Result<()> {
+        for command in world.drain_commands() {
+            let name = self.names.get(command.hca.0).map_or("", String::as_str);
+            self.coverage.iter_mut().for_each(|coverage| coverage.command(name, &command));
+            self.trace.as_mut().map_or(Ok(()), |trace| trace.command(&command))?;
+        }
         for record in world.drain_trace() {
+            if let Some(coverage) = &mut self.coverage {
+                coverage.record(self.names.get(record.hca.0).map_or("", String::as_str), &record);
+            }
             let Some(trace) = &mut self.trace else { continue };
             trace.record(&record)?;
             self.written.trace = trace.out().written();
@@ -249,6 +288,9 @@ impl Observer {
         self.flush()?;
         if let Some(trace) = self.trace {
             trace.finish().context("trace")?;
+        }
+        if let (Some(coverage), Some(mut file)) = (&self.coverage, self.coverage_file) {
+            writeln!(file, "{:#}", coverage.json()).and_then(|()| file.flush()).context("coverage")?;
         }
         let mut lines = self.news;
         let trace = world.trace();

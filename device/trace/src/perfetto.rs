@@ -7,15 +7,24 @@
 //! Perfetto cuts them off to nanoseconds, beginnings and durations each: what lay apart then still does.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use hca_model::trace::{Record, Unit, Value};
+use hca_firmware::commands::find;
+use hca_model::trace::{Executed, Record, Unit, Value};
 use hca_model::{HcaId, Ps};
+use hca_spec::be32;
+use hca_spec::command::Opcode;
+use serde_json::json;
 
 use crate::follow::{Belongs, Follower, Place, Step, StepKind, done_for, is_aside};
 
 /// Category of slices.
 pub const SLICE: &str = "unit";
+/// Category of commands that were carried out: instants with the bytes of input and output.
+pub const COMMAND: &str = "command";
+/// Category of what the server said while it happened: diagnoses, links.
+pub const NOTE: &str = "note";
 /// Argument that names the flow of what was done aside.
 pub(crate) const ASIDE: &str = "flow";
 /// Category of flows.
@@ -129,6 +138,43 @@ impl<W: Write> Writer<W> {
         ))
     }
 
+    /// Writes a command that was carried out.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn command(&mut self, command: &Executed) -> io::Result<()> {
+        let opcode = (be32(&command.input, 0) >> 16) as u16;
+        let row = Opcode::from_u16(opcode).and_then(find);
+        let name = row.map_or_else(|| format!("{opcode:#x}"), |row| row.name.to_owned());
+        let args =
+            json!({ "slot": command.slot, "input": hex(&command.input), "output": hex(&command.output) });
+        self.instant(command.at, command.hca, Unit::Command, (COMMAND, &name), &args)
+    }
+
+    /// Writes what else is to be known of an adapter at a time, under that name.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn note(&mut self, at: Ps, hca: HcaId, name: &str, args: &serde_json::Value) -> io::Result<()> {
+        self.instant(at, hca, Unit::Fault, (NOTE, name), args)
+    }
+
+    fn instant(
+        &mut self,
+        at: Ps,
+        hca: HcaId,
+        unit: Unit,
+        (category, name): (&str, &str),
+        args: &serde_json::Value,
+    ) -> io::Result<()> {
+        // It takes no time: what is under way does not matter.
+        let track = self.track(hca, unit, Ps::MAX, Ps::ZERO)?;
+        let (pid, ts) = (process(hca), micros(at));
+        self.line(format_args!(
+            r#"{{"ph":"i","s":"t","cat":"{category}","name":"{name}","pid":{pid},"tid":{track},"ts":{ts},"args":{args}}}"#
+        ))
+    }
+
     fn step(&mut self, step: &Step) -> io::Result<()> {
         let phase = match step.kind {
             StepKind::First => r#""ph":"s""#,
@@ -194,6 +240,20 @@ impl<W: Write> Writer<W> {
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// Bytes as digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Digits as bytes; up to the first that is none.
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().as_chunks::<2>().0;
+    digits.iter().map_while(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 /// Arguments of what belongs to a work request.

@@ -12,13 +12,14 @@
 //! | `rooms CRATE` | the rooms of a crate's `floors.toml`, and what their modules are for |
 //! | `files FOLDER` | what the source files of a folder are for |
 //! | `rules` | the rules of `hca-spec` that nothing enforces |
+//! | `coverage LIST RUN...` | what runs used of the interface, from `docs/data/coverage` |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{capabilities, commands, layouts, pages, rooms, rules, source};
+use crate::{capabilities, commands, coverage, layouts, pages, rooms, rules, source};
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- /generated -->";
@@ -54,6 +55,7 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
             "rooms" => rooms::table(root, single(&names)?)?,
             "files" => rooms::files(root, single(&names)?)?,
             "rules" => rules::table(),
+            "coverage" => coverage::table(root, &names)?,
             "refusals" => commands::refusals(root, &names)?,
             _ => bail!("no generated block is of the kind {kind:?}"),
         };

@@ -19,6 +19,7 @@ pub mod blocks;
 pub mod book;
 pub mod capabilities;
 pub mod commands;
+pub mod coverage;
 pub mod layouts;
 pub mod links;
 pub mod rooms;

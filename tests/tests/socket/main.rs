@@ -4,6 +4,7 @@ mod availability;
 mod driver;
 mod examples;
 mod front_end;
+mod inspect;
 mod recording;
 mod tenants;
 mod workers;

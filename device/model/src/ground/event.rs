@@ -660,7 +660,7 @@ pub fn operation_name(opcode: u8) -> Option<String> {
 pub(crate) struct Audience(u8);
 
 impl Audience {
-    /// A trace: all of them.
+    /// A trace: what an adapter does. What it hashes depends on nobody else's wishes.
     pub(crate) const TRACE: Self = Self(1);
     /// A checker: what drivers do, not what the adapter does for each packet.
     pub(crate) const CHECKER: Self = Self(1 << 1);
@@ -696,8 +696,8 @@ impl Event {
             | Self::Command { .. }
             | Self::CommandDone { .. }
             | Self::Done { .. } => Audience::TRACE.and(Audience::CHECKER).and(Audience::COVERAGE),
-            Self::Register { .. }
-            | Self::Started { .. }
+            Self::Register { .. } => Audience::COVERAGE,
+            Self::Started { .. }
             | Self::Timeout { .. }
             | Self::Retry { .. }
             | Self::Dropped { .. }

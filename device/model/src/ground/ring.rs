@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::event::Value;
+use super::event::{Audience, Value};
 use super::node::HcaId;
 use super::record::Record;
 
@@ -40,6 +40,13 @@ impl Trace {
     }
 
     pub(crate) fn add(&mut self, record: Record) {
+        if record.event.audience().meets(Audience::TRACE) {
+            self.hash_in(&record);
+        }
+        self.keep(record);
+    }
+
+    fn hash_in(&mut self, record: &Record) {
         if self.nodes.len() <= record.hca.0 {
             self.nodes.resize(record.hca.0 + 1, (HASH_START, 0));
         }
@@ -58,6 +65,9 @@ impl Trace {
             }
         });
         self.count += 1;
+    }
+
+    fn keep(&mut self, record: Record) {
         if self.records.len() >= self.capacity {
             self.lost += u64::from(self.records.pop_front().is_some() || self.capacity == 0);
         }

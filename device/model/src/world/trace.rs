@@ -49,8 +49,15 @@ impl World {
         }
     }
 
+    /// From now on everything that happens is hashed, and recorded if there is a trace already with room for it.
+    pub fn hash_trace(&mut self) {
+        let trace = self.trace.take().unwrap_or_else(|| Trace::new(0));
+        self.start_trace(0);
+        self.trace = Some(trace);
+    }
+
     /// From now on what tells of the interface's use is recorded, and nothing else unless a trace is started, too; `capacity` records
-    /// are kept until they are taken.
+    /// are kept until they are taken, or as many as a trace keeps that was started before.
     pub fn start_coverage(&mut self, capacity: usize) {
         self.trace.get_or_insert_with(|| Trace::new(capacity));
         for hca in (0..self.hcas()).map(HcaId) {

@@ -166,9 +166,7 @@ impl Replay {
     /// # Errors
     /// The recording is damaged, or asks for what there is not; writing what was looked at failed.
     pub fn run(&mut self) -> anyhow::Result<Outcome> {
-        if self.world.trace().is_none() {
-            self.world.start_trace(0);
-        }
+        self.world.hash_trace();
         loop {
             let mut items = self.recording.next_step()?;
             let Some(step) = items.pop_front() else { break };
@@ -181,7 +179,7 @@ impl Replay {
             }
             self.look()?;
         }
-        self.diagnoses.take(&mut self.world);
+        self.take_diagnoses()?;
         self.look()?;
         let counts = self.player.counts();
         let divergence = self.player.divergence();
@@ -200,6 +198,18 @@ impl Replay {
             packets: counts.packets,
             diagnoses: self.diagnoses.count(),
         })
+    }
+
+    /// Takes what was diagnosed, and writes it into the trace.
+    fn take_diagnoses(&mut self) -> anyhow::Result<()> {
+        let Self { world, observer, .. } = self;
+        let mut written = Ok(());
+        self.diagnoses.take(world, |diagnosis, said| {
+            if let (Some(observer), Ok(())) = (observer.as_mut(), &written) {
+                written = observer.note(diagnosis.at, diagnosis.function.hca, "diagnosis", said);
+            }
+        });
+        written
     }
 
     fn look(&mut self) -> anyhow::Result<()> {
@@ -318,10 +328,7 @@ impl Replay {
                 let _ = steps::operate(&mut self.world, (&mut self.links, &mut self.faults), now, &request);
                 Ok(())
             }
-            Record::Diagnose => {
-                self.diagnoses.take(&mut self.world);
-                Ok(())
-            }
+            Record::Diagnose => self.take_diagnoses(),
             Record::Mark { hash, count } => {
                 self.compare(step.number, hash, count);
                 Ok(())

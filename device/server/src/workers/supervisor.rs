@@ -310,7 +310,9 @@ impl Supervisor {
         let word = |key: &str| request.get(key).and_then(Value::as_str);
         let of_a_link = word("cmd") == Some("link");
         // What one of them has.
-        let of_one = of_a_link || (word("cmd") == Some("fault") && request.get("add").is_some());
+        let of_one = of_a_link
+            || word("cmd") == Some("inspect")
+            || (word("cmd") == Some("fault") && request.get("add").is_some());
         if of_a_link && let Some(at) = word("at") {
             self.links.find(at)?;
         }
