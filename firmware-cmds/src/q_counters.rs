@@ -8,7 +8,7 @@ use hca_spec::put_be32;
 /// Offset of the first counter in QUERY_Q_COUNTER's output.
 const FIRST: usize = 0x10;
 /// Words of counters from there on.
-const WORDS: usize = (QCounter::ReqCqeFlushError as usize - FIRST) / 4 + 1;
+const WORDS: usize = (QCounter::RoceSlowRestartTrans as usize - FIRST) / 4 + 1;
 
 /// A counter; its number is its offset in QUERY_Q_COUNTER's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,11 +51,21 @@ pub enum QCounter {
     CqOverflow = 0xb8,
     RespCqeFlushError = 0xbc,
     ReqCqeFlushError = 0xc0,
+    /// Requests sent again sooner than the queue pair's own timeout says.
+    RoceAdpRetrans = 0xc8,
+    /// Own timeouts of queue pairs that wait adaptively.
+    RoceAdpRetransTo = 0xcc,
+    /// Flows that were slowed down because they sent again.
+    RoceSlowRestart = 0xd0,
+    /// CNPs that they were slowed down as if by.
+    RoceSlowRestartCnps = 0xd4,
+    /// Of these flows, those that sent at the full rate before.
+    RoceSlowRestartTrans = 0xd8,
 }
 
 impl QCounter {
     /// Every counter, in the order of the output.
-    pub const ALL: [QCounter; 29] = [
+    pub const ALL: [QCounter; 34] = [
         Self::RxWriteRequests,
         Self::RxReadRequests,
         Self::RxAtomicRequests,
@@ -85,6 +95,11 @@ impl QCounter {
         Self::CqOverflow,
         Self::RespCqeFlushError,
         Self::ReqCqeFlushError,
+        Self::RoceAdpRetrans,
+        Self::RoceAdpRetransTo,
+        Self::RoceSlowRestart,
+        Self::RoceSlowRestartCnps,
+        Self::RoceSlowRestartTrans,
     ];
 }
 

@@ -19,6 +19,8 @@ pub const TYPE_ROCE: u32 = 0x4;
 pub const TYPE_FLOW_TABLE: u32 = 0x7;
 /// Type of the capabilities of rates.
 pub const TYPE_QOS: u32 = 0xc;
+/// Type of the capabilities of debugging.
+pub const TYPE_DEBUG: u32 = 0xd;
 /// Type of the capabilities of device memory.
 pub const TYPE_DEVICE_MEMORY: u32 = 0xf;
 /// Type of the second page of general capabilities.
@@ -81,6 +83,8 @@ layout! {
         SIG_CRC64_XP10: 0x28 [24:24];
         /// Signatures can be CRC-32C.
         SIG_CRC32C: 0x28 [23:23];
+        /// Timers and restarts of RoCE can be set (the register ROCE_ACCL), and Q counters count them.
+        ROCE_ACCL: 0x28 [22:22];
         /// log2 of outstanding reads and atomics, requester.
         LOG_MAX_RA_REQ_QP: 0x28 [21:16];
         /// log2 of outstanding reads and atomics, responder.
@@ -101,6 +105,8 @@ layout! {
         RETRANSMISSION_Q_COUNTERS: 0x30 [29:29];
         /// Vport counters exist.
         VPORT_COUNTERS: 0x30 [30:30];
+        /// There are capabilities of debugging ([`Debug`]).
+        DEBUG: 0x30 [28:28];
         /// MODIFY_RQ can change the Q counter set.
         MODIFY_RQ_COUNTER_SET_ID: 0x30 [27:27];
         /// Packets wait for a receive WQE.
@@ -444,6 +450,12 @@ layout! {
         PACKET_PACING_MIN_RATE: 0xc [31:0];
         /// Rates of the table, entry 0 included, which is none.
         PACKET_PACING_RATE_TABLE_SIZE: 0x10 [15:0];
+    }
+
+    /// Capabilities of debugging, 256 bytes.
+    pub struct Debug[0x100] {
+        /// Ports notice that they ask their peers to wait for too long.
+        STALL_DETECT: 0x4 [29:29];
     }
 
     /// Capabilities of device memory, 256 bytes.

@@ -90,6 +90,8 @@ layout! {
         qos, qos_mut: 0x10 caps::Qos;
         /// The flow table capabilities of a NIC.
         flow_tables, flow_tables_mut: 0x10 caps::FlowTables;
+        /// The capabilities of debugging.
+        debug, debug_mut: 0x10 caps::Debug;
         /// The capabilities of device memory.
         device_memory, device_memory_mut: 0x10 caps::DeviceMemory;
     }
@@ -565,6 +567,8 @@ pub mod reg {
     pub const QPDPM: u32 = 0x4013;
     /// Registers of priorities that there are.
     pub const QCAM: u32 = 0x4019;
+    /// Timers and restarts of RoCE.
+    pub const ROCE_ACCL: u32 = 0x402c;
     /// Forward error correction.
     pub const PPLM: u32 = 0x5023;
     /// Port checks.

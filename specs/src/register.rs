@@ -49,6 +49,10 @@ layout! {
     pub struct Pfcc[0x20] {
         /// Port.
         LOCAL_PORT: 0x0 [23:16];
+        /// 1 = [`Pfcc::DEVICE_STALL_MINOR_WATERMARK`] is written.
+        MINOR_STALL_MASK: 0x0 [3:3];
+        /// 1 = [`Pfcc::DEVICE_STALL_CRITICAL_WATERMARK`] is written.
+        CRITICAL_STALL_MASK: 0x0 [2:2];
         /// Priorities whose bits of [`Pfcc::PFCTX`] are written.
         PRIO_MASK_TX: 0x4 [23:16];
         /// Priorities whose bits of [`Pfcc::PFCRX`] are written.
@@ -69,6 +73,10 @@ layout! {
         PPRX_MASK_N: 0xc [29:29];
         /// Bit n: PFC is heeded for priority n.
         PFCRX: 0xc [23:16];
+        /// So many ms the port may ask its peer to wait, until that is counted; 0: for ever.
+        DEVICE_STALL_MINOR_WATERMARK: 0x10 [31:16];
+        /// So many ms the port asks its peer to wait at most; 0: for ever.
+        DEVICE_STALL_CRITICAL_WATERMARK: 0x10 [15:0];
     }
 
     /// PPCNT: counters; a group of 64-bit counters begins at [`PPCNT_COUNTERS`].
@@ -111,6 +119,26 @@ layout! {
         DEVICE_ADDRESS: 0x4 [15:0];
         /// Bytes.
         LENGTH: 0x8 [15:0];
+    }
+
+    /// ROCE_ACCL: timers and restarts of RoCE, of the whole adapter.
+    pub struct RoceAccl[0x80] {
+        /// Read: 1 = [`RoceAccl::ROCE_SLOW_RESTART_IDLE_EN`] can be set. Written: it is.
+        ROCE_SLOW_RESTART_IDLE_FIELD_SELECT: 0x0 [3:3];
+        /// The same of [`RoceAccl::ROCE_SLOW_RESTART_EN`].
+        ROCE_SLOW_RESTART_FIELD_SELECT: 0x0 [2:2];
+        /// The same of [`RoceAccl::ROCE_TX_WINDOW_EN`].
+        ROCE_TX_WINDOW_FIELD_SELECT: 0x0 [1:1];
+        /// The same of [`RoceAccl::ROCE_ADP_RETRANS_EN`].
+        ROCE_ADP_RETRANS_FIELD_SELECT: 0x0 [0:0];
+        /// 1 = queue pairs send slower after they had nothing to send.
+        ROCE_SLOW_RESTART_IDLE_EN: 0x4 [3:3];
+        /// 1 = queue pairs send slower when they send again.
+        ROCE_SLOW_RESTART_EN: 0x4 [2:2];
+        /// 1 = queue pairs have no more than a window under way.
+        ROCE_TX_WINDOW_EN: 0x4 [1:1];
+        /// 1 = queue pairs wait for answers as long as these usually take.
+        ROCE_ADP_RETRANS_EN: 0x4 [0:0];
     }
 
     /// MNVDA: a lasting setting; its data follows.

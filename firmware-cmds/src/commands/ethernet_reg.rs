@@ -5,9 +5,9 @@
 use hca_spec::cmd::reg;
 use hca_spec::register::{
     MCIA_NO_MEMORY, Mcia, PPCNT_COUNTERS, PROTO_ETHERNET, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Ppcnt, Pplm, Ptys,
-    Qcam, Qetcr, Qpdpm, Qpts, Qtct, ppcnt_group,
+    Qcam, Qetcr, Qpdpm, Qpts, Qtct, RoceAccl, ppcnt_group,
 };
-use hca_spec::{put_be32, put_be64};
+use hca_spec::{be32, put_be32, put_be64};
 use zerocopy::FromBytes;
 
 use super::priority_reg;
@@ -42,6 +42,7 @@ pub(super) fn length(register: u32) -> Option<usize> {
         reg::QPTS => Qpts::SIZE,
         reg::QPDPM => Qpdpm::SIZE,
         reg::QCAM => Qcam::SIZE,
+        reg::ROCE_ACCL => RoceAccl::SIZE,
         _ => return None,
     })
 }
@@ -103,6 +104,7 @@ pub(super) fn access(
         reg::QPDPM => {
             on(port, write, value, |p, w, v| priority_reg::code_points(&mut ethernet(p)?.classes, w, v))
         }
+        reg::ROCE_ACCL => on(port, write, value, acceleration),
         reg::QCAM => on(port, write, value, |_, write, value| {
             if write {
                 return Err(READ_ONLY.of(reg::QCAM));
@@ -194,12 +196,49 @@ fn flow_control(port: &mut Port, write: bool, value: &mut Pfcc) -> Result<(), Fa
         }
         eth.pause = new;
     }
-    let pause = eth.pause;
+    if write {
+        let word = |field| value.get(field) as u16;
+        if value.get(Pfcc::MINOR_STALL_MASK) == 1 {
+            eth.stall.minor = word(Pfcc::DEVICE_STALL_MINOR_WATERMARK);
+        }
+        if value.get(Pfcc::CRITICAL_STALL_MASK) == 1 {
+            eth.stall.critical = word(Pfcc::DEVICE_STALL_CRITICAL_WATERMARK);
+        }
+    }
+    let (pause, stall) = (eth.pause, eth.stall);
     let mut out = Pfcc::new();
+    out.set(Pfcc::DEVICE_STALL_MINOR_WATERMARK, stall.minor.into());
+    out.set(Pfcc::DEVICE_STALL_CRITICAL_WATERMARK, stall.critical.into());
     out.set(Pfcc::LOCAL_PORT, value.get(Pfcc::LOCAL_PORT));
     out.set(Pfcc::PRIO_MASK_TX, 0xff).set(Pfcc::PRIO_MASK_RX, 0xff);
     out.set(Pfcc::PPTX, pause.tx.into()).set(Pfcc::PFCTX, pause.pfc_tx.into());
     out.set(Pfcc::PPRX, pause.rx.into()).set(Pfcc::PFCRX, pause.pfc_rx.into());
+    *value = out;
+    Ok(())
+}
+
+/// A window, and a slow start after idle time, are not configurable: how large and how long is not public.
+fn acceleration(port: &mut Port, write: bool, value: &mut RoceAccl) -> Result<(), Failure> {
+    const FIELD: Failure = bad_param("ROCE_ACCL: field_select: this is not configurable");
+    let eth = ethernet(port)?;
+    if write {
+        let fixed = [RoceAccl::ROCE_TX_WINDOW_FIELD_SELECT, RoceAccl::ROCE_SLOW_RESTART_IDLE_FIELD_SELECT];
+        if fixed.into_iter().any(|field| value.get(field) == 1) {
+            return Err(FIELD.got(be32(value.bytes(), 0)));
+        }
+        let new = &mut eth.acceleration;
+        if value.get(RoceAccl::ROCE_ADP_RETRANS_FIELD_SELECT) == 1 {
+            new.adaptive_retransmission = value.get(RoceAccl::ROCE_ADP_RETRANS_EN) == 1;
+        }
+        if value.get(RoceAccl::ROCE_SLOW_RESTART_FIELD_SELECT) == 1 {
+            new.slow_restart = value.get(RoceAccl::ROCE_SLOW_RESTART_EN) == 1;
+        }
+    }
+    let holds = eth.acceleration;
+    let mut out = RoceAccl::new();
+    out.set(RoceAccl::ROCE_ADP_RETRANS_FIELD_SELECT, 1).set(RoceAccl::ROCE_SLOW_RESTART_FIELD_SELECT, 1);
+    out.set(RoceAccl::ROCE_ADP_RETRANS_EN, holds.adaptive_retransmission.into());
+    out.set(RoceAccl::ROCE_SLOW_RESTART_EN, holds.slow_restart.into());
     *value = out;
     Ok(())
 }
@@ -297,7 +336,7 @@ fn rfc_2819(c: &EthernetCounters) -> Vec<(usize, u64)> {
     counters
 }
 
-fn per_priority(rx: &PriorityCounters, tx: &PriorityCounters) -> [(usize, u64); 10] {
+fn per_priority(rx: &PriorityCounters, tx: &PriorityCounters) -> [(usize, u64); 12] {
     [
         (0x00, with_fcs(rx.octets, rx.frames)),
         (0x20, rx.frames),
@@ -309,6 +348,8 @@ fn per_priority(rx: &PriorityCounters, tx: &PriorityCounters) -> [(usize, u64); 
         (0x68, tx.pause_duration / DURATION_UNIT),
         (0x70, rx.pause_transition),
         (0x78, rx.discards),
+        (0x80, tx.stall_minor),
+        (0x88, tx.stall_critical),
     ]
 }
 
@@ -407,7 +448,12 @@ fn present(_: &mut Port, write: bool, value: &mut Pcam) -> Result<(), Failure> {
     let mut out = Pcam::new();
     let (features, registers) = (value.get(Pcam::FEATURE_GROUP), value.get(Pcam::ACCESS_REG_GROUP));
     out.set(Pcam::FEATURE_GROUP, features).set(Pcam::ACCESS_REG_GROUP, registers);
-    // Other groups have nothing, and there are no features.
+    /// Parts of PFCC can be written, and it has watermarks.
+    const PFCC_MASK: u64 = 1 << 9;
+    // Other groups have nothing.
+    if features == 0 {
+        out.set(Pcam::FEATURE_CAP_MASK_L, PFCC_MASK);
+    }
     if registers == 0 {
         let mask = PRESENT.iter().fold(0u128, |mask, register| mask | 1 << (register - FIRST));
         out.set(Pcam::PORT_ACCESS_REG_CAP_MASK_H, (mask >> 64) as u64);

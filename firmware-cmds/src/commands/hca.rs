@@ -5,8 +5,8 @@
 
 use hca_spec::be64;
 use hca_spec::caps::{
-    Atomic, General, Odp, TYPE_ATOMIC, TYPE_DEVICE_MEMORY, TYPE_ETHERNET, TYPE_FLOW_TABLE, TYPE_GENERAL,
-    TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
+    Atomic, Debug, General, Odp, TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET, TYPE_FLOW_TABLE,
+    TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
     CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryLagOut, QuerySpecialContextsOut,
@@ -118,6 +118,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_GENERAL => *out.general_mut() = if current { fw.general } else { fw.general_max },
         TYPE_ATOMIC => *out.atomic_mut() = if current { fw.atomic } else { max.atomic },
         TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { max.odp },
+        TYPE_DEBUG if fw.is_ethernet() => _ = out.debug_mut().set(Debug::STALL_DETECT, 1),
         TYPE_DEVICE_MEMORY => *out.device_memory_mut() = max.device_memory,
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,

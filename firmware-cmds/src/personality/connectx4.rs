@@ -156,6 +156,7 @@ fn ethernet_general() -> General {
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
     c.set(General::RECEIVE_DISCARD_VPORT_DOWN, 1).set(General::TRANSMIT_DISCARD_VPORT_DOWN, 1);
     c.set(General::PCAM_REG, 1).set(General::QCAM_REG, 1);
+    c.set(General::ROCE_ACCL, 1).set(General::DEBUG, 1);
     c.set(General::CC_QUERY_ALLOWED, 1).set(General::CC_MODIFY_ALLOWED, 1);
     // Flow control and transmission selection are this function's to set: there are no others.
     c.set(General::VPORT_GROUP_MANAGER, 1).set(General::ETS, 1).set(General::MAX_TC, TRAFFIC_CLASSES as u32);

@@ -6,6 +6,7 @@
 use hca_spec::ids::Gid;
 
 use super::Port;
+use super::acceleration::Acceleration;
 use super::classes::Classes;
 use super::congestion::CongestionControl;
 use super::error_correction::Wanted;
@@ -67,6 +68,22 @@ pub struct Pause {
     pub pfc_rx: u8,
 }
 
+/// How long a port may ask its peer to wait without a break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StallWatermarks {
+    /// Until that is counted, in ms; 0: for ever.
+    pub minor: u16,
+    /// Until the port gives up, in ms; 0: it never does.
+    pub critical: u16,
+}
+
+impl Default for StallWatermarks {
+    /// As the driver calls the default: 8 s, and 85 percent of it (mlx5 driver, field use).
+    fn default() -> Self {
+        Self { minor: 6800, critical: 8000 }
+    }
+}
+
 /// Whom a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameClass {
@@ -107,6 +124,10 @@ pub struct PriorityCounters {
     pub pause_transition: u64,
     /// Frames dropped for want of buffers.
     pub discards: u64,
+    /// How often the peer was asked to wait for longer than the minor watermark.
+    pub stall_minor: u64,
+    /// The same of the critical watermark.
+    pub stall_critical: u64,
 }
 
 /// What is counted in one direction. Octets are counted without frame check sequences; registers add these.
@@ -234,10 +255,14 @@ pub struct Ethernet {
     pub mtu: u16,
     /// Flow control.
     pub pause: Pause,
+    /// How long it may send PAUSE and PFC.
+    pub stall: StallWatermarks,
     /// Priorities and traffic classes.
     pub classes: Classes,
     /// Congestion control of RoCE.
     pub congestion: CongestionControl,
+    /// What its RoCE connections do about loss.
+    pub acceleration: Acceleration,
     /// Counters.
     pub counters: EthernetCounters,
     /// Forward error correction that software wants.
@@ -262,8 +287,10 @@ impl Ethernet {
             mtu: Self::DEFAULT_MTU,
             // As such adapters come: PAUSE is sent and heeded.
             pause: Pause { tx: true, rx: true, ..Pause::default() },
+            stall: StallWatermarks::default(),
             classes: Classes::default(),
             congestion: CongestionControl::default(),
+            acceleration: Acceleration::default(),
             counters: EthernetCounters::default(),
             correction: Wanted::default(),
             negotiation_off: false,

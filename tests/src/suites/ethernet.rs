@@ -390,6 +390,11 @@ fn settings(kernel: &str) -> Vec<Command> {
         ping("self test: ping", ""),
         both("time stamps", "shows 'hardware-receive' ethtool -T hca0 && shows '(PTP Hardware Clock|Hardware timestamp provider index): 0' ethtool -T hca0"),
         both("clock", "phc_ctl /dev/ptp0 get && phc_ctl /dev/ptp0 set 1000 get && phc_ctl /dev/ptp0 freq 1000 adj 5 get"),
+        both(
+            "pause for ever",
+            "ethtool --set-tunable hca0 pfc-prevention-tout 100 && shows 100 ethtool --get-tunable hca0 pfc-prevention-tout &&
+            shows tx_pause_storm_error_events ethtool -S hca0 && ethtool --set-tunable hca0 pfc-prevention-tout 8000",
+        ),
         both("pause", "ethtool -A hca0 rx off tx off && shows 'RX:.*off' ethtool -a hca0 && ethtool -A hca0 rx on tx on && shows 'RX:.*on' ethtool -a hca0"),
         both("traffic classes", "dcb ets set dev hca0 tc-tsa all:strict 0:ets 1:ets tc-bw 0:30 1:70 prio-tc all:0 3:1 && shows 'tc-bw 0:30 1:70' dcb ets show dev hca0 &&
             dcb maxrate set dev hca0 tc-maxrate 0:20mbit && dcb maxrate show dev hca0 && dcb maxrate set dev hca0 tc-maxrate all:0bit"),

@@ -184,6 +184,20 @@ impl Core<'_> {
         }
         self.note(now, Event::Retry { qpn: qp.qpn, psn, why });
         qp.requester.retry(psn);
+        self.restart_slowly(now, qp);
+        self.ask_turn(now, qp);
+    }
+
+    /// The queue pair does not wait as long as its timeout says: sends again from `psn` on, which costs no retry.
+    #[cold]
+    fn retry_early(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn) {
+        self.function.fw.icm.count(qp.qpn, QCounter::RoceAdpRetrans);
+        if !qp.may_retry(psn) {
+            return;
+        }
+        self.note(now, Event::Retry { qpn: qp.qpn, psn, why: Cause::Timeout });
+        qp.requester.repeat(psn);
+        self.restart_slowly(now, qp);
         self.ask_turn(now, qp);
     }
 }
@@ -195,7 +209,14 @@ impl Executor<'_> {
             Timer::Stopped => {}
             Timer::Later(deadline) => core.schedule(deadline, HcaEvent::AckTimeout(qpn)),
             Timer::Timeout(psn) => {
+                let adaptive = qp.requester.patience.as_mut().map(|patience| patience.ran_out());
+                if adaptive == Some(true) {
+                    return core.retry_early(now, qp, psn);
+                }
                 tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: ACK timeout at {psn:?}");
+                if adaptive.is_some() {
+                    core.function.fw.icm.count(qpn, QCounter::RoceAdpRetransTo);
+                }
                 core.function.fw.icm.count(qpn, QCounter::LocalAckTimeoutErr);
                 core.note(now, Event::Timeout { qpn, psn });
                 core.retry(now, qp, psn, Cause::Timeout);

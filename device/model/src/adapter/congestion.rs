@@ -2,6 +2,8 @@
 //!
 //! Source: IBTA A17.9 (congestion notification packets), SIGCOMM 2015 "Congestion Control for Large-Scale RDMA Deployments".
 
+use hca_firmware::QCounter;
+use hca_firmware::port::acceleration::Acceleration;
 use hca_firmware::port::congestion::CongestionControl;
 use hca_spec::ids::Psn;
 use hca_spec::qpc::ServiceType;
@@ -41,6 +43,35 @@ impl Core<'_> {
         let (Some(flow), Some(control)) = (&mut qp.congestion, self.congestion(port)) else { return };
         if flow.sent(now, bytes as usize, &control.reaction) {
             control.counters.limited = control.counters.limited.saturating_sub(1);
+        }
+    }
+
+    /// What the RoCE connections of a port do about loss; nothing on InfiniBand.
+    #[inline]
+    pub(crate) fn acceleration(&self, port: u8) -> Acceleration {
+        let ethernet = self.chip.managed.port(port).and_then(|port| port.ethernet());
+        ethernet.map_or_else(Acceleration::default, |ethernet| ethernet.acceleration)
+    }
+
+    /// A flow sends again: where restarts are slow, it does so as if it had been told of congestion.
+    pub(crate) fn restart_slowly(&mut self, now: Ps, qp: &mut QueuePair) {
+        let port = qp.port();
+        if !self.acceleration(port).slow_restart {
+            return;
+        }
+        let Some(line) = self.chip.ports.get(port).and_then(|out| out.outlet.line()) else { return };
+        let Some(control) = self.congestion(port) else { return };
+        let flow = qp.congestion.get_or_insert_default();
+        let slowed = flow.told(now, line.bits_per_s(), &control.reaction);
+        if slowed {
+            control.counters.limited = control.counters.limited.saturating_add(1);
+            control.counters.ever_limited = control.counters.ever_limited.saturating_add(1);
+        }
+        let icm = &mut self.function.fw.icm;
+        icm.count(qp.qpn, QCounter::RoceSlowRestart);
+        icm.count(qp.qpn, QCounter::RoceSlowRestartCnps);
+        if slowed {
+            icm.count(qp.qpn, QCounter::RoceSlowRestartTrans);
         }
     }
 

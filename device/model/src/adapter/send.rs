@@ -640,17 +640,25 @@ impl Core<'_> {
 
     /// The ACK timer runs from `now` on.
     fn start_timer(&mut self, now: Ps, qp: &mut QueuePair) {
-        let Some(timeout) = qp.params.ack_timeout else { return };
+        let Some(own) = qp.params.ack_timeout else { return };
+        let adaptive = self.acceleration(qp.port()).adaptive_retransmission;
+        let requester = &mut qp.requester;
+        let timeout = match adaptive {
+            true => requester.patience.get_or_insert_default().wait(now, requester.sent, own),
+            false => {
+                requester.patience = None;
+                own
+            }
+        };
         let deadline = now + timeout;
-        qp.requester.deadline = Some(deadline);
-        if !std::mem::replace(&mut qp.requester.timer_running, true) {
+        if requester.run_timer(deadline) {
             self.schedule(deadline, HcaEvent::AckTimeout(qp.qpn));
         }
     }
 
     /// Something was acknowledged: the timer starts anew if more is outstanding.
     pub(crate) fn progress(&mut self, now: Ps, qp: &mut QueuePair) {
-        if qp.requester.progressed(&qp.params) {
+        if qp.requester.progressed(now, &qp.params) {
             self.start_timer(now, qp);
         }
     }

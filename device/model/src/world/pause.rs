@@ -4,6 +4,8 @@
 //! the port, so they are put on the link at once. When to ask and when to let go on is each maker's own: an adapter does at half
 //! and a quarter of what a priority may take of its buffer, an estimate.
 
+use hca_firmware::port::ethernet::StallWatermarks;
+
 use super::links::End;
 use super::{Class, Event, World};
 use crate::ground::node::{LinkEnd, NodeId, PortRef};
@@ -39,9 +41,41 @@ pub(super) struct Asked {
     by_priority: bool,
     /// When it is looked at again.
     timer: Option<Ps>,
+    /// Since when priorities wait without a break.
+    stalled: [Option<Ps>; PRIORITIES],
+    /// Bit n: that priority n waits for long was counted.
+    told: u8,
+    /// Bit n: it was given up to have priority n wait, until there is room again.
+    given_up: u8,
 }
 
 impl Asked {
+    /// Follows who has waited for how long, and gives up those who have for too long. Returns whom that was counted of, as bits:
+    /// those beyond the minor watermark, and those beyond the critical one.
+    fn watch(&mut self, now: Ps, marks: StallWatermarks, fullness: &mut Fullness) -> (u8, u8) {
+        self.given_up &= !fullness.roomy;
+        let beyond = |since: Ps, mark: u16| mark != 0 && now.since(since) >= Ps::from_ms(mark.into());
+        let (mut minor, mut critical) = (0, 0);
+        for (lane, (waits, stalled)) in self.waiting.iter().zip(&mut self.stalled).enumerate() {
+            let bit = 1 << lane;
+            let Some(since) = waits.and(Some(*stalled.get_or_insert(now))) else {
+                (*stalled, self.told) = (None, self.told & !bit);
+                continue;
+            };
+            if self.told & bit == 0 && beyond(since, marks.minor) {
+                minor |= bit;
+            }
+            if beyond(since, marks.critical) {
+                critical |= bit;
+            }
+        }
+        self.told |= minor;
+        self.given_up |= critical;
+        fullness.full &= !self.given_up;
+        fullness.roomy |= self.given_up;
+        (minor, critical)
+    }
+
     /// Whether somebody is to wait.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.iter().any(Option::is_some)
@@ -138,13 +172,34 @@ impl World {
         let Some(room) = self.room_without_credits(number, port) else { return };
         let Some(sends) = self.port(port).and_then(|p| p.ethernet()).map(|e| e.pause) else { return };
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
-        let fullness = match sends.pfc_tx {
+        let mut fullness = match sends.pfc_tx {
             0 if sends.tx => near.all_fullness(room),
             // Whoever was asked before that was switched off goes on.
             0 => Fullness { full: 0, roomy: ALL },
             lossless => near.fullness(lossless, room),
         };
+        self.watch_for_stalls(number, end, port, &mut fullness);
         self.ask(number, end, fullness, again);
+    }
+
+    /// An adapter that has its peer wait for too long lets it go on, and drops what it has no room for: so one that is stuck does not stop a
+    /// whole fabric (storms of PAUSE).
+    fn watch_for_stalls(&mut self, number: usize, end: usize, port: PortRef, fullness: &mut Fullness) {
+        let now = self.now;
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        if !near.asked.is_waited_for() && near.asked.given_up == 0 {
+            return;
+        }
+        let mut asked = near.asked;
+        let Some(ethernet) = self.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
+        let (minor, critical) = asked.watch(now, ethernet.stall, fullness);
+        for (lane, of) in ethernet.counters.tx.priorities.iter_mut().enumerate() {
+            of.stall_minor = of.stall_minor.wrapping_add(u64::from(minor >> lane & 1));
+            of.stall_critical = of.stall_critical.wrapping_add(u64::from(critical >> lane & 1));
+        }
+        if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
+            near.asked = asked;
+        }
     }
 
     /// Asks the peer at the other end of an Ethernet link to wait, or to go on, if how full the buffer at this end is asks for that.
@@ -225,6 +280,37 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_for_too_long_is_given_up() {
+        let marks = StallWatermarks { minor: 85, critical: 100 };
+        let mut asked = Asked::default();
+        let full = Fullness { full: 0b11, roomy: !0b11 };
+        let at = |asked: &mut Asked, ms: u64, marks, mut fullness: Fullness| {
+            let counted = asked.watch(Ps::from_ms(ms), marks, &mut fullness);
+            (counted, fullness)
+        };
+        asked.waiting[0] = Some(Ps(1));
+        assert_eq!(at(&mut asked, 10, marks, full), ((0, 0), full));
+        asked.waiting[1] = Some(Ps(1));
+        assert_eq!(at(&mut asked, 50, marks, full), ((0, 0), full));
+        assert_eq!(at(&mut asked, 95, marks, full), ((0b01, 0), full));
+        assert_eq!(at(&mut asked, 96, marks, full), ((0, 0), full), "once");
+        let (counted, left) = at(&mut asked, 110, marks, full);
+        assert_eq!((counted, left.full, left.roomy & 0b11), ((0, 0b01), 0b10, 0b01));
+        // It goes on, and is not asked again until there is room.
+        asked.waiting[0] = None;
+        assert_eq!(at(&mut asked, 120, marks, full).1.full, 0b10);
+        assert_eq!(at(&mut asked, 125, marks, Fullness { full: 0b10, roomy: !0b10 }).1.full, 0b10);
+        assert_eq!(at(&mut asked, 126, marks, full).1, full);
+        // Without watermarks it waits for ever; a break begins anew.
+        let never = StallWatermarks { minor: 0, critical: 0 };
+        assert_eq!(at(&mut asked, 1_000_000, never, full), ((0, 0), full));
+        asked.waiting[1] = None;
+        at(&mut asked, 1_000_001, marks, full);
+        asked.waiting[1] = Some(Ps(1));
+        assert_eq!(at(&mut asked, 1_000_002, marks, full), ((0, 0), full));
+    }
 
     #[test]
     fn who_is_stopped_and_who_goes_on() {

@@ -36,29 +36,32 @@ impl World {
 
     #[cold]
     fn tidy_now(&mut self) {
-        // A timer needs one event: that looks when the timer runs out, and comes again.
+        let hcas = &self.hcas;
+        let function_of =
+            |hca: &HcaId, function: &FunctionId| hcas.get(hca.0).and_then(|hca| hca.function(*function));
+        // What a timer waits for. One that comes before the ACK timer's time is left over, and means nothing.
+        let counts = |at: Ps, (hca, function, timer): &(HcaId, FunctionId, Timer)| {
+            function_of(hca, function).is_some_and(|function| match timer {
+                Timer::Ack(qpn) => {
+                    let timer = function.qps.get(qpn.0).and_then(|qp| qp.requester.timer);
+                    timer.is_some_and(|timer| timer <= at)
+                }
+                Timer::Idle(peer) => function.dc_responders.contains_key(peer),
+            })
+        };
+        // A timer needs one event: the first that counts.
         let mut timers: HashMap<(HcaId, FunctionId, Timer), Ps> = HashMap::new();
         for (at, event) in self.heap.iter() {
-            if let Some(timer) = timer_of(event) {
+            if let Some(timer) = timer_of(event).filter(|timer| counts(at, timer)) {
                 timers.entry(timer).and_modify(|first| *first = at.min(*first)).or_insert(at);
             }
         }
-        let hcas = &self.hcas;
         self.heap.retain(|at, event| {
             let Event::Hca { hca, function, epoch, .. } = event else { return true };
-            let Some(function) = hcas.get(hca.0).and_then(|hca| hca.function(*function)) else {
-                return false;
-            };
+            let Some(function) = function_of(hca, function) else { return false };
             let Some(timer) = timer_of(event) else { return function.epoch == *epoch };
             // Of several at the same time one stays: the others are gone from the map.
-            let running = match timer.2 {
-                Timer::Ack(qpn) => function.qps.get(qpn.0).is_some_and(|qp| qp.requester.timer_running),
-                Timer::Idle(peer) => function.dc_responders.contains_key(&peer),
-            };
-            function.epoch == *epoch
-                && running
-                && timers.get(&timer) == Some(&at)
-                && timers.remove(&timer).is_some()
+            function.epoch == *epoch && timers.get(&timer) == Some(&at) && timers.remove(&timer).is_some()
         });
         self.tidy_at = LEAST.max(self.heap.len() * 2);
     }

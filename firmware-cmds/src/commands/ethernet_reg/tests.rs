@@ -200,3 +200,55 @@ fn switched_off_and_on() {
     assert_eq!(effects, [Effect::PortChange { port: 1, sub_type: port_change::ACTIVE }]);
     assert_eq!(b.fw.ports.port(1).unwrap().ethernet().unwrap().counters.link_down_events, 1);
 }
+
+/// What is not selected stays; what can't be configured is refused, and nothing changes.
+#[test]
+fn accelerations_are_selected() {
+    let mut b = Bench::initialized_with(ethernet());
+    let get = |b: &mut Bench| be32(&register(b, reg::ROCE_ACCL, false, &[0; RoceAccl::SIZE]).output, 0x14);
+    let r = register(&mut b, reg::ROCE_ACCL, false, &[0; RoceAccl::SIZE]);
+    assert_eq!(
+        (be32(&r.output, 0x10), be32(&r.output, 0x14)),
+        (0b101, 0),
+        "what there is, and that it is off"
+    );
+    let mut set = |select: u8, on: u8| {
+        let mut value = [0; RoceAccl::SIZE];
+        (value[3], value[7]) = (select, on);
+        let status = register(&mut b, reg::ROCE_ACCL, true, &value).status();
+        (status, get(&mut b))
+    };
+    assert_eq!(set(0b001, 0b101), (Status::Ok, 0b001));
+    assert_eq!(set(0b100, 0b100), (Status::Ok, 0b101));
+    assert_eq!(set(0b101, 0b100), (Status::Ok, 0b100));
+    for other in [0b010, 0b1000] {
+        assert_eq!(set(other | 1, other | 1), (Status::BadParam, 0b100));
+    }
+    let mut infiniband = Bench::initialized();
+    assert_eq!(
+        register(&mut infiniband, reg::ROCE_ACCL, false, &[0; RoceAccl::SIZE]).status(),
+        Status::BadParam
+    );
+}
+
+/// Each watermark is written where its bit says so, and neither touches flow control.
+#[test]
+fn stall_watermarks() {
+    let mut b = bench();
+    let mut p = Pfcc::new();
+    p.set(Pfcc::LOCAL_PORT, 1);
+    let read = |b: &mut Bench, p: &Pfcc| be32(&register(b, reg::PFCC, false, p.bytes()).output, 0x20);
+    assert_eq!(read(&mut b, &p), 6800 << 16 | 8000);
+    let before = b.fw.ports.port(1).unwrap().ethernet().unwrap().pause;
+    p.set(Pfcc::PPTX_MASK_N, 1).set(Pfcc::PPRX_MASK_N, 1).set(Pfcc::DEVICE_STALL_MINOR_WATERMARK, 85);
+    p.set(Pfcc::DEVICE_STALL_CRITICAL_WATERMARK, 100);
+    assert_eq!(register(&mut b, reg::PFCC, true, p.bytes()).status(), Status::Ok);
+    assert_eq!(read(&mut b, &p), 6800 << 16 | 8000, "neither is selected");
+    p.set(Pfcc::CRITICAL_STALL_MASK, 1);
+    assert_eq!(register(&mut b, reg::PFCC, true, p.bytes()).status(), Status::Ok);
+    assert_eq!(read(&mut b, &p), 6800 << 16 | 100);
+    p.set(Pfcc::CRITICAL_STALL_MASK, 0).set(Pfcc::MINOR_STALL_MASK, 1);
+    assert_eq!(register(&mut b, reg::PFCC, true, p.bytes()).status(), Status::Ok);
+    assert_eq!(read(&mut b, &p), 85 << 16 | 100);
+    assert_eq!(b.fw.ports.port(1).unwrap().ethernet().unwrap().pause, before);
+}

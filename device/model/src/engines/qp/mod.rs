@@ -16,6 +16,7 @@ pub(crate) mod landing;
 pub(crate) mod message;
 pub(crate) mod migration;
 pub(crate) mod page_fault;
+mod patience;
 pub(crate) mod pieces;
 pub(crate) mod recv;
 pub(crate) mod replies;

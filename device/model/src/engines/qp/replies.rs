@@ -172,11 +172,13 @@ impl Requester {
 
     /// What the ACK timer, which ran out at `now`, is for.
     pub(crate) fn timer_ran_out(&mut self, now: Ps) -> Timer {
-        self.timer_running = false;
+        if self.timer.take_if(|at| *at <= now).is_none() {
+            return Timer::Stopped;
+        }
         match self.deadline {
             None => Timer::Stopped,
             Some(deadline) if deadline > now => {
-                self.timer_running = true;
+                self.timer = Some(deadline);
                 Timer::Later(deadline)
             }
             Some(_) => {
@@ -186,11 +188,29 @@ impl Requester {
         }
     }
 
+    /// The ACK timer shall run until then. Returns whether an event has to be scheduled for it.
+    pub(crate) fn run_timer(&mut self, deadline: Ps) -> bool {
+        self.deadline = Some(deadline);
+        let sooner = self.timer.is_none_or(|at| deadline < at);
+        if sooner {
+            self.timer = Some(deadline);
+        }
+        sooner
+    }
+
     /// Sends again from `psn` on: one retry less.
     pub(crate) fn retry(&mut self, psn: Psn) {
         self.retries_left = self.retries_left.saturating_sub(1);
+        self.repeat(psn);
+    }
+
+    /// Sends again from `psn` on, which costs no retry.
+    pub(crate) fn repeat(&mut self, psn: Psn) {
         self.cursor = psn;
         self.deadline = None;
+        if let Some(patience) = &mut self.patience {
+            patience.sent_again();
+        }
     }
 
     /// The first PSN of the message that a response is of.
@@ -317,10 +337,15 @@ mod tests {
     #[test]
     fn the_ack_timer_follows_its_deadline() {
         let mut r = Requester::default();
-        (r.timer_running, r.deadline) = (true, Some(Ps(10)));
+        assert!(r.run_timer(Ps(5)) && !r.run_timer(Ps(10)), "one event is enough");
         assert_eq!(r.timer_ran_out(Ps(5)), Timer::Later(Ps(10)));
-        assert!(r.timer_running);
         assert_eq!(r.timer_ran_out(Ps(10)), Timer::Timeout(r.oldest()));
         assert_eq!(r.timer_ran_out(Ps(11)), Timer::Stopped);
+        // One that is to come sooner has an event of its own, and the other means nothing.
+        assert!(r.run_timer(Ps(100)) && r.run_timer(Ps(50)));
+        assert_eq!(r.timer_ran_out(Ps(50)), Timer::Timeout(r.oldest()));
+        assert!(r.run_timer(Ps(200)));
+        assert_eq!(r.timer_ran_out(Ps(100)), Timer::Stopped);
+        assert_eq!(r.timer_ran_out(Ps(200)), Timer::Timeout(r.oldest()));
     }
 }

@@ -14,6 +14,7 @@ use hca_spec::wqe::SendOpcode;
 use super::credits::Limit;
 use super::message::{Message, fill_headers, operation};
 use super::page_fault::RequesterFault;
+use super::patience::Patience;
 use super::pieces::Piece;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
@@ -41,7 +42,10 @@ pub(crate) struct Requester {
     pub(crate) rnr_left: u32,
     /// When the oldest unacknowledged packet times out.
     pub(crate) deadline: Option<Ps>,
-    pub(crate) timer_running: bool,
+    /// When the event comes that looks at it; of several, the others mean nothing.
+    pub(crate) timer: Option<Ps>,
+    /// How long answers take, if that is looked at.
+    pub(crate) patience: Option<Box<Patience>>,
     /// Until when an RNR NAK holds the queue back.
     pub(crate) rnr_until: Option<Ps>,
     pub(crate) rnr_generation: u32,
@@ -217,7 +221,11 @@ impl Requester {
     }
 
     /// Something was acknowledged: the retries are full again, and the ACK timer stops. Returns whether it starts anew.
-    pub(crate) fn progressed(&mut self, params: &Params) -> bool {
+    pub(crate) fn progressed(&mut self, now: Ps, params: &Params) -> bool {
+        let oldest = self.oldest();
+        if let Some(patience) = &mut self.patience {
+            patience.acknowledged(now, oldest);
+        }
         self.refill_retries(params);
         self.deadline = None;
         self.sent.since(self.oldest()) > 0
