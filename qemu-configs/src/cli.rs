@@ -91,7 +91,6 @@ Examples:
     --beside 'sleep 2; softhca ctl link down a; sleep 1; softhca ctl link up a'
   hca-vm run two-hosts --serve --pcap=two.pcapng a='ib_send_bw -F -n 50' b='sleep 1; ib_send_bw -F -n 50 a'
   hca-vm run eth-two-hosts a='iperf3 -s -1' b='sleep 1; iperf3 -c a-hca0'
-  hca-vm run cable --netboot b a='hca-netboot' b='uname -r'
   hca-vm run loopback --copy ./my-test --copy data.bin:/opt/ a='./my-test /opt/data.bin'
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;
@@ -135,7 +134,8 @@ struct RunArguments {
     /// Serves only this process of the topology, in this machine's network; the others run elsewhere
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
-    /// That host boots over the fabric: iPXE gets its kernel from a host whose command calls `hca-netboot`
+    /// That host boots over the fabric: iPXE gets its kernel from a host whose command calls `hca-netboot`. Debian's iPXE
+    /// does not get through yet: see "Booting over the fabric" in qemu-configs/README.md
     #[arg(long, value_name = "HOST")]
     netboot: Vec<String>,
     /// One more argument of `softhca serve`, such as --trace=FILE (may be repeated)

@@ -154,7 +154,7 @@ fn examine_cache(all: &mut Findings, cache: &Cache) {
         match Accelerator::get(cache, &qemu, &kernel.vmlinux) {
             Ok(Accelerator::Kvm) => all.good("guests run on", "KVM"),
             Ok(Accelerator::Tcg) => {
-                all.note("guests run on", "emulation (TCG): a kernel does not boot on /dev/kvm here")
+                all.note("guests run on", "emulation (TCG): there is no /dev/kvm, a kernel does not boot on it, or HCA_VM_ACCEL says so")
             }
             Err(error) => all.bad("guests run on", &format!("{error:#}"), "correct or unset HCA_VM_ACCEL"),
         }

@@ -17,7 +17,7 @@ pub const PACKAGES: [&str; 1] = ["dnsmasq-base"];
 /// Where the files are, in the serving host.
 const SERVED: &str = "/srv/netboot";
 /// Until somebody answers: the manager of the subnet may still be starting.
-const SCRIPT: &str = "#!ipxe\n:again\ndhcp net0 && chain ${filename} ||\nsleep 1\ngoto again\n";
+const SCRIPT: &str = "#!ipxe\nifstat\n:again\nautoboot net1 ||\nautoboot net0 ||\nsleep 1\ngoto again\n";
 
 /// What QEMU enters.
 #[derive(Clone, Debug)]
