@@ -65,7 +65,7 @@ fn as_recorded(outcome: &Outcome) {
     assert_eq!(outcome.inside, None, "the trace is as recorded");
     assert_eq!(outcome.ending, Some(Ending::Whole(End::Stopped)));
     assert!(outcome.compared && outcome.hash.1 > 100, "{outcome:?}");
-    assert!(outcome.dma_writes > 100 && outcome.interrupts > 1, "{outcome:?}");
+    assert!(outcome.dma_reads > 100 && outcome.dma_writes > 100 && outcome.interrupts > 1, "{outcome:?}");
 }
 
 #[test]

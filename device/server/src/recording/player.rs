@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use hca_model::{Ps, World};
 
 use super::file::Item;
-use super::record::{Became, Bytes, Record};
+use super::record::{Became, Bytes, DmaAnswer, Record};
 use crate::sync::lock;
 
 /// Where the adapters did something else than when it was recorded.
@@ -168,12 +168,17 @@ impl Player {
         if state.is_done() {
             return None;
         }
+        let is_read = |item: &Item| {
+            matches!(
+                item.record,
+                Record::DmaRead { .. } | Record::Answer { answer: DmaAnswer::Read { .. }, .. }
+            )
+        };
+        let read = state.rest.front().is_some_and(is_read);
         match state.rest.front_mut().and_then(|item| take(&mut item.record)) {
             Some(answer) => {
-                let taken = state.pop();
-                if taken.is_some_and(|item| matches!(item.record, Record::DmaRead { .. })) {
-                    state.counts.dma_reads += 1;
-                }
+                state.pop();
+                state.counts.dma_reads += u64::from(read);
                 Some(answer)
             }
             None => {
