@@ -20,12 +20,6 @@ mpich() {
 	shift 2
 	quiet mpirun.mpich -launcher ssh -hosts "$hosts" -n 2 -genv UCX_TLS "$tls,self" -genv UCX_NET_DEVICES mlx5_0:1 "$@"
 }
-# ucx TRANSPORT [OPTION...]: a side of ucx_perftest.
-ucx() {
-	tls=$1
-	shift
-	UCX_TLS=$tls,self UCX_NET_DEVICES=mlx5_0:1 quiet ucx_perftest "$@"
-}
 # ssh_works: root of each host may log in to the other. All guests have the image's host key, which is root's, too.
 ssh_works() {
 	mkdir -p /root/.ssh /run/sshd

@@ -22,8 +22,6 @@ const PACKAGES: [&str; 8] = [
 const WORDS: &str = ". /root/hpc.sh";
 /// Transports of UCX: by verbs, and by itself on the device's queues.
 const TRANSPORTS: [&str; 5] = ["rc_v", "rc_x", "ud_v", "ud_x", "dc_x"];
-/// Port of ucx_perftest.
-const UCX: u16 = 13337;
 /// Port of fi_pingpong.
 const FABRIC: u16 = 47592;
 
@@ -51,16 +49,17 @@ fn commands() -> Vec<Command> {
             }
         }
     }
-    all.push(Command::meeting("before the pairs"));
+    // Debian builds it with MPI, which has to start it.
     for transport in TRANSPORTS {
         for test in ["tag_lat", "tag_bw", "ucp_put_bw", "ucp_get", "ucp_fadd"] {
             let size = if test == "ucp_fadd" { 8 } else { 4096 };
-            let side = format!("{WORDS}; ucx {transport}");
-            let options = format!("-t {test} -n 200 -w 10 -s {size}");
-            let command = Command::sides(&side, Ready::Tcp(UCX), &format!("{side} {HOST} {options}"));
-            all.push(command.named(format!("ucx_perftest {transport} {test}")));
+            all.push(Command::alone(
+                format!("ucx_perftest {transport} {test}"),
+                format!("{WORDS}; openmpi {transport} a:1,b:1 ucx_perftest -t {test} -n 200 -w 10 -s {size}"),
+            ));
         }
     }
+    all.push(Command::meeting("before the pairs"));
     for (kind, provider) in [("msg", "verbs"), ("dgram", "verbs"), ("rdm", "'verbs;ofi_rxm'")] {
         let side = format!("fi_pingpong -p {provider} -e {kind} -c -I 100");
         let command = Command::sides(&side, Ready::Tcp(FABRIC), &format!("{side} {HOST}"));
