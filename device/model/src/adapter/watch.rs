@@ -47,7 +47,7 @@ pub struct Executed {
     pub output: Vec<u8>,
 }
 
-/// Commands that wait to be taken: the last ones.
+/// Commands that wait to be taken: the last ones, at least so many and at most twice that.
 const COMMANDS: usize = 1 << 16;
 /// Bytes of a command's output that are kept.
 const OUTPUT: usize = 64;
@@ -136,6 +136,7 @@ impl Watch {
         commands: &mut Vec<Executed>,
         packets: &mut Vec<Captured>,
     ) {
+        let keeps = trace.as_ref().is_some_and(|trace| trace.keeps());
         match trace {
             Some(trace) => {
                 take_notes(&mut self.records, self.hca, units);
@@ -143,8 +144,15 @@ impl Watch {
             }
             None => self.records.clear(),
         }
-        commands.append(&mut self.commands);
-        commands.drain(..commands.len().saturating_sub(COMMANDS));
+        if !keeps {
+            // A hash is made of records alone.
+            self.commands.clear();
+        } else if !self.commands.is_empty() {
+            if commands.len() >= 2 * COMMANDS {
+                commands.drain(..COMMANDS);
+            }
+            commands.append(&mut self.commands);
+        }
         packets.append(&mut self.packets);
     }
 }

@@ -39,6 +39,11 @@ impl Trace {
         Self { records: VecDeque::new(), capacity, count: 0, lost: 0, nodes: Vec::new() }
     }
 
+    /// Whether records are kept until they are taken.
+    pub(crate) fn keeps(&self) -> bool {
+        self.capacity > 0
+    }
+
     pub(crate) fn add(&mut self, record: Record) {
         if record.event.audience().meets(Audience::TRACE) {
             self.hash_in(&record);
