@@ -105,7 +105,7 @@ layout! {
         RETRANSMISSION_Q_COUNTERS: 0x30 [29:29];
         /// Vport counters exist.
         VPORT_COUNTERS: 0x30 [30:30];
-        /// There are capabilities of debugging ([`Debug`]).
+        /// There are capabilities of debugging ([`struct@Debug`]).
         DEBUG: 0x30 [28:28];
         /// MODIFY_RQ can change the Q counter set.
         MODIFY_RQ_COUNTER_SET_ID: 0x30 [27:27];

@@ -5,14 +5,22 @@
 mod cli;
 #[path = "../src/confine.rs"]
 mod confine;
+#[path = "../src/coverage.rs"]
+mod coverage;
 #[path = "../src/ctl.rs"]
 mod ctl;
 #[path = "../src/diagnoses.rs"]
 mod diagnoses;
+#[path = "../src/inspect.rs"]
+mod inspect;
 #[path = "../src/log.rs"]
 mod log;
 #[path = "../../../packaging/pages.rs"]
 mod pages;
+#[path = "../src/replay.rs"]
+mod replay;
+#[path = "../src/report.rs"]
+mod report;
 #[path = "../src/stat.rs"]
 mod stat;
 #[path = "../src/syndrome.rs"]

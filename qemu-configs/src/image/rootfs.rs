@@ -1,6 +1,6 @@
 //! The guest's user space: packages of Debian 13, unpacked and unmodified, without systemd.
 //!
-//! Their maintainer scripts do not run, since that takes an emulated guest minutes: [`configure`] leaves behind what they would
+//! Their maintainer scripts do not run, since that takes an emulated guest minutes: `configure` leaves behind what they would
 //! have, as far as a guest needs it, and dpkg's database says that they are installed. Further packages are installed by dpkg
 //! (`packages.rs`).
 

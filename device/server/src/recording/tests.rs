@@ -149,7 +149,7 @@ fn errors_say_what_and_where() {
 #[test]
 fn a_recording_ends_at_its_limit() {
     // So that nothing is packed well.
-    let random = |seed: u64| (0..4096).map(|i| (i * seed * 2_654_435_761 >> 13) as u8).collect();
+    let random = |seed: u64| (0..4096).map(|i| ((i * seed * 2_654_435_761) >> 13) as u8).collect();
     let many: Vec<Record> =
         (1..400).map(|i| Record::Write { hca: 0, space: Space::Bar0, offset: 0, data: random(i) }).collect();
     let bytes = write("limit", &many, Some(100_000));
