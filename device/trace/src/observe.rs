@@ -215,7 +215,8 @@ impl Observer {
     /// # Errors
     /// Writing failed.
     pub fn note(&mut self, at: Ps, hca: HcaId, name: &str, args: &Value) -> anyhow::Result<()> {
-        self.trace.as_mut().map_or(Ok(()), |trace| trace.note(at, hca, name, args)).context("trace")
+        let noted = self.trace.as_mut().map_or(Ok(()), |trace| trace.note(at, hca, name, args));
+        noted.and_then(|()| self.end_trace_at_limit()).context("trace")
     }
 
     /// Takes what the world has gathered since the last call. Cheap if nothing is traced or captured.
@@ -238,7 +239,9 @@ impl Observer {
         for command in world.drain_commands() {
             let name = self.names.get(command.hca.0).map_or("", String::as_str);
             self.coverage.iter_mut().for_each(|coverage| coverage.command(name, &command));
-            self.trace.as_mut().map_or(Ok(()), |trace| trace.command(&command))?;
+            let Some(trace) = &mut self.trace else { continue };
+            trace.command(&command)?;
+            self.end_trace_at_limit()?;
         }
         for record in world.drain_trace() {
             if let Some(coverage) = &mut self.coverage {
@@ -246,11 +249,18 @@ impl Observer {
             }
             let Some(trace) = &mut self.trace else { continue };
             trace.record(&record)?;
-            self.written.trace = trace.out().written();
-            if self.written.trace >= self.limits.trace {
-                self.news.push(format!("the trace has {} bytes, its limit: it ends", self.written.trace));
-                self.trace.take().map_or(Ok(()), perfetto::Writer::finish)?;
-            }
+            self.end_trace_at_limit()?;
+        }
+        Ok(())
+    }
+
+    /// Something was written to the trace: it ends if that was its last.
+    fn end_trace_at_limit(&mut self) -> std::io::Result<()> {
+        let Some(trace) = &self.trace else { return Ok(()) };
+        self.written.trace = trace.out().written();
+        if self.written.trace >= self.limits.trace {
+            self.news.push(format!("the trace has {} bytes, its limit: it ends", self.written.trace));
+            self.trace.take().map_or(Ok(()), perfetto::Writer::finish)?;
         }
         Ok(())
     }

@@ -35,8 +35,8 @@ fn observed(options: &Recorded, quotas: &[(&str, u64)]) -> (Simulation, Observer
 fn files_end_at_their_limit() {
     const TRACE: u64 = 100_000;
     const PCAP: u64 = 50_000;
-    /// No record and no packet of this traffic is longer.
-    const ONE: u64 = 4096;
+    /// No record and no packet of this traffic is longer: a command with capabilities has 4 KiB of input, in hexadecimal digits.
+    const ONE: u64 = 10_000;
     let (trace, pcap) = (Temporary::new("limited.json"), Temporary::new("limited.pcapng"));
     let options = Recorded {
         trace: Some(trace.path().to_owned()),
