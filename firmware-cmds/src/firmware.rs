@@ -199,6 +199,12 @@ impl Firmware {
         self.disposal.give((icm, pages));
     }
 
+    /// The adapter's firmware starts, with ports of that kind.
+    pub fn restart(&mut self, kind: PortKind) {
+        self.config.port_kind = kind;
+        self.reset();
+    }
+
     /// How far the driver has brought the adapter.
     pub fn state(&self) -> State {
         self.state

@@ -4,11 +4,13 @@
 use std::ops::RangeInclusive;
 
 use crate::effect::Effect;
+use crate::flash::Flash;
 use crate::notice::Notices;
-use crate::personality::{PortKind, PortProfile};
+use crate::personality::{FirmwareVersion, PortKind, PortProfile};
 use crate::port::{Link, Port, Role};
 use crate::profile::Config;
-use crate::settings::Settings;
+use crate::sensor::Sensor;
+use crate::settings::{Delivered, Settings};
 
 /// A port of an adapter.
 #[derive(Debug, Clone)]
@@ -31,28 +33,81 @@ impl AdapterPort {
     }
 }
 
-/// The ports of an adapter with their agents, by number from 1; and its lasting settings, which are the chip's as they are.
-#[derive(Debug, Default)]
+/// The ports of an adapter with their agents, by number from 1; and what else is the chip's: flash memory, which outlasts every
+/// reset, and a sensor.
+#[derive(Debug)]
 pub struct Ports {
     pub(crate) config: Config,
     pub(crate) ports: Vec<AdapterPort>,
-    /// What outlasts every reset.
+    /// What is kept in flash.
     pub(crate) settings: Settings,
+    /// Firmware that is kept in flash.
+    pub(crate) flash: Flash,
+    pub(crate) sensor: Sensor,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
+/// The ports of an adapter of that kind at power-on.
+fn fresh(config: &Config) -> Vec<AdapterPort> {
+    let profiles = (1..=u8::MAX).zip(&config.personality.ports);
+    profiles.map(|(number, profile)| AdapterPort::new(number, profile, config)).collect()
 }
 
 impl Ports {
-    /// Those of the adapter's kind, at power-on.
+    /// Those of the adapter's kind, at power-on for the first time.
     pub fn new(config: Config) -> Self {
-        let profiles = (1..=u8::MAX).zip(&config.personality.ports);
-        let ports = profiles.map(|(number, profile)| AdapterPort::new(number, profile, &config)).collect();
-        Self { config, ports, settings: Settings::default() }
+        let ports = fresh(&config);
+        // With several ports they would have to be of one kind.
+        let choice = matches!(&*config.personality.ports, [only] if only.kinds.len() > 1);
+        let settings = Settings::new(&Delivered {
+            ethernet: choice.then_some(config.port_kind == PortKind::Ethernet),
+            guid: config.port_guid,
+            mac: config.mac_of_port(1),
+            ports: ports.len() as u8,
+        });
+        let flash = Flash::new(config.personality.version);
+        Self { ports, settings, flash, sensor: Sensor::default(), config }
     }
 
-    /// Everything to power-on.
+    /// Everything to power-on, but for what is kept in flash.
     pub fn reset(&mut self) {
-        let old = std::mem::take(self);
-        *self = Self { settings: old.settings, ..Self::new(old.config) };
-        self.ports.iter_mut().zip(&old.ports).for_each(|(new, old)| new.port.succeed(&old.port));
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self { config, ports, settings: _, flash: _, sensor } = self;
+        let old = std::mem::replace(ports, fresh(config));
+        ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
+        *sensor = Sensor::default();
+    }
+
+    /// The adapter's firmware starts: with what is in flash. Everything to power-on.
+    pub fn restart(&mut self) {
+        self.settings.restart();
+        self.flash.restart();
+        let kind = match self.settings.ethernet(1) {
+            Some(true) => PortKind::Ethernet,
+            Some(false) => PortKind::InfiniBand,
+            None => self.config.port_kind,
+        };
+        if kind != self.config.port_kind {
+            self.config.port_kind = kind;
+            // Nothing of the old ones is worth keeping.
+            self.ports = fresh(&self.config);
+        }
+        self.reset();
+    }
+
+    /// Version of the firmware that runs.
+    pub fn firmware_version(&self) -> FirmwareVersion {
+        self.flash.running()
+    }
+
+    /// Link layer of the ports.
+    pub fn kind(&self) -> PortKind {
+        self.config.port_kind
     }
 
     /// Numbers of the ports: from 1 on.

@@ -571,6 +571,12 @@ pub mod reg {
     pub const ROCE_ACCL: u32 = 0x402c;
     /// Forward error correction.
     pub const PPLM: u32 = 0x5023;
+    /// What the physical layer of a port does.
+    pub const PDDR: u32 = 0x5031;
+    /// Transmitter of a lane.
+    pub const SLTP: u32 = 0x5027;
+    /// Receiver of a lane.
+    pub const SLRG: u32 = 0x5028;
     /// Port checks.
     pub const PCMR: u32 = 0x5041;
     /// Registers of ports that there are.
@@ -579,6 +585,36 @@ pub mod reg {
     pub const MCIA: u32 = 0x9014;
     /// Lasting settings.
     pub const MNVDA: u32 = 0x9024;
+    /// A lasting setting becomes what was delivered.
+    pub const MNVDI: u32 = 0x9025;
+    /// Whether there is a lasting setting.
+    pub const MNVQC: u32 = 0x9030;
+    /// All lasting settings become what was delivered.
+    pub const MNVIA: u32 = 0x9033;
+    /// What of lasting settings can be read.
+    pub const MNVGC: u32 = 0x9034;
+    /// Registers of management that there are.
+    pub const MCAM: u32 = 0x907f;
+    /// General information.
+    pub const MGIR: u32 = 0x9020;
+    /// Restart of the firmware.
+    pub const MFRL: u32 = 0x9028;
+    /// Sensors of temperature that there are.
+    pub const MTCAP: u32 = 0x9009;
+    /// Temperature.
+    pub const MTMP: u32 = 0x900a;
+    /// PCI Express link.
+    pub const MPEIN: u32 = 0x9050;
+    /// Components that can be updated.
+    pub const MCQS: u32 = 0x9060;
+    /// About a component.
+    pub const MCQI: u32 = 0x9061;
+    /// Control of an update.
+    pub const MCC: u32 = 0x9062;
+    /// Data of an update.
+    pub const MCDA: u32 = 0x9063;
+    /// Texts about the adapter.
+    pub const MQIS: u32 = 0x9064;
     /// Port virtual lanes.
     pub const PVLC: u32 = 0x500f;
     /// Default timeouts.

@@ -32,6 +32,7 @@ pub mod flow;
 pub mod ids;
 pub mod init_segment;
 pub mod mad;
+pub mod management;
 pub mod mkc;
 pub mod nic_vport;
 pub mod qpc;
@@ -58,6 +59,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("ether", ether::LAYOUTS),
     ("init_segment", init_segment::LAYOUTS),
     ("mad", mad::LAYOUTS),
+    ("management", management::LAYOUTS),
     ("mkc", mkc::LAYOUTS),
     ("nic_vport", nic_vport::LAYOUTS),
     ("qpc", qpc::LAYOUTS),

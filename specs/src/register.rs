@@ -105,6 +105,64 @@ layout! {
         LANE0_MODULE: 0x4 [7:0];
     }
 
+    /// PDDR: what the physical layer of a port does; a page begins at [`PDDR_PAGE`].
+    pub struct Pddr[0x100] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Page: [`pddr_page`].
+        PAGE_SELECT: 0x4 [7:0];
+    }
+
+    /// Page of [`Pddr`]: operation. Speeds and rates are in the codes of PTYS, widths above those of InfiniBand.
+    pub struct PddrOperation[0x20] {
+        /// 1 InfiniBand, 4 Ethernet.
+        PROTO_ACTIVE: 0x0 [23:20];
+        /// State of the machine that manages the layer: 0 disabled, 2 polling, 3 up.
+        PHY_MNGR_FSM_STATE: 0x4 [31:24];
+        /// State of the negotiation of Ethernet: 1 transmitter off, 2 abilities are looked for, 6 up.
+        ETH_AN_FSM_STATE: 0x4 [23:16];
+        /// State of the training of InfiniBand: 0 disabled, 1 polling, 7 up.
+        IB_PHY_FSM_STATE: 0x4 [15:8];
+        /// What is wanted.
+        PHY_MANAGER_LINK_ENABLED: 0x8 [31:0];
+        /// The same.
+        CORE_TO_PHY_LINK_ENABLED: 0xc [31:0];
+        /// What port and cable can do.
+        CABLE_PROTO_CAP: 0x10 [31:0];
+        /// What holds.
+        LINK_ACTIVE: 0x14 [31:0];
+    }
+
+    /// Page of [`Pddr`]: why a link is down.
+    pub struct PddrTrouble[0xf8] {
+        /// Kind of code that is asked for.
+        GROUP_OPCODE: 0x0 [15:0];
+        /// 0 = nothing is wrong, 1 = the port was switched off, 2 = nobody answers.
+        STATUS_OPCODE: 0x4 [15:0];
+        /// The same in words, from here on.
+        STATUS_MESSAGE: 0xc [31:0];
+    }
+
+    /// SLTP: the transmitter of a lane.
+    pub struct Sltp[0x4c] {
+        /// Version of the layout: 0 = of chips like ConnectX-4.
+        VERSION: 0x0 [27:24];
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Lane.
+        LANE: 0x0 [11:8];
+    }
+
+    /// SLRG: the receiver of a lane.
+    pub struct Slrg[0x28] {
+        /// Version of the layout.
+        VERSION: 0x0 [27:24];
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Lane.
+        LANE: 0x0 [11:8];
+    }
+
     /// MCIA: memory of a module.
     pub struct Mcia[0x10] {
         /// Module.
@@ -147,6 +205,8 @@ layout! {
         OVER_EN: 0x0 [25:25];
         /// 1 = it may be read.
         RD_EN: 0x0 [24:24];
+        /// Version of the setting's layout.
+        VERSION: 0x0 [15:12];
         /// Which of its values: 0 = from the next start on, 1 = now, 2 = as delivered.
         ACCESS_MODE: 0x0 [23:22];
         /// Bytes of data.
@@ -312,19 +372,44 @@ layout! {
 
 /// Where a group's counters begin in [`Ppcnt`].
 pub const PPCNT_COUNTERS: usize = 0x8;
+/// Where a page begins in [`Pddr`].
+pub const PDDR_PAGE: usize = 0x8;
+
+/// Values of [`Pddr::PAGE_SELECT`].
+pub mod pddr_page {
+    /// [`super::PddrOperation`].
+    pub const OPERATION: u32 = 0;
+    /// [`super::PddrTrouble`].
+    pub const TROUBLE: u32 = 1;
+}
+
 /// [`Ptys::PROTO_MASK`]: Ethernet.
 pub const PROTO_ETHERNET: u32 = 4;
 /// [`Mcia::STATUS`]: the module has no memory.
 pub const MCIA_NO_MEMORY: u32 = 1;
 
-/// Lasting settings of the adapter: parameters of [`Mnvda`] with class 0.
+/// Values of [`Mnvda::TYPE_CLASS`].
+pub mod class {
+    /// The adapter's.
+    pub const ADAPTER: u32 = 0;
+    /// A port's, whose number is in bits 23..16 of the parameter.
+    pub const PORT: u32 = 1;
+}
+
+/// Lasting settings: parameters of [`Mnvda`]; but for the last one with class 0.
 pub mod setting {
+    /// [`crate::management::NvBaseMacGuid`].
+    pub const ADDRESSES: u32 = 0x2;
+    /// [`crate::management::NvBaseMacGuidCap`].
+    pub const ADDRESS_NUMBERS: u32 = 0x3;
     /// [`super::NvGlobalPciConf`].
     pub const PCI: u32 = 0x80;
     /// [`super::NvGlobalPciCap`].
     pub const PCI_CAPABILITIES: u32 = 0x81;
     /// [`super::NvSwOffloadConf`].
     pub const SOFTWARE_OFFLOADS: u32 = 0x10a;
+    /// Of a port: [`crate::management::NvVpiLinkType`].
+    pub const LINK_TYPE: u32 = 0x12;
 }
 
 /// Where the classes begin in [`Qetcr`].
@@ -443,6 +528,9 @@ mod tests {
         let mut p = Pcmr::new();
         p.set(Pcmr::FCS_CHK, 1);
         assert_eq!(p.bytes()[8..], [0, 0, 0, 2]);
+        let mut p = PddrOperation::new();
+        p.set(PddrOperation::PROTO_ACTIVE, 1).set(PddrOperation::PHY_MNGR_FSM_STATE, 3);
+        assert_eq!(p.bytes()[..8], [0, 0x10, 0, 0, 3, 0, 0, 0]);
     }
 
     #[test]

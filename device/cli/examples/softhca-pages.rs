@@ -11,6 +11,8 @@ mod coverage;
 mod ctl;
 #[path = "../src/diagnoses.rs"]
 mod diagnoses;
+#[path = "../src/firmware_image.rs"]
+mod firmware_image;
 #[path = "../src/inspect.rs"]
 mod inspect;
 #[path = "../src/log.rs"]

@@ -10,6 +10,7 @@ mod confine;
 mod coverage;
 mod ctl;
 mod diagnoses;
+mod firmware_image;
 mod inspect;
 mod log;
 mod replay;

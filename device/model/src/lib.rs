@@ -48,6 +48,7 @@ pub use hca_firmware::{
     Config as FirmwareConfig, Disposal, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters,
     PortKind, QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
+pub use hca_spec::management::vsc;
 pub use hca_spec::rules;
 pub use time::Ps;
 pub use world::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hca_model::personality::Personality;
-use hca_model::{Finding, FunctionRef, PortKind, World};
+use hca_model::{Finding, FunctionRef, PortKind, Ps, World};
 
 use crate::log::Source;
 use crate::memory::{Backing, HostMemory, Limits, MapError, Peer, Range, RemoteMemory, Window};
@@ -44,20 +44,21 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function at `place` of an adapter of that kind, after power-on, without a host. Its first port starts with that link
-    /// layer, its host's memory has those limits.
+    /// The function at `place` of an adapter of that kind and serial number, after power-on, without a host. Its first port starts
+    /// with that link layer, its host's memory has those limits.
     pub fn new(
         name: String,
         place: FunctionRef,
         personality: Arc<Personality>,
         port_kind: PortKind,
+        serial: &str,
         limits: Limits,
     ) -> Function {
         Function {
             name,
             place,
             attached: false,
-            config: ConfigSpace::new(&personality, port_kind),
+            config: ConfigSpace::new(&personality, port_kind, serial),
             msix: Msix::new(personality.pci.msix_vectors),
             personality,
             memory: Arc::new(HostMemory::limited(limits)),
@@ -228,10 +229,12 @@ impl<'a> Endpoint<'a> {
     /// peers would hear of access errors from a host that has only fallen silent.
     pub fn detach(&mut self, reason: &str) {
         self.keep(|hca| Record::Detach { hca, reason: reason.to_owned() });
+        self.world.detach(self.world.now(), self.function.place);
+        // Without a host it has no power.
+        self.restart(self.world.now());
         let function = &mut *self.function;
         function.log.say(|| tracing::info!("{}: client gone ({reason}), adapter reset", function.name));
         function.attached = false;
-        self.world.detach(self.world.now(), function.place);
         function.memory.set_bus_master(false);
         function.memory.disconnect();
         function.behind_writes.clear();
@@ -292,7 +295,8 @@ impl<'a> Endpoint<'a> {
                     return data.fill(u8::MAX);
                 }
                 let at = usize::try_from(offset).unwrap_or(usize::MAX);
-                self.function.config.software_read(at, data);
+                self.function.config.read(at, data);
+                self.read_window(at, data);
             }
         }
     }
@@ -317,6 +321,7 @@ impl<'a> Endpoint<'a> {
             Space::Bar2 => self.function.msix.write(offset, data),
             Space::Config => {
                 let at = usize::try_from(offset).unwrap_or(usize::MAX);
+                self.write_window(at, data);
                 let effects = self.function.config.write(at, data);
                 if effects.reset {
                     tracing::debug!("function level reset");
@@ -324,6 +329,33 @@ impl<'a> Endpoint<'a> {
                 }
                 self.follow_config();
             }
+        }
+    }
+
+    /// What an access reads of the window of tools, registers of which the model has.
+    fn read_window(&mut self, offset: usize, data: &mut [u8]) {
+        for (register, at) in self.function.config.window(offset, data.len()) {
+            let now = self.pacer.catch_up(self.world);
+            let word = self.world.window_read(now, self.function.place, register).to_le_bytes();
+            for (byte, at) in word.into_iter().zip(at..) {
+                if let Some(to) = at.checked_sub(offset).and_then(|place| data.get_mut(place)) {
+                    *to = byte;
+                }
+            }
+        }
+    }
+
+    /// What an access writes of it; bytes that it leaves out stay.
+    fn write_window(&mut self, offset: usize, data: &[u8]) {
+        for (register, at) in self.function.config.window(offset, data.len()) {
+            let now = self.pacer.catch_up(self.world);
+            let mut word = self.world.window_peek(self.function.place, register).to_le_bytes();
+            for (byte, at) in word.iter_mut().zip(at..) {
+                if let Some(from) = at.checked_sub(offset).and_then(|place| data.get(place)) {
+                    *byte = *from;
+                }
+            }
+            self.world.window_write(now, self.function.place, register, u32::from_le_bytes(word));
         }
     }
 
@@ -420,12 +452,21 @@ impl<'a> Endpoint<'a> {
         self.function.msix.raise(u16::try_from(vector).unwrap_or(u16::MAX))
     }
 
-    /// The host resets the function.
+    /// The host resets the function's bus, or itself: the adapter's firmware starts anew.
     pub fn reset(&mut self) {
         tracing::debug!("device reset");
         self.keep(|hca| Record::Reset { hca });
+        let now = self.pacer.catch_up(self.world);
+        self.restart(now);
         self.function.config.reset();
-        self.reset_function();
+        self.after_reset();
+    }
+
+    /// The adapter's firmware starts, perhaps with ports of another kind.
+    fn restart(&mut self, now: Ps) {
+        let function = &mut *self.function;
+        self.world.restart_firmware(now, function.place);
+        function.config.set_port_kind(self.world.kind_of_ports(function.place.hca));
     }
 
     /// Configuration has changed: lets DMA through or stops it.
@@ -445,6 +486,11 @@ impl<'a> Endpoint<'a> {
     fn reset_function(&mut self) {
         let now = self.pacer.catch_up(self.world);
         self.world.reset(now, self.function.place);
+        self.after_reset();
+    }
+
+    /// The model has reset the function.
+    fn after_reset(&mut self) {
         // What it has written before is seen, and nothing after this.
         self.function.memory.settle();
         self.function.behind_writes.clear();

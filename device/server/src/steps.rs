@@ -31,7 +31,8 @@ pub(crate) fn functions(part: &Part<'_>) -> Vec<Function> {
     let limits = Limits::shared_by(part.hcas().count());
     let function = |(i, (host, hca)): (usize, (&crate::topology::Host, &crate::topology::Hca))| {
         let name = format!("{}/{}", host.name, hca.name);
-        Function::new(name, HcaId(i).into(), Arc::clone(&hca.personality), hca.port_type, limits)
+        let serial = format!("{:016x}", hca.guid);
+        Function::new(name, HcaId(i).into(), Arc::clone(&hca.personality), hca.port_type, &serial, limits)
     };
     part.hcas().enumerate().map(function).collect()
 }

@@ -56,6 +56,7 @@ pub(super) fn personality() -> Personality {
             capabilities: PciCapabilities {
                 power_management: 0x40,
                 express: 0x60,
+                product: 0x48,
                 msix: 0x9c,
                 vendor: 0xc0,
                 error_reporting: 0x100,
@@ -66,6 +67,8 @@ pub(super) fn personality() -> Personality {
         version: FirmwareVersion { major: 12, minor: 28, subminor: 2006 },
         // That of the silicon (mstflint's list of devices); 0x20b is the ConnectX-4 Lx.
         hardware_id: 0x209,
+        product: "softhca ConnectX-4 VPI adapter card, EDR IB and 100GbE, single-port QSFP28, PCIe3.0 x16",
+        part_number: "SHC455A-ECAT",
         board_id: "SHC_2180110032",
         capabilities: Capabilities {
             general: general(),
@@ -111,6 +114,7 @@ fn general() -> General {
     c.set(General::SCTR_DATA_CQE, 1).set(General::APM, 1);
     c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
     c.set(General::QKV, 1).set(General::PKV, 1);
+    c.set(General::MCAM_REG, 1);
     // Memory windows of type 1 and 2B, and SEND with invalidate.
     c.set(General::IMAICL, 1);
     // On-demand paging, implicit regions too: their lists are long and name the null key.

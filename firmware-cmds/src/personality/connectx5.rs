@@ -31,6 +31,8 @@ pub(super) fn personality() -> Personality {
         // One that ConnectX-5 adapters run.
         version: FirmwareVersion { major: 16, minor: 28, subminor: 2006 },
         hardware_id: 0x20d,
+        product: "softhca ConnectX-5 VPI adapter card, EDR IB and 100GbE, single-port QSFP28, PCIe3.0 x16",
+        part_number: "SHC555A-ECAT",
         board_id: "SHC_0000000010",
         capabilities,
         timing: "connectx5",

@@ -31,6 +31,10 @@ pub struct Personality {
     pub version: FirmwareVersion,
     /// Hardware id in the health buffer.
     pub hardware_id: u32,
+    /// What the vendor calls it.
+    pub product: &'static str,
+    /// Part number.
+    pub part_number: &'static str,
     /// Board id (PSID), ASCII; 16 characters are used.
     pub board_id: &'static str,
     /// Capability pages.
@@ -88,7 +92,7 @@ pub enum PciSpeed {
     Gen4 = 4,
 }
 
-/// Offsets of the capabilities in configuration space. Software finds them in the order express, MSI-X, vendor, power
+/// Offsets of the capabilities in configuration space. Software finds them in the order express, product data, MSI-X, vendor, power
 /// management; and error reporting, secondary express among the extended ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciCapabilities {
@@ -96,6 +100,8 @@ pub struct PciCapabilities {
     pub power_management: u8,
     /// PCI Express.
     pub express: u8,
+    /// Vital product data.
+    pub product: u8,
     /// MSI-X.
     pub msix: u8,
     /// The vendor's, for tools and dumps.

@@ -17,6 +17,7 @@ pub mod hpc;
 pub mod ipoib;
 pub mod killed;
 pub mod lossy;
+pub mod management;
 pub mod million;
 pub mod netsim;
 pub mod perftest;
@@ -187,6 +188,12 @@ pub fn all() -> Vec<Suite> {
             about: "UCX over each transport, Open MPI and MPICH with checked data, libfabric, in a guest and between two",
             needs_guests: guests,
             run: hpc::cases,
+        },
+        Suite {
+            name: "management",
+            about: "mstflint's tools, devlink, lasting settings, firmware updates",
+            needs_guests: guests,
+            run: management::cases,
         },
         Suite {
             name: "killed",

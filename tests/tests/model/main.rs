@@ -37,6 +37,7 @@ mod reference;
 mod services;
 mod signatures;
 mod stress;
+mod tools;
 mod trace;
 mod trace_files;
 mod trains;

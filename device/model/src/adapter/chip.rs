@@ -7,6 +7,7 @@ use hca_firmware::{Config, Port};
 use crate::adapter::core::Outbox;
 use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
+use crate::engines::gateway::Spaces;
 use crate::faults::Script;
 use crate::ground::timing::Timing;
 use crate::units::Units;
@@ -25,6 +26,8 @@ pub(crate) struct Chip {
     pub(crate) watch: Option<Box<Watch>>,
     /// How many functions there are.
     pub(crate) functions: u8,
+    /// What is behind the window of tools.
+    pub(crate) spaces: Spaces,
     /// What goes wrong.
     pub(crate) script: Option<Box<Script>>,
 }
@@ -32,16 +35,16 @@ pub(crate) struct Chip {
 impl Chip {
     pub(crate) fn new(name: String, config: Config, timing: Arc<Timing>) -> Self {
         let managed = hca_firmware::Ports::new(config);
-        let kinds: Vec<_> = managed.numbers().filter_map(|n| managed.port(n)).map(Port::kind).collect();
         Self {
             name,
             units: Units::new(&timing),
-            ports: Ports::new(kinds.into_iter(), timing.agent_queue()),
+            ports: sending(&managed, &timing),
             managed,
             timing,
             out: Outbox::default(),
             watch: None,
             functions: 1,
+            spaces: Spaces::default(),
             script: None,
         }
     }
@@ -49,21 +52,38 @@ impl Chip {
     /// Power-on state; the identity stays.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { name: _, timing, units, managed, ports, out, watch, functions: _, script } = self;
+        let Self { name: _, timing, units, managed, ports, out, watch, functions: _, spaces, script } = self;
         *units = Units::new(timing);
         if watch.as_ref().is_some_and(|w| w.records_all()) {
             units.start_notes();
         }
         managed.reset();
         ports.reset();
+        *spaces = Spaces::default();
         *out = Outbox::default();
         if let Some(script) = script {
             script.was_reset();
         }
     }
 
+    /// The firmware starts, with what is in flash: ports may be of another kind then.
+    pub(crate) fn restart(&mut self) {
+        let before = self.managed.kind();
+        self.managed.restart();
+        if self.managed.kind() != before {
+            self.ports = sending(&self.managed, &self.timing);
+        }
+        self.reset();
+    }
+
     /// Whether packets at the port are gathered.
     pub(crate) fn captures(&self) -> bool {
         self.watch.as_ref().is_some_and(|w| w.captures_any())
     }
+}
+
+/// The sending sides of those ports.
+fn sending(managed: &hca_firmware::Ports, timing: &Timing) -> Ports {
+    let kinds: Vec<_> = managed.numbers().filter_map(|n| managed.port(n)).map(Port::kind).collect();
+    Ports::new(kinds.into_iter(), timing.agent_queue())
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::Arc;
 
+use hca_firmware::personality::FirmwareVersion;
 use hca_firmware::{Config, Firmware, Personality};
 
 use crate::adapter::command::CommandSlots;
@@ -20,6 +21,7 @@ use crate::adapter::parked::Parked;
 use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
+use crate::engines::gateway::Window;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::recv::SharedQueue;
@@ -114,6 +116,8 @@ pub(crate) struct HostSide {
     /// The event that is handled next was planned.
     pub(crate) planned: bool,
     pub(crate) registers: Registers,
+    /// The window of tools.
+    pub(crate) window: Window,
     pub(crate) commands: CommandSlots,
     /// First half of a 64-bit doorbell that arrives as two 32-bit writes: offset and value.
     pub(crate) half: Option<(u64, u32)>,
@@ -125,12 +129,13 @@ pub(crate) struct HostSide {
 
 impl HostSide {
     /// Nothing written, nothing waits.
-    fn new(host: Arc<dyn GuestMemory>, personality: &Personality) -> Self {
+    fn new(host: Arc<dyn GuestMemory>, personality: &Personality, version: FirmwareVersion) -> Self {
         Self {
             host,
             parked: Parked::default(),
             planned: false,
-            registers: Registers::new(personality),
+            registers: Registers::new(personality, version),
+            window: Window::default(),
             commands: CommandSlots::default(),
             half: None,
             combiner: Combiner::default(),
@@ -155,7 +160,7 @@ impl Function {
     pub(crate) fn new(config: Config) -> Self {
         let fw = Firmware::new(config);
         Self {
-            side: HostSide::new(Arc::new(NoMemory), fw.personality()),
+            side: HostSide::new(Arc::new(NoMemory), fw.personality(), fw.personality().version),
             state: FunctionState::new(fw),
             qps: Slots::default(),
             dc_responders: BTreeMap::new(),
@@ -163,13 +168,13 @@ impl Function {
         }
     }
 
-    /// Power-on state; the host's memory and the identity stay.
-    pub(crate) fn reset(&mut self) {
+    /// Power-on state with that firmware; the host's memory and the identity stay.
+    pub(crate) fn reset(&mut self, version: FirmwareVersion) {
         // Every field is named, so that a new one cannot be forgotten here.
         let Self { state, side, qps, dc_responders, epoch } = self;
         state.drop_objects((take(qps), take(dc_responders)));
         state.reset();
-        *side = HostSide::new(Arc::clone(&side.host), state.fw.personality());
+        *side = HostSide::new(Arc::clone(&side.host), state.fw.personality(), version);
         *epoch = epoch.wrapping_add(1);
     }
 }

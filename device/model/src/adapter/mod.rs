@@ -14,6 +14,7 @@ mod dynamic;
 mod ethernet;
 pub(crate) mod events;
 pub(crate) mod function;
+pub(crate) mod management;
 mod memory;
 mod paging;
 mod parked;
@@ -158,11 +159,26 @@ impl Hca {
         }
     }
 
+    /// The adapter's firmware starts, with what is in flash; that is more than a reset. Only the first function has it start.
+    pub(crate) fn restart(&mut self, now: Ps, id: FunctionId) {
+        if id != FunctionId::FIRST {
+            return self.reset(now, id);
+        }
+        self.chip.restart();
+        let kind = self.chip.managed.kind();
+        for function in &mut self.functions {
+            function.state.fw.restart(kind);
+            function.reset(self.chip.managed.firmware_version());
+        }
+        self.start(now);
+    }
+
     /// Function level reset: back to power-on. The function that manages the ports takes the chip along, and the links
     /// train again; what other functions have made stays.
     pub(crate) fn reset(&mut self, now: Ps, id: FunctionId) {
+        let version = self.chip.managed.firmware_version();
         let Some(function) = self.function_mut(id) else { return };
-        function.reset();
+        function.reset(version);
         if id == FunctionId::FIRST {
             self.chip.reset();
             self.start(now);

@@ -9,6 +9,7 @@ pub(crate) mod command;
 pub(crate) mod compress;
 pub(crate) mod cq;
 pub(crate) mod eq;
+pub(crate) mod gateway;
 pub(crate) mod mkey;
 pub mod nic;
 pub(crate) mod qp;

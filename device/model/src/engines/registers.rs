@@ -26,10 +26,10 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// As after power-on, of an adapter of that kind.
-    pub(crate) fn new(kind: &Personality) -> Self {
+    /// As after power-on, of an adapter of that kind with that firmware.
+    pub(crate) fn new(kind: &Personality, version: FirmwareVersion) -> Self {
         let mut segment = Box::new(InitSegment::new());
-        let FirmwareVersion { major, minor, subminor } = kind.version;
+        let FirmwareVersion { major, minor, subminor } = version;
         let (major, minor, sub) = (u32::from(major), u32::from(minor), u32::from(subminor));
         segment.set(InitSegment::FW_REV_MAJOR, major).set(InitSegment::FW_REV_MINOR, minor);
         segment.set(InitSegment::FW_REV_SUBMINOR, sub);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn geometry_survives_the_queue_address() {
-        let mut r = Registers::new(&Personality::default_kind());
+        let mut r = Registers::new(&Personality::default_kind(), Personality::default_kind().version);
         assert_eq!(read32(&mut r, Ps::ZERO, 0x14), 0x56);
         assert_eq!((r.write(0x10, 1), r.write(0x14, 0x2345_6000)), (None, None));
         assert_eq!(r.command_queue(), 0x1_2345_6000);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn alive() {
-        let mut r = Registers::new(&Personality::default_kind());
+        let mut r = Registers::new(&Personality::default_kind(), Personality::default_kind().version);
         assert_eq!(read32(&mut r, Ps::ZERO, 0), 0x001c_000c);
         assert_eq!(read32(&mut r, Ps::ZERO, 0x234), 0x209, "hardware id of a ConnectX-4");
         assert_ne!(read32(&mut r, Ps::from_ms(2000), 0x1010), read32(&mut r, Ps::from_ms(3000), 0x1010));

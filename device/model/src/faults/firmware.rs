@@ -121,6 +121,11 @@ impl Firmware {
         self.0.is_some_and(|illness| illness.ailment.stopped)
     }
 
+    /// Whether it says that it initializes.
+    pub(crate) fn is_initializing(&self) -> bool {
+        self.0.is_some_and(|illness| illness.ailment.initializing)
+    }
+
     /// The function was reset.
     pub(crate) fn reset(&mut self) {
         self.0 = self.0.filter(|illness| illness.ailment.lasting == Lasting::ForEver);

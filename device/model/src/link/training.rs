@@ -77,6 +77,11 @@ impl Training {
         Self { near: Light { buffer, latency, ..Light::default() }, ..Self::default() }
     }
 
+    /// The end gives so much room from the next training on.
+    pub(crate) fn give(&mut self, buffer: Option<u32>) {
+        self.near.buffer = buffer;
+    }
+
     /// There is nobody at the other end to ask: it can all this.
     pub(crate) fn assume(&mut self, far: LinkOffer) {
         self.far.offer = Some(far);

@@ -102,6 +102,13 @@ impl End {
         *self.training.near()
     }
 
+    /// Nothing is in its input buffer, or is to leave it.
+    fn empty(&mut self) {
+        self.held = [0; LANES];
+        self.asked.forget();
+        self.leaving.clear();
+    }
+
     /// A packet takes so many blocks of a lane. False: there is no room.
     pub(super) fn hold(&mut self, lane: u8, blocks: u32, room: u32) -> bool {
         let Some(held) = self.held.get_mut(usize::from(lane)) else { return false };
@@ -157,6 +164,10 @@ pub(super) struct Link {
     /// [`Carrier::is_plain`].
     pub(super) plain: bool,
     pub(super) kind: LinkKind,
+    /// Its ports are of several kinds: it stays dark.
+    mixed: bool,
+    /// Of which kind the ports outside this world are.
+    outside: PortKind,
 }
 
 impl Link {
@@ -265,10 +276,51 @@ impl World {
         let ends: Vec<End> = ends.into_iter().map(end).collect();
         let count = ends.len();
         self.pin_stations(kind.delay.unwrap_or_default(), &ends);
-        self.links.push(Link { ends, plain: carrier.is_plain(), carrier, kind });
+        self.links.push(Link {
+            ends,
+            plain: carrier.is_plain(),
+            carrier,
+            kind,
+            mixed: false,
+            outside: kind.ports,
+        });
         (0..count).for_each(|end| self.update_end(number, end, false));
         self.allow_trains();
         Ok(())
+    }
+
+    /// The ports of an adapter are of another kind now: its links have to follow. Those whose ends differ stay dark.
+    pub(super) fn retype_links(&mut self, hca: HcaId) {
+        let plugs = self.hca_plugs.get(hca.0).cloned().unwrap_or_default();
+        for (number, _) in plugs.into_iter().flatten() {
+            let Some(link) = self.links.get(number) else { continue };
+            let places: Vec<LinkEnd> = link.ends.iter().map(|end| end.at).collect();
+            let mut kinds = places.iter().map(|end| match end {
+                LinkEnd::Port(port) => self.port_kind(*port),
+                LinkEnd::Tunnel(_) => link.outside,
+            });
+            let ports = kinds.next().unwrap_or_default();
+            let mixed = kinds.any(|kind| kind != ports);
+            let kind = if mixed { link.kind } else { LinkKind { ports, ..link.kind } };
+            let outside = places.iter().any(|end| matches!(end, LinkEnd::Tunnel(_)));
+            let rooms: Vec<_> = places.iter().map(|end| self.input_buffer(&kind, *end)).collect();
+            if let Some(link) = self.links.get_mut(number) {
+                (link.mixed, link.kind) = (mixed, kind);
+                for (end, room) in link.ends.iter_mut().zip(rooms) {
+                    end.empty();
+                    end.counted = outside || kind.ports == PortKind::Ethernet;
+                    end.line = kind.line();
+                    end.training.give(room);
+                }
+            }
+            for (end, place) in places.into_iter().enumerate() {
+                if let LinkEnd::Port(port) = place {
+                    self.plug_in(port, kind.line());
+                    self.update_end(number, end, true);
+                }
+            }
+        }
+        self.allow_trains();
     }
 
     /// How many links there are.
@@ -337,7 +389,7 @@ impl World {
         let Some(link) = self.links.get(number) else { return };
         let Some(&End { at: LinkEnd::Port(port), connected, .. }) = link.ends.get(end) else { return };
         let most = link.kind.most();
-        let lit = connected && self.is_enabled(port);
+        let lit = connected && !link.mixed && self.is_enabled(port);
         let offer = if lit { self.port(port).map(|p| p.offer(most)) } else { None };
         let lost = lost || self.is_down(port);
         let Some(end_state) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
@@ -364,9 +416,7 @@ impl World {
             tracing::debug!(now = %self.now, "link {number} is down at {port}");
             if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
                 // What is still on its way here is void, and takes no room.
-                near.held = [0; LANES];
-                near.asked.forget();
-                near.leaving.clear();
+                near.empty();
             }
             self.set_port_link(port, None, None);
         }

@@ -26,12 +26,14 @@ mod ways;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hca_firmware::personality::FirmwareVersion;
 use hca_firmware::port::{Port, PortCounters};
-use hca_firmware::{Disposal, EthernetCounters, FunctionId, Resources};
+use hca_firmware::{Disposal, EthernetCounters, FunctionId, PortKind, Resources};
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
 use crate::adapter::function::{Function, FunctionState};
+use crate::adapter::management::is_access;
 use crate::adapter::watch::{Captured, Executed};
 use crate::adapter::{Executor, Hca};
 use crate::checker::Checker;
@@ -380,6 +382,53 @@ impl World {
         self.with(now, at, |hca, now| hca.reset(now, at.function));
         self.check_anew(at);
         self.release_credits(self.now, at);
+    }
+
+    /// The adapter's firmware starts, as after a reset of its bus or with the power: what is in its flash holds from now on,
+    /// its ports may be of another kind. Everything to power-on.
+    pub fn restart_firmware(&mut self, now: Ps, at: impl Into<FunctionRef>) {
+        let at = at.into();
+        self.settle_all();
+        self.check_leaving(at, "the restart of the firmware");
+        let before = self.kind_of_ports(at.hca);
+        self.with(now, at, |hca, now| hca.restart(now, at.function));
+        self.check_anew(at);
+        self.release_credits(self.now, at);
+        if self.kind_of_ports(at.hca) != before {
+            self.retype_links(at.hca);
+        }
+        self.script_reset(at);
+    }
+
+    /// Link layer of an adapter's ports.
+    pub fn kind_of_ports(&self, hca: HcaId) -> PortKind {
+        self.chip(hca).map(|chip| chip.managed.kind()).unwrap_or_default()
+    }
+
+    /// Version of the firmware that an adapter runs.
+    pub fn firmware_version(&self, hca: HcaId) -> Option<FirmwareVersion> {
+        self.chip(hca).map(|chip| chip.managed.firmware_version())
+    }
+
+    /// Reads a register of the vendor specific capability, whose offset in it this is.
+    pub fn window_read(&mut self, now: Ps, at: impl Into<FunctionRef>, register: usize) -> u32 {
+        let mut word = 0;
+        self.act(now, at.into(), |function, _| word = function.window_read(register));
+        word
+    }
+
+    /// What a read would give, without what it does.
+    pub fn window_peek(&self, at: impl Into<FunctionRef>, register: usize) -> u32 {
+        self.function(at.into()).map_or(0, |function| function.side.window.peek(register))
+    }
+
+    /// Writes a register of the vendor specific capability.
+    pub fn window_write(&mut self, now: Ps, at: impl Into<FunctionRef>, register: usize, value: u32) {
+        let at = at.into();
+        if is_access(register) {
+            self.settle(at.hca);
+        }
+        self.act(now, at, |function, now| function.window_write(now, register, value));
     }
 
     /// Reads BAR0.

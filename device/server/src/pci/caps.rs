@@ -1,13 +1,15 @@
 //! The capabilities in configuration space, as a table of registers made from what a personality says.
 //!
-//! Real cards also have VPD, ARI and SR-IOV, which are left out here.
+//! Real cards also have ARI and SR-IOV, which are left out here.
 
 use hca_model::personality::{Pci, PciCapabilities};
 
 use super::config::ConfigSpace;
+use super::vpd;
 use super::{MSIX_BAR, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET};
 
 const CAP_ID_PM: u8 = 0x01;
+const CAP_ID_PRODUCT: u8 = 0x03;
 const CAP_ID_VENDOR: u8 = 0x09;
 const CAP_ID_PCIE: u8 = 0x10;
 const CAP_ID_MSIX: u8 = 0x11;
@@ -28,8 +30,9 @@ const PMCSR_STATE: u16 = 0x3;
 pub(super) struct Places {
     /// Head of the first capability.
     pub(super) first: u8,
-    /// Head of the vendor's capability ([`super::vsc`]).
+    /// Head of the vendor's capability ([`hca_model::vsc`]).
     pub(super) vendor: usize,
+    product: usize,
     device_control: usize,
     power_control: usize,
     msix_control: usize,
@@ -37,10 +40,11 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn of(pci: &Pci) -> Places {
-        let PciCapabilities { power_management, express, msix, vendor, .. } = pci.capabilities;
+        let PciCapabilities { power_management, express, product, msix, vendor, .. } = pci.capabilities;
         Places {
             first: express,
             vendor: usize::from(vendor),
+            product: usize::from(product),
             device_control: usize::from(express) + 0x08,
             power_control: usize::from(power_management) + 0x04,
             msix_control: usize::from(msix) + 0x02,
@@ -108,7 +112,8 @@ const AER_CORRECTABLE_MASK: u32 = 1 << 13;
 /// The registers of a function, by offset.
 fn registers(pci: &Pci) -> Vec<Reg> {
     let at = &pci.capabilities;
-    let [pm, express, msix, vendor] = [at.power_management, at.express, at.msix, at.vendor].map(usize::from);
+    let [pm, express, product] = [at.power_management, at.express, at.product].map(usize::from);
+    let [msix, vendor] = [at.msix, at.vendor].map(usize::from);
     let [aer, secondary] = [at.error_reporting, at.secondary_express].map(usize::from);
     let speed = pci.link.speed as u32;
     let link = speed | u32::from(pci.link.lanes) << 4;
@@ -116,7 +121,7 @@ fn registers(pci: &Pci) -> Vec<Reg> {
     vec![
         Reg(pm, head(CAP_ID_PM, 0, PM_CAPS), 0, 0),
         Reg(pm + 0x04, PMCSR_NO_SOFT_RESET, PMCSR_STATE.into(), 0),
-        Reg(express, head(CAP_ID_PCIE, at.msix, PCIE_CAPS), 0, 0),
+        Reg(express, head(CAP_ID_PCIE, at.product, PCIE_CAPS), 0, 0),
         Reg(express + 0x04, DEVCAP | u32::from(pci.slot_power_watts) << DEVCAP_SLOT_POWER, 0, 0),
         Reg(express + 0x08, DEVCTL_RESET, DEVCTL_WRITABLE, DEVSTA_ERRORS),
         Reg(express + 0x0c, LNKCAP | link, 0, 0),
@@ -126,10 +131,12 @@ fn registers(pci: &Pci) -> Vec<Reg> {
         // One bit for each speed up to the fastest.
         Reg(express + 0x2c, ((1 << speed) - 1) << 1, 0, 0),
         Reg(express + 0x30, LNKSTA2 | speed, LNKCTL2_WRITABLE, 0),
+        Reg(product, head(CAP_ID_PRODUCT, at.msix, 0), 0xffff_0000, 0),
+        Reg(product + vpd::DATA, 0, u32::MAX, 0),
         Reg(msix, head(CAP_ID_MSIX, at.vendor, pci.msix_vectors.saturating_sub(1)), msix_control, 0),
         Reg(msix + 0x04, MSIX_TABLE_OFFSET as u32 | MSIX_BAR, 0, 0),
         Reg(msix + 0x08, MSIX_PBA_OFFSET as u32 | MSIX_BAR, 0, 0),
-        Reg(vendor, head(CAP_ID_VENDOR, at.power_management, super::vsc::LEN as u16), 0, 0),
+        Reg(vendor, head(CAP_ID_VENDOR, at.power_management, hca_model::vsc::LEN as u16), 0, 0),
         Reg(aer, ext_head(EXT_CAP_ID_AER, at.secondary_express), 0, 0),
         Reg(aer + 0x04, 0, 0, AER_UNCORRECTABLE),
         Reg(aer + 0x08, 0, AER_UNCORRECTABLE, 0),
@@ -151,6 +158,22 @@ pub(super) fn fill(space: &mut ConfigSpace, pci: &Pci) {
         space.allow(at, &writable.to_le_bytes());
         space.clear_by_1(at, &clears.to_le_bytes());
     }
+}
+
+/// Software wrote so many bytes at `offset`: if it asked for product data by that, that is there.
+pub(super) fn read_product(space: &mut ConfigSpace, offset: usize, len: usize) {
+    let at = space.places.product;
+    // The flag is in the last byte of the address.
+    let flag = at + vpd::ADDRESS + 1;
+    if offset > flag || offset.saturating_add(len) <= flag {
+        return;
+    }
+    let address = space.get_u16(at + vpd::ADDRESS);
+    if address & vpd::FLAG == 0 {
+        let word = vpd::word(space.product(), address);
+        space.put(at + vpd::DATA, &word);
+    }
+    space.set_u16(at + vpd::ADDRESS, address ^ vpd::FLAG);
 }
 
 /// True once after software has asked for a function level reset.
@@ -183,7 +206,7 @@ mod tests {
     const MSIX_CONTROL: usize = 0x9e;
 
     fn space() -> ConfigSpace {
-        ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand)
+        ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand, "1")
     }
 
     /// Walks both lists as software does.
@@ -197,7 +220,7 @@ mod tests {
             found.push((word & 0xff, at));
             at = (word >> 8 & 0xff) as usize;
         }
-        assert_eq!(found, [(0x10, 0x60), (0x11, 0x9c), (0x09, 0xc0), (0x01, 0x40)]);
+        assert_eq!(found, [(0x10, 0x60), (0x03, 0x48), (0x11, 0x9c), (0x09, 0xc0), (0x01, 0x40)]);
         found.clear();
         at = 0x100;
         while at != 0 {
@@ -213,7 +236,7 @@ mod tests {
     fn golden_capability_words() {
         let space = space();
         assert_eq!(space.get_u32(0x40), 0x0003_0001);
-        assert_eq!(space.get_u32(0x60), 0x0002_9c10);
+        assert_eq!(space.get_u32(0x60), 0x0002_4810);
         assert_eq!(space.get_u32(0x9c), 0x003f_c011);
         assert_eq!(space.get_u32(0xc0), 0x0018_4009);
         assert_eq!(space.get_u32(0xa0), 0x0000_0002);
@@ -266,7 +289,8 @@ mod tests {
                 (usize::from(at.power_management), 0x08),
                 (usize::from(at.express), 0x3c),
                 (usize::from(at.msix), 0x0c),
-                (usize::from(at.vendor), super::super::vsc::LEN),
+                (usize::from(at.vendor), hca_model::vsc::LEN),
+                (usize::from(at.product), 0x08),
                 (0x100, 0),
                 (usize::from(at.error_reporting), 0x2c),
                 (usize::from(at.secondary_express), 0x0c + 2 * usize::from(kind.pci.link.lanes)),
@@ -310,7 +334,7 @@ mod tests {
             power_management: 0xd0,
             ..kind.pci.capabilities
         };
-        let mut space = ConfigSpace::new(&std::sync::Arc::new(kind), PortKind::InfiniBand);
+        let mut space = ConfigSpace::new(&std::sync::Arc::new(kind), PortKind::InfiniBand, "");
         assert_eq!((space.get_u32(0), space.get_u16(0x34)), (0x1fff_15b3, 0x50));
         assert_eq!((space.get_u32(0x50), space.get_u32(0x5c) & 0x3ff), (0x0002_a010, 0x082));
         assert_eq!((space.get_u32(0xa0), space.get_u32(0xd0)), (0x0007_e011, 0x0003_0001));

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use hca_model::PortKind;
 use hca_model::personality::Personality;
+use hca_model::vsc;
 
 use super::caps::{self, Places};
-use super::vsc::{self, Vsc};
+use super::vpd;
 use super::{BAR2_SIZE, CONFIG_SIZE};
 
 /// Registers of the common header (PCIe 7.5.1).
@@ -80,7 +81,8 @@ pub struct ConfigSpace {
     value: [u8; CONFIG_SIZE],
     writable: [u8; CONFIG_SIZE],
     write_1_clears: [u8; CONFIG_SIZE],
-    vsc: Vsc,
+    /// Vital product data.
+    product: Arc<[u8]>,
 }
 
 impl std::fmt::Debug for ConfigSpace {
@@ -90,8 +92,12 @@ impl std::fmt::Debug for ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// The space after power-on, of an adapter of that kind whose first port starts with that link layer.
-    pub fn new(personality: &Arc<Personality>, port_kind: PortKind) -> ConfigSpace {
+    /// The space after power-on, of an adapter of that kind and serial number whose first port starts with that link layer.
+    pub fn new(personality: &Arc<Personality>, port_kind: PortKind, serial: &str) -> ConfigSpace {
+        ConfigSpace::with(personality, port_kind, vpd::data(personality, serial).into())
+    }
+
+    fn with(personality: &Arc<Personality>, port_kind: PortKind, product: Arc<[u8]>) -> ConfigSpace {
         let mut space = ConfigSpace {
             personality: Arc::clone(personality),
             port_kind,
@@ -99,7 +105,7 @@ impl ConfigSpace {
             value: [0; CONFIG_SIZE],
             writable: [0; CONFIG_SIZE],
             write_1_clears: [0; CONFIG_SIZE],
-            vsc: Vsc::default(),
+            product,
         };
         space.fill_header();
         caps::fill(&mut space, &personality.pci);
@@ -109,7 +115,7 @@ impl ConfigSpace {
     /// Puts every register back to its power-on value. (Registers that a function level reset
     /// spares hold constants here.)
     pub fn reset(&mut self) {
-        *self = ConfigSpace::new(&self.personality, self.port_kind);
+        *self = ConfigSpace::with(&self.personality, self.port_kind, Arc::clone(&self.product));
     }
 
     fn fill_header(&mut self) {
@@ -148,19 +154,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Reads as software does: some registers of the vendor specific capability change when they are read.
-    pub fn software_read(&mut self, offset: usize, data: &mut [u8]) {
-        match (self.vsc_register(offset), data.first_chunk_mut::<4>()) {
-            (Some(register), Some(word)) => *word = self.vsc.read(register).to_le_bytes(),
-            _ => self.read(offset, data),
-        }
-    }
-
     /// Writes `data`, as far as the registers allow.
     pub fn write(&mut self, offset: usize, data: &[u8]) -> ConfigEffects {
-        if let (Some(register), Some(word)) = (self.vsc_register(offset), data.first_chunk::<4>()) {
-            self.vsc.write(register, u32::from_le_bytes(*word));
-        }
         for (i, &new) in data.iter().enumerate() {
             let at = offset.saturating_add(i);
             let (Some(value), Some(&writable), Some(&clears)) =
@@ -171,6 +166,7 @@ impl ConfigSpace {
             *value = (*value & !writable) | (new & writable);
             *value &= !(new & clears);
         }
+        caps::read_product(self, offset, data.len());
         let reset = caps::take_function_reset(self);
         if reset {
             self.reset();
@@ -217,10 +213,21 @@ impl ConfigSpace {
         u32::from_le_bytes(bytes)
     }
 
-    /// The register of the vendor specific capability at that offset; its head is constant.
-    fn vsc_register(&self, offset: usize) -> Option<usize> {
-        let register = offset.checked_sub(self.places.vendor)?;
-        ((4..vsc::LEN).contains(&register) && register.is_multiple_of(4)).then_some(register)
+    /// The registers of the vendor specific capability of which there are bytes in an access: their offsets in the
+    /// capability, each with that in the space. Its head is constant. What they hold is the model's.
+    pub fn window(&self, offset: usize, len: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (vendor, end) = (self.places.vendor, offset.saturating_add(len));
+        let registers = (vsc::CONTROL..vsc::LEN).step_by(4).map(move |at| (at, vendor.saturating_add(at)));
+        registers.filter(move |(_, at)| *at < end && offset < at.saturating_add(4))
+    }
+
+    /// The adapter has ports of that kind from the next reset on.
+    pub fn set_port_kind(&mut self, port_kind: PortKind) {
+        self.port_kind = port_kind;
+    }
+
+    pub(super) fn product(&self) -> &[u8] {
+        &self.product
     }
 
     pub(super) fn set_u16(&mut self, at: usize, value: u16) {
@@ -256,7 +263,7 @@ mod tests {
     use super::*;
 
     fn space() -> ConfigSpace {
-        ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand)
+        ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand, "1")
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! What a function shows is in the personality of its adapter ([`hca_model::personality`]); what its registers do is here.
 //! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
-//! [`caps`] the capabilities, [`msix`] the vectors with table and PBA. None of
+//! [`caps`] the capabilities, `vpd` product data, [`msix`] the vectors with table and PBA. None of
 //! them knows a front end or the moving parts of the model.
 //!
 //! Source: "PCI Express Base Specification" 3.0 (`PCIe` and the section in comments).
 //!
-//! Not implemented: vital product data, SR-IOV, ATS, expansion ROM, INTx.
+//! Not implemented: SR-IOV, ATS, expansion ROM, INTx.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub mod caps;
 pub mod config;
 pub mod msix;
 pub mod rules;
-mod vsc;
+mod vpd;
 
 /// Number of the BAR of the MSI-X table and the PBA. BAR0 of a real card has them behind the initialization
 /// segment; here they have a BAR of their own, so that nothing in BAR0 has to be carved out.

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn each_is_said_once_until_it_is_right() {
-        let mut config = ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand);
+        let mut config = ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand, "");
         let mut told = Told::default();
         let mut rule = |config: &ConfigSpace| told.access(config, 0x1000, true).map(|f| f.rule.name);
         assert_eq!([(); 3].map(|()| rule(&config)), [Some("memory-space"), Some("bus-master"), None]);

@@ -173,7 +173,10 @@ fn each_layer_has_its_own() {
         assert_eq!(register(&mut b, other, false, &[0; 0x40]).status(), Status::BadParam);
     }
     let mut b = Bench::initialized();
-    for other in [reg::PFCC, reg::PPCNT, reg::PMLP, reg::MCIA, reg::PCMR, reg::PCAM] {
+    // The driver asks for modules on ports of both.
+    let r = register(&mut b, reg::PMLP, false, &[0; 0x40]);
+    assert_eq!((r.status(), r.output[0x13]), (Status::Ok, 4), "lanes");
+    for other in [reg::PFCC, reg::PPCNT, reg::MCIA, reg::PCMR, reg::PCAM] {
         assert_eq!(register(&mut b, other, false, &[0; 0x100]).status(), Status::BadParam);
     }
 }

@@ -1,0 +1,40 @@
+# Words for cases about the management of an adapter, after those of cases.sh.
+
+# Where the kernel looks for firmware.
+mkdir -p /lib/firmware
+
+# pci: the place of the adapter, such as 0000:01:00.0.
+pci() {
+	basename "$(dirname "$(grep -l 0x15b3 /sys/bus/pci/devices/*/vendor)")"
+}
+# ran COMMAND...: prints what it prints; it may fail, but not crash.
+ran() {
+	"$@"
+	status=$?
+	[ $status -lt 128 ] || echo "crashed: $status"
+	return $status
+}
+# start_anew: a reset of the adapter's bus, behind which the kernel looks for it anew, and the driver loaded again. The
+# bridge is told directly: the kernel's own reset waits for the link to be active again, which QEMU's ports do not report.
+start_anew() {
+	place=$(pci)
+	bridge=$(basename "$(dirname "$(readlink -f "/sys/bus/pci/devices/$place")")")
+	modprobe -r mlx5_ib mlx5_core
+	echo 1 >"/sys/bus/pci/devices/$place/remove" && setpci -s "$bridge" BRIDGE_CONTROL=40:40 && sleep 0.1 &&
+		setpci -s "$bridge" BRIDGE_CONTROL=0:40 && sleep 1 && echo 1 >"/sys/bus/pci/devices/$bridge/rescan" &&
+		until_true 30 pci && modprobe mlx5_ib && until_true 30 link_layer
+}
+# class: that of the adapter: 0x020700 is InfiniBand, 0x020000 Ethernet.
+class() {
+	cat "/sys/bus/pci/devices/$(pci)/class"
+}
+# link_layer: that of the RDMA device.
+link_layer() {
+	cat /sys/class/infiniband/*/ports/1/link_layer
+}
+# interface: the network device, with an address of its own.
+interface() {
+	name=$(ls "/sys/bus/pci/devices/$(pci)/net") &&
+		ip address replace "10.9.0.$(printf %d "'$(hostname)")/24" dev "$name" && ip link set "$name" up &&
+		until_true 60 grep -q 1 "/sys/class/net/$name/carrier"
+}
