@@ -329,6 +329,7 @@ mod tests {
         kind.pci.link.speed = hca_model::personality::PciSpeed::Gen2;
         kind.pci.capabilities = PciCapabilities {
             express: 0x50,
+            product: 0x48,
             msix: 0xa0,
             vendor: 0xe0,
             power_management: 0xd0,
@@ -336,7 +337,8 @@ mod tests {
         };
         let mut space = ConfigSpace::new(&std::sync::Arc::new(kind), PortKind::InfiniBand, "");
         assert_eq!((space.get_u32(0), space.get_u16(0x34)), (0x1fff_15b3, 0x50));
-        assert_eq!((space.get_u32(0x50), space.get_u32(0x5c) & 0x3ff), (0x0002_a010, 0x082));
+        assert_eq!((space.get_u32(0x50), space.get_u32(0x5c) & 0x3ff), (0x0002_4810, 0x082));
+        assert_eq!(space.get_u16(0x48), 0xa003, "product data come between");
         assert_eq!((space.get_u32(0xa0), space.get_u32(0xd0)), (0x0007_e011, 0x0003_0001));
         space.write(super::super::config::reg::BAR0, &[0xff; 4]);
         assert_eq!(space.get_u32(super::super::config::reg::BAR0), 0xfff0_000c);
