@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use hca_server::control;
 use hca_server::engine::{self, Engine};
@@ -306,10 +307,13 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
             let engine = Engine::new(&topology, &role, |_| vfio_user(socket), Some(&control_path), stop)?;
             (engine, text, topology)
         }
-        _ => bail!(
-            "what is to be served? Say --socket PATH, for one adapter, or --topology FILE|NAME with --run-dir DIR; built in are: {}",
-            built_in::names().collect::<Vec<_>>().join(", ")
-        ),
+        _ => {
+            let names = built_in::names().collect::<Vec<_>>().join(", ");
+            let what = format!(
+                "what is to be served? Say --socket PATH, for one adapter, or --topology FILE|NAME with --run-dir DIR; built in are: {names}\n"
+            );
+            clap::Error::raw(ErrorKind::MissingRequiredArgument, what).exit()
+        }
     };
     helper.into_iter().for_each(Helper::install);
     engine.observe(&args.observe)?;
