@@ -35,19 +35,12 @@ pub fn image(kind: &Personality, version: FirmwareVersion, body: &[u8]) -> Vec<u
     head.set(ImageHead::HARDWARE_ID, kind.hardware_id);
     head.set(ImageHead::MAJOR, version.major.into()).set(ImageHead::MINOR, version.minor.into());
     head.set(ImageHead::SUBMINOR, version.subminor.into());
-    let [first, last] = board(kind);
+    let [first, last] = kind.psid();
     head.set(ImageHead::PSID_FIRST, first).set(ImageHead::PSID_LAST, last);
     let mut image = [head.bytes(), body].concat();
     let digest = crc32fast::hash(image.get(IMAGE_DIGEST_FROM..).unwrap_or_default());
     hca_spec::put_be32(&mut image, ImageHead::DIGEST.offset(), digest);
     image
-}
-
-/// The board id as two words.
-fn board(kind: &Personality) -> [u64; 2] {
-    let mut id = [0; 16];
-    id.iter_mut().zip(kind.board_id.bytes()).for_each(|(to, from)| *to = from);
-    [hca_spec::be64(&id, 0), hca_spec::be64(&id, 8)]
 }
 
 /// Which version an image is, or why it is none for adapters of that kind ([`update_error`]).
@@ -64,7 +57,7 @@ fn verify(kind: &Personality, image: &[u8]) -> Result<FirmwareVersion, u32> {
         return Err(update_error::DIGEST);
     }
     let psid = [head.get(ImageHead::PSID_FIRST), head.get(ImageHead::PSID_LAST)];
-    if head.get(ImageHead::HARDWARE_ID) != kind.hardware_id || psid != board(kind) {
+    if head.get(ImageHead::HARDWARE_ID) != kind.hardware_id || psid != kind.psid() {
         return Err(update_error::NOT_APPLICABLE);
     }
     let number = |field| head.get(field) as u16;

@@ -266,6 +266,22 @@ impl<B: Bus> Pair<B> {
         completion
     }
 
+    /// Sends `data` from end 0 to end 1, looks whether it came, and reads it back to `back` in end 0's memory.
+    pub fn deliver_and_read(&mut self, data: &[u8], back: usize) {
+        let (size, there) = (data.len(), self.ends[1].mr);
+        self.fill(0, 0, data);
+        self.recv(1, 7, 0, size + 8);
+        let sge = [self.ends[0].sge(0, size)];
+        self.send(0, &SendRequest::send(1, &sge));
+        self.sent_ok(0, 1);
+        assert_eq!(self.received_ok(1, 7).byte_len as usize, size);
+        assert!(self.ends[1].bytes(0, size) == data, "{size} bytes were sent");
+        let sge = [self.ends[0].sge(back, size)];
+        self.send(0, &SendRequest::read(2, &sge, there.address, there.key));
+        self.sent_ok(0, 2);
+        assert!(self.ends[0].bytes(back, size) == data, "{size} bytes were read");
+    }
+
     /// Destroys everything and closes the adapters.
     ///
     /// # Errors

@@ -25,6 +25,10 @@ pub(crate) fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfi
     }
 }
 
+/// A topology of two hosts with an adapter each and a cable that trains at once.
+pub const TWO_HOSTS: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
+                             [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\n[fabric]\ntraining_ms = 0\n";
+
 /// One adapter without a cable.
 pub fn one() -> World {
     World::new(config(1, Vec::new(), 1)).expect("one adapter is a valid topology")

@@ -3,8 +3,8 @@
 //! Closing a descriptor can block for as long as whoever made it likes (a socket that lingers, a file of a file system that
 //! a program serves). Unmapping memory whose file nobody else has any more frees its pages, some 0.1 s for each GiB. A
 //! gigabyte of an adapter's objects, all gone by one command or reset, is millions of blocks to free: half a second. Each
-//! adapter has a closer of its own, so that none waits for what another's host gave. The thread is there only while
-//! there is something to do.
+//! adapter has closers of its own, one for descriptors and one for objects, so that none waits for what another's host gave. The
+//! thread is there only while there is something to do.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,6 +21,10 @@ type Burden = Box<dyn Any + Send>;
 /// While many objects are dropped, what is freed goes back to the system this often: it is little each time, and so is what
 /// anybody else waits who wants memory.
 const GIVE_BACK: Duration = Duration::from_millis(10);
+
+/// So many adapters' worth of objects wait at most: a host that resets its adapter over and over has them dropped where it
+/// waits for it. They are few then, because making many takes longer than dropping them.
+const MOST_WAITING: usize = 16;
 
 /// Very many blocks of memory.
 struct Objects(Option<Burden>);
@@ -82,9 +86,11 @@ impl Closer {
         queue.running = thread.spawn(move || empty(&shared)).is_ok();
     }
 
-    /// Drops all objects of an adapter, on another thread.
+    /// Drops all objects of an adapter, on another thread; at once, if [`MOST_WAITING`] wait already.
     pub(crate) fn give_objects(&self, objects: Burden) {
-        self.give(Objects(Some(objects)));
+        if self.pending() < MOST_WAITING {
+            self.give(Objects(Some(objects)));
+        }
     }
 
     /// How many values are not gone yet.
@@ -124,6 +130,24 @@ mod tests {
         fn drop(&mut self) {
             let _ = self.0.recv();
         }
+    }
+
+    /// Whoever gives faster than the thread can drop does it himself, so that no heap of them grows.
+    #[test]
+    fn objects_that_wait_are_bounded() {
+        let (go_on, wait) = channel();
+        let closer = Closer::default();
+        closer.give(Stuck(wait));
+        let told = Arc::new(());
+        for _ in 0..3 * MOST_WAITING {
+            closer.give_objects(Box::new(Arc::clone(&told)));
+        }
+        assert_eq!((closer.pending(), Arc::strong_count(&told)), (MOST_WAITING, MOST_WAITING));
+        go_on.send(()).unwrap();
+        while closer.pending() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(Arc::strong_count(&told), 1);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! Source: PRM "ENABLE_HCA", "INIT_HCA", "TEARDOWN_HCA", "QUERY_ISSI", "QUERY_HCA_CAP", "SET_HCA_CAP",
 //! "QUERY_ADAPTER".
 
-use hca_spec::be64;
 use hca_spec::caps::{
     Atomic, Debug, General, Odp, TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET, TYPE_FLOW_TABLE,
     TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
@@ -207,9 +206,8 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 pub(super) fn query_adapter(fw: &Firmware, _: &Call<'_>) -> Outcome {
     let mut out = QueryAdapterOut::new();
     out.set(QueryAdapterOut::IEEE_VENDOR_ID, VENDOR_ID);
-    let mut psid = [0; 16];
-    psid.iter_mut().zip(fw.personality().board_id.bytes()).for_each(|(to, from)| *to = from);
-    out.set(QueryAdapterOut::PSID_H, be64(&psid, 0)).set(QueryAdapterOut::PSID_L, be64(&psid, 8));
+    let [high, low] = fw.personality().psid();
+    out.set(QueryAdapterOut::PSID_H, high).set(QueryAdapterOut::PSID_L, low);
     Ok(reply(&out))
 }
 

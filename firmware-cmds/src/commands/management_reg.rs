@@ -3,7 +3,6 @@
 //! Drivers and tools were made at different times: what lacks of such a register is zero. Source: PRM "Management
 //! Registers"; the mlx5 driver and mstflint for what they read and write.
 
-use hca_spec::be64;
 use hca_spec::cmd::reg;
 use hca_spec::management::{
     BOOT_IMAGE, Mcam, Mcc, Mcda, Mcqi, McqiActivation, McqiCapabilities, McqiVersion, Mcqs, Mfrl, Mgir,
@@ -124,9 +123,8 @@ fn general(fw: &Firmware) -> Vec<u8> {
     out.set(Mgir::MAJOR, major).set(Mgir::MINOR, minor).set(Mgir::SUB_MINOR, subminor);
     out.set(Mgir::EXTENDED_MAJOR, major).set(Mgir::EXTENDED_MINOR, minor);
     out.set(Mgir::EXTENDED_SUB_MINOR, subminor);
-    let mut psid = [0; 16];
-    psid.iter_mut().zip(kind.board_id.bytes()).for_each(|(to, from)| *to = from);
-    out.set(Mgir::PSID_FIRST, be64(&psid, 0)).set(Mgir::PSID_LAST, be64(&psid, 8));
+    let [first, last] = kind.psid();
+    out.set(Mgir::PSID_FIRST, first).set(Mgir::PSID_LAST, last);
     out.bytes().to_vec()
 }
 

@@ -216,6 +216,13 @@ impl Personality {
         ALL.iter().find(|kind| kind.name == name).cloned()
     }
 
+    /// The board id as two big-endian words, padded with zeros: as commands and images of the firmware carry it.
+    pub fn psid(&self) -> [u64; 2] {
+        let mut id = [0; 16];
+        id.iter_mut().zip(self.board_id.bytes()).for_each(|(to, from)| *to = from);
+        [hca_spec::be64(&id, 0), hca_spec::be64(&id, 8)]
+    }
+
     /// The same with other ports, for tests: what is not in the list of kinds is not offered to users.
     #[must_use]
     pub fn with_ports(mut self, ports: Vec<PortProfile>) -> Self {

@@ -9,11 +9,10 @@ use hca_server::pci::Space;
 use hca_server::vfio_user::VfioUser;
 use hca_tests::direct::{Direct, DirectBus, Kind, MEMORY, WINDOW};
 use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
+use hca_tests::worlds::TWO_HOSTS;
 
 const KINDS: [Kind; 4] = [Kind::Descriptor, Kind::Beside, Kind::Questions, Kind::Later];
 const ONE: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n";
-const TWO: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
-                   [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\n[fabric]\ntraining_ms = 0\n";
 
 fn open(server: &Direct, place: usize, kind: Kind) -> Hca<DirectBus> {
     Hca::open(server.bus(place, kind), Config::default()).expect("the adapter comes up")
@@ -53,24 +52,12 @@ fn the_driver_comes_up_and_leaves_nothing() {
 #[test]
 fn data_between_hosts_of_either_kind() {
     for (near, far) in KINDS.into_iter().flat_map(|near| KINDS.map(|far| (near, far))) {
-        let server = Direct::start(TWO);
+        let server = Direct::start(TWO_HOSTS);
         let hcas = vec![open(&server, 0, near), open(&server, 1, far)];
         let mut pair =
             Pair::connect(hcas, &Options { memory: 1 << 20, ..Options::default() }).expect("connect");
-        let there = pair.ends[1].mr;
         for (i, size) in [0, 1, 1023, 1025, 100_000].into_iter().enumerate() {
-            let data = pattern(i as u64, size);
-            pair.fill(0, 0, &data);
-            pair.recv(1, 7, 0, size + 8);
-            let sge = [pair.ends[0].sge(0, size)];
-            pair.send(0, &SendRequest::send(1, &sge));
-            pair.sent_ok(0, 1);
-            assert_eq!(pair.received_ok(1, 7).byte_len as usize, size);
-            assert!(pair.ends[1].bytes(0, size) == data, "send of {size} bytes, {near:?} to {far:?}");
-            let sge = [pair.ends[0].sge(1 << 19, size)];
-            pair.send(0, &SendRequest::read(2, &sge, there.address, there.key));
-            pair.sent_ok(0, 2);
-            assert!(pair.ends[0].bytes(1 << 19, size) == data, "read of {size} bytes, {near:?} to {far:?}");
+            pair.deliver_and_read(&pattern(i as u64, size), 1 << 19);
         }
         pair.close().expect("teardown");
     }
@@ -81,7 +68,7 @@ fn data_between_hosts_of_either_kind() {
 fn memory_taken_away_is_left_alone() {
     const SIZE: usize = 1 << 20;
     for kind in KINDS {
-        let server = Direct::start(TWO);
+        let server = Direct::start(TWO_HOSTS);
         let hcas = vec![open(&server, 0, Kind::Descriptor), open(&server, 1, kind)];
         let options = Options { memory: SIZE, mtu: 5, ..Options::default() };
         let mut pair = Pair::connect(hcas, &options).expect("connect");
@@ -140,7 +127,7 @@ fn front_ends_mix() {
     std::fs::create_dir_all(&dir).expect("a folder");
     let socket = dir.join("b.sock");
     let server = Direct::start_with(
-        TWO,
+        TWO_HOSTS,
         |hca| {
             let listen = || VfioUser::listen(&socket).expect("a socket");
             (hca.socket == "b-hca0.sock").then(|| Box::new(listen()) as Box<dyn FrontEnd>)
@@ -164,7 +151,7 @@ fn front_ends_mix() {
 /// registers answer. When it answers, its own work goes on.
 #[test]
 fn an_answer_that_is_withheld_holds_nobody() {
-    let server = Direct::start(TWO);
+    let server = Direct::start(TWO_HOSTS);
     let hcas = vec![open(&server, 0, Kind::Later), open(&server, 1, Kind::Descriptor)];
     let mut pair = Pair::connect(hcas, &Options::default()).expect("connect");
     let data = pattern(1, 1000);

@@ -3,18 +3,8 @@
 use hca_driver::{Config, Hca, SendRequest};
 use hca_tests::pair::{Options, Pair};
 use hca_tests::served::Served;
+use hca_tests::worlds::TWO_HOSTS;
 use serde_json::{Value, json};
-
-const TWO: &str = "
-[[host]]
-name = \"a\"
-[[host.hca]]
-[[host]]
-name = \"b\"
-[[host.hca]]
-[[link]]
-between = [\"a/hca0\", \"b/hca0\"]
-";
 
 fn fields<'a>(object: &'a Value, layout: &str) -> Vec<&'a Value> {
     let structures = object["parts"].as_array().into_iter().flatten();
@@ -25,7 +15,7 @@ fn fields<'a>(object: &'a Value, layout: &str) -> Vec<&'a Value> {
 
 #[test]
 fn a_queue_pair_of_a_live_server() {
-    let served = Served::start(TWO);
+    let served = Served::start(TWO_HOSTS);
     let open = |host| Hca::open(served.bus(host), Config::default()).expect("the adapter comes up");
     let mut pair = Pair::connect(vec![open("a"), open("b")], &Options::default()).expect("connect");
     let mr = pair.ends[1].mr;

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use hca_driver::{Config, Hca, SendRequest};
+use hca_driver::{Config, Hca};
 use hca_model::Ps;
 use hca_server::recording::{End, Ending, Outcome, Record, Recording, Replay};
 use hca_tests::direct::{Direct, DirectBus, Kind};
 use hca_tests::pair::{Options, Pair, pattern};
+use hca_tests::worlds::TWO_HOSTS;
 
-const TWO: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
-                   [[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\n[fabric]\ntraining_ms = 0\n";
 const CHECKED: &str = "[checker]\nenabled = true\npatience_ms = 5\n";
 
 /// A file that goes when this does.
@@ -37,19 +36,8 @@ fn session(file: &File, topology: &str, kinds: [Kind; 2]) {
     let [near, far] = kinds;
     let hcas = vec![open(&server, 0, near), open(&server, 1, far)];
     let mut pair = Pair::connect(hcas, &Options { memory: 1 << 18, ..Options::default() }).expect("connect");
-    let there = pair.ends[1].mr;
     for (i, size) in [0, 1, 1025, 60_000].into_iter().enumerate() {
-        let data = pattern(i as u64, size);
-        pair.fill(0, 0, &data);
-        pair.recv(1, 7, 0, size + 8);
-        let sge = [pair.ends[0].sge(0, size)];
-        pair.send(0, &SendRequest::send(1, &sge));
-        pair.sent_ok(0, 1);
-        pair.received_ok(1, 7);
-        assert!(pair.ends[1].bytes(0, size) == data);
-        let sge = [pair.ends[0].sge(1 << 17, size)];
-        pair.send(0, &SendRequest::read(2, &sge, there.address, there.key));
-        pair.sent_ok(0, 2);
+        pair.deliver_and_read(&pattern(i as u64, size), 1 << 17);
     }
     pair.close().expect("teardown");
 }
@@ -73,7 +61,7 @@ fn the_same_happens_again() {
     let kinds = [Kind::Descriptor, Kind::Beside, Kind::Questions, Kind::Later];
     for (i, near) in kinds.into_iter().enumerate() {
         let file = File::new(&format!("again-{i}"));
-        session(&file, TWO, [near, kinds[(i + 1) % 4]]);
+        session(&file, TWO_HOSTS, [near, kinds[(i + 1) % 4]]);
         let first = replay(&file);
         as_recorded(&first);
         assert_eq!(replay(&file), first, "each time");
@@ -83,7 +71,7 @@ fn the_same_happens_again() {
 #[test]
 fn with_the_checker_and_looked_at() {
     let file = File::new("checked");
-    session(&file, &format!("{TWO}{CHECKED}"), [Kind::Descriptor; 2]);
+    session(&file, &format!("{TWO_HOSTS}{CHECKED}"), [Kind::Descriptor; 2]);
     let first = replay(&file);
     as_recorded(&first);
     // Packets are captured, which cuts trains where there are any.
@@ -100,7 +88,7 @@ fn with_the_checker_and_looked_at() {
 #[test]
 fn a_checker_may_look_on_later() {
     let file = File::new("later");
-    session(&file, TWO, [Kind::Descriptor; 2]);
+    session(&file, TWO_HOSTS, [Kind::Descriptor; 2]);
     let outcome =
         Replay::open(&file.0, true, None).expect("it is a recording").run().expect("it can be read");
     assert_eq!((outcome.divergence, outcome.diagnoses), (None, 0));
@@ -110,7 +98,7 @@ fn a_checker_may_look_on_later() {
 #[test]
 fn until_a_time() {
     let file = File::new("until");
-    session(&file, TWO, [Kind::Descriptor; 2]);
+    session(&file, TWO_HOSTS, [Kind::Descriptor; 2]);
     let whole = replay(&file);
     let half = Ps(whole.time / 2);
     let outcome =
@@ -124,7 +112,7 @@ fn until_a_time() {
 #[test]
 fn what_is_changed_is_found() {
     let file = File::new("changed");
-    session(&file, TWO, [Kind::Descriptor; 2]);
+    session(&file, TWO_HOSTS, [Kind::Descriptor; 2]);
     let items: Vec<_> =
         Recording::open(&file.0).expect("it is one").map(|item| item.expect("a record")).collect();
     let header = Recording::open(&file.0).expect("it is one").header().clone();
