@@ -9,30 +9,28 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use nix::poll::PollFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, setsockopt, socket, sockopt};
 use nix::sys::stat::{Mode, fchmod};
 
+use super::Port;
 use super::address::Address;
+use super::sending::Sending;
 use super::turn::{Counts, Queue, Turn, room};
-use super::{Port, SENDS};
 use crate::listener::{File, is_socket};
 
 /// Bytes that the system is asked to keep while the engine does other things; it may give less.
 const BUFFER: usize = 4 << 20;
-/// When a peer that has too much unread is tried again: the system does not say when it has room.
-const PAUSE: Duration = Duration::from_micros(250);
 
 /// The socket with its peer.
 #[derive(Debug)]
 pub(super) struct Dgram {
     socket: Socket,
     buffer: Vec<u8>,
-    /// The peer has too much unread until then.
-    blocked: Option<Instant>,
+    sending: Sending,
 }
 
 #[derive(Debug)]
@@ -65,7 +63,7 @@ impl Dgram {
         // Best effort: the system has limits of its own.
         let _ = setsockopt(&socket.as_fd(), sockopt::RcvBuf, &BUFFER);
         let _ = setsockopt(&socket.as_fd(), sockopt::SndBuf, &BUFFER);
-        Ok(Dgram { socket, buffer: room(), blocked: None })
+        Ok(Dgram { socket, buffer: room(), sending: Sending::default() })
     }
 }
 
@@ -103,7 +101,7 @@ impl Port for Dgram {
     }
 
     fn due(&self, waiting: bool) -> Option<Instant> {
-        self.blocked.filter(|_| waiting)
+        self.sending.due(waiting)
     }
 
     fn receive(&mut self, turn: &mut Turn<'_>) -> bool {
@@ -120,28 +118,8 @@ impl Port for Dgram {
     }
 
     fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool {
-        if self.blocked.is_some_and(|until| Instant::now() < until) {
-            return false;
-        }
-        self.blocked = None;
-        for _ in 0..SENDS {
-            let Some(frame) = queue.front() else { return false };
-            let length = frame.len() as u64;
-            match self.socket.send(frame) {
-                Ok(_) => {
-                    counts.frames_sent += 1;
-                    counts.bytes_sent += length;
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked = Some(Instant::now() + PAUSE);
-                    return false;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => counts.unsent += 1,
-            }
-            queue.pop();
-        }
-        !queue.is_empty()
+        let socket = &self.socket;
+        self.sending.run(queue, counts, |frame| socket.send(frame))
     }
 
     fn is_lit(&self) -> bool {

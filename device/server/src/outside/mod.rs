@@ -22,6 +22,7 @@ mod ask;
 mod dgram;
 mod frame;
 pub mod prefix;
+mod sending;
 mod stream;
 mod tap;
 pub mod turn;

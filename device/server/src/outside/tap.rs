@@ -8,19 +8,18 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::PollFlags;
 
+use super::Port;
+use super::sending::Sending;
 use super::turn::{Counts, Queue, Turn, room};
-use super::{Port, SENDS};
 
 const DEVICE: &str = "/dev/net/tun";
-/// When a device that takes no more is tried again.
-const PAUSE: Duration = Duration::from_micros(250);
 
 /// The device.
 #[derive(Debug)]
@@ -29,8 +28,7 @@ pub(super) struct Tap {
     buffer: Vec<u8>,
     /// The interface was removed.
     gone: bool,
-    /// It takes no more until then.
-    blocked: Option<Instant>,
+    sending: Sending,
 }
 
 impl Tap {
@@ -48,7 +46,7 @@ impl Tap {
                  (ip tuntap add {interface} mode tap user NAME), or the server root's"
             )
         })?;
-        Ok(Tap { device, buffer: room(), gone: false, blocked: None })
+        Ok(Tap { device, buffer: room(), gone: false, sending: Sending::default() })
     }
 }
 
@@ -60,7 +58,7 @@ impl Port for Tap {
     }
 
     fn due(&self, waiting: bool) -> Option<Instant> {
-        self.blocked.filter(|_| waiting)
+        self.sending.due(waiting)
     }
 
     fn receive(&mut self, turn: &mut Turn<'_>) -> bool {
@@ -78,32 +76,9 @@ impl Port for Tap {
     }
 
     fn send(&mut self, queue: &mut Queue, counts: &mut Counts) -> bool {
-        if self.blocked.is_some_and(|until| Instant::now() < until) {
-            return false;
-        }
-        self.blocked = None;
-        for _ in 0..SENDS {
-            let Some(frame) = queue.front() else { return false };
-            let length = frame.len() as u64;
-            match self.device.write(frame) {
-                Ok(_) => {
-                    counts.frames_sent += 1;
-                    counts.bytes_sent += length;
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked = Some(Instant::now() + PAUSE);
-                    return false;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // The interface is down (EIO), or gone.
-                Err(e) => {
-                    self.gone |= is_end(&e);
-                    counts.unsent += 1;
-                }
-            }
-            queue.pop();
-        }
-        !queue.is_empty()
+        let (device, gone) = (&mut self.device, &mut self.gone);
+        // An error says that the interface is down (EIO), or gone.
+        self.sending.run(queue, counts, |frame| device.write(frame).inspect_err(|e| *gone |= is_end(e)))
     }
 
     fn is_lit(&self) -> bool {
