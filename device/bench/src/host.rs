@@ -87,8 +87,9 @@ pub struct PcieProgram {
 }
 
 /// The descriptions that are built into the crate.
-const HOSTS: [(&str, &str); 5] = [
+const HOSTS: [(&str, &str); 6] = [
     ("xeon", include_str!("../hosts/xeon.toml")),
+    ("tuned", include_str!("../hosts/tuned.toml")),
     ("snabb", include_str!("../hosts/snabb.toml")),
     ("swarm", include_str!("../hosts/swarm.toml")),
     ("smart", include_str!("../hosts/smart.toml")),

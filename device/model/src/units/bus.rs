@@ -89,7 +89,14 @@ impl Bus {
             return if bytes > 0 { self.request(now, start, address, bytes) } else { start };
         }
         let (whole, rest) = (bytes / most, bytes % most);
-        let done = self.requests(now, start, address, whole, most);
+        // Where requests are whole completions, the data of each takes the same.
+        let alike = most.is_multiple_of(self.cost.completion_chunk().max(1));
+        let done = match alike {
+            true => self.requests(now, start, address, whole, most),
+            false => (0..whole)
+                .map(|i| self.request(now, start, address.wrapping_add((i * most) as u64), most))
+                .fold(start, Ps::max),
+        };
         match rest {
             0 => done,
             rest => done.max(self.request(now, start, address.wrapping_add((bytes - rest) as u64), rest)),
@@ -102,7 +109,7 @@ impl Bus {
         let Some(tag) = self.tags.get_mut(self.next_tag) else { return start };
         let issued = self.up.admit(now, start.max(*tag), self.cost.request(bytes));
         let latency = self.cost.read_latency() + Self::remap(&mut self.iommu, address);
-        let done = self.down.admit(now, issued + latency, self.cost.completion(bytes));
+        let done = self.down.admit(now, issued + latency, self.cost.completion_at(address, bytes));
         *tag = done;
         self.next_tag = if self.next_tag + 1 < self.tags.len() { self.next_tag + 1 } else { 0 };
         self.counts.reads += 1;
@@ -113,7 +120,7 @@ impl Bus {
     fn requests(&mut self, now: Ps, start: Ps, mut address: u64, count: usize, bytes: usize) -> Ps {
         let Self { cost, up, down, tags, iommu, .. } = self;
         let (request, completion, latency) =
-            (cost.request(bytes), cost.completion(bytes), cost.read_latency());
+            (cost.request(bytes), cost.completion_at(address, bytes), cost.read_latency());
         let (mut done, mut left) = (start, count);
         while left > 0 {
             // Tags are used in turn, and each of these once: what has one is asked for when it is free.

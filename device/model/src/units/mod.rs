@@ -553,7 +553,7 @@ mod tests {
         let now = NS(10_000);
         let write = Inbound { bytes: 64, ..Inbound::default() };
         let at = u.receive(now, 1, NS(50), write);
-        assert!(at > now + NS(200));
+        assert!(at > now + NS(50) + u.bus.write_latency());
         assert_eq!(u.receive(now, 1, NS(50), Inbound::default()), at, "a read does not overtake a write");
     }
 

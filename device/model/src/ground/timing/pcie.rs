@@ -17,6 +17,29 @@ pub struct PcieCost {
     write_latency: Ps,
 }
 
+/// Bytes between one Ack and the next, and between flow control updates, in the accounting of pcie-bench/pcie-model: the limit of
+/// PCIe's tables of acknowledgement latencies (PCIe 3.5.2.1, "Ack Transmission Latency Limit"), which are
+/// (MPS + overhead) * AckFactor / width + internal delay, in whole symbol times.
+fn dllp_interval(pcie: &Pcie) -> f64 {
+    /// What a TLP has around its payload, in those tables.
+    const OVERHEAD: f64 = 28.0;
+    let (payload, lanes) = (pcie.max_payload.get(), pcie.lanes.get());
+    let factor = match (payload, lanes) {
+        (..=256, ..=4) => 1.4,
+        (..=256, ..=8) => 2.5,
+        (..=256, _) => 3.0,
+        (_, ..=8) => 1.0,
+        _ => 2.0,
+    };
+    let delay = match pcie.lane_gt_per_s.get() {
+        ..=2.5 => 19.0,
+        ..=5.0 => 70.0,
+        // Of 16 GT/s and more: estimate, as of 8.
+        _ => 115.0,
+    };
+    ((payload as f64 + OVERHEAD) * factor / lanes as f64 + delay).floor()
+}
+
 impl PcieCost {
     pub(super) fn new(pcie: &Pcie, host: &Host) -> Self {
         const FS_PER_S: f64 = 1e15;
@@ -24,7 +47,7 @@ impl PcieCost {
         let raw =
             pcie.lane_gt_per_s.get() * 1e9 * data.get() as f64 / line.get() as f64 * pcie.lanes.get() as f64;
         // An Ack and a flow control update, each once per interval.
-        let data_link = 2.0 * pcie.dllp_bytes.get() as f64 / pcie.dllp_interval.get() as f64;
+        let data_link = 2.0 * pcie.dllp_bytes.get() as f64 / dllp_interval(pcie);
         let share = (1.0 - data_link - pcie.skp_share.get()).max(0.01);
         let memory = match host.memory {
             Memory::Llc => Ps::ZERO,
@@ -35,7 +58,7 @@ impl PcieCost {
             fs_per_byte: (8.0 * FS_PER_S / (raw * share)).round() as u64,
             max_payload: pcie.max_payload.get(),
             max_read_request: pcie.max_read_request.get(),
-            completion_chunk: pcie.completion_chunk.get().min(pcie.max_payload.get()),
+            completion_chunk: pcie.completion_chunk.get().min(pcie.max_payload.get()).max(1),
             request_overhead: pcie.request_overhead.get(),
             completion_overhead: pcie.completion_overhead.get(),
             read_latency: pcie.read_ns.0 + memory + remote,
@@ -61,11 +84,24 @@ impl PcieCost {
         self.on_link(bytes + bytes.div_ceil(BUFFER) * self.request_overhead)
     }
 
-    /// How long the data of a read of `bytes` occupies the direction from the host: data and one
+    /// How long the data of a read of `bytes` from an aligned place occupies the direction from the host: data and one
     /// header per completion.
     pub fn completion(&self, bytes: usize) -> Ps {
+        self.completion_at(0, bytes)
+    }
+
+    /// The same of a read at `address`: all completions but the last end at a multiple of what they have (PCIe 2.3.1.1, read
+    /// completion boundary), so that data across such a place takes one header more.
+    pub fn completion_at(&self, address: u64, bytes: usize) -> Ps {
         let bytes = bytes as u64;
-        self.on_link(bytes + bytes.div_ceil(self.completion_chunk) * self.completion_overhead)
+        let before = address % self.completion_chunk;
+        let completions = if bytes > 0 { (before + bytes).div_ceil(self.completion_chunk) } else { 0 };
+        self.on_link(bytes + completions * self.completion_overhead)
+    }
+
+    /// Bytes at multiples of which completions end.
+    pub const fn completion_chunk(&self) -> usize {
+        self.completion_chunk as usize
     }
 
     /// How long the requests for `bytes` occupy the direction to the host: one header per MRRS.
@@ -96,5 +132,41 @@ impl PcieCost {
     /// From the departure of a posted write's last byte until the host sees it.
     pub const fn write_latency(&self) -> Ps {
         self.write_latency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::timing::{Profile, Timing};
+
+    #[test]
+    fn acknowledgements_are_as_often_as_pcie_s_tables_say() {
+        let interval = |rate: f64, lanes, payload| {
+            dllp_interval(&Profile::connectx4().with_pcie(rate, lanes, payload, 512).pcie) as u64
+        };
+        // PCIe base specification, tables of 2.5, 5.0 and 8.0 GT/s: payload, then x1, x4, x8 and x16.
+        for (rate, payload, symbols) in [
+            (2.5, 128, [237, 73, 67, 48]),
+            (2.5, 256, [416, 118, 107, 72]),
+            (2.5, 512, [559, 154, 86, 86]),
+            (5.0, 256, [467, 169, 158, 123]),
+            (8.0, 128, [333, 169, 163, 144]),
+            (8.0, 256, [512, 214, 203, 168]),
+        ] {
+            let lanes = [1, 4, 8, 16];
+            assert_eq!(lanes.map(|lanes| interval(rate, lanes, payload)), symbols, "{rate} GT/s, {payload}");
+        }
+    }
+
+    #[test]
+    fn data_across_a_completion_boundary_takes_a_header_more() {
+        let pcie = Timing::new(&Profile::connectx4()).pcie();
+        let at = |address, bytes| pcie.completion_at(address, bytes);
+        assert_eq!(at(0x1000, 256), pcie.completion(256));
+        assert_eq!(at(0x10fc, 4), pcie.completion(4));
+        let header = at(0x10fc, 8).0 - pcie.completion(8).0;
+        assert!(header > 0 && at(0x1080, 256).0.abs_diff(pcie.completion(256).0 + header) <= 1);
+        assert_eq!(at(0x10ff, 0), Ps::ZERO);
     }
 }

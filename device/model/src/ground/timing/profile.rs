@@ -157,7 +157,6 @@ pub(crate) struct Pcie {
     pub(crate) completion_chunk: Count,
     pub(crate) request_overhead: Count,
     pub(crate) completion_overhead: Count,
-    pub(crate) dllp_interval: Count,
     pub(crate) dllp_bytes: Count,
     pub(crate) skp_share: Real,
     pub(crate) mmio_write_ns: Ns,
