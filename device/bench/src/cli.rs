@@ -10,7 +10,7 @@ use crate::file::Sweep;
 use crate::map::{Map, Run};
 use crate::outcome::{Outcome, Share};
 use crate::scenario::Scenario;
-use crate::{Error, compare, file, incast, plot, program, rows};
+use crate::{Error, compare, file, incast, judge, plot, program, rows, whatif};
 
 /// Measure latency, message rate or bandwidth of a scenario in virtual time
 #[derive(Debug, Args)]
@@ -37,6 +37,13 @@ pub struct Bench {
     /// Run once for each value: OPTION=FROM..TO in powers of two, or OPTION=A,B,C
     #[arg(long, value_name = "OPTION=VALUES")]
     sweep: Option<String>,
+    /// Say where the time of an operation goes: a bar by unit, and each number's part
+    #[arg(long, conflicts_with_all = ["csv", "what_if", "trace", "trace_hash", "pcap"])]
+    breakdown: bool,
+    /// Run once more with a number of the profile otherwise, or of the host (program.wqe_ns=50), and say what it changes; more than
+    /// once
+    #[arg(long, value_name = "UNIT.KEY=VALUE")]
+    what_if: Vec<String>,
     /// Print JSON
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -50,6 +57,8 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Compare),
+    Sensitivity(judge::Sensitivity),
+    CrossValidate(judge::Cross),
     Incast(incast::command::Options),
 }
 
@@ -261,6 +270,8 @@ struct Row {
 pub fn run(args: &Bench) -> Result<(), Error> {
     match &args.command {
         Some(Command::Compare(args)) => run_compare(args),
+        Some(Command::Sensitivity(args)) => print(&judge::sensitivity(args)?),
+        Some(Command::CrossValidate(args)) => print(&judge::cross(args)?),
         Some(Command::Incast(options)) => print(&incast::command::execute(options)?),
         None => measure(args),
     }
@@ -325,6 +336,12 @@ fn measure(args: &Bench) -> Result<(), Error> {
     }
     if runs.len() > 1 && args.observe.any() {
         return Err(Error::new("--trace, --trace-hash and --pcap look at one run, here are several"));
+    }
+    if args.breakdown {
+        return print(&whatif::breakdowns(&runs, args.json)?);
+    }
+    if !args.what_if.is_empty() {
+        return print(&whatif::table(&runs, &args.what_if)?);
     }
     let mut rows = Vec::new();
     let mut seen = Vec::new();

@@ -21,6 +21,8 @@ pub struct Point {
     pub source: String,
     /// The adapter.
     pub device: String,
+    /// Its timing profile.
+    pub profile: String,
     /// The operation.
     pub op: String,
     /// Bytes of a message.
@@ -265,6 +267,7 @@ fn point(row: &Row, run: &Run, outcome: Outcome) -> Result<Point, Error> {
         line: row.line,
         source: row.source.clone(),
         device: row.device.clone(),
+        profile: run.scenario.profile.clone(),
         op: row.op.clone(),
         size: row.size,
         metric: row.metric.clone(),
@@ -482,6 +485,7 @@ mod tests {
                 line: 2,
                 source: text(),
                 device: text(),
+                profile: text(),
                 op: text(),
                 size: None,
                 metric: text(),

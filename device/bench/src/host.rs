@@ -4,6 +4,7 @@ use hca_model::Ps;
 use serde::Deserialize;
 
 use crate::Error;
+use crate::scenario::Scenario;
 
 /// Times of a host's processor and program, in nanoseconds. Files: `device/bench/hosts/*.toml`, each number with its
 /// source.
@@ -96,24 +97,57 @@ const HOSTS: [(&str, &str); 6] = [
     ("nfp6000", include_str!("../hosts/nfp6000.toml")),
 ];
 
+/// The file of a description: an embedded one, or one of that path.
+///
+/// # Errors
+/// There is neither.
+pub(crate) fn text(name: &str) -> Result<String, Error> {
+    match HOSTS.iter().find(|(n, _)| *n == name) {
+        Some((_, text)) => Ok((*text).to_string()),
+        None => std::fs::read_to_string(name).map_err(|why| {
+            let names: Vec<_> = HOSTS.iter().map(|(n, _)| *n).collect();
+            Error::new(format!(
+                "host {name:?} is none of {} and no file that can be read ({why})",
+                names.join(", ")
+            ))
+        }),
+    }
+}
+
 impl Host {
     /// The description of that name, or in the file of that name.
     ///
     /// # Errors
     /// There is neither, or it is no description.
     pub fn load(name: &str) -> Result<Self, Error> {
-        let embedded = HOSTS.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_string());
-        let text = match embedded {
-            Some(text) => text,
-            None => std::fs::read_to_string(name).map_err(|why| {
-                let names: Vec<_> = HOSTS.iter().map(|(n, _)| *n).collect();
-                Error::new(format!(
-                    "host {name:?} is none of {} and no file that can be read ({why})",
-                    names.join(", ")
-                ))
-            })?,
-        };
-        let host: Self = toml::from_str(&text).map_err(|why| Error::new(format!("host {name:?}: {why}")))?;
+        Self::with(name, std::iter::empty())
+    }
+
+    /// The description of a scenario's host, with the numbers that the scenario has otherwise.
+    ///
+    /// # Errors
+    /// As [`Host::load`], or it has no such number.
+    pub fn of(scenario: &Scenario) -> Result<Self, Error> {
+        Self::with(&scenario.host, scenario.host_overrides())
+    }
+
+    fn with<'a>(name: &str, numbers: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, Error> {
+        let fail = |why: &dyn std::fmt::Display| Error::new(format!("host {name:?}: {why}"));
+        let mut table: toml::Table = text(name)?.parse().map_err(|why| fail(&why))?;
+        for (key, value) in numbers {
+            let place = match key.split_once('.') {
+                Some((section, key)) => {
+                    table.get_mut(section).and_then(|s| s.as_table_mut()).and_then(|s| s.get_mut(key))
+                }
+                None => table.get_mut(key),
+            };
+            let number = value
+                .parse()
+                .map(toml::Value::Float)
+                .map_err(|why| fail(&format!("{key}={value}: {why}")))?;
+            *place.ok_or_else(|| fail(&format!("it has no number {key}")))? = number;
+        }
+        let host: Self = table.try_into().map_err(|why| fail(&why))?;
         let mut times = vec![
             host.wqe_ns,
             host.doorbell_ns,

@@ -13,28 +13,35 @@
 //!
 //! [`pcie`] has transfers over the PCIe link alone.
 //!
-//! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules; [`plot`] draws curves.
+//! [`compare`] judges the model: published [`rows`] become scenarios by a [`map`] of rules; [`plot`] draws curves. What its
+//! [`numbers`] move is [`sensitivity`], what they are worth where nobody fitted them [`cross`]; [`breakdown`] is where the time of an operation goes.
 //!
 //! Not here: more than one port of an adapter (two ports are a link of twice the width), interrupts (programs poll).
 #![forbid(unsafe_code)]
 
+pub mod breakdown;
 pub mod cli;
 pub mod compare;
+pub mod cross;
 pub mod file;
 pub mod host;
 pub mod in_process;
 pub mod incast;
+pub mod judge;
 pub mod link;
 pub mod map;
+pub mod numbers;
 pub mod outcome;
 pub mod pcie;
 pub mod plot;
 pub mod program;
 pub mod rows;
 pub mod scenario;
+pub mod sensitivity;
 pub mod stations;
 pub mod stats;
 pub mod testbed;
+pub mod whatif;
 
 pub use outcome::Outcome;
 pub use scenario::Scenario;

@@ -25,7 +25,7 @@ const WINDOW: u64 = 8 << 10;
 /// # Errors
 /// The profile or the host can't be used, or the host is no PCIe program.
 pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
-    let host = Host::load(&scenario.host)?;
+    let host = Host::of(scenario)?;
     let program = host.pcie.ok_or_else(|| {
         Error::new(format!("host {:?} has no section [pcie]: use --host nfp6000", scenario.host))
     })?;

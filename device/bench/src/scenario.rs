@@ -8,6 +8,8 @@ use crate::link::{LinkSpec, Roce};
 
 /// Most of anything that is counted: queue pairs, threads, adapters, requests.
 const MANY: u64 = 1 << 16;
+/// What the names of a host's numbers begin with among those of a profile.
+const PROGRAM: &str = "program.";
 /// The largest message (IBTA 9.7.2: 2^31 bytes; here so that a run ends).
 const MAX_SIZE: u64 = 1 << 30;
 
@@ -532,8 +534,20 @@ impl Scenario {
             all.push(("fabric.hop_ns".into(), (self.switch.0 as f64 / 1000.0).to_string()));
         }
         all.extend(self.memory.iter().map(|memory| ("host.memory".into(), format!("{memory:?}"))));
-        all.extend(self.overrides.iter().cloned());
+        all.extend(self.overrides.iter().filter(|(key, _)| !key.starts_with(PROGRAM)).cloned());
         all
+    }
+
+    /// What the host's description shall have otherwise: numbers set as `program.KEY`.
+    pub(crate) fn host_overrides(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.overrides.iter();
+        own.filter_map(|(key, value)| Some((key.strip_prefix(PROGRAM)?, value.as_str())))
+    }
+
+    /// Gigatransfers per second of a lane, if the slot is not the profile's.
+    pub(crate) fn pcie_rate(&self) -> Option<f64> {
+        let set = self.pcie.overrides();
+        set.iter().find(|(key, _)| key == "pcie.lane_gt_per_s").and_then(|(_, rate)| rate.parse().ok())
     }
 
     /// Checks that the options go together.

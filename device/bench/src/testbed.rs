@@ -145,18 +145,26 @@ pub struct Testbed {
     pub frame_workers: Vec<FrameWorker>,
 }
 
+/// The file of a profile: an embedded one, or one of that path.
+///
+/// # Errors
+/// There is neither.
+pub(crate) fn profile_text(name: &str) -> Result<String, Error> {
+    match Profile::text(name) {
+        Some(text) => Ok(text.to_string()),
+        None => std::fs::read_to_string(name).map_err(|why| {
+            Error::new(format!("profile {name:?} is neither built in nor a file that can be read ({why})"))
+        }),
+    }
+}
+
 /// The profile of a scenario: the named one, with the scenario's own numbers.
 ///
 /// # Errors
 /// There is no such profile, or it has no such number.
 pub fn profile(scenario: &Scenario) -> Result<Profile, Error> {
     let name = &scenario.profile;
-    let text = match Profile::text(name) {
-        Some(text) => text.to_string(),
-        None => std::fs::read_to_string(name).map_err(|why| {
-            Error::new(format!("profile {name:?} is neither built in nor a file that can be read ({why})"))
-        })?,
-    };
+    let text = profile_text(name)?;
     let fail = |why: &dyn std::fmt::Display| Error::new(format!("profile {name:?}: {why}"));
     let mut table: toml::Table = text.parse().map_err(|why| fail(&why))?;
     for (key, value) in scenario.profile_overrides() {

@@ -100,3 +100,41 @@ fn no_link_carries_more_than_it_can() {
         }
     }
 }
+
+/// Nor two of them: what two initiators send to two targets by a switch, in windows of the meter that cut bursts.
+#[test]
+fn two_links_carry_no_more_than_both() {
+    for op in ["write", "send"] {
+        for size in ["2048", "16K"] {
+            let options = [("op", op), ("size", size), ("metric", "bandwidth"), ("topology", "switch")];
+            let found =
+                outcome(&[&options[..], &[("initiators", "2"), ("targets", "2"), ("qps", "2")]].concat());
+            let gbps = found.bandwidth * 8e-9;
+            assert!(gbps <= 200.0 && gbps > 140.0, "{op} {size}: {gbps} Gb/s");
+        }
+    }
+}
+
+/// As perftest lets many queue pairs share a target: thousands have their rings.
+#[test]
+fn thousands_of_queue_pairs_have_room() {
+    let options = [("op", "write"), ("metric", "rate"), ("qps", "4096"), ("threads", "16"), ("window", "64")];
+    let found = outcome(&[&options[..], &[("iterations", "4000")]].concat());
+    assert!(found.rate > 1e6 && !found.is_unsteady(), "{} {:?}", found.rate, found.little);
+}
+
+/// Two initiators that ask the same of one target get the same share of it.
+#[test]
+fn flows_share_a_unit_fairly() {
+    for (op, size) in [("write", "64"), ("write", "16K"), ("read", "64"), ("read", "16K")] {
+        let options = [("op", op), ("size", size), ("metric", "rate"), ("topology", "switch"), ("qps", "4")];
+        let of = |initiators: &str| {
+            let found = outcome(&[&options[..], &[("initiators", initiators), ("threads", "4")]].concat());
+            let own = found.usage.expect("adapters").initiator;
+            // What the first initiator did per operation, if each has its share of all.
+            if op == "read" { own.pcie_writes } else { own.stores }
+        };
+        let (alone, shared) = (of("1"), of("2"));
+        assert!((shared / alone - 1.0).abs() < 0.05, "{op} {size}: {shared} of {alone}");
+    }
+}

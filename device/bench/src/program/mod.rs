@@ -89,7 +89,7 @@ pub fn run_observed(
             false => crate::pcie::run(scenario).map(|outcome| (outcome, Vec::new())),
         };
     }
-    let host = Host::load(&scenario.host)?;
+    let host = Host::of(scenario)?;
     let mut testbed = Testbed::new(scenario)?;
     testbed.sim.observe(options).map_err(unseen)?;
     let latency = scenario.metric == Metric::Latency;

@@ -1,0 +1,121 @@
+//! The numbers of a profile or of a host, and what each rests on: read from the file with its comments.
+
+use crate::Error;
+use crate::testbed;
+
+/// A number of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    /// `section.key`, as `--set` names it.
+    pub key: String,
+    /// Its value, in the unit that its name says.
+    pub value: f64,
+    /// It counts something: it stays whole, and at least 1.
+    pub whole: bool,
+    /// The comment beside it.
+    pub rests_on: String,
+}
+
+/// What is a setting of a slot or of a simulation, or has no part in what packets take.
+const OTHERS: [&str; 7] = [
+    "pcie.lanes",
+    "pcie.lane_gt_per_s",
+    "pcie.max_payload",
+    "pcie.max_read_request",
+    "port.link_training_ms",
+    "fabric.agent_us",
+    "fabric.agent_queue",
+];
+/// Sections without a part in what packets take.
+const OTHER_SECTIONS: [&str; 2] = ["command", "clock"];
+
+impl Number {
+    /// The number times `factor`, as text; `None` if it is the same again.
+    pub fn scaled(&self, factor: f64) -> Option<String> {
+        let scaled = self.value * factor;
+        let scaled = if self.whole { scaled.round().max(1.0) } else { scaled };
+        (scaled != self.value).then(|| match self.whole {
+            true => format!("{scaled:.0}"),
+            // As precise as picoseconds.
+            false => format!("{scaled:.4}"),
+        })
+    }
+}
+
+/// The numbers that packets may feel of an embedded profile, or of a file.
+///
+/// # Errors
+/// There is no such profile.
+pub fn of_profile(name: &str) -> Result<Vec<Number>, Error> {
+    let all = parse(&testbed::profile_text(name)?);
+    let counts = |number: &Number| {
+        let section = number.key.split('.').next().unwrap_or_default();
+        !OTHERS.contains(&number.key.as_str()) && !OTHER_SECTIONS.contains(&section)
+    };
+    Ok(all.into_iter().filter(counts).collect())
+}
+
+/// Every number of a file.
+pub fn parse(text: &str) -> Vec<Number> {
+    let mut found: Vec<Number> = Vec::new();
+    let (mut section, mut above, mut open) = (String::new(), String::new(), false);
+    for line in text.lines() {
+        let (head, comment) = line.split_once('#').unwrap_or((line, ""));
+        let (head, comment) = (head.trim(), comment.trim());
+        if let Some(name) = head.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            (section, above, open) = (format!("{name}."), String::new(), false);
+        } else if let Some((key, value)) = head.split_once('=') {
+            let value = value.trim();
+            open = false;
+            if let Ok(number) = value.parse() {
+                let rests_on = if comment.is_empty() { std::mem::take(&mut above) } else { comment.into() };
+                let whole = !value.contains('.') && !key.contains("_ns");
+                found.push(Number { key: section.clone() + key.trim(), value: number, whole, rests_on });
+                open = true;
+            }
+            above.clear();
+        } else if head.is_empty() && !comment.is_empty() {
+            // Indented, a comment goes on; at the begin of a line it is about what follows.
+            match found.last_mut().filter(|_| open && line.starts_with(' ')) {
+                Some(last) => last.rests_on = format!("{} {comment}", last.rests_on),
+                None => {
+                    above = format!("{above} {comment}").trim().to_string();
+                    open = false;
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_with_what_they_rest_on() {
+        let text =
+            "name = \"x\"\n[a]\nb_ns = 2  # fitted\n   # from y\nc = 3\n# about d\nd = 0.5\ne = [1, 2]\n";
+        let all = parse(text);
+        let told: Vec<_> =
+            all.iter().map(|n| (n.key.as_str(), n.value, n.whole, n.rests_on.as_str())).collect();
+        assert_eq!(
+            told,
+            [("a.b_ns", 2.0, false, "fitted from y"), ("a.c", 3.0, true, ""), ("a.d", 0.5, false, "about d")]
+        );
+        let scaled = |i: usize, factor| all[i].scaled(factor);
+        assert_eq!((scaled(0, 1.2), scaled(1, 1.2)), (Some("2.4000".into()), Some("4".into())));
+        assert_eq!(scaled(1, 1.1), None, "3.3 are 3");
+    }
+
+    #[test]
+    fn every_number_of_the_embedded_profiles_says_what_it_rests_on() {
+        for name in hca_model::timing::Profile::names() {
+            let all = of_profile(name).expect("embedded");
+            assert!(all.len() > 40, "{name}: {}", all.len());
+            for number in all {
+                assert!(!number.rests_on.is_empty(), "{name}: {}", number.key);
+            }
+        }
+    }
+}
