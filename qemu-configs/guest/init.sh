@@ -9,6 +9,10 @@ mkdir -p /dev/pts /dev/shm /run/lock /tmp
 mount -t devpts -o mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+if grep -q '[1-9]' /proc/sys/vm/nr_hugepages; then
+	mkdir -p /dev/hugepages
+	mount -t hugetlbfs hugetlbfs /dev/hugepages
+fi
 ln -sfn /proc/self/fd /dev/fd
 ln -sfn fd/0 /dev/stdin
 ln -sfn fd/1 /dev/stdout

@@ -6,6 +6,8 @@ disk() {
 		[ "$(cat "$disk/serial")" = "$1" ] && echo "/dev/${disk##*/}"
 	done
 }
+# Packages of this kernel's headers write there, where the disk with its modules is in the way.
+umount "/usr/lib/modules/$(uname -r)"
 mkdir -p /run/debs
 mount -t erofs -o ro "$(disk debs)" /run/debs || exit 97
 # No service starts in a guest that is being made.

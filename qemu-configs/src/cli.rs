@@ -1,12 +1,16 @@
 //! Arguments, and which part of the library does what they ask.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use hca_vm::cache::Cache;
 use hca_vm::guest::Copy;
 use hca_vm::lab::{self, Options};
+use hca_vm::module::Module;
+use hca_vm::qemu::{self, Qemu};
 use hca_vm::run::{self, Run};
 use hca_vm::{demo, doctor, shell, signals};
 use regex::Regex;
@@ -48,6 +52,39 @@ enum Verb {
         #[command(flatten)]
         image: ImageArguments,
     },
+    /// Builds a kernel module against the guest's kernel, in the guest, and loads it
+    #[command(after_help = MODULE_EXAMPLES)]
+    Module {
+        /// Folder with its sources and a Makefile for kbuild
+        folder: PathBuf,
+        /// Command for the guest when it is loaded, run by sh as root
+        #[arg(default_value = "dmesg | tail -n 20")]
+        command: String,
+        /// Name or file of the topology; its first host builds and loads
+        #[arg(long, default_value = "loopback", value_name = "TOPOLOGY")]
+        topology: String,
+        #[command(flatten)]
+        image: ImageArguments,
+        /// Folder in which the kernel was built, if it is not from Debian's archive
+        #[arg(long, value_name = "DIR")]
+        headers: Option<PathBuf>,
+        /// Seconds from the start of the guests to the end of the command
+        #[arg(long, default_value_t = 900, value_name = "S")]
+        timeout: u64,
+    },
+    /// Runs the QEMU that guests run on, by hand
+    #[command(
+        after_help = "Examples:\n  hca-vm qemu -device vfio-user-pci,help\n  hca-vm qemu --print >qemu-hca && chmod +x qemu-hca\n\n\
+        What `hca-vm run --keep-logs DIR` started is in DIR/HOST.qemu.sh."
+    )]
+    Qemu {
+        /// Prints a shell script that runs it
+        #[arg(long)]
+        print: bool,
+        /// Arguments of QEMU
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Says what this machine has, what is missing and how to get it
     #[command(
         after_help = "Example:\n  hca-vm doctor\n\nExit code 0 when nothing essential is missing, else 1. It installs nothing."
@@ -79,8 +116,8 @@ Topologies: loopback (one host a with one adapter), two-hosts (a and b, linked),
 the guests bring a subnet manager), two-processes (the same, each with a server of its own, linked over\n\
 UDP), switch (a, b and c behind a switch), two-switches (a and b on the first, c on the second), iommu\n\
 (like loopback, behind a virtual IOMMU), blueflame (like loopback, with BlueFlame), or a TOML file.\n\
-With Ethernet: eth (one host), eth-two-hosts (a and b, linked), eth-switch (a, b and c behind a switch), rxe (a\n\
-with an adapter, b with a card of QEMU's own). Their devices are hca0 and nic0, and a-hca0 or b-nic0 has its address.
+With Ethernet: eth (one host), eth-two-hosts (a and b, linked), eth-switch (a, b and c behind a switch),\n\
+eth-dpdk (a, with huge pages and two adapters, between b and c), rxe (a with an adapter, b with a card of QEMU's own). Their devices are hca0 and nic0, and a-hca0 or b-nic0 has its address.
 
 Examples:
   hca-vm run loopback a='ibv_devinfo -v'
@@ -95,6 +132,15 @@ Examples:
 
 Exit code: 0; or the status of the first command that failed; 124 time is up; 125 a guest or the server died;
 130 interrupted; 3 bad kernel messages; 4 diagnoses, with --deny-diagnoses; 2 the run could not be set up.";
+
+const MODULE_EXAMPLES: &str = "\
+Examples:
+  hca-vm module qemu-configs/examples/module 'dmesg | grep hca_version'
+  hca-vm module my-driver --kernel 6.1 --no-modprobe 'cat /proc/modules; lspci -k -d 15b3:'
+  hca-vm module my-driver --kernel /build/linux-image.deb --headers /build/linux
+
+The folder is copied into the guest, built there by `make -C HEADERS M=FOLDER modules`, and what it makes is loaded, after the
+modules that it needs. --no-modprobe keeps mlx5 away from the adapter. Exit codes as of `hca-vm run`.";
 
 #[derive(Args)]
 struct ImageArguments {
@@ -111,9 +157,12 @@ struct ImageArguments {
     /// Does not load the mlx5 drivers before the commands
     #[arg(long)]
     no_modprobe: bool,
-    /// Keeps all logs in this folder
+    /// Keeps all logs in this folder, and the command line of each guest's QEMU
     #[arg(long, value_name = "DIR")]
     keep_logs: Option<PathBuf>,
+    /// One more argument of QEMU, of all guests or of one: -S, a:-gdb, a:tcp:localhost:1234 (may be repeated)
+    #[arg(long = "qemu-arg", value_name = "[HOST:]ARGUMENT", allow_hyphen_values = true)]
+    qemu: Vec<String>,
 }
 
 #[derive(Args)]
@@ -162,6 +211,24 @@ pub(crate) fn main() -> Result<i32> {
         Verb::Demo { kernel } => demo::run(&kernel),
         Verb::Run(arguments) => run(arguments),
         Verb::Shell { topology, host, image } => shell::open(image.options(topology)?, &host),
+        Verb::Module { folder, command, topology, image, headers, timeout } => {
+            let options = image.options(topology)?;
+            let host = options.first_host()?;
+            let module = Module { folder, headers, command };
+            let run = module.run(options, &host)?.timeout(Duration::from_secs(timeout)).echo();
+            let report = run.run()?;
+            report.explain();
+            Ok(report.exit_code())
+        }
+        Verb::Qemu { print, arguments } => {
+            let mut command = Qemu::get(&Cache::open()?)?.command()?;
+            command.args(arguments);
+            if print {
+                print!("{}", qemu::script(&command));
+                return Ok(0);
+            }
+            Err(anyhow::Error::new(command.exec()).context("cannot start QEMU"))
+        }
         Verb::Doctor => {
             let findings = doctor::examine();
             print!("{}", findings.text);
@@ -183,6 +250,8 @@ impl ImageArguments {
             topology,
             kernel: self.kernel,
             packages: self.packages,
+            headers: false,
+            qemu: self.qemu,
             copies: self.copies.iter().map(|text| Copy::parse(text)).collect::<Result<_>>()?,
             modprobe: !self.no_modprobe,
             log_dir: self.keep_logs,

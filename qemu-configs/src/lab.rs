@@ -50,8 +50,12 @@ pub struct Options {
     pub kernel: String,
     /// Additional Debian packages for the guests.
     pub packages: Vec<String>,
+    /// The headers of the guests' kernel, too.
+    pub headers: bool,
     /// Files for every guest.
     pub copies: Vec<Copy>,
+    /// More arguments of QEMU: for all guests, or as `HOST:ARGUMENT` for one.
+    pub qemu: Vec<String>,
     /// Load the mlx5 drivers before jobs.
     pub modprobe: bool,
     /// Keep logs here instead of in a temporary folder.
@@ -75,7 +79,9 @@ impl Options {
             topology: topology.into(),
             kernel: kernel::DEFAULT.to_owned(),
             packages: Vec::new(),
+            headers: false,
             copies: Vec::new(),
+            qemu: Vec::new(),
             modprobe: true,
             log_dir: None,
             process: None,
@@ -87,11 +93,28 @@ impl Options {
     }
 }
 
+impl Options {
+    /// The first host of the topology.
+    ///
+    /// # Errors
+    /// The topology is wrong, or has none.
+    pub fn first_host(&self) -> Result<String> {
+        let topology = topology::load(&Binary::find()?, &topology::find(&self.topology)?)?;
+        let first = topology.hosts.first().context("the topology has no host")?;
+        Ok(first.name.clone())
+    }
+}
+
 /// Makes everything a guest needs (QEMU, images), or finds it in the cache.
 pub fn prepare(kernel: &str, packages: &[String]) -> Result<Machine> {
+    prepare_with(kernel, packages, false)
+}
+
+/// The same, and if it is asked for the headers of the kernel.
+fn prepare_with(choice: &str, packages: &[String], headers: bool) -> Result<Machine> {
     let cache = Cache::open()?;
     let qemu = Qemu::get(&cache)?;
-    let kernel = kernel::get(&cache, kernel)?;
+    let kernel = kernel::get(&cache, choice)?;
     let mut machine = Machine {
         accelerator: Accelerator::get(&cache, &qemu, &kernel.vmlinux)?,
         qemu,
@@ -100,7 +123,13 @@ pub fn prepare(kernel: &str, packages: &[String]) -> Result<Machine> {
         packages: None,
         kernel,
     };
-    machine.packages = packages::get(&cache, &machine, packages)?;
+    let (mut wanted, mut suites) = (packages.to_vec(), Vec::new());
+    if headers {
+        let headers = kernel::headers(choice, &machine.kernel)?;
+        wanted.push(headers.package);
+        suites.extend(headers.suites);
+    }
+    machine.packages = packages::get(&cache, &machine, &wanted, &suites)?;
     for bug in bugs::known(&machine.kernel.version) {
         progress::note(&format!("kernel {} {}", machine.kernel.version, bug.what));
     }
@@ -143,7 +172,7 @@ impl Lab {
         if !options.netboot.is_empty() {
             names.extend(netboot::PACKAGES.map(str::to_owned));
         }
-        let machine = prepare(&options.kernel, &names)?;
+        let machine = prepare_with(&options.kernel, &names, options.headers)?;
         let log_dir = match &options.log_dir {
             Some(dir) => {
                 fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -251,8 +280,22 @@ impl Lab {
             disks: Vec::new(),
             loader,
             colour: self.options.colour.clone(),
+            qemu: for_host(&self.options.qemu, &host.name, &self.topology),
         })
     }
+}
+
+/// The arguments of QEMU that are for this host. Only what begins with a host's name is for one: QEMU has colons, too.
+fn for_host(arguments: &[String], host: &str, topology: &Topology) -> Vec<String> {
+    let of_host = |argument: &str| -> Option<String> {
+        match argument.split_once(':') {
+            Some((name, rest)) if topology.hosts.iter().any(|known| known.name == name) => {
+                (name == host).then(|| rest.to_owned())
+            }
+            _ => Some(argument.to_owned()),
+        }
+    };
+    arguments.iter().filter_map(|argument| of_host(argument)).collect()
 }
 
 const SCRATCH_PREFIX: &str = "hca-vm-";
@@ -294,5 +337,21 @@ fn remove_leftovers(folder: &Path) {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_of_qemu() {
+        let topology: Topology = serde_json::from_str(
+            r#"{"hosts":[{"name":"a","memory_bytes":1,"cpus":1},{"name":"b","memory_bytes":1,"cpus":1}]}"#,
+        )
+        .unwrap();
+        let all = ["-S", "b:-gdb", "b:tcp::1234", "unix:/x"].map(str::to_owned);
+        assert_eq!(for_host(&all, "a", &topology), ["-S", "unix:/x"]);
+        assert_eq!(for_host(&all, "b", &topology), ["-S", "-gdb", "tcp::1234", "unix:/x"]);
     }
 }

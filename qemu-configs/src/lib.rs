@@ -26,6 +26,7 @@ pub mod image;
 pub mod judge;
 pub mod kmsg;
 pub mod lab;
+pub mod module;
 pub mod namespaces;
 pub mod netboot;
 pub mod prefix;

@@ -56,7 +56,7 @@ pub fn files(machine: &Machine, boot: &Boot<'_>, folder: &Path) -> Result<Vec<Co
     fs::create_dir_all(&folder)?;
     let script = format!(
         "#!ipxe\nkernel linux {} initrd=initrd\ninitrd initrd\nboot\n",
-        kernel_arguments(machine.accelerator, boot.host.iommu)
+        kernel_arguments(machine.accelerator, boot.host)
     );
     fs::write(folder.join("boot.ipxe"), script)?;
     fs::write(folder.join("initrd"), initramfs(machine, boot)?)?;

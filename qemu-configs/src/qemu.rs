@@ -1,5 +1,6 @@
 //! QEMU with `vfio-user-pci`: the one on the PATH if it is new enough, else a private one from Debian packages.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -110,6 +111,34 @@ impl Qemu {
     }
 }
 
+/// A shell script that does what a command does, with its own arguments behind.
+pub fn script(command: &Command) -> String {
+    let word = |text: &OsStr| {
+        let text = text.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+        if !text.is_empty() && text.chars().all(plain) {
+            text.into_owned()
+        } else {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+    };
+    let mut text = "#!/bin/sh\n".to_owned();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            text.push_str(&format!("export {}={}\n", name.to_string_lossy(), word(value)));
+        }
+    }
+    text.push_str("exec ");
+    text.push_str(&word(command.get_program()));
+    for argument in command.get_args() {
+        // An option on each line.
+        text.push_str(if argument.to_string_lossy().starts_with('-') { " \\\n\t" } else { " " });
+        text.push_str(&word(argument));
+    }
+    text.push_str(" \"$@\"\n");
+    text
+}
+
 /// The numbers in `QEMU emulator version 11.1.3 (Debian ...)`.
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let rest = text.split("version ").nth(1)?;
@@ -120,6 +149,16 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts() {
+        let mut command = Command::new("printf");
+        command.args(["<%s>", "-append", "a 'b' \"$HOME\"", "-m", "", "1G"]).env("X", "1 2");
+        let text = script(&command);
+        assert!(text.starts_with("#!/bin/sh\nexport X='1 2'\nexec printf "), "{text}");
+        let output = Command::new("sh").args(["-c", &text, "sh", "z"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "<-append><a 'b' \"$HOME\"><-m><><1G><z>");
+    }
 
     #[test]
     fn versions() {

@@ -11,7 +11,7 @@ use crate::server::Binary;
 
 /// Names of the topologies that the server has built in. Known here too, so that a wrong name is told of before a server
 /// is built.
-pub const BUILT_IN: [&str; 12] = [
+pub const BUILT_IN: [&str; 13] = [
     "loopback",
     "two-hosts",
     "cable",
@@ -23,6 +23,7 @@ pub const BUILT_IN: [&str; 12] = [
     "eth",
     "eth-two-hosts",
     "eth-switch",
+    "eth-dpdk",
     "rxe",
 ];
 
@@ -73,6 +74,9 @@ pub struct Host {
     pub process: Option<String>,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// How much of it is huge pages.
+    #[serde(default)]
+    pub hugepages_bytes: u64,
     /// Virtual CPUs.
     pub cpus: u32,
     /// Whether devices are behind a virtual IOMMU.

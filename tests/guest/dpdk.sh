@@ -4,10 +4,6 @@
 slot() {
 	basename "$(readlink "/sys/class/net/$1/device")"
 }
-# huge_pages: 512 MiB of them, as programs of DPDK want them.
-huge_pages() {
-	echo 256 >/proc/sys/vm/nr_hugepages && mkdir -p /dev/hugepages && mount -t hugetlbfs none /dev/hugepages
-}
 # testpmd OPTION...: starts it with both adapters, flows of UDP spread by their ports; what is told (tell_testpmd) it does. One processor forwards.
 testpmd() {
 	rm -f /tmp/testpmd && mkfifo /tmp/testpmd || return

@@ -85,6 +85,8 @@ pub struct Boot<'a> {
     pub loader: Option<Loader>,
     /// The terminal type to show colours for, if the output goes to a terminal.
     pub colour: Option<String>,
+    /// More arguments of QEMU.
+    pub qemu: Vec<String>,
 }
 
 /// A disk of a guest.

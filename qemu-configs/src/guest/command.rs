@@ -7,6 +7,7 @@ use crate::accelerator::Accelerator;
 use crate::guest::boot::{Boot, Disk, Machine};
 use crate::guest::counter;
 use crate::netboot::Loader;
+use crate::topology::Host;
 
 /// Adds words to the guests' kernel command line.
 pub const KERNEL_ARGUMENTS_VARIABLE: &str = "HCA_VM_KERNEL_ARGS";
@@ -30,10 +31,14 @@ fn processor(kind: Accelerator) -> &'static str {
 }
 
 /// Words for the guest's kernel.
-pub(crate) fn kernel_arguments(kind: Accelerator, iommu: bool) -> String {
+pub(crate) fn kernel_arguments(kind: Accelerator, host: &Host) -> String {
     let mut words = vec![KERNEL_ARGUMENTS.to_owned()];
-    if iommu {
+    if host.iommu {
         words.push("intel_iommu=on".to_owned());
+    }
+    if host.hugepages_bytes > 0 {
+        // Set aside at boot: memory is in pieces later.
+        words.push(format!("default_hugepagesz=2M hugepagesz=2M hugepages={}", host.hugepages_bytes >> 21));
     }
     if kind == Accelerator::Tcg {
         words.push(format!("tsc_early_khz={}", counter::kilohertz()));
@@ -61,7 +66,7 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
             .arg("-initrd")
             .arg(initrd)
             .arg("-append")
-            .arg(kernel_arguments(machine.accelerator, host.iommu)),
+            .arg(kernel_arguments(machine.accelerator, host)),
     };
     if host.iommu {
         // With caching mode the device sees every mapping. It must precede the devices.

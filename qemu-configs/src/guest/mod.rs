@@ -29,6 +29,7 @@ pub use network::{Device, Place, devices};
 
 use crate::child::Owned;
 use crate::kmsg;
+use crate::qemu;
 
 /// Written to the kernel log by the guest's init when the job has ended.
 const END_OF_JOB: &str = "hca-vm: end of job";
@@ -122,6 +123,8 @@ impl Guest {
             .args(["-device", "virtconsole,bus=ports.0,nr=0,chardev=job"])
             .args(["-device", "virtserialport,bus=ports.0,nr=1,chardev=control,name=control"])
             .args(["-device", "virtserialport,bus=ports.0,nr=2,chardev=kernel,name=kernel"]);
+        command.args(&boot.qemu);
+        fs::write(log("qemu.sh"), qemu::script(&command))?;
         let qemu_log = log("qemu.log");
         command
             .stdin(Stdio::null())

@@ -40,6 +40,11 @@ pub struct Kernel {
 /// A kernel is in one package, or (from 6.19 on) in several; their names begin with these.
 const PARTS: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
 
+/// Is a package a kernel, or a part of one?
+pub(super) fn is_part(package: &str) -> bool {
+    PARTS.iter().any(|prefix| package.starts_with(prefix))
+}
+
 /// What `--kernel` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
@@ -138,6 +143,30 @@ fn path_identity(path: &Path) -> Result<String> {
     Ok(text)
 }
 
+/// What has the headers of a kernel of Debian's.
+pub(crate) struct Headers {
+    /// The package.
+    pub(crate) package: String,
+    /// The suites it and its compiler come from.
+    pub(crate) suites: &'static [&'static str],
+}
+
+/// Where the headers of this kernel, which `choice` named, are.
+///
+/// # Errors
+/// It is not from Debian's archive.
+pub(crate) fn headers(choice: &str, kernel: &Kernel) -> Result<Headers> {
+    match parse(choice)? {
+        Choice::Debian(wanted) => {
+            Ok(Headers { package: format!("linux-headers-{}", kernel.release), suites: wanted.suites() })
+        }
+        Choice::Path(path) => bail!(
+            "the kernel {} is not from Debian's archive: --headers DIR says where it was built",
+            path.display()
+        ),
+    }
+}
+
 fn open(folder: &Path) -> Result<Kernel> {
     let mut early: Vec<PathBuf> =
         fs::read_dir(folder.join("early"))?.flatten().map(|entry| entry.path()).collect();
@@ -190,7 +219,6 @@ fn build(cache: &Cache, choice: &Choice, folder: &Path) -> Result<()> {
 /// The package of a kernel, with the packages it is split into.
 fn fetch_debian(cache: &Cache, wanted: &Wanted, into: &Path) -> Result<()> {
     let Candidate { name, .. } = wanted.find(cache)?;
-    let is_part = |package: &str| PARTS.iter().any(|prefix| package.starts_with(prefix));
     let unpacked =
         wanted.apt(cache).unpack(std::slice::from_ref(&name), into, |package| !is_part(package.name()));
     unpacked.with_context(|| format!("cannot get the kernel package {name}")).map(drop)

@@ -45,16 +45,21 @@ pub fn check(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The image with these packages, made if need be by booting `machine`. None if there are none.
-pub fn get(cache: &Cache, machine: &Machine, names: &[String]) -> Result<Option<PathBuf>> {
+/// The image with these packages, made if need be by booting `machine`. None if there are none. They may come from further
+/// suites than that of the guests.
+pub fn get(cache: &Cache, machine: &Machine, names: &[String], further: &[&str]) -> Result<Option<PathBuf>> {
     let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     if names.is_empty() {
         return Ok(None);
     }
     let wanted: Vec<String> = names.iter().map(ToString::to_string).collect();
     let base = machine.rootfs.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    let recipe = format!("packages {VERSION}: on {base}:\n+ {}", wanted.join("\n+ "));
-    let folder = cache.get_or_build("packages", &recipe, |folder| build(cache, machine, &wanted, folder))?;
+    let mut suites = vec![rootfs::SUITE];
+    suites.extend(further.iter().filter(|suite| **suite != rootfs::SUITE));
+    let from = if further.is_empty() { String::new() } else { format!(" from {}", suites.join(", ")) };
+    let recipe = format!("packages {VERSION}: on {base}{from}:\n+ {}", wanted.join("\n+ "));
+    let folder = cache
+        .get_or_build("packages", &recipe, |folder| build(cache, machine, (&wanted, &suites), folder))?;
     let problems = fs::read_to_string(folder.join("problems"))?;
     if !problems.is_empty() {
         progress::note(&format!(
@@ -66,8 +71,13 @@ pub fn get(cache: &Cache, machine: &Machine, names: &[String]) -> Result<Option<
     Ok(Some(folder.join("packages.erofs")))
 }
 
-fn build(cache: &Cache, machine: &Machine, wanted: &[String], folder: &Path) -> Result<()> {
-    let packages = missing(cache, machine, wanted)?;
+fn build(
+    cache: &Cache,
+    machine: &Machine,
+    (wanted, suites): (&[String], &[&str]),
+    folder: &Path,
+) -> Result<()> {
+    let packages = missing(cache, machine, wanted, suites)?;
     let list: String = packages.iter().map(|(package, _)| format!("{}\n", package.file)).collect();
     fs::write(folder.join("packages"), list)?;
     let debs = folder.join("debs");
@@ -93,6 +103,7 @@ fn build(cache: &Cache, machine: &Machine, wanted: &[String], folder: &Path) -> 
         process: None,
         // dpkg unpacks into memory, and half of that may be files.
         memory_bytes: (MEMORY + 2 * bytes).next_multiple_of(1 << 20),
+        hugepages_bytes: 0,
         cpus: 2,
         iommu: false,
         hcas: Vec::new(),
@@ -113,6 +124,7 @@ fn build(cache: &Cache, machine: &Machine, wanted: &[String], folder: &Path) -> 
             disks: vec![Disk::read_only("debs", &input), Disk::writable("out", &image)],
             loader: None,
             colour: None,
+            qemu: Vec::new(),
         },
     )?;
     let ended = |guest: &Guest| matches!(guest.state(), State::Done(_)) || signals::interrupted();
@@ -159,11 +171,16 @@ fn cut_to_size(image: &Path) -> Result<()> {
 }
 
 /// What has to be installed beyond what every guest has: packages, and where their files are.
-fn missing(cache: &Cache, machine: &Machine, wanted: &[String]) -> Result<Vec<(Package, PathBuf)>> {
+fn missing(
+    cache: &Cache,
+    machine: &Machine,
+    wanted: &[String],
+    suites: &[&str],
+) -> Result<Vec<(Package, PathBuf)>> {
     let there = machine.rootfs.with_file_name("packages");
     let there = fs::read_to_string(&there).with_context(|| format!("cannot read {}", there.display()))?;
     let there: BTreeSet<&str> = there.lines().collect();
-    let apt = Apt::new(cache, &[rootfs::SUITE]);
+    let apt = Apt::new(cache, suites);
     // Together with what is there, so that all fits each other.
     let all: Vec<String> = rootfs::wanted().chain(wanted.iter().cloned()).collect();
     let packages = apt

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::apt::Apt;
 use crate::cache::{Cache, remove_tree};
-use crate::image::{dpkg, make_erofs, run, tools};
+use crate::image::{dpkg, kernel, make_erofs, run, tools};
 use crate::prefix::Prefix;
 use crate::progress::Step;
 
@@ -122,7 +122,9 @@ pub(super) fn wanted() -> impl Iterator<Item = String> {
 
 /// Is a package left out, where these are asked for?
 pub(super) fn is_skipped(name: &str, asked: &[String]) -> bool {
-    SKIPPED.contains(&name) && !asked.iter().any(|wanted| wanted == name)
+    // Headers of a kernel want the kernel, and that what makes its initramfs: guests get both from the launcher.
+    let is_of_booting = kernel::is_part(name) || name.starts_with("initramfs-tools") || name == "klibc-utils";
+    (SKIPPED.contains(&name) || is_of_booting) && !asked.iter().any(|wanted| wanted == name)
 }
 
 fn recipe() -> String {

@@ -37,7 +37,7 @@ impl Wanted {
     }
 
     /// The suites that have it.
-    fn suites(&self) -> &'static [&'static str] {
+    pub(super) fn suites(&self) -> &'static [&'static str] {
         // 6.1 is the kernel of Debian 12; everything newer is in Debian 13 or its backports.
         let series = match self {
             Self::Series(major, minor) => Some((*major, *minor)),

@@ -4,8 +4,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Output};
+use std::time::Duration;
+
+use hca_vm::lab::Options;
+use hca_vm::module::Module;
 
 use super::Case;
 use super::guest::{Command, run_in};
@@ -21,6 +25,7 @@ const WORDS: &str = ". /root/hpc.sh";
 pub fn cases(kernel: &str) -> Vec<Case> {
     let mut cases =
         vec![Case::check("launcher in a folder named target", launcher().err().unwrap_or_default())];
+    cases.push(Case::check("a module of one's own", module(kernel).err().unwrap_or_default()));
     cases.extend(run_in(&FILES, &PACKAGES, "", "loopback", kernel, &commands()));
     cases
 }
@@ -58,6 +63,23 @@ fn commands() -> Vec<Command> {
         ));
     }
     all
+}
+
+/// The example of a module is built against the kernel's headers, loaded, and reads the adapter's registers.
+fn module(kernel: &str) -> Result<(), String> {
+    let text = |error: anyhow::Error| format!("{error:#}");
+    let mut options = Options::new("loopback");
+    kernel.clone_into(&mut options.kernel);
+    options.modprobe = false;
+    let module = Module {
+        folder: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../qemu-configs/examples/module")),
+        headers: None,
+        command: "dmesg | grep hca_version: && rmmod hca_version && uname -r".to_owned(),
+    };
+    let report =
+        module.run(options, "a").map_err(text)?.timeout(Duration::from_secs(900)).run().map_err(text)?;
+    let said = report.host("a").is_some_and(|host| host.output.contains("has firmware 12."));
+    if report.exit_code() == 0 && said { Ok(()) } else { Err(report.to_string()) }
 }
 
 /// The launcher beside its server, in a folder of a name that builds have, looks at its arguments and builds nothing.

@@ -11,7 +11,7 @@ const PACKAGES: [&str; 3] = ["dpdk-dev", "librte-net-mlx5-25", "librte-meta-memp
 
 /// Of three guests, the first is the one between the others.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    run_in(&["guest/dpdk.sh"], &PACKAGES, "testpmd: ", "dpdk.toml", kernel, &commands())
+    run_in(&["guest/dpdk.sh"], &PACKAGES, "testpmd: ", "eth-dpdk", kernel, &commands())
 }
 
 /// In host `a`, when the others have come as far.
@@ -49,7 +49,10 @@ fn commands() -> Vec<Command> {
         "set up",
         "until_true 60 grep -q 1 /sys/class/net/hca0/carrier; ip -br address; rdma link",
     )];
-    all.extend(told("nobody forwards", "huge_pages && grep Huge /proc/meminfo"));
+    all.extend(told(
+        "nobody forwards",
+        "shows 'HugePages_Free: *256' cat /proc/meminfo && mountpoint /dev/hugepages",
+    ));
     all.push(through("nothing comes", "true", Ready::Started, &format!("fails ping -c 2 -W 1 {HOST}")));
     all.extend(told(
         "start",

@@ -165,7 +165,7 @@ pub fn quoted(text: &str) -> String {
 fn hosts(topology: &str) -> &'static [&'static str] {
     match topology {
         "loopback" | "eth" => &["a"],
-        "switch" | "two-switches" | "eth-switch" | "dpdk.toml" => &["a", "b", "c"],
+        "switch" | "two-switches" | "eth-switch" | "eth-dpdk" => &["a", "b", "c"],
         _ => &["a", "b"],
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 /// Name and text of each.
-const ALL: [(&str, &str); 12] = [
+const ALL: [(&str, &str); 13] = [
     ("loopback", include_str!("../../topologies/loopback.toml")),
     ("two-hosts", include_str!("../../topologies/two-hosts.toml")),
     ("cable", include_str!("../../topologies/cable.toml")),
@@ -15,6 +15,7 @@ const ALL: [(&str, &str); 12] = [
     ("blueflame", include_str!("../../topologies/blueflame.toml")),
     ("eth", include_str!("../../topologies/eth.toml")),
     ("eth-two-hosts", include_str!("../../topologies/eth-two-hosts.toml")),
+    ("eth-dpdk", include_str!("../../topologies/eth-dpdk.toml")),
     ("eth-switch", include_str!("../../topologies/eth-switch.toml")),
     ("rxe", include_str!("../../topologies/rxe.toml")),
 ];

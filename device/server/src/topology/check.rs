@@ -267,6 +267,7 @@ impl Source<'_> {
                 }
             },
         };
+        let hugepages_bytes = self.hugepages(raw.hugepages, memory_bytes)?;
         let cpus = match raw.cpus {
             None => 1,
             Some(cpus) if (1..=MAX_CPUS).contains(cpus.get_ref()) => cpus.into_inner(),
@@ -310,7 +311,22 @@ impl Source<'_> {
             nics.push(nic);
         }
         let (iommu, may_manage) = (raw.iommu, raw.may_manage.unwrap_or(true));
-        Ok(Host { name, process, memory, memory_bytes, cpus, iommu, may_manage, hcas, nics })
+        Ok(Host { name, process, memory, memory_bytes, hugepages_bytes, cpus, iommu, may_manage, hcas, nics })
+    }
+
+    /// The guest needs the rest: what it boots from lies in memory, too.
+    fn hugepages(&self, raw: Option<Spanned<String>>, memory: u64) -> Checked<u64> {
+        const PAGE: u64 = 2 << 20;
+        let Some(text) = raw else { return Ok(0) };
+        let wrong = |reason: String| self.error(text.span(), "host.hugepages", reason);
+        match parse_size(text.get_ref()) {
+            None => Err(wrong(format!("{:?} is not a size such as \"512M\" or \"1G\"", text.get_ref()))),
+            Some(bytes) if !bytes.is_multiple_of(PAGE) => Err(wrong("is not a multiple of 2M".to_owned())),
+            Some(bytes) if bytes > memory / 2 => {
+                Err(wrong(format!("more than half of the host's memory of {} MiB", memory >> 20)))
+            }
+            Some(bytes) => Ok(bytes),
+        }
     }
 
     fn hca(&self, raw: RawHca, host: &str, index: usize) -> Checked<Hca> {

@@ -204,6 +204,8 @@ pub struct Host {
     pub memory: String,
     /// The same in bytes.
     pub memory_bytes: u64,
+    /// How much of it is huge pages of 2 MiB, which the guest's kernel sets aside as it boots.
+    pub hugepages_bytes: u64,
     /// Processors of the guest.
     pub cpus: u32,
     /// Whether the guest's devices are behind a virtual IOMMU.

@@ -75,6 +75,7 @@ pub(super) struct RawHost {
     pub(super) name: Spanned<String>,
     pub(super) process: Option<Spanned<String>>,
     pub(super) memory: Option<Spanned<String>>,
+    pub(super) hugepages: Option<Spanned<String>>,
     pub(super) cpus: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) iommu: bool,

@@ -118,6 +118,13 @@ fn errors_name_file_line_key_and_reason() {
         ("[[host]]\nname = \"a\"\nmemory = \"much\"\n", 3, "host.memory", "not a size"),
         ("[[host]]\nname = \"a\"\nmemory = \"99999999999T\"\n", 3, "host.memory", "not a size"),
         ("[[host]]\nname = \"a\"\nmemory = \"1M\"\n", 3, "host.memory", "less than"),
+        ("[[host]]\nname = \"a\"\nhugepages = \"3M\"\n", 3, "host.hugepages", "multiple of 2M"),
+        (
+            "[[host]]\nname = \"a\"\nhugepages = \"600M\"\n",
+            3,
+            "host.hugepages",
+            "half of the host's memory of 1024 MiB",
+        ),
         ("[[host]]\nname = \"a\"\ncpus = 0\n", 3, "host.cpus", "must be"),
         (
             &format!("{linked}between = [\"a/hca0\", \"c/hca0\"]\n"),
