@@ -41,7 +41,8 @@ impl Module {
             );
         }
         options.copies.push(copy(&self.folder, SOURCES)?);
-        options.packages.push("make".to_owned());
+        // Headers bring the compiler, but not all of them what it calls.
+        options.packages.extend(["binutils", "make"].map(str::to_owned));
         let mut script = String::new();
         match &self.headers {
             None => options.headers = true,
