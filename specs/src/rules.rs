@@ -44,6 +44,8 @@ rules! {
             "The send counter in the doorbell record is raised before the doorbell is rung.";
         SEND_COUNTER_RANGE = "send-counter-range", "uar.md#the-record",
             "The send counter moves forward, and by no more than the send queue holds.";
+        SEND_STATE = "send-state", "qpc.md#transitions",
+            "A doorbell is rung for a send queue whose queue pair came to RTS: before that it is lost.";
         SEND_DOORBELL = "send-doorbell", "uar.md#order",
             "A doorbell is rung after the send counter was raised.";
         RECEIVE_COUNTER = "receive-counter", "uar.md#the-record",

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
 use hca_tests::suites::{KERNELS, Suite, all};
-use hca_tests::{mistakes, recordings, speed, tenants};
+use hca_tests::{bytes, mistakes, recordings, speed, tenants};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -29,6 +29,15 @@ enum Command {
     Tenants(Tenants),
     Speed(Speed),
     Mistakes(Mistakes),
+    /// Print a bring-up and an RDMA write of our driver, byte by byte: the page "A bring-up, byte by byte" behind its first part
+    #[command(
+        after_help = "Examples:\n  hca-tests bytes | less\n  hca-tests bytes --left-out                       what happens without each of the commands"
+    )]
+    Bytes {
+        /// Print which of the commands a driver may leave out, and what happens without the others
+        #[arg(long)]
+        left_out: bool,
+    },
     Record(Sessions),
 }
 
@@ -134,6 +143,12 @@ fn main() -> ExitCode {
             }
             Ok(table.is_good())
         }
+        Command::Bytes { left_out } => (if left_out { bytes::left_out() } else { bytes::page() })
+            .map_err(|error| anyhow!("{error:?}"))
+            .map(|page| {
+                print!("{page}");
+                true
+            }),
         Command::Record(sessions) => record(&sessions).map(|()| true),
         Command::Speed(Speed { kernel, rounds }) => speed::measure(&kernel, rounds).map(|table| {
             print!("{table}");

@@ -29,6 +29,23 @@ pub(super) const ALL: &[Mistake] = &[
         }
         b.keep(pair);
     }),
+    Mistake::driver("doorbell before the queue pair came to RTS", "state", |b| {
+        let options = Options::default();
+        let mut pair = b.apart(&options);
+        if b.is_wrong() {
+            let doorbell = count(&mut pair);
+            ring(&mut pair, SEND_DOORBELL, doorbell);
+        }
+        for end in [0, 1] {
+            pair.to_rts(end, &options).expect("RTS");
+        }
+        if !b.is_wrong() {
+            let doorbell = count(&mut pair);
+            ring(&mut pair, SEND_DOORBELL, doorbell);
+            pair.sent_ok(0, 1);
+        }
+        b.keep(pair);
+    }),
     Mistake::driver("send counter little-endian", "send counter", |b| {
         record(b, |counter| counter.swap_bytes());
     }),

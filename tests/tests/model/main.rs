@@ -3,6 +3,7 @@
 mod bad_input;
 mod blueflame;
 mod bounds;
+mod bytes;
 mod checker;
 mod completion;
 mod counters;

@@ -46,6 +46,17 @@ impl SendQueues {
     /// A send doorbell was rung.
     pub(super) fn rung(&mut self, now: Ps, qpn: Qpn, function: &Function) -> Option<Finding> {
         let context = &function.state.fw.icm.qps.get(qpn.0)?.ctx;
+        // The engines know no queue pair in RESET.
+        let state = function.qps.get(qpn.0).map_or(QpState::Reset, |qp| qp.state);
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Some(Finding {
+                subject: Subject::qp(qpn),
+                field: "state",
+                found: format!("{state:?} when a send doorbell was rung"),
+                expected: "Rts: the doorbell is lost".into(),
+                rule: &rules::SEND_STATE,
+            });
+        }
         let record = context.get(Qpc::DBR_ADDR);
         let word = record_word(function, record, 1)?;
         let receive = record_word(function, record, 0)?;
