@@ -71,7 +71,12 @@ impl Servers {
         if description.fabric.tunnel.key_file.is_none() {
             servers.key = Some(make_key(&run_dir.join("tunnel.key"))?);
         }
-        let addresses: Vec<_> = description.processes.iter().map(|p| p.address.ip()).collect();
+        let addresses: Vec<_> =
+            description.processes.iter().filter_map(|p| p.address).map(|a| a.ip()).collect();
+        anyhow::ensure!(
+            addresses.len() == description.processes.len(),
+            "a [[process]] without an address is for `softhca sim`"
+        );
         let namespaces = match addresses.iter().all(std::net::IpAddr::is_loopback) {
             true => vec![None; addresses.len()],
             false => namespaces::make(&addresses)?.into_iter().map(Some).collect(),

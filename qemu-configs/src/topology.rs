@@ -46,7 +46,7 @@ pub struct Process {
     /// Name.
     pub name: String,
     /// Where it takes datagrams of the others.
-    pub address: SocketAddr,
+    pub address: Option<SocketAddr>,
 }
 
 /// What concerns all of a topology.

@@ -9,6 +9,8 @@
 //!
 //! [`stations`] are hosts with Ethernet queues, whose programs send and receive frames.
 //!
+//! [`cluster`] has hosts on an engine that is somebody else's, all at once: parts of large topologies in processes of their own.
+//!
 //! [`incast`] has many hosts that write to one over switches, and what holds them back.
 //!
 //! [`pcie`] has transfers over the PCIe link alone.
@@ -21,6 +23,7 @@
 
 pub mod breakdown;
 pub mod cli;
+pub mod cluster;
 pub mod compare;
 pub mod cross;
 pub mod file;

@@ -23,6 +23,8 @@ mod pages;
 mod replay;
 #[path = "../src/report.rs"]
 mod report;
+#[path = "../src/sim.rs"]
+mod sim;
 #[path = "../src/stat.rs"]
 mod stat;
 #[path = "../src/syndrome.rs"]

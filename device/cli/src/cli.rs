@@ -43,6 +43,7 @@ use crate::log;
     after_help = "Examples:\n  \
         softhca serve --socket /tmp/hca.sock\n  \
         softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
+        softhca sim --topology two-hosts --until 5\n  \
         softhca resources --run-dir /tmp/pair\n  \
         softhca bench --op read --size 64 --metric rate\n  \
         softhca explain trace.json --wr 0x42:7\n  \
@@ -58,6 +59,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Box<Serve>),
+    Sim(Box<crate::sim::Arguments>),
     #[command(hide = true)]
     Worker(Worker),
     Topology(Check),
@@ -216,6 +218,7 @@ pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
     }
     match cli.command {
         Command::Serve(args) => serve(&args, log),
+        Command::Sim(args) => crate::sim::run(&args),
         Command::Worker(args) => worker(&args, log),
         Command::Topology(args) => {
             let topology = Topology::load(&args.file)?;
@@ -253,7 +256,7 @@ fn tunnel_keys(args: &TunnelKeys) -> anyhow::Result<()> {
 }
 
 /// Makes a directory for this user only, if it is missing.
-fn private_dir(dir: &Path) -> anyhow::Result<()> {
+pub(crate) fn private_dir(dir: &Path) -> anyhow::Result<()> {
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700);
     private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))

@@ -3,7 +3,7 @@
 //! [`cli`] understands the command line and calls the crates that do the work: `hca-server` serves adapters, `hca-bench`
 //! measures in virtual time, `hca-trace` explains traces. [`ctl`], [`stat`], [`inspect`] and [`diagnoses`] talk to a server that runs, over its
 //! control socket. [`syndrome`] explains what a driver has printed. [`replay`] runs
-//! what was recorded again. [`log`] writes messages, [`confine`] is what a server gives up.
+//! what was recorded again, [`sim`] simulates without guests. [`log`] writes messages, [`confine`] is what a server gives up.
 
 mod cli;
 mod confine;
@@ -15,6 +15,7 @@ mod inspect;
 mod log;
 mod replay;
 mod report;
+mod sim;
 mod stat;
 mod syndrome;
 

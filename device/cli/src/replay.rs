@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// What is possible, as text.
-fn milliseconds(text: &str) -> Result<Ps, String> {
+pub(crate) fn milliseconds(text: &str) -> Result<Ps, String> {
     let ms = text.parse::<f64>().ok().filter(|ms| (0.0..1e9).contains(ms));
     ms.map(|ms| Ps((ms * 1e9) as u64)).ok_or_else(|| format!("{text:?} is no number of milliseconds"))
 }

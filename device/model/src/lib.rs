@@ -12,7 +12,8 @@
 //! Adapters and switches share nothing but links: what passes between two of them is a [`link::LinkMessage`] that arrives
 //! at least 105 ns after it left. So a world may hold a part of a topology; its links to the other parts end in
 //! [`TunnelId`]s, and [`World::drain_tunnels`], [`World::deliver`] and [`World::lookahead`] join it to them. One world and
-//! several do the same, event by event. The built-in subnet manager sees one world only: with several, none may use it.
+//! several do the same, event by event. The built-in subnet manager sees one world only, unless it
+//! is told of the whole subnet ([`World::plan_subnet`]).
 //!
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
@@ -52,8 +53,8 @@ pub use hca_spec::management::vsc;
 pub use hca_spec::rules;
 pub use time::Ps;
 pub use world::{
-    ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, SwitchConfig, TunnelEvent,
-    World, WorldConfig,
+    ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, Routing, SubnetPlan,
+    SwitchConfig, TunnelEvent, World, WorldConfig,
 };
 
 /// What goes wrong on script.

@@ -5,13 +5,14 @@
 //! ends their turns with the [`function`] of their adapter. Accesses to configuration space and MSI-X end in [`pci`],
 //! accesses to BAR0 go to the model, which reaches guest memory through [`memory`] and returns interrupts that are
 //! signalled to the host. Links to other processes are a [`tunnel`], links to other software that speaks Ethernet lead [`outside`].
+//! A topology can be simulated without hosts, in one process or several ([`sim`]), which network links of SimBricks join ([`simbricks`]).
 //! What reaches the adapters can be kept, and played again without hosts: [`recording`].
 //!
 //! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.
 //!
 //! The program enters a [`sandbox`] when everything is open.
 //!
-//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory, the rings between workers,
+//! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory, the rings between workers and simulations,
 //! the hint to the C library that memory can go, a TAP device, and what of the sandbox no library does.
 //!
 //! Not implemented: mapped doorbell pages, migration.
@@ -40,6 +41,8 @@ pub mod recording;
 mod rounds;
 pub mod sandbox;
 pub mod scrape;
+pub mod sim;
+pub mod simbricks;
 mod socket;
 mod steps;
 mod sync;

@@ -61,6 +61,28 @@ impl GuestMemory for HostMemory {
 /// # Errors
 /// If there is no such profile or the model refuses the topology, with the reason.
 pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(World, Links)> {
+    let mut rows = Vec::new();
+    let mut world = bare_world(topology, part, &mut rows, |_, link| link)?;
+    for (port, mac) in far_stations(topology, &rows) {
+        world.pin_station(port, mac);
+    }
+    world.set_routing(topology.fabric.routing);
+    if topology.isolation == Isolation::Process {
+        world.set_subnet(subnet(topology, part, &rows));
+    }
+    Ok((world, Links::new(topology, rows)))
+}
+
+/// The same, its links as `change` leaves them; `rows` get their table.
+///
+/// # Errors
+/// As [`world`].
+pub(crate) fn bare_world(
+    topology: &Topology,
+    part: &Part<'_>,
+    rows: &mut Vec<Row>,
+    change: impl Fn(&Row, LinkConfig) -> LinkConfig,
+) -> anyhow::Result<World> {
     let named = |name: &str| {
         Profile::named(name).with_context(|| {
             let names: Vec<_> = Profile::names().collect();
@@ -119,7 +141,6 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         };
         port.with_context(|| format!("link: there is no port {end}"))
     };
-    let mut rows = Vec::new();
     for link in &part.links {
         let [a, b] = &link.between;
         let ports = [Some(port(a)?), Some(port(b)?)];
@@ -139,7 +160,7 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         }
         rows.push(Row { link: exit.link.clone(), ports, tunnel: Some(exit.number), cable: true });
     }
-    let links = rows.iter().map(link).collect::<anyhow::Result<_>>()?;
+    let links = rows.iter().map(|row| Ok(change(row, link(row)?))).collect::<anyhow::Result<_>>()?;
     let management_key = match topology.fabric.m_key {
         ManagementKey::Random => Some(random_key()?),
         ManagementKey::None => None,
@@ -154,20 +175,14 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
         seed: topology.fabric.seed,
         profile,
     })?;
-    for row in &rows {
+    for row in rows.iter() {
         for port in row.ports.iter().flatten() {
             if world.port_kind(*port) == PortKind::InfiniBand {
                 world.limit_port(*port, row.link.mtu, row.link.vls);
             }
         }
     }
-    for (port, mac) in far_stations(topology, &rows) {
-        world.pin_station(port, mac);
-    }
-    if topology.isolation == Isolation::Process {
-        world.set_subnet(subnet(topology, part, &rows));
-    }
-    Ok((world, Links::new(topology, rows)))
+    Ok(world)
 }
 
 /// Adapters of other processes at the Ethernet switches here, and their addresses.

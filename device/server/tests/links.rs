@@ -123,7 +123,7 @@ fn strangers_take_nothing_down() {
     wait_for(&left, "up", &json!(true));
     let address = |name: &str| {
         let topology = hca_server::topology::Topology::parse("t", &far.0).unwrap();
-        topology.processes.iter().find(|p| p.name == name).unwrap().address
+        topology.processes.iter().find(|p| p.name == name).unwrap().address.unwrap()
     };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for bytes in [&[][..], b"HCAT", &[0; 100], &[b'H'; 2000]] {

@@ -23,6 +23,7 @@ pub mod netsim;
 pub mod perftest;
 pub mod rdma_core;
 pub mod report;
+pub mod sim;
 pub mod storage;
 pub mod timing;
 pub mod tools;
@@ -98,6 +99,12 @@ pub fn all() -> Vec<Suite> {
             about: "everyone to everyone among 64 adapters behind 8 switches, in virtual time",
             needs_guests: false,
             run: |_| all_to_all::cases(),
+        },
+        Suite {
+            name: "sim",
+            about: "one topology simulated by 1, 2, 4 and 8 processes: the same events, packets and completions",
+            needs_guests: false,
+            run: |_| sim::cases(),
         },
         Suite {
             name: "timing",

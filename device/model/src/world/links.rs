@@ -514,7 +514,7 @@ impl World {
     /// The port's hardware has trained, and sends to one that has `room`, or it lost its link.
     fn set_port_link(&mut self, port: PortRef, link: Option<PortLink>, room: Option<usize>) {
         let now = self.now;
-        self.sweep_later();
+        self.link_changed(port);
         match port.node {
             NodeId::Hca(id) => {
                 let Some(hca) = self.hcas.get_mut(id.0) else { return };

@@ -1,7 +1,7 @@
 //! The built-in subnet manager, for topologies that have none in a guest.
 //!
-//! It knows the cables, and does the rest with SMPs: LIDs by the order of the nodes, each port of an adapter first; shortest paths,
-//! the choices among equal ones spread by LID; every multicast group on one spanning tree; ports to ACTIVE. Without
+//! It knows the cables, and does the rest with SMPs: LIDs by the order of the nodes, each port of an adapter first; paths as
+//! [`super::routing`] has them; every multicast group on one spanning tree; ports to ACTIVE. Without
 //! switches each adapter is brought up for itself, at once; with them, each link that comes or goes causes a sweep.
 //!
 //! With a key of its own it owns the fabric: each port has that M_Key before its link carries a packet, so that nobody else's
@@ -9,14 +9,13 @@
 //!
 //! Source: IBTA vol 1 14.2.4 (M_Key), 14.2.5 (attributes), 14.4.3 (initialization).
 
-use std::collections::VecDeque;
-
 use hca_firmware::{Address, Arrival, BUILT_IN_MANAGER, PortKind};
 use hca_spec::ids::Lid;
 use hca_spec::mad::{
     CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SwitchInfo, attr, port_state,
 };
 
+use super::routing::{Distances, Map, NO_PORT, Routing, Way};
 use super::{Class, Event, World};
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::{Ps, Source};
@@ -24,7 +23,7 @@ use crate::ground::time::{Ps, Source};
 /// LID of the built-in subnet manager. Nobody is there.
 const SUBNET_MANAGER_LID: u32 = BUILT_IN_MANAGER.0 as u32;
 /// From a change to the sweep that it causes: what changes together is looked at once.
-const SWEEP_DELAY: Ps = Ps::from_us(10);
+pub(super) const SWEEP_DELAY: Ps = Ps::from_us(10);
 /// Entries of a block of the linear table.
 const LINEAR_BLOCK: usize = 64;
 /// Ports of a block of the multicast table.
@@ -36,26 +35,6 @@ const LIFETIME: u32 = 18;
 /// What one event of a sweep does, in microseconds, roughly: that of some hundred switches takes many. Any guest may cause one, by its
 /// link.
 const EFFORT: u32 = 1000;
-/// "No port" of a linear entry.
-const NO_PORT: u8 = 0xff;
-
-/// A link of a switch that is up.
-#[derive(Clone, Copy)]
-struct Way {
-    port: u8,
-    to: LinkEnd,
-}
-
-impl Way {
-    /// The switch that it leads to.
-    fn switch(&self) -> Option<(usize, u8)> {
-        match self.to {
-            LinkEnd::Port(PortRef { node: NodeId::Switch(SwitchId(next)), port }) => Some((next, port)),
-            _ => None,
-        }
-    }
-}
-
 /// A sweep under way.
 pub(super) struct Sweep {
     map: Map,
@@ -63,7 +42,7 @@ pub(super) struct Sweep {
     targets: Vec<Option<LinkEnd>>,
     hcas: usize,
     /// To each target.
-    distances: Vec<Vec<Option<u32>>>,
+    distances: Vec<Distances>,
     tree: Vec<u128>,
     at: Stage,
 }
@@ -81,95 +60,6 @@ enum Stage {
     Adapters(usize),
 }
 
-/// By switch: its links that are up, by port.
-struct Map(Vec<Vec<Way>>);
-
-impl Map {
-    fn ways(&self, switch: usize) -> &[Way] {
-        self.0.get(switch).map_or(&[], Vec::as_slice)
-    }
-
-    /// By switch: how many links are between it and the switch at `target`, a port of an adapter, or that is `target`,
-    /// port 0 of a switch. `None` leads nowhere.
-    fn distances(&self, target: Option<LinkEnd>) -> Vec<Option<u32>> {
-        let mut distances = vec![None; self.0.len()];
-        let mut queue = VecDeque::new();
-        for (i, distance) in distances.iter_mut().enumerate() {
-            let adapter = self.ways(i).iter().any(|w| Some(w.to) == target);
-            if adapter || target == Some(PortRef::of_switch(SwitchId(i), 0).into()) {
-                *distance = Some(0);
-                queue.push_back((i, 0));
-            }
-        }
-        while let Some((i, distance)) = queue.pop_front() {
-            for way in self.ways(i) {
-                if let Some((next, _)) = way.switch()
-                    && let Some(slot @ None) = distances.get_mut(next)
-                {
-                    *slot = Some(distance + 1);
-                    queue.push_back((next, distance + 1));
-                }
-            }
-        }
-        distances
-    }
-
-    /// The port of switch `from` towards `target`; `choice` decides among equal ones.
-    fn port_towards(
-        &self,
-        from: usize,
-        target: Option<LinkEnd>,
-        distances: &[Option<u32>],
-        choice: usize,
-    ) -> u8 {
-        let distance = |i: usize| distances.get(i).copied().flatten();
-        let Some(own) = distance(from) else { return NO_PORT };
-        let nearer = |way: &&Way| match way.switch() {
-            _ if own == 0 => Some(way.to) == target,
-            None => false,
-            Some((next, _)) => distance(next).is_some_and(|next| next + 1 == own),
-        };
-        let ports: Vec<u8> = self.ways(from).iter().filter(nearer).map(|way| way.port).collect();
-        // Port 0 is the switch itself.
-        let own_lid = target == Some(PortRef::of_switch(SwitchId(from), 0).into());
-        if own_lid {
-            0
-        } else {
-            choice.checked_rem(ports.len()).and_then(|c| ports.get(c)).map_or(NO_PORT, |p| *p)
-        }
-    }
-
-    /// By switch: the ports of a spanning tree, and those to adapters.
-    fn tree(&self) -> Vec<u128> {
-        let bit = |port: u8| 1u128.checked_shl(port.into()).unwrap_or(0);
-        let mut masks: Vec<u128> = vec![0; self.0.len()];
-        let mut seen = vec![false; self.0.len()];
-        let mut queue = VecDeque::new();
-        for root in 0..self.0.len() {
-            if seen.get_mut(root).is_some_and(|seen| !std::mem::replace(seen, true)) {
-                queue.push_back(root);
-            }
-            while let Some(i) = queue.pop_front() {
-                for way in self.ways(i) {
-                    if let Some((next, port)) = way.switch() {
-                        if seen.get_mut(next).is_none_or(|seen| std::mem::replace(seen, true)) {
-                            continue;
-                        }
-                        queue.push_back(next);
-                        if let Some(mask) = masks.get_mut(next) {
-                            *mask |= bit(port);
-                        }
-                    }
-                    if let Some(mask) = masks.get_mut(i) {
-                        *mask |= bit(way.port);
-                    }
-                }
-            }
-        }
-        masks
-    }
-}
-
 fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
     let mut smp = Mad::new();
     smp.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
@@ -184,7 +74,9 @@ impl World {
             return;
         }
         let NodeId::Hca(id) = port.node else { return };
-        if self.switches.is_empty() {
+        if self.manage_planned(id, port.port) {
+            // That is all.
+        } else if self.switches.is_empty() {
             if self.needs_manager(id, port.port) {
                 self.manage_hca(id, port.port);
             }
@@ -195,7 +87,7 @@ impl World {
     }
 
     /// Gives a port the manager's key.
-    fn protect(&mut self, port: PortRef) {
+    pub(super) fn protect(&mut self, port: PortRef) {
         let Some(key) = self.management_key.filter(|_| self.subnet_manager) else { return };
         match port.node {
             NodeId::Hca(id) => {
@@ -219,7 +111,7 @@ impl World {
     }
 
     /// Whether an adapter's port waits for the manager, or is not as it has set it.
-    fn needs_manager(&self, id: HcaId, port: u8) -> bool {
+    pub(super) fn needs_manager(&self, id: HcaId, port: u8) -> bool {
         let state = self.port(PortRef::of_hca(id, port)).map_or(port_state::DOWN, |p| p.state);
         state == port_state::INIT || self.is_changed(id, port)
     }
@@ -253,6 +145,9 @@ impl World {
 
     /// The LID of an adapter's port.
     fn lid_of(&self, id: HcaId, port: u8) -> Lid {
+        if let Some(planned) = &self.planned {
+            return planned.lid_of(PortRef::of_hca(id, port));
+        }
         if let Some(adapters) = &self.subnet {
             let own = Some(LinkEnd::Port(PortRef::of_hca(id, port)));
             return Lid(adapters.iter().position(|at| *at == own).map_or(0, |before| before as u16 + 1));
@@ -261,8 +156,19 @@ impl World {
         Lid((before + usize::from(port)) as u16)
     }
 
-    /// A link came or went: the forwarding tables have to follow.
-    pub(super) fn sweep_later(&mut self) {
+    /// How paths are chosen from the next sweep on.
+    pub fn set_routing(&mut self, routing: Routing) {
+        self.routing = routing;
+    }
+
+    /// A link came or went at a port: the forwarding tables have to follow.
+    pub(super) fn link_changed(&mut self, port: PortRef) {
+        if self.subnet_manager && !self.planned_change(port) {
+            self.sweep_later();
+        }
+    }
+
+    fn sweep_later(&mut self) {
         if self.subnet_manager && !self.switches.is_empty() && !self.sweep_due {
             self.sweep_due = true;
             let source = Source::new(Class::Manager as u8, 0, 0);
@@ -325,8 +231,9 @@ impl World {
             Stage::Ports(n) if n < 2 * switches => {
                 let state = if n < switches { port_state::ARMED } else { port_state::ACTIVE };
                 let switch = n % switches.max(1);
-                let ways = sweep.map.ways(switch).to_vec();
-                ways.iter().for_each(|way| self.advance_port(&sweep.map, switch, way.port, state));
+                let ways = sweep.map.ways(switch);
+                let entry = ways.first().map_or(0, |way| way.port);
+                ways.iter().for_each(|way| self.advance_port(entry, switch, way.port, state));
                 (Stage::Ports(n + 1), 1 + 4 * ways.len() as u32)
             }
             Stage::Ports(_) => (Stage::Adapters(0), 0),
@@ -347,33 +254,45 @@ impl World {
     /// The tables of a switch. Returns how many SMPs it took.
     fn program_switch(&mut self, sweep: &Sweep, switch: usize) -> u32 {
         let Sweep { map, targets, hcas, distances, tree, .. } = sweep;
-        let top = targets.len();
+        let Some(entry) = map.ways(switch).first().map(|way| way.port) else { return 0 };
+        let towards = |(i, (target, distances)): (usize, (&Option<LinkEnd>, &Distances))| {
+            map.port_towards(switch, *target, distances, i + 1)
+        };
+        let ports = targets.iter().zip(distances).enumerate().map(towards);
+        let linear: Vec<u8> = std::iter::once(NO_PORT).chain(ports).collect();
+        let mask = tree.get(switch).copied().unwrap_or(0);
+        self.program_tables(entry, switch, hcas + switch + 1, (&linear, mask))
+    }
+
+    /// The LID and the tables of a switch: the port by LID, and the ports of all multicast groups. SMPs come by port `entry`,
+    /// whose link is up. Returns how many it took.
+    pub(super) fn program_tables(
+        &mut self,
+        entry: u8,
+        switch: usize,
+        lid: usize,
+        (linear, multicast): (&[u8], u128),
+    ) -> u32 {
         let mut mads = 4;
-        self.manage_switch(map, switch, hcas + switch + 1, top);
-        let mut ports = vec![NO_PORT; (top + 1).next_multiple_of(LINEAR_BLOCK)];
-        for (i, (target, distances)) in targets.iter().zip(distances).enumerate() {
-            let lid = i + 1;
-            if let Some(port) = ports.get_mut(lid) {
-                *port = map.port_towards(switch, *target, distances, lid);
-            }
-        }
-        for (block, ports) in (0..).zip(ports.chunks_exact(LINEAR_BLOCK)) {
+        self.manage_switch(entry, switch, lid, linear.len().saturating_sub(1));
+        for (block, part) in (0..).zip(linear.chunks(LINEAR_BLOCK)) {
+            let mut ports = [NO_PORT; LINEAR_BLOCK];
+            ports.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             let mut mad = smp(METHOD_SET, attr::LINEAR_FORWARDING, block);
-            mad.smp_data_mut().bytes_mut().copy_from_slice(ports);
-            self.ask_switch(map, switch, &mad);
+            mad.smp_data_mut().bytes_mut().copy_from_slice(&ports);
+            self.ask_switch(entry, switch, &mad);
             mads += 1;
         }
-        let mask = tree.get(switch).copied().unwrap_or(0);
         let ports = u32::from(self.switches.get(switch).map_or(0, |s| s.fw.ports()));
         for position in 0..=ports / MULTICAST_PORTS {
-            let slice = (mask >> (position * MULTICAST_PORTS)) as u16;
+            let slice = (multicast >> (position * MULTICAST_PORTS)) as u16;
             for block in 0..MULTICAST_BLOCKS {
                 const POSITION_SHIFT: u32 = 28;
                 let modifier = position << POSITION_SHIFT | block;
                 let mut mad = smp(METHOD_SET, attr::MULTICAST_FORWARDING, modifier);
                 let entries = mad.smp_data_mut().bytes_mut().as_chunks_mut::<2>().0;
                 entries.iter_mut().for_each(|entry| *entry = slice.to_be_bytes());
-                self.ask_switch(map, switch, &mad);
+                self.ask_switch(entry, switch, &mad);
                 mads += 1;
             }
         }
@@ -396,18 +315,17 @@ impl World {
             };
             ports.filter_map(way).collect()
         };
-        Map((0..self.switches.len()).map(ways).collect())
+        Map::new((0..self.switches.len()).map(ways).collect(), self.routing)
     }
 
     /// An SMP to a switch, and its answer.
-    fn ask_switch(&mut self, map: &Map, switch: usize, mad: &Mad) -> Option<Mad> {
+    fn ask_switch(&mut self, entry: u8, switch: usize, mad: &Mad) -> Option<Mad> {
         // As if it came by a port whose link is up, from one who has no LID: there the answer leaves.
-        let port = map.ways(switch).first()?.port;
         let key = self.management_key.unwrap_or_default();
         let node = self.switches.get_mut(switch)?;
         let mut mad = *mad;
         mad.set(Mad::M_KEY, key);
-        let arrival = Arrival { port, address: Address::directed(), now: self.now.0 };
+        let arrival = Arrival { port: entry, address: Address::directed(), now: self.now.0 };
         let mut effects = Vec::new();
         let answer = node.fw.management(&arrival, &mad, &mut effects).pop();
         node.configure();
@@ -426,8 +344,8 @@ impl World {
     }
 
     /// The switch's own LID, and how far its table goes.
-    fn manage_switch(&mut self, map: &Map, switch: usize, lid: usize, top: usize) {
-        let Some(mut info) = self.ask_switch(map, switch, &smp(METHOD_GET, attr::PORT_INFO, 0)) else {
+    fn manage_switch(&mut self, entry: u8, switch: usize, lid: usize, top: usize) {
+        let Some(mut info) = self.ask_switch(entry, switch, &smp(METHOD_GET, attr::PORT_INFO, 0)) else {
             return;
         };
         info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
@@ -436,8 +354,8 @@ impl World {
             .set(PortInfo::PORT_STATE, 0)
             .set(PortInfo::PORT_PHYSICAL_STATE, 0)
             .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
-        self.ask_switch(map, switch, &info);
-        let Some(mut info) = self.ask_switch(map, switch, &smp(METHOD_GET, attr::SWITCH_INFO, 0)) else {
+        self.ask_switch(entry, switch, &info);
+        let Some(mut info) = self.ask_switch(entry, switch, &smp(METHOD_GET, attr::SWITCH_INFO, 0)) else {
             return;
         };
         info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
@@ -445,27 +363,27 @@ impl World {
             .set(SwitchInfo::LINEAR_FDB_TOP, top as u32)
             .set(SwitchInfo::LIFE_TIME_VALUE, LIFETIME)
             .set(SwitchInfo::PORT_STATE_CHANGE, 1);
-        self.ask_switch(map, switch, &info);
+        self.ask_switch(entry, switch, &info);
     }
 
     /// Takes an external port of a switch one state further.
-    fn advance_port(&mut self, map: &Map, switch: usize, port: u8, state: u32) {
+    pub(super) fn advance_port(&mut self, entry: u8, switch: usize, port: u8, state: u32) {
         let before = self.port(PortRef::of_switch(SwitchId(switch), port)).map(|p| p.state);
         if before != Some(state - 1) {
             return;
         }
         let get = smp(METHOD_GET, attr::PORT_INFO, port.into());
-        let Some(mut info) = self.ask_switch(map, switch, &get) else { return };
+        let Some(mut info) = self.ask_switch(entry, switch, &get) else { return };
         info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
         info.port_info_mut()
             .set(PortInfo::HOQ_LIFE, LIFETIME)
             .set(PortInfo::PORT_STATE, state)
             .set(PortInfo::PORT_PHYSICAL_STATE, 0)
             .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
-        self.ask_switch(map, switch, &info);
+        self.ask_switch(entry, switch, &info);
     }
 
-    fn manage_hca(&mut self, id: HcaId, port: u8) {
+    pub(super) fn manage_hca(&mut self, id: HcaId, port: u8) {
         let (now, lid) = (self.now, self.lid_of(id, port));
         let key = self.management_key.unwrap_or_default();
         self.protect(PortRef::of_hca(id, port));

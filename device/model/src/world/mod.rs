@@ -1,7 +1,7 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager.
+//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
 
 mod bridge;
 mod check;
@@ -12,8 +12,10 @@ mod inspect;
 mod links;
 mod manager;
 mod pause;
+mod planned;
 mod queueing;
 mod relay;
+mod routing;
 mod scripted;
 mod switch;
 mod trace;
@@ -48,7 +50,9 @@ use crate::link_layer::{Packet, Sent};
 
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};
+pub use planned::SubnetPlan;
 pub use queueing::{PriorityQueue, Queueing, Red};
+pub use routing::Routing;
 use scripted::Due;
 use switch::SwitchNode;
 use train::Train;
@@ -127,6 +131,8 @@ enum Event {
     Pause(PortRef),
     /// The built-in subnet manager looks at the fabric.
     Sweep,
+    /// The same, at one switch, as its plan says.
+    Program(SwitchId),
     /// Something on script is due at an adapter.
     Script {
         hca: HcaId,
@@ -170,6 +176,9 @@ pub struct World {
     management_key: Option<u64>,
     /// Where the adapters are that the manager knows, if not all are here.
     subnet: Option<Vec<Option<LinkEnd>>>,
+    /// What it does if it knows the subnet beforehand.
+    planned: Option<Box<planned::Planned>>,
+    routing: Routing,
     sweep_due: bool,
     /// The built-in manager's sweep under way.
     sweep: Option<Box<manager::Sweep>>,
@@ -217,6 +226,8 @@ impl World {
             subnet_manager: config.subnet_manager,
             management_key: config.management_key,
             subnet: None,
+            planned: None,
+            routing: Routing::default(),
             sweep_due: false,
             sweep: None,
             timing: timing.clone(),
@@ -560,6 +571,7 @@ impl World {
             Event::Trained { number, end, generation } => self.trained(number, end, generation),
             Event::Pause(port) => self.pause_again(port),
             Event::Sweep => self.sweep(),
+            Event::Program(switch) => self.program(switch),
             Event::Script { hca, due } => self.script_due(hca, due),
         }
     }

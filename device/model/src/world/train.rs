@@ -257,7 +257,7 @@ impl Train {
                 _ => false,
             },
             Event::Light { number, .. } | Event::Trained { number, .. } => *number == self.way.link,
-            Event::Sweep => true,
+            Event::Sweep | Event::Program(_) => true,
             _ => false,
         }
     }

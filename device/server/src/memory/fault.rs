@@ -20,7 +20,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 /// Addresses that a file is mapped at.
 #[derive(Debug)]
-pub(super) struct Area {
+pub(crate) struct Area {
     first: usize,
     /// Whole pages of the file's size.
     len: usize,
@@ -29,20 +29,20 @@ pub(super) struct Area {
 
 impl Area {
     /// An area of a mapping that its owner keeps as long as the area.
-    pub(super) fn new(first: *const u8, len: usize) -> Area {
+    pub(crate) fn new(first: *const u8, len: usize) -> Area {
         install();
         Area { first: first.addr(), len, lost: AtomicBool::new(false) }
     }
 
     /// Whether a page of it could not be had. What was read since is not what the file had.
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// Runs `access`, which touches mapped files in this area and that one only. [`Area::is_lost`] says afterwards whether
     /// a page could not be had.
     #[inline]
-    pub(super) fn access(&self, other: Option<&Area>, access: impl FnOnce()) {
+    pub(crate) fn access(&self, other: Option<&Area>, access: impl FnOnce()) {
         ACCESSED.with(|accessed| {
             accessed.set([self, other.map_or(null(), |other| other)]);
             // The handler runs on this thread: the compiler must not move accesses out of their announcement.

@@ -16,7 +16,7 @@
 pub(crate) mod copy;
 mod deferred;
 mod error;
-mod fault;
+pub(crate) mod fault;
 mod file;
 mod limits;
 mod peer;

@@ -102,7 +102,9 @@ impl Source<'_> {
             let between = [self.port(a, nodes, &mut used)?, self.port(b, nodes, &mut used)?];
             let kind = self.layers(&at, &between, nodes)?;
             let key_file = raw.get_ref().tunnel_key_file.as_ref().map(Spanned::span);
+            let joint = raw.get_ref().simbricks.as_ref().map(Spanned::span);
             let link = self.link(raw.into_inner(), between, kind)?;
+            self.joins(&link, joint, nodes, &links)?;
             if let Some(key_file) = key_file.filter(|_| !nodes.spans(&link)) {
                 let reason = "the link does not join two processes";
                 return Err(self.error(key_file, "link.tunnel_key_file", reason));
@@ -289,6 +291,18 @@ impl Source<'_> {
         }
         let delay_ns = time(raw.delay_ns, "link.delay_ns", 5, MAX_DELAY_NS)?;
         let tunnel_key_file = raw.tunnel_key_file.map(|file| file.into_inner().into());
-        Ok(Link { between, rate, width, delay_ns, vls, mtu, seed: raw.seed, faults, tunnel_key_file })
+        let simbricks = self.joint(raw.simbricks.as_ref())?;
+        Ok(Link {
+            between,
+            rate,
+            width,
+            delay_ns,
+            vls,
+            mtu,
+            seed: raw.seed,
+            faults,
+            tunnel_key_file,
+            simbricks,
+        })
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use hca_model::Routing;
 use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use toml::Spanned;
@@ -214,7 +215,7 @@ impl Source<'_> {
         let named = raw.subnet_manager.as_ref().map(Spanned::span);
         let subnet_manager = raw.subnet_manager.map(Spanned::into_inner).unwrap_or_default();
         if subnet_manager == SubnetManager::Builtin
-            && let Some((at, ends)) = nodes.spanning(links)
+            && let Some((at, ends)) = nodes.spanning(links, |link| link.simbricks.is_none())
         {
             let reason = format!(
                 "the built-in subnet manager reaches one process only, and the link between {ends} joins two; \
@@ -225,10 +226,22 @@ impl Source<'_> {
         Ok(Fabric {
             subnet_manager,
             m_key: self.management_key(raw.m_key, subnet_manager)?,
+            routing: self.routing(raw.routing)?,
             seed: raw.seed.unwrap_or(1),
             training_ms: raw.training_ms.map(Spanned::into_inner),
             tunnel: self.tunnel(raw.tunnel_key_file, raw.tunnel_datagram, raw.tunnel_timeout_ms)?,
         })
+    }
+
+    fn routing(&self, raw: Option<Spanned<String>>) -> Checked<Routing> {
+        match raw.as_ref().map(|text| text.get_ref().as_str()) {
+            None | Some("min-hop") => Ok(Routing::MinHop),
+            Some("up-down") => Ok(Routing::UpDown),
+            Some(other) => {
+                let reason = format!("{other:?} is neither \"min-hop\" nor \"up-down\"");
+                Err(self.error(raw.map_or(0..0, |raw| raw.span()), "fabric.routing", reason))
+            }
+        }
     }
 
     fn management_key(&self, raw: Option<Spanned<String>>, manager: SubnetManager) -> Checked<ManagementKey> {

@@ -15,6 +15,7 @@ pub mod built_in;
 mod cables;
 mod check;
 pub mod faults;
+mod joint;
 mod outside;
 mod parts;
 mod queues;
@@ -26,8 +27,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hca_model::Queueing;
 use hca_model::link::LinkRate;
+use hca_model::{Queueing, Routing};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -35,6 +36,7 @@ use crate::outside::address::Medium;
 
 pub use hca_model::PortKind;
 pub use hca_model::personality::Personality;
+pub use joint::Joint;
 pub use outside::{Exit, Nic, Outside};
 pub use parts::{Cut, Part, Worker};
 
@@ -162,6 +164,9 @@ pub struct Fabric {
     pub seed: u64,
     /// How long links take to train, in milliseconds, if not what the timing profile says.
     pub training_ms: Option<u64>,
+    /// How the built-in subnet manager chooses paths.
+    #[serde(serialize_with = "routing_text")]
+    pub routing: Routing,
     /// How processes reach each other.
     pub tunnel: TunnelSettings,
 }
@@ -189,8 +194,8 @@ impl Default for TunnelSettings {
 pub struct Process {
     /// Unique name.
     pub name: String,
-    /// Where it takes datagrams of the others.
-    pub address: SocketAddr,
+    /// Where it takes datagrams of the others; `None`: it has links of simulations only.
+    pub address: Option<SocketAddr>,
 }
 
 /// One host, that is one guest.
@@ -353,6 +358,9 @@ pub struct Link {
     /// File with a key of its own, if it joins two processes; they may have it in different places.
     #[serde(skip)]
     pub tunnel_key_file: Option<PathBuf>,
+    /// How two processes of a simulation are joined by it.
+    #[serde(skip)]
+    pub simbricks: Option<Joint>,
 }
 
 impl Link {
@@ -447,6 +455,8 @@ impl Topology {
 
     /// Sockets whose paths are not absolute are in this directory.
     pub fn put_sockets_into(&mut self, run_dir: &Path) {
+        let joints = self.links.iter_mut().filter_map(|link| link.simbricks.as_mut());
+        joints.for_each(|joint| joint.path = run_dir.join(&joint.path));
         let media = self.outsides.iter_mut().map(|outside| &mut outside.medium);
         media.flat_map(Medium::addresses_mut).for_each(|address| address.put_into(run_dir));
         for nic in self.hosts.iter_mut().flat_map(|host| &mut host.nics) {
@@ -598,6 +608,13 @@ fn guid_text<S: serde::Serializer>(guid: &u64, s: S) -> Result<S::Ok, S::Error> 
 
 fn personality_name<S: serde::Serializer>(personality: &Arc<Personality>, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(personality.name)
+}
+
+fn routing_text<S: serde::Serializer>(routing: &Routing, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(match routing {
+        Routing::MinHop => "min-hop",
+        Routing::UpDown => "up-down",
+    })
 }
 
 fn port_type_text<S: serde::Serializer>(port_type: &PortKind, s: S) -> Result<S::Ok, S::Error> {

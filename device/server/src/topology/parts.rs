@@ -122,6 +122,18 @@ impl Topology {
         Ok(part)
     }
 
+    /// All of it, as if one process served it.
+    pub fn whole(&self) -> Part<'_> {
+        Part {
+            process: None,
+            hosts: self.hosts.iter().collect(),
+            switches: self.switches.iter().collect(),
+            links: self.links.iter().filter(|link| !link.leaves()).collect(),
+            cuts: Vec::new(),
+            exits: Vec::new(),
+        }
+    }
+
     /// What a worker serves.
     ///
     /// # Errors
@@ -201,9 +213,13 @@ impl Topology {
 }
 
 impl Nodes {
-    /// The first link between two processes: where it is, and its ends.
-    pub(super) fn spanning(&self, links: &[(Range<usize>, Link)]) -> Option<(Range<usize>, String)> {
-        let (at, link) = links.iter().find(|(_, link)| self.spans(link))?;
+    /// The first of those links between two processes: where it is, and its ends.
+    pub(super) fn spanning(
+        &self,
+        links: &[(Range<usize>, Link)],
+        which: impl Fn(&Link) -> bool,
+    ) -> Option<(Range<usize>, String)> {
+        let (at, link) = links.iter().find(|(_, link)| which(link) && self.spans(link))?;
         let [a, b] = &link.between;
         Some((at.clone(), format!("{a} and {b}")))
     }
@@ -232,8 +248,12 @@ impl Source<'_> {
                 let reason = format!("two processes are called {name:?}");
                 return Err(self.error(raw.name.span(), "process.name", reason));
             }
-            let refuse = |reason: String| self.error(raw.address.span(), "process.address", reason);
-            let text = raw.address.get_ref();
+            let Some(raw) = raw.address else {
+                processes.push(Process { name, address: None });
+                continue;
+            };
+            let refuse = |reason: String| self.error(raw.span(), "process.address", reason);
+            let text = raw.get_ref();
             let address = text.parse::<SocketAddr>().ok().filter(|a| {
                 // The others have to know where to send.
                 a.port() != 0 && !a.ip().is_unspecified() && !a.ip().is_multicast()
@@ -243,16 +263,18 @@ impl Source<'_> {
                     "{text:?} is not an address such as \"192.0.2.1:4791\" or \"[2001:db8::1]:4791\""
                 )));
             };
-            if let Some(other) = processes.iter().find(|p| p.address == address) {
-                return Err(refuse(format!("{} and {name} have the same address {address}", other.name)));
+            for other in &processes {
+                let Some(taken) = other.address else { continue };
+                if taken == address {
+                    let both = format!("{} and {name} have the same address {address}", other.name);
+                    return Err(refuse(both));
+                }
+                if taken.is_ipv4() != address.is_ipv4() {
+                    let both = format!("{} and {name} are one IPv4, one IPv6: they can't talk", other.name);
+                    return Err(refuse(both));
+                }
             }
-            if let Some(other) = processes.iter().find(|p| p.address.is_ipv4() != address.is_ipv4()) {
-                return Err(refuse(format!(
-                    "{} and {name} are one IPv4, one IPv6: they can't talk",
-                    other.name
-                )));
-            }
-            processes.push(Process { name, address });
+            processes.push(Process { name, address: Some(address) });
         }
         Ok(processes)
     }

@@ -55,6 +55,7 @@ pub(super) struct RawChecker {
 pub(super) struct RawFabric {
     pub(super) subnet_manager: Option<Spanned<SubnetManager>>,
     pub(super) m_key: Option<Spanned<String>>,
+    pub(super) routing: Option<Spanned<String>>,
     pub(super) seed: Option<u64>,
     pub(super) training_ms: Option<Spanned<u64>>,
     pub(super) tunnel_key_file: Option<Spanned<String>>,
@@ -66,7 +67,7 @@ pub(super) struct RawFabric {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProcess {
     pub(super) name: Spanned<String>,
-    pub(super) address: Spanned<String>,
+    pub(super) address: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -168,4 +169,5 @@ pub(super) struct RawLink {
     pub(super) delay: Option<Spanned<f64>>,
     pub(super) delay_us: Option<Spanned<u64>>,
     pub(super) tunnel_key_file: Option<Spanned<String>>,
+    pub(super) simbricks: Option<Spanned<String>>,
 }

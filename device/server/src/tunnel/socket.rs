@@ -54,9 +54,13 @@ impl Tunnels {
     /// If a link has no key, the address can't be had, or the system has no random numbers.
     pub fn open(part: &Part<'_>, settings: &TunnelSettings, keys: &Keys) -> anyhow::Result<Option<Tunnels>> {
         let Some(process) = part.process.filter(|_| !part.cuts.is_empty()) else { return Ok(None) };
+        if let Some(cut) = part.cuts.iter().find(|cut| cut.link.simbricks.is_some()) {
+            let [a, b] = &cut.link.between;
+            anyhow::bail!("the link between {a} and {b} joins simulations: `softhca sim` has such links");
+        }
         // Before the address is taken.
         let keys = part.cuts.iter().map(|cut| keys.of(cut)).collect::<anyhow::Result<Vec<_>>>()?;
-        let address = process.address;
+        let address = process.address.with_context(|| format!("process {} has no address", process.name))?;
         let socket =
             UdpSocket::bind(address).with_context(|| format!("process {}: {address}", process.name))?;
         socket.set_nonblocking(true)?;
@@ -69,7 +73,7 @@ impl Tunnels {
             let [a, b] = &cut.link.between;
             let peer = cut.peer.context("a link leads to no process")?;
             let tunnel = Tunnel {
-                peer: peer.address,
+                peer: peer.address.with_context(|| format!("process {} has no address", peer.name))?,
                 peer_name: peer.name.clone(),
                 name: format!("{a} - {b}"),
                 session: Session::new(terms, random()?, Duration::ZERO),

@@ -219,7 +219,7 @@ impl Line {
 }
 
 /// Cuts times that no link has.
-fn within_bounds(message: LinkMessage) -> LinkMessage {
+pub(crate) fn within_bounds(message: LinkMessage) -> LinkMessage {
     match message {
         LinkMessage::Packet(packet) => {
             LinkMessage::Packet(LinkPacket { tail: packet.tail.min(LONGEST), ..packet })

@@ -18,10 +18,10 @@
 //!   captures there is one process.
 
 pub(crate) mod channel;
-mod line;
+pub(crate) mod line;
 mod ring;
 mod supervisor;
-mod wire;
+pub(crate) mod wire;
 mod worker;
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ const CREDIT: u8 = 2;
 const LIGHT: u8 = 3;
 
 /// Writes a message: gives the packet, if it is one, and writes what is behind it over what is in `out`.
-pub(super) fn write(out: &mut Vec<u8>, at: Ps, message: LinkMessage) -> Vec<u8> {
+pub(crate) fn write(out: &mut Vec<u8>, at: Ps, message: LinkMessage) -> Vec<u8> {
     out.clear();
     let session = |out: &mut Vec<u8>, Session { near, far }: Session| {
         out.extend_from_slice(&near.to_le_bytes());
@@ -91,7 +91,7 @@ impl Reader<'_> {
 }
 
 /// Takes a message apart; `None`: it is none of ours. A packet has the memory of `bytes` then.
-pub(super) fn read(bytes: &mut Vec<u8>) -> Option<(Ps, LinkMessage)> {
+pub(crate) fn read(bytes: &mut Vec<u8>) -> Option<(Ps, LinkMessage)> {
     let mut r = Reader(bytes);
     let ([kind], at) = (r.take()?, r.time()?);
     let message = match kind {

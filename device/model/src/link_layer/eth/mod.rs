@@ -21,6 +21,6 @@ pub(in crate::link_layer) mod selection;
 pub use address::{Address, Mac, Wrapping};
 
 /// The longest frame that a port takes, with its FCS: jumbo frames and what stands around them.
-pub(crate) const MAX_FRAME: usize = 10 * 1024;
+pub const MAX_FRAME: usize = 10 * 1024;
 pub(in crate::link_layer) use address::is_own;
 pub(in crate::link_layer) use route::{Sender, tos_of};

@@ -1,0 +1,138 @@
+//! What happened, as hashes that add up: those of the parts of a topology give that of the whole.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use hca_driver::Completion;
+use hca_model::{HcaId, Ps, World};
+use serde::Serialize;
+
+/// Sums over all nodes, modulo 2^64, of hashes of what happened at each of them in the order of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Hashes {
+    /// Events at adapters, with their times in ps.
+    pub events: u64,
+    /// Packets at the ports of adapters and switches: time, direction, every byte.
+    pub packets: u64,
+    /// Completions as hosts saw them.
+    pub completions: u64,
+    /// How many events, packets and completions there were.
+    pub counts: [u64; 3],
+}
+
+impl Hashes {
+    /// One number for all of it.
+    pub fn total(&self) -> u64 {
+        self.events.wrapping_add(self.packets.rotate_left(21)).wrapping_add(self.completions.rotate_left(42))
+    }
+
+    /// Those of two parts of a topology.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let mut counts = self.counts;
+        counts.iter_mut().zip(other.counts).for_each(|(to, more)| *to += more);
+        Self {
+            events: self.events.wrapping_add(other.events),
+            packets: self.packets.wrapping_add(other.packets),
+            completions: self.completions.wrapping_add(other.completions),
+            counts,
+        }
+    }
+}
+
+/// How it went.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Hosts of this process.
+    pub hosts: usize,
+    /// Messages that came to them, whole, and their bytes.
+    pub messages: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// When the last completion was seen, in ps of model time.
+    pub finished: u64,
+    /// When it ended.
+    pub until: u64,
+    /// If they were asked for.
+    pub hashes: Option<Hashes>,
+}
+
+/// What one host did.
+#[derive(Debug, Clone)]
+pub(super) struct Account {
+    hasher: DefaultHasher,
+    completions: u64,
+    /// Messages that came, whole.
+    pub(super) came: u64,
+    /// When the last completion was seen.
+    pub(super) finished: Ps,
+}
+
+impl Account {
+    pub(super) fn new() -> Self {
+        Self { hasher: DefaultHasher::new(), completions: 0, came: 0, finished: Ps::ZERO }
+    }
+
+    /// A completion was seen.
+    pub(super) fn note(&mut self, at: Ps, done: &Completion) {
+        (at.0, format!("{done:?}")).hash(&mut self.hasher);
+        self.completions += 1;
+        self.finished = at;
+    }
+}
+
+/// Looks on and hashes.
+#[derive(Default)]
+pub(super) struct Watch {
+    packets: BTreeMap<String, (DefaultHasher, u64)>,
+}
+
+fn named(name: &str, hash: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, hash).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Watch {
+    /// From now on.
+    pub(super) fn begin(world: &mut World) -> Self {
+        world.hash_trace();
+        world.ports().collect::<Vec<_>>().into_iter().for_each(|port| world.capture_packets(port));
+        Self::default()
+    }
+
+    /// Takes what there is.
+    pub(super) fn take(&mut self, world: &mut World) {
+        for captured in world.drain_packets() {
+            let name = world.port_name(captured.port);
+            let (hasher, count) = self.packets.entry(name).or_insert_with(|| (DefaultHasher::new(), 0));
+            (captured.at.0, captured.sent, captured.packet.into_bytes()).hash(hasher);
+            *count += 1;
+        }
+    }
+
+    /// All of it.
+    pub(super) fn end<'a>(
+        mut self,
+        world: &mut World,
+        accounts: impl Iterator<Item = (&'a str, &'a Account)>,
+    ) -> Hashes {
+        self.take(world);
+        let mut hashes = Hashes::default();
+        let [events, packets, completions] = &mut hashes.counts;
+        for hca in (0..world.hcas()).map(HcaId) {
+            let (hash, count) = world.trace().map(|trace| trace.of_node(hca)).unwrap_or_default();
+            hashes.events = hashes.events.wrapping_add(named(world.name(hca), hash));
+            *events += count;
+        }
+        for (name, (hasher, count)) in &self.packets {
+            hashes.packets = hashes.packets.wrapping_add(named(name, hasher.finish()));
+            *packets += count;
+        }
+        for (name, account) in accounts {
+            hashes.completions = hashes.completions.wrapping_add(named(name, account.hasher.finish()));
+            *completions += account.completions;
+        }
+        hashes
+    }
+}

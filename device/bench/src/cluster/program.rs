@@ -1,0 +1,248 @@
+//! The program of a host: it comes up, connects to its peers, sends at a given time, and checks what arrives.
+
+use hca_driver::qp::{Path, QpConfig};
+use hca_driver::{
+    Access, Bus, Completion, Config, Cq, CqConfig, Dma, Hca, InitAttr, Qp, RtrAttr, RtsAttr, SendOp,
+    SendRequest, Sge,
+};
+use hca_spec::ids::Qpn;
+use hca_spec::mad::{PortInfo, port_state};
+
+use super::dynamic;
+use super::memory::{HostBus, Piece};
+use super::outcome::Account;
+use super::plan::{Plan, Transport};
+use crate::Error;
+
+/// The port that is used.
+const PORT: u8 = 1;
+/// Memory for queues: so much for each host, and for each peer.
+const QUEUES: usize = 3 << 20;
+const QUEUES_OF_PEER: usize = 16 << 10;
+/// Bytes of a WQE in a ring, roughly.
+const WQE: usize = 128;
+/// Path MTU of 4096 bytes.
+pub(super) const MTU: u8 = 5;
+
+/// Memory that a host needs, in bytes.
+pub(super) fn memory(plan: &Plan, me: usize) -> usize {
+    if plan.transport == Transport::Dc {
+        return QUEUES + dynamic::data(plan).next_multiple_of(4096);
+    }
+    let peers = plan.peers(me).len();
+    let rings = peers * (QUEUES_OF_PEER + 4 * plan.messages.next_power_of_two() * WQE);
+    QUEUES + rings + data(plan, me).next_multiple_of(4096)
+}
+
+/// Flows out of and into a host.
+fn flows(plan: &Plan, me: usize) -> [Vec<usize>; 2] {
+    let all = 0..plan.lids.len();
+    [
+        all.clone().filter(|to| plan.sends(me, *to)).collect(),
+        all.filter(|from| plan.sends(*from, me)).collect(),
+    ]
+}
+
+/// Bytes of what it sends and receives.
+fn data(plan: &Plan, me: usize) -> usize {
+    flows(plan, me).iter().map(|flows| flows.len() * plan.messages * plan.size).sum::<usize>().max(64)
+}
+
+/// A host that is up.
+struct Host<'a> {
+    plan: &'a Plan,
+    me: usize,
+    hca: Hca<HostBus>,
+    sends: Cq<Piece>,
+    receives: Cq<Piece>,
+    memory: Piece,
+    address: u64,
+    key: hca_spec::ids::Mkey,
+    /// By peer.
+    qps: Vec<Option<Qp<Piece>>>,
+    /// By queue pair's number, from the first on: the peer.
+    first: u32,
+    out: Vec<usize>,
+    inward: Vec<usize>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A command failed, or a byte is wrong.
+pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
+    let mut bus = bus;
+    // Programs begin when they are told to, and not when their threads do.
+    bus.turns().begin();
+    if plan.transport == Transport::Dc {
+        return dynamic::run(bus, plan, me, account);
+    }
+    let mut host = Host::open(bus, plan, me)?;
+    host.connect()?;
+    host.post_receives()?;
+    start(&mut host.hca, plan)?;
+    host.post_sends()?;
+    host.finish(account)
+}
+
+/// Brings an adapter up, and waits for its port.
+pub(super) fn bring_up(bus: HostBus, plan: &Plan, me: usize) -> Result<Hca<HostBus>, Error> {
+    let mut hca = Hca::open(bus, Config::default())?;
+    while hca.port_info(PORT)?.get(PortInfo::PORT_STATE) != port_state::ACTIVE {
+        if hca.bus_mut().turns().is_over() {
+            return Err(Error::new("its port does not come up"));
+        }
+        hca.wait(None);
+    }
+    let lid = hca.lid(PORT)?;
+    if plan.lids.get(me) != Some(&lid) {
+        return Err(Error::new(format!("has {lid:?}, and {:?} was expected", plan.lids.get(me))));
+    }
+    Ok(hca)
+}
+
+/// Waits for the time at which all begin.
+pub(super) fn start(hca: &mut Hca<HostBus>, plan: &Plan) -> Result<(), Error> {
+    let now = hca.bus_mut().turns().now();
+    if now > plan.start {
+        return Err(Error::new(format!(
+            "is up and connected only at {} us: traffic can't start at {} us",
+            now.as_ns() / 1000,
+            plan.start.as_ns() / 1000
+        )));
+    }
+    hca.bus_mut().sleep_until(plan.start);
+    Ok(())
+}
+
+impl<'a> Host<'a> {
+    fn open(bus: HostBus, plan: &'a Plan, me: usize) -> Result<Self, Error> {
+        let mut hca = bring_up(bus, plan, me)?;
+        let pd = hca.alloc_pd()?;
+        let [out, inward] = flows(plan, me);
+        let entries = |flows: &[usize]| ((flows.len() * plan.messages).max(64).next_power_of_two()) as u32;
+        let sends = hca.create_cq(CqConfig::new(entries(&out)))?;
+        let receives = hca.create_cq(CqConfig::new(entries(&inward)))?;
+        let len = data(plan, me);
+        let memory = hca.bus_mut().dma_alloc(len, 4096).ok_or(Error::new("its memory is used up"))?;
+        let mr = hca.register(pd, &memory, len, Access::ALL)?;
+        let mut qps: Vec<Option<Qp<Piece>>> = (0..plan.lids.len()).map(|_| None).collect();
+        let mut first = None;
+        for (place, peer) in plan.peers(me).into_iter().enumerate() {
+            let defaults = QpConfig::rc(pd, &sends, &receives);
+            let slots = plan.messages.next_power_of_two().max(4) as u32;
+            let qp = hca.create_qp(&QpConfig { recv_requests: slots, send_blocks: slots, ..defaults })?;
+            let number = qp.number().0;
+            if *first.get_or_insert(number) + place as u32 != number {
+                return Err(Error::new("its queue pairs are not numbered in a row: peers can't know them"));
+            }
+            if let Some(slot) = qps.get_mut(peer) {
+                *slot = Some(qp);
+            }
+        }
+        let (address, key) = (mr.address, mr.key);
+        let first = first.unwrap_or(0);
+        Ok(Self { plan, me, hca, sends, receives, memory, address, key, qps, first, out, inward })
+    }
+
+    fn connect(&mut self) -> Result<(), Error> {
+        for peer in self.plan.peers(self.me) {
+            // It has made its queue pairs in its order, from the same number on.
+            let number = Qpn(self.first + self.plan.place(peer, self.me) as u32);
+            let lid = self.plan.lids.get(peer).copied().ok_or(Error::new("there is no such peer"))?;
+            let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) else { continue };
+            self.hca.qp_to_init(qp, &InitAttr::default())?;
+            self.hca.qp_to_rtr(qp, &RtrAttr { mtu: MTU, ..RtrAttr::new(number, Path::lid(lid)) })?;
+            self.hca.qp_to_rts(qp, &RtsAttr { timeout: self.plan.timeout, ..RtsAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Where a message is: what goes out lies before what comes in.
+    fn offset(&self, place: usize, message: usize, inward: bool) -> usize {
+        let before = if inward { self.out.len() } else { 0 };
+        ((before + place) * self.plan.messages + message) * self.plan.size
+    }
+
+    fn sge(&self, offset: usize) -> [Sge; 1] {
+        [Sge { address: self.address + offset as u64, len: self.plan.size as u32, key: self.key }]
+    }
+
+    fn post_receives(&mut self) -> Result<(), Error> {
+        for (place, peer) in self.inward.clone().into_iter().enumerate() {
+            for message in 0..self.plan.messages {
+                let sge = self.sge(self.offset(place, message, true));
+                if let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) {
+                    qp.post_recv((place * self.plan.messages + message) as u64, &sge)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn post_sends(&mut self) -> Result<(), Error> {
+        for message in 0..self.plan.messages {
+            for (place, peer) in self.out.clone().into_iter().enumerate() {
+                let offset = self.offset(place, message, false);
+                let data: Vec<u8> = self.plan.data(self.me, peer, message).collect();
+                self.memory.write(offset, &data);
+                let sge = self.sge(offset);
+                if let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) {
+                    let request = SendRequest::new(message as u64, SendOp::Send { imm: None }, &sge);
+                    qp.post_send(self.hca.bus_mut(), &request)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all completions.
+    fn finish(&mut self, account: &mut Account) -> Result<(), Error> {
+        let (mut left, mut to_come) = (self.out.len(), self.inward.len());
+        (left, to_come) = (left * self.plan.messages, to_come * self.plan.messages);
+        while left > 0 || to_come > 0 {
+            let now = self.hca.bus_mut().turns().now();
+            while let Some(done) = self.sends.poll() {
+                account.note(now, &done);
+                self.retire(&done)?;
+                left = left.checked_sub(1).ok_or(Error::new("a send completed twice"))?;
+            }
+            while let Some(done) = self.receives.poll() {
+                account.note(now, &done);
+                let wr_id = self.retire(&done)? as usize;
+                self.check(&done, wr_id)?;
+                account.came += 1;
+                to_come = to_come.checked_sub(1).ok_or(Error::new("a receive completed twice"))?;
+            }
+            if left > 0 || to_come > 0 {
+                if self.hca.bus_mut().turns().is_over() {
+                    return Err(Error::new(format!("{left} sends and {to_come} receives are not done")));
+                }
+                self.hca.wait(None);
+            }
+        }
+        Ok(())
+    }
+
+    /// The work request that a completion is of.
+    fn retire(&mut self, done: &Completion) -> Result<u64, Error> {
+        done.status.as_ref().map_err(|why| Error::new(format!("a request failed: {why:?}")))?;
+        let qps = self.qps.iter_mut().flatten();
+        let mut qps = qps.skip(done.qpn.0.saturating_sub(self.first) as usize);
+        let qp = qps.next().filter(|qp| qp.number() == done.qpn);
+        qp.and_then(|qp| qp.finish(done)).ok_or(Error::new(format!("a completion of nothing: {done:?}")))
+    }
+
+    fn check(&self, done: &Completion, wr_id: usize) -> Result<(), Error> {
+        let (place, message) = (wr_id / self.plan.messages, wr_id % self.plan.messages);
+        let from = self.inward.get(place).copied().unwrap_or(usize::MAX);
+        let offset = self.offset(place, message, true);
+        let same = self.memory.look(offset, self.plan.size, |bytes| {
+            bytes.iter().copied().eq(self.plan.data(from, self.me, message))
+        });
+        if same && done.byte_len as usize == self.plan.size {
+            return Ok(());
+        }
+        Err(Error::new(format!("message {message} of host {from} was garbled")))
+    }
+}

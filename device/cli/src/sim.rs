@@ -1,0 +1,196 @@
+//! `softhca sim`: a topology, or one process of it, without guests and with no clock but the model's.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use hca_bench::cluster::{self, Engine, Member, Pattern, Plan, Report, Transport};
+use hca_model::{HcaId, Ps, World};
+use hca_server::sim::Partition;
+use hca_server::topology::Topology;
+use hca_spec::ids::Lid;
+
+use crate::cli::{print, private_dir};
+
+/// How often a program looks at its queues.
+const STEP: Ps = Ps::from_us(1);
+/// How often it is said how far the simulation is.
+const TELL: Duration = Duration::from_secs(1);
+
+/// Simulate a topology without guests: hosts run a program of ours, and time is the model's alone
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    softhca sim --topology two-hosts --until 5\n      \
+    two hosts send to each other; what happened as one number\n  \
+    softhca sim --topology far.toml --process left --run-dir /tmp/far &\n  \
+    softhca sim --topology far.toml --process right --run-dir /tmp/far\n      \
+    the same topology in two processes, joined by its links that say simbricks = \"listen:PATH\": their hashes add\n      \
+    up to that of one process\n\n\
+    Exit code: 0 if all hosts did what they should, 1 if not, or another process has ended.")]
+pub(crate) struct Arguments {
+    /// Topology file (hosts, adapters, switches, links), or the name of one that is built in
+    #[arg(long, value_name = "FILE|NAME")]
+    topology: PathBuf,
+    /// Process of the topology that this one is; without, it is all of them
+    #[arg(long, value_name = "NAME", requires = "run_dir")]
+    process: Option<String>,
+    /// Directory for the sockets of links to other processes; made if missing, for this user only
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Who sends to whom
+    #[arg(long, value_name = "PATTERN", value_enum, default_value = "all-to-all")]
+    traffic: Pattern,
+    /// Of all-to-all: each sends to so many of the next ones only
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    peers: Option<u64>,
+    /// How hosts are connected: to each peer, or dynamically, which takes no more with more of them
+    #[arg(long, value_name = "TRANSPORT", value_enum, default_value = "rc")]
+    transport: Transport,
+    /// Messages of each flow
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    messages: u64,
+    /// Bytes of a message: 64, 4K, 1M
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = message)]
+    size: usize,
+    /// When all hosts begin to send, in milliseconds of model time
+    #[arg(long, value_name = "MS", default_value = "1", value_parser = crate::replay::milliseconds)]
+    start: Ps,
+    /// When it ends, in milliseconds of model time
+    #[arg(long, value_name = "MS", default_value = "5", value_parser = crate::replay::milliseconds)]
+    until: Ps,
+    /// An acknowledgement is waited for 4.096 us * 2^N before a message is sent again
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u8).range(1..32))]
+    ack_timeout: u8,
+    /// Do not hash events, packets and completions: that is faster
+    #[arg(long)]
+    no_hash: bool,
+    /// How many seconds to wait for the other processes
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    patience: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Understands the size of a message.
+///
+/// # Errors
+/// What is possible, as text.
+fn message(text: &str) -> Result<usize, String> {
+    let size = hca_trace::size(text)?;
+    usize::try_from(size).ok().filter(|size| (1..=1 << 30).contains(size)).ok_or("must be 1 to 1G".into())
+}
+
+/// The engine of a process.
+struct Simulated(Partition);
+
+impl Engine for Simulated {
+    fn world(&mut self) -> &mut World {
+        self.0.world()
+    }
+
+    fn run_until(&mut self, until: Ps) -> Result<(), hca_bench::Error> {
+        self.0.run_until(until).map_err(|why| hca_bench::Error::new(format!("{why:#}")))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), hca_bench::Error> {
+        self.0.finish().map_err(|why| hca_bench::Error::new(format!("{why:#}")))
+    }
+}
+
+/// Simulates.
+///
+/// # Errors
+/// The topology can't be simulated, a host did not do what it should, or a neighbour has ended.
+pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
+    let topology = Topology::load(&args.topology)?;
+    if let Some(dir) = &args.run_dir {
+        private_dir(dir)?;
+    }
+    let dir = args.run_dir.as_deref().unwrap_or(Path::new("."));
+    let plan = plan(&topology, args)?;
+    let began = Instant::now();
+    let partition =
+        Partition::new(&topology, args.process.as_deref(), dir, Duration::from_secs(args.patience))?;
+    let built = began.elapsed();
+    let (begin, mut told) = (Instant::now(), Instant::now());
+    let mut last = Ps::ZERO;
+    let mut progress = |now: Ps| {
+        let since = told.elapsed();
+        if since >= TELL {
+            let rate = (now - last).as_ns() as f64 / 1000.0 / since.as_secs_f64();
+            eprintln!("softhca: {:.3} ms of {:.3}, {rate:.0} us a second", ms(now), ms(plan.until));
+            (told, last) = (Instant::now(), now);
+        }
+    };
+    let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, &mut progress)?;
+    engine.finish()?;
+    tell(args, &report, built, begin.elapsed())
+}
+
+fn ms(time: Ps) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
+    let part = match &args.process {
+        Some(name) => topology.part(Some(name))?,
+        None => topology.whole(),
+    };
+    let here: Vec<String> = part.hcas().map(|(host, hca)| format!("{}/{}", host.name, hca.name)).collect();
+    let (mut members, mut lids, mut next) = (Vec::new(), Vec::new(), 1u16);
+    for (number, (host, hca)) in topology.hcas().enumerate() {
+        lids.push(Lid(next));
+        let ports = u16::try_from(hca.personality.ports.len())?;
+        next = next.checked_add(ports).context("more ports than there are LIDs")?;
+        let name = format!("{}/{}", host.name, hca.name);
+        if let Some(place) = here.iter().position(|known| *known == name) {
+            members.push(Member { hca: HcaId(place), number, name });
+        }
+    }
+    anyhow::ensure!(args.start < args.until, "--start must be before --until");
+    Ok(Plan {
+        members,
+        lids,
+        pattern: args.traffic,
+        peers: args.peers.map(usize::try_from).transpose()?,
+        transport: args.transport,
+        messages: usize::try_from(args.messages)?,
+        size: args.size,
+        start: args.start,
+        until: args.until,
+        timeout: args.ack_timeout,
+        step: STEP,
+        hash: !args.no_hash,
+    })
+}
+
+fn tell(args: &Arguments, report: &Report, built: Duration, took: Duration) -> anyhow::Result<()> {
+    let rate = report.until as f64 / 1e6 / took.as_secs_f64();
+    if args.json {
+        let mut value = serde_json::to_value(report)?;
+        value["process"] = args.process.clone().into();
+        value["built_s"] = built.as_secs_f64().into();
+        value["took_s"] = took.as_secs_f64().into();
+        return print(&serde_json::to_string_pretty(&value)?);
+    }
+    let Report { hosts, messages, bytes, finished, until, hashes } = report;
+    let process = args.process.as_deref().map(|name| format!("process {name}: ")).unwrap_or_default();
+    print(&format!(
+        "{process}{hosts} hosts: {messages} messages came, {bytes} bytes, every one checked; the last completion at {:.3} us",
+        *finished as f64 / 1e6
+    ))?;
+    print(&format!(
+        "{:.3} ms of model time in {:.2} s: {rate:.0} us a second",
+        *until as f64 / 1e9,
+        took.as_secs_f64()
+    ))?;
+    if let Some(hashes) = hashes {
+        let [events, packets, completions] = hashes.counts;
+        print(&format!("events      {:016x}  {events}", hashes.events))?;
+        print(&format!("packets     {:016x}  {packets}", hashes.packets))?;
+        print(&format!("completions {:016x}  {completions}", hashes.completions))?;
+    }
+    Ok(())
+}

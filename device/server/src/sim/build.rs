@@ -1,0 +1,121 @@
+//! The world of a part of a simulation. Whatever part it is of, each node and link is the same.
+
+use anyhow::{Context, bail, ensure};
+use hca_model::{HcaId, LinkConfig, NodeId, PortRef, SubnetPlan, SwitchId, TunnelId, World};
+
+use super::joint::Planned;
+use crate::faults::Faults;
+use crate::model;
+use crate::topology::{End, ManagementKey, Mode, Part, Time, Topology};
+
+/// A world, and the links that leave it.
+pub(super) struct Built {
+    pub(super) world: World,
+    pub(super) joints: Vec<Planned>,
+}
+
+/// Builds it.
+///
+/// # Errors
+/// The topology has what a simulation can't have.
+pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Result<Built> {
+    let mut topology = topology.clone();
+    check(&topology)?;
+    if topology.fabric.m_key == ManagementKey::Random {
+        // Nobody has to be kept out, and every process needs the same.
+        topology.fabric.m_key = ManagementKey::None;
+    }
+    let part = match process {
+        Some(_) => topology.part(process)?,
+        None => topology.whole(),
+    };
+    let mut joints = Vec::new();
+    for cut in &part.cuts {
+        let [a, b] = &cut.link.between;
+        let joint = cut.link.simbricks.as_ref().with_context(|| {
+            format!("the link between {a} and {b} leaves the process, and does not say how: simbricks = \"listen:PATH\"")
+        })?;
+        joints.push(Planned {
+            tunnel: TunnelId(cut.number.into()),
+            name: format!("{a} and {b}"),
+            role: joint.role(cut.here),
+            path: joint.path.clone(),
+        });
+    }
+    let seed = topology.fabric.seed;
+    let number = |link: &crate::topology::Link| {
+        topology.links.iter().position(|known| known.between == link.between).unwrap_or_default() as u64
+    };
+    let mut rows = Vec::new();
+    let mut world = model::bare_world(&topology, &part, &mut rows, |row, config| LinkConfig {
+        seed: Some(config.seed.unwrap_or_else(|| seed ^ (number(&row.link) + 1).wrapping_mul(SPREAD))),
+        room: 1,
+        ..config
+    })?;
+    world.plan_subnet(&plan(&topology, &part)?);
+    Faults::new(&topology, &part, &mut world);
+    Ok(Built { world, joints })
+}
+
+/// Spreads numbers of links over seeds (2^64 divided by the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn check(topology: &Topology) -> anyhow::Result<()> {
+    if let Some(link) = topology.links.iter().find(|link| link.leaves()) {
+        let [a, b] = &link.between;
+        bail!(
+            "the link between {a} and {b} leads outside, where time is another: a simulation can't have it"
+        );
+    }
+    let Time { mode, dilation, .. } = topology.time;
+    ensure!(
+        dilation == Time::default().dilation && mode == Mode::default(),
+        "[time] is for guests: a simulation has no clock but the model's"
+    );
+    Ok(())
+}
+
+/// The whole subnet, and which of its nodes are here.
+fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
+    let mut plan = SubnetPlan { routing: topology.fabric.routing, ..SubnetPlan::default() };
+    let mut here = 0..;
+    let mut next = |is_here: bool| if is_here { here.next() } else { None };
+    for host in &topology.hosts {
+        let is_here = part.hosts.iter().any(|known| known.name == host.name);
+        for hca in &host.hcas {
+            let ports =
+                (1..=hca.personality.ports.len()).filter_map(|port| u8::try_from(port).ok()).collect();
+            plan.hcas.push((next(is_here).map(HcaId), ports));
+        }
+    }
+    let mut here = 0..;
+    for switch in &topology.switches {
+        let is_here = part.switches.iter().any(|known| known.name == switch.name);
+        plan.switches.push(if is_here { here.next().map(SwitchId) } else { None });
+    }
+    let hcas: std::collections::BTreeMap<(&str, &str), usize> = topology
+        .hcas()
+        .enumerate()
+        .map(|(i, (host, hca))| ((host.name.as_str(), hca.name.as_str()), i))
+        .collect();
+    let switches: std::collections::BTreeMap<&str, usize> =
+        topology.switches.iter().enumerate().map(|(i, switch)| (switch.name.as_str(), i)).collect();
+    let find = |end: &End| {
+        let port = match end {
+            End::Hca { host, hca, port } => {
+                let place = hcas.get(&(host.as_str(), hca.as_str()));
+                place.map(|place| PortRef { node: NodeId::Hca(HcaId(*place)), port: *port })
+            }
+            End::Switch { switch, port } => {
+                switches.get(switch.as_str()).map(|place| PortRef::of_switch(SwitchId(*place), *port))
+            }
+            End::Outside { .. } | End::Nic { .. } => None,
+        };
+        port.with_context(|| format!("link: there is no port {end}"))
+    };
+    for link in &topology.links {
+        let [a, b] = &link.between;
+        plan.links.push([find(a)?, find(b)?]);
+    }
+    Ok(plan)
+}

@@ -1,0 +1,91 @@
+//! Links to other simulators and other processes, as SimBricks has them: rings in shared memory, with a promise of time.
+//!
+//! The side that listens at a Unix socket owns the memory and hands it over in its [`intro`]; the one that connects answers
+//! with its own. From then on messages pass by [`ring`]s of entries, one for each direction, each with the time at which it
+//! is to be processed. A [`Channel`] adds what the time means: it never goes backwards, and what was seen of it says how far
+//! the receiver may go. [`NetLink`] is a cable of the model over such a channel.
+//!
+//! The peer is not trusted: what it says is looked at once, copied, and checked; its memory may go away ([`LinkError`]).
+//!
+//! Everything is little endian. Source: the base and network protocols of SimBricks, version 1 (`lib/simbricks/base/proto.h`
+//! and `lib/simbricks/network/proto.h`).
+//!
+//! Not implemented: PCIe links, links without synchronisation, frames for the switches of others.
+
+pub mod channel;
+pub mod connect;
+pub mod intro;
+pub mod net;
+mod ring;
+
+#[cfg(test)]
+mod tests;
+
+pub use channel::{Channel, Heard};
+pub use connect::{Open, Role, open};
+pub use net::NetLink;
+
+use hca_model::Ps;
+
+/// Why a link can't be had, or can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The peer's first message is not what it should be.
+    #[error("the peer's first message: {0}")]
+    Intro(#[from] intro::IntroError),
+    /// The memory of the link can't be had.
+    #[error("the memory of the link: {0}")]
+    Memory(std::io::Error),
+    /// The memory went away while it was used.
+    #[error("the memory of the link went away: its file was made shorter, or the system has no page for it")]
+    MemoryLost,
+    /// The socket can't be had.
+    #[error("{path}: {why}")]
+    Socket {
+        /// Where it is.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The peer ended before its time.
+    #[error("the peer has ended; it had come to {heard} ps, and more was expected of it")]
+    Ended {
+        /// The last time it told.
+        heard: u64,
+    },
+    /// Time went backwards.
+    #[error("the peer's time went backwards, from {before} to {now} ps")]
+    Backwards {
+        /// What it told before.
+        before: u64,
+        /// What it told now.
+        now: u64,
+    },
+    /// A message of a type that there is not.
+    #[error("the peer sent a message of type {0:#04x}, which a network link does not have")]
+    Type(u8),
+    /// A length that can't be.
+    #[error("the peer sent a packet of {len} bytes in an entry that has room for {room}")]
+    Length {
+        /// What it said.
+        len: usize,
+        /// What there is.
+        room: usize,
+    },
+    /// A packet is none of ours.
+    #[error("the peer sent a packet of {0} bytes that is no message of an adapter or switch: is it softhca?")]
+    Message(usize),
+    /// A message of ours does not fit into the peer's entries.
+    #[error("a message of {len} bytes does not fit into an entry, which has room for {room}")]
+    TooLong {
+        /// Its bytes.
+        len: usize,
+        /// What there is.
+        room: usize,
+    },
+}
+
+/// Time of the protocol as the model has it.
+fn ps(time: u64) -> Ps {
+    Ps(time)
+}

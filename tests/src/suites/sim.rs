@@ -1,0 +1,140 @@
+//! Simulations in several processes: what happens does not depend on how a topology is cut, nor on what else the machine does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use hca_vm::server::Binary;
+use serde_json::Value;
+
+use super::{Case, Outcome};
+
+/// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
+const SWITCHES: usize = 8;
+const AT_EACH: usize = 2;
+/// How often each is run.
+const TIMES: usize = 10;
+/// Options of every run.
+const RUN: [&str; 10] =
+    ["--messages", "2", "--size", "6000", "--start", "2", "--until", "5", "--ack-timeout", "6"];
+/// A trunk that loses, doubles, delays and garbles packets.
+const FAULTS: &str =
+    "loss = 0.01\nduplicate = 0.01\ndelay = 0.05\nreorder = 0.01\ncorrupt = 0.01\ndelay_us = 2\n";
+/// A sixteenth of what the hosts behind it can send.
+const NARROW: &str = "width = 1\nrate = \"qdr\"\n";
+
+/// A topology in so many processes.
+fn topology(processes: usize, trunk: &str) -> String {
+    let of = |switch: usize| switch * processes / SWITCHES;
+    let mut text = "[fabric]\ntraining_ms = 0\nseed = 7\n".to_owned();
+    (0..processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
+    for switch in 0..SWITCHES {
+        let process = format!("process = \"p{}\"", of(switch));
+        text += &format!("[[switch]]\nname = \"s{switch}\"\nports = 8\n{process}\n");
+        for place in 1..=AT_EACH {
+            let host = format!("h{switch}{place}");
+            text += &format!("[[host]]\nname = \"{host}\"\n{process}\n[[host.hca]]\n");
+            text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s{switch}/{place}\"]\n");
+        }
+        if switch > 0 {
+            text += &format!("[[link]]\nbetween = [\"s{}/7\", \"s{switch}/8\"]\n{trunk}", switch - 1);
+            if of(switch) != of(switch - 1) {
+                text += &format!("simbricks = \"listen:trunk{switch}.sock\"\n");
+            }
+        }
+    }
+    text
+}
+
+/// What one run gave: hashes of events, packets and completions, how many there were, and microseconds of model time in a second.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Run {
+    hashes: [u64; 3],
+    counts: [u64; 3],
+    rate: f64,
+}
+
+fn run(program: &Path, folder: &Path, processes: usize, trunk: &str) -> Result<Run, String> {
+    let text = |why: std::io::Error| why.to_string();
+    std::fs::create_dir_all(folder).map_err(text)?;
+    let file = folder.join("topology.toml");
+    std::fs::write(&file, topology(processes, trunk)).map_err(text)?;
+    let start = |process: usize| {
+        let mut command = Command::new(program);
+        command.arg("sim").arg("--topology").arg(&file).arg("--run-dir").arg(folder).args(RUN).arg("--json");
+        command.arg("--process").arg(format!("p{process}"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(text)
+    };
+    let children = (0..processes).map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut sum = Run { rate: f64::MAX, ..Run::default() };
+    let mut failed = String::new();
+    for child in children {
+        let output = child.wait_with_output().map_err(text)?;
+        if !output.status.success() {
+            failed += &String::from_utf8_lossy(&output.stderr);
+            continue;
+        }
+        let value: Value = serde_json::from_slice(&output.stdout).map_err(|why| why.to_string())?;
+        let of = &value["hashes"];
+        for (to, name) in sum.hashes.iter_mut().zip(["events", "packets", "completions"]) {
+            *to = to.wrapping_add(of[name].as_u64().ok_or("no hash")?);
+        }
+        for (to, count) in sum.counts.iter_mut().zip(of["counts"].as_array().into_iter().flatten()) {
+            *to += count.as_u64().unwrap_or(0);
+        }
+        let took = value["took_s"].as_f64().unwrap_or(f64::MAX);
+        sum.rate = sum.rate.min(value["until"].as_f64().unwrap_or(0.0) / 1e6 / took);
+    }
+    if failed.is_empty() { Ok(sum) } else { Err(failed) }
+}
+
+/// Several runs of each number of processes, all of which have to give what the first did.
+fn case(name: &str, program: &Path, folder: &Path, trunk: &str) -> Vec<Case> {
+    let mut first: Option<Run> = None;
+    let mut cases = Vec::new();
+    for processes in [1, 2, 4, 8] {
+        let began = Instant::now();
+        let mut slowest = f64::MAX;
+        let mut complaint = String::new();
+        for time in 0..TIMES {
+            match run(program, &folder.join(format!("{name}-{processes}-{time}")), processes, trunk) {
+                Ok(run) => {
+                    slowest = slowest.min(run.rate);
+                    let first = first.get_or_insert_with(|| run.clone());
+                    if (first.hashes, first.counts) != (run.hashes, run.counts) {
+                        complaint += &format!("run {time} differs: {run:?}, the first was {first:?}\n");
+                    }
+                }
+                Err(why) => complaint += &why,
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        let counts = first.as_ref().map(|run| run.counts).unwrap_or_default();
+        let detail = format!("{counts:?} events, packets, completions; {slowest:.0} us a second at least");
+        println!("{name}, {processes} processes: {detail}");
+        let (outcome, detail) = match complaint.is_empty() {
+            true => (Outcome::Passed, detail),
+            false => (Outcome::Failed, complaint),
+        };
+        cases.push(Case::new(
+            format!("{name}, {processes} processes, {TIMES} times"),
+            outcome,
+            seconds,
+            detail,
+        ));
+    }
+    cases
+}
+
+/// Ties, faults, a congested trunk: each in 1, 2, 4 and 8 processes.
+pub fn cases() -> Vec<Case> {
+    let folder: PathBuf = std::env::temp_dir().join(format!("softhca-suite-sim-{}", std::process::id()));
+    let program = match Binary::find() {
+        Ok(program) => program,
+        Err(why) => return vec![Case::check("the program", format!("{why:#}"))],
+    };
+    let kinds = [("ties", ""), ("faults", FAULTS), ("a congested trunk", NARROW)];
+    let cases = kinds.iter().flat_map(|(name, trunk)| case(name, program.path(), &folder, trunk)).collect();
+    let _ = std::fs::remove_dir_all(&folder);
+    cases
+}
