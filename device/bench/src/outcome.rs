@@ -84,6 +84,8 @@ pub struct Share {
     pub pcie_writes: f64,
     /// Stores of the processor.
     pub stores: f64,
+    /// Share of the time of its processing units in which they were busy.
+    pub busy: f64,
     /// Share of hits of each cache that was used.
     pub hits: Hits,
 }
@@ -104,8 +106,8 @@ pub struct Hits {
 }
 
 impl Share {
-    /// The difference of two counts, per operation.
-    pub fn of(before: &Counts, after: &Counts, operations: f64) -> Self {
+    /// The difference of two counts `time_ns` nanoseconds apart, per operation.
+    pub fn of(before: &Counts, after: &Counts, operations: f64, time_ns: f64) -> Self {
         let per = |before: u64, after: u64| after.saturating_sub(before) as f64 / operations.max(1.0);
         let hits = |before: Ratio, after: Ratio| {
             let hits = after.hits.saturating_sub(before.hits) as f64;
@@ -118,6 +120,7 @@ impl Share {
             pcie_read_lines: per(b.read_bytes, a.read_bytes) / LINE,
             pcie_writes: per(b.writes, a.writes),
             stores: per(b.stores, a.stores),
+            busy: after.busy.since(before.busy).0 as f64 / 1e3 / (time_ns * after.units as f64).max(1.0),
             hits: Hits {
                 contexts: hits(before.contexts, after.contexts),
                 cqs: hits(before.cqs, after.cqs),

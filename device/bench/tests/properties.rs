@@ -101,6 +101,21 @@ fn no_link_carries_more_than_it_can() {
     }
 }
 
+#[test]
+fn units_are_never_busier_than_all_the_time() {
+    for options in [
+        &[("op", "read"), ("metric", "rate"), ("threads", "14"), ("qps", "28"), ("window", "64")][..],
+        &[("op", "write"), ("metric", "rate"), ("threads", "14"), ("qps", "14"), ("inline", "16")],
+        &[("op", "send"), ("metric", "rate"), ("threads", "14"), ("qps", "14"), ("post-list", "16")],
+        &[("op", "write"), ("metric", "bandwidth"), ("size", "64K"), ("mtu", "256")],
+    ] {
+        let usage = outcome(options).usage.expect("adapters");
+        for share in [usage.initiator, usage.target] {
+            assert!(share.busy > 0.0 && share.busy <= SLACK, "{options:?}: {}", share.busy);
+        }
+    }
+}
+
 /// Nor two of them: what two initiators send to two targets by a switch, in windows of the meter that cut bursts.
 #[test]
 fn two_links_carry_no_more_than_both() {

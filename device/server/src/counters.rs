@@ -72,7 +72,7 @@ fn of_port(number: u8, counters: &PortCounters) -> Value {
 }
 
 fn units(counts: &Counts) -> Value {
-    let Counts { pcie, contexts, cqs, keys, translations, wqes, jobs, busy } = *counts;
+    let Counts { pcie, contexts, cqs, keys, translations, wqes, jobs, busy, units: _ } = *counts;
     let PcieCounts { reads, read_bytes, writes, written_bytes, stores, stored_bytes } = pcie;
     json!({
         "jobs": jobs,

@@ -149,7 +149,7 @@ pub fn run_observed(
     let adapters = scenario.initiators + u64::from(scenario.bidirectional);
     let rate_each = rate / adapters as f64;
     let own = operations as f64 / adapters as f64;
-    let share = |(b, a): (&Counts, &Counts), operations| Share::of(b, a, operations);
+    let share = |(b, a): (&Counts, &Counts), operations| Share::of(b, a, operations, time_ns);
     let usage =
         before.first().zip(after.first()).zip(before.last().zip(after.last())).map(|(first, last)| Usage {
             initiator: share(first, own),

@@ -85,6 +85,8 @@ pub struct Counts {
     pub jobs: u64,
     /// How long they were busy, all together.
     pub busy: Ps,
+    /// How many of them there are.
+    pub units: u64,
 }
 
 /// The parts of one adapter that are busy while they work.
@@ -129,6 +131,7 @@ pub struct Units {
     key_bytes: usize,
     jobs: u64,
     busy: Ps,
+    count: u64,
     cost: PcieCost,
     notes: Notes,
 }
@@ -173,6 +176,7 @@ impl Units {
             key_bytes: cache.key_bytes.get() as usize,
             jobs: 0,
             busy: Ps::ZERO,
+            count: profile.units.count.get(),
             cost,
             notes: Notes::default(),
         }
@@ -199,6 +203,7 @@ impl Units {
             wqes: self.wqes.counts().into(),
             jobs: self.jobs,
             busy: self.busy,
+            units: self.count,
         }
     }
 
