@@ -4,7 +4,7 @@
 
 use hca_spec::mad::{
     CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_GET_RESP, METHOD_SET,
-    METHOD_TRAP_REPRESS, Mad, STATUS_BAD_METHOD, STATUS_BAD_VERSION,
+    METHOD_TRAP_REPRESS, Mad, STATUS_BAD_METHOD, STATUS_BAD_VERSION, attr,
 };
 
 use crate::datagram::Address;
@@ -39,6 +39,17 @@ pub(crate) fn is_well_addressed(address: &Address, mad: &Mad) -> bool {
     address.is_smp() == subnet && (address.source_qp.0 == 0) == subnet
 }
 
+/// Whether the subnet management agent of an adapter's port takes a datagram to QP0, even if a driver has a queue pair that
+/// receives there: what it answers itself, and what represses its traps. A manager's own datagrams (SMInfo, responses, traps) are
+/// the driver's.
+pub fn takes(mad: &Mad) -> bool {
+    match request(mad) {
+        Request::Subnet { .. } => mad.get(Mad::ATTRIBUTE_ID) != attr::SM_INFO,
+        Request::Repress => true,
+        Request::Performance { .. } | Request::Refuse(_) | Request::Ignore => false,
+    }
+}
+
 /// Looks at a datagram's header.
 pub(crate) fn request(mad: &Mad) -> Request {
     let method = mad.get(Mad::METHOD);
@@ -65,4 +76,34 @@ pub(crate) fn answer(mad: &Mad, status: u32) -> Mad {
         m.set(Mad::DIRECTION, 1);
     }
     m
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hca_spec::mad::METHOD_TRAP;
+
+    #[test]
+    fn what_a_driver_gets_of_subnet_management() {
+        for class in [CLASS_SUBN_LID_ROUTED, CLASS_SUBN_DIRECTED] {
+            for (method, attribute, agents) in [
+                (METHOD_GET, attr::NODE_INFO, true),
+                (METHOD_SET, attr::PORT_INFO, true),
+                (METHOD_GET, 0xff90, true),
+                (METHOD_TRAP_REPRESS, attr::NOTICE, true),
+                (METHOD_GET, attr::SM_INFO, false),
+                (METHOD_SET, attr::SM_INFO, false),
+                (METHOD_GET_RESP, attr::PORT_INFO, false),
+                (METHOD_TRAP, attr::NOTICE, false),
+            ] {
+                let mut mad = Mad::new();
+                mad.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, class).set(Mad::METHOD, method);
+                mad.set(Mad::ATTRIBUTE_ID, attribute);
+                assert_eq!(takes(&mad), agents, "class {class:#x}, method {method:#x}, {attribute:#x}");
+            }
+        }
+        let mut counters = Mad::new();
+        counters.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_PERF).set(Mad::METHOD, METHOD_GET);
+        assert!(!takes(&counters));
+    }
 }

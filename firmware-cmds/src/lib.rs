@@ -63,6 +63,7 @@ pub mod table;
 pub mod transport;
 mod users;
 
+pub use agent::takes;
 pub use commands::mkey::NotChanged;
 pub use datagram::{Address, Arrival, Departure};
 pub use disposal::{Burden, Disposal};

@@ -53,8 +53,8 @@ impl Ports {
         }
     }
 
-    /// Handles a datagram to QP0 or QP1 that came by the port and for which no driver has a queue pair there: an
-    /// agent's answer, addressed. What is not answered was counted.
+    /// Handles a datagram to QP0 or QP1 that came by the port and that an agent takes ([`takes`](crate::agent::takes)), or for
+    /// which no driver has a queue pair there: an agent's answer, addressed. What is not answered was counted.
     pub fn wire_mad(&mut self, arrival: &Arrival, mad: &Mad, effects: &mut Vec<Effect>) -> Option<Departure> {
         let Arrival { port: number, address, .. } = *arrival;
         let port = self.port_mut(number).filter(|port| has_agents(port))?;

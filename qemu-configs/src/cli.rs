@@ -183,8 +183,8 @@ struct RunArguments {
     /// Serves only this process of the topology, in this machine's network; the others run elsewhere
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
-    /// That host boots over the fabric: iPXE gets its kernel from a host whose command calls `hca-netboot`. Debian's iPXE
-    /// does not get through yet: see "Booting over the fabric" in qemu-configs/README.md
+    /// That host boots over the fabric: iPXE gets its kernel from a host whose command calls `hca-netboot`; see "Booting over
+    /// the fabric" in qemu-configs/README.md
     #[arg(long, value_name = "HOST")]
     netboot: Vec<String>,
     /// One more argument of `softhca serve`, such as --trace=FILE (may be repeated)

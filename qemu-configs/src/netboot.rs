@@ -16,8 +16,19 @@ use crate::guest::{Boot, Copy, Machine, initramfs, kernel_arguments};
 pub const PACKAGES: [&str; 1] = ["dnsmasq-base"];
 /// Where the files are, in the serving host.
 const SERVED: &str = "/srv/netboot";
-/// Until somebody answers: the manager of the subnet may still be starting.
-const SCRIPT: &str = "#!ipxe\nifstat\n:again\nautoboot net1 ||\nautoboot net0 ||\nsleep 1\ngoto again\n";
+/// The last card is the adapter: it is behind a bridge, and other cards of the host are before it. Again until somebody answers: the
+/// manager of the subnet may still be starting.
+const SCRIPT: &str = "#!ipxe
+ifstat
+set card net0
+isset ${net1/mac} && set card net1 ||
+isset ${net2/mac} && set card net2 ||
+isset ${net3/mac} && set card net3 ||
+:again
+autoboot ${card} ||
+sleep 1
+goto again
+";
 
 /// What QEMU enters.
 #[derive(Clone, Debug)]

@@ -492,6 +492,15 @@ layout! {
         INDEX: 0xc [15:0];
     }
 
+    /// QUERY_VPORT_COUNTER input.
+    pub struct QueryVportCounterIn[0x20] {
+        /// 1 = the counters begin anew at zero.
+        CLEAR: 0x18 [31:31];
+    } views {
+        /// The port.
+        port, port_mut: 0x0 QueryHcaVportIn;
+    }
+
     /// QUERY_HCA_VPORT_CONTEXT output.
     pub struct QueryHcaVportContextOut[0x210] {
         /// The subnet manager is aware of virtualization.

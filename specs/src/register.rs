@@ -17,7 +17,7 @@ layout! {
         OPER_MTU: 0xc [31:16];
     }
 
-    /// PTYS: rates. Bits of [`eth_proto`].
+    /// PTYS: rates; of Ethernet, bits of [`eth_proto`]; of InfiniBand, widths and speeds apart.
     pub struct Ptys[0x40] {
         /// 1 = software has switched negotiation off.
         AN_DISABLE_ADMIN: 0x0 [30:30];
@@ -35,10 +35,22 @@ layout! {
         EXT_ETH_PROTO_CAPABILITY: 0x8 [31:0];
         /// Rates that the port can do.
         ETH_PROTO_CAPABILITY: 0xc [31:0];
+        /// Widths that the port can do: a bit for each of 1x, 2x, 4x, 8x and 12x.
+        IB_LINK_WIDTH_CAPABILITY: 0x10 [31:16];
+        /// Speeds that the port can do: a bit for each of SDR, DDR, QDR, FDR10, FDR, EDR and HDR.
+        IB_PROTO_CAPABILITY: 0x10 [15:0];
         /// Rates that software wants.
         ETH_PROTO_ADMIN: 0x18 [31:0];
+        /// Widths that software wants.
+        IB_LINK_WIDTH_ADMIN: 0x1c [31:16];
+        /// Speeds that software wants.
+        IB_PROTO_ADMIN: 0x1c [15:0];
         /// The rate that holds; 0 = the link is down.
         ETH_PROTO_OPER: 0x24 [31:0];
+        /// The width that holds; 0 = the link is down.
+        IB_LINK_WIDTH_OPER: 0x28 [31:16];
+        /// The speed that holds.
+        IB_PROTO_OPER: 0x28 [15:0];
         /// Kind of connector; 0 = not known.
         CONNECTOR_TYPE: 0x2c [3:0];
         /// Rates that the other end has told of.
@@ -113,7 +125,7 @@ layout! {
         PAGE_SELECT: 0x4 [7:0];
     }
 
-    /// Page of [`Pddr`]: operation. Speeds and rates are in the codes of PTYS, widths above those of InfiniBand.
+    /// Page of [`Pddr`]: operation. Rates, and widths above speeds, are in the codes of PTYS.
     pub struct PddrOperation[0x20] {
         /// 1 InfiniBand, 4 Ethernet.
         PROTO_ACTIVE: 0x0 [23:20];

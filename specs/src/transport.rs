@@ -171,7 +171,7 @@ layout! {
 }
 
 /// Where the Toeplitz key begins in [`Tirc`].
-pub const TIR_HASH_KEY: usize = 0x28;
+pub const TIR_HASH_KEY: usize = Tirc::RX_HASH_KEY_0.offset();
 
 /// Bits of [`ModifyTisIn::BITMASK`].
 pub mod modify_tis {

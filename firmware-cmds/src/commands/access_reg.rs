@@ -68,13 +68,40 @@ mod tests {
         let mut ptys = [0; 0x40];
         ptys[1] = 1;
         let r = register(&mut b, 0x5004, false, &ptys);
-        // 4x EDR: width 2, speed bit 5.
-        assert_eq!(r.output[16 + 0x28..16 + 0x2c], [0, 2, 0, 0x20]);
+        // 4x EDR: width bit 2, speed bit 5.
+        assert_eq!(r.output[16 + 0x28..16 + 0x2c], [0, 4, 0, 0x20]);
         let r = register(&mut b, 0x5003, false, &[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(r.output[16..], [0, 1, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 0, 0]);
         let r = register(&mut b, 0x500f, false, &[0; 16]);
         assert_eq!(r.output[16..], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8]);
-        assert_eq!(register(&mut b, 0x5004, true, &ptys).status(), Status::BadParam);
+        assert_eq!(register(&mut b, 0x5003, true, &[0; 16]).status(), Status::BadParam, "PMTU is read-only");
+    }
+
+    /// PTYS of an InfiniBand port: what a boot loader does, which wants SDR and writes the rest back as it read it.
+    #[test]
+    fn a_host_chooses_speeds() {
+        let mut b = Bench::initialized();
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        let mut ptys = [0; 0x40];
+        ptys[1..4].copy_from_slice(&[1, 0, 1]);
+        let read = register(&mut b, 0x5004, false, &ptys);
+        ptys.copy_from_slice(&read.output[16..]);
+        assert_eq!(ptys[0x10..0x14], [0, 5, 0, 0x3f], "1x and 4x, up to EDR");
+        ptys[0x1e..0x20].copy_from_slice(&[0, 1]);
+        let r = register(&mut b, 0x5004, true, &ptys);
+        assert_eq!((r.status(), &r.output[16 + 0x1c..16 + 0x20]), (Status::Ok, &[0, 5, 0, 1][..]));
+        b.fw.ports.set_link(1, None, &mut Vec::new());
+        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        let r = register(&mut b, 0x5004, false, &ptys);
+        assert_eq!(r.output[16 + 0x28..16 + 0x2c], [0, 4, 0, 1], "4x SDR");
+        ptys[0x1e..0x20].copy_from_slice(&[0, 0x40]);
+        assert_eq!(register(&mut b, 0x5004, true, &ptys).status(), Status::BadParam, "no HDR");
+        ptys[0x1e..0x20].copy_from_slice(&[0, 1]);
+        ptys[3] = 4;
+        assert_eq!(register(&mut b, 0x5004, true, &ptys).status(), Status::BadParam, "no Ethernet");
+        b.fw.ports.reset();
+        let r = register(&mut b, 0x5004, false, &ptys);
+        assert_eq!(r.output[16 + 0x1c..16 + 0x20], [0, 5, 0, 0x3f], "a reset forgets it");
     }
 
     #[test]

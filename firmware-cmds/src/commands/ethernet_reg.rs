@@ -66,7 +66,8 @@ pub(super) fn names_a_port(register: u32) -> bool {
 /// What an access does with a register's value.
 type Access<T> = fn(&mut Port, bool, &mut T) -> Result<(), Failure>;
 
-fn on<T: FromBytes + zerocopy::IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable>(
+/// Gives the register's layout, at the front of its bytes, to an access.
+pub(super) fn on<T: FromBytes + zerocopy::IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable>(
     port: &mut Port,
     write: bool,
     value: &mut [u8],

@@ -131,7 +131,8 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
     Ok(reply(&*out))
 }
 
-/// Values that a driver may lower, and keeps at the maximum otherwise.
+/// Values that a driver may lower. Zero leaves the maximum: iPXE's driver sends zero for queue pairs and makes three of them, on
+/// every firmware that it drives.
 const SETTABLE: [hca_spec::layout::Field<General>; 8] = [
     General::LOG_MAX_QP,
     General::LOG_MAX_CQ,
@@ -175,7 +176,11 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
                 return Err(UAR.got(new.get(General::LOG_UAR_PAGE_SZ)));
             }
             for field in SETTABLE {
-                fw.general.set(field, new.get(field));
+                let wanted = match new.get(field) {
+                    0 => fw.general_max.get(field),
+                    value => value,
+                };
+                fw.general.set(field, wanted);
             }
             fw.general.set(General::PKEY_TABLE_SIZE, new.get(General::PKEY_TABLE_SIZE));
         }
@@ -335,6 +340,9 @@ mod tests {
         assert_eq!(b.put(Opcode::SetHcaCap, &set, 16).status(), Status::Ok);
         assert_eq!(caps(&mut b, 1).general().get(General::LOG_MAX_QP), 12);
         assert_eq!(caps(&mut b, 0).general().get(General::LOG_MAX_QP), 18, "the maximum stays");
+        set.general_mut().set(General::LOG_MAX_QP, 0);
+        assert_eq!(b.put(Opcode::SetHcaCap, &set, 16).status(), Status::Ok);
+        assert_eq!(caps(&mut b, 1).general().get(General::LOG_MAX_QP), 18, "zero is no limit");
         for (field, value) in [
             (General::LOG_MAX_QP, 19),
             (General::LOG_MAX_EQ, 8),

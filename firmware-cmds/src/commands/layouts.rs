@@ -1,11 +1,14 @@
 //! Which structure of `hca-spec` a command's input is.
 
 use hca_spec::cmd::{
-    AccessRegIn, CreateSrqIn, FunctionIn, GeneralObjectIn, McgIn, ModifyQpIn, ObjectIn, QueryHcaVportIn,
+    AccessRegIn, CreateSrqIn, FunctionIn, GeneralObjectIn, McgIn, ModifyQpIn, ObjectIn,
+    QueryHcaVportContextOut, QueryHcaVportIn,
 };
 use hca_spec::command::{InHeader, Opcode};
-use hca_spec::congestion::{CongParamsIn, CongStatisticsIn, CongStatusIn};
-use hca_spec::flow::{FlowIn, SetFteIn};
+use hca_spec::congestion::{
+    CongParamsIn, CongStatisticsIn, CongStatusIn, MODIFY_PARAMS, NotificationParams, ReactionParams,
+};
+use hca_spec::flow::{FlowIn, FlowListEntry, SetFteIn};
 use hca_spec::layout::Layout;
 use hca_spec::layout_named;
 use hca_spec::nic_vport::{RoceAddressIn, VportIn};
@@ -26,8 +29,9 @@ impl Command {
             QueryPages | ManagePages => &FunctionIn::LAYOUT,
             MadIfc => &hca_spec::cmd::MadIfc::LAYOUT,
             CreateXrcSrq => &CreateSrqIn::LAYOUT,
-            QueryVportState | ModifyVportState | QueryNicVportContext | QueryVnicEnv | QueryVportCounter
-            | QueryRoceAddress => &VportIn::LAYOUT,
+            QueryVportState | ModifyVportState | QueryNicVportContext | QueryVnicEnv | QueryRoceAddress => {
+                &VportIn::LAYOUT
+            }
             SetRoceAddress => &RoceAddressIn::LAYOUT,
             QueryHcaVportContext | ModifyHcaVportContext | QueryHcaVportGid | QueryHcaVportPkey => {
                 &QueryHcaVportIn::LAYOUT
@@ -47,6 +51,25 @@ impl Command {
             _ => &InHeader::LAYOUT,
         }
     }
+
+    /// All structures of its input and their first bytes: [`Command::input_layout`], the header, and what lies behind or, where the
+    /// input may have several forms, in one place.
+    pub fn input_layouts(&self) -> Vec<(&'static Layout, usize)> {
+        let mut all = vec![(&InHeader::LAYOUT, 0), (self.input_layout(), 0)];
+        match self.opcode {
+            // They name a virtual port as its own commands do.
+            Opcode::ModifyNicVportContext | Opcode::QueryQCounter => all.push((&VportIn::LAYOUT, 0)),
+            // The context lies where it does in the query's output.
+            Opcode::ModifyHcaVportContext => all.push((&QueryHcaVportContextOut::LAYOUT, 0)),
+            Opcode::ModifyCongParams => {
+                all.push((&ReactionParams::LAYOUT, MODIFY_PARAMS));
+                all.push((&NotificationParams::LAYOUT, MODIFY_PARAMS));
+            }
+            Opcode::SetFlowTableEntry => all.push((&FlowListEntry::LAYOUT, SetFteIn::SIZE)),
+            _ => {}
+        }
+        all
+    }
 }
 
 #[cfg(test)]
@@ -59,12 +82,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_rows() {
         // Rows whose input goes on: with a name, a context that is an output elsewhere, parameters of a point.
-        let longer = [
-            Opcode::SetDriverVersion,
-            Opcode::ModifyHcaVportContext,
-            Opcode::ModifyCongParams,
-            Opcode::QueryVportCounter,
-        ];
+        let longer = [Opcode::SetDriverVersion, Opcode::ModifyHcaVportContext, Opcode::ModifyCongParams];
         for command in TABLE {
             let (layout, name) = (command.input_layout(), command.name);
             match longer.contains(&command.opcode) {

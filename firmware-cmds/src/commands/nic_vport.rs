@@ -33,7 +33,7 @@ const OTHER: Failure = bad_param("NIC_VPORT: other_vport: the adapter has no oth
 const LIST: Failure =
     bad_param("NIC_VPORT: allowed_list_type must be 0 (unicast), 1 (multicast) or 2 (VLAN)");
 
-fn own<'a>(fw: &Firmware, call: &Call<'a>) -> Result<&'a VportIn, Failure> {
+pub(super) fn own<'a>(fw: &Firmware, call: &Call<'a>) -> Result<&'a VportIn, Failure> {
     let vport = call.view::<VportIn>()?;
     let number = vport.get(VportIn::VPORT_NUMBER);
     match vport.get(VportIn::OTHER_VPORT) == 1 && !is_managers(fw, number) {

@@ -1,9 +1,8 @@
 //! PDDR: what a port's physical layer does, for tools. Source: PRM "PDDR"; mstflint (`mlxlink`; field use).
 
-use hca_spec::mad::{PortInfo, port_state};
+use hca_spec::mad::port_state;
 use hca_spec::register::{PDDR_PAGE, PROTO_ETHERNET, Pddr, PddrOperation, PddrTrouble, pddr_page};
 
-use super::register::ib_speeds;
 use crate::failure::{Failure, bad_param};
 use crate::personality::PortKind;
 use crate::port::Port;
@@ -65,15 +64,8 @@ fn operation(port: &Port) -> PddrOperation {
         (PROTO_ETHERNET, rates.wanted, rates.capable, rates.active)
     } else {
         page.set(PddrOperation::IB_PHY_FSM_STATE, code(INFINIBAND));
-        let info = port.info();
-        let (capable, wanted, active) = ib_speeds(port);
-        let active = info.get(PortInfo::LINK_WIDTH_ACTIVE) << 16 | active;
-        (
-            PROTO_INFINIBAND,
-            info.get(PortInfo::LINK_WIDTH_ENABLED) << 16 | wanted,
-            info.get(PortInfo::LINK_WIDTH_SUPPORTED) << 16 | capable,
-            if now == Physical::Up { active } else { 0 },
-        )
+        let (wanted, capable) = (port.wanted_modes().word(), port.capable_modes().word());
+        (PROTO_INFINIBAND, wanted, capable, port.active_modes().word())
     };
     page.set(PddrOperation::PROTO_ACTIVE, protocol).set(PddrOperation::PHY_MANAGER_LINK_ENABLED, wanted);
     page.set(PddrOperation::CORE_TO_PHY_LINK_ENABLED, wanted);

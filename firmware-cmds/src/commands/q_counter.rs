@@ -3,6 +3,7 @@
 use hca_spec::cmd::QueryQCounterIn;
 
 use super::call::{done, named};
+use super::nic_vport::own;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_resource, no_room};
 use crate::firmware::Firmware;
@@ -26,6 +27,7 @@ pub(super) fn dealloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 pub(super) fn query(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let query = call.view::<QueryQCounterIn>()?;
+    own(fw, call)?;
     let number = call.number();
     let set = fw.icm.q_counters.get_mut(number).ok_or(NONE.of(number))?;
     let mut out = vec![0; OUTPUT];
@@ -59,6 +61,10 @@ mod tests {
         assert_eq!((be32(&r.output, 0x10), be32(&r.output, 0xc0)), (1, 2));
         let r = b.put(Opcode::QueryQCounter, &query, 0x100);
         assert_eq!(be32(&r.output, 0x10), 0, "cleared");
+        let mut other = query.bytes().to_vec();
+        other[8..12].copy_from_slice(&(1u32 << 31 | 3).to_be_bytes());
+        other[..4].copy_from_slice(&((Opcode::QueryQCounter as u32) << 16).to_be_bytes());
+        assert_eq!(b.raw(&other, 0x100).status(), Status::BadParam, "of another virtual port");
         b.ok(Opcode::DeallocQCounter, set);
         assert_eq!(b.put(Opcode::QueryQCounter, &query, 0x100).status(), Status::BadResource);
         assert_eq!(b.object(Opcode::DeallocQCounter, set).status(), Status::BadResource);

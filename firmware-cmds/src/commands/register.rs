@@ -5,7 +5,7 @@
 use hca_spec::cmd::reg;
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
-use hca_spec::register::{Pddr, Slrg, Sltp};
+use hca_spec::register::{Pddr, Ptys, Slrg, Sltp};
 use hca_spec::{be32, put_be32};
 
 use super::{ethernet_reg, management_reg, pddr};
@@ -63,7 +63,7 @@ fn length(register: u32, kind: PortKind) -> Option<usize> {
         _ if kind == PortKind::Ethernet => return None,
         reg::PMTU | reg::PVLC => 0x10,
         reg::PCAP => 0x14,
-        reg::PTYS => 0x40,
+        reg::PTYS => Ptys::SIZE,
         _ => return None,
     })
 }
@@ -129,7 +129,7 @@ pub(super) fn access(
         (reg::SLTP | reg::SLRG, false) => value.iter_mut().skip(4).for_each(|byte| *byte = 0),
         (reg::PMTU, false) => port_mtu(port, &mut value),
         (reg::PVLC, false) => port_lanes(port, &mut value),
-        (reg::PTYS, false) => port_type(port, &mut value),
+        (reg::PTYS, write) => ethernet_reg::on(port, write, &mut value, Port::access_modes)?,
         (reg::PAOS, write) => port_state(port, write, &mut value, effects)?,
         _ => return Err(Denied::Method(READ_ONLY.of(register))),
     }
@@ -188,34 +188,4 @@ fn port_lanes(port: &Port, value: &mut [u8]) {
     put_be32(value, 4, lanes(info.get(PortInfo::VL_CAP)));
     put_be32(value, 8, lanes(info.get(PortInfo::OPERATIONAL_VLS)));
     put_be32(value, 0xc, lanes(info.get(PortInfo::OPERATIONAL_VLS)));
-}
-
-/// Speeds of an InfiniBand port that it can do, that are wanted, and the one that holds, in the code of PTYS: SDR, DDR, QDR,
-/// FDR10, FDR, EDR, HDR from bit 0 on.
-pub(super) fn ib_speeds(port: &Port) -> (u32, u32, u32) {
-    const VENDOR_SHIFT: u32 = 3;
-    const EXTENDED_SHIFT: u32 = 4;
-    let info = port.info();
-    let (supported, enabled, vendor) = port.vendor_speeds();
-    let capable = info.get(PortInfo::LINK_SPEED_SUPPORTED)
-        | supported << VENDOR_SHIFT
-        | info.get(PortInfo::LINK_SPEED_EXT_SUPPORTED) << EXTENDED_SHIFT;
-    let wanted = info.get(PortInfo::LINK_SPEED_ENABLED)
-        | enabled << VENDOR_SHIFT
-        | info.get(PortInfo::LINK_SPEED_EXT_ENABLED) << EXTENDED_SHIFT;
-    let active = match (info.get(PortInfo::LINK_SPEED_EXT_ACTIVE), vendor) {
-        (0, 0) => info.get(PortInfo::LINK_SPEED_ACTIVE),
-        (0, vendor) => vendor << VENDOR_SHIFT,
-        (extended, _) => extended << EXTENDED_SHIFT,
-    };
-    (capable, wanted, active)
-}
-
-/// PTYS: widths (31..16) and speeds (15..0) that are supported (0x10), wanted (0x1c) and active (0x28).
-fn port_type(port: &Port, value: &mut [u8]) {
-    let info = port.info();
-    let (capable, wanted, active) = ib_speeds(port);
-    put_be32(value, 0x10, info.get(PortInfo::LINK_WIDTH_SUPPORTED) << 16 | capable);
-    put_be32(value, 0x1c, info.get(PortInfo::LINK_WIDTH_ENABLED) << 16 | wanted);
-    put_be32(value, 0x28, info.get(PortInfo::LINK_WIDTH_ACTIVE) << 16 | active);
 }

@@ -240,7 +240,7 @@ rows! {
         User::ALL, Query, ReadOnly(vport::pkeys), Input(vport::table_template);
     QueryVnicEnv, "QUERY_VNIC_ENV", Initialized, (VportIn::SIZE, nic_vport::VNIC_ENV_LEN), NONE, OBJECT,
         User::ALL, Query, ReadOnly(nic_vport::query_environment), Object, if Firmware::is_ethernet;
-    QueryVportCounter, "QUERY_VPORT_COUNTER", Initialized, (vport::QUERY_COUNTER_LEN, vport::COUNTERS_LEN), NONE, OBJECT,
+    QueryVportCounter, "QUERY_VPORT_COUNTER", Initialized, (QueryVportCounterIn::SIZE, vport::COUNTERS_LEN), NONE, OBJECT,
         User::ALL, Query, Update(vport::counters), Object;
     AllocQCounter, "ALLOC_Q_COUNTER", Initialized, (OBJECT, NAME), makes(QCounter), OBJECT,
         User::ALL, Create, Update(q_counter::alloc), Object;

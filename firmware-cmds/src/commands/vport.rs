@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 use hca_spec::caps::General;
-use hca_spec::cmd::{QueryHcaVportContextOut as Context, QueryHcaVportIn};
+use hca_spec::cmd::{QueryHcaVportContextOut as Context, QueryHcaVportIn, QueryVportCounterIn};
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
-use hca_spec::{be32, put_be32, put_be64};
+use hca_spec::{put_be32, put_be64};
 
 use super::call::{done, reply};
 use super::fixture::Fixture;
@@ -22,8 +22,6 @@ use crate::port::{EthernetCounters, Port, SETTABLE_CAPABILITIES};
 
 /// Length of MODIFY_HCA_VPORT_CONTEXT's input: a header and a context, as in the query's output.
 pub(super) const MODIFY_CONTEXT_LEN: usize = Context::SIZE;
-/// Length of QUERY_VPORT_COUNTER's input.
-pub(super) const QUERY_COUNTER_LEN: usize = 0x20;
 /// Length of QUERY_VPORT_COUNTER's output.
 pub(super) const COUNTERS_LEN: usize = 0x210;
 /// Index that means "all entries".
@@ -79,8 +77,9 @@ pub(super) fn context(fw: &Firmware, call: &Call<'_>) -> Outcome {
 
 pub(super) fn modify_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let port = check_port(fw, call)?.0.number();
-    let value = be32(call.input, Context::CAP_MASK1.offset());
-    let mask = be32(call.input, Context::CAP_MASK1_FIELD_SELECT.offset());
+    // The context lies where it does in the query's output.
+    let context = call.view::<Context>()?;
+    let (value, mask) = (context.get(Context::CAP_MASK1), context.get(Context::CAP_MASK1_FIELD_SELECT));
     fw.ports.change_capabilities(port, mask, value);
     Ok(done())
 }
@@ -113,8 +112,6 @@ pub(super) fn pkeys(fw: &Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    /// The bit of the word that asks for counting from zero.
-    const CLEAR: (usize, u32) = (0x18, 1 << 31);
     let (port, _) = check_port(fw, call)?;
     let (number, c) = (port.number(), port.counters);
     let mut out = vec![0; COUNTERS_LEN];
@@ -132,7 +129,7 @@ pub(super) fn counters(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         put_be64(&mut out, 0x10 + i * 16, packets);
         put_be64(&mut out, 0x18 + i * 16, bytes);
     }
-    if be32(call.input, CLEAR.0) & CLEAR.1 != 0
+    if call.view::<QueryVportCounterIn>()?.get(QueryVportCounterIn::CLEAR) == 1
         && let Some(port) = fw.ports.port_mut(number)
     {
         port.counters = Default::default();

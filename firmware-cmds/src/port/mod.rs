@@ -12,6 +12,7 @@ pub mod ethernet;
 mod info;
 mod key;
 mod link;
+mod modes;
 mod rate;
 pub(crate) mod smp;
 mod tables;

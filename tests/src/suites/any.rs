@@ -1,18 +1,20 @@
 //! Programs and drivers that nobody had tried before: what each of them met once, as a case.
 //!
-//! Modules and packages of the guests' distribution, UCX on queues that it makes itself, the launcher in whatever folder it lies.
+//! Modules and packages of the guests' distribution, UCX on queues that it makes itself, iPXE, the launcher in whatever folder it lies.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hca_vm::lab::Options;
 use hca_vm::module::Module;
+use hca_vm::run::Run;
 
 use super::Case;
 use super::guest::{Command, run_in};
+use crate::guests::turn;
 
 /// Files of these cases in the guests.
 const FILES: [&str; 1] = ["guest/hpc.sh"];
@@ -27,7 +29,39 @@ pub fn cases(kernel: &str) -> Vec<Case> {
         vec![Case::check("launcher in a folder named target", launcher().err().unwrap_or_default())];
     cases.push(Case::check("a module of one's own", module(kernel).err().unwrap_or_default()));
     cases.extend(run_in(&FILES, &PACKAGES, "", "loopback", kernel, &commands()));
+    cases.push(boots_over_the_fabric(kernel));
     cases
+}
+
+/// iPXE, with its own driver, loads the kernel from another guest and starts it there.
+fn boots_over_the_fabric(kernel: &str) -> Case {
+    /// An emulated processor unpacks the kernel for minutes.
+    const LIMIT: Duration = Duration::from_secs(1500);
+    let started = Instant::now();
+    let report = {
+        let _turn = turn();
+        Run::new("cable")
+            .kernel(kernel)
+            .timeout(LIMIT)
+            .netboot("b")
+            .host("a", "hca-netboot")
+            .host("b", "uname -r; ls /sys/class/infiniband")
+            .run()
+    };
+    let complaint = match report {
+        Err(error) => format!("{error:#}"),
+        Ok(report) => {
+            let said = report.host("b").map_or("", |host| host.output.as_str());
+            // Of the kernel that was asked for, whose driver then has the adapter.
+            let booted = said.contains(kernel) && said.contains("mlx5_0");
+            if report.exit_code() == 0 && booted {
+                String::new()
+            } else {
+                format!("b said {said:?}\n{report}")
+            }
+        }
+    };
+    Case { seconds: started.elapsed().as_secs_f64(), ..Case::check("ipxe boots over the fabric", complaint) }
 }
 
 fn commands() -> Vec<Command> {

@@ -1,13 +1,21 @@
-//! The agents of the adapter's ports on the wire: datagrams to QP0 and QP1 that no driver takes.
+//! The agents of the adapter's ports on the wire: datagrams to QP0 that they take, and to QP0 and QP1 if no driver does.
 //!
 //! Source: IBTA vol 1 13.5 (special queue pairs), 14.2 (SMPs), 16.1 (performance management).
 
-use hca_firmware::{Arrival, Departure, KeyViolation};
+use hca_firmware::{Arrival, Departure, KeyViolation, takes};
 
 use crate::adapter::Executor;
 use crate::adapter::core::{Arrived, Core, HcaEvent};
 use crate::ground::time::Ps;
 use crate::link_layer::ib::datagram;
+
+/// Whether a datagram to QP0 is one that the port's agent takes, whoever receives there: firmware manages the port alone, also
+/// for drivers with a QP0 that would not (iPXE).
+#[cold]
+pub(super) fn is_for_agent(arrived: &Arrived) -> bool {
+    let datagram = datagram::parse(arrived.path(), arrived.repr(), arrived.payload_bytes());
+    datagram.is_some_and(|(_, mad)| takes(&mad))
+}
 
 impl Executor<'_> {
     /// A datagram for which no driver has a queue pair that receives. Ports on Ethernet have no agents.

@@ -325,7 +325,7 @@ impl Executor<'_> {
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,
             HcaEvent::QueueFrame(queued) => Object::Rq(queued.rqn),
             HcaEvent::FlushFrames(rqn) => Object::Rq(*rqn),
-            HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived.port, arrived.repr())?),
+            HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived)?),
             HcaEvent::Scripted(held) => match &**held {
                 Held::Completion(_, cqe, _) => Object::Qp(Qpn(cqe.get(Cqe::QPN))),
                 Held::FailQp(qpn) | Held::FailSends(qpn) => Object::Qp(*qpn),

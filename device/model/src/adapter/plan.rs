@@ -177,7 +177,7 @@ impl Executor<'_> {
             }
             return;
         }
-        let Some(qp) = self.receiver_of(arrived.port, repr).and_then(|qpn| self.qps.get(qpn.0)) else {
+        let Some(qp) = self.receiver_of(arrived).and_then(|qpn| self.qps.get(qpn.0)) else {
             return;
         };
         match qp.service {

@@ -6,6 +6,7 @@ use hca_spec::rules;
 use hca_spec::wire::Transport;
 
 use super::Executor;
+use super::agent::is_for_agent;
 use super::core::Arrived;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::{NotAdmitted, QueuePair, WrongWay};
@@ -13,7 +14,6 @@ use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::Unwanted;
 use crate::ground::time::Ps;
 use crate::link_layer::WrongGid;
-use crate::wire::Repr;
 
 impl Executor<'_> {
     /// A packet has passed the receive pipeline: to its queue pair.
@@ -28,7 +28,7 @@ impl Executor<'_> {
             Transport::Cnp => return self.receive_notification(now, arrived),
             _ => {}
         }
-        let Some(qpn) = self.receiver_of(arrived.port, repr) else { return self.agent(now, arrived) };
+        let Some(qpn) = self.receiver_of(arrived) else { return self.agent(now, arrived) };
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0) else {
             tracing::debug!(hca = core.chip.name, %now, "packet for QP {} dropped: no such QP", repr.dest_qp);
@@ -95,10 +95,11 @@ impl Executor<'_> {
         }
     }
 
-    /// The queue pair or DC target that a packet by that port is for; `None`: one of the port's agents.
-    pub(super) fn receiver_of(&self, port: u8, repr: &Repr) -> Option<Qpn> {
-        match repr.dest_qp {
-            Qpn(special @ 0..=1) => self.special_qp(port, special),
+    /// The queue pair or DC target that a packet is for; `None`: one of its port's agents.
+    pub(super) fn receiver_of(&self, arrived: &Arrived) -> Option<Qpn> {
+        match arrived.repr().dest_qp {
+            Qpn(0) if is_for_agent(arrived) => None,
+            Qpn(special @ 0..=1) => self.special_qp(arrived.port, special),
             other => Some(other),
         }
     }
