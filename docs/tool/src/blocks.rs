@@ -13,13 +13,14 @@
 //! | `files FOLDER` | what the source files of a folder are for |
 //! | `rules` | the rules of `hca-spec` that nothing enforces |
 //! | `coverage LIST RUN...` | what runs used of the interface, from `docs/data/coverage` |
+//! | `fields` | every field of every command in the public interface, and whether it is honoured, refused or ignored |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{capabilities, commands, coverage, layouts, pages, rooms, rules, source};
+use crate::{capabilities, commands, coverage, fields, layouts, pages, rooms, rules, source};
 
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- /generated -->";
@@ -56,6 +57,7 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
             "files" => rooms::files(root, single(&names)?)?,
             "rules" => rules::table(),
             "coverage" => coverage::table(root, &names)?,
+            "fields" => fields::tables(root)?,
             "refusals" => commands::refusals(root, &names)?,
             _ => bail!("no generated block is of the kind {kind:?}"),
         };

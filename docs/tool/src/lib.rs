@@ -20,6 +20,7 @@ pub mod book;
 pub mod capabilities;
 pub mod commands;
 pub mod coverage;
+pub mod fields;
 pub mod layouts;
 pub mod links;
 pub mod rooms;

@@ -1,0 +1,286 @@
+//! The fate of every field of every command's input, as the public interface has them: honoured, refused, or ignored for a
+//! reason.
+//!
+//! Three witnesses: the source, which names what it reads ([`readers`]); the firmware, which is given other values
+//! ([`probe`]); and, of what neither of them knows, a list of reasons (`docs/data/interface/ignored.toml`).
+
+mod bench;
+mod interface;
+mod probe;
+mod readers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use hca_firmware::PortKind;
+use hca_firmware::commands::{Action, Command, TABLE};
+use hca_spec::layout::{FieldInfo, Layout};
+
+use self::interface::{Interface, Place};
+use self::probe::{Probe, Seen};
+use self::readers::Readers;
+use crate::source::row;
+
+/// Where the reasons are, from the root.
+const REASONS: &str = "docs/data/interface/ignored.toml";
+/// Structures that lie at one place, and the layout of each.
+const UNIONS: [(&str, &str); 5] = [
+    ("cmd_hca_cap", "General"),
+    ("atomic_caps", "Atomic"),
+    ("odp_cap", "Odp"),
+    ("cong_control_r_roce_ecn_rp", "ReactionParams"),
+    ("cong_control_r_roce_ecn_np", "NotificationParams"),
+];
+/// Files that a row names.
+const FILES: usize = 3;
+/// Reasons of refusals that a row has.
+const WHYS: usize = 2;
+
+/// What becomes of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    /// It is acted upon: by these files, which may be none if only the answers show it; some values are refused.
+    Honoured(BTreeSet<String>, BTreeSet<String>),
+    /// Zero is what succeeds; whatever else was tried is refused, for these reasons, by these files, if they name it.
+    Refused(BTreeSet<String>, BTreeSet<String>),
+    /// It makes no difference, for this reason.
+    Ignored(String),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What is known of a field of a structure, in all commands together.
+#[derive(Debug, Default)]
+struct Known {
+    place: String,
+    within: usize,
+    files: BTreeSet<String>,
+    seen: Vec<Seen>,
+    commands: BTreeSet<&'static str>,
+}
+
+/// Why fields are ignored.
+struct Reasons(Vec<(Vec<String>, String)>);
+
+impl Reasons {
+    fn read(root: &Path) -> Result<Self> {
+        let table: toml::Table = std::fs::read_to_string(root.join(REASONS)).context(REASONS)?.parse()?;
+        let mut reasons = Vec::new();
+        for rule in table.get("ignored").and_then(toml::Value::as_array).context("no list of reasons")? {
+            let fields =
+                rule.get("fields").and_then(toml::Value::as_array).context("a reason without fields")?;
+            let names = fields.iter().filter_map(toml::Value::as_str).map(str::to_owned).collect();
+            let why = rule.get("why").and_then(toml::Value::as_str).context("a rule without reason")?;
+            reasons.push((names, why.to_owned()));
+        }
+        Ok(Self(reasons))
+    }
+
+    /// The name in the list that means the field, and the reason: the field by name first, then the same field of all
+    /// structures, then all fields of its structure.
+    fn of(&self, key: &str) -> Option<(&str, &str)> {
+        let (of, name) = key.split_once('.')?;
+        let names = [key.to_owned(), format!("*.{name}"), format!("{of}.*")];
+        names.iter().find_map(|name| {
+            let rule = self.0.iter().find(|(fields, _)| fields.contains(name))?;
+            Some((rule.0.iter().find(|field| *field == name)?.as_str(), rule.1.as_str()))
+        })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|(fields, _)| fields.iter().map(String::as_str))
+    }
+}
+
+/// Called with the layouts that a field is in, the field, and its bits.
+type Visit<'v, 'a> = dyn FnMut(&[&'static str], &'a FieldInfo, std::ops::Range<usize>) + 'v;
+
+/// Visits the fields of a layout and of those within it: the bits of each from the input's begin, and the layouts that it is in.
+fn flatten<'a>(layout: &'a Layout, base: usize, path: &[&'static str], visit: &mut Visit<'_, 'a>) {
+    let path = [path, &[layout.name]].concat();
+    for field in layout.fields {
+        let (first, bits) = match field.hi {
+            63 => (0, 64),
+            hi => (31 - usize::from(hi), usize::from(hi - field.lo) + 1),
+        };
+        let at = base + 8 * field.offset + first;
+        visit(&path, field, at..at + bits);
+    }
+    for view in layout.views {
+        if let Some(inner) = view.layout() {
+            flatten(inner, base + 8 * view.offset, &path, visit);
+        }
+    }
+}
+
+/// The files that read what lies at that place of the command's input.
+fn files_of(command: &Command, place: &Place, readers: &Readers) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    let bits = place.at..place.at + place.bits.max(1);
+    let union = UNIONS.iter().find(|(structure, _)| place.path.iter().any(|of| of == structure));
+    for (layout, at) in command.input_layouts() {
+        flatten(layout, 8 * at, &[], &mut |path, field, range| {
+            let other = UNIONS.iter().any(|(_, layout)| path.contains(layout))
+                && !union.is_some_and(|(_, layout)| path.contains(layout));
+            if !other && range.start < bits.end && bits.start < range.end {
+                let layout = path.last().copied().unwrap_or_default();
+                files.extend(readers.files(layout, field.name).map(short));
+            }
+        });
+    }
+    // The command's row says where a list begins, and where the number of its object stands.
+    let is_list = place.bits == 0 && command.icm.list.is_some_and(|at| 8 * at == place.at);
+    let named = command.object.filter(|object| object.action != Action::Create);
+    if is_list || named.is_some_and(|object| bits.contains(&(8 * object.at + 31))) {
+        files.insert("commands/table".to_owned());
+    }
+    files
+}
+
+/// A file of sources, as a page says it.
+fn short(file: &str) -> String {
+    let file = file.strip_suffix(".rs").unwrap_or(file).trim_end_matches("/mod");
+    let file = file.strip_prefix("firmware-cmds/src/").unwrap_or(file);
+    file.strip_prefix("device/model/src/").unwrap_or(file).to_owned()
+}
+
+/// Everything that is known, by structure and field.
+fn known(root: &Path) -> Result<BTreeMap<(String, String), Known>> {
+    let interface = Interface::read(root)?;
+    let readers = Readers::of(root)?;
+    let mut known: BTreeMap<(String, String), Known> = BTreeMap::new();
+    for command in TABLE {
+        let places = interface.places(command.name)?;
+        let mut probes = Vec::new();
+        for kind in [PortKind::InfiniBand, PortKind::Ethernet] {
+            let probe = Probe::new(command, kind, &places)
+                .with_context(|| format!("{} on {kind:?}", command.name))?;
+            probes.extend(probe);
+        }
+        for place in places {
+            let entry = known.entry((place.of().to_owned(), place.name.clone())).or_default();
+            (entry.place, entry.within) = (place.spelled(), place.within);
+            entry.commands.insert(command.name);
+            entry.files.extend(files_of(command, &place, &readers));
+            // What is read is tried once, to know what of it is refused; another opcode is another command.
+            if place.name == "opcode" || !entry.files.is_empty() && !entry.seen.is_empty() {
+                continue;
+            }
+            for probe in &mut probes {
+                entry.seen.push(probe.field(&place, entry.files.is_empty()).with_context(|| place.key())?);
+            }
+        }
+    }
+    Ok(known)
+}
+
+impl Known {
+    fn fate(&self, key: &str, reasons: &Reasons) -> Fate {
+        let refusals: BTreeSet<String> =
+            self.seen.iter().flat_map(|seen| seen.refusals.iter().cloned()).collect();
+        let zero = self.seen.iter().filter(|seen| seen.only_zero).count();
+        let differs = self.seen.iter().any(|seen| seen.differs);
+        if zero > 0 && (zero == self.seen.len() || self.files.is_empty() && !differs) {
+            return Fate::Refused(self.files.clone(), refusals);
+        }
+        if differs || !self.files.is_empty() || !refusals.is_empty() {
+            return Fate::Honoured(self.files.clone(), refusals);
+        }
+        reasons.of(key).map_or(Fate::Unknown, |(_, why)| Fate::Ignored(why.to_owned()))
+    }
+}
+
+/// A list, its end as a number.
+fn some(all: &BTreeSet<String>, most: usize, between: &str, quote: &str) -> String {
+    let shown: Vec<String> = all.iter().take(most).map(|one| format!("{quote}{one}{quote}")).collect();
+    let more = all.len().saturating_sub(most);
+    let more = if more > 0 { format!("{between}{more} more") } else { String::new() };
+    shown.join(between) + &more
+}
+
+/// How many fields have which fate, then a table for each structure.
+///
+/// # Errors
+/// A field whose fate nobody knows, or a reason that no field needs.
+pub fn tables(root: &Path) -> Result<String> {
+    let (known, reasons) = (known(root)?, Reasons::read(root)?);
+    let mut rows: BTreeMap<&str, Vec<(usize, String)>> = BTreeMap::new();
+    let (mut unknown, mut used) = (Vec::new(), BTreeSet::new());
+    let mut counts = [0; 3];
+    let mut commands: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for ((of, name), known) in &known {
+        let key = format!("{of}.{name}");
+        let (index, text) = match known.fate(&key, &reasons) {
+            Fate::Honoured(files, refusals) => {
+                let by = match files.len() {
+                    0 => "honoured: answers differ".to_owned(),
+                    _ => format!("honoured: {}", some(&files, FILES, ", ", "`")),
+                };
+                let whys = some(&refusals, WHYS, "; ", "");
+                (0, if whys.is_empty() { by } else { format!("{by}. Refused: {whys}") })
+            }
+            Fate::Refused(files, whys) => {
+                let by = if files.is_empty() {
+                    String::new()
+                } else {
+                    format!(" by {}", some(&files, FILES, ", ", "`"))
+                };
+                (1, format!("all but zero refused{by}: {}", some(&whys, WHYS, "; ", "")))
+            }
+            Fate::Ignored(why) => {
+                used.extend(reasons.of(&key).map(|(name, _)| name.to_owned()));
+                (2, format!("ignored: {why}"))
+            }
+            Fate::Unknown => {
+                unknown.push(format!(
+                    "{key} ({})",
+                    known.commands.iter().copied().collect::<Vec<_>>().join(", ")
+                ));
+                continue;
+            }
+        };
+        counts[index] += 1;
+        rows.entry(of).or_default().push((known.within, row(&[&known.place, &format!("`{name}`"), &text])));
+        commands.entry(of).or_default().extend(&known.commands);
+    }
+    let needless: Vec<&str> = reasons.names().filter(|name| !used.contains(*name)).collect();
+    if !unknown.is_empty() || !needless.is_empty() {
+        bail!(
+            "{REASONS}: of {} fields nobody knows what becomes of them:\n{}\nneedless: {}",
+            unknown.len(),
+            unknown.join("\n"),
+            needless.join(" ")
+        );
+    }
+    let [honoured, refused, ignored] = counts;
+    let mut out = format!(
+        "{} commands, {} structures, {} fields: {honoured} honoured, {refused} refused, {ignored} ignored, 0 unknown.\n\n",
+        TABLE.len(),
+        rows.len(),
+        honoured + refused + ignored,
+    );
+    for (of, mut rows) in rows {
+        rows.sort();
+        let commands: Vec<&str> = commands.get(of).into_iter().flatten().copied().collect();
+        out.push_str(&format!(
+            "**`{of}`**, in {}\n\n| place | field | fate |\n|---|---|---|\n",
+            commands.join(", ")
+        ));
+        rows.iter().for_each(|(_, row)| out.push_str(row));
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// None is unknown, and no reason is for nothing.
+    #[test]
+    fn every_field_has_its_fate() {
+        let text = tables(&crate::root()).unwrap();
+        assert!(text.contains(" 0 unknown.\n"), "{text}");
+    }
+}
