@@ -9,6 +9,7 @@ use hca_firmware::{Config, Effect, Execution, Firmware, Personality, PortKind, R
 use hca_spec::cmd::{CreateQpIn, FunctionIn, ObjectIn, PAGES_INIT};
 use hca_spec::command::Opcode;
 use hca_spec::dct::{DctState, Dctc};
+use hca_spec::layout::Layout;
 use hca_spec::qpc::{QpState, Qpc};
 use hca_spec::{be32, put_be32};
 
@@ -47,6 +48,33 @@ fn any(rng: &mut Rng, made: &Made, kind: Kind) -> u32 {
     }
 }
 
+/// Gives a field of a structure, or of one within it, a value at its bounds.
+fn bound(rng: &mut Rng, layout: &'static Layout, at: usize, input: &mut [u8]) {
+    let inner: Vec<_> = layout.views.iter().filter_map(|v| Some((v.layout()?, at + v.offset))).collect();
+    if !inner.is_empty() && (layout.fields.is_empty() || rng.one_in(2)) {
+        let (layout, at) = rng.pick(&inner);
+        return bound(rng, layout, at, input);
+    }
+    if layout.fields.is_empty() {
+        return;
+    }
+    let field = rng.pick(&layout.fields.iter().collect::<Vec<_>>());
+    let (place, long) = (at + field.offset, field.hi == 63);
+    let all = if long { u64::MAX } else { u64::from(u32::MAX >> (31 - field.hi + field.lo)) };
+    let value = rng.pick(&[0, 1, all >> 1, all - 1, all]);
+    // The command stays what it is.
+    if place < 4 || place + if long { 8 } else { 4 } > input.len() {
+        return;
+    }
+    match long {
+        true => input[place..place + 8].copy_from_slice(&value.to_be_bytes()),
+        false => {
+            let mask = (all as u32) << field.lo;
+            put_be32(input, place, be32(input, place) & !mask | (value as u32) << field.lo);
+        }
+    }
+}
+
 /// A valid input of some command, on objects that are mostly there.
 fn command(rng: &mut Rng, made: &Made) -> Vec<u8> {
     let command = &TABLE[rng.below(TABLE.len() as u64) as usize];
@@ -67,6 +95,10 @@ fn command(rng: &mut Rng, made: &Made) -> Vec<u8> {
         // One bit of the fields, which lie in the first bytes of most inputs.
         let at = 4 + rng.below(input.len().min(0x60) as u64 - 4) as usize;
         input[at] ^= 1 << rng.below(8);
+    }
+    if rng.one_in(3) {
+        let (layout, at) = rng.pick(&command.input_layouts());
+        bound(rng, layout, at, &mut input);
     }
     if rng.one_in(4) {
         let uid = any(rng, made, Kind::UserContext);
