@@ -60,12 +60,13 @@ pub use world::{
 /// What goes wrong on script.
 pub mod fault {
     pub use crate::faults::{
-        Ailment, Assert, CommandAction, EVENT_DATA, EntryAction, Fault, FaultId, FaultReport,
-        InterruptAction, Lasting, Side, TimeAction, What, event_named, opcode_named, vendor_of,
+        Ailment, Assert, CommandAction, EVENT_DATA, EntryAction, Fault, FaultId, FaultReport, Header,
+        InterruptAction, Lasting, PacketAction, Side, TimeAction, What, event_named, opcode_named,
+        packet_named, vendor_of,
     };
     pub use crate::ground::trigger::Trigger;
     pub use hca_spec::command::Delivery;
-    pub use hca_spec::ids::{Cqn, Eqn, Qpn};
+    pub use hca_spec::ids::{Cqn, Eqn, Psn, Qpn};
 }
 
 /// Objects looked at.

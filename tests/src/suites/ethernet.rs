@@ -84,7 +84,7 @@ fn captured(kernel: &str) -> Vec<Case> {
             Some((direction, opcode, ["01:00:5e", "33:33"].iter().any(|group| to.starts_with(group))))
         })
         .collect();
-    let expected = OPCODES.iter().map(|opcode| (*opcode, false)).chain([GROUP]);
+    let expected = OPCODES.iter().map(|opcode| (*opcode, false)).chain([TO_GROUP]);
     let missing: String = expected
         .flat_map(|(opcode, group)| ["1", "2"].map(|direction| (direction, opcode, group)))
         .filter(|row| !rows.contains(row))
@@ -104,7 +104,7 @@ const OPCODES: [&str; 21] = [
 ];
 
 /// What mckey sends to a group: datagrams with immediate data.
-const GROUP: (&str, bool) = ("101", true);
+const TO_GROUP: (&str, bool) = ("101", true);
 
 /// A little of everything, each both ways.
 fn every_kind() -> Vec<Command> {

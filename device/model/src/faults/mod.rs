@@ -5,9 +5,10 @@
 //! wrappers around what the executor does at its seams (`adapter::scripted`), and an adapter without one is not asked at all. The
 //! same script, seeds and inputs give the same faults.
 //!
-//! What goes wrong between two ports is the matter of [`crate::link`], which has the same triggers.
+//! What goes wrong on a cable by chance, whatever the packet, is the matter of [`crate::link`].
 
 mod firmware;
+mod packet;
 mod spoil;
 
 use hca_firmware::commands::find;
@@ -22,6 +23,7 @@ use crate::ground::trigger::{Firing, Trigger};
 
 pub use firmware::{Ailment, Assert, Lasting};
 pub(crate) use firmware::{Firmware, Restart};
+pub use packet::{Header, PacketAction, packet_named};
 
 /// Names a fault of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +82,13 @@ pub enum What {
         vector: Option<u16>,
         /// What it does.
         action: InterruptAction,
+    },
+    /// Packets that came over a link.
+    Packet {
+        /// Only those with this header.
+        header: Header,
+        /// What it does.
+        action: PacketAction,
     },
     /// Function level resets.
     Reset {

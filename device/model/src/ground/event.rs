@@ -249,6 +249,8 @@ pub enum Seam {
     Completion,
     /// An interrupt; the object is its vector.
     Interrupt,
+    /// A packet that came; the object is its opcode.
+    Packet,
     /// A function level reset; there is no object.
     Reset,
     /// Of itself, at a given time; there is no object.
@@ -262,6 +264,7 @@ impl fmt::Display for Seam {
             Self::Event => "event of EQ",
             Self::Completion => "completion of CQ",
             Self::Interrupt => "interrupt",
+            Self::Packet => "packet",
             Self::Reset => "reset of function",
             Self::Time => "time of function",
         })

@@ -340,10 +340,15 @@ impl Packet {
 
     /// The BTH as it stands there, unchecked; zeroes if there is none.
     pub(crate) fn bth(&self) -> Bth {
+        self.transport_header().unwrap_or_default()
+    }
+
+    /// The BTH as it stands there, unchecked, if there is one: other frames have none.
+    pub(crate) fn transport_header(&self) -> Option<Bth> {
         match (self.0.form, &self.0.path.link) {
-            (Form::Built, _) => self.0.bth(),
-            (_, Link::Ib(_)) => ib::frame::bth(&self.0.data).unwrap_or_default(),
-            (_, Link::Eth(_)) => eth::frame::bth(&self.0.data).unwrap_or_default(),
+            (Form::Built, _) => Some(self.0.bth()),
+            (_, Link::Ib(_)) => ib::frame::bth(&self.0.data),
+            (_, Link::Eth(_)) => eth::frame::bth(&self.0.data),
         }
     }
 

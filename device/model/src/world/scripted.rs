@@ -3,9 +3,13 @@
 use hca_spec::init_segment::NIC_INTERFACE_DISABLED;
 
 use super::{Class, Event, World};
-use crate::faults::{Fault, FaultId, FaultReport, Lasting, Restart, Script, TimeAction, What};
+use crate::faults::{
+    Fault, FaultId, FaultReport, Lasting, PacketAction, Restart, Script, TimeAction, What, flip_bits,
+};
 use crate::ground::node::{FunctionRef, HcaId, PortRef};
+use crate::ground::random::SplitMix64;
 use crate::ground::time::Ps;
+use crate::link_layer::Packet;
 
 /// How often firmware that fails is looked at, whether the driver has asked for a reset.
 const LOOK: Ps = Ps::from_ms(10);
@@ -13,7 +17,7 @@ const LOOK: Ps = Ps::from_ms(10);
 const MODE: (u64, u32) = (0x14, 8);
 
 /// Something on script that is due.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Due {
     /// A fault whose time has come.
     Fault(FaultId),
@@ -21,6 +25,8 @@ pub(super) enum Due {
     Firmware,
     /// The cable of a link is put in again.
     Replug(usize),
+    /// A packet that comes late by that port.
+    Packet(u8, Box<Packet>),
 }
 
 impl World {
@@ -87,7 +93,7 @@ impl World {
                 });
                 self.happen(at, &action);
                 if let Some(next) = next {
-                    self.push_due(next, hca, due);
+                    self.push_due(next, hca, Due::Fault(id));
                 }
             }
             Due::Firmware => {
@@ -98,6 +104,34 @@ impl World {
                 }
             }
             Due::Replug(link) => self.set_cable(now, link, true),
+            Due::Packet(port, packet) => _ = self.arrive_checked(now, hca, port, *packet),
+        }
+    }
+
+    /// A packet came over a link to a port of an adapter that has a script. Returns what is taken of it now, if it is.
+    #[cold]
+    pub(super) fn script_packet(&mut self, at: Ps, hca: HcaId, port: u8, packet: Packet) -> Option<Packet> {
+        let bth = packet.transport_header();
+        let (fired, action, mut random) = match self.script(hca)?.packet(at, port, bth.as_ref()) {
+            Some((fired, action, random)) => (fired, action, SplitMix64(random.next())),
+            None => return Some(packet),
+        };
+        self.act(at, hca.into(), |function, now| {
+            function.core.say_fault(now, &fired, format_args!("{action:?}"));
+        });
+        match action {
+            PacketAction::Lose => None,
+            PacketAction::Late(by) => {
+                self.push_due(at + by, hca, Due::Packet(port, Box::new(packet)));
+                None
+            }
+            PacketAction::Twice => {
+                self.arrive_checked(at, hca, port, packet.clone());
+                Some(packet)
+            }
+            PacketAction::Corrupt(bits) => {
+                Some(packet.with_changed_bytes(|bytes| flip_bits(bytes, bits, &mut random)))
+            }
         }
     }
 

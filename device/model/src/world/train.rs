@@ -354,7 +354,11 @@ impl World {
         let other = link.other(end)?;
         let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
         let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };
-        if to == from || watched(from) || watched(to) {
+        let spoilt = |hca: HcaId| {
+            let script = self.chip(hca).and_then(|chip| chip.script.as_ref());
+            script.is_some_and(|script| script.is_about_packets())
+        };
+        if to == from || watched(from) || watched(to) || spoilt(to) {
             return None;
         }
         let forth = self.port_latency(near.at) + self.port_latency(far.at);

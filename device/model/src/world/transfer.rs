@@ -228,6 +228,15 @@ impl World {
             }
             return self.return_credits(ingress, at);
         }
+        let scripted = hca.chip.script.is_some() && matches!(ingress, Ingress::Link { .. });
+        let packet = match scripted {
+            false => packet,
+            true => match self.script_packet(at, id, port, packet) {
+                Some(packet) => packet,
+                None => return self.return_credits(ingress, at),
+            },
+        };
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
         if data && state == port_state::ARMED && packet.check_link().is_ok() {
             let mut effects = Vec::new();
             hca.chip.managed.data_arrived(port, &mut effects);

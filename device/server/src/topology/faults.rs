@@ -8,8 +8,9 @@ use std::fmt;
 
 use hca_model::Ps;
 use hca_model::fault::{
-    Ailment, Assert, CommandAction, Cqn, Delivery, EVENT_DATA, EntryAction, Eqn, Fault, InterruptAction,
-    Lasting, Qpn, Side, TimeAction, Trigger, What, event_named, opcode_named, vendor_of,
+    Ailment, Assert, CommandAction, Cqn, Delivery, EVENT_DATA, EntryAction, Eqn, Fault, Header,
+    InterruptAction, Lasting, PacketAction, Psn, Qpn, Side, TimeAction, Trigger, What, event_named,
+    opcode_named, packet_named, vendor_of,
 };
 use serde::{Deserialize, Serialize};
 
@@ -246,6 +247,7 @@ pub fn parse(keys: &Keys, seed: u64) -> Result<(String, Fault), Wrong> {
         "event" => event(&mut left, &action)?,
         "completion" => completion(&mut left, &action)?,
         "interrupt" => interrupt(&mut left, &action)?,
+        "packet" => packet(&mut left, &action)?,
         "reset" => What::Reset { action: of_itself(&mut left, &on, &action)? },
         "time" => {
             let every = left.ms("every_ms")?;
@@ -253,7 +255,7 @@ pub fn parse(keys: &Keys, seed: u64) -> Result<(String, Fault), Wrong> {
         }
         other => {
             let reason = format!(
-                "{other:?} is none of \"command\", \"event\", \"completion\", \"interrupt\", \"reset\", \"time\""
+                "{other:?} is none of \"command\", \"event\", \"completion\", \"interrupt\", \"packet\", \"reset\", \"time\""
             );
             return wrong("on", reason);
         }
@@ -384,6 +386,24 @@ fn interrupt(left: &mut Left, action: &str) -> Result<What, Wrong> {
     Ok(What::Interrupt { vector, action })
 }
 
+fn packet(left: &mut Left, action: &str) -> Result<What, Wrong> {
+    let packet = |name: &str| packet_named(name).map(u64::from);
+    let header = Header {
+        port: left.narrow("port", 0xff)?,
+        opcode: left.named("opcode", 0xff, packet, "rc-send-only")?.and_then(|n| u8::try_from(n).ok()),
+        qpn: left.narrow("qp", OBJECT)?.map(Qpn),
+        psn: left.narrow("psn", OBJECT)?.map(Psn::new),
+    };
+    let action = match action {
+        "lose" => PacketAction::Lose,
+        "late" => PacketAction::Late(left.delay()?),
+        "twice" => PacketAction::Twice,
+        "corrupt" => PacketAction::Corrupt(left.narrow("bits", 512)?.unwrap_or(1)),
+        other => return left.no_action("packet", other, &["lose", "late", "twice", "corrupt"]),
+    };
+    Ok(What::Packet { header, action })
+}
+
 /// What happens at a time, or behind a reset.
 fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wrong> {
     Ok(match action {
@@ -490,6 +510,14 @@ mod tests {
     }
 
     #[test]
+    fn a_packet() {
+        let text = "at = 'a'\non = 'packet'\naction = 'late'\ndelay_us = 2\nopcode = 'rc-acknowledge'\nqp = 0x41\npsn = 7";
+        let (_, fault) = parse(&keys(text), 1).unwrap();
+        let header = Header { port: None, opcode: Some(0x11), qpn: Some(Qpn(0x41)), psn: Some(Psn::new(7)) };
+        assert_eq!(fault.what, What::Packet { header, action: PacketAction::Late(Ps::from_us(2)) });
+    }
+
+    #[test]
     fn to_which() {
         let trigger = |more: &str| {
             let text = format!("at = 'a'\non = 'interrupt'\naction = 'lose'\n{more}");
@@ -517,6 +545,8 @@ mod tests {
             ("at = 'a'\non = 'command'\naction = 'undelivered'\ndelivery = 0", "delivery", "0x1 to 0x9"),
             ("at = 'a'\non = 'completion'\naction = 'error'", "syndrome", "is needed"),
             ("at = 'a'\non = 'completion'\naction = 'lose'\nside = 'left'", "side", "\"left\" is neither"),
+            ("at = 'a'\non = 'packet'\naction = 'lose'\nopcode = 'send'", "opcode", "rc-send-only"),
+            ("at = 'a'\non = 'packet'\naction = 'overflow'", "action", "only lose, late, twice, corrupt"),
             ("at = 'a'\non = 'event'\naction = 'error'", "action", "no action \"error\""),
             ("at = 'a'\non = 'time'\naction = 'ail'", "syndrome", "or frozen"),
             ("at = 'a'\non = 'time'\naction = 'away'\nfor_ms = 1\nuntil = 'never'", "until", "already"),
