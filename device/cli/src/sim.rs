@@ -110,10 +110,10 @@ pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
     }
     let dir = args.run_dir.as_deref().unwrap_or(Path::new("."));
     let plan = plan(&topology, args)?;
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), anonymous());
     let partition =
         Partition::new(&topology, args.process.as_deref(), dir, Duration::from_secs(args.patience))?;
-    let built = began.elapsed();
+    let built = Built { took: began.elapsed(), bytes: anonymous().saturating_sub(before) };
     let (begin, mut told) = (Instant::now(), Instant::now());
     let mut last = Ps::ZERO;
     let mut progress = |now: Ps| {
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
     };
     let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, &mut progress)?;
     engine.finish()?;
-    tell(args, &report, built, begin.elapsed())
+    tell(args, &report, &built, begin.elapsed())
 }
 
 fn ms(time: Ps) -> f64 {
@@ -166,25 +166,58 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
     })
 }
 
-fn tell(args: &Arguments, report: &Report, built: Duration, took: Duration) -> anyhow::Result<()> {
+/// What the world took that was built.
+struct Built {
+    took: Duration,
+    bytes: u64,
+}
+
+/// What the system says of this process, in bytes; 0 if it does not tell.
+fn status(key: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Memory that is its own.
+fn anonymous() -> u64 {
+    status("RssAnon")
+}
+
+/// The most memory that it ever had.
+fn peak() -> u64 {
+    status("VmHWM")
+}
+
+fn tell(args: &Arguments, report: &Report, built: &Built, took: Duration) -> anyhow::Result<()> {
     let rate = report.until as f64 / 1e6 / took.as_secs_f64();
     if args.json {
         let mut value = serde_json::to_value(report)?;
         value["process"] = args.process.clone().into();
-        value["built_s"] = built.as_secs_f64().into();
+        value["built_s"] = built.took.as_secs_f64().into();
+        value["built_bytes"] = built.bytes.into();
+        value["peak_bytes"] = peak().into();
         value["took_s"] = took.as_secs_f64().into();
         return print(&serde_json::to_string_pretty(&value)?);
     }
-    let Report { hosts, messages, bytes, finished, until, hashes } = report;
+    let Report { hosts, messages, bytes, packets, finished, until, hashes } = report;
     let process = args.process.as_deref().map(|name| format!("process {name}: ")).unwrap_or_default();
     print(&format!(
         "{process}{hosts} hosts: {messages} messages came, {bytes} bytes, every one checked; the last completion at {:.3} us",
         *finished as f64 / 1e6
     ))?;
     print(&format!(
-        "{:.3} ms of model time in {:.2} s: {rate:.0} us a second",
+        "built in {:.2} s, {:.1} MiB; {} MiB at most",
+        built.took.as_secs_f64(),
+        built.bytes as f64 / f64::from(1 << 20),
+        peak() >> 20
+    ))?;
+    print(&format!(
+        "{:.3} ms of model time in {:.2} s: {rate:.0} us and {:.0} packets a second",
         *until as f64 / 1e9,
-        took.as_secs_f64()
+        took.as_secs_f64(),
+        *packets as f64 / took.as_secs_f64()
     ))?;
     if let Some(hashes) = hashes {
         let [events, packets, completions] = hashes.counts;

@@ -183,3 +183,18 @@ fn what_cannot_be_simulated_is_said() {
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(words.contains("nobody has connected"), "{words}");
 }
+
+/// A tree of three tiers of switches, with hosts in two pods, over dynamic connections: all arrives, and twice the same does.
+#[test]
+fn a_fat_tree_of_two_pods() {
+    let scratch = Scratch::new("tree");
+    let more = ["--transport", "dc", "--peers", "3", "--start", "1", "--until", "1.2"];
+    let run = || {
+        let mut sums = Sums::default();
+        add(&mut sums, &sim(Path::new("fat-tree:440"), &scratch.0, None, &more).output().unwrap());
+        sums
+    };
+    let first = run();
+    assert_eq!(first.2, 440 * 3);
+    assert_eq!(run(), first);
+}

@@ -49,6 +49,8 @@ pub struct Report {
     pub messages: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// Packets that its adapters sent.
+    pub packets: u64,
     /// When the last completion was seen, in ps of model time.
     pub finished: u64,
     /// When it ended.

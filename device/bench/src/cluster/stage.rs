@@ -198,11 +198,14 @@ fn conduct(
     let accounts = || players.iter().filter_map(|p| Some((p.member.name.as_str(), p.ended.as_ref()?)));
     let world = &mut *lock(stage);
     let hashes = watch.map(|watch| watch.end(world.engine.world(), accounts()));
+    let mut sent = |player: &Player<'_>| world.engine.world().port_counters(player.member.hca.into());
+    let packets = players.iter().filter_map(&mut sent).map(|counters| counters.xmit_packets).sum();
     let messages = accounts().map(|(_, account)| account.came).sum();
     Ok(Report {
         hosts: players.len(),
         messages,
         bytes: messages * plan.size as u64,
+        packets,
         finished: accounts().map(|(_, account)| account.finished.0).max().unwrap_or(0),
         until: plan.until.0,
         hashes,

@@ -1,12 +1,14 @@
 //! The world of a part of a simulation. Whatever part it is of, each node and link is the same.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail, ensure};
 use hca_model::{HcaId, LinkConfig, NodeId, PortRef, SubnetPlan, SwitchId, TunnelId, World};
 
 use super::joint::Planned;
 use crate::faults::Faults;
 use crate::model;
-use crate::topology::{End, ManagementKey, Mode, Part, Time, Topology};
+use crate::topology::{End, Link, ManagementKey, Mode, Part, Time, Topology};
 
 /// A world, and the links that leave it.
 pub(super) struct Built {
@@ -43,9 +45,9 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
         });
     }
     let seed = topology.fabric.seed;
-    let number = |link: &crate::topology::Link| {
-        topology.links.iter().position(|known| known.between == link.between).unwrap_or_default() as u64
-    };
+    let numbers: BTreeMap<&[End; 2], u64> =
+        topology.links.iter().map(|link| &link.between).zip(0..).collect();
+    let number = |link: &Link| numbers.get(&link.between).copied().unwrap_or_default();
     let mut rows = Vec::new();
     let mut world = model::bare_world(&topology, &part, &mut rows, |row, config| LinkConfig {
         seed: Some(config.seed.unwrap_or_else(|| seed ^ (number(&row.link) + 1).wrapping_mul(SPREAD))),
@@ -93,12 +95,12 @@ fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
         let is_here = part.switches.iter().any(|known| known.name == switch.name);
         plan.switches.push(if is_here { here.next().map(SwitchId) } else { None });
     }
-    let hcas: std::collections::BTreeMap<(&str, &str), usize> = topology
+    let hcas: BTreeMap<(&str, &str), usize> = topology
         .hcas()
         .enumerate()
         .map(|(i, (host, hca))| ((host.name.as_str(), hca.name.as_str()), i))
         .collect();
-    let switches: std::collections::BTreeMap<&str, usize> =
+    let switches: BTreeMap<&str, usize> =
         topology.switches.iter().enumerate().map(|(i, switch)| (switch.name.as_str(), i)).collect();
     let find = |end: &End| {
         let port = match end {

@@ -33,10 +33,16 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     if let Some((_, text)) = ALL.iter().find(|(name, _)| path.as_os_str() == *name) {
         return Ok((*text).to_owned());
     }
+    if let Some(text) = path.to_str().and_then(super::fat_tree::text) {
+        return Ok(text);
+    }
     std::fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let names = names().collect::<Vec<_>>().join(", ");
-            io::Error::new(error.kind(), format!("no such file; built in are: {names}"))
+            io::Error::new(
+                error.kind(),
+                format!("no such file; built in are: {names}, and fat-tree:N with 2 to 15552 hosts"),
+            )
         }
         _ => error,
     })

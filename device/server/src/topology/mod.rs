@@ -14,6 +14,7 @@
 pub mod built_in;
 mod cables;
 mod check;
+mod fat_tree;
 pub mod faults;
 mod joint;
 mod outside;
