@@ -1,8 +1,8 @@
 //! The fate of every field of every command's input, as the public interface has them: honoured, refused, or ignored for a
 //! reason.
 //!
-//! Three witnesses: the source, which names what it reads ([`readers`]); the firmware, which is given other values
-//! ([`probe`]); and, of what neither of them knows, a list of reasons (`docs/data/interface/ignored.toml`).
+//! Three witnesses: the source, which names what it reads (`readers`); the firmware, which is given other values
+//! (`probe`); and, of what neither of them knows, a list of reasons (`docs/data/interface/ignored.toml`).
 
 mod bench;
 mod interface;
