@@ -1,7 +1,7 @@
 //! Links to other simulators and other processes, as SimBricks has them: rings in shared memory, with a promise of time.
 //!
 //! The side that listens at a Unix socket owns the memory and hands it over in its [`intro`]; the one that connects answers
-//! with its own. From then on messages pass by [`ring`]s of entries, one for each direction, each with the time at which it
+//! with its own. From then on messages pass by rings (`ring`) of entries, one for each direction, each with the time at which it
 //! is to be processed. A [`Channel`] adds what the time means: it never goes backwards, and what was seen of it says how far
 //! the receiver may go. [`NetLink`] is a cable of the model over such a channel.
 //!
