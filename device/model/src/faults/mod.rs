@@ -275,12 +275,14 @@ pub(crate) struct Script {
     pub(crate) firmware: Firmware,
     /// Off the bus until then.
     away: Option<(Ps, Lasting)>,
+    /// Packets that come late, and have not come yet.
+    late: usize,
 }
 
 impl Script {
     /// The adapter was reset.
     pub(crate) fn was_reset(&mut self) {
-        let Self { rules: _, firmware, away } = self;
+        let Self { rules: _, firmware, away, late: _ } = self;
         firmware.reset();
         *away = away.filter(|(_, lasting)| *lasting != Lasting::UntilReset);
     }

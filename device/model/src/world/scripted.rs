@@ -104,7 +104,10 @@ impl World {
                 }
             }
             Due::Replug(link) => self.set_cable(now, link, true),
-            Due::Packet(port, packet) => _ = self.arrive_checked(now, hca, port, *packet),
+            Due::Packet(port, packet) => {
+                self.script(hca).map(Script::came);
+                self.arrive_checked(now, hca, port, *packet);
+            }
         }
     }
 
@@ -122,7 +125,9 @@ impl World {
         match action {
             PacketAction::Lose => None,
             PacketAction::Late(by) => {
-                self.push_due(at + by, hca, Due::Packet(port, Box::new(packet)));
+                if self.script(hca).is_some_and(Script::holds) {
+                    self.push_due(at + by, hca, Due::Packet(port, Box::new(packet)));
+                }
                 None
             }
             PacketAction::Twice => {

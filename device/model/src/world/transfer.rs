@@ -236,8 +236,8 @@ impl World {
                 None => return self.return_credits(ingress, at),
             },
         };
-        let Some(hca) = self.hcas.get_mut(id.0) else { return };
         if data && state == port_state::ARMED && packet.check_link().is_ok() {
+            let Some(hca) = self.hcas.get_mut(id.0) else { return };
             let mut effects = Vec::new();
             hca.chip.managed.data_arrived(port, &mut effects);
             self.apply(id, port, at, effects);
