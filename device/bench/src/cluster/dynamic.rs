@@ -11,7 +11,7 @@ use hca_spec::ids::Qpn;
 use super::memory::{HostBus, Piece};
 use super::outcome::Account;
 use super::plan::Plan;
-use super::program::{MTU, bring_up, start};
+use super::program::{MTU, bring_up, start, wait_for};
 use crate::Error;
 
 /// Initiators of a host, and requests of each that are under way.
@@ -158,12 +158,7 @@ impl<'a> Host<'a> {
                 account.came += 1;
                 to_come = to_come.checked_sub(1).ok_or(Error::new("a message too many"))?;
             }
-            if left > 0 || to_come > 0 {
-                if self.hca.bus_mut().turns().is_over() {
-                    return Err(Error::new(format!("{left} sends and {to_come} receives are not done")));
-                }
-                self.hca.wait(None);
-            }
+            wait_for(&mut self.hca, left, to_come)?;
         }
         Ok(())
     }

@@ -24,6 +24,21 @@ const WQE: usize = 128;
 /// Path MTU of 4096 bytes.
 pub(super) const MTU: u8 = 5;
 
+/// Lets time pass, if something is still to complete.
+///
+/// # Errors
+/// The simulation is over before that.
+pub(super) fn wait_for(hca: &mut Hca<HostBus>, sends: usize, receives: usize) -> Result<(), Error> {
+    if sends == 0 && receives == 0 {
+        return Ok(());
+    }
+    if hca.bus_mut().turns().is_over() {
+        return Err(Error::new(format!("{sends} sends and {receives} receives are not done")));
+    }
+    hca.wait(None);
+    Ok(())
+}
+
 /// Memory that a host needs, in bytes.
 pub(super) fn memory(plan: &Plan, me: usize) -> usize {
     if plan.transport == Transport::Dc {
@@ -214,12 +229,7 @@ impl<'a> Host<'a> {
                 account.came += 1;
                 to_come = to_come.checked_sub(1).ok_or(Error::new("a receive completed twice"))?;
             }
-            if left > 0 || to_come > 0 {
-                if self.hca.bus_mut().turns().is_over() {
-                    return Err(Error::new(format!("{left} sends and {to_come} receives are not done")));
-                }
-                self.hca.wait(None);
-            }
+            wait_for(&mut self.hca, left, to_come)?;
         }
         Ok(())
     }
