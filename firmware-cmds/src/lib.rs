@@ -40,6 +40,7 @@ mod function;
 pub mod icm;
 pub mod limits;
 pub mod list;
+pub mod module;
 pub mod nic;
 mod notice;
 pub mod object;

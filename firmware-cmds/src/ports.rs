@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::effect::Effect;
 use crate::flash::Flash;
+use crate::module::Module;
 use crate::notice::Notices;
 use crate::personality::{FirmwareVersion, PortKind, PortProfile};
 use crate::port::{Link, Port, Role};
@@ -44,6 +45,8 @@ pub struct Ports {
     /// Firmware that is kept in flash.
     pub(crate) flash: Flash,
     pub(crate) sensor: Sensor,
+    /// What is in the cage of each port, which no reset changes.
+    cages: Vec<Module>,
 }
 
 impl Default for Ports {
@@ -71,13 +74,14 @@ impl Ports {
             ports: ports.len() as u8,
         });
         let flash = Flash::new(config.personality.version);
-        Self { ports, settings, flash, sensor: Sensor::default(), config }
+        let cages = vec![Module::default(); ports.len()];
+        Self { ports, settings, flash, sensor: Sensor::default(), cages, config }
     }
 
     /// Everything to power-on, but for what is kept in flash.
     pub fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { config, ports, settings: _, flash: _, sensor } = self;
+        let Self { config, ports, settings: _, flash: _, sensor, cages: _ } = self;
         let old = std::mem::replace(ports, fresh(config));
         ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
         *sensor = Sensor::default();
@@ -131,6 +135,17 @@ impl Ports {
     #[inline]
     pub(crate) fn adapter_port(&mut self, port: u8) -> Option<&mut AdapterPort> {
         self.ports.get_mut(usize::from(port).wrapping_sub(1))
+    }
+
+    /// What is in the cage of that number, from 0: that of port 1.
+    pub(crate) fn in_cage(&self, cage: u32) -> Option<Module> {
+        usize::try_from(cage).ok().and_then(|cage| self.cages.get(cage)).copied()
+    }
+
+    /// Something was put into the cage of a port, or taken out of it.
+    pub fn put_in_cage(&mut self, port: u8, module: Module) {
+        let cage = usize::from(port).checked_sub(1).and_then(|cage| self.cages.get_mut(cage));
+        cage.into_iter().for_each(|cage| *cage = module);
     }
 
     /// The port that a field of a command or context names. Drivers of adapters with one port leave it at zero, which

@@ -179,7 +179,7 @@ layout! {
     pub struct Mcia[0x10] {
         /// Module.
         MODULE: 0x0 [23:16];
-        /// 0 = read; 1 = the module has no memory.
+        /// See `mcia_status`.
         STATUS: 0x0 [7:0];
         /// Its address on the module's bus.
         I2C_DEVICE_ADDRESS: 0x4 [31:24];
@@ -397,8 +397,20 @@ pub mod pddr_page {
 
 /// [`Ptys::PROTO_MASK`]: Ethernet.
 pub const PROTO_ETHERNET: u32 = 4;
-/// [`Mcia::STATUS`]: the module has no memory.
-pub const MCIA_NO_MEMORY: u32 = 1;
+/// Where the bytes of a module's memory begin in [`Mcia`].
+pub const MCIA_DATA: usize = 0x10;
+
+/// Values of [`Mcia::STATUS`].
+pub mod mcia_status {
+    /// It was read.
+    pub const GOOD: u32 = 0;
+    /// The module has no memory.
+    pub const NO_MEMORY: u32 = 1;
+    /// There is no module.
+    pub const NOT_CONNECTED: u32 = 3;
+    /// Nothing answers on the module's bus.
+    pub const BUS_ERROR: u32 = 9;
+}
 
 /// Values of [`Mnvda::TYPE_CLASS`].
 pub mod class {
@@ -535,7 +547,7 @@ mod tests {
         p.set(Ppcnt::GRP, ppcnt_group::PER_PRIORITY).set(Ppcnt::CLR, 1).set(Ppcnt::PRIO_TC, 7);
         assert_eq!(p.bytes()[..8], [0, 0, 0, 0x10, 0x80, 0, 0, 7]);
         let mut p = Mcia::new();
-        p.set(Mcia::STATUS, MCIA_NO_MEMORY).set(Mcia::I2C_DEVICE_ADDRESS, 0x50).set(Mcia::LENGTH, 48);
+        p.set(Mcia::STATUS, mcia_status::NO_MEMORY).set(Mcia::I2C_DEVICE_ADDRESS, 0x50).set(Mcia::LENGTH, 48);
         assert_eq!(p.bytes()[..0xc], [0, 0, 0, 1, 0x50, 0, 0, 0, 0, 0, 0, 48]);
         let mut p = Pcmr::new();
         p.set(Pcmr::FCS_CHK, 1);

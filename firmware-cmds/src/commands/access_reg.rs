@@ -31,18 +31,11 @@ pub(super) fn template(_: &Fixture) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::testing::{Answer, Bench};
+    use crate::commands::testing::{Bench, register};
     use crate::port::Link;
     use hca_spec::command::{Opcode, Status};
     use hca_spec::eqe::port_change;
     use hca_spec::mad::{PortInfo, port_cap};
-
-    fn register(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
-        let mut body = vec![0; 8];
-        body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
-        body.extend_from_slice(data);
-        b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
-    }
 
     /// The two writes without which the stock driver, or its connection manager, does not start.
     #[test]

@@ -4,8 +4,8 @@
 
 use hca_spec::cmd::reg;
 use hca_spec::register::{
-    MCIA_NO_MEMORY, Mcia, PPCNT_COUNTERS, PROTO_ETHERNET, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Ppcnt, Pplm, Ptys,
-    Qcam, Qetcr, Qpdpm, Qpts, Qtct, RoceAccl, ppcnt_group,
+    PPCNT_COUNTERS, PROTO_ETHERNET, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Ppcnt, Pplm, Ptys, Qcam, Qetcr, Qpdpm,
+    Qpts, Qtct, RoceAccl, ppcnt_group,
 };
 use hca_spec::{be32, put_be32, put_be64};
 use zerocopy::FromBytes;
@@ -19,8 +19,6 @@ use crate::port::{Ethernet, EthernetCounters, Port};
 
 /// Least MTU that may be set: 68 bytes of IPv4 (RFC 791).
 const MIN_MTU: u16 = 68 + MTU_OVERHEAD;
-/// Bytes of MCIA that every driver brings; newer ones have room for more.
-const MCIA: usize = 0x40;
 /// Registers of ports that an Ethernet port has, as PCAM tells them.
 const PRESENT: [u32; 9] =
     [reg::PMLP, reg::PMTU, reg::PTYS, reg::PAOS, reg::PFCC, reg::PPCNT, reg::PPLM, reg::PCMR, reg::PCAM];
@@ -33,7 +31,6 @@ pub(super) fn length(register: u32) -> Option<usize> {
         reg::PFCC => Pfcc::SIZE,
         reg::PPCNT => Ppcnt::SIZE,
         reg::PMLP => Pmlp::SIZE,
-        reg::MCIA => MCIA,
         reg::PCMR => Pcmr::SIZE,
         reg::PCAM => Pcam::SIZE,
         reg::PPLM => Pplm::SIZE,
@@ -94,7 +91,6 @@ pub(super) fn access(
         reg::PFCC => on(port, write, value, flow_control),
         reg::PPCNT => on(port, write, value, counters),
         reg::PMLP => on(port, write, value, lanes),
-        reg::MCIA => on(port, write, value, module),
         reg::PCMR => on(port, write, value, checks),
         reg::PPLM => on(port, write, value, correction),
         reg::QTCT => on(port, write, value, |p, w, v| priority_reg::class(&mut ethernet(p)?.classes, w, v)),
@@ -380,15 +376,6 @@ fn lanes(port: &mut Port, write: bool, value: &mut Pmlp) -> Result<(), Failure> 
         put_be32(out.bytes_mut(), Pmlp::LANE0_MODULE.offset() + 4 * lane as usize, lane << 16 | module);
     }
     *value = out;
-    Ok(())
-}
-
-fn module(_: &mut Port, write: bool, value: &mut Mcia) -> Result<(), Failure> {
-    if write {
-        return Err(READ_ONLY.of(reg::MCIA));
-    }
-    // The cables of the model have no memory.
-    value.set(Mcia::STATUS, MCIA_NO_MEMORY);
     Ok(())
 }
 

@@ -31,6 +31,7 @@ mod management_reg;
 mod mcg;
 mod memic;
 pub(crate) mod mkey;
+mod module_reg;
 mod nic_vport;
 mod odp;
 mod pacing;

@@ -8,7 +8,7 @@ use hca_spec::mad::PortInfo;
 use hca_spec::register::{Pddr, Ptys, Slrg, Sltp};
 use hca_spec::{be32, put_be32};
 
-use super::{ethernet_reg, management_reg, pddr};
+use super::{ethernet_reg, management_reg, module_reg, pddr};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -60,6 +60,7 @@ fn length(register: u32, kind: PortKind) -> Option<usize> {
         reg::PDDR => Pddr::SIZE,
         reg::SLTP => Sltp::SIZE,
         reg::SLRG => Slrg::SIZE,
+        reg::MCIA => module_reg::LEAST,
         _ if kind == PortKind::Ethernet => return None,
         reg::PMTU | reg::PVLC => 0x10,
         reg::PCAP => 0x14,
@@ -126,6 +127,7 @@ pub(super) fn access(
         }
         (reg::PDDR, false) => pddr::read(port, &mut value)?,
         // The model has no transmitters and receivers: behind port and lane are zeros.
+        (reg::MCIA, write) => module_reg::access(&fw.ports, write, value.get_mut(..len).unwrap_or_default())?,
         (reg::SLTP | reg::SLRG, false) => value.iter_mut().skip(4).for_each(|byte| *byte = 0),
         (reg::PMTU, false) => port_mtu(port, &mut value),
         (reg::PVLC, false) => port_lanes(port, &mut value),

@@ -303,3 +303,11 @@ impl Bench {
         c
     }
 }
+
+/// A register is read or written by ACCESS_REGISTER.
+pub(crate) fn register(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
+    let mut body = vec![0; 8];
+    body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
+    body.extend_from_slice(data);
+    b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
+}

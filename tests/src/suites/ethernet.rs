@@ -414,6 +414,7 @@ fn settings(kernel: &str) -> Vec<Command> {
         both("private flags", "ethtool --show-priv-flags hca0; for flag in rx_cqe_moder tx_cqe_moder; do for value in off on; do ethtool --set-priv-flags hca0 $flag $value || exit; done; done"),
         ping("private flags: ping", ""),
         both("speed", "ethtool -s hca0 autoneg on; shows 'Speed: 100000' ethtool hca0"),
+        both("the cable", r"shows 'Vendor PN *: PCC-4X-EDR' ethtool -m hca0 && shows 'Length .Copper.*: 1m' ethtool -m hca0"),
         both("registers and others", "ethtool -i hca0; ethtool --show-fec hca0; ethtool --show-eee hca0; ethtool -l hca0; ethtool -g hca0; true"),
         both("devlink info", "shows fw.version devlink dev info pci/$(pci); devlink dev param show; devlink port show"),
         both("devlink health", "devlink health show; port=$(devlink port show | grep 'netdev hca0 ' | cut -d ' ' -f 1)

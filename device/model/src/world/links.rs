@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use hca_firmware::module::{Copper, Module};
 use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer, PortKind};
 use hca_spec::mad::port_state;
 
@@ -284,9 +285,30 @@ impl World {
             mixed: false,
             outside: kind.ports,
         });
+        self.fill_cages(number);
         (0..count).for_each(|end| self.update_end(number, end, false));
         self.allow_trains();
         Ok(())
+    }
+
+    /// Adapters at the ends of a link find its cable in their cages, or that it was pulled out.
+    fn fill_cages(&mut self, number: usize) {
+        /// Light and electrons go a metre in this time.
+        const METRE: Ps = Ps::from_ns(5);
+        let Some(link) = self.links.get(number) else { return };
+        let metres = link.kind.delay.map_or(0, |delay| delay.0 / METRE.0);
+        let cable = Copper {
+            most: link.kind.most(),
+            metres: u8::try_from(metres).unwrap_or(u8::MAX),
+            serial: u32::try_from(number).unwrap_or(u32::MAX),
+        };
+        for end in &link.ends {
+            let LinkEnd::Port(PortRef { node: NodeId::Hca(id), port }) = end.at else { continue };
+            let module = if end.connected { Module::Copper(cable) } else { Module::Empty };
+            if let Some(hca) = self.hcas.get_mut(id.0) {
+                hca.chip.managed.put_in_cage(port, module);
+            }
+        }
     }
 
     /// The ports of an adapter are of another kind now: its links have to follow. Those whose ends differ stay dark.
@@ -368,6 +390,7 @@ impl World {
         let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
         ends.iter_mut().for_each(|end| end.connected = connected);
         let count = ends.len();
+        self.fill_cages(link);
         (0..count).for_each(|end| self.update_end(link, end, false));
     }
 

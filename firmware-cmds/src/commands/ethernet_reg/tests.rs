@@ -1,16 +1,9 @@
 use super::*;
-use crate::commands::testing::{Answer, Bench, ethernet};
+use crate::commands::testing::{Answer, Bench, ethernet, register};
 use crate::port::{FrameClass, Link};
-use hca_spec::command::{Opcode, Status};
+use hca_spec::command::Status;
 use hca_spec::register::eth_proto;
 use hca_spec::{be32, be64};
-
-fn register(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
-    let mut body = vec![0; 8];
-    body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
-    body.extend_from_slice(data);
-    b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
-}
 
 fn bench() -> Bench {
     let mut b = Bench::initialized_with(ethernet());
@@ -124,10 +117,6 @@ fn module_and_checks() {
     let r =
         register(&mut b, reg::PMLP, false, &[0, 1, 0, 0].into_iter().chain([0; 0x3c]).collect::<Vec<_>>());
     assert_eq!(r.output[16..32], [0, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0]);
-    for len in [0x40, 0x90] {
-        let r = register(&mut b, reg::MCIA, false, &vec![0; len]);
-        assert_eq!((r.status(), r.output.len(), r.output[19]), (Status::Ok, 16 + len, 1));
-    }
     let mut p = Pcmr::new();
     let r = register(&mut b, reg::PCMR, false, p.bytes());
     assert_eq!(r.output[16..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
@@ -136,7 +125,7 @@ fn module_and_checks() {
     assert_eq!(register(&mut b, reg::PCMR, true, p.bytes()).status(), Status::Ok);
     let r = register(&mut b, reg::PCAM, false, &[0; 0x50]);
     assert_eq!(be32(&r.output, 0x10 + 0x14), 0b1_1101_1100, "PMLP, PMTU, PTYS, PAOS, PFCC, PPCNT");
-    for read_only in [reg::PMLP, reg::PCAM, reg::MCIA] {
+    for read_only in [reg::PMLP, reg::PCAM] {
         assert_eq!(register(&mut b, read_only, true, &[0; 0x90]).status(), Status::BadParam);
     }
 }
@@ -176,7 +165,7 @@ fn each_layer_has_its_own() {
     // The driver asks for modules on ports of both.
     let r = register(&mut b, reg::PMLP, false, &[0; 0x40]);
     assert_eq!((r.status(), r.output[0x13]), (Status::Ok, 4), "lanes");
-    for other in [reg::PFCC, reg::PPCNT, reg::MCIA, reg::PCMR, reg::PCAM] {
+    for other in [reg::PFCC, reg::PPCNT, reg::PCMR, reg::PCAM] {
         assert_eq!(register(&mut b, other, false, &[0; 0x100]).status(), Status::BadParam);
     }
 }
