@@ -50,6 +50,8 @@ rules! {
             "A doorbell is rung after the send counter was raised.";
         RECEIVE_COUNTER = "receive-counter", "uar.md#the-record",
             "The receive counter, in word 0 of the doorbell record, is raised after receive WQEs were written.";
+        RECEIVE_COUNTER_RANGE = "receive-counter-range", "uar.md#the-record",
+            "The receive counter moves forward, and by no more than the receive queue holds.";
         BYTE_ORDER = "byte-order", "uar.md#the-record",
             "Counters in doorbell records are big-endian.";
         CQ_ARM_SEQUENCE = "cq-arm-sequence", "uar.md#order",
@@ -80,6 +82,8 @@ rules! {
             "The pages of a queue lie in memory that the adapter reaches.";
         ENTRY_SIGNATURE = "entry-signature", "command-queue.md#traps",
             "A command entry has a signature of 0, or one with which all its bytes add up to 0xff by exclusive or.";
+        MAILBOX_SIGNATURE = "mailbox-signature", "command-queue.md#traps",
+            "A signature of a mailbox is 0, or with it the bytes that it covers add up to 0xff by exclusive or.";
         PAGE_OWNED = "page-owned", "commands.md#pages",
             "A page that the firmware was given is its own until MANAGE_PAGES has taken it back.";
         PAGES_RETURNED = "pages-returned", "commands.md#pages",
@@ -92,6 +96,8 @@ rules! {
             "Memory space is enabled before a BAR is accessed.";
         MSIX_ENABLED = "msix-enabled", "pci.md#traps",
             "MSI-X is enabled, and the vector unmasked, before an event queue is armed that raises it.";
+        INITIALIZING = "initializing", "init-segment.md#traps",
+            "Until the initializing bit has cleared nothing but the initialization segment is read, and no doorbell is rung.";
         POWER_STATE = "power-state", "pci.md#traps",
             "The function is in D0 while its BARs are accessed and while it works.";
     }

@@ -256,6 +256,7 @@ impl Engine {
     fn take_diagnoses(&mut self) -> anyhow::Result<()> {
         let before = self.diagnoses.count();
         self.seam.may_come(|| Record::Diagnose);
+        steps::check(&mut self.world, self.slots.iter_mut().map(|slot| &mut slot.function));
         let Self { world, observer, .. } = self;
         let mut written = Ok(());
         self.diagnoses.take(world, |diagnosis, said| {

@@ -122,9 +122,19 @@ impl Function {
     }
 
     /// What a checker has to say of a vector that is raised.
-    pub(crate) fn check_raised(&mut self, vector: u16) -> Option<Finding> {
-        let heard = self.msix.is_connected(vector);
-        self.told.raised(&self.config, vector, heard)
+    pub(crate) fn check_raised(&mut self, now: Ps, vector: u16) -> Option<Finding> {
+        self.told.raised(now, &self.config, &self.msix, vector)
+    }
+
+    /// Whether a checker has something to wait for.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.told.waits()
+    }
+
+    /// What a checker has to say when time has passed.
+    pub(crate) fn check_late(&mut self, now: Ps, patience: Ps) -> Option<Finding> {
+        self.told.look(now, patience, &self.config, &self.msix)
     }
 
     /// Takes what the host has answered to accesses to its memory, and signals what waited for that. Returns true if the
@@ -241,6 +251,7 @@ impl<'a> Endpoint<'a> {
         function.config.reset();
         function.msix.reset();
         function.msix.disconnect_all();
+        function.told.forget();
     }
 
     /// Counts requests of the host that were handled.
@@ -496,6 +507,7 @@ impl<'a> Endpoint<'a> {
         self.function.behind_writes.clear();
         // Interrupts raised before the reset must not arrive after it.
         self.function.msix.reset();
+        self.function.told.forget();
         self.follow_config();
         self.function.metrics.resets += 1;
     }

@@ -43,11 +43,21 @@ pub(crate) fn deliver(world: &mut World, function: Option<&mut Function>, effect
     let place = FunctionRef { hca, function: id };
     if let Some(function) = function.filter(|function| function.place() == place) {
         if world.is_checked()
-            && let Some(finding) = function.check_raised(vector)
+            && let Some(finding) = function.check_raised(world.now(), vector)
         {
             world.found(world.now(), place, finding);
         }
         function.raise(vector);
+    }
+}
+
+/// What a checker has to say of the PCI functions when time has passed.
+pub(crate) fn check<'a>(world: &mut World, functions: impl Iterator<Item = &'a mut Function>) {
+    let Some(patience) = world.patience() else { return };
+    for function in functions.filter(|function| function.is_waiting()) {
+        if let Some(finding) = function.check_late(world.now(), patience) {
+            world.found(world.now(), function.place(), finding);
+        }
     }
 }
 

@@ -144,6 +144,21 @@ pub(super) const ALL: &[Mistake] = &[
             b.keep(pair);
         },
     ),
+    Mistake::driver("CQ armed again and again with an old index", "consumer index of the arming", |b| {
+        let mut pair = b.pair(&Options::default());
+        for sequence in 0..12 {
+            write(&mut pair);
+            pair.sent_ok(0, 1);
+            let cq: &mut Cq<ModelMemory> = &mut pair.ends[0].send_cq;
+            let number = cq.number().0;
+            match b.is_wrong() {
+                true => arm(&mut pair, number, 0, sequence % 4),
+                false => cq.arm(pair.hcas[0].bus_mut(), false),
+            }
+            while pair.hcas[0].poll_event().expect("events").is_some() {}
+        }
+        b.keep(pair);
+    }),
     Mistake::driver("CQ armed that was destroyed", "cqn", |b| {
         let mut pair = b.pair(&Options::default());
         let spare = pair.hcas[0].create_cq(CqConfig::new(64)).expect("CREATE_CQ");

@@ -70,6 +70,25 @@ pub(super) const ALL: &[Mistake] = &[
         }
         b.keep(pair);
     }),
+    Mistake::driver("doorbell that names another queue pair than its WQE", "send counter", |b| {
+        let mut pair = Pair::connect(vec![b.open(0)], &Options::default()).expect("the pair connects");
+        let doorbell = count(&mut pair);
+        let other = u64::from(pair.ends[1].qp.number().0) << 8;
+        ring(&mut pair, SEND_DOORBELL, b.pick(doorbell & !0xffff_ff00 | other, doorbell));
+        if !b.is_wrong() {
+            pair.sent_ok(0, 1);
+        }
+        b.keep(pair);
+    }),
+    Mistake::driver("receive counter beyond the queue", "receive counter", |b| {
+        receive_record(b, |counter| counter + 0x1000);
+    }),
+    Mistake::driver("receive counter that went backwards", "receive counter", |b| {
+        receive_record(b, |counter| counter.wrapping_sub(1) & 0xffff);
+    }),
+    Mistake::driver("receive counter little-endian", "receive counter", |b| {
+        receive_record(b, |_| 3u32.swap_bytes());
+    }),
     Mistake::driver("doorbell in a UAR page that is not allocated", "doorbell", |b| {
         let mut pair = b.pair(&Options::default());
         let doorbell = count(&mut pair);
@@ -193,6 +212,20 @@ fn ring(pair: &mut Pair<Hand>, offset: u64, doorbell: u64) {
 /// Address of the first queue pair's doorbell record.
 fn doorbell_record(pair: &mut Pair<Hand>) -> u64 {
     pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP").get(Qpc::DBR_ADDR)
+}
+
+/// A receive counter that is not as it should be.
+fn receive_record(b: &mut Bench, spoil: fn(u32) -> u32) {
+    let mut pair = b.pair(&Options::default());
+    let at = doorbell_record(&mut pair);
+    if b.is_wrong() {
+        let bus = pair.hcas[0].bus_mut().inner().clone();
+        let mut word = [0; 4];
+        bus.peek(at, &mut word);
+        bus.poke(at, &spoil(u32::from_be_bytes(word)).to_be_bytes());
+    }
+    b.keep(pair);
+    b.pass();
 }
 
 /// A doorbell with a send counter that is not as it should be.

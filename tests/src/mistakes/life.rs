@@ -1,10 +1,12 @@
 //! Bringing an adapter up and down.
 
-use hca_driver::CqConfig;
-use hca_model::HcaId;
+use hca_driver::{Bus, CqConfig};
+use hca_model::fault::{Ailment, Fault, Lasting, TimeAction, Trigger, What};
+use hca_model::{HcaId, Ps};
 use hca_spec::caps::{Atomic, General, TYPE_ATOMIC};
-use hca_spec::cmd::{MadIfc, McgIn, ObjectIn, QueryHcaVportIn, SetIssiIn};
+use hca_spec::cmd::{CreateUctxIn, MadIfc, McgIn, ObjectIn, QueryHcaVportIn, SetIssiIn};
 use hca_spec::command::{CommandEntry, InHeader, Opcode, OutHeader};
+use hca_spec::init_segment::InitSegment;
 
 use super::Mistake;
 use super::bench::{Bench, Hand};
@@ -80,6 +82,50 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::command("ATTACH_TO_MCG with a GID of one port", "gid", Opcode::AttachToMcg, |c| {
         c.set(0, McgIn::GID_H, 0xfe80 << 48);
     }),
+    Mistake::driver("doorbell while the firmware initializes", "initializing", |b| {
+        let mut bus = b.bus(0);
+        let ailment =
+            Ailment { initializing: true, lasting: Lasting::For(Ps::from_us(50)), ..Ailment::default() };
+        let what = What::Time { every: None, action: TimeAction::Ail(ailment) };
+        let fault = Fault { name: "slow start".into(), what, trigger: Trigger::default() };
+        let added = b.simulation.world(|world, now| world.add_fault(now, HcaId(0), fault));
+        added.expect("there is such an adapter");
+        b.simulation.run(Ps::from_us(1));
+        if b.is_wrong() {
+            bus.mmio_write32(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, 1);
+        }
+        b.keep(Bench::open_on(bus));
+    }),
+    Mistake::driver("command about an object of another user context", "uid", |b| {
+        let mut hca = b.open(0);
+        let [one, other] = [0; 2].map(|_| {
+            let made = hca.execute(Opcode::CreateUctx, 0, vec![0; CreateUctxIn::SIZE], OutHeader::SIZE);
+            made_by(&made.expect("CREATE_UCTX"))
+        });
+        let pd = hca.execute(Opcode::AllocPd, 0, as_user(one, 0), OutHeader::SIZE).expect("ALLOC_PD");
+        let sent =
+            hca.execute(Opcode::DeallocPd, 0, as_user(b.pick(other, one), made_by(&pd)), OutHeader::SIZE);
+        b.note(sent);
+        b.keep(hca);
+    }),
+    Mistake::driver("command of a user context about an object of the kernel's", "uid", |b| {
+        let mut hca = b.open(0);
+        let made = hca.execute(Opcode::CreateUctx, 0, vec![0; CreateUctxIn::SIZE], OutHeader::SIZE);
+        let user = made_by(&made.expect("CREATE_UCTX"));
+        let owner = b.pick(0, user);
+        let pd = hca.execute(Opcode::AllocPd, 0, as_user(owner, 0), OutHeader::SIZE).expect("ALLOC_PD");
+        let sent = hca.execute(Opcode::DeallocPd, 0, as_user(user, made_by(&pd)), OutHeader::SIZE);
+        b.note(sent);
+        b.keep(hca);
+    }),
+    Mistake::driver("command of a user context that there is not", "uid", |b| {
+        let mut hca = b.open(0);
+        let made = hca.execute(Opcode::CreateUctx, 0, vec![0; CreateUctxIn::SIZE], OutHeader::SIZE);
+        let user = made_by(&made.expect("CREATE_UCTX"));
+        let sent = hca.execute(Opcode::AllocPd, 0, as_user(b.pick(0x1234, user), 0), OutHeader::SIZE);
+        b.note(sent);
+        b.keep(hca);
+    }),
     Mistake::driver("objects alive at TEARDOWN_HCA", "objects", |b| {
         let mut hca = b.open(0);
         let cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
@@ -113,6 +159,22 @@ pub(super) const ALL: &[Mistake] = &[
         }
     }),
 ];
+
+/// The input of a command that a user context sends about an object.
+fn as_user(user: u32, number: u32) -> Vec<u8> {
+    let mut input = ObjectIn::new();
+    input.set(ObjectIn::NUMBER, number);
+    let mut bytes = input.bytes().to_vec();
+    let mut header = InHeader::from_prefix_or_zero(&bytes);
+    header.set(InHeader::UID, user);
+    bytes[..InHeader::SIZE].copy_from_slice(header.bytes());
+    bytes
+}
+
+/// The number of the object that a command has made.
+fn made_by(output: &[u8]) -> u32 {
+    super::bench::made(output)
+}
 
 fn closed_or_not(b: &mut Bench, hca: hca_driver::Hca<Hand>) -> Option<hca_driver::Hca<Hand>> {
     if b.is_wrong() {

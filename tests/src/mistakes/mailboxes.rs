@@ -2,7 +2,7 @@
 
 use hca_driver::{Bus, Hca};
 use hca_spec::cmd::ObjectIn;
-use hca_spec::command::{CommandEntry, INLINE_INPUT, MailboxBlock, Opcode};
+use hca_spec::command::{CommandEntry, INLINE_INPUT, MAILBOX_DATA, MailboxBlock, Opcode};
 use hca_spec::init_segment::InitSegment;
 
 use super::Mistake;
@@ -84,6 +84,18 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::driver("command entry with a wrong signature", "signature", |b| {
         query(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::SIGNATURE, 0x5a)));
     }),
+    Mistake::driver("input mailbox with a wrong signature", "signature", |b| {
+        signed(b, |block| {
+            let signature = block.get(MailboxBlock::SIGNATURE);
+            block.set(MailboxBlock::SIGNATURE, signature ^ 0x40);
+        });
+    }),
+    Mistake::driver("input mailbox with a wrong signature of its control part", "ctrl_signature", |b| {
+        signed(b, |block| {
+            let signature = block.get(MailboxBlock::CTRL_SIGNATURE);
+            block.set(MailboxBlock::CTRL_SIGNATURE, signature ^ 1);
+        });
+    }),
     Mistake::driver("doorbell of a command entry that software owns", "ownership", |b| {
         query(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::OWNERSHIP, 0)));
     }),
@@ -129,6 +141,29 @@ fn long(b: &mut Bench, spoil: fn(&Handed<'_>)) {
     if b.is_wrong() {
         hca.bus_mut().spoil_next(spoil);
     }
+    let registered = hca.register(pd, &memory, 200 << 12, hca_driver::Access::ALL);
+    b.note(registered);
+    b.keep((hca, memory));
+}
+
+/// The same with signatures in the second mailbox, as a driver makes them; those of the twin are right.
+fn signed(b: &mut Bench, spoil: fn(&mut MailboxBlock)) {
+    let wrong = b.is_wrong();
+    let mut hca: Hca<Hand> = b.open(0);
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let memory = hca.bus_mut().dma_alloc(200 << 12, 4096).expect("memory");
+    hca.bus_mut().spoil_next(move |handed| {
+        handed.mailbox(1, |block| {
+            let sum = |bytes: &[u8]| !bytes.iter().fold(0, |sum: u8, byte| sum ^ byte);
+            let control = sum(&block.bytes()[MAILBOX_DATA..MailboxBlock::SIZE - 2]);
+            block.set(MailboxBlock::CTRL_SIGNATURE, control.into());
+            let all = sum(&block.bytes()[..MailboxBlock::SIZE - 1]);
+            block.set(MailboxBlock::SIGNATURE, all.into());
+            if wrong {
+                spoil(block);
+            }
+        });
+    });
     let registered = hca.register(pd, &memory, 200 << 12, hca_driver::Access::ALL);
     b.note(registered);
     b.keep((hca, memory));

@@ -4,12 +4,16 @@ use hca_driver::{Bus, Config, Hca};
 use hca_server::pci::Space;
 use hca_spec::cmd::ObjectIn;
 use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::init_segment::InitSegment;
 
 use super::{Act, Mistake, Ports, Said, SaidParts};
 use crate::direct::{Direct, DirectBus, Kind};
 
 /// One adapter, and a checker.
-const TOPOLOGY: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[checker]\nenabled = true\n";
+const TOPOLOGY: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[checker]\nenabled = true\npatience_ms = 400\n";
+/// Its patience, and what the adapter's clock counts in a millisecond at most.
+const PATIENCE_MS: u32 = 400;
+const TICKS_IN_MS: u32 = 160_000;
 /// The command register, and values of it.
 const COMMAND: u64 = 4;
 const ON: [u8; 2] = [6, 0];
@@ -20,6 +24,11 @@ const CAPABILITIES: u64 = 0x34;
 const POWER_MANAGEMENT: u8 = 1;
 const POWER_CONTROL: u64 = 4;
 const D3: [u8; 2] = [3, 0];
+/// Id of MSI-X; offset of its message control; on, and on with the function's mask.
+const MSIX: u8 = 0x11;
+const MSIX_CONTROL: u64 = 2;
+const MSIX_ON: [u8; 2] = [0, 0x80];
+const MSIX_MASKED: [u8; 2] = [0, 0xc0];
 
 pub(super) const ALL: &[Mistake] = &[
     mistake("command doorbell with bus mastering off", "command register", |wrong| {
@@ -55,6 +64,22 @@ pub(super) const ALL: &[Mistake] = &[
             }
             let pd = hca.alloc_pd().expect("ALLOC_PD, whose end an event tells");
             hca.dealloc_pd(pd).expect("DEALLOC_PD");
+        })
+    }),
+    mistake("interrupt of a vector while the function's vectors are masked", "mask", |wrong| {
+        on_server(wrong, |hca, wrong| {
+            let control = capability(hca.bus_mut(), MSIX) + MSIX_CONTROL;
+            hca.bus_mut().write(Space::Config, control, if wrong { &MSIX_MASKED } else { &MSIX_ON });
+            let pd = hca.alloc_pd().expect("ALLOC_PD, whose end an event tells");
+            hca.dealloc_pd(pd).expect("DEALLOC_PD");
+            // By the adapter's clock, twice as long as the checker is patient. Events are read meanwhile.
+            let ticks = 2 * PATIENCE_MS * TICKS_IN_MS;
+            let now = |bus: &mut DirectBus| bus.mmio_read32(InitSegment::INTERNAL_TIMER_L.offset() as u64);
+            let begun = now(hca.bus_mut());
+            while now(hca.bus_mut()).wrapping_sub(begun) < ticks {
+                while hca.poll_event().expect("events").is_some() {}
+            }
+            hca.bus_mut().write(Space::Config, control, &MSIX_ON);
         })
     }),
 ];
@@ -93,9 +118,14 @@ fn said(diagnosis: &serde_json::Value) -> Said {
 
 /// Where the power state is set.
 fn power_control(bus: &DirectBus) -> u64 {
+    capability(bus, POWER_MANAGEMENT) + POWER_CONTROL
+}
+
+/// Where a capability begins.
+fn capability(bus: &DirectBus, id: u8) -> u64 {
     let mut at = u64::from(bus.read(Space::Config, CAPABILITIES, 1)[0]);
-    while bus.read(Space::Config, at, 1)[0] != POWER_MANAGEMENT {
+    while bus.read(Space::Config, at, 1)[0] != id {
         at = u64::from(bus.read(Space::Config, at + 1, 1)[0]);
     }
-    at + POWER_CONTROL
+    at
 }

@@ -3,7 +3,9 @@
 use hca_firmware::Snapshot;
 use hca_firmware::icm::Buffer;
 use hca_spec::be32;
-use hca_spec::command::{CommandEntry, INLINE_INPUT, INLINE_OUTPUT, Opcode, Status};
+use hca_spec::command::{
+    CommandEntry, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock, Opcode, Status,
+};
 use hca_spec::ids::{Cqn, Eqn, Qpn};
 use hca_spec::qpc::Qpc;
 use hca_spec::queue::{Cqc, Srqc};
@@ -18,6 +20,8 @@ const RECORD: usize = 8;
 const PAGE: u64 = 4096;
 /// Pages of a queue that are looked at.
 const MOST_PAGES: usize = 64;
+/// Mailboxes of an input that are looked at.
+const MOST_MAILBOXES: usize = 64;
 /// TEARDOWN_HCA op_mod: in good order. Others don't wait for anything to be destroyed.
 const GRACEFUL: u32 = 0;
 
@@ -73,6 +77,7 @@ pub(super) fn executed(slot: u8, opcode: u16, function: &Function, tell: &mut dy
         let expected = format!("{right:#04x}, or 0 for none");
         tell(Finding::new(Subject::command(slot), "signature", found, expected, &rules::ENTRY_SIGNATURE));
     }
+    mailboxes(slot, &entry, function, tell);
     let fw = &function.state.fw;
     match Opcode::from_u16(opcode) {
         Some(Opcode::TeardownHca) if entry.modifier() == GRACEFUL => {
@@ -90,6 +95,34 @@ pub(super) fn executed(slot: u8, opcode: u16, function: &Function, tell: &mut dy
             }
         }
         _ => {}
+    }
+}
+
+/// Signatures of an input's mailboxes, where they have some: the first wrong one.
+fn mailboxes(slot: u8, entry: &Entry, function: &Function, tell: &mut dyn FnMut(Finding)) {
+    let len = entry.0.get(CommandEntry::INPUT_LENGTH) as usize;
+    let count = len.saturating_sub(INLINE).div_ceil(MAILBOX_DATA).min(MOST_MAILBOXES);
+    let mut at = entry.0.get(CommandEntry::INPUT_MAILBOX);
+    for number in 0..count {
+        let mut block = MailboxBlock::new();
+        // What has no mailboxes in spite of its length has no pointer, either.
+        if function.state.seen_memory().read(at, block.bytes_mut()).is_err() {
+            return;
+        }
+        let covers = [
+            ("ctrl_signature", block.get(MailboxBlock::CTRL_SIGNATURE), MAILBOX_DATA..MailboxBlock::SIZE - 1),
+            ("signature", block.get(MailboxBlock::SIGNATURE), 0..MailboxBlock::SIZE),
+        ];
+        for (field, signature, covered) in covers {
+            let sum = block.bytes().get(covered).unwrap_or_default().iter().fold(0, |sum, byte| sum ^ byte);
+            if signature != 0 && sum != 0xff {
+                let found = format!("{signature:#04x} in input mailbox {number}");
+                let expected = format!("{:#04x}, or 0 for none", signature as u8 ^ sum ^ 0xff);
+                let subject = Subject::command(slot);
+                return tell(Finding::new(subject, field, found, expected, &rules::MAILBOX_SIGNATURE));
+            }
+        }
+        at = block.get(MailboxBlock::NEXT);
     }
 }
 

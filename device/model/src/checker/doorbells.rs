@@ -8,6 +8,8 @@ use hca_spec::rules::{self, Rule};
 
 use super::{LOOKED_AT, Turn, record_word, swapped};
 use crate::adapter::function::Function;
+use crate::engines::qp::QueuePair;
+use crate::engines::qp::recv::ReceiveQueue;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::time::Ps;
 
@@ -26,12 +28,14 @@ struct SendQueue {
     ahead: u16,
     /// The send counter that was seen without a doorbell, and since when.
     silent: Option<(u16, Ps)>,
+    /// The receive counter was said to be out of its range.
+    receive_told: bool,
 }
 
 impl SendQueue {
     /// Nothing was posted yet.
     fn new(now: Ps) -> Self {
-        Self { send: 0, receive: 0, rung: now, ahead: 0, silent: None }
+        Self { send: 0, receive: 0, rung: now, ahead: 0, silent: None, receive_told: false }
     }
 }
 
@@ -84,10 +88,13 @@ impl SendQueues {
                 let found = format!("{word:#x}{}", swapped(word));
                 return finding(&rules::BYTE_ORDER, found, format!("{:#x}", word.swap_bytes()));
             }
-            let other = if receive_moved { "; the receive counter, word 0, moved" } else { "" };
+            let receive = if receive_moved { "; the receive counter, word 0, moved" } else { "" };
+            let other = self.silent_other(qpn, function);
+            let other =
+                other.map_or(String::new(), |qpn| format!("; that of QP {qpn} moved, which nobody rang"));
             return finding(
                 &rules::SEND_COUNTER,
-                format!("{:#x} as at the last doorbell{other}", word as u16),
+                format!("{:#x} as at the last doorbell{receive}{other}", word as u16),
                 "more: raised by the basic blocks that were posted".into(),
             );
         }
@@ -100,6 +107,15 @@ impl SendQueues {
             );
         }
         None
+    }
+
+    /// Another queue pair whose send counter moved without a doorbell, if one of the first few did.
+    fn silent_other(&self, rung: Qpn, function: &Function) -> Option<Qpn> {
+        self.queues.iter().take(LOOKED_AT).find_map(|(qpn, queue)| {
+            let record = function.state.fw.icm.qps.get(qpn.0)?.ctx.get(Qpc::DBR_ADDR);
+            let moved = record_word(function, record, 1)? as u16 != queue.send;
+            (*qpn != rung && moved).then_some(*qpn)
+        })
     }
 
     /// A command brought a queue pair to a state.
@@ -126,6 +142,12 @@ impl SendQueues {
     pub(super) fn look(&mut self, now: Ps, patience: Ps, function: &Function, tell: &mut dyn FnMut(Finding)) {
         for (qpn, queue) in self.turn.next(&mut self.queues, LOOKED_AT) {
             let Some(qp) = function.qps.get(qpn.0).filter(|qp| qp.state == QpState::Rts) else { continue };
+            if !queue.receive_told
+                && let Some(finding) = receive_counter(*qpn, qp, function)
+            {
+                queue.receive_told = true;
+                tell(finding);
+            }
             let Some(word) = record_word(function, qp.params.doorbell_record, 1) else { continue };
             let counter = word as u16;
             if counter == queue.send {
@@ -154,4 +176,24 @@ impl SendQueues {
             }
         }
     }
+}
+
+/// The receive counter of a queue pair with a receive queue of its own: no more WQEs are posted than there is room for.
+fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Finding> {
+    let ReceiveQueue::Own { log_size, head, .. } = qp.rq else { return None };
+    let word = record_word(function, qp.params.doorbell_record, 0)?;
+    let (posted, room) = ((word as u16).wrapping_sub(head), 1u32 << log_size.min(15));
+    let swapped = swapped(word);
+    if swapped.is_empty() && u32::from(posted) <= room {
+        return None;
+    }
+    let (rule, expected) = match swapped.is_empty() {
+        true => (
+            &rules::RECEIVE_COUNTER_RANGE,
+            format!("{head:#x}, the WQEs that were taken, and at most {room:#x} more"),
+        ),
+        false => (&rules::BYTE_ORDER, format!("{:#x}", word.swap_bytes())),
+    };
+    let found = format!("{word:#x}{swapped}");
+    Some(Finding { subject: Subject::qp(qpn), field: "receive counter", found, expected, rule })
 }

@@ -66,6 +66,11 @@ impl Checker {
         }
     }
 
+    /// How long a driver may leave something undone.
+    pub(crate) fn patience(&self) -> Ps {
+        self.patience
+    }
+
     /// When [`Checker::look`] is due.
     pub(crate) fn due(&self) -> Ps {
         self.due

@@ -18,6 +18,9 @@ const COUNTER: u32 = 0xff_ffff;
 /// Armings in a row with one sequence number, each after another event: a second thread may arm with the number of before.
 const SAME_SEQUENCE: u32 = 8;
 
+/// Armings in a row with one consumer index, while that in the record moved each time: a second thread may arm with the index of before.
+const OLD_INDEX: u32 = 8;
+
 #[derive(Debug, Default)]
 struct CompletionQueue {
     /// It was armed once.
@@ -29,6 +32,9 @@ struct CompletionQueue {
     /// Sequence number of the last arming, and armings after an event with the same.
     sequence: u8,
     same: u32,
+    /// Consumer index of the last arming and the record then, and armings in a row with that index while the record moved.
+    index: Option<(u32, u32)>,
+    old: u32,
     told: bool,
 }
 
@@ -116,6 +122,21 @@ impl Queues {
         }
         // The record is written before the doorbell: it may be ahead, since the doorbell is posted, never behind.
         let word = record_word(function, context.get(Cqc::DBR_ADDR), 0)?;
+        let before = queue.index.replace((consumer, word));
+        queue.old = match before {
+            Some((index, record)) if index == consumer && record != word => queue.old + 1,
+            Some((index, _)) if index == consumer => queue.old,
+            _ => 0,
+        };
+        if queue.old == OLD_INDEX {
+            queue.old = 0;
+            return finding(
+                "consumer index of the arming",
+                format!("{consumer:#x} again, {OLD_INDEX} times in a row"),
+                format!("{:#x}, as in the doorbell record", word & COUNTER),
+                &rules::CQ_ARM_INDEX,
+            );
+        }
         let behind = consumer.wrapping_sub(word) & COUNTER;
         if behind != 0 && behind < 1 << 23 && !std::mem::replace(&mut queue.told, true) {
             return finding(

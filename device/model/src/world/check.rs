@@ -1,9 +1,12 @@
 //! The checker joined: it sees what adapters do and looks when it is due, and what it finds is diagnosed.
 
+use hca_spec::rules;
+
 use super::World;
 use crate::adapter::function::Function;
+use crate::adapter::is_doorbell;
 use crate::checker::Checker;
-use crate::ground::diagnosis::{Diagnosis, Finding};
+use crate::ground::diagnosis::{Diagnosis, Finding, Subject};
 use crate::ground::event::Audience;
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::time::Ps;
@@ -42,12 +45,29 @@ impl World {
         }
     }
 
+    /// A store to BAR0 is about to be carried out.
+    pub(super) fn check_store(&mut self, now: Ps, at: FunctionRef, offset: u64) {
+        let script = self.chip(at.hca).and_then(|chip| chip.script.as_deref());
+        if !is_doorbell(offset) || !script.is_some_and(|script| script.firmware.is_initializing()) {
+            return;
+        }
+        let found = format!("1 at a doorbell at offset {offset:#x}");
+        let subject = Subject::new("function", at.function.0.into());
+        let expected = "0: the doorbell is lost";
+        self.found(now, at, Finding::new(subject, "initializing", found, expected, &rules::INITIALIZING));
+    }
+
     /// A function is about to be reset: what is left there is said.
     pub(super) fn check_leaving(&mut self, at: FunctionRef, why: &str) {
         let function = self.hcas.get(at.hca.0).and_then(|hca| hca.function(at.function));
         if let (Some(checker), Some(function)) = (&mut self.checker, function) {
             checker.leaving(at, function, why);
         }
+    }
+
+    /// How long a driver may leave something undone; `None`: no checker looks on.
+    pub fn patience(&self) -> Option<Ps> {
+        self.checker.as_ref().map(|checker| checker.patience())
     }
 
     /// Whether a checker looks on.

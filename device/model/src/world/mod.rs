@@ -449,7 +449,11 @@ impl World {
 
     /// Writes BAR0.
     pub fn mmio_write(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, data: &[u8]) {
-        self.act(now, at.into(), |function, now| function.mmio_write(now, offset, data));
+        let at = at.into();
+        if self.checker.is_some() {
+            self.check_store(now, at, offset);
+        }
+        self.act(now, at, |function, now| function.mmio_write(now, offset, data));
         self.tidy();
     }
 

@@ -103,6 +103,16 @@ impl Msix {
         self.vectors.get(usize::from(vector)).is_some_and(|vector| vector.signal.is_some())
     }
 
+    /// Whether `vector` is masked: by its host, or, if nobody is connected, in the table.
+    pub fn is_masked(&self, vector: u16) -> bool {
+        let n = usize::from(vector);
+        let control = self.table.get(n.saturating_mul(ENTRY_LEN).saturating_add(ENTRY_CONTROL));
+        self.vectors.get(n).is_some_and(|v| match v.signal {
+            Some(_) => v.masked,
+            None => v.masked || control.is_some_and(|control| control & 1 == 1),
+        })
+    }
+
     /// Keeps `vector` pending until [`Msix::deliver_all`].
     pub fn hold(&mut self, vector: u16) -> Raised {
         match self.vectors.get_mut(usize::from(vector)) {

@@ -1,9 +1,12 @@
 //! Rules of PCI that a driver can break without a word: what the checker says of them.
 
+use std::collections::BTreeMap;
+
 use hca_model::rules::{self, Rule};
-use hca_model::{Finding, Subject, is_doorbell};
+use hca_model::{Finding, Ps, Subject, is_doorbell};
 
 use super::config::{COMMAND_MEMORY, ConfigSpace};
+use super::msix::Msix;
 
 /// What was said and is still wrong: each is said once.
 #[derive(Debug, Default)]
@@ -12,6 +15,8 @@ pub struct Told {
     memory: bool,
     power: bool,
     msix: bool,
+    /// Vectors that are masked and were raised, and when first; `None`: it was said. At most as many as there are vectors.
+    masked: BTreeMap<u16, Option<Ps>>,
 }
 
 fn finding(field: &'static str, found: String, expected: &'static str, rule: &'static Rule) -> Finding {
@@ -50,8 +55,12 @@ impl Told {
         None
     }
 
-    /// A vector is raised; `heard`: somebody is told of it.
-    pub fn raised(&mut self, config: &ConfigSpace, vector: u16, heard: bool) -> Option<Finding> {
+    /// A vector is raised.
+    pub fn raised(&mut self, now: Ps, config: &ConfigSpace, msix: &Msix, vector: u16) -> Option<Finding> {
+        let heard = msix.is_connected(vector);
+        if masked_by(config, msix, vector).is_some() && (config.msix_enabled() || heard) {
+            self.masked.entry(vector).or_insert(Some(now));
+        }
         if config.msix_enabled() || heard {
             self.msix = false;
             return None;
@@ -62,14 +71,83 @@ impl Told {
         let found = format!("MSI-X off, and vector {vector:#x} raised");
         Some(finding("MSI-X message control", found, "bit 15, MSI-X enable", &rules::MSIX_ENABLED))
     }
+
+    /// Time has passed: a vector that was raised `patience` ago, and is masked ever since.
+    pub fn look(&mut self, now: Ps, patience: Ps, config: &ConfigSpace, msix: &Msix) -> Option<Finding> {
+        self.masked.retain(|vector, _| masked_by(config, msix, *vector).is_some());
+        let late = |since: &Option<Ps>| since.is_some_and(|since| now.since(since) >= patience);
+        let (vector, since) = self.masked.iter_mut().find(|(_, since)| late(since))?;
+        *since = None;
+        let found = format!("masked by {} since it was raised", masked_by(config, msix, *vector)?);
+        let subject = Subject::new("vector", (*vector).into());
+        Some(Finding::new(
+            subject,
+            "mask",
+            found,
+            "unmasked while an event queue raises it",
+            &rules::MSIX_ENABLED,
+        ))
+    }
+
+    /// Whether a vector waits to be unmasked.
+    pub fn waits(&self) -> bool {
+        !self.masked.is_empty()
+    }
+
+    /// The function was reset, or its host is gone.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// By what a vector is masked, if it is.
+fn masked_by(config: &ConfigSpace, msix: &Msix, vector: u16) -> Option<&'static str> {
+    if config.msix_function_masked() {
+        return Some("the function's mask in message control");
+    }
+    msix.is_masked(vector).then_some("its mask bit in vector control")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use hca_model::PortKind;
     use hca_model::personality::Personality;
 
+    use super::super::msix::Signal;
     use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Signal for Nobody {
+        fn signal(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_masked_vector_is_said_once_and_after_a_while() {
+        let config = ConfigSpace::new(&Personality::default_kind(), PortKind::InfiniBand, "");
+        let (mut told, mut msix) = (Told::default(), Msix::new(4));
+        msix.connect(1, Some(Box::new(Nobody))).unwrap();
+        let patience = Ps::from_ms(5);
+        let look =
+            |told: &mut Told, msix: &Msix, ms| told.look(Ps::from_ms(ms), patience, &config, msix).is_some();
+        assert_eq!(told.raised(Ps::ZERO, &config, &msix, 1), None);
+        assert!(!told.waits());
+        msix.mask(1, true).unwrap();
+        assert_eq!(told.raised(Ps::from_ms(1), &config, &msix, 1), None);
+        assert_eq!([2, 6, 7].map(|ms| look(&mut told, &msix, ms)), [false, true, false]);
+        msix.mask(1, false).unwrap();
+        assert!(!look(&mut told, &msix, 8) && !told.waits());
+        // For a moment, as a kernel does: nothing is said.
+        msix.mask(1, true).unwrap();
+        told.raised(Ps::from_ms(9), &config, &msix, 1);
+        msix.mask(1, false).unwrap();
+        assert!(!look(&mut told, &msix, 20));
+    }
 
     #[test]
     fn each_is_said_once_until_it_is_right() {
@@ -81,7 +159,10 @@ mod tests {
         assert_eq!(rule(&config), None);
         config.write(4, &[2, 0]);
         assert_eq!([(); 2].map(|()| rule(&config)), [Some("bus-master"), None]);
-        let vector = |told: &mut Told, heard| told.raised(&config, 3, heard).is_some();
-        assert_eq!([false, true, true].map(|heard| vector(&mut told, heard)), [true, false, false]);
+        let mut msix = Msix::new(4);
+        let mut vector = |msix: &Msix| told.raised(Ps::ZERO, &config, msix, 3).is_some();
+        assert!(vector(&msix));
+        msix.connect(3, Some(Box::new(Nobody))).unwrap();
+        assert_eq!([(); 2].map(|()| vector(&msix)), [false, false]);
     }
 }

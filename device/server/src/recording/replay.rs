@@ -202,6 +202,7 @@ impl Replay {
 
     /// Takes what was diagnosed, and writes it into the trace.
     fn take_diagnoses(&mut self) -> anyhow::Result<()> {
+        steps::check(&mut self.world, self.functions.iter_mut());
         let Self { world, observer, .. } = self;
         let mut written = Ok(());
         self.diagnoses.take(world, |diagnosis, said| {
