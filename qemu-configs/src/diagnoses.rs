@@ -16,6 +16,9 @@ const WIDTH: usize = 160;
 /// Name under which they are shown, where hosts have theirs.
 pub const DEVICE: &str = "device";
 
+/// Key of a diagnosis: an object that has for each host how many bytes it had printed when the diagnosis came.
+pub const PRINTED: &str = "printed";
+
 /// The diagnoses of servers, as they come.
 pub(crate) struct Diagnoses {
     followers: Vec<Owned>,
@@ -48,17 +51,20 @@ impl Diagnoses {
         Ok(Self { followers, lines, all: Vec::new() })
     }
 
-    /// Takes in what came; hands each line to the listener.
-    pub(crate) fn poll(&mut self, mut on_line: impl FnMut(&str)) {
-        while let Ok(diagnosis) = self.lines.try_recv() {
+    /// Takes in what came; hands each line to the listener. `printed`: how many bytes each host has printed by now, which each
+    /// is kept with.
+    pub(crate) fn poll(&mut self, printed: impl Fn() -> Value, mut on_line: impl FnMut(&str)) {
+        while let Ok(mut diagnosis) = self.lines.try_recv() {
             on_line(&shortened(&line(&diagnosis)));
+            if let Some(parts) = diagnosis.as_object_mut() {
+                parts.insert(PRINTED.into(), printed());
+            }
             self.all.push(diagnosis);
         }
     }
 
     /// Ends it. Returns all there were.
     pub(crate) fn end(mut self) -> Vec<Value> {
-        self.poll(|_| ());
         self.followers.iter_mut().for_each(Owned::kill);
         self.all
     }

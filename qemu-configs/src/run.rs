@@ -66,7 +66,8 @@ pub struct Report {
     pub resources_text: Option<String>,
     /// What the server wrote to standard error.
     pub server_log: String,
-    /// What was diagnosed of the guests' drivers: objects as `softhca diagnoses --json` prints them.
+    /// What was diagnosed of the guests' drivers: objects as `softhca diagnoses --json` prints them, with
+    /// [`PRINTED`](crate::diagnoses::PRINTED).
     pub diagnoses: Vec<serde_json::Value>,
     deny_diagnoses: bool,
     first_failure: Option<i32>,
@@ -261,8 +262,11 @@ impl Run {
             guests.iter_mut().for_each(|(guest, _)| guest.power_off());
             self.settle(&mut guests, POWER_OFF_LIMIT, |guest, _| guest.is_off());
         }
-        let hosts = guests.into_iter().map(|(guest, _)| self.conclude(guest)).collect();
-        diagnoses.poll(|line| (self.watch)(DEVICE, line));
+        let hosts: Vec<HostReport> = guests.into_iter().map(|(guest, _)| self.conclude(guest)).collect();
+        diagnoses.poll(
+            || printed(hosts.iter().map(|host| (host.name.as_str(), host.output.as_str()))),
+            |line| (self.watch)(DEVICE, line),
+        );
         let diagnoses = diagnoses.end();
         lab.servers_mut().stop();
         let deny_diagnoses = self.deny_diagnoses;
@@ -299,7 +303,10 @@ impl Run {
         };
         loop {
             self.poll(guests);
-            diagnoses.poll(|line| (self.watch)(DEVICE, line));
+            diagnoses.poll(
+                || printed(guests.iter().map(|(guest, _)| (guest.name(), guest.output()))),
+                |line| (self.watch)(DEVICE, line),
+            );
             if let Some(beside) = beside {
                 beside.poll(|line| (self.watch)("beside", line));
                 if let Some(status @ 1..) = beside.exit() {
@@ -513,6 +520,14 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// How many bytes each host has printed.
+fn printed<'a>(hosts: impl Iterator<Item = (&'a str, &'a str)>) -> serde_json::Value {
+    hosts
+        .map(|(name, output)| (name.to_owned(), output.len().into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// Splits `HOST=COMMAND`.

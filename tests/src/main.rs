@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
-use hca_tests::suites::{KERNELS, Suite, all};
+use hca_tests::suites::{KERNELS, Suite, all, diagnosed};
 use hca_tests::{bytes, mistakes, recordings, speed, tenants};
 
 /// The command line.
@@ -238,7 +238,12 @@ fn run(options: &Suites) -> Result<bool> {
                 if kernel.is_empty() { suite.name.to_owned() } else { format!("{} {kernel}", suite.name) };
             eprintln!("suite {name} ...");
             let began = Instant::now();
-            let cases = (suite.run)(kernel);
+            let mut cases = (suite.run)(kernel);
+            if suite.needs_guests {
+                let said = diagnosed::judge(suite.name, kernel, &cases);
+                eprintln!("  {}: {}", said.name, said.detail);
+                cases.push(said);
+            }
             let ran = Ran { suite: name, cases, seconds: began.elapsed().as_secs_f64() };
             eprintln!(
                 "suite {}: {} cases, {} failed, {:.0} s{}",

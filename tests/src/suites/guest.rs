@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hca_vm::run::{Report, Run};
 
+use super::diagnosed::of_host;
 use super::{Case, Outcome};
 use crate::guests::{self, turn};
 
@@ -341,11 +342,35 @@ pub fn complaints(report: &Report) -> String {
     all.join("\n")
 }
 
+/// The case that was run in a host when it had printed so many bytes: the last that had begun.
+fn case_at(output: &str, printed: usize) -> Option<&str> {
+    let until = output.get(..printed).unwrap_or(output);
+    until.lines().rev().find_map(|line| line.strip_prefix("@@ begin "))
+}
+
+/// The messages of adapters, each in the case that was run in the host it is of.
+fn spread(tag: &str, cases: &mut [Case], report: &Report) {
+    for host in &report.hosts {
+        for (diagnosis, (printed, text)) in report.diagnoses.iter().zip(of_host(report, &host.name)) {
+            let adapter = diagnosis.get("hca").and_then(serde_json::Value::as_str).unwrap_or_default();
+            if adapter.split('/').next() != Some(host.name.as_str()) {
+                continue;
+            }
+            // What the drivers do before the first case is told with it.
+            let name = case_at(&host.output, printed).map(|name| format!("{tag}{name}"));
+            let place = name.and_then(|name| cases.iter().position(|case| case.name == name)).unwrap_or(0);
+            if let Some(case) = cases.get_mut(place) {
+                case.diagnoses.push(text.to_owned());
+            }
+        }
+    }
+}
+
 fn results(tag: &str, commands: &[Command], hosts: &[&str], report: &Report) -> Vec<Case> {
     let sides_of_a_pair = &hosts[hosts.len().saturating_sub(2)..];
     let sides: Vec<_> =
         report.hosts.iter().map(|host| (host.name.as_str(), sections(&host.output))).collect();
-    commands
+    let mut cases: Vec<Case> = commands
         .iter()
         .map(|Command { name, what, .. }| {
             let mut detail = String::new();
@@ -374,7 +399,9 @@ fn results(tag: &str, commands: &[Command], hosts: &[&str], report: &Report) -> 
             let outcome = if failed { Outcome::Failed } else { Outcome::Passed };
             Case::new(format!("{tag}{name}"), outcome, seconds, if failed { detail } else { String::new() })
         })
-        .collect()
+        .collect();
+    spread(tag, &mut cases, report);
+    cases
 }
 
 #[derive(Default)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hca_vm::run::{Report, Run};
 
-use super::Case;
 use super::guest::complaints;
+use super::{Case, diagnosed};
 use crate::guests::{self, turn};
 
 /// How often.
@@ -62,7 +62,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     for adapter in ["a/hca0", "b/hca0"] {
         cases.push(Case::check(format!("nothing left by the driver of {adapter}"), left(&report, adapter)));
     }
-    cases.push(Case::check("kernel logs", complaints(&report)));
+    cases.push(diagnosed::all(Case::check("kernel logs", complaints(&report)), &report));
     cases
 }
 

@@ -8,6 +8,7 @@ pub mod adversary;
 pub mod all_to_all;
 pub mod any;
 pub mod cm;
+pub mod diagnosed;
 pub mod dpdk;
 pub mod ethernet;
 pub mod fabric;
@@ -53,12 +54,14 @@ pub struct Case {
     pub seconds: f64,
     /// Why it failed or was skipped, or what was seen.
     pub detail: String,
+    /// What adapters diagnosed of drivers and programs meanwhile.
+    pub diagnoses: Vec<String>,
 }
 
 impl Case {
     /// A case that has ended.
     pub fn new(name: impl Into<String>, outcome: Outcome, seconds: f64, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), outcome, seconds, detail: detail.into() }
+        Self { name: name.into(), outcome, seconds, detail: detail.into(), diagnoses: Vec::new() }
     }
 
     /// A case that passes if there is nothing to say against it.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hca_vm::run::{Report, Run};
 use serde::Deserialize;
 
+use super::diagnosed::of_host;
 use super::guest::complaints;
 use super::{Case, Outcome};
 use crate::guests::{self, turn};
@@ -156,12 +157,18 @@ fn boot(boots: &[Boot], kernel: &str, words: &str) -> Vec<Case> {
         if boots.is_empty() {
             continue;
         }
-        let mut lines = Vec::new();
+        let (mut lines, mut said) = (Vec::new(), Vec::new());
         for boot in boots {
             match boot.run(kernel) {
                 Ok(report) => {
+                    let before = lines.len();
                     let output = report.host("a").map_or("", |host| host.output.as_str());
-                    lines.extend(output.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()));
+                    lines.extend(parsed(output));
+                    for (printed, text) in of_host(&report, "a") {
+                        // The one that was run then: it prints when it has ended.
+                        let ended = parsed(output.get(..printed).unwrap_or(output)).count();
+                        said.push(((before + ended).min(lines.len().saturating_sub(1)), text.to_owned()));
+                    }
                     logs.push(Case::check(format!("kernel log: {}", boot.topology), complaints(&report)));
                 }
                 Err(error) => {
@@ -173,7 +180,13 @@ fn boot(boots: &[Boot], kernel: &str, words: &str) -> Vec<Case> {
             .into_iter()
             .filter(|name| words.split('|').any(|word| name.contains(word)))
             .collect();
-        cases.extend(judge(link_layer.tag(), &lines, &must_be_ok, &skips(link_layer)));
+        let mut judged = judge(link_layer.tag(), &lines, &must_be_ok, &skips(link_layer));
+        for (place, text) in said {
+            if let Some(case) = judged.get_mut(place) {
+                case.diagnoses.push(text);
+            }
+        }
+        cases.extend(judged);
     }
     cases.extend(logs);
     cases
@@ -200,6 +213,11 @@ impl Boot {
             })
             .run()
     }
+}
+
+/// What the tests printed: a line each.
+fn parsed(output: &str) -> impl Iterator<Item = Line> {
+    output.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
 fn must_be_ok(link_layer: LinkLayer) -> BTreeSet<&'static str> {
