@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::file::Sweep;
 use crate::map::{Map, Run};
 use crate::outcome::{Outcome, Share};
-use crate::scenario::Scenario;
-use crate::{Error, compare, file, incast, judge, plot, program, rows, whatif};
+use crate::scenario::{Metric, Scenario};
+use crate::{Error, compare, file, incast, judge, plot, program, rows, sweeps, whatif};
 
 /// Measure latency, message rate or bandwidth of a scenario in virtual time
 #[derive(Debug, Args)]
@@ -34,9 +34,12 @@ pub struct Bench {
     /// Scenarios of a TOML file: [[scenario]] tables of these options; those given here come last
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Run once for each value: OPTION=FROM..TO in powers of two, or OPTION=A,B,C
+    /// Run once for each value: OPTION=FROM..TO in powers of two, or OPTION=A,B,C; given twice, for each pair
     #[arg(long, value_name = "OPTION=VALUES")]
-    sweep: Option<String>,
+    sweep: Vec<String>,
+    /// Draw the sweep as SVG: lines for one option, a heat map for two
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["breakdown", "what_if"])]
+    plot: Option<PathBuf>,
     /// Say where the time of an operation goes: a bar by unit, and each number's part
     #[arg(long, conflicts_with_all = ["csv", "what_if", "trace", "trace_hash", "pcap"])]
     breakdown: bool,
@@ -69,8 +72,9 @@ enum Command {
     ROWS has the columns source,device,link,op,size_bytes,metric,value,unit,conditions. The rules of MAP turn every\n\
     column but the value into the options of softhca bench; specs/timing/MAP.md describes them.")]
 struct Compare {
-    /// CSV file of measurements
-    rows: PathBuf,
+    /// CSV files of measurements
+    #[arg(required = true)]
+    rows: Vec<PathBuf>,
     /// TOML file of rules
     #[arg(long, value_name = "MAP")]
     map: PathBuf,
@@ -287,7 +291,11 @@ fn print(text: &str) -> Result<(), Error> {
 }
 
 fn run_compare(args: &Compare) -> Result<(), Error> {
-    let rows = rows::parse(&read(&args.rows)?).map_err(|why| why.at(args.rows.display()))?;
+    let mut rows = Vec::new();
+    let files: Vec<String> = args.rows.iter().map(|path| path.display().to_string()).collect();
+    for path in &args.rows {
+        rows.extend(rows::parse(&read(path)?).map_err(|why| why.at(path.display()))?);
+    }
     let map = Map::parse(&read(&args.map)?).map_err(|why| why.at(args.map.display()))?;
     let only = args.only.as_ref().map(|only| regex::Regex::new(only)).transpose();
     let only = only.map_err(|why| Error::new(format!("--only: {why}")))?;
@@ -298,7 +306,7 @@ fn run_compare(args: &Compare) -> Result<(), Error> {
     let keep =
         |run: &Run| only.as_ref().is_none_or(|only| only.is_match(&run.rule) || only.is_match(&run.group));
     let comparison = compare::compare(&rows, &map, &overrides.collect(), args.jobs, keep)
-        .map_err(|why| why.at(args.rows.display()))?;
+        .map_err(|why| why.at(files.join(", ")))?;
     if let Some(path) = &args.json {
         let json = serde_json::to_string_pretty(&comparison).map_err(|why| Error::new(why.to_string()))?;
         std::fs::write(path, json + "\n").map_err(|why| Error::new(format!("{}: {why}", path.display())))?;
@@ -323,16 +331,13 @@ fn measure(args: &Bench) -> Result<(), Error> {
         Some(path) => file::parse(&read(path)?).map_err(|why| why.at(path.display()))?,
         None => vec![(Scenario::default(), Sweep::default())],
     };
+    let asked = args.sweep.iter().map(|text| Sweep::parse(text)).collect::<Result<Vec<Sweep>, Error>>()?;
     let mut runs = Vec::new();
-    for (scenario, sweep) in &mut scenarios {
+    let mut swept = Vec::new();
+    for (scenario, own) in &mut scenarios {
         args.options.apply(scenario)?;
-        if let Some(text) = &args.sweep {
-            *sweep = Sweep::parse(text)?;
-        }
-        let option = sweep.option.clone();
-        runs.extend(
-            sweep.runs(scenario)?.into_iter().map(|(value, scenario)| (option.clone(), value, scenario)),
-        );
+        swept = if asked.is_empty() { vec![own.clone()] } else { asked.clone() };
+        runs.extend(file::combine(scenario, &swept)?);
     }
     if runs.len() > 1 && args.observe.any() {
         return Err(Error::new("--trace, --trace-hash and --pcap look at one run, here are several"));
@@ -343,16 +348,23 @@ fn measure(args: &Bench) -> Result<(), Error> {
     if !args.what_if.is_empty() {
         return print(&whatif::table(&runs, &args.what_if)?);
     }
-    let mut rows = Vec::new();
-    let mut seen = Vec::new();
+    let (mut rows, mut seen, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+    let metric = runs.first().map_or(Metric::Latency, |(_, _, scenario)| scenario.metric);
     for (option, value, scenario) in runs {
         let named = |why: Error| {
             if scenario.name.is_empty() { why } else { why.at(format!("scenario {:?}", scenario.name)) }
         };
         let (outcome, lines) = program::run_observed(&scenario, &args.observe).map_err(named)?;
         seen.extend(lines);
+        answers.push(sweeps::Answer::of(&scenario, &outcome));
         let (op, metric, size) = (scenario.op.name(), scenario.metric.name(), scenario.bytes());
         rows.push(Row { name: scenario.name, option, value, op, size, metric, outcome });
+    }
+    if let Some(path) = &args.plot {
+        swept.retain(|sweep| !sweep.option.is_empty());
+        let title = rows.first().map_or(String::new(), |row| format!("{}, {}", row.op, row.metric));
+        let svg = sweeps::picture(&title, sweeps::unit(metric), &swept, &answers)?;
+        std::fs::write(path, svg).map_err(|why| Error::new(format!("{}: {why}", path.display())))?;
     }
     let text = if args.json {
         serde_json::to_string_pretty(&rows).map_err(|why| Error::new(why.to_string()))?

@@ -74,6 +74,31 @@ impl Sweep {
     }
 }
 
+/// The runs of a scenario with the values of no sweep, one or two: the options, the values, and what runs. The second sweep goes
+/// through its values for each of the first.
+///
+/// # Errors
+/// A value is none of its option, or there are more than two sweeps.
+pub fn combine(base: &Scenario, sweeps: &[Sweep]) -> Result<Vec<(String, String, Scenario)>, Error> {
+    let (first, second) = match sweeps {
+        [] => (Sweep::default(), None),
+        [one] => (one.clone(), None),
+        [one, two] => (one.clone(), Some(two)),
+        _ => return Err(Error::new("--sweep is given twice at most")),
+    };
+    let mut all = Vec::new();
+    for (value, scenario) in first.runs(base)? {
+        let Some(second) = second else {
+            all.push((first.option.clone(), value, scenario));
+            continue;
+        };
+        for (other, scenario) in second.runs(&scenario)? {
+            all.push((format!("{}/{}", first.option, second.option), format!("{value}/{other}"), scenario));
+        }
+    }
+    Ok(all)
+}
+
 /// Reads the scenarios of a file.
 ///
 /// # Errors

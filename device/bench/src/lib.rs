@@ -43,6 +43,7 @@ pub mod scenario;
 pub mod sensitivity;
 pub mod stations;
 pub mod stats;
+pub mod sweeps;
 pub mod testbed;
 pub mod whatif;
 

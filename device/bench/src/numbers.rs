@@ -1,6 +1,7 @@
 //! The numbers of a profile or of a host, and what each rests on: read from the file with its comments.
 
 use crate::Error;
+use crate::scenario::Scenario;
 use crate::testbed;
 
 /// A number of a file.
@@ -42,7 +43,13 @@ impl Number {
     }
 }
 
-/// The numbers that packets may feel of an embedded profile, or of a file.
+/// What a switch takes is an option of a run (`switch-ns`), which goes before the profile's number.
+const SWITCH: &str = "fabric.hop_ns";
+/// What that rests on.
+const SWITCH_RESTS_ON: &str = "first bit in to first bit out of a switch: `switch-ns` of runs by one, unless told: estimate, between \
+    what the vendor said of Switch-IB (below 130, 2014) and of SwitchX (230 with Ethernet, 2011)";
+
+/// The numbers that packets may feel of an embedded profile, or of a file. What a switch takes is what runs have unless told.
 ///
 /// # Errors
 /// There is no such profile.
@@ -52,7 +59,12 @@ pub fn of_profile(name: &str) -> Result<Vec<Number>, Error> {
         let section = number.key.split('.').next().unwrap_or_default();
         !OTHERS.contains(&number.key.as_str()) && !OTHER_SECTIONS.contains(&section)
     };
-    Ok(all.into_iter().filter(counts).collect())
+    let switch = Scenario::default().switch.0 as f64 / 1e3;
+    let as_runs_have_it = |number: Number| match number.key == SWITCH {
+        true => Number { value: switch, rests_on: SWITCH_RESTS_ON.into(), ..number },
+        false => number,
+    };
+    Ok(all.into_iter().filter(counts).map(as_runs_have_it).collect())
 }
 
 /// Every number of a file.
@@ -106,6 +118,16 @@ mod tests {
         let scaled = |i: usize, factor| all[i].scaled(factor);
         assert_eq!((scaled(0, 1.2), scaled(1, 1.2)), (Some("2.4000".into()), Some("4".into())));
         assert_eq!(scaled(1, 1.1), None, "3.3 are 3");
+    }
+
+    #[test]
+    fn a_switch_takes_what_runs_have() {
+        let all = of_profile("connectx6").expect("embedded");
+        let hop = all.iter().find(|n| n.key == SWITCH).expect("listed");
+        let scenario = Scenario { topology: crate::scenario::Topology::Switch, ..Scenario::default() };
+        let set = scenario.profile_overrides();
+        let run = set.iter().find(|(key, _)| key == SWITCH).map(|(_, value)| value.parse::<f64>());
+        assert_eq!(run, Some(Ok(hop.value)));
     }
 
     #[test]

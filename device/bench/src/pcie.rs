@@ -11,14 +11,17 @@ use crate::Error;
 use crate::host::{Host, PcieProgram, ns};
 use crate::outcome::{Latency, Outcome};
 use crate::scenario::{Metric, Op, Scenario};
+use crate::stats::Random;
 use crate::testbed;
 
 /// Transfers measured unless the scenario says how many.
 const TRANSFERS: u64 = 2000;
 /// Transfers before them.
 const WARM: u64 = 200;
-/// Where they go: another line each time, so that nothing but the link is measured.
+/// Where they go unless the scenario has a span: another line each time, so that nothing but the link is measured.
 const WINDOW: u64 = 8 << 10;
+/// Bytes of a line.
+const LINE: u64 = 64;
 
 /// Runs a PCIe scenario.
 ///
@@ -31,7 +34,15 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     })?;
     let bus = Bus::new(&Timing::new(&testbed::profile(scenario)?));
     let wanted = if scenario.iterations > 0 { scenario.iterations } else { TRANSFERS };
-    let mut bench = Bench { bus, program, dma: scenario.dma, size: scenario.size as usize, next: 0 };
+    let mut bench = Bench {
+        bus,
+        program,
+        dma: scenario.dma,
+        size: scenario.size as usize,
+        next: 0,
+        span: scenario.span,
+        random: Random::new(scenario.seed),
+    };
     if scenario.metric == Metric::Latency {
         let mut now = Ps::ZERO;
         let mut samples = Vec::new();
@@ -59,11 +70,17 @@ struct Bench {
     dma: bool,
     size: usize,
     next: u64,
+    /// Random lines within so many bytes, if that is not 0.
+    span: u64,
+    random: Random,
 }
 
 impl Bench {
     fn address(&mut self) -> u64 {
-        self.next = (self.next + self.size as u64).next_multiple_of(64) % WINDOW;
+        if self.span > 0 {
+            return self.random.below(self.span.div_ceil(LINE)) * LINE;
+        }
+        self.next = (self.next + self.size as u64).next_multiple_of(LINE) % WINDOW;
         self.next
     }
 
@@ -84,10 +101,11 @@ impl Bench {
     }
 
     /// Transfers with a window of them outstanding; returns the time in which the last `wanted` were done. Reads and writes
-    /// have an engine each, that begins one every so often.
+    /// have an engine each: so many reads are under way at most, and a write begins every so often.
     fn stream(&mut self, op: Op, window: u64, wanted: u64) -> (Ps, Ps) {
         let window = window.max(1) as usize;
-        let mut read = Engine::new(ns(self.program.read_interval_ns), window);
+        let reads = window.min(self.program.reads.max(1) as usize);
+        let mut read = Engine::new(Ps::ZERO, reads);
         let mut write = Engine::new(ns(self.program.write_interval_ns), window);
         let (mut start, mut end) = (Ps::ZERO, Ps::ZERO);
         for i in 0..WARM + wanted {

@@ -115,12 +115,14 @@ fn the_calibration_is_mapped() {
         let path = format!("{}/../../specs/timing/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"))
     };
-    let rows = rows::parse(&file("calibration.csv")).unwrap();
     let map = Map::parse(&file("calibration.toml")).unwrap();
-    let mapped = rows.iter().filter(|row| {
-        let found = map.apply(row).unwrap_or_else(|why| panic!("line {}: {why}", row.line));
-        found.iter().any(|m| matches!(m, hca_bench::map::Mapped::Run(_)))
-    });
-    let share = mapped.count() as f64 / rows.len() as f64;
-    assert!(share >= 0.8, "{share}");
+    for name in ["calibration.csv", "further.csv", "kept.csv"] {
+        let rows = rows::parse(&file(name)).unwrap();
+        let mapped = rows.iter().filter(|row| {
+            let found = map.apply(row).unwrap_or_else(|why| panic!("line {}: {why}", row.line));
+            found.iter().any(|m| matches!(m, hca_bench::map::Mapped::Run(_)))
+        });
+        let share = mapped.count() as f64 / rows.len() as f64;
+        assert!(share >= 0.8, "{name}: {share}");
+    }
 }

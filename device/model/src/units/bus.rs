@@ -13,6 +13,31 @@ const MAX_TAGS: u64 = 1 << 12;
 /// Page of an IOMMU.
 const IO_PAGE_SHIFT: u32 = 12;
 
+/// Walkers of an IOMMU at the most.
+const MAX_WALKERS: u64 = 1 << 10;
+
+/// What translates the adapter's addresses: translations it has, and walkers that look up the others, some at a time.
+#[derive(Clone, Debug)]
+struct Iommu {
+    translations: Cache,
+    /// When each walker is free.
+    walkers: Vec<Ps>,
+    /// What a walk takes.
+    walk: Ps,
+}
+
+impl Iommu {
+    /// When the translation of `address` is known that is asked for at `asked`. One look at each walker, [`MAX_WALKERS`] at the most.
+    fn translated(&mut self, asked: Ps, address: u64) -> Ps {
+        if self.translations.touch(address >> IO_PAGE_SHIFT) {
+            return asked;
+        }
+        let Some(walker) = self.walkers.iter_mut().min() else { return asked };
+        *walker = asked.max(*walker) + self.walk;
+        *walker
+    }
+}
+
 /// What went over the link, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcieCounts {
@@ -43,8 +68,8 @@ pub struct Bus {
     /// Per tag, when it is free: tags are used in turn.
     tags: Vec<Ps>,
     next_tag: usize,
-    /// Translations of the IOMMU, if there is one, and what a missing one costs.
-    iommu: Option<(Cache, Ps)>,
+    /// The IOMMU, if there is one.
+    iommu: Option<Iommu>,
     counts: PcieCounts,
 }
 
@@ -61,21 +86,19 @@ impl Bus {
             stored: Ps::ZERO,
             tags: vec![Ps::ZERO; pcie.read_tags.get().min(MAX_TAGS) as usize],
             next_tag: 0,
-            iommu: host.iommu.then(|| (Cache::new(host.iommu_entries.get()), host.iommu_ns.0)),
+            iommu: host.iommu.then(|| Iommu {
+                translations: Cache::new(host.iommu_entries.get()),
+                walkers: vec![Ps::ZERO; host.iommu_walkers.get().clamp(1, MAX_WALKERS) as usize],
+                walk: host.iommu_ns.0,
+            }),
             counts: PcieCounts::default(),
         }
     }
 
-    /// What the IOMMU adds to an access to `address` (any number that is the same for the same page).
+    /// When an access to `address` (any number that is the same for the same page) that the host has at `asked` is translated.
     #[inline]
-    fn remap(iommu: &mut Option<(Cache, Ps)>, address: u64) -> Ps {
-        match iommu {
-            Some((cache, miss)) => match cache.touch(address >> IO_PAGE_SHIFT) {
-                true => Ps::ZERO,
-                false => *miss,
-            },
-            None => Ps::ZERO,
-        }
+    fn remap(iommu: &mut Option<Iommu>, asked: Ps, address: u64) -> Ps {
+        iommu.as_mut().map_or(asked, |iommu| iommu.translated(asked, address))
     }
 
     /// When a read of `bytes` at `address` that is issued at `start` has its last byte. No bytes take no time.
@@ -108,8 +131,8 @@ impl Bus {
     fn request(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
         let Some(tag) = self.tags.get_mut(self.next_tag) else { return start };
         let issued = self.up.admit(now, start.max(*tag), self.cost.request(bytes));
-        let latency = self.cost.read_latency() + Self::remap(&mut self.iommu, address);
-        let done = self.down.admit(now, issued + latency, self.cost.completion_at(address, bytes));
+        let found = Self::remap(&mut self.iommu, issued, address) + self.cost.read_latency();
+        let done = self.down.admit(now, found, self.cost.completion_at(address, bytes));
         *tag = done;
         self.next_tag = if self.next_tag + 1 < self.tags.len() { self.next_tag + 1 } else { 0 };
         self.counts.reads += 1;
@@ -146,7 +169,7 @@ impl Bus {
                 up.admit_all(now, tags, request);
             }
             for tag in tags.iter_mut() {
-                *tag = *tag + latency + Self::remap(iommu, address);
+                *tag = Self::remap(iommu, *tag, address) + latency;
                 address = address.wrapping_add(bytes as u64);
             }
             down.admit_all(now, tags, completion);
@@ -162,10 +185,10 @@ impl Bus {
         if bytes == 0 {
             return start;
         }
-        let remapped = Self::remap(&mut self.iommu, address);
         self.counts.writes += 1;
         self.counts.written_bytes += bytes as u64;
-        self.up.admit(now, start, self.cost.write(bytes)) + self.cost.write_latency() + remapped
+        let left = self.up.admit(now, start, self.cost.write(bytes));
+        Self::remap(&mut self.iommu, left, address) + self.cost.write_latency()
     }
 
     /// From the departure of a write until the host sees it.

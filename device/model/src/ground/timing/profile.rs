@@ -144,6 +144,7 @@ pub(crate) struct Host {
     pub(crate) iommu: bool,
     pub(crate) iommu_ns: Ns,
     pub(crate) iommu_entries: Count,
+    pub(crate) iommu_walkers: Count,
 }
 
 #[derive(Clone, Debug, Deserialize)]
