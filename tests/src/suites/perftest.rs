@@ -6,10 +6,17 @@ use super::guest::{Command, Ready, run, run_with};
 /// TCP port; not the default one, which the pingpongs use too.
 const PORT: u16 = 18516;
 
+/// Path MTU of the fabrics here, bytes.
+const INFINIBAND_MTU: u32 = 4096;
+/// MTU of a network device that nobody set, bytes.
+const ETHERNET_MTU: u32 = 1500;
+/// A message of several packets, or of one that is as long as the path takes: bytes.
+const MESSAGE: u32 = 2048;
+
 /// In one guest and between two.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    let mut cases = run("loopback: ", "loopback", kernel, &commands());
-    cases.extend(run("two hosts: ", "two-hosts", kernel, &commands()));
+    let mut cases = run("loopback: ", "loopback", kernel, &commands(INFINIBAND_MTU));
+    cases.extend(run("two hosts: ", "two-hosts", kernel, &commands(INFINIBAND_MTU)));
     cases.extend(run("cable: ", "cable", kernel, &multicast()));
     cases.extend(run("RoCE: ", "eth-two-hosts", kernel, &roce()));
     cases.extend(run_with(
@@ -25,7 +32,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
 /// RoCE: everything by version 2, which perftest takes by itself; the transports by version 1, too, and with a path MTU of
 /// 4096 bytes.
 fn roce() -> Vec<Command> {
-    let mut all = commands();
+    let mut all = commands(roce_mtu(ETHERNET_MTU));
     let of_version = |version: u8, more: &str| {
         let transports = [
             "send_bw -c RC",
@@ -59,6 +66,19 @@ fn roce() -> Vec<Command> {
     ));
     all.extend([1, 2].into_iter().flat_map(|version| of_version(version, " -m 4096")));
     all
+}
+
+/// The path MTU of RoCE over Ethernet with that MTU, bytes: what is left beside the longest headers, as Linux has it
+/// (`include/rdma/ib_addr.h`, `iboe_get_mtu`), rounded down to an MTU that InfiniBand has (256 to 4096).
+fn roce_mtu(ethernet: u32) -> u32 {
+    const GRH: u32 = 40;
+    const UDP: u32 = 8;
+    const BTH: u32 = 12;
+    const XRC: u32 = 4;
+    const ATOMIC: u32 = 28;
+    const ICRC: u32 = 4;
+    let left = ethernet.saturating_sub(GRH + UDP + BTH + XRC + ATOMIC + ICRC);
+    [4096, 2048, 1024, 512].into_iter().find(|mtu| *mtu <= left).unwrap_or(256)
 }
 
 /// Frames of a program's own, without the kernel. Its server takes all frames for the device's address away from the kernel,
@@ -101,7 +121,8 @@ fn multicast() -> Vec<Command> {
     all
 }
 
-fn commands() -> Vec<Command> {
+/// Where the path MTU is so many bytes: datagrams are no longer, and perftest refuses longer ones.
+fn commands(path_mtu: u32) -> Vec<Command> {
     let mut all = Vec::new();
     let mut add = |command: String| {
         all.push(Command::pair(format!("{command} -F -p {PORT}"), PORT).named(command));
@@ -110,8 +131,9 @@ fn commands() -> Vec<Command> {
         [("send", &["RC", "UC", "UD", "XRC"][..]), ("write", &["RC", "UC", "XRC"]), ("read", &["RC", "XRC"])]
     {
         for transport in transports {
+            let size = if *transport == "UD" { MESSAGE.min(path_mtu) } else { MESSAGE };
             for kind in ["bw", "lat"] {
-                add(format!("ib_{program}_{kind} -c {transport} -n 200 -s 2048"));
+                add(format!("ib_{program}_{kind} -c {transport} -n 200 -s {size}"));
             }
         }
         for kind in ["bw", "lat"] {
@@ -152,4 +174,18 @@ fn commands() -> Vec<Command> {
     add("ib_write_bw --write_with_imm -n 200".into());
     add("ib_send_bw --mr_per_qp -q 4 -n 100".into());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::roce_mtu;
+
+    /// As `ibv_devinfo` says on hardware.
+    #[test]
+    fn path_mtu_of_ethernet() {
+        for (ethernet, path) in [(1500, 1024), (4200, 4096), (9000, 4096), (2200, 2048), (576, 256), (0, 256)]
+        {
+            assert_eq!(roce_mtu(ethernet), path, "over {ethernet}");
+        }
+    }
 }
