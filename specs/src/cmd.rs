@@ -564,6 +564,10 @@ pub mod reg {
     pub const PFCC: u32 = 0x5007;
     /// Port counters.
     pub const PPCNT: u32 = 0x5008;
+    /// Buffers of priorities.
+    pub const PPTB: u32 = 0x500b;
+    /// Receive buffers of a port.
+    pub const PBMC: u32 = 0x500c;
     /// Port lanes and modules.
     pub const PMLP: u32 = 0x5002;
     /// Trust of the priorities of frames.

@@ -59,6 +59,8 @@ layout! {
 
     /// PFCC: flow control.
     pub struct Pfcc[0x20] {
+        /// Who divides the receive buffers: [`PFCC_BY_FIRMWARE`], [`PFCC_BY_SOFTWARE`]; 0 = not told.
+        BUF_OWNERSHIP: 0x0 [27:26];
         /// Port.
         LOCAL_PORT: 0x0 [23:16];
         /// 1 = [`Pfcc::DEVICE_STALL_MINOR_WATERMARK`] is written.
@@ -89,6 +91,56 @@ layout! {
         DEVICE_STALL_MINOR_WATERMARK: 0x10 [31:16];
         /// So many ms the port asks its peer to wait at most; 0: for ever.
         DEVICE_STALL_CRITICAL_WATERMARK: 0x10 [15:0];
+    }
+
+    /// PBMC: receive buffers, ten of [`PbmcBuffer`] from [`PBMC_BUFFERS`] on. Sizes in cells of 128 bytes.
+    pub struct Pbmc[0x6c] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// Quanta of 512 bit times for which a peer is asked to wait.
+        XOFF_TIMER_VALUE: 0x4 [31:16];
+        /// Quanta after which a peer that is to wait still is asked again.
+        XOFF_REFRESH: 0x4 [15:0];
+        /// When the port's memory counts as full.
+        FULLNESS_THRESHOLD: 0x8 [22:16];
+        /// The port's memory.
+        PORT_BUFFER_SIZE: 0x8 [15:0];
+    }
+
+    /// A buffer in [`Pbmc`].
+    pub struct PbmcBuffer[0x8] {
+        /// 1 = frames that there is no room for are dropped, and nobody is asked to wait.
+        LOSSY: 0x0 [25:25];
+        /// 1 = it may use memory that buffers share.
+        EPSB: 0x0 [24:24];
+        /// How much it has.
+        CELLS: 0x0 [15:0];
+        /// The peer is asked to wait when more than that is taken.
+        XOFF_THRESHOLD: 0x4 [31:16];
+        /// The peer is let go on when no more than that is taken.
+        XON_THRESHOLD: 0x4 [15:0];
+    }
+
+    /// PPTB: buffers of priorities.
+    pub struct Pptb[0xc] {
+        /// Whom it holds for: 0 = all frames, 1 = those to one station, 2 = those to groups.
+        MM: 0x0 [29:28];
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// 1 = [`Pptb::CTRL_BUFF`] is written.
+        CM: 0x0 [9:9];
+        /// 1 = [`Pptb::UNTAGGED_BUFF`] is written.
+        UM: 0x0 [8:8];
+        /// Priorities whose buffers are written.
+        PM: 0x0 [7:0];
+        /// The buffer of priority n in bits 4n+3 to 4n.
+        PRIO_X_BUFF: 0x4 [31:0];
+        /// The same of priorities 8 to 15.
+        PM_MSB: 0x8 [31:24];
+        /// The buffer of frames of MAC control.
+        CTRL_BUFF: 0x8 [7:4];
+        /// The buffer of frames without a tag.
+        UNTAGGED_BUFF: 0x8 [3:0];
     }
 
     /// PPCNT: counters; a group of 64-bit counters begins at [`PPCNT_COUNTERS`].
@@ -381,6 +433,14 @@ layout! {
         QOS_FEATURE_CAP_MASK_L: 0x30 u64;
     }
 }
+
+/// [`Pfcc::BUF_OWNERSHIP`]: the firmware divides the receive buffers.
+pub const PFCC_BY_FIRMWARE: u32 = 1;
+/// The same: software does.
+pub const PFCC_BY_SOFTWARE: u32 = 2;
+
+/// Where the buffers begin in [`Pbmc`].
+pub const PBMC_BUFFERS: usize = 0xc;
 
 /// Where a group's counters begin in [`Ppcnt`].
 pub const PPCNT_COUNTERS: usize = 0x8;

@@ -4,13 +4,13 @@
 
 use hca_spec::cmd::reg;
 use hca_spec::register::{
-    PPCNT_COUNTERS, PROTO_ETHERNET, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Ppcnt, Pplm, Ptys, Qcam, Qetcr, Qpdpm,
-    Qpts, Qtct, RoceAccl, ppcnt_group,
+    PFCC_BY_FIRMWARE, PFCC_BY_SOFTWARE, PPCNT_COUNTERS, PROTO_ETHERNET, Pbmc, Pcam, Pcmr, Pfcc, Pmlp, Pmtu,
+    Ppcnt, Pplm, Pptb, Ptys, Qcam, Qetcr, Qpdpm, Qpts, Qtct, RoceAccl, ppcnt_group,
 };
 use hca_spec::{be32, put_be32, put_be64};
 use zerocopy::FromBytes;
 
-use super::priority_reg;
+use super::{buffer_reg, priority_reg};
 use crate::effect::Effect;
 use crate::failure::{Failure, SHORT, bad_param};
 use crate::port::error_correction::{FOUR_LANES_OF_25, LANES_OF_25, SLOW, Wanted};
@@ -20,8 +20,19 @@ use crate::port::{Ethernet, EthernetCounters, Port};
 /// Least MTU that may be set: 68 bytes of IPv4 (RFC 791).
 const MIN_MTU: u16 = 68 + MTU_OVERHEAD;
 /// Registers of ports that an Ethernet port has, as PCAM tells them.
-const PRESENT: [u32; 9] =
-    [reg::PMLP, reg::PMTU, reg::PTYS, reg::PAOS, reg::PFCC, reg::PPCNT, reg::PPLM, reg::PCMR, reg::PCAM];
+const PRESENT: [u32; 11] = [
+    reg::PMLP,
+    reg::PMTU,
+    reg::PTYS,
+    reg::PAOS,
+    reg::PFCC,
+    reg::PPCNT,
+    reg::PPTB,
+    reg::PBMC,
+    reg::PPLM,
+    reg::PCMR,
+    reg::PCAM,
+];
 
 /// Least bytes of a register of an Ethernet port, without the command's header. `None`: that of all ports, if there is one.
 pub(super) fn length(register: u32) -> Option<usize> {
@@ -34,6 +45,8 @@ pub(super) fn length(register: u32) -> Option<usize> {
         reg::PCMR => Pcmr::SIZE,
         reg::PCAM => Pcam::SIZE,
         reg::PPLM => Pplm::SIZE,
+        reg::PBMC => Pbmc::SIZE,
+        reg::PPTB => Pptb::SIZE,
         reg::QTCT => Qtct::SIZE,
         reg::QETCR => Qetcr::SIZE,
         reg::QPTS => Qpts::SIZE,
@@ -53,6 +66,8 @@ pub(super) fn names_a_port(register: u32) -> bool {
             | reg::PMLP
             | reg::PCMR
             | reg::PPLM
+            | reg::PBMC
+            | reg::PPTB
             | reg::QTCT
             | reg::QETCR
             | reg::QPTS
@@ -93,6 +108,8 @@ pub(super) fn access(
         reg::PMLP => on(port, write, value, lanes),
         reg::PCMR => on(port, write, value, checks),
         reg::PPLM => on(port, write, value, correction),
+        reg::PBMC => on(port, write, value, |p, w, v| buffer_reg::memory(ethernet(p)?, w, v)),
+        reg::PPTB => on(port, write, value, |p, w, v| buffer_reg::priorities(ethernet(p)?, w, v)),
         reg::QTCT => on(port, write, value, |p, w, v| priority_reg::class(&mut ethernet(p)?.classes, w, v)),
         reg::QETCR => {
             on(port, write, value, |p, w, v| priority_reg::selection(&mut ethernet(p)?.classes, w, v))
@@ -192,6 +209,7 @@ fn flow_control(port: &mut Port, write: bool, value: &mut Pfcc) -> Result<(), Fa
             return Err(BOTH.got(u32::from(new.pfc_tx) << 8 | u32::from(new.pfc_rx)));
         }
         eth.pause = new;
+        eth.buffers.follow(new);
     }
     if write {
         let word = |field| value.get(field) as u16;
@@ -206,7 +224,8 @@ fn flow_control(port: &mut Port, write: bool, value: &mut Pfcc) -> Result<(), Fa
     let mut out = Pfcc::new();
     out.set(Pfcc::DEVICE_STALL_MINOR_WATERMARK, stall.minor.into());
     out.set(Pfcc::DEVICE_STALL_CRITICAL_WATERMARK, stall.critical.into());
-    out.set(Pfcc::LOCAL_PORT, value.get(Pfcc::LOCAL_PORT));
+    let owner = if eth.buffers.is_by_software() { PFCC_BY_SOFTWARE } else { PFCC_BY_FIRMWARE };
+    out.set(Pfcc::LOCAL_PORT, value.get(Pfcc::LOCAL_PORT)).set(Pfcc::BUF_OWNERSHIP, owner);
     out.set(Pfcc::PRIO_MASK_TX, 0xff).set(Pfcc::PRIO_MASK_RX, 0xff);
     out.set(Pfcc::PPTX, pause.tx.into()).set(Pfcc::PFCTX, pause.pfc_tx.into());
     out.set(Pfcc::PPRX, pause.rx.into()).set(Pfcc::PFCRX, pause.pfc_rx.into());
@@ -438,9 +457,11 @@ fn present(_: &mut Port, write: bool, value: &mut Pcam) -> Result<(), Failure> {
     out.set(Pcam::FEATURE_GROUP, features).set(Pcam::ACCESS_REG_GROUP, registers);
     /// Parts of PFCC can be written, and it has watermarks.
     const PFCC_MASK: u64 = 1 << 9;
+    /// PFCC says who divides the receive buffers.
+    const BUFFER_OWNERSHIP: u64 = 1 << 44;
     // Other groups have nothing.
     if features == 0 {
-        out.set(Pcam::FEATURE_CAP_MASK_L, PFCC_MASK);
+        out.set(Pcam::FEATURE_CAP_MASK_L, PFCC_MASK | BUFFER_OWNERSHIP);
     }
     if registers == 0 {
         let mask = PRESENT.iter().fold(0u128, |mask, register| mask | 1 << (register - FIRST));

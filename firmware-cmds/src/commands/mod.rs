@@ -8,6 +8,7 @@
 //! `devx`, [`table`], `execute`; `report` for who looks on.
 
 mod access_reg;
+mod buffer_reg;
 mod call;
 mod congestion;
 mod cq;

@@ -7,6 +7,7 @@ use hca_spec::ids::Gid;
 
 use super::Port;
 use super::acceleration::Acceleration;
+use super::buffers::Buffers;
 use super::classes::Classes;
 use super::congestion::CongestionControl;
 use super::error_correction::Wanted;
@@ -255,6 +256,8 @@ pub struct Ethernet {
     pub mtu: u16,
     /// Flow control.
     pub pause: Pause,
+    /// Receive buffers.
+    pub buffers: Buffers,
     /// How long it may send PAUSE and PFC.
     pub stall: StallWatermarks,
     /// Priorities and traffic classes.
@@ -282,11 +285,13 @@ impl Ethernet {
 
     /// At power-on.
     pub fn new(mac: Mac) -> Self {
+        // As such adapters come: PAUSE is sent and heeded.
+        let pause = Pause { tx: true, rx: true, ..Pause::default() };
         Self {
             mac,
             mtu: Self::DEFAULT_MTU,
-            // As such adapters come: PAUSE is sent and heeded.
-            pause: Pause { tx: true, rx: true, ..Pause::default() },
+            pause,
+            buffers: Buffers::new(pause),
             stall: StallWatermarks::default(),
             classes: Classes::default(),
             congestion: CongestionControl::default(),

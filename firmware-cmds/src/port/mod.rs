@@ -4,6 +4,7 @@
 //! Source: IBTA 7.2 (link states), 14.2.5 (attributes of a port), 16.1.3 (counters).
 
 pub mod acceleration;
+pub mod buffers;
 pub mod classes;
 pub mod congestion;
 mod counters;

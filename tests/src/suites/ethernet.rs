@@ -403,8 +403,13 @@ fn settings(kernel: &str) -> Vec<Command> {
             dcb maxrate set dev hca0 tc-maxrate 0:20mbit && dcb maxrate show dev hca0 && dcb maxrate set dev hca0 tc-maxrate all:0bit"),
         iperf("traffic classes: iperf3", "-n 5M"),
         both("PFC", "dcb pfc set dev hca0 prio-pfc all:off 3:on && shows '3:on' dcb pfc show dev hca0 && dcb pfc set dev hca0 prio-pfc all:off && ethtool -A hca0 rx on tx on"),
+        both("receive buffers", "shows 'total-size 262016' dcb buffer show dev hca0 && dcb pfc set dev hca0 prio-pfc all:off 3:on && dcb buffer set dev hca0 prio-buffer all:0 3:1 &&
+            dcb buffer set dev hca0 buffer-size all:0 0:180000 1:80000 && shows '1:80000' dcb buffer show dev hca0 && shows '3:1' dcb buffer show dev hca0 && until_true 60 grep -q 1 /sys/class/net/hca0/carrier"),
+        iperf("receive buffers: iperf3", "-n 5M"),
+        both("receive buffers as before", "dcb pfc set dev hca0 prio-pfc all:off && ethtool -A hca0 rx on tx on && dcb buffer set dev hca0 prio-buffer all:1 &&
+            dcb buffer set dev hca0 prio-buffer all:0 && dcb buffer set dev hca0 buffer-size all:0 0:130944 1:130944 && until_true 60 grep -q 1 /sys/class/net/hca0/carrier"),
         both("priorities by DSCP", "dcb app add dev hca0 dscp-prio 46:5 && shows 'EF:5' dcb app show dev hca0 && dcb app del dev hca0 dscp-prio 46:5"),
-        both("error correction", "ethtool --set-fec hca0 encoding off && shows 'Active FEC encoding: Off' ethtool --show-fec hca0 && ethtool --set-fec hca0 encoding auto"),
+        both("error correction", "ethtool --set-fec hca0 encoding off && until_true 60 shows 'Active FEC encoding: Off' ethtool --show-fec hca0 && ethtool --set-fec hca0 encoding auto"),
         both("strides", "ethtool --set-priv-flags hca0 rx_striding_rq on && shows 'rx_striding_rq *: on' ethtool --show-priv-flags hca0"),
         iperf("strides: iperf3", "-n 20M"),
         both("strides, compressed", "ethtool --set-priv-flags hca0 rx_cqe_compress on"),

@@ -19,10 +19,7 @@ use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::training::{Training, TrainingStep};
 use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
-use crate::link_layer::{LANES, blocks};
-
-/// Priorities of Ethernet: a port has the input buffer of so many lanes.
-const PRIORITIES: usize = 8;
+use crate::link_layer::LANES;
 
 /// What a link is made of.
 #[derive(Debug, Clone, Copy)]
@@ -116,11 +113,6 @@ impl End {
         let fits = held.saturating_add(blocks) <= room;
         *held += if fits { blocks } else { 0 };
         fits
-    }
-
-    /// Blocks that are taken.
-    pub(super) fn all_taken(&self) -> u32 {
-        self.held.iter().sum()
     }
 
     /// Blocks of a lane that are taken.
@@ -496,14 +488,12 @@ impl World {
         Some(u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(kind.room))
     }
 
-    /// Blocks that a port takes in on an Ethernet link: the memory of all its lanes. `None`: there are credits, or the port is a
-    /// switch's, which counts for itself.
+    /// How much more an adapter's port takes in on this Ethernet link than its registers say. `None`: there are credits, or the
+    /// port is a switch's, which counts for itself.
     pub(super) fn room_without_credits(&self, link: usize, port: PortRef) -> Option<u32> {
         let kind = self.links.get(link)?.kind;
-        let NodeId::Hca(hca) = port.node else { return None };
-        (kind.ports == PortKind::Ethernet).then_some(())?;
-        let lane = self.chip(hca)?.timing.adapter_buffer();
-        Some(blocks(lane.saturating_mul(PRIORITIES)).saturating_mul(kind.room))
+        let NodeId::Hca(_) = port.node else { return None };
+        (kind.ports == PortKind::Ethernet).then_some(kind.room)
     }
 
     /// What MAC and PHY take at an end of a link; nothing at one that is outside.

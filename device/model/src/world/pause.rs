@@ -1,23 +1,23 @@
 //! Flow control of Ethernet links: a port whose buffer fills asks its peer to wait, all of it or single priorities.
 //!
 //! Source: IEEE 802.3 annex 31B (PAUSE), 802.1Q clause 36 and 802.3 annex 31D (PFC). Frames of MAC control go before what waits in
-//! the port, so they are put on the link at once. When to ask and when to let go on is each maker's own: an adapter does at half
-//! and a quarter of what a priority may take of its buffer, an estimate.
+//! the port, so they are put on the link at once. How an adapter's memory is divided, and when one of its buffers asks and lets go
+//! on, its registers say ([`hca_firmware::port::buffers`]).
 
+use hca_firmware::port::buffers::{BUFFERS, Buffer, CELL, Layout};
 use hca_firmware::port::ethernet::StallWatermarks;
 
 use super::links::End;
 use super::{Class, Event, World};
 use crate::ground::node::{LinkEnd, NodeId, PortRef};
+use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::Mac;
 use crate::link_layer::eth::pause::{PRIORITIES, Pause, count_pause};
-use crate::link_layer::{LANES, Packet};
+use crate::link_layer::{LANES, Packet, blocks};
 
-/// For how long a peer is asked to wait; it is let go on before, or asked again.
-const QUANTA: u16 = u16::MAX;
-/// A peer that is to wait still is asked again after that: it waits some 335 us at 100 Gb/s, 840 at 40.
-const AGAIN: Ps = Ps::from_us(100);
+/// For how long a switch asks a peer to wait, and after how many quanta it asks again.
+const OF_SWITCH: (u16, u16) = (u16::MAX, 19_531);
 /// All priorities.
 pub(super) const ALL: u8 = u8::MAX;
 
@@ -86,9 +86,9 @@ impl Asked {
         *self = Self { timer: self.timer, ..Self::default() };
     }
 
-    /// Whether somebody waits who was asked long ago.
-    fn is_old(&self, now: Ps) -> bool {
-        self.is_waited_for() && now.since(self.since) >= AGAIN
+    /// Whether somebody waits who was asked that long ago.
+    fn is_old(&self, now: Ps, refresh: Ps) -> bool {
+        self.is_waited_for() && now.since(self.since) >= refresh
     }
 
     /// The priorities that are to wait, as bits.
@@ -104,41 +104,64 @@ impl Asked {
     }
 }
 
-impl End {
-    /// How full the input buffer of so many blocks is, if single priorities are stopped: each of those has a share of its own, and
-    /// all others together have one.
-    fn fullness(&self, lossless: u8, room: u32) -> Fullness {
+/// What blocks an adapter's port takes in, as its registers divide its memory.
+#[derive(Debug, Clone, Copy)]
+struct Memory<'p> {
+    layout: &'p Layout,
+    /// How much more of everything the port has.
+    times: u32,
+}
+
+impl Memory<'_> {
+    fn blocks(&self, cells: u16) -> u32 {
+        blocks(CELL).saturating_mul(cells.into()).saturating_mul(self.times)
+    }
+
+    /// Blocks that are taken of each buffer.
+    fn taken(&self, end: &End) -> [u32; BUFFERS] {
+        let mut taken = [0; BUFFERS];
+        for lane in 0..LANES as u8 {
+            if let Some(of) = taken.get_mut(usize::from(self.layout.of(lane))) {
+                *of += end.taken(lane);
+            }
+        }
+        taken
+    }
+
+    /// Of buffers that lose nothing, those that have so much taken: as bits.
+    fn bits(&self, end: &End, such: impl Fn(&Buffer, u32) -> bool) -> u8 {
+        let buffers = self.layout.buffers.iter().zip(self.taken(end)).rev();
+        buffers.fold(0, |bits, (of, taken)| bits << 1 | u8::from(!of.lossy && such(of, taken)))
+    }
+
+    /// How full its buffers are, if single priorities are stopped.
+    fn fullness(&self, end: &End, lossless: u8) -> Fullness {
         if lossless == 0 {
             return Fullness::default();
         }
-        let share = room / (lossless.count_ones() + 1);
-        let bits = |such: &dyn Fn(u32) -> bool| {
-            let of = |lane: &u8| lossless >> lane & 1 == 1 && such(self.taken(*lane));
+        let full = self.bits(end, |of, taken| taken > self.blocks(of.xoff));
+        let filled = self.bits(end, |of, taken| taken > self.blocks(of.xon));
+        let lanes = |buffers: u8| {
+            let of = |lane: &u8| lossless >> lane & 1 == 1 && buffers >> (self.layout.of(*lane) & 7) & 1 == 1;
             (0..PRIORITIES as u8).filter(of).fold(0, |bits, lane| bits | 1 << lane)
         };
-        Fullness {
-            full: bits(&|taken| taken > share / 2),
-            roomy: bits(&|taken| taken <= share / 4) | !lossless,
-        }
+        Fullness { full: lanes(full), roomy: !lanes(filled) }
     }
 
-    /// The same, if it stops everything.
-    fn all_fullness(&self, room: u32) -> Fullness {
-        let taken = self.all_taken();
-        let bits = |such| if such { ALL } else { 0 };
-        Fullness { full: bits(taken > room / 2), roomy: bits(taken <= room / 4) }
+    /// The same, if everything is stopped.
+    fn all_fullness(&self, end: &End) -> Fullness {
+        let all = |such| if such { ALL } else { 0 };
+        let full = self.bits(end, |of, taken| taken > self.blocks(of.xoff)) != 0;
+        let filled = self.bits(end, |of, taken| taken > self.blocks(of.xon)) != 0;
+        Fullness { full: all(full), roomy: all(!filled) }
     }
 
     /// Whether a frame of a priority has room that takes so many blocks.
-    fn has_room(&self, lane: u8, blocks: u32, lossless: u8, room: u32) -> bool {
-        let share = room / (lossless.count_ones() + 1);
-        // Lanes beyond the priorities are of no class that is lossless.
-        let is_lossless = |lane: &u8| u16::from(lossless) >> (lane & 0xf) & 1 == 1;
-        let taken = match is_lossless(&lane) {
-            true => self.taken(lane),
-            false => (0..LANES as u8).filter(|lane| !is_lossless(lane)).map(|lane| self.taken(lane)).sum(),
-        };
-        taken.saturating_add(blocks) <= share
+    fn has_room(&self, end: &End, lane: u8, blocks: u32) -> bool {
+        let buffer = usize::from(self.layout.of(lane));
+        let size = self.layout.buffers.get(buffer).map_or(0, |of| self.blocks(of.size));
+        let taken = self.taken(end).get(buffer).copied().unwrap_or(u32::MAX);
+        taken.saturating_add(blocks) <= size
     }
 }
 
@@ -146,17 +169,33 @@ impl World {
     /// A packet of that lane comes into the input buffer at an end of a link without credits, and takes so many blocks. False:
     /// there is no room for it. The ports of switches count for themselves.
     pub(super) fn take_in(&mut self, number: usize, end: usize, port: PortRef, lane: u8, blocks: u8) -> bool {
-        let Some(room) = self.room_without_credits(number, port) else { return true };
+        let Some(times) = self.room_without_credits(number, port) else { return true };
         let now = self.now;
-        let lossless = self.port(port).and_then(|p| p.ethernet()).map_or(0, |e| e.pause.pfc_tx);
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
         near.release_due(now);
-        let fits =
-            near.has_room(lane, blocks.into(), lossless, room) && near.hold(lane, blocks.into(), u32::MAX);
+        let Some(layout) = self.port(port).and_then(|p| p.ethernet()).map(|e| e.buffers.layout()) else {
+            return true;
+        };
+        let memory = Memory { layout, times };
+        let end_of = self.links.get(number).and_then(|l| l.ends.get(end));
+        let fits = end_of.is_some_and(|near| memory.has_room(near, lane, blocks.into()));
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
+        let fits = fits && near.hold(lane, blocks.into(), u32::MAX);
         if fits {
             self.flow_control(number, end, false);
         }
         fits
+    }
+
+    /// For how many quanta a port asks its peer to wait; and when it asks again, at that rate.
+    fn pause_times(&self, port: PortRef, line: LineRate) -> (u16, Ps) {
+        let own = match port.node {
+            NodeId::Hca(_) => self.port(port).and_then(|p| p.ethernet()),
+            NodeId::Switch(_) => None,
+        };
+        let (timer, refresh) =
+            own.map_or(OF_SWITCH, |own| (own.buffers.xoff_timer, own.buffers.xoff_refresh));
+        (timer, Pause::quanta(refresh, line))
     }
 
     /// What is in the input buffer at an end of an Ethernet link became more or less: asks its peer to wait, or lets it go
@@ -169,14 +208,15 @@ impl World {
         if let NodeId::Switch(id) = port.node {
             return self.switch_flow_control(id, port.port, again);
         }
-        let Some(room) = self.room_without_credits(number, port) else { return };
-        let Some(sends) = self.port(port).and_then(|p| p.ethernet()).map(|e| e.pause) else { return };
+        let Some(times) = self.room_without_credits(number, port) else { return };
+        let Some(ethernet) = self.port(port).and_then(|p| p.ethernet()) else { return };
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
+        let (sends, memory) = (ethernet.pause, Memory { layout: ethernet.buffers.layout(), times });
         let mut fullness = match sends.pfc_tx {
-            0 if sends.tx => near.all_fullness(room),
+            0 if sends.tx => memory.all_fullness(near),
             // Whoever was asked before that was switched off goes on.
             0 => Fullness { full: 0, roomy: ALL },
-            lossless => near.fullness(lossless, room),
+            lossless => memory.fullness(near, lossless),
         };
         self.watch_for_stalls(number, end, port, &mut fullness);
         self.ask(number, end, fullness, again);
@@ -208,6 +248,7 @@ impl World {
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
         let (LinkEnd::Port(port), line, mut asked) = (near.at, near.line, near.asked) else { return };
         let (stop, release) = asked.step(fullness, again);
+        let (timer, refresh) = self.pause_times(port, line);
         let Some(ethernet) =
             self.port_mut(port).and_then(|p| p.ethernet_mut()).filter(|_| stop | release != 0)
         else {
@@ -220,7 +261,7 @@ impl World {
         let mut pause =
             Pause { by_priority: asked.by_priority, lanes: stop | release, quanta: [0; PRIORITIES] };
         let stopped = |(lane, _): &(usize, &mut u16)| stop >> lane & 1 == 1;
-        pause.quanta.iter_mut().enumerate().filter(stopped).for_each(|(_, quanta)| *quanta = QUANTA);
+        pause.quanta.iter_mut().enumerate().filter(stopped).for_each(|(_, quanta)| *quanta = timer);
         asked.since = if stop != 0 { now } else { asked.since };
         let (mac, counters) = (Mac(ethernet.mac), &mut ethernet.counters.tx);
         counters.control = counters.control.wrapping_add(1);
@@ -237,7 +278,7 @@ impl World {
         if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
             near.asked = asked;
         }
-        self.look_again(number, end, now + AGAIN);
+        self.look_again(number, end, now + refresh);
         self.transmit(now, number, end, Packet::frame(pause.frame(mac)));
     }
 
@@ -269,11 +310,14 @@ impl World {
             return;
         }
         near.asked.timer = None;
-        let again = near.asked.is_old(now);
+        let line = near.line;
+        let (_, refresh) = self.pause_times(port, line);
+        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
+        let again = near.asked.is_old(now, refresh);
         self.flow_control(number, end, again);
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         let next = near.release_due(now);
-        self.look_again(number, end, next.map_or(now + AGAIN, |next| next.min(now + AGAIN)));
+        self.look_again(number, end, next.map_or(now + refresh, |next| next.min(now + refresh)));
     }
 }
 

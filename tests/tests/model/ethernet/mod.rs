@@ -1,6 +1,7 @@
 //! Ethernet: frames from queue to queue, flow tables, links and switches, RoCE.
 
 pub(crate) mod bounds;
+pub(crate) mod buffers;
 pub(crate) mod classes;
 pub(crate) mod congestion;
 pub(crate) mod dcqcn;

@@ -84,9 +84,14 @@ impl Pause {
         bytes
     }
 
+    /// How long so many quanta are on a link of that rate.
+    pub(crate) fn quanta(quanta: u16, line: LineRate) -> Ps {
+        Ps(line.bit_times(QUANTUM).0.saturating_mul(quanta.into()))
+    }
+
     /// How long each priority that it names waits on a link of that rate.
     pub(crate) fn times(self, line: LineRate) -> impl Iterator<Item = (u8, Ps)> {
-        let time = move |quanta: u16| Ps(line.bit_times(QUANTUM).0.saturating_mul(quanta.into()));
+        let time = move |quanta: u16| Self::quanta(quanta, line);
         let named = move |lane: &u8| self.lanes >> lane & 1 == 1;
         let quanta = self.quanta;
         (0..PRIORITIES as u8)
