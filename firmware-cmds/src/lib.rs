@@ -86,4 +86,4 @@ pub use q_counters::QCounter;
 pub use rq::{Rq, RqSource, RqState, Strides, WqKind};
 pub use speed::LinkSpeed;
 pub use switch::{Switch, SwitchConfig, SwitchEffect};
-pub use transport::{Dispatch, HashFields, HashFunction, Rqt, Tir, Tis};
+pub use transport::{Dispatch, HashFields, HashFunction, MERGE_UNIT, Merge, Rqt, Tir, Tis};

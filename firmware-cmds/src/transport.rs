@@ -146,6 +146,29 @@ pub struct AllowSelf {
     pub multicast: bool,
 }
 
+/// Which packets of TCP a receiver has merged (LRO), in the units of its context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Merge {
+    /// TCP over IPv4.
+    pub v4: bool,
+    /// TCP over IPv6.
+    pub v6: bool,
+    /// The largest IP payload, in units of [`MERGE_UNIT`] bytes.
+    pub most: u8,
+    /// How long packets are gathered for, in microseconds.
+    pub timeout: u16,
+}
+
+/// Bytes of a unit of [`Merge::most`].
+pub const MERGE_UNIT: u32 = 256;
+
+impl Merge {
+    /// Whether it merges anything.
+    pub const fn is_on(&self) -> bool {
+        self.v4 || self.v6
+    }
+}
+
 /// Bytes of a Toeplitz key.
 pub const HASH_KEY: usize = 40;
 
@@ -166,6 +189,8 @@ pub struct Tir {
     pub inner: HashFields,
     /// Packets of its own transport domain.
     pub allow_self: AllowSelf,
+    /// Packets that are merged.
+    pub merge: Merge,
     /// Transport domain.
     pub td: u32,
     /// Flow table entries that name it are counted by flow steering; this counts other users.
@@ -182,6 +207,7 @@ impl Default for Tir {
             outer: HashFields::default(),
             inner: HashFields::default(),
             allow_self: AllowSelf::default(),
+            merge: Merge::default(),
             td: 0,
             users: 0,
         }

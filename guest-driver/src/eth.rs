@@ -33,7 +33,7 @@ mod sq;
 
 pub use crate::wqe::{FrameRequest, FrameWork};
 pub use flow::{Destination, FlowEntry, FlowGroup, FlowTable};
-pub use interfaces::{HashRules, Rqt, Tir, Tis, TransportDomain};
+pub use interfaces::{HashRules, MergeRules, Rqt, Tir, Tis, TransportDomain};
 pub use rq::{Rq, RqConfig};
 pub use sq::{QueueState, Sq, SqConfig};
 
@@ -147,6 +147,36 @@ pub struct FrameReport {
     pub flow_tag: u32,
     /// Queues whose frames take strides: place of the WQE. [`crate::Completion::wqe_index`] is the first stride then.
     pub wqe: u16,
+    /// It is several segments of TCP: `checksum` is that of their data, and their headers are to be made of the first one's.
+    pub merged: Option<MergeReport>,
+}
+
+/// What an entry says of segments that were merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeReport {
+    /// How many there are.
+    pub segments: u8,
+    /// The last has the flag PSH.
+    pub pushed: bool,
+    /// The last acknowledgement number.
+    pub acknowledged: u32,
+    /// The last window.
+    pub window: u16,
+    /// The least time to live.
+    pub ttl: u8,
+}
+
+impl MergeReport {
+    fn decode(cqe: &Cqe) -> Option<Self> {
+        let segments = cqe.get(Cqe::LRO_NUM_SEG) as u8;
+        (segments > 1).then(|| Self {
+            segments,
+            pushed: cqe.get(Cqe::LRO_TCPPSH) == 1,
+            acknowledged: cqe.get(Cqe::LRO_ACK_SEQ_NUM),
+            window: cqe.get(Cqe::LRO_TCP_WIN) as u16,
+            ttl: cqe.get(Cqe::LRO_MIN_TTL) as u8,
+        })
+    }
 }
 
 impl FrameReport {
@@ -165,6 +195,7 @@ impl FrameReport {
             vlan: (cqe.get(Cqe::VLAN_STRIPPED) == 1).then(|| cqe.get(Cqe::VLAN_INFO) as u16),
             flow_tag: cqe.get(Cqe::FLOW_TAG),
             wqe: cqe.get(Cqe::WQE_ID) as u16,
+            merged: MergeReport::decode(cqe),
         }
     }
 }

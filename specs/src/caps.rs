@@ -384,6 +384,12 @@ layout! {
         VLAN_CAP: 0x0 [30:30];
         /// Received packets of a TCP flow are merged (LRO).
         LRO_CAP: 0x0 [29:29];
+        /// Packets with the flag PSH are merged.
+        LRO_PSH_FLAG: 0x0 [28:28];
+        /// Packets with time stamps are merged.
+        LRO_TIME_STAMP: 0x0 [27:27];
+        /// What the largest size of merged packets is counted from: 0 = layer 4, 1 = layer 2.
+        LRO_MAX_MSG_SZ_MODE: 0x0 [26:25];
         /// WQEs can have a VLAN tag inserted.
         WQE_VLAN_INSERT: 0x0 [24:24];
         /// A TIR's attitude to packets of its own domain can be changed.
@@ -412,6 +418,16 @@ layout! {
         CQE_CHECKSUM_FULL: 0x4 [28:28];
         /// UDP ports that mean VXLAN.
         MAX_VXLAN_UDP_PORTS: 0x4 [15:8];
+        /// Packets with less data are not merged, bytes.
+        LRO_MIN_MSS_SIZE: 0x8 [15:0];
+        /// Longest times that packets may be gathered for, in microseconds: the shortest.
+        LRO_TIMER_SUPPORTED_PERIODS_0: 0x30 [31:0];
+        /// The next one.
+        LRO_TIMER_SUPPORTED_PERIODS_1: 0x34 [31:0];
+        /// The next one.
+        LRO_TIMER_SUPPORTED_PERIODS_2: 0x38 [31:0];
+        /// The longest.
+        LRO_TIMER_SUPPORTED_PERIODS_3: 0x3c [31:0];
     }
 
     /// RoCE capabilities, 256 bytes.

@@ -12,6 +12,14 @@ layout! {
     pub struct Cqe[64] {
         /// Received frame, queues with strides: place of the WQE.
         WQE_ID: 0x0 [15:0];
+        /// Merged frames: the last was pushed.
+        LRO_TCPPSH: 0x4 [30:30];
+        /// Merged frames: the least time to live.
+        LRO_MIN_TTL: 0x4 [23:16];
+        /// Merged frames: the last window.
+        LRO_TCP_WIN: 0x4 [15:0];
+        /// Merged frames: the last acknowledgement number.
+        LRO_ACK_SEQ_NUM: 0x8 [31:0];
         /// Received frame: what the RSS hash came to.
         RSS_HASH_RESULT: 0xc [31:0];
         /// Received frame: ports or SPI in the hash, [`rss_l4`].
@@ -20,7 +28,7 @@ layout! {
         RSS_HASH_L3: 0x10 [27:26];
         /// Path bits of the destination LID.
         ML_PATH: 0x10 [22:16];
-        /// Received frame: ones-complement sum of the IP datagram, header included; not inverted.
+        /// Received frame: ones-complement sum of the IP datagram, header included; not inverted. Merged frames: that of the data.
         CHECK_SUM: 0x14 [31:16];
         /// Source LID.
         SLID: 0x14 [15:0];

@@ -52,7 +52,7 @@ fn small(c: &mut Criterion) {
     group.bench_function("headers, hash and completion", |b| {
         b.iter(|| {
             let headers = Headers::parse(black_box(&frame))?;
-            let steered = Steered { hash: hasher.hash(&headers, None), flow_tag: 0 };
+            let steered = Steered { hash: hasher.hash(&headers, None), flow_tag: 0, merged: None };
             Some(black_box(queue.receive(&frame, &headers, steered, 1, 1522)).cqe)
         });
     });

@@ -52,6 +52,23 @@ impl Default for Flow {
     }
 }
 
+/// What the header of a TCP segment says.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledged: u32,
+    /// [`hca_spec::ether::tcp_flags`].
+    pub flags: u32,
+}
+
+impl Default for Segment {
+    fn default() -> Self {
+        Self { sequence: 0xffff_f000, acknowledged: 7, flags: 0x18 }
+    }
+}
+
 fn v6(address: [u8; 4]) -> [u8; 16] {
     let mut all = [0; 16];
     all[0] = 0xfd;
@@ -71,15 +88,20 @@ impl Flow {
 
     /// An IP datagram of the flow. Checksums are right, or (`false`) zero.
     pub fn datagram(&self, sums: bool, payload: &[u8]) -> Vec<u8> {
+        self.segment(sums, &Segment::default(), payload)
+    }
+
+    /// The same, of TCP with what its header says.
+    pub fn segment(&self, sums: bool, of: &Segment, payload: &[u8]) -> Vec<u8> {
         let (source, destination) = (u32::from(self.ports.0), u32::from(self.ports.1));
         let mut segment = match self.tcp {
             true => {
                 let mut tcp = Tcp::new();
                 tcp.set(Tcp::SOURCE, source)
                     .set(Tcp::DESTINATION, destination)
-                    .set(Tcp::SEQUENCE, 0xffff_f000);
-                tcp.set(Tcp::ACKNOWLEDGEMENT, 7).set(Tcp::DATA_OFFSET, 5).set(Tcp::FLAGS, 0x18);
-                tcp.set(Tcp::WINDOW, 500);
+                    .set(Tcp::SEQUENCE, of.sequence);
+                tcp.set(Tcp::ACKNOWLEDGEMENT, of.acknowledged).set(Tcp::DATA_OFFSET, 5);
+                tcp.set(Tcp::FLAGS, of.flags).set(Tcp::WINDOW, 500);
                 tcp.bytes().to_vec()
             }
             false => {

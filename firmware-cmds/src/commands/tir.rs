@@ -1,7 +1,7 @@
 //! Transport interfaces of receivers (TIR). Source: PRM "CREATE_TIR", "MODIFY_TIR", "DESTROY_TIR", "QUERY_TIR"; the mlx5
 //! driver for what the bits about packets of the own domain mean.
 
-use hca_spec::caps::General;
+use hca_spec::caps::{EthernetOffloads, General};
 use hca_spec::command::Status;
 use hca_spec::ids::Rqn;
 use hca_spec::transport::{
@@ -14,11 +14,14 @@ use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::Kind;
-use crate::transport::{AllowSelf, Dispatch, HASH_KEY, HashFields, HashFunction, Tir};
+use crate::transport::{AllowSelf, Dispatch, HASH_KEY, HashFields, HashFunction, Merge, Tir};
 
 const NO_TIR: Failure = bad_resource("there is no TIR of that number");
 const NO_RQT: Failure = bad_resource("TIR: indirect_table names no RQT");
-const MERGE: Failure = bad_param("TIR: packet_merge_mask: the adapter does not merge packets");
+const MERGE: Failure = bad_param(
+    "TIR: packet_merge_mask: bits 0 (TCP over IPv4) and 1 (over IPv6), if the adapter merges packets",
+);
+const PERIOD: Failure = bad_param("TIR: lro_timeout_period_usecs is none of the lro_timer_supported_periods");
 const TUNNELS: Failure = bad_param("TIR: tunneled_offload_en: the adapter does not look into tunnels");
 /// [`Tirc::SELF_LB_BLOCK`]: to one station.
 const UNICAST: u32 = 1;
@@ -69,13 +72,38 @@ fn allow_self(tirc: &Tirc) -> AllowSelf {
     AllowSelf { unicast: bits & UNICAST != 0, multicast: bits & MULTICAST != 0 }
 }
 
+/// The fields about packets that are merged.
+fn merge_of(fw: &Firmware, tirc: &Tirc) -> Result<Merge, Failure> {
+    const V4: u32 = 1 << 0;
+    const V6: u32 = 1 << 1;
+    let offers = &fw.personality().capabilities.ethernet.offloads;
+    let mask = tirc.get(Tirc::PACKET_MERGE_MASK);
+    let legal = if offers.get(EthernetOffloads::LRO_CAP) == 1 { V4 | V6 } else { 0 };
+    if mask & !legal != 0 {
+        return Err(MERGE.got(mask).limit(legal));
+    }
+    let timeout = tirc.get(Tirc::LRO_TIMEOUT_PERIOD_USECS);
+    let periods = [
+        EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_0,
+        EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_1,
+        EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_2,
+        EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_3,
+    ];
+    if mask != 0 && periods.into_iter().all(|period| offers.get(period) != timeout) {
+        return Err(PERIOD.got(timeout));
+    }
+    Ok(Merge {
+        v4: mask & V4 != 0,
+        v6: mask & V6 != 0,
+        most: tirc.get(Tirc::LRO_MAX_IP_PAYLOAD_SIZE) as u8,
+        timeout: timeout as u16,
+    })
+}
+
 fn check_offloads(tirc: &Tirc) -> Result<(), Failure> {
     const TLS: Failure = bad_param("TIR: tls_en: the adapter does not decrypt records");
     if tirc.get(Tirc::TLS_EN) == 1 {
         return Err(TLS);
-    }
-    if tirc.get(Tirc::PACKET_MERGE_MASK) != 0 {
-        return Err(MERGE.got(tirc.get(Tirc::PACKET_MERGE_MASK)));
     }
     if tirc.get(Tirc::TUNNELED_OFFLOAD_EN) == 1 {
         return Err(TUNNELS);
@@ -90,6 +118,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const FULL: Failure = no_room("CREATE_TIR: there are 2^log_max_tir transport interfaces");
     let tirc = call.view::<CreateTirIn>()?.tirc();
     check_offloads(tirc)?;
+    let merge = merge_of(fw, tirc)?;
     let dispatch = match tirc.get(Tirc::DISP_TYPE) {
         TIR_DIRECT => {
             let rqn = tirc.get(Tirc::INLINE_RQN);
@@ -108,7 +137,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if td != 0 && fw.icm.tds.get(td).is_none() {
         return Err(NO_TD.got(td));
     }
-    let mut tir = Tir { dispatch, td, allow_self: allow_self(tirc), ..Tir::default() };
+    let mut tir = Tir { dispatch, td, allow_self: allow_self(tirc), merge, ..Tir::default() };
     set_hash(&mut tir, tirc)?;
     if fw.icm.tirs.len() >> fw.general.get(General::LOG_MAX_TIR) != 0 {
         return Err(FULL.got(fw.icm.tirs.len()));
@@ -134,8 +163,8 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if bits & !ALL != 0 {
         return Err(BITS.of(number).got(bits));
     }
-    if bits & modify_tir::PACKET_MERGE != 0 && new.get(Tirc::PACKET_MERGE_MASK) != 0 {
-        return Err(MERGE.of(number).got(new.get(Tirc::PACKET_MERGE_MASK)));
+    if bits & modify_tir::PACKET_MERGE != 0 {
+        tir.merge = merge_of(fw, new).map_err(|failure| failure.of(number))?;
     }
     if bits & modify_tir::TUNNELED_OFFLOAD_EN != 0 && new.get(Tirc::TUNNELED_OFFLOAD_EN) == 1 {
         return Err(TUNNELS.of(number));
@@ -186,6 +215,10 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         (u32::from(tir.allow_self.unicast) * UNICAST) | (u32::from(tir.allow_self.multicast) * MULTICAST);
     tirc.set(Tirc::RX_HASH_SYMMETRIC, tir.symmetric.into()).set(Tirc::RX_HASH_FN, tir.hash as u32);
     tirc.set(Tirc::SELF_LB_BLOCK, allowed).set(Tirc::TRANSPORT_DOMAIN, tir.td);
+    let merge = tir.merge;
+    tirc.set(Tirc::PACKET_MERGE_MASK, u32::from(merge.v4) | u32::from(merge.v6) << 1);
+    tirc.set(Tirc::LRO_MAX_IP_PAYLOAD_SIZE, merge.most.into());
+    tirc.set(Tirc::LRO_TIMEOUT_PERIOD_USECS, merge.timeout.into());
     tirc.set(Tirc::RX_HASH_FIELD_OUTER, tir.outer.bits()).set(Tirc::RX_HASH_FIELD_INNER, tir.inner.bits());
     let key = tirc.bytes_mut().get_mut(TIR_HASH_KEY..).unwrap_or_default();
     key.iter_mut().zip(tir.key).for_each(|(to, from)| *to = from);
@@ -274,6 +307,31 @@ mod tests {
     }
 
     #[test]
+    fn packets_are_merged_on_request() {
+        let (mut b, nic) = Nic::bench();
+        let rq = b.rq(&nic);
+        let mut c = direct(rq, nic.td);
+        let set = |t: &mut Tirc, mask, most, timeout| {
+            t.set(Tirc::PACKET_MERGE_MASK, mask).set(Tirc::LRO_MAX_IP_PAYLOAD_SIZE, most);
+            t.set(Tirc::LRO_TIMEOUT_PERIOD_USECS, timeout);
+        };
+        set(c.tirc_mut(), 1, 16, 8);
+        let number = b.put(Opcode::CreateTir, &c, 16).number();
+        let of = |b: &crate::commands::testing::Bench| b.fw.icm.tirs.get(number).unwrap().merge;
+        assert_eq!(of(&b), Merge { v4: true, v6: false, most: 16, timeout: 8 });
+        let r = b.object_into(Opcode::QueryTir, number, QueryTirOut::SIZE);
+        assert_eq!(r.output[0x20..], c.bytes()[0x20..], "as it was given");
+        let mut m = ModifyTirIn::new();
+        m.set(ModifyTirIn::TIRN, number).set(ModifyTirIn::BITMASK, modify_tir::PACKET_MERGE);
+        set(m.tirc_mut(), 3, 255, 32);
+        assert_eq!(b.put(Opcode::ModifyTir, &m, 16).status(), Status::Ok);
+        assert_eq!(of(&b), Merge { v4: true, v6: true, most: 255, timeout: 32 });
+        set(m.tirc_mut(), 0, 0, 0);
+        assert_eq!(b.put(Opcode::ModifyTir, &m, 16).status(), Status::Ok);
+        assert!(!of(&b).is_on());
+    }
+
+    #[test]
     fn a_direct_one_holds_its_queue() {
         let (mut b, nic) = Nic::bench();
         let rq = b.rq(&nic);
@@ -298,7 +356,8 @@ mod tests {
         for change in [
             (|t| _ = t.set(Tirc::DISP_TYPE, 2)) as fn(&mut Tirc),
             |t| _ = t.set(Tirc::TLS_EN, 1),
-            |t| _ = t.set(Tirc::PACKET_MERGE_MASK, 1),
+            |t| _ = t.set(Tirc::PACKET_MERGE_MASK, 4).set(Tirc::LRO_TIMEOUT_PERIOD_USECS, 32),
+            |t| _ = t.set(Tirc::PACKET_MERGE_MASK, 1).set(Tirc::LRO_TIMEOUT_PERIOD_USECS, 33),
             |t| _ = t.set(Tirc::TUNNELED_OFFLOAD_EN, 1),
             |t| _ = t.set(Tirc::RX_HASH_FN, 3),
             |t| _ = t.set(Tirc::RX_HASH_FIELD_OUTER, 1 << 5),
@@ -314,7 +373,7 @@ mod tests {
         let number = b.put(Opcode::CreateTir, &indirect(rqt, nic.td), 16).number();
         let before = *b.fw.icm.tirs.get(number).unwrap();
         for (bits, change) in [
-            (modify_tir::PACKET_MERGE, (|t| _ = t.set(Tirc::PACKET_MERGE_MASK, 2)) as fn(&mut Tirc)),
+            (modify_tir::PACKET_MERGE, (|t| _ = t.set(Tirc::PACKET_MERGE_MASK, 8)) as fn(&mut Tirc)),
             (modify_tir::TUNNELED_OFFLOAD_EN, |t| _ = t.set(Tirc::TUNNELED_OFFLOAD_EN, 1)),
             (modify_tir::SELF_LB | modify_tir::HASH, |t| _ = t.set(Tirc::RX_HASH_FN, 9)),
             (1 << 5, |_| {}),

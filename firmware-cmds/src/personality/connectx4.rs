@@ -174,7 +174,7 @@ fn ethernet_general() -> General {
     c
 }
 
-/// Offloads of Ethernet. What is not here is off: merging of packets, several packets in a WQE, tunnels.
+/// Offloads of Ethernet. What is not here is off: several packets in a WQE, tunnels.
 fn ethernet_offloads() -> EthernetOffloads {
     /// [`EthernetOffloads::WQE_INLINE_MODE`]: as the NIC vport says.
     const OF_VPORT: u32 = 1;
@@ -183,6 +183,13 @@ fn ethernet_offloads() -> EthernetOffloads {
     c.set(EthernetOffloads::WQE_VLAN_INSERT, 1).set(EthernetOffloads::SELF_LB_EN_MODIFIABLE, 1);
     // 256 KiB.
     c.set(EthernetOffloads::MAX_LSO_CAP, 18).set(EthernetOffloads::RSS_IND_TBL_CAP, 1);
+    // Segments of TCP are merged. Periods in microseconds, an estimate: Linux takes the first of 32 or more.
+    c.set(EthernetOffloads::LRO_CAP, 1).set(EthernetOffloads::LRO_PSH_FLAG, 1);
+    c.set(EthernetOffloads::LRO_TIME_STAMP, 1);
+    c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_0, 8);
+    c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_1, 16);
+    c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_2, 32);
+    c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_3, 1024);
     c.set(EthernetOffloads::WQE_INLINE_MODE, OF_VPORT).set(EthernetOffloads::REG_UMR_SQ, 1);
     c
 }

@@ -44,6 +44,20 @@ pub struct HashRules {
     pub fields: u32,
 }
 
+/// Which segments of TCP a TIR has merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeRules {
+    /// Over IPv4.
+    pub v4: bool,
+    /// Over IPv6.
+    pub v6: bool,
+    /// The longest TCP header and data, in units of 256 bytes.
+    pub most: u8,
+    /// How long segments are gathered for, in microseconds: a period that the adapter has
+    /// ([`hca_spec::caps::EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_0`] and those behind it).
+    pub timeout: u16,
+}
+
 fn list(fixed: &[u8], queues: &[Rqn]) -> Vec<u8> {
     let numbers = queues.iter().flat_map(|rqn| rqn.0.to_be_bytes());
     fixed.iter().copied().chain(numbers).collect()
@@ -132,6 +146,17 @@ impl<B: Bus> Hca<B> {
         let mut input = ModifyTirIn::new();
         input.set(ModifyTirIn::TIRN, tir.0).set(ModifyTirIn::BITMASK, modify_tir::SELF_LB);
         input.tirc_mut().set(Tirc::SELF_LB_BLOCK, u32::from(unicast) | u32::from(multicast) << 1);
+        self.execute(Opcode::ModifyTir, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)
+    }
+
+    /// Which segments of TCP a TIR has merged (LRO).
+    pub fn merge_segments(&mut self, tir: Tir, rules: &MergeRules) -> Result<(), Error> {
+        let mut input = ModifyTirIn::new();
+        input.set(ModifyTirIn::TIRN, tir.0).set(ModifyTirIn::BITMASK, modify_tir::PACKET_MERGE);
+        let tirc = input.tirc_mut();
+        tirc.set(Tirc::PACKET_MERGE_MASK, u32::from(rules.v4) | u32::from(rules.v6) << 1);
+        tirc.set(Tirc::LRO_MAX_IP_PAYLOAD_SIZE, u32::from(rules.most));
+        tirc.set(Tirc::LRO_TIMEOUT_PERIOD_USECS, u32::from(rules.timeout));
         self.execute(Opcode::ModifyTir, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)
     }
 

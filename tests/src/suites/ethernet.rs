@@ -412,6 +412,12 @@ fn settings(kernel: &str) -> Vec<Command> {
         both("error correction", "ethtool --set-fec hca0 encoding off && until_true 60 shows 'Active FEC encoding: Off' ethtool --show-fec hca0 && ethtool --set-fec hca0 encoding auto"),
         both("strides", "ethtool --set-priv-flags hca0 rx_striding_rq on && shows 'rx_striding_rq *: on' ethtool --show-priv-flags hca0"),
         iperf("strides: iperf3", "-n 20M"),
+        both("strides, merged", "ethtool -K hca0 lro on && shows 'large-receive-offload: on' ethtool -k hca0"),
+        iperf("strides, merged: iperf3", "-n 50M"),
+        Command::sides("iperf3 -s -1", Ready::Tcp(IPERF), "shows 'receiver$' iperf3 -6 -c fd00:1::1 -n 50M").named("strides, merged: iperf3 -6"),
+        file("strides, merged: file"),
+        // Who receives the data.
+        both("not merged", "{ [ $(hostname) != a ] || { [ $(counted rx_lro_packets) -gt 10 ] && [ $(counted rx_csum_none) = 0 ]; }; } && ethtool -K hca0 lro off"),
         both("strides, compressed", "ethtool --set-priv-flags hca0 rx_cqe_compress on"),
         iperf("strides, compressed: iperf3", "-n 20M"),
         // Only who receives the data has to skip strides: ACKs fit.

@@ -40,6 +40,7 @@ ethernet_again! {
     frames:
         every_length inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
         large_sends several_frames_in_a_request hashes_choose_queues;
+    merge: segments_become_one sessions_end time_is_up;
     links: bad_frames_are_counted bursts_arrive switches_learn;
     queues:
         frames_without_a_request_are_counted a_receive_queue_fails_and_recovers

@@ -7,7 +7,7 @@ use hca_spec::ids::{Cqn, Pd, Qpn, Rqn};
 use hca_spec::wire::{Grh, Operation};
 
 use crate::adapter::chip::Chip;
-use crate::adapter::ethernet::QueuedFrame;
+use crate::adapter::ethernet::{MergedFrame, QueuedFrame};
 use crate::adapter::function::FunctionState;
 use crate::adapter::returning::Returned;
 use crate::engines::command::{Fetch, Output};
@@ -129,6 +129,10 @@ pub(crate) enum HcaEvent {
     ReceiveCopy(Qpn, Arrived),
     /// A frame that is no transport packet has passed the receive pipeline, to a receive queue.
     QueueFrame(Box<QueuedFrame>),
+    /// A frame that its receiver may have merged has passed steering.
+    MergeFrame(Box<MergedFrame>),
+    /// That session of a receive queue's merging was open long enough.
+    MergeTimeout(Rqn, u32),
     /// A receive queue of frames is in error: flush more of what was posted.
     FlushFrames(Rqn),
     /// A packet has passed the send pipeline and its data is there: to its port.
@@ -172,6 +176,7 @@ impl HcaEvent {
             Self::Receive(arrived) | Self::ReceiveCopy(_, arrived) => arrived.settle(),
             Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.settle(),
             Self::QueueFrame(queued) => queued.packet.settle(),
+            Self::MergeFrame(frame) => frame.queued.packet.settle(),
             _ => {}
         }
     }

@@ -565,6 +565,8 @@ impl Executor<'_> {
                 arrived.retire();
             }
             HcaEvent::QueueFrame(queued) => self.queue_frame(now, *queued),
+            HcaEvent::MergeFrame(frame) => self.merge_frame(now, *frame),
+            HcaEvent::MergeTimeout(rqn, number) => self.merge_timeout(now, rqn, number),
             HcaEvent::FlushFrames(rqn) => self.core.flush_more(now, rqn),
             HcaEvent::Depart(departing) => self.depart(now, departing),
             HcaEvent::Sent(qpn) => self.sent(now, qpn),

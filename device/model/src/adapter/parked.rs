@@ -333,6 +333,8 @@ impl Executor<'_> {
                 Held::Interrupt(_) | Held::Event(..) => return None,
             },
             HcaEvent::Depart(..)
+            | HcaEvent::MergeFrame(_)
+            | HcaEvent::MergeTimeout(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)

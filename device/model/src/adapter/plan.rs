@@ -110,6 +110,8 @@ impl Executor<'_> {
                 Held::Interrupt(_) | Held::Event(..) => {}
             },
             HcaEvent::Depart(..)
+            | HcaEvent::MergeFrame(_)
+            | HcaEvent::MergeTimeout(..)
             | HcaEvent::CqModeration(..)
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)

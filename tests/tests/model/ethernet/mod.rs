@@ -9,6 +9,7 @@ pub(crate) mod flow;
 pub(crate) mod frames;
 pub(crate) mod links;
 pub(crate) mod loss;
+pub(crate) mod merge;
 pub(crate) mod queues;
 pub(crate) mod roce;
 pub(crate) mod sending;

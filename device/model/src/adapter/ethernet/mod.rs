@@ -1,11 +1,12 @@
 //! Frames carried out: what the Ethernet queues of a function send and receive beside its transport.
 //!
 //! ```text
-//! arrive ─▶ steer: flow tables, TIRs, hash ─▶ (pipelines, a unit) ─▶ receive: a queue's WQE, memory, completion
+//! arrive ─▶ steer: flow tables, TIRs, hash ─▶ (merge: LRO) ─▶ (pipelines, a unit) ─▶ receive: a queue's WQE, memory, completion
 //! send: a WQE ─▶ its frames ─▶ port
 //! ```
 
 mod arrive;
+mod merge;
 mod receive;
 mod send;
 mod steer;
@@ -15,6 +16,7 @@ use hca_firmware::steering::Verdict;
 use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::{Qpn, Rqn};
 
+use crate::engines::nic::merge::{MergeRules, Merging};
 use crate::engines::nic::receive::Steered;
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
 use crate::engines::nic::rss::{HashRules, Hasher, KeyTables};
@@ -22,6 +24,7 @@ use crate::engines::nic::scatter::ScatterList;
 use crate::ground::slots::Slots;
 use crate::link_layer::Packet;
 
+pub(crate) use merge::MergedFrame;
 pub(crate) use receive::QueuedFrame;
 use send::Begun;
 
@@ -32,6 +35,8 @@ pub(crate) struct Frames {
     rings: Slots<FrameRing>,
     /// Of queues with strides: the WQE that has some left.
     open: Slots<OpenWqe>,
+    /// Of queues whose frames are merged: those that are.
+    merging: Slots<Merging>,
     /// What TIRs hash with, made when they are first used.
     hashers: Slots<(HashRules, Hasher)>,
     keys: KeyTables,
@@ -39,7 +44,7 @@ pub(crate) struct Frames {
     verdict: Verdict,
     list: ScatterList,
     /// Of the frame that is steered, the queues that get it: kept for its memory.
-    queues: Vec<(Rqn, Steered)>,
+    queues: Vec<(Rqn, Steered, Option<MergeRules>)>,
     /// Of send queues: a WQE of which not all frames were sent yet.
     begun: Slots<Box<Begun>>,
 }
@@ -48,6 +53,7 @@ impl Frames {
     /// A receive queue begins anew.
     pub(crate) fn start(&mut self, rqn: Rqn) {
         self.open.remove(rqn.0);
+        self.merging.remove(rqn.0);
         self.rings.insert(rqn.0, FrameRing::default());
     }
 
@@ -59,6 +65,7 @@ impl Frames {
     /// A receive queue takes nothing any more.
     pub(crate) fn stop(&mut self, rqn: Rqn) {
         self.open.remove(rqn.0);
+        self.merging.remove(rqn.0);
         self.rings.remove(rqn.0);
     }
 }

@@ -1,14 +1,17 @@
 //! Frames through the flow tables: to TIRs, and by their hash to receive queues.
 
+use hca_firmware::RqSource;
 use hca_firmware::steering::Target;
-use hca_firmware::transport::{Dispatch, Tir};
+use hca_firmware::transport::{Dispatch, MERGE_UNIT, Tir};
 use hca_spec::flow::TableType;
 use hca_spec::ids::{Qpn, Rqn};
 
+use super::merge::MergedFrame;
 use super::receive::QueuedFrame;
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
 use crate::engines::nic::flow_key::flow_key;
+use crate::engines::nic::merge::MergeRules;
 use crate::engines::nic::receive::Steered;
 use crate::engines::nic::rss::{Hash, HashRules, Hasher};
 use crate::ground::time::Ps;
@@ -39,23 +42,29 @@ impl Executor<'_> {
             let Target::Tir(tirn) = delivery.to else { continue };
             let Some(found) = self.core.queue_of(tirn, &headers, inner.as_ref(), from) else { continue };
             lookups.hashes += u32::from(found.by_hash);
-            queues.push((found.rqn, Steered { hash: found.hash, flow_tag: delivery.tag }));
+            let steered = Steered { hash: found.hash, flow_tag: delivery.tag, merged: None };
+            queues.push((found.rqn, steered, found.merge));
         }
         self.core.function.frames.verdict = verdict;
         let after = self.core.chip.units.frame_in(now, lookups);
         let mut free = after;
         let mut last = Some(packet);
         let count = queues.len();
-        for (i, (rqn, steered)) in queues.drain(..).enumerate() {
+        for (i, (rqn, steered, merge)) in queues.drain(..).enumerate() {
             // The last takes the frame, those before it copies.
             let packet = if i + 1 == count { last.take() } else { last.clone() };
             let Some(packet) = packet else { continue };
+            let queued = QueuedFrame { rqn, steered, headers, packet };
+            if let Some(rules) = merge {
+                let frame = Box::new(MergedFrame { queued, rules });
+                self.core.schedule(after, HcaEvent::MergeFrame(frame));
+                continue;
+            }
             let service = self.core.chip.timing.deliver();
             let inbound =
                 Inbound { after, bytes: octets, takes_receive: true, completes: true, ..Inbound::default() };
             let at = self.core.chip.units.receive(now, rqn.0, service, inbound);
-            let queued = Box::new(QueuedFrame { rqn, steered, headers, packet });
-            self.core.schedule(at, HcaEvent::QueueFrame(queued));
+            self.core.schedule(at, HcaEvent::QueueFrame(Box::new(queued)));
             free = free.max(at);
         }
         self.core.function.frames.queues = queues;
@@ -72,6 +81,8 @@ struct Found {
     hash: Hash,
     /// The hash chose it from a table.
     by_hash: bool,
+    /// What is merged on the way to it.
+    merge: Option<MergeRules>,
 }
 
 impl Core<'_> {
@@ -113,7 +124,24 @@ impl Core<'_> {
                 (*table.rqns.get(hash.index(table.rqns.len()))?, true)
             }
         };
-        Some(Found { rqn, hash, by_hash })
+        let merge = self.merging(tirn, rqn);
+        Some(Found { rqn, hash, by_hash, merge })
+    }
+
+    /// What a TIR has merged of its frames to a queue. A queue that writes frame check sequences gets frames as they came; so does
+    /// one that shares its WQEs with others: how much room the next has is not the queue's to know.
+    fn merging(&self, tirn: u32, rqn: Rqn) -> Option<MergeRules> {
+        let merge = self.function.fw.icm.tirs.get(tirn)?.merge;
+        if !merge.is_on() {
+            return None;
+        }
+        let rq = self.function.fw.icm.rqs.get(rqn.0)?;
+        (rq.source == RqSource::Own && !rq.scatter_fcs).then(|| MergeRules {
+            v4: merge.v4,
+            v6: merge.v6,
+            most: u32::from(merge.most) * MERGE_UNIT,
+            timeout: Ps::from_us(merge.timeout.into()),
+        })
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! WQE ─▶ wqe ─▶ (data is fetched) ─▶ segment: LSO, or one frame ─▶ transmit: checksums, VLAN tag, padding ─▶ port
-//! port ─▶ wire::ethernet: headers ─▶ rss: which queue ─▶ receive: tag, checksums, CQE ─▶ strides, scatter: where it goes ─▶ memory
+//! port ─▶ wire::ethernet: headers ─▶ rss: which queue ─▶ merge: LRO ─▶ receive: tag, checksums, CQE ─▶ strides, scatter: where it goes ─▶ memory
 //! ```
 //!
-//! All are functions of what they are given: nobody here has queues, memory or time.
+//! All are functions of what they are given: nobody here has queues, memory or time; what is being merged is the only state.
 
 pub(crate) mod flow_key;
+pub(crate) mod merge;
 pub mod receive;
 pub(crate) mod ring;
 pub mod rss;

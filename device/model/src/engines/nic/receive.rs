@@ -5,6 +5,7 @@
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome, l3_header_type, l4_header_type};
 use hca_spec::ether::{ADDRESSES_SIZE, FCS_SIZE, VlanTag, ethertype, tcp_flags};
 
+use super::merge::Merged;
 use super::rss::Hash;
 use super::transmit::check;
 use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4, fcs};
@@ -27,6 +28,8 @@ pub struct Steered {
     pub hash: Hash,
     /// The flow tag of the last entry that set one, 24 bits.
     pub flow_tag: u32,
+    /// It is several segments that were merged.
+    pub merged: Option<Merged>,
 }
 
 /// The bytes that are written, in order.
@@ -111,8 +114,31 @@ impl ReceiveRules {
         cqe.set(Cqe::RSS_HASH_RESULT, hash.value)
             .set(Cqe::RSS_HASH_L3, hash.l3)
             .set(Cqe::RSS_HASH_L4, hash.l4);
-        describe(&mut cqe, frame, headers);
+        match &steered.merged {
+            None => describe(&mut cqe, frame, headers),
+            Some(merged) => describe_merged(&mut cqe, headers, merged),
+        }
         Received { cqe, data: Some(data) }
+    }
+}
+
+/// What the completion says of merged segments: their checksums were right, and software makes the headers of all from those of
+/// the first.
+fn describe_merged(cqe: &mut Cqe, headers: &Headers, merged: &Merged) {
+    cqe.set(Cqe::L2_OK, 1).set(Cqe::L3_OK, 1).set(Cqe::L4_OK, 1);
+    cqe.set(Cqe::CHECK_SUM, merged.sum.value().into()).set(Cqe::LRO_NUM_SEG, merged.segments.into());
+    cqe.set(Cqe::LRO_TCPPSH, merged.pushed.into()).set(Cqe::LRO_MIN_TTL, merged.ttl.into());
+    cqe.set(Cqe::LRO_TCP_WIN, merged.window.into()).set(Cqe::LRO_ACK_SEQ_NUM, merged.acknowledged);
+    if let Some(ip) = headers.ip {
+        cqe.set(Cqe::L3_HEADER_TYPE, l3_type(ip.version));
+    }
+    cqe.set(Cqe::L4_HEADER_TYPE, l4_header_type::TCP_ACK_AND_DATA);
+}
+
+const fn l3_type(version: IpVersion) -> u32 {
+    match version {
+        IpVersion::V4 => l3_header_type::IPV4,
+        IpVersion::V6 => l3_header_type::IPV6,
     }
 }
 
@@ -123,12 +149,8 @@ fn describe(cqe: &mut Cqe, frame: &[u8], headers: &Headers) {
     let checked = check(frame, headers);
     cqe.set(Cqe::CHECK_SUM, checked.complete.value().into());
     cqe.set(Cqe::L3_OK, checked.l3.into()).set(Cqe::L4_OK, checked.l4.into());
-    let l3 = match ip.version {
-        IpVersion::V4 => l3_header_type::IPV4,
-        IpVersion::V6 => l3_header_type::IPV6,
-    };
     let is_fragment = ip.fragment != Fragment::Whole;
-    cqe.set(Cqe::L3_HEADER_TYPE, l3).set(Cqe::IP_OPTIONS, ip.options.into());
+    cqe.set(Cqe::L3_HEADER_TYPE, l3_type(ip.version)).set(Cqe::IP_OPTIONS, ip.options.into());
     cqe.set(Cqe::IP_FRAGMENT, is_fragment.into());
     let l4 = match headers.layer4 {
         _ if is_fragment => l4_header_type::NONE,

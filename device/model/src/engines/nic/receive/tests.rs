@@ -27,7 +27,7 @@ fn bytes(received: &Received<'_>) -> Vec<u8> {
 fn the_entry_says_what_it_is_about() {
     let frame = build::transport_frame(&[], false, true, b"data");
     let hash = Hash { value: 0xdead_beef, l3: rss_l3::IPV4, l4: rss_l4::TCP };
-    let steered = Steered { hash, flow_tag: 0x123456 };
+    let steered = Steered { hash, flow_tag: 0x123456, merged: None };
     let received = RULES.receive(&frame, &Headers::parse(&frame).unwrap(), steered, 0xfffe, 2048);
     let bytes = received.cqe.bytes();
     assert_eq!(bytes[0x0c..0x12], [0xde, 0xad, 0xbe, 0xef, 0x44, 0]);
