@@ -114,9 +114,9 @@ const fn bits<L>(field: Field<L>) -> u32 {
     field.max() << field.shift()
 }
 
-/// Whether packets of a type are sent, so that a send queue and its metadata are known.
+/// Whether packets of a type are sent by send queues of frames, so that queue and metadata are known.
 fn sent(kind: TableType) -> bool {
-    matches!(kind, TableType::NicTx | TableType::SnifferTx | TableType::RdmaTx)
+    kind == TableType::NicTx
 }
 
 /// Every field that tables of a type compare: word, bits, what a packet must have.

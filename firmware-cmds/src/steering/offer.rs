@@ -150,15 +150,8 @@ impl Offer {
         }
     }
 
-    /// An Ethernet port: frames that are received, and frames that are sent.
-    ///
-    /// The other types are not carried out: RoCE packets go to and from the transport past all tables.
+    /// An Ethernet port: all types of tables but those of an embedded switch.
     pub const fn ethernet() -> Self {
-        Self { sniffer_rx: None, sniffer_tx: None, rdma_rx: None, rdma_tx: None, ..Self::all() }
-    }
-
-    /// All types of tables.
-    pub const fn all() -> Self {
         Self {
             nic_rx: Some(ETHERNET),
             nic_tx: Some(ETHERNET),
@@ -217,11 +210,10 @@ mod tests {
             assert_eq!((p.get(P::IGNORE_FLOW_LEVEL), p.get(P::TABLE_MISS_ACTION_DOMAIN)), (0, 0));
             assert_eq!(p.get(P::FT_FIELD_SUPPORT_INNER), field_support()[1]);
         }
-        for p in [page.nic_receive_rdma(), page.nic_transmit_rdma(), page.nic_transmit_sniffer()] {
-            assert_eq!(*p, P::new());
+        for p in [page.nic_transmit_rdma(), page.nic_receive_sniffer(), page.nic_transmit_sniffer()] {
+            assert_eq!((p.get(P::FT_SUPPORT), p.get(P::TABLE_MISS_ACTION_DOMAIN)), (1, 0));
         }
-        assert_eq!(page.get(FlowTables::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR), 0);
-        let page = Offer::all().page();
+        assert_eq!(page.get(FlowTables::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR), 1);
         assert_eq!(page.nic_receive_rdma().get(P::TABLE_MISS_ACTION_DOMAIN), 1);
         assert_eq!(Offer::none().page(), FlowTables::new());
         let mut general = General::new();

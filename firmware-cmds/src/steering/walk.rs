@@ -19,9 +19,11 @@ pub const MOST_COPIES: usize = 256;
 pub enum Target {
     /// To that TIR.
     Tir(u32),
-    /// Out by the port: frames that are sent.
+    /// Out by the port: what is sent.
     Wire,
-    /// Where packets of the type go that its tables leave alone: RoCE packets to the NIC's tables of their direction.
+    /// To the transport: RoCE packets that are received.
+    Transport,
+    /// To the NIC's tables, as if it were no RoCE packet.
     Onward,
 }
 
@@ -151,8 +153,8 @@ impl Walk<'_> {
     /// its own way.
     fn by_default(&mut self, tag: u32) {
         match self.kind {
-            TableType::NicTx => self.deliver(Target::Wire, tag),
-            TableType::RdmaRx | TableType::RdmaTx => self.deliver(Target::Onward, tag),
+            TableType::NicTx | TableType::RdmaTx => self.deliver(Target::Wire, tag),
+            TableType::RdmaRx => self.deliver(Target::Transport, tag),
             TableType::NicRx => self.verdict.missed += 1,
             _ => {}
         }

@@ -56,6 +56,8 @@ pub enum Destination {
     Table(FlowTable),
     /// To receive queues.
     Tir(Tir),
+    /// Where frames of the table's kind go by themselves, as the only destination.
+    Allow,
 }
 
 /// A flow counter.
@@ -80,19 +82,25 @@ impl FlowEntry<'_> {
         let mut set = SetFteIn::new();
         set.set(SetFteIn::TABLE_TYPE, group.table.kind as u32).set(SetFteIn::TABLE_ID, group.table.number);
         set.set(SetFteIn::FLOW_INDEX, place);
-        let forward = if self.destinations.is_empty() { action::DROP } else { action::FORWARD };
+        let (forward, list) = match self.destinations {
+            [] => (action::DROP, &[][..]),
+            [Destination::Allow] => (action::ALLOW, &[][..]),
+            list => (action::FORWARD, list),
+        };
         let count = if self.counters.is_empty() { 0 } else { action::COUNT };
         let context = set.context_mut();
         context.set(FlowContext::GROUP_ID, group.number).set(FlowContext::FLOW_TAG, self.tag);
         context.set(FlowContext::ACTION, forward | count);
-        context.set(FlowContext::DESTINATION_LIST_SIZE, self.destinations.len() as u32);
+        context.set(FlowContext::DESTINATION_LIST_SIZE, list.len() as u32);
         context.set(FlowContext::FLOW_COUNTER_LIST_SIZE, self.counters.len() as u32);
         *context.value_mut() = *self.value;
         let mut input = set.bytes().to_vec();
-        for to in self.destinations {
+        for to in list {
             let (kind, number) = match to {
                 Destination::Table(table) => (destination::FLOW_TABLE, table.number),
                 Destination::Tir(tir) => (destination::TIR, tir.0),
+                // Refused: an entry does one thing.
+                Destination::Allow => (destination::UPLINK, 0),
             };
             let mut entry = FlowListEntry::new();
             entry.set(FlowListEntry::DESTINATION_TYPE, kind).set(FlowListEntry::DESTINATION_ID, number);

@@ -434,6 +434,9 @@ impl Executor<'_> {
         if !self.is_for_transport(port, &packet) {
             return self.arrive_frame(now, port, packet);
         }
+        if self.core.looks_at_arrivals() && !self.goes_up(now, port, &packet) {
+            return now;
+        }
         match self.take_in(now, port, packet) {
             Ok((at, arrived)) => {
                 self.core.schedule(at, HcaEvent::Receive(arrived));
@@ -457,11 +460,11 @@ impl Executor<'_> {
         }
     }
 
-    /// Whether a packet that arrives at a port goes to the transport.
+    /// Whether a packet that arrives at a port goes to the transport, past all tables.
     #[inline]
     pub(crate) fn hands_up(&self, port: u8, packet: &mut Packet) -> bool {
         self.prioritise(port, packet);
-        !self.is_down_for(packet) && self.is_for_transport(port, packet)
+        !self.is_down_for(packet) && self.is_for_transport(port, packet) && !self.core.looks_at_arrivals()
     }
 
     /// The same without the event: returns the packet, and when it has passed the receive pipeline.

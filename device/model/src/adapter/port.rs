@@ -139,6 +139,13 @@ impl Core<'_> {
             return 0;
         };
         let Fate { lane, own, may_leave } = out.outlet.admit(port, &mut packet);
+        if self.looks_at_departures() && !self.lets_leave(at, &packet) {
+            return lane;
+        }
+        let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
+        else {
+            return 0;
+        };
         let multicast = packet.is_multicast();
         match multicast {
             true => port.counters.xmit_multicast(packet.len()),

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 
 use hca_firmware::FunctionId;
 use hca_firmware::port::Port;
+use hca_spec::flow::TableType;
 use hca_spec::ids::Qpn;
 use hca_spec::mad::port_state;
 use hca_spec::qpc::QpState;
@@ -346,7 +347,7 @@ impl World {
     }
 
     /// The cable at a port of an adapter, if it leads to another one, and nobody looks at packets or does something to
-    /// them. Both adapters have one function.
+    /// them, by tables of RoCE packets and sniffers either. Both adapters have one function.
     fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
         let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
         let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
@@ -358,6 +359,15 @@ impl World {
             let script = self.chip(hca).and_then(|chip| chip.script.as_ref());
             script.is_some_and(|script| script.is_about_packets())
         };
+        let steered = |hca: HcaId, kinds: [TableType; 2]| {
+            let steering = self.function(hca.into()).map(|function| &function.state.fw.icm.steering);
+            steering.is_some_and(|steering| kinds.into_iter().any(|kind| steering.root(kind).is_some()))
+        };
+        if steered(from, [TableType::RdmaTx, TableType::SnifferTx])
+            || steered(to, [TableType::RdmaRx, TableType::SnifferRx])
+        {
+            return None;
+        }
         if to == from || watched(from) || watched(to) || spoilt(to) {
             return None;
         }

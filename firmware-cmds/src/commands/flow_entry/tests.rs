@@ -415,8 +415,8 @@ fn other_types() {
         (TableType::NicTx, Some(Target::Wire), 0),
         (TableType::SnifferRx, None, 0),
         (TableType::SnifferTx, None, 0),
-        (TableType::RdmaRx, Some(Target::Onward), 0),
-        (TableType::RdmaTx, Some(Target::Onward), 0),
+        (TableType::RdmaRx, Some(Target::Transport), 0),
+        (TableType::RdmaTx, Some(Target::Wire), 0),
     ];
     for (kind, target, missed) in defaults {
         assert_eq!(left(&b, kind), (target, missed), "{kind:?} without a root");

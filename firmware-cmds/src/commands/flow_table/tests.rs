@@ -9,7 +9,7 @@ use hca_spec::command::Opcode;
 /// An adapter with flow tables of all types, and with TIRs that entries may name: all numbers below 64 that there are.
 pub(in crate::commands) fn bench() -> Bench {
     let mut b = Bench::initialized_with(Config { port_kind: PortKind::Ethernet, ..Config::default() });
-    b.fw.icm.steering = Steering::new(Offer::all());
+    b.fw.icm.steering = Steering::new(Offer::ethernet());
     while b.fw.icm.tirs.get(63).is_none() {
         b.fw.icm.tirs.insert(Tir::default()).unwrap();
     }

@@ -14,3 +14,4 @@ pub(crate) mod queues;
 pub(crate) mod roce;
 pub(crate) mod sending;
 pub(crate) mod strides;
+pub(crate) mod tables;

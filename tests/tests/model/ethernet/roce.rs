@@ -28,7 +28,7 @@ pub(crate) struct Look {
     pub(crate) vlan: Option<u16>,
 }
 
-const LOOKS: [Look; 5] = [
+pub(crate) const LOOKS: [Look; 5] = [
     Look { version: RoceVersion::V1, ipv4: false, vlan: None },
     Look { version: RoceVersion::V1, ipv4: true, vlan: Some(9) },
     Look { version: RoceVersion::V2, ipv4: true, vlan: None },

@@ -1,5 +1,7 @@
 //! Frames that arrive at a port: whose they are, and whether they are good.
 
+use hca_spec::flow::TableType;
+
 use super::{Way, count_frame};
 use crate::adapter::Executor;
 use crate::ground::time::Ps;
@@ -60,6 +62,7 @@ impl Executor<'_> {
             return now;
         }
         count_frame(own, &packet, Way::In { transport: false });
+        self.core.sniff(now, TableType::SnifferRx, &packet);
         self.steer(now, port, packet)
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! arrive ─▶ steer: flow tables, TIRs, hash ─▶ (merge: LRO) ─▶ (pipelines, a unit) ─▶ receive: a queue's WQE, memory, completion
 //! send: a WQE ─▶ its frames ─▶ port
+//! tables: what sniffers see both ways, and RoCE packets on their way to and from the transport
 //! ```
 
 mod arrive;
@@ -10,6 +11,7 @@ mod merge;
 mod receive;
 mod send;
 mod steer;
+mod tables;
 
 use hca_firmware::port::{FrameClass, Port};
 use hca_firmware::steering::Verdict;

@@ -1,7 +1,7 @@
 //! Frames through the flow tables: to TIRs, and by their hash to receive queues.
 
 use hca_firmware::RqSource;
-use hca_firmware::steering::Target;
+use hca_firmware::steering::{Target, Verdict};
 use hca_firmware::transport::{Dispatch, MERGE_UNIT, Tir};
 use hca_spec::flow::TableType;
 use hca_spec::ids::{Qpn, Rqn};
@@ -22,7 +22,6 @@ use crate::wire::ethernet::{Headers, is_multicast};
 impl Executor<'_> {
     /// Takes a frame through the flow tables to receive queues. Returns when its place in the input buffer is free.
     pub(super) fn steer(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
-        let from = packet.domain();
         let frame = packet.as_frame();
         let octets = frame.len();
         let Some(headers) = Headers::parse(frame) else { return now };
@@ -36,17 +35,32 @@ impl Executor<'_> {
             let missed = &mut ethernet.counters.steering_discards;
             *missed = missed.wrapping_add(verdict.missed.into());
         }
+        let free = self.core.hand_out(now, &verdict, (&headers, inner.as_ref()), packet);
+        self.core.function.frames.verdict = verdict;
+        free
+    }
+}
+
+impl Core<'_> {
+    /// A frame goes to the receive queues of the TIRs that tables sent it to. Returns when its place in the input buffer is free.
+    pub(super) fn hand_out(
+        &mut self,
+        now: Ps,
+        verdict: &Verdict,
+        (headers, inner): (&Headers, Option<&Headers>),
+        packet: Packet,
+    ) -> Ps {
+        let (from, octets) = (packet.domain(), packet.frame_bytes().len());
         let mut lookups = Lookups { tables: verdict.tables, hashes: 0 };
-        let mut queues = std::mem::take(&mut self.core.function.frames.queues);
+        let mut queues = std::mem::take(&mut self.function.frames.queues);
         for delivery in &verdict.deliveries {
             let Target::Tir(tirn) = delivery.to else { continue };
-            let Some(found) = self.core.queue_of(tirn, &headers, inner.as_ref(), from) else { continue };
+            let Some(found) = self.queue_of(tirn, headers, inner, from) else { continue };
             lookups.hashes += u32::from(found.by_hash);
             let steered = Steered { hash: found.hash, flow_tag: delivery.tag, merged: None };
             queues.push((found.rqn, steered, found.merge));
         }
-        self.core.function.frames.verdict = verdict;
-        let after = self.core.chip.units.frame_in(now, lookups);
+        let after = self.chip.units.frame_in(now, lookups);
         let mut free = after;
         let mut last = Some(packet);
         let count = queues.len();
@@ -54,20 +68,20 @@ impl Executor<'_> {
             // The last takes the frame, those before it copies.
             let packet = if i + 1 == count { last.take() } else { last.clone() };
             let Some(packet) = packet else { continue };
-            let queued = QueuedFrame { rqn, steered, headers, packet };
+            let queued = QueuedFrame { rqn, steered, headers: *headers, packet };
             if let Some(rules) = merge {
                 let frame = Box::new(MergedFrame { queued, rules });
-                self.core.schedule(after, HcaEvent::MergeFrame(frame));
+                self.schedule(after, HcaEvent::MergeFrame(frame));
                 continue;
             }
-            let service = self.core.chip.timing.deliver();
+            let service = self.chip.timing.deliver();
             let inbound =
                 Inbound { after, bytes: octets, takes_receive: true, completes: true, ..Inbound::default() };
-            let at = self.core.chip.units.receive(now, rqn.0, service, inbound);
-            self.core.schedule(at, HcaEvent::QueueFrame(Box::new(queued)));
+            let at = self.chip.units.receive(now, rqn.0, service, inbound);
+            self.schedule(at, HcaEvent::QueueFrame(Box::new(queued)));
             free = free.max(at);
         }
-        self.core.function.frames.queues = queues;
+        self.function.frames.queues = queues;
         if let Some(packet) = last {
             packet.retire();
         }

@@ -1,0 +1,101 @@
+//! Tables beside those of the NIC: sniffers, which get copies of everything, and tables of RoCE packets between port and transport.
+//!
+//! ```text
+//! port ─▶ sniffer RX (copies) ─▶ RDMA RX ─┬▶ transport
+//!                                         └▶ NIC RX, TIRs, or nowhere
+//! transport ─▶ RDMA TX ─┬▶ port ─▶ sniffer TX (copies)
+//!                       └▶ nowhere
+//! ```
+//!
+//! Who sets no such table pays for a look at its root. What passes one is looked at as bytes.
+
+use hca_firmware::steering::{Target, Verdict};
+use hca_spec::flow::TableType;
+
+use crate::adapter::Executor;
+use crate::adapter::core::Core;
+use crate::engines::nic::flow_key::flow_key;
+use crate::ground::time::Ps;
+use crate::link_layer::Packet;
+use crate::wire::ethernet::Headers;
+
+impl Core<'_> {
+    /// Whether what arrives for the transport passes tables before.
+    #[inline]
+    pub(crate) fn looks_at_arrivals(&self) -> bool {
+        let steering = &self.function.fw.icm.steering;
+        steering.root(TableType::SnifferRx).is_some() || steering.root(TableType::RdmaRx).is_some()
+    }
+
+    /// Whether what leaves passes tables of those kinds before.
+    #[inline]
+    pub(crate) fn looks_at_departures(&self) -> bool {
+        let steering = &self.function.fw.icm.steering;
+        steering.root(TableType::SnifferTx).is_some() || steering.root(TableType::RdmaTx).is_some()
+    }
+
+    /// What becomes of a packet in the tables of a type, if there are some: copies for TIRs are on their way then. Nothing is known
+    /// of one without headers.
+    fn look(&mut self, now: Ps, kind: TableType, packet: &Packet) -> Option<Verdict> {
+        self.function.fw.icm.steering.root(kind)?;
+        let mut copy = packet.clone();
+        // Copies are for whoever wants them, its own sender's too.
+        copy.forget_domain();
+        let frame = copy.as_frame();
+        let headers = Headers::parse(frame)?;
+        let inner = headers.inner(frame);
+        let mut verdict = Verdict::default();
+        let key = flow_key(&headers, inner.as_ref()).lay_out();
+        self.function.fw.icm.steering.walk(kind, &key, frame.len() as u64, &mut verdict);
+        if verdict.deliveries.iter().any(|delivery| matches!(delivery.to, Target::Tir(_))) {
+            self.hand_out(now, &verdict, (&headers, inner.as_ref()), copy);
+        }
+        Some(verdict)
+    }
+
+    /// Copies of a packet, to whom a sniffer's tables send them.
+    pub(super) fn sniff(&mut self, now: Ps, kind: TableType, packet: &Packet) {
+        drop(self.look(now, kind, packet));
+    }
+
+    /// Whether what is sent leaves, as far as tables of RoCE packets say so; sniffers get a copy of what does.
+    #[cold]
+    pub(crate) fn lets_leave(&mut self, now: Ps, packet: &Packet) -> bool {
+        if !packet.is_frame() {
+            return true;
+        }
+        if packet.is_built()
+            && let Some(verdict) = self.look(now, TableType::RdmaTx, packet)
+            && !verdict.deliveries.iter().any(|delivery| delivery.to == Target::Wire)
+        {
+            tracing::debug!(hca = self.chip.name, %now, "packet dropped: tables of RoCE packets that are sent");
+            self.note_dropped(now, packet);
+            return false;
+        }
+        self.sniff(now, TableType::SnifferTx, packet);
+        true
+    }
+}
+
+impl Executor<'_> {
+    /// A packet for the transport arrived where tables look at it: whether it goes there.
+    #[cold]
+    pub(crate) fn goes_up(&mut self, now: Ps, port: u8, packet: &Packet) -> bool {
+        if !packet.is_frame() || packet.check_link().is_err() {
+            return true;
+        }
+        self.core.sniff(now, TableType::SnifferRx, packet);
+        let Some(verdict) = self.core.look(now, TableType::RdmaRx, packet) else { return true };
+        if verdict.deliveries.iter().any(|delivery| delivery.to == Target::Onward) {
+            self.steer(now, port, packet.clone());
+        }
+        let up = verdict.deliveries.iter().any(|delivery| delivery.to == Target::Transport);
+        if !up {
+            self.count_arrival(now, port, packet);
+        }
+        if verdict.deliveries.is_empty() {
+            self.note_drop(now, packet, format_args!("tables of RoCE packets that are received"));
+        }
+        up
+    }
+}
