@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hca_model::fault::PcieLink;
 use hca_model::personality::Personality;
 use hca_model::{Finding, FunctionRef, PortKind, Ps, World};
 
@@ -305,6 +306,7 @@ impl<'a> Endpoint<'a> {
                 if self.is_off_the_bus() {
                     return data.fill(u8::MAX);
                 }
+                self.follow_link();
                 let at = usize::try_from(offset).unwrap_or(usize::MAX);
                 self.function.config.read(at, data);
                 self.read_window(at, data);
@@ -331,6 +333,7 @@ impl<'a> Endpoint<'a> {
             Space::Bar2 | Space::Config if self.is_off_the_bus() => {}
             Space::Bar2 => self.function.msix.write(offset, data),
             Space::Config => {
+                self.follow_link();
                 let at = usize::try_from(offset).unwrap_or(usize::MAX);
                 self.write_window(at, data);
                 let effects = self.function.config.write(at, data);
@@ -367,6 +370,26 @@ impl<'a> Endpoint<'a> {
                 }
             }
             self.world.window_write(now, self.function.place, register, u32::from_le_bytes(word));
+        }
+    }
+
+    /// Configuration is accessed: what happened to the PCI Express link on script is in its registers from now on.
+    fn follow_link(&mut self) {
+        let Function { config, place, personality, name, log, .. } = &mut *self.function;
+        if !self.world.is_scripted(*place) {
+            return;
+        }
+        self.pacer.catch_up(self.world);
+        let link = personality.pci.link;
+        let PcieLink { lanes, speed } =
+            self.world.pcie_link(*place).unwrap_or(PcieLink { lanes: link.lanes, speed: link.speed as u8 });
+        config.set_link(lanes, speed);
+        for event in self.world.take_pcie_events(*place) {
+            if config.log(event) {
+                log.say(|| {
+                    tracing::info!("{name}: {event:?}: a message to the root complex, which is not sent")
+                });
+            }
         }
     }
 

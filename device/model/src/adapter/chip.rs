@@ -8,7 +8,7 @@ use crate::adapter::core::Outbox;
 use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
 use crate::engines::gateway::Spaces;
-use crate::faults::Script;
+use crate::faults::{PcieLink, Script};
 use crate::ground::timing::Timing;
 use crate::units::Units;
 
@@ -74,6 +74,24 @@ impl Chip {
             self.ports = sending(&self.managed, &self.timing);
         }
         self.reset();
+    }
+
+    /// The PCI Express link has trained to that on script, or (`None`) to what it should. What is under way is not touched.
+    pub(crate) fn retrain(&mut self, link: Option<PcieLink>) {
+        let Some(script) = &mut self.script else { return };
+        let full = match script.pcie.link.take() {
+            Some((_, full)) => full,
+            None => Arc::clone(&self.timing),
+        };
+        self.timing = match link {
+            Some(link) => {
+                let slow = Timing::new(&full.profile().clone().with_pcie_link(link.gt_per_s(), link.lanes));
+                script.pcie.link = Some((link, full));
+                Arc::new(slow)
+            }
+            None => full,
+        };
+        self.units.retrain(&self.timing);
     }
 
     /// Whether packets at the port are gathered.

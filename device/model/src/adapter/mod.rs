@@ -541,6 +541,13 @@ impl Executor<'_> {
     }
 
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
+        match self.core.chip.script.is_some() {
+            false => self.handle_now(now, event),
+            true => self.handle_on_script(now, event),
+        }
+    }
+
+    pub(crate) fn handle_now(&mut self, now: Ps, event: HcaEvent) {
         if self.core.function.outstanding.is_some() && !std::mem::take(&mut self.side.planned) {
             return self.plan_first(now, event);
         }

@@ -175,6 +175,7 @@ impl Executor<'_> {
             self.core.function.memory = outstanding.clone();
             self.core.function.outstanding = Some(outstanding);
         }
+        self.spoil_memory();
     }
 
     /// Answers came, or memory answers otherwise than before: what waited is looked at again.

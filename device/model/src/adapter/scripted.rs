@@ -2,6 +2,8 @@
 //!
 //! Each of these asks whether there is a script, and without one does what it is around.
 
+use std::sync::Arc;
+
 use hca_firmware::commands::find;
 use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Delivery, Opcode, OutHeader};
@@ -14,9 +16,10 @@ use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::command::Fetch;
 use crate::faults::{
-    CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, Side, TimeAction, error_cqe,
-    flip_bits, side,
+    CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, PcieEvent, Side, SpoiltMemory,
+    TimeAction, error_cqe, flip_bits, side,
 };
+use crate::ground::dma::GuestMemory;
 use crate::ground::event::Event;
 use crate::ground::random::SplitMix64;
 use crate::ground::time::Ps;
@@ -30,6 +33,34 @@ const HEADER: usize = 8;
 const BEHIND_TYPE: usize = 4;
 
 impl Executor<'_> {
+    /// An event is carried out at an adapter for which something is on script.
+    #[cold]
+    pub(crate) fn handle_on_script(&mut self, now: Ps, event: HcaEvent) {
+        let spoiler = self.core.chip.script.as_ref().and_then(|script| script.spoiler.clone());
+        let Some(spoiler) = spoiler else { return self.handle_now(now, event) };
+        spoiler.at(now);
+        self.handle_now(now, event);
+        for spoilt in spoiler.take() {
+            let (what, iova, len) = (spoilt.action, spoilt.iova, spoilt.len);
+            self.core.say_fault(now, &spoilt.fired(), format_args!("{what:?}, {len} bytes at {iova:#x}"));
+            if let (Some(event), Some(script)) = (what.event(), &mut self.core.chip.script) {
+                script.pcie.note(event);
+            }
+        }
+    }
+
+    /// Puts what goes wrong with accesses around the host's memory, if there is such a fault.
+    pub(crate) fn spoil_memory(&mut self) {
+        let spoiler = self.core.chip.script.as_ref().and_then(|script| script.spoiler.clone());
+        let Some(spoiler) = spoiler else { return };
+        let function = &mut *self.core.function;
+        let inner: Arc<dyn GuestMemory> = match &function.outstanding {
+            Some(outstanding) => outstanding.clone(),
+            None => self.side.host.clone(),
+        };
+        function.memory = Arc::new(SpoiltMemory::new(inner, function.outstanding.clone(), spoiler));
+    }
+
     /// A command's input is whole: it is executed, unless something goes wrong with it.
     pub(crate) fn execute_command(&mut self, now: Ps, fetch: &mut Fetch) {
         let Some((action, random)) = self.core.command_fault(now, fetch) else {
@@ -143,7 +174,13 @@ impl Executor<'_> {
             }
             TimeAction::Pages(pages) => self.core.request_pages(now, *pages as u32),
             TimeAction::Interrupt(vector) => self.core.raise_vector(now, *vector),
-            TimeAction::Unplug { .. } => {}
+            TimeAction::PcieError { error, header } => {
+                if let Some(script) = &mut self.core.chip.script {
+                    script.pcie.note(PcieEvent::Error(*error, *header));
+                }
+            }
+            TimeAction::Retrain { link, .. } => self.core.chip.retrain(Some(*link)),
+            TimeAction::Degrade { .. } | TimeAction::Port { .. } | TimeAction::Unplug { .. } => {}
         }
     }
 }

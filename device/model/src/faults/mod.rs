@@ -7,8 +7,10 @@
 //!
 //! What goes wrong on a cable by chance, whatever the packet, is the matter of [`crate::link`].
 
+mod dma;
 mod firmware;
 mod packet;
+mod pcie;
 mod spoil;
 
 use hca_firmware::commands::find;
@@ -21,9 +23,13 @@ use crate::ground::event::Seam;
 use crate::ground::time::Ps;
 use crate::ground::trigger::{Firing, Trigger};
 
+pub use dma::DmaAction;
+pub(crate) use dma::{Spoiler, SpoiltMemory};
 pub use firmware::{Ailment, Assert, Lasting};
 pub(crate) use firmware::{Firmware, Restart};
 pub use packet::{Header, PacketAction, packet_named};
+pub(crate) use pcie::Pcie;
+pub use pcie::{PcieError, PcieEvent, PcieLink, pcie_error_named};
 
 /// Names a fault of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +95,13 @@ pub enum What {
         header: Header,
         /// What it does.
         action: PacketAction,
+    },
+    /// The adapter's accesses to its host's memory.
+    Dma {
+        /// Only those that touch one of these bytes: from the first bus address to before the second.
+        range: Option<(u64, u64)>,
+        /// What it does.
+        action: DmaAction,
     },
     /// Function level resets.
     Reset {
@@ -192,6 +205,36 @@ pub enum TimeAction {
     Pages(i32),
     /// An interrupt that nothing caused.
     Interrupt(u16),
+    /// The function detects an error of PCI Express.
+    PcieError {
+        /// Which.
+        error: PcieError,
+        /// The header of the TLP that it logs.
+        header: [u32; 4],
+    },
+    /// The PCI Express link trains to another width and speed; it comes back so much later, or never.
+    Retrain {
+        /// What it trains to.
+        link: PcieLink,
+        /// How long.
+        lasting: Option<Ps>,
+    },
+    /// The link of a port loses lanes and trains again; it has them back so much later, or never.
+    Degrade {
+        /// The port.
+        port: u8,
+        /// Lanes that are left.
+        lanes: u8,
+        /// How long.
+        lasting: Option<Ps>,
+    },
+    /// A subnet manager changes something at a port.
+    Port {
+        /// The port.
+        port: u8,
+        /// What.
+        change: PortChange,
+    },
     /// The cable of a port is taken out, and put in again so much later.
     Unplug {
         /// The port.
@@ -199,6 +242,22 @@ pub enum TimeAction {
         /// How long it is out.
         lasting: Lasting,
     },
+}
+
+/// What a subnet manager changes at an InfiniBand port (IBTA vol 1 14.2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortChange {
+    /// Its LID (PortInfo:LID). The built-in manager keeps to it; switches have no way there.
+    Lid(u16),
+    /// An entry of its P_Key table (P_KeyTable).
+    Pkey {
+        /// Which.
+        index: u16,
+        /// What it is then.
+        pkey: u16,
+    },
+    /// The prefix of its GIDs (PortInfo:GidPrefix).
+    GidPrefix(u64),
 }
 
 /// Bytes of an event's data.
@@ -277,18 +336,24 @@ pub(crate) struct Script {
     away: Option<(Ps, Lasting)>,
     /// Packets that come late, and have not come yet.
     late: usize,
+    /// Accesses to memory that fail, if there is a fault of that kind.
+    pub(crate) spoiler: Option<std::sync::Arc<Spoiler>>,
+    pub(crate) pcie: Pcie,
 }
 
 impl Script {
     /// The adapter was reset.
     pub(crate) fn was_reset(&mut self) {
-        let Self { rules: _, firmware, away, late: _ } = self;
+        let Self { rules: _, firmware, away, late: _, spoiler: _, pcie: _ } = self;
         firmware.reset();
         *away = away.filter(|(_, lasting)| *lasting != Lasting::UntilReset);
     }
 
     pub(crate) fn add(&mut self, id: FaultId, fault: Fault) {
         let firing = Firing::new(fault.trigger.clone());
+        if let What::Dma { range, action } = fault.what {
+            self.spoiler.get_or_insert_default().add(id, range, action, &fault.trigger);
+        }
         self.rules.push(Rule { id, fault, firing });
     }
 
@@ -296,15 +361,17 @@ impl Script {
     pub(crate) fn remove(&mut self, id: FaultId) -> bool {
         let before = self.rules.len();
         self.rules.retain(|rule| rule.id != id);
+        if let Some(spoiler) = &self.spoiler {
+            spoiler.remove(id);
+        }
         self.rules.len() < before
     }
 
     pub(crate) fn reports(&self) -> impl Iterator<Item = FaultReport> {
-        self.rules.iter().map(|Rule { id, fault, firing }| FaultReport {
-            id: *id,
-            fault: fault.clone(),
-            seen: firing.seen,
-            fired: firing.fired,
+        self.rules.iter().map(|Rule { id, fault, firing }| {
+            let of_memory = self.spoiler.as_ref().and_then(|spoiler| spoiler.counts(*id));
+            let (seen, fired) = of_memory.unwrap_or((firing.seen, firing.fired));
+            FaultReport { id: *id, fault: fault.clone(), seen, fired }
         })
     }
 

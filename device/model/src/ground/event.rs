@@ -251,10 +251,13 @@ pub enum Seam {
     Interrupt,
     /// A packet that came; the object is its opcode.
     Packet,
+
     /// A function level reset; there is no object.
     Reset,
     /// Of itself, at a given time; there is no object.
     Time,
+    /// An access to the host's memory; the object is the lower part of its page's number.
+    Dma,
 }
 
 impl fmt::Display for Seam {
@@ -265,6 +268,7 @@ impl fmt::Display for Seam {
             Self::Completion => "completion of CQ",
             Self::Interrupt => "interrupt",
             Self::Packet => "packet",
+            Self::Dma => "access to page",
             Self::Reset => "reset of function",
             Self::Time => "time of function",
         })

@@ -106,6 +106,11 @@ impl OutstandingReads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether what is accessed now is only planned: it is carried out later.
+    pub(crate) fn is_planning(&self) -> bool {
+        matches!(self.state().phase, Phase::Planned(..))
+    }
+
     fn deferred(&self, iova: u64, len: usize) -> Option<&dyn DeferredReads> {
         self.memory.deferred().filter(|deferred| len > 0 && !deferred.answers_at_once(iova, len))
     }

@@ -95,6 +95,11 @@ impl Bus {
         }
     }
 
+    /// What accesses cost from now on.
+    pub(super) fn retrain(&mut self, cost: PcieCost) {
+        self.cost = cost;
+    }
+
     /// When an access to `address` (any number that is the same for the same page) that the host has at `asked` is translated.
     #[inline]
     fn remap(iommu: &mut Option<Iommu>, asked: Ps, address: u64) -> Ps {

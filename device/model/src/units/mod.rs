@@ -182,6 +182,17 @@ impl Units {
         }
     }
 
+    /// The link to the host has another width or speed from now on.
+    pub(crate) fn retrain(&mut self, timing: &Timing) {
+        let cost = timing.pcie();
+        self.operand = cost.request(OPERAND)
+            + cost.read_latency()
+            + cost.completion(OPERAND)
+            + timing.profile().receive.atomic_ns.0;
+        self.bus.retrain(cost);
+        self.cost = cost;
+    }
+
     /// From now on it is noted what the units do.
     pub(crate) fn start_notes(&mut self) {
         self.notes.start();

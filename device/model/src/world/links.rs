@@ -26,6 +26,8 @@ use crate::link_layer::LANES;
 pub(super) struct LinkKind {
     rate: LinkRate,
     width: u8,
+    /// Lanes that are left of it on script.
+    lanes_left: Option<u8>,
     /// What packets occupy of it, if that is not what its ports trained to.
     fixed: Option<LineRate>,
     /// Of a cable; its ports then give each other credits. `None`: a carrier of the caller's.
@@ -39,7 +41,7 @@ pub(super) struct LinkKind {
 impl LinkKind {
     /// A cable that carries so much; `fixed`: whatever its ports train to, packets take this of it.
     pub(super) fn new(rate: LinkRate, width: u8, fixed: Option<LineRate>, delay: Option<Ps>) -> Self {
-        Self { rate, width, fixed, delay, room: 1, ports: PortKind::InfiniBand }
+        Self { rate, width, lanes_left: None, fixed, delay, room: 1, ports: PortKind::InfiniBand }
     }
 
     /// The same with input buffers that are so many times as large.
@@ -68,7 +70,7 @@ impl LinkKind {
 
     /// What it can train to.
     fn most(&self) -> PortLink {
-        PortLink { width: self.width, speed: self.rate.into() }
+        PortLink { width: self.lanes_left.unwrap_or(self.width).min(self.width), speed: self.rate.into() }
     }
 }
 
@@ -384,6 +386,16 @@ impl World {
         let count = ends.len();
         self.fill_cages(link);
         (0..count).for_each(|end| self.update_end(link, end, false));
+    }
+
+    /// A link has so many lanes left, or (`None`) all of them: it trains again.
+    pub(super) fn set_lanes(&mut self, now: Ps, link: usize, lanes: Option<u8>) {
+        self.settle_all();
+        self.now = self.now.max(now);
+        let Some(link_state) = self.links.get_mut(link) else { return };
+        link_state.kind.lanes_left = lanes;
+        let count = link_state.ends.len();
+        (0..count).for_each(|end| self.update_end(link, end, true));
     }
 
     /// Something changed at a port, which its peer feels too. `lost`: its link went down from this end.

@@ -60,7 +60,7 @@ enum Stage {
     Adapters(usize),
 }
 
-fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
+pub(super) fn smp(method: u32, attribute: u32, modifier: u32) -> Mad {
     let mut smp = Mad::new();
     smp.set(Mad::BASE_VERSION, 1).set(Mad::MGMT_CLASS, CLASS_SUBN_LID_ROUTED).set(Mad::CLASS_VERSION, 1);
     smp.set(Mad::METHOD, method).set(Mad::ATTRIBUTE_ID, attribute).set(Mad::ATTRIBUTE_MODIFIER, modifier);
@@ -145,6 +145,9 @@ impl World {
 
     /// The LID of an adapter's port.
     fn lid_of(&self, id: HcaId, port: u8) -> Lid {
+        if let Some(lid) = self.lids_on_script.get(&(id, port)) {
+            return *lid;
+        }
         if let Some(planned) = &self.planned {
             return planned.lid_of(PortRef::of_hca(id, port));
         }

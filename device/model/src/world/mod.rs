@@ -31,6 +31,7 @@ use std::sync::Arc;
 use hca_firmware::personality::FirmwareVersion;
 use hca_firmware::port::{Port, PortCounters};
 use hca_firmware::{Disposal, EthernetCounters, FunctionId, PortKind, Resources};
+use hca_spec::ids::Lid;
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
@@ -174,6 +175,8 @@ pub struct World {
     held_credits: Vec<(FunctionRef, Ingress)>,
     subnet_manager: bool,
     management_key: Option<u64>,
+    /// LIDs that ports have on script.
+    lids_on_script: BTreeMap<(HcaId, u8), Lid>,
     /// Where the adapters are that the manager knows, if not all are here.
     subnet: Option<Vec<Option<LinkEnd>>>,
     /// What it does if it knows the subnet beforehand.
@@ -225,6 +228,7 @@ impl World {
             held_credits: Vec::new(),
             subnet_manager: config.subnet_manager,
             management_key: config.management_key,
+            lids_on_script: BTreeMap::new(),
             subnet: None,
             planned: None,
             routing: Routing::default(),

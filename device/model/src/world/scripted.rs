@@ -1,10 +1,15 @@
 //! Faults on script joined: which there are, and what happens at its time or behind a reset.
 
+use hca_firmware::FunctionId;
+use hca_spec::ids::Lid;
 use hca_spec::init_segment::NIC_INTERFACE_DISABLED;
+use hca_spec::mad::{METHOD_GET, METHOD_SET, Mad, PortInfo, attr};
 
+use super::manager::smp;
 use super::{Class, Event, World};
 use crate::faults::{
-    Fault, FaultId, FaultReport, Lasting, PacketAction, Restart, Script, TimeAction, What, flip_bits,
+    Fault, FaultId, FaultReport, Lasting, PacketAction, PcieEvent, PcieLink, PortChange, Restart, Script,
+    TimeAction, What, flip_bits,
 };
 use crate::ground::node::{FunctionRef, HcaId, PortRef};
 use crate::ground::random::SplitMix64;
@@ -25,6 +30,10 @@ pub(super) enum Due {
     Firmware,
     /// The cable of a link is put in again.
     Replug(usize),
+    /// A link has its lanes back.
+    Widen(usize),
+    /// The PCI Express link is as it should be.
+    Retrain,
     /// A packet that comes late by that port.
     Packet(u8, Box<Packet>),
 }
@@ -35,9 +44,16 @@ impl World {
         self.settle_all();
         self.now = self.now.max(now);
         let (time, id) = (matches!(fault.what, What::Time { .. }), FaultId(self.faults_added));
+        let of_memory = matches!(fault.what, What::Dma { .. });
         let at = fault.trigger.from;
         self.chip_mut(hca)?.script.get_or_insert_default().add(id, fault);
         self.faults_added = self.faults_added.wrapping_add(1);
+        if of_memory {
+            let functions = self.chip(hca).map_or(0, |chip| chip.functions);
+            for function in (0..functions).map(FunctionId) {
+                self.act(self.now, FunctionRef { hca, function }, |function, _| function.spoil_memory());
+            }
+        }
         if time {
             self.push_due(at, hca, Due::Fault(id));
         }
@@ -68,6 +84,17 @@ impl World {
     /// Whether something is on script for the adapter of a function.
     pub fn is_scripted(&self, at: impl Into<FunctionRef>) -> bool {
         self.chip(at.into().hca).is_some_and(|chip| chip.script.is_some())
+    }
+
+    /// What the PCI registers of a function have to say of what happened on script since the last call.
+    pub fn take_pcie_events(&mut self, at: impl Into<FunctionRef>) -> Vec<PcieEvent> {
+        self.script(at.into().hca).map(|script| script.pcie.take()).unwrap_or_default()
+    }
+
+    /// What the PCI Express link of an adapter trained to on script; `None`: to what it should.
+    pub fn pcie_link(&self, at: impl Into<FunctionRef>) -> Option<PcieLink> {
+        let script = self.chip(at.into().hca)?.script.as_deref()?;
+        script.pcie.link.as_ref().map(|(link, _)| *link)
     }
 
     fn script(&mut self, hca: HcaId) -> Option<&mut Script> {
@@ -104,6 +131,12 @@ impl World {
                 }
             }
             Due::Replug(link) => self.set_cable(now, link, true),
+            Due::Widen(link) => self.set_lanes(now, link, None),
+            Due::Retrain => {
+                if let Some(chip) = self.chip_mut(hca) {
+                    chip.retrain(None);
+                }
+            }
             Due::Packet(port, packet) => {
                 self.script(hca).map(Script::came);
                 self.arrive_checked(now, hca, port, *packet);
@@ -152,11 +185,65 @@ impl World {
                     self.push_due(self.now + *time, at.hca, Due::Replug(link));
                 }
             }
+            TimeAction::Retrain { lasting: Some(time), .. } => {
+                self.push_due(self.now + *time, at.hca, Due::Retrain);
+            }
+            TimeAction::Degrade { port, lanes, lasting } => {
+                let Some(link) = self.link_of(PortRef::of_hca(at.hca, *port)) else { return };
+                self.set_lanes(self.now, link, Some(*lanes));
+                if let Some(time) = lasting {
+                    self.push_due(self.now + *time, at.hca, Due::Widen(link));
+                }
+            }
+            TimeAction::Port { port, change } => self.change_port(at.hca, *port, *change),
             TimeAction::Away(_)
+            | TimeAction::Retrain { lasting: None, .. }
+            | TimeAction::PcieError { .. }
             | TimeAction::Event { .. }
             | TimeAction::Pages(_)
             | TimeAction::Interrupt(_) => {}
         }
+    }
+
+    /// A subnet manager changes something at a port: SMPs with the key of the built-in one.
+    fn change_port(&mut self, hca: HcaId, port: u8, change: PortChange) {
+        /// Entries of a block of the P_Key table.
+        const PKEYS: u16 = 32;
+        let (now, key) = (self.now, self.management_key.unwrap_or_default());
+        let (attribute, modifier) = match change {
+            PortChange::Pkey { index, .. } => (attr::PKEY_TABLE, u32::from(index / PKEYS)),
+            PortChange::Lid(lid) => {
+                self.lids_on_script.insert((hca, port), Lid(lid));
+                (attr::PORT_INFO, port.into())
+            }
+            PortChange::GidPrefix(_) => (attr::PORT_INFO, port.into()),
+        };
+        let Some(node) = self.hcas.get_mut(hca.0) else { return };
+        let mut effects = Vec::new();
+        let mut get = smp(METHOD_GET, attribute, modifier);
+        get.set(Mad::M_KEY, key);
+        let Some(mut set) = node.chip.managed.mad(port, &get, &mut effects) else { return };
+        set.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0).set(Mad::M_KEY, key);
+        if let PortChange::Pkey { index, pkey } = change {
+            let entries = set.smp_data_mut().bytes_mut().as_chunks_mut::<2>().0;
+            let entry = entries.get_mut(usize::from(index % PKEYS));
+            entry.into_iter().for_each(|entry| *entry = pkey.to_be_bytes());
+        } else {
+            let info = set.port_info_mut();
+            info.set(PortInfo::PORT_STATE, 0).set(PortInfo::PORT_PHYSICAL_STATE, 0);
+            info.set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+            match change {
+                PortChange::Lid(lid) => _ = info.set(PortInfo::LID, lid.into()),
+                PortChange::GidPrefix(prefix) => _ = info.set(PortInfo::GID_PREFIX, prefix),
+                PortChange::Pkey { .. } => {}
+            }
+        }
+        let answer = node.chip.managed.mad(port, &set, &mut effects);
+        let status = answer.map_or(u32::MAX, |answer| answer.get(Mad::STATUS));
+        if status != 0 {
+            tracing::info!(hca = self.name(hca), "port {port} does not take {change:?}: status {status:#x}");
+        }
+        self.apply(hca, port, now, effects);
     }
 
     /// Firmware that fails is looked at soon.

@@ -33,19 +33,25 @@ pub(super) struct Places {
     /// Head of the vendor's capability ([`hca_model::vsc`]).
     pub(super) vendor: usize,
     product: usize,
-    device_control: usize,
+    pub(super) device_control: usize,
+    link_status: usize,
+    /// Head of advanced error reporting.
+    pub(super) errors: usize,
     power_control: usize,
     msix_control: usize,
 }
 
 impl Places {
     pub(super) fn of(pci: &Pci) -> Places {
-        let PciCapabilities { power_management, express, product, msix, vendor, .. } = pci.capabilities;
+        let PciCapabilities { power_management, express, product, msix, vendor, error_reporting, .. } =
+            pci.capabilities;
         Places {
             first: express,
             vendor: usize::from(vendor),
             product: usize::from(product),
             device_control: usize::from(express) + 0x08,
+            link_status: usize::from(express) + 0x12,
+            errors: usize::from(error_reporting),
             power_control: usize::from(power_management) + 0x04,
             msix_control: usize::from(msix) + 0x02,
         }
@@ -182,6 +188,15 @@ pub(super) fn take_function_reset(space: &mut ConfigSpace) -> bool {
     let control = space.get_u16(at);
     space.set_u16(at, control & !DEVCTL_FLR);
     control & DEVCTL_FLR != 0
+}
+
+/// The link has trained to so many lanes and that speed.
+pub(super) fn set_link(space: &mut ConfigSpace, lanes: u8, speed: u8) {
+    /// Current speed and negotiated width (PCIe 7.8.8).
+    const TRAINED: u16 = 0x3ff;
+    let at = space.places.link_status;
+    let trained = u16::from(speed & 0xf) | u16::from(lanes & 0x3f) << 4;
+    space.set_u16(at, space.get_u16(at) & !TRAINED | trained);
 }
 
 /// Power state: 0 is D0, 3 is D3hot.

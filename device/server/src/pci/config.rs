@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use hca_model::PortKind;
+use hca_model::fault::PcieEvent;
 use hca_model::personality::Personality;
 use hca_model::vsc;
 
 use super::caps::{self, Places};
 use super::vpd;
-use super::{BAR2_SIZE, CONFIG_SIZE};
+use super::{BAR2_SIZE, CONFIG_SIZE, aer};
 
 /// Registers of the common header (PCIe 7.5.1).
 pub mod reg {
@@ -219,6 +220,16 @@ impl ConfigSpace {
         let (vendor, end) = (self.places.vendor, offset.saturating_add(len));
         let registers = (vsc::CONTROL..vsc::LEN).step_by(4).map(move |at| (at, vendor.saturating_add(at)));
         registers.filter(move |(_, at)| *at < end && offset < at.saturating_add(4))
+    }
+
+    /// The link has trained to that.
+    pub fn set_link(&mut self, lanes: u8, speed: u8) {
+        caps::set_link(self, lanes, speed);
+    }
+
+    /// Something happened that its registers tell. Returns whether a message about it would go to the root complex.
+    pub fn log(&mut self, event: PcieEvent) -> bool {
+        aer::log(self, event)
     }
 
     /// The adapter has ports of that kind from the next reset on.

@@ -8,9 +8,9 @@ use std::fmt;
 
 use hca_model::Ps;
 use hca_model::fault::{
-    Ailment, Assert, CommandAction, Cqn, Delivery, EVENT_DATA, EntryAction, Eqn, Fault, Header,
-    InterruptAction, Lasting, PacketAction, Psn, Qpn, Side, TimeAction, Trigger, What, event_named,
-    opcode_named, packet_named, vendor_of,
+    Ailment, Assert, CommandAction, Cqn, Delivery, DmaAction, EVENT_DATA, EntryAction, Eqn, Fault, Header,
+    InterruptAction, Lasting, PacketAction, PcieLink, PortChange, Psn, Qpn, Side, TimeAction, Trigger, What,
+    event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ const MAX_MS: f64 = 86_400_000.0;
 const MAX_US: f64 = MAX_MS * 1000.0;
 /// Values of commands, queues and registers.
 const WORD: u64 = u32::MAX as u64;
+/// Bytes of a page of the host.
+const PAGE: u64 = 4096;
 /// Numbers of objects.
 const OBJECT: u64 = 0xff_ffff;
 
@@ -248,6 +250,7 @@ pub fn parse(keys: &Keys, seed: u64) -> Result<(String, Fault), Wrong> {
         "completion" => completion(&mut left, &action)?,
         "interrupt" => interrupt(&mut left, &action)?,
         "packet" => packet(&mut left, &action)?,
+        "dma" => dma(&mut left, &action)?,
         "reset" => What::Reset { action: of_itself(&mut left, &on, &action)? },
         "time" => {
             let every = left.ms("every_ms")?;
@@ -255,7 +258,7 @@ pub fn parse(keys: &Keys, seed: u64) -> Result<(String, Fault), Wrong> {
         }
         other => {
             let reason = format!(
-                "{other:?} is none of \"command\", \"event\", \"completion\", \"interrupt\", \"packet\", \"reset\", \"time\""
+                "{other:?} is none of \"command\", \"event\", \"completion\", \"interrupt\", \"packet\", \"dma\", \"reset\", \"time\""
             );
             return wrong("on", reason);
         }
@@ -404,6 +407,24 @@ fn packet(left: &mut Left, action: &str) -> Result<What, Wrong> {
     Ok(What::Packet { header, action })
 }
 
+fn dma(left: &mut Left, action: &str) -> Result<What, Wrong> {
+    let first = left.number("address", u64::MAX)?;
+    let len = left.number("length", u64::MAX)?;
+    let range = match (first, len) {
+        (None, None) => None,
+        (Some(first), len) => Some((first, first.saturating_add(len.unwrap_or(PAGE)))),
+        (None, Some(_)) => return wrong("length", "says how many bytes from address on, which is not there"),
+    };
+    let action = match action {
+        "unsupported" => DmaAction::Unsupported,
+        "abort" => DmaAction::Abort,
+        "poison" => DmaAction::Poison,
+        "lose" => DmaAction::Lose,
+        other => return left.no_action("dma", other, &["unsupported", "abort", "poison", "lose"]),
+    };
+    Ok(What::Dma { range, action })
+}
+
 /// What happens at a time, or behind a reset.
 fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wrong> {
     Ok(match action {
@@ -430,11 +451,92 @@ fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wron
             let port = left.narrow("port", 0xff)?.unwrap_or(1);
             TimeAction::Unplug { port, lasting: left.lasting()? }
         }
+        "pcie-error" => {
+            let error = left.needed("error")?;
+            let Some(error) = pcie_error_named(&error) else {
+                return wrong(
+                    "error",
+                    format_args!("{error:?} is no name of one, such as \"completion-timeout\""),
+                );
+            };
+            TimeAction::PcieError { error, header: header(left)? }
+        }
+        "retrain" => {
+            let speed = left.named("speed", 4, generation, "gen1")?.filter(|speed| *speed > 0);
+            let lanes = left.narrow("lanes", 32)?.filter(|lanes: &u8| lanes.is_power_of_two());
+            let (Some(speed), Some(lanes)) = (speed.and_then(|s| u8::try_from(s).ok()), lanes) else {
+                return wrong("lanes", "is needed: 1, 2, 4, 8, 16 or 32; and speed: \"gen1\" to \"gen4\"");
+            };
+            TimeAction::Retrain { link: PcieLink { lanes, speed }, lasting: left.ms("for_ms")? }
+        }
+        "degrade" => {
+            let port = left.narrow("port", 0xff)?.unwrap_or(1);
+            match left.narrow("lanes", 12)? {
+                Some(lanes @ (1 | 2 | 4 | 8 | 12)) => {
+                    TimeAction::Degrade { port, lanes, lasting: left.ms("for_ms")? }
+                }
+                _ => return wrong("lanes", "is needed: 1, 2, 4, 8 or 12"),
+            }
+        }
+        "lid" | "pkey" | "gid-prefix" => {
+            let port = left.narrow("port", 0xff)?.unwrap_or(1);
+            TimeAction::Port { port, change: port_change(left, action)? }
+        }
         other => {
-            let known = ["ail", "away", "event", "pages", "interrupt", "unplug"];
+            let known = [
+                "ail",
+                "away",
+                "event",
+                "pages",
+                "interrupt",
+                "unplug",
+                "pcie-error",
+                "retrain",
+                "degrade",
+                "lid",
+                "pkey",
+                "gid-prefix",
+            ];
             return left.no_action(on, other, &known);
         }
     })
+}
+
+/// What a subnet manager changes at a port.
+fn port_change(left: &mut Left, action: &str) -> Result<PortChange, Wrong> {
+    /// The last unicast LID (IBTA vol 1 4.1.3).
+    const UNICAST: u64 = 0xbfff;
+    match action {
+        "lid" => match left.narrow("lid", UNICAST)? {
+            Some(lid @ 1..) => Ok(PortChange::Lid(lid)),
+            _ => wrong("lid", "is needed: that of one port, 1 to 0xbfff"),
+        },
+        "pkey" => {
+            let index = left.narrow("index", 0xffff)?.unwrap_or(0);
+            match left.narrow("pkey", 0xffff)? {
+                Some(pkey) => Ok(PortChange::Pkey { index, pkey }),
+                None => wrong("pkey", "is needed: what the entry is then"),
+            }
+        }
+        _ => match left.text("prefix")?.map(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16)) {
+            Some(Ok(prefix)) => Ok(PortChange::GidPrefix(prefix)),
+            _ => wrong("prefix", "is needed: 64 bits as hexadecimal digits, such as \"0xfec0000000000000\""),
+        },
+    }
+}
+
+/// A generation of PCI Express by its name.
+fn generation(name: &str) -> Option<u64> {
+    ["gen1", "gen2", "gen3", "gen4"].iter().position(|known| *known == name).map(|n| n as u64 + 1)
+}
+
+/// The header of a TLP, as hexadecimal bytes; zeros behind what is given.
+fn header(left: &mut Left) -> Result<[u32; 4], Wrong> {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digits(left, "header", 16)?).for_each(|(to, from)| *to = from);
+    let mut header = [0; 4];
+    header.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(to, from)| *to = u32::from_be_bytes(*from));
+    Ok(header)
 }
 
 fn ailment(left: &mut Left) -> Result<Ailment, Wrong> {
@@ -471,7 +573,13 @@ fn ailment(left: &mut Left) -> Result<Ailment, Wrong> {
 /// Data of an event, as hexadecimal bytes.
 fn data(left: &mut Left) -> Result<[u8; EVENT_DATA], Wrong> {
     let mut data = [0; EVENT_DATA];
-    let Some(text) = left.text("data")? else { return Ok(data) };
+    data.iter_mut().zip(digits(left, "data", EVENT_DATA)?).for_each(|(to, from)| *to = from);
+    Ok(data)
+}
+
+/// So many bytes at most, as hexadecimal digits.
+fn digits(left: &mut Left, key: &'static str, most: usize) -> Result<Vec<u8>, Wrong> {
+    let Some(text) = left.text(key)? else { return Ok(Vec::new()) };
     let digits: Vec<u8> = text
         .chars()
         .filter(|c| !c.is_whitespace())
@@ -479,11 +587,10 @@ fn data(left: &mut Left) -> Result<[u8; EVENT_DATA], Wrong> {
         .collect();
     let (bytes, rest) = digits.as_chunks::<2>();
     let all = text.chars().filter(|c| !c.is_whitespace()).count();
-    if !rest.is_empty() || digits.len() != all || bytes.len() > EVENT_DATA {
-        return wrong("data", format_args!("must be up to {EVENT_DATA} bytes, as hexadecimal digits"));
+    if !rest.is_empty() || digits.len() != all || bytes.len() > most {
+        return wrong(key, format_args!("must be up to {most} bytes, as hexadecimal digits"));
     }
-    data.iter_mut().zip(bytes).for_each(|(to, [high, low])| *to = high << 4 | low);
-    Ok(data)
+    Ok(bytes.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
 #[cfg(test)]
@@ -515,6 +622,65 @@ mod tests {
         let (_, fault) = parse(&keys(text), 1).unwrap();
         let header = Header { port: None, opcode: Some(0x11), qpn: Some(Qpn(0x41)), psn: Some(Psn::new(7)) };
         assert_eq!(fault.what, What::Packet { header, action: PacketAction::Late(Ps::from_us(2)) });
+    }
+
+    /// Each file of the gallery is a topology with one fault.
+    #[test]
+    fn the_gallery() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../qemu-configs/faults");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let count = files.map(|file| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let topology = crate::topology::Topology::parse("gallery", &text);
+            let topology = topology.unwrap_or_else(|why| panic!("{}: {why:#}", file.display()));
+            assert_eq!(topology.faults.len(), 1, "{}", file.display());
+        });
+        assert!(count.count() >= 37);
+    }
+
+    #[test]
+    fn accesses_to_memory() {
+        let what = |more: &str| parse(&keys(&format!("at = 'a'\non = 'dma'\n{more}")), 1).unwrap().1.what;
+        assert_eq!(what("action = 'abort'"), What::Dma { range: None, action: DmaAction::Abort });
+        let range = Some((0x10_0000, 0x10_0040));
+        let with_range = what("action = 'poison'\naddress = 0x100000\nlength = 64");
+        assert_eq!(with_range, What::Dma { range, action: DmaAction::Poison });
+        let page = what("action = 'lose'\naddress = '0xfffffffffffff000'");
+        assert_eq!(
+            page,
+            What::Dma { range: Some((0xffff_ffff_ffff_f000, u64::MAX)), action: DmaAction::Lose }
+        );
+    }
+
+    #[test]
+    fn the_slot_and_the_port() {
+        let action = |more: &str| {
+            let what = parse(&keys(&format!("at = 'a'\non = 'time'\n{more}")), 1).unwrap().1.what;
+            let What::Time { action, .. } = what else { panic!("{what:?}") };
+            action
+        };
+        let link = PcieLink { lanes: 4, speed: 1 };
+        assert_eq!(
+            action("action = 'retrain'\nlanes = 4\nspeed = 'gen1'\nfor_ms = 2"),
+            TimeAction::Retrain { link, lasting: Some(Ps::from_ms(2)) }
+        );
+        assert_eq!(
+            action("action = 'degrade'\nlanes = 1"),
+            TimeAction::Degrade { port: 1, lanes: 1, lasting: None }
+        );
+        let error = pcie_error_named("malformed-tlp").unwrap();
+        assert_eq!(
+            action("action = 'pcie-error'\nerror = 'malformed-tlp'\nheader = '4a000001 0203'"),
+            TimeAction::PcieError { error, header: [0x4a00_0001, 0x0203_0000, 0, 0] }
+        );
+        let change = |more: &str| match action(more) {
+            TimeAction::Port { port: 1, change } => change,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(change("action = 'lid'\nlid = 0x77"), PortChange::Lid(0x77));
+        assert_eq!(change("action = 'pkey'\npkey = 0x8001"), PortChange::Pkey { index: 0, pkey: 0x8001 });
+        let prefix = change("action = 'gid-prefix'\nprefix = '0xfec0000000000000'");
+        assert_eq!(prefix, PortChange::GidPrefix(0xfec0 << 48));
     }
 
     #[test]
@@ -553,6 +719,12 @@ mod tests {
             ("at = 'a'\non = 'time'\naction = 'event'\ntype = 0x16\ndata = '0'", "data", "28 bytes"),
             ("at = 'a'\non = 'time'\naction = 'event'\ntype = 0x16\ndata = 'zz'", "data", "28 bytes"),
             ("at = 'a'\non = 'time'\naction = 'pages'\npages = 0", "pages", "how many"),
+            ("at = 'a'\non = 'time'\naction = 'pcie-error'\nerror = 'rain'", "error", "completion-timeout"),
+            ("at = 'a'\non = 'time'\naction = 'retrain'\nlanes = 4", "lanes", "and speed"),
+            ("at = 'a'\non = 'time'\naction = 'degrade'\nlanes = 3", "lanes", "8 or 12"),
+            ("at = 'a'\non = 'time'\naction = 'lid'\nlid = 0xc000", "lid", "0xbfff"),
+            ("at = 'a'\non = 'dma'\naction = 'abort'\nlength = 4", "length", "address"),
+            ("at = 'a'\non = 'dma'\naction = 'melt'", "action", "only unsupported, abort"),
             ("at = 'a'\non = 'interrupt'\naction = 'lose'\nfrom_ms = 2\nuntil_ms = 1", "until_ms", "after"),
         ];
         for (text, key, reason) in cases {

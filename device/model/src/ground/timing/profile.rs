@@ -88,6 +88,14 @@ impl Profile {
         self.port.link_training_ms = Ms(time);
     }
 
+    /// The same slot with another speed, in gigatransfers per second of a lane, and width.
+    #[must_use]
+    pub fn with_pcie_link(self, gt_per_s: f64, lanes: u8) -> Self {
+        let size = |count: Count| u32::try_from(count.get()).unwrap_or(u32::MAX);
+        let (payload, request) = (size(self.pcie.max_payload), size(self.pcie.max_read_request));
+        self.with_pcie(gt_per_s, lanes.into(), payload, request)
+    }
+
     /// The slot that the adapter is in: gigatransfers per second of a lane, lanes, and what the host allows as payload and
     /// read request, in bytes. Gen3 and later have the line code 128b/130b.
     #[must_use]
