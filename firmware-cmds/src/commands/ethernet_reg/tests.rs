@@ -124,7 +124,8 @@ fn module_and_checks() {
     p.set(Pcmr::FCS_CHK, 1);
     assert_eq!(register(&mut b, reg::PCMR, true, p.bytes()).status(), Status::Ok);
     let r = register(&mut b, reg::PCAM, false, &[0; 0x50]);
-    assert_eq!(be32(&r.output, 0x10 + 0x14), 0b1_1101_1100, "PMLP, PMTU, PTYS, PAOS, PFCC, PPCNT");
+    let low = be32(&r.output, 0x10 + 0x14);
+    assert_eq!(low, 0b1_1001_1101_1100, "PMLP, PMTU, PTYS, PAOS, PFCC, PPCNT, PPTB, PBMC");
     for read_only in [reg::PMLP, reg::PCAM] {
         assert_eq!(register(&mut b, read_only, true, &[0; 0x90]).status(), Status::BadParam);
     }
