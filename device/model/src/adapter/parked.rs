@@ -328,10 +328,10 @@ impl Executor<'_> {
             HcaEvent::FlushFrames(rqn) => Object::Rq(*rqn),
             HcaEvent::Receive(arrived) => Object::Qp(self.receiver_of(arrived)?),
             HcaEvent::Scripted(held) => match &**held {
-                Held::Completion(_, cqe, _) => Object::Qp(Qpn(cqe.get(Cqe::QPN))),
+                Held::Completion(_, cqe, ..) => Object::Qp(Qpn(cqe.get(Cqe::QPN))),
                 Held::FailQp(qpn) | Held::FailSends(qpn) => Object::Qp(*qpn),
                 Held::FailRq(rqn) => Object::Rq(*rqn),
-                Held::Interrupt(_) | Held::Event(..) => return None,
+                Held::Interrupt(..) | Held::Event(..) => return None,
             },
             HcaEvent::Depart(..)
             | HcaEvent::MergeFrame(_)

@@ -107,7 +107,7 @@ impl Executor<'_> {
                     }
                     core.plan_flush_rq(*rqn);
                 }
-                Held::Interrupt(_) | Held::Event(..) => {}
+                Held::Interrupt(..) | Held::Event(..) => {}
             },
             HcaEvent::Depart(..)
             | HcaEvent::MergeFrame(_)

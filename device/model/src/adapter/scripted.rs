@@ -16,7 +16,7 @@ use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::command::Fetch;
 use crate::faults::{
-    CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, PcieEvent, Side, SpoiltMemory,
+    CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, PcieEvent, Place, Side, SpoiltMemory,
     TimeAction, error_cqe, flip_bits, side,
 };
 use crate::ground::dma::GuestMemory;
@@ -95,12 +95,12 @@ impl Executor<'_> {
         self.core.say_fault(now, &fired, format_args!("{action:?}"));
         match action {
             InterruptAction::Lose => {}
-            InterruptAction::Late(by) => self.core.hold(now + by, Held::Interrupt(vector)),
+            InterruptAction::Late(by) => self.core.hold_interrupt(now + by, vector),
             InterruptAction::Other(other) => self.core.raise_vector(now, other),
             InterruptAction::Twice => {
                 self.core.raise_vector(now, vector);
                 // The host sees two if there is something between them.
-                self.core.hold(now + self.core.chip.timing.interrupt(), Held::Interrupt(vector));
+                self.core.hold_interrupt(now + self.core.chip.timing.interrupt(), vector);
             }
         }
     }
@@ -132,9 +132,18 @@ impl Executor<'_> {
     pub(crate) fn release(&mut self, now: Ps, held: Held) {
         let Self { core, qps, .. } = self;
         match held {
-            Held::Interrupt(vector) => core.raise_vector(now, vector),
-            Held::Event(eqn, eqe) => core.tell(now, eqn, eqe),
-            Held::Completion(cqn, cqe, data) => _ = core.deliver(now, cqn, cqe, &data),
+            Held::Interrupt(vector, place) => {
+                place.free();
+                core.raise_vector(now, vector);
+            }
+            Held::Event(eqn, eqe, place) => {
+                place.free();
+                core.tell(now, eqn, eqe);
+            }
+            Held::Completion(cqn, cqe, data, place) => {
+                place.free();
+                core.deliver(now, cqn, cqe, &data);
+            }
             Held::FailQp(qpn) => {
                 if let Some(qp) = qps.get_mut(qpn.0).filter(|qp| qp.state != QpState::Error) {
                     core.fail(now, qp, None);
@@ -198,6 +207,18 @@ impl Core<'_> {
 
     fn hold(&mut self, at: Ps, held: Held) {
         self.schedule(at, HcaEvent::Scripted(Box::new(held)));
+    }
+
+    /// A vector is raised then, if not too many interrupts wait.
+    fn hold_interrupt(&mut self, at: Ps, vector: u16) {
+        if let Some(place) = self.chip.script.as_ref().and_then(|script| script.late_interrupts.take()) {
+            self.hold(at, Held::Interrupt(vector, place));
+        }
+    }
+
+    /// A place for an entry of a queue that comes late, if not too many do.
+    fn place_of_entry(&self) -> Option<Place> {
+        self.chip.script.as_ref()?.late_entries.take()
     }
 
     fn raise_vector(&mut self, now: Ps, vector: u16) {
@@ -271,7 +292,9 @@ impl Core<'_> {
         match action {
             EntryAction::Lose => true,
             EntryAction::Late(by) => {
-                self.hold(now + by, Held::Completion(cqn, cqe, data.to_vec()));
+                if let Some(place) = self.place_of_entry() {
+                    self.hold(now + by, Held::Completion(cqn, cqe, data.to_vec(), place));
+                }
                 true
             }
             EntryAction::Twice => self.deliver(now, cqn, cqe, data) && self.deliver(now, cqn, cqe, data),
@@ -326,7 +349,11 @@ impl Core<'_> {
         self.say_fault(now, &fired, format_args!("{action:?}"));
         match action {
             EntryAction::Lose => {}
-            EntryAction::Late(by) => self.hold(now + by, Held::Event(eqn, eqe)),
+            EntryAction::Late(by) => {
+                if let Some(place) = self.place_of_entry() {
+                    self.hold(now + by, Held::Event(eqn, eqe, place));
+                }
+            }
             EntryAction::Twice => {
                 self.tell(now, eqn, eqe);
                 self.tell(now, eqn, eqe);

@@ -9,6 +9,7 @@
 
 mod dma;
 mod firmware;
+mod late;
 mod packet;
 mod pcie;
 mod spoil;
@@ -27,6 +28,7 @@ pub use dma::DmaAction;
 pub(crate) use dma::{Spoiler, SpoiltMemory};
 pub use firmware::{Ailment, Assert, Lasting};
 pub(crate) use firmware::{Firmware, Restart};
+pub(crate) use late::{Place, Places};
 pub use packet::{Header, PacketAction, packet_named};
 pub(crate) use pcie::Pcie;
 pub use pcie::{PcieError, PcieEvent, PcieLink, pcie_error_named};
@@ -153,7 +155,7 @@ pub enum CommandAction {
 pub enum EntryAction {
     /// It is never made: the next one takes its place.
     Lose,
-    /// It is made so much later; others that come meanwhile overtake it.
+    /// It is made so much later; others that come meanwhile overtake it. If too many come late at once it is lost.
     Late(Ps),
     /// It is made twice.
     Twice,
@@ -177,7 +179,7 @@ pub enum EntryAction {
 pub enum InterruptAction {
     /// It is not raised.
     Lose,
-    /// It is raised so much later.
+    /// It is raised so much later. If too many come late at once it is lost.
     Late(Ps),
     /// It is raised twice.
     Twice,
@@ -275,15 +277,15 @@ impl TimeAction {
     }
 }
 
-/// What an adapter does later on script. Nobody asks the script again about it.
+/// What an adapter does later on script, with its place among all that waits. Nobody asks the script again about it.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// Raise an interrupt.
-    Interrupt(u16),
+    Interrupt(u16, Place),
     /// Make an entry of an event queue.
-    Event(Eqn, Eqe),
+    Event(Eqn, Eqe, Place),
     /// Make an entry of a completion queue, with data.
-    Completion(Cqn, Cqe, Vec<u8>),
+    Completion(Cqn, Cqe, Vec<u8>, Place),
     /// Both sides of a queue pair go to error, or what it has of them.
     FailQp(Qpn),
     /// A send queue, or that side of a queue pair, goes to error.
@@ -334,8 +336,12 @@ pub(crate) struct Script {
     pub(crate) firmware: Firmware,
     /// Off the bus until then.
     away: Option<(Ps, Lasting)>,
-    /// Packets that come late, and have not come yet.
-    late: usize,
+    /// Of packets that come late.
+    pub(crate) late_packets: Places,
+    /// Of entries of queues that come late.
+    pub(crate) late_entries: Places,
+    /// Of interrupts that come late.
+    pub(crate) late_interrupts: Places,
     /// Accesses to memory that fail, if there is a fault of that kind.
     pub(crate) spoiler: Option<std::sync::Arc<Spoiler>>,
     pub(crate) pcie: Pcie,
@@ -344,7 +350,16 @@ pub(crate) struct Script {
 impl Script {
     /// The adapter was reset.
     pub(crate) fn was_reset(&mut self) {
-        let Self { rules: _, firmware, away, late: _, spoiler: _, pcie: _ } = self;
+        let Self {
+            rules: _,
+            firmware,
+            away,
+            late_packets: _,
+            late_entries: _,
+            late_interrupts: _,
+            spoiler: _,
+            pcie: _,
+        } = self;
         firmware.reset();
         *away = away.filter(|(_, lasting)| *lasting != Lasting::UntilReset);
     }

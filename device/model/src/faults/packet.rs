@@ -20,9 +20,6 @@ pub struct Header {
     pub psn: Option<Psn>,
 }
 
-/// As many packets come late at an adapter at once: what they take of the server's memory has a bound, however long they take.
-const MOST_LATE: usize = 4096;
-
 /// What goes wrong with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketAction {
@@ -55,18 +52,6 @@ impl Script {
     /// Whether something goes wrong with packets.
     pub(crate) fn is_about_packets(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.fault.what, What::Packet { .. }))
-    }
-
-    /// A packet is to come late. `false`: too many do already.
-    pub(crate) fn holds(&mut self) -> bool {
-        let has_room = self.late < MOST_LATE;
-        self.late += usize::from(has_room);
-        has_room
-    }
-
-    /// A packet that came late is there.
-    pub(crate) fn came(&mut self) {
-        self.late = self.late.saturating_sub(1);
     }
 
     /// A packet came over a link; `bth`: its transport header, if it has one.
@@ -126,14 +111,6 @@ mod tests {
             assert_eq!(packet_named(name), Some(opcode), "{name}");
         }
         assert_eq!(packet_named("send-only"), None);
-    }
-
-    #[test]
-    fn as_many_as_come_late() {
-        let mut script = Script::default();
-        assert!((0..MOST_LATE).all(|_| script.holds()) && !script.holds());
-        script.came();
-        assert!(script.holds() && !script.holds());
     }
 
     #[test]

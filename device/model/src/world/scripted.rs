@@ -8,8 +8,8 @@ use hca_spec::mad::{METHOD_GET, METHOD_SET, Mad, PortInfo, attr};
 use super::manager::smp;
 use super::{Class, Event, World};
 use crate::faults::{
-    Fault, FaultId, FaultReport, Lasting, PacketAction, PcieEvent, PcieLink, PortChange, Restart, Script,
-    TimeAction, What, flip_bits,
+    Fault, FaultId, FaultReport, Lasting, PacketAction, PcieEvent, PcieLink, Place, PortChange, Restart,
+    Script, TimeAction, What, flip_bits,
 };
 use crate::ground::node::{FunctionRef, HcaId, PortRef};
 use crate::ground::random::SplitMix64;
@@ -22,7 +22,7 @@ const LOOK: Ps = Ps::from_ms(10);
 const MODE: (u64, u32) = (0x14, 8);
 
 /// Something on script that is due.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum Due {
     /// A fault whose time has come.
     Fault(FaultId),
@@ -35,7 +35,7 @@ pub(super) enum Due {
     /// The PCI Express link is as it should be.
     Retrain,
     /// A packet that comes late by that port.
-    Packet(u8, Box<Packet>),
+    Packet(u8, Box<Packet>, Place),
 }
 
 impl World {
@@ -137,8 +137,8 @@ impl World {
                     chip.retrain(None);
                 }
             }
-            Due::Packet(port, packet) => {
-                self.script(hca).map(Script::came);
+            Due::Packet(port, packet, place) => {
+                place.free();
                 self.arrive_checked(now, hca, port, *packet);
             }
         }
@@ -158,8 +158,8 @@ impl World {
         match action {
             PacketAction::Lose => None,
             PacketAction::Late(by) => {
-                if self.script(hca).is_some_and(Script::holds) {
-                    self.push_due(at + by, hca, Due::Packet(port, Box::new(packet)));
+                if let Some(place) = self.script(hca).and_then(|script| script.late_packets.take()) {
+                    self.push_due(at + by, hca, Due::Packet(port, Box::new(packet), place));
                 }
                 None
             }

@@ -151,7 +151,11 @@ struct Told {
 
 impl Told {
     fn new() -> Self {
-        let mut pair = linked(&Options::default(), Faults::default(), 1);
+        Self::with(&Options::default())
+    }
+
+    fn with(options: &Options) -> Self {
+        let mut pair = linked(options, Faults::default(), 1);
         let simulation = pair.hcas[0].bus_mut().simulation().clone();
         let eq = pair.hcas[0].create_eq(64, VECTOR).expect("CREATE_EQ");
         pair.hcas[0].remap_cq(&pair.ends[0].send_cq, eq.number()).expect("MODIFY_CQ");
@@ -216,6 +220,32 @@ pub(crate) fn interrupts() {
     add(&told.simulation, interrupt(InterruptAction::Other(9)));
     assert_eq!((told.soon().0, told.simulation.interrupts(HcaId(0), 9)), (4, 1));
     assert_eq!(told.soon().0, 5, "each of them happened once");
+}
+
+/// However late things come, so many wait: what is more is lost.
+#[test]
+fn what_comes_late_has_a_bound() {
+    const MOST: usize = 4096;
+    let late = Ps::from_ms(1_000);
+    let interrupt = What::Interrupt { vector: Some(VECTOR), action: InterruptAction::Late(late) };
+    let cases: [(_, fn(&Came) -> usize); 3] = [
+        (interrupt, |came| came.0 as usize),
+        (events(EntryAction::Late(late)), |came| came.1.len()),
+        (completions(Side::Send, EntryAction::Late(late)), |came| came.2.len()),
+    ];
+    for (what, count) in cases {
+        let options = Options { send_blocks: 8192, cqes: 8192, ..Options::default() };
+        let mut told = Told::with(&options);
+        let id = add_with(&told.simulation, 0, what.clone(), Trigger { count: None, ..Trigger::default() });
+        let posted = MOST + 20;
+        (0..posted).for_each(|_| assert_eq!(count(&told.soon()), 0, "{what:?}"));
+        assert_eq!(happened(&told.simulation, id).1 as usize, posted);
+        // All of them come.
+        let came: Vec<usize> = (0..1_000).map(|_| count(&told.comes(Ps::from_ms(1)))).collect();
+        let is_counter = matches!(what, What::Interrupt { .. });
+        let all = if is_counter { came.last().copied().unwrap_or_default() } else { came.iter().sum() };
+        assert_eq!(all, MOST, "{what:?}");
+    }
 }
 
 #[test]
