@@ -77,6 +77,11 @@ impl Notices {
         });
     }
 
+    /// Time starts later by so many picoseconds.
+    pub(crate) fn rebase(&mut self, by: u64) {
+        self.not_before = self.not_before.saturating_sub(by);
+    }
+
     /// When [`Notices::next`] has something, in picoseconds; 0 = at once.
     pub(crate) fn at(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.not_before)

@@ -99,6 +99,14 @@ impl Ports {
         [traps, port.lease_at()].into_iter().flatten().min()
     }
 
+    /// Time starts later by so many picoseconds: what waits for a moment waits for one that is earlier.
+    pub fn rebase(&mut self, by: u64) {
+        for AdapterPort { port, notices } in &mut self.ports {
+            port.rebase(by);
+            notices.rebase(by);
+        }
+    }
+
     /// Lets time pass: what a port's agents send of themselves at `now` (picoseconds), traps that is. A manager
     /// at this very port gets them, too: its LID is the port's own.
     pub fn poll(&mut self, port: u8, now: u64) -> Option<Departure> {

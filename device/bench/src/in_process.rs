@@ -32,6 +32,7 @@ const QUIET: Ps = Ps::from_us(5);
 const VECTORS: u16 = 64;
 
 thread_local! {
+    static EPOCHS: RefCell<Option<Epochs>> = const { RefCell::new(None) };
     static DEFERRING: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -45,6 +46,31 @@ pub fn deferring<T>(seed: u64, f: impl FnOnce() -> T) -> T {
     done
 }
 
+/// How simulations pass from one start of time to the next, and what came of them.
+struct Epochs {
+    /// One in so many waits may move the start.
+    every: u32,
+    /// It does.
+    moves: bool,
+    waits: u32,
+    /// Hash and length of the traces.
+    hashes: Vec<(u64, u64)>,
+}
+
+/// Time that passes before a simulation within [`epochs`] begins, and that is kept when the start of time moves: the longest interval
+/// that something measures there.
+const KEPT: Ps = Ps::from_ms(600_000);
+
+/// Runs `f`, in which the world of each simulation that this thread makes begins some minutes after the start of time, and moves that start
+/// in one of `every` waits ([`World::rebase`]); without `moves` by nothing, which cuts trains all the same. Returns the hashes and
+/// lengths of the worlds' traces: they are the same with and without.
+pub fn epochs(every: u32, moves: bool, f: impl FnOnce()) -> Vec<(u64, u64)> {
+    let mine = Epochs { every, moves, waits: 0, hashes: Vec::new() };
+    let before = EPOCHS.replace(Some(mine));
+    f();
+    EPOCHS.replace(before).map_or(Vec::new(), |epochs| epochs.hashes)
+}
+
 /// A world and its virtual time.
 #[derive(Clone)]
 pub struct Simulation(Rc<RefCell<Inner>>);
@@ -52,6 +78,8 @@ pub struct Simulation(Rc<RefCell<Inner>>);
 struct Inner {
     world: World,
     now: Ps,
+    /// By so much the start of time was moved.
+    moved: Ps,
     /// An adapter wrote to its host's memory or fired a vector since the last wait.
     news: Arc<AtomicBool>,
     /// Since the last wait somebody looked at something else than memory: at that, each moment can be new.
@@ -68,10 +96,17 @@ struct Inner {
 
 impl Simulation {
     /// Time starts at zero.
-    pub fn new(world: World) -> Self {
+    pub fn new(mut world: World) -> Self {
+        let mut now = Ps::ZERO;
+        if EPOCHS.with_borrow(Option::is_some) {
+            now = KEPT;
+            world.hash_trace();
+            world.advance(now);
+        }
         Self(Rc::new(RefCell::new(Inner {
             world,
-            now: Ps::ZERO,
+            now,
+            moved: Ps::ZERO,
             news: Arc::default(),
             looked: false,
             fired: HashMap::new(),
@@ -129,7 +164,7 @@ impl Simulation {
     pub fn now(&self) -> Ps {
         let inner = &mut *self.0.borrow_mut();
         inner.looked = true;
-        inner.now
+        inner.now + inner.moved
     }
 
     /// Lets everything happen that is due within `time`.
@@ -155,15 +190,27 @@ impl Simulation {
         f(&mut inner.world, inner.now)
     }
 
+    /// Moves the start of time if that is due, as a server does ([`World::rebase_if_due`]). Times from [`Simulation::now`] go on; those of the world
+    /// are earlier by what is returned.
+    pub fn move_start(&self) -> Option<Ps> {
+        let inner = &mut *self.0.borrow_mut();
+        let by = inner.world.rebase_if_due(inner.now)?;
+        inner.now = inner.now.since(by);
+        inner.moved += by;
+        Some(by)
+    }
+
     /// When the next event of the model is due.
     pub fn next_event(&self) -> Option<Ps> {
-        self.world(|world, _| world.next_event())
+        let inner = &mut *self.0.borrow_mut();
+        inner.looked = true;
+        inner.world.next_event().map(|next| next + inner.moved)
     }
 
     /// Lets everything happen that is due at or before `time`, and makes that the time.
     pub fn advance_to(&self, time: Ps) {
         let inner = &mut *self.0.borrow_mut();
-        inner.advance(inner.now.max(time));
+        inner.advance(inner.now.max(time.since(inner.moved)));
         inner.take_effects();
     }
 
@@ -182,6 +229,7 @@ impl Simulation {
     fn step(&self) {
         let inner = &mut *self.0.borrow_mut();
         inner.flush_stores();
+        inner.rebase();
         inner.news.store(false, Ordering::Relaxed);
         let moments = if std::mem::take(&mut inner.looked) { 1 } else { PATIENCE };
         let news = inner.news.clone();
@@ -208,6 +256,8 @@ impl Simulation {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let hash = self.world.trace().map(|trace| (trace.hash(), trace.count()));
+        EPOCHS.with_borrow_mut(|epochs| epochs.iter_mut().for_each(|epochs| epochs.hashes.extend(hash)));
         for (hca, _) in &self.later {
             let unforeseen = self.world.unforeseen_reads(*hca);
             assert!(unforeseen == 0 || std::thread::panicking(), "{unforeseen} reads were not planned");
@@ -216,6 +266,21 @@ impl Drop for Inner {
 }
 
 impl Inner {
+    /// The start of time moves, if it is to.
+    fn rebase(&mut self) {
+        let moves = EPOCHS.with_borrow_mut(|epochs| {
+            let Epochs { every, waits, moves, .. } = epochs.as_mut()?;
+            *waits = waits.wrapping_add(1);
+            waits.is_multiple_of(*every).then_some(*moves)
+        });
+        if let Some(moves) = moves {
+            // The world may be behind what the driver's time is.
+            let by = self.world.rebase(if moves { self.world.now().since(KEPT) } else { Ps::ZERO });
+            self.now = self.now.since(by);
+            self.moved += by;
+        }
+    }
+
     /// The time advances: no store continues the last ones.
     fn flush_stores(&mut self) {
         loop {

@@ -43,6 +43,7 @@ pub use adapter::is_doorbell;
 pub use engines::nic;
 pub use ground::diagnosis::{Diagnosis, Finding, Parts, RefusedCommand, Saying, Subject};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
+pub use ground::epoch::{DUE, EPOCH, Start};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{

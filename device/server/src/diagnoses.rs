@@ -55,7 +55,7 @@ fn value(world: &World, diagnosis: &Diagnosis, number: u64) -> Value {
     let mut value = json!({
         "number": number,
         "at": diagnosis.at.to_string(),
-        "at_ps": diagnosis.at.0,
+        "at_ps": world.start().wrapped(diagnosis.at),
         "hca": world.name(diagnosis.function.hca),
         "text": diagnosis.saying.to_string(),
         "kind": if diagnosis.saying.is_answered() { "refused" } else { "found" },

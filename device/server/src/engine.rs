@@ -300,6 +300,11 @@ impl Engine {
             }
             self.rounds.begin();
             self.pacer.begin_round();
+            if self.pacer.move_start(&mut self.world)
+                && let Some(observer) = &mut self.observer
+            {
+                observer.start_moved(&self.world);
+            }
             let left = self.serve_hosts(&ready);
             if ready.operator || self.operator.has_work() {
                 self.serve_operator();
@@ -451,7 +456,8 @@ impl Engine {
             match heard {
                 // The sender's clock may be ahead: who waited for that would fall behind.
                 Heard::Message(link, at, message) => {
-                    world.deliver(TunnelId(link.into()), at.min(now + pacer.quantum()), message);
+                    let at = world.start().unwrapped(at, now).min(now + pacer.quantum());
+                    world.deliver(TunnelId(link.into()), at, message);
                 }
                 Heard::Lost(link) => world.tunnel_link(now, TunnelId(link.into()), None),
                 Heard::Renewed(link) => {
@@ -471,7 +477,7 @@ impl Engine {
         // The time at which it is there goes with it.
         for TunnelEvent { tunnel, at, message } in world.drain_tunnels(Ps::MAX) {
             if let Ok(link) = u16::try_from(tunnel.0) {
-                joints.send(link, at, message);
+                joints.send(link, world.start().wrapped(at), message);
             }
         }
         let now = world.now();
@@ -589,7 +595,8 @@ impl Engine {
                 let of = if cmd == "stat" { counters::counters } else { counters::totals };
                 let mut all = of_each(&|i, _| of(&self.world, HcaId(i)));
                 if let Some(map) = all.as_object_mut() {
-                    map.insert("time_ns".into(), self.world.now().as_ns().into());
+                    let time = self.world.start().absolute_ns(self.world.now());
+                    map.insert("time_ns".into(), time.into());
                     map.insert("lag_ns".into(), self.pacer.lag(&self.world).as_ns().into());
                     map.insert("engine".into(), self.rounds.report());
                     map.insert("waiting_events".into(), self.world.waiting_events().into());

@@ -15,11 +15,15 @@
 
 use std::time::{Duration, Instant};
 
-use hca_model::{Ps, World};
+use hca_model::{DUE, EPOCH, Ps, World};
 
 use crate::recording::{Record, Seam};
 use crate::topology::{Mode, Time};
 
+/// The clock shows no more before the start of time moves, which it does then: after a pause of months it has to move more than once.
+const MOST: u64 = DUE.0 + EPOCH.0 / 8;
+/// So often it moves in one round of the engine.
+const MOVES: usize = 64;
 const PS_PER_NS: u64 = 1000;
 const PS_PER_US: u64 = 1_000_000;
 /// Events between two looks at the host's clock: some microseconds. A power of two.
@@ -183,10 +187,37 @@ impl Pacer {
     fn map(&self, elapsed: Duration) -> u64 {
         if self.dilation == 1.0 {
             let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-            return ns.saturating_mul(PS_PER_NS);
+            return ns.saturating_mul(PS_PER_NS).min(MOST);
         }
         // Float-to-integer casts saturate.
-        (elapsed.as_nanos() as f64 / self.dilation * PS_PER_NS as f64) as u64
+        ((elapsed.as_nanos() as f64 / self.dilation * PS_PER_NS as f64) as u64).min(MOST)
+    }
+
+    /// The start of the model's time moves if that is due, so that time does not end ([`World::rebase_if_due`]). Returns whether it did.
+    pub fn move_start(&mut self, world: &mut World) -> bool {
+        let mut moved = false;
+        for _ in 0..MOVES {
+            let present = self.map(self.start.elapsed()).max(self.reached);
+            let Some(by) = world.rebase_if_due(Ps(present)) else { break };
+            self.seam.keep(|| Record::Epoch);
+            self.rebase(by);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Model time is earlier by `by`, a whole number of seconds.
+    fn rebase(&mut self, by: Ps) {
+        let seconds = by.as_ns() / 1_000_000_000;
+        self.start += match self.dilation == 1.0 {
+            true => Duration::from_secs(seconds),
+            false => Duration::try_from_secs_f64(seconds as f64 * self.dilation).unwrap_or_default(),
+        };
+        self.reached = self.reached.saturating_sub(by.0);
+        if let Some(Steady { host, shown }) = &mut self.strangers {
+            *host = host.saturating_sub(by.0);
+            *shown = shown.saturating_sub(by.0);
+        }
     }
 
     /// How far the model is behind the host's clock, in model time: something is due that has not run.
@@ -338,6 +369,46 @@ mod tests {
             let time = Time { mode: Mode::Paced, dilation, ..Time::default() };
             assert_eq!(ahead(time, 20), 0, "dilation {dilation}");
         }
+    }
+
+    /// Years pass in which nobody calls, and links train as they do.
+    #[test]
+    fn time_does_not_end() {
+        const YEARS: u64 = 2;
+        for dilation in [1.0, 0.3, 0.001, 1000.0] {
+            let host = Duration::from_secs(YEARS * 365 * 86_400);
+            let time = Time { dilation, ..Time::default() };
+            let (mut world, mut pacer) = (world(), Pacer::since(Instant::now() - host, &time));
+            world.advance(Ps::from_ms(100));
+            while pacer.move_start(&mut world) {}
+            let now = pacer.catch_up(&mut world);
+            assert!(now < DUE && now.0 < MOST, "{now}");
+            let seconds = world.start().absolute(now) as f64 / 1e12;
+            let wanted = host.as_secs_f64() / dilation;
+            assert!((seconds / wanted - 1.0).abs() < 1e-6, "{seconds} s instead of {wanted}");
+            world.set_cable(now, 0, false);
+            world.set_cable(now, 0, true);
+            let trains = world.next_event().expect("the link trains").since(now);
+            assert!(trains > Ps::ZERO && trains < Ps::from_ms(20), "{trains}");
+            world.advance(now + Ps::from_ms(50));
+            assert!(world.link_is_up(0));
+        }
+    }
+
+    /// Behind the host's clock the start moves when the model comes to it, whatever the clock shows.
+    #[test]
+    fn the_start_waits_for_what_is_due() {
+        let mut pacer = Pacer::since(Instant::now(), &Time::default());
+        let mut world = world();
+        world.advance(Ps::from_ms(100));
+        let at = EPOCH;
+        world.set_cable(at, 0, false);
+        world.set_cable(at, 0, true);
+        pacer.reached = DUE.0 + 7;
+        assert!(!pacer.move_start(&mut world), "something is due before");
+        world.advance(DUE);
+        assert!(pacer.move_start(&mut world) && !pacer.move_start(&mut world));
+        assert_eq!((world.start().ps(), pacer.reached), (u128::from(EPOCH.0), DUE.0 + 7 - EPOCH.0));
     }
 
     #[test]

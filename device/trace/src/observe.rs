@@ -190,6 +190,12 @@ impl Observer {
         self.quotas = Quotas::new(adapters);
     }
 
+    /// The start of the world's time moved; what was recorded before is taken.
+    pub fn start_moved(&mut self, world: &World) {
+        self.trace.iter_mut().for_each(|trace| trace.start_moved(world.start()));
+        self.pcap.iter_mut().for_each(|pcap| pcap.start_moved(world.start()));
+    }
+
     /// Takes what the owner is to be told of since the last call: what is not recorded any more.
     pub fn news(&mut self) -> Vec<String> {
         std::mem::take(&mut self.news)

@@ -10,7 +10,7 @@
 use std::io::{self, Write};
 
 use hca_model::trace::Captured;
-use hca_model::{PortKind, PortRef, Ps};
+use hca_model::{PortKind, PortRef, Start};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
@@ -54,6 +54,8 @@ pub struct Writer<W: Write> {
     out: W,
     /// The ports that are captured; a port's place is its interface.
     ports: Vec<(PortRef, PortKind)>,
+    /// Where times are counted from.
+    from: Start,
 }
 
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
@@ -79,7 +81,8 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Writing failed.
     pub fn new(out: W, ports: &[Interface]) -> io::Result<Self> {
-        let mut writer = Self { out, ports: ports.iter().map(|p| (p.port, p.kind)).collect() };
+        let mut writer =
+            Self { out, ports: ports.iter().map(|p| (p.port, p.kind)).collect(), from: Start::default() };
         let mut body = Vec::new();
         body.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         // Version 1.0; the section's length is not known.
@@ -117,6 +120,11 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&length)
     }
 
+    /// The start of time moved.
+    pub fn start_moved(&mut self, start: Start) {
+        self.from = start;
+    }
+
     /// Writes a packet; one of a port that is not captured is left out.
     ///
     /// # Errors
@@ -124,8 +132,8 @@ impl<W: Write> Writer<W> {
     pub fn packet(&mut self, captured: Captured) -> io::Result<()> {
         let Some(interface) = self.ports.iter().position(|p| p.0 == captured.port) else { return Ok(()) };
         let kind = self.ports.get(interface).map_or(PortKind::InfiniBand, |p| p.1);
-        let Captured { at: Ps(ps), sent, packet, .. } = captured;
-        let (ns, bytes) = (ps / 1000, packet.into_bytes());
+        let Captured { at, sent, packet, .. } = captured;
+        let (ns, bytes) = (self.from.absolute_ns(at), packet.into_bytes());
         let length = bytes.len() + if kind == PortKind::InfiniBand { ERF_HEADER } else { 0 };
         let mut body = Vec::with_capacity(length + 40);
         body.extend_from_slice(&(interface as u32).to_le_bytes());
@@ -165,8 +173,8 @@ impl<W: Write> Writer<W> {
 
 #[cfg(test)]
 mod tests {
-    use hca_model::HcaId;
     use hca_model::link_layer::Packet;
+    use hca_model::{HcaId, Ps};
 
     use super::*;
 

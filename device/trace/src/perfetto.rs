@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use hca_firmware::commands::find;
 use hca_model::trace::{Executed, Record, Unit, Value};
-use hca_model::{HcaId, Ps};
+use hca_model::{HcaId, Ps, Start};
 use hca_spec::be32;
 use hca_spec::command::Opcode;
 use serde_json::json;
@@ -32,10 +32,10 @@ pub const FLOW: &str = "work request";
 /// Threads that a unit may have.
 const LANES: u32 = 1000;
 
-/// A time as the format wants it.
-pub(crate) fn micros(time: Ps) -> String {
-    const PS_PER_US: u64 = 1_000_000;
-    format!("{}.{:06}", time.0 / PS_PER_US, time.0 % PS_PER_US)
+/// A time in picoseconds as the format wants it.
+pub(crate) fn micros(ps: u128) -> String {
+    const PS_PER_US: u128 = 1_000_000;
+    format!("{}.{:06}", ps / PS_PER_US, ps % PS_PER_US)
 }
 
 /// Writes records as they come.
@@ -47,6 +47,8 @@ pub struct Writer<W: Write> {
     /// What was done at an adapter for the event that comes next there.
     asides: HashMap<HcaId, Vec<Record>>,
     first: bool,
+    /// Where times are counted from.
+    from: Start,
 }
 
 impl<W: Write> Writer<W> {
@@ -62,6 +64,7 @@ impl<W: Write> Writer<W> {
             lanes: HashMap::new(),
             asides: HashMap::new(),
             first: true,
+            from: Start::default(),
         };
         for (i, name) in names.iter().enumerate() {
             let (pid, name) = (process(HcaId(i)), serde_json::Value::from(name.as_str()));
@@ -131,11 +134,25 @@ impl<W: Write> Writer<W> {
         }
         args += more;
         let args = args.trim_start_matches(',');
-        let (name, pid, ts) = (record.event.name(), process(record.hca), micros(record.at + record.wait));
-        let dur = micros(record.took);
+        let (name, pid, ts) =
+            (record.event.name(), process(record.hca), self.micros(record.at + record.wait));
+        let dur = micros(record.took.0.into());
         self.line(format_args!(
             r#"{{"ph":"X","cat":"{SLICE}","name":"{name}","pid":{pid},"tid":{track},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
         ))
+    }
+
+    /// The start of time moved. Work requests that are under way then have no beginning.
+    pub fn start_moved(&mut self, start: Start) {
+        self.from = start;
+        self.follower = Follower::default();
+        self.asides.clear();
+        // Everybody is free: what was busy until later is, too, as long ago.
+        self.lanes.values_mut().flatten().for_each(|busy| *busy = Ps::ZERO);
+    }
+
+    fn micros(&self, time: Ps) -> String {
+        micros(self.from.absolute(time))
     }
 
     /// Writes a command that was carried out.
@@ -169,7 +186,7 @@ impl<W: Write> Writer<W> {
     ) -> io::Result<()> {
         // It takes no time: what is under way does not matter.
         let track = self.track(hca, unit, Ps::MAX, Ps::ZERO)?;
-        let (pid, ts) = (process(hca), micros(at));
+        let (pid, ts) = (process(hca), self.micros(at));
         self.line(format_args!(
             r#"{{"ph":"i","s":"t","cat":"{category}","name":"{name}","pid":{pid},"tid":{track},"ts":{ts},"args":{args}}}"#
         ))
@@ -182,7 +199,7 @@ impl<W: Write> Writer<W> {
             StepKind::Last => r#""ph":"f","bp":"e""#,
         };
         let Place { start, hca, track } = step.place;
-        let (pid, ts, id) = (process(hca), micros(start), step.flow);
+        let (pid, ts, id) = (process(hca), self.micros(start), step.flow);
         self.line(format_args!(
             r#"{{{phase},"cat":"{FLOW}","name":"{FLOW}","id":{id},"pid":{pid},"tid":{track},"ts":{ts}}}"#
         ))

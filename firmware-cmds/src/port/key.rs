@@ -75,6 +75,13 @@ impl Port {
         }
     }
 
+    /// Time starts later by so many picoseconds.
+    pub(crate) fn rebase(&mut self, by: u64) {
+        if let Lease::Ends(at) = &mut self.lease {
+            *at = at.saturating_sub(by);
+        }
+    }
+
     /// Lets the lease's time pass. When it ends, the key does not protect any more, so that a new manager can read
     /// it.
     pub(crate) fn tend_lease(&mut self, now: u64) {

@@ -346,6 +346,12 @@ impl Switch {
         [self.notices.at(), lease].into_iter().flatten().min()
     }
 
+    /// Time starts later by so many picoseconds: what waits for a moment waits for one that is earlier.
+    pub fn rebase(&mut self, by: u64) {
+        self.ports.iter_mut().for_each(|port| port.rebase(by));
+        self.notices.rebase(by);
+    }
+
     /// Lets time pass: what leaves at `now` (picoseconds), traps that is.
     pub fn poll(&mut self, now: u64) -> Vec<Departure> {
         let Some(zero) = self.ports.first_mut() else { return Vec::new() };

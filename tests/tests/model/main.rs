@@ -13,6 +13,7 @@ mod dc_paging;
 mod dc_sessions;
 mod deferred;
 mod device_memory;
+mod epochs;
 mod errors;
 mod ethernet;
 mod events;

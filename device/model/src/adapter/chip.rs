@@ -9,6 +9,8 @@ use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
 use crate::engines::gateway::Spaces;
 use crate::faults::{PcieLink, Script};
+use crate::ground::epoch::{Rebase, Start};
+use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
 use crate::units::Units;
 
@@ -16,6 +18,8 @@ use crate::units::Units;
 pub(crate) struct Chip {
     pub(crate) name: String,
     pub(crate) timing: Arc<Timing>,
+    /// Where its times are counted from.
+    pub(crate) start: Start,
     pub(crate) units: Units,
     /// The ports as software sees them: state, tables, counters, agents.
     pub(crate) managed: hca_firmware::Ports,
@@ -41,6 +45,7 @@ impl Chip {
             ports: sending(&managed, &timing),
             managed,
             timing,
+            start: Start::default(),
             out: Outbox::default(),
             watch: None,
             functions: 1,
@@ -52,7 +57,19 @@ impl Chip {
     /// Power-on state; the identity stays.
     pub(crate) fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { name: _, timing, units, managed, ports, out, watch, functions: _, spaces, script } = self;
+        let Self {
+            name: _,
+            timing,
+            start: _,
+            units,
+            managed,
+            ports,
+            out,
+            watch,
+            functions: _,
+            spaces,
+            script,
+        } = self;
         *units = Units::new(timing);
         if watch.as_ref().is_some_and(|w| w.records_all()) {
             units.start_notes();
@@ -104,4 +121,29 @@ impl Chip {
 fn sending(managed: &hca_firmware::Ports, timing: &Timing) -> Ports {
     let kinds: Vec<_> = managed.numbers().filter_map(|n| managed.port(n)).map(Port::kind).collect();
     Ports::new(kinds.into_iter(), timing.agent_queue())
+}
+
+impl Rebase for Chip {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            name: _,
+            timing: _,
+            start,
+            units,
+            managed,
+            ports,
+            out,
+            watch,
+            functions: _,
+            spaces: _,
+            script,
+        } = self;
+        start.moves(by);
+        units.rebase(by);
+        managed.rebase(by.0);
+        ports.rebase(by);
+        debug_assert!(out.is_empty(), "between two events nothing is in it");
+        watch.rebase(by);
+        script.rebase(by);
+    }
 }

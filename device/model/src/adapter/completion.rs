@@ -98,7 +98,8 @@ impl Core<'_> {
     /// Writes a completion and raises what is armed; `data` of at most [`Core::scatter_room`] bytes comes with it.
     /// `false`: the queue is in error (or gone), and the work queue that reports to it can't go on.
     pub(super) fn deliver(&mut self, now: Ps, cqn: Cqn, cqe: Cqe, data: &[u8]) -> bool {
-        let mut completion = Completion::new(cqe, data, || now.ticks(self.chip.timing.timer_khz()));
+        let mut completion =
+            Completion::new(cqe, data, || self.chip.start.ticks(now, self.chip.timing.timer_khz()));
         loop {
             let Some(context) = self.function.fw.icm.cqs.get(cqn.0) else { return false };
             let Some(cq) = self.function.cqs.get_mut(cqn.0) else {

@@ -18,6 +18,7 @@ use crate::engines::view::View;
 use crate::faults::Held;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::DmaError;
+use crate::ground::epoch::Rebase;
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path, Sent};
@@ -379,5 +380,13 @@ impl Core<'_> {
 
     pub(crate) fn read_be32(&self, iova: u64) -> Result<u32, DmaError> {
         self.read(iova).map(u32::from_be_bytes)
+    }
+}
+
+impl Rebase for HcaEvent {
+    fn rebase(&mut self, by: Ps) {
+        if let Self::DynamicDrain(_, at) = self {
+            at.rebase(by);
+        }
     }
 }

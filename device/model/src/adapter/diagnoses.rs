@@ -5,6 +5,7 @@ use std::fmt;
 use hca_firmware::Refusal;
 
 use crate::ground::diagnosis::{Finding, RefusedCommand, Saying};
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// Diagnoses for each second of model time that are put in words; the others are counted.
@@ -75,5 +76,13 @@ impl Diagnoses {
     /// Takes what was put in words since the last call: the first [`KEPT`] of it.
     pub(crate) fn take(&mut self) -> Vec<(Ps, Saying)> {
         std::mem::take(&mut self.kept)
+    }
+}
+
+impl Rebase for Diagnoses {
+    fn rebase(&mut self, by: Ps) {
+        // Diagnoses are counted anew in the second in which the start moves.
+        let Self { total: _, second: _, in_second: _, kept } = self;
+        kept.iter_mut().for_each(|(at, _)| at.rebase(by));
     }
 }

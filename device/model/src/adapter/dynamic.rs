@@ -32,7 +32,7 @@ impl Core<'_> {
                     let at = self.chip.units.depart(qp.qpn.0, free);
                     self.launch(at, qp.port(), repr.operation, packet);
                 }
-                qp.connect_to(&self.view(), now, target);
+                qp.connect_to(&self.view(), (self.chip.start, now), target);
                 true
             }
         }

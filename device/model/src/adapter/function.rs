@@ -27,8 +27,10 @@ use crate::engines::qp::dct::Peer;
 use crate::engines::qp::recv::SharedQueue;
 use crate::engines::registers::Registers;
 use crate::ground::dma::{GuestMemory, NoMemory};
+use crate::ground::epoch::Rebase;
 use crate::ground::outstanding::OutstandingReads;
 use crate::ground::slots::Slots;
+use crate::ground::time::Ps;
 
 /// What of a function is worked on beside its queue pairs.
 pub(crate) struct FunctionState {
@@ -176,5 +178,20 @@ impl Function {
         state.reset();
         *side = HostSide::new(Arc::clone(&side.host), state.fw.personality(), version);
         *epoch = epoch.wrapping_add(1);
+    }
+}
+
+impl Rebase for Function {
+    fn rebase(&mut self, by: Ps) {
+        let Self { state, side, qps, dc_responders, epoch: _ } = self;
+        let FunctionState { fw: _, memory: _, outstanding: _, eqs: _, event_routes: _, cqs, srqs: _, .. } =
+            state;
+        cqs.iter_mut().for_each(|(_, cq)| cq.rebase(by));
+        let FunctionState { diagnoses, counting: _, key_changes: _, runs: _, frames, .. } = state;
+        diagnoses.rebase(by);
+        frames.rebase(by);
+        side.parked.rebase(by);
+        qps.iter_mut().for_each(|(_, qp)| qp.rebase(by));
+        dc_responders.values_mut().for_each(|qp| qp.rebase(by));
     }
 }

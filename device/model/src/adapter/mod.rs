@@ -248,7 +248,8 @@ impl Executor<'_> {
             return;
         }
         self.core.note_registers(now, offset, buf.len(), false);
-        self.side.registers.read(now, &self.core.chip.timing, offset, buf);
+        let time = (self.core.chip.start, now);
+        self.side.registers.read(time, &self.core.chip.timing, offset, buf);
     }
 
     fn store(&mut self, now: Ps, offset: u64, data: &[u8]) {

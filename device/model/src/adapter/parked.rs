@@ -21,6 +21,7 @@ use crate::engines::command::Fetch;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::faults::Held;
 use crate::ground::dma::GuestMemory;
+use crate::ground::epoch::Rebase;
 use crate::ground::outstanding::{InputId, OutstandingReads};
 use crate::ground::time::Ps;
 
@@ -345,5 +346,12 @@ impl Executor<'_> {
             | HcaEvent::LinkUp(_)
             | HcaEvent::PortChange(..) => return None,
         })
+    }
+}
+
+impl Rebase for Parked {
+    fn rebase(&mut self, by: Ps) {
+        let Self { queues, asking: _, held: _, packets: _, bytes: _, inputs: _ } = self;
+        queues.values_mut().flatten().for_each(|waiting| waiting.event.rebase(by));
     }
 }

@@ -14,6 +14,7 @@ use crate::adapter::core::{Core, Departing, HcaEvent};
 use crate::adapter::ethernet::{Way, count_frame};
 use crate::adapter::returning::{Returned, Returning};
 use crate::engines::qp::{PortLane, QueuePair};
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet};
 
@@ -405,5 +406,25 @@ impl Executor<'_> {
             HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, peer),
             _ => {}
         }
+    }
+}
+
+impl Rebase for PortOut {
+    fn rebase(&mut self, by: Ps) {
+        let Self { outlet, waiting, waited_for: _, returning, timer, agent_timer, cabled: _ } = self;
+        outlet.rebase(by);
+        for (at, _, event) in waiting.iter_mut().flatten() {
+            at.rebase(by);
+            event.rebase(by);
+        }
+        returning.rebase(by);
+        timer.rebase(by);
+        agent_timer.rebase(by);
+    }
+}
+
+impl Rebase for Ports {
+    fn rebase(&mut self, by: Ps) {
+        self.0.rebase(by);
     }
 }

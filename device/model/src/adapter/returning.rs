@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// Bytes that may be on their way before senders wait: an estimate, far more than gathers while the receive pipeline keeps
@@ -67,6 +68,13 @@ impl Returning {
     #[inline]
     pub(crate) fn has_room(&self, own: bool) -> bool {
         if own { self.bytes < MOST } else { self.copies < MOST }
+    }
+}
+
+impl Rebase for Returning {
+    fn rebase(&mut self, by: Ps) {
+        let Self { bytes: _, copies: _, arrived } = self;
+        arrived.iter_mut().for_each(|(at, _)| at.rebase(by));
     }
 }
 

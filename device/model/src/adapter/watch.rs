@@ -10,6 +10,7 @@ use hca_spec::{be32, init_segment};
 use crate::adapter::core::Core;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::wqe::Wqe;
+use crate::ground::epoch::Rebase;
 use crate::ground::event::{Audience, Event, Unwanted};
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;
@@ -326,5 +327,28 @@ impl Headers {
             opcode: bth.get(Bth::OPCODE) as u8,
             bytes: packet.len() as u32,
         }
+    }
+}
+
+impl Rebase for Captured {
+    fn rebase(&mut self, by: Ps) {
+        let Self { at, port: _, sent: _, packet: _ } = self;
+        at.rebase(by);
+    }
+}
+
+impl Rebase for Executed {
+    fn rebase(&mut self, by: Ps) {
+        let Self { at, hca: _, slot: _, input: _, output: _ } = self;
+        at.rebase(by);
+    }
+}
+
+impl Rebase for Watch {
+    fn rebase(&mut self, by: Ps) {
+        let Self { hca: _, records, audience: _, commands, packets, captured: _ } = self;
+        records.rebase(by);
+        commands.rebase(by);
+        packets.rebase(by);
     }
 }

@@ -11,6 +11,7 @@ use crate::adapter::function::Function;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// A store to a register is posted: the record may be ahead of a doorbell by what was posted since. After so long a pause
@@ -196,4 +197,21 @@ fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Find
     };
     let found = format!("{word:#x}{swapped}");
     Some(Finding { subject: Subject::qp(qpn), field: "receive counter", found, expected, rule })
+}
+
+impl Rebase for SendQueue {
+    fn rebase(&mut self, by: Ps) {
+        let Self { send: _, receive: _, rung, ahead: _, silent, receive_told: _ } = self;
+        rung.rebase(by);
+        if let Some((_, since)) = silent {
+            since.rebase(by);
+        }
+    }
+}
+
+impl Rebase for SendQueues {
+    fn rebase(&mut self, by: Ps) {
+        let Self { queues, turn: _ } = self;
+        queues.values_mut().for_each(|queue| queue.rebase(by));
+    }
 }

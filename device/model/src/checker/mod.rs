@@ -22,6 +22,7 @@ use hca_spec::ids::Qpn;
 use crate::adapter::Hca;
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::epoch::Rebase;
 use crate::ground::event::{Event, Queue};
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::record::Record;
@@ -231,5 +232,17 @@ fn swapped(word: u32) -> &'static str {
     match word != 0 && word & 0xffff == 0 && word.swap_bytes() <= 0xffff {
         true => " (little-endian?)",
         false => "",
+    }
+}
+
+impl Rebase for Checker {
+    fn rebase(&mut self, by: Ps) {
+        let Self { patience: _, due, shadows, peers, found: _ } = self;
+        due.rebase(by);
+        for Shadow { sends, queues, pages: _ } in shadows.values_mut() {
+            sends.rebase(by);
+            queues.rebase(by);
+        }
+        peers.rebase(by);
     }
 }

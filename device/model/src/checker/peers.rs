@@ -11,6 +11,7 @@ use super::record_word;
 use crate::adapter::chip::Chip;
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::epoch::Rebase;
 use crate::ground::event::{Status, Unwanted};
 use crate::ground::node::FunctionRef;
 use crate::ground::time::Ps;
@@ -160,5 +161,19 @@ impl Peers {
             ),
         };
         Some(Finding { subject, field, found, expected, rule })
+    }
+}
+
+impl Rebase for Loss {
+    fn rebase(&mut self, by: Ps) {
+        let Self { at, who: _, psn: _, why: _, own: _ } = self;
+        at.rebase(by);
+    }
+}
+
+impl Rebase for Peers {
+    fn rebase(&mut self, by: Ps) {
+        let Self { names: _, losses } = self;
+        losses.values_mut().for_each(|loss| loss.rebase(by));
     }
 }

@@ -10,6 +10,7 @@ use hca_spec::rules;
 use super::{LOOKED_AT, Turn, record_word, swapped};
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::epoch::Rebase;
 use crate::ground::event::Queue;
 use crate::ground::time::Ps;
 
@@ -201,5 +202,27 @@ impl Queues {
                 });
             }
         }
+    }
+}
+
+impl Rebase for CompletionQueue {
+    fn rebase(&mut self, by: Ps) {
+        let Self { unread, armed: _, event: _, sequence: _, same: _, index: _, old: _, told: _ } = self;
+        unread.rebase(by);
+    }
+}
+
+impl Rebase for EventQueue {
+    fn rebase(&mut self, by: Ps) {
+        let Self { unread, armed: _, reads: _, told: _ } = self;
+        unread.rebase(by);
+    }
+}
+
+impl Rebase for Queues {
+    fn rebase(&mut self, by: Ps) {
+        let Self { cqs, turn: _, eqs } = self;
+        cqs.values_mut().for_each(|queue| queue.rebase(by));
+        eqs.values_mut().for_each(|queue| queue.rebase(by));
     }
 }

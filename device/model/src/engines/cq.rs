@@ -16,6 +16,7 @@ use hca_spec::queue::{
 };
 
 use crate::engines::compress::{ARRAY, Block, Joined, SESSION, Session};
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// Counters of completion queues are 24 bits wide.
@@ -504,6 +505,35 @@ impl CompletionQueue {
                 Some(CqError::Write) => STATUS_WRITE_FAILURE,
             },
         );
+    }
+}
+
+impl Rebase for CompletionQueue {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            last_event,
+            log_size: _,
+            stride: _,
+            padded: _,
+            session: _,
+            eqn: _,
+            doorbell_record: _,
+            ignore_overrun: _,
+            collapsed: _,
+            max_count: _,
+            period: _,
+            period_from_cqe: _,
+            solicited_breaks: _,
+            producer: _,
+            consumer: _,
+            solicited: _,
+            notified: _,
+            armed: _,
+            held: _,
+            generation: _,
+            error: _,
+        } = self;
+        last_event.rebase(by);
     }
 }
 

@@ -6,6 +6,7 @@ use hca_firmware::personality::{FirmwareVersion, Personality};
 use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment, SIZE};
 use hca_spec::{be32, put_be32};
 
+use crate::ground::epoch::Start;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
 
@@ -42,11 +43,12 @@ impl Registers {
     }
 
     /// Reads bytes of the segment; beyond it are zeros.
-    pub(crate) fn read(&mut self, now: Ps, timing: &Timing, offset: u64, buf: &mut [u8]) {
-        let ticks = now.ticks(timing.timer_khz());
+    pub(crate) fn read(&mut self, (start, now): (Start, Ps), timing: &Timing, offset: u64, buf: &mut [u8]) {
+        let ticks = start.ticks(now, timing.timer_khz());
         self.segment.set(InitSegment::INTERNAL_TIMER_H, (ticks >> 32) as u32);
         self.segment.set(InitSegment::INTERNAL_TIMER_L, ticks as u32);
-        self.segment.set(InitSegment::HEALTH_COUNTER, (now.0 / timing.health_tick().0.max(1)) as u32);
+        let health = start.absolute(now) / u128::from(timing.health_tick().0.max(1));
+        self.segment.set(InitSegment::HEALTH_COUNTER, health as u32);
         buf.fill(0);
         let bytes = self.segment.bytes();
         if let Some(from) = usize::try_from(offset).ok().and_then(|o| bytes.get(o..)) {
@@ -86,7 +88,7 @@ mod tests {
 
     fn read32(r: &mut Registers, now: Ps, offset: u64) -> u32 {
         let mut b = [0; 4];
-        r.read(now, &timing(), offset, &mut b);
+        r.read((Start::default(), now), &timing(), offset, &mut b);
         u32::from_be_bytes(b)
     }
 
@@ -110,7 +112,7 @@ mod tests {
             | u64::from(read32(&mut r, Ps::from_ms(60_000), 0x1004));
         assert_eq!(timer, 60 * 156_250_000);
         let mut beyond = [1; 8];
-        r.read(Ps::ZERO, &timing(), u64::MAX, &mut beyond);
+        r.read((Start::default(), Ps::ZERO), &timing(), u64::MAX, &mut beyond);
         assert_eq!(beyond, [0; 8]);
     }
 }

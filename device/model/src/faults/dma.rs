@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::pcie::{PcieError, PcieEvent};
 use super::{FaultId, Fired};
 use crate::ground::dma::{DmaError, GuestMemory};
+use crate::ground::epoch::Rebase;
 use crate::ground::event::Seam;
 use crate::ground::outstanding::OutstandingReads;
 use crate::ground::time::Ps;
@@ -108,6 +109,13 @@ impl Spoiler {
     /// It is that time.
     pub(crate) fn at(&self, now: Ps) {
         self.state().now = now;
+    }
+
+    /// Time starts later by `by`: see [`Rebase`].
+    pub(crate) fn rebase(&self, by: Ps) {
+        let State { now, rules, spoilt: _ } = &mut *self.state();
+        now.rebase(by);
+        rules.iter_mut().for_each(|Rule { id: _, range: _, action: _, firing }| firing.rebase(by));
     }
 
     /// Takes what happened since the last call.

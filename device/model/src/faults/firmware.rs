@@ -4,6 +4,7 @@
 
 use hca_spec::init_segment::{InitSegment, NIC_INTERFACE_SW_RESET};
 
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// How long something lasts.
@@ -188,6 +189,20 @@ impl Firmware {
             let word = u32::from(*irisc) << 24 | u32::from(*syndrome) << 16 | u32::from(*extended);
             put(InitSegment::HEALTH_SYNDROME.offset(), u32::MAX, word);
         }
+    }
+}
+
+impl Rebase for Illness {
+    fn rebase(&mut self, by: Ps) {
+        let Self { since, until, ailment: _, asked: _ } = self;
+        since.rebase(by);
+        until.rebase(by);
+    }
+}
+
+impl Rebase for Firmware {
+    fn rebase(&mut self, by: Ps) {
+        self.0.rebase(by);
     }
 }
 

@@ -20,6 +20,7 @@ use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Eqn, Qpn, Rqn};
 
+use crate::ground::epoch::Rebase;
 use crate::ground::event::Seam;
 use crate::ground::time::Ps;
 use crate::ground::trigger::{Firing, Trigger};
@@ -560,3 +561,33 @@ pub fn event_named(name: &str) -> Option<u8> {
 }
 
 pub(crate) use spoil::flip_bits;
+
+impl Rebase for Rule {
+    fn rebase(&mut self, by: Ps) {
+        let Self { id: _, fault: _, firing } = self;
+        firing.rebase(by);
+    }
+}
+
+impl Rebase for Script {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            rules,
+            firmware,
+            away,
+            late_packets: _,
+            late_entries: _,
+            late_interrupts: _,
+            spoiler,
+            pcie: _,
+        } = self;
+        rules.rebase(by);
+        if let Some(spoiler) = spoiler {
+            spoiler.rebase(by);
+        }
+        firmware.rebase(by);
+        if let Some((until, _)) = away {
+            until.rebase(by);
+        }
+    }
+}

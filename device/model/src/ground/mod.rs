@@ -3,6 +3,7 @@
 
 pub(crate) mod diagnosis;
 pub mod dma;
+pub(crate) mod epoch;
 pub(crate) mod event;
 pub(crate) mod node;
 pub(crate) mod outstanding;

@@ -1,5 +1,6 @@
 //! A record of a trace.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::event::Event;
 use crate::ground::node::HcaId;
 use crate::ground::time::Ps;
@@ -23,5 +24,12 @@ impl Record {
     /// When it was over.
     pub fn end(&self) -> Ps {
         self.at + self.wait + self.took
+    }
+}
+
+impl Rebase for Record {
+    fn rebase(&mut self, by: Ps) {
+        let Self { at, wait: _, took: _, hca: _, event: _ } = self;
+        at.rebase(by);
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::epoch::{Rebase, Start};
 use super::event::{Audience, Value};
 use super::node::HcaId;
 use super::record::Record;
+use super::time::Ps;
 
 /// Records that nobody has taken yet, up to a bound, and for each adapter a hash of every record there was.
 ///
@@ -19,6 +21,8 @@ pub struct Trace {
     lost: u64,
     /// By adapter: hash and number of its records.
     nodes: Vec<(u64, u64)>,
+    /// Where their times are counted from.
+    start: Start,
 }
 
 /// FNV-1a's start and prime, applied to words instead of bytes, with a rotation so that high bits reach low ones.
@@ -35,8 +39,9 @@ fn mix_text(hash: &mut u64, text: &str) {
 }
 
 impl Trace {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { records: VecDeque::new(), capacity, count: 0, lost: 0, nodes: Vec::new() }
+    /// Of a world whose times are counted from there.
+    pub(crate) fn new(capacity: usize, start: Start) -> Self {
+        Self { records: VecDeque::new(), capacity, count: 0, lost: 0, nodes: Vec::new(), start }
     }
 
     /// Whether records are kept until they are taken.
@@ -58,8 +63,8 @@ impl Trace {
         let Some((hash, count)) = self.nodes.get_mut(record.hca.0) else { return };
         *count += 1;
         mix_text(hash, record.event.name());
-        for time in [record.at, record.wait, record.took] {
-            mix(hash, time.0);
+        for time in [self.start.wrapped(record.at), record.wait.0, record.took.0] {
+            mix(hash, time);
         }
         record.event.fields(&mut |name, value| {
             mix_text(hash, name);
@@ -112,6 +117,15 @@ impl Trace {
     }
 }
 
+impl Trace {
+    /// The start of time moves.
+    pub(crate) fn rebase(&mut self, by: Ps) {
+        let Self { records, capacity: _, count: _, lost: _, nodes: _, start } = self;
+        records.rebase(by);
+        start.moves(by);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use hca_spec::ids::Qpn;
@@ -128,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_bound_drops_the_oldest_and_the_hash_does_not_care() {
-        let (mut small, mut large) = (Trace::new(2), Trace::new(100));
+        let (mut small, mut large) = (Trace::new(2, Start::default()), Trace::new(100, Start::default()));
         for i in 0..5 {
             small.add(record(i, 1));
             large.add(record(i, 1));
@@ -142,7 +156,7 @@ mod tests {
     #[test]
     fn every_field_counts() {
         let hash = |records: &[Record]| {
-            let mut trace = Trace::new(0);
+            let mut trace = Trace::new(0, Start::default());
             records.iter().for_each(|r| trace.add(*r));
             trace.hash()
         };

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// A point in model time, or a duration: picoseconds since the world's start. 2^64 ps are 213 days.
+use super::epoch::Rebase;
+
+/// A point in model time, or a duration: picoseconds since the world's start. 2^64 ps are 213 days; long before that a world that goes on
+/// counts from a later start ([`crate::World::rebase_if_due`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ps(pub u64);
 
@@ -496,6 +499,19 @@ impl<E> EventHeap<E> {
         let rest = Self { present: self.present, sequence: self.sequence, ..Self::default() };
         for Slot { entry: Entry { at, order, .. }, event, .. } in std::mem::replace(self, rest).slots {
             if let Some(event) = event.filter(|event| keep(at, event)) {
+                self.push_reserved(Key { at, order }, event);
+            }
+        }
+    }
+
+    /// All of it is earlier by `by`, a multiple of what a bucket spans and not later than what waits; so is what `moved` does to each event.
+    pub(crate) fn rebase(&mut self, by: Ps, mut moved: impl FnMut(&mut E)) {
+        let present = self.present.saturating_sub(by.0 >> BUCKET);
+        let rest = Self { present, sequence: self.sequence, ..Self::default() };
+        for Slot { entry: Entry { mut at, order, .. }, event, .. } in std::mem::replace(self, rest).slots {
+            if let Some(mut event) = event {
+                at.rebase(by);
+                moved(&mut event);
                 self.push_reserved(Key { at, order }, event);
             }
         }

@@ -1,5 +1,6 @@
 //! To which of the things that match a fault happens, the same ones for the same seed.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::random::SplitMix64;
 use crate::ground::time::Ps;
 
@@ -61,6 +62,21 @@ impl Firing {
         }
         self.fired = self.fired.saturating_add(1);
         true
+    }
+}
+
+impl Rebase for Trigger {
+    fn rebase(&mut self, by: Ps) {
+        let Self { from, until, nth: _, count: _, probability: _, seed: _ } = self;
+        from.rebase(by);
+        until.rebase(by);
+    }
+}
+
+impl Rebase for Firing {
+    fn rebase(&mut self, by: Ps) {
+        let Self { trigger, random: _, seen: _, fired: _ } = self;
+        trigger.rebase(by);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A cable between two ports: serialisation and propagation.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -54,6 +55,11 @@ impl Carrier for Cable {
 
     fn is_plain(&self) -> bool {
         true
+    }
+
+    fn rebase(&mut self, by: Ps) {
+        let Self { lines: _, delay: _, busy_until } = self;
+        busy_until.rebase(by);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A carrier that goes wrong now and then, the same way for the same seed. The directions don't know of each other.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::random::{SplitMix64, mix};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -142,6 +143,12 @@ impl<C: Carrier> Carrier for FaultInjector<C> {
     fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
         self.counts.packets += 1;
         self.inner.pass(now, from, bytes)
+    }
+
+    fn rebase(&mut self, by: Ps) {
+        let Self { inner, faults: _, quiet: _, random: _, counts: _, not_before } = self;
+        inner.rebase(by);
+        not_before.rebase(by);
     }
 }
 

@@ -60,6 +60,9 @@ pub trait Carrier {
     fn pass(&mut self, _now: Ps, _from: End, _bytes: usize) -> Option<Ps> {
         None
     }
+
+    /// Time starts later by `by`: points in time that the carrier keeps are earlier by that much, those before the new start are at it.
+    fn rebase(&mut self, _by: Ps) {}
 }
 
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
@@ -77,5 +80,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
 
     fn pass(&mut self, now: Ps, from: End, bytes: usize) -> Option<Ps> {
         (**self).pass(now, from, bytes)
+    }
+
+    fn rebase(&mut self, by: Ps) {
+        (**self).rebase(by);
     }
 }

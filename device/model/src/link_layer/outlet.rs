@@ -4,6 +4,7 @@ use hca_firmware::port::Ethernet;
 use hca_firmware::{Port, PortKind};
 
 use super::{Packet, eth, ib};
+use crate::ground::epoch::Rebase;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 
@@ -219,6 +220,15 @@ impl Outlet {
         match self {
             Self::Ib(room) => room.egress.queues(such),
             Self::Eth(room) => room.egress.queues(such),
+        }
+    }
+}
+
+impl Rebase for Outlet {
+    fn rebase(&mut self, by: Ps) {
+        match self {
+            Self::Ib(room) => room.egress.rebase(by),
+            Self::Eth(room) => room.egress.rebase(by),
         }
     }
 }

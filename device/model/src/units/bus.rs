@@ -1,5 +1,6 @@
 //! The PCIe link as a thing that both directions of traffic share.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 use super::cache::Cache;
@@ -229,6 +230,17 @@ impl Bus {
     /// What went over the link so far.
     pub const fn counts(&self) -> PcieCounts {
         self.counts
+    }
+}
+
+impl Rebase for Bus {
+    fn rebase(&mut self, by: Ps) {
+        let Self { up, down, stored, tags, cost: _, store_latency: _, next_tag: _, iommu: _, counts: _ } =
+            self;
+        up.rebase(by);
+        down.rebase(by);
+        stored.rebase(by);
+        tags.rebase(by);
     }
 }
 

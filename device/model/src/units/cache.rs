@@ -1,5 +1,6 @@
 //! On-chip caches of what lies in host memory. They hold no data: only what is there and what is not.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::random::{SPREAD, mix};
 use crate::ground::time::Ps;
 use crate::ground::timing::Mark;
@@ -168,6 +169,17 @@ impl WqeCache {
     /// Uses that found their WQE, and that did not.
     pub const fn counts(&self) -> (u64, u64) {
         (self.hits, self.misses)
+    }
+}
+
+impl Rebase for WqeCache {
+    fn rebase(&mut self, by: Ps) {
+        self.turn_to(by);
+        let Self { ways: _, sets: _, filled: _, pages, page, hits: _, misses: _ } = self;
+        let by = by.0 >> PAGE;
+        // Each page is so much earlier, and so is its place of the ring.
+        pages.rotate_left((by % PAGES as u64) as usize);
+        *page = page.saturating_sub(by);
     }
 }
 

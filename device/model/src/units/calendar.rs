@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::ground::epoch::{Rebase, UNIT};
 use crate::ground::time::Ps;
 
 /// Pages that a calendar reaches ahead: what is beyond waits for nobody. 2^20 pages of 16 ns are 17 ms.
@@ -97,11 +98,11 @@ impl Row {
 }
 
 impl Calendar {
-    /// A server of `slots` slots (at least one) with pages of 2^`page` ps.
+    /// A server of `slots` slots (at least one) with pages of 2^`page` ps, at most 2^16: 64 of them are what the start of time moves by.
     pub fn new(slots: u64, page: u32) -> Self {
         Self {
             slots: slots.max(1),
-            page: page.min(40),
+            page: page.min(UNIT - PAGES.ilog2()),
             first: 0,
             tail: Tail::default(),
             booked: Vec::new(),
@@ -400,6 +401,41 @@ impl Calendar {
                 }
             }
             page = at + 1;
+        }
+    }
+}
+
+impl Rebase for Calendar {
+    fn rebase(&mut self, by: Ps) {
+        // What is before the new start is past, and kept nowhere.
+        self.turn_to(by);
+        let Self { slots: _, page, first, tail, booked, filled, full } = self;
+        let by = by.0 >> *page;
+        let moved = |number: u64| number.saturating_sub(by);
+        *first = moved(*first);
+        *tail = match *tail {
+            Tail { page, .. } if page < by => Tail::default(),
+            Tail { from, page, booked } => Tail { from: moved(from), page: moved(page), booked },
+        };
+        full.iter_mut().for_each(|pages| *pages = moved(pages.start)..moved(pages.end));
+        let places = booked.len();
+        for Page { number, booked: work } in std::mem::replace(booked, vec![Page::default(); places]) {
+            if number >= by
+                && work > 0
+                && let Some(place) = booked.get_mut(moved(number) as usize & places.wrapping_sub(1))
+            {
+                *place = Page { number: moved(number), booked: work };
+            }
+        }
+        let (places, by) = (filled.len(), by / PAGES);
+        for Filled { number, bits } in std::mem::replace(filled, vec![Filled::default(); places]) {
+            let moved = number.saturating_sub(by);
+            if number >= by
+                && bits != 0
+                && let Some(place) = filled.get_mut(moved as usize & places.wrapping_sub(1))
+            {
+                *place = Filled { number: moved, bits };
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Both are pipelines: a frame keeps a stage for its time, and the next may follow.
 
 use super::Calendar;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::ground::timing::Timing;
 
@@ -50,6 +51,14 @@ impl FramePipe {
         let known = self.frames.admit(now, start, self.frame);
         let hops = self.hop.times(lookups.tables.into()) + self.hash.times(lookups.hashes.into());
         if hops == Ps::ZERO { known } else { self.steering.admit(now, known, hops) }
+    }
+}
+
+impl Rebase for FramePipe {
+    fn rebase(&mut self, by: Ps) {
+        let Self { frames, steering, frame: _, hop: _, hash: _ } = self;
+        frames.rebase(by);
+        steering.rebase(by);
     }
 }
 

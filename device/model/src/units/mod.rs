@@ -2,6 +2,7 @@
 
 use hca_spec::ids::{Cqn, Qpn};
 
+use crate::ground::epoch::Rebase;
 use crate::ground::event::{Event, Object};
 use crate::ground::time::Ps;
 
@@ -497,6 +498,66 @@ const fn key_address(number: u32) -> u64 {
 
 const fn line_address(tag: u64) -> u64 {
     5 << 60 | (tag << 6) & ((1 << 60) - 1)
+}
+
+impl Rebase for Lane {
+    fn rebase(&mut self, by: Ps) {
+        let Self { busy, departs, answers, handled } = self;
+        busy.rebase(by);
+        departs.rebase(by);
+        answers.rebase(by);
+        handled.rebase(by);
+    }
+}
+
+impl Rebase for Units {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            pool,
+            lanes,
+            bus,
+            wqes,
+            frames_in,
+            frames_out,
+            atomic_slots,
+            atomic_queues,
+            locks,
+            lines,
+            notes,
+            contexts: _,
+            cqs: _,
+            keys: _,
+            translations: _,
+            buckets: _,
+            operand: _,
+            miss: _,
+            wqe_miss: _,
+            line: _,
+            pause: _,
+            send_pipeline: _,
+            receive_pipeline: _,
+            receive_wqe: _,
+            cqe: _,
+            context_bytes: _,
+            cq_bytes: _,
+            key_bytes: _,
+            jobs: _,
+            busy: _,
+            count: _,
+            cost: _,
+        } = self;
+        pool.rebase(by);
+        lanes.rebase(by);
+        bus.rebase(by);
+        wqes.rebase(by);
+        frames_in.rebase(by);
+        frames_out.rebase(by);
+        atomic_slots.rebase(by);
+        atomic_queues.rebase(by);
+        locks.rebase(by);
+        lines.rebase(by);
+        notes.rebase(by);
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What the units did, for those who look on.
 
+use crate::ground::epoch::Rebase;
 use crate::ground::event::{Event, Object};
 use crate::ground::time::Ps;
 
@@ -85,6 +86,14 @@ impl Notes {
     fn push(&mut self, note: Note) {
         if let Some(notes) = &mut self.0 {
             notes.push(note);
+        }
+    }
+}
+
+impl Rebase for Notes {
+    fn rebase(&mut self, by: Ps) {
+        for Note { at, wait: _, took: _, event: _ } in self.0.iter_mut().flatten() {
+            at.rebase(by);
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::ways::Ways;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::{Address, Mac};
 
@@ -144,6 +145,20 @@ impl Bridge {
             Some(home) if home == port => Verdict::Filtered,
             Some(home) => Verdict::Ports(bit(home) & sends),
             None => Verdict::Ports(others),
+        }
+    }
+}
+
+impl Rebase for Bridge {
+    fn rebase(&mut self, by: Ps) {
+        let Self { stations, by_port, pinned: _, homes: _, ways: _ } = self;
+        stations.values_mut().for_each(|station| station.seen.rebase(by));
+        for of in by_port.values_mut() {
+            let moved = |(mut seen, place): (Ps, Place)| {
+                seen.rebase(by);
+                ((seen, place), ())
+            };
+            *of = std::mem::take(of).into_keys().map(moved).collect();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::queueing::Taken;
 use super::transfer::Ingress;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// A packet's place in an input buffer.
@@ -57,5 +58,19 @@ impl Holds {
             self.free.push(place);
             *hold
         })
+    }
+}
+
+impl Rebase for Hold {
+    fn rebase(&mut self, by: Ps) {
+        let Self { until, ingress: _, copies: _, bad: _, taken: _ } = self;
+        until.rebase(by);
+    }
+}
+
+impl Rebase for Holds {
+    fn rebase(&mut self, by: Ps) {
+        let Self { places, free: _ } = self;
+        places.rebase(by);
     }
 }

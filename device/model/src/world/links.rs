@@ -15,6 +15,7 @@ use hca_spec::mad::port_state;
 use super::config::ConfigError;
 use super::pause::Asked;
 use super::{Class, Event, World};
+use crate::ground::epoch::Rebase;
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::training::{Training, TrainingStep};
@@ -564,5 +565,31 @@ impl World {
         manager.core.agent_poll_later(now, port);
         manager.core.chip.out.ports_changed.retain(|changed| changed.port != port);
         self.collect(id, FunctionId::FIRST);
+    }
+}
+
+impl Rebase for End {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            at: _,
+            connected: _,
+            training: _,
+            line: _,
+            without_credits: _,
+            counted: _,
+            asked,
+            held: _,
+            leaving,
+        } = self;
+        asked.rebase(by);
+        leaving.iter_mut().for_each(|(at, _, _)| at.rebase(by));
+    }
+}
+
+impl Rebase for Link {
+    fn rebase(&mut self, by: Ps) {
+        let Self { ends, carrier, plain: _, kind: _, mixed: _, outside: _ } = self;
+        ends.rebase(by);
+        carrier.rebase(by);
     }
 }

@@ -1,12 +1,13 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
+//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`epoch`] lets time go on for ever, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
 
 mod bridge;
 mod check;
 mod config;
 mod counters;
+mod epoch;
 mod holds;
 mod inspect;
 mod links;
@@ -41,6 +42,7 @@ use crate::adapter::watch::{Captured, Executed};
 use crate::adapter::{Executor, Hca};
 use crate::checker::Checker;
 use crate::ground::dma::GuestMemory;
+use crate::ground::epoch::Start;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
@@ -161,6 +163,8 @@ pub struct World {
     trains_allowed: bool,
     trains_begun: u64,
     now: Ps,
+    /// Where times are counted from.
+    start: Start,
     effects: Vec<Effect>,
     /// With so many events those are taken out that nothing comes of.
     tidy_at: usize,
@@ -219,6 +223,7 @@ impl World {
             trains_allowed: true,
             trains_begun: 0,
             now: Ps::ZERO,
+            start: Start::default(),
             effects: Vec::new(),
             tidy_at: waiting::LEAST,
             spare: Vec::new(),

@@ -9,6 +9,7 @@ use hca_firmware::port::ethernet::StallWatermarks;
 
 use super::links::End;
 use super::{Class, Event, World};
+use crate::ground::epoch::Rebase;
 use crate::ground::node::{LinkEnd, NodeId, PortRef};
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
@@ -318,6 +319,16 @@ impl World {
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
         let next = near.release_due(now);
         self.look_again(number, end, next.map_or(now + refresh, |next| next.min(now + refresh)));
+    }
+}
+
+impl Rebase for Asked {
+    fn rebase(&mut self, by: Ps) {
+        let Self { waiting, since, timer, stalled, by_priority: _, told: _, given_up: _ } = self;
+        waiting.rebase(by);
+        since.rebase(by);
+        timer.rebase(by);
+        stalled.rebase(by);
     }
 }
 

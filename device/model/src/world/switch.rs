@@ -25,6 +25,7 @@ use super::holds::{Hold, Holds};
 use super::relay::Relay;
 use super::{Event, Forwarded, Ingress, Plug, World};
 use crate::adapter::watch::Captured;
+use crate::ground::epoch::Rebase;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
 use crate::link_layer::eth::MAX_FRAME;
@@ -552,5 +553,26 @@ impl World {
     /// Whether that is a port of a switch.
     pub(super) fn is_switch(port: PortRef) -> bool {
         matches!(port.node, NodeId::Switch(_))
+    }
+}
+
+impl Rebase for SwitchPort {
+    fn rebase(&mut self, by: Ps) {
+        let Self { egress, timer, plug: _, lanes: _, longest: _ } = self;
+        egress.rebase(by);
+        timer.rebase(by);
+    }
+}
+
+impl Rebase for SwitchNode {
+    fn rebase(&mut self, by: Ps) {
+        let Self { name: _, fw, ports, holds, relay, agent_queue: _, poll, watched: _ } = self;
+        fw.rebase(by.0);
+        ports.rebase(by);
+        holds.rebase(by);
+        if let Some(relay) = relay {
+            relay.bridge.rebase(by);
+        }
+        poll.rebase(by);
     }
 }

@@ -40,7 +40,7 @@ impl World {
 
     /// From now on everything that happens is recorded; `capacity` records are kept until they are taken.
     pub fn start_trace(&mut self, capacity: usize) {
-        self.trace = Some(Trace::new(capacity));
+        self.trace = Some(Trace::new(capacity, self.start));
         for hca in (0..self.hcas()).map(HcaId) {
             self.record(hca, Audience::TRACE);
             if let Some(chip) = self.chip_mut(hca) {
@@ -51,7 +51,7 @@ impl World {
 
     /// From now on everything that happens is hashed, and recorded if there is a trace already with room for it.
     pub fn hash_trace(&mut self) {
-        let trace = self.trace.take().unwrap_or_else(|| Trace::new(0));
+        let trace = self.trace.take().unwrap_or_else(|| Trace::new(0, self.start));
         self.start_trace(0);
         self.trace = Some(trace);
     }
@@ -59,7 +59,8 @@ impl World {
     /// From now on what tells of the interface's use is recorded, and nothing else unless a trace is started, too; `capacity` records
     /// are kept until they are taken, or as many as a trace keeps that was started before.
     pub fn start_coverage(&mut self, capacity: usize) {
-        self.trace.get_or_insert_with(|| Trace::new(capacity));
+        let start = self.start;
+        self.trace.get_or_insert_with(|| Trace::new(capacity, start));
         for hca in (0..self.hcas()).map(HcaId) {
             self.record(hca, Audience::COVERAGE);
         }

@@ -14,6 +14,7 @@ use super::links::Link;
 use super::{Class, Event, TunnelEvent, World, take_all};
 use crate::adapter::function::Function;
 use crate::adapter::returning::Returned;
+use crate::ground::epoch::Rebase;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
 use crate::link::{Delivery, LineRate, LinkMessage, LinkPacket, Session};
@@ -367,5 +368,12 @@ impl World {
             (Some(Err(next)), _) => self.await_credits(port, next),
             (None, _) => {}
         }
+    }
+}
+
+impl Rebase for Forwarded {
+    fn rebase(&mut self, by: Ps) {
+        let Self { tail, switch: _, port: _, packet: _, ingress: _ } = self;
+        tail.rebase(by);
     }
 }

@@ -12,6 +12,7 @@
 use hca_firmware::{Link as PortLink, LinkOffer, PortKind};
 
 use super::World;
+use crate::ground::epoch::Rebase;
 use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
 use crate::ground::time::Ps;
 use crate::link::{Light, LinkMessage, LinkPacket};
@@ -212,5 +213,12 @@ impl World {
     pub(super) fn leave(&mut self, event: TunnelEvent) {
         self.left += 1;
         self.tunnel_events.insert((event.at, self.left), event);
+    }
+}
+
+impl Rebase for TunnelEvent {
+    fn rebase(&mut self, by: Ps) {
+        let Self { tunnel: _, at, message: _ } = self;
+        at.rebase(by);
     }
 }

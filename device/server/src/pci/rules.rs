@@ -75,6 +75,8 @@ impl Told {
     /// Time has passed: a vector that was raised `patience` ago, and is masked ever since.
     pub fn look(&mut self, now: Ps, patience: Ps, config: &ConfigSpace, msix: &Msix) -> Option<Finding> {
         self.masked.retain(|vector, _| masked_by(config, msix, *vector).is_some());
+        // The start that times are counted from may have moved: what was before it is as if it were now.
+        self.masked.values_mut().flatten().for_each(|since| *since = now.min(*since));
         let late = |since: &Option<Ps>| since.is_some_and(|since| now.since(since) >= patience);
         let (vector, since) = self.masked.iter_mut().find(|(_, since)| late(since))?;
         *since = None;

@@ -230,6 +230,8 @@ pub enum Record {
     Interrupt { hca: u16, vector: u16, became: Became },
     /// Something left by that link.
     Left { link: u16, what: Bytes },
+    /// Step: the start of time moved ([`hca_model::World::rebase_if_due`]); times are counted from there.
+    Epoch,
 }
 
 impl Record {
@@ -246,7 +248,7 @@ impl Record {
             MemoryChanged { .. } | Connect { .. } | Mask { .. } | Trigger { .. } | Reset { .. } => true,
             StoresEnd { .. } | Answers { .. } | Run | Signal | Arrivals | Frames => true,
             Packet { .. } | Frame { .. } | Light { .. } | Drain | Control { .. } | Diagnose => true,
-            Mark { .. } | End { .. } => true,
+            Mark { .. } | End { .. } | Epoch => true,
             Advance { .. } | Stopped { .. } | Skip { .. } | Now { .. } | Returned { .. } => false,
             DmaRead { .. } | DmaReadFailed { .. } | DmaWrite { .. } | Reaches { .. } => false,
             Look { .. } | LookReaches { .. } | AtOnce { .. } | Ask { .. } | Answer { .. } => false,
@@ -366,6 +368,7 @@ impl fmt::Display for Names<'_> {
             Mask { vector, .. } => write!(f, "vector {vector} is unmasked"),
             Trigger { vector, .. } => write!(f, "the host triggers vector {vector}"),
             Reset { .. } => f.write_str("the host resets the function"),
+            Epoch => f.write_str("the start of time moves"),
             StoresEnd { .. } => f.write_str("stores to a BlueFlame register are not continued"),
             Answers { .. } => f.write_str("the host has answered accesses to its memory"),
             Run => f.write_str("the model runs on"),

@@ -186,7 +186,7 @@ impl Replay {
         let whole = divergence.is_none() && !self.player.is_over();
         Ok(Outcome {
             records: self.records,
-            time: self.world.now().0,
+            time: self.world.start().wrapped(self.world.now()),
             ending: self.recording.ending().filter(|_| whole),
             divergence,
             inside: self.inside,
@@ -283,6 +283,12 @@ impl Replay {
                     let (now, place) = (self.pacer.catch_up(&mut self.world), function.place());
                     self.world.memory_changed(now, place);
                 }
+                Ok(())
+            }
+            Record::Epoch => {
+                self.world.rebase_if_due(Ps::MAX).context("the start of time does not move")?;
+                let world = &self.world;
+                self.observer.iter_mut().for_each(|observer| observer.start_moved(world));
                 Ok(())
             }
             Record::Run => {

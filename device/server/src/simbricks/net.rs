@@ -45,7 +45,7 @@ impl NetLink {
     /// # Errors
     /// See [`Channel::send`].
     pub fn send(&mut self, at: Ps, message: LinkMessage) -> Result<(), LinkError> {
-        let packet = wire::write(&mut self.end, at, message);
+        let packet = wire::write(&mut self.end, at.0, message);
         self.channel.send(at, &[&packet, &self.end])
     }
 

@@ -27,8 +27,8 @@ const LONGEST: Ps = Ps::from_ms(1);
 /// What came of a link.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// A message, and when it is here.
-    Message(Ps, LinkMessage),
+    /// A message, and when it is here, in ps modulo 2^64.
+    Message(u64, LinkMessage),
     /// The peer is gone; nothing comes any more.
     Lost(&'static str),
 }
@@ -105,8 +105,8 @@ impl Line {
         self.receiver.wake();
     }
 
-    /// A message leaves.
-    pub(super) fn send(&mut self, at: Ps, message: LinkMessage) {
+    /// A message leaves; `at`: when it is there, in ps modulo 2^64.
+    pub(super) fn send(&mut self, at: u64, message: LinkMessage) {
         if self.lost {
             return;
         }
@@ -260,8 +260,8 @@ mod tests {
         let (mut a, mut b) = ends();
         assert!(a.sleep() && b.sleep());
         for i in 0..3000 {
-            a.send(Ps(i), packet(100 + i as usize, 2));
-            b.send(Ps(i), LinkMessage::Light(Light::default()));
+            a.send(i, packet(100 + i as usize, 2));
+            b.send(i, LinkMessage::Light(Light::default()));
         }
         // More than the ring has room for.
         let mut got = 0;
@@ -269,7 +269,7 @@ mod tests {
             assert_eq!((a.flush(), b.flush()), (None, None));
             for taken in all(&mut b) {
                 let Taken::Message(at, LinkMessage::Packet(packet)) = taken else { panic!("{taken:?}") };
-                assert_eq!((at, packet.packet.len()), (Ps(got), 100 + got as usize));
+                assert_eq!((at, packet.packet.len()), (got, 100 + got as usize));
                 got += 1;
             }
         }
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn a_turn_is_bounded() {
         let (mut a, mut b) = ends();
-        (0..1000).for_each(|_| a.send(Ps(0), packet(64, 1)));
-        (0..1000).for_each(|_| b.send(Ps(0), packet(64, 0)));
+        (0..1000).for_each(|_| a.send(0, packet(64, 1)));
+        (0..1000).for_each(|_| b.send(0, packet(64, 0)));
         let mut count = 0;
         assert!(b.take(|_| count += 1));
         assert_eq!(count, TURN);
@@ -294,13 +294,13 @@ mod tests {
     #[test]
     fn a_peer_that_ends_is_noticed_after_what_it_said() {
         let (mut a, mut b) = ends();
-        a.send(Ps(1), packet(64, 1));
+        a.send(1, packet(64, 1));
         assert_eq!(a.flush(), None);
         drop(a);
         let got = all(&mut b);
         assert!(matches!(got[..], [Taken::Message(..), Taken::Lost(_)]), "{got:?}");
         assert!(!b.is_joined() && b.watch().is_none() && all(&mut b).is_empty());
-        b.send(Ps(1), packet(64, 1));
+        b.send(1, packet(64, 1));
         assert_eq!((b.flush(), b.is_congested()), (None, false));
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let (mut a, _b) = ends();
         let mut why = None;
         for _ in 0..BACKLOG / 4096 * 2 {
-            a.send(Ps(0), packet(4096, 65));
+            a.send(0, packet(4096, 65));
             why = why.or(a.flush());
         }
         assert_eq!(why, Some("it takes nothing"));

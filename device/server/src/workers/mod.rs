@@ -29,7 +29,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
-use hca_model::Ps;
 use hca_model::link::LinkMessage;
 use serde_json::{Value, json};
 
@@ -47,7 +46,7 @@ const NOTES: usize = 16;
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A message by that link, and when it is here.
-    Message(u16, Ps, LinkMessage),
+    Message(u16, u64, LinkMessage),
     /// The far side of a link is gone.
     Lost(u16),
     /// There is a new one.
@@ -137,7 +136,7 @@ impl Joints {
     }
 
     /// A message leaves by a link.
-    pub(crate) fn send(&mut self, link: u16, at: Ps, message: LinkMessage) {
+    pub(crate) fn send(&mut self, link: u16, at: u64, message: LinkMessage) {
         if let Some(line) = self.lines.get_mut(&link) {
             line.send(at, message);
         }
@@ -190,10 +189,10 @@ mod tests {
             drop(a);
             let mut peer = Line::new(&memory, b, 1).unwrap();
             let credit = LinkMessage::Credit { lane: 1, blocks: round, session: Default::default() };
-            peer.send(Ps(9), credit.clone());
+            peer.send(9, credit.clone());
             assert!(!joints.sleep());
             joints.take(|h| heard.push(h));
-            assert!(matches!(&heard[..], [Heard::Message(3, Ps(9), message)] if *message == credit));
+            assert!(matches!(&heard[..], [Heard::Message(3, 9, message)] if *message == credit));
             heard.clear();
             drop(peer);
             joints.take(|h| heard.push(h));

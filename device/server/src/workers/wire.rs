@@ -7,7 +7,7 @@
 //! | 2 credit | lane (1), blocks (4), session (2, 2); when |
 //! | 3 light | session (2), has an offer (1): widths (1), speeds (1), has a buffer (1): bytes (4), latency in ps (8); when |
 //!
-//! When (8) it is at the connector of the receiver's side is in ps of the clock of both. No link between processes garbles bytes: most
+//! When (8) it is at the connector of the receiver's side is in ps of the clock of both, modulo 2^64. No link between processes garbles bytes: most
 //! of what a packet costs would be to compute a checksum and to check it.
 
 use hca_model::link::{Light, LinkMessage, LinkPacket, Session};
@@ -19,7 +19,7 @@ const CREDIT: u8 = 2;
 const LIGHT: u8 = 3;
 
 /// Writes a message: gives the packet, if it is one, and writes what is behind it over what is in `out`.
-pub(crate) fn write(out: &mut Vec<u8>, at: Ps, message: LinkMessage) -> Vec<u8> {
+pub(crate) fn write(out: &mut Vec<u8>, at: u64, message: LinkMessage) -> Vec<u8> {
     out.clear();
     let session = |out: &mut Vec<u8>, Session { near, far }: Session| {
         out.extend_from_slice(&near.to_le_bytes());
@@ -52,7 +52,7 @@ pub(crate) fn write(out: &mut Vec<u8>, at: Ps, message: LinkMessage) -> Vec<u8> 
             LIGHT
         }
     };
-    out.extend_from_slice(&at.0.to_le_bytes());
+    out.extend_from_slice(&at.to_le_bytes());
     out.push(kind);
     before
 }
@@ -91,9 +91,9 @@ impl Reader<'_> {
 }
 
 /// Takes a message apart; `None`: it is none of ours. A packet has the memory of `bytes` then.
-pub(crate) fn read(bytes: &mut Vec<u8>) -> Option<(Ps, LinkMessage)> {
+pub(crate) fn read(bytes: &mut Vec<u8>) -> Option<(u64, LinkMessage)> {
     let mut r = Reader(bytes);
-    let ([kind], at) = (r.take()?, r.time()?);
+    let ([kind], Ps(at)) = (r.take()?, r.time()?);
     let message = match kind {
         PACKET => {
             let session = r.session()?;
@@ -152,9 +152,9 @@ mod tests {
     fn messages_pass() {
         let mut end = Vec::new();
         for message in messages() {
-            let packet = write(&mut end, Ps(u64::MAX - 1), message.clone());
+            let packet = write(&mut end, u64::MAX - 1, message.clone());
             let bytes = [packet, end.clone()].concat();
-            assert_eq!(read(&mut bytes.clone()), Some((Ps(u64::MAX - 1), message.clone())));
+            assert_eq!(read(&mut bytes.clone()), Some((u64::MAX - 1, message.clone())));
             if !matches!(message, LinkMessage::Packet(_)) {
                 assert_eq!(read(&mut bytes[1..].to_vec()), None, "too short");
                 assert_eq!(read(&mut [&[0][..], &bytes].concat()), None, "too long");

@@ -241,7 +241,11 @@ fn what_comes_late_has_a_bound() {
         (0..posted).for_each(|_| assert_eq!(count(&told.soon()), 0, "{what:?}"));
         assert_eq!(happened(&told.simulation, id).1 as usize, posted);
         // All of them come.
-        let came: Vec<usize> = (0..1_000).map(|_| count(&told.comes(Ps::from_ms(1)))).collect();
+        let came = (0..1_000).map(|_| {
+            told.eq.arm(told.pair.hcas[0].bus_mut());
+            count(&told.comes(Ps::from_ms(1)))
+        });
+        let came: Vec<usize> = came.collect();
         let is_counter = matches!(what, What::Interrupt { .. });
         let all = if is_counter { came.last().copied().unwrap_or_default() } else { came.iter().sum() };
         assert_eq!(all, MOST, "{what:?}");

@@ -23,7 +23,9 @@ use crate::engines::nic::receive::Steered;
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
 use crate::engines::nic::rss::{HashRules, Hasher, KeyTables};
 use crate::engines::nic::scatter::ScatterList;
+use crate::ground::epoch::Rebase;
 use crate::ground::slots::Slots;
+use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 
 pub(crate) use merge::MergedFrame;
@@ -105,5 +107,22 @@ pub(crate) fn count_frame(port: &mut Port, packet: &Packet, way: Way) {
                 }
             }
         }
+    }
+}
+
+impl Rebase for Frames {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            rings: _,
+            open: _,
+            merging,
+            hashers: _,
+            keys: _,
+            verdict: _,
+            list: _,
+            queues: _,
+            begun: _,
+        } = self;
+        merging.iter_mut().for_each(|(_, merging)| merging.rebase(by));
     }
 }

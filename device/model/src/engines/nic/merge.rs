@@ -11,6 +11,7 @@ use hca_spec::ether::{Tcp, tcp_flags};
 
 use super::receive::Steered;
 use super::transmit::check;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4};
@@ -272,6 +273,13 @@ impl Merging {
     pub(crate) fn expire(&mut self, number: u32) -> Option<Delivered> {
         let place = self.sessions.iter().position(|session| session.number == number)?;
         Some(self.sessions.remove(place).end())
+    }
+}
+
+impl Rebase for Merging {
+    fn rebase(&mut self, by: Ps) {
+        let Self { sessions: _, count: _, due } = self;
+        due.rebase(by);
     }
 }
 

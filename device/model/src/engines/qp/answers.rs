@@ -10,6 +10,7 @@ use super::responder::Responder;
 use super::{QueuePair, credits};
 use crate::engines::mkey::Accessor;
 use crate::engines::view::View;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::wire::{AethRepr, Repr};
 
@@ -138,6 +139,15 @@ impl QueuePair {
             }
         }
         Some(Answer { repr, read, executed })
+    }
+}
+
+impl Rebase for Response {
+    fn rebase(&mut self, by: Ps) {
+        match self {
+            Self::Atomic { ready, .. } => ready.rebase(by),
+            Self::Ack { .. } | Self::Read { .. } => {}
+        }
     }
 }
 

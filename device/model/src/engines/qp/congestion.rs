@@ -8,6 +8,7 @@
 
 use hca_firmware::port::congestion::{NotificationPoint, ReactionPoint};
 
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// Alpha of 1.
@@ -256,6 +257,39 @@ impl Congestion {
             self.limit = None;
         }
         free
+    }
+}
+
+impl Rebase for Limit {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            alpha_at,
+            cut_due,
+            cut_at,
+            time_at,
+            next,
+            current: _,
+            target: _,
+            most: _,
+            alpha: _,
+            told: _,
+            by_bytes: _,
+            by_time: _,
+            bytes_left: _,
+        } = self;
+        alpha_at.rebase(by);
+        cut_due.rebase(by);
+        cut_at.rebase(by);
+        time_at.rebase(by);
+        next.rebase(by);
+    }
+}
+
+impl Rebase for Congestion {
+    fn rebase(&mut self, by: Ps) {
+        let Self { told, limit } = self;
+        told.rebase(by);
+        limit.rebase(by);
     }
 }
 

@@ -14,6 +14,7 @@ use hca_spec::wqe::Datagram;
 
 use super::{Dynamic, QueuePair};
 use crate::engines::view::View;
+use crate::ground::epoch::{Rebase, Start};
 use crate::ground::time::Ps;
 use crate::wire::{DcEthRepr, Repr};
 
@@ -61,9 +62,9 @@ impl QueuePair {
     }
 
     /// A new connection to `target`: the packet that begins it is queued.
-    pub(crate) fn connect_to(&mut self, view: &View<'_>, now: Ps, target: &Datagram) {
+    pub(crate) fn connect_to(&mut self, view: &View<'_>, (start, now): (Start, Ps), target: &Datagram) {
         let Dynamic::Initiator(initiator) = &mut self.dynamic else { return };
-        let clock = now.0.div_euclid(Ps::from_us(1).0) as u32;
+        let clock = (start.absolute_ns(now) / 1_000) as u32;
         let next = initiator.session.wrapping_add(1);
         // Serial numbers: the later one of both.
         initiator.session = if clock.wrapping_sub(next) as i32 > 0 { clock } else { next };
@@ -94,5 +95,12 @@ impl QueuePair {
         (repr.operation, repr.psn, repr.dceth) =
             (Operation::Disconnect, self.requester.next_psn, Some(dceth));
         Some(repr)
+    }
+}
+
+impl Rebase for Initiator {
+    fn rebase(&mut self, by: Ps) {
+        let Self { used, target: _, session: _ } = self;
+        used.rebase(by);
     }
 }

@@ -19,6 +19,7 @@ use super::responder::Responder;
 use super::send::SendQueue;
 use super::{Dynamic, Params, QueuePair};
 use crate::engines::view::View;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::link_layer::{Path, Route, Station};
 use crate::wire::{AethRepr, DcEthRepr, Repr};
@@ -197,5 +198,13 @@ pub(crate) fn classify_packet(
         Operation::Connect | Operation::Disconnect => DctPacket::Nothing,
         _ if same => DctPacket::Request,
         _ => DctPacket::Unknown,
+    }
+}
+
+impl Rebase for Connection {
+    fn rebase(&mut self, by: Ps) {
+        let Self { used, looked_at, peer: _, session: _ } = self;
+        used.rebase(by);
+        looked_at.rebase(by);
     }
 }

@@ -35,6 +35,7 @@ use hca_spec::wire::Transport;
 
 use crate::engines::mkey::Accessor;
 use crate::engines::view::View;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::link_layer::{Path, Route, Station, WrongGid};
 use crate::wire::Repr;
@@ -356,6 +357,40 @@ pub(crate) enum NotAdmitted {
 pub(crate) fn pkeys_match(a: u16, b: u16) -> bool {
     const MEMBERSHIP: u16 = 0x8000;
     a & !MEMBERSHIP == b & !MEMBERSHIP && a & !MEMBERSHIP != 0 && (a | b) & MEMBERSHIP != 0
+}
+
+impl Rebase for FrameSender {
+    fn rebase(&mut self, by: Ps) {
+        let Self { not_before, tis: _, inline_mode: _ } = self;
+        not_before.rebase(by);
+    }
+}
+
+impl Rebase for Dynamic {
+    fn rebase(&mut self, by: Ps) {
+        match self {
+            Self::No => {}
+            Self::Initiator(initiator) => initiator.rebase(by),
+            Self::Responder(connection) => connection.rebase(by),
+        }
+    }
+}
+
+impl Rebase for QueuePair {
+    fn rebase(&mut self, by: Ps) {
+        let Self { qpn: _, service: _, state: _, params: _, sq, rq: _, requester, responder, .. } = self;
+        sq.rebase(by);
+        requester.rebase(by);
+        responder.rebase(by);
+        let Self { run: _, lane: _, dynamic, error_poll, drained_event: _, .. } = self;
+        dynamic.rebase(by);
+        if let Some((at, _)) = error_poll {
+            at.rebase(by);
+        }
+        let Self { migration_refused: _, frames, congestion, .. } = self;
+        frames.rebase(by);
+        congestion.rebase(by);
+    }
 }
 
 #[cfg(test)]

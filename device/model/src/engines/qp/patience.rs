@@ -6,6 +6,7 @@
 
 use hca_spec::ids::Psn;
 
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// The least time that is waited: four times the unit of timeouts (IBTA 9.7.6.1.3).
@@ -63,6 +64,15 @@ impl Patience {
     /// Something is sent again.
     pub(crate) fn sent_again(&mut self) {
         self.probe = None;
+    }
+}
+
+impl Rebase for Patience {
+    fn rebase(&mut self, by: Ps) {
+        let Self { usual: _, probe, ran_out: _, early: _ } = self;
+        if let Some((_, at)) = probe {
+            at.rebase(by);
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use super::pieces::Piece;
 use super::wqe::Wqe;
 use super::{Params, QueuePair};
 use crate::engines::view::View;
+use crate::ground::epoch::Rebase;
 use crate::ground::event::Hold;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
@@ -406,5 +407,32 @@ impl QueuePair {
     /// Whether the send queue, which drains, is drained: everything that was started is complete (IBTA 10.3.1.6).
     pub(crate) fn is_drained(&self) -> bool {
         self.state == QpState::SqDraining && self.requester.is_idle() && self.sq.all_seen()
+    }
+}
+
+impl Rebase for Requester {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            deadline,
+            timer,
+            patience,
+            rnr_until,
+            messages: _,
+            next_psn: _,
+            cursor: _,
+            sent: _,
+            retries_left: _,
+            rnr_left: _,
+            rnr_generation: _,
+            poisoned: _,
+            gap: _,
+            ssn: _,
+            limit: _,
+            fault: _,
+        } = self;
+        deadline.rebase(by);
+        timer.rebase(by);
+        patience.rebase(by);
+        rnr_until.rebase(by);
     }
 }

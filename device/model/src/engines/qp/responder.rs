@@ -18,6 +18,8 @@ use super::page_fault::ResponderFault;
 use super::recv::{NoReceive, Receive, XrcSrq, xrc_srq};
 use crate::engines::mkey::{Access, Accessor, Fault, check};
 use crate::engines::view::View;
+use crate::ground::epoch::Rebase;
+use crate::ground::time::Ps;
 use crate::wire::{AtomicRepr, Repr, RethRepr};
 
 /// Message sequence numbers have 24 bits.
@@ -531,5 +533,13 @@ pub(crate) fn atomic_result(operation: Operation, atomic: &AtomicRepr, original:
         Operation::FetchAdd => original.wrapping_add(atomic.swap_add),
         _ if original == atomic.compare => atomic.swap_add,
         _ => original,
+    }
+}
+
+impl Rebase for Responder {
+    fn rebase(&mut self, by: Ps) {
+        let Self { epsn: _, msn: _, current: _, landing: _, spare: _, nak_sent: _, queue, .. } = self;
+        queue.rebase(by);
+        let Self { turn: _, resources: _, established: _, fault: _, .. } = self;
     }
 }

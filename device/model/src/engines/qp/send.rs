@@ -10,6 +10,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::wqe::{Ctrl, DS_UNIT, WQEBB};
 
 use super::wqe::BadWqe;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::ground::timing::Mark;
 
@@ -222,4 +223,28 @@ pub(crate) fn error_counters(syndrome: Syndrome) -> [Option<QCounter>; 2] {
         Syndrome::LocalAccess | Syndrome::RnrRetryExceeded | Syndrome::RemoteAborted => None,
     };
     [Some(QCounter::ReqCqeError), cause]
+}
+
+impl Rebase for Fetch {
+    fn rebase(&mut self, by: Ps) {
+        let Self { at, end: _, mark: _ } = self;
+        at.rebase(by);
+    }
+}
+
+impl Rebase for DeferredCompletion {
+    fn rebase(&mut self, by: Ps) {
+        let Self { at, cqe: _, data: _ } = self;
+        at.rebase(by);
+    }
+}
+
+impl Rebase for SendQueue {
+    fn rebase(&mut self, by: Ps) {
+        let Self { fetched, sent, due, head: _, posted: _, turn: _, yielded: _, copy: _, mark: _, behind: _ } =
+            self;
+        fetched.rebase(by);
+        sent.rebase(by);
+        due.rebase(by);
+    }
 }

@@ -13,6 +13,7 @@ use hca_firmware::port::classes::Classes;
 
 use super::VL15;
 use super::arbiter::{Arbiter, Tables};
+use crate::ground::epoch::Rebase;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::selection::Selection;
@@ -449,6 +450,54 @@ impl<H> Egress<H> {
             None => self.waiting &= !(1 << vl),
         }
         Some(Outcome::Discarded { at: now, hold: head.hold })
+    }
+}
+
+impl Rebase for Credits {
+    fn rebase(&mut self, by: Ps) {
+        let Self { free: _, coming } = self;
+        coming.iter_mut().for_each(|(at, _)| at.rebase(by));
+    }
+}
+
+impl<H> Rebase for Queued<H> {
+    fn rebase(&mut self, by: Ps) {
+        let Self { packet: _, hold: _, ready, first_since, dies } = self;
+        ready.rebase(by);
+        first_since.rebase(by);
+        dies.rebase(by);
+    }
+}
+
+impl<H> Rebase for LaneQueue<H> {
+    fn rebase(&mut self, by: Ps) {
+        let Self { queue, bytes: _, coming: _, credits } = self;
+        queue.rebase(by);
+        credits.rebase(by);
+    }
+}
+
+impl<H> Rebase for Egress<H> {
+    fn rebase(&mut self, by: Ps) {
+        let Self {
+            busy_until,
+            lanes,
+            credit_timer,
+            paused,
+            limited,
+            held,
+            line: _,
+            waiting: _,
+            turns: _,
+            limits: _,
+            starved: _,
+        } = self;
+        busy_until.rebase(by);
+        lanes.rebase(by);
+        credit_timer.rebase(by);
+        paused.rebase(by);
+        limited.rebase(by);
+        held.rebase(by);
     }
 }
 

@@ -1,0 +1,208 @@
+//! Time that has no end: everything over again in worlds whose times are counted from a later start now and then, with the same traces; and
+//! worlds that have gone on for months and years.
+
+use hca_driver::{Bus, RtsAttr, SendOp, SendRequest};
+use hca_model::link::Faults;
+use hca_model::{DUE, EPOCH, Ps};
+use hca_spec::cqe::Syndrome;
+use hca_tests::in_process::{ModelBus, Simulation, epochs};
+use hca_tests::pair::{Options, Pair, pattern};
+use hca_tests::rig::linked;
+
+/// The same happens at the same times, whenever the start moves.
+fn same(test: fn()) {
+    for every in [1, 13] {
+        let plain = epochs(every, false, test);
+        assert!(plain.iter().any(|(_, records)| *records > 0), "nothing happened");
+        assert!(
+            epochs(every, true, test) == plain,
+            "another history if the start moves in one of {every} waits"
+        );
+    }
+}
+
+/// A module for each file of tests, with those of its tests that are run again.
+macro_rules! again {
+    ($($file:ident: $($test:ident)*;)*) => {
+        $(mod $file {
+            $(#[test]
+            fn $test() {
+                super::same(crate::$file::$test);
+            })*
+        })*
+    };
+}
+
+/// The same of the files about Ethernet.
+macro_rules! ethernet_again {
+    ($($file:ident: $($test:ident)*;)*) => {
+        mod ethernet {
+            $(mod $file {
+                $(#[test]
+                fn $test() {
+                    super::super::same(crate::ethernet::$file::$test);
+                })*
+            })*
+        }
+    };
+}
+
+ethernet_again! {
+    flow: entries chains addresses_and_tags;
+    frames:
+        every_length inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
+        large_sends several_frames_in_a_request hashes_choose_queues;
+    links: bad_frames_are_counted bursts_arrive switches_learn;
+    queues:
+        frames_without_a_request_are_counted a_receive_queue_fails_and_recovers
+        a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
+        loopback_by_domain;
+    roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;
+}
+
+again! {
+    blueflame:
+        messages_of_every_size the_copy_is_executed_and_only_once
+        torn_copies_are_doorbells copies_that_do_not_fit long_wqes_go_on_in_memory
+        off_unless_asked_for a_send_queue_on_its_own;
+    completion:
+        data_in_entries resize_in_traffic resize_to_less_than_is_unread moderation overrun
+        one_queue_for_many;
+    counters:
+        requests_naks_and_errors_are_counted timeouts_are_counted
+        all_counters_are_of_one_source;
+    dc:
+        every_operation from_target_to_target several_initiators packets_with_grh
+        small_messages_in_the_completion receiver_not_ready
+        a_wrong_key_is_counted_and_told a_refused_request_costs_the_initiator
+        a_message_too_long no_such_target draining connections_are_made_anew
+        over_a_bad_link;
+    dc_paging: sender_and_receiver_wait the_target_of_a_write_is_waited_for;
+    dc_sessions:
+        only_packets_of_the_connection_count a_message_that_is_not_finished_is_flushed
+        the_key_counts_in_every_packet draining_has_an_end;
+    errors:
+        receiver_not_ready_is_waited_for receiver_not_ready_for_too_long_is_an_error
+        a_silent_peer_is_an_error_after_the_retries strangers_are_not_heard
+        error_flushes_everything_in_order reset_forgets_and_the_pair_reconnects
+        bad_remote_access_is_refused bad_local_access_is_an_error
+        too_long_for_the_receiver completion_queue_overrun_is_an_event;
+    events:
+        doorbells_in_pages_of_others an_event_for_each_completion_once arming
+        event_queues_by_vector a_completion_queue_moves a_shared_queue_that_cannot_be_read;
+    faults:
+        remote_keys remote_rights local_keys local_write lengths work_requests states
+        partitions_and_q_keys services;
+    keys:
+        pages_up_to_1_gib regions_of_more_than_4_gib lists_of_pieces strided_layouts
+        strided_layouts_in_lists lists_of_blocks depth_is_limited pieces_are_checked
+        fast_registration changes_that_are_refused keys_hold_their_domain
+        loaded_translations_take_pages;
+    loopback:
+        up_and_down_again commands_overlap sends_of_every_size
+        writes_and_reads_of_every_size every_mtu gather_and_scatter_across_pages
+        inline_data unsignalled_requests_complete_with_the_next_signalled rings_wrap
+        both_directions_at_once;
+    malformed: malformed_packets_are_counted_and_dropped;
+    objects:
+        use_is_counted wrong_transitions_are_refused queries_are_truthful
+        pages_of_every_size keys_that_are_gone protection_domains_are_separate
+        the_firmware_asks_for_pages_and_gives_them_back;
+    odp:
+        a_sender_waits_for_its_data a_receiver_waits_for_its_buffer
+        the_target_of_a_write_is_waited_for both_ends_of_a_read_are_waited_for
+        both_ends_of_an_atomic_are_waited_for pages_that_can_not_be_had_are_errors
+        pages_that_are_gone_are_not_touched a_reset_forgets_the_fault
+        nobody_to_tell_is_an_error implicit_regions_wait_for_their_blocks;
+    odp_queues:
+        receive_buffers_of_a_shared_queue datagrams_wait_for_their_data
+        everything_arrives_although_pages_come_and_go;
+    pools: pools_in_a_ring;
+    qp_life:
+        a_send_queue_drains an_idle_send_queue_is_drained
+        an_unreliable_send_queue_fails_alone a_reliable_queue_pair_fails_as_a_whole
+        a_datagram_send_queue_fails_alone an_overrun_flushes_the_other_queue;
+    random: loopback_at_random link_at_random lossy_link_at_random;
+    rc_rules:
+        credits_hold_sends_back rnr_timers retries_are_counted naks_have_their_completions
+        a_sequence_error_repeats_from_there a_fence_waits_for_reads
+        reads_and_atomics_keep_to_the_initiators_depth
+        requests_are_executed_in_order_and_once atomics_are_executed_once
+        duplicate_reads_are_answered_from_where_they_ask the_responders_depth_is_a_limit;
+    services: datagrams atomics shared_receive_queue;
+    signatures: insert_pass_and_strip errors_are_told_once errors_drain_the_queue refusals;
+    stress:
+        counters_wrap psns_wrap_under_loss global_routes unreliable_connections
+        many_queue_pairs;
+    windows:
+        windows_open_a_part_of_a_region nothing_else_is_open
+        a_window_is_no_stronger_than_its_region windows_stay_in_their_domain
+        type_2_is_bound_to_a_queue_pair unbinding_closes binding_what_is_bound
+        peers_invalidate_windows_of_type_2 peers_invalidate_nothing_else
+        zero_based_windows;
+    xrc:
+        sends_go_to_the_queue_they_name every_operation an_empty_queue_is_waited_for
+        wrong_queues_are_refused the_queue_decides_over_the_domain limit_event;
+}
+
+/// Picoseconds since the very first start.
+fn absolute(simulation: &Simulation) -> u128 {
+    simulation.world(|world, now| world.start().absolute(now.max(world.now())))
+}
+
+/// How long messages take there and back, from the beginning of a page of the calendars on.
+fn traffic(pair: &mut Pair<ModelBus>) -> Vec<u128> {
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let took = [1, 5_000, 100_000].map(|len| {
+        const PAGES: u64 = 1 << 22;
+        simulation.run(simulation.world(|_, now| Ps(PAGES - now.0 % PAGES)));
+        let began = absolute(&simulation);
+        pair.deliver_and_read(&pattern(len as u64, len), 1 << 17);
+        absolute(&simulation) - began
+    });
+    took.to_vec()
+}
+
+/// The adapter's clock (PRM "Initialization segment", internal_timer_h and _l), which runs at 156.25 MHz.
+fn clock(pair: &mut Pair<ModelBus>) -> u64 {
+    let [high, low] = [0x1000, 0x1004].map(|at| pair.hcas[0].bus_mut().mmio_read32(at));
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// A world passes the moment at which its start moves again and again, for longer than 2^64 ps, with traffic before, at and after it. What
+/// is under way then goes on, and takes as long as ever.
+#[test]
+fn years_pass() {
+    const TICK: u128 = 6_400;
+    let rts = RtsAttr { timeout: 8, retries: 3, ..RtsAttr::default() };
+    let mut pair = linked(&Options { rts, memory: 1 << 18, ..Options::default() }, Faults::default(), 1);
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    // Caches are cold the first time.
+    let [_, usual] = [0, 1].map(|_| traffic(&mut pair));
+    for epoch in 0..40 {
+        simulation.run(simulation.world(|_, now| DUE.since(now).since(Ps::from_us(20))));
+        assert_eq!(traffic(&mut pair).len(), usual.len());
+        simulation.run(simulation.world(|_, now| DUE.since(now).since(Ps::from_ns(500))));
+        let (before, ticks) = (absolute(&simulation), clock(&mut pair));
+        let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+        let (op, sge) = (SendOp::Write { address, rkey, imm: None }, [pair.ends[0].sge(0, 100_000)]);
+        pair.send(0, &SendRequest::new(7, op, &sge));
+        while simulation.move_start().is_none() {
+            simulation.run(Ps::from_ns(100));
+        }
+        assert!(pair.try_sent(0).is_none(), "it is under way");
+        pair.sent_ok(0, 7);
+        let (passed, ticked) = (absolute(&simulation) - before, clock(&mut pair).wrapping_sub(ticks));
+        assert!(passed < Ps::from_us(60).0.into(), "{passed} ps in epoch {epoch}");
+        assert!((passed / TICK).abs_diff(ticked.into()) <= 2, "{ticked} ticks in {passed} ps");
+        assert!(simulation.world(|_, now| now) < EPOCH);
+        assert_eq!(traffic(&mut pair), usual, "epoch {epoch}");
+    }
+    let years = absolute(&simulation) / 1_000_000_000_000 / 86_400 / 365;
+    assert!(years >= 11, "{years} years");
+    // A peer that is silent is given up as soon as ever.
+    let home = pair.ends[1].home;
+    pair.hcas[home].qp_to_reset(&mut pair.ends[1].qp).expect("2RST");
+    pair.send(0, &SendRequest::send(1, &[]).inline(b"x"));
+    assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::TransportRetryExceeded));
+}
