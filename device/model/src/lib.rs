@@ -55,7 +55,7 @@ pub use hca_spec::rules;
 pub use time::Ps;
 pub use world::{
     ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, Routing, SubnetPlan,
-    SwitchConfig, TunnelEvent, World, WorldConfig,
+    SwitchConfig, TunnelEvent, WaitingEvents, World, WorldConfig,
 };
 
 /// What goes wrong on script.

@@ -3,7 +3,7 @@
 //! Every number comes from the model's [`Counters`]; nothing is counted here.
 
 use hca_model::units::{Counts, PcieCounts};
-use hca_model::{Counters, HcaId, NodeId, PortCounters, SwitchId, World};
+use hca_model::{Counters, HcaId, NodeId, PortCounters, SwitchId, WaitingEvents, World};
 use serde_json::{Map, Value, json};
 
 /// Queue pairs of an adapter that an answer tells of: those with most packets.
@@ -134,6 +134,12 @@ fn report(world: &World, hca: HcaId, counters: Counters) -> Value {
         "qps_with_traffic": known,
         "diagnoses": world.diagnoses(hca),
     })
+}
+
+/// Events of an adapter that wait.
+pub(crate) fn events(of: WaitingEvents) -> Value {
+    let WaitingEvents { waiting, most, doorbells, held } = of;
+    json!({ "waiting": waiting, "limit": most, "doorbells_waiting": doorbells, "doorbells_held": held })
 }
 
 /// What the ports of switches count.

@@ -600,6 +600,13 @@ impl Engine {
                     map.insert("lag_ns".into(), self.pacer.lag(&self.world).as_ns().into());
                     map.insert("engine".into(), self.rounds.report());
                     map.insert("waiting_events".into(), self.world.waiting_events().into());
+                    let events = self.world.events_of_each().into_iter().map(counters::events);
+                    let hcas = map.get_mut("hcas").and_then(Value::as_array_mut);
+                    for (hca, events) in hcas.into_iter().flatten().zip(events) {
+                        if let Some(hca) = hca.as_object_mut() {
+                            hca.insert("events".into(), events);
+                        }
+                    }
                     map.insert("switches".into(), counters::switches(&self.world));
                     if let Some(outsides) = &self.outsides {
                         map.insert("outsides".into(), outsides.metrics());

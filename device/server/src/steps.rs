@@ -20,6 +20,9 @@ use crate::topology::{Part, Topology};
 /// The model refuses it.
 pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(World, Links)> {
     let (mut world, links) = model::world(topology, part)?;
+    for (i, (_, hca)) in part.hcas().enumerate() {
+        world.limit_events(HcaId(i), hca.events);
+    }
     if topology.checker.enabled {
         world.start_checker(Ps::from_ms(topology.checker.patience_ms));
     }

@@ -1,7 +1,8 @@
 //! Events that nothing comes of any more don't pile up.
 
 use hca_driver::qp::Path;
-use hca_driver::{Error, InitAttr, RtrAttr, RtsAttr, SendRequest};
+use hca_driver::{Error, InitAttr, QpConfig, RtrAttr, RtsAttr, SendRequest};
+use hca_model::{HcaId, Ps, WaitingEvents};
 use hca_spec::ids::{Lid, Qpn};
 use hca_tests::pair::Options;
 use hca_tests::rig;
@@ -48,4 +49,53 @@ fn timers_of_queue_pairs_that_were_reset() {
     pair.send(0, &SendRequest::write(2, &sge, far.address, far.key));
     let (_, completion) = pair.sent(0);
     assert!(completion.status.is_err(), "{completion:?}");
+}
+
+/// Queue pairs of an adapter, each with a timer that runs for more than two hours.
+const QUEUES: usize = 400;
+/// Events that may wait there.
+const EVENTS: usize = 200;
+
+/// An adapter with as many events as it may have heeds no doorbell until there is room, and everything else.
+#[test]
+fn doorbells_wait_for_room() {
+    let mut pair = rig::loopback(&Options { send_blocks: 4, ..Options::default() });
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let events = || simulation.world(|world, _| world.events_of_each()[0]);
+    simulation.world(|world, _| world.limit_events(HcaId(0), EVENTS));
+    let rts = RtsAttr { timeout: LONGEST, ..RtsAttr::default() };
+    let far = pair.ends[1].mr;
+    let [end, _] = &pair.ends;
+    let hca = &mut pair.hcas[0];
+    let config = QpConfig::rc(end.pd, &end.send_cq, &end.recv_cq);
+    let mut queues: Vec<_> = (0..QUEUES).map(|_| hca.create_qp(&config).expect("CREATE_QP")).collect();
+    let sge = [end.sge(0, 8)];
+    let mut most = 0;
+    for qp in &mut queues {
+        hca.qp_to_init(qp, &InitAttr::default()).expect("INIT");
+        hca.qp_to_rtr(qp, &RtrAttr::new(Qpn(0xff_fff0), Path::lid(Lid(1)))).expect("RTR");
+        hca.qp_to_rts(qp, &rts).expect("RTS");
+        let write = SendRequest::write(1, &sge, far.address, far.key);
+        // Twice: there is one doorbell of each that waits.
+        qp.post_send(hca.bus_mut(), &write).expect("it is posted");
+        qp.post_send(hca.bus_mut(), &write).expect("it is posted");
+        simulation.run(Ps::from_us(10));
+        most = most.max(events().waiting);
+    }
+    let WaitingEvents { waiting, most: limit, doorbells, held } = events();
+    assert!((EVENTS..EVENTS + EVENTS / 8).contains(&most) && limit == EVENTS, "{most} events waited");
+    assert!(
+        waiting + doorbells >= QUEUES && held as usize > doorbells,
+        "{waiting} wait, {doorbells} are noted"
+    );
+    // Queue pairs that are reset make room, and others' doorbells are heeded.
+    let (old, new) = queues.split_at_mut(QUEUES / 2);
+    old.iter_mut().for_each(|qp| hca.qp_to_reset(qp).expect("2RST"));
+    simulation.run(Ps::from_us(100));
+    assert!(events().doorbells < doorbells, "{:?}", events());
+    new.iter_mut().for_each(|qp| hca.qp_to_reset(qp).expect("2RST"));
+    simulation.run(Ps::from_us(100));
+    assert_eq!((events().doorbells, events().held), (0, held));
+    // The next message passes.
+    pair.deliver_and_read(&[7; 100], 4096);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hca_firmware::{Config, Port};
 
 use crate::adapter::core::Outbox;
+use crate::adapter::doorbells::Doorbells;
 use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
 use crate::engines::gateway::Spaces;
@@ -32,6 +33,8 @@ pub(crate) struct Chip {
     pub(crate) functions: u8,
     /// What is behind the window of tools.
     pub(crate) spaces: Spaces,
+    /// Send doorbells that wait.
+    pub(crate) doorbells: Doorbells,
     /// What goes wrong.
     pub(crate) script: Option<Box<Script>>,
 }
@@ -50,6 +53,7 @@ impl Chip {
             watch: None,
             functions: 1,
             spaces: Spaces::default(),
+            doorbells: Doorbells::default(),
             script: None,
         }
     }
@@ -68,6 +72,7 @@ impl Chip {
             watch,
             functions: _,
             spaces,
+            doorbells,
             script,
         } = self;
         *units = Units::new(timing);
@@ -77,6 +82,8 @@ impl Chip {
         managed.reset();
         ports.reset();
         *spaces = Spaces::default();
+        // Whether others wait is found out when events are counted.
+        doorbells.queues.clear();
         *out = Outbox::default();
         if let Some(script) = script {
             script.was_reset();
@@ -136,6 +143,7 @@ impl Rebase for Chip {
             watch,
             functions: _,
             spaces: _,
+            doorbells: _,
             script,
         } = self;
         start.moves(by);

@@ -10,6 +10,7 @@ pub(crate) mod core;
 pub(crate) mod counters;
 mod datagram;
 pub(crate) mod diagnoses;
+pub(crate) mod doorbells;
 mod dynamic;
 mod ethernet;
 pub(crate) mod events;
@@ -370,7 +371,7 @@ impl Executor<'_> {
                 if let Some(qpn) = self.send_register(now, offset, second) {
                     let at = self.core.chip.units.store(now, 8);
                     self.core.note_job(now, at, self.core.chip.timing.doorbell(), Event::Doorbell { qpn });
-                    self.core.schedule(at, HcaEvent::SendDoorbell(qpn));
+                    self.core.ring(at, qpn, HcaEvent::SendDoorbell(qpn));
                 }
             }
             _ if self.side.rests.goes_on(offset) => {}
@@ -399,7 +400,7 @@ impl Executor<'_> {
                         let time = self.core.chip.units.store(now, copy.len());
                         let (index, took) = (copy_index(copy), self.core.chip.timing.doorbell());
                         self.core.note_job(now, time, took, Event::BlueFlame { qpn, index });
-                        self.core.schedule(time, HcaEvent::BlueFlame(qpn, copy.into()));
+                        self.core.ring(time, qpn, HcaEvent::BlueFlame(qpn, copy.into()));
                     }
                 }
                 None if bytes.len() < 8 => self.doorbell32(now, at, be32(bytes, 0)),

@@ -517,6 +517,11 @@ impl<E> EventHeap<E> {
         }
     }
 
+    /// How many were scheduled so far, and how many are over; both begin anew now and then.
+    pub(crate) fn passed(&self) -> (u64, u64) {
+        (self.sequence, self.sequence.wrapping_sub(self.len as u64))
+    }
+
     /// How many events wait.
     pub fn len(&self) -> usize {
         self.len

@@ -25,6 +25,9 @@ impl World {
     /// Lets the checker look, if it is due, and takes what it has found.
     #[inline]
     pub(super) fn check(&mut self) {
+        if self.quotas.reached {
+            self.heed_quotas();
+        }
         if let Some(checker) = &self.checker
             && (checker.due() <= self.now || checker.has_found())
         {

@@ -69,6 +69,7 @@ impl World {
             start,
             effects: _,
             tidy_at: _,
+            quotas: _,
             spare: _,
             deliveries: _,
             tunnel_events,

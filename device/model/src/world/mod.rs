@@ -15,6 +15,7 @@ mod manager;
 mod pause;
 mod planned;
 mod queueing;
+mod quota;
 mod relay;
 mod routing;
 mod scripted;
@@ -55,6 +56,8 @@ pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use links::{Link, LinkKind};
 pub use planned::SubnetPlan;
 pub use queueing::{PriorityQueue, Queueing, Red};
+use quota::Quotas;
+pub use quota::WaitingEvents;
 pub use routing::Routing;
 use scripted::Due;
 use switch::SwitchNode;
@@ -168,6 +171,8 @@ pub struct World {
     effects: Vec<Effect>,
     /// With so many events those are taken out that nothing comes of.
     tidy_at: usize,
+    /// How many events of each adapter may wait.
+    quotas: Quotas,
     /// Room for packets that leave an adapter.
     spare: Vec<(u8, Sent<()>)>,
     /// Room for what a link delivers.
@@ -226,6 +231,7 @@ impl World {
             start: Start::default(),
             effects: Vec::new(),
             tidy_at: waiting::LEAST,
+            quotas: Quotas::default(),
             spare: Vec::new(),
             deliveries: Vec::new(),
             tunnel_events: BTreeMap::new(),
@@ -386,6 +392,7 @@ impl World {
         self.check_leaving(at, "the end of the host's connection");
         self.with(now, at, |hca, now| hca.detach(now, at.function));
         self.check_anew(at);
+        self.count_anew();
         self.release_credits(self.now, at);
     }
 
@@ -401,6 +408,7 @@ impl World {
         self.check_leaving(at, "the reset of the function");
         self.with(now, at, |hca, now| hca.reset(now, at.function));
         self.check_anew(at);
+        self.count_anew();
         self.release_credits(self.now, at);
     }
 

@@ -32,10 +32,13 @@ impl World {
         if self.heap.len() >= self.tidy_at {
             self.tidy_now();
         }
+        if self.heap.len() >= self.quotas.least {
+            self.heed_quotas();
+        }
     }
 
     #[cold]
-    fn tidy_now(&mut self) {
+    pub(super) fn tidy_now(&mut self) {
         let hcas = &self.hcas;
         let function_of =
             |hca: &HcaId, function: &FunctionId| hcas.get(hca.0).and_then(|hca| hca.function(*function));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use hca_model::Routing;
 use hca_model::personality::Personality;
@@ -22,6 +22,10 @@ const GUID_OUI: u64 = 0x02c9;
 const MAX_CPUS: u32 = 255;
 /// What objects may cost by default, and at most: 2 GiB, enough for half a million queue pairs.
 pub(super) const DEFAULT_ICM: u64 = 2 << 30;
+/// Events of an adapter that may wait: four for each of its queue pairs, unless the topology says otherwise. Fewer than 1024 are those of a
+/// few queue pairs; of more than 2^22, to count them takes longer than a round of the engine.
+const DEFAULT_EVENTS: usize = 1 << 20;
+const EVENTS: RangeInclusive<u64> = 1 << 10..=1 << 22;
 /// Bytes of an adapter's packets in a capture, unless the topology says otherwise.
 pub(super) const DEFAULT_CAPTURE: u64 = 1 << 30;
 /// Least that makes sense: a driver comes up.
@@ -381,8 +385,27 @@ impl Source<'_> {
                 return Err(self.error(span, "host.hca.capture", reason));
             }
         };
+        let events = match raw.events.as_ref().map(|number| (number.span(), *number.get_ref())) {
+            None => DEFAULT_EVENTS,
+            Some((_, number)) if EVENTS.contains(&number) => number as usize,
+            Some((span, _)) => {
+                let reason = format!("must be {} to {}", EVENTS.start(), EVENTS.end());
+                return Err(self.error(span, "host.hca.events", reason));
+            }
+        };
         let (socket, blueflame) = (socket_name(host, &name), raw.blueflame);
-        Ok(Hca { name, guid, personality, profile, port_type, blueflame, icm_bytes, capture_bytes, socket })
+        Ok(Hca {
+            name,
+            guid,
+            personality,
+            profile,
+            port_type,
+            blueflame,
+            icm_bytes,
+            capture_bytes,
+            events,
+            socket,
+        })
     }
 
     /// A GUID of the file, or the one derived from the node's name.

@@ -246,6 +246,8 @@ pub struct Hca {
     pub icm_bytes: u64,
     /// What packets at its ports may take of a capture, in bytes.
     pub capture_bytes: u64,
+    /// How many events of it may wait before its host does.
+    pub events: usize,
     /// File name of its socket in the run directory.
     pub socket: String,
 }

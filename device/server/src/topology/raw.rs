@@ -99,6 +99,7 @@ pub(super) struct RawHca {
     pub(super) blueflame: bool,
     pub(super) icm: Option<Spanned<String>>,
     pub(super) capture: Option<Spanned<String>>,
+    pub(super) events: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]

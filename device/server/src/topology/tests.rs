@@ -91,6 +91,7 @@ fn errors_name_file_line_key_and_reason() {
         ("[time]\nquantum = 5\n", 2, "quantum", "unknown field"),
         (&format!("{host}[[host.hca]]\nicm = \"3G\"\n"), 5, "host.hca.icm", "must be"),
         (&format!("{host}[[host.hca]]\ncapture = \"much\"\n"), 5, "host.hca.capture", "must be"),
+        (&format!("{host}[[host.hca]]\nevents = 1023\n"), 5, "host.hca.events", "must be 1024 to 4194304"),
         (&format!("{host}[fabric]\nm_key = \"0\"\n"), 5, "fabric.m_key", "must be"),
         (
             &format!("{host}[fabric]\nsubnet_manager = \"none\"\nm_key = \"0x1\"\n"),

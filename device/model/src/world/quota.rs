@@ -1,0 +1,147 @@
+//! How many events of an adapter may wait, and what it does at that bound.
+//!
+//! What an adapter has to do later follows from what its host rings for: a few events for each queue pair that works. An adapter that has as
+//! many as it may have takes no more work: send doorbells are noted, one for each queue pair, as its doorbell collector would, and are rung
+//! when a sixty-fourth of the bound is free again. Commands, completions and what comes by links go on. So it is its own host that waits.
+//!
+//! Nothing is counted while an event passes. All of them are looked through when as many more as that sixty-fourth were scheduled, and only if there are as
+//! many as one adapter may have: that is how far the bound is exceeded, beside the few events of each queue pair that works already.
+
+use super::{Class, Event, World};
+use crate::adapter::core::HcaEvent;
+use crate::ground::node::HcaId;
+use crate::ground::time::Source;
+
+/// Events of an adapter that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WaitingEvents {
+    /// How many do.
+    pub waiting: usize,
+    /// How many may, about.
+    pub most: usize,
+    /// Queue pairs whose doorbells are not rung before there is room.
+    pub doorbells: usize,
+    /// Doorbells for which that was so.
+    pub held: u64,
+}
+
+/// Bounds of a world's adapters.
+#[derive(Debug)]
+pub(super) struct Quotas {
+    /// By adapter; those that are not here have none.
+    most: Vec<usize>,
+    /// The least of them.
+    pub(super) least: usize,
+    /// One of them has reached it.
+    pub(super) reached: bool,
+    /// What was scheduled, and what was over, when events were looked through last.
+    pushed: u64,
+    popped: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self { most: Vec::new(), least: usize::MAX, reached: false, pushed: 0, popped: 0 }
+    }
+}
+
+impl Quotas {
+    fn of(&self, hca: usize) -> usize {
+        self.most.get(hca).copied().unwrap_or(usize::MAX)
+    }
+
+    /// So many events more or less change nothing.
+    fn slack(&self) -> u64 {
+        (self.least as u64 / 64).max(1)
+    }
+}
+
+impl World {
+    /// So many events of an adapter may wait, about; without a bound there is none.
+    pub fn limit_events(&mut self, hca: HcaId, most: usize) {
+        let quotas = &mut self.quotas;
+        if quotas.most.len() <= hca.0 {
+            quotas.most.resize(hca.0 + 1, usize::MAX);
+        }
+        quotas.most.iter_mut().skip(hca.0).take(1).for_each(|of| *of = most.max(1));
+        quotas.least = quotas.most.iter().copied().min().unwrap_or(usize::MAX);
+    }
+
+    /// Events that wait, of each adapter.
+    pub fn events_of_each(&self) -> Vec<WaitingEvents> {
+        let counts = self.count();
+        let of = |(hca, waiting): (usize, usize)| {
+            let doorbells = self.chip(HcaId(hca)).map(|chip| &chip.doorbells);
+            WaitingEvents {
+                waiting,
+                most: self.quotas.of(hca),
+                doorbells: doorbells.map_or(0, |doorbells| doorbells.queues.len()),
+                held: doorbells.map_or(0, |doorbells| doorbells.held),
+            }
+        };
+        counts.into_iter().enumerate().map(of).collect()
+    }
+
+    fn count(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.hcas.len()];
+        for (_, event) in self.heap.iter() {
+            if let Event::Hca { hca, .. } = event
+                && let Some(count) = counts.get_mut(hca.0)
+            {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// Looks who has as many as it may have, if enough has happened since the last look.
+    #[cold]
+    pub(super) fn heed_quotas(&mut self) {
+        let Quotas { pushed, popped, reached, .. } = self.quotas;
+        let (pushes, pops) = self.heap.passed();
+        let since = if reached { pops.wrapping_sub(popped) } else { pushes.wrapping_sub(pushed) };
+        if since >= self.quotas.slack() {
+            self.heed_quotas_now();
+        }
+    }
+
+    /// A function was reset: its events mean nothing any more.
+    pub(super) fn count_anew(&mut self) {
+        if self.quotas.reached {
+            self.heed_quotas_now();
+        }
+    }
+
+    #[cold]
+    fn heed_quotas_now(&mut self) {
+        self.tidy_now();
+        let slack = self.quotas.slack() as usize;
+        let mut reached = false;
+        for (hca, count) in self.count().into_iter().enumerate() {
+            let most = self.quotas.of(hca);
+            let Some(chip) = self.chip_mut(HcaId(hca)) else { continue };
+            let waits = count >= most.saturating_sub(if chip.doorbells.wait { slack } else { 0 });
+            if waits != chip.doorbells.wait {
+                tracing::info!(hca = chip.name, count, most, "doorbells wait: {waits}");
+            }
+            chip.doorbells.wait = waits;
+            reached |= waits;
+            if !waits {
+                self.ring_held(HcaId(hca));
+            }
+        }
+        self.quotas.reached = reached;
+        (self.quotas.pushed, self.quotas.popped) = self.heap.passed();
+    }
+
+    /// Doorbells that waited are rung.
+    fn ring_held(&mut self, id: HcaId) {
+        let (now, own) = (self.now, Source::new(Class::Node as u8, id.0, 0));
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        for (function, qpn) in std::mem::take(&mut hca.chip.doorbells.queues) {
+            let Some(epoch) = hca.function(function).map(|function| function.epoch) else { continue };
+            let event = HcaEvent::SendDoorbell(qpn);
+            self.heap.push(now, own, Event::Hca { hca: id, function, epoch, event });
+        }
+    }
+}
