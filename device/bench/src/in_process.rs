@@ -498,13 +498,16 @@ struct Watches {
 }
 
 impl Watches {
-    fn note(&mut self, iova: u64, len: usize) {
+    /// The adapter wrote here. Returns whether that is watched.
+    fn note(&mut self, iova: u64, len: usize) -> bool {
         let Some((_, &(end, token))) = self.ranges.range(..iova + len.max(1) as u64).next_back() else {
-            return;
+            return false;
         };
-        if iova < end && !self.touched.contains(&token) {
+        let watched = iova < end;
+        if watched && !self.touched.contains(&token) {
             self.touched.push(token);
         }
+        watched
     }
 }
 
@@ -625,8 +628,10 @@ impl GuestMemory for Window {
         } else {
             host.mapped(iova, len)?.copy_from_slice(other.host().mapped(from, len)?);
         }
-        host.watches.note(iova, len);
-        self.news.store(true, Ordering::Relaxed);
+        // The middle of a message, before its last packet: that is news for who watches it only.
+        if host.watches.note(iova, len) {
+            self.news.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
     fn as_any(&self) -> Option<&dyn Any> {

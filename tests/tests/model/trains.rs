@@ -276,3 +276,30 @@ fn a_message_that_is_refused_ends_its_train() {
         assert!(pair.sent(0).1.status.is_err(), "it does not fit");
     });
 }
+
+/// Long writes are in full flow, until something else happens: packets of another queue pair or of the peer, a command.
+#[test]
+fn full_flow_ends_at_anything() {
+    for mtu in [1, 5] {
+        let options = Options { mtu, ..options() };
+        same("a long write", &options, 1, |pair| {
+            write(pair, 0, 0, (3, 1_000_000));
+            pair.sent_ok(0, 0);
+        });
+        same("another write the other way", &options, 1, |pair| {
+            write(pair, 0, 0, (0, 400_000));
+            write(pair, 1, 0, (600_000, 300_000));
+            pair.sent_ok(0, 0);
+            pair.sent_ok(1, 0);
+        });
+        same("looked at on the way", &options, 1, |pair| {
+            write(pair, 0, 0, (0, 900_000));
+            for time in (0..40).map(|i| Ps::from_ns(1000 + 137 * i)) {
+                simulation(pair).run(time);
+                let gid = pair.hcas[1].query_qp(&pair.ends[1].qp);
+                assert!(gid.is_ok());
+            }
+            pair.sent_ok(0, 0);
+        });
+    }
+}

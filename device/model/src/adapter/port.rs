@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use hca_firmware::{FunctionId, PortKind};
+use hca_spec::ids::Qpn;
 use hca_spec::wire::Operation;
 
 use crate::adapter::Executor;
@@ -28,13 +29,13 @@ const QUEUES: usize = LANES + 1;
 pub(crate) struct PortOut {
     pub(crate) outlet: Outlet,
     /// Turns to send that wait for room, by lane: the moment before which each is not due, and whose it is.
-    waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; QUEUES],
+    pub(super) waiting: [VecDeque<(Ps, FunctionId, HcaEvent)>; QUEUES],
     /// Bit n: someone waits for lane n.
-    waited_for: u32,
+    pub(super) waited_for: u32,
     /// What comes back without a link.
     returning: Returning,
     /// When the port is looked at next, at the latest.
-    timer: Option<Ps>,
+    pub(super) timer: Option<Ps>,
     /// When the agents are asked next whether they have something to send.
     pub(crate) agent_timer: Option<Ps>,
     /// A cable is in.
@@ -87,9 +88,32 @@ impl PortOut {
 
     /// Whether a sender may make another packet for a lane.
     #[inline]
-    fn has_room(&self, lane: u8, limit: usize) -> bool {
+    pub(super) fn has_room(&self, lane: u8, limit: usize) -> bool {
         let own = lane == OWN;
         (own || self.outlet.has_room(lane, limit)) && self.returning.has_room(own)
+    }
+
+    /// Takes the turn of the one who waits for a lane, if somebody does.
+    #[inline]
+    pub(super) fn take_waiting(&mut self, lane: u8) -> Option<Ps> {
+        self.waited_for &= !(1 << (lane & 0x1f));
+        self.waiting.get_mut(usize::from(lane))?.pop_front().map(|(at, ..)| at)
+    }
+
+    /// Whether nothing is on its way back to it, and nobody waits for room but, if anybody does, that queue pair of the first
+    /// function.
+    #[inline]
+    pub(super) fn is_left_to(&self, qpn: Qpn, lane: u8) -> bool {
+        let alone = || {
+            let mut waiting = self.waiting.get(usize::from(lane)).into_iter().flatten();
+            let own = |(_, of, turn): &(Ps, FunctionId, HcaEvent)| {
+                *of == FunctionId::FIRST && matches!(turn, HcaEvent::SendTurn(waits) if *waits == qpn)
+            };
+            self.waited_for == 1 << (lane & 0x1f)
+                && waiting.next().is_some_and(own)
+                && waiting.next().is_none()
+        };
+        self.returning.is_empty() && (self.waited_for == 0 || alone())
     }
 
     fn reset(&mut self) {
@@ -191,7 +215,7 @@ impl Core<'_> {
     }
 
     /// Lets everything leave a port that can at `now`.
-    fn pump(&mut self, now: Ps, port: u8) {
+    pub(super) fn pump(&mut self, now: Ps, port: u8) {
         let next = loop {
             let Some(out) = self.chip.ports.get_mut(port) else { return };
             if !out.outlet.is_waiting() {
@@ -210,15 +234,20 @@ impl Core<'_> {
         if let Some(at) = next.credits {
             self.chip.out.credit_turn(port, at);
         }
-        let Some(out) = self.chip.ports.get_mut(port) else { return };
-        let waits = out.outlet.take_waits();
-        if waits > 0
-            && let Some(port) = self.chip.managed.port_mut(port)
-        {
-            port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
-        }
+        self.count_waits(port);
         if let Some(next) = next.until {
             self.look_at(port, next);
+        }
+    }
+
+    /// Counts what packets have waited for credits.
+    #[inline]
+    pub(super) fn count_waits(&mut self, number: u8) {
+        let waits = self.chip.ports.get_mut(number).map_or(0, |out| out.outlet.take_waits());
+        if waits > 0
+            && let Some(port) = self.chip.managed.port_mut(number)
+        {
+            port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
         }
     }
 
@@ -248,7 +277,7 @@ impl Core<'_> {
         }
     }
 
-    fn wait_for_room(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
+    pub(super) fn wait_for_room(&mut self, at: Ps, lane: PortLane, turn: HcaEvent) {
         let Some(out) = self.chip.ports.get_mut(lane.port) else { return };
         if let Some(waiting) = out.waiting.get_mut(usize::from(lane.lane)) {
             waiting.push_back((at, self.id, turn));
@@ -353,7 +382,7 @@ impl Executor<'_> {
 
     /// Who waits for a port has a turn, as long as there is room.
     #[inline]
-    fn give_turns(&mut self, now: Ps, port: u8) {
+    pub(super) fn give_turns(&mut self, now: Ps, port: u8) {
         if self.core.chip.ports.get(port).is_none_or(|out| out.waited_for == 0) {
             return;
         }

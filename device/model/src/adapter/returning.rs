@@ -41,6 +41,12 @@ impl Returning {
         }
     }
 
+    /// Whether nothing is on its way.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0 && self.arrived.is_empty()
+    }
+
     /// It came back, and is received at `free`.
     #[inline]
     pub(crate) fn arrive(&mut self, packet: Returned, free: Ps) {

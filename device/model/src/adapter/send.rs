@@ -323,7 +323,7 @@ impl Core<'_> {
 
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     #[inline(always)]
-    fn send_packet(&mut self, now: Ps, qp: &mut QueuePair) {
+    pub(super) fn send_packet(&mut self, now: Ps, qp: &mut QueuePair) {
         match qp.requester.next() {
             Next::Held(why) => return self.note(now, Event::Held { qpn: qp.qpn, why }),
             Next::Nothing => return,
@@ -545,7 +545,7 @@ impl Core<'_> {
             self.begin_run(qp);
         }
         if let Some(run) = &qp.run {
-            match run.packet(qp.requester.cursor, self.function.key_changes) {
+            match run.packet(qp.requester.cursor, self.function.key_changes, &mut Vec::new()) {
                 Some(planned) => return Some(self.transmit_run(now, qp, planned)),
                 None => qp.run = None,
             }

@@ -3,7 +3,7 @@
 use hca_firmware::commands::find;
 use hca_spec::command::Opcode;
 use hca_spec::ids::{Lid, Psn, Qpn};
-use hca_spec::wire::Bth;
+use hca_spec::wire::{Bth, Operation};
 use hca_spec::wqe::Datagram;
 use hca_spec::{be32, init_segment};
 
@@ -243,8 +243,20 @@ impl Core<'_> {
         (path, repr): (&Path, &Repr),
         payload: usize,
     ) {
-        let (qpn, slid, psn, operation) = (qp.qpn, lid(path.source()), repr.psn, repr.operation);
-        self.note(now, Event::Executed { qpn, slid, psn, operation, bytes: payload as u32 });
+        self.note_executed_at(now, qp, path, (repr.psn, repr.operation, payload as u32));
+    }
+
+    /// The same of a request with that PSN.
+    #[inline]
+    pub(crate) fn note_executed_at(
+        &mut self,
+        now: Ps,
+        qp: &QueuePair,
+        path: &Path,
+        (psn, operation, bytes): (Psn, Operation, u32),
+    ) {
+        let (qpn, slid) = (qp.qpn, lid(path.source()));
+        self.note(now, Event::Executed { qpn, slid, psn, operation, bytes });
     }
 
     /// A queue pair does not get or take a packet from there; `own` is what it has instead.

@@ -18,6 +18,7 @@ mod packet;
 mod path;
 mod route;
 
+pub(crate) use ib::egress::{Leaving, Lifted};
 pub(crate) use outlet::{Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
 pub use packet::Packet;
 pub use path::Path;

@@ -3,7 +3,7 @@
 use hca_firmware::port::Ethernet;
 use hca_firmware::{Port, PortKind};
 
-use super::{Packet, eth, ib};
+use super::{Leaving, Lifted, Packet, eth, ib};
 use crate::ground::epoch::Rebase;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
@@ -121,6 +121,13 @@ of_all! {
     fn forget_reserved(&mut self);
     /// Symbol times of the link for which packets were ready and had no credits since the last call.
     fn take_waits(&mut self) -> u64;
+    /// One more comes, at `now`, to those that were taken out. Returns until when the link is busy, if it only makes the queue
+    /// longer.
+    fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Option<Ps>;
+    /// The first of those leaves at `now`, if it can.
+    fn next_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Leaving;
+    /// The same as [`Outlet::credit`] while what waits is taken out.
+    fn credit_lifted(&mut self, now: Ps, lifted: &Lifted, n: u32, at: Ps) -> Option<Ps>;
     /// Sends the next packet, if one can leave up to `horizon` with the credits that are here at `now`.
     fn next(&mut self, now: Ps, horizon: Ps) -> Next<()>;
 }
@@ -212,6 +219,28 @@ impl Outlet {
         match self {
             Self::Ib(room) => room.egress.is_behind(now, lane),
             Self::Eth(room) => room.egress.is_behind(now, lane),
+        }
+    }
+
+    /// Takes out what waits for a lane: see [`Lifted`].
+    pub(crate) fn lift(
+        &mut self,
+        lane: u8,
+        (count, len): (usize, usize),
+        alike: impl FnMut(&Packet) -> bool,
+        take: impl FnMut(Packet),
+    ) -> Option<Lifted> {
+        match self {
+            Self::Ib(room) => room.egress.lift(lane, (count, len), alike, take),
+            Self::Eth(room) => room.egress.lift(lane, (count, len), alike, take),
+        }
+    }
+
+    /// Puts it back, each packet as `make` makes it of its place.
+    pub(crate) fn lower(&mut self, lifted: Lifted, make: impl FnMut(usize) -> Option<Packet>) {
+        match self {
+            Self::Ib(room) => room.egress.lower(lifted, make),
+            Self::Eth(room) => room.egress.lower(lifted, make),
         }
     }
 

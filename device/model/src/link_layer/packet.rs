@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hca_firmware::port::classes::{Classes, Trust};
 use hca_firmware::{Port, PortKind};
 use hca_spec::ether::FCS_SIZE;
-use hca_spec::ids::Gid;
+use hca_spec::ids::{Gid, Psn};
 use hca_spec::layout::be32;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 
@@ -193,6 +193,45 @@ impl Packet {
         (body.domain, body.class) = (None, flow::UNCLASSED);
         body.source = Some((Arc::clone(region), offset));
         packet
+    }
+
+    /// A packet like this one, which referred to that region, too: of the same path, and with other headers in these. `None`: it
+    /// did not, and is retired.
+    #[inline]
+    pub(crate) fn renew(
+        mut self,
+        path: &Path,
+        (psn, ack_req): (Psn, bool),
+        (region, place): (&Arc<Region>, u64),
+    ) -> Option<Packet> {
+        let body = &mut *self.0;
+        match &mut body.source {
+            Some((own, offset)) if Arc::ptr_eq(own, region) => {
+                *offset = place;
+                (body.repr.psn, body.repr.ack_req) = (psn, ack_req);
+                // A port that it came to may have written into the address.
+                if let Link::Eth(_) = &path.link {
+                    body.path = *path;
+                }
+                (body.domain, body.class) = (None, flow::UNCLASSED);
+                Some(self)
+            }
+            _ => {
+                self.retire();
+                None
+            }
+        }
+    }
+
+    /// Gives it another PSN.
+    pub(crate) fn set_psn(&mut self, psn: Psn) {
+        self.0.repr.psn = psn;
+    }
+
+    /// Where its payload is, if that is still in its sender's memory.
+    #[inline]
+    pub(crate) fn region(&self) -> Option<&Arc<Region>> {
+        self.0.source.as_ref().map(|(region, _)| region)
     }
 
     /// Whether its payload is still in its sender's memory.

@@ -1,13 +1,14 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`train`] keeps packets that follow each other off the heap, [`check`] joins the checker, [`epoch`] lets time go on for ever, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
+//! [`train`] keeps packets that follow each other off the heap, [`stages`] is what happens to them, [`check`] joins the checker, [`epoch`] lets time go on for ever, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
 
 mod bridge;
 mod check;
 mod config;
 mod counters;
 mod epoch;
+mod flow;
 mod holds;
 mod inspect;
 mod links;
@@ -19,6 +20,7 @@ mod quota;
 mod relay;
 mod routing;
 mod scripted;
+mod stages;
 mod switch;
 mod trace;
 mod train;

@@ -14,35 +14,37 @@
 //! the link, as always, and cuts nothing.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hca_firmware::FunctionId;
-use hca_firmware::port::Port;
 use hca_spec::flow::TableType;
 use hca_spec::ids::Qpn;
-use hca_spec::mad::port_state;
 use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
+use super::flow::{Flow, Step};
 use super::{Class, Event, World};
-use crate::adapter::Executor;
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::region::Region;
 use crate::ground::time::{Key, Ps, Source};
 use crate::link::Session;
-use crate::link_layer::{Packet, Sent, blocks};
+use crate::link_layer::{Packet, blocks};
 use crate::wire::Repr;
 
 use super::transfer::Ingress;
 
 /// Places in the order of events that trains need to have in front of them.
 const SEQUENCES: u64 = 1 << 20;
+/// Packets of a train that are kept for others of their run: about as many as are under way.
+const SPARE: usize = 64;
 /// The most trains in a world: each event has to be held against all of them.
 const MOST: usize = 4;
 
 /// What is next for a packet, or for its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// The sender's turn to send.
     Turn,
     /// The port's turn to look at what waits.
@@ -61,46 +63,64 @@ const PACKETS: usize = 3;
 
 /// The way of a train: a cable between two adapters.
 #[derive(Clone, Copy)]
-struct Way {
-    from_port: u8,
-    to: HcaId,
-    to_port: u8,
-    link: usize,
+pub(super) struct Way {
+    pub(super) from_port: u8,
+    pub(super) to: HcaId,
+    pub(super) to_port: u8,
+    pub(super) link: usize,
     /// Its end at the sender, and at the receiver.
-    ends: [usize; 2],
+    pub(super) ends: [usize; 2],
     /// The session in which packets leave.
     session: Session,
     /// Whether its ports give each other credits; otherwise the receiver's input buffer is counted at its end.
-    credits: bool,
+    pub(super) credits: bool,
     /// From the end of the cable until a packet is at the receiver's port, the sender's own port included; and from the
     /// receiver's port until what it tells is at the sender's.
-    forth: Ps,
-    back: Ps,
+    pub(super) forth: Ps,
+    pub(super) back: Ps,
 }
 
 /// A train of packets.
 pub(super) struct Train {
-    from: HcaId,
-    qpn: Qpn,
+    pub(super) from: HcaId,
+    pub(super) qpn: Qpn,
     epochs: [u32; 2],
     /// Changes of the sender's memory keys when it began.
-    keys: u64,
-    way: Way,
+    pub(super) keys: u64,
+    pub(super) way: Way,
     /// Packets by stage.
     packets: [VecDeque<(Key, Packet)>; PACKETS],
     /// By stage, when its first event is; of the turns, the only one.
     first: [Key; STAGES.len()],
+    /// Packets that arrived and were taken, for others of their run.
+    pub(super) spare: Vec<Packet>,
+    /// Where the payload of the run is of which the receiver has just looked at every header of a packet: while nothing
+    /// else happens, what holds for that one holds for those that are like it.
+    pub(super) known: Option<Arc<Region>>,
+    /// So many packets go before it is looked whether it is in full flow.
+    pub(super) no_flow: u32,
 }
 
 impl Train {
     fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2], keys: u64) -> Self {
         let first = [Key::NEVER; STAGES.len()];
-        Self { from, qpn, epochs, keys, way, packets: Default::default(), first }
+        Self {
+            from,
+            qpn,
+            epochs,
+            keys,
+            way,
+            packets: Default::default(),
+            first,
+            spare: Vec::new(),
+            known: None,
+            no_flow: 0,
+        }
     }
 
     /// Its next event.
     #[inline]
-    fn next(&self) -> (Key, Stage) {
+    pub(super) fn next(&self) -> (Key, Stage) {
         let mut next = (Key::NEVER, Stage::Turn);
         for (key, stage) in self.first.iter().zip(STAGES) {
             if *key < next.0 {
@@ -117,7 +137,7 @@ impl Train {
         (key != Key::NEVER).then(|| key.at())
     }
 
-    fn set_first(&mut self, stage: Stage, key: Key) {
+    pub(super) fn set_first(&mut self, stage: Stage, key: Key) {
         if let Some(first) = self.first.get_mut(stage as usize) {
             *first = key;
         }
@@ -125,7 +145,7 @@ impl Train {
 
     /// Keeps a turn, if there is none of its kind.
     #[inline]
-    fn keep_turn(&mut self, stage: Stage, key: Key) -> bool {
+    pub(super) fn keep_turn(&mut self, stage: Stage, key: Key) -> bool {
         let free = self.first.get(stage as usize) == Some(&Key::NEVER);
         if free {
             self.set_first(stage, key);
@@ -140,7 +160,7 @@ impl Train {
 
     /// Keeps a packet behind those of its stage; gives it back if it is to go before one of them.
     #[inline]
-    fn keep(&mut self, stage: Stage, key: Key, mut packet: Packet) -> Result<(), Packet> {
+    pub(super) fn keep(&mut self, stage: Stage, key: Key, mut packet: Packet) -> Result<(), Packet> {
         let Some(queue) = self.queue(stage) else { return Err(packet) };
         match queue.back() {
             // The heap does not know when to settle it.
@@ -159,7 +179,7 @@ impl Train {
 
     /// Takes the first packet of a stage.
     #[inline]
-    fn take(&mut self, stage: Stage) -> Option<Packet> {
+    pub(super) fn take(&mut self, stage: Stage) -> Option<Packet> {
         let queue = self.queue(stage)?;
         let (_, packet) = queue.pop_front()?;
         let next = queue.front().map_or(Key::NEVER, |(key, _)| *key);
@@ -167,9 +187,48 @@ impl Train {
         Some(packet)
     }
 
+    /// Packets that depart, arrive, and are received.
+    pub(super) fn queues(&self) -> &[VecDeque<(Key, Packet)>; PACKETS] {
+        &self.packets
+    }
+
+    /// The same, to change.
+    pub(super) fn queues_mut(&mut self) -> &mut [VecDeque<(Key, Packet)>; PACKETS] {
+        &mut self.packets
+    }
+
+    /// When the first event of a stage is.
+    #[inline]
+    pub(super) fn first_mut(&mut self, stage: Stage) -> &mut Key {
+        let [turn, port, depart, arrive, receive] = &mut self.first;
+        match stage {
+            Stage::Turn => turn,
+            Stage::Port => port,
+            Stage::Depart => depart,
+            Stage::Arrive => arrive,
+            Stage::Receive => receive,
+        }
+    }
+
+    /// Whether the receiver knows what the headers of a packet say, but for its PSN.
+    #[inline]
+    pub(super) fn knows(&self, packet: &Packet) -> bool {
+        self.known.as_ref().zip(packet.region()).is_some_and(|(known, region)| Arc::ptr_eq(known, region))
+    }
+
+    /// Keeps a packet that nobody needs any more.
+    #[inline]
+    pub(super) fn give_back(&mut self, packet: Packet) {
+        if self.spare.len() < SPARE && packet.is_referring() {
+            self.spare.push(packet);
+        } else {
+            packet.retire();
+        }
+    }
+
     /// Keeps an event of the sender or the receiver, if it is one of the train's; gives it back otherwise.
     #[inline]
-    fn keep_event(&mut self, key: Key, hca: HcaId, event: HcaEvent) -> Result<(), HcaEvent> {
+    pub(super) fn keep_event(&mut self, key: Key, hca: HcaId, event: HcaEvent) -> Result<(), HcaEvent> {
         match event {
             HcaEvent::SendTurn(qpn) if hca == self.from && qpn == self.qpn => {
                 if self.keep_turn(Stage::Turn, key) { Ok(()) } else { Err(event) }
@@ -199,7 +258,7 @@ impl Train {
         }
     }
 
-    fn own(&self, event: HcaEvent) -> Event {
+    pub(super) fn own(&self, event: HcaEvent) -> Event {
         let [epoch, _] = self.epochs;
         Event::Hca { hca: self.from, function: FunctionId::FIRST, epoch, event }
     }
@@ -210,34 +269,34 @@ impl Train {
     }
 
     /// What the departure of a packet, its arrival, and its reception are to the heap.
-    fn departure(&self, packet: Packet) -> Event {
+    pub(super) fn departure(&self, packet: Packet) -> Event {
         self.own(HcaEvent::Depart(self.departing(packet)))
     }
 
-    fn arrival(&self, packet: Packet) -> Event {
+    pub(super) fn arrival(&self, packet: Packet) -> Event {
         let ingress = self.ingress(&packet);
         Event::Arrive { hca: self.way.to, port: self.way.to_port, packet, ingress }
     }
 
-    fn reception(&self, packet: Packet) -> Event {
+    pub(super) fn reception(&self, packet: Packet) -> Event {
         let [_, epoch] = self.epochs;
         let event = HcaEvent::Receive(Arrived::checked(self.way.to_port, packet));
         Event::Hca { hca: self.way.to, function: FunctionId::FIRST, epoch, event }
     }
 
-    fn departing(&self, packet: Packet) -> Departing {
+    pub(super) fn departing(&self, packet: Packet) -> Departing {
         let (operation, reserved) = (packet.repr().operation, packet.len() as u32);
         Departing { port: self.way.from_port, operation, reserved, packet }
     }
 
-    fn ingress(&self, packet: &Packet) -> Ingress {
+    pub(super) fn ingress(&self, packet: &Packet) -> Ingress {
         let Way { link, ends: [_, end], session, credits, .. } = self.way;
         let (lane, blocks) = (packet.lane(), blocks(packet.len()) as u8);
         Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks, owed: credits }
     }
 
     /// Whether packets are under way.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.packets.iter().all(VecDeque::is_empty)
     }
 
@@ -517,7 +576,10 @@ impl World {
         may: &mut impl FnMut(&Self) -> bool,
     ) -> bool {
         let mut train = self.trains.swap_remove(i);
+        // Since it ran last, anything may have happened.
+        train.known = None;
         let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
+        let mut flow: Option<Box<Flow>> = None;
         let goes_on = loop {
             let (key, stage) = train.next();
             if key >= others || self.heap.next_key().is_some_and(|next| next < key) {
@@ -525,15 +587,35 @@ impl World {
             }
             if key.at() > *until {
                 self.now = self.now.max(*until);
-                if !more(self) {
+                // Who is asked sees when its next event is.
+                self.trains.push(train);
+                let goes_on = more(self);
+                let Some(back) = self.trains.pop() else { return goes_on };
+                train = back;
+                if !goes_on {
                     break false;
                 }
                 *until = key.at();
             }
             self.heap.pass(key.at());
             self.now = self.now.max(key.at());
-            let alone = self.step(&mut train, stage);
+            let alone = match flow.as_deref_mut() {
+                None => self.step(&mut train, stage),
+                Some(flowing) => match self.step_flow(&mut train, flowing, stage) {
+                    Step::On => true,
+                    step => {
+                        if let Some(flow) = flow.take() {
+                            self.end_flow(&mut train, flow);
+                        }
+                        match step {
+                            Step::End(rest) => self.finish(&mut train, rest),
+                            _ => self.step(&mut train, stage),
+                        }
+                    }
+                },
+            };
             if !may(self) {
+                self.end_flow_of(&mut train, flow);
                 self.trains.push(train);
                 self.follow_trains();
                 return false;
@@ -541,164 +623,23 @@ impl World {
             if !alone {
                 break true;
             }
+            if flow.is_none() && stage == Stage::Receive {
+                flow = self.try_flow(&mut train);
+            }
         };
+        self.end_flow_of(&mut train, flow);
         self.trains.push(train);
         goes_on
     }
 
-    /// Of the function that sends trains and receives them.
-    #[inline]
-    fn executor(&mut self, hca: HcaId) -> Option<Executor<'_>> {
-        self.hcas.get_mut(hca.0)?.executor(FunctionId::FIRST)
-    }
-
-    /// An event of a train happens. Returns whether the train may go on at once.
-    #[inline]
-    fn step(&mut self, train: &mut Box<Train>, stage: Stage) -> bool {
-        let now = self.now;
-        match stage {
-            Stage::Turn => {
-                train.set_first(stage, Key::NEVER);
-                let Some(mut sender) = self.executor(train.from) else { return false };
-                sender.try_turn(now, HcaEvent::SendTurn(train.qpn));
-                self.send_off(train)
-            }
-            Stage::Port => {
-                train.set_first(stage, Key::NEVER);
-                let Some(mut sender) = self.executor(train.from) else { return false };
-                sender.port_turn(now, train.way.from_port);
-                self.send_off(train)
-            }
-            Stage::Depart => {
-                let Some(packet) = train.take(stage) else { return false };
-                let Some(mut sender) = self.executor(train.from) else { return false };
-                sender.depart(now, train.departing(packet));
-                self.send_off(train)
-            }
-            Stage::Arrive => {
-                let Some(packet) = train.take(stage) else { return false };
-                self.step_arrive(train, packet)
-            }
-            Stage::Receive => {
-                let Some(packet) = train.take(stage) else { return false };
-                let Some(mut receiver) = self.executor(train.way.to) else { return false };
-                let arrived = Arrived::checked(train.way.to_port, packet);
-                receiver.handle(now, HcaEvent::Receive(arrived));
-                let chip = receiver.core.chip;
-                if !chip.out.is_empty() || chip.watch.as_ref().is_some_and(|watch| watch.has_news()) {
-                    self.collect(train.way.to, FunctionId::FIRST);
-                }
-                !train.is_empty()
-            }
-        }
-    }
-
-    /// A packet of a train is at its receiver's port.
-    #[inline]
-    fn step_arrive(&mut self, train: &mut Train, mut packet: Packet) -> bool {
-        let (now, Way { to, to_port, credits, .. }) = (self.now, train.way);
-        let ingress = train.ingress(&packet);
-        let Some(mut hca) = self.executor(to) else { return false };
-        let (lane, n) = (packet.lane(), blocks(packet.len()));
-        let takes_none = hca.is_backed_up();
-        let inactive = |port: &Port| port.state != port_state::ACTIVE;
-        let inactive = hca.core.chip.managed.port(to_port).is_none_or(inactive);
-        if takes_none || inactive || !hca.hands_up(to_port, &mut packet) {
-            packet.settle();
-            self.arrive(now, to, to_port, packet, ingress);
-            return false;
-        }
-        let taken = hca.take_in(now, to_port, packet);
-        let watched = hca.core.chip.watch.as_ref().is_some_and(|watch| watch.has_news());
-        let free = match taken {
-            Ok((at, arrived)) => {
-                let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
-                if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
-                    self.heap.push_reserved(key, train.reception(packet));
-                }
-                at
-            }
-            Err(at) => at,
-        };
-        if watched {
-            self.collect(to, FunctionId::FIRST);
-        }
-        if !credits {
-            self.return_credits(ingress, free);
-            return true;
-        }
-        let Some(sender) = self.hcas.get_mut(train.from.0) else { return false };
-        let Way { from_port, back, .. } = train.way;
-        let Some(out) = sender.chip.ports.get_mut(from_port) else { return false };
-        let waited_for = out.outlet.credit(now, lane, n, free + back);
-        if waited_for.is_some() {
-            self.await_credits(PortRef::of_hca(train.from, from_port), waited_for);
-        }
-        true
-    }
-
-    /// What the sender of a train left in its outbox.
-    #[inline]
-    fn send_off(&mut self, train: &mut Box<Train>) -> bool {
-        let Self { hcas, heap, trace, commands, captured, now, .. } = self;
-        let Some(hca) = hcas.get_mut(train.from.0) else { return false };
-        let epoch = hca.functions.first().map_or(0, |function| function.epoch);
-        let chip = &mut hca.chip;
-        if let Some(watch) = &mut chip.watch {
-            watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
-        }
-        if chip.out.is_empty() {
-            return hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
-        }
-        let own = Source::new(Class::Node as u8, train.from.0, 0);
-        for (at, event) in chip.out.events.drain(..) {
-            let key = heap.reserve(at.max(*now), own);
-            if let Err(event) = train.keep_event(key, train.from, event) {
-                let function = FunctionId::FIRST;
-                heap.push_reserved(key, Event::Hca { hca: train.from, function, epoch, event });
-            }
-        }
-        let alone =
-            |(port, sent): &(u8, Sent<()>)| *port == train.way.from_port && sent.packet.is_referring();
-        if chip.out.sent.iter().all(alone) {
-            // At most one packet leaves at an event, mostly.
-            let mut sent = std::mem::take(&mut chip.out.sent);
-            sent.drain(..).for_each(|(_, sent)| self.pass(train, sent));
-            if let Some(hca) = self.hcas.get_mut(train.from.0) {
-                hca.chip.out.sent = sent;
-            }
-        }
-        let Some(hca) = self.hcas.get_mut(train.from.0) else { return false };
-        let unchanged = hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
-        if hca.chip.out.is_empty() {
-            return unchanged;
-        }
-        // Something else than packets of the train.
-        self.collect_beside(train);
-        false
-    }
-
-    /// A packet of a train begins to go over its link.
-    #[inline]
-    fn pass(&mut self, train: &mut Train, Sent { start, packet, .. }: Sent<()>) {
-        let Way { to, to_port, link: number, ends: [end, other], forth, credits, .. } = train.way;
-        let Some(link) = self.links.get_mut(number) else { return };
-        let Some(there) = link.carrier.pass(start, end, packet.len()) else { return };
-        if !credits {
-            let (port, lane) = (PortRef::of_hca(to, to_port), packet.lane());
-            if !self.take_in(number, other, port, lane, blocks(packet.len()) as u8) {
-                packet.retire();
-                return self.count_overrun(port, lane);
-            }
-        }
-        let key = self.heap.reserve(there + forth, Source::new(Class::Packet as u8, to.0, to_port));
-        if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
-            self.heap.push_reserved(key, train.arrival(packet));
+    fn end_flow_of(&mut self, train: &mut Train, flow: Option<Box<Flow>>) {
+        if let Some(flow) = flow {
+            self.end_flow(train, flow);
         }
     }
 
     #[cold]
-    fn collect_beside(&mut self, train: &mut Box<Train>) {
+    pub(super) fn collect_beside(&mut self, train: &mut Box<Train>) {
         let id = train.from;
         let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs, train.keys));
         self.trains.push(std::mem::replace(train, apart));

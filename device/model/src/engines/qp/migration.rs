@@ -42,6 +42,16 @@ impl QueuePair {
         self.has_paths() && self.params.path_migration == path_migration::ARMED
     }
 
+    /// Whether packets of the peer that say so of its paths change nothing.
+    pub(crate) fn keeps_its_way(&self, migrated: bool) -> bool {
+        let may_change = match self.params.path_migration {
+            path_migration::REARM => !migrated,
+            path_migration::ARMED => migrated,
+            _ => false,
+        };
+        !(self.has_paths() && may_change)
+    }
+
     /// Takes what a packet of the peer says of its paths.
     pub(crate) fn check_migration(
         &mut self,

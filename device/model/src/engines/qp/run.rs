@@ -16,7 +16,7 @@ use super::requester::{Cursor, Plan};
 use crate::engines::mkey::{Access, pages_of, span};
 use crate::engines::view::View;
 use crate::ground::dma::GuestMemory;
-use crate::ground::region::Region;
+use crate::ground::region::{Payload, Region};
 use crate::ground::timing::Place;
 use crate::link_layer::{Packet, Path};
 use crate::wire::Repr;
@@ -67,28 +67,79 @@ pub(crate) struct Planned {
 }
 
 impl Run {
-    /// The packet with that PSN, if it is one of them; `keys`: the changes of keys so far.
+    /// Whether the packet with that PSN is one of them; `keys`: the changes of keys so far.
     #[inline]
-    pub(crate) fn packet(&self, psn: Psn, keys: u64) -> Option<Planned> {
-        let (i, left) = (psn.since(self.repr.psn), self.end.since(psn));
-        if i < 0 || left <= 0 || self.keys != keys {
+    pub(crate) fn covers(&self, psn: Psn, keys: u64) -> bool {
+        psn.since(self.repr.psn) >= 0 && self.end.since(psn) > 0 && self.keys == keys
+    }
+
+    /// The packet with that PSN, if it is one of them; `keys`: the changes of keys so far. `again`: packets that nobody needs
+    /// any more. One of the same run has all that is alike.
+    #[inline]
+    pub(crate) fn packet(&self, psn: Psn, keys: u64, again: &mut Vec<Packet>) -> Option<Planned> {
+        if !self.covers(psn, keys) {
             return None;
         }
-        let offset = i as u64 * self.payload as u64;
-        let ack_req = (self.place.wrapping_add(i as u32).wrapping_add(1)).is_multiple_of(self.often);
-        let repr = Repr { psn, ack_req, ..self.repr };
+        let offset = psn.since(self.repr.psn) as u64 * self.payload as u64;
+        let ack_req = self.asks(psn);
+        let source = (&self.region, offset);
+        let renew = |packet: Packet| packet.renew(&self.path, (psn, ack_req), source);
+        let packet = again.pop().and_then(renew).unwrap_or_else(|| {
+            let repr = Repr { psn, ack_req, ..self.repr };
+            Packet::referring(&self.path, &repr, self.payload, self.len, source)
+        });
         Some(Planned {
-            packet: Packet::referring(&self.path, &repr, self.payload, self.len, (&self.region, offset)),
+            packet,
             psn,
-            operation: repr.operation,
+            operation: self.repr.operation,
             index: self.index,
-            data: Place {
-                key: self.key.index(),
-                va: self.va.wrapping_add(offset),
-                len: self.payload,
-                page: self.page,
-            },
+            data: self.data(offset),
         })
+    }
+
+    /// Whether the packet with that PSN asks for an acknowledgement.
+    #[inline]
+    pub(crate) fn asks(&self, psn: Psn) -> bool {
+        let i = psn.since(self.repr.psn) as u32;
+        (self.place.wrapping_add(i).wrapping_add(1)).is_multiple_of(self.often)
+    }
+
+    /// Where a payload is that begins so many bytes behind that of the first packet.
+    #[inline]
+    fn data(&self, offset: u64) -> Place {
+        Place { key: self.key.index(), va: self.va.wrapping_add(offset), len: self.payload, page: self.page }
+    }
+
+    /// What is planned of the packet with that PSN, but for the packet itself: the WQE's index, and where its payload is.
+    #[inline]
+    pub(crate) fn outline(&self, psn: Psn, keys: u64) -> Option<(u16, Place)> {
+        let offset = psn.since(self.repr.psn) as u64 * self.payload as u64;
+        self.covers(psn, keys).then(|| (self.index, self.data(offset)))
+    }
+
+    /// The payload of the packet with that PSN.
+    #[inline]
+    pub(crate) fn payload(&self, psn: Psn) -> Payload<'_> {
+        let offset = psn.since(self.repr.psn) as u64 * self.payload as u64;
+        Payload::Region { region: &self.region, offset, len: self.payload }
+    }
+
+    /// How many of them are left from that PSN on.
+    #[inline]
+    pub(crate) fn left(&self, psn: Psn) -> u32 {
+        u32::try_from(self.end.since(psn)).unwrap_or(0)
+    }
+
+    /// Whether a packet with that PSN is one of them that was made before.
+    #[inline]
+    pub(crate) fn has_made(&self, packet: &Packet, psn: Psn) -> bool {
+        packet.repr().psn == psn && packet.region().is_some_and(|region| Arc::ptr_eq(region, &self.region))
+    }
+
+    /// Headers of the first, bytes of payload, and bytes on the link.
+    #[inline]
+    pub(crate) fn shape(&self) -> (&Repr, usize, usize) {
+        (&self.repr, self.payload, self.len)
     }
 }
 

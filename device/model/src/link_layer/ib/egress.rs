@@ -501,6 +501,147 @@ impl<H> Rebase for Egress<H> {
     }
 }
 
+/// Packets of one length that wait for a lane, and nothing for any other: they are taken out, and the times are left.
+#[derive(Debug)]
+pub(crate) struct Lifted {
+    vl: u8,
+    len: usize,
+    /// What each takes of credits and of the link.
+    blocks: u32,
+    time: Ps,
+    /// When each can leave at the earliest.
+    ready: VecDeque<Ps>,
+    /// When the first of them became that.
+    first_since: Ps,
+}
+
+/// What becomes of the first packet of those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// There is none.
+    None,
+    /// It leaves: its first byte does then, which is not later than now.
+    Sent(Ps),
+    /// It leaves then, if nothing comes between.
+    Then(Ps),
+    /// Something holds it back that has to be looked at in whole.
+    Held,
+}
+
+impl Lifted {
+    /// How many packets wait.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.ready.len()
+    }
+}
+
+impl Egress<()> {
+    /// Takes out what waits for a lane, if these are so many packets of `len` bytes all of which are `alike`, and nothing else waits or
+    /// may become too old. They are counted as waiting still.
+    pub(crate) fn lift(
+        &mut self,
+        vl: u8,
+        (count, len): (usize, usize),
+        mut alike: impl FnMut(&Packet) -> bool,
+        mut take: impl FnMut(Packet),
+    ) -> Option<Lifted> {
+        let (line, lane) = (self.line?, self.lanes.get_mut(usize::from(vl))?);
+        let plain = vl != VL15
+            && self.waiting & !(1 << vl) == 0
+            && self.limits.head_of_queue.is_none()
+            && matches!(self.turns, Turns::Tables(_))
+            && lane.queue.len() == count
+            && lane.queue.iter().all(|q| q.dies == Ps::MAX && q.packet.len() == len && alike(&q.packet));
+        if !plain {
+            return None;
+        }
+        let first_since = lane.queue.front().map_or(Ps::ZERO, |first| first.first_since);
+        let ready = lane
+            .queue
+            .drain(..)
+            .map(|Queued { packet, ready, .. }| {
+                take(packet);
+                ready
+            })
+            .collect();
+        self.waiting = 0;
+        Some(Lifted { vl, len, blocks: blocks(len), time: line.serialisation(len), ready, first_since })
+    }
+
+    /// Puts them back, each as `make` makes it of its place.
+    pub(crate) fn lower(&mut self, lifted: Lifted, mut make: impl FnMut(usize) -> Option<Packet>) {
+        let Lifted { vl, ready, first_since, .. } = lifted;
+        let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return };
+        for (i, ready) in ready.into_iter().enumerate() {
+            let Some(packet) = make(i) else { continue };
+            let first_since = if i == 0 { first_since } else { ready };
+            lane.queue.push_back(Queued { packet, hold: (), ready, first_since, dies: Ps::MAX });
+            self.waiting |= 1 << vl;
+        }
+    }
+
+    /// One more comes, at `now`. Returns until when the link is busy, if it only makes the queue longer.
+    #[inline]
+    pub(crate) fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Option<Ps> {
+        let behind = self.busy_until > now && !lifted.ready.is_empty();
+        if lifted.ready.is_empty() {
+            lifted.first_since = now;
+        }
+        lifted.ready.push_back(now);
+        if let Some(lane) = self.lanes.get_mut(usize::from(lifted.vl)) {
+            lane.bytes += lifted.len;
+            lane.coming = lane.coming.saturating_sub(lifted.len);
+        }
+        behind.then_some(self.busy_until)
+    }
+
+    /// The first leaves at `now`, if it can.
+    #[inline]
+    pub(crate) fn next_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Leaving {
+        let Some(ready) = lifted.ready.front() else { return Leaving::None };
+        let could = (*ready).max(self.busy_until);
+        let vl = usize::from(lifted.vl);
+        let (Some(lane), Some(held)) = (self.lanes.get_mut(vl), self.held.get(vl)) else {
+            return Leaving::Held;
+        };
+        let credits = lane.credits.when(lifted.blocks).map(|at| at.max(*held));
+        let Some(credits) = credits.filter(|at| *at <= now) else { return Leaving::Held };
+        let start = could.max(credits);
+        if start > now {
+            return Leaving::Then(start);
+        }
+        let picked = match &mut self.turns {
+            Turns::Tables(arbiter) => arbiter.pick(1 << vl, |_| lifted.len),
+            Turns::Classes(_) => None,
+        };
+        if picked != Some(lifted.vl) {
+            return Leaving::Held;
+        }
+        self.starved = self.starved.saturating_add(start.since(could).0);
+        lifted.ready.pop_front();
+        lane.bytes = lane.bytes.saturating_sub(lifted.len);
+        lane.credits.take(now, lifted.blocks);
+        if let Some(next) = lifted.ready.front() {
+            lifted.first_since = (*next).max(start);
+        }
+        self.busy_until = start + lifted.time;
+        Leaving::Sent(start)
+    }
+
+    /// The same as [`Egress::credit`] while what waits is taken out.
+    #[inline]
+    pub(crate) fn credit_lifted(&mut self, now: Ps, lifted: &Lifted, n: u32, at: Ps) -> Option<Ps> {
+        let lane = self.lanes.get_mut(usize::from(lifted.vl))?;
+        lane.credits.add(at, n);
+        if lifted.ready.is_empty() {
+            return None;
+        }
+        let enough = lane.credits.when(lifted.blocks)?;
+        self.ask_for_credits(now, enough)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use hca_spec::ids::Lid;

@@ -1,0 +1,403 @@
+//! A run in full flow, as an adapter carries it out: no packets are made, of each only the times are kept. Units, counters and what is
+//! told of them are those of packets. The sender's queue pair and port are an [`Outflow`]; the receiver takes each packet like the
+//! one before it, once it was asked whether it does ([`Executor::takes_plainly`]).
+
+use hca_spec::ids::{Psn, Qpn};
+use hca_spec::qpc::{QpState, ServiceType};
+use hca_spec::wire::{Operation, aeth};
+
+use super::Executor;
+use super::core::{Core, HcaEvent};
+use crate::engines::qp::responder::Current;
+use crate::engines::qp::run::Run;
+use crate::engines::qp::{PortLane, QueuePair};
+use crate::ground::event::Event;
+use crate::ground::region::Payload;
+use crate::ground::time::Ps;
+use crate::link_layer::{Leaving, Lifted, Outlet, Packet, Path};
+use crate::units::Inbound;
+use crate::wire::Repr;
+
+/// What a queue pair and its port have to do with a run while nothing comes between: what waits at the port is taken out, and
+/// only times are kept.
+#[derive(Debug)]
+pub(crate) struct Outflow {
+    lane: u8,
+    len: usize,
+    lifted: Lifted,
+    /// The queue pair waits for room at the port, for a turn that is not due before.
+    waits: Option<Ps>,
+}
+
+/// What comes of an event of an [`Outflow`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flown {
+    /// The queue pair has a turn to send then.
+    Turn(Ps),
+    /// The port looks at what waits then.
+    Port(Ps),
+    /// A packet is at its port then.
+    Depart(Ps),
+    /// The first byte of a packet leaves then.
+    Sent(Ps),
+}
+
+/// Why an event of an [`Outflow`] is not through: what is taken out has to be put back, and the rest of the event done as ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// Nothing is left to do.
+    None,
+    /// To let leave what can, and give turns.
+    Pump,
+    /// To give turns.
+    Turns,
+}
+
+impl Outflow {
+    /// Credits of its lane arrive at its port at `at`. Says when to look at them, if what waits needs them.
+    #[inline]
+    pub(crate) fn credit(&self, outlet: &mut Outlet, now: Ps, n: u32, at: Ps) -> Option<Ps> {
+        outlet.credit_lifted(now, &self.lifted, n, at)
+    }
+
+    /// How many packets wait at the port.
+    #[inline]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lifted.len()
+    }
+}
+
+impl Executor<'_> {
+    /// The run of a queue pair.
+    #[inline]
+    pub(crate) fn run_of(&self, qpn: Qpn) -> Option<&Run> {
+        self.qps.get(qpn.0)?.run.as_deref()
+    }
+
+    /// PSN of the next packet that a queue pair sends.
+    pub(crate) fn cursor_of(&self, qpn: Qpn) -> Option<Psn> {
+        Some(self.qps.get(qpn.0)?.requester.cursor)
+    }
+
+    /// Begins a flow of the run of a queue pair. Its packets from PSN `first` on, so many, wait at the port; `take` takes them.
+    pub(crate) fn begin_outflow(
+        &mut self,
+        (qpn, port): (Qpn, u8),
+        (first, count): (Psn, usize),
+        take: impl FnMut(Packet),
+    ) -> Option<Outflow> {
+        let Self { core, qps, .. } = self;
+        let captures = core.chip.captures();
+        let run = qps.get(qpn.0)?.run.as_deref()?;
+        let (_, _, len) = run.shape();
+        let (own, out) = (core.chip.managed.port(port)?, core.chip.ports.get_mut(port)?);
+        let mut sample =
+            run.packet(qps.get(qpn.0)?.requester.cursor, core.function.key_changes, &mut Vec::new())?.packet;
+        let fate = out.outlet.admit(own, &mut sample);
+        let keeps = out.outlet.keeps(own, &sample) || fate.own || sample.is_multicast();
+        let lane = qps.get(qpn.0)?.lane;
+        sample.retire();
+        if keeps || !fate.may_leave || !out.cabled || fate.lane != lane || captures {
+            return None;
+        }
+        let mut psn = first;
+        let alike = |packet: &Packet| {
+            let made = run.has_made(packet, psn);
+            psn = psn.next();
+            made
+        };
+        let lifted = out.outlet.lift(lane, (count, len), alike, take)?;
+        Some(Outflow { lane, len, lifted, waits: out.take_waiting(lane) })
+    }
+
+    /// Ends it. The packets that wait at the port have PSNs from `first` on.
+    pub(crate) fn end_outflow(
+        &mut self,
+        flow: Outflow,
+        (qpn, port): (Qpn, u8),
+        first: Psn,
+        spare: &mut Vec<Packet>,
+    ) {
+        let Self { core, qps, .. } = self;
+        let Outflow { lane, lifted, waits, .. } = flow;
+        let Some(run) = qps.get(qpn.0).and_then(|qp| qp.run.as_deref()) else { return };
+        let keys = core.function.key_changes;
+        if let (Some(own), Some(out)) = (core.chip.managed.port(port), core.chip.ports.get_mut(port)) {
+            let mut packets: Vec<Packet> = Vec::new();
+            for i in 0..lifted.len() {
+                if let Some(mut planned) = run.packet(first.add(i as u32), keys, spare) {
+                    out.outlet.choose_lane(own, &mut planned.packet);
+                    packets.push(planned.packet);
+                }
+            }
+            let mut packets = packets.into_iter();
+            out.outlet.lower(lifted, |_| packets.next());
+        }
+        if let Some(at) = waits {
+            core.wait_for_room(at, PortLane { port, lane }, HcaEvent::SendTurn(qpn));
+        }
+    }
+
+    /// A packet of a run as it is on the way to the port's far end.
+    pub(crate) fn packet_of_run(
+        &mut self,
+        qpn: Qpn,
+        port: u8,
+        psn: Psn,
+        spare: &mut Vec<Packet>,
+    ) -> Option<Packet> {
+        let Self { core, qps, .. } = self;
+        let run = qps.get(qpn.0)?.run.as_deref()?;
+        let mut packet = run.packet(psn, core.function.key_changes, spare)?.packet;
+        core.chip.ports.get(port)?.outlet.choose_lane(core.chip.managed.port(port)?, &mut packet);
+        Some(packet)
+    }
+
+    /// The rest of an event that had begun as one of a flow.
+    pub(crate) fn finish_flown(&mut self, now: Ps, port: u8, rest: Rest) {
+        if rest == Rest::Pump {
+            self.core.pump(now, port);
+        }
+        if rest != Rest::None {
+            self.give_turns(now, port);
+        }
+    }
+
+    /// The queue pair's turn.
+    #[inline]
+    pub(crate) fn flow_turn(
+        &mut self,
+        now: Ps,
+        flow: &mut Outflow,
+        (qpn, port): (Qpn, u8),
+        flown: &mut impl FnMut(Flown),
+    ) -> Rest {
+        let limit = self.core.chip.timing.egress_buffer();
+        if self.core.chip.ports.get(port).is_none_or(|out| !out.has_room(flow.lane, limit)) {
+            flow.waits = Some(now);
+            return Rest::None;
+        }
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return Rest::None };
+        match self.core.make_flown(now, qp, flow, port, flown) {
+            true => Rest::None,
+            false => {
+                flow.waits = Some(now);
+                Rest::Turns
+            }
+        }
+    }
+
+    /// The port looks at what waits.
+    #[inline]
+    pub(crate) fn flow_port(
+        &mut self,
+        now: Ps,
+        flow: &mut Outflow,
+        (qpn, port): (Qpn, u8),
+        flown: &mut impl FnMut(Flown),
+    ) -> Rest {
+        let Some(out) = self.core.chip.ports.get_mut(port) else { return Rest::None };
+        out.timer = out.timer.filter(|timer| *timer > now);
+        match self.core.pump_flown(now, flow, port, flown) {
+            true => self.flow_turns(now, flow, (qpn, port), flown),
+            false => Rest::Pump,
+        }
+    }
+
+    /// A packet comes to the port.
+    #[inline]
+    pub(crate) fn flow_depart(
+        &mut self,
+        now: Ps,
+        flow: &mut Outflow,
+        (qpn, port): (Qpn, u8),
+        flown: &mut impl FnMut(Flown),
+    ) -> Rest {
+        let chip = &mut *self.core.chip;
+        let (Some(own), Some(out)) = (chip.managed.port_mut(port), chip.ports.get_mut(port)) else {
+            return Rest::None;
+        };
+        own.counters.xmit(flow.len);
+        let looks = |until: Ps| out.timer.is_some_and(|timer| timer > now && timer <= until);
+        let behind = out.outlet.push_lifted(&mut flow.lifted, now).is_some_and(looks);
+        match behind || self.core.pump_flown(now, flow, port, flown) {
+            true => self.flow_turns(now, flow, (qpn, port), flown),
+            false => Rest::Pump,
+        }
+    }
+
+    /// The queue pair has its turn if it waits for one and there is room.
+    #[inline]
+    fn flow_turns(
+        &mut self,
+        now: Ps,
+        flow: &mut Outflow,
+        (qpn, port): (Qpn, u8),
+        flown: &mut impl FnMut(Flown),
+    ) -> Rest {
+        let limit = self.core.chip.timing.egress_buffer();
+        while let Some(at) = flow.waits {
+            if self.core.chip.ports.get(port).is_none_or(|out| !out.has_room(flow.lane, limit)) {
+                break;
+            }
+            if at > now {
+                flow.waits = None;
+                flown(Flown::Turn(at));
+                break;
+            }
+            let Some(qp) = self.qps.get_mut(qpn.0) else { break };
+            flow.waits = None;
+            if !self.core.make_flown(now, qp, flow, port, flown) {
+                flow.waits = Some(at);
+                return Rest::Turns;
+            }
+        }
+        Rest::None
+    }
+
+    /// Whether packets with these headers that come to a port do what the one before them did: they are written where that was.
+    pub(crate) fn takes_plainly(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
+        let Self { core, qps, side, .. } = self;
+        let repr = packet.repr();
+        let Some(qp) = qps.get(repr.dest_qp.0) else { return false };
+        let view = core.view();
+        let active = |port: &hca_firmware::Port| port.state == hca_spec::mad::port_state::ACTIVE;
+        core.function.outstanding.is_none()
+            && !core.chip.captures()
+            && !side.parked.is_backed_up()
+            && core.chip.managed.port(port).is_some_and(active)
+            && !packet.is_frame()
+            && repr.operation == Operation::WriteMiddle
+            && qp.service == ServiceType::Rc
+            && qp.state == QpState::Rts
+            && qp.responder.epsn == first
+            && qp.responder.fault.is_none()
+            && packet.payload().len() == qp.params.mtu
+            && qp.keeps_its_way(repr.migrated)
+            && qp.admits(&view, repr).is_ok()
+            && qp.check_way(&view, port, packet.path()).is_ok()
+            && matches!(qp.responder.current, Some(Current::Write { srqn: None, .. }))
+            && qp.landing(core.function.key_changes).is_some()
+    }
+
+    /// A packet of a run with so many bytes of payload, `len` on the link, comes to a port. Returns when it has passed the pipeline.
+    #[inline]
+    pub(crate) fn flow_arrive(
+        &mut self,
+        now: Ps,
+        port: u8,
+        qpn: Qpn,
+        (payload, len): (usize, usize),
+    ) -> (Ps, Ps) {
+        let chip = &mut *self.core.chip;
+        if let Some(own) = chip.managed.port_mut(port) {
+            own.counters.rcv(len);
+        }
+        let service = chip.timing.receive(Operation::WriteMiddle, payload);
+        let inbound = Inbound { bytes: payload, ..Inbound::default() };
+        (chip.units.receive(now, qpn.0, service, inbound), service)
+    }
+
+    /// The next packet of a write in progress has passed the pipeline; `asks`: for an acknowledgement. `false`: it has to be
+    /// received as any packet is.
+    #[inline]
+    pub(crate) fn flow_receive(
+        &mut self,
+        now: Ps,
+        (path, repr): (&Path, &Repr),
+        (psn, asks): (Psn, bool),
+        payload: Payload<'_>,
+    ) -> bool {
+        let Self { core, qps, .. } = self;
+        let Some(qp) = qps.get_mut(repr.dest_qp.0) else { return false };
+        let (Ok(to), Some(landing)) =
+            (qp.write_to(repr, payload.len()), qp.landing(core.function.key_changes))
+        else {
+            return false;
+        };
+        let (pages, offset) = landing.place(&to);
+        if pages.write(&*core.function.memory, offset, payload).is_err() {
+            return false;
+        }
+        qp.responder.expected_came();
+        qp.written(payload.len(), false);
+        qp.responder.epsn = psn.next();
+        let bytes = payload.len() as u32;
+        core.note_executed_at(now, qp, path, (psn, repr.operation, bytes));
+        if asks {
+            core.answer(now, qp, psn, aeth::ACK);
+        }
+        true
+    }
+}
+
+impl Core<'_> {
+    /// The next packet of a run is made, and the next turn asked for. `false`: nothing has happened, there is no such packet.
+    #[inline]
+    fn make_flown(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        flow: &mut Outflow,
+        port: u8,
+        flown: &mut impl FnMut(Flown),
+    ) -> bool {
+        let psn = qp.requester.cursor;
+        let keys = self.function.key_changes;
+        let Some((index, data)) = qp.run.as_deref().and_then(|run| run.outline(psn, keys)) else {
+            return false;
+        };
+        qp.sq.turn = true;
+        let opens = self.chip.units.opens(now);
+        qp.sq.yielded = opens > now && !qp.sq.yielded;
+        let mut again = opens;
+        if !qp.sq.yielded {
+            qp.requester.advance(psn, 1);
+            let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
+            let free = self.chip.units.send(now, qpn.0, service);
+            let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
+            let departs = self.chip.units.depart(qpn.0, ready);
+            let (operation, bytes) = (Operation::WriteMiddle, flow.len as u32);
+            self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
+            if let Some(out) = self.chip.ports.get_mut(port) {
+                out.outlet.reserve(flow.lane, flow.len);
+            }
+            if self.traces() {
+                let packet = qp.run.as_deref().and_then(|run| run.packet(psn, keys, &mut Vec::new()));
+                if let Some(planned) = packet {
+                    self.note_sent(departs, &planned.packet);
+                    planned.packet.retire();
+                }
+            }
+            flown(Flown::Depart(departs));
+            again = free;
+        }
+        let limit = self.chip.timing.egress_buffer();
+        match self.chip.ports.get(port).is_none_or(|out| out.has_room(flow.lane, limit)) {
+            true => flown(Flown::Turn(again)),
+            false => flow.waits = Some(again),
+        }
+        true
+    }
+
+    /// Lets everything leave the port that can. `false`: something has to be looked at as ever.
+    #[inline]
+    fn pump_flown(&mut self, now: Ps, flow: &mut Outflow, port: u8, flown: &mut impl FnMut(Flown)) -> bool {
+        let until = loop {
+            let Some(out) = self.chip.ports.get_mut(port) else { return false };
+            match out.outlet.next_lifted(&mut flow.lifted, now) {
+                Leaving::None => return true,
+                Leaving::Sent(start) => flown(Flown::Sent(start)),
+                Leaving::Then(at) => break at,
+                Leaving::Held => return false,
+            }
+        };
+        self.count_waits(port);
+        let Some(out) = self.chip.ports.get_mut(port) else { return false };
+        if out.timer.is_none_or(|timer| until < timer) {
+            out.timer = Some(until);
+            flown(Flown::Port(until));
+        }
+        true
+    }
+}
