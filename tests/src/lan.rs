@@ -282,11 +282,17 @@ impl Lan {
 
     /// Two stations on a cable, of which the second is as slow as its one lane of PCIe.
     pub fn slow_cable() -> Self {
+        Self::long_slow_cable(Ps::from_ns(5))
+    }
+
+    /// The same on a cable with that propagation time.
+    pub fn long_slow_cable(delay: Ps) -> Self {
         let text = Profile::text("connectx4").expect("it is built in");
         let slow = text.replacen("\nlanes = 16", "\nlanes = 1", 1);
         assert_ne!(slow, text, "the profile has lanes of PCIe");
         let slow = Profile::from_toml(&slow).expect("a profile");
-        let mut config = worlds::config(2, vec![worlds::cable(HcaId(0), HcaId(1))], 1);
+        let mut config =
+            worlds::config(2, vec![LinkConfig { delay, ..worlds::cable(HcaId(0), HcaId(1)) }], 1);
         config.hcas[1].timing = Some(slow);
         Self::new(ethernet(config))
     }

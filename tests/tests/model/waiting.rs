@@ -83,7 +83,9 @@ fn doorbells_wait_for_room() {
         most = most.max(events().waiting);
     }
     let WaitingEvents { waiting, most: limit, doorbells, held } = events();
-    assert!((EVENTS..EVENTS + EVENTS / 8).contains(&most) && limit == EVENTS, "{most} events waited");
+    // What passed at the moment of the look was counted then; work is taken again when a sixty-fourth of the bound is free.
+    let about = EVENTS - EVENTS / 64..EVENTS + EVENTS / 8;
+    assert!(about.contains(&most) && limit == EVENTS, "{most} events waited");
     assert!(
         waiting + doorbells >= QUEUES && held as usize > doorbells,
         "{waiting} wait, {doorbells} are noted"

@@ -63,8 +63,8 @@ fn overload(lan: &mut Lan, priority: u8) -> (u64, u64) {
 /// way.
 #[test]
 pub(crate) fn buffers_hold_what_they_have() {
-    let run = |priority, buffers: Option<[(u32, u32, u32, bool); 2]>| {
-        let mut lan = Lan::slow_cable();
+    let over = |delay, priority, buffers: Option<[(u32, u32, u32, bool); 2]>| {
+        let mut lan = Lan::long_slow_cable(delay);
         for station in &mut lan.stations {
             station.set_pfc(1 << 3);
         }
@@ -73,6 +73,7 @@ pub(crate) fn buffers_hold_what_they_have() {
         }
         overload(&mut lan, priority)
     };
+    let run = |priority, buffers| over(Ps::from_ns(5), priority, buffers);
     // As the firmware divides it: half for priority 3, which loses nothing, half for all others.
     let (lost, asked) = run(0, None);
     assert!(lost > 0 && asked == 0, "{lost} {asked}");
@@ -84,8 +85,8 @@ pub(crate) fn buffers_hold_what_they_have() {
     assert!(less < lost && asked == 0, "{less} of {lost}, {asked}");
     let (kept, early) = run(3, uneven);
     assert!(kept == 0 && early > often, "{kept} {early} {often}");
-    // Less room than what is on its way when the peer is asked to wait.
-    let (lost, asked) = run(3, Some([(1023, 0, 0, true), (36, 22, 1, false)]));
+    // Less room than what is on its way when the peer is asked to wait: 400 metres hold more than the two frames that fit.
+    let (lost, asked) = over(Ps::from_us(2), 3, Some([(1023, 0, 0, true), (36, 22, 1, false)]));
     assert!(lost > 0 && asked > 0, "{lost} {asked}");
     // A buffer that may lose something asks nobody.
     let (lost, asked) = run(3, Some([(1023, 0, 0, true), (100, 0, 0, true)]));
