@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::apt::{Candidate, unpack_deb};
 use crate::cache::{Cache, remove_tree};
+pub use crate::image::modules::Lacks;
 use crate::image::modules::{self, Dependencies, EARLY};
 use crate::image::series::{Wanted, numbers};
 use crate::image::{bzimage, make_erofs, run, tools};
@@ -83,6 +84,9 @@ pub fn check(choice: &str) -> Result<()> {
 }
 
 /// The kernel named by `choice`, prepared if need be.
+///
+/// # Errors
+/// It can't be had or unpacked, or was made without what guests need ([`Lacks`]).
 pub fn get(cache: &Cache, choice: &str) -> Result<Kernel> {
     let choice = parse(choice)?;
     let source = match &choice {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 /// Needed before the root file system is there, in this order.
 pub const EARLY: [&str; 6] =
@@ -126,11 +126,23 @@ impl Dependencies {
             .copied()
             .collect();
         if !missing.is_empty() {
-            bail!("this kernel has no {}; take one with InfiniBand drivers", missing.join(", "));
+            return Err(Lacks(missing.join(", ")).into());
         }
         Ok(())
     }
 }
+
+/// A kernel that was made without a module that a guest needs.
+#[derive(Debug)]
+pub struct Lacks(String);
+
+impl std::fmt::Display for Lacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "this kernel has no {}; take one with InfiniBand drivers", self.0)
+    }
+}
+
+impl std::error::Error for Lacks {}
 
 /// `kernel/drivers/block/virtio_blk.ko.xz` is `virtio_blk`; dashes count as underscores.
 fn module_name(path: &str) -> String {

@@ -16,6 +16,7 @@ pub mod faults;
 pub mod guest;
 pub mod hpc;
 pub mod ipoib;
+pub mod kernels;
 pub mod killed;
 pub mod lossy;
 pub mod management;
@@ -204,6 +205,12 @@ pub fn all() -> Vec<Suite> {
             about: "mstflint's tools, devlink, lasting settings, firmware updates",
             needs_guests: guests,
             run: management::cases,
+        },
+        Suite {
+            name: "kernels",
+            about: "every kernel of the archives in reach, of all flavours: bring-up, ping-pong, reload",
+            needs_guests: false,
+            run: |_| kernels::cases(),
         },
         Suite {
             name: "killed",

@@ -1,0 +1,58 @@
+//! Every kernel that the archives in reach have, of all flavours: the driver comes up, data passes, and the driver goes and comes again.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use hca_vm::apt::Candidate;
+use hca_vm::cache::Cache;
+use hca_vm::image::kernel::{self, Lacks};
+use hca_vm::image::series;
+use hca_vm::run::Run;
+
+use super::guest::complaints;
+use super::{Case, Outcome};
+use crate::guests::{Job, printed, turn};
+
+/// Longest time for a kernel, in a slow guest on a busy machine.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// A case for each kernel, by the name of its package; those without the driver are skipped.
+pub fn cases() -> Vec<Case> {
+    let found = Cache::open().and_then(|cache| series::all(&cache).map(|all| (cache, all)));
+    match found {
+        Ok((_, all)) if all.is_empty() => vec![Case::check("kernels", "the archives have none")],
+        Ok((cache, all)) => all.iter().map(|package| case(&cache, package)).collect(),
+        Err(error) => vec![Case::check("kernels", format!("{error:#}"))],
+    }
+}
+
+fn case(cache: &Cache, package: &Candidate) -> Case {
+    let started = Instant::now();
+    let (outcome, detail) = match comes_up(cache, &package.name) {
+        Ok(()) => (Outcome::Passed, String::new()),
+        Err(error) if error.downcast_ref::<Lacks>().is_some() => (Outcome::Skipped, format!("{error:#}")),
+        Err(error) => (Outcome::Failed, format!("{error:#}")),
+    };
+    let name = format!("{} {}", package.name, package.version);
+    Case::new(name, outcome, started.elapsed().as_secs_f64(), detail)
+}
+
+fn comes_up(cache: &Cache, package: &str) -> anyhow::Result<()> {
+    let release = kernel::get(cache, package)?.release;
+    let job = Job::new()
+        .step("release", "uname -r")
+        .step("port", "ibv_devinfo | grep PORT_ACTIVE")
+        .step("pingpong", "pair ibv_rc_pingpong -n 200")
+        .step("reload", "reload && for i in $(seq 100); do ibv_devinfo | grep PORT_ACTIVE && return; sleep 0.2; done; false")
+        .step("again", "pair ibv_rc_pingpong -n 200");
+    let report = {
+        let _turn = turn();
+        Run::new("loopback").kernel(package).timeout(LIMIT).host("a", job.text()).run()?
+    };
+    let complaints = complaints(&report);
+    ensure!(complaints.is_empty(), "{complaints}");
+    let said = report.host("a").map_or("", |host| host.output.as_str());
+    ensure!(printed(said, "release").trim() == release, "another kernel than {release}: {said}");
+    ensure!(printed(said, "again").contains("200 iters"), "{said}");
+    Ok(())
+}
