@@ -112,7 +112,7 @@ mod tests {
         let mut times = vec![Some(Ps(7)), None, Some(Ps(3)), Some(Ps::MAX)];
         times.rebase(Ps(5));
         assert_eq!(times, [Some(Ps(2)), None, Some(Ps::ZERO), Some(Ps::MAX)]);
-        assert!(EPOCH.0 % (1 << UNIT) == 0 && EPOCH.0 % Ps::from_ms(1_000).0 == 0);
+        assert!(EPOCH.0.is_multiple_of(1 << UNIT) && EPOCH.0.is_multiple_of(Ps::from_ms(1_000).0));
         assert!(DUE > EPOCH && DUE.since(EPOCH) > Ps::from_ms(50 * 86_400_000));
     }
 

@@ -228,7 +228,9 @@ fn what_comes_late_has_a_bound() {
     const MOST: usize = 4096;
     let late = Ps::from_ms(1_000);
     let interrupt = What::Interrupt { vector: Some(VECTOR), action: InterruptAction::Late(late) };
-    let cases: [(_, fn(&Came) -> usize); 3] = [
+    /// How many of a kind came.
+    type Count = fn(&Came) -> usize;
+    let cases: [(What, Count); 3] = [
         (interrupt, |came| came.0 as usize),
         (events(EntryAction::Late(late)), |came| came.1.len()),
         (completions(Side::Send, EntryAction::Late(late)), |came| came.2.len()),
