@@ -13,12 +13,13 @@
 
 pub mod eth;
 pub mod ib;
+mod leaving;
 mod outlet;
 mod packet;
 mod path;
 mod route;
 
-pub(crate) use ib::egress::{Leaving, Lifted};
+pub(crate) use leaving::{Leaving, Lifted};
 pub(crate) use outlet::{Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
 pub use packet::Packet;
 pub use path::Path;

@@ -18,7 +18,7 @@ use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::selection::Selection;
 use crate::link_layer::outlet::{BLOCK, blocks};
-use crate::link_layer::{LANES, Next, Outcome, Packet, Sent, Wait};
+use crate::link_layer::{LANES, Leaving, Lifted, Next, Outcome, Packet, Sent, Wait};
 
 /// The room in a peer's input buffer, as far as this end knows.
 #[derive(Debug, Clone, Default)]
@@ -498,41 +498,6 @@ impl<H> Rebase for Egress<H> {
         paused.rebase(by);
         limited.rebase(by);
         held.rebase(by);
-    }
-}
-
-/// Packets of one length that wait for a lane, and nothing for any other: they are taken out, and the times are left.
-#[derive(Debug)]
-pub(crate) struct Lifted {
-    vl: u8,
-    len: usize,
-    /// What each takes of credits and of the link.
-    blocks: u32,
-    time: Ps,
-    /// When each can leave at the earliest.
-    ready: VecDeque<Ps>,
-    /// When the first of them became that.
-    first_since: Ps,
-}
-
-/// What becomes of the first packet of those.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaving {
-    /// There is none.
-    None,
-    /// It leaves: its first byte does then, which is not later than now.
-    Sent(Ps),
-    /// It leaves then, if nothing comes between.
-    Then(Ps),
-    /// Something holds it back that has to be looked at in whole.
-    Held,
-}
-
-impl Lifted {
-    /// How many packets wait.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.ready.len()
     }
 }
 
