@@ -2,8 +2,8 @@
 //!
 //! Source: PCIe 6.2 (signaling and logging), 7.5.1.2 (status), 7.8.5 (device status), 7.10 (advanced error reporting).
 //!
-//! Messages to the root complex (ERR_COR, ERR_NONFATAL, ERR_FATAL) are not sent: vfio has one interrupt for errors, and QEMU answers it
-//! by stopping the guest for good.
+//! Messages to the root complex (ERR_COR, ERR_NONFATAL, ERR_FATAL) are not sent: front ends have one interrupt for errors at most,
+//! which the hosts known today take as the end of the device (not tried).
 
 use hca_model::fault::{PcieError, PcieEvent};
 
