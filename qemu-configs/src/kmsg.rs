@@ -58,6 +58,15 @@ fn alarming() -> &'static Regex {
     })
 }
 
+/// Whether this is of a program that got a signal, as `traps: sh[7] general protection fault ip:... in libc.so`: no matter of the kernel's, no
+/// more than the `segfault at` of others. The program's status tells.
+fn is_of_a_program(text: &str) -> bool {
+    static REGEX: OnceLock<Regex> = OnceLock::new();
+    let regex =
+        REGEX.get_or_init(|| Regex::new(r"^traps: .+\[\d+\] .* ip:").expect("a valid constant expression"));
+    regex.is_match(text)
+}
+
 /// Whether a kernel that says this has crashed. It may go on, or say no more.
 pub fn is_crash(text: &str) -> bool {
     static REGEX: OnceLock<Regex> = OnceLock::new();
@@ -65,7 +74,7 @@ pub fn is_crash(text: &str) -> bool {
         Regex::new(r"\bBUG: |\bOops\b|Kernel panic|general protection fault|soft lockup|hard LOCKUP")
             .expect("a valid constant expression")
     });
-    regex.is_match(text)
+    regex.is_match(text) && !is_of_a_program(text)
 }
 
 /// The lines that fail a run: `BUG`, `Oops`, `WARNING`, traces, panics, hung tasks, and errors of the mlx5 drivers.
@@ -92,7 +101,7 @@ pub fn bad_lines(lines: &[Line], allowed: &[Regex]) -> Vec<Line> {
 }
 
 fn is_bad(line: &Line) -> bool {
-    alarming().is_match(&line.text)
+    alarming().is_match(&line.text) && !is_of_a_program(&line.text)
         || (line.text.contains("mlx5") && line.level.is_some_and(|level| level <= ERROR))
 }
 
@@ -123,6 +132,9 @@ mod tests {
         assert!(!bad(6, "mlx5_core 0000:01:00.0: firmware version: 12.28.2006"));
         assert!(!bad(3, "pcieport: some error of somebody else"));
         assert!(!bad(6, "debugfs: BUGS is not a word to fear"));
+        let program = "traps: ib_write_bw[1002] general protection fault ip:7fc1e5c186df sp:7ffebcce91b0 error:0 in librdmacm.so.1";
+        assert!(!bad(6, program) && !is_crash(program));
+        assert!(bad(4, "traps: PANIC: double fault, general protection fault: 0000 [#1]"));
     }
 
     #[test]
