@@ -205,3 +205,23 @@ gid() {
 	done
 	return 1
 }
+# counting SECONDS COMMAND...: the command, for so long. If it fails, what the RDMA device of this host counted meanwhile is shown:
+# "soft-RoCE: NAME +N", or "adapter: NAME +N".
+counting() {
+	seconds=$1
+	shift
+	counts >/tmp/before.$$
+	timeout "$seconds" "$@"
+	result=$?
+	[ $result = 0 ] && return
+	counts | diff /tmp/before.$$ - | gawk '/^</ { was[$2 $3] = $4 } /^>/ { print $2, $3, "+" $4 - was[$2 $3] }'
+	return $result
+}
+counts() {
+	for port in /sys/class/infiniband/*/ports/1; do
+		case $port in */rxe*) device=soft-RoCE: ;; *) device=adapter: ;; esac
+		for counter in "$port"/hw_counters/*; do
+			case $counter in */lifespan) ;; *) echo "$device ${counter##*/} $(cat "$counter")" ;; esac
+		done
+	done
+}

@@ -31,6 +31,11 @@ fn roce() -> Vec<Command> {
     all
 }
 
+/// The server of rcopy, until one client has come and gone: it answers when it has the whole file, and a client that it leaves before that waits
+/// for ever. The file is as it was.
+pub const COPIES: &str = "rm -f /tmp/copy; rcopy >/tmp/copies & until [ $(grep -c 'waiting for connection' /tmp/copies) -gt 1 ]; do
+    kill -0 $! || exit; sleep 0.2; done; kill $!; cat /tmp/copies; cmp /usr/bin/bash /tmp/copy";
+
 /// A server and a client that the connection manager brings together.
 pub fn pair(server: &str, client: &str) -> Command {
     Command::sides(server, Ready::Cm, client).over_ipoib()
@@ -52,11 +57,7 @@ fn programs(network: Network) -> Vec<Command> {
         same("cmtime"),
         pair("rdma_server", &format!("rdma_client -s {HOST}")).named("rdma_server"),
         pair("rdma_xserver", &format!("rdma_xclient -s {HOST}")).named("rdma_xserver"),
-        pair(
-            "rm -f /tmp/copy; rcopy & until cmp -s /usr/bin/bash /tmp/copy; do sleep 0.2; done; kill $!",
-            &format!("rcopy /usr/bin/bash {HOST}:/tmp/copy"),
-        )
-        .named("rcopy"),
+        pair(COPIES, &format!("rcopy /usr/bin/bash {HOST}:/tmp/copy")).named("rcopy"),
         multicast("mckey", "-m 239.0.0.1", network),
     ];
     // A group by its GID: a subnet manager makes it.

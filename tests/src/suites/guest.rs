@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use hca_vm::run::{Report, Run};
@@ -19,6 +20,34 @@ use crate::guests::{self, turn};
 const LIMIT: u32 = 100;
 /// Longest time for all cases of a boot.
 const ALL: Duration = Duration::from_secs(3600);
+
+/// Begins the names of commands that the others of a boot need.
+const SET_UP: &str = "set up";
+/// What [`only`] was told.
+static ONLY: OnceLock<Vec<String>> = OnceLock::new();
+
+/// From now on, of the lists of commands that suites run in guests, only those are run whose case's name (with its tag) has one of these
+/// texts, and what a boot begins with to set itself up. A boot that has no such case is left out. To be told once, before
+/// the first suite.
+pub fn only(texts: &[String]) {
+    let _ = ONLY.set(texts.to_vec());
+}
+
+/// Is the case of that name to be run?
+pub fn is_chosen(name: &str) -> bool {
+    let texts = ONLY.get().map_or(&[][..], Vec::as_slice);
+    texts.is_empty() || texts.iter().any(|text| name.contains(text.as_str()))
+}
+
+/// The commands that are to be run, in their order; none if the only ones were those that set up.
+fn chosen(tag: &str, commands: &[Command]) -> Vec<Command> {
+    let is_chosen = |command: &&Command| is_chosen(&format!("{tag}{}", command.name));
+    let needed = |command: &&Command| command.name.starts_with(SET_UP) || is_chosen(command);
+    match commands.iter().any(|command| is_chosen(&command)) {
+        true => commands.iter().filter(needed).cloned().collect(),
+        false => Vec::new(),
+    }
+}
 
 /// Stands for the server's host in the command of a client.
 pub const HOST: &str = "@host";
@@ -48,6 +77,7 @@ pub enum Network {
 }
 
 /// A command, or a server and a client that meet.
+#[derive(Clone)]
 pub enum What {
     /// A script for `sh`, in the first host.
     Alone(String),
@@ -71,6 +101,7 @@ pub enum What {
 }
 
 /// A named command.
+#[derive(Clone)]
 pub struct Command {
     name: String,
     what: What,
@@ -261,6 +292,10 @@ pub fn run_in(
     kernel: &str,
     commands: &[Command],
 ) -> Vec<Case> {
+    let commands = &chosen(tag, commands);
+    if commands.is_empty() {
+        return Vec::new();
+    }
     let report = match report(files, packages, &[], topology, kernel, commands) {
         Ok(report) => report,
         Err(error) => return vec![Case::check(format!("{tag}set up"), format!("{error:#}"))],

@@ -18,6 +18,7 @@ pub mod hpc;
 pub mod ipoib;
 pub mod kernels;
 pub mod killed;
+pub mod known;
 pub mod lossy;
 pub mod management;
 pub mod million;
