@@ -118,9 +118,9 @@ impl End {
         fits
     }
 
-    /// Blocks of a lane that are taken.
-    pub(super) fn taken(&self, lane: u8) -> u32 {
-        self.held.get(usize::from(lane)).copied().unwrap_or(0)
+    /// Blocks that are taken, by lane, of those of which some are.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (u8, u32)> {
+        (0..).zip(self.held).filter(|(_, held)| *held > 0)
     }
 
     /// Whether it says what room it has: an adapter's without credits.

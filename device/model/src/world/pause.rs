@@ -4,7 +4,7 @@
 //! the port, so they are put on the link at once. How an adapter's memory is divided, and when one of its buffers asks and lets go
 //! on, its registers say ([`hca_firmware::port::buffers`]).
 
-use hca_firmware::port::buffers::{BUFFERS, Buffer, CELL, Layout};
+use hca_firmware::port::buffers::{BUFFERS, CELL, Layout};
 use hca_firmware::port::ethernet::StallWatermarks;
 
 use super::links::End;
@@ -15,7 +15,7 @@ use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::Mac;
 use crate::link_layer::eth::pause::{PRIORITIES, Pause, count_pause};
-use crate::link_layer::{LANES, Packet, blocks};
+use crate::link_layer::{Packet, blocks};
 
 /// For how long a switch asks a peer to wait, and after how many quanta it asks again.
 const OF_SWITCH: (u16, u16) = (u16::MAX, 19_531);
@@ -121,18 +121,25 @@ impl Memory<'_> {
     /// Blocks that are taken of each buffer.
     fn taken(&self, end: &End) -> [u32; BUFFERS] {
         let mut taken = [0; BUFFERS];
-        for lane in 0..LANES as u8 {
+        for (lane, held) in end.taken() {
             if let Some(of) = taken.get_mut(usize::from(self.layout.of(lane))) {
-                *of += end.taken(lane);
+                *of += held;
             }
         }
         taken
     }
 
-    /// Of buffers that lose nothing, those that have so much taken: as bits.
-    fn bits(&self, end: &End, such: impl Fn(&Buffer, u32) -> bool) -> u8 {
-        let buffers = self.layout.buffers.iter().zip(self.taken(end)).rev();
-        buffers.fold(0, |bits, (of, taken)| bits << 1 | u8::from(!of.lossy && such(of, taken)))
+    /// Buffers that lose nothing and have more taken than is to be before the peer waits, as bits; and those that have more than is to be
+    /// when it goes on.
+    fn filled(&self, end: &End) -> (u8, u8) {
+        let (mut full, mut filled) = (0, 0);
+        for (buffer, (of, taken)) in self.layout.buffers.iter().zip(self.taken(end)).enumerate() {
+            if taken > 0 && !of.lossy {
+                full |= u8::from(taken > self.blocks(of.xoff)) << buffer;
+                filled |= u8::from(taken > self.blocks(of.xon)) << buffer;
+            }
+        }
+        (full, filled)
     }
 
     /// How full its buffers are, if single priorities are stopped.
@@ -140,8 +147,7 @@ impl Memory<'_> {
         if lossless == 0 {
             return Fullness::default();
         }
-        let full = self.bits(end, |of, taken| taken > self.blocks(of.xoff));
-        let filled = self.bits(end, |of, taken| taken > self.blocks(of.xon));
+        let (full, filled) = self.filled(end);
         let lanes = |buffers: u8| {
             let of = |lane: &u8| lossless >> lane & 1 == 1 && buffers >> (self.layout.of(*lane) & 7) & 1 == 1;
             (0..PRIORITIES as u8).filter(of).fold(0, |bits, lane| bits | 1 << lane)
@@ -152,16 +158,16 @@ impl Memory<'_> {
     /// The same, if everything is stopped.
     fn all_fullness(&self, end: &End) -> Fullness {
         let all = |such| if such { ALL } else { 0 };
-        let full = self.bits(end, |of, taken| taken > self.blocks(of.xoff)) != 0;
-        let filled = self.bits(end, |of, taken| taken > self.blocks(of.xon)) != 0;
-        Fullness { full: all(full), roomy: all(!filled) }
+        let (full, filled) = self.filled(end);
+        Fullness { full: all(full != 0), roomy: all(filled == 0) }
     }
 
     /// Whether a frame of a priority has room that takes so many blocks.
     fn has_room(&self, end: &End, lane: u8, blocks: u32) -> bool {
-        let buffer = usize::from(self.layout.of(lane));
-        let size = self.layout.buffers.get(buffer).map_or(0, |of| self.blocks(of.size));
-        let taken = self.taken(end).get(buffer).copied().unwrap_or(u32::MAX);
+        let buffer = self.layout.of(lane);
+        let size = self.layout.buffers.get(usize::from(buffer)).map_or(0, |of| self.blocks(of.size));
+        let of_buffer = end.taken().filter(|(lane, _)| self.layout.of(*lane) == buffer);
+        let taken: u32 = of_buffer.map(|(_, held)| held).sum();
         taken.saturating_add(blocks) <= size
     }
 }
@@ -249,12 +255,11 @@ impl World {
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
         let (LinkEnd::Port(port), line, mut asked) = (near.at, near.line, near.asked) else { return };
         let (stop, release) = asked.step(fullness, again);
-        let (timer, refresh) = self.pause_times(port, line);
-        let Some(ethernet) =
-            self.port_mut(port).and_then(|p| p.ethernet_mut()).filter(|_| stop | release != 0)
-        else {
+        if stop | release == 0 {
             return;
-        };
+        }
+        let (timer, refresh) = self.pause_times(port, line);
+        let Some(ethernet) = self.port_mut(port).and_then(|p| p.ethernet_mut()) else { return };
         // Whoever was stopped in one way is let go on in that way.
         if !asked.is_waited_for() {
             asked.by_priority = ethernet.pause.pfc_tx != 0;

@@ -230,6 +230,9 @@ impl<H> Egress<H> {
 
     /// Lanes may send again from then on, if they had to stop before.
     fn hold(&mut self, lanes: u16, until: Ps) {
+        if lanes == 0 {
+            return;
+        }
         let times = self.limited.iter_mut().zip(&mut self.held).zip(&self.paused).enumerate();
         for (_, ((limited, held), paused)) in times.filter(|(lane, _)| lanes >> lane & 1 == 1) {
             *limited = (*limited).max(until);
