@@ -4,8 +4,11 @@
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, InitAttr, KeyChange, KeyKind, RtrAttr, RtsAttr, SendOp, SendRequest};
 use hca_model::link::Faults;
-use hca_model::{HcaId, LinkConfig, Ps};
+use hca_model::{HcaId, LinkConfig, PortRef, Ps};
+use hca_spec::cmd::{AccessRegIn, reg};
+use hca_spec::command::Opcode;
 use hca_spec::qpc::ServiceType;
+use hca_spec::register::{EtsClass, PBMC_BUFFERS, Pbmc, PbmcBuffer, QETCR_CLASSES, Qetcr};
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::{rig, worlds};
@@ -280,8 +283,8 @@ fn a_message_that_is_refused_ends_its_train() {
 /// Long writes are in full flow, until something else happens: packets of another queue pair or of the peer, a command.
 #[test]
 fn full_flow_ends_at_anything() {
-    for mtu in [1, 5] {
-        let options = Options { mtu, ..options() };
+    for (mtu, options) in [1, 5].into_iter().flat_map(|mtu| both().map(|options| (mtu, options))) {
+        let options = Options { mtu, ..options };
         same("a long write", &options, 1, |pair| {
             write(pair, 0, 0, (3, 1_000_000));
             pair.sent_ok(0, 0);
@@ -302,4 +305,57 @@ fn full_flow_ends_at_anything() {
             pair.sent_ok(0, 0);
         });
     }
+}
+
+/// Writes a register of an end's port.
+fn set_register(pair: &mut Pair<ModelBus>, end: usize, register: u32, value: &[u8]) {
+    let mut input = AccessRegIn::new();
+    input.set(AccessRegIn::REGISTER_ID, register);
+    let input = [input.bytes(), value].concat();
+    pair.hcas[end].execute(Opcode::AccessReg, 0, input, 16 + value.len()).expect("ACCESS_REG");
+}
+
+/// What the receiver's port has dropped for want of room, and how often it asked its peer to wait.
+fn dropped_and_asked(pair: &mut Pair<ModelBus>) -> (u64, u64) {
+    simulation(pair).world(|world, _| {
+        let counters = world.ethernet_counters(PortRef::of_hca(HcaId(1), 1)).expect("an Ethernet port");
+        (counters.rx.priorities[0].discards, counters.tx.priorities[0].pause)
+    })
+}
+
+/// A receiver's buffer that fills has its sender wait, or drops packets; a traffic class may be limited.
+#[test]
+fn full_flow_over_ethernet_is_held_back() {
+    let [_, options] = both();
+    let long = |pair: &mut Pair<ModelBus>| {
+        write(pair, 0, 0, (3, 1_000_000));
+        pair.sent_ok(0, 0);
+    };
+    // A frame has 33 cells, and two or three are there at a time.
+    for (what, cells, xoff, lossy) in [("waits", 1000, 40, false), ("drops", 80, 0, true)] {
+        same(what, &options, 1, |pair| {
+            let mut buffer = PbmcBuffer::new();
+            buffer.set(PbmcBuffer::CELLS, cells).set(PbmcBuffer::LOSSY, lossy.into());
+            buffer.set(PbmcBuffer::XOFF_THRESHOLD, xoff).set(PbmcBuffer::XON_THRESHOLD, xoff / 2);
+            let mut buffers = Pbmc::new();
+            buffers.set(Pbmc::LOCAL_PORT, 1).set(Pbmc::XOFF_TIMER_VALUE, 1000).set(Pbmc::XOFF_REFRESH, 500);
+            buffers.bytes_mut()[PBMC_BUFFERS..][..PbmcBuffer::SIZE].copy_from_slice(buffer.bytes());
+            set_register(pair, 1, reg::PBMC, buffers.bytes());
+            long(pair);
+            let (dropped, asked) = dropped_and_asked(pair);
+            assert_eq!((dropped > 0, asked > 0), (lossy, !lossy), "{what}: {dropped} {asked}");
+        });
+    }
+    same("is limited", &options, 1, |pair| {
+        let mut class = EtsClass::new();
+        // 40 Gb/s.
+        class.set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 4).set(EtsClass::MAX_BW_VALUE, 40);
+        let mut classes = Qetcr::new();
+        classes.bytes_mut()[QETCR_CLASSES..][..8].copy_from_slice(class.bytes());
+        set_register(pair, 0, reg::QETCR, classes.bytes());
+        let begun = simulation(pair).now();
+        long(pair);
+        let took = simulation(pair).now() - begun;
+        assert!(took > Ps::from_us(195), "{took}");
+    });
 }

@@ -8,6 +8,7 @@ use hca_spec::wire::{Operation, aeth};
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
+use super::ethernet::{Way, count_unicast};
 use crate::engines::qp::responder::Current;
 use crate::engines::qp::run::Run;
 use crate::engines::qp::{PortLane, QueuePair};
@@ -58,6 +59,12 @@ impl Outflow {
     #[inline]
     pub(crate) fn credit(&self, outlet: &mut Outlet, now: Ps, n: u32, at: Ps) -> Option<Ps> {
         outlet.credit_lifted(now, &self.lifted, n, at)
+    }
+
+    /// The lane that its packets leave by.
+    #[inline]
+    pub(crate) fn lane(&self) -> u8 {
+        self.lane
     }
 
     /// How many packets wait at the port.
@@ -218,6 +225,7 @@ impl Executor<'_> {
             return Rest::None;
         };
         own.counters.xmit(flow.len);
+        count_unicast(own, (flow.len, flow.lane), Way::Out);
         let looks = |until: Ps| out.timer.is_some_and(|timer| timer > now && timer <= until);
         let behind = out.outlet.push_lifted(&mut flow.lifted, now).is_some_and(looks);
         match behind || self.core.pump_flown(now, flow, port, flown) {
@@ -266,7 +274,7 @@ impl Executor<'_> {
             && !core.chip.captures()
             && !side.parked.is_backed_up()
             && core.chip.managed.port(port).is_some_and(active)
-            && !packet.is_frame()
+            && !packet.met_congestion()
             && repr.operation == Operation::WriteMiddle
             && qp.service == ServiceType::Rc
             && qp.state == QpState::Rts
@@ -280,18 +288,20 @@ impl Executor<'_> {
             && qp.landing(core.function.key_changes).is_some()
     }
 
-    /// A packet of a run with so many bytes of payload, `len` on the link, comes to a port. Returns when it has passed the pipeline.
+    /// A packet of a run with so many bytes of payload, `len` on the link, comes to a port by that lane. Returns when it has passed the
+    /// pipeline.
     #[inline]
     pub(crate) fn flow_arrive(
         &mut self,
         now: Ps,
         port: u8,
         qpn: Qpn,
-        (payload, len): (usize, usize),
+        (payload, len, lane): (usize, usize, u8),
     ) -> (Ps, Ps) {
         let chip = &mut *self.core.chip;
         if let Some(own) = chip.managed.port_mut(port) {
             own.counters.rcv(len);
+            count_unicast(own, (len, lane), Way::In { transport: true });
         }
         let service = chip.timing.receive(Operation::WriteMiddle, payload);
         let inbound = Inbound { bytes: payload, ..Inbound::default() };

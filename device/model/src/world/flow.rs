@@ -12,8 +12,8 @@ use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::adapter::outflow::{Flown, Outflow, Rest};
 use crate::ground::node::PortRef;
-use crate::ground::time::{Key, Source};
-use crate::link_layer::{Packet, blocks};
+use crate::ground::time::{Key, Ps, Source};
+use crate::link_layer::{Packet, Sent, blocks};
 
 /// With fewer packets to be sent a flow is not begun.
 const LEAST: u32 = 16;
@@ -34,6 +34,8 @@ pub(super) struct Flow {
     sample: Packet,
     /// Bytes of payload.
     payload: usize,
+    /// When packets began to leave that the receiver may have no room for: they are passed on as packets when the flow ends.
+    left: Vec<Ps>,
     /// Events so far.
     events: u32,
 }
@@ -77,7 +79,7 @@ impl World {
 
     fn begin_flow(&mut self, train: &mut Train) -> Option<Box<Flow>> {
         let (qpn, way) = (train.qpn, train.way);
-        if !way.credits || self.checker.is_some() {
+        if self.checker.is_some() {
             return None;
         }
         let [from, to] = self.hcas.get_disjoint_mut([train.from.0, way.to.0]).ok()?;
@@ -90,8 +92,7 @@ impl World {
             return None;
         }
         let [departs, arrives, receives] = train.queues();
-        let sample = receives.front().or(arrives.front()).map(|(_, packet)| packet)?;
-        let next = sample.repr().psn;
+        let next = receives.front().or(arrives.front()).map(|(_, packet)| packet.repr().psn)?;
         let at_port = next.add((receives.len() + arrives.len()) as u32);
         let made = cursor.since(next);
         let under_way = receives.len() + arrives.len() + departs.len();
@@ -103,10 +104,17 @@ impl World {
         let there = receives.iter().chain(arrives.iter()).all(&mut alike);
         let mut psns = (0..).map(|i| departing.add(i));
         let here = departs.iter().all(|(_, packet)| psns.next().is_some_and(|psn| run.has_made(packet, psn)));
-        if !there || !here || !receiver.takes_plainly(way.to_port, (sample, next)) {
+        if !there || !here {
             return None;
         }
         let (_, payload, _) = run.shape();
+        // As it is when the receiver's port has taken it.
+        let mut sample = sender.packet_of_run(qpn, way.from_port, cursor, &mut train.spare)?;
+        let taken = receiver.hands_up(way.to_port, &mut sample);
+        if !taken || !receiver.takes_plainly(way.to_port, (&sample, next)) {
+            train.give_back(sample);
+            return None;
+        }
         let mut waited = Vec::new();
         let out =
             sender.begin_outflow((qpn, way.from_port), (at_port, count), |packet| waited.push(packet))?;
@@ -118,15 +126,15 @@ impl World {
                 waited.push(packet);
             }
         }
-        let sample = waited.pop()?;
         waited.into_iter().for_each(|packet| train.give_back(packet));
         let [departs, arrives, receives] = keys;
-        Some(Box::new(Flow { out, departs, arrives, receives, next, sample, payload, events: 0 }))
+        let left = Vec::new();
+        Some(Box::new(Flow { out, departs, arrives, receives, next, sample, payload, left, events: 0 }))
     }
 
     /// Its packets are there again.
     pub(super) fn end_flow(&mut self, train: &mut Train, flow: Box<Flow>) {
-        let Flow { out, departs, arrives, receives, next, sample, events, .. } = *flow;
+        let Flow { out, departs, arrives, receives, next, sample, left, events, .. } = *flow;
         if events < WORTH {
             train.no_flow = PAUSE;
         }
@@ -137,7 +145,8 @@ impl World {
         else {
             return;
         };
-        let at_port = next.add((receives.len() + arrives.len()) as u32);
+        let leaving = next.add((receives.len() + arrives.len()) as u32);
+        let at_port = leaving.add(left.len() as u32);
         let departing = at_port.add(out.waiting() as u32);
         let begins = [departing, next.add(receives.len() as u32), next];
         let mut spare = std::mem::take(&mut train.spare);
@@ -150,8 +159,15 @@ impl World {
                 }
             }
         }
+        let psns = (0..).map(|i| leaving.add(i));
+        let left = left.into_iter().zip(psns).filter_map(|(start, psn)| {
+            let packet = sender.packet_of_run(qpn, port, psn, &mut spare)?;
+            Some(Sent { start, end: start, packet, hold: () })
+        });
+        let left: Vec<Sent<()>> = left.collect();
         sender.end_outflow(out, (qpn, port), at_port, &mut spare);
         train.spare = spare;
+        left.into_iter().for_each(|sent| self.pass(train, sent));
     }
 
     /// An event of a train in full flow happens.
@@ -168,17 +184,17 @@ impl World {
     /// One of its sender.
     #[inline]
     fn flow_out(&mut self, train: &mut Train, flow: &mut Flow, stage: Stage) -> Step {
-        let Self { hcas, heap, links, trace, commands, captured, now, .. } = self;
+        let Self { hcas, heap, trace, commands, captured, now, .. } = self;
         let now = *now;
-        let (way, ends) = (train.way, (train.qpn, train.way.from_port));
+        let ends = (train.qpn, train.way.from_port);
         let Some(mut sender) = hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST))
         else {
             return Step::Back;
         };
-        let Some(link) = links.get_mut(way.link) else { return Step::Back };
-        let Flow { out, departs, arrives, sample, .. } = flow;
+        let Flow { out, departs, left, .. } = flow;
         let own = Source::new(Class::Node as u8, train.from.0, 0);
-        let there = Source::new(Class::Packet as u8, way.to.0, way.to_port);
+        // At most one packet leaves at an event, mostly.
+        let mut first = None;
         match stage {
             Stage::Depart => take(departs, train.first_mut(Stage::Depart)),
             _ => *train.first_mut(stage) = Key::NEVER,
@@ -199,11 +215,10 @@ impl World {
             Flown::Depart(at) => {
                 keep(departs, train.first_mut(Stage::Depart), heap.reserve(at.max(now), own));
             }
-            Flown::Sent(start) => {
-                if let Some(at) = link.carrier.pass(start, way.ends[0], sample.len()) {
-                    keep(arrives, train.first_mut(Stage::Arrive), heap.reserve(at + way.forth, there));
-                }
-            }
+            Flown::Sent(start) => match first {
+                None => first = Some(start),
+                Some(_) => left.push(start),
+            },
         };
         let rest = match stage {
             Stage::Turn => sender.flow_turn(now, out, ends, &mut flown),
@@ -214,10 +229,34 @@ impl World {
         if let Some(watch) = &mut chip.watch {
             watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
         }
+        let others = std::mem::take(&mut flow.left);
+        for start in first.into_iter().chain(others) {
+            if !flow.left.is_empty() || !self.pass_flown(train, flow, start) {
+                flow.left.push(start);
+            }
+        }
         match rest {
-            Rest::None => Step::On,
+            Rest::None if flow.left.is_empty() => Step::On,
             rest => Step::End(rest),
         }
+    }
+
+    /// A packet begins to leave at `start`. `false`: its receiver has no room for it, and nothing has happened.
+    #[inline]
+    fn pass_flown(&mut self, train: &mut Train, flow: &mut Flow, start: Ps) -> bool {
+        let (way, len) = (train.way, flow.sample.len());
+        let [near, far] = way.ends;
+        let port = PortRef::of_hca(way.to, way.to_port);
+        if !way.credits && !self.take_in(way.link, far, port, flow.out.lane(), blocks(len) as u8) {
+            return false;
+        }
+        let Some(link) = self.links.get_mut(way.link) else { return true };
+        if let Some(at) = link.carrier.pass(start, near, len) {
+            let there = Source::new(Class::Packet as u8, way.to.0, way.to_port);
+            let key = self.heap.reserve(at + way.forth, there);
+            keep(&mut flow.arrives, train.first_mut(Stage::Arrive), key);
+        }
+        true
     }
 
     /// A packet is at the receiver's port.
@@ -230,7 +269,8 @@ impl World {
         let Some(outlet) = from.chip.ports.get_mut(way.from_port) else { return Step::Back };
         take(&mut flow.arrives, train.first_mut(Stage::Arrive));
         let (qpn, len) = (flow.sample.repr().dest_qp, flow.sample.len());
-        let (at, service) = receiver.flow_arrive(now, way.to_port, qpn, (flow.payload, len));
+        let of = (flow.payload, len, flow.sample.lane());
+        let (at, service) = receiver.flow_arrive(now, way.to_port, qpn, of);
         if receiver.core.traces() {
             flow.sample.set_psn(flow.next.add(flow.receives.len() as u32));
             receiver.core.note_received(now, at, service, &flow.sample);
@@ -241,7 +281,9 @@ impl World {
         if let Some(watch) = &mut chip.watch {
             watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
         }
-        if let Some(at) = flow.out.credit(&mut outlet.outlet, now, blocks(len), at + way.back) {
+        if !way.credits {
+            self.return_credits(train.ingress(flow.out.lane(), len), at);
+        } else if let Some(at) = flow.out.credit(&mut outlet.outlet, now, blocks(len), at + way.back) {
             let port = PortRef::of_hca(train.from, way.from_port);
             heap.push(
                 at,

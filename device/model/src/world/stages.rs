@@ -140,7 +140,7 @@ impl World {
     #[inline]
     fn step_arrive(&mut self, train: &mut Train, mut packet: Packet) -> bool {
         let (now, Way { to, to_port, credits, .. }) = (self.now, train.way);
-        let ingress = train.ingress(&packet);
+        let ingress = train.ingress(packet.lane(), packet.len());
         let Some(mut hca) = self.executor(to) else { return false };
         let (lane, n) = (packet.lane(), blocks(packet.len()));
         let takes_none = hca.is_backed_up();
@@ -223,7 +223,7 @@ impl World {
 
     /// A packet of a train begins to go over its link.
     #[inline]
-    fn pass(&mut self, train: &mut Train, Sent { start, packet, .. }: Sent<()>) {
+    pub(super) fn pass(&mut self, train: &mut Train, Sent { start, packet, .. }: Sent<()>) {
         let Way { to, to_port, link: number, ends: [end, other], forth, credits, .. } = train.way;
         let Some(link) = self.links.get_mut(number) else { return };
         let Some(there) = link.carrier.pass(start, end, packet.len()) else { return };

@@ -274,7 +274,7 @@ impl Train {
     }
 
     pub(super) fn arrival(&self, packet: Packet) -> Event {
-        let ingress = self.ingress(&packet);
+        let ingress = self.ingress(packet.lane(), packet.len());
         Event::Arrive { hca: self.way.to, port: self.way.to_port, packet, ingress }
     }
 
@@ -289,9 +289,10 @@ impl Train {
         Departing { port: self.way.from_port, operation, reserved, packet }
     }
 
-    pub(super) fn ingress(&self, packet: &Packet) -> Ingress {
+    /// What a packet of `len` bytes that left by that lane occupies of the receiver's input buffer.
+    pub(super) fn ingress(&self, lane: u8, len: usize) -> Ingress {
         let Way { link, ends: [_, end], session, credits, .. } = self.way;
-        let (lane, blocks) = (packet.lane(), blocks(packet.len()) as u8);
+        let blocks = blocks(len) as u8;
         Ingress::Link { number: link as u32, end: end as u16, session, lane, blocks, owed: credits }
     }
 

@@ -14,6 +14,9 @@ const BYTE: u64 = 8_000_000;
 /// The smallest unit of a share, and how much all of a group is.
 const WHOLE: u64 = 100;
 
+/// Priorities that wait because of a limit, a bit each, and until when: that of their class, and that of the port.
+pub(in crate::link_layer) type Waits = [(u16, Ps); 2];
+
 /// Takes turns among priorities.
 #[derive(Debug, Clone)]
 pub(in crate::link_layer) struct Selection {
@@ -77,10 +80,10 @@ impl Selection {
 
     /// Until when priorities wait because a packet of this one began to leave at `start`, if there are limits: which ones, a
     /// bit each.
-    pub(in crate::link_layer) fn limit(&self, priority: u8, start: Ps, bytes: usize) -> [(u16, Ps); 2] {
+    pub(in crate::link_layer) fn limit(&self, priority: u8, start: Ps, bytes: usize) -> Option<Waits> {
         let (class, rules) = self.class_of(priority);
         if rules.limit.is_none() && self.rules.limit.is_none() {
-            return [(0, Ps::ZERO); 2];
+            return None;
         }
         let until = |mbps: Option<u32>| {
             let mbps = mbps.filter(|mbps| *mbps > 0)?;
@@ -89,7 +92,7 @@ impl Selection {
         let in_class = |other: &u8| self.class_of(*other).0 == class;
         let lanes = (0..=7u8).filter(in_class).fold(0u16, |lanes, lane| lanes | 1 << lane);
         let of_class = until(rules.limit).map_or((0, Ps::ZERO), |until| (lanes, until));
-        [of_class, until(self.rules.limit).map_or((0, Ps::ZERO), |until| (0xff, until))]
+        Some([of_class, until(self.rules.limit).map_or((0, Ps::ZERO), |until| (0xff, until))])
     }
 }
 
@@ -171,7 +174,8 @@ mod tests {
             c.classes[2].limit = Some(1000);
             c.limit = Some(10_000);
         });
-        assert_eq!(s.limit(3, Ps(5), 1000), [(0b1100, Ps(5 + 8_000_000)), (0xff, Ps(5 + 800_000))]);
-        assert_eq!(s.limit(0, Ps(5), 1000), [(0, Ps::ZERO), (0xff, Ps(5 + 800_000))]);
+        assert_eq!(s.limit(3, Ps(5), 1000), Some([(0b1100, Ps(5 + 8_000_000)), (0xff, Ps(5 + 800_000))]));
+        assert_eq!(s.limit(0, Ps(5), 1000), Some([(0, Ps::ZERO), (0xff, Ps(5 + 800_000))]));
+        assert_eq!(Selection::default().limit(0, Ps(5), 1000), None);
     }
 }

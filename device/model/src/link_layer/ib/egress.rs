@@ -16,7 +16,7 @@ use super::arbiter::{Arbiter, Tables};
 use crate::ground::epoch::Rebase;
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
-use crate::link_layer::eth::selection::Selection;
+use crate::link_layer::eth::selection::{Selection, Waits};
 use crate::link_layer::outlet::{BLOCK, blocks};
 use crate::link_layer::{LANES, Leaving, Lifted, Next, Outcome, Packet, Sent, Wait};
 
@@ -110,6 +110,26 @@ enum Turns {
     Tables(Arbiter),
     /// As the traffic classes of an Ethernet port say.
     Classes(Box<Selection>),
+}
+
+impl Turns {
+    /// The lane that sends at `start`, of those whose bits are set, a packet of so many bytes; and, where there are limits, which
+    /// lanes, a bit each, wait until when because of that.
+    #[inline]
+    fn pick(
+        &mut self,
+        candidates: u16,
+        start: Ps,
+        size: impl Fn(u8) -> usize,
+    ) -> Option<(u8, Option<Waits>)> {
+        match self {
+            Self::Tables(arbiter) => Some((arbiter.pick(candidates, size)?, None)),
+            Self::Classes(selection) => {
+                let vl = selection.pick(candidates, &size)?;
+                Some((vl, selection.limit(vl, start, size(vl))))
+            }
+        }
+    }
 }
 
 /// The sending side of a port. `H` is what a packet keeps occupied until it has left.
@@ -230,9 +250,6 @@ impl<H> Egress<H> {
 
     /// Lanes may send again from then on, if they had to stop before.
     fn hold(&mut self, lanes: u16, until: Ps) {
-        if lanes == 0 {
-            return;
-        }
         let times = self.limited.iter_mut().zip(&mut self.held).zip(&self.paused).enumerate();
         for (_, ((limited, held), paused)) in times.filter(|(lane, _)| lanes >> lane & 1 == 1) {
             *limited = (*limited).max(until);
@@ -420,16 +437,8 @@ impl<H> Egress<H> {
             let head = lanes.get(usize::from(vl)).and_then(|l| l.queue.front());
             head.map_or(0, |h| h.packet.len())
         };
-        let vl = match &mut self.turns {
-            Turns::Tables(arbiter) => arbiter.pick(candidates, size)?,
-            Turns::Classes(selection) => {
-                let vl = selection.pick(candidates, size)?;
-                for (lanes, until) in selection.limit(vl, start, size(vl)) {
-                    self.hold(lanes, until);
-                }
-                vl
-            }
-        };
+        let (vl, limits) = self.turns.pick(candidates, start, size)?;
+        limits.into_iter().flatten().for_each(|(lanes, until)| self.hold(lanes, until));
         self.starved = self.starved.saturating_add(start.since(ready).0);
         let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
         let Queued { packet, hold, .. } = lane.queue.pop_front()?;
@@ -518,7 +527,6 @@ impl Egress<()> {
         let plain = vl != VL15
             && self.waiting & !(1 << vl) == 0
             && self.limits.head_of_queue.is_none()
-            && matches!(self.turns, Turns::Tables(_))
             && lane.queue.len() == count
             && lane.queue.iter().all(|q| q.dies == Ps::MAX && q.packet.len() == len && alike(&q.packet));
         if !plain {
@@ -579,13 +587,10 @@ impl Egress<()> {
         if start > now {
             return Leaving::Then(start);
         }
-        let picked = match &mut self.turns {
-            Turns::Tables(arbiter) => arbiter.pick(1 << vl, |_| lifted.len),
-            Turns::Classes(_) => None,
-        };
-        if picked != Some(lifted.vl) {
+        let picked = self.turns.pick(1 << vl, start, |_| lifted.len);
+        let Some((_, limits)) = picked.filter(|(picked, _)| *picked == lifted.vl) else {
             return Leaving::Held;
-        }
+        };
         self.starved = self.starved.saturating_add(start.since(could).0);
         lifted.ready.pop_front();
         lane.bytes = lane.bytes.saturating_sub(lifted.len);
@@ -594,6 +599,7 @@ impl Egress<()> {
             lifted.first_since = (*next).max(start);
         }
         self.busy_until = start + lifted.time;
+        limits.into_iter().flatten().for_each(|(lanes, until)| self.hold(lanes, until));
         Leaving::Sent(start)
     }
 
