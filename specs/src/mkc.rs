@@ -124,6 +124,7 @@ pub enum AccessMode {
 
 impl Mkc {
     /// The access mode, if it is one this adapter has.
+    #[inline]
     pub fn access_mode(&self) -> Option<AccessMode> {
         Some(match self.get(Mkc::ACCESS_MODE_4_2) << 2 | self.get(Mkc::ACCESS_MODE_1_0) {
             0 => AccessMode::Pa,

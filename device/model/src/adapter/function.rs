@@ -25,6 +25,7 @@ use crate::engines::gateway::Window;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::recv::SharedQueue;
+use crate::engines::qp::wqe::SpareWqes;
 use crate::engines::registers::Registers;
 use crate::ground::dma::{GuestMemory, NoMemory};
 use crate::ground::epoch::Rebase;
@@ -51,6 +52,8 @@ pub(crate) struct FunctionState {
     pub(crate) runs: Runs,
     /// Ethernet queues.
     pub(crate) frames: Frames,
+    /// WQEs that are done.
+    pub(crate) wqes: SpareWqes,
 }
 
 impl FunctionState {
@@ -73,6 +76,7 @@ impl FunctionState {
             key_changes: 0,
             runs: Runs::default(),
             frames: Frames::default(),
+            wqes: SpareWqes::default(),
         }
     }
 
@@ -98,6 +102,7 @@ impl FunctionState {
             key_changes,
             runs: _,
             frames: _,
+            wqes: _,
         } = self;
         *key_changes += 1;
         fw.reset();
@@ -187,7 +192,7 @@ impl Rebase for Function {
         let FunctionState { fw: _, memory: _, outstanding: _, eqs: _, event_routes: _, cqs, srqs: _, .. } =
             state;
         cqs.iter_mut().for_each(|(_, cq)| cq.rebase(by));
-        let FunctionState { diagnoses, counting: _, key_changes: _, runs: _, frames, .. } = state;
+        let FunctionState { diagnoses, counting: _, key_changes: _, runs: _, frames, wqes: _, .. } = state;
         diagnoses.rebase(by);
         frames.rebase(by);
         side.parked.rebase(by);

@@ -36,6 +36,7 @@ use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::responder::Current;
 use crate::engines::qp::send::{blocks_of, copy_index};
 use crate::engines::qp::umr;
+use crate::engines::qp::wqe::SpareWqes;
 use crate::faults::Held;
 use crate::ground::region::Payload;
 use crate::wire::Repr;
@@ -283,7 +284,7 @@ impl Core<'_> {
             return;
         }
         let copy = qp.sq.copy.as_deref().filter(|copy| copy_index(copy) == qp.sq.head);
-        let wqe = self.read_wqe(qp, available, copy.unwrap_or_default());
+        let wqe = self.read_wqe(qp, available, copy.unwrap_or_default(), &mut SpareWqes::default());
         let wqe = match wqe.ok().filter(|_| self.planned()) {
             Some((Posted::Request(wqe), _)) => wqe,
             Some((Posted::Frames(Ok(wqe)), _)) => return self.plan_frames(qp, Some(&wqe)),

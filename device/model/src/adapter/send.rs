@@ -24,7 +24,7 @@ use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::run::Planned;
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
 use crate::engines::qp::umr::{self, Change};
-use crate::engines::qp::wqe::{BadWqe, Wqe};
+use crate::engines::qp::wqe::{BadWqe, SpareWqes, Wqe};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Hold, Status};
 use crate::ground::time::Ps;
@@ -51,7 +51,7 @@ enum Fetched {
 /// What a WQE asks for.
 pub(super) enum Posted {
     /// Of the transport, or of the adapter itself.
-    Request(Wqe),
+    Request(Box<Wqe>),
     /// Frames; or why they can't be sent.
     Frames(Result<EthWqe, Refused>),
 }
@@ -128,18 +128,21 @@ impl Core<'_> {
     }
 
     /// Reads the WQE at the head; the head moves beyond it.
-    fn fetch_wqe(&self, qp: &mut QueuePair) -> Fetched {
+    fn fetch_wqe(&mut self, qp: &mut QueuePair) -> Fetched {
         let available = qp.sq.waiting();
         if available == 0 || !qp.params.has_sq {
             return Fetched::Nothing;
         }
         let index = qp.sq.head;
         let copy = qp.sq.copy.take().filter(|copy| copy_index(copy) == index);
-        match self.read_wqe(qp, available, copy.as_deref().unwrap_or_default()) {
+        let mut spare = std::mem::take(&mut self.function.wqes);
+        let read = self.read_wqe(qp, available, copy.as_deref().unwrap_or_default(), &mut spare);
+        self.function.wqes = spare;
+        match read {
             Ok((work, blocks)) => {
                 qp.sq.head = index.wrapping_add(blocks);
                 match work {
-                    Posted::Request(wqe) => Fetched::Wqe(Box::new(wqe)),
+                    Posted::Request(wqe) => Fetched::Wqe(wqe),
                     Posted::Frames(wqe) => Fetched::Frames(wqe.map_err(|refused| (index, refused))),
                 }
             }
@@ -151,13 +154,14 @@ impl Core<'_> {
         }
     }
 
-    /// Reads the WQE at the head: what `copy` has of it from there, the rest from memory. Inlined where it is begun.
+    /// Reads the WQE at the head, into a spare one: what `copy` has of it from there, the rest from memory. Inlined where it is begun.
     #[inline(always)]
     pub(super) fn read_wqe(
         &self,
         hw: &QueuePair,
         available: u16,
         copy: &[u8],
+        spare: &mut SpareWqes,
     ) -> Result<(Posted, u16), BadWqe> {
         let qp = self.function.fw.icm.qps.get(hw.qpn.0).ok_or(BadWqe("no such queue pair"))?;
         let log_size = hw.params.log_sq_size;
@@ -189,7 +193,8 @@ impl Core<'_> {
         if hw.frames.is_some() && sends_frames(&Ctrl::from_prefix_or_zero(bytes)) {
             return Ok((Posted::Frames(EthWqe::parse(bytes)), blocks));
         }
-        let wqe = Wqe::parse(bytes, hw.service, hw.service == ServiceType::Xrc)?;
+        let mut wqe = spare.take();
+        wqe.parse(bytes, hw.service, hw.service == ServiceType::Xrc)?;
         Ok((Posted::Request(wqe), blocks))
     }
 
@@ -291,7 +296,13 @@ impl Core<'_> {
     }
 
     /// Completes a message that went well.
-    fn complete_send(&mut self, now: Ps, qp: &mut QueuePair, message: Message) {
+    fn complete_send(&mut self, now: Ps, qp: &mut QueuePair, mut message: Message) {
+        self.tell_done(now, qp, &mut message);
+        self.function.wqes.give(message.wqe);
+    }
+
+    /// Tells that a message went well.
+    fn tell_done(&mut self, now: Ps, qp: &mut QueuePair, message: &mut Message) {
         if !message.connect {
             let (qpn, index) = (qp.qpn, message.wqe.index);
             self.note(now, Event::Done { qpn, index, status: Status(None) });
@@ -303,7 +314,7 @@ impl Core<'_> {
         cqe.set(Cqe::SEND_WQE_OPCODE, message.wqe.opcode as u32);
         cqe.set(Cqe::BYTE_CNT, message.wqe.length as u32);
         if qp.sq.due > now || !qp.sq.all_seen() {
-            return self.complete_at(qp.sq.due, qp, cqe, message.data);
+            return self.complete_at(qp.sq.due, qp, cqe, std::mem::take(&mut message.data));
         }
         self.complete_for(now, qp, qp.params.cqn_snd, cqe, &message.data);
     }

@@ -114,13 +114,21 @@ impl Wqe {
         Self { signaled: true, ..Self::new(index, SendOpcode::Nop) }
     }
 
-    /// Parses the `DS * 16` bytes of a WQE of a queue pair with that service type.
+    /// Parses the `DS * 16` bytes of a WQE of a queue pair with that service type. Nothing is left of what was here before.
     #[inline(always)]
-    pub(crate) fn parse(bytes: &[u8], service: ServiceType, xrc_initiator: bool) -> Result<Self, BadWqe> {
+    pub(crate) fn parse(
+        &mut self,
+        bytes: &[u8],
+        service: ServiceType,
+        xrc_initiator: bool,
+    ) -> Result<(), BadWqe> {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.clear();
         let mut cursor = Cursor(bytes);
         let ctrl: Ctrl = cursor.take()?;
         let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).ok_or(BadWqe("unknown opcode"))?;
-        let mut wqe = Wqe {
+        *self = Wqe {
+            pieces,
             signaled: ctrl.get(Ctrl::CE) >= CE_ALWAYS,
             solicited: ctrl.get(Ctrl::SE) == 1,
             // The small fence orders memory keys, which change in order anyway.
@@ -128,11 +136,12 @@ impl Wqe {
             imm: ctrl.get(Ctrl::IMM),
             ..Self::new(ctrl.get(Ctrl::WQE_INDEX) as u16, opcode)
         };
+        let wqe = self;
         match opcode {
-            SendOpcode::Nop | SendOpcode::LocalInval => return Ok(wqe),
+            SendOpcode::Nop | SendOpcode::LocalInval => return Ok(()),
             SendOpcode::SetPsv => {
                 wqe.psv = Some(cursor.take()?);
-                return Ok(wqe);
+                return Ok(());
             }
             SendOpcode::AtomicMaskedCs | SendOpcode::AtomicMaskedFa => {
                 return Err(BadWqe("the adapter has no masked atomics"));
@@ -163,7 +172,7 @@ impl Wqe {
         }
         if let Some(umr) = wqe.umr.as_mut().filter(|u| u.ctrl.get(UmrCtrl::INLINE) == 1) {
             umr.inline = cursor.0.to_vec();
-            return Ok(wqe);
+            return Ok(());
         }
         while cursor.0.len() >= DS_UNIT {
             let word: [u8; 4] = cursor.0.first_chunk().copied().unwrap_or_default();
@@ -195,7 +204,31 @@ impl Wqe {
         if wqe.atomic.is_some() && wqe.length != 8 {
             return Err(BadWqe("an atomic operation's local buffer must be 8 bytes"));
         }
-        Ok(wqe)
+        Ok(())
+    }
+}
+
+/// WQEs that are done: others take their memory, so that they cost no allocation.
+#[derive(Debug, Default)]
+#[allow(clippy::vec_box, reason = "they change hands as boxes")]
+pub(crate) struct SpareWqes(Vec<Box<Wqe>>);
+
+impl SpareWqes {
+    /// So many are kept at most.
+    const KEPT: usize = 64;
+
+    /// A WQE of any content.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Box<Wqe> {
+        self.0.pop().unwrap_or_else(|| Box::new(Wqe::unreadable(0)))
+    }
+
+    /// Nobody needs that one any more.
+    #[inline]
+    pub(crate) fn give(&mut self, wqe: Box<Wqe>) {
+        if self.0.len() < Self::KEPT {
+            self.0.push(wqe);
+        }
     }
 }
 
@@ -209,6 +242,12 @@ mod tests {
         c
     }
 
+    fn parse(bytes: &[u8]) -> Result<Wqe, BadWqe> {
+        let mut wqe = Wqe::unreadable(9);
+        wqe.pieces = vec![Piece::Inline(vec![1; 4]); 3];
+        wqe.parse(bytes, ServiceType::Rc, false).map(|()| wqe)
+    }
+
     #[test]
     fn write_with_inline() {
         let mut b = ctrl(SendOpcode::RdmaWrite, 3).bytes().to_vec();
@@ -217,7 +256,7 @@ mod tests {
         b.extend(r.bytes());
         b.extend([0x80, 0, 0, 5]);
         b.extend(b"hello.......");
-        let w = Wqe::parse(&b, ServiceType::Rc, false).unwrap();
+        let w = parse(&b).unwrap();
         assert_eq!((w.index, w.signaled, w.length, w.remote), (7, true, 5, Some((0x1000, Mkey(0x42)))));
         assert_eq!(w.pieces, [Piece::Inline(b"hello".to_vec())]);
     }
@@ -225,10 +264,10 @@ mod tests {
     #[test]
     fn truncated_is_bad() {
         let b = ctrl(SendOpcode::RdmaRead, 1).bytes().to_vec();
-        assert!(Wqe::parse(&b, ServiceType::Rc, false).is_err());
-        assert!(Wqe::parse(&[], ServiceType::Rc, false).is_err());
+        assert!(parse(&b).is_err());
+        assert!(parse(&[]).is_err());
         let mut b = ctrl(SendOpcode::Send, 2).bytes().to_vec();
         b.extend([0x80, 0, 3, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(Wqe::parse(&b, ServiceType::Rc, false).is_err(), "inline length beyond the end");
+        assert!(parse(&b).is_err(), "inline length beyond the end");
     }
 }
