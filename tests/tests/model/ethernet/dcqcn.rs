@@ -1,7 +1,8 @@
 //! Congestion control of RoCE v2: who says that it can be told of congestion, who tells, and who sends slower.
 
-use hca_driver::eth::RoceVersion;
-use hca_driver::{Dma, SendOp, SendRequest};
+use hca_driver::eth::{Hop, RoceVersion};
+use hca_driver::wqe::RoceDatagram;
+use hca_driver::{Dma, Path, SendOp, SendRequest};
 use hca_model::{Ps, Queueing, Red};
 use hca_spec::command::Opcode;
 use hca_spec::congestion::{
@@ -12,7 +13,7 @@ use hca_tests::fabric::{Plan, port};
 use hca_tests::lan::{Lan, Station};
 use hca_tests::pair::pattern;
 
-use super::roce::{Look, PRIORITY, connected_between, ends};
+use super::roce::{INDEX, Look, PRIORITY, connected_between, ends, path};
 
 /// Bytes of a message, and messages of each flow.
 const MESSAGE: usize = 16 << 10;
@@ -158,4 +159,48 @@ fn marks_without_cnps() {
     assert!(seen.marked > 100);
     let v1 = incast(Look { version: RoceVersion::V1, ..LOOK }, false, |_, _| {});
     assert_eq!((v1.marked, v1.statistics), (0, vec![[0; 4]; 3]));
+}
+
+/// Datagrams have the ECN bits of their address vector. Who receives marked ones tells their sender, which can do nothing with it:
+/// a queue pair of datagrams has no rate.
+#[test]
+fn datagrams_are_told_of_and_not_slowed() {
+    const QKEY: u32 = 0x1122_3344;
+    const DATAGRAMS: u64 = 12;
+    const SIZE: usize = 1000;
+    const ECT_0: u8 = 0b10;
+    for (traffic_class, capable) in [(ECT_0, true), (0, false)] {
+        let mut how = Queueing::default();
+        how.priorities[usize::from(PRIORITY)].ecn = Some(Red { kmin: 0, kmax: 0, pmax: 1.0 });
+        let mut lan = Lan::switched(&Plan::around(&[3], 0), how);
+        let mut ends = ends(&mut lan, LOOK);
+        let mut qps: Vec<_> = (0..3)
+            .map(|i| {
+                let end = &ends[i];
+                hca_tests::rig::datagrams(&mut lan.stations[i].hca, end.pd, (&end.cq, &end.cq), QKEY)
+            })
+            .collect();
+        for n in 0..2 * DATAGRAMS {
+            qps[0].post_recv(n, &[ends[0].sge(0, 2 * SIZE)]).expect("post_recv");
+        }
+        let Path { hop: Some(hop), .. } = path(&lan, LOOK, 0) else { unreachable!("it has one") };
+        let hop = Hop { traffic_class, ..hop };
+        let to = RoceDatagram { qpn: qps[0].number(), qkey: QKEY, gid: LOOK.gid(0), sgid_index: INDEX, hop };
+        for n in 0..DATAGRAMS {
+            for from in [1, 2] {
+                let sge = [ends[from].sge(0, SIZE)];
+                let request = SendRequest::new(n, SendOp::RoceDatagram { to, imm: None }, &sge);
+                qps[from].post_send(lan.stations[from].hca.bus_mut(), &request).expect("post_send");
+            }
+        }
+        lan.run();
+        let arrived = std::iter::from_fn(|| ends[0].cq.poll()).filter(|done| done.status == Ok(())).count();
+        assert_eq!(arrived as u64, 2 * DATAGRAMS);
+        let counters = lan.simulation.world(|world, _| world.ethernet_counters(port(0, 1)).copied());
+        let marked = counters.expect("a port").ecn_marked;
+        let [receiver, one, other] = [0, 1, 2].map(|at| statistics(&mut lan.stations[at]));
+        assert_eq!((marked > 5, receiver[..3] == [0, 0, marked]), (capable, true), "{marked}, {receiver:?}");
+        assert_eq!(receiver[3] > 0, capable, "{receiver:?}");
+        assert_eq!((one[0] + other[0], one[1] + other[1]), (0, receiver[3]), "{one:?}, {other:?}");
+    }
 }

@@ -16,7 +16,7 @@ use hca_tests::pair::pattern;
 /// Bytes of memory at each end.
 const MEMORY: usize = 1 << 16;
 /// Place of the addresses in the ports' tables.
-const INDEX: u8 = 3;
+pub(crate) const INDEX: u8 = 3;
 /// Priority of tagged packets.
 pub(crate) const PRIORITY: u8 = 5;
 
@@ -37,7 +37,7 @@ pub(crate) const LOOKS: [Look; 5] = [
 ];
 
 impl Look {
-    fn gid(&self, end: usize) -> Gid {
+    pub(crate) fn gid(&self, end: usize) -> Gid {
         match self.ipv4 {
             true => ipv4_gid([10, 0, 0, 1 + end as u8]),
             false => Gid::new(0xfd00 << 48, 1 + end as u64),
@@ -81,7 +81,7 @@ pub(crate) fn ends(lan: &mut Lan, look: Look) -> Vec<End> {
     lan.stations.iter_mut().enumerate().map(end).collect()
 }
 
-fn path(lan: &Lan, look: Look, to: usize) -> Path {
+pub(crate) fn path(lan: &Lan, look: Look, to: usize) -> Path {
     let hop = Hop { priority: PRIORITY, ..Hop::to(lan.stations[to].mac) };
     Path::roce(look.gid(to), INDEX, hop)
 }
