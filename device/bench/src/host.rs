@@ -47,7 +47,8 @@ pub struct Cores {
     pub count: u64,
     /// Those of the adapter's socket, which come first.
     pub near: u64,
-    /// Additional latency of a thread on another socket: its stores cross the interconnect, and so do the adapter's writes.
+    /// One crossing of the interconnect between sockets: a thread on another socket than the adapter's waits for it with each store
+    /// to the adapter, and sees the adapter's writes so much later.
     pub far_ns: f64,
     /// Slowdown of two threads that share a core: 1.0 is none.
     pub sharing: f64,
@@ -62,8 +63,8 @@ impl Cores {
         }
     }
 
-    /// Additional latency with which thread `thread` sees the adapter's writes.
-    pub fn lateness(&self, thread: u64) -> Ps {
+    /// How long the way between thread `thread` and the adapter's socket is.
+    pub fn crossing(&self, thread: u64) -> Ps {
         match thread % self.count.max(1) >= self.near {
             true => ns(self.far_ns),
             false => Ps::ZERO,
@@ -199,8 +200,8 @@ mod tests {
         let slow = |threads: u64| (0..threads).map(|t| cores.slowness(t, threads)).collect::<Vec<_>>();
         assert_eq!(slow(4), [1.0; 4]);
         assert_eq!(slow(6), [1.5, 1.5, 1.0, 1.0, 1.5, 1.5]);
-        let late: Vec<_> = (0..8).map(|t| cores.lateness(t).as_ns()).collect();
-        assert_eq!(late, [0, 0, 100, 100, 0, 0, 100, 100]);
+        let far: Vec<_> = (0..8).map(|t| cores.crossing(t).as_ns()).collect();
+        assert_eq!(far, [0, 0, 100, 100, 0, 0, 100, 100]);
     }
 
     #[test]

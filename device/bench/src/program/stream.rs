@@ -7,7 +7,8 @@ use hca_model::Ps;
 use hca_spec::ids::Qpn;
 
 use super::{
-    Aim, Next, POLL_BATCH, Program, Request, Shared, good, operation, post, post_time, ring, stores_taken,
+    Aim, Next, POLL_BATCH, Program, Request, Shared, by_blueflame, good, operation, post, post_time, ring,
+    stores_taken,
 };
 use crate::Error;
 use crate::host::{Host, ns};
@@ -68,9 +69,9 @@ pub(super) struct Stream {
     state: State,
     /// When PCIe has taken the thread's last store: it can't ring before.
     taken: Ps,
-    /// Its slowdown, and the additional latency with which it sees the adapter's writes.
+    /// Its slowdown, and how long the way from the adapter's socket to its own is.
     slowness: f64,
-    lateness: Ps,
+    crossing: Ps,
     data: Option<Vec<u8>>,
 }
 
@@ -124,7 +125,7 @@ impl Stream {
             state: State::Deciding,
             taken: Ps::ZERO,
             slowness: host.cores.map_or(1.0, |cores| cores.slowness(worker.thread, scenario.threads)),
-            lateness: host.cores.map_or(Ps::ZERO, |cores| cores.lateness(worker.thread)),
+            crossing: host.cores.map_or(Ps::ZERO, |cores| cores.crossing(worker.thread)),
             data: scenario.is_inline().then(|| vec![1; scenario.size as usize]),
             worker,
         })
@@ -317,7 +318,7 @@ impl Program for Stream {
             }
             if taken + retired == 0 {
                 let every = slow(if by_memory { host.look_ns } else { host.poll_ns });
-                return Ok(Next::LookFrom(every, self.lateness));
+                return Ok(Next::LookFrom(every, self.crossing));
             }
             busy = slow(host.cqe_ns * taken as f64 + if taken > 0 { host.take_ns } else { 0.0 });
             if by_memory {
@@ -333,7 +334,9 @@ impl Program for Stream {
             return Ok(Next::At(now + busy));
         }
         self.state = State::Posting(connection, room);
-        Ok(Next::At(now + busy + slow(post_time(scenario, host, room))))
+        // A thread goes on when its store has left its socket: the barrier behind it waits for that.
+        let stores = if by_blueflame(scenario) { room } else { 1 };
+        Ok(Next::At(now + busy + slow(post_time(scenario, host, room)) + self.crossing.times(stores)))
     }
 }
 
