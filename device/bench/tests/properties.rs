@@ -153,3 +153,35 @@ fn flows_share_a_unit_fairly() {
         assert!((shared / alone - 1.0).abs() < 0.05, "{op} {size}: {shared} of {alone}");
     }
 }
+
+/// Each of 32 queue pairs has 16 READs on their way at most, more wait in its queue. Fetched one by one, some, or in parts, all, they make
+/// a difference of some percent.
+#[test]
+fn deeper_queues_are_no_faster_beyond_a_cache() {
+    const SOME: f64 = 1.06;
+    for profile in ["connectib", "connectx4", "connectx5", "connectx6"] {
+        let options =
+            [("op", "read"), ("size", "8"), ("metric", "rate"), ("profile", profile), ("link", "hdr")];
+        let at = |window| {
+            outcome(&[&options[..], &[("threads", "32"), ("qps", "32"), ("window", window)]].concat()).rate
+        };
+        let mut least = at("16");
+        for window in ["32", "48", "96"] {
+            let rate = at(window);
+            assert!(rate <= least * SOME, "{profile}, window {window}: {rate} after {least}");
+            least = least.min(rate);
+        }
+    }
+}
+
+/// What units receive does not take from those that send: where both ends write, an ACK costs, and the completion it brings.
+#[test]
+fn unreliable_writes_are_no_slower_than_reliable_ones() {
+    let rate = |transport| {
+        let options =
+            [("op", "write"), ("size", "16"), ("inline", "64"), ("metric", "rate"), ("transport", transport)];
+        outcome(&[&options[..], &[("bidirectional", "true"), ("threads", "14"), ("qps", "28")]].concat()).rate
+    };
+    let (rc, uc) = (rate("rc"), rate("uc"));
+    assert!(rc <= uc * SLACK, "{rc} {uc}");
+}

@@ -343,12 +343,14 @@ pub(crate) fn the_responders_depth_is_a_limit() {
     let here = played.pair.ends[0].mr;
     let dest_qp = played.pair.ends[0].qp.number();
     let simulation = played.simulation.clone();
+    // So long that none is answered before the last has come.
+    const LEN: u32 = 1 << 16;
     for i in 0..17 {
-        let reth = Some(RethRepr { va: here.address, rkey: here.key, len: 1 << 15 });
+        let reth = Some(RethRepr { va: here.address, rkey: here.key, len: LEN });
         let path = Path::from(Address::between(Lid(2), Lid(1)));
         let repr = Repr {
             operation: Operation::ReadRequest,
-            psn: Psn::new(i * ((1 << 15) / MTU as u32)),
+            psn: Psn::new(i * (LEN / MTU as u32)),
             dest_qp,
             reth,
             ..Repr::default()

@@ -44,7 +44,7 @@ impl Core<'_> {
         let Some(path) = nobody.path(&view) else { return };
         let Some(answer) = nobody.refusal(&view, repr, syndrome) else { return };
         let packet = Packet::build_empty(&path, &answer);
-        let free = self.chip.units.send(now, nobody.qpn.0, self.chip.timing.transmit_ack());
+        let free = self.chip.units.send(now, nobody.qpn.0, Ps::ZERO);
         let at = self.chip.units.answer_departs(nobody.qpn.0, free + self.chip.timing.respond());
         self.launch(at, nobody.port(), answer.operation, packet);
     }

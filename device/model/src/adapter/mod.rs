@@ -524,7 +524,9 @@ impl Executor<'_> {
     #[inline(always)]
     fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
-        let mut inbound = Inbound { bytes: payload, ..Inbound::default() };
+        use Operation::{CompareSwap, FetchAdd, ReadRequest};
+        let hands_on = matches!(repr.operation, ReadRequest | CompareSwap | FetchAdd);
+        let mut inbound = Inbound { bytes: payload, hands_on, ..Inbound::default() };
         match repr.operation {
             operation if takes_receive(operation) => {
                 (inbound.takes_receive, inbound.completes) = (true, true);

@@ -523,7 +523,8 @@ impl Core<'_> {
             }
         };
         let service = match repr.operation {
-            Operation::Acknowledge => self.chip.timing.transmit_ack(),
+            // No source tells what it takes from what its request does.
+            Operation::Acknowledge => Ps::ZERO,
             _ => self.chip.timing.transmit(),
         };
         let free = self.chip.units.send(now, qp.qpn.0, service);

@@ -104,14 +104,14 @@ impl Core<'_> {
         for n in 0..fetches {
             let Some((blocks, mark)) = qp.sq.part(n) else { break };
             if let Some(at) = mark.and_then(|mark| self.chip.units.fetch_lost(now, number, mark, blocks)) {
-                qp.sq.read_again(n, at);
+                qp.sq.read_again(n, at, self.chip.units.wqes_taken());
             }
         }
         let most = u16::try_from(self.chip.timing.wqe_prefetch() / WQEBB).unwrap_or(u16::MAX).max(1);
         while let Some(blocks) = qp.sq.next_fetch(next, most, fetches) {
             let at = self.chip.units.fetch(now, number, blocks);
             next = next.wrapping_add(blocks);
-            qp.sq.fetching(next, at, None);
+            qp.sq.fetching(next, at, None, self.chip.units.wqes_taken());
         }
         qp.sq.head_at()
     }
@@ -440,6 +440,12 @@ impl Core<'_> {
                 }
                 let first = qp.requester.next_psn;
                 self.note_started(now, qp, &wqe, first, packets);
+                // The response needs the WQE again. One that was fetched makes room in the queue's own buffer as it is executed,
+                // if others wait behind it: from then on it is in the cache only, where it is as old as its fetch.
+                if qp.sq.mark.is_none() && wqe.wants_response() && !qp.sq.is_empty() {
+                    let blocks = qp.sq.head.wrapping_sub(head);
+                    qp.sq.mark = Some(self.chip.units.keep(now, (qp.qpn.0, head), blocks, qp.sq.came));
+                }
                 qp.begin(wqe, packets);
                 true
             }
@@ -736,7 +742,7 @@ impl Executor<'_> {
         if qp.sq.keeps(&copy, most)
             && let mark @ Some(_) = self.core.chip.units.carried(now, qpn.0, index, blocks)
         {
-            qp.sq.fetching(index.wrapping_add(blocks), now, mark);
+            qp.sq.fetching(index.wrapping_add(blocks), now, mark, 0);
         }
         if index == qp.sq.head {
             tracing::trace!(hca = self.core.chip.name, %now, "QP {qpn}: WQE {index} by BlueFlame");

@@ -126,6 +126,20 @@ impl WqeCache {
         mark
     }
 
+    /// How many basic blocks have been put in.
+    pub const fn taken(&self) -> u64 {
+        self.filled
+    }
+
+    /// The same for some that came when `came` had been put in, and were not counted then. All sets are taken to have had as
+    /// many since.
+    pub fn keep(&mut self, now: Ps, (number, index): (u32, u16), blocks: u16, came: u64) -> Mark {
+        let since = self.filled.saturating_sub(came);
+        let mark = self.put(now, number, index, blocks);
+        let sets = self.sets.len() as u64;
+        Mark { at: mark.at.saturating_sub((since + sets / 2) / sets), ..mark }
+    }
+
     fn set(&self, number: u32, index: u16) -> usize {
         let z = mix((u64::from(number) << 16 | u64::from(index)).wrapping_mul(SPREAD));
         ((u128::from(z) * self.sets.len() as u128) >> 64) as usize

@@ -42,8 +42,10 @@ const OPERAND: usize = 8;
 /// What one queue pair has to do in order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// When a processing unit is done with what the queue pair had so far.
-    busy: Ps,
+    /// When a processing unit is done with what the queue pair sends so far.
+    sends: Ps,
+    /// The same of what it receives.
+    receives: Ps,
     /// When the packet sent last leaves.
     departs: Ps,
     /// When the answer sent last leaves.
@@ -86,22 +88,26 @@ pub struct Counts {
     pub jobs: u64,
     /// How long they were busy, all together.
     pub busy: Ps,
-    /// How many of them there are.
+    /// How many of them there are, for both directions together.
     pub units: u64,
 }
 
 /// The parts of one adapter that are busy while they work.
 ///
-/// A queue pair is worked on by one processing unit at a time and in order; the units take whatever queue pair has work.
+/// There are units that send and as many that receive. What a queue pair sends is worked on by one unit at a time and in order,
+/// and so is what it receives; the units take whatever queue pair has work.
 /// What misses a cache waits for a PCIe read, meanwhile the unit works on another job; that it has to take the job up again
 /// costs `miss_ns` of it (`wqe_miss_ns` if it was a WQE).
 #[derive(Clone, Debug)]
 pub struct Units {
-    pool: Calendar,
+    senders: Calendar,
+    receivers: Calendar,
     /// Made when one is used first.
     lanes: Option<Box<[Lane; LANES]>>,
     bus: Bus,
+    /// Contexts that the units have at hand, and those in a slower store of the chip.
     contexts: Cache,
+    stored_contexts: Cache,
     cqs: Cache,
     keys: Cache,
     translations: Cache,
@@ -122,9 +128,9 @@ pub struct Units {
     miss: Ps,
     wqe_miss: Ps,
     line: Ps,
+    write: Ps,
     pause: Ps,
     send_pipeline: Ps,
-    receive_pipeline: Ps,
     receive_wqe: Ps,
     cqe: Ps,
     context_bytes: usize,
@@ -145,10 +151,12 @@ impl Units {
         const MANY: u64 = 1 << 16;
         let (cache, receive) = (&profile.cache, &profile.receive);
         Self {
-            pool: Calendar::new(profile.units.count.get(), POOL_PAGE),
+            senders: Calendar::new(profile.units.count.get(), POOL_PAGE),
+            receivers: Calendar::new(profile.units.count.get(), POOL_PAGE),
             lanes: None,
             bus: Bus::new(timing),
             contexts: Cache::new(cache.context_entries.get()),
+            stored_contexts: Cache::new(cache.contexts_on_chip.get()),
             cqs: Cache::new(cache.cq_entries.get()),
             keys: Cache::new(cache.key_entries.get()),
             translations: Cache::new(cache.translation_lines.get()),
@@ -167,9 +175,9 @@ impl Units {
             miss: profile.units.miss_ns.0,
             wqe_miss: profile.units.wqe_miss_ns.0,
             line: receive.line_ns.0,
+            write: receive.write_ns.0,
             pause: profile.send.pause_ns.0,
             send_pipeline: profile.send.pipeline_ns.0,
-            receive_pipeline: receive.pipeline_ns.0,
             receive_wqe: receive.wqe_ns.0,
             cqe: profile.completion.cqe_ns.0,
             context_bytes: cache.context_bytes.get() as usize,
@@ -177,7 +185,7 @@ impl Units {
             key_bytes: cache.key_bytes.get() as usize,
             jobs: 0,
             busy: Ps::ZERO,
-            count: profile.units.count.get(),
+            count: profile.units.count.get().saturating_mul(2),
             cost,
             notes: Notes::default(),
         }
@@ -226,14 +234,22 @@ impl Units {
         &mut lanes[number as usize % LANES]
     }
 
-    /// A processing unit works on queue pair `number` for `service`, from `start` on at the earliest.
-    fn work(&mut self, now: Ps, start: Ps, number: u32, service: Ps) -> Ps {
-        let start = start.max(self.lane(number).busy);
-        let done = self.pool.admit(now, start, service);
-        self.lane(number).busy = done;
+    /// A unit that receives works on queue pair `number` for `service`, from `start` on at the earliest.
+    fn take(&mut self, now: Ps, start: Ps, number: u32, service: Ps) -> Ps {
+        let start = start.max(self.lane(number).receives);
+        let done = self.receivers.admit(now, start, service);
+        self.lane(number).receives = done;
         self.jobs += 1;
         self.busy += service;
         done
+    }
+
+    /// The units of a direction.
+    fn of(&mut self, way: Direction) -> &mut Calendar {
+        match way {
+            Direction::Sends => &mut self.senders,
+            Direction::Receives => &mut self.receivers,
+        }
     }
 
     /// Reads from the host for a queue: [`Bus::read`].
@@ -248,10 +264,14 @@ impl Units {
         self.bus.store(now, bytes)
     }
 
-    /// Whether the context of queue pair `number` is there; it is about to be.
+    /// When the context of queue pair `number` is there, and what that costs a unit. It is fetched from the slower store, or
+    /// from the host.
     fn context(&mut self, now: Ps, number: u32) -> (Ps, Ps) {
         if self.contexts.touch(number.into()) {
             return (now, Ps::ZERO);
+        }
+        if self.stored_contexts.touch(number.into()) {
+            return (now, self.miss);
         }
         let (address, bytes) = (context_address(number), self.context_bytes);
         let done = self.read((now, now), Object::Context, number, address, bytes);
@@ -267,10 +287,10 @@ impl Units {
     /// If others have driven the WQE with that mark, of `blocks` basic blocks, out of the cache when a unit comes to queue
     /// pair `number`: the unit looks for it in vain, and it is read again. Returns when it is there.
     pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: Mark, blocks: u16) -> Option<Ps> {
-        let start = now.max(self.lane(number).busy);
-        let then = self.pool.opens(now, start);
+        let start = now.max(self.lane(number).sends);
+        let then = self.senders.opens(now, start);
         self.wqes.lost(mark, now, then).then(|| {
-            self.pool.admit(now, now, self.wqe_miss);
+            self.senders.admit(now, now, self.wqe_miss);
             let done = self.fetch(now, number, blocks);
             self.notes.miss(now, done, Event::WqeMiss { qpn: Qpn(number) });
             done
@@ -288,16 +308,32 @@ impl Units {
         self.contexts.holds(number.into()).then(|| self.wqes.put(now, number, index, blocks))
     }
 
+    /// How many basic blocks have come into the WQE cache.
+    pub const fn wqes_taken(&self) -> u64 {
+        self.wqes.taken()
+    }
+
+    /// A WQE of `blocks` basic blocks from an index on of a queue pair is executed, and needed once more. It was fetched when
+    /// `came` basic blocks had come into the cache ([`Units::wqes_taken`]). Returns its mark.
+    pub fn keep(&mut self, now: Ps, (number, index): (u32, u16), blocks: u16, came: u64) -> Mark {
+        self.wqes.keep(now, (number, index), blocks, came)
+    }
+
     /// A processing unit sends a packet of queue pair `number`, or executes a WQE without packets, in `service`. Gives when
     /// the queue pair may go on.
     pub fn send(&mut self, now: Ps, number: u32, service: Ps) -> Ps {
         let (start, penalty) = self.context(now, number);
-        self.work(now, start, number, service + penalty)
+        let start = start.max(self.lane(number).sends);
+        let done = self.senders.admit(now, start, service + penalty);
+        self.lane(number).sends = done;
+        self.jobs += 1;
+        self.busy += service + penalty;
+        done
     }
 
-    /// When a processing unit would begin a job that is booked now.
+    /// When a unit that sends would begin a job that is booked now.
     pub fn opens(&mut self, now: Ps) -> Ps {
-        self.pool.opens(now, now)
+        self.senders.opens(now, now)
     }
 
     /// Between two WQEs a queue pair gives way for so long.
@@ -310,20 +346,21 @@ impl Units {
     pub fn gather(&mut self, now: Ps, number: u32, start: Ps, spans: impl Iterator<Item = Place>) -> Ps {
         let mut done = start;
         for span in spans {
-            let from = self.translate(now, number, start, &span);
+            let from = self.translate(Direction::Sends, now, number, (start, &span));
             done = done.max(self.read((now, from), Object::Data, number, span.va, span.len));
         }
         done
     }
 
-    /// When the bus address of a range is known.
-    fn translate(&mut self, now: Ps, number: u32, start: Ps, span: &Place) -> Ps {
+    /// When the bus address of a range is known that is asked for at `start`.
+    fn translate(&mut self, way: Direction, now: Ps, number: u32, (start, span): (Ps, &Place)) -> Ps {
+        let miss = self.miss;
         let mut known = start;
         let (qpn, key) = (Qpn(number), span.key);
         if !self.keys.touch(key.into()) {
             known = self.read((now, start), Object::Key, number, key_address(key), self.key_bytes);
             self.notes.miss(start, known, Event::KeyMiss { qpn, key });
-            self.pool.admit(now, start, self.miss);
+            self.of(way).admit(now, start, miss);
         }
         let Some(page) = span.page.filter(|_| span.len > 0) else { return known };
         let shift = page.saturating_add(LINE_SHIFT).min(63);
@@ -336,7 +373,7 @@ impl Units {
                 let there = self.read((now, known), Object::Translation, number, line_address(tag), LINE);
                 self.notes.miss(known, there, Event::TranslationMiss { qpn, key });
                 all = all.max(there);
-                self.pool.admit(now, start, self.miss);
+                self.of(way).admit(now, start, miss);
             }
         }
         all
@@ -375,17 +412,21 @@ impl Units {
         start = start.max(inbound.after);
         if let Some(mark) = inbound.wqe {
             // What is before it in its queue pair does not keep the unit from looking for it.
-            let asked = self.pool.opens(now, start);
+            let asked = self.receivers.opens(now, start);
             if !self.wqes.holds(mark, now, asked) {
                 start = self.read((now, asked), Object::Wqe, number, ring_address(number), BLOCK);
                 self.notes.miss(asked, start, Event::WqeMiss { qpn: Qpn(number) });
                 penalty += self.wqe_miss;
             }
         }
-        let worked = self.work(now, start, number, service + penalty) + self.receive_pipeline;
+        let worked = self.take(now, start, number, service + penalty);
         let mut done = worked;
+        // What is written or handed on beside data: what is next for the queue pair waits, what this packet does is done.
+        if inbound.hands_on || inbound.completes && inbound.bytes == 0 && !inbound.takes_receive {
+            self.take(now, worked, number, self.write);
+        }
         if let Some(span) = inbound.to {
-            done = self.translate(now, number, worked, &span);
+            done = self.translate(Direction::Receives, now, number, (worked, &span));
         }
         if inbound.bytes > 0 {
             let at = inbound.to.map_or(ring_address(number), |s| s.va);
@@ -424,7 +465,7 @@ impl Units {
         if !self.cqs.touch(number.into()) {
             let there = self.read((now, now), Object::CqContext, number, cq_address(number), self.cq_bytes);
             self.notes.miss(now, there, Event::CqContextMiss { cqn: Cqn(number) });
-            self.pool.admit(now, now, self.miss);
+            self.receivers.admit(now, now, self.miss);
         }
         self.bus.write(now, now, cq_address(number), bytes);
         let asked = now.since(self.cost.idle_write(bytes));
@@ -462,6 +503,13 @@ impl Units {
     }
 }
 
+/// Units that send, or that receive.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Sends,
+    Receives,
+}
+
 /// What a packet that arrives writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inbound {
@@ -475,6 +523,8 @@ pub struct Inbound {
     pub takes_receive: bool,
     /// It leads to a completion.
     pub completes: bool,
+    /// It asks for a response: that is handed to the units that send.
+    pub hands_on: bool,
     /// What the WQE cache knows the WQE by that it answers, if that is needed again.
     pub wqe: Option<Mark>,
 }
@@ -502,8 +552,9 @@ const fn line_address(tag: u64) -> u64 {
 
 impl Rebase for Lane {
     fn rebase(&mut self, by: Ps) {
-        let Self { busy, departs, answers, handled } = self;
-        busy.rebase(by);
+        let Self { sends, receives, departs, answers, handled } = self;
+        sends.rebase(by);
+        receives.rebase(by);
         departs.rebase(by);
         answers.rebase(by);
         handled.rebase(by);
@@ -513,7 +564,8 @@ impl Rebase for Lane {
 impl Rebase for Units {
     fn rebase(&mut self, by: Ps) {
         let Self {
-            pool,
+            senders,
+            receivers,
             lanes,
             bus,
             wqes,
@@ -525,6 +577,7 @@ impl Rebase for Units {
             lines,
             notes,
             contexts: _,
+            stored_contexts: _,
             cqs: _,
             keys: _,
             translations: _,
@@ -533,9 +586,9 @@ impl Rebase for Units {
             miss: _,
             wqe_miss: _,
             line: _,
+            write: _,
             pause: _,
             send_pipeline: _,
-            receive_pipeline: _,
             receive_wqe: _,
             cqe: _,
             context_bytes: _,
@@ -546,7 +599,8 @@ impl Rebase for Units {
             count: _,
             cost: _,
         } = self;
-        pool.rebase(by);
+        senders.rebase(by);
+        receivers.rebase(by);
         lanes.rebase(by);
         bus.rebase(by);
         wqes.rebase(by);
@@ -658,7 +712,7 @@ mod tests {
         let now = NS(3000);
         let answer = Inbound { wqe: marks.last().copied(), ..Inbound::default() };
         u.receive(now, 1, NS(50), answer);
-        (0..16_000).for_each(|_| _ = u.pool.admit(now, now, NS(10)));
+        (0..16_000).for_each(|_| _ = u.receivers.admit(now, now, NS(10)));
         u.receive(now, 2, NS(50), answer);
         assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
     }

@@ -344,7 +344,7 @@ impl QueuePair {
             r.cursor = r.next_psn;
         }
         let message = Message::new(wqe, first, packets, ssn);
-        // The response needs the WQE again. One that was fetched stays in its queue pair's own buffer.
+        // The response needs the WQE again. The last one that was fetched stays in its queue pair's own buffer.
         let mark = self.sq.mark.filter(|_| message.wants_response());
         self.requester.messages.push_back(Message { mark, ..message });
     }

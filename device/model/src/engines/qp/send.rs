@@ -25,8 +25,10 @@ struct Fetch {
     /// When it is on the chip.
     at: Ps,
     /// What the WQE cache knows it by, if it came with a doorbell: then others may take its place there before it is
-    /// executed. What is fetched lies in a buffer until then.
+    /// executed. What is fetched lies in a buffer until then, too.
     mark: Option<Mark>,
+    /// How many basic blocks had come into the cache before it: [`crate::units::Units::wqes_taken`].
+    came: u64,
 }
 
 /// A completion that the host does not see yet.
@@ -57,6 +59,8 @@ pub(crate) struct SendQueue {
     fetched: VecDeque<Fetch>,
     /// What the WQE cache knows the WQE at the head by, if it is there.
     pub(crate) mark: Option<Mark>,
+    /// How many basic blocks had come into the WQE cache before that at the head.
+    pub(crate) came: u64,
     /// Completions that the host does not see before their time.
     sent: VecDeque<DeferredCompletion>,
     /// The doorbell record counts more than what doorbells have said.
@@ -86,10 +90,10 @@ impl SendQueue {
         Some((known.end.wrapping_sub(begin), known.mark))
     }
 
-    /// The `n`th part was driven out of the cache and is read again: it is there at `at`.
-    pub(crate) fn read_again(&mut self, n: usize, at: Ps) {
+    /// The `n`th part was driven out of the cache and is read again: it is there at `at`, after `came` basic blocks.
+    pub(crate) fn read_again(&mut self, n: usize, at: Ps, came: u64) {
         if let Some(known) = self.fetched.get_mut(n) {
-            (known.at, known.mark) = (at, None);
+            (known.at, known.mark, known.came) = (at, None, came);
         }
     }
 
@@ -99,15 +103,16 @@ impl SendQueue {
         (self.fetched.len() < fetches && blocks > 0).then_some(blocks)
     }
 
-    /// What lies up to `end` is on the chip at `at`; `mark`: it came with a doorbell.
-    pub(crate) fn fetching(&mut self, end: u16, at: Ps, mark: Option<Mark>) {
-        self.fetched.push_back(Fetch { end, at, mark });
+    /// What lies up to `end` is on the chip at `at`, and in the WQE cache after `came` basic blocks; `mark`: it came with a
+    /// doorbell.
+    pub(crate) fn fetching(&mut self, end: u16, at: Ps, mark: Option<Mark>, came: u64) {
+        self.fetched.push_back(Fetch { end, at, mark, came });
     }
 
     /// When the WQE at the head is on the chip.
     pub(crate) fn head_at(&mut self) -> Option<Ps> {
         let first = self.fetched.front()?;
-        self.mark = first.mark;
+        (self.mark, self.came) = (first.mark, first.came);
         Some(first.at)
     }
 
@@ -227,7 +232,7 @@ pub(crate) fn error_counters(syndrome: Syndrome) -> [Option<QCounter>; 2] {
 
 impl Rebase for Fetch {
     fn rebase(&mut self, by: Ps) {
-        let Self { at, end: _, mark: _ } = self;
+        let Self { at, end: _, mark: _, came: _ } = self;
         at.rebase(by);
     }
 }
@@ -241,8 +246,19 @@ impl Rebase for DeferredCompletion {
 
 impl Rebase for SendQueue {
     fn rebase(&mut self, by: Ps) {
-        let Self { fetched, sent, due, head: _, posted: _, turn: _, yielded: _, copy: _, mark: _, behind: _ } =
-            self;
+        let Self {
+            fetched,
+            sent,
+            due,
+            head: _,
+            posted: _,
+            turn: _,
+            yielded: _,
+            copy: _,
+            mark: _,
+            came: _,
+            behind: _,
+        } = self;
         fetched.rebase(by);
         sent.rebase(by);
         due.rebase(by);

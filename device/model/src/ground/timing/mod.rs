@@ -102,11 +102,6 @@ impl Timing {
         self.profile.send.packet_ns.0
     }
 
-    /// The same for an ACK or NAK.
-    pub const fn transmit_ack(&self) -> Ps {
-        self.profile.send.ack_ns.0
-    }
-
     /// How long a processing unit is busy with a frame that a send queue sends, beside [`Timing::wqe`].
     pub const fn frame(&self) -> Ps {
         self.profile.ethernet.frame_ns.0

@@ -189,7 +189,6 @@ pub(crate) struct Send {
     pub(crate) gather_ns: Ns,
     pub(crate) datagram_ns: Ns,
     pub(crate) packet_ns: Ns,
-    pub(crate) ack_ns: Ns,
     pub(crate) pause_ns: Ns,
     pub(crate) pipeline_ns: Ns,
     pub(crate) prefetch_bytes: Count,
@@ -202,7 +201,6 @@ pub(crate) struct Receive {
     pub(crate) request_ns: Ns,
     pub(crate) answer_ns: Ns,
     pub(crate) write_ns: Ns,
-    pub(crate) pipeline_ns: Ns,
     pub(crate) respond_ns: Ns,
     pub(crate) line_ns: Ns,
     pub(crate) wqe_ns: Ns,
@@ -224,6 +222,7 @@ pub(crate) struct Completion {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cache {
     pub(crate) context_entries: Count,
+    pub(crate) contexts_on_chip: Count,
     pub(crate) context_bytes: Count,
     pub(crate) cq_entries: Count,
     pub(crate) cq_bytes: Count,
