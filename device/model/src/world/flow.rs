@@ -50,11 +50,13 @@ pub(super) enum Step {
     Back,
 }
 
+#[inline]
 fn take(times: &mut VecDeque<Key>, first: &mut Key) {
     times.pop_front();
     *first = times.front().copied().unwrap_or(Key::NEVER);
 }
 
+#[inline]
 fn keep(times: &mut VecDeque<Key>, first: &mut Key, key: Key) {
     if times.is_empty() {
         *first = key;

@@ -210,6 +210,7 @@ pub struct World {
 #[inline(always)]
 fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
     match from.len() {
+        0 => {}
         1 => from.pop().into_iter().for_each(take),
         _ => from.drain(..).for_each(&mut take),
     }

@@ -82,6 +82,11 @@ impl Asked {
         self.waiting.iter().any(Option::is_some)
     }
 
+    /// Whether somebody is to wait, or was to for too long.
+    fn concerns_somebody(&self) -> bool {
+        self.is_waited_for() || self.given_up != 0
+    }
+
     /// The link went down: nobody waits. A look that is to come is still to come.
     pub(super) fn forget(&mut self) {
         *self = Self { timer: self.timer, ..Self::default() };
@@ -177,18 +182,16 @@ impl World {
     /// there is no room for it. The ports of switches count for themselves.
     pub(super) fn take_in(&mut self, number: usize, end: usize, port: PortRef, lane: u8, blocks: u8) -> bool {
         let Some(times) = self.room_without_credits(number, port) else { return true };
+        let Some(layout) = self.port(port).and_then(|p| p.ethernet()).map(|e| *e.buffers.layout()) else {
+            return true;
+        };
         let now = self.now;
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
         near.release_due(now);
-        let Some(layout) = self.port(port).and_then(|p| p.ethernet()).map(|e| e.buffers.layout()) else {
-            return true;
-        };
-        let memory = Memory { layout, times };
-        let end_of = self.links.get(number).and_then(|l| l.ends.get(end));
-        let fits = end_of.is_some_and(|near| memory.has_room(near, lane, blocks.into()));
-        let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
-        let fits = fits && near.hold(lane, blocks.into(), u32::MAX);
-        if fits {
+        let memory = Memory { layout: &layout, times };
+        let fits = memory.has_room(near, lane, blocks.into()) && near.hold(lane, blocks.into(), u32::MAX);
+        // Where nobody waits and no buffer is full there is nothing to ask for.
+        if fits && (near.asked.concerns_somebody() || memory.filled(near).0 != 0) {
             self.flow_control(number, end, false);
         }
         fits
@@ -234,7 +237,7 @@ impl World {
     fn watch_for_stalls(&mut self, number: usize, end: usize, port: PortRef, fullness: &mut Fullness) {
         let now = self.now;
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
-        if !near.asked.is_waited_for() && near.asked.given_up == 0 {
+        if !near.asked.concerns_somebody() {
             return;
         }
         let mut asked = near.asked;
