@@ -13,7 +13,7 @@ use std::time::Duration;
 use hca_vm::run::{Report, Run};
 
 use super::diagnosed::of_host;
-use super::{Case, Outcome};
+use super::{Case, Outcome, known};
 use crate::guests::{self, turn};
 
 /// Longest time for one case, s, in a slow guest on a busy machine.
@@ -338,6 +338,9 @@ pub fn report(
     }
     for package in packages {
         run = run.package(*package);
+    }
+    for line in known::lines(kernel) {
+        run = run.allow_dmesg(line);
     }
     for argument in serve {
         run = run.serve(argument);

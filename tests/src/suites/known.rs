@@ -1,7 +1,10 @@
 //! Faults of kernels and programs that are not ours, in cases that meet them now and then.
 //!
 //! `tests/suites/known.txt` lists them, with how each was seen without an adapter of ours. A case that fails as its entry says is skipped for
-//! that reason; one that fails otherwise has failed. That a case is listed does not excuse anything else.
+//! that reason; one that fails otherwise has failed. That a case is listed does not excuse anything else. Lines of kernels' logs are listed by
+//! themselves, and don't count as bad.
+
+use regex::Regex;
 
 use super::{Case, Outcome};
 
@@ -46,6 +49,27 @@ impl Entry {
             && case.name.contains(self.case)
             && (self.kernels.is_empty() || self.kernels.contains(&kernel))
     }
+}
+
+/// The section of lines of kernels' logs.
+const LINES: &str = "kernel logs";
+
+/// What a kernel's log may say: for [`hca_vm::run::Run::allow_dmesg`].
+pub fn lines(kernel: &str) -> Vec<Regex> {
+    lines_by(LIST, kernel)
+}
+
+fn lines_by(list: &'static str, kernel: &str) -> Vec<Regex> {
+    let of = |entry: &Entry| {
+        let words: Vec<String> = entry.shows.iter().map(|words| regex::escape(words)).collect();
+        Regex::new(&words.join(".*")).expect("words, and gaps between them")
+    };
+    let entries = entries(list, LINES);
+    entries
+        .iter()
+        .filter(|entry| entry.kernels.is_empty() || entry.kernels.contains(&kernel))
+        .map(of)
+        .collect()
 }
 
 /// Entries of a suite.
@@ -112,7 +136,17 @@ mod tests {
     }
 
     #[test]
+    fn only_listed_lines_may_be_said() {
+        const LOG: &str = "[kernel logs]\n7.2 | param show | X(0x805) ... syndrome (0x1) | it asks all\n";
+        let may = |kernel, line: &str| lines_by(LOG, kernel).iter().any(|regex| regex.is_match(line));
+        assert!(may("7.2", "mlx5: X(0x805) failed, syndrome (0x1), err(-22)"));
+        assert!(!may("7.2", "mlx5: X(0x805) failed, syndrome (0x2), err(-22)"));
+        assert!(!may("6.12", "mlx5: X(0x805) failed, syndrome (0x1), err(-22)"));
+    }
+
+    #[test]
     fn the_list_can_be_read() {
+        assert!(!lines("7.2").is_empty());
         for suite in super::super::all() {
             entries(LIST, suite.name);
         }
