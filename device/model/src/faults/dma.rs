@@ -76,6 +76,8 @@ struct State {
     rules: Vec<Rule>,
     /// What happened and was not taken; at most [`MOST`].
     spoilt: Vec<Spoilt>,
+    /// Where the last write ended, and whether it was lost.
+    written: Option<(u64, bool)>,
 }
 
 /// Accesses of one input that are put in words: a WQE of the largest size has fewer pieces.
@@ -113,7 +115,7 @@ impl Spoiler {
 
     /// Time starts later by `by`: see [`Rebase`].
     pub(crate) fn rebase(&self, by: Ps) {
-        let State { now, rules, spoilt: _ } = &mut *self.state();
+        let State { now, rules, spoilt: _, written: _ } = &mut *self.state();
         now.rebase(by);
         rules.iter_mut().for_each(|Rule { id: _, range: _, action: _, firing }| firing.rebase(by));
     }
@@ -125,7 +127,7 @@ impl Spoiler {
 
     /// Whether something happens to that access.
     fn spoils(&self, iova: u64, len: usize, read: bool) -> bool {
-        let State { now, rules, spoilt } = &mut *self.state();
+        let State { now, rules, spoilt, written } = &mut *self.state();
         let end = iova.saturating_add(len as u64);
         let found = rules.iter_mut().find_map(|Rule { id, range: (first, behind), action, firing }| {
             let matches = action.is_of_reads() == read && iova < *behind && *first < end;
@@ -141,7 +143,19 @@ impl Spoiler {
         {
             spoilt.push(found);
         }
+        if !read {
+            *written = Some((end, found.is_some()));
+        }
         found.is_some()
+    }
+
+    /// Whether a byte is lost that is written behind all else. The owner of an entry is of the same TLP as the bytes before it.
+    fn spoils_release(&self, iova: u64) -> bool {
+        let before = self.state().written.take();
+        match before {
+            Some((end, lost)) if end == iova => lost,
+            _ => self.spoils(iova, 1, false),
+        }
     }
 }
 
@@ -184,7 +198,8 @@ impl GuestMemory for SpoiltMemory {
     }
 
     fn write_release(&self, iova: u64, byte: u8) -> Result<(), DmaError> {
-        match self.spoils(iova, 1, false) {
+        let planned = self.outstanding.as_ref().is_some_and(|outstanding| outstanding.is_planning());
+        match !planned && self.spoiler.spoils_release(iova) {
             true => Ok(()),
             false => self.inner.write_release(iova, byte),
         }
@@ -251,5 +266,18 @@ mod tests {
         spoiler.at(Ps(5));
         assert!(memory.read(0, &mut [0]).is_ok());
         assert!(memory.write(0, &[1]).is_ok() && memory.write(0, &[1]).is_err());
+    }
+
+    /// An entry is one TLP: its owner does not come without the rest, and counts for nothing by itself.
+    #[test]
+    fn the_owner_of_a_lost_entry_is_lost_with_it() {
+        let spoiler = Arc::new(Spoiler::default());
+        let memory = SpoiltMemory::new(Arc::new(Zeros), None, Arc::clone(&spoiler));
+        let trigger = Trigger { nth: 2, ..Trigger::default() };
+        spoiler.add(FaultId(0), None, DmaAction::Lose, &trigger);
+        let entry = |at| (memory.write(at, &[0; 63]).is_ok(), memory.write_release(at + 63, 1).is_ok());
+        assert_eq!([0, 64, 128].map(entry), [(false, false), (true, true), (false, false)]);
+        assert_eq!(spoiler.counts(FaultId(0)), Some((3, 1)));
+        assert!(memory.write_release(0x2000, 1).is_err(), "by itself");
     }
 }
