@@ -15,6 +15,10 @@ fault() {
 	outside
 	sleep 3
 }
+# heard REPORTER: that health reporter was told of an error.
+heard() {
+	devlink health show | grep -A1 "reporter $1\$" | grep -q 'error [1-9]'
+}
 # said TEXT: waits until the kernel has said so.
 said() {
 	until_true 80 sh -c "dmesg | grep -q '$1'"
@@ -30,4 +34,25 @@ unhurt() {
 # reopen: the network device is taken down and up; fails as the second does.
 reopen() {
 	ip link set hca0 down && ip link set hca0 up
+}
+# speed MBPS: the network device has this speed.
+speed() {
+	[ "$(cat /sys/class/net/hca0/speed)" = "$1" ]
+}
+# slot SPEED LANES: how the slot of the adapter is trained, in GT/s.
+slot() {
+	grep -q "^$1 GT/s" "/sys/bus/pci/devices/$(pci)/current_link_speed" &&
+		[ "$(cat "/sys/bus/pci/devices/$(pci)/current_link_width")" = "$2" ]
+}
+# errors REGISTER ERROR: the capability of advanced error reporting has this error.
+errors() {
+	shows "$1:.* $2+" lspci -vvs "$(pci)"
+}
+# port ENTRY TEXT: that entry of the InfiniBand port in sysfs begins so.
+port() {
+	grep -q "^$2" "/sys/class/infiniband/mlx5_0/ports/1/$1"
+}
+# reset: a function level reset of the adapter, which has no driver.
+reset() {
+	echo 1 >"/sys/bus/pci/devices/$(pci)/reset"
 }

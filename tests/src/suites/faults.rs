@@ -1,7 +1,7 @@
 //! Adapters that fail on script: the gallery of `qemu-configs/faults`, and what the stock driver makes of each.
 
 use super::Case;
-use super::guest::{Command, ended, report};
+use super::guest::{Command, HOST, Ready, ended, is_chosen, quoted, report};
 use crate::guests::file;
 
 /// Files of these cases in the guests.
@@ -25,14 +25,43 @@ struct Row {
     outcome: Outcome,
     /// In host `a`, in words of `tests/guest/faults.sh`.
     script: &'static str,
+    /// Longest time, s.
+    limit: u32,
+    /// What both hosts run behind it, with each other.
+    then: Option<fn() -> Command>,
 }
 
 const fn row(fault: &'static str, outcome: Outcome, script: &'static str) -> Row {
-    Row { fault, outcome, script }
+    Row { fault, outcome, script, limit: 200, then: None }
 }
 
-/// In this order, in one boot: those that the driver gets over first.
-const ROWS: [Row; 16] = [
+/// A row that waits for time limits of the driver, or for the grace period of its reporter of fatal errors (a minute).
+const fn patient(fault: &'static str, outcome: Outcome, script: &'static str) -> Row {
+    Row { fault, outcome, script, limit: 400, then: None }
+}
+
+/// A row of an InfiniBand port, and what both hosts run behind it.
+const fn subnet(fault: &'static str, outcome: Outcome, script: &'static str, then: fn() -> Command) -> Row {
+    Row { fault, outcome, script, limit: 200, then: Some(then) }
+}
+
+/// Rows that follow each other in one boot of two guests.
+struct Boot {
+    topology: &'static str,
+    rows: &'static [Row],
+}
+
+/// In each boot the rows come first that the driver gets over.
+const BOOTS: [Boot; 5] = [
+    Boot { topology: "eth-two-hosts", rows: SLOT },
+    Boot { topology: "two-hosts", rows: SUBNET },
+    Boot { topology: "eth-two-hosts", rows: AILING },
+    Boot { topology: "eth-two-hosts", rows: HANGING },
+    Boot { topology: "eth-two-hosts", rows: DISTURBED },
+];
+
+/// Queues, events, commands and modules.
+const DISTURBED: &[Row] = &[
     row(
         "tx-error-cqe",
         Outcome::Recovers,
@@ -72,6 +101,18 @@ const ROWS: [Row; 16] = [
         Outcome::Recovers,
         "fault; said 'health recovery succeeded' && { up; ip link set hca0 up; traffic; } && unhurt",
     ),
+    // What these two leak of the driver's commands, a recovery would wait for without end.
+    patient(
+        "command-event-lost",
+        Outcome::Recovers,
+        "fault; reopen && said 'ACCESS_REG.*No done completion' && traffic && unhurt",
+    ),
+    patient(
+        "command-hangs",
+        Outcome::GivesUp,
+        "fault; fails reopen && said 'timeout. Will cause a leak of a command resource' &&
+        ip link set hca0 up && traffic && unhurt",
+    ),
     // cmd_ent_put() of what the first event has released already.
     row(
         "command-event-twice",
@@ -80,16 +121,100 @@ const ROWS: [Row; 16] = [
     ),
 ];
 
+/// Accesses to the host's memory, PCI Express, and lanes.
+const SLOT: &[Row] = &[
+    row(
+        "port-degrades",
+        Outcome::Recovers,
+        "fault; until_true 30 speed 25000 && traffic && until_true 60 speed 100000 && traffic && unhurt",
+    ),
+    row(
+        "slot-degrades",
+        Outcome::Recovers,
+        "fault; slot 2.5 4 && traffic && until_true 90 slot 8.0 16 && traffic && unhurt",
+    ),
+    row("pcie-correctable", Outcome::Recovers, "fault; errors CESta BadTLP && traffic && unhurt"),
+    row("pcie-nonfatal", Outcome::Recovers, "fault; errors UESta CmpltTO && traffic && unhurt"),
+    row("pcie-fatal", Outcome::Recovers, "fault; errors UESta MalfTLP && traffic && unhurt"),
+    row("dma-read-unsupported", Outcome::Recovers, "fault; provoke; counted tx && traffic && unhurt"),
+    row("dma-read-aborted", Outcome::Recovers, "fault; provoke; counted tx && traffic && unhurt"),
+    row("dma-read-poisoned", Outcome::Recovers, "fault; provoke; counted tx && traffic && unhurt"),
+    row("dma-write-lost", Outcome::Recovers, "fault; provoke; traffic && unhurt"),
+];
+
+/// What a subnet manager changes.
+const SUBNET: &[Row] = &[
+    subnet(
+        "gid-prefix-changes",
+        Outcome::Recovers,
+        "fault; until_true 30 port gids/0 fec0: && unhurt",
+        || Command::pair("ibv_rc_pingpong -g 0 -n 100", 18515),
+    ),
+    subnet("lid-changes", Outcome::Recovers, "fault; until_true 30 port lid 0x77 && unhurt", || {
+        Command::pair("ibv_rc_pingpong -n 100", 18515)
+    }),
+    // The partition of one is not that of the other.
+    subnet("pkey-changes", Outcome::GivesUp, "fault; until_true 30 port pkeys/0 0x8001 && unhurt", || {
+        let client = format!("fails ibv_rc_pingpong -n 100 {HOST}");
+        Command::sides("ibv_rc_pingpong -n 100", Ready::Tcp(18515), &client).that_stays()
+    }),
+];
+
+/// Firmware that answers late or no more, and buses that are away.
+const AILING: &[Row] = &[
+    patient("reset-is-slow", Outcome::Recovers, "unload && fault; reset && load && traffic && unhurt"),
+    patient(
+        "health-counter-frozen",
+        Outcome::Recovers,
+        "fault; said 'reached miss count' && traffic && sleep 20 && reopen && traffic && unhurt",
+    ),
+    patient(
+        "off-the-bus",
+        Outcome::Recovers,
+        "sleep 70; fault; said 'health recovery succeeded' && { up; ip link set hca0 up; traffic; } && unhurt",
+    ),
+    patient(
+        "firmware-asks-for-reset",
+        Outcome::Recovers,
+        "sleep 70; fault; said 'health recovery succeeded' && { up; ip link set hca0 up; traffic; } && unhurt",
+    ),
+    patient("slow-start", Outcome::Recovers, "unload && fault; reset && load && traffic && unhurt"),
+    patient(
+        "firmware-error-stays",
+        Outcome::GivesUp,
+        "fault; until_true 60 heard fw && fails ethtool -m hca0 && said 'ACCESS_REG.*timeout' && unhurt",
+    ),
+];
+
+/// What the adapter never comes back from.
+const HANGING: &[Row] = &[patient(
+    "reset-hangs",
+    Outcome::GivesUp,
+    "unload && fault; reset; said 'not ready .*giving up' && fails load && unhurt",
+)];
+
 /// Between two guests, of which the adapter of the first fails.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    let commands: Vec<Command> = ROWS.iter().map(command).collect();
-    match report(&FILES, &[], &[], "eth-two-hosts", kernel, &commands) {
-        Ok(report) => ended("", "eth-two-hosts", &commands, &report),
+    BOOTS.iter().flat_map(|boot| boot_cases(boot, kernel)).collect()
+}
+
+fn boot_cases(Boot { topology, rows }: &Boot, kernel: &str) -> Vec<Case> {
+    let rows = rows.iter().filter(|row| is_chosen(row.fault));
+    let commands: Vec<Command> = rows.flat_map(|row| [Some(command(row)), behind(row)]).flatten().collect();
+    if commands.is_empty() {
+        return Vec::new();
+    }
+    match report(&FILES, &[], &[], topology, kernel, &commands) {
+        Ok(report) => ended("", topology, &commands, &report),
         Err(error) => vec![Case::check("set up", format!("{error:#}"))],
     }
 }
 
-fn command(Row { fault, outcome, script }: &Row) -> Command {
+fn behind(Row { fault, then, .. }: &Row) -> Option<Command> {
+    then.map(|then| then().named(format!("{fault}: ibv_rc_pingpong")))
+}
+
+fn command(Row { fault, outcome, script, limit, .. }: &Row) -> Command {
     let outcome = match outcome {
         Outcome::Recovers => "recovers",
         Outcome::GivesUp => "gives up cleanly",
@@ -97,10 +222,9 @@ fn command(Row { fault, outcome, script }: &Row) -> Command {
     };
     let path = file(&format!("../qemu-configs/faults/{fault}.toml"));
     let script = format!("trap 'dmesg | tail -n 40' EXIT; . /root/ethernet.sh; . /root/faults.sh; {script}");
-    Command::alone(format!("{fault}: {outcome}"), script).with_outside(format!(
-        "softhca ctl fault load --now {}",
-        super::guest::quoted(&path.display().to_string())
-    ))
+    Command::alone(format!("{fault}: {outcome}"), script)
+        .with_outside(format!("softhca ctl fault load --now {}", quoted(&path.display().to_string())))
+        .within(*limit)
 }
 
 #[cfg(test)]
@@ -108,10 +232,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_has_a_file_and_each_is_once() {
-        for Row { fault, .. } in &ROWS {
-            assert!(file(&format!("../qemu-configs/faults/{fault}.toml")).is_file(), "{fault}");
-            assert_eq!(ROWS.iter().filter(|row| row.fault == *fault).count(), 1, "{fault}");
-        }
+    fn each_file_has_a_row_and_each_row_a_file() {
+        let mut rows: Vec<&str> = BOOTS.iter().flat_map(|boot| boot.rows).map(|row| row.fault).collect();
+        rows.sort_unstable();
+        let gallery = file("../qemu-configs/faults");
+        let mut files: Vec<String> = gallery
+            .read_dir()
+            .unwrap_or_else(|error| panic!("{}: {error}", gallery.display()))
+            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+            .collect();
+        files.sort_unstable();
+        assert_eq!(rows, files);
     }
 }

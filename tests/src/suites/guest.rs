@@ -106,17 +106,19 @@ pub struct Command {
     name: String,
     what: What,
     outside: Option<String>,
+    /// s.
+    limit: u32,
 }
 
 impl Command {
     /// In the first host.
     pub fn alone(name: impl Into<String>, script: impl Into<String>) -> Self {
-        Self { name: name.into(), what: What::Alone(script.into()), outside: None }
+        Self { name: name.into(), what: What::Alone(script.into()), outside: None, limit: LIMIT }
     }
 
     /// In each host.
     pub fn everywhere(name: impl Into<String>, script: impl Into<String>) -> Self {
-        Self { name: name.into(), what: What::Everywhere(script.into()), outside: None }
+        Self { name: name.into(), what: What::Everywhere(script.into()), outside: None, limit: LIMIT }
     }
 
     /// Nothing, but nobody goes on before everybody is here: with a third host, [`Command::alone`] does not wait for what
@@ -136,7 +138,7 @@ impl Command {
         let (server, client) = (server.to_owned(), client.to_owned());
         let name = client.replace(&format!(" {HOST}"), "");
         let what = What::Pair { server, client, ready, network: Network::Side, stays: false, turned: false };
-        Self { name, what, outside: None }
+        Self { name, what, outside: None, limit: LIMIT }
     }
 
     /// A server that stays, and a client of it with words behind the host's name.
@@ -181,6 +183,12 @@ impl Command {
         self
     }
 
+    /// It may take so many seconds: for what waits for time limits of the kernel.
+    pub fn within(mut self, seconds: u32) -> Self {
+        self.limit = seconds;
+        self
+    }
+
     /// Under another name.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -212,10 +220,10 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
         }
     };
     let last = hosts.len() - 1;
-    for Command { name, what, .. } in commands {
+    for Command { name, what, limit, .. } in commands {
         let name = quoted(name);
         match what {
-            What::Alone(script) => add(0, format!("alone {name} {LIMIT} {}", quoted(script))),
+            What::Alone(script) => add(0, format!("alone {name} {limit} {}", quoted(script))),
             What::Everywhere(script) => {
                 for host in 0..hosts.len() {
                     let meet = match host {
@@ -223,7 +231,7 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
                         0 => format!("meet first {}", hosts[1..].join(" ")),
                         _ => format!("meet {}", hosts[0]),
                     };
-                    add(host, format!("{meet}\nalone {name} {LIMIT} {}\n{meet}", quoted(script)));
+                    add(host, format!("{meet}\nalone {name} {limit} {}\n{meet}", quoted(script)));
                 }
             }
             What::Pair { server, client, ready, network, stays, turned } => {
@@ -246,10 +254,10 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
                 };
                 let client = quoted(&client.replace(HOST, &called));
                 if server_side == client_side {
-                    add(0, format!("both {name} {LIMIT} {ready} {stays} {server} {client}"));
+                    add(0, format!("both {name} {limit} {ready} {stays} {server} {client}"));
                 } else {
-                    add(server_side, format!("serve {name} {LIMIT} {ready} {stays} {server} {b}"));
-                    add(client_side, format!("use {name} {LIMIT} {client} {a}"));
+                    add(server_side, format!("serve {name} {limit} {ready} {stays} {server} {b}"));
+                    add(client_side, format!("use {name} {limit} {client} {a}"));
                 }
             }
         }
@@ -260,7 +268,7 @@ fn scripts(commands: &[Command], hosts: &[&str]) -> Vec<String> {
 /// The script of the machine of the guests: what commands want done there, one after another.
 fn outside(commands: &[Command], hosts: &[&str]) -> Option<String> {
     let mut script = String::new();
-    for Command { name, what, outside } in commands {
+    for Command { name, what, outside, .. } in commands {
         let Some(outside) = outside else { continue };
         let host = match what {
             What::Pair { turned: true, .. } => hosts.iter().rev().nth(1).or(hosts.last()),
