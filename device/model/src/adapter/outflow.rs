@@ -4,7 +4,7 @@
 
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
-use hca_spec::wire::{Operation, aeth};
+use hca_spec::wire::Operation;
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
@@ -320,24 +320,7 @@ impl Executor<'_> {
     ) -> bool {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(repr.dest_qp.0) else { return false };
-        let (Ok(to), Some(landing)) =
-            (qp.write_to(repr, payload.len()), qp.landing(core.function.key_changes))
-        else {
-            return false;
-        };
-        let (pages, offset) = landing.place(&to);
-        if pages.write(&*core.function.memory, offset, payload).is_err() {
-            return false;
-        }
-        qp.responder.expected_came();
-        qp.written(payload.len(), false);
-        qp.responder.epsn = psn.next();
-        let bytes = payload.len() as u32;
-        core.note_executed_at(now, qp, path, (psn, repr.operation, bytes));
-        if asks {
-            core.answer(now, qp, psn, aeth::ACK);
-        }
-        true
+        core.write_next(now, qp, (path, repr), (psn, asks), payload)
     }
 }
 

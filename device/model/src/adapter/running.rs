@@ -15,8 +15,10 @@ use crate::engines::qp::requester::Next as Turn;
 use crate::engines::qp::responder::Current;
 use crate::engines::qp::run::{Planned, Run};
 use crate::ground::event::Event;
+use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::link_layer::{Next, Outcome, Packet, Sent};
+use crate::link_layer::{Next, Outcome, Packet, Path, Sent};
+use crate::wire::Repr;
 
 /// What comes of a step.
 pub(crate) enum Moved {
@@ -234,7 +236,7 @@ impl Core<'_> {
     /// Takes a packet of a write in progress, see [`Executor::receive_alike`].
     #[inline]
     fn write_alike(&mut self, now: Ps, qp: &mut QueuePair, packet: &Packet) -> bool {
-        let (repr, payload, keys) = (packet.repr(), packet.payload(), self.function.key_changes);
+        let (repr, payload) = (packet.repr(), packet.payload());
         let plain = repr.operation == Operation::WriteMiddle
             && qp.service == ServiceType::Rc
             && repr.psn == qp.responder.epsn
@@ -245,19 +247,32 @@ impl Core<'_> {
         if !plain || !matches!(qp.responder.current, Some(Current::Write { srqn: None, .. })) {
             return false;
         }
-        let (Ok(to), Some(landing)) = (qp.write_to(repr, payload.len()), qp.landing(keys)) else {
-            return false;
-        };
+        self.write_next(now, qp, (packet.path(), repr), (repr.psn, repr.ack_req), payload)
+    }
+
+    /// Writes the next packet of a write in progress where it belongs, with the headers of any packet of it; `asks`: for an
+    /// acknowledgement. `false`: it has to be received as any packet is.
+    #[inline]
+    pub(super) fn write_next(
+        &mut self,
+        now: Ps,
+        qp: &mut QueuePair,
+        (path, repr): (&Path, &Repr),
+        (psn, asks): (Psn, bool),
+        payload: Payload<'_>,
+    ) -> bool {
+        let landing = qp.landing(self.function.key_changes);
+        let (Ok(to), Some(landing)) = (qp.write_to(repr, payload.len()), landing) else { return false };
         let (pages, offset) = landing.place(&to);
         if pages.write(&*self.function.memory, offset, payload).is_err() {
             return false;
         }
         qp.responder.expected_came();
         qp.written(payload.len(), false);
-        qp.responder.epsn = repr.psn.next();
-        self.note_executed(now, qp, (packet.path(), repr), payload.len());
-        if repr.ack_req {
-            self.answer(now, qp, repr.psn, aeth::ACK);
+        qp.responder.epsn = psn.next();
+        self.note_executed_at(now, qp, path, (psn, repr.operation, payload.len() as u32));
+        if asks {
+            self.answer(now, qp, psn, aeth::ACK);
         }
         true
     }

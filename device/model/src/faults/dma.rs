@@ -176,9 +176,12 @@ impl SpoiltMemory {
         Self { inner, outstanding, spoiler }
     }
 
+    fn is_planning(&self) -> bool {
+        self.outstanding.as_ref().is_some_and(|outstanding| outstanding.is_planning())
+    }
+
     fn spoils(&self, iova: u64, len: usize, read: bool) -> bool {
-        let planned = self.outstanding.as_ref().is_some_and(|outstanding| outstanding.is_planning());
-        len > 0 && !planned && self.spoiler.spoils(iova, len, read)
+        len > 0 && !self.is_planning() && self.spoiler.spoils(iova, len, read)
     }
 }
 
@@ -198,8 +201,7 @@ impl GuestMemory for SpoiltMemory {
     }
 
     fn write_release(&self, iova: u64, byte: u8) -> Result<(), DmaError> {
-        let planned = self.outstanding.as_ref().is_some_and(|outstanding| outstanding.is_planning());
-        match !planned && self.spoiler.spoils_release(iova) {
+        match !self.is_planning() && self.spoiler.spoils_release(iova) {
             true => Ok(()),
             false => self.inner.write_release(iova, byte),
         }
