@@ -117,18 +117,11 @@ pub(super) fn priorities(of: &mut Ethernet, write: bool, value: &mut Pptb) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::testing::{Answer, Bench, ethernet};
+    use crate::commands::testing::{Bench, ethernet};
     use crate::port::buffers::Buffers;
     use hca_spec::cmd::reg;
-    use hca_spec::command::{Opcode, Status};
+    use hca_spec::command::Status;
     use hca_spec::register::{PFCC_BY_FIRMWARE, PFCC_BY_SOFTWARE, Pfcc};
-
-    fn access(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
-        let mut body = vec![0; 8];
-        body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
-        body.extend_from_slice(data);
-        b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
-    }
 
     fn of_port(b: &Bench) -> Buffers {
         b.fw.ports.port(1).unwrap().ethernet().unwrap().buffers
@@ -137,13 +130,13 @@ mod tests {
     fn pbmc(b: &mut Bench) -> Pbmc {
         let mut ask = Pbmc::new();
         ask.set(Pbmc::LOCAL_PORT, 1);
-        Pbmc::from_prefix_or_zero(&access(b, reg::PBMC, false, ask.bytes()).output[0x10..])
+        Pbmc::from_prefix_or_zero(&b.access_reg(reg::PBMC, false, ask.bytes()).output[0x10..])
     }
 
     fn pptb(b: &mut Bench) -> Pptb {
         let mut ask = Pptb::new();
         ask.set(Pptb::LOCAL_PORT, 1);
-        Pptb::from_prefix_or_zero(&access(b, reg::PPTB, false, ask.bytes()).output[0x10..])
+        Pptb::from_prefix_or_zero(&b.access_reg(reg::PPTB, false, ask.bytes()).output[0x10..])
     }
 
     /// Changes a buffer in what is written.
@@ -158,7 +151,7 @@ mod tests {
     fn owner(b: &mut Bench) -> u32 {
         let mut ask = Pfcc::new();
         ask.set(Pfcc::LOCAL_PORT, 1);
-        Pfcc::from_prefix_or_zero(&access(b, reg::PFCC, false, ask.bytes()).output[0x10..])
+        Pfcc::from_prefix_or_zero(&b.access_reg(reg::PFCC, false, ask.bytes()).output[0x10..])
             .get(Pfcc::BUF_OWNERSHIP)
     }
 
@@ -175,7 +168,7 @@ mod tests {
             of.set(PbmcBuffer::XOFF_THRESHOLD, 20).set(PbmcBuffer::XON_THRESHOLD, 10);
         });
         all.set(Pbmc::XOFF_TIMER_VALUE, 1000).set(Pbmc::XOFF_REFRESH, 500).set(Pbmc::PORT_BUFFER_SIZE, 0);
-        let r = access(&mut b, reg::PBMC, true, all.bytes());
+        let r = b.access_reg(reg::PBMC, true, all.bytes());
         assert_eq!(r.status(), Status::Ok);
         all.set(Pbmc::PORT_BUFFER_SIZE, 2047);
         assert_eq!((r.output[0x10..].to_vec(), owner(&mut b)), (all.bytes().to_vec(), PFCC_BY_SOFTWARE));
@@ -193,7 +186,7 @@ mod tests {
         ] {
             let mut wrong = all;
             change(&mut wrong);
-            assert_eq!(access(&mut b, reg::PBMC, true, wrong.bytes()).status(), Status::BadParam);
+            assert_eq!(b.access_reg(reg::PBMC, true, wrong.bytes()).status(), Status::BadParam);
         }
         assert_eq!(of_port(&b), buffers, "a refusal changes nothing");
     }
@@ -204,7 +197,7 @@ mod tests {
         let mut all = pptb(&mut b);
         assert_eq!((all.get(Pptb::PRIO_X_BUFF), all.get(Pptb::PM)), (0, 0xff));
         all.set(Pptb::PM, 0b1001_0000).set(Pptb::PRIO_X_BUFF, 0x7654_3210);
-        let r = access(&mut b, reg::PPTB, true, all.bytes());
+        let r = b.access_reg(reg::PPTB, true, all.bytes());
         assert_eq!((r.status(), pptb(&mut b).get(Pptb::PRIO_X_BUFF)), (Status::Ok, 0x7004_0000));
         assert_eq!(of_port(&b).layout().of_priority, [0, 0, 0, 0, 4, 0, 0, 7]);
         let before = of_port(&b);
@@ -216,7 +209,7 @@ mod tests {
         ] {
             let mut wrong = pptb(&mut b);
             change(&mut wrong);
-            assert_eq!(access(&mut b, reg::PPTB, true, wrong.bytes()).status(), Status::BadParam);
+            assert_eq!(b.access_reg(reg::PPTB, true, wrong.bytes()).status(), Status::BadParam);
         }
         assert_eq!(of_port(&b), before);
     }
@@ -227,7 +220,7 @@ mod tests {
         let mut b = Bench::initialized_with(ethernet());
         let mut pfc = Pfcc::new();
         pfc.set(Pfcc::LOCAL_PORT, 1).set(Pfcc::PRIO_MASK_TX, 0xff).set(Pfcc::PFCTX, 0b1000);
-        assert_eq!(access(&mut b, reg::PFCC, true, pfc.bytes()).status(), Status::Ok);
+        assert_eq!(b.access_reg(reg::PFCC, true, pfc.bytes()).status(), Status::Ok);
         assert_eq!(pptb(&mut b).get(Pptb::PRIO_X_BUFF), 0x1000);
         assert_eq!(owner(&mut b), PFCC_BY_FIRMWARE);
     }

@@ -161,17 +161,10 @@ pub(super) fn present(value: &mut Qcam) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::testing::{Answer, Bench, ethernet};
+    use crate::commands::testing::{Bench, ethernet};
     use crate::effect::Effect;
     use hca_spec::be32;
-    use hca_spec::command::{Opcode, Status};
-
-    fn access(b: &mut Bench, id: u32, write: bool, data: &[u8]) -> Answer {
-        let mut body = vec![0; 8];
-        body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
-        body.extend_from_slice(data);
-        b.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
-    }
+    use hca_spec::command::Status;
 
     fn bench() -> Bench {
         Bench::initialized_with(ethernet())
@@ -186,10 +179,10 @@ mod tests {
         let mut b = bench();
         let mut q = Qtct::new();
         q.set(Qtct::PRIO, 3);
-        assert_eq!(be32(&access(&mut b, reg::QTCT, false, q.bytes()).output, 0x14), 3, "as at power-on");
+        assert_eq!(be32(&b.access_reg(reg::QTCT, false, q.bytes()).output, 0x14), 3, "as at power-on");
         q.set(Qtct::TCLASS, 6);
         b.effects.clear();
-        let r = access(&mut b, reg::QTCT, true, q.bytes());
+        let r = b.access_reg(reg::QTCT, true, q.bytes());
         assert_eq!((r.status(), be32(&r.output, 0x14)), (Status::Ok, 6));
         assert_eq!(
             (of_port(&b).of_priority, &b.effects[..]),
@@ -204,7 +197,7 @@ mod tests {
         let write = |b: &mut Bench, number: usize, class: &EtsClass| {
             let mut q = Qetcr::new();
             q.bytes_mut()[QETCR_CLASSES + number * 8..][..8].copy_from_slice(class.bytes());
-            access(b, reg::QETCR, true, q.bytes())
+            b.access_reg(reg::QETCR, true, q.bytes())
         };
         let mut c = EtsClass::new();
         c.set(EtsClass::G, 1).set(EtsClass::GROUP, 7).set(EtsClass::BW_ALLOCATION, 20);
@@ -236,7 +229,7 @@ mod tests {
         assert_eq!(of_port(&b), before, "what is refused changes nothing");
         let mut q = Qetcr::new();
         q.port_mut().set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 4).set(EtsClass::MAX_BW_VALUE, 10);
-        let r = access(&mut b, reg::QETCR, true, q.bytes());
+        let r = b.access_reg(reg::QETCR, true, q.bytes());
         assert_eq!((of_port(&b).limit, be32(&r.output, 0x5c)), (Some(10_000), 3 << 16 | 100));
     }
 
@@ -245,34 +238,34 @@ mod tests {
         let mut b = bench();
         let mut q = Qpts::new();
         q.set(Qpts::LOCAL_PORT, 1);
-        assert_eq!(be32(&access(&mut b, reg::QPTS, false, q.bytes()).output, 0x14), TRUST_PCP);
+        assert_eq!(be32(&b.access_reg(reg::QPTS, false, q.bytes()).output, 0x14), TRUST_PCP);
         q.set(Qpts::TRUST_STATE, TRUST_DSCP);
-        assert_eq!(access(&mut b, reg::QPTS, true, q.bytes()).status(), Status::Ok);
+        assert_eq!(b.access_reg(reg::QPTS, true, q.bytes()).status(), Status::Ok);
         assert_eq!(of_port(&b).trust, Trust::CodePoint);
         for wrong in [0, 3] {
             q.set(Qpts::TRUST_STATE, wrong);
-            assert_eq!(access(&mut b, reg::QPTS, true, q.bytes()).status(), Status::BadParam);
+            assert_eq!(b.access_reg(reg::QPTS, true, q.bytes()).status(), Status::BadParam);
         }
         let mut points = [0; Qpdpm::SIZE];
         // The last two; only the first of them is written.
         points[Qpdpm::SIZE - 4..].copy_from_slice(&[0x80, 2, 0, 3]);
-        let r = access(&mut b, reg::QPDPM, true, &points);
+        let r = b.access_reg(reg::QPDPM, true, &points);
         assert_eq!(r.output[16 + Qpdpm::SIZE - 4..16 + Qpdpm::SIZE], [0, 2, 0, 7]);
         assert_eq!(of_port(&b).of_code_point[60..], [7, 7, 2, 7]);
         points[Qpdpm::SIZE - 1] = 8;
         points[Qpdpm::SIZE - 2] = 0x80;
-        assert_eq!(access(&mut b, reg::QPDPM, true, &points).status(), Status::BadParam);
+        assert_eq!(b.access_reg(reg::QPDPM, true, &points).status(), Status::BadParam);
     }
 
     #[test]
     fn registers_that_there_are() {
         let mut b = bench();
-        let r = access(&mut b, reg::QCAM, false, &[0; Qcam::SIZE]);
+        let r = b.access_reg(reg::QCAM, false, &[0; Qcam::SIZE]);
         assert_eq!(be32(&r.output, 0x24), 1 << 2 | 1 << 5 | 1 << 0xa | 1 << 0x13 | 1 << 0x19);
-        assert_eq!(access(&mut b, reg::QCAM, true, &[0; Qcam::SIZE]).status(), Status::BadParam);
+        assert_eq!(b.access_reg(reg::QCAM, true, &[0; Qcam::SIZE]).status(), Status::BadParam);
         let mut b = Bench::initialized();
         for other in PRESENT {
-            assert_eq!(access(&mut b, other, false, &[0; 0x100]).status(), Status::BadParam);
+            assert_eq!(b.access_reg(other, false, &[0; 0x100]).status(), Status::BadParam);
         }
     }
 }

@@ -167,6 +167,14 @@ impl Bench {
         self.raw(&input, output_len)
     }
 
+    /// Reads or writes a register with that data.
+    pub(crate) fn access_reg(&mut self, id: u32, write: bool, data: &[u8]) -> Answer {
+        let mut body = vec![0; 8];
+        body[2..4].copy_from_slice(&(id as u16).to_be_bytes());
+        body.extend_from_slice(data);
+        self.run(Opcode::AccessReg, u32::from(!write), &body, 16 + data.len())
+    }
+
     /// A command in its layout; only the opcode is filled in here.
     pub(crate) fn put(
         &mut self,
