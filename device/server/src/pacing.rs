@@ -176,6 +176,12 @@ impl Pacer {
         self.strangers.as_mut().map_or(host, |steady| steady.look(host))
     }
 
+    /// The same, and nothing is remembered.
+    fn shown(&self) -> u64 {
+        let host = self.map(self.start.elapsed());
+        self.strangers.as_ref().map_or(host, |steady| steady.at(host))
+    }
+
     /// The model has not done what was due: with strangers its clock stays there.
     fn hold(&mut self, world: &World) {
         if let Some(steady) = &mut self.strangers {
@@ -226,13 +232,15 @@ impl Pacer {
         world.next_event().map_or(Ps::ZERO, |next| Ps(host.saturating_sub(next.0)))
     }
 
-    /// When what came over a wire is there: not before anything that has happened. How long it has waited nobody knows, and so
-    /// no timer runs out before it.
+    /// When what came over a wire is there: now, or, while something is due that has not run, at the time that the model has
+    /// reached. How long it has waited then nobody knows, and so no timer runs out before it.
     pub fn arrival(&self, world: &World) -> Ps {
         if let Some(player) = self.seam.player() {
             return player.arrival(world);
         }
-        let Ps(at) = Ps(self.reached).max(world.now());
+        let shown = self.shown();
+        let behind = world.next_event().is_some_and(|next| next.0 <= shown);
+        let at = self.reached.max(world.now().0).max(if behind { 0 } else { shown });
         self.seam.keep(|| Record::Now { at });
         Ps(at)
     }
@@ -301,8 +309,7 @@ impl Pacer {
 
     /// How long the host may sleep before [`Pacer::run`] has something to do; `None`: for ever.
     pub fn sleep(&self, world: &World) -> Option<Duration> {
-        let host = self.map(self.start.elapsed());
-        self.sleep_at(self.strangers.as_ref().map_or(host, |steady| steady.at(host)), world)
+        self.sleep_at(self.shown(), world)
     }
 
     fn sleep_at(&self, host: u64, world: &World) -> Option<Duration> {
@@ -446,6 +453,26 @@ mod tests {
             let waits = world.next_event().is_some();
             assert_eq!(waits, strangers, "training takes a while: late {late}");
         }
+    }
+
+    /// What comes over a wire into an idle model comes now; while something is due, it comes before that.
+    #[test]
+    fn arrivals() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let (mut world, hour) = (world(), Ps::from_ms(3_600_000));
+        world.advance(Ps::from_ms(100));
+        assert!(world.next_event().is_none(), "links are up, and nothing is to be done");
+        let pacer = Pacer::since(Instant::now() - HOUR, &Time::default()).with_strangers();
+        assert!(pacer.arrival(&world) >= hour, "{}", pacer.arrival(&world));
+        world.set_cable(world.now(), 0, false);
+        world.set_cable(world.now(), 0, true);
+        let due = world.next_event().expect("the link trains");
+        let at = pacer.arrival(&world);
+        assert!(at == world.now() && at < due, "{at}, and {due} is due");
+        let later = hour + hour;
+        world.advance(later);
+        world.set_cable(later, 0, true);
+        assert_eq!(pacer.arrival(&world), later, "not before anything that has happened");
     }
 
     #[test]
