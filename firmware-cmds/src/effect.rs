@@ -1,6 +1,6 @@
 //! What a command asks of the hardware once its output is decided.
 
-use hca_spec::ids::{Cqn, Eqn, Qpn, Rqn, Srqn};
+use hca_spec::ids::{Cqn, Eqn, Mkey, Qpn, Rqn, Srqn};
 use hca_spec::qpc::QpState;
 
 use crate::buffer::Buffer;
@@ -102,6 +102,21 @@ pub enum Effect {
     PageRequest {
         /// Number of 4 KiB pages.
         pages: i32,
+    },
+    /// The function turned the tracer on or off, or armed its event: blocks may be due, or an event.
+    TracerTurned,
+    /// What waits in the tracer has to be written now.
+    TracesDue,
+    /// The function gave the tracer back: others may take it.
+    TracerReleased,
+    /// Bytes for the host, under a key that it gave.
+    WriteByKey {
+        /// The key.
+        key: Mkey,
+        /// Where under it.
+        address: u64,
+        /// What.
+        bytes: Vec<u8>,
     },
     /// TEARDOWN_HCA or DISABLE_HCA: no object is left; all moving parts must be dropped.
     AllGone,

@@ -68,6 +68,15 @@ fn verify(kind: &Personality, image: &[u8]) -> Result<FirmwareVersion, u32> {
     })
 }
 
+/// What was done to the memory's cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Sectors of 4 KiB that were erased.
+    pub erased: u32,
+    /// Bytes that were programmed.
+    pub programmed: u32,
+}
+
 /// An update under way.
 #[derive(Debug, Clone, Default)]
 struct Update {
@@ -92,6 +101,8 @@ pub(crate) struct Flash {
     /// The number of the update under way, or of the next one.
     handle: u32,
     update: Update,
+    /// Since it was last taken.
+    work: Work,
 }
 
 impl Flash {
@@ -104,7 +115,13 @@ impl Flash {
             waits: false,
             handle: 1,
             update: Update::default(),
+            work: Work::default(),
         }
+    }
+
+    /// What was done since the last call: it takes its time.
+    pub(crate) fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
     }
 
     /// What runs.
@@ -260,8 +277,12 @@ impl Flash {
         while !left.is_empty() {
             let within = at as usize % SECTOR;
             let (now, rest) = left.split_at_checked(SECTOR - within).unwrap_or((left, &[]));
-            let sector =
-                self.update.sectors.entry(at / SECTOR as u32).or_insert_with(|| Box::new([0xff; SECTOR]));
+            let work = &mut self.work;
+            let sector = self.update.sectors.entry(at / SECTOR as u32).or_insert_with(|| {
+                work.erased = work.erased.saturating_add(1);
+                Box::new([0xff; SECTOR])
+            });
+            work.programmed = work.programmed.saturating_add(now.len() as u32);
             sector.iter_mut().skip(within).zip(now).for_each(|(to, from)| *to = *from);
             at = at.wrapping_add(now.len() as u32);
             left = rest;

@@ -61,6 +61,7 @@ mod steady;
 pub mod steering;
 pub mod switch;
 pub mod table;
+pub mod tracer;
 pub mod transport;
 mod users;
 
@@ -86,4 +87,5 @@ pub use q_counters::QCounter;
 pub use rq::{Rq, RqSource, RqState, Strides, WqKind};
 pub use speed::LinkSpeed;
 pub use switch::{Switch, SwitchConfig, SwitchEffect};
+pub use tracer::Tracer;
 pub use transport::{Dispatch, HashFields, HashFunction, MERGE_UNIT, Merge, Rqt, Tir, Tis};

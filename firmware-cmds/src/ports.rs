@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use crate::effect::Effect;
-use crate::flash::Flash;
+use crate::flash::{Flash, Work};
 use crate::module::Module;
 use crate::notice::Notices;
 use crate::personality::{FirmwareVersion, PortKind, PortProfile};
@@ -12,6 +12,7 @@ use crate::port::{Link, Port, Role};
 use crate::profile::Config;
 use crate::sensor::Sensor;
 use crate::settings::{Delivered, Settings};
+use crate::tracer::Tracer;
 
 /// A port of an adapter.
 #[derive(Debug, Clone)]
@@ -35,7 +36,7 @@ impl AdapterPort {
 }
 
 /// The ports of an adapter with their agents, by number from 1; and what else is the chip's: flash memory, which outlasts every
-/// reset, and a sensor.
+/// reset, a sensor, and what the firmware did.
 #[derive(Debug)]
 pub struct Ports {
     pub(crate) config: Config,
@@ -45,6 +46,8 @@ pub struct Ports {
     /// Firmware that is kept in flash.
     pub(crate) flash: Flash,
     pub(crate) sensor: Sensor,
+    /// What the firmware did. Who has it is told of each function's reset ([`Tracer::function_reset`]).
+    pub tracer: Tracer,
     /// What is in the cage of each port, which no reset changes.
     cages: Vec<Module>,
 }
@@ -74,14 +77,16 @@ impl Ports {
             ports: ports.len() as u8,
         });
         let flash = Flash::new(config.personality.version);
+        let mut tracer = Tracer::default();
+        tracer.restart(flash.running());
         let cages = vec![Module::default(); ports.len()];
-        Self { ports, settings, flash, sensor: Sensor::default(), cages, config }
+        Self { ports, settings, flash, sensor: Sensor::default(), tracer, cages, config }
     }
 
     /// Everything to power-on, but for what is kept in flash.
     pub fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { config, ports, settings: _, flash: _, sensor, cages: _ } = self;
+        let Self { config, ports, settings: _, flash: _, sensor, tracer: _, cages: _ } = self;
         let old = std::mem::replace(ports, fresh(config));
         ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
         *sensor = Sensor::default();
@@ -91,6 +96,7 @@ impl Ports {
     pub fn restart(&mut self) {
         self.settings.restart();
         self.flash.restart();
+        self.tracer.restart(self.flash.running());
         let kind = match self.settings.ethernet(1) {
             Some(true) => PortKind::Ethernet,
             Some(false) => PortKind::InfiniBand,
@@ -107,6 +113,11 @@ impl Ports {
     /// Version of the firmware that runs.
     pub fn firmware_version(&self) -> FirmwareVersion {
         self.flash.running()
+    }
+
+    /// What was done to the flash memory since the last call.
+    pub fn take_flash_work(&mut self) -> Work {
+        self.flash.take_work()
     }
 
     /// Link layer of the ports.

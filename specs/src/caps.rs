@@ -470,6 +470,12 @@ layout! {
 
     /// Capabilities of debugging, 256 bytes.
     pub struct Debug[0x100] {
+        /// The firmware traces what it is about when it is asked to (CORE_DUMP).
+        CORE_DUMP_GENERAL: 0x0 [31:31];
+        /// The same of a queue pair.
+        CORE_DUMP_QP: 0x0 [30:30];
+        /// Contexts of objects can be dumped (RESOURCE_DUMP).
+        RESOURCE_DUMP: 0x0 [22:22];
         /// Ports notice that they ask their peers to wait for too long.
         STALL_DETECT: 0x4 [29:29];
     }

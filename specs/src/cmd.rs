@@ -618,6 +618,18 @@ pub mod reg {
     pub const MTMP: u32 = 0x900a;
     /// PCI Express link.
     pub const MPEIN: u32 = 0x9050;
+    /// What the firmware's tracer can do, and who has it.
+    pub const MTRC_CAP: u32 = 0x9040;
+    /// Where traces go.
+    pub const MTRC_CONF: u32 = 0x9041;
+    /// Strings of traces.
+    pub const MTRC_STDB: u32 = 0x9042;
+    /// The tracer on and off.
+    pub const MTRC_CTRL: u32 = 0x9043;
+    /// The firmware traces what it is about.
+    pub const CORE_DUMP: u32 = 0x402e;
+    /// Contexts of objects.
+    pub const RESOURCE_DUMP: u32 = 0xc000;
     /// Components that can be updated.
     pub const MCQS: u32 = 0x9060;
     /// About a component.

@@ -97,11 +97,13 @@ pub enum EventType {
     DctDrained = 0x1c,
     /// An initiator came to a DC target with another access key.
     DctKeyViolation = 0x1d,
+    /// Something about the firmware's tracer ([`crate::tracer::tracer_event`]).
+    DeviceTracer = 0x26,
 }
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Completion,
         Self::PathMigrated,
         Self::CommEstablished,
@@ -120,6 +122,7 @@ impl EventType {
         Self::SrqLimit,
         Self::DctDrained,
         Self::DctKeyViolation,
+        Self::DeviceTracer,
     ];
 
     /// The type with that number, if there is one.

@@ -26,6 +26,7 @@ pub mod command;
 pub mod congestion;
 pub mod cqe;
 pub mod dct;
+pub mod dump;
 pub mod eqe;
 pub mod ether;
 pub mod flow;
@@ -40,6 +41,7 @@ pub mod queue;
 pub mod register;
 pub mod rq;
 pub mod rules;
+pub mod tracer;
 pub mod transport;
 pub mod uar;
 pub mod wire;
@@ -54,6 +56,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("congestion", congestion::LAYOUTS),
     ("cqe", cqe::LAYOUTS),
     ("dct", dct::LAYOUTS),
+    ("dump", dump::LAYOUTS),
     ("eqe", eqe::LAYOUTS),
     ("flow", flow::LAYOUTS),
     ("ether", ether::LAYOUTS),
@@ -66,6 +69,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("queue", queue::LAYOUTS),
     ("register", register::LAYOUTS),
     ("rq", rq::LAYOUTS),
+    ("tracer", tracer::LAYOUTS),
     ("transport", transport::LAYOUTS),
     ("uar", uar::LAYOUTS),
     ("wire", wire::LAYOUTS),

@@ -88,6 +88,8 @@ pub mod icmd {
 
     /// Opcode: access to a register, an [`super::OperationTlv`] and a [`super::RegisterTlv`].
     pub const REGISTER: u32 = 0x9001;
+    /// Opcode: which firmware runs, an [`super::IcmdFirmwareInfo`].
+    pub const FIRMWARE_INFO: u32 = 0x8007;
     /// Opcode: what there is, an [`super::IcmdCapabilities`].
     pub const QUERY_CAP: u32 = 0x8400;
     /// Status: done.
@@ -168,6 +170,20 @@ layout! {
         MCAM_REG: 0x0 [26:26];
         /// 1 = there is the register QCAM.
         QCAM_REG: 0x0 [25:25];
+    }
+
+    /// Which firmware runs.
+    pub struct IcmdFirmwareInfo[0x24] {
+        /// Its version.
+        INFO_MAJOR: 0x0 [31:16];
+        /// The release.
+        INFO_MINOR: 0x4 [31:16];
+        /// The build.
+        INFO_SUBMINOR: 0x4 [15:0];
+        /// Board id (PSID), 16 characters: the first eight.
+        INFO_PSID_FIRST: 0x14 u64;
+        /// The other eight.
+        INFO_PSID_LAST: 0x1c u64;
     }
 
     /// MCAM: which registers of management there are, and which features of them.

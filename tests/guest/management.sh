@@ -14,6 +14,12 @@ ran() {
 	[ $status -lt 128 ] || echo "crashed: $status"
 	return $status
 }
+# traces: from now on the firmware's messages are in the kernel's buffer of traces.
+tracing=/sys/kernel/debug/tracing
+traces() {
+	mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
+	echo 1 >$tracing/events/mlx5/mlx5_fw/enable
+}
 # start_anew: a reset of the adapter's bus, behind which the kernel looks for it anew, and the driver loaded again. The
 # bridge is told directly: the kernel's own reset waits for the link to be active again, which QEMU's ports do not report.
 start_anew() {

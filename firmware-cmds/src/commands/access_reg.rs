@@ -5,6 +5,7 @@ use hca_spec::cmd::{AccessRegIn, reg};
 use super::fixture::{Fixture, input};
 use super::register;
 use super::row::{Call, Outcome};
+use super::tracer_reg;
 use crate::effect::Effect;
 use crate::firmware::Firmware;
 
@@ -18,6 +19,12 @@ pub(super) fn access(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let mut out = vec![0; AccessRegIn::SIZE];
     out.extend(value);
     Ok(out)
+}
+
+/// The register that a command is about, if accesses to it are traced.
+pub(super) fn traced(input: &[u8]) -> Option<u32> {
+    let register = AccessRegIn::from_prefix_or_zero(input).get(AccessRegIn::REGISTER_ID);
+    tracer_reg::is_traced(register).then_some(register)
 }
 
 /// ACCESS_REGISTER: reads the node description.

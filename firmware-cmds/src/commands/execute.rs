@@ -5,13 +5,14 @@ use std::cell::Cell;
 use hca_spec::command::{InHeader, Opcode, OutHeader, Status};
 use hca_spec::put_be32;
 
-use super::devx;
 use super::row::{Call, whole_input};
 use super::table;
+use super::{access_reg, devx};
 use crate::effect::Effect;
 use crate::failure::{Failure, Refused};
 use crate::firmware::{Execution, Firmware, State};
 use crate::list::Input;
+use crate::tracer::Message;
 
 /// What stands between a command and its handler.
 enum Stop {
@@ -90,18 +91,36 @@ impl Firmware {
         };
         let mut output = match outcome {
             Ok(output) => output,
-            Err(Stop::WaitForPages) => return Execution::NeedPages,
+            Err(Stop::WaitForPages) => {
+                self.ports.tracer.record(Message::Waits(number));
+                return Execution::NeedPages;
+            }
             Err(Stop::Refuse(failure)) => {
                 let name = table::find(opcode).map_or("command", |command| command.name);
                 self.refusal = Some(failure.explained(Refused { name, opcode: number }, target));
                 failed(failure, output_len)
             }
         };
+        self.trace(opcode, input, &output);
         if let Some(pages) = self.account_pages() {
             effects.push(Effect::PageRequest { pages: pages as i32 });
         }
         output.truncate(output_len);
         Execution::Done(output)
+    }
+
+    /// Traces a command that was executed.
+    fn trace(&mut self, opcode: Opcode, input: &[u8], output: &[u8]) {
+        let op_mod = InHeader::from_prefix_or_zero(input).get(InHeader::OP_MOD);
+        let out = OutHeader::from_prefix_or_zero(output);
+        let (status, syndrome) = (out.get(OutHeader::STATUS) as u8, out.get(OutHeader::SYNDROME));
+        let message = match opcode {
+            Opcode::AccessReg => {
+                access_reg::traced(input).map(|register| Message::Register { register, op_mod, status })
+            }
+            _ => Some(Message::Command { opcode: opcode as u16, op_mod, status, syndrome }),
+        };
+        message.into_iter().for_each(|message| self.ports.tracer.record(message));
     }
 
     fn run(&mut self, call: &Call<'_>, effects: &mut Vec<Effect>) -> Result<Vec<u8>, Stop> {

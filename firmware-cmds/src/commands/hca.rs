@@ -117,7 +117,11 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_GENERAL => *out.general_mut() = if current { fw.general } else { fw.general_max },
         TYPE_ATOMIC => *out.atomic_mut() = if current { fw.atomic } else { max.atomic },
         TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { max.odp },
-        TYPE_DEBUG if fw.is_ethernet() => _ = out.debug_mut().set(Debug::STALL_DETECT, 1),
+        TYPE_DEBUG => {
+            let debug = out.debug_mut();
+            debug.set(Debug::STALL_DETECT, fw.is_ethernet().into()).set(Debug::CORE_DUMP_GENERAL, 1);
+            debug.set(Debug::RESOURCE_DUMP, 1);
+        }
         TYPE_DEVICE_MEMORY => *out.device_memory_mut() = max.device_memory,
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,

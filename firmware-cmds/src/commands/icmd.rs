@@ -6,13 +6,17 @@
 use hca_spec::cmd::reg;
 use hca_spec::command::Status;
 use hca_spec::management::{
-    CLASS_REGISTER, IcmdCapabilities, METHOD_GET, METHOD_SET, OperationTlv, RegisterTlv, icmd, tlv_status,
+    CLASS_REGISTER, IcmdCapabilities, IcmdFirmwareInfo, METHOD_GET, METHOD_SET, OperationTlv, RegisterTlv,
+    icmd, tlv_status,
 };
 
+use super::dump_reg;
 use super::register::{self, Denied};
 use crate::effect::Effect;
 use crate::firmware::Firmware;
+use crate::object::Kind;
 use crate::ports::Ports;
+use crate::tracer::Message;
 
 /// [`OperationTlv::TYPE`].
 const OPERATION: u32 = 1;
@@ -37,8 +41,10 @@ impl Firmware {
         let status = match opcode {
             icmd::REGISTER => self.register_by_tlv(mailbox, effects),
             icmd::QUERY_CAP => self.icmd_capabilities(mailbox),
+            icmd::FIRMWARE_INFO => self.icmd_firmware(mailbox),
             _ => icmd::INVALID_OPCODE,
         };
+        self.ports.tracer.record(Message::Mailbox { opcode, status });
         std::mem::swap(&mut self.ports, ports);
         status
     }
@@ -51,6 +57,18 @@ impl Firmware {
         out.set(IcmdCapabilities::PCAM_REG, there(reg::PCAM))
             .set(IcmdCapabilities::MCAM_REG, there(reg::MCAM));
         out.set(IcmdCapabilities::QCAM_REG, there(reg::QCAM));
+        mailbox.iter_mut().zip(out.bytes()).for_each(|(to, from)| *to = *from);
+        icmd::OK
+    }
+
+    fn icmd_firmware(&self, mailbox: &mut [u8]) -> u32 {
+        let version = self.ports.flash.running();
+        let [first, last] = self.personality().psid();
+        let mut out = IcmdFirmwareInfo::new();
+        out.set(IcmdFirmwareInfo::INFO_MAJOR, version.major.into());
+        out.set(IcmdFirmwareInfo::INFO_MINOR, version.minor.into());
+        out.set(IcmdFirmwareInfo::INFO_SUBMINOR, version.subminor.into());
+        out.set(IcmdFirmwareInfo::INFO_PSID_FIRST, first).set(IcmdFirmwareInfo::INFO_PSID_LAST, last);
         mailbox.iter_mut().zip(out.bytes()).for_each(|(to, from)| *to = *from);
         icmd::OK
     }
@@ -94,6 +112,15 @@ impl Firmware {
         operation.set(OperationTlv::RESPONSE, 1).set(OperationTlv::STATUS, status);
         mailbox.iter_mut().zip(operation.bytes()).for_each(|(to, from)| *to = *from);
         icmd::OK
+    }
+}
+
+/// Objects that a dump in the mailbox has in it at most ([`dump_reg::objects`]).
+pub fn dumped_by(fw: &Firmware, opcode: u32, mailbox: &[u8]) -> Vec<(Kind, u32)> {
+    let register = OperationTlv::from_prefix_or_zero(mailbox).get(OperationTlv::REGISTER_ID);
+    match opcode {
+        icmd::REGISTER => dump_reg::objects(fw, register, mailbox.get(DATA..).unwrap_or_default()),
+        _ => Vec::new(),
     }
 }
 

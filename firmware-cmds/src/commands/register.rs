@@ -1,6 +1,7 @@
 //! The registers, whoever accesses them: a driver by ACCESS_REGISTER ([`super::access_reg`]), tools by the ICMD mailbox
 //! ([`super::icmd`]). Source: PRM "Registers". Those that only Ethernet ports have are in [`super::ethernet_reg`], those of
-//! management in [`super::management_reg`].
+//! management in [`super::management_reg`], those of the tracer in
+//! [`super::tracer_reg`].
 
 use hca_spec::cmd::reg;
 use hca_spec::command::Status;
@@ -8,7 +9,7 @@ use hca_spec::mad::PortInfo;
 use hca_spec::register::{Pddr, Ptys, Slrg, Sltp};
 use hca_spec::{be32, put_be32};
 
-use super::{ethernet_reg, management_reg, module_reg, pddr};
+use super::{dump_reg, ethernet_reg, management_reg, module_reg, pddr, tracer_reg};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -47,7 +48,10 @@ impl From<Denied> for Failure {
 
 /// Whether an adapter with ports of that kind has the register.
 pub(super) fn is_present(kind: PortKind, register: u32) -> bool {
-    management_reg::is_one(register) || length(register, kind).is_some()
+    management_reg::is_one(register)
+        || tracer_reg::is_one(register)
+        || register == reg::RESOURCE_DUMP
+        || length(register, kind).is_some()
 }
 
 /// Least bytes of a register of a port of that kind.
@@ -94,6 +98,12 @@ pub(super) fn access(
     const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has no such port");
     if management_reg::is_one(register) {
         return management_reg::access(fw, register, write, data);
+    }
+    if register == reg::RESOURCE_DUMP {
+        return Ok(dump_reg::access(fw, data, effects)?);
+    }
+    if tracer_reg::is_one(register) {
+        return tracer_reg::access(fw, register, write, data, effects);
     }
     let kind = fw.config.port_kind;
     let least = length(register, kind).ok_or(Denied::Unknown(UNKNOWN.got(register)))?;

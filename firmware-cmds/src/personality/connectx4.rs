@@ -114,7 +114,7 @@ fn general() -> General {
     c.set(General::SCTR_DATA_CQE, 1).set(General::APM, 1);
     c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
     c.set(General::QKV, 1).set(General::PKV, 1);
-    c.set(General::MCAM_REG, 1);
+    c.set(General::MCAM_REG, 1).set(General::DEBUG, 1);
     // Memory windows of type 1 and 2B, and SEND with invalidate.
     c.set(General::IMAICL, 1);
     // On-demand paging, implicit regions too: their lists are long and name the null key.
@@ -160,7 +160,7 @@ fn ethernet_general() -> General {
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
     c.set(General::RECEIVE_DISCARD_VPORT_DOWN, 1).set(General::TRANSMIT_DISCARD_VPORT_DOWN, 1);
     c.set(General::PCAM_REG, 1).set(General::QCAM_REG, 1);
-    c.set(General::ROCE_ACCL, 1).set(General::DEBUG, 1);
+    c.set(General::ROCE_ACCL, 1);
     c.set(General::CC_QUERY_ALLOWED, 1).set(General::CC_MODIFY_ALLOWED, 1);
     // Flow control and transmission selection are this function's to set: there are no others.
     c.set(General::VPORT_GROUP_MANAGER, 1).set(General::ETS, 1).set(General::MAX_TC, TRAFFIC_CLASSES as u32);

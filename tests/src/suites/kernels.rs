@@ -9,7 +9,7 @@ use hca_vm::image::kernel::{self, Lacks};
 use hca_vm::image::series;
 use hca_vm::run::Run;
 
-use super::guest::complaints;
+use super::guest::{complaints, is_chosen};
 use super::{Case, Outcome};
 use crate::guests::{Job, printed, turn};
 
@@ -21,9 +21,17 @@ pub fn cases() -> Vec<Case> {
     let found = Cache::open().and_then(|cache| series::all(&cache).map(|all| (cache, all)));
     match found {
         Ok((_, all)) if all.is_empty() => vec![Case::check("kernels", "the archives have none")],
-        Ok((cache, all)) => all.iter().map(|package| case(&cache, package)).collect(),
+        Ok((cache, all)) => {
+            let chosen = all.iter().filter(|package| is_chosen(&name(package)));
+            chosen.map(|package| case(&cache, package)).collect()
+        }
         Err(error) => vec![Case::check("kernels", format!("{error:#}"))],
     }
+}
+
+/// Name of the case of a kernel: its package and version.
+fn name(package: &Candidate) -> String {
+    format!("{} {}", package.name, package.version)
 }
 
 fn case(cache: &Cache, package: &Candidate) -> Case {
@@ -33,8 +41,7 @@ fn case(cache: &Cache, package: &Candidate) -> Case {
         Err(error) if error.downcast_ref::<Lacks>().is_some() => (Outcome::Skipped, format!("{error:#}")),
         Err(error) => (Outcome::Failed, format!("{error:#}")),
     };
-    let name = format!("{} {}", package.name, package.version);
-    Case::new(name, outcome, started.elapsed().as_secs_f64(), detail)
+    Case::new(name(package), outcome, started.elapsed().as_secs_f64(), detail)
 }
 
 fn comes_up(cache: &Cache, package: &str) -> anyhow::Result<()> {

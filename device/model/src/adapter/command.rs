@@ -1,7 +1,9 @@
 //! The command queue carried out: commands fetched, executed and delivered. [`crate::engines::command`] has the walks.
 
+use hca_firmware::commands::dump_reg::objects_of_command as dumped_by;
 use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
+use hca_firmware::tracer::Message;
 use hca_firmware::{Effect, Execution};
 use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Delivery, Opcode};
@@ -165,6 +167,7 @@ impl Executor<'_> {
         self.write_back(opcode, input.bytes);
         let watched = self.core.watched_input(input.bytes);
         let mut effects = Vec::new();
+        self.core.trace_time(now);
         self.core.function.key_changes += 1;
         let core = &mut self.core;
         let state = &mut *core.function;
@@ -179,7 +182,8 @@ impl Executor<'_> {
             Execution::NeedPages => {
                 tracing::debug!(hca = self.core.chip.name, slot, "command {opcode:#x} waits for pages");
                 self.side.commands.stall(slot);
-                return self.apply(now, effects);
+                self.apply(now, effects);
+                return self.core.plan_traces(now);
             }
         };
         tracing::debug!(
@@ -191,9 +195,12 @@ impl Executor<'_> {
             Opcode::from_u16(opcode),
         );
         self.core.note_command(now, slot, watched, &output);
+        let work = self.core.chip.managed.take_flash_work();
         let timing = &self.core.chip.timing;
-        let done = now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, len);
+        let done =
+            now + timing.dma_write(CommandEntry::SIZE) + timing.command(opcode, len) + timing.flash(work);
         self.apply(now, effects);
+        self.core.plan_traces(now);
         self.core.agents_poll_later(now);
         if opcode == Opcode::MadIfc as u16 {
             self.core.configure_ports();
@@ -258,12 +265,26 @@ impl Executor<'_> {
 
     /// Before a query, or a change that depends on it, the state of an object goes into its context.
     fn write_back(&mut self, opcode: u16, input: &[u8]) {
+        if opcode == Opcode::AccessReg as u16 {
+            let objects = dumped_by(&self.core.function.fw, input);
+            return self.write_back_all(&objects);
+        }
         let Some(object) = Opcode::from_u16(opcode).and_then(find).and_then(|command| command.object) else {
             return;
         };
-        let number = be32(input, object.at) & object.kind.number_mask();
+        self.write_back_one(object.kind, object.action, be32(input, object.at) & object.kind.number_mask());
+    }
+
+    /// The same of objects that are dumped.
+    pub(crate) fn write_back_all(&mut self, objects: &[(Kind, u32)]) {
+        for (kind, number) in objects {
+            self.write_back_one(*kind, Action::Query, *number);
+        }
+    }
+
+    fn write_back_one(&mut self, kind: Kind, action: Action, number: u32) {
         let core = &mut self.core;
-        match (object.kind, object.action) {
+        match (kind, action) {
             (_, Action::Create) => {}
             (Kind::Eq, Action::Query) => {
                 if let (Some(eq), Some(hw)) =
@@ -369,6 +390,7 @@ impl Executor<'_> {
                 core.chip.out.port_changed(port, sub_type == port_change::DOWN);
                 let state = core.chip.managed.port(port).map_or(0, |p| p.state as u8);
                 core.note(now, Event::Port { state });
+                core.trace(now, Message::Port { port, change: sub_type });
                 core.push_port_change(now, port, sub_type);
                 for other in core.others() {
                     core.schedule_for(now, other, HcaEvent::PortChange(port, sub_type));
@@ -377,8 +399,23 @@ impl Executor<'_> {
             Effect::VportChange { port, sub_type } => core.push_port_change(now, port, sub_type),
             Effect::PortEnabled { port } => core.chip.out.port_changed(port, false),
             Effect::PortConfigured { port } => core.configure_port(port),
-            Effect::PageRequest { pages } => core.request_pages(now, pages as u32),
+            Effect::PageRequest { pages } => {
+                core.trace(now, Message::Pages(pages));
+                core.request_pages(now, pages as u32);
+            }
+            Effect::TracerTurned => {
+                core.plan_traces(now);
+                core.tell_of_traces(now);
+            }
+            Effect::WriteByKey { key, address, bytes } => {
+                if let Err(fault) = core.write_by_key(key, address, &bytes) {
+                    core.firmware_fault(now, key, format_args!("dump of {} bytes", bytes.len()), &fault);
+                }
+            }
+            Effect::TracesDue => core.write_traces(now),
+            Effect::TracerReleased => core.tracer_is_free(now),
             Effect::AllGone => {
+                core.trace(now, Message::AllGone(core.id));
                 core.function.counting.forget_all();
                 core.function.drop_objects((std::mem::take(self.qps), std::mem::take(self.dc_responders)));
                 core.route_events();

@@ -156,6 +156,10 @@ pub(crate) enum HcaEvent {
     LinkUp(u8),
     /// A port changed: an event of that sub-type for the driver.
     PortChange(u8, u8),
+    /// Write the firmware's traces.
+    Traces,
+    /// The firmware's tracer may be taken: an event for the driver.
+    TracerFree,
     /// What was put off on script.
     Scripted(Box<Held>),
 }

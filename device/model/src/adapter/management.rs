@@ -1,5 +1,6 @@
 //! The window of tools: accesses to its registers ([`crate::engines::gateway`]), which may have the firmware do something.
 
+use hca_firmware::commands::icmd::dumped_by;
 use hca_spec::management::vsc;
 
 use super::Executor;
@@ -29,12 +30,17 @@ impl Executor<'_> {
                 let mut effects = Vec::new();
                 // Firmware that is stopped leaves the mailbox busy.
                 if !stopped {
+                    core.trace_time(now);
+                    let objects = dumped_by(&core.function.fw, opcode, core.chip.spaces.mailbox());
+                    self.write_back_all(&objects);
+                    let core = &mut self.core;
                     let chip = &mut *core.chip;
                     let mailbox = chip.spaces.mailbox();
                     let status = core.function.fw.icmd(&mut chip.managed, opcode, mailbox, &mut effects);
                     chip.spaces.executed(status);
                 }
                 self.apply(now, effects);
+                self.core.plan_traces(now);
                 self.core.agents_poll_later(now);
                 Answer::Word(access.write.unwrap_or(0))
             }

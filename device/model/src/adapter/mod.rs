@@ -30,6 +30,7 @@ pub(crate) mod returning;
 pub(crate) mod running;
 mod scripted;
 mod send;
+mod tracer;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ use hca_spec::init_segment;
 use hca_spec::qpc::Qpc;
 use hca_spec::queue::Cqc;
 use hca_spec::rules;
+use hca_spec::tracer::tracer_event;
 use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
@@ -182,6 +184,9 @@ impl Hca {
         let version = self.chip.managed.firmware_version();
         let Some(function) = self.function_mut(id) else { return };
         function.reset(version);
+        if let Some(mut executor) = self.executor(id) {
+            executor.core.trace_reset(now);
+        }
         if id == FunctionId::FIRST {
             self.chip.reset();
             self.start(now);
@@ -598,6 +603,8 @@ impl Executor<'_> {
             HcaEvent::AgentPoll(port) => self.agent_poll(now, port),
             HcaEvent::LinkUp(port) => self.core.chip.out.port_changed(port, false),
             HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
+            HcaEvent::Traces => self.core.write_traces(now),
+            HcaEvent::TracerFree => self.core.tracer_event(now, tracer_event::OWNERSHIP),
         }
     }
 }

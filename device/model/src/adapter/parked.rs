@@ -344,7 +344,9 @@ impl Executor<'_> {
             | HcaEvent::Answer(..)
             | HcaEvent::AgentPoll(_)
             | HcaEvent::LinkUp(_)
-            | HcaEvent::PortChange(..) => return None,
+            | HcaEvent::PortChange(..)
+            | HcaEvent::Traces
+            | HcaEvent::TracerFree => return None,
         })
     }
 }

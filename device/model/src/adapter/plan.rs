@@ -120,7 +120,9 @@ impl Executor<'_> {
             | HcaEvent::Answer(..)
             | HcaEvent::AgentPoll(_)
             | HcaEvent::LinkUp(_)
-            | HcaEvent::PortChange(..) => {}
+            | HcaEvent::PortChange(..)
+            | HcaEvent::Traces
+            | HcaEvent::TracerFree => {}
         }
     }
 
