@@ -223,8 +223,14 @@ impl Outbox {
     /// Whether something is in it besides what the function that acts does later.
     #[inline]
     pub(crate) fn has_others(&self) -> bool {
-        let Self { events: _, for_others, loopback, sent, credit_turns, vectors, ports_changed } = self;
-        let lengths = [for_others.len(), loopback.len(), sent.len(), credit_turns.len(), vectors.len()];
+        self.has_rare() || !self.sent.is_empty()
+    }
+
+    /// Whether something is in it besides that and packets.
+    #[inline]
+    pub(crate) fn has_rare(&self) -> bool {
+        let Self { events: _, for_others, loopback, sent: _, credit_turns, vectors, ports_changed } = self;
+        let lengths = [for_others.len(), loopback.len(), credit_turns.len(), vectors.len()];
         lengths.into_iter().fold(ports_changed.len(), |all, len| all | len) != 0
     }
 

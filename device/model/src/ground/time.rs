@@ -216,13 +216,6 @@ struct Slot<E> {
     event: Option<E>,
 }
 
-/// The next event.
-#[derive(Clone, Copy)]
-struct Next {
-    entry: Entry,
-    bucket: usize,
-}
-
 /// Events in order of time; events of the same time in the order of their [`Source`]s, those of one source in the order
 /// they were scheduled.
 ///
@@ -230,7 +223,9 @@ struct Next {
 /// there is any; what is farther ahead, and what would have to pass by many, waits in a heap. Time goes round the buckets,
 /// which begin with the one of the present.
 pub struct EventHeap<E> {
-    next: Option<Next>,
+    /// Place of the next event, or [`Key::NEVER`], and the bucket that it is in, or [`FAR`].
+    next: Key,
+    bucket: usize,
     /// Number of the bucket that time has come to; nothing that is due waits before it.
     present: u64,
     /// The first event of each bucket.
@@ -251,7 +246,8 @@ pub struct EventHeap<E> {
 impl<E> Default for EventHeap<E> {
     fn default() -> Self {
         Self {
-            next: None,
+            next: Key::NEVER,
+            bucket: FAR,
             present: 0,
             heads: [NONE; BUCKETS],
             taken: [0; WORDS],
@@ -336,7 +332,7 @@ impl<E> EventHeap<E> {
     /// The place of the next event.
     #[inline]
     pub(crate) fn next_key(&self) -> Option<Key> {
-        self.next.map(|Next { entry: Entry { at, order, .. }, .. }| Key { at, order })
+        (self.next != Key::NEVER).then_some(self.next)
     }
 
     /// Time has come to `at`: nothing is due before it.
@@ -357,8 +353,8 @@ impl<E> EventHeap<E> {
         if bucket == FAR {
             self.far.push(entry);
         }
-        if self.next.is_none_or(|next| entry.key() < next.entry.key()) {
-            self.next = Some(Next { entry, bucket });
+        if entry.key() < self.next.rank() {
+            (self.next, self.bucket) = (Key { at, order }, bucket);
         }
         self.len += 1;
     }
@@ -438,61 +434,102 @@ impl<E> EventHeap<E> {
                 *entry = slot.entry;
             }
         }
-        self.next = self.find();
+        self.find();
     }
 
     /// When the next event is due.
     #[inline]
     pub fn next_at(&self) -> Option<Ps> {
-        self.next.map(|next| next.entry.at)
+        self.next_key().map(|next| next.at)
     }
 
     /// Takes the next event if it is due at or before `until`.
     #[inline(always)]
     pub fn pop_until(&mut self, until: Ps) -> Option<(Ps, E)> {
-        let Next { entry: Entry { at, .. }, bucket } = self.next?;
-        self.present = self.present.max(at.min(until).0 >> BUCKET);
-        if at > until {
+        if self.len > 0 && self.next.at <= until {
+            return self.pop();
+        }
+        if self.len > 0 {
+            self.pass(until);
+        }
+        None
+    }
+
+    /// Takes the next event.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<(Ps, E)> {
+        let (Key { at, .. }, bucket) = (self.next, self.bucket);
+        if self.len == 0 {
             return None;
         }
-        let slot = match bucket {
-            FAR => self.far.pop()?.slot,
-            bucket => *self.heads.get(bucket)?,
+        self.pass(at);
+        let (slot, later) = match bucket {
+            FAR => (self.far.pop()?.slot, NONE),
+            bucket => {
+                let head = self.heads.get_mut(bucket)?;
+                let slot = *head;
+                *head = self.slots.get(slot as usize)?.next;
+                (slot, *head)
+            }
         };
         let place = self.slots.get_mut(slot as usize)?;
         let event = place.event.take()?;
-        let next = std::mem::replace(&mut place.next, self.free);
-        self.free = slot;
+        place.next = std::mem::replace(&mut self.free, slot);
         self.len -= 1;
-        if bucket != FAR {
-            *self.heads.get_mut(bucket)? = next;
-            if next == NONE {
-                let word = self.taken.get_mut(bucket / 64)?;
-                *word &= !(1 << (bucket % 64));
-                if *word == 0 {
-                    self.words &= !(1 << (bucket / 64));
+        match self.slots.get(later as usize) {
+            // Nothing near is before what is in the same bucket.
+            Some(later) => self.next = Key { at: later.entry.at, order: later.entry.order },
+            None => {
+                if bucket != FAR {
+                    self.leave(bucket);
                 }
+                self.find_near();
             }
         }
-        self.next = self.find();
-        if self.next.is_none() && self.slots.capacity() > Self::KEPT {
+        self.heed_far();
+        if self.len == 0 && self.slots.capacity() > Self::KEPT {
             // After a burst its memory goes again.
             (self.slots, self.far, self.free) = (Vec::new(), Heap::default(), NONE);
         }
         Some((at, event))
     }
 
+    /// A bucket is empty.
+    #[inline]
+    fn leave(&mut self, bucket: usize) {
+        if let Some(word) = self.taken.get_mut(bucket / 64) {
+            *word &= !(1 << (bucket % 64));
+            if *word == 0 {
+                self.words &= !(1 << (bucket / 64));
+            }
+        }
+    }
+
     /// Looks for the next event.
+    fn find(&mut self) {
+        self.find_near();
+        self.heed_far();
+    }
+
+    /// The next event is the first one in the buckets, if there is one.
     #[inline(always)]
-    fn find(&self) -> Option<Next> {
-        let far = self.far.0.first().copied();
-        let Some(bucket) = self.first_bucket() else {
-            return far.map(|entry| Next { entry, bucket: FAR });
-        };
-        let near = self.slots.get(*self.heads.get(bucket)? as usize)?.entry;
-        match far.filter(|far| far.key() < near.key()) {
-            None => Some(Next { entry: near, bucket }),
-            Some(entry) => Some(Next { entry, bucket: FAR }),
+    fn find_near(&mut self) {
+        let first = self.first_bucket().and_then(|bucket| {
+            let Slot { entry: Entry { at, order, .. }, .. } =
+                self.slots.get(*self.heads.get(bucket)? as usize)?;
+            Some((Key { at: *at, order: *order }, bucket))
+        });
+        (self.next, self.bucket) = first.unwrap_or((Key::NEVER, FAR));
+    }
+
+    /// The first one in the heap is the next, if it is before that in the buckets.
+    #[inline(always)]
+    fn heed_far(&mut self) {
+        if let Some(Entry { at, order, .. }) = self.far.0.first() {
+            let far = Key { at: *at, order: *order };
+            if far < self.next {
+                (self.next, self.bucket) = (far, FAR);
+            }
         }
     }
 

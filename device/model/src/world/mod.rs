@@ -549,22 +549,21 @@ impl World {
             if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more, &mut may) {
                 return;
             }
-            match self.heap.pop_until(until) {
-                Some((at, event)) => {
-                    self.execute(at, event);
-                    if !may(self) {
-                        return;
-                    }
+            let next = self.heap.next_at();
+            if next.is_none_or(|next| next > until) {
+                self.now = self.now.max(until);
+                self.check();
+                let goes_on = more(self);
+                let Some(next) = next else { return };
+                if !goes_on {
+                    return self.heap.pass(until);
                 }
-                None => {
-                    let next = self.heap.next_at();
-                    self.now = self.now.max(until);
-                    self.check();
-                    if !more(self) {
-                        return;
-                    }
-                    let Some(next) = next else { return };
-                    until = until.max(next);
+                until = until.max(next);
+            }
+            if let Some((at, event)) = self.heap.pop() {
+                self.execute(at, event);
+                if !may(self) {
+                    return;
                 }
             }
         }
@@ -580,7 +579,7 @@ impl World {
                 if let Some(mut executor) = executor {
                     executor.handle(self.now, event);
                 }
-                self.collect(hca, function);
+                self.collect_here(hca, function);
             }
             Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
             Event::Forward(forwarded) => match self.is_current(forwarded.ingress) {
@@ -661,20 +660,65 @@ impl World {
         self.port(port.into()).and_then(|p| p.ethernet()).map(|ethernet| &ethernet.counters)
     }
 
-    /// Takes what a function left in its adapter's outbox: mostly what it does later itself, and nothing else.
-    #[inline]
+    /// Takes what a function left in its adapter's outbox.
+    #[inline(never)]
     fn collect(&mut self, id: HcaId, function: FunctionId) {
+        self.collect_here(id, function);
+    }
+
+    /// The same, inlined: mostly there is what the function does later itself, and nothing else.
+    #[inline(always)]
+    fn collect_here(&mut self, id: HcaId, function: FunctionId) {
         let Some(Hca { chip: Chip { out, watch, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
         let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
         let news = watch.as_ref().is_some_and(|watch| watch.has_news());
-        if news || !self.trains.is_empty() || state.runs.has_begun() || out.has_others() {
+        if news || !self.trains.is_empty() || state.runs.has_begun() || out.has_rare() {
             return self.collect_all(id, function);
         }
         let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
-        take_all(&mut out.events, |(at, event)| {
-            let key = heap.reserve(at.max(now), Source::new(Class::Node as u8, id.0, 0));
-            heap.push_reserved(key, Event::Hca { hca: id, function, epoch, event });
-        });
+        let own = Source::new(Class::Node as u8, id.0, 0);
+        // Mostly it is one, which needs no loop.
+        match out.events.len() {
+            0 => {}
+            1 => {
+                if let Some((at, event)) = out.events.pop() {
+                    let key = heap.reserve(at.max(now), own);
+                    heap.push_reserved(key, Event::Hca { hca: id, function, epoch, event });
+                }
+            }
+            _ => {
+                for (at, event) in out.events.drain(..) {
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
+                }
+            }
+        }
+        match out.sent.len() {
+            0 => {}
+            1 => {
+                if let Some((port, sent)) = out.sent.pop() {
+                    self.transmit_from(id, port, sent);
+                }
+            }
+            _ => self.transmit_all(id),
+        }
+    }
+
+    /// A packet that an adapter sent begins to go over its link.
+    #[inline(always)]
+    fn transmit_from(&mut self, id: HcaId, port: u8, sent: Sent<()>) {
+        if let Some((number, end)) = self.plug(PortRef::of_hca(id, port)) {
+            self.transmit(sent.start, number, end, sent.packet);
+        }
+    }
+
+    /// All of them.
+    fn transmit_all(&mut self, id: HcaId) {
+        let Some(out) = self.hcas.get_mut(id.0).map(|hca| &mut hca.chip.out) else { return };
+        // The vectors change places, so that nothing is allocated anew for each packet.
+        std::mem::swap(&mut out.sent, &mut self.spare);
+        let mut sent = std::mem::take(&mut self.spare);
+        sent.drain(..).for_each(|(port, sent)| self.transmit_from(id, port, sent));
+        self.spare = sent;
     }
 
     /// The same, whatever is in the outbox.
@@ -733,15 +777,7 @@ impl World {
                 }
             }
             if !out.sent.is_empty() {
-                // The vectors change places, so that nothing is allocated anew for each packet.
-                std::mem::swap(&mut out.sent, &mut self.spare);
-                let mut sent = std::mem::take(&mut self.spare);
-                take_all(&mut sent, |(port, sent)| {
-                    if let Some((number, end)) = self.plug(PortRef::of_hca(id, port)) {
-                        self.transmit(sent.start, number, end, sent.packet);
-                    }
-                });
-                self.spare = sent;
+                self.transmit_all(id);
             }
             let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.chip.out.ports_changed.is_empty())
             else {
