@@ -293,7 +293,7 @@ impl Executor<'_> {
             let begun = outstanding.begin(input);
             match event {
                 turn @ (HcaEvent::SendTurn(_) | HcaEvent::ResponseTurn(_) | HcaEvent::DynamicTurn(_)) => {
-                    self.take_turn(now, turn);
+                    self.take_turn(now, &turn);
                 }
                 event => self.carry_out(now, event),
             }

@@ -17,7 +17,7 @@ use crate::adapter::returning::{Returned, Returning};
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
-use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet};
+use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet, Sent};
 
 /// Where senders to the port itself wait, behind the lanes of its link.
 const OWN: u8 = LANES as u8;
@@ -159,18 +159,21 @@ impl Core<'_> {
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
     pub(crate) fn transmit(&mut self, at: Ps, number: u8, operation: Operation, mut packet: Packet) -> u8 {
         tracing::trace!(hca = self.chip.name, %at, number, ?operation, len = packet.len(), "transmit");
-        let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
-        else {
-            return 0;
-        };
-        let Fate { lane, own, may_leave } = out.outlet.admit(port, &mut packet);
-        if self.looks_at_departures() && !self.lets_leave(at, &packet) {
-            return lane;
+        if self.looks_at_departures() {
+            let (Some(port), Some(out)) = (self.chip.managed.port(number), self.chip.ports.get(number))
+            else {
+                return 0;
+            };
+            let Fate { lane, .. } = out.outlet.admit(port, &mut packet);
+            if !self.lets_leave(at, &packet) {
+                return lane;
+            }
         }
         let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
         else {
             return 0;
         };
+        let Fate { lane, own, may_leave } = out.outlet.admit(port, &mut packet);
         let multicast = packet.is_multicast();
         match multicast {
             true => port.counters.xmit_multicast(packet.len()),
@@ -202,6 +205,13 @@ impl Core<'_> {
         }
         packet.forget_domain();
         let Some(out) = self.chip.ports.get_mut(number) else { return lane };
+        let packet = match out.outlet.pass(at, packet) {
+            Ok(sent) => {
+                self.put_on_link(number, sent);
+                return lane;
+            }
+            Err(packet) => packet,
+        };
         // The port will look at what waits when the link is free, and can't do anything before.
         let looks = |until: Ps| out.timer.is_some_and(|timer| timer > at && timer <= until);
         let behind = out.outlet.is_behind(at, packet.lane()).is_some_and(looks);
@@ -222,11 +232,7 @@ impl Core<'_> {
                 return;
             }
             match out.outlet.next(now, now) {
-                Next::Outcome(Outcome::Sent(mut sent)) => {
-                    sent.packet.forget_queue();
-                    self.capture(sent.start, port, true, &sent.packet);
-                    self.chip.out.sent.push((port, sent));
-                }
+                Next::Outcome(Outcome::Sent(sent)) => self.put_on_link(port, sent),
                 Next::Outcome(Outcome::Discarded { .. }) => self.discarded(port, 1),
                 Next::Wait(wait) => break wait,
             }
@@ -238,6 +244,14 @@ impl Core<'_> {
         if let Some(next) = next.until {
             self.look_at(port, next);
         }
+    }
+
+    /// A packet leaves a port for its link.
+    #[inline]
+    fn put_on_link(&mut self, port: u8, mut sent: Sent<()>) {
+        sent.packet.forget_queue();
+        self.capture(sent.start, port, true, &sent.packet);
+        self.chip.out.sent.push((port, sent));
     }
 
     /// Counts what packets have waited for credits.
@@ -395,12 +409,13 @@ impl Executor<'_> {
     #[inline(always)]
     fn give_turn(&mut self, now: Ps, turn: HcaEvent) {
         match self.core.function.outstanding {
-            None => self.take_turn(now, turn),
+            None => self.take_turn(now, &turn),
             Some(_) => self.admit(now, turn),
         }
     }
 
     /// A packet that was made is at its port.
+    #[inline(always)]
     pub(crate) fn depart(&mut self, now: Ps, departing: Departing) {
         let Departing { port, operation, reserved, packet } = departing;
         if let Some(out) = self.core.chip.ports.get_mut(port) {
@@ -411,6 +426,7 @@ impl Executor<'_> {
     }
 
     /// A sender's turn has come; if the port has no room it waits on.
+    #[inline(always)]
     pub(crate) fn try_turn(&mut self, now: Ps, turn: HcaEvent) {
         let lane = match &turn {
             HcaEvent::SendTurn(qpn) | HcaEvent::ResponseTurn(qpn) => {
@@ -428,11 +444,11 @@ impl Executor<'_> {
 
     /// Does what the turn is for.
     #[inline(never)]
-    pub(super) fn take_turn(&mut self, now: Ps, turn: HcaEvent) {
+    pub(super) fn take_turn(&mut self, now: Ps, turn: &HcaEvent) {
         match turn {
-            HcaEvent::SendTurn(qpn) => self.send_turn(now, qpn),
-            HcaEvent::ResponseTurn(qpn) => self.response_turn(now, qpn),
-            HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, peer),
+            HcaEvent::SendTurn(qpn) => self.send_turn(now, *qpn),
+            HcaEvent::ResponseTurn(qpn) => self.response_turn(now, *qpn),
+            HcaEvent::DynamicTurn(peer) => self.dynamic_turn(now, *peer),
             _ => {}
         }
     }

@@ -160,7 +160,7 @@ impl Outlet {
     }
 
     /// Puts a packet that comes to the port on its lane, and says where it goes; whether there is a cable is not asked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {
         match self {
             Self::Ib(room) => room.admit(port, packet),
@@ -192,6 +192,17 @@ impl Outlet {
             Self::Ib(room) => room.egress.line(),
             Self::Eth(room) => room.egress.line(),
         }
+    }
+
+    /// Sends a packet that comes at `now` and waits for nothing, on the lane that it is on. Gives it back otherwise: then it is to
+    /// be pushed.
+    #[inline]
+    pub(crate) fn pass(&mut self, now: Ps, packet: Packet) -> Result<Sent<()>, Packet> {
+        let egress = match self {
+            Self::Ib(room) => &mut room.egress,
+            Self::Eth(room) => &mut room.egress,
+        };
+        egress.pass(now, packet, ()).map_err(|(packet, ())| packet)
     }
 
     /// Whether something waits.

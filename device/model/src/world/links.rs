@@ -103,6 +103,12 @@ impl End {
         *self.training.near()
     }
 
+    /// What MAC and PHY take here; nothing at one that is outside.
+    #[inline]
+    pub(super) fn latency(&self) -> Ps {
+        self.training.near().latency
+    }
+
     /// Nothing is in its input buffer, or is to leave it.
     fn empty(&mut self) {
         self.held = [0; LANES];

@@ -10,7 +10,7 @@
 use hca_firmware::FunctionId;
 use hca_spec::mad::port_state;
 
-use super::links::Link;
+use super::links::{End, Link};
 use super::{Class, Event, TunnelEvent, World, take_all};
 use crate::adapter::function::Function;
 use crate::adapter::returning::Returned;
@@ -47,6 +47,18 @@ struct Departure {
     session: Option<Session>,
 }
 
+/// When a packet is at a port, and by which end of a link.
+struct Coming {
+    number: usize,
+    end: usize,
+    port: PortRef,
+    /// When its first and its last byte are; an adapter asks for the last alone.
+    head: Ps,
+    tail: Ps,
+    credits: u16,
+    session: Session,
+}
+
 /// A packet whose header is at a port of a switch.
 pub(super) struct Forwarded {
     pub(super) switch: SwitchId,
@@ -64,7 +76,7 @@ impl World {
         let Some(near) = link.ends.get(from).filter(|near| near.training.is_up()) else {
             return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.ib().dlid);
         };
-        let (line, session, near) = (near.line, near.training.session(), near.at);
+        let (line, session, leave) = (near.line, near.training.session(), near.latency());
         let other = link.other(from);
         let (lane, len, takes_credits) = (packet.lane(), packet.len(), !packet.is_management());
         let mut credits = match link.kind.has_credits() {
@@ -73,19 +85,17 @@ impl World {
         };
         let earliest = start + link.kind.delay.unwrap_or_default();
         let plain = other.filter(|_| link.plain);
-        let way = Departure { number, line, earliest, leave: Ps::ZERO, session: other.map(|_| session) };
+        let way = Departure { number, line, earliest, leave, session: other.map(|_| session) };
         if let Some(end) = plain
             && let Some(at) = link.carrier.pass(start, from, len)
         {
-            let way = Departure { leave: self.port_latency(near), ..way };
             return self.cross(way, Delivery { at, end, packet }, credits);
         }
         let mut deliveries = std::mem::take(&mut self.deliveries);
         link.carrier.transmit(start, from, packet, &mut deliveries);
-        let leave = self.port_latency(near);
         // A copy that the link made of itself was not reckoned with, and takes no credits.
         take_all(&mut deliveries, |delivery| {
-            self.cross(Departure { leave, ..way }, delivery, std::mem::take(&mut credits));
+            self.cross(way, delivery, std::mem::take(&mut credits));
         });
         self.deliveries = deliveries;
         if credits > 0 {
@@ -108,17 +118,27 @@ impl World {
     }
 
     /// A packet that was put on a link comes to one of its ends.
-    #[inline]
+    #[inline(always)]
     fn cross(&mut self, way: Departure, delivery: Delivery, credits: u16) {
         let Departure { number, line, earliest, leave, session } = way;
-        let Some(end) = self.links.get(number).and_then(|l| l.ends.get(delivery.end)) else { return };
-        let session = session.unwrap_or_else(|| end.training.session().reversed());
-        let head = delivery.at.since(line.serialisation(delivery.packet.len())).max(earliest);
-        let tail = delivery.at.since(head);
-        let packet = LinkPacket { packet: delivery.packet, tail, credits, session };
-        match end.at {
-            LinkEnd::Port(port) => self.packet_arrives(head + leave, number, delivery.end, port, packet),
+        let Delivery { at, end, packet } = delivery;
+        let Some(there) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
+        let session = session.unwrap_or_else(|| there.training.session().reversed());
+        let len = packet.len();
+        let head = || at.since(line.serialisation(len)).max(earliest);
+        match there.at {
+            LinkEnd::Port(port) => {
+                let tail = at.max(earliest) + leave + there.latency();
+                let head = match port.node {
+                    NodeId::Switch(_) => head() + leave + there.latency(),
+                    // An adapter takes whole packets.
+                    NodeId::Hca(_) => tail,
+                };
+                self.come(Coming { number, end, port, head, tail, credits, session }, packet);
+            }
             LinkEnd::Tunnel(tunnel) => {
+                let head = head();
+                let packet = LinkPacket { packet, tail: at.since(head), credits, session };
                 let message = LinkMessage::Packet(packet);
                 self.leave(TunnelEvent { tunnel, at: head + leave, message });
             }
@@ -136,8 +156,15 @@ impl World {
         packet: LinkPacket,
     ) {
         let LinkPacket { packet, tail, credits, session } = packet;
-        let head = at + self.port_latency(LinkEnd::Port(port));
-        let tail = head + tail;
+        let latency = self.links.get(number).and_then(|l| l.ends.get(end)).map_or(Ps::ZERO, End::latency);
+        let head = at + latency;
+        self.come(Coming { number, end, port, head, tail: head + tail, credits, session }, packet);
+    }
+
+    /// A packet is on its way to a port.
+    #[inline(always)]
+    fn come(&mut self, coming: Coming, packet: Packet) {
+        let Coming { number, end, port, head, tail, credits, session } = coming;
         let (lane, owed) = (packet.lane(), credits > 0);
         let taken = match owed {
             true => credits.into(),
@@ -157,7 +184,8 @@ impl World {
         match port.node {
             NodeId::Hca(hca) if self.trains.is_empty() => {
                 let port = port.port;
-                self.heap.push(tail, source, Event::Arrive { hca, port, packet, ingress });
+                let key = self.heap.reserve(tail, source);
+                self.heap.push_reserved(key, Event::Arrive { hca, port, packet, ingress });
             }
             NodeId::Hca(hca) => self.push_arrival(tail, port, hca, packet, ingress),
             NodeId::Switch(switch) => {
@@ -173,15 +201,18 @@ impl World {
         let Some(link) = self.links.get(number) else { return };
         let Some(to) = link.other(from) else { return };
         let (Some(near), Some(far)) = (link.ends.get(from), link.ends.get(to)) else { return };
-        let at = at + self.port_latency(near.at) + link.kind.delay.unwrap_or_default();
-        match far.at {
-            LinkEnd::Tunnel(tunnel) => self.leave(TunnelEvent { tunnel, at, message }),
-            LinkEnd::Port(port) => self.message_arrives(number, to, port, at, message),
+        let at = at + near.latency() + link.kind.delay.unwrap_or_default();
+        match (far.at, message) {
+            (LinkEnd::Tunnel(tunnel), message) => self.leave(TunnelEvent { tunnel, at, message }),
+            (LinkEnd::Port(_), LinkMessage::Credit { lane, blocks, session }) => {
+                let there = at + far.latency();
+                self.credit_arrives(number, to, session, lane, blocks, there);
+            }
+            (LinkEnd::Port(port), message) => self.message_arrives(number, to, port, at, message),
         }
     }
 
     /// A message comes to the connector at an end of a link at `at`.
-    #[inline(always)]
     pub(super) fn message_arrives(
         &mut self,
         number: usize,
@@ -190,7 +221,8 @@ impl World {
         at: Ps,
         message: LinkMessage,
     ) {
-        let there = at + self.port_latency(LinkEnd::Port(port));
+        let latency = self.links.get(number).and_then(|l| l.ends.get(end)).map_or(Ps::ZERO, End::latency);
+        let there = at + latency;
         match message {
             LinkMessage::Packet(packet) => self.packet_arrives(at, number, end, port, packet),
             LinkMessage::Credit { lane, blocks, session } => {
@@ -216,6 +248,7 @@ impl World {
     }
 
     /// A packet is at a port of an adapter.
+    #[inline]
     pub(super) fn arrive(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
         if !self.is_current(ingress) {
             return self.leave_buffer(ingress);
@@ -267,7 +300,7 @@ impl World {
 
     /// A packet comes to an adapter by one of its ports. Returns the function that it is for, and when its place in the input
     /// buffer is free.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arrive_checked(
         &mut self,
         at: Ps,
@@ -276,7 +309,7 @@ impl World {
         packet: Packet,
     ) -> Option<(FunctionId, Ps)> {
         let (function, free) = self.hcas.get_mut(id.0)?.arrive(at, port, packet);
-        self.collect(id, function);
+        self.collect_here(id, function);
         Some((function, free))
     }
 
@@ -322,6 +355,7 @@ impl World {
     }
 
     /// Credits are at an end of a link at `at`.
+    #[inline(always)]
     fn credit_arrives(&mut self, number: usize, end: usize, session: Session, lane: u8, n: u32, at: Ps) {
         let now = self.now;
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };

@@ -42,6 +42,12 @@ impl Credits {
         })
     }
 
+    /// Whether so many are here at `now`.
+    #[inline]
+    fn has(&self, now: Ps, wanted: u32) -> bool {
+        self.free.is_none_or(|free| free >= wanted) || self.when(wanted).is_some_and(|at| at <= now)
+    }
+
     /// Takes so many of those that are here at `now`.
     fn take(&mut self, now: Ps, wanted: u32) {
         let Some(free) = &mut self.free else { return };
@@ -364,6 +370,37 @@ impl<H> Egress<H> {
         ticks
     }
 
+    /// Sends a packet that comes at `now`, on the lane that it is on, and waits for nothing: nothing else waits, the link is free, and
+    /// its lane has credits. The same as [`Egress::push`] and [`Egress::next`]. Gives it back otherwise.
+    #[inline]
+    pub(crate) fn pass(&mut self, now: Ps, packet: Packet, hold: H) -> Result<Sent<H>, (Packet, H)> {
+        let (vl, len) = (packet.lane(), packet.len());
+        let place = usize::from(vl);
+        let open = self.waiting == 0
+            && self.busy_until <= now
+            && vl != VL15
+            && self.limits.head_of_queue.is_none()
+            && self.held.get(place).is_some_and(|held| *held <= now)
+            && self.lanes.get(place).is_some_and(|lane| lane.credits.has(now, blocks(len)));
+        if !open {
+            return Err((packet, hold));
+        }
+        let Some((_, limits)) = self.turns.pick(1 << vl, now, |_| len) else { return Err((packet, hold)) };
+        limits.into_iter().flatten().for_each(|(lanes, until)| self.hold(lanes, until));
+        if let Some(lane) = self.lanes.get_mut(place) {
+            lane.credits.take(now, blocks(len));
+        }
+        Ok(self.begin(now, packet, hold))
+    }
+
+    /// A packet begins to leave at `start`.
+    #[inline]
+    fn begin(&mut self, start: Ps, packet: Packet, hold: H) -> Sent<H> {
+        let end = start + self.serialisation(packet.len());
+        self.busy_until = end;
+        Sent { start, end, packet, hold }
+    }
+
     /// Sends everything that can leave up to `horizon`. Returns what became of packets, and when to come again.
     pub(crate) fn pump(&mut self, now: Ps, horizon: Ps, out: &mut Vec<Outcome<H>>) -> Wait {
         loop {
@@ -440,7 +477,7 @@ impl<H> Egress<H> {
         let (vl, limits) = self.turns.pick(candidates, start, size)?;
         limits.into_iter().flatten().for_each(|(lanes, until)| self.hold(lanes, until));
         self.starved = self.starved.saturating_add(start.since(ready).0);
-        let (line, lane) = (self.line, self.lanes.get_mut(usize::from(vl))?);
+        let lane = self.lanes.get_mut(usize::from(vl))?;
         let Queued { packet, hold, .. } = lane.queue.pop_front()?;
         lane.bytes = lane.bytes.saturating_sub(packet.len());
         lane.credits.take(now, blocks(packet.len()));
@@ -448,9 +485,7 @@ impl<H> Egress<H> {
             Some(next) => next.first_since = next.first_since.max(start),
             None => self.waiting &= !(1 << vl),
         }
-        let end = start + line.map_or(Ps::ZERO, |line| line.serialisation(packet.len()));
-        self.busy_until = end;
-        Some(Sent { start, end, packet, hold })
+        Some(self.begin(start, packet, hold))
     }
 
     fn drop_head(&mut self, vl: usize, now: Ps) -> Option<Outcome<H>> {
