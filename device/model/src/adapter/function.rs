@@ -22,6 +22,7 @@ use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
 use crate::engines::gateway::Window;
+use crate::engines::mkey::KnownPages;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::recv::SharedQueue;
@@ -49,6 +50,8 @@ pub(crate) struct FunctionState {
     pub(crate) counting: Counting,
     /// Counts what changed memory keys.
     pub(crate) key_changes: u64,
+    /// Where accesses through keys went.
+    pub(crate) known: KnownPages,
     pub(crate) runs: Runs,
     /// Ethernet queues.
     pub(crate) frames: Frames,
@@ -74,6 +77,7 @@ impl FunctionState {
             diagnoses: Diagnoses::default(),
             counting: Counting::default(),
             key_changes: 0,
+            known: KnownPages::default(),
             runs: Runs::default(),
             frames: Frames::default(),
             wqes: SpareWqes::default(),
@@ -100,6 +104,8 @@ impl FunctionState {
             diagnoses: _,
             counting,
             key_changes,
+            // Keys have changed.
+            known: _,
             runs: _,
             frames: _,
             wqes: _,

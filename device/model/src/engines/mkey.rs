@@ -16,8 +16,10 @@ use crate::ground::region::Pages;
 use crate::ground::timing::Place;
 
 mod explain;
+mod known;
 mod walk;
 
+pub(crate) use known::KnownPages;
 pub(crate) use walk::Steps;
 use walk::{Range, Walk, check_bounds, check_owner, find};
 
@@ -32,6 +34,9 @@ pub(crate) enum Access {
 }
 
 impl Access {
+    /// How many kinds there are.
+    const KINDS: usize = Self::RemoteAtomic as usize + 1;
+
     fn writes(self) -> bool {
         !matches!(self, Self::LocalRead | Self::RemoteRead)
     }
@@ -54,7 +59,7 @@ impl Access {
 }
 
 /// Who accesses, and through which protection domain.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accessor {
     pub(crate) qpn: Qpn,
     pub(crate) pd: Pd,
@@ -210,6 +215,15 @@ pub(crate) struct Plain<'a> {
 }
 
 impl Plain<'_> {
+    /// Its bus address, if the key names memory itself and all of it is in one page; all that is allowed of that page is kept with the
+    /// `known` ones.
+    #[inline]
+    pub(crate) fn in_page(&self, known: &KnownPages, keys: u64) -> Option<u64> {
+        let place = walk::page_of(self.entry, self.range, self.access)?;
+        known.keep(self.who, self.range.key, place, self.access, keys);
+        Some(place.iova.wrapping_add(self.range.va.wrapping_sub(place.va)))
+    }
+
     /// Visits its bus addresses in order.
     #[inline]
     pub(crate) fn spans(

@@ -127,6 +127,42 @@ pub(super) fn pages_of(entry: &MemoryKey, range: Range, access: Access) -> Optio
     }
 }
 
+/// A part of a page under a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PagePart {
+    /// Its first address.
+    pub(super) va: u64,
+    pub(super) len: u64,
+    /// Its bus address.
+    pub(super) iova: u64,
+}
+
+/// The page that a range is in, as far as it belongs to the key, if the key names memory itself and the page is there for that access.
+/// `None`: the key is of another kind, or a walk has to find what is there.
+pub(super) fn page_of(entry: &MemoryKey, range: Range, access: Access) -> Option<PagePart> {
+    let ctx = &entry.ctx;
+    if ctx.access_mode() != Some(AccessMode::Mtt) || range.len == 0 {
+        return None;
+    }
+    check_bounds(ctx, range.key, range.va, range.len).ok()?;
+    let (shift, at) = in_pages(ctx, range.va);
+    let in_page = at & ((1 << shift) - 1);
+    let mtt = entry.translation.page(usize::try_from(at >> shift).ok()?)?;
+    if entry.pg_access && mtt & needed(access) == 0 {
+        return None;
+    }
+    let (before, behind) = match ctx.get(Mkc::LENGTH64) {
+        1 => (range.va, u64::MAX - range.va),
+        _ => {
+            let offset = range.va.checked_sub(ctx.get(Mkc::START_ADDR))?;
+            (offset, ctx.get(Mkc::LEN).checked_sub(offset)?)
+        }
+    };
+    let (before, behind) = (before.min(in_page), behind.min((1 << shift) - in_page));
+    let iova = (mtt & MTT_ADDRESS).wrapping_add(in_page - before);
+    (range.len <= behind).then_some(PagePart { va: range.va - before, len: before + behind, iova })
+}
+
 /// What a page's entry has to allow for an access.
 fn needed(access: Access) -> u64 {
     if access.writes() { MTT_WRITE } else { MTT_READ }

@@ -301,7 +301,9 @@ impl QueuePair {
                 }
                 let total = reth.len as usize;
                 self.check_length(reth.len)?;
-                if total > 0 {
+                // Of a single packet, the write itself asks for all of it.
+                let asked_later = repr.operation == Op::WriteOnly && total == payload;
+                if total > 0 && !asked_later {
                     check(view.icm(), target.who, reth.rkey, reth.va, total, Access::RemoteWrite)
                         .map_err(Refusal::Access)?;
                 }
