@@ -210,7 +210,7 @@ impl Hca {
     }
 
     /// A packet arrived at a port. Returns which function it is for, and when its place in the input buffer is free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, now: Ps, port: u8, packet: Packet) -> (FunctionId, Ps) {
         let (id, copy) = match self.functions.len() {
             1 => (FunctionId::FIRST, None),
@@ -260,6 +260,7 @@ impl Executor<'_> {
         self.side.registers.read(time, &self.core.chip.timing, offset, buf);
     }
 
+    #[inline]
     fn store(&mut self, now: Ps, offset: u64, data: &[u8]) {
         let device = &self.core.function.fw.icm.device_memory;
         if device.is_at(offset) {
@@ -417,6 +418,7 @@ impl Executor<'_> {
     }
 
     /// The queue pair that a store to a send register names by the second word of its WQE, if it may be rung there.
+    #[inline]
     fn send_register(&mut self, now: Ps, offset: u64, second: u32) -> Option<Qpn> {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         if self.core.function.fw.icm.uars.get(index).is_none() {
@@ -433,6 +435,7 @@ impl Executor<'_> {
     }
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
         self.prioritise(port, &mut packet);
         if self.is_down_for(&packet) {
@@ -551,6 +554,7 @@ impl Executor<'_> {
         core.chip.units.receive(now, repr.dest_qp.0, service, inbound)
     }
 
+    #[inline(always)]
     pub(crate) fn handle(&mut self, now: Ps, event: HcaEvent) {
         match self.core.chip.script.is_some() {
             false => self.handle_now(now, event),

@@ -267,7 +267,7 @@ impl Core<'_> {
         match qp.requester.next() {
             Next::Held(_) | Next::Nothing => {}
             Next::Packet => {
-                if let Cursor::Packet(plan) = qp.plan(&self.view())
+                if let Cursor::Packet(plan) = qp.plan(&self.view(), &mut Repr::default())
                     && let Some(wqe) = qp.requester.wqe_of(&plan)
                 {
                     self.plan_gather(qp, &wqe.pieces, plan.offset, plan.payload);

@@ -186,13 +186,20 @@ impl Core<'_> {
     }
 
     /// What a packet of the peer says of its paths.
+    #[inline]
     pub(crate) fn follow_migration(
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
         port: u8,
-        (path, repr): (&Path, &Repr),
+        headers: (&Path, &Repr),
     ) {
+        if qp.heeds_migration() {
+            self.follow_paths(now, qp, port, headers);
+        }
+    }
+
+    fn follow_paths(&mut self, now: Ps, qp: &mut QueuePair, port: u8, (path, repr): (&Path, &Repr)) {
         match qp.check_migration(&self.view(), port, (path, repr)) {
             MigrationStep::Nothing => {}
             MigrationStep::Armed => {

@@ -29,6 +29,7 @@ use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Hold, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
+use crate::wire::Repr;
 
 /// What the doorbell record counts is looked at this much later, even if no doorbell says so.
 const LATE_DOORBELL: Ps = Ps::from_ms(5);
@@ -101,7 +102,7 @@ impl Core<'_> {
         let (number, fetches) = (qp.qpn.0, self.chip.timing.wqe_prefetches());
         let mut next = qp.sq.first_unfetched();
         // What was driven out is read again: it alone, and as many ahead as there may be fetches.
-        for n in 0..fetches {
+        for n in 0..if qp.sq.has_marks() { fetches } else { 0 } {
             let Some((blocks, mark)) = qp.sq.part(n) else { break };
             if let Some(at) = mark.and_then(|mark| self.chip.units.fetch_lost(now, number, mark, blocks)) {
                 qp.sq.read_again(n, at, self.chip.units.wqes_taken());
@@ -567,7 +568,8 @@ impl Core<'_> {
                 None => qp.run = None,
             }
         }
-        let plan = match qp.plan(&self.view()) {
+        let mut repr = Repr::default();
+        let plan = match qp.plan(&self.view(), &mut repr) {
             Cursor::Nothing => return None,
             Cursor::NoCredit => {
                 self.note(now, Event::Held { qpn: qp.qpn, why: Hold::NoCredit });
@@ -579,12 +581,12 @@ impl Core<'_> {
         let (qpn, who) = (qp.qpn, qp.accessor());
         let wqe = qp.requester.wqe_of(&plan)?;
         let mut found = Default::default();
-        let built = Packet::build_with(&path, &plan.repr, plan.payload, |buf| {
+        let built = Packet::build_with(&path, &repr, plan.payload, |buf| {
             found = self.keyed().gather(who, &wqe.pieces, plan.offset, buf)?;
             Ok::<(), Fault>(())
         });
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
-        let (index, psn) = (plan.index, plan.repr.psn);
+        let (index, psn) = (plan.index, repr.psn);
         let packet = match built {
             Ok(packet) => packet,
             Err(fault) => {
@@ -608,7 +610,7 @@ impl Core<'_> {
             let data = spans(&self.function.fw.icm, &wqe.pieces, plan.offset, plan.payload);
             ready = self.chip.units.gather(now, qpn.0, free, data);
         }
-        let built = (packet, index, psn, plan.repr.operation);
+        let built = (packet, index, psn, repr.operation);
         Some(self.launch_request(now, qp, (free, ready), service, built))
     }
 

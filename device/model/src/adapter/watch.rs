@@ -267,19 +267,31 @@ impl Core<'_> {
     }
 
     /// A packet comes to its port at `at`.
+    #[inline]
     pub(crate) fn note_sent(&mut self, at: Ps, packet: &Packet) {
         if self.traces() {
-            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
-            self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
+            self.record_sent(at, packet);
         }
     }
 
+    #[cold]
+    fn record_sent(&mut self, at: Ps, packet: &Packet) {
+        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+        self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
+    }
+
     /// A packet arrived; its checks take `service` and are done at `done`.
+    #[inline]
     pub(crate) fn note_received(&mut self, at: Ps, done: Ps, service: Ps, packet: &Packet) {
         if self.traces() {
-            let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
-            self.note_job(at, done, service, Event::Received { slid, dlid, dest_qp, psn, opcode, bytes });
+            self.record_received(at, done, service, packet);
         }
+    }
+
+    #[cold]
+    fn record_received(&mut self, at: Ps, done: Ps, service: Ps, packet: &Packet) {
+        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+        self.note_job(at, done, service, Event::Received { slid, dlid, dest_qp, psn, opcode, bytes });
     }
 
     /// A packet arrived that the port drops.

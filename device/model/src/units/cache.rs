@@ -14,6 +14,8 @@ pub struct Cache {
     sets: usize,
     /// `WAYS` keys of each set plus one, the last used first; 0: empty. Made at the first use.
     keys: Vec<u64>,
+    /// One more than the key that was used last, which is the first of its set; 0: none was.
+    last: u64,
     hits: u64,
     misses: u64,
 }
@@ -22,22 +24,24 @@ impl Cache {
     /// A cache of about `entries` entries, at least one set.
     pub fn new(entries: u64) -> Self {
         let sets = usize::try_from(entries).unwrap_or(usize::MAX).div_ceil(WAYS).clamp(1, 1 << 20);
-        Self { sets, keys: Vec::new(), hits: 0, misses: 0 }
+        Self { sets, keys: Vec::new(), last: 0, hits: 0, misses: 0 }
     }
 
     /// Uses `key`. Returns whether it was there; it is there now.
     #[inline]
     pub fn touch(&mut self, key: u64) -> bool {
-        let set = self.set(key);
-        let again = self.keys.get(set) == Some(&key.wrapping_add(1));
+        let tag = key.wrapping_add(1);
+        let again = tag == self.last && tag != 0;
         if again {
             self.hits += 1;
         }
-        again || self.find(set, key)
+        again || self.find(key)
     }
 
-    /// Uses a key that was not the last used one of its set.
-    fn find(&mut self, set: usize, key: u64) -> bool {
+    /// Uses a key that was not the last used one.
+    fn find(&mut self, key: u64) -> bool {
+        let set = self.set(key);
+        self.last = key.wrapping_add(1);
         if self.keys.is_empty() {
             self.keys = vec![0; self.sets * WAYS];
         }

@@ -235,6 +235,7 @@ impl Units {
     }
 
     /// A unit that receives works on queue pair `number` for `service`, from `start` on at the earliest.
+    #[inline]
     fn take(&mut self, now: Ps, start: Ps, number: u32, service: Ps) -> Ps {
         let start = start.max(self.lane(number).receives);
         let done = self.receivers.admit(now, start, service);
@@ -266,10 +267,15 @@ impl Units {
 
     /// When the context of queue pair `number` is there, and what that costs a unit. It is fetched from the slower store, or
     /// from the host.
+    #[inline(always)]
     fn context(&mut self, now: Ps, number: u32) -> (Ps, Ps) {
-        if self.contexts.touch(number.into()) {
-            return (now, Ps::ZERO);
+        match self.contexts.touch(number.into()) {
+            true => (now, Ps::ZERO),
+            false => self.fetch_context(now, number),
         }
+    }
+
+    fn fetch_context(&mut self, now: Ps, number: u32) -> (Ps, Ps) {
         if self.stored_contexts.touch(number.into()) {
             return (now, self.miss);
         }

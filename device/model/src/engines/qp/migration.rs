@@ -37,6 +37,13 @@ impl QueuePair {
         matches!(self.service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc)
     }
 
+    /// Whether it matters what packets of the peer say of paths.
+    #[inline]
+    pub(crate) fn heeds_migration(&self) -> bool {
+        let step = self.params.path_migration;
+        matches!(step, path_migration::REARM | path_migration::ARMED) && self.has_paths()
+    }
+
     /// Whether it may go on over its alternate path.
     pub(crate) fn may_migrate(&self) -> bool {
         self.has_paths() && self.params.path_migration == path_migration::ARMED
@@ -52,16 +59,13 @@ impl QueuePair {
         !(self.has_paths() && may_change)
     }
 
-    /// Takes what a packet of the peer says of its paths.
+    /// Takes what a packet of the peer says of its paths, of one that heeds it.
     pub(crate) fn check_migration(
         &mut self,
         view: &View<'_>,
         port: u8,
         (path, repr): (&Path, &Repr),
     ) -> MigrationStep {
-        if !self.has_paths() {
-            return MigrationStep::Nothing;
-        }
         match self.params.path_migration {
             path_migration::REARM if !repr.migrated && self.check_way(view, port, path).is_ok() => {
                 self.params.path_migration = path_migration::ARMED;

@@ -271,6 +271,7 @@ impl QueuePair {
     }
 
     /// Header fields of a packet to the connected peer; the caller adds what its operation needs.
+    #[inline(always)]
     pub(crate) fn connected_repr(&self, view: &View<'_>) -> Option<Repr> {
         let port = view.port(self.port())?;
         Some(Repr {
@@ -302,6 +303,7 @@ impl QueuePair {
     }
 
     /// Whether the queue pair takes a packet that arrives for it, but for what only its transport can report.
+    #[inline]
     pub(crate) fn admits(&self, view: &View<'_>, repr: &Repr) -> Result<(), NotAdmitted> {
         if !self.state.receives() || self.transport() != repr.transport {
             return Err(NotAdmitted::State);
@@ -315,6 +317,7 @@ impl QueuePair {
     }
 
     /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
+    #[inline]
     pub(crate) fn check_way(&self, view: &View<'_>, port: u8, path: &Path) -> Result<(), WrongWay> {
         if port != self.port() {
             return Err(WrongWay::Port(self.port()));

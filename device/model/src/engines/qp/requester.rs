@@ -263,13 +263,12 @@ pub(crate) enum WqeAction {
 
 /// The packet at the cursor.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "a packet is what is there, mostly; it is used at once")]
 pub(crate) enum Cursor {
     /// There is none.
     Nothing,
     /// It waits for a credit of the peer.
     NoCredit,
-    /// It can be sent.
+    /// It can be sent, with the headers that were asked for.
     Packet(Plan),
 }
 
@@ -278,7 +277,6 @@ pub(crate) enum Cursor {
 pub(crate) struct Plan {
     /// Place of its message.
     place: usize,
-    pub(crate) repr: Repr,
     /// Bytes of the message before its payload.
     pub(crate) offset: u64,
     /// Bytes of payload.
@@ -349,15 +347,16 @@ impl QueuePair {
         self.requester.messages.push_back(Message { mark, ..message });
     }
 
-    /// Plans the packet at the cursor.
+    /// Plans the packet at the cursor, and puts its headers into `repr`.
     #[inline(always)]
-    pub(crate) fn plan(&self, view: &View<'_>) -> Cursor {
+    pub(crate) fn plan(&self, view: &View<'_>, repr: &mut Repr) -> Cursor {
         let r = &self.requester;
         let psn = r.cursor;
         let Some(place) = r.messages.iter().rposition(|m| m.contains(psn)) else { return Cursor::Nothing };
-        let (Some(mut repr), Some(message)) = (self.connected_repr(view), r.messages.get(place)) else {
+        let (Some(own), Some(message)) = (self.connected_repr(view), r.messages.get(place)) else {
             return Cursor::Nothing;
         };
+        *repr = own;
         if message.failed.is_some() {
             return Cursor::Nothing;
         }
@@ -385,10 +384,9 @@ impl QueuePair {
         repr.solicited = last && wqe.solicited;
         repr.xrceth = wqe.xrc_srqn.map(Srqn);
         repr.dceth = self.dceth();
-        fill_headers(&mut repr, wqe, offset);
+        fill_headers(repr, wqe, offset);
         Cursor::Packet(Plan {
             place,
-            repr,
             offset,
             payload,
             index: wqe.index,

@@ -165,8 +165,9 @@ impl QueuePair {
         memory: &Arc<dyn GuestMemory>,
         keys: u64,
     ) -> Option<Box<Run>> {
-        let Cursor::Packet(plan) = self.plan(view) else { return None };
-        let Plan { repr, offset, payload, opcode, .. } = plan;
+        let mut repr = Repr::default();
+        let Cursor::Packet(plan) = self.plan(view, &mut repr) else { return None };
+        let Plan { offset, payload, opcode, .. } = plan;
         let alike = matches!(
             (repr.operation, opcode),
             (Operation::WriteMiddle, SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm)

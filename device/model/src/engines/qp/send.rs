@@ -57,6 +57,8 @@ pub(crate) struct SendQueue {
     /// What lies on the chip from the head on, or is on its way there. This is about time only: bytes are read when they
     /// are parsed.
     fetched: VecDeque<Fetch>,
+    /// Something of that came with its doorbell, since all of it was fetched last.
+    marked: bool,
     /// What the WQE cache knows the WQE at the head by, if it is there.
     pub(crate) mark: Option<Mark>,
     /// How many basic blocks had come into the WQE cache before that at the head.
@@ -80,7 +82,13 @@ impl SendQueue {
         let (waiting, head) = (self.waiting(), self.head);
         let passed = |f: &mut Fetch| !(1..=waiting).contains(&f.end.wrapping_sub(head));
         while self.fetched.pop_front_if(passed).is_some() {}
+        self.marked &= !self.fetched.is_empty();
         self.fetched.back().map_or(head, |f| f.end)
+    }
+
+    /// Whether anything that is on the chip may have come with its doorbell: then others may have driven it out.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.marked
     }
 
     /// The basic blocks and the mark of the `n`th part from the head on that is on the chip or on its way there.
@@ -106,6 +114,7 @@ impl SendQueue {
     /// What lies up to `end` is on the chip at `at`, and in the WQE cache after `came` basic blocks; `mark`: it came with a
     /// doorbell.
     pub(crate) fn fetching(&mut self, end: u16, at: Ps, mark: Option<Mark>, came: u64) {
+        self.marked |= mark.is_some();
         self.fetched.push_back(Fetch { end, at, mark, came });
     }
 
@@ -255,6 +264,7 @@ impl Rebase for SendQueue {
             turn: _,
             yielded: _,
             copy: _,
+            marked: _,
             mark: _,
             came: _,
             behind: _,

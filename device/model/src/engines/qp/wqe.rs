@@ -114,6 +114,34 @@ impl Wqe {
         Self { signaled: true, ..Self::new(index, SendOpcode::Nop) }
     }
 
+    /// As a new one; the room for pieces stays.
+    #[inline]
+    fn clear(&mut self) {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self {
+            index,
+            opcode,
+            signaled,
+            solicited,
+            fence,
+            imm,
+            remote,
+            atomic,
+            datagram,
+            xrc_srqn,
+            target,
+            umr,
+            psv,
+            pieces,
+            length,
+        } = self;
+        (*index, *opcode, *imm, *length) = (0, SendOpcode::Nop, 0, 0);
+        (*signaled, *solicited, *fence) = (false, false, false);
+        (*remote, *atomic, *xrc_srqn) = (None, None, None);
+        (*datagram, *target, *umr, *psv) = (None, None, None, None);
+        pieces.clear();
+    }
+
     /// Parses the `DS * 16` bytes of a WQE of a queue pair with that service type. Nothing is left of what was here before.
     #[inline(always)]
     pub(crate) fn parse(
@@ -122,20 +150,16 @@ impl Wqe {
         service: ServiceType,
         xrc_initiator: bool,
     ) -> Result<(), BadWqe> {
-        let mut pieces = std::mem::take(&mut self.pieces);
-        pieces.clear();
+        self.clear();
         let mut cursor = Cursor(bytes);
         let ctrl: Ctrl = cursor.take()?;
         let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).ok_or(BadWqe("unknown opcode"))?;
-        *self = Wqe {
-            pieces,
-            signaled: ctrl.get(Ctrl::CE) >= CE_ALWAYS,
-            solicited: ctrl.get(Ctrl::SE) == 1,
-            // The small fence orders memory keys, which change in order anyway.
-            fence: ctrl.get(Ctrl::FM) > FENCE_SMALL,
-            imm: ctrl.get(Ctrl::IMM),
-            ..Self::new(ctrl.get(Ctrl::WQE_INDEX) as u16, opcode)
-        };
+        (self.index, self.opcode) = (ctrl.get(Ctrl::WQE_INDEX) as u16, opcode);
+        self.signaled = ctrl.get(Ctrl::CE) >= CE_ALWAYS;
+        self.solicited = ctrl.get(Ctrl::SE) == 1;
+        // The small fence orders memory keys, which change in order anyway.
+        self.fence = ctrl.get(Ctrl::FM) > FENCE_SMALL;
+        self.imm = ctrl.get(Ctrl::IMM);
         let wqe = self;
         match opcode {
             SendOpcode::Nop | SendOpcode::LocalInval => return Ok(()),
