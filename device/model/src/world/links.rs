@@ -93,6 +93,8 @@ pub(super) struct End {
     pub(super) asked: Asked,
     /// Blocks of input buffer that are taken, by lane, where nobody else counts them: of packets from outside, and of frames.
     held: [u32; LANES],
+    /// Bit n: some are of lane n.
+    holds: u16,
     /// Of these, without credits, what leaves later: when, of which lane, and how many.
     leaving: VecDeque<(Ps, u8, u8)>,
 }
@@ -111,7 +113,7 @@ impl End {
 
     /// Nothing is in its input buffer, or is to leave it.
     fn empty(&mut self) {
-        self.held = [0; LANES];
+        (self.held, self.holds) = ([0; LANES], 0);
         self.asked.forget();
         self.leaving.clear();
     }
@@ -121,12 +123,19 @@ impl End {
         let Some(held) = self.held.get_mut(usize::from(lane)) else { return false };
         let fits = held.saturating_add(blocks) <= room;
         *held += if fits { blocks } else { 0 };
+        self.holds |= u16::from(*held > 0) << lane;
         fits
     }
 
     /// Blocks that are taken, by lane, of those of which some are.
     pub(super) fn taken(&self) -> impl Iterator<Item = (u8, u32)> {
-        (0..).zip(self.held).filter(|(_, held)| *held > 0)
+        let mut lanes = self.holds;
+        std::iter::from_fn(move || {
+            let lane = lanes.trailing_zeros();
+            let held = self.held.get(lane as usize)?;
+            lanes &= lanes - 1;
+            Some((lane as u8, *held))
+        })
     }
 
     /// Whether it says what room it has: an adapter's without credits.
@@ -155,6 +164,9 @@ impl End {
             && let Some(held) = self.held.get_mut(usize::from(lane))
         {
             *held = held.saturating_sub(blocks.into());
+            if *held == 0 {
+                self.holds &= !(1 << lane);
+            }
         }
     }
 }
@@ -262,7 +274,6 @@ impl World {
             if !cable {
                 training.assume(LinkOffer::up_to(kind.most()));
             }
-            let held = [0; LANES];
             End {
                 at,
                 connected: true,
@@ -272,7 +283,8 @@ impl World {
                 counted,
                 asked: Asked::default(),
                 leaving: VecDeque::new(),
-                held,
+                held: [0; LANES],
+                holds: 0,
             }
         };
         let ends: Vec<End> = ends.into_iter().map(end).collect();
@@ -585,6 +597,7 @@ impl Rebase for End {
             counted: _,
             asked,
             held: _,
+            holds: _,
             leaving,
         } = self;
         asked.rebase(by);
