@@ -15,9 +15,9 @@ const MOST: usize = 64;
 /// Longest output that is asked for.
 const OUTPUT: usize = 0x2000;
 
-struct Direct {
-    firmware: Firmware,
-    effects: Vec<Effect>,
+pub(super) struct Direct {
+    pub(super) firmware: Firmware,
+    pub(super) effects: Vec<Effect>,
 }
 
 impl Executor for Direct {
@@ -30,7 +30,7 @@ impl Executor for Direct {
 }
 
 /// An adapter's firmware that has every command of its link layer, up to INIT_HCA, and objects of every kind.
-fn direct(port_kind: PortKind) -> (Direct, Objects) {
+pub(super) fn direct(port_kind: PortKind) -> (Direct, Objects) {
     let config = Config { blueflame: true, port_kind, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
     e.firmware.ports.set_link(1, Some(Link::default()), &mut e.effects);

@@ -1,8 +1,9 @@
-//! Fuzzing: seven functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: eight functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
 //! | [`command_mailbox`] | commands, changed from valid ones, for the firmware |
+//! | [`fields`] | commands and registers by their fields, as the table of commands and the layouts have them |
 //! | [`wqe`] | work queue entries, doorbell records, doorbells and commands of a guest |
 //! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
 //! | [`packet`] | bytes from the wire, and packets with good checksums |
@@ -20,6 +21,7 @@ pub mod memory;
 pub mod objects;
 pub mod two_adapters;
 
+mod fields;
 mod mailbox;
 pub(crate) mod management;
 pub(crate) mod mmio;
@@ -28,6 +30,7 @@ pub(crate) mod packet;
 mod tunnel;
 pub(crate) mod wqe;
 
+pub use fields::{every_field_at_its_edges, fields};
 pub use mailbox::{command_mailbox, template_statuses};
 pub use management::management;
 pub use mmio::mmio;

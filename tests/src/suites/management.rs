@@ -62,7 +62,7 @@ fn commands(kernel: &str) -> Vec<Command> {
         alone("tracepoint mlx5_fw", "traces && ibv_devinfo >/dev/null && until_true 10 grep 'QUERY_HCA_CAP op_mod 0x1: status 0x0' $tracing/trace"),
         // It goes on until it is interrupted.
         alone("mstfwtrace", "timeout -s INT 4 mstfwtrace -d $d >/tmp/traces; grep 'QUERY_HCA_CAP op_mod 0x1: status 0x0' /tmp/traces"),
-        alone("rdma resource show -dd -r", "shows '04255254' rdma resource show qp -dd -r && shows '04255254' rdma resource show cq -dd -r && shows '04255254' rdma resource show mr -dd -r"),
+        alone("rdma resource show -dd -r", "ibv_rc_pingpong >/dev/null & sleep 1; shows '04255254' rdma resource show qp -dd -r && shows '04255254' rdma resource show cq -dd -r && shows '04255254' rdma resource show mr -dd -r; result=$?; kill $!; return $result"),
         alone("mstresourcedump query", "shows PRM_QUERY_QP mstresourcedump query -d $d"),
         alone("mstresourcedump dump", "shows 'Segment Type: 0x1002' mstresourcedump dump -d $d -s FULL_CQC -n1 all"),
         alone("devlink health dump: fw", "devlink health dump show pci/$d reporter fw >/tmp/dump && grep 'msg: function 0: state 2' /tmp/dump"),

@@ -36,6 +36,18 @@ pub(crate) fn command_mailboxes() {
 }
 
 #[test]
+pub(crate) fn fields() {
+    run(fuzz::fields, 1000, 1500);
+}
+
+/// One by one: what no fuzzer may miss.
+#[test]
+fn every_field_of_the_table_at_its_edges() {
+    let fields = fuzz::every_field_at_its_edges();
+    assert!(fields > 3000, "{fields}");
+}
+
+#[test]
 pub(crate) fn work_queue_entries() {
     run(fuzz::wqe, 250, 3000);
 }
