@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::pacing::Pacer;
 use crate::pci::config::ConfigSpace;
 use crate::pci::msix::{Msix, NoSuchVector, Raised, Signal};
+use crate::pci::rom::Rom;
 use crate::pci::rules::Told;
 use crate::pci::{BAR2_SIZE, CONFIG_SIZE, Space};
 use crate::recording::{Became, Record, Seam, memory_of};
@@ -31,6 +32,7 @@ pub struct Function {
     personality: Arc<Personality>,
     attached: bool,
     config: ConfigSpace,
+    rom: Option<Rom>,
     msix: Msix,
     memory: Arc<HostMemory>,
     /// Vectors that were raised while the host did not see everything that had been written before.
@@ -60,6 +62,7 @@ impl Function {
             place,
             attached: false,
             config: ConfigSpace::new(&personality, port_kind, serial),
+            rom: None,
             msix: Msix::new(personality.pci.msix_vectors),
             personality,
             memory: Arc::new(HostMemory::limited(limits)),
@@ -69,6 +72,15 @@ impl Function {
             told: Told::default(),
             seam: Seam::Off,
         }
+    }
+
+    /// The same with an expansion ROM.
+    pub fn with_rom(self, rom: Option<Rom>) -> Function {
+        let config = match &rom {
+            Some(rom) => self.config.with_rom(rom.size()),
+            None => self.config,
+        };
+        Function { config, rom, ..self }
     }
 
     /// What reaches it is recorded from now on, or comes from a recording.
@@ -266,6 +278,7 @@ impl<'a> Endpoint<'a> {
             Space::Config => CONFIG_SIZE as u64,
             Space::Bar0 => self.function.personality.pci.bar0_size,
             Space::Bar2 => BAR2_SIZE,
+            Space::Rom => self.function.rom.as_ref().map_or(0, Rom::size),
         }
     }
 
@@ -302,6 +315,13 @@ impl<'a> Endpoint<'a> {
                 true => data.fill(u8::MAX),
                 false => self.function.msix.read(offset, data),
             },
+            Space::Rom => {
+                let is_off = self.is_off_the_bus();
+                match self.function.rom.as_ref().filter(|_| !is_off) {
+                    Some(rom) => rom.get(offset, data),
+                    None => data.fill(u8::MAX),
+                }
+            }
             Space::Config => {
                 if self.is_off_the_bus() {
                     return data.fill(u8::MAX);
@@ -331,6 +351,7 @@ impl<'a> Endpoint<'a> {
                 }
             }
             Space::Bar2 | Space::Config if self.is_off_the_bus() => {}
+            Space::Rom => {}
             Space::Bar2 => self.function.msix.write(offset, data),
             Space::Config => {
                 self.follow_link();

@@ -36,6 +36,7 @@ pub(crate) fn functions(part: &Part<'_>) -> Vec<Function> {
         let name = format!("{}/{}", host.name, hca.name);
         let serial = format!("{:016x}", hca.guid);
         Function::new(name, HcaId(i).into(), Arc::clone(&hca.personality), hca.port_type, &serial, limits)
+            .with_rom(hca.rom.clone())
     };
     part.hcas().enumerate().map(function).collect()
 }

@@ -38,6 +38,8 @@ pub mod reg {
     pub const SUBSYSTEM_VENDOR: usize = 0x2c;
     /// Subsystem id, 16 bits.
     pub const SUBSYSTEM: usize = 0x2e;
+    /// Base address register of the expansion ROM.
+    pub const ROM: usize = 0x30;
     /// Offset of the first capability, 8 bits.
     pub const CAPABILITIES: usize = 0x34;
     /// Interrupt line, 8 bits, free for software.
@@ -84,6 +86,8 @@ pub struct ConfigSpace {
     write_1_clears: [u8; CONFIG_SIZE],
     /// Vital product data.
     product: Arc<[u8]>,
+    /// Bytes of the expansion ROM; 0 if there is none.
+    rom: u64,
 }
 
 impl std::fmt::Debug for ConfigSpace {
@@ -95,10 +99,20 @@ impl std::fmt::Debug for ConfigSpace {
 impl ConfigSpace {
     /// The space after power-on, of an adapter of that kind and serial number whose first port starts with that link layer.
     pub fn new(personality: &Arc<Personality>, port_kind: PortKind, serial: &str) -> ConfigSpace {
-        ConfigSpace::with(personality, port_kind, vpd::data(personality, serial).into())
+        ConfigSpace::with(personality, port_kind, vpd::data(personality, serial).into(), 0)
     }
 
-    fn with(personality: &Arc<Personality>, port_kind: PortKind, product: Arc<[u8]>) -> ConfigSpace {
+    /// The same with an expansion ROM of that size, a power of two from 2048 on.
+    pub fn with_rom(self, size: u64) -> ConfigSpace {
+        ConfigSpace::with(&self.personality, self.port_kind, Arc::clone(&self.product), size)
+    }
+
+    fn with(
+        personality: &Arc<Personality>,
+        port_kind: PortKind,
+        product: Arc<[u8]>,
+        rom: u64,
+    ) -> ConfigSpace {
         let mut space = ConfigSpace {
             personality: Arc::clone(personality),
             port_kind,
@@ -107,6 +121,7 @@ impl ConfigSpace {
             writable: [0; CONFIG_SIZE],
             write_1_clears: [0; CONFIG_SIZE],
             product,
+            rom,
         };
         space.fill_header();
         caps::fill(&mut space, &personality.pci);
@@ -116,7 +131,7 @@ impl ConfigSpace {
     /// Puts every register back to its power-on value. (Registers that a function level reset
     /// spares hold constants here.)
     pub fn reset(&mut self) {
-        *self = ConfigSpace::with(&self.personality, self.port_kind, Arc::clone(&self.product));
+        *self = ConfigSpace::with(&self.personality, self.port_kind, Arc::clone(&self.product), self.rom);
     }
 
     fn fill_header(&mut self) {
@@ -137,6 +152,10 @@ impl ConfigSpace {
         self.allow(reg::INTERRUPT_LINE, &[0xff]);
         self.fill_bar(reg::BAR0, pci.bar0_size);
         self.fill_bar(reg::BAR2, BAR2_SIZE);
+        if let Ok(size @ 1..) = u32::try_from(self.rom) {
+            // Address bits from that of the size on, and bit 0: enabled.
+            self.allow(reg::ROM, &(!size.saturating_sub(1) | 1).to_le_bytes());
+        }
     }
 
     /// A 64-bit prefetchable BAR: the address bits below its size read as 0, which is how software
@@ -305,13 +324,26 @@ mod tests {
         assert_eq!(space.get_u32(reg::BAR0 + 4), 0xffff_ffff);
         assert_eq!(space.get_u32(reg::BAR2), 0xffff_e00c);
         assert_eq!(space.get_u32(reg::BAR2 + 4), 0xffff_ffff);
-        // BAR4, BAR5 and the ROM don't exist.
+        // BAR4 and BAR5 don't exist, nor does a ROM.
         for at in [0x20, 0x24, 0x30] {
             space.write(at, &[0xff; 4]);
             assert_eq!(space.get_u32(at), 0);
         }
         space.write(reg::BAR0, &0x1234_5678u32.to_le_bytes());
         assert_eq!(space.get_u32(reg::BAR0), 0x1200_000c);
+    }
+
+    #[test]
+    fn a_rom_answers_sizing() {
+        let mut space = space().with_rom(64 << 10);
+        space.write(reg::ROM, &0xffff_fffeu32.to_le_bytes());
+        assert_eq!(space.get_u32(reg::ROM), 0xffff_0000);
+        space.write(reg::ROM, &0xfebc_1001u32.to_le_bytes());
+        assert_eq!(space.get_u32(reg::ROM), 0xfebc_0001, "where it is, and enabled");
+        space.reset();
+        assert_eq!(space.get_u32(reg::ROM), 0);
+        space.write(reg::ROM, &[0xff; 4]);
+        assert_eq!(space.get_u32(reg::ROM), 0xffff_0001, "it is there behind a reset");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! What a function shows is in the personality of its adapter ([`hca_model::personality`]); what its registers do is here.
 //! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
-//! [`caps`] the capabilities, `aer` what they say of errors, `vpd` product data, [`msix`] the vectors with table and PBA. None of
+//! [`caps`] the capabilities, `aer` what they say of errors, `vpd` product data, [`rom`] the expansion ROM, [`msix`] the vectors with table and PBA. None of
 //! them knows a front end or the moving parts of the model.
 //!
 //! Source: "PCI Express Base Specification" 3.0 (`PCIe` and the section in comments).
 //!
-//! Not implemented: SR-IOV, ATS, expansion ROM, INTx, messages about errors.
+//! Not implemented: SR-IOV, ATS, INTx, messages about errors.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,7 @@ mod aer;
 pub mod caps;
 pub mod config;
 pub mod msix;
+pub mod rom;
 pub mod rules;
 mod vpd;
 
@@ -39,4 +40,6 @@ pub enum Space {
     Bar0,
     /// BAR2: the MSI-X table and the PBA.
     Bar2,
+    /// The expansion ROM.
+    Rom,
 }

@@ -319,6 +319,7 @@ fn space_name(space: Space) -> &'static str {
         Space::Config => "configuration space",
         Space::Bar0 => "BAR0",
         Space::Bar2 => "BAR2",
+        Space::Rom => "the expansion ROM",
     }
 }
 

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 
 use hca_model::Routing;
 use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use toml::Spanned;
+
+use crate::pci::rom::Rom;
 
 use super::faults::{self, Keys, Scalar, Scripted, Wrong};
 use super::raw::{RawChecker, RawFabric, RawHca, RawHost, RawTime, RawTopology};
@@ -393,6 +396,15 @@ impl Source<'_> {
                 return Err(self.error(span, "host.hca.events", reason));
             }
         };
+        let rom = match raw.rom {
+            None => None,
+            Some(text) => {
+                // Files named in the file are beside it.
+                let folder = Path::new(self.file).parent().unwrap_or(Path::new(""));
+                let rom = Rom::read(&folder.join(text.get_ref()));
+                Some(rom.map_err(|reason| self.error(text.span(), "host.hca.rom", reason))?)
+            }
+        };
         let (socket, blueflame) = (socket_name(host, &name), raw.blueflame);
         Ok(Hca {
             name,
@@ -404,6 +416,7 @@ impl Source<'_> {
             icm_bytes,
             capture_bytes,
             events,
+            rom,
             socket,
         })
     }

@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::outside::address::Medium;
+use crate::pci::rom::Rom;
 
 pub use hca_model::PortKind;
 pub use hca_model::personality::Personality;
@@ -248,6 +249,9 @@ pub struct Hca {
     pub capture_bytes: u64,
     /// How many events of it may wait before its host does.
     pub events: usize,
+    /// Its expansion ROM, if it has one.
+    #[serde(skip)]
+    pub rom: Option<Rom>,
     /// File name of its socket in the run directory.
     pub socket: String,
 }

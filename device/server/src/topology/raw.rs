@@ -100,6 +100,7 @@ pub(super) struct RawHca {
     pub(super) icm: Option<Spanned<String>>,
     pub(super) capture: Option<Spanned<String>>,
     pub(super) events: Option<Spanned<u64>>,
+    pub(super) rom: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

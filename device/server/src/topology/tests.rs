@@ -109,6 +109,8 @@ fn errors_name_file_line_key_and_reason() {
         (&format!("{host}port_type = \"fc\"\n"), 4, "host.hca.port_type", "neither \"ib\" nor \"eth\""),
         (&format!("{host}personality = \"cx9\"\n"), 4, "host.hca.personality", "only connectx4, connectx5"),
         (&format!("{host}profile = \"cx9\"\n"), 4, "host.hca.profile", "no profile"),
+        (&format!("{host}rom = \"nowhere.rom\"\n"), 4, "host.hca.rom", "nowhere.rom: No such file"),
+        (&format!("{host}rom = \"/etc\"\n"), 4, "host.hca.rom", "/etc: is not a file"),
         (&format!("{host}[[host.hca]]\nname = \"hca0\"\n"), 4, "host.hca.name", "two adapters"),
         (&format!("{host}{host}"), 5, "host.name", "two nodes are called"),
         (&format!("{host}[time]\nquantum_us = 0\n"), 5, "time.quantum_us", "must be"),
@@ -166,4 +168,29 @@ fn same_guid_twice_is_refused() {
 fn a_missing_file_is_named() {
     let error = Topology::load(Path::new("no/such.toml")).unwrap_err();
     assert!(error.to_string().starts_with("no/such.toml: "), "{error}");
+}
+
+/// A ROM is read when the topology is, from beside its file.
+#[test]
+fn an_expansion_rom() {
+    let folder = std::env::temp_dir().join(format!("softhca-rom-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut image = vec![0; 512];
+    image[..2].copy_from_slice(&[0x55, 0xaa]);
+    (image[0x18], image[0x1c + 0x0a], image[0x1c + 0x10], image[0x1c + 0x15]) = (0x1c, 0x18, 1, 0x80);
+    image[0x1c..0x20].copy_from_slice(b"PCIR");
+    let file = folder.join("topology.toml");
+    std::fs::write(&file, "[[host]]\nname = \"a\"\n[[host.hca]]\nrom = \"boot.rom\"\n[[host.hca]]\n")
+        .unwrap();
+    std::fs::write(folder.join("boot.rom"), &image).unwrap();
+    let topology = Topology::load(&file).unwrap();
+    let roms: Vec<_> = topology.hcas().map(|(_, hca)| hca.rom.as_ref().map(|rom| rom.size())).collect();
+    assert_eq!(roms, [Some(2048), None]);
+    std::fs::write(folder.join("boot.rom"), [0x55]).unwrap();
+    let error = Topology::load(&file).unwrap_err().to_string();
+    assert!(
+        error.contains("topology.toml:4: host.hca.rom: ") && error.contains("boot.rom: image 1"),
+        "{error}"
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -30,6 +30,7 @@ fn space(region: u32) -> Option<Space> {
     match region {
         vfio::VFIO_PCI_BAR0_REGION_INDEX => Some(Space::Bar0),
         vfio::VFIO_PCI_BAR2_REGION_INDEX => Some(Space::Bar2),
+        vfio::VFIO_PCI_ROM_REGION_INDEX => Some(Space::Rom),
         vfio::VFIO_PCI_CONFIG_REGION_INDEX => Some(Space::Config),
         _ => None,
     }
@@ -70,8 +71,14 @@ impl Backend for Device<'_, '_> {
 
     fn region_info(&self, index: u32) -> RegionInfo {
         let Some(space) = space(index) else { return RegionInfo::default() };
-        let flags = vfio::VFIO_REGION_INFO_FLAG_READ | vfio::VFIO_REGION_INFO_FLAG_WRITE;
-        RegionInfo { size: self.endpoint.size(space), flags }
+        let flags = match space {
+            Space::Rom => vfio::VFIO_REGION_INFO_FLAG_READ,
+            _ => vfio::VFIO_REGION_INFO_FLAG_READ | vfio::VFIO_REGION_INFO_FLAG_WRITE,
+        };
+        match self.endpoint.size(space) {
+            0 => RegionInfo::default(),
+            size => RegionInfo { size, flags },
+        }
     }
 
     fn irq_info(&self, index: u32) -> IrqInfo {
