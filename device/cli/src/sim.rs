@@ -90,8 +90,8 @@ impl Engine for Simulated {
         self.0.world()
     }
 
-    fn run_until(&mut self, until: Ps) -> Result<(), hca_bench::Error> {
-        self.0.run_until(until).map_err(|why| hca_bench::Error::new(format!("{why:#}")))
+    fn run_until(&mut self, until: Ps, quiet: Ps) -> Result<(), hca_bench::Error> {
+        self.0.run_until(until, quiet).map_err(|why| hca_bench::Error::new(format!("{why:#}")))
     }
 
     fn finish(self: Box<Self>) -> Result<(), hca_bench::Error> {

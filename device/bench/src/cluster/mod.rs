@@ -28,11 +28,11 @@ pub trait Engine: Send {
     /// What is simulated.
     fn world(&mut self) -> &mut World;
 
-    /// Lets everything happen up to that time.
+    /// Lets everything happen up to `until`. Before `quiet` nothing is done to the world, if nothing happens in it.
     ///
     /// # Errors
     /// It can't go on; why.
-    fn run_until(&mut self, until: Ps) -> Result<(), Error>;
+    fn run_until(&mut self, until: Ps, quiet: Ps) -> Result<(), Error>;
 
     /// It is over: others need not wait for it.
     ///
@@ -49,7 +49,7 @@ impl Engine for World {
         self
     }
 
-    fn run_until(&mut self, until: Ps) -> Result<(), Error> {
+    fn run_until(&mut self, until: Ps, _quiet: Ps) -> Result<(), Error> {
         self.advance(until);
         Ok(())
     }

@@ -182,9 +182,11 @@ fn conduct(
         if now >= plan.until {
             break;
         }
+        let waits = players.iter().filter(|player| player.ended.is_none()).map(|player| player.until);
+        let quiet = waits.fold(plan.until, Ps::min);
         now = (now + plan.step).min(plan.until);
         let shared = &mut *lock(stage);
-        shared.engine.run_until(now)?;
+        shared.engine.run_until(now, quiet)?;
         shared.now = now;
         let world = shared.engine.world();
         drop(world.drain());

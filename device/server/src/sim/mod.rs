@@ -16,14 +16,19 @@ use hca_model::{Ps, World};
 
 use crate::simbricks;
 use crate::topology::Topology;
-use joint::{Joint, Patience};
+use joint::{Joint, Patience, Wait};
 
 /// A part of a topology, and its links to the others.
 pub struct Partition {
     world: World,
     joints: Vec<Joint>,
     reached: Ps,
+    /// Steps since it was seen that the neighbours are there.
+    unseen: u32,
 }
+
+/// Steps between two looks whether the neighbours are there: what they said last may do for long.
+const LOOK: u32 = 1024;
 
 impl Partition {
     /// What that process of the topology simulates, or (`None`) all of it. Sockets are in `run_dir`; all neighbours have to be there
@@ -45,7 +50,7 @@ impl Partition {
             let lookahead = built.world.lookahead(joint.tunnel).context("a link leads to no process")?;
             joints.push(Joint::new(joint, simbricks::NetLink::new(channel), lookahead)?);
         }
-        Ok(Self { world: built.world, joints, reached: Ps::ZERO })
+        Ok(Self { world: built.world, joints, reached: Ps::ZERO, unseen: 0 })
     }
 
     /// What is simulated.
@@ -58,39 +63,67 @@ impl Partition {
         self.reached
     }
 
-    /// Lets everything happen up to that time, at the neighbours' pace. What is done to the world then is done at that time.
+    /// Lets everything happen up to `until`, at the neighbours' pace. What is done to the world then is done at that time. Before
+    /// `quiet` nothing is, if nothing happens in it: so neighbours may go further.
     ///
     /// # Errors
     /// A neighbour has ended, or does not keep to the protocol; which link, and what is wrong.
-    pub fn run_until(&mut self, until: Ps) -> anyhow::Result<()> {
+    pub fn run_until(&mut self, until: Ps, quiet: Ps) -> anyhow::Result<()> {
         let mut patience = Patience::default();
+        let mut quiet = quiet.max(until);
         loop {
-            let mut bound = until;
-            for joint in &mut self.joints {
-                joint.hear(&mut self.world)?;
-                bound = bound.min(joint.bound());
+            self.unseen += 1;
+            if self.unseen >= LOOK {
+                self.look(until)?;
             }
+            for joint in &mut self.joints {
+                joint.hear(&mut self.world, self.reached)?;
+            }
+            let next = self.next(quiet);
+            let bound = joint::bound(&self.joints, next, until);
             let goes_on = bound > self.reached;
             if goes_on {
+                if next <= bound {
+                    quiet = until;
+                }
                 self.reached = bound;
                 self.world.advance(bound);
             }
-            self.tell()?;
+            self.tell(quiet)?;
             if self.reached >= until {
                 return Ok(());
             }
             if goes_on {
                 patience = Patience::default();
-            } else if patience.wait() {
-                for joint in &mut self.joints {
-                    joint.look(&mut self.world, until)?;
-                }
+            } else if patience.wait() == Wait::Rest {
+                self.rest(&patience)?;
+                self.look(until)?;
             }
         }
     }
 
-    /// What left goes to the neighbours, and what they may count on.
-    fn tell(&mut self) -> anyhow::Result<()> {
+    /// When something happens here by itself, at the earliest, if nothing is done to the world before `quiet`.
+    fn next(&self, quiet: Ps) -> Ps {
+        self.world.next_event().map_or(quiet, |next| next.min(quiet))
+    }
+
+    /// Waits for a neighbour.
+    fn rest(&self, patience: &Patience) -> anyhow::Result<()> {
+        if !joint::rest(&self.joints)? {
+            patience.doze();
+        }
+        Ok(())
+    }
+
+    /// Sees if the neighbours that have to say more before `until` are there.
+    fn look(&mut self, until: Ps) -> anyhow::Result<()> {
+        self.unseen = 0;
+        let (world, reached) = (&mut self.world, self.reached);
+        self.joints.iter_mut().try_for_each(|joint| joint.look(world, reached, until))
+    }
+
+    /// What left goes to the neighbours, and what they may count on: nothing is done to the world before `quiet`.
+    fn tell(&mut self, quiet: Ps) -> anyhow::Result<()> {
         if self.joints.is_empty() {
             return Ok(());
         }
@@ -99,7 +132,14 @@ impl Partition {
                 joint.hold(event.at, event.message);
             }
         }
-        self.joints.iter_mut().try_for_each(|joint| joint.tell(self.reached))
+        let next = self.next(quiet);
+        for place in 0..self.joints.len() {
+            let next = joint::next_without(&self.joints, place, next);
+            if let Some(joint) = self.joints.get_mut(place) {
+                joint.tell(self.reached, next)?;
+            }
+        }
+        Ok(())
     }
 
     /// The simulation is over: neighbours may go on as if nothing came any more.
@@ -107,7 +147,7 @@ impl Partition {
     /// # Errors
     /// The memory of a link is gone.
     pub fn finish(mut self) -> anyhow::Result<()> {
-        self.tell()?;
+        self.tell(self.reached)?;
         for joint in &mut self.joints {
             joint.finish()?;
         }

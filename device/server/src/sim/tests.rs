@@ -1,9 +1,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hca_model::link::{Light, LinkMessage};
 use hca_model::{HcaId, Ps};
 
 use super::Partition;
+use crate::simbricks::{self, NetLink, Open, Role, net};
 use crate::topology::Topology;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +46,7 @@ fn parts_go_together_and_links_train_across_them() {
         std::thread::spawn(move || {
             let mut part = Partition::new(&topology, Some(process), &dir, PATIENCE).unwrap();
             part.world().start_trace(0);
-            part.run_until(Ps::from_us(50)).unwrap();
+            part.run_until(Ps::from_us(50), Ps::ZERO).unwrap();
             assert_eq!(part.reached(), Ps::from_us(50));
             let trunk = part.world().link_is_up(1);
             let events = part.world().trace().unwrap().of_node(HcaId(0));
@@ -57,7 +59,7 @@ fn parts_go_together_and_links_train_across_them() {
     assert!(p.0 && q.0, "the trunk is up at both ends");
     let mut whole = Partition::new(&topology, None, &dir, PATIENCE).unwrap();
     whole.world().start_trace(0);
-    whole.run_until(Ps::from_us(50)).unwrap();
+    whole.run_until(Ps::from_us(50), Ps::ZERO).unwrap();
     let of = |part: &mut Partition, hca| part.world().trace().unwrap().of_node(HcaId(hca));
     assert_eq!([p.1, q.1], [of(&mut whole, 0), of(&mut whole, 1)]);
 }
@@ -71,17 +73,44 @@ fn a_neighbour_that_is_gone_is_said() {
         let (topology, dir) = (topology.clone(), dir.clone());
         std::thread::spawn(move || {
             let mut part = Partition::new(&topology, Some("q"), &dir, PATIENCE).unwrap();
-            part.run_until(Ps::from_us(20)).unwrap();
+            part.run_until(Ps::from_us(20), Ps::ZERO).unwrap();
             // It does not say that it ends.
             drop(part);
         })
     };
     let mut here = Partition::new(&topology, Some("p"), &dir, PATIENCE).unwrap();
-    here.run_until(Ps::from_us(20)).unwrap();
+    here.run_until(Ps::from_us(20), Ps::ZERO).unwrap();
     there.join().unwrap();
-    let why = format!("{:#}", here.run_until(Ps::from_us(30)).unwrap_err());
+    let why = format!("{:#}", here.run_until(Ps::from_us(30), Ps::ZERO).unwrap_err());
     assert!(why.contains("sa/2 and sb/2") && why.contains("the peer has ended"), "{why}");
     assert_ne!(outcome(&mut here), (0, 0));
+}
+
+/// A neighbour that says that nothing comes for long, and sends something nevertheless, is an error.
+#[test]
+fn who_does_not_keep_to_his_outlook_is_said() {
+    let topology = topology("simbricks = \"connect:trunk.sock\"");
+    let dir = folder("liar");
+    let liar = {
+        let link = Open { role: Role::Listen, path: dir.join("trunk.sock"), longest: net::LONGEST };
+        std::thread::spawn(move || {
+            let mut link = NetLink::new(simbricks::open(&[link], PATIENCE).unwrap().pop().unwrap());
+            // It is believed, whenever it has taken what came.
+            while link.channel().heard() < Ps::from_us(1) {
+                link.channel_mut().promise(Ps(1), Ps::from_ms(1)).unwrap();
+                link.channel().rouse().unwrap();
+                link.take().unwrap();
+                std::thread::yield_now();
+            }
+            link.send(Ps(2), LinkMessage::Light(Light::default())).unwrap();
+            link.channel().rouse().unwrap();
+            link
+        })
+    };
+    let mut here = Partition::new(&topology, Some("p"), &dir, PATIENCE).unwrap();
+    let why = format!("{:#}", here.run_until(Ps::from_ms(20), Ps::ZERO).unwrap_err());
+    assert!(why.contains("sa/2 and sb/2") && why.contains("though it had said that nothing came"), "{why}");
+    drop(liar.join().unwrap());
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use hca_model::Ps;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv, send};
 use std::os::fd::AsRawFd;
 
 use super::ring::{Entry, OWN, Ring};
@@ -47,11 +49,113 @@ pub struct Channel {
     /// The peer said that nothing more comes.
     terminated: bool,
     backlog: VecDeque<Waiting>,
+    /// The peer is a process of ours: each side sleeps and wakes the other, and says more than a promise.
+    ours: bool,
+    /// Packets that were sent, and that were taken.
+    sent: u64,
+    taken: u64,
+    /// What the peer, and this side, said last of times beyond a promise.
+    outlook: Outlook,
+    told_outlook: Outlook,
 }
 
+/// What goes beyond a promise: nothing comes that is to be processed before `until`, if the receiver sends nothing behind the first
+/// `after` packets that it sent by this link. Between processes of ours it is in a message of time: bytes 0 and 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Outlook {
+    until: u64,
+    after: u64,
+}
+
+impl Outlook {
+    fn read(own: &[u8; OWN]) -> Self {
+        let mut words = own.chunks_exact(8).filter_map(|word| word.first_chunk());
+        let mut word = || words.next().map_or(0, |word| u64::from_le_bytes(*word));
+        Self { until: word(), after: word() }
+    }
+
+    fn write(self) -> [u8; OWN] {
+        let mut own = [0; OWN];
+        for (place, word) in own.chunks_exact_mut(8).zip([self.until, self.after]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        own
+    }
+}
+
+/// What is read of a peer's socket at most when one looks at it: nothing of sense is said there but the first message.
+const LOOKS: usize = 16;
+
 impl Channel {
-    pub(super) fn new(socket: UnixStream, out: Ring, inward: Ring) -> Self {
-        Self { socket, out, inward, told: 0, heard: 0, terminated: false, backlog: VecDeque::new() }
+    pub(super) fn new(socket: UnixStream, out: Ring, inward: Ring, ours: bool) -> Self {
+        let (outlook, told_outlook) = (Outlook::default(), Outlook::default());
+        let backlog = VecDeque::new();
+        let (told, heard, sent, taken, terminated) = (0, 0, 0, 0, false);
+        Self {
+            socket,
+            out,
+            inward,
+            told,
+            heard,
+            terminated,
+            backlog,
+            ours,
+            sent,
+            taken,
+            outlook,
+            told_outlook,
+        }
+    }
+
+    /// Sleeps until there is something new in the ring of one of them, a peer is gone, or `most` is over. Returns false, at once, if
+    /// one has not sent all that it has, or has a peer that wakes nobody.
+    ///
+    /// # Errors
+    /// The memory of one is gone, or the system does not wait.
+    pub fn rest<'a>(
+        channels: impl Iterator<Item = &'a Channel> + Clone,
+        most: Duration,
+    ) -> Result<bool, LinkError> {
+        if channels.clone().any(|channel| !channel.ours || !channel.backlog.is_empty()) {
+            return Ok(false);
+        }
+        let mut nothing = true;
+        for channel in channels.clone() {
+            channel.inward.set_sleeps(true)?;
+            nothing &= channel.inward.peek()?.is_none();
+        }
+        if nothing {
+            let mut sockets: Vec<_> =
+                channels.clone().map(|channel| PollFd::new(channel.watch(), PollFlags::POLLIN)).collect();
+            let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX);
+            match poll(&mut sockets, timeout) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(why) => return Err(LinkError::Wait(why.into())),
+            }
+        }
+        for channel in channels {
+            channel.has_hung_up();
+            channel.inward.set_sleeps(false)?;
+        }
+        Ok(true)
+    }
+
+    /// Wakes the peer if it sleeps: behind all that was sent in one go.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub fn rouse(&self) -> Result<(), LinkError> {
+        if self.ours && self.out.take_sleeps()? {
+            // A socket that is full wakes as well, and one whose peer is gone is seen by who waits for it.
+            let _ = send(self.socket.as_raw_fd(), &[0], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        }
+        Ok(())
+    }
+
+    /// Nothing comes any more that is to be processed before that time, as long as this side sends nothing; as far as it was looked at.
+    pub fn outlook(&self) -> Ps {
+        let beyond = if self.outlook.after == self.sent { self.outlook.until } else { 0 };
+        ps(self.heard.max(beyond))
     }
 
     /// Nothing comes any more that is to be processed before that time; as far as it was looked at.
@@ -82,17 +186,27 @@ impl Channel {
         if let Some(field) = own.first_chunk_mut() {
             *field = length.to_le_bytes();
         }
+        self.sent += 1;
         self.give(at, PACKET, own, parts)
     }
 
-    /// Tells the peer that nothing more comes that is to be processed before `at`.
+    /// Tells the peer that nothing more comes that is to be processed before `at`, nor, if it sends nothing itself, before
+    /// `outlook`; if it does not know that yet.
     ///
     /// # Errors
     /// The memory is gone.
-    pub fn promise(&mut self, at: Ps) -> Result<(), LinkError> {
+    pub fn promise(&mut self, at: Ps, outlook: Ps) -> Result<(), LinkError> {
         // The very first one is told even if it says nothing.
-        if at.0 > self.told || self.told == 0 {
-            self.give(at, SYNC, [0; OWN], &[])?;
+        let first = self.told == 0;
+        if !self.ours {
+            return if first || at.0 > self.told { self.give(at, SYNC, [0; OWN], &[]) } else { Ok(()) };
+        }
+        let outlook = Outlook { until: at.max(outlook).0, after: self.taken };
+        let Outlook { until, after } = self.told_outlook;
+        let known = if after == self.taken { until.max(self.told) } else { self.told };
+        if first || outlook.until > known {
+            self.told_outlook = outlook;
+            self.give(at, SYNC, outlook.write(), &[])?;
         }
         Ok(())
     }
@@ -149,6 +263,9 @@ impl Channel {
                 SYNC => {
                     self.inward.take(SYNC, 0, into)?;
                     self.heard = now;
+                    if self.ours {
+                        self.outlook = Outlook::read(&entry.own);
+                    }
                 }
                 TERMINATE => {
                     self.inward.take(TERMINATE, 0, into)?;
@@ -159,6 +276,7 @@ impl Channel {
                     let len = entry.own.first_chunk().map_or(0, |len| u16::from_le_bytes(*len));
                     self.inward.take(PACKET, len.into(), into)?;
                     self.heard = now;
+                    self.taken += 1;
                     return Ok(Heard::Packet(ps(now)));
                 }
                 other => return Err(LinkError::Type(other)),
@@ -169,16 +287,17 @@ impl Channel {
 
     /// Whether the peer's process, or its end of the socket, is gone. What it sent before can still be taken.
     pub fn has_hung_up(&self) -> bool {
-        let mut rest = [0; 64];
-        loop {
-            // Nothing is said there after the first message: what comes is not looked at.
-            match recv(self.socket.as_raw_fd(), &mut rest, MsgFlags::MSG_DONTWAIT) {
+        let mut bytes = [0; 64];
+        for _ in 0..LOOKS {
+            // Whatever is said there after the first message wakes, and means nothing else.
+            match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return true,
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return false,
                 Err(_) => return true,
             }
         }
+        false
     }
 
     /// Whether the peer said that nothing more comes.

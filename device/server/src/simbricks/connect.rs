@@ -142,13 +142,13 @@ impl Greeted {
         let mut message = vec![0; LONGEST];
         let (len, mut files) = receive(&socket, &mut message, until).map_err(|why| trouble(&path, why))?;
         message.truncate(len);
-        let (memory, [from, to], listens) = match memory {
+        let (memory, ([from, to], ours), listens) = match memory {
             Some((memory, queues)) => {
                 if !files.is_empty() {
                     return Err(IntroError::Descriptors(files.len()).into());
                 }
-                intro::read_connecter(&message)?;
-                (memory, queues, true)
+                let ours = intro::read_connecter(&message)?;
+                (memory, (queues, ours), true)
             }
             None => {
                 let file = files.pop().ok_or(IntroError::NoMemory)?;
@@ -156,9 +156,9 @@ impl Greeted {
                     return Err(IntroError::Descriptors(files.len() + 1).into());
                 }
                 let size = nix::sys::stat::fstat(&file).map_err(|why| LinkError::Memory(why.into()))?.st_size;
-                let queues = intro::read_listener(&message, u64::try_from(size).unwrap_or(0))?;
+                let (queues, ours) = intro::read_listener(&message, u64::try_from(size).unwrap_or(0))?;
                 let len = queues.iter().map(Queue::end).max().unwrap_or_default();
-                (Memory::map(file, len)?.1, queues, false)
+                (Memory::map(file, len)?.1, (queues, ours), false)
             }
         };
         let memory = Arc::new(memory);
@@ -167,7 +167,7 @@ impl Greeted {
         if out.room() < longest {
             return Err(LinkError::TooLong { len: longest, room: out.room() });
         }
-        Ok(Channel::new(socket, out, inward))
+        Ok(Channel::new(socket, out, inward, ours))
     }
 }
 

@@ -10,8 +10,11 @@ pub const NETWORK: u64 = 1;
 pub const LISTENER: usize = 80;
 /// Bytes of the other one.
 pub const CONNECTER: usize = 32;
-/// What a network link adds: it is ignored.
+/// What a network link adds: four bytes that SimBricks writes as zero and does not look at.
 const UPPER: usize = 4;
+/// In these: the side is a process of softhca, which wakes who sleeps (`Channel::rest`) and says more than promises
+/// (`Channel::outlook`).
+const OURS: u32 = 1;
 /// The longest message of either side, in bytes.
 pub const LONGEST: usize = 2048;
 /// The side wants synchronisation.
@@ -135,8 +138,15 @@ pub fn connecter() -> Vec<u8> {
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes.extend([0; UPPER]);
+    bytes.extend::<[u8; UPPER]>(OURS.to_le_bytes());
     bytes
+}
+
+/// Whether the side whose message that is, one that was found right, is a process of softhca. Its part of the upper protocol
+/// is at `upper`.
+fn is_ours(message: &[u8], upper: u64) -> bool {
+    let part = usize::try_from(upper).ok().and_then(|upper| message.get(upper..)?.first_chunk::<UPPER>());
+    part.is_some_and(|part| u32::from_le_bytes(*part) & OURS != 0)
 }
 
 /// The first `N` words of a message; what follows them is the upper protocol's.
@@ -169,11 +179,11 @@ fn check(
     if inside { Ok(()) } else { Err(IntroError::Upper(upper)) }
 }
 
-/// Reads what who listens says of memory of that size, in bytes.
+/// Reads what who listens says of memory of that size, in bytes. Returns the rings, and whether it is a process of softhca.
 ///
 /// # Errors
 /// An [`IntroError`]: the message is not to be trusted in any part.
-pub fn read_listener(message: &[u8], memory: u64) -> Result<Queues, IntroError> {
+pub fn read_listener(message: &[u8], memory: u64) -> Result<(Queues, bool), IntroError> {
     let [version, flags, o0, e0, c0, o1, e1, c1, protocol, upper] = words(message)?;
     check(message, [version, flags, protocol, upper], LISTENER)?;
     let from = Queue::check([o0, e0, c0], memory, Direction::FromListener)?;
@@ -181,16 +191,17 @@ pub fn read_listener(message: &[u8], memory: u64) -> Result<Queues, IntroError> 
     if from.offset < to.end() && to.offset < from.end() {
         return Err(IntroError::Queue(Direction::ToListener, "entries that lie over those of the other"));
     }
-    Ok([from, to])
+    Ok(([from, to], is_ours(message, upper)))
 }
 
-/// Reads what who connects says.
+/// Reads what who connects says. Returns whether it is a process of softhca.
 ///
 /// # Errors
 /// An [`IntroError`].
-pub fn read_connecter(message: &[u8]) -> Result<(), IntroError> {
+pub fn read_connecter(message: &[u8]) -> Result<bool, IntroError> {
     let [version, flags, protocol, upper] = words(message)?;
-    check(message, [version, flags, protocol, upper], CONNECTER)
+    check(message, [version, flags, protocol, upper], CONNECTER)?;
+    Ok(is_ours(message, upper))
 }
 
 #[cfg(test)]
@@ -220,8 +231,23 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        assert_eq!(read_listener(&listener(&QUEUES), MEMORY), Ok(QUEUES));
-        assert_eq!(read_connecter(&connecter()), Ok(()));
+        assert_eq!(read_listener(&listener(&QUEUES), MEMORY), Ok((QUEUES, true)));
+        assert_eq!(read_connecter(&connecter()), Ok(true));
+    }
+
+    /// Who writes zero there, as SimBricks does, or nothing.
+    #[test]
+    fn others_are_not_ours() {
+        for (mut message, part) in [(listener(&QUEUES), LISTENER), (connecter(), CONNECTER)] {
+            let read = |message: &[u8]| match part {
+                LISTENER => read_listener(message, MEMORY).map(|(_, ours)| ours),
+                _ => read_connecter(message),
+            };
+            message[part] = 0;
+            assert_eq!(read(&message), Ok(false));
+            message.truncate(part);
+            assert_eq!(read(&message), Ok(false));
+        }
     }
 
     /// Each word of the listener's message, changed to what can't be.
@@ -268,7 +294,7 @@ mod tests {
                     word.copy_from_slice(&value.to_le_bytes());
                 }
             }
-            if let Ok(queues) = read_listener(&message, memory) {
+            if let Ok((queues, _)) = read_listener(&message, memory) {
                 for queue in queues {
                     prop_assert!(queue.end() as u64 <= memory && queue.room() > 0 && queue.count > 0);
                 }

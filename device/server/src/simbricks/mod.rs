@@ -7,6 +7,11 @@
 //!
 //! The peer is not trusted: what it says is looked at once, copied, and checked; its memory may go away ([`LinkError`]).
 //!
+//! Who waits looks again and again there, and learns of an idle time step by step, each as long as a link. Two processes of ours do
+//! better; a bit of the first messages, where SimBricks has zero, says that both are.
+//! - They sleep after a moment ([`Channel::rest`]): a byte of a ring says that its consumer does, and a byte at the socket wakes it.
+//! - Messages of time say more than a promise ([`Channel::outlook`]): up to when nothing comes if the receiver sends nothing.
+//!
 //! Everything is little endian. Source: the base and network protocols of SimBricks, version 1 (`lib/simbricks/base/proto.h`
 //! and `lib/simbricks/network/proto.h`).
 //!
@@ -53,6 +58,9 @@ pub enum LinkError {
         /// The last time it told.
         heard: u64,
     },
+    /// The system does not let this process wait for the peer.
+    #[error("waiting for the peer: {0}")]
+    Wait(std::io::Error),
     /// Time went backwards.
     #[error("the peer's time went backwards, from {before} to {now} ps")]
     Backwards {
@@ -71,6 +79,14 @@ pub enum LinkError {
         len: usize,
         /// What there is.
         room: usize,
+    },
+    /// A packet is earlier than one may be.
+    #[error("the peer sent a packet for {at} ps, though it had said that nothing came before {reached} ps")]
+    Early {
+        /// When it is to be processed.
+        at: u64,
+        /// What had been done already.
+        reached: u64,
     },
     /// A packet is none of ours.
     #[error("the peer sent a packet of {0} bytes that is no message of an adapter or switch: is it softhca?")]

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | 0 | of the message's own (48) |
 //! | 48 | time at which it is to be processed, ps (8) |
-//! | 56 | unused (7) |
+//! | 56 | in the first entry, between two processes of ours: 1 if the consumer sleeps (1); else unused |
+//! | 57 | unused (6) |
 //! | 63 | bit 7: 0 the producer has the entry, 1 the consumer; the type of the message below |
 //! | 64 | payload |
 //!
@@ -14,7 +15,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -29,6 +30,8 @@ use crate::memory::fault::Area;
 pub(super) const OWN: usize = 48;
 /// Offset of the time.
 const TIME: usize = 48;
+/// Offset of the consumer's sleep, in the first entry.
+const SLEEPS: usize = 56;
 /// Offset of owner and type.
 const OWNER: usize = 63;
 /// The consumer has the entry.
@@ -109,6 +112,41 @@ impl Ring {
         // SAFETY: the byte lies in an entry of the queue, all of which is inside the mapping (checked in `new`), and the mapping
         // lives as long as `self`. Both sides access it by atomics only; a byte is aligned anywhere.
         unsafe { AtomicU8::from_ptr(self.byte(OWNER)) }
+    }
+
+    /// Whether the consumer sleeps: it says so itself.
+    fn sleeps(&self) -> &AtomicU8 {
+        let at = self.memory.map.as_mut_ptr().wrapping_add(self.queue.offset + SLEEPS);
+        // SAFETY: the byte lies in the first entry of the queue, whose count is not zero: inside the mapping (checked in `new`), which
+        // lives as long as `self`. Both sides access it by atomics only ([`Ring::push`] leaves it out); a byte is aligned anywhere.
+        unsafe { AtomicU8::from_ptr(at) }
+    }
+
+    /// The consumer says that it sleeps, or that it does not.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(super) fn set_sleeps(&self, sleeps: bool) -> Result<(), LinkError> {
+        self.touch(|| {
+            self.sleeps().store(sleeps.into(), Ordering::SeqCst);
+            // What is looked at behind this was there before the producer saw it, or the producer sees it.
+            fence(Ordering::SeqCst);
+        })
+    }
+
+    /// The producer asks, behind what it has put into the ring, whether the consumer has to be woken. It is, once.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(super) fn take_sleeps(&self) -> Result<bool, LinkError> {
+        let mut slept = false;
+        self.touch(|| {
+            fence(Ordering::SeqCst);
+            if self.sleeps().load(Ordering::SeqCst) != 0 {
+                slept = self.sleeps().swap(0, Ordering::SeqCst) != 0;
+            }
+        })?;
+        Ok(slept)
     }
 
     fn advance(&mut self) {

@@ -40,6 +40,59 @@ fn pair(name: &str) -> (Channel, Channel) {
     (here, there.join().unwrap())
 }
 
+/// An outlook counts as long as the receiver sends nothing, and is given again when what it sent was taken.
+#[test]
+fn an_outlook_ends_with_what_is_sent() {
+    let (mut here, mut there) = pair("outlook");
+    let mut got = Vec::new();
+    let mut takes = |channel: &mut Channel| channel.take(&mut got).unwrap();
+    here.promise(Ps(100), Ps(9000)).unwrap();
+    // Less than is known, or as much, is not told again.
+    here.promise(Ps(200), Ps(9000)).unwrap();
+    assert_eq!(takes(&mut there), Heard::Nothing);
+    assert_eq!((there.heard(), there.outlook()), (Ps(100), Ps(9000)));
+    there.send(Ps(50), &[b"x"]).unwrap();
+    assert_eq!(there.outlook(), Ps(100), "there may be an answer");
+    here.promise(Ps(300), Ps(9000)).unwrap();
+    assert_eq!(takes(&mut there), Heard::Nothing);
+    assert_eq!(there.heard(), Ps(100), "it has not been taken: what was told is as good");
+    assert_eq!(takes(&mut here), Heard::Packet(Ps(50)));
+    here.promise(Ps(400), Ps(5000)).unwrap();
+    assert_eq!(takes(&mut there), Heard::Nothing);
+    assert_eq!((there.heard(), there.outlook()), (Ps(400), Ps(5000)));
+    // A promise beyond it is told.
+    here.promise(Ps(6000), Ps(6000)).unwrap();
+    assert_eq!(takes(&mut there), Heard::Nothing);
+    assert_eq!((there.heard(), there.outlook()), (Ps(6000), Ps(6000)));
+}
+
+/// Who sleeps is woken by what comes, by the peer's end, and not by a byte that says nothing; beside others' peers nobody sleeps.
+#[test]
+fn who_sleeps_is_woken() {
+    let (here, mut there) = pair("rest");
+    let long = Duration::from_secs(600);
+    let rest = |channel: &Channel| Channel::rest([channel].into_iter(), long).unwrap();
+    there.promise(Ps(100), Ps(100)).unwrap();
+    assert!(rest(&here), "there is something already");
+    let mut got = Vec::new();
+    let mut here = here;
+    assert_eq!(here.take(&mut got).unwrap(), Heard::Nothing);
+    let sleeper = std::thread::spawn(move || {
+        assert!(Channel::rest([&here].into_iter(), long).unwrap());
+        here
+    });
+    // Whenever the other falls asleep: before or behind this.
+    there.promise(Ps(200), Ps(200)).unwrap();
+    there.rouse().unwrap();
+    let mut here = sleeper.join().unwrap();
+    assert_eq!((here.take(&mut got).unwrap(), here.heard()), (Heard::Nothing, Ps(200)));
+    drop(there);
+    assert!(rest(&here) && here.has_hung_up());
+    let (out, inward) = (ring(256, 4).0, ring(256, 4).0);
+    let stranger = Channel::new(UnixStream::pair().unwrap().0, out, inward, false);
+    assert!(!rest(&stranger));
+}
+
 /// The two ends of one direction, in memory of this process.
 fn ring(entry: usize, count: usize) -> (Ring, Ring) {
     let queue = Queue { offset: 64, entry, count };
@@ -53,11 +106,11 @@ fn packets_and_times_pass_both_ways() {
     let (mut here, mut there) = pair("both");
     let mut got = Vec::new();
     assert_eq!(there.take(&mut got).unwrap(), Heard::Nothing);
-    here.promise(Ps(0)).unwrap();
+    here.promise(Ps(0), Ps::ZERO).unwrap();
     here.send(Ps(105), &[b"head", b"", b"tail"]).unwrap();
-    here.promise(Ps(210)).unwrap();
+    here.promise(Ps(210), Ps::ZERO).unwrap();
     // A promise that says nothing new is not sent.
-    here.promise(Ps(210)).unwrap();
+    here.promise(Ps(210), Ps::ZERO).unwrap();
     assert_eq!(there.take(&mut got).unwrap(), Heard::Packet(Ps(105)));
     assert_eq!((&got[..], there.heard()), (&b"headtail"[..], Ps(105)));
     assert_eq!(there.take(&mut got).unwrap(), Heard::Nothing);
@@ -138,7 +191,7 @@ fn prey() -> (Ring, Channel, UnixStream) {
     let (theirs, ours) = ring(256, 4);
     let (out, _) = ring(256, 4);
     let (socket, peer) = UnixStream::pair().unwrap();
-    (theirs, Channel::new(socket, out, ours), peer)
+    (theirs, Channel::new(socket, out, ours, true), peer)
 }
 
 #[test]
