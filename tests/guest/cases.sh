@@ -68,7 +68,8 @@ limited() {
 # Starts a server, and waits until it is ready or has ended. READY is a TCP port where it listens, `cm` for a listener of
 # the RDMA connection manager, a word after `:` that it prints, or `now`.
 start_server() {
-	limited "$1" "$3" >/tmp/server.log &
+	# A process of its own, not a shell that waits for one: a signal to it reaches all that it has started.
+	(exec timeout -k 5 "$1" sh -c ". /root/cases.sh; $3" >/tmp/server.log 2>&1) &
 	server=$!
 	until is_ready "$2"; do
 		kill -0 $server 2>/dev/null || break
