@@ -43,7 +43,7 @@ use crate::log;
     after_help = "Examples:\n  \
         softhca serve --socket /tmp/hca.sock\n  \
         softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
-        softhca sim --topology two-hosts --until 5\n  \
+        softhca sim --topology two-hosts\n  \
         softhca resources --run-dir /tmp/pair\n  \
         softhca bench --op read --size 64 --metric rate\n  \
         softhca explain trace.json --wr 0x42:7\n  \

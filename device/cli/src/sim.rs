@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use hca_bench::cluster::{self, Engine, Member, Pattern, Plan, Report, Transport};
 use hca_model::{HcaId, Ps, World};
-use hca_server::sim::Partition;
+use hca_server::sim::{self, Partition};
 use hca_server::topology::Topology;
 use hca_spec::ids::Lid;
 
@@ -15,13 +15,20 @@ use crate::cli::{print, private_dir};
 
 /// How often a program looks at its queues.
 const STEP: Ps = Ps::from_us(1);
+/// What hosts take to be ready, in ps, as seen (0.7 ms, 50 us and 20 ns) and somewhat more: their adapter, each connection, each
+/// receive.
+const OPEN: u64 = 900_000_000;
+const CONNECT: u64 = 60_000_000;
+const RECEIVE: u64 = 100_000;
+/// Bytes in a millisecond at 10 Gb/s.
+const PER_MS: u64 = 1_250_000;
 /// How often it is said how far the simulation is.
 const TELL: Duration = Duration::from_secs(1);
 
 /// Simulate a topology without guests: hosts run a program of ours, and time is the model's alone
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    softhca sim --topology two-hosts --until 5\n      \
+    softhca sim --topology two-hosts\n      \
     two hosts send to each other; what happened as one number\n  \
     softhca sim --topology far.toml --process left --run-dir /tmp/far &\n  \
     softhca sim --topology far.toml --process right --run-dir /tmp/far\n      \
@@ -53,18 +60,20 @@ pub(crate) struct Arguments {
     /// Bytes of a message: 64, 4K, 1M
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = message)]
     size: usize,
-    /// When all hosts begin to send, in milliseconds of model time
-    #[arg(long, value_name = "MS", default_value = "1", value_parser = crate::replay::milliseconds)]
-    start: Ps,
-    /// When it ends, in milliseconds of model time
-    #[arg(long, value_name = "MS", default_value = "5", value_parser = crate::replay::milliseconds)]
-    until: Ps,
+    /// When all hosts begin to send, in milliseconds of model time [default: when links have trained and all can be connected]
+    #[arg(long, value_name = "MS", value_parser = crate::replay::milliseconds)]
+    start: Option<Ps>,
+    /// When it ends, in milliseconds of model time [default: 4 ms after the start, and twice what the busiest host's bytes take at 10 Gb/s]
+    #[arg(long, value_name = "MS", value_parser = crate::replay::milliseconds)]
+    until: Option<Ps>,
     /// An acknowledgement is waited for 4.096 us * 2^N before a message is sent again
     #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u8).range(1..32))]
     ack_timeout: u8,
     /// Do not hash events, packets and completions: that is faster
     #[arg(long)]
     no_hash: bool,
+    #[command(flatten)]
+    observation: hca_trace::Options,
     /// How many seconds to wait for the other processes
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u64,
@@ -149,8 +158,7 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
             members.push(Member { hca: HcaId(place), number, name });
         }
     }
-    anyhow::ensure!(args.start < args.until, "--start must be before --until");
-    Ok(Plan {
+    let mut plan = Plan {
         members,
         lids,
         pattern: args.traffic,
@@ -158,12 +166,42 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
         transport: args.transport,
         messages: usize::try_from(args.messages)?,
         size: args.size,
-        start: args.start,
-        until: args.until,
+        start: Ps::ZERO,
+        until: Ps::ZERO,
         timeout: args.ack_timeout,
         step: STEP,
         hash: !args.no_hash,
-    })
+        observation: args.observation.clone(),
+    };
+    plan.start = args.start.unwrap_or_else(|| ready(topology, &plan));
+    plan.until = args.until.unwrap_or_else(|| plan.start + enough(&plan));
+    anyhow::ensure!(plan.start < plan.until, "--start must be before --until");
+    Ok(plan)
+}
+
+/// A time by which the hosts of a topology are up and connected: the same in each of its processes. No host has more connections than
+/// the first.
+fn ready(topology: &Topology, plan: &Plan) -> Ps {
+    let connections = match plan.transport {
+        Transport::Rc => plan.peers(0).len() as u64,
+        Transport::Dc => 0,
+    };
+    let receives = connections.saturating_mul(plan.messages as u64);
+    let up = OPEN
+        .saturating_add(CONNECT.saturating_mul(connections))
+        .saturating_add(RECEIVE.saturating_mul(receives));
+    sim::training(topology) + Ps::from_ms(up.div_ceil(Ps::from_ms(1).0))
+}
+
+/// What is left for messages to come after all have begun to send.
+fn enough(plan: &Plan) -> Ps {
+    let hosts = 0..plan.lids.len();
+    let (out, inward) =
+        (hosts.clone().filter(|to| plan.sends(0, *to)), hosts.filter(|from| plan.sends(*from, 0)));
+    let flows = out.count().max(inward.count()) as u64;
+    let bytes = flows.saturating_mul(plan.messages as u64).saturating_mul(plan.size as u64);
+    let ms = bytes.saturating_mul(2) / PER_MS;
+    Ps::from_ms(ms.saturating_add(4).min(1 << 30))
 }
 
 /// What the world took that was built.
@@ -192,6 +230,7 @@ fn peak() -> u64 {
 
 fn tell(args: &Arguments, report: &Report, built: &Built, took: Duration) -> anyhow::Result<()> {
     let rate = report.until as f64 / 1e6 / took.as_secs_f64();
+    report.said.iter().for_each(|line| eprintln!("softhca: {line}"));
     if args.json {
         let mut value = serde_json::to_value(report)?;
         value["process"] = args.process.clone().into();
@@ -201,7 +240,7 @@ fn tell(args: &Arguments, report: &Report, built: &Built, took: Duration) -> any
         value["took_s"] = took.as_secs_f64().into();
         return print(&serde_json::to_string_pretty(&value)?);
     }
-    let Report { hosts, messages, bytes, packets, finished, until, hashes } = report;
+    let Report { hosts, messages, bytes, packets, finished, until, hashes, said: _ } = report;
     let process = args.process.as_deref().map(|name| format!("process {name}: ")).unwrap_or_default();
     print(&format!(
         "{process}{hosts} hosts: {messages} messages came, {bytes} bytes, every one checked; the last completion at {:.3} us",

@@ -111,6 +111,33 @@ fn one_process_and_several_do_the_same_with_faults_and_a_narrow_trunk() {
     assert_ne!(run("differs-1", &plain, &["p0"]).0, run("differs-2", &other, &["p0"]).0);
 }
 
+/// Without times: links that train are waited for, and so are connections and messages. Who looks on changes nothing; what they write is
+/// whole, also when a host has failed.
+#[test]
+fn traces_and_captures_of_a_built_in_topology() {
+    let scratch = Scratch::new("observed");
+    let [trace, pcap] = ["trace.json", "packets.pcapng"].map(|name| scratch.0.join(name));
+    let files = ["--trace", trace.to_str().unwrap(), "--pcap", pcap.to_str().unwrap()];
+    let more = ["--messages", "40", "--size", "64K"];
+    let run = |more: &[&str]| sim(Path::new("two-hosts"), &scratch.0, None, more).output().unwrap();
+    let (mut plain, mut seen) = (Sums::default(), Sums::default());
+    add(&mut plain, &run(&more));
+    add(&mut seen, &run(&[&more[..], &files].concat()));
+    assert_eq!(plain.2, 80);
+    assert_eq!(seen, plain);
+    let whole = || {
+        let text = std::fs::read_to_string(&trace).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (value.as_array().unwrap().len(), std::fs::metadata(&pcap).unwrap().len())
+    };
+    let (events, bytes) = whole();
+    assert!(events > 1000 && bytes > 80 * 65536, "{events} events, {bytes} bytes");
+    let failed = run(&[&files[..], &["--until", "11.002"]].concat());
+    assert_eq!(failed.status.code(), Some(1));
+    let (fewer, _) = whole();
+    assert!(fewer > 0 && fewer < events, "{fewer} events");
+}
+
 /// A process is killed while others simulate: each says which link, and ends with an error.
 #[test]
 fn a_process_that_is_killed_ends_the_others_in_words() {

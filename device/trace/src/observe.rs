@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
+use hca_model::trace::Captured;
 use hca_model::{HcaId, NodeId, PortRef, Ps, World};
 use nix::libc;
 use nix::unistd::geteuid;
@@ -230,8 +231,20 @@ impl Observer {
     /// # Errors
     /// Writing failed.
     pub fn take(&mut self, world: &mut World) -> anyhow::Result<()> {
+        self.take_beside(world, &mut |_| ())
+    }
+
+    /// The same for somebody else, too, who is shown each packet.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn take_beside(
+        &mut self,
+        world: &mut World,
+        packets: &mut dyn FnMut(&Captured),
+    ) -> anyhow::Result<()> {
         self.take_trace(world).context("trace")?;
-        self.take_packets(world).context("pcap")?;
+        self.take_packets(world, packets).context("pcap")?;
         let files = self.trace.is_some() || self.pcap.is_some();
         if files && self.flushed.elapsed() >= FLUSH {
             self.flushed = Instant::now();
@@ -272,8 +285,9 @@ impl Observer {
     }
 
     /// The same with packets, of which each adapter has a share.
-    fn take_packets(&mut self, world: &mut World) -> std::io::Result<()> {
+    fn take_packets(&mut self, world: &mut World, packets: &mut dyn FnMut(&Captured)) -> std::io::Result<()> {
         for captured in world.drain_packets() {
+            packets(&captured);
             let Some(pcap) = &mut self.pcap else { continue };
             if !self.quotas.admits(captured.port, captured.packet.len(), &mut self.news) {
                 continue;

@@ -14,6 +14,7 @@ pub mod outcome;
 pub mod plan;
 pub mod program;
 pub mod stage;
+mod watch;
 
 pub use outcome::{Hashes, Report};
 pub use plan::{Member, Pattern, Plan, Transport};

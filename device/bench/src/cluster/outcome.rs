@@ -1,10 +1,9 @@
 //! What happened, as hashes that add up: those of the parts of a topology give that of the whole.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hash};
 
 use hca_driver::Completion;
-use hca_model::{HcaId, Ps, World};
+use hca_model::Ps;
 use serde::Serialize;
 
 /// Sums over all nodes, modulo 2^64, of hashes of what happened at each of them in the order of time.
@@ -57,13 +56,15 @@ pub struct Report {
     pub until: u64,
     /// If they were asked for.
     pub hashes: Option<Hashes>,
+    /// What is to be told of traces and captures.
+    pub said: Vec<String>,
 }
 
 /// What one host did.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
-    hasher: DefaultHasher,
-    completions: u64,
+    pub(super) hasher: DefaultHasher,
+    pub(super) completions: u64,
     /// Messages that came, whole.
     pub(super) came: u64,
     /// When the last completion was seen.
@@ -80,61 +81,5 @@ impl Account {
         (at.0, format!("{done:?}")).hash(&mut self.hasher);
         self.completions += 1;
         self.finished = at;
-    }
-}
-
-/// Looks on and hashes.
-#[derive(Default)]
-pub(super) struct Watch {
-    packets: BTreeMap<String, (DefaultHasher, u64)>,
-}
-
-fn named(name: &str, hash: u64) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (name, hash).hash(&mut hasher);
-    hasher.finish()
-}
-
-impl Watch {
-    /// From now on.
-    pub(super) fn begin(world: &mut World) -> Self {
-        world.hash_trace();
-        world.ports().collect::<Vec<_>>().into_iter().for_each(|port| world.capture_packets(port));
-        Self::default()
-    }
-
-    /// Takes what there is.
-    pub(super) fn take(&mut self, world: &mut World) {
-        for captured in world.drain_packets() {
-            let name = world.port_name(captured.port);
-            let (hasher, count) = self.packets.entry(name).or_insert_with(|| (DefaultHasher::new(), 0));
-            (captured.at.0, captured.sent, captured.packet.into_bytes()).hash(hasher);
-            *count += 1;
-        }
-    }
-
-    /// All of it.
-    pub(super) fn end<'a>(
-        mut self,
-        world: &mut World,
-        accounts: impl Iterator<Item = (&'a str, &'a Account)>,
-    ) -> Hashes {
-        self.take(world);
-        let mut hashes = Hashes::default();
-        let [events, packets, completions] = &mut hashes.counts;
-        for hca in (0..world.hcas()).map(HcaId) {
-            let (hash, count) = world.trace().map(|trace| trace.of_node(hca)).unwrap_or_default();
-            hashes.events = hashes.events.wrapping_add(named(world.name(hca), hash));
-            *events += count;
-        }
-        for (name, (hasher, count)) in &self.packets {
-            hashes.packets = hashes.packets.wrapping_add(named(name, hasher.finish()));
-            *packets += count;
-        }
-        for (name, account) in accounts {
-            hashes.completions = hashes.completions.wrapping_add(named(name, account.hasher.finish()));
-            *completions += account.completions;
-        }
-        hashes
     }
 }

@@ -63,6 +63,8 @@ pub struct Plan {
     pub step: Ps,
     /// Whether all that happens is hashed: it takes time.
     pub hash: bool,
+    /// What is traced and captured.
+    pub observation: hca_trace::Options,
 }
 
 impl Plan {

@@ -121,7 +121,7 @@ pub(super) fn start(hca: &mut Hca<HostBus>, plan: &Plan) -> Result<(), Error> {
     let now = hca.bus_mut().turns().now();
     if now > plan.start {
         return Err(Error::new(format!(
-            "is up and connected only at {} us: traffic can't start at {} us",
+            "is up and connected only at {} us: traffic can't start at {} us (--start)",
             now.as_ns() / 1000,
             plan.start.as_ns() / 1000
         )));

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hca_model::{Ps, World};
 
 use super::memory::{HostBus, Memory};
-use super::outcome::{Account, Report, Watch};
+use super::outcome::{Account, Report};
 use super::plan::{Member, Plan};
+use super::watch::Watch;
 use super::{Engine, program};
 use crate::Error;
 
@@ -124,7 +125,7 @@ pub fn run(
     progress: &mut dyn FnMut(Ps),
 ) -> Result<(Report, Box<dyn Engine>), Error> {
     let stage: Stage = Arc::new(Mutex::new(Shared { engine, now: Ps::ZERO }));
-    let watch = plan.hash.then(|| Watch::begin(lock(&stage).engine.world()));
+    let mut watch = Watch::begin(plan, lock(&stage).engine.world())?;
     let report = std::thread::scope(|scope| {
         let mut players = Vec::new();
         for member in &plan.members {
@@ -156,7 +157,11 @@ pub fn run(
                 ended: None,
             });
         }
-        let done = conduct(&stage, plan, &mut players, watch, progress);
+        let done = conduct(&stage, plan, &mut players, &mut watch, progress);
+        if done.is_err() {
+            // Files show how it came to that.
+            watch.close(lock(&stage).engine.world())?;
+        }
         // Whoever waits still is told that all is over.
         players.iter_mut().for_each(|player| drop(player.go.take()));
         done
@@ -169,7 +174,7 @@ fn conduct(
     stage: &Stage,
     plan: &Plan,
     players: &mut [Player<'_>],
-    mut watch: Option<Watch>,
+    watch: &mut Watch,
     progress: &mut dyn FnMut(Ps),
 ) -> Result<Report, Error> {
     let mut now = Ps::ZERO;
@@ -190,7 +195,7 @@ fn conduct(
         shared.now = now;
         let world = shared.engine.world();
         drop(world.drain());
-        watch.iter_mut().for_each(|watch| watch.take(world));
+        watch.take(world)?;
         progress(now);
     }
     if let Some(late) = players.iter().find(|player| player.ended.is_none()) {
@@ -199,7 +204,7 @@ fn conduct(
     }
     let accounts = || players.iter().filter_map(|p| Some((p.member.name.as_str(), p.ended.as_ref()?)));
     let world = &mut *lock(stage);
-    let hashes = watch.map(|watch| watch.end(world.engine.world(), accounts()));
+    let (hashes, said) = watch.end(world.engine.world(), accounts())?;
     let mut sent = |player: &Player<'_>| world.engine.world().port_counters(player.member.hca.into());
     let packets = players.iter().filter_map(&mut sent).map(|counters| counters.xmit_packets).sum();
     let messages = accounts().map(|(_, account)| account.came).sum();
@@ -211,5 +216,6 @@ fn conduct(
         finished: accounts().map(|(_, account)| account.finished.0).max().unwrap_or(0),
         until: plan.until.0,
         hashes,
+        said,
     })
 }

@@ -12,11 +12,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use hca_model::timing::Profile;
 use hca_model::{Ps, World};
 
 use crate::simbricks;
 use crate::topology::Topology;
 use joint::{Joint, Patience, Wait};
+
+/// How long the links of a topology take to train, at most.
+pub fn training(topology: &Topology) -> Ps {
+    let own = topology.hcas().filter_map(|(_, hca)| hca.profile.as_deref());
+    let profiles = own.chain([topology.common_profile()]).filter_map(Profile::named);
+    let slowest = profiles.map(|profile| profile.link_training()).max();
+    topology.fabric.training_ms.map(Ps::from_ms).or(slowest).unwrap_or_default()
+}
 
 /// A part of a topology, and its links to the others.
 pub struct Partition {

@@ -169,7 +169,7 @@ impl Timing {
 
     /// From the port's start to the link's being up.
     pub const fn link_training(&self) -> Ps {
-        self.profile.port.link_training_ms.0
+        self.profile.link_training()
     }
 
     /// Execution of the command `opcode` with `input_len` bytes of input, DMA not included.

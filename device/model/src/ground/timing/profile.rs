@@ -83,6 +83,11 @@ impl Profile {
         &self.name
     }
 
+    /// From a port's start to its link's being up.
+    pub const fn link_training(&self) -> Ps {
+        self.port.link_training_ms.0
+    }
+
     /// Sets how long links take to train.
     pub fn set_link_training(&mut self, time: Ps) {
         self.port.link_training_ms = Ms(time);
