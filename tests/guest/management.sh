@@ -21,7 +21,7 @@ traces() {
 	echo 1 >$tracing/events/mlx5/mlx5_fw/enable
 }
 # start_anew: a reset of the adapter's bus, behind which the kernel looks for it anew, and the driver loaded again. The
-# bridge is told directly: the kernel's own reset waits for the link to be active again, which QEMU's ports do not report.
+# bridge is told directly: what is behind it may be another device then, which the kernel's own reset would not look for.
 start_anew() {
 	place=$(pci)
 	bridge=$(basename "$(dirname "$(readlink -f "/sys/bus/pci/devices/$place")")")
@@ -29,6 +29,15 @@ start_anew() {
 	echo 1 >"/sys/bus/pci/devices/$place/remove" && setpci -s "$bridge" BRIDGE_CONTROL=40:40 && sleep 0.1 &&
 		setpci -s "$bridge" BRIDGE_CONTROL=0:40 && sleep 1 && echo 1 >"/sys/bus/pci/devices/$bridge/rescan" &&
 		until_true 30 pci && modprobe mlx5_ib && until_true 30 link_layer
+}
+# active: whether the port is.
+active() {
+	ibv_devinfo | grep -q PORT_ACTIVE
+}
+# pong: data passes between two queue pairs of the adapter.
+pong() {
+	ibv_rc_pingpong -n 100 >/dev/null &
+	until_true 10 sh -c 'ss -ltn | grep -q :18515' && ibv_rc_pingpong -n 100 localhost && wait $!
 }
 # class: that of the adapter: 0x020700 is InfiniBand, 0x020000 Ethernet.
 class() {

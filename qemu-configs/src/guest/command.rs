@@ -84,6 +84,9 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
             )
             .args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
     }
+    // Nothing is plugged in or out. With the firmware (ACPI) as who would do it, a port does not say that its link is up,
+    // for which the kernel waits behind a reset of the bus or of the link; and drivers start no firmware below a port that can.
+    command.args(["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]);
     for (index, hca) in host.hcas.iter().enumerate() {
         let number = index + 1;
         let socket = serde_json::json!({
@@ -92,7 +95,10 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
             "bus": format!("port{number}"),
         });
         command
-            .args(["-device", &format!("pcie-root-port,id=port{number},chassis={number},slot={number}")])
+            .args([
+                "-device",
+                &format!("pcie-root-port,id=port{number},chassis={number},slot={number},hotplug=off"),
+            ])
             .args(["-device", &socket.to_string()]);
     }
     if let Some(side) = &boot.side {
