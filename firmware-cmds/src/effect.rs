@@ -4,6 +4,7 @@ use hca_spec::ids::{Cqn, Eqn, Mkey, Qpn, Rqn, Srqn};
 use hca_spec::qpc::QpState;
 
 use crate::buffer::Buffer;
+use crate::function::Functions;
 use crate::rq::RqState;
 
 /// A change that the hardware has to follow. Order matters; the context is already in the tables
@@ -118,6 +119,17 @@ pub enum Effect {
         /// What.
         bytes: Vec<u8>,
     },
+    /// These functions' drivers are told of a start of the firmware ([`crate::sync_reset`]).
+    SyncReset {
+        /// Which.
+        functions: Functions,
+        /// What ([`hca_spec::eqe::sync_reset`]).
+        what: u8,
+    },
+    /// Drivers are waited for: [`crate::sync_reset::SyncReset::late`] with this number when it was long enough.
+    SyncResetWaits(u32),
     /// TEARDOWN_HCA or DISABLE_HCA: no object is left; all moving parts must be dropped.
     AllGone,
+    /// TEARDOWN_HCA, forced or fast: the same but for event queues, which tell the driver that it is done.
+    AllButEventsGone,
 }

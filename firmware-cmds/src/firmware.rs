@@ -18,7 +18,7 @@ use crate::object::Kind;
 use crate::pages::Pages;
 use crate::personality::{Personality, PortKind};
 use crate::ports::Ports;
-use crate::profile::{Config, general_max};
+use crate::profile::{Config, general_max, initial};
 use crate::steering::{Offer, Steering};
 
 /// How far the driver has brought the adapter.
@@ -177,7 +177,7 @@ impl Firmware {
             ports: Ports::new(config.clone()),
             state: State::Disabled,
             issi: 0,
-            general: general_max,
+            general: initial(general_max),
             general_max,
             atomic: config.personality.capabilities.atomic,
             odp: config.personality.capabilities.odp_initial,
@@ -306,6 +306,28 @@ impl Firmware {
         self.disposal.give(objects);
         self.pages.account(0);
         effects.push(Effect::AllGone);
+    }
+
+    /// Drops every object but event queues, and the pages that they are armed by.
+    pub(crate) fn drop_all_but_events(&mut self, effects: &mut Vec<Effect>) {
+        let mut left = tables(&self.config);
+        std::mem::swap(&mut left.eqs, &mut self.icm.eqs);
+        std::mem::swap(&mut left.uars, &mut self.icm.uars);
+        let gone = std::mem::replace(&mut self.icm, left);
+        self.disposal.give(gone);
+        self.account_pages();
+        effects.push(Effect::AllButEventsGone);
+    }
+
+    /// The driver has disabled the function by its register: it reaches for no memory of the host any more. `ports`: of its
+    /// chip.
+    pub fn disable(&mut self, ports: &mut Ports, effects: &mut Vec<Effect>) {
+        if self.state == State::Disabled || (self.state == State::Enabled && self.icm.eqs.is_empty()) {
+            return;
+        }
+        self.drop_objects(effects);
+        ports.sync_reset.hears(self.config.function, false, effects);
+        self.state = State::Enabled;
     }
 
     /// Entries of its ports' tables: P_Keys, and GIDs, of which Ethernet ports have those of RoCE addresses.

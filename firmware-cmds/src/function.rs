@@ -38,6 +38,37 @@ impl fmt::Display for FunctionId {
     }
 }
 
+/// Functions of an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Functions(u8);
+
+impl Functions {
+    fn bit(function: FunctionId) -> u8 {
+        1u8.checked_shl(function.0.into()).unwrap_or(0)
+    }
+
+    pub(crate) fn set(&mut self, function: FunctionId, is: bool) {
+        match is {
+            true => self.0 |= Self::bit(function),
+            false => self.0 &= !Self::bit(function),
+        }
+    }
+
+    /// Whether it is one of them.
+    pub fn has(self, function: FunctionId) -> bool {
+        self.0 & Self::bit(function) != 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = FunctionId> {
+        (0..FunctionId::COUNT as u8).map(FunctionId).filter(move |function| self.has(*function))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -60,6 +60,7 @@ mod speed;
 mod steady;
 pub mod steering;
 pub mod switch;
+pub mod sync_reset;
 pub mod table;
 pub mod tracer;
 pub mod transport;

@@ -12,6 +12,7 @@ use crate::port::{Link, Port, Role};
 use crate::profile::Config;
 use crate::sensor::Sensor;
 use crate::settings::{Delivered, Settings};
+use crate::sync_reset::SyncReset;
 use crate::tracer::Tracer;
 
 /// A port of an adapter.
@@ -48,6 +49,8 @@ pub struct Ports {
     pub(crate) sensor: Sensor,
     /// What the firmware did. Who has it is told of each function's reset ([`Tracer::function_reset`]).
     pub tracer: Tracer,
+    /// A start of the firmware that drivers are asked about.
+    pub sync_reset: SyncReset,
     /// What is in the cage of each port, which no reset changes.
     cages: Vec<Module>,
 }
@@ -80,13 +83,14 @@ impl Ports {
         let mut tracer = Tracer::default();
         tracer.restart(flash.running());
         let cages = vec![Module::default(); ports.len()];
-        Self { ports, settings, flash, sensor: Sensor::default(), tracer, cages, config }
+        let (sensor, sync_reset) = Default::default();
+        Self { ports, settings, flash, sensor, tracer, sync_reset, cages, config }
     }
 
     /// Everything to power-on, but for what is kept in flash.
     pub fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { config, ports, settings: _, flash: _, sensor, tracer: _, cages: _ } = self;
+        let Self { config, ports, settings: _, flash: _, sensor, tracer: _, sync_reset: _, cages: _ } = self;
         let old = std::mem::replace(ports, fresh(config));
         ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
         *sensor = Sensor::default();
@@ -97,6 +101,7 @@ impl Ports {
         self.settings.restart();
         self.flash.restart();
         self.tracer.restart(self.flash.running());
+        self.sync_reset = SyncReset::default();
         let kind = match self.settings.ethernet(1) {
             Some(true) => PortKind::Ethernet,
             Some(false) => PortKind::InfiniBand,

@@ -103,3 +103,8 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);
     c
 }
+/// Capabilities before a driver has set some: a driver says by itself that it hears of restarts.
+pub(crate) fn initial(mut general: General) -> General {
+    general.set(General::PCI_SYNC_FOR_FW_UPDATE_EVENT, 0);
+    general
+}

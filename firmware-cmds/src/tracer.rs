@@ -283,6 +283,11 @@ impl Tracer {
         self.release(function)
     }
 
+    /// The driver of a function went without a word: the tracer is free if it had it, which is returned.
+    pub(crate) fn function_gone(&mut self, function: FunctionId) -> bool {
+        self.release(function)
+    }
+
     /// Whether the function has it.
     pub(crate) fn is_of(&self, function: FunctionId) -> bool {
         self.owner == Some(function)

@@ -36,11 +36,18 @@ pub struct Config {
     pub init_polls: u32,
     /// Whether commands complete by events once the command EQ exists; otherwise they are always polled.
     pub command_events: bool,
+    /// Whether the driver hears of starts of the firmware, and answers ([`hca_spec::management::Mfrl`]), if the firmware asks.
+    pub hears_of_restarts: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { command_polls: 1_000_000, init_polls: 1_000_000, command_events: true }
+        Self {
+            command_polls: 1_000_000,
+            init_polls: 1_000_000,
+            command_events: true,
+            hears_of_restarts: false,
+        }
     }
 }
 
@@ -507,6 +514,9 @@ impl<B: Bus> Hca<B> {
         wanted.set(caps::General::PKEY_TABLE_SIZE, 0);
         wanted.set(caps::General::LOG_MAX_QP, max.get(caps::General::LOG_MAX_QP).min(LOG_MAX_QP));
         wanted.set(caps::General::CMDIF_CHECKSUM, 0).set(caps::General::LOG_UAR_PAGE_SZ, 0);
+        let hears = u32::from(self.config.hears_of_restarts);
+        let asks = caps::General::PCI_SYNC_FOR_FW_UPDATE_EVENT;
+        wanted.set(asks, hears.min(max.get(asks)));
         self.set_caps(caps::TYPE_GENERAL, wanted.bytes())?;
         if wanted.get(caps::General::PG) == 1 {
             // All the on-demand paging there is: some of it is off by default.

@@ -143,6 +143,10 @@ layout! {
         NUM_PORTS: 0x34 [7:0];
         /// log2 of the largest message.
         LOG_MAX_MSG: 0x38 [28:24];
+        /// There are events of the type that has sub-types ([`crate::eqe::general`]).
+        GENERAL_NOTIFICATION_EVENT: 0x38 [13:13];
+        /// Drivers are asked before the firmware starts again; set by a driver: it answers.
+        PCI_SYNC_FOR_FW_UPDATE_EVENT: 0x3c [14:14];
         /// Static rates, bit mask.
         STAT_RATE_SUPPORT: 0x3c [31:16];
         /// Signature blocks can have 4048 bytes.

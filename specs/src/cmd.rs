@@ -35,7 +35,7 @@ layout! {
     pub struct FunctionIn[0x10] {
         /// The function; 0 = self.
         FUNCTION_ID: 0x8 [15:0];
-        /// TEARDOWN_HCA: 0 = graceful close, 1 = forced, 2 = fast.
+        /// TEARDOWN_HCA: 0 = graceful close, 1 = forced, 2 = fast; both leave event queues.
         PROFILE: 0x8 [15:0];
         /// MANAGE_PAGES: entries of the page list.
         INPUT_NUM_ENTRIES: 0xc [31:0];

@@ -32,6 +32,8 @@ layout! {
         PAGE_FUNCTION_ID: 0x20 [15:0];
         /// Page requests: pages wanted, negative = given back.
         PAGE_COUNT: 0x24 [31:0];
+        /// General events of that sub-type: [`sync_reset`].
+        SYNC_RESET_STATE: 0x20 [3:0];
         /// Page faults: bytes of the message that are done.
         FAULT_COMMITTED: 0x20 [31:0];
         /// Page faults of a WQE: its index.
@@ -97,13 +99,15 @@ pub enum EventType {
     DctDrained = 0x1c,
     /// An initiator came to a DC target with another access key.
     DctKeyViolation = 0x1d,
+    /// What has no type of its own: [`general`].
+    General = 0x22,
     /// Something about the firmware's tracer ([`crate::tracer::tracer_event`]).
     DeviceTracer = 0x26,
 }
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Completion,
         Self::PathMigrated,
         Self::CommEstablished,
@@ -122,6 +126,7 @@ impl EventType {
         Self::SrqLimit,
         Self::DctDrained,
         Self::DctKeyViolation,
+        Self::General,
         Self::DeviceTracer,
     ];
 
@@ -129,6 +134,22 @@ impl EventType {
     pub fn from_bits(bits: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u32 == bits)
     }
+}
+
+/// Sub-types of [`EventType::General`].
+pub mod general {
+    /// Drivers are asked, or told, about a start of the firmware: [`super::sync_reset`].
+    pub const SYNC_RESET: u8 = 8;
+}
+
+/// Values of [`Eqe::SYNC_RESET_STATE`].
+pub mod sync_reset {
+    /// Is it all right?
+    pub const REQUEST: u8 = 0;
+    /// All agreed: let go.
+    pub const NOW: u8 = 1;
+    /// Nothing comes of it.
+    pub const ABORT: u8 = 2;
 }
 
 /// Sub-types of [`EventType::PortChange`].

@@ -372,8 +372,16 @@ layout! {
 
     /// MFRL: restart of the firmware.
     pub struct Mfrl[0x8] {
-        /// 1 = drivers of all functions are asked first.
+        /// 1 = drivers of all functions are asked first, by one of them; 0 = not; 2 = by the firmware.
         PCI_SYNC_START: 0x4 [30:29];
+        /// A driver answers: 1 = it agrees, 2 = it does not.
+        PCI_SYNC_RESP: 0x4 [28:27];
+        /// Which of the kinds is meant; 0 = the whole chip.
+        RST_TYPE_SEL: 0x4 [26:24];
+        /// What the drivers are to do to PCI Express; 0 = the link goes down and up.
+        PCI_RESET_REQ_METHOD: 0x4 [23:21];
+        /// What becomes of the restart that drivers are asked about: [`reset_state`].
+        RESET_STATE: 0x4 [19:16];
         /// Kinds of restart that there are, a bit each.
         RESET_TYPE: 0x4 [15:8];
         /// By what it starts again: read, a bit for each that there is; written, the one that is meant. See [`reset_level`].
@@ -547,6 +555,30 @@ pub mod reset_level {
     pub const WARM_REBOOT: u32 = 1 << 6;
 }
 
+/// Values of [`Mfrl::RESET_STATE`].
+pub mod reset_state {
+    /// Nothing, or the firmware has started.
+    pub const IDLE: u32 = 0;
+    /// Drivers are asked.
+    pub const NEGOTIATION: u32 = 1;
+    /// They let go.
+    pub const IN_PROGRESS: u32 = 2;
+    /// One has not answered.
+    pub const NEGOTIATION_TIMEOUT: u32 = 3;
+    /// One did not agree.
+    pub const REFUSED: u32 = 4;
+    /// One has not let go.
+    pub const UNLOAD_TIMEOUT: u32 = 5;
+}
+
+/// Bits of [`Mcam::MNG_FEATURE_CAP_MASK_L`].
+pub mod mcam_feature {
+    /// [`super::Mfrl::PCI_SYNC_START`].
+    pub const PCI_SYNC: u64 = 1 << 19;
+    /// [`super::Mfrl::RESET_STATE`].
+    pub const RESET_STATE: u64 = 1 << 21;
+}
+
 /// MCQI: kinds of information.
 pub mod component_info {
     /// [`super::McqiCapabilities`].
@@ -610,5 +642,9 @@ mod tests {
         let mut s = Mfrl::new();
         s.set(Mfrl::RESET_LEVEL, reset_level::PCI_RESET | reset_level::WARM_REBOOT);
         assert_eq!(s.bytes()[4..], [0, 0, 0, 0x48]);
+        s.set(Mfrl::PCI_SYNC_START, 1)
+            .set(Mfrl::PCI_SYNC_RESP, 2)
+            .set(Mfrl::RESET_STATE, reset_state::REFUSED);
+        assert_eq!(s.bytes()[4..], [0x30, 4, 0, 0x48]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hca_model::fault::PcieLink;
 use hca_model::personality::Personality;
-use hca_model::{Finding, FunctionRef, PortKind, Ps, World};
+use hca_model::{Finding, FunctionRef, PortKind, Ps, World, is_doorbell};
 
 use crate::log::Source;
 use crate::memory::{Backing, HostMemory, Limits, MapError, Peer, Range, RemoteMemory, Window};
@@ -349,6 +349,9 @@ impl<'a> Endpoint<'a> {
                     at = at.saturating_add(head.len() as u64);
                     rest = tail;
                 }
+                if !is_doorbell(offset) {
+                    self.follow_firmware();
+                }
             }
             Space::Bar2 | Space::Config if self.is_off_the_bus() => {}
             Space::Rom => {}
@@ -522,6 +525,12 @@ impl<'a> Endpoint<'a> {
         let function = &mut *self.function;
         self.world.restart_firmware(now, function.place);
         function.config.set_port_kind(self.world.kind_of_ports(function.place.hca));
+    }
+
+    /// A register may have had the firmware start: its ports may be of another kind.
+    fn follow_firmware(&mut self) {
+        let Function { config, place, .. } = &mut *self.function;
+        config.change_port_kind(self.world.kind_of_ports(place.hca));
     }
 
     /// Configuration has changed: lets DMA through or stops it.

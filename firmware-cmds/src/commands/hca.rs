@@ -8,8 +8,8 @@ use hca_spec::caps::{
     TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
-    CAP_CURRENT, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryLagOut, QuerySpecialContextsOut,
-    SetHcaCapIn, SetIssiIn,
+    CAP_CURRENT, FunctionIn, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryLagOut,
+    QuerySpecialContextsOut, SetHcaCapIn, SetIssiIn,
 };
 use hca_spec::command::Status;
 use hca_spec::mkc::NULL_MKEY;
@@ -22,6 +22,7 @@ use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, Snapshot, State};
 use crate::limits::VENDOR_ID;
 use crate::pages::Pages;
+use crate::profile::initial;
 
 /// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
 /// does whose successor (kdump) then finds the function as it was.
@@ -40,9 +41,10 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     }
     fw.at_last_teardown = Some(left);
     fw.drop_objects(effects);
+    fw.ports.sync_reset.hears(fw.config.function, false, effects);
     fw.state = State::Disabled;
     fw.issi = 0;
-    fw.general = fw.general_max;
+    fw.general = initial(fw.general_max);
     fw.atomic = fw.config.personality.capabilities.atomic;
     fw.odp = fw.config.personality.capabilities.odp_initial;
     let pages = std::mem::replace(&mut fw.pages, Pages::new(fw.config.icm_pages));
@@ -51,7 +53,7 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     Ok(done())
 }
 
-pub(super) fn init(fw: &mut Firmware, _: &Call<'_>) -> Outcome {
+pub(super) fn init(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const TWICE: Failure =
         Failure::new(Status::BadSystemState, "INIT_HCA: the adapter is initialized already");
     const PAGES: Failure = Failure::new(
@@ -65,12 +67,28 @@ pub(super) fn init(fw: &mut Firmware, _: &Call<'_>) -> Outcome {
         return Err(PAGES.got(fw.pages.given()).least(fw.pages.given() + fw.pages.init()));
     }
     fw.state = State::Initialized;
+    let hears = fw.general.get(General::PCI_SYNC_FOR_FW_UPDATE_EVENT) == 1;
+    fw.ports.sync_reset.hears(fw.config.function, hears, effects);
     Ok(done())
 }
 
-pub(super) fn teardown(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+/// [`FunctionIn::PROFILE`] of TEARDOWN_HCA.
+const FORCED: u32 = 1;
+const FAST: u32 = 2;
+
+/// Objects that a driver leaves are dropped. One that closes by force or fast has destroyed none: it hears by an event that it
+/// is done, and then disables the function.
+pub(super) fn teardown(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     fw.teardown_snapshot = Some(fw.snapshot());
-    fw.drop_objects(effects);
+    if matches!(call.view::<FunctionIn>()?.get(FunctionIn::PROFILE), FORCED | FAST) {
+        fw.drop_all_but_events(effects);
+        if fw.ports.tracer.function_gone(fw.config.function) {
+            effects.push(Effect::TracerReleased);
+        }
+    } else {
+        fw.drop_objects(effects);
+    }
+    fw.ports.sync_reset.hears(fw.config.function, false, effects);
     fw.state = State::Enabled;
     Ok(done())
 }
@@ -159,6 +177,7 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const CHECKSUM: Failure =
         bad_param("SET_HCA_CAP: cmdif_checksum: must be 0: command signatures are not supported");
     const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
+    const ASKED: hca_spec::layout::Field<General> = General::PCI_SYNC_FOR_FW_UPDATE_EVENT;
     const MODE: Failure = bad_param("SET_HCA_CAP: atomic_req_8B_endianness_mode must be 0 or 1");
     if fw.state == State::Initialized {
         return Err(LATE.got(fw.state as u32).wanted("1: enabled"));
@@ -179,6 +198,12 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             if new.get(General::LOG_UAR_PAGE_SZ) != 0 {
                 return Err(UAR.got(new.get(General::LOG_UAR_PAGE_SZ)));
             }
+            if new.get(ASKED) > fw.general_max.get(ASKED) {
+                return Err(ABOVE
+                    .of(ASKED.offset() as u32)
+                    .got(new.get(ASKED))
+                    .limit(fw.general_max.get(ASKED)));
+            }
             for field in SETTABLE {
                 let wanted = match new.get(field) {
                     0 => fw.general_max.get(field),
@@ -187,6 +212,7 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
                 fw.general.set(field, wanted);
             }
             fw.general.set(General::PKEY_TABLE_SIZE, new.get(General::PKEY_TABLE_SIZE));
+            fw.general.set(ASKED, new.get(ASKED));
         }
         TYPE_ATOMIC => {
             let mode = new.atomic().get(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE);

@@ -3,20 +3,24 @@
 //! Drivers and tools were made at different times: what lacks of such a register is zero. Source: PRM "Management
 //! Registers"; the mlx5 driver and mstflint for what they read and write.
 
+use hca_spec::caps::General;
 use hca_spec::cmd::reg;
+use hca_spec::command::Status;
 use hca_spec::management::{
     BOOT_IMAGE, Mcam, Mcc, Mcda, Mcqi, McqiActivation, McqiCapabilities, McqiVersion, Mcqs, Mfrl, Mgir,
-    Mnvgc, Mnvia, Mnvqc, Mpein, Mqis, Mtcap, Mtmp, component_info, reset_level, update_error,
+    Mnvgc, Mnvia, Mnvqc, Mpein, Mqis, Mtcap, Mtmp, component_info, mcam_feature, reset_level, update_error,
 };
 use hca_spec::register::Mnvda;
 
 use super::register::Denied;
+use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::flash::{COMPONENT, LOG_WORD, MOST, MOST_AT_ONCE};
 use crate::personality::{FirmwareVersion, PciSpeed};
 use crate::sensor::Sensor;
 use crate::settings::Name;
+use crate::sync_reset::NotNow;
 
 /// Longest register of these, with what comes behind it.
 const MOST_BYTES: usize = 0x10c;
@@ -50,7 +54,13 @@ pub(super) fn is_one(register: u32) -> bool {
 }
 
 /// Reads or writes one of them: what came, and what goes back.
-pub(super) fn access(fw: &mut Firmware, register: u32, write: bool, data: &[u8]) -> Result<Vec<u8>, Denied> {
+pub(super) fn access(
+    fw: &mut Firmware,
+    register: u32,
+    write: bool,
+    data: &[u8],
+    effects: &mut Vec<Effect>,
+) -> Result<Vec<u8>, Denied> {
     const READ_ONLY: Failure = bad_param("register of management: op_mod: it can't be written");
     const WRITE_ONLY: Failure = bad_param("register of management: op_mod: it can't be read");
     let data = data.get(..MOST_BYTES).unwrap_or(data);
@@ -64,7 +74,7 @@ pub(super) fn access(fw: &mut Firmware, register: u32, write: bool, data: &[u8])
         (reg::MQIS, false) => text(fw, data)?,
         (reg::MTCAP, false) => sensors(),
         (reg::MTMP, write) => temperature(fw, write, data)?,
-        (reg::MFRL, write) => restart(write, data)?,
+        (reg::MFRL, write) => restart(fw, write, data, effects)?,
         (reg::MPEIN, false) => pci_link(fw),
         (reg::MNVDA, write) => {
             let mut value = data.to_vec();
@@ -105,7 +115,11 @@ fn present(fw: &Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {
     };
     out.set(Mcam::MNG_ACCESS_REG_CAP_MASK_L, mask(first));
     out.set(Mcam::MNG_ACCESS_REG_CAP_MASK_H, mask(first.saturating_add(u64::BITS)));
-    out.set(Mcam::MNG_FEATURE_CAP_MASK_L, 0).set(Mcam::MNG_FEATURE_CAP_MASK_H, 0);
+    let features = match out.get(Mcam::FEATURE_GROUP) {
+        0 if asks_drivers(fw) => mcam_feature::PCI_SYNC | mcam_feature::RESET_STATE,
+        _ => 0,
+    };
+    out.set(Mcam::MNG_FEATURE_CAP_MASK_L, features).set(Mcam::MNG_FEATURE_CAP_MASK_H, 0);
     Ok(out.bytes().to_vec())
 }
 
@@ -284,25 +298,69 @@ fn temperature(fw: &mut Firmware, write: bool, data: &[u8]) -> Result<Vec<u8>, F
     Ok(out.bytes().to_vec())
 }
 
-/// MFRL: by what the firmware starts again. It does so by each of these, whether it was asked to or not.
-fn restart(write: bool, data: &[u8]) -> Result<Vec<u8>, Failure> {
+/// Whether drivers are asked before the firmware starts again.
+fn asks_drivers(fw: &Firmware) -> bool {
+    fw.general_max.get(General::PCI_SYNC_FOR_FW_UPDATE_EVENT) == 1
+}
+
+/// MFRL: by what the firmware starts again. It does so by each of these, whether it was asked to or not, or when all drivers
+/// have agreed and let go.
+fn restart(
+    fw: &mut Firmware,
+    write: bool,
+    data: &[u8],
+    effects: &mut Vec<Effect>,
+) -> Result<Vec<u8>, Failure> {
     const LEVEL: Failure = bad_param("MFRL: reset_level: one that the adapter has must be chosen");
-    const SYNC: Failure = bad_param("MFRL: pci_sync: the firmware does not coordinate drivers");
+    const SYNC: Failure =
+        bad_param("MFRL: pci_sync: this adapter's firmware does not ask drivers before it starts again");
+    const BY: Failure = bad_param("MFRL: pci_sync_for_fw_update_start: must be 0 or 1 (by a driver)");
+    const ANSWER: Failure =
+        bad_param("MFRL: pci_sync_for_fw_update_resp: must be 1 (agrees) or 2 (does not)");
+    const TYPE: Failure = bad_param("MFRL: rst_type_sel: must be 0 (the whole chip)");
+    const METHOD: Failure = bad_param("MFRL: reset_level: drivers are asked about a PCI reset only");
+    const UNDER_WAY: Failure =
+        Failure::new(Status::ResourceBusy, "MFRL: drivers are asked about a restart already");
+    const NOBODY: Failure =
+        Failure::new(Status::BadResourceState, "MFRL: no driver hears of restarts (SET_HCA_CAP, INIT_HCA)");
     const LEVELS: u32 = reset_level::PCI_RESET | reset_level::WARM_REBOOT;
     const WHOLE_CHIP: u32 = 1;
+    const AGREES: u32 = 1;
+    const DISAGREES: u32 = 2;
     let mut out = Mfrl::from_prefix_or_zero(data);
     if write {
         let level = out.get(Mfrl::RESET_LEVEL);
-        if out.get(Mfrl::PCI_SYNC_START) != 0 {
-            return Err(SYNC.got(out.get(Mfrl::PCI_SYNC_START)));
-        }
         if level & LEVELS == 0 || !level.is_power_of_two() {
             return Err(LEVEL.got(level));
+        }
+        let (start, answer) = (out.get(Mfrl::PCI_SYNC_START), out.get(Mfrl::PCI_SYNC_RESP));
+        let kind = out.get(Mfrl::RST_TYPE_SEL);
+        if (start, answer) != (0, 0) && !asks_drivers(fw) {
+            return Err(SYNC.got(start.max(answer)));
+        }
+        if kind != 0 {
+            return Err(TYPE.got(kind));
+        }
+        if (start, answer) != (0, 0) && level != reset_level::PCI_RESET {
+            return Err(METHOD.got(level));
+        }
+        let me = fw.config.function;
+        let sync = &mut fw.ports.sync_reset;
+        match (start, answer) {
+            (0, 0) => {}
+            (0, AGREES | DISAGREES) => sync.answer(me, answer == AGREES, effects),
+            (1, 0) => match sync.begin(effects) {
+                Ok(()) => {}
+                Err(NotNow::UnderWay(state)) => return Err(UNDER_WAY.got(state)),
+                Err(NotNow::Nobody) => return Err(NOBODY),
+            },
+            (0 | 1, answer) => return Err(ANSWER.got(answer)),
+            (start, _) => return Err(BY.got(start)),
         }
     } else {
         out.set(Mfrl::RESET_LEVEL, LEVELS);
     }
-    out.set(Mfrl::RESET_TYPE, WHOLE_CHIP);
+    out.set(Mfrl::RESET_TYPE, WHOLE_CHIP).set(Mfrl::RESET_STATE, fw.ports.sync_reset.state());
     Ok(out.bytes().to_vec())
 }
 

@@ -97,7 +97,7 @@ pub(super) fn access(
         Failure::new(Status::BadInputLength, "ACCESS_REGISTER: the data is shorter than the register");
     const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has no such port");
     if management_reg::is_one(register) {
-        return management_reg::access(fw, register, write, data);
+        return management_reg::access(fw, register, write, data, effects);
     }
     if register == reg::RESOURCE_DUMP {
         return Ok(dump_reg::access(fw, data, effects)?);

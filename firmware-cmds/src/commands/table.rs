@@ -99,7 +99,7 @@ rows! {
     QueryAdapter, "QUERY_ADAPTER", Enabled, (OBJECT, QueryAdapterOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(hca::query_adapter), Object;
     InitHca, "INIT_HCA", Enabled, (OBJECT, DONE), NONE, OBJECT,
-        User::KERNEL, Lifecycle, Update(hca::init), Object;
+        User::KERNEL, Lifecycle, WithEffects(hca::init), Object;
     TeardownHca, "TEARDOWN_HCA", Initialized, (OBJECT, DONE), NONE, OBJECT,
         User::KERNEL, Lifecycle, WithEffects(hca::teardown), Object;
     EnableHca, "ENABLE_HCA", Disabled, (OBJECT, DONE), NONE, OBJECT,

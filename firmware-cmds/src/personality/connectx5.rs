@@ -18,6 +18,9 @@ pub(super) fn personality() -> Personality {
     let mut capabilities = like.capabilities;
     for general in [&mut capabilities.general, &mut capabilities.ethernet.general] {
         general.set(General::DEVICE_MEMORY, 1);
+        // Drivers are asked before the firmware starts again, and can let go fast.
+        general.set(General::PCI_SYNC_FOR_FW_UPDATE_EVENT, 1).set(General::GENERAL_NOTIFICATION_EVENT, 1);
+        general.set(General::FAST_TEARDOWN, 1);
     }
     capabilities.device_memory = device_memory(like.pci.bar0_size);
     Personality {

@@ -17,21 +17,38 @@ const PACKAGES: [&str; 2] = ["mstflint", "pciutils"];
 const NEW: &str = "12.28.2100";
 /// Its file.
 const IMAGE: &str = "softhca-suite.mfa2";
+/// The same for a ConnectX-5.
+const NEW_OF_5: &str = "16.28.2100";
+const IMAGE_OF_5: &str = "softhca-suite-connectx5.mfa2";
 
-/// Between two guests.
+/// Between two guests; then in one whose adapter's firmware asks its driver before it starts again.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    let image = match image() {
-        Ok(image) => image.display().to_string(),
+    let images = image(IMAGE, "connectx4", NEW)
+        .and_then(|first| Ok([first, image(IMAGE_OF_5, "connectx5", NEW_OF_5)?]))
+        .map(|images| images.map(|image| image.display().to_string()));
+    let [image, image_of_5] = match images {
+        Ok(images) => images,
         Err(error) => return vec![Case::check("image", format!("{error:#}"))],
     };
-    run_in(&["guest/management.sh", &image], &PACKAGES, "", "two-hosts", kernel, &commands(kernel))
+    let words = "guest/management.sh";
+    let mut all = run_in(&[words, &image], &PACKAGES, "", "two-hosts", kernel, &commands(kernel));
+    all.extend(run_in(
+        &[words, &image_of_5],
+        &PACKAGES,
+        "ConnectX-5: ",
+        "connectx5-apart.toml",
+        kernel,
+        &asked(),
+    ));
+    all
 }
 
 /// An image for the guests, made by the program.
-fn image() -> anyhow::Result<PathBuf> {
-    let file = std::env::temp_dir().join(IMAGE);
+fn image(name: &str, personality: &str, version: &str) -> anyhow::Result<PathBuf> {
+    let file = std::env::temp_dir().join(name);
     let mut make = process::Command::new(Binary::find()?.path());
-    let status = make.args(["firmware-image", "--version", NEW]).arg(&file).status();
+    make.args(["firmware-image", "--personality", personality, "--version", version]);
+    let status = make.arg(&file).status();
     ensure!(status.context("softhca firmware-image")?.success(), "softhca firmware-image failed");
     Ok(file)
 }
@@ -42,6 +59,37 @@ fn alone(name: &str, script: &str) -> Command {
 
 fn everywhere(name: &str, script: &str) -> Command {
     Command::everywhere(name, format!(". /root/management.sh; d=$(pci); {script}"))
+}
+
+/// A start of the firmware that the driver is asked about: what is in flash runs, and the adapter is there again.
+fn asked() -> Vec<Command> {
+    let activate = "devlink dev reload pci/$d action fw_activate && until_true 30 active && pong";
+    vec![
+        alone("mstfwreset q", "shows 'Driver is the owner *-Supported' mstfwreset -d $d q"),
+        alone(
+            "devlink dev flash",
+            &format!("cp /root/{IMAGE_OF_5} /lib/firmware && devlink dev flash pci/$d file {IMAGE_OF_5}"),
+        ),
+        alone(
+            "devlink dev reload action fw_activate",
+            &format!("{activate} && devlink dev info pci/$d | tee /tmp/info && grep -A2 running /tmp/info | grep {NEW_OF_5} &&
+            shows {NEW_OF_5} ibv_devinfo && shows {NEW_OF_5} mstflint -d $d q"),
+        ),
+        alone("devlink dev reload: nothing new", activate),
+        alone(
+            "devlink dev reload: the driver does not agree",
+            "p=\"devlink dev param set pci/$d name enable_remote_dev_reset cmode runtime value\"; $p false && fails devlink dev reload pci/$d action fw_activate &&
+            dmesg | grep 'Reset Nack Sent' && ibv_devinfo | grep PORT_ACTIVE && $p true",
+        ),
+        alone("devlink dev reload: it does again", activate),
+        // The last one: mlx5_core makes a network device only if the port was Ethernet when it was bound, and keeps what it freed of
+        // its flow tables (`root_ns`), which it frees again when the port is Ethernet no more.
+        alone(
+            "devlink dev reload: settings",
+            "mstconfig -y -d $d set LINK_TYPE_P1=2 && devlink dev reload pci/$d action fw_activate && until_true 30 link_layer && [ $(link_layer) = Ethernet ] &&
+            [ $(setpci -s $d CLASS_DEVICE) = 0200 ]",
+        ),
+    ]
 }
 
 fn commands(kernel: &str) -> Vec<Command> {
@@ -80,6 +128,8 @@ fn commands(kernel: &str) -> Vec<Command> {
             &format!("cp /root/{IMAGE} /lib/firmware && devlink dev flash pci/$d file {IMAGE} && devlink dev info pci/$d | tee /tmp/info &&
             grep -A2 stored /tmp/info | grep {NEW} && grep -A2 running /tmp/info | grep 12.28.2006"),
         ),
+        // It says so at once; kernels take the answer for a yes, and wait.
+        alone("devlink dev reload: the firmware asks no driver", "fails devlink dev reload pci/$d action fw_activate && ibv_devinfo | grep PORT_ACTIVE"),
         alone("start anew: firmware", &format!("start_anew && shows 'fw.version {NEW}' devlink dev info pci/$(pci) && shows {NEW} mstflint -d $(pci) q")),
         everywhere("mstconfig set LINK_TYPE_P1=2", "mstconfig -y -d $d set LINK_TYPE_P1=2 && [ $(link_layer) = InfiniBand ]"),
         everywhere("start anew: Ethernet", "start_anew && [ $(class) = 0x020000 ] && [ $(link_layer) = Ethernet ] && interface"),

@@ -37,6 +37,7 @@ mod random;
 mod rc_rules;
 mod recordings;
 mod reference;
+mod restart;
 mod services;
 mod signatures;
 mod stress;

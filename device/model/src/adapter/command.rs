@@ -3,6 +3,7 @@
 use hca_firmware::commands::dump_reg::objects_of_command as dumped_by;
 use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
+use hca_firmware::sync_reset::PATIENCE_US;
 use hca_firmware::tracer::Message;
 use hca_firmware::{Effect, Execution};
 use hca_spec::be32;
@@ -412,12 +413,25 @@ impl Executor<'_> {
                     core.firmware_fault(now, key, format_args!("dump of {} bytes", bytes.len()), &fault);
                 }
             }
+            Effect::SyncReset { functions, what } => {
+                for function in functions.iter() {
+                    core.schedule_for(now, function, HcaEvent::SyncReset(what));
+                }
+            }
+            Effect::SyncResetWaits(wait) => {
+                core.schedule_port(now + Ps::from_us(PATIENCE_US), HcaEvent::SyncResetLate(wait));
+            }
             Effect::TracesDue => core.write_traces(now),
             Effect::TracerReleased => core.tracer_is_free(now),
-            Effect::AllGone => {
+            Effect::AllGone | Effect::AllButEventsGone => {
+                let stay = effect == Effect::AllButEventsGone;
+                let events = stay.then(|| std::mem::take(&mut core.function.eqs));
                 core.trace(now, Message::AllGone(core.id));
                 core.function.counting.forget_all();
                 core.function.drop_objects((std::mem::take(self.qps), std::mem::take(self.dc_responders)));
+                if let Some(eqs) = events {
+                    core.function.eqs = eqs;
+                }
                 core.route_events();
                 // Pages will not come any more: the commands that wait for them are answered.
                 for slot in self.side.commands.take_stalled() {

@@ -160,6 +160,10 @@ pub(crate) enum HcaEvent {
     Traces,
     /// The firmware's tracer may be taken: an event for the driver.
     TracerFree,
+    /// The driver is asked, or told, about a start of the firmware.
+    SyncReset(u8),
+    /// Drivers were waited for: the wait of that number is over.
+    SyncResetLate(u32),
     /// What was put off on script.
     Scripted(Box<Held>),
 }

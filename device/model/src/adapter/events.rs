@@ -1,6 +1,6 @@
 //! Events to the host: carries out what event queues ask for. [`crate::engines::eq`] has the queue.
 
-use hca_spec::eqe::{Eqe, EventType, OWNER_BYTE};
+use hca_spec::eqe::{Eqe, EventType, OWNER_BYTE, general};
 use hca_spec::ids::{Eqn, Qpn};
 use hca_spec::queue::Eqc;
 use hca_spec::rules;
@@ -123,6 +123,13 @@ impl Core<'_> {
         self.push_event(now, EventType::PortChange, &mut eqe);
     }
 
+    /// Asks the driver, or tells it, about a start of the firmware.
+    pub(crate) fn push_sync_reset(&mut self, now: Ps, what: u8) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::SUB_TYPE, general::SYNC_RESET.into()).set(Eqe::SYNC_RESET_STATE, what.into());
+        self.push_event(now, EventType::General, &mut eqe);
+    }
+
     /// Asks the host for pages.
     pub(crate) fn request_pages(&mut self, now: Ps, pages: u32) {
         let mut eqe = Eqe::new();
@@ -143,6 +150,9 @@ impl Executor<'_> {
             return;
         }
         let Some(eq) = self.core.function.eqs.get_mut(eqn.0.into()) else {
+            if self.is_disabled() {
+                return;
+            }
             return self.core.answer_mistake(now, || nobodys_doorbell(Subject::eq(eqn), "eqn"));
         };
         let (consumer, armed) = (doorbell.get(EqDoorbell::CONSUMER_INDEX), offset % PAGE_SIZE == EQ_ARM);

@@ -47,6 +47,20 @@ impl Executor<'_> {
         };
         self.side.window.answer(access, answer);
     }
+
+    /// The driver has disabled the function.
+    pub(crate) fn disabled(&mut self, now: Ps) {
+        let mut effects = Vec::new();
+        self.core.function.fw.disable(&mut self.core.chip.managed, &mut effects);
+        self.apply(now, effects);
+    }
+
+    /// Drivers were waited for: what that wait was about has come to nothing, if it is not over.
+    pub(crate) fn sync_reset_late(&mut self, now: Ps, wait: u32) {
+        let mut effects = Vec::new();
+        self.core.chip.managed.sync_reset.late(wait, &mut effects);
+        self.apply(now, effects);
+    }
 }
 
 /// Whether a write of that register may have the firmware do something.

@@ -191,6 +191,11 @@ impl Hca {
             self.chip.reset();
             self.start(now);
         }
+        let mut effects = Vec::new();
+        self.chip.managed.sync_reset.function_reset(id, &mut effects);
+        if let Some(mut executor) = self.executor(id) {
+            executor.apply(now, effects);
+        }
     }
 
     /// The links start to train.
@@ -354,10 +359,18 @@ impl Executor<'_> {
         }
     }
 
+    /// Whether the driver has disabled the function. It has let go of nothing by itself then: what is rung is no mistake.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.side.registers.mode() == init_segment::NIC_INTERFACE_DISABLED
+    }
+
     /// Decodes a 64-bit write to a UAR page: CQ arm or send doorbell.
     fn doorbell64(&mut self, now: Ps, offset: u64, first: u32, second: u32) {
         let index = u32::try_from(offset / PAGE_SIZE).unwrap_or(u32::MAX);
         if self.core.function.fw.icm.uars.get(index).is_none() {
+            if self.is_disabled() {
+                return;
+            }
             return self.core.answer_mistake(now, || not_allocated(offset));
         }
         match offset % PAGE_SIZE {
@@ -608,6 +621,8 @@ impl Executor<'_> {
             HcaEvent::LinkUp(port) => self.core.chip.out.port_changed(port, false),
             HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
             HcaEvent::Traces => self.core.write_traces(now),
+            HcaEvent::SyncReset(what) => self.core.push_sync_reset(now, what),
+            HcaEvent::SyncResetLate(wait) => self.sync_reset_late(now, wait),
             HcaEvent::TracerFree => self.core.tracer_event(now, tracer_event::OWNERSHIP),
         }
     }

@@ -122,6 +122,8 @@ impl Executor<'_> {
             | HcaEvent::LinkUp(_)
             | HcaEvent::PortChange(..)
             | HcaEvent::Traces
+            | HcaEvent::SyncReset(_)
+            | HcaEvent::SyncResetLate(_)
             | HcaEvent::TracerFree => {}
         }
     }

@@ -3,7 +3,7 @@
 //! Source: PRM "Initialization Segment"; see `hca_spec::init_segment` for the layout.
 
 use hca_firmware::personality::{FirmwareVersion, Personality};
-use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment, SIZE};
+use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment, NIC_INTERFACE_DISABLED, SIZE};
 use hca_spec::{be32, put_be32};
 
 use crate::ground::epoch::Start;
@@ -69,6 +69,16 @@ impl Registers {
             _ => tracing::debug!("write of {value:#x} to read-only register {offset:#x}"),
         }
         None
+    }
+
+    /// The driver's mode ([`InitSegment::NIC_INTERFACE`]).
+    pub(crate) fn mode(&self) -> u32 {
+        self.segment.get(InitSegment::NIC_INTERFACE)
+    }
+
+    /// The function is disabled: the driver sees that it has to begin anew.
+    pub(crate) fn disable(&mut self) {
+        self.segment.set(InitSegment::NIC_INTERFACE, NIC_INTERFACE_DISABLED);
     }
 
     /// Bus address of the command queue.

@@ -36,13 +36,14 @@ use hca_firmware::personality::FirmwareVersion;
 use hca_firmware::port::{Port, PortCounters};
 use hca_firmware::{Disposal, EthernetCounters, FunctionId, PortKind, Resources};
 use hca_spec::ids::Lid;
+use hca_spec::init_segment::NIC_INTERFACE_DISABLED;
 
 use crate::adapter::chip::Chip;
 use crate::adapter::core::{HcaEvent, PortChanged};
 use crate::adapter::function::{Function, FunctionState};
 use crate::adapter::management::is_access;
 use crate::adapter::watch::{Captured, Executed};
-use crate::adapter::{Executor, Hca};
+use crate::adapter::{Executor, Hca, is_doorbell};
 use crate::checker::Checker;
 use crate::ground::dma::GuestMemory;
 use crate::ground::epoch::Start;
@@ -431,6 +432,27 @@ impl World {
         self.script_reset(at);
     }
 
+    /// A driver may have disabled its function, which reaches for nothing any more then. The firmware starts if that was the last it waited for. Drivers toggle the
+    /// PCI Express link then, which is no part of the model, so that nothing more is waited for.
+    #[cold]
+    fn look_at_mode(&mut self, at: FunctionRef) {
+        let disabled = self
+            .function(at)
+            .is_some_and(|function| function.side.registers.mode() == NIC_INTERFACE_DISABLED);
+        if !disabled {
+            return;
+        }
+        self.act(self.now, at, |function, now| function.disabled(now));
+        let starts = self.chip_mut(at.hca).is_some_and(|chip| chip.managed.sync_reset.disabled(at.function));
+        if !starts {
+            return;
+        }
+        tracing::info!(hca = self.name(at.hca), now = %self.now, "all drivers have let go: the firmware starts");
+        self.restart_firmware(self.now, at.hca);
+        let functions = self.hcas.get_mut(at.hca.0).map(|hca| &mut hca.functions);
+        functions.into_iter().flatten().for_each(|function| function.side.registers.disable());
+    }
+
     /// Link layer of an adapter's ports.
     pub fn kind_of_ports(&self, hca: HcaId) -> PortKind {
         self.chip(hca).map(|chip| chip.managed.kind()).unwrap_or_default()
@@ -474,6 +496,9 @@ impl World {
             self.check_store(now, at, offset);
         }
         self.act(now, at, |function, now| function.mmio_write(now, offset, data));
+        if !is_doorbell(offset) {
+            self.look_at_mode(at);
+        }
         self.tidy();
     }
 

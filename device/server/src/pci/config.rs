@@ -137,12 +137,11 @@ impl ConfigSpace {
     fn fill_header(&mut self) {
         let personality = Arc::clone(&self.personality);
         let pci = &personality.pci;
-        let class = class_code(self.port_kind).to_le_bytes();
         self.set_u16(reg::VENDOR, pci.vendor);
         self.set_u16(reg::DEVICE, pci.device);
         self.set_u16(reg::STATUS, STATUS_CAPABILITIES);
         self.put(reg::REVISION, &[pci.revision]);
-        self.put(reg::CLASS, class.get(..3).unwrap_or_default());
+        self.show_port_kind();
         self.set_u16(reg::SUBSYSTEM_VENDOR, pci.subsystem_vendor);
         self.set_u16(reg::SUBSYSTEM, pci.subsystem);
         self.put(reg::CAPABILITIES, &[self.places.first]);
@@ -256,6 +255,19 @@ impl ConfigSpace {
         self.port_kind = port_kind;
     }
 
+    /// The same at once: a restart of the firmware alone leaves what software has set up.
+    pub fn change_port_kind(&mut self, port_kind: PortKind) {
+        if port_kind != self.port_kind {
+            self.port_kind = port_kind;
+            self.show_port_kind();
+        }
+    }
+
+    fn show_port_kind(&mut self) {
+        let class = class_code(self.port_kind).to_le_bytes();
+        self.put(reg::CLASS, class.get(..3).unwrap_or_default());
+    }
+
     pub(super) fn product(&self) -> &[u8] {
         &self.product
     }
@@ -331,6 +343,20 @@ mod tests {
         }
         space.write(reg::BAR0, &0x1234_5678u32.to_le_bytes());
         assert_eq!(space.get_u32(reg::BAR0), 0x1200_000c);
+    }
+
+    #[test]
+    fn the_class_follows_the_ports() {
+        let mut space = space();
+        space.write(reg::BAR0, &0x1200_0000u32.to_le_bytes());
+        let class = |space: &ConfigSpace| space.get_u32(reg::REVISION) >> 8;
+        space.set_port_kind(PortKind::InfiniBand);
+        space.change_port_kind(PortKind::Ethernet);
+        assert_eq!((class(&space), space.get_u32(reg::BAR0)), (0x02_0000, 0x1200_000c));
+        space.set_port_kind(PortKind::InfiniBand);
+        assert_eq!(class(&space), 0x02_0000, "with a reset");
+        space.reset();
+        assert_eq!((class(&space), space.get_u32(reg::BAR0)), (0x02_0700, 0xc));
     }
 
     #[test]
