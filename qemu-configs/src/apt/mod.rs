@@ -293,6 +293,9 @@ impl Apt {
             .output()
             .context("cannot run apt-get (package apt)")?;
         if !output.status.success() {
+            if let Some(incomplete) = Incomplete::of(&String::from_utf8_lossy(&output.stdout)) {
+                return Err(incomplete.into());
+            }
             bail!(
                 "cannot resolve the packages {}:\n{}",
                 wanted.join(" "),
@@ -368,6 +371,28 @@ impl Apt {
     }
 }
 
+/// Packages that are in the archives and need others that are not: what apt says of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Incomplete(Vec<String>);
+
+impl Incomplete {
+    /// From what `apt-get install` prints when it fails.
+    fn of(text: &str) -> Option<Self> {
+        const NOWHERE: &str = " but it is not installable";
+        let needs = text.lines().filter_map(|line| line.strip_suffix(NOWHERE)?.split_once("Depends: "));
+        let missing: Vec<_> = needs.map(|(_, needed)| needed.to_string()).collect();
+        if missing.is_empty() { None } else { Some(Self(missing)) }
+    }
+}
+
+impl std::fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the archives lack what it needs: {}", self.0.join(", "))
+    }
+}
+
+impl std::error::Error for Incomplete {}
+
 /// Lines of `apt-get --print-uris`: `'address' file size [hash]`.
 fn parse_uris(text: &str) -> Vec<Package> {
     text.lines()
@@ -429,6 +454,17 @@ mod tests {
     fn stanzas_of_candidates() {
         let text = "Package: a\nVersion: 1:2-3\nDescription: x\n Version: no\n\nPackage: b\n\n";
         assert_eq!(candidates(text), [Candidate { name: "a".into(), version: "1:2-3".into() }]);
+    }
+
+    #[test]
+    fn what_the_archives_lack() {
+        let text = "The following packages have unmet dependencies:\n \
+                    image : Depends: base (= 7.1.13-1) but it is not installable\n         \
+                    Depends: binary (= 7.1.13-1) but it is not going to be installed\n";
+        let incomplete = Incomplete::of(text).unwrap();
+        assert_eq!(incomplete.to_string(), "the archives lack what it needs: base (= 7.1.13-1)");
+        let conflict = " a : Depends: b but it is not going to be installed\nE: Unable to correct problems\n";
+        assert_eq!(Incomplete::of(conflict), None);
     }
 
     #[test]

@@ -38,6 +38,10 @@ impl Wanted {
 
     /// The suites that have it.
     pub(super) fn suites(&self) -> &'static [&'static str] {
+        // Newer kernels that were made for Debian 12 say so in their names.
+        if matches!(self, Self::Package(name) if name.contains("+deb12")) {
+            return OLDER;
+        }
         // 6.1 is the kernel of Debian 12; everything newer is in Debian 13 or its backports.
         let series = match self {
             Self::Series(major, minor) => Some((*major, *minor)),
@@ -192,6 +196,8 @@ mod tests {
         assert_eq!(Wanted::Series(6, 1).suites(), OLDER);
         assert_eq!(Wanted::Series(6, 12).suites(), NEWER);
         assert_eq!(Wanted::Package("linux-image-6.1.0-50-rt-amd64".into()).suites(), OLDER);
+        assert_eq!(Wanted::Package("linux-image-6.12.117+deb12-amd64".into()).suites(), OLDER);
+        assert_eq!(Wanted::Package("linux-image-6.12.117+deb13-amd64".into()).suites(), NEWER);
         assert_eq!(Wanted::Package("linux-image-7.2.12+deb13-cloud-amd64".into()).suites(), NEWER);
     }
 
