@@ -39,7 +39,7 @@ impl Place {
 
     /// Values at its edges, and one in the middle.
     fn edges(self) -> [u64; 6] {
-        [0, 1, 2, self.max() / 2 + 1, self.max().saturating_sub(1), self.max()]
+        [0, 1, self.max().min(2), self.max() / 2 + 1, self.max().saturating_sub(1), self.max()]
     }
 
     fn get(self, input: &[u8]) -> u64 {
