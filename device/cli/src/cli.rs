@@ -420,7 +420,7 @@ fn raise_descriptors() {
 }
 
 /// A descriptor that becomes readable on one of these signals.
-fn stop_signals(which: &[Signal]) -> anyhow::Result<OwnedFd> {
+pub(crate) fn stop_signals(which: &[Signal]) -> anyhow::Result<OwnedFd> {
     let signals: SigSet = which.iter().copied().collect();
     signals.thread_block()?;
     let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;

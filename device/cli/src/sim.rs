@@ -1,5 +1,6 @@
 //! `softhca sim`: a topology, or one process of it, without guests and with no clock but the model's.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,9 @@ use hca_model::{HcaId, Ps, World};
 use hca_server::sim::{self, Partition};
 use hca_server::topology::Topology;
 use hca_spec::ids::Lid;
+use nix::sys::signal::Signal;
 
-use crate::cli::{print, private_dir};
+use crate::cli::{print, private_dir, stop_signals};
 
 /// How often a program looks at its queues.
 const STEP: Ps = Ps::from_us(1);
@@ -24,6 +26,8 @@ const RECEIVE: u64 = 100_000;
 const PER_MS: u64 = 1_250_000;
 /// How often it is said how far the simulation is.
 const TELL: Duration = Duration::from_secs(1);
+/// How often it is seen whether somebody asks for that (SIGUSR1).
+const LISTEN: Duration = Duration::from_millis(20);
 
 /// Simulate a topology without guests: hosts run a program of ours, and time is the model's alone
 #[derive(Debug, Args)]
@@ -113,6 +117,7 @@ impl Engine for Simulated {
 /// # Errors
 /// The topology can't be simulated, a host did not do what it should, or a neighbour has ended.
 pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
+    let asked = stop_signals(&[Signal::SIGUSR1])?;
     let topology = Topology::load(&args.topology)?;
     if let Some(dir) = &args.run_dir {
         private_dir(dir)?;
@@ -123,19 +128,40 @@ pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
     let partition =
         Partition::new(&topology, args.process.as_deref(), dir, Duration::from_secs(args.patience))?;
     let built = Built { took: began.elapsed(), bytes: anonymous().saturating_sub(before) };
-    let (begin, mut told) = (Instant::now(), Instant::now());
-    let mut last = Ps::ZERO;
-    let mut progress = |now: Ps| {
-        let since = told.elapsed();
-        if since >= TELL {
-            let rate = (now - last).as_ns() as f64 / 1000.0 / since.as_secs_f64();
-            eprintln!("softhca: {:.3} ms of {:.3}, {rate:.0} us a second", ms(now), ms(plan.until));
-            (told, last) = (Instant::now(), now);
-        }
-    };
+    let begin = Instant::now();
+    let mut teller = Teller { until: plan.until, asked, told: begin, listened: begin, last: Ps::ZERO };
+    eprintln!("softhca: simulates to {:.3} ms", ms(plan.until));
+    let mut progress = |now: Ps| teller.look(now);
     let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, &mut progress)?;
     engine.finish()?;
     tell(args, &report, &built, begin.elapsed())
+}
+
+/// Says how far it is: now and then, and to whoever asks.
+struct Teller {
+    until: Ps,
+    asked: OwnedFd,
+    told: Instant,
+    listened: Instant,
+    last: Ps,
+}
+
+impl Teller {
+    fn look(&mut self, now: Ps) {
+        let at = Instant::now();
+        if at.duration_since(self.listened) < LISTEN {
+            return;
+        }
+        self.listened = at;
+        let since = at.duration_since(self.told);
+        // A signal that came is 128 bytes (`signalfd_siginfo`); several of one kind are one.
+        let asks = nix::unistd::read(&self.asked, &mut [0; 128]).is_ok();
+        if asks || since >= TELL {
+            let rate = (now - self.last).as_ns() as f64 / 1000.0 / since.as_secs_f64();
+            eprintln!("softhca: {:.3} ms of {:.3}, {rate:.0} us a second", ms(now), ms(self.until));
+            (self.told, self.last) = (at, now);
+        }
+    }
 }
 
 fn ms(time: Ps) -> f64 {

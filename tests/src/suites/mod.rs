@@ -23,6 +23,7 @@ pub mod lossy;
 pub mod management;
 pub mod million;
 pub mod netsim;
+pub mod orchestration;
 pub mod perftest;
 pub mod rdma_core;
 pub mod report;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hca_vm::server::Binary;
 use serde_json::Value;
 
-use super::{Case, Outcome};
+use super::{Case, Outcome, orchestration};
 
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
@@ -140,14 +140,16 @@ fn case((name, trunk, timeout): (&str, &str, &str), program: &Path, folder: &Pat
     cases
 }
 
-/// Ties, faults, a congested trunk: each in 1, 2, 4 and 8 processes.
+/// Ties, faults, a congested trunk: each in 1, 2, 4 and 8 processes; and experiments of SimBricks' orchestration.
 pub fn cases() -> Vec<Case> {
     let folder: PathBuf = std::env::temp_dir().join(format!("softhca-suite-sim-{}", std::process::id()));
     let program = match Binary::find() {
         Ok(program) => program,
         Err(why) => return vec![Case::check("the program", format!("{why:#}"))],
     };
-    let cases = KINDS.into_iter().flat_map(|kind| case(kind, program.path(), &folder)).collect();
+    let mut cases: Vec<Case> =
+        KINDS.into_iter().flat_map(|kind| case(kind, program.path(), &folder)).collect();
+    cases.extend(orchestration::cases(program.path(), &folder));
     let _ = std::fs::remove_dir_all(&folder);
     cases
 }

@@ -1,0 +1,1 @@
+"""Experiments for `simbricks-run`; `python -m simbricks_softhca experiment NAME` says where one is."""

@@ -1,0 +1,230 @@
+"""Who simulates it: processes of `softhca sim`, each with a set of nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shlex
+import typing
+from collections.abc import Iterable, Mapping
+
+import simbricks.orchestration.system as sys_conf
+import typing_extensions as tpe
+from simbricks.orchestration.helpers import exceptions
+from simbricks.orchestration.instantiation import base as inst_base
+from simbricks.orchestration.instantiation import socket as inst_socket
+from simbricks.orchestration.simulation import base as sim_base
+from simbricks.orchestration.simulation import channel as sim_chan
+from simbricks.utils import base as utils_base
+
+from . import topology as files
+from .system import PHY_NS, Switch, _Node
+
+FABRIC: Mapping[str, files.Value] = {"training_ms": 0}
+"""Keys of `[fabric]`, unless told: links are up at once."""
+
+
+class Channel(sim_chan.Channel):
+    """A synchronised channel of any latency. SimBricks' own refuses those that are shorter than its default period of 500 ns."""
+
+    def __init__(self, chan: sys_conf.Channel) -> None:
+        # It asks nothing else of the latency.
+        latency, chan.latency = chan.latency, max(chan.latency, 500)
+        try:
+            super().__init__(chan)
+        finally:
+            chan.latency = latency
+        self._synchronized = True
+        self.sync_period: int = min(500, latency)
+
+
+def make_channels(simulation: sim_base.Simulation) -> None:
+    """Gives each link between two simulators its channel, also where that is shorter than 500 ns.
+
+    To be called when all components have their simulators and before anything asks for channels, as `enable_synchronization` does.
+    """
+    for sim in simulation.all_simulators():
+        for comp in sim.components():
+            for chan in comp.channels():
+                if sim._chan_needs_instance(chan) and not simulation.is_channel_instantiated(chan):
+                    simulation.update_channel_mapping(sys_chan=chan, sim_chan=Channel(chan))
+
+
+@dataclasses.dataclass
+class Workload:
+    """What the hosts of a simulation do: the same in each of its processes. `softhca sim --help` says more."""
+
+    traffic: str = "all-to-all"
+    """Who sends to whom: `all-to-all`, `incast`, `ring`, `none`."""
+    messages: int = 1
+    """Messages of each flow."""
+    size: str = "4K"
+    """Bytes of a message: `64`, `4K`, `1M`."""
+    transport: str = "rc"
+    """`rc`: a connection to each peer; `dc`: dynamic ones."""
+    peers: int | None = None
+    """Of all-to-all: to how many of the next ones."""
+    start_ms: float | None = None
+    """When all begin to send, in ms of model time; `None`: when they are ready."""
+    until_ms: float | None = None
+    """When it ends, in ms of model time; `None`: when all can have come."""
+
+    def arguments(self) -> list[str]:
+        """As the command line has it."""
+        args = ["--traffic", self.traffic, "--messages", str(self.messages), "--size", self.size]
+        args += ["--transport", self.transport]
+        for option, value in (("--peers", self.peers), ("--start", self.start_ms), ("--until", self.until_ms)):
+            if value is not None:
+                args += [option, str(value)]
+        return args
+
+
+class SofthcaSim(sim_base.Simulator):
+    """One process of `softhca sim`, for any number of adapters and switches.
+
+    All of a simulation share a topology file, which is written into the output folder; each is a process of it. A run ends when all have.
+    What they print (with hashes, as JSON) is in `out.json`; their traces and captures lie beside it.
+    """
+
+    def __init__(
+        self,
+        simulation: sim_base.Simulation,
+        executable: str = "softhca",
+        name: str = "",
+        workload: Workload | None = None,
+    ) -> None:
+        super().__init__(simulation=simulation, executable=executable, name=name)
+        self.name: str = files.name(name or f"p{self.id()}")
+        self.workload = workload or Workload()
+        self.fabric: dict[str, files.Value] = dict(FABRIC)
+        """Keys of `[fabric]`; the same in each process."""
+        self.trace = False
+        """Whether it writes a trace (JSON, for Perfetto)."""
+        self.pcap = False
+        """Whether it writes a capture of all its adapters' packets."""
+        self.patience_s = 60
+        """How many seconds it waits for its neighbours."""
+        self.wait_terminate = True
+
+    def full_name(self) -> str:
+        return "softhca." + self.name
+
+    def add(self, comp: sys_conf.Component) -> None:
+        if not isinstance(comp, _Node):
+            raise exceptions.SimulationConfigurationError(
+                f"softhca simulates its own adapters and switches, and no {type(comp).__name__}"
+            )
+        super().add(comp)
+
+    def supported_socket_types(self, interface: sys_conf.Interface) -> set[inst_socket.SockType]:
+        return {inst_socket.SockType.LISTEN, inst_socket.SockType.CONNECT}
+
+    def start_delay(self) -> int:
+        # Its sockets say when it is there.
+        return 0
+
+    def toJSON(self) -> dict[str, typing.Any]:
+        json_obj = super().toJSON()
+        json_obj["workload"] = dataclasses.asdict(self.workload)
+        json_obj["fabric"] = utils_base.dict_to_json(self.fabric)
+        json_obj["trace"] = self.trace
+        json_obj["pcap"] = self.pcap
+        json_obj["patience_s"] = self.patience_s
+        return json_obj
+
+    @classmethod
+    def fromJSON(cls, simulation: sim_base.Simulation, json_obj: dict[str, typing.Any]) -> tpe.Self:
+        instance = super().fromJSON(simulation, json_obj)
+        get = utils_base.get_json_attr_top
+        instance.workload = Workload(**get(json_obj, "workload"))
+        instance.fabric = utils_base.json_to_dict(get(json_obj, "fabric"))
+        instance.trace = bool(get(json_obj, "trace"))
+        instance.pcap = bool(get(json_obj, "pcap"))
+        instance.patience_s = int(get(json_obj, "patience_s"))
+        return instance
+
+    def _all(self) -> list[SofthcaSim]:
+        """All processes of the simulation that share the topology."""
+        return [sim for sim in self._simulation.all_simulators() if isinstance(sim, SofthcaSim)]
+
+    def topology(self, inst: inst_base.Instantiation) -> files.Topology:
+        """What all of them simulate: the same, whichever is asked."""
+        sims = self._all()
+        for sim in sims:
+            if (sim.workload, sim.fabric) != (self.workload, self.fabric):
+                raise exceptions.SimulationConfigurationError(
+                    f"{self.name} and {sim.name} have another workload or fabric: all processes of softhca need the same"
+                )
+        home = {comp: sim for sim in sims for comp in sim.components()}
+        nodes = sorted(home, key=lambda comp: comp.id())
+        hosts: list[files.Host] = []
+        switches: list[files.Switch] = []
+        for node in nodes:
+            process = home[node].name
+            if isinstance(node, Switch):
+                switches.append(files.Switch(node.name, process, node.options))
+            else:
+                hosts.append(files.Host(node.name, process, node.options))
+        channels = {chan.id(): chan for node in nodes for chan in node.channels()}
+        links = [self._link(inst, chan, home) for _, chan in sorted(channels.items())]
+        return files.Topology([sim.name for sim in sims], hosts, switches, links, self.fabric)
+
+    @staticmethod
+    def _link(
+        inst: inst_base.Instantiation, chan: sys_conf.Channel, home: Mapping[sys_conf.Component, SofthcaSim]
+    ) -> files.Link:
+        ends = chan.a, chan.b
+        for end in ends:
+            if end.component not in home:
+                raise exceptions.SimulationConfigurationError(
+                    f"{end.component.name or end.component} is not simulated by softhca: its cables lead to its own nodes only"
+                )
+        names = [end.component.port_name(end) for end in ends]
+        delay = chan.latency - PHY_NS
+        if delay < 0:
+            raise exceptions.SystemConfigurationError(
+                f"{names[0]} and {names[1]} are {chan.latency} ns apart: their ports take {PHY_NS} ns"
+            )
+        joint = None
+        if home[chan.a.component] is not home[chan.b.component]:
+            socket = inst.get_socket(chan.a)
+            assert socket is not None
+            joint = f"{socket._type.value}:{os.path.basename(socket._path)}"
+        return files.Link(names, delay, joint, dict(chan.parameters))
+
+    async def prepare(self, inst: inst_base.Instantiation) -> None:
+        await super().prepare(inst)
+        pathlib.Path(inst.env.output_base()).mkdir(parents=True, exist_ok=True)
+        pathlib.Path(self._file(inst)).write_text(self.topology(inst).to_toml(), encoding="utf-8")
+
+    @staticmethod
+    def _file(inst: inst_base.Instantiation) -> str:
+        return inst.env.output_base("topology.toml")
+
+    def run_cmd(self, inst: inst_base.Instantiation) -> str:
+        args = [self._executable, "sim", "--topology", self._file(inst), "--process", self.name]
+        args += ["--run-dir", inst.env.shm_base(), "--patience", str(self.patience_s), "--json"]
+        args += self.workload.arguments()
+        if self.trace:
+            args += ["--trace", inst.env.output_base(f"{self.full_name()}.trace.json")]
+        if self.pcap:
+            args += ["--pcap", inst.env.output_base(f"{self.full_name()}.pcapng")]
+        return shlex.join(args) + (f" {self.extra_args}" if self.extra_args else "")
+
+
+def simulate(
+    name: str,
+    system: sys_conf.System,
+    processes: Mapping[str, Iterable[_Node]],
+    workload: Workload | None = None,
+    executable: str = "softhca",
+) -> sim_base.Simulation:
+    """A simulation of a system that is softhca's alone: for each process, by its name, its nodes."""
+    simulation = sim_base.Simulation(name, system)
+    for process, nodes in processes.items():
+        sim = SofthcaSim(simulation, executable, process, workload)
+        for node in nodes:
+            sim.add(node)
+    make_channels(simulation)
+    return simulation

@@ -1,0 +1,100 @@
+"""Systems and simulations of SimBricks; needs simbricks-orchestration."""
+
+import pathlib
+import tempfile
+import unittest
+
+try:
+    import simbricks.orchestration.system as sys_conf
+except ImportError as why:
+    raise unittest.SkipTest(f"no simbricks-orchestration: {why}") from why
+
+import simbricks.orchestration.helpers.instantiation as inst_helpers
+from simbricks.orchestration.helpers import exceptions
+from simbricks.orchestration.instantiation import base as inst_base
+from simbricks.orchestration.simulation import base as sim_base
+
+from simbricks_softhca import Adapter, Channel, SofthcaSim, Switch, Workload, simulate
+
+
+def pair(**options: object) -> tuple[sys_conf.System, list[Adapter]]:
+    system = sys_conf.System("pair")
+    hosts = [Adapter(system, name, **options) for name in ("a", "b")]
+    hosts[0].connect(hosts[1])
+    return system, hosts
+
+
+def instantiate(simulation: sim_base.Simulation) -> inst_base.Instantiation:
+    """As `simbricks-run` does: by way of JSON."""
+    inst = inst_helpers.simple_instantiation(simulation)
+    inst.finalize_validate()
+    system = sys_conf.System.fromJSON(simulation.system.toJSON())
+    copy = inst_base.Instantiation.fromJSON(sim_base.Simulation.fromJSON(system, simulation.toJSON()), inst.toJSON())
+    copy.env = inst_base.InstantiationEnvironment(pathlib.Path(tempfile.gettempdir(), "softhca-none"), None)
+    copy.assigned_fragment = copy.fragments[0]
+    return copy
+
+
+def text(inst: inst_base.Instantiation) -> str:
+    return inst.simulation.all_simulators()[0].topology(inst).to_toml()
+
+
+class Systems(unittest.TestCase):
+    def test_a_cable_between_two_processes(self) -> None:
+        system, (a, b) = pair(personality="connectx5")
+        inst = instantiate(simulate("s", system, {"left": [a], "right": [b]}, Workload(messages=3, until_ms=2.5)))
+        written = text(inst)
+        self.assertIn('between = ["a/hca0/1", "b/hca0/1"]\ndelay_ns = 5\nsimbricks = "connect:eth-', written)
+        self.assertEqual(written.count('personality = "connectx5"'), 2)
+        sims = inst.simulation.all_simulators()
+        self.assertEqual([text(inst)] * 2, [sim.topology(inst).to_toml() for sim in sims])
+        self.assertIn("--process left", sims[0].run_cmd(inst))
+        self.assertIn("--messages 3 --size 4K --transport rc --until 2.5", sims[1].run_cmd(inst))
+        self.assertEqual([type(chan) for chan in inst.simulation.get_all_channels()], [Channel] * 2)
+
+    def test_one_process_has_no_sockets(self) -> None:
+        system, hosts = pair()
+        inst = instantiate(simulate("s", system, {"all": hosts}))
+        self.assertNotIn("simbricks =", text(inst))
+
+    def test_ports_count_in_the_order_of_their_cables(self) -> None:
+        system = sys_conf.System("t")
+        switch, a, b = Switch(system, "s", ports=4), Adapter(system, "a"), Adapter(system, "b")
+        a.connect(switch, rate="fdr", loss=0.5)
+        switch.connect(b).set_latency(500)
+        written = text(instantiate(simulate("s", system, {"all": [switch, a, b]})))
+        self.assertIn('between = ["a/hca0/1", "s/1"]\ndelay_ns = 5\nrate = "fdr"\nloss = 0.5\n', written)
+        self.assertIn('between = ["s/2", "b/hca0/1"]\ndelay_ns = 400\n', written)
+        self.assertIn('name = "s"\nprocess = "all"\nports = 4\n', written)
+
+    def test_latencies_below_simbricks_default_period(self) -> None:
+        system, (a, b) = pair()
+        simulation = simulate("s", system, {"left": [a], "right": [b]})
+        simulation.enable_synchronization()
+        (channel, _) = simulation.get_all_channels()
+        self.assertEqual((channel.sys_channel.latency, channel.sync_period, channel._synchronized), (105, 105, True))
+        # And with SimBricks' own it fails.
+        system, (a, b) = pair()
+        plain = sim_base.Simulation("s", system)
+        for name, node in (("left", a), ("right", b)):
+            SofthcaSim(plain, name=name).add(node)
+        with self.assertRaises(AssertionError):
+            plain.enable_synchronization()
+
+    def test_what_is_wrong_is_said(self) -> None:
+        system, (a, b) = pair()
+        simulation = simulate("s", system, {"left": [a], "right": [b]})
+        simulation.all_simulators()[0].workload = Workload(messages=2)
+        with self.assertRaisesRegex(exceptions.SimulationConfigurationError, "left and right have another workload"):
+            text(instantiate(simulation))
+        system, (a, b) = pair()
+        a.channels()[0].set_latency(99)
+        with self.assertRaisesRegex(exceptions.SystemConfigurationError, "99 ns apart: their ports take 100 ns"):
+            text(instantiate(simulate("s", system, {"all": [a, b]})))
+        system = sys_conf.System("t")
+        with self.assertRaisesRegex(exceptions.SimulationConfigurationError, "no EthSwitch"):
+            SofthcaSim(sim_base.Simulation("s", system)).add(sys_conf.EthSwitch(system))
+
+
+if __name__ == "__main__":
+    unittest.main()

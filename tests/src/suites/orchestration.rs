@@ -1,0 +1,157 @@
+//! SimBricks' own orchestration, from the index that pip is configured for, runs our package's experiments.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{Case, Outcome};
+
+/// Experiments of the package, with the hosts and messages of each.
+const EXPERIMENTS: [(&str, &str, u64, u64); 2] =
+    [("two-hosts", "softhca-two-hosts", 2, 16), ("fat-tree", "softhca-fat-tree", 16, 480)];
+/// What is of others in it.
+const THEIRS: [&str; 2] = ["simbricks-local>=0.5", "simbricks-orchestration>=0.5"];
+
+fn said(output: &Output) -> String {
+    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    text.concat().trim().to_owned()
+}
+
+fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|why| format!("{command:?}: {why}"))?;
+    if output.status.success() { Ok(said(&output)) } else { Err(format!("{command:?}: {}", said(&output))) }
+}
+
+/// The files of that ending in a folder.
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
+    let text = |why: std::io::Error| format!("{}: {why}", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(text)? {
+        let path = entry.map_err(text)?.path();
+        if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn json(path: &Path) -> Result<Value, String> {
+    let text = std::fs::read(path).map_err(|why| format!("{}: {why}", path.display()))?;
+    serde_json::from_slice(&text).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// A number that was printed behind its name.
+fn printed(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.split_whitespace().next()?.to_owned()))
+}
+
+/// A virtual environment with the package and what it is for; `Err(Ok)`: there is no index to have that from.
+fn install(folder: &Path) -> Result<PathBuf, Result<String, String>> {
+    run(Command::new("python3").args(["-m", "venv"]).arg(folder)).map_err(Ok)?;
+    let bin = folder.join("bin");
+    let pip = |more: &[&str]| {
+        let mut pip = Command::new(bin.join("python"));
+        pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet"]).args(more);
+        pip
+    };
+    let wheels = folder.join("wheels");
+    let wheels = wheels.to_string_lossy();
+    let reach = run(pip(&["download", "--dest", &wheels]).args(THEIRS));
+    reach.map_err(|why| Ok(why.lines().last().unwrap_or_default().to_owned()))?;
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simbricks-softhca");
+    run(pip(&["install"]).arg(format!("{}[local]", package.display()))).map_err(Err)?;
+    Ok(bin)
+}
+
+/// One experiment, driven to its end by `simbricks-run`; and what it simulated once more, by one process.
+fn experiment(
+    (name, title, hosts, messages): (&str, &str, u64, u64),
+    program: &Path,
+    bin: &Path,
+    folder: &Path,
+) -> Result<String, String> {
+    let text = |why: std::io::Error| why.to_string();
+    std::fs::create_dir_all(folder).map_err(text)?;
+    let here = |tool: &str| {
+        let mut command = Command::new(bin.join(tool));
+        let own = program.parent().unwrap_or(Path::new("."));
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.current_dir(folder).env("PATH", format!("{}:{path}", own.display()));
+        command
+    };
+    let file = run(here("python").args(["-m", "simbricks_softhca", "experiment", name]))?;
+    let shown = run(here("simbricks-run").args(["--verbose", &file]))?;
+    if !shown.contains("exited with code 0") || !shown.contains("softhca: simulates to") {
+        return Err(format!("simbricks-run showed no progress: {shown}"));
+    }
+    let runs = files(&folder.join("out").join(title), "")?;
+    let [output] = &runs[..] else { return Err(format!("{} runs left something", runs.len())) };
+    let output = output.join("output");
+    let results = output.join("out.json");
+    let sums = run(here("python").args(["-m", "simbricks_softhca", "results"]).arg(&results))?;
+    if (printed(&sums, "hosts"), printed(&sums, "messages"))
+        != (Some(hosts.to_string()), Some(messages.to_string()))
+    {
+        return Err(format!("not all came: {sums}"));
+    }
+    let traces = files(&output, ".trace.json")?;
+    for trace in &traces {
+        if json(trace)?.as_array().is_none_or(Vec::is_empty) {
+            return Err(format!("{}: nothing is in it", trace.display()));
+        }
+    }
+    if traces.len() != 2 {
+        return Err(format!("{} traces of 2 processes", traces.len()));
+    }
+    // One process does what the run's did: the command of any of them says what hosts did.
+    let all = json(&results)?;
+    let commands = all.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("softhca."));
+    let command =
+        commands.filter_map(|(_, of)| of["output"][0]["cmd"].as_str()).next().ok_or("no command")?;
+    let (_, workload) = command.split_once(" --json ").ok_or("no workload")?;
+    let workload = workload.split_whitespace().take_while(|word| !["--trace", "--pcap"].contains(word));
+    let topology = output.join("topology.toml");
+    let whole = run(Command::new(program).args(["sim", "--topology"]).arg(topology).args(workload))?;
+    for hash in ["events", "packets", "completions"] {
+        let [apart, whole] = [&sums, &whole].map(|text| printed(text, hash));
+        if apart.is_none() || apart != whole {
+            return Err(format!("{hash} differ: {apart:?} of the run, {whole:?} of one process"));
+        }
+    }
+    Ok(format!("{hosts} hosts, {messages} messages; hashes as of one process"))
+}
+
+/// The package is installed, its tests are run, and its experiments.
+pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
+    let experiments = EXPERIMENTS.map(|experiment| format!("simbricks-run {}", experiment.0));
+    let unit = "the package for SimBricks, its own tests";
+    let names = || std::iter::once(unit.to_owned()).chain(experiments.clone());
+    let bin = match install(&folder.join("venv")) {
+        Ok(bin) => bin,
+        Err(Ok(why)) => {
+            let why = format!("pip reaches no index that has SimBricks' packages: {why}");
+            return names().map(|name| Case::new(name, Outcome::Skipped, 0.0, why.clone())).collect();
+        }
+        Err(Err(why)) => return names().map(|name| Case::check(name, why.clone())).collect(),
+    };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simbricks-softhca/tests");
+    let began = Instant::now();
+    let done = run(Command::new(bin.join("python")).args(["-m", "unittest", "discover", "-s"]).arg(tests));
+    let mut cases = vec![case(unit.into(), began, done)];
+    for (experiment_, name) in EXPERIMENTS.into_iter().zip(experiments.clone()) {
+        let began = Instant::now();
+        let done = experiment(experiment_, program, &bin, &folder.join(experiment_.0));
+        cases.push(case(name, began, done));
+    }
+    cases
+}
+
+fn case(name: String, began: Instant, done: Result<String, String>) -> Case {
+    let seconds = began.elapsed().as_secs_f64();
+    match done {
+        Ok(detail) => Case::new(name, Outcome::Passed, seconds, detail),
+        Err(why) => Case::new(name, Outcome::Failed, seconds, why),
+    }
+}
