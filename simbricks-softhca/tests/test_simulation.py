@@ -13,8 +13,14 @@ import simbricks.orchestration.helpers.instantiation as inst_helpers
 from simbricks.orchestration.helpers import exceptions
 from simbricks.orchestration.instantiation import base as inst_base
 from simbricks.orchestration.simulation import base as sim_base
+from simbricks.orchestration.simulation import net as sim_net
 
 from simbricks_softhca import Adapter, Channel, SofthcaSim, Switch, Workload, simulate
+
+
+class OthersSwitch(sim_net.NetSim):
+    def run_cmd(self, inst: inst_base.Instantiation) -> str:
+        return self._executable
 
 
 def pair(**options: object) -> tuple[sys_conf.System, list[Adapter]]:
@@ -80,6 +86,28 @@ class Systems(unittest.TestCase):
             SofthcaSim(plain, name=name).add(node)
         with self.assertRaises(AssertionError):
             plain.enable_synchronization()
+
+    def test_a_switch_of_others(self) -> None:
+        for options, expected in (
+            ({"port_type": "eth"}, 'kind = "simbricks"\nlisten = "unix:eth-'),
+            ({}, 'delay_ns = 400\nsimbricks = ["listen:eth-'),
+        ):
+            system = sys_conf.System("t")
+            hosts = [Adapter(system, name, **options) for name in ("a", "b")]
+            switch = sys_conf.EthSwitch(system)
+            for host in hosts:
+                switch.connect_eth_peer_if(host.new_port())
+            simulation = sim_base.Simulation("s", system)
+            SofthcaSim(simulation, name="p").add(hosts[0])
+            SofthcaSim(simulation, name="q").add(hosts[1])
+            OthersSwitch(simulation, "switch", "net").add(switch)
+            self.assertIn(expected, text(instantiate(simulation)))
+        # A third port of InfiniBand there has no peer.
+        third = Adapter(system, "c")
+        switch.connect_eth_peer_if(third.new_port())
+        simulation.all_simulators()[0].add(third)
+        with self.assertRaisesRegex(exceptions.SystemConfigurationError, "two ports of softhca then, and not 3"):
+            text(instantiate(simulation))
 
     def test_what_is_wrong_is_said(self) -> None:
         system, (a, b) = pair()

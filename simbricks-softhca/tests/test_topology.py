@@ -5,7 +5,7 @@ import os
 import pathlib
 import unittest
 
-from simbricks_softhca.topology import Host, Link, Switch, Topology, TopologyError
+from simbricks_softhca.topology import Host, Link, Outside, Switch, Topology, TopologyError
 
 
 def two_hosts() -> Topology:
@@ -56,6 +56,14 @@ seed = 3
 class Written(unittest.TestCase):
     def test_all_of_it(self) -> None:
         self.assertEqual(two_hosts().to_toml(), TEXT)
+
+    def test_what_is_of_others(self) -> None:
+        topology = two_hosts()
+        topology.outsides = [Outside("net", "listen", "eth-7")]
+        topology.links.append(Link(["a/hca0/1", "b/hca0/1"], 5, ["listen:x", "connect:y"]))
+        written = topology.to_toml()
+        self.assertIn('[[outside]]\nname = "net"\nkind = "simbricks"\nlisten = "unix:eth-7"\n', written)
+        self.assertIn('delay_ns = 5\nsimbricks = ["listen:x", "connect:y"]\nframing = "ethernet"\n', written)
 
     def test_softhca_reads_it(self) -> None:
         """Whoever runs this with a folder in `TOPOLOGY_DIR` gets the files, to have them read by softhca."""

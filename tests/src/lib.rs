@@ -9,6 +9,7 @@
 
 pub use hca_bench::in_process;
 
+pub mod bricks;
 pub mod browser;
 pub mod bytes;
 pub mod counters;

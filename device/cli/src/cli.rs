@@ -212,13 +212,14 @@ struct Explain {
 /// # Errors
 /// What went wrong, ready to be shown.
 pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
-    // A server has one thread until it has entered its sandbox.
-    if !matches!(cli.command, Command::Serve(_) | Command::Worker(_)) {
+    // A server, and a simulation, has one thread until it has entered its sandbox.
+    if !matches!(cli.command, Command::Serve(_) | Command::Worker(_) | Command::Sim(_))
+    {
         log.begin()?;
     }
     match cli.command {
         Command::Serve(args) => serve(&args, log),
-        Command::Sim(args) => crate::sim::run(&args),
+        Command::Sim(args) => crate::sim::run(&args, log),
         Command::Worker(args) => worker(&args, log),
         Command::Topology(args) => {
             let topology = Topology::load(&args.file)?;

@@ -1,4 +1,4 @@
-//! What `softhca serve` gives up before it serves: inherited descriptors, root's rights, and everything that the sandbox
+//! What `softhca serve` and simulations give up before they begin: inherited descriptors, root's rights, and everything that the sandbox
 //! takes.
 
 use std::path::{Path, PathBuf};
@@ -35,6 +35,21 @@ impl Confinement {
     /// # Errors
     /// The user can't be become.
     pub(crate) fn begin(&self, run_dir: Option<&Path>) -> anyhow::Result<Option<Helper>> {
+        self.begin_alone(run_dir)?;
+        if self.no_sandbox {
+            return Ok(None);
+        }
+        let helper = Helper::start().inspect_err(|why| {
+            tracing::warn!("no process for clients' mappings, share=on will not be checked: {why:#}");
+        });
+        Ok(helper.ok())
+    }
+
+    /// The same where nobody gives mappings.
+    ///
+    /// # Errors
+    /// The user can't be become.
+    pub(crate) fn begin_alone(&self, run_dir: Option<&Path>) -> anyhow::Result<()> {
         descriptors::close_inherited(&[]);
         if let Some(user) = &self.uid {
             let account = Account::find(user, self.gid.as_deref())?;
@@ -43,13 +58,7 @@ impl Confinement {
             }
             account.become_it()?;
         }
-        if self.no_sandbox {
-            return Ok(None);
-        }
-        let helper = Helper::start().inspect_err(|why| {
-            tracing::warn!("no process for clients' mappings, share=on will not be checked: {why:#}");
-        });
-        Ok(helper.ok())
+        Ok(())
     }
 
     /// To be called when everything is open: from here on nothing can be. `sockets`: the folders that have this server's;
@@ -66,14 +75,13 @@ impl Confinement {
     ) -> anyhow::Result<()> {
         if self.no_sandbox {
             tracing::warn!(
-                "NO SANDBOX: a guest that takes this process over has all rights of the user who started it (--no-sandbox)"
+                "NO SANDBOX: who takes this process over, a guest or a peer, has all rights of the user who started it (--no-sandbox)"
             );
             return Ok(());
         }
         let remove = sockets.iter().map(|path| folder(path)).collect();
         let sandbox = Sandbox { role, remove, read: Vec::new(), outputs, connects };
-        let achieved =
-            sandbox.enter().context("the sandbox can't be entered; --no-sandbox serves without")?;
+        let achieved = sandbox.enter().context("the sandbox can't be entered; --no-sandbox does without")?;
         tracing::info!("sandbox: {achieved}");
         Ok(())
     }

@@ -1,19 +1,24 @@
 //! `softhca sim`: a topology, or one process of it, without guests and with no clock but the model's.
 
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use hca_bench::cluster::{self, Engine, Member, Pattern, Plan, Report, Transport};
-use hca_model::{HcaId, Ps, World};
+use hca_bench::cluster::{self, Address, Engine, Member, Pattern, Plan, Report, Transport};
+use hca_model::{FirmwareConfig, HcaId, PortKind, Ps, World};
+use hca_server::sandbox::{Connects, Role};
 use hca_server::sim::{self, Partition};
 use hca_server::topology::Topology;
 use hca_spec::ids::Lid;
 use nix::sys::signal::Signal;
 
 use crate::cli::{print, private_dir, stop_signals};
+use crate::confine::Confinement;
+use crate::log;
 
 /// How often a program looks at its queues.
 const STEP: Ps = Ps::from_us(1);
@@ -84,6 +89,8 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    confinement: Confinement,
 }
 
 /// Understands the size of a message.
@@ -116,7 +123,8 @@ impl Engine for Simulated {
 ///
 /// # Errors
 /// The topology can't be simulated, a host did not do what it should, or a neighbour has ended.
-pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Arguments, log: &mut log::End) -> anyhow::Result<()> {
+    args.confinement.begin_alone(args.run_dir.as_deref())?;
     let asked = stop_signals(&[Signal::SIGUSR1])?;
     let topology = Topology::load(&args.topology)?;
     if let Some(dir) = &args.run_dir {
@@ -124,17 +132,24 @@ pub(crate) fn run(args: &Arguments) -> anyhow::Result<()> {
     }
     let dir = args.run_dir.as_deref().unwrap_or(Path::new("."));
     let plan = plan(&topology, args)?;
-    let (began, before) = (Instant::now(), anonymous());
+    let status = Status::open();
+    let (began, before) = (Instant::now(), status.anonymous());
     let partition =
         Partition::new(&topology, args.process.as_deref(), dir, Duration::from_secs(args.patience))?;
-    let built = Built { took: began.elapsed(), bytes: anonymous().saturating_sub(before) };
+    let built = Built { took: began.elapsed(), bytes: status.anonymous().saturating_sub(before) };
     let begin = Instant::now();
     let mut teller = Teller { until: plan.until, asked, told: begin, listened: begin, last: Ps::ZERO };
-    eprintln!("softhca: simulates to {:.3} ms", ms(plan.until));
+    // Everything is open then: links, traces, captures.
+    let ready = || {
+        let confined = args.confinement.enter(Role::Worker, &[], args.observation.any(), Connects::default());
+        confined.and_then(|()| Ok(log.begin()?)).map_err(|why| hca_bench::Error::new(format!("{why:#}")))?;
+        eprintln!("softhca: simulates to {:.3} ms", ms(plan.until));
+        Ok(())
+    };
     let mut progress = |now: Ps| teller.look(now);
-    let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, &mut progress)?;
+    let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, ready, &mut progress)?;
     engine.finish()?;
-    tell(args, &report, &built, begin.elapsed())
+    tell(args, &report, &built, (begin.elapsed(), status.peak()))
 }
 
 /// Says how far it is: now and then, and to whoever asks.
@@ -171,12 +186,15 @@ fn ms(time: Ps) -> f64 {
 fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
     let part = match &args.process {
         Some(name) => topology.part(Some(name))?,
-        None => topology.whole(),
+        None => topology.whole()?,
     };
     let here: Vec<String> = part.hcas().map(|(host, hca)| format!("{}/{}", host.name, hca.name)).collect();
-    let (mut members, mut lids, mut next) = (Vec::new(), Vec::new(), 1u16);
+    let (mut members, mut addresses, mut next) = (Vec::new(), Vec::new(), 1u16);
     for (number, (host, hca)) in topology.hcas().enumerate() {
-        lids.push(Lid(next));
+        addresses.push(match hca.port_type {
+            PortKind::InfiniBand => Address::Lid(Lid(next)),
+            PortKind::Ethernet => Address::Mac(FirmwareConfig::with_guid(hca.guid).mac_of_port(1)),
+        });
         let ports = u16::try_from(hca.personality.ports.len())?;
         next = next.checked_add(ports).context("more ports than there are LIDs")?;
         let name = format!("{}/{}", host.name, hca.name);
@@ -186,7 +204,7 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
     }
     let mut plan = Plan {
         members,
-        lids,
+        addresses,
         pattern: args.traffic,
         peers: args.peers.map(usize::try_from).transpose()?,
         transport: args.transport,
@@ -201,6 +219,16 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
     };
     plan.start = args.start.unwrap_or_else(|| ready(topology, &plan));
     plan.until = args.until.unwrap_or_else(|| plan.start + enough(&plan));
+    let ethernet = plan.addresses.iter().filter(|address| matches!(address, Address::Mac(_))).count();
+    anyhow::ensure!(
+        ethernet == 0 || ethernet == plan.addresses.len() || plan.pattern == Pattern::None,
+        "{ethernet} of {} adapters are on Ethernet: with any --traffic but none all are, or none is",
+        plan.addresses.len()
+    );
+    anyhow::ensure!(
+        ethernet == 0 || plan.transport == Transport::Rc,
+        "--transport dc is for InfiniBand: programs here make no dynamic connections over RoCE"
+    );
     anyhow::ensure!(plan.start < plan.until, "--start must be before --until");
     Ok(plan)
 }
@@ -221,7 +249,7 @@ fn ready(topology: &Topology, plan: &Plan) -> Ps {
 
 /// What is left for messages to come after all have begun to send.
 fn enough(plan: &Plan) -> Ps {
-    let hosts = 0..plan.lids.len();
+    let hosts = 0..plan.addresses.len();
     let (out, inward) =
         (hosts.clone().filter(|to| plan.sends(0, *to)), hosts.filter(|from| plan.sends(*from, 0)));
     let flows = out.count().max(inward.count()) as u64;
@@ -236,25 +264,42 @@ struct Built {
     bytes: u64,
 }
 
-/// What the system says of this process, in bytes; 0 if it does not tell.
-fn status(key: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
+/// What the system says of this process: opened before nothing can be.
+struct Status(Option<File>);
+
+impl Status {
+    fn open() -> Self {
+        Self(File::open("/proc/self/status").ok())
+    }
+
+    /// A value in bytes; 0 if the system does not tell.
+    fn value(&self, key: &str) -> u64 {
+        let mut text = String::new();
+        if let Some(mut file) = self.0.as_ref() {
+            let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+        }
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        kib.unwrap_or(0) << 10
+    }
+
+    /// Memory that is its own.
+    fn anonymous(&self) -> u64 {
+        self.value("RssAnon")
+    }
+
+    /// The most memory that it ever had.
+    fn peak(&self) -> u64 {
+        self.value("VmHWM")
+    }
 }
 
-/// Memory that is its own.
-fn anonymous() -> u64 {
-    status("RssAnon")
-}
-
-/// The most memory that it ever had.
-fn peak() -> u64 {
-    status("VmHWM")
-}
-
-fn tell(args: &Arguments, report: &Report, built: &Built, took: Duration) -> anyhow::Result<()> {
+fn tell(
+    args: &Arguments,
+    report: &Report,
+    built: &Built,
+    (took, peak): (Duration, u64),
+) -> anyhow::Result<()> {
     let rate = report.until as f64 / 1e6 / took.as_secs_f64();
     report.said.iter().for_each(|line| eprintln!("softhca: {line}"));
     if args.json {
@@ -262,7 +307,7 @@ fn tell(args: &Arguments, report: &Report, built: &Built, took: Duration) -> any
         value["process"] = args.process.clone().into();
         value["built_s"] = built.took.as_secs_f64().into();
         value["built_bytes"] = built.bytes.into();
-        value["peak_bytes"] = peak().into();
+        value["peak_bytes"] = peak.into();
         value["took_s"] = took.as_secs_f64().into();
         return print(&serde_json::to_string_pretty(&value)?);
     }
@@ -276,7 +321,7 @@ fn tell(args: &Arguments, report: &Report, built: &Built, took: Duration) -> any
         "built in {:.2} s, {:.1} MiB; {} MiB at most",
         built.took.as_secs_f64(),
         built.bytes as f64 / f64::from(1 << 20),
-        peak() >> 20
+        peak >> 20
     ))?;
     print(&format!(
         "{:.3} ms of model time in {:.2} s: {rate:.0} us and {:.0} packets a second",

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -138,6 +138,29 @@ fn traces_and_captures_of_a_built_in_topology() {
     assert!(fewer > 0 && fewer < events, "{fewer} events");
 }
 
+/// What a simulation has given up when it begins, each thread of it.
+#[test]
+fn a_simulation_is_in_its_sandbox() {
+    let scratch = Scratch::new("sandboxed");
+    let file = scratch.file("topology.toml", &topology(2, false, ""));
+    let mut ends: Vec<_> = ["p0", "p1"]
+        .iter()
+        .map(|name| Running(sim(&file, &scratch.0, Some(name), &["--until", "1e6"]).spawn().unwrap()))
+        .collect();
+    for Running(child) in &mut ends {
+        let mut lines = std::io::BufReader::new(child.stderr.as_mut().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("simulates to")));
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+        let threads: Vec<_> =
+            tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap()).collect();
+        for status in threads {
+            for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"] {
+                assert!(status.contains(line), "{status}");
+            }
+        }
+    }
+}
+
 /// A process is killed while others simulate: each says which link, and ends with an error.
 #[test]
 fn a_process_that_is_killed_ends_the_others_in_words() {
@@ -195,4 +218,29 @@ fn a_fat_tree_of_two_pods() {
     let first = run();
     assert_eq!(first.2, 440 * 3);
     assert_eq!(run(), first);
+}
+
+/// The package for SimBricks: its unit tests, those that need nothing but Python, and that the topology files that it writes are read. What needs
+/// SimBricks' packages is in `hca-tests suites sim`.
+#[test]
+fn the_python_package_writes_topologies_that_are_read() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../simbricks-softhca");
+    let scratch = Scratch::new("orchestration");
+    let tests = Command::new("python3")
+        .args(["-m", "unittest", "discover", "-s", "tests"])
+        .env("PYTHONPATH", "src")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TOPOLOGY_DIR", &scratch.0)
+        .current_dir(package)
+        .output();
+    let Ok(tests) = tests else { return eprintln!("skipped: there is no python3") };
+    let said = String::from_utf8_lossy(&tests.stderr);
+    assert!(tests.status.success(), "{said}");
+    let sim = Command::new(env!("CARGO_BIN_EXE_softhca"))
+        .args(["sim", "--no-hash", "--topology"])
+        .arg(scratch.0.join("two-hosts.toml"))
+        .output()
+        .unwrap();
+    let said = [sim.stdout, sim.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    assert!(sim.status.success() && said.contains("2 hosts: 2 messages came"), "{said}");
 }

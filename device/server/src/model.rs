@@ -186,7 +186,7 @@ pub(crate) fn bare_world(
 }
 
 /// Adapters of other processes at the Ethernet switches here, and their addresses.
-fn far_stations<'a>(
+pub(crate) fn far_stations<'a>(
     topology: &'a Topology,
     rows: &'a [Row],
 ) -> impl Iterator<Item = (PortRef, [u8; 6])> + 'a {

@@ -167,31 +167,36 @@ class SofthcaSim(sim_base.Simulator):
             else:
                 hosts.append(files.Host(node.name, process, node.options))
         channels = {chan.id(): chan for node in nodes for chan in node.channels()}
-        links = [self._link(inst, chan, home) for _, chan in sorted(channels.items())]
-        return files.Topology([sim.name for sim in sims], hosts, switches, links, self.fabric)
+        links: list[files.Link] = []
+        outsides: list[files.Outside] = []
+        halves: dict[sys_conf.Component, list[_Half]] = {}
+        for _, chan in sorted(channels.items()):
+            others = [end for end in (chan.a, chan.b) if end.component not in home]
+            if not others:
+                links.append(self._link(inst, chan, home))
+                continue
+            # Something of others is at one end.
+            half = _Half.of(inst, chan, others[0])
+            if half.node.is_ethernet():
+                outside = files.Outside(f"outside{chan.id()}", half.role, half.path)
+                outsides.append(outside)
+                links.append(files.Link([half.port, outside.name], half.delay, None, dict(chan.parameters)))
+            else:
+                halves.setdefault(others[0].component, []).append(half)
+        links += [_through(between, ends) for between, ends in halves.items()]
+        return files.Topology([sim.name for sim in sims], hosts, switches, links, self.fabric, outsides)
 
     @staticmethod
     def _link(
         inst: inst_base.Instantiation, chan: sys_conf.Channel, home: Mapping[sys_conf.Component, SofthcaSim]
     ) -> files.Link:
-        ends = chan.a, chan.b
-        for end in ends:
-            if end.component not in home:
-                raise exceptions.SimulationConfigurationError(
-                    f"{end.component.name or end.component} is not simulated by softhca: its cables lead to its own nodes only"
-                )
-        names = [end.component.port_name(end) for end in ends]
-        delay = chan.latency - PHY_NS
-        if delay < 0:
-            raise exceptions.SystemConfigurationError(
-                f"{names[0]} and {names[1]} are {chan.latency} ns apart: their ports take {PHY_NS} ns"
-            )
+        a, b = chan.a.component, chan.b.component
+        names = [a.port_name(chan.a), b.port_name(chan.b)]
         joint = None
-        if home[chan.a.component] is not home[chan.b.component]:
-            socket = inst.get_socket(chan.a)
-            assert socket is not None
-            joint = f"{socket._type.value}:{os.path.basename(socket._path)}"
-        return files.Link(names, delay, joint, dict(chan.parameters))
+        if home[a] is not home[b]:
+            role, path = _socket(inst, chan.a)
+            joint = f"{role}:{path}"
+        return files.Link(names, _delay(chan, " and ".join(names)), joint, dict(chan.parameters))
 
     async def prepare(self, inst: inst_base.Instantiation) -> None:
         await super().prepare(inst)
@@ -211,6 +216,54 @@ class SofthcaSim(sim_base.Simulator):
         if self.pcap:
             args += ["--pcap", inst.env.output_base(f"{self.full_name()}.pcapng")]
         return shlex.join(args) + (f" {self.extra_args}" if self.extra_args else "")
+
+
+def _delay(chan: sys_conf.Channel, ends: str) -> int:
+    """What the cable takes of the latency of a channel, in ns."""
+    if chan.latency < PHY_NS:
+        raise exceptions.SystemConfigurationError(
+            f"{ends} are {chan.latency} ns apart: their ports take {PHY_NS} ns"
+        )
+    return chan.latency - PHY_NS
+
+
+def _socket(inst: inst_base.Instantiation, interface: sys_conf.Interface) -> tuple[str, str]:
+    """What is done at the socket of an interface, and its name in the folder of sockets."""
+    socket = inst.get_socket(interface)
+    assert socket is not None
+    return socket._type.value, os.path.basename(socket._path)
+
+
+@dataclasses.dataclass
+class _Half:
+    """A port of softhca whose cable leads to something of others."""
+
+    node: _Node
+    port: str
+    delay: int
+    role: str
+    path: str
+    options: dict[str, files.Value]
+
+    @classmethod
+    def of(cls, inst: inst_base.Instantiation, chan: sys_conf.Channel, there: sys_conf.Interface) -> _Half:
+        here = chan.get_opposing_interface(there)
+        port = here.component.port_name(here)
+        role, path = _socket(inst, here)
+        return cls(here.component, port, _delay(chan, f"{port} and its peer"), role, path, dict(chan.parameters))
+
+
+def _through(between: sys_conf.Component, ends: list[_Half]) -> files.Link:
+    """A cable of InfiniBand, in Ethernet frames, through a switch or wire of others."""
+    what = f"{between.name or type(between).__name__} is of others, and InfiniBand goes through it"
+    if len(ends) != 2:
+        raise exceptions.SystemConfigurationError(
+            f"{what}: it has two ports of softhca then, and not {len(ends)}"
+        )
+    a, b = ends
+    if (a.delay, a.options) != (b.delay, b.options):
+        raise exceptions.SystemConfigurationError(f"{what}: both its cables are the same then")
+    return files.Link([a.port, b.port], a.delay, [f"{a.role}:{a.path}", f"{b.role}:{b.path}"], a.options)
 
 
 def simulate(

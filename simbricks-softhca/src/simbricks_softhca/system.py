@@ -39,6 +39,10 @@ class _Node(sys_conf.Component):
         """The end of a link in a topology file."""
         raise NotImplementedError
 
+    def is_ethernet(self) -> bool:
+        """Whether its ports are Ethernet ports; else they are InfiniBand's."""
+        raise NotImplementedError
+
     def connect(self, peer: sys_conf.EthInterface | _Node, **options: Value) -> Cable:
         """A cable from the next port here to a port, or to the next one of a node; options are keys of `[[link]]`."""
         if isinstance(peer, _Node):
@@ -73,6 +77,9 @@ class Adapter(_Node):
     def port_name(self, interface: sys_conf.Interface) -> str:
         return f"{self.name}/hca0/{self.ifs.index(interface) + 1}"
 
+    def is_ethernet(self) -> bool:
+        return self.options.get("port_type") == "eth"
+
 
 class Switch(_Node):
     """A switch of softhca. `options` are keys of `[[switch]]`: `ports=8`, `type="eth"`."""
@@ -82,6 +89,9 @@ class Switch(_Node):
 
     def port_name(self, interface: sys_conf.Interface) -> str:
         return f"{self.name}/{self.ifs.index(interface) + 1}"
+
+    def is_ethernet(self) -> bool:
+        return self.options.get("type") == "eth"
 
 
 class Cable(sys_conf.EthChannel):

@@ -57,6 +57,10 @@ def _keys(keys: Mapping[str, Value | None]) -> list[str]:
     return lines
 
 
+def _texts(texts: Sequence[str]) -> str:
+    return f"[{', '.join(json.dumps(text) for text in texts)}]"
+
+
 @dataclasses.dataclass
 class Host:
     """A host with one adapter, `hca0`, which a program of softhca uses."""
@@ -87,10 +91,21 @@ class Link:
     """Two of `host/hca0/PORT` and `switch/PORT`."""
     delay_ns: int
     """Propagation, in ns, without what the ports take."""
-    simbricks: str | None = None
-    """`listen:PATH` or `connect:PATH` of the first end, if its ends are in two processes."""
+    simbricks: str | Sequence[str] | None = None
+    """`listen:PATH` or `connect:PATH` of the first end, if its ends are in two processes; or of both, if something else is between."""
     options: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     """Further keys of `[[link]]`, such as `rate` or `loss`."""
+
+
+@dataclasses.dataclass
+class Outside:
+    """Something that is not softhca's, at the end of the link of an Ethernet port."""
+
+    name: str
+    role: str
+    """What the process of the port does: `listen` or `connect`."""
+    path: str
+    """The socket."""
 
 
 @dataclasses.dataclass
@@ -103,6 +118,7 @@ class Topology:
     links: Sequence[Link]
     fabric: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     """Keys of `[fabric]`."""
+    outsides: Sequence[Outside] = ()
 
     def to_toml(self) -> str:
         """The file's text. Raises `TopologyError`."""
@@ -117,8 +133,14 @@ class Topology:
         for switch in self.switches:
             lines += ["[[switch]]", *_keys({"name": name(switch.name), "process": switch.process})]
             lines += _keys(switch.options)
+        for outside in self.outsides:
+            lines += ["[[outside]]", *_keys({"name": name(outside.name), "kind": "simbricks"})]
+            lines += _keys({outside.role: f"unix:{outside.path}"})
         for link in self.links:
-            a, b = link.between
-            lines += ["[[link]]", f"between = [{json.dumps(a)}, {json.dumps(b)}]"]
-            lines += _keys({"delay_ns": link.delay_ns, "simbricks": link.simbricks, **link.options})
+            lines += ["[[link]]", f"between = {_texts(link.between)}", *_keys({"delay_ns": link.delay_ns})]
+            if isinstance(link.simbricks, str):
+                lines += _keys({"simbricks": link.simbricks})
+            elif link.simbricks is not None:
+                lines += [f"simbricks = {_texts(link.simbricks)}", *_keys({"framing": "ethernet"})]
+            lines += _keys(link.options)
         return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-//! Fuzzing: eight functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: nine functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
 //! | [`packet`] | bytes from the wire, and packets with good checksums |
 //! | [`management`] | management datagrams for a switch and an adapter without a driver |
+//! | [`network_link`] | packets of a SimBricks network link: messages of ours, in Ethernet frames or not, and frames of others |
 //! | [`outside`] | a stream of frames from other software, for a port that is Ethernet |
 //! | [`tunnel`] | datagrams of a tunnel's peer and of strangers, and what they carry to a switch |
 //!
@@ -25,6 +26,7 @@ mod fields;
 mod mailbox;
 pub(crate) mod management;
 pub(crate) mod mmio;
+mod network_link;
 mod outside;
 pub(crate) mod packet;
 mod tunnel;
@@ -34,6 +36,7 @@ pub use fields::{every_field_at_its_edges, fields};
 pub use mailbox::{command_mailbox, template_statuses};
 pub use management::management;
 pub use mmio::mmio;
+pub use network_link::network_link;
 pub use outside::outside;
 pub use packet::{packet, seal};
 pub use tunnel::tunnel;

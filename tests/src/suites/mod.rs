@@ -24,6 +24,7 @@ pub mod management;
 pub mod million;
 pub mod netsim;
 pub mod orchestration;
+pub mod peers;
 pub mod perftest;
 pub mod rdma_core;
 pub mod report;
@@ -108,7 +109,7 @@ pub fn all() -> Vec<Suite> {
         },
         Suite {
             name: "sim",
-            about: "one topology simulated by 1, 2, 4 and 8 processes: the same events, packets and completions",
+            about: "one topology simulated by 1, 2, 4 and 8 processes: the same events, packets and completions; SimBricks' switches and orchestration",
             needs_guests: false,
             run: |_| sim::cases(),
         },

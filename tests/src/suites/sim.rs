@@ -7,15 +7,15 @@ use std::time::Instant;
 use hca_vm::server::Binary;
 use serde_json::Value;
 
-use super::{Case, Outcome, orchestration};
+use super::{Case, Outcome, orchestration, peers};
 
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
 const AT_EACH: usize = 2;
 /// How often each is run.
-const TIMES: usize = 10;
+pub(super) const TIMES: usize = 10;
 /// Options of every run.
-const RUN: [&str; 8] = ["--messages", "2", "--size", "6000", "--start", "2", "--until", "5"];
+pub(super) const RUN: [&str; 8] = ["--messages", "2", "--size", "6000", "--start", "2", "--until", "5"];
 /// A trunk that loses, doubles, delays and garbles packets.
 const FAULTS: &str =
     "loss = 0.01\nduplicate = 0.01\ndelay = 0.05\nreorder = 0.01\ncorrupt = 0.01\ndelay_us = 2\n";
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str, &str); 3] =
     [("ties", "", "6"), ("faults", FAULTS, "6"), ("a congested trunk", NARROW, "14")];
 
 /// A topology in so many processes.
-fn topology(processes: usize, trunk: &str) -> String {
+pub(super) fn topology(processes: usize, trunk: &str) -> String {
     let of = |switch: usize| switch * processes / SWITCHES;
     let mut text = "[fabric]\ntraining_ms = 0\nseed = 7\n".to_owned();
     (0..processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
@@ -52,30 +52,57 @@ fn topology(processes: usize, trunk: &str) -> String {
 
 /// What one run gave: hashes of events, packets and completions, how many there were, and microseconds of model time in a second.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Run {
-    hashes: [u64; 3],
-    counts: [u64; 3],
+pub(super) struct Run {
+    pub(super) hashes: [u64; 3],
+    pub(super) counts: [u64; 3],
     rate: f64,
 }
 
-fn run(
+/// A process of a simulation.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Process {
+    /// Its name; `None`: it simulates all.
+    pub(super) name: Option<String>,
+    /// The namespace of networks that it is in.
+    pub(super) namespace: Option<String>,
+    /// Its run directory, if not the folder.
+    pub(super) dir: Option<PathBuf>,
+}
+
+impl Process {
+    pub(super) fn named(name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..Self::default() }
+    }
+}
+
+/// A command in a namespace of networks.
+pub(super) fn command(program: &Path, namespace: Option<&str>) -> Command {
+    let Some(namespace) = namespace else { return Command::new(program) };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(program);
+    command
+}
+
+/// Runs a topology in those processes.
+pub(super) fn run(
     program: &Path,
     folder: &Path,
-    processes: usize,
-    (trunk, timeout): (&str, &str),
+    topology: &str,
+    processes: &[Process],
+    more: &[&str],
 ) -> Result<Run, String> {
     let text = |why: std::io::Error| why.to_string();
     std::fs::create_dir_all(folder).map_err(text)?;
     let file = folder.join("topology.toml");
-    std::fs::write(&file, topology(processes, trunk)).map_err(text)?;
-    let start = |process: usize| {
-        let mut command = Command::new(program);
-        command.arg("sim").arg("--topology").arg(&file).arg("--run-dir").arg(folder).args(RUN).arg("--json");
-        command.args(["--ack-timeout", timeout]);
-        command.arg("--process").arg(format!("p{process}"));
+    std::fs::write(&file, topology).map_err(text)?;
+    let start = |process: &Process| {
+        let mut command = command(program, process.namespace.as_deref());
+        let dir = process.dir.as_deref().unwrap_or(folder);
+        command.arg("sim").arg("--topology").arg(&file).arg("--run-dir").arg(dir).args(more).arg("--json");
+        command.args(process.name.iter().flat_map(|name| ["--process", name]));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(text)
     };
-    let children = (0..processes).map(start).collect::<Result<Vec<_>, _>>()?;
+    let children = processes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let mut sum = Run { rate: f64::MAX, ..Run::default() };
     let mut failed = String::new();
     for child in children {
@@ -108,7 +135,10 @@ fn case((name, trunk, timeout): (&str, &str, &str), program: &Path, folder: &Pat
         let mut complaint = String::new();
         for time in 0..TIMES {
             let folder = folder.join(format!("{name}-{processes}-{time}"));
-            match run(program, &folder, processes, (trunk, timeout)) {
+            let parts: Vec<_> = (0..processes).map(|process| Process::named(format!("p{process}"))).collect();
+            let text = topology(processes, trunk);
+            let more = [&RUN[..], &["--ack-timeout", timeout]].concat();
+            match run(program, &folder, &text, &parts, &more) {
                 Ok(run) => {
                     slowest = slowest.min(run.rate);
                     let first = first.get_or_insert_with(|| run.clone());
@@ -140,7 +170,7 @@ fn case((name, trunk, timeout): (&str, &str, &str), program: &Path, folder: &Pat
     cases
 }
 
-/// Ties, faults, a congested trunk: each in 1, 2, 4 and 8 processes; and experiments of SimBricks' orchestration.
+/// Ties, faults, a congested trunk: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration.
 pub fn cases() -> Vec<Case> {
     let folder: PathBuf = std::env::temp_dir().join(format!("softhca-suite-sim-{}", std::process::id()));
     let program = match Binary::find() {
@@ -149,6 +179,7 @@ pub fn cases() -> Vec<Case> {
     };
     let mut cases: Vec<Case> =
         KINDS.into_iter().flat_map(|kind| case(kind, program.path(), &folder)).collect();
+    cases.extend(peers::cases(program.path(), &folder));
     cases.extend(orchestration::cases(program.path(), &folder));
     let _ = std::fs::remove_dir_all(&folder);
     cases

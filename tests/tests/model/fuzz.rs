@@ -73,6 +73,11 @@ pub(crate) fn frames_from_outside() {
 }
 
 #[test]
+pub(crate) fn network_links() {
+    run(fuzz::network_link, 300, 6000);
+}
+
+#[test]
 pub(crate) fn tunnels() {
     run(fuzz::tunnel, 300, 6000);
 }

@@ -10,7 +10,7 @@ use hca_spec::ids::Qpn;
 
 use super::memory::{HostBus, Piece};
 use super::outcome::Account;
-use super::plan::Plan;
+use super::plan::{Address, Plan};
 use super::program::{MTU, bring_up, start, wait_for};
 use crate::Error;
 
@@ -91,7 +91,7 @@ impl<'a> Host<'a> {
             initiators.push(qp);
         }
         let first = initiators.first().map_or(0, |qp| qp.number().0);
-        let all = plan.lids.len().max(1);
+        let all = plan.addresses.len().max(1);
         let to = (1..all).map(|step| (me + step) % all).filter(|to| plan.sends(me, *to)).collect();
         // All hosts make the same objects in the same order: a peer's target has the number of ours.
         let target = dct.number();
@@ -114,7 +114,9 @@ impl<'a> Host<'a> {
         let peer = peer.ok_or(Error::new("there is no such peer"))?;
         let data: Vec<u8> = self.plan.data(self.me, peer, message).collect();
         self.memory.write(place * self.plan.size, &data);
-        let lid = self.plan.lids.get(peer).copied().ok_or(Error::new("there is no such peer"))?;
+        let Some(Address::Lid(lid)) = self.plan.addresses.get(peer).copied() else {
+            return Err(Error::new("there is no such peer on InfiniBand"));
+        };
         let target = Target { dctn: self.target, access_key: KEY, lid, gid: None };
         let imm = (self.me as u32) << MESSAGE_BITS | message as u32;
         let sge = self.sge(place);
@@ -128,9 +130,9 @@ impl<'a> Host<'a> {
     /// Sends all, and takes all that is meant for it.
     fn exchange(&mut self, account: &mut Account) -> Result<(), Error> {
         let all = self.to.len() * self.plan.messages;
-        let from = (0..self.plan.lids.len()).filter(|from| self.plan.sends(*from, self.me)).count();
+        let from = (0..self.plan.addresses.len()).filter(|from| self.plan.sends(*from, self.me)).count();
         let (mut sent, mut left, mut to_come) = (0, all, from * self.plan.messages);
-        let mut seen = vec![false; self.plan.lids.len() * self.plan.messages];
+        let mut seen = vec![false; self.plan.addresses.len() * self.plan.messages];
         for place in 0..(INITIATORS * WINDOW).min(all) {
             self.send(sent, place)?;
             sent += 1;

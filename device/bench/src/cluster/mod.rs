@@ -17,7 +17,7 @@ pub mod stage;
 mod watch;
 
 pub use outcome::{Hashes, Report};
-pub use plan::{Member, Pattern, Plan, Transport};
+pub use plan::{Address, Member, Pattern, Plan, Transport};
 pub use stage::run;
 
 use hca_model::{Ps, World};

@@ -25,6 +25,15 @@ pub enum Transport {
     Dc,
 }
 
+/// Where an adapter is: its first port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// On InfiniBand.
+    Lid(Lid),
+    /// On Ethernet: RoCE version 2 over IPv6, by the link-local address that follows from this one.
+    Mac([u8; 6]),
+}
+
 /// An adapter of this process.
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -41,8 +50,8 @@ pub struct Member {
 pub struct Plan {
     /// Those of this process.
     pub members: Vec<Member>,
-    /// The LID of the first port of each adapter of the topology.
-    pub lids: Vec<Lid>,
+    /// The address of each adapter of the topology.
+    pub addresses: Vec<Address>,
     /// Who sends to whom.
     pub pattern: Pattern,
     /// Of all-to-all: to how many of the next ones each sends; `None`: to all.
@@ -70,7 +79,7 @@ pub struct Plan {
 impl Plan {
     /// Whether one host sends to another.
     pub fn sends(&self, from: usize, to: usize) -> bool {
-        let all = self.lids.len().max(1);
+        let all = self.addresses.len().max(1);
         from != to
             && match self.pattern {
                 Pattern::AllToAll => (to + all - from) % all <= self.peers.unwrap_or(all),
@@ -87,7 +96,7 @@ impl Plan {
 
     /// Those that a host has a connection with, in order: its queue pairs are made in that order.
     pub fn peers(&self, of: usize) -> Vec<usize> {
-        (0..self.lids.len()).filter(|peer| self.connects(of, *peer)).collect()
+        (0..self.addresses.len()).filter(|peer| self.connects(of, *peer)).collect()
     }
 
     /// The place of the connection to `peer` among those of a host.

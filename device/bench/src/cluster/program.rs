@@ -1,17 +1,18 @@
 //! The program of a host: it comes up, connects to its peers, sends at a given time, and checks what arrives.
 
+use hca_driver::eth::{Hop, Mac, RoceAddress, RoceVersion};
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{
     Access, Bus, Completion, Config, Cq, CqConfig, Dma, Hca, InitAttr, Qp, RtrAttr, RtsAttr, SendOp,
     SendRequest, Sge,
 };
-use hca_spec::ids::Qpn;
+use hca_spec::ids::{Gid, Qpn};
 use hca_spec::mad::{PortInfo, port_state};
 
 use super::dynamic;
 use super::memory::{HostBus, Piece};
 use super::outcome::Account;
-use super::plan::{Plan, Transport};
+use super::plan::{Address, Plan, Transport};
 use crate::Error;
 
 /// The port that is used.
@@ -23,6 +24,10 @@ const QUEUES_OF_PEER: usize = 16 << 10;
 const WQE: usize = 128;
 /// Path MTU of 4096 bytes.
 pub(super) const MTU: u8 = 5;
+/// Path MTU of 1024 bytes: what a frame of 1500 has room for.
+const ETHERNET_MTU: u8 = 3;
+/// The place of the port's own RoCE address.
+const INDEX: u8 = 0;
 
 /// Lets time pass, if something is still to complete.
 ///
@@ -51,7 +56,7 @@ pub(super) fn memory(plan: &Plan, me: usize) -> usize {
 
 /// Flows out of and into a host.
 fn flows(plan: &Plan, me: usize) -> [Vec<usize>; 2] {
-    let all = 0..plan.lids.len();
+    let all = 0..plan.addresses.len();
     [
         all.clone().filter(|to| plan.sends(me, *to)).collect(),
         all.filter(|from| plan.sends(*from, me)).collect(),
@@ -103,6 +108,10 @@ pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -
 /// Brings an adapter up, and waits for its port.
 pub(super) fn bring_up(bus: HostBus, plan: &Plan, me: usize) -> Result<Hca<HostBus>, Error> {
     let mut hca = Hca::open(bus, Config::default())?;
+    if let Some(Address::Mac(mac)) = plan.addresses.get(me) {
+        bring_up_ethernet(&mut hca, Mac(*mac))?;
+        return Ok(hca);
+    }
     while hca.port_info(PORT)?.get(PortInfo::PORT_STATE) != port_state::ACTIVE {
         if hca.bus_mut().turns().is_over() {
             return Err(Error::new("its port does not come up"));
@@ -110,10 +119,44 @@ pub(super) fn bring_up(bus: HostBus, plan: &Plan, me: usize) -> Result<Hca<HostB
         hca.wait(None);
     }
     let lid = hca.lid(PORT)?;
-    if plan.lids.get(me) != Some(&lid) {
-        return Err(Error::new(format!("has {lid:?}, and {:?} was expected", plan.lids.get(me))));
+    let expected = plan.addresses.get(me);
+    if expected != Some(&Address::Lid(lid)) {
+        return Err(Error::new(format!("has {lid:?}, and {expected:?} was expected")));
     }
     Ok(hca)
+}
+
+/// Waits for an Ethernet port, and gives it its RoCE address.
+fn bring_up_ethernet(hca: &mut Hca<HostBus>, expected: Mac) -> Result<(), Error> {
+    while !hca.vport_is_up()? {
+        if hca.bus_mut().turns().is_over() {
+            return Err(Error::new("its port does not come up"));
+        }
+        hca.wait(None);
+    }
+    let mac = hca.mac()?;
+    if mac != expected {
+        return Err(Error::new(format!("has {mac:?}, and {expected:?} was expected")));
+    }
+    hca.set_roce(true)?;
+    let address = RoceAddress { gid: link_local(mac), mac, vlan: None, version: RoceVersion::V2 };
+    Ok(hca.set_roce_address(PORT, INDEX, Some(&address))?)
+}
+
+/// The link-local address of a station (RFC 4291 2.5.6 and appendix A).
+fn link_local(Mac([a, b, c, d, e, f]): Mac) -> Gid {
+    Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The way to a peer, and the path MTU.
+fn way(plan: &Plan, peer: usize) -> Result<(Path, u8), Error> {
+    match plan.addresses.get(peer) {
+        Some(Address::Lid(lid)) => Ok((Path::lid(*lid), MTU)),
+        Some(Address::Mac(mac)) => {
+            Ok((Path::roce(link_local(Mac(*mac)), INDEX, Hop::to(Mac(*mac))), ETHERNET_MTU))
+        }
+        None => Err(Error::new("there is no such peer")),
+    }
 }
 
 /// Waits for the time at which all begin.
@@ -141,7 +184,7 @@ impl<'a> Host<'a> {
         let len = data(plan, me);
         let memory = hca.bus_mut().dma_alloc(len, 4096).ok_or(Error::new("its memory is used up"))?;
         let mr = hca.register(pd, &memory, len, Access::ALL)?;
-        let mut qps: Vec<Option<Qp<Piece>>> = (0..plan.lids.len()).map(|_| None).collect();
+        let mut qps: Vec<Option<Qp<Piece>>> = (0..plan.addresses.len()).map(|_| None).collect();
         let mut first = None;
         for (place, peer) in plan.peers(me).into_iter().enumerate() {
             let defaults = QpConfig::rc(pd, &sends, &receives);
@@ -164,10 +207,10 @@ impl<'a> Host<'a> {
         for peer in self.plan.peers(self.me) {
             // It has made its queue pairs in its order, from the same number on.
             let number = Qpn(self.first + self.plan.place(peer, self.me) as u32);
-            let lid = self.plan.lids.get(peer).copied().ok_or(Error::new("there is no such peer"))?;
+            let (path, mtu) = way(self.plan, peer)?;
             let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) else { continue };
             self.hca.qp_to_init(qp, &InitAttr::default())?;
-            self.hca.qp_to_rtr(qp, &RtrAttr { mtu: MTU, ..RtrAttr::new(number, Path::lid(lid)) })?;
+            self.hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(number, path) })?;
             self.hca.qp_to_rts(qp, &RtsAttr { timeout: self.plan.timeout, ..RtsAttr::default() })?;
         }
         Ok(())

@@ -115,17 +115,20 @@ impl Player<'_> {
     }
 }
 
-/// Runs what the plan says. `progress` is told the time after each step.
+/// Runs what the plan says. `ready` is called when all that has to be opened is, and before there are threads; `progress` is told the time
+/// after each step.
 ///
 /// # Errors
 /// The engine can't go on, or a host: a command failed, a byte was wrong, or not all was done in time.
 pub fn run(
     engine: Box<dyn Engine>,
     plan: &Plan,
+    ready: impl FnOnce() -> Result<(), Error>,
     progress: &mut dyn FnMut(Ps),
 ) -> Result<(Report, Box<dyn Engine>), Error> {
     let stage: Stage = Arc::new(Mutex::new(Shared { engine, now: Ps::ZERO }));
     let mut watch = Watch::begin(plan, lock(&stage).engine.world())?;
+    ready()?;
     let report = std::thread::scope(|scope| {
         let mut players = Vec::new();
         for member in &plan.members {

@@ -86,6 +86,8 @@ pub(super) struct End {
     pub(super) line: LineRate,
     /// The other end is outside this world and keeps no credits.
     pub(super) without_credits: bool,
+    /// The other end is outside, and knows of frames alone: it tells of no session, and what comes from it is always of this one.
+    pub(super) frames_alone: bool,
     /// What is in the input buffer is counted here: the other end is outside this world, whatever it believes, or there are no
     /// credits.
     counted: bool,
@@ -280,6 +282,7 @@ impl World {
                 training,
                 line,
                 without_credits: false,
+                frames_alone: false,
                 counted,
                 asked: Asked::default(),
                 leaving: VecDeque::new(),
@@ -594,6 +597,7 @@ impl Rebase for End {
             training: _,
             line: _,
             without_credits: _,
+            frames_alone: _,
             counted: _,
             asked,
             held: _,

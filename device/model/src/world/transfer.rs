@@ -242,7 +242,9 @@ impl World {
             Ingress::Link { number, end, session, .. } => {
                 let link = self.links.get(number as usize);
                 let near = link.and_then(|l| l.ends.get(usize::from(end)));
-                near.is_some_and(|near| near.training.accepts(session))
+                near.is_some_and(|near| {
+                    near.training.accepts(session) || (near.frames_alone && near.training.is_up())
+                })
             }
         }
     }

@@ -114,6 +114,16 @@ impl World {
         }
     }
 
+    /// At the far side of a tunnel is other software with the same clock, which knows of frames alone: its light is always on, with
+    /// these lanes and this rate, and [`World::deliver`] takes its frames in whatever session the link is then. Before time goes on.
+    pub fn tunnel_of_frames(&mut self, tunnel: TunnelId, link: PortLink) {
+        self.tunnel_link(self.now, tunnel, Some(link));
+        let Some((number, _, end)) = self.near_end(tunnel) else { return };
+        if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
+            near.frames_alone = true;
+        }
+    }
+
     /// Tells the far side of a tunnel of this side's light once more: it may be another one than before, which has heard of
     /// none.
     pub fn greet_tunnel(&mut self, now: Ps, tunnel: TunnelId) {

@@ -90,6 +90,18 @@ pub enum Medium {
         /// Its name.
         interface: String,
     },
+    /// A network link of SimBricks, for simulations.
+    Simbricks(Way),
+}
+
+/// Which side of a network link of SimBricks a process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// It makes the socket, and the memory.
+    Listen(Address),
+    /// It connects.
+    Connect(Address),
 }
 
 /// Who begins the connection of a stream.
@@ -114,6 +126,7 @@ impl Medium {
             Medium::Dgram { local, remote } => (Some(local), Some(remote)),
             Medium::Stream(Stream::Listen(at)) => (Some(at), None),
             Medium::Stream(Stream::Connect { to, .. }) => (Some(to), None),
+            Medium::Simbricks(Way::Listen(at) | Way::Connect(at)) => (Some(at), None),
             Medium::Tap { .. } => (None, None),
         };
         one.into_iter().chain(other)
@@ -123,8 +136,10 @@ impl Medium {
     pub fn own(&self) -> Option<&Address> {
         match self {
             Medium::Dgram { local, .. } => Some(local),
-            Medium::Stream(Stream::Listen(at)) => Some(at),
-            Medium::Stream(Stream::Connect { .. }) | Medium::Tap { .. } => None,
+            Medium::Stream(Stream::Listen(at)) | Medium::Simbricks(Way::Listen(at)) => Some(at),
+            Medium::Stream(Stream::Connect { .. })
+            | Medium::Tap { .. }
+            | Medium::Simbricks(Way::Connect(_)) => None,
         }
     }
 
@@ -134,6 +149,7 @@ impl Medium {
             Medium::Dgram { .. } => "dgram",
             Medium::Stream(_) => "stream",
             Medium::Tap { .. } => "tap",
+            Medium::Simbricks(_) => "simbricks",
         }
     }
 }

@@ -57,7 +57,10 @@ pub fn connects(part: &Part<'_>) -> Connects {
             Medium::Stream(address::Stream::Connect { to: Address::Inet(to), .. }) => {
                 connects.ports.push(to.port());
             }
-            Medium::Stream(address::Stream::Listen(_)) | Medium::Dgram { .. } | Medium::Tap { .. } => {}
+            Medium::Stream(address::Stream::Listen(_))
+            | Medium::Dgram { .. }
+            | Medium::Tap { .. }
+            | Medium::Simbricks(_) => {}
         }
     }
     connects
@@ -235,6 +238,9 @@ impl Outside {
             Medium::Dgram { local, remote } => Box::new(Dgram::open(local, remote)?),
             Medium::Stream(way) => Box::new(Stream::open(way)?),
             Medium::Tap { interface } => Box::new(Tap::open(interface)?),
+            Medium::Simbricks(_) => anyhow::bail!(
+                "a network link of SimBricks is for simulations (softhca sim): guests have clocks of their own"
+            ),
         };
         let [a, b] = &exit.link.between;
         Ok(Outside {

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail, ensure};
-use hca_model::{HcaId, LinkConfig, NodeId, PortRef, SubnetPlan, SwitchId, TunnelId, World};
+use hca_model::{HcaId, LinkConfig, NodeId, PortKind, PortRef, SubnetPlan, SwitchId, TunnelId, World};
 
 use super::joint::Planned;
 use crate::faults::Faults;
 use crate::model;
-use crate::topology::{End, Link, ManagementKey, Mode, Part, Time, Topology};
+use crate::outside::address::{Address, Medium, Way};
+use crate::simbricks::ether::Stations;
+use crate::simbricks::{Framing, Role};
+use crate::topology::{self, End, Link, ManagementKey, Mode, Part, Time, Topology};
 
 /// A world, and the links that leave it.
 pub(super) struct Built {
@@ -29,19 +32,53 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
     }
     let part = match process {
         Some(_) => topology.part(process)?,
-        None => topology.whole(),
+        None => topology.whole()?,
     };
+    for cut in &part.cuts {
+        let bridges = cut.link.between.iter().filter(|end| {
+            topology
+                .switches
+                .iter()
+                .any(|switch| switch.name == end.node() && switch.kind == PortKind::Ethernet)
+        });
+        let [a, b] = &cut.link.between;
+        ensure!(
+            bridges.count() < 2,
+            "{a} and {b} are Ethernet switches of two processes: they find their ways together, so that one process has to have all of them"
+        );
+    }
     let mut joints = Vec::new();
     for cut in &part.cuts {
         let [a, b] = &cut.link.between;
         let joint = cut.link.simbricks.as_ref().with_context(|| {
             format!("the link between {a} and {b} leaves the process, and does not say how: simbricks = \"listen:PATH\"")
         })?;
+        let place = joint.ends.get(cut.here).context("a link has two ends")?;
         joints.push(Planned {
             tunnel: TunnelId(cut.number.into()),
             name: format!("{a} and {b}"),
-            role: joint.role(cut.here),
-            path: joint.path.clone(),
+            role: place.role,
+            path: place.path.clone(),
+            framing: match joint.framing {
+                topology::Framing::Raw => Framing::Raw,
+                topology::Framing::Ethernet => Framing::Ethernet(Stations::new(cut.number, cut.here)),
+            },
+        });
+    }
+    for exit in &part.exits {
+        let Medium::Simbricks(way) = &exit.medium else { continue };
+        let (role, address) = match way {
+            Way::Listen(address) => (Role::Listen, address),
+            Way::Connect(address) => (Role::Connect, address),
+        };
+        let Address::Unix(path) = address else { continue };
+        let [a, b] = &exit.link.between;
+        joints.push(Planned {
+            tunnel: TunnelId(exit.number.into()),
+            name: format!("{a} and {b}"),
+            role,
+            path: path.clone(),
+            framing: Framing::Frames,
         });
     }
     let seed = topology.fabric.seed;
@@ -54,6 +91,12 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
         room: 1,
         ..config
     })?;
+    for (port, mac) in model::far_stations(&topology, &rows) {
+        world.pin_station(port, mac);
+    }
+    for exit in &part.exits {
+        world.tunnel_of_frames(TunnelId(exit.number.into()), model::full_light(exit.link));
+    }
     world.plan_subnet(&plan(&topology, &part)?);
     Faults::new(&topology, &part, &mut world);
     Ok(Built { world, joints })
@@ -63,10 +106,16 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn check(topology: &Topology) -> anyhow::Result<()> {
-    if let Some(link) = topology.links.iter().find(|link| link.leaves()) {
+    let simulated = |end: &End| {
+        let outside = topology.outsides.iter().find(|outside| outside.name == end.node());
+        matches!(outside, Some(outside) if matches!(outside.medium, Medium::Simbricks(_)))
+    };
+    if let Some(link) =
+        topology.links.iter().find(|link| link.leaves() && !link.between.iter().any(simulated))
+    {
         let [a, b] = &link.between;
         bail!(
-            "the link between {a} and {b} leads outside, where time is another: a simulation can't have it"
+            "the link between {a} and {b} leads outside, where time is another: a simulation can't have it, but for kind = \"simbricks\""
         );
     }
     let Time { mode, dilation, .. } = topology.time;
@@ -87,13 +136,16 @@ fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
         for hca in &host.hcas {
             let ports =
                 (1..=hca.personality.ports.len()).filter_map(|port| u8::try_from(port).ok()).collect();
-            plan.hcas.push((next(is_here).map(HcaId), ports));
+            // Ethernet ports need no manager.
+            let managed = hca.port_type == PortKind::InfiniBand;
+            plan.hcas.push((next(is_here).map(HcaId).filter(|_| managed), ports));
         }
     }
     let mut here = 0..;
     for switch in &topology.switches {
         let is_here = part.switches.iter().any(|known| known.name == switch.name);
-        plan.switches.push(if is_here { here.next().map(SwitchId) } else { None });
+        let here = if is_here { here.next().map(SwitchId) } else { None };
+        plan.switches.push(here.filter(|_| switch.kind == PortKind::InfiniBand));
     }
     let hcas: BTreeMap<(&str, &str), usize> = topology
         .hcas()
@@ -115,7 +167,7 @@ fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
         };
         port.with_context(|| format!("link: there is no port {end}"))
     };
-    for link in &topology.links {
+    for link in topology.links.iter().filter(|link| !link.leaves()) {
         let [a, b] = &link.between;
         plan.links.push([find(a)?, find(b)?]);
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use hca_model::link::LinkMessage;
 use hca_model::{Ps, TunnelId, World};
 
-use crate::simbricks::{Channel, LinkError, NetLink, Open, Role, net};
+use crate::simbricks::{Channel, Framing, LinkError, NetLink, Open, Role, net};
 
 /// A link that is to be.
 #[derive(Debug, Clone)]
@@ -18,11 +18,17 @@ pub(super) struct Planned {
     pub(super) name: String,
     pub(super) role: Role,
     pub(super) path: std::path::PathBuf,
+    pub(super) framing: Framing,
 }
 
 impl Planned {
     pub(super) fn open(&self, run_dir: &Path) -> Open {
-        Open { role: self.role, path: run_dir.join(&self.path), longest: net::LONGEST }
+        Open {
+            role: self.role,
+            path: run_dir.join(&self.path),
+            longest: net::LONGEST,
+            least: self.framing.least(),
+        }
     }
 }
 
@@ -41,8 +47,9 @@ pub(super) struct Joint {
 }
 
 impl Joint {
-    pub(super) fn new(planned: Planned, link: NetLink, (leaves, felt): (Ps, Ps)) -> anyhow::Result<Self> {
-        let Planned { tunnel, name, .. } = planned;
+    pub(super) fn new(planned: Planned, channel: Channel, (leaves, felt): (Ps, Ps)) -> anyhow::Result<Self> {
+        let Planned { tunnel, name, framing, .. } = planned;
+        let link = NetLink::new(channel, framing);
         ensure!(
             leaves + felt > Ps(1),
             "the link between {name} takes no time: a simulation can't be cut there"
@@ -86,6 +93,7 @@ impl Joint {
 
     pub(super) fn hold(&mut self, at: Ps, message: LinkMessage) {
         self.count += 1;
+        let at = self.link.whole(at, &message);
         self.held.insert((at, self.count), message);
     }
 
@@ -124,7 +132,10 @@ impl Joint {
         left.try_for_each(|((at, _), message)| self.link.send(at, message)).with_context(|| self.place())?;
         let name = self.place();
         let channel = self.link.channel_mut();
-        channel.terminate().with_context(|| name.clone())?;
+        if channel.is_ours() {
+            // Others' switches and hosts end with an error when they hear of it.
+            channel.terminate().with_context(|| name.clone())?;
+        }
         let mut patience = Patience::default();
         loop {
             let all = channel.flush().and_then(|all| channel.rouse().map(|()| all));

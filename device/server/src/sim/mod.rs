@@ -57,7 +57,7 @@ impl Partition {
         let mut joints = Vec::new();
         for (joint, channel) in built.joints.into_iter().zip(channels) {
             let lookahead = built.world.lookahead(joint.tunnel).context("a link leads to no process")?;
-            joints.push(Joint::new(joint, simbricks::NetLink::new(channel), lookahead)?);
+            joints.push(Joint::new(joint, channel, lookahead)?);
         }
         Ok(Self { world: built.world, joints, reached: Ps::ZERO, unseen: 0 })
     }

@@ -5,7 +5,7 @@ use hca_model::link::{Light, LinkMessage};
 use hca_model::{HcaId, Ps};
 
 use super::Partition;
-use crate::simbricks::{self, NetLink, Open, Role, net};
+use crate::simbricks::{self, Framing, NetLink, Open, Role, net};
 use crate::topology::Topology;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -92,9 +92,11 @@ fn who_does_not_keep_to_his_outlook_is_said() {
     let topology = topology("simbricks = \"connect:trunk.sock\"");
     let dir = folder("liar");
     let liar = {
-        let link = Open { role: Role::Listen, path: dir.join("trunk.sock"), longest: net::LONGEST };
+        let path = dir.join("trunk.sock");
+        let link = Open { role: Role::Listen, path, longest: net::LONGEST, least: net::LONGEST };
         std::thread::spawn(move || {
-            let mut link = NetLink::new(simbricks::open(&[link], PATIENCE).unwrap().pop().unwrap());
+            let mut link =
+                NetLink::new(simbricks::open(&[link], PATIENCE).unwrap().pop().unwrap(), Framing::Raw);
             // It is believed, whenever it has taken what came.
             while link.channel().heard() < Ps::from_us(1) {
                 link.channel_mut().promise(Ps(1), Ps::from_ms(1)).unwrap();

@@ -305,6 +305,11 @@ impl Channel {
         self.terminated
     }
 
+    /// Whether the peer is a process of ours.
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
     /// What becomes readable when the peer is gone.
     pub fn watch(&self) -> std::os::fd::BorrowedFd<'_> {
         self.socket.as_fd()

@@ -41,8 +41,10 @@ pub struct Open {
     pub role: Role,
     /// The socket.
     pub path: PathBuf,
-    /// Bytes of the longest packet.
+    /// Bytes of the longest packet that entries of ours have room for.
     pub longest: usize,
+    /// Bytes that the peer's have to have room for.
+    pub least: usize,
 }
 
 /// A link whose first message was sent.
@@ -51,7 +53,7 @@ struct Greeted {
     path: PathBuf,
     /// What is ours of it, if this side listens.
     memory: Option<(Memory, [Queue; 2])>,
-    longest: usize,
+    least: usize,
 }
 
 fn trouble(path: &Path, why: impl std::fmt::Display) -> LinkError {
@@ -94,40 +96,50 @@ pub fn open(links: &[Open], patience: Duration) -> Result<Vec<Channel>, LinkErro
 }
 
 fn connect(link: &Open, until: Instant) -> Result<Greeted, LinkError> {
-    let socket = loop {
-        match UnixStream::connect(&link.path) {
-            Ok(socket) => break socket,
+    let path = link.path.clone();
+    let socket = connect_to(&path, until)?;
+    say_first(&socket, &intro::connecter(), None).map_err(|why| trouble(&path, why))?;
+    Ok(Greeted { socket, path, memory: None, least: link.least })
+}
+
+/// Connects to a socket, as soon as somebody listens there.
+pub(super) fn connect_to(path: &Path, until: Instant) -> Result<UnixStream, LinkError> {
+    loop {
+        match UnixStream::connect(path) {
+            Ok(socket) => return Ok(socket),
             Err(why) if Instant::now() >= until => {
-                return Err(trouble(&link.path, format!("nobody listens there: {why}")));
+                return Err(trouble(path, format!("nobody listens there: {why}")));
             }
             Err(_) => std::thread::sleep(RETRY),
         }
-    };
-    let path = link.path.clone();
-    send(&socket, &intro::connecter(), None).map_err(|why| trouble(&path, why))?;
-    Ok(Greeted { socket, path, memory: None, longest: link.longest })
+    }
 }
 
 fn accept(link: &Open, listener: &Listener, until: Instant) -> Result<Greeted, LinkError> {
     let path = link.path.clone();
-    let socket = loop {
-        if let Some(socket) = listener.accept() {
-            break socket;
-        }
-        if Instant::now() >= until {
-            return Err(trouble(&path, "nobody has connected"));
-        }
-        std::thread::sleep(RETRY);
-    };
+    let socket = accept_at(listener, &path, until)?;
     let queues = queues(link.longest);
     let len = queues.iter().map(Queue::end).max().unwrap_or_default();
     let (file, memory) = Memory::new(len)?;
-    send(&socket, &intro::listener(&queues), Some(file)).map_err(|why| trouble(&path, why))?;
-    Ok(Greeted { socket, path, memory: Some((memory, queues)), longest: link.longest })
+    say_first(&socket, &intro::listener(&queues), Some(file)).map_err(|why| trouble(&path, why))?;
+    Ok(Greeted { socket, path, memory: Some((memory, queues)), least: link.least })
+}
+
+/// Takes who connects to a socket.
+pub(super) fn accept_at(listener: &Listener, path: &Path, until: Instant) -> Result<UnixStream, LinkError> {
+    loop {
+        if let Some(socket) = listener.accept() {
+            return Ok(socket);
+        }
+        if Instant::now() >= until {
+            return Err(trouble(path, "nobody has connected"));
+        }
+        std::thread::sleep(RETRY);
+    }
 }
 
 /// Sends a first message, all of it, with the memory's file.
-fn send(socket: &UnixStream, message: &[u8], file: Option<OwnedFd>) -> std::io::Result<()> {
+pub(super) fn say_first(socket: &UnixStream, message: &[u8], file: Option<OwnedFd>) -> std::io::Result<()> {
     let files: Vec<_> = file.iter().map(|file| file.as_raw_fd()).collect();
     let control: Vec<_> = files.first().map(|_| ControlMessage::ScmRights(&files)).into_iter().collect();
     let sent =
@@ -135,13 +147,23 @@ fn send(socket: &UnixStream, message: &[u8], file: Option<OwnedFd>) -> std::io::
     if sent == message.len() { Ok(()) } else { Err(std::io::Error::other("the first message was cut")) }
 }
 
+/// The peer's first message, and the files that came with it.
+pub(super) fn read_first(
+    socket: &UnixStream,
+    path: &Path,
+    until: Instant,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), LinkError> {
+    let mut message = vec![0; LONGEST];
+    let (len, files) = receive(socket, &mut message, until).map_err(|why| trouble(path, why))?;
+    message.truncate(len);
+    Ok((message, files))
+}
+
 impl Greeted {
     /// Waits for the peer's message, and believes of it what can be checked.
     fn finish(self, until: Instant) -> Result<Channel, LinkError> {
-        let Self { socket, path, memory, longest } = self;
-        let mut message = vec![0; LONGEST];
-        let (len, mut files) = receive(&socket, &mut message, until).map_err(|why| trouble(&path, why))?;
-        message.truncate(len);
+        let Self { socket, path, memory, least } = self;
+        let (message, mut files) = read_first(&socket, &path, until)?;
         let (memory, ([from, to], ours), listens) = match memory {
             Some((memory, queues)) => {
                 if !files.is_empty() {
@@ -164,8 +186,8 @@ impl Greeted {
         let memory = Arc::new(memory);
         let [from, to] = [from, to].map(|queue| Ring::new(Arc::clone(&memory), queue));
         let (out, inward) = if listens { (from, to) } else { (to, from) };
-        if out.room() < longest {
-            return Err(LinkError::TooLong { len: longest, room: out.room() });
+        if out.room() < least {
+            return Err(LinkError::TooLong { len: least, room: out.room() });
         }
         Ok(Channel::new(socket, out, inward, ours))
     }

@@ -3,7 +3,8 @@
 //! The side that listens at a Unix socket owns the memory and hands it over in its [`intro`]; the one that connects answers
 //! with its own. From then on messages pass by rings (`ring`) of entries, one for each direction, each with the time at which it
 //! is to be processed. A [`Channel`] adds what the time means: it never goes backwards, and what was seen of it says how far
-//! the receiver may go. [`NetLink`] is a cable of the model over such a channel.
+//! the receiver may go. [`NetLink`] is a cable of the model over such a channel: to another process of ours, by way of others' switches (`ether`)
+//! or not, or to others who speak Ethernet.
 //!
 //! The peer is not trusted: what it says is looked at once, copied, and checked; its memory may go away ([`LinkError`]).
 //!
@@ -15,10 +16,11 @@
 //! Everything is little endian. Source: the base and network protocols of SimBricks, version 1 (`lib/simbricks/base/proto.h`
 //! and `lib/simbricks/network/proto.h`).
 //!
-//! Not implemented: PCIe links, links without synchronisation, frames for the switches of others.
+//! Not implemented: PCIe links, links without synchronisation.
 
 pub mod channel;
 pub mod connect;
+pub mod ether;
 pub mod intro;
 pub mod net;
 mod ring;
@@ -28,7 +30,7 @@ mod tests;
 
 pub use channel::{Channel, Heard};
 pub use connect::{Open, Role, open};
-pub use net::NetLink;
+pub use net::{Framing, NetLink};
 
 use hca_model::Ps;
 
@@ -91,6 +93,12 @@ pub enum LinkError {
     /// A packet is none of ours.
     #[error("the peer sent a packet of {0} bytes that is no message of an adapter or switch: is it softhca?")]
     Message(usize),
+    /// A frame is none.
+    #[error("the peer sent {0} bytes that are no frame, or one that ends early")]
+    Frame(usize),
+    /// A frame for this end is not from the other one.
+    #[error("a frame for this end of the link came from {}: who else has its address?", mac(.0))]
+    Stranger([u8; 6]),
     /// A message of ours does not fit into the peer's entries.
     #[error("a message of {len} bytes does not fit into an entry, which has room for {room}")]
     TooLong {
@@ -99,6 +107,11 @@ pub enum LinkError {
         /// What there is.
         room: usize,
     },
+}
+
+/// An address as one writes it.
+fn mac(address: &[u8; 6]) -> String {
+    address.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Time of the protocol as the model has it.

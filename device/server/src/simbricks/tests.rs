@@ -26,7 +26,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn link(role: Role, path: &std::path::Path) -> Open {
-    Open { role, path: path.into(), longest: net::LONGEST }
+    Open { role, path: path.into(), longest: net::LONGEST, least: net::LONGEST }
 }
 
 /// Both ends of a link: who listens first.
@@ -149,7 +149,7 @@ fn what_finds_no_room_waits_and_keeps_its_order() {
 #[test]
 fn messages_of_a_cable_pass() {
     let (here, there) = pair("cable");
-    let (mut here, mut there) = (NetLink::new(here), NetLink::new(there));
+    let (mut here, mut there) = (NetLink::new(here, Framing::Raw), NetLink::new(there, Framing::Raw));
     let packet = Packet::from_bytes((0..4200).map(|i| i as u8).collect());
     let packet = LinkPacket { packet, tail: Ps(9), credits: 5, session: Default::default() };
     for (at, message) in
@@ -258,7 +258,7 @@ proptest! {
             send(&socket, &message, Some(file));
             socket
         });
-        let links = [Open { role: Role::Connect, path: path.clone(), longest: 64 }];
+        let links = [Open { role: Role::Connect, path: path.clone(), longest: 64, least: 64 }];
         let _ = open(&links, PATIENCE);
         drop(there.join().unwrap());
     }

@@ -291,7 +291,7 @@ impl Source<'_> {
         }
         let delay_ns = time(raw.delay_ns, "link.delay_ns", 5, MAX_DELAY_NS)?;
         let tunnel_key_file = raw.tunnel_key_file.map(|file| file.into_inner().into());
-        let simbricks = self.joint(raw.simbricks.as_ref())?;
+        let simbricks = self.joint(raw.simbricks.as_ref(), raw.framing.as_ref())?;
         Ok(Link {
             between,
             rate,

@@ -1,8 +1,9 @@
 //! Links that join two processes of a simulation.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::Link;
@@ -12,40 +13,111 @@ use crate::simbricks::Role;
 /// How a link joins two processes of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joint {
-    /// What the process of its first end does; that of the other does the other.
-    pub first: Role,
+    /// What the process of each end does. With one socket one listens and the other connects to it; with two of them there is something
+    /// between that carries what comes by one to the other.
+    pub ends: [Place; 2],
+    /// What packets look like on the way.
+    pub framing: Framing,
+}
+
+/// What a process does at its end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Whether it makes the socket.
+    pub role: Role,
     /// The socket; from the directory of the run, if it is not absolute.
     pub path: PathBuf,
 }
 
+/// What packets between two processes look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Messages of softhca, and nothing else.
+    #[default]
+    Raw,
+    /// The same in Ethernet frames, which others' switches and wires carry.
+    Ethernet,
+}
+
+/// What a file says of sockets: `"listen:PATH"` of the first end, or of each end.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum RawJoint {
+    First(String),
+    Both([String; 2]),
+}
+
 impl Joint {
-    /// What the process does whose end of the link that is: 0 or 1.
-    pub fn role(&self, end: usize) -> Role {
-        match (self.first, end) {
-            (first, 0) => first,
-            (Role::Listen, _) => Role::Connect,
-            (Role::Connect, _) => Role::Listen,
-        }
+    /// Paths that are not absolute are in `folder`.
+    pub(super) fn put_into(&mut self, folder: &Path) {
+        self.ends.iter_mut().for_each(|end| end.path = folder.join(&end.path));
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.ends.iter().map(|end| end.path.as_path())
+    }
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let (role, path) = text.split_once(':').filter(|(_, path)| !path.is_empty())?;
+        let role = match role {
+            "listen" => Role::Listen,
+            "connect" => Role::Connect,
+            _ => return None,
+        };
+        Some(Self { role, path: path.into() })
     }
 }
 
 impl Source<'_> {
     /// What a link says of a simulation.
-    pub(super) fn joint(&self, raw: Option<&Spanned<String>>) -> Checked<Option<Joint>> {
-        let Some(raw) = raw else { return Ok(None) };
-        let split = raw.get_ref().split_once(':').filter(|(_, path)| !path.is_empty());
-        let (first, path) = match split {
-            Some(("listen", path)) => (Role::Listen, path),
-            Some(("connect", path)) => (Role::Connect, path),
-            _ => {
-                let reason = "must be \"listen:PATH\" or \"connect:PATH\", which is what the first end does";
-                return Err(self.error(raw.span(), "link.simbricks", reason));
+    pub(super) fn joint(
+        &self,
+        raw: Option<&Spanned<RawJoint>>,
+        framing: Option<&Spanned<String>>,
+    ) -> Checked<Option<Joint>> {
+        let Some(raw) = raw else {
+            let Some(framing) = framing else { return Ok(None) };
+            let reason = "is for a link between two processes of a simulation (simbricks)";
+            return Err(self.error(framing.span(), "link.framing", reason));
+        };
+        let wrong = |reason: &str| self.error(raw.span(), "link.simbricks", reason);
+        let place = |text: &String| {
+            Place::parse(text).ok_or_else(|| {
+                wrong(
+                    "must be \"listen:PATH\" or \"connect:PATH\", which is what the first end does, or two of them",
+                )
+            })
+        };
+        let ends = match raw.get_ref() {
+            RawJoint::First(first) => {
+                let first = place(first)?;
+                let role = match first.role {
+                    Role::Listen => Role::Connect,
+                    Role::Connect => Role::Listen,
+                };
+                let second = Place { role, path: first.path.clone() };
+                [first, second]
+            }
+            RawJoint::Both([first, second]) => [place(first)?, place(second)?],
+        };
+        let [first, second] = &ends;
+        if first == second {
+            return Err(wrong("both ends do the same at the same socket"));
+        }
+        let framing = match framing.map(|text| (text, text.get_ref().as_str())) {
+            None | Some((_, "raw")) => Framing::Raw,
+            Some((_, "ethernet")) => Framing::Ethernet,
+            Some((text, other)) => {
+                let reason = format!("{other:?} is neither \"raw\" nor \"ethernet\"");
+                return Err(self.error(text.span(), "link.framing", reason));
             }
         };
-        Ok(Some(Joint { first, path: path.into() }))
+        Ok(Some(Joint { ends, framing }))
     }
 
-    /// A link of simulations joins two processes, at a socket of its own.
+    /// A link of simulations joins two processes, at sockets of its own.
     pub(super) fn joins(
         &self,
         link: &Link,
@@ -55,7 +127,8 @@ impl Source<'_> {
     ) -> Checked<()> {
         let (Some(joint), Some(at)) = (&link.simbricks, at) else { return Ok(()) };
         let has_it = |(_, other): &(Range<usize>, Link)| {
-            other.simbricks.as_ref().is_some_and(|other| other.path == joint.path)
+            let other = other.simbricks.as_ref();
+            other.is_some_and(|other| other.paths().any(|path| joint.paths().any(|own| own == path)))
         };
         let wrong = if !nodes.spans(link) {
             "the link does not join two processes"
@@ -83,14 +156,27 @@ mod tests {
         Topology::parse("t", &text).map_err(|why| why.to_string())
     }
 
+    fn joint(link: &str) -> Joint {
+        parse(link).unwrap().links[0].simbricks.clone().unwrap()
+    }
+
     #[test]
     fn one_end_listens_and_the_other_connects() {
-        let topology = parse("simbricks = \"listen:ab.sock\"").unwrap();
-        let joint = topology.links[0].simbricks.clone().unwrap();
-        assert_eq!((joint.role(0), joint.role(1)), (Role::Listen, Role::Connect));
-        assert_eq!(joint.path, PathBuf::from("ab.sock"));
-        let other = parse("simbricks = \"connect:/run/x\"").unwrap().links[0].simbricks.clone().unwrap();
-        assert_eq!((other.role(0), other.role(1)), (Role::Connect, Role::Listen));
+        let place = |role, path: &str| Place { role, path: path.into() };
+        let listen = joint("simbricks = \"listen:ab.sock\"");
+        assert_eq!(listen.ends, [place(Role::Listen, "ab.sock"), place(Role::Connect, "ab.sock")]);
+        assert_eq!(listen.framing, Framing::Raw);
+        let connect = joint("simbricks = \"connect:/run/x\"");
+        assert_eq!(connect.ends, [place(Role::Connect, "/run/x"), place(Role::Listen, "/run/x")]);
+    }
+
+    #[test]
+    fn something_may_be_between() {
+        let both = joint("simbricks = [\"listen:a\", \"listen:b\"]\nframing = \"ethernet\"");
+        let place = |path: &str| Place { role: Role::Listen, path: path.into() };
+        assert_eq!(both, Joint { ends: [place("a"), place("b")], framing: Framing::Ethernet });
+        let one = joint("simbricks = [\"listen:a\", \"connect:a\"]\nframing = \"raw\"");
+        assert_eq!(one, joint("simbricks = \"listen:a\""));
     }
 
     #[test]
@@ -98,7 +184,11 @@ mod tests {
         for (link, words) in [
             ("simbricks = \"x\"", "must be \"listen:PATH\""),
             ("simbricks = \"listen:\"", "must be \"listen:PATH\""),
+            ("simbricks = [\"listen:x\", \"y\"]", "must be \"listen:PATH\""),
+            ("simbricks = [\"listen:x\", \"listen:x\"]", "both ends do the same"),
             ("simbricks = \"listen:x\"\ntunnel_key_file = \"k\"", "which is for tunnels"),
+            ("simbricks = \"listen:x\"\nframing = \"x\"", "is neither \"raw\" nor \"ethernet\""),
+            ("framing = \"raw\"", "is for a link between two processes of a simulation"),
             // Without it the built-in manager can't reach the other process.
             ("", "reaches one process only"),
         ] {

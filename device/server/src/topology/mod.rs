@@ -38,7 +38,7 @@ use crate::pci::rom::Rom;
 
 pub use hca_model::PortKind;
 pub use hca_model::personality::Personality;
-pub use joint::Joint;
+pub use joint::{Framing, Joint, Place};
 pub use outside::{Exit, Nic, Outside};
 pub use parts::{Cut, Part, Worker};
 
@@ -463,7 +463,7 @@ impl Topology {
     /// Sockets whose paths are not absolute are in this directory.
     pub fn put_sockets_into(&mut self, run_dir: &Path) {
         let joints = self.links.iter_mut().filter_map(|link| link.simbricks.as_mut());
-        joints.for_each(|joint| joint.path = run_dir.join(&joint.path));
+        joints.for_each(|joint| joint.put_into(run_dir));
         let media = self.outsides.iter_mut().map(|outside| &mut outside.medium);
         media.flat_map(Medium::addresses_mut).for_each(|address| address.put_into(run_dir));
         for nic in self.hosts.iter_mut().flat_map(|host| &mut host.nics) {

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::check::{Checked, Nodes, Source, derived_guid};
 use super::raw::{RawNic, RawOutside};
 use super::{End, Link, PortKind};
-use crate::outside::address::{Address, Medium, Stream};
+use crate::outside::address::{Address, Medium, Stream, Way};
 
 /// Pause between two attempts to connect, unless told, in milliseconds.
 const RECONNECT_MS: u64 = 1000;
@@ -18,6 +18,8 @@ const RECONNECT_MS: u64 = 1000;
 const RECONNECT_RANGE: std::ops::RangeInclusive<u64> = 10..=60_000;
 /// What virtio-net takes (virtio 1.2, 5.1.4).
 const MTU: std::ops::RangeInclusive<u16> = 68..=65_535;
+/// How other software is reached.
+const KINDS: [&str; 4] = ["dgram", "stream", "tap", "simbricks"];
 /// Longest name of an interface (`IFNAMSIZ` of Linux, with its end).
 const MAX_INTERFACE: usize = 15;
 
@@ -113,16 +115,18 @@ impl Source<'_> {
         let known = kind.get_ref().as_str();
         // What each kind has; whatever else there is would be ignored.
         let reconnect_at = reconnect_ms.as_ref().map(Spanned::span);
+        let sockets: &[&str] = &["stream", "simbricks"];
         for (key, of, there) in [
-            ("outside.local", "dgram", local.as_ref().map(Spanned::span)),
-            ("outside.remote", "dgram", remote.as_ref().map(Spanned::span)),
-            ("outside.listen", "stream", listen.as_ref().map(Spanned::span)),
-            ("outside.connect", "stream", connect.as_ref().map(Spanned::span)),
-            ("outside.reconnect_ms", "stream", reconnect_at.clone()),
-            ("outside.interface", "tap", interface.as_ref().map(Spanned::span)),
+            ("outside.local", &["dgram"][..], local.as_ref().map(Spanned::span)),
+            ("outside.remote", &["dgram"], remote.as_ref().map(Spanned::span)),
+            ("outside.listen", sockets, listen.as_ref().map(Spanned::span)),
+            ("outside.connect", sockets, connect.as_ref().map(Spanned::span)),
+            ("outside.reconnect_ms", &["stream"], reconnect_at.clone()),
+            ("outside.interface", &["tap"], interface.as_ref().map(Spanned::span)),
         ] {
-            if let Some(span) = there.filter(|_| of != known && ["dgram", "stream", "tap"].contains(&known)) {
-                return Err(self.error(span, key, format!("is for kind = {of:?}, and this is a {known:?}")));
+            if let Some(span) = there.filter(|_| !of.contains(&known) && KINDS.contains(&known)) {
+                let of = of.iter().map(|kind| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
+                return Err(self.error(span, key, format!("is for kind = {of}, and this is a {known:?}")));
             }
         }
         let needed = |what: &str| self.error(at.clone(), "outside", format!("kind = {known:?} needs {what}"));
@@ -166,6 +170,15 @@ impl Source<'_> {
                 }
                 (None, None) => return Err(needed("listen or connect")),
             }),
+            "simbricks" => Medium::Simbricks(match (listen, connect) {
+                (Some(_), Some(connect)) => {
+                    let reason = "one side listens, the other connects: this one can't do both";
+                    return Err(self.error(connect.span(), "outside.connect", reason));
+                }
+                (Some(listen), None) => Way::Listen(self.path("outside.listen", listen)?),
+                (None, Some(connect)) => Way::Connect(self.path("outside.connect", connect)?),
+                (None, None) => return Err(needed("listen or connect")),
+            }),
             "tap" => {
                 let interface = interface.ok_or_else(|| needed("interface"))?;
                 let text = interface.get_ref();
@@ -182,7 +195,8 @@ impl Source<'_> {
                 Medium::Tap { interface: interface.into_inner() }
             }
             _ => {
-                let reason = format!("{known:?} is none of \"dgram\", \"stream\", \"tap\"");
+                let kinds = KINDS.map(|kind| format!("{kind:?}")).join(", ");
+                let reason = format!("{known:?} is none of {kinds}");
                 return Err(self.error(kind.span(), "outside.kind", reason));
             }
         };
@@ -210,6 +224,19 @@ impl Source<'_> {
         text.get_ref()
             .parse()
             .map_err(|why| self.error(text.span(), key, format!("{:?} {why}", text.get_ref())))
+    }
+
+    /// The address of a socket of this machine.
+    fn path(&self, key: &str, text: Spanned<String>) -> Checked<Address> {
+        let span = text.span();
+        match self.address(key, text)? {
+            path @ Address::Unix(_) => Ok(path),
+            other @ Address::Inet(_) => {
+                let reason =
+                    format!("{other} is none: memory is shared on one machine, by a socket \"unix:PATH\"");
+                Err(self.error(span, key, reason))
+            }
+        }
     }
 
     /// An address to which something is sent: one station.

@@ -118,7 +118,7 @@ fn refused_outsides() {
         ),
         (
             "kind = \"dgram\"\nlocal = \"unix:a\"\nlisten = \"unix:b\"",
-            "10: outside.listen: is for kind = \"stream\", and this is a \"dgram\"",
+            "10: outside.listen: is for kind = \"stream\" or \"simbricks\", and this is a \"dgram\"",
         ),
         ("kind = \"stream\"", "6: outside: kind = \"stream\" needs listen or connect"),
         (

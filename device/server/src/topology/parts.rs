@@ -123,15 +123,11 @@ impl Topology {
     }
 
     /// All of it, as if one process served it.
-    pub fn whole(&self) -> Part<'_> {
-        Part {
-            process: None,
-            hosts: self.hosts.iter().collect(),
-            switches: self.switches.iter().collect(),
-            links: self.links.iter().filter(|link| !link.leaves()).collect(),
-            cuts: Vec::new(),
-            exits: Vec::new(),
-        }
+    ///
+    /// # Errors
+    /// There are more links than can be numbered.
+    pub fn whole(&self) -> anyhow::Result<Part<'_>> {
+        self.cut(|_| true)
     }
 
     /// What a worker serves.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::faults::Scalar;
+use super::joint::RawJoint;
 use super::{Isolation, Mode, SubnetManager};
 
 #[derive(Deserialize)]
@@ -171,5 +172,6 @@ pub(super) struct RawLink {
     pub(super) delay: Option<Spanned<f64>>,
     pub(super) delay_us: Option<Spanned<u64>>,
     pub(super) tunnel_key_file: Option<Spanned<String>>,
-    pub(super) simbricks: Option<Spanned<String>>,
+    pub(super) simbricks: Option<Spanned<RawJoint>>,
+    pub(super) framing: Option<Spanned<String>>,
 }
