@@ -19,6 +19,8 @@ mod inspect;
 mod log;
 #[path = "../../../packaging/pages.rs"]
 mod pages;
+#[path = "../src/proxy.rs"]
+mod proxy;
 #[path = "../src/replay.rs"]
 mod replay;
 #[path = "../src/report.rs"]

@@ -60,6 +60,7 @@ pub(crate) struct Cli {
 enum Command {
     Serve(Box<Serve>),
     Sim(Box<crate::sim::Arguments>),
+    SimProxy(crate::proxy::Arguments),
     #[command(hide = true)]
     Worker(Worker),
     Topology(Check),
@@ -213,13 +214,14 @@ struct Explain {
 /// What went wrong, ready to be shown.
 pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
     // A server, and a simulation, has one thread until it has entered its sandbox.
-    if !matches!(cli.command, Command::Serve(_) | Command::Worker(_) | Command::Sim(_))
+    if !matches!(cli.command, Command::Serve(_) | Command::Worker(_) | Command::Sim(_) | Command::SimProxy(_))
     {
         log.begin()?;
     }
     match cli.command {
         Command::Serve(args) => serve(&args, log),
         Command::Sim(args) => crate::sim::run(&args, log),
+        Command::SimProxy(args) => crate::proxy::run(&args, log),
         Command::Worker(args) => worker(&args, log),
         Command::Topology(args) => {
             let topology = Topology::load(&args.file)?;

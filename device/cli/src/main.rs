@@ -13,6 +13,7 @@ mod diagnoses;
 mod firmware_image;
 mod inspect;
 mod log;
+mod proxy;
 mod replay;
 mod report;
 mod sim;

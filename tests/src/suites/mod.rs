@@ -22,6 +22,7 @@ pub mod known;
 pub mod lossy;
 pub mod management;
 pub mod million;
+pub mod namespaces;
 pub mod netsim;
 pub mod orchestration;
 pub mod peers;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hca_vm::server::Binary;
 use serde_json::Value;
 
-use super::{Case, Outcome, orchestration, peers};
+use super::{Case, Outcome, namespaces, orchestration, peers};
 
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
@@ -180,6 +180,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> =
         KINDS.into_iter().flat_map(|kind| case(kind, program.path(), &folder)).collect();
     cases.extend(peers::cases(program.path(), &folder));
+    cases.extend(namespaces::cases(program.path(), &folder));
     cases.extend(orchestration::cases(program.path(), &folder));
     let _ = std::fs::remove_dir_all(&folder);
     cases

@@ -4,7 +4,7 @@
 //! with its own. From then on messages pass by rings (`ring`) of entries, one for each direction, each with the time at which it
 //! is to be processed. A [`Channel`] adds what the time means: it never goes backwards, and what was seen of it says how far
 //! the receiver may go. [`NetLink`] is a cable of the model over such a channel: to another process of ours, by way of others' switches (`ether`)
-//! or not, or to others who speak Ethernet.
+//! or not, or to others who speak Ethernet. A [`proxy`] takes links to other machines.
 //!
 //! The peer is not trusted: what it says is looked at once, copied, and checked; its memory may go away ([`LinkError`]).
 //!
@@ -23,6 +23,7 @@ pub mod connect;
 pub mod ether;
 pub mod intro;
 pub mod net;
+pub mod proxy;
 mod ring;
 
 #[cfg(test)]
