@@ -6,9 +6,11 @@
 
 use crate::bus::Bus;
 use crate::error::Error;
+use crate::eth::Hop;
 use crate::hca::Hca;
 use crate::mr::Access;
 use crate::qp::ScatterToCqe;
+use crate::wqe::roce_way;
 use hca_spec::cmd::ObjectIn;
 use hca_spec::command::Opcode;
 use hca_spec::dct::{CreateDctIn, DctState, Dctc, QueryDctOut};
@@ -52,6 +54,8 @@ pub struct Target {
     pub lid: Lid,
     /// Its GID; with one, packets carry a GRH.
     pub gid: Option<Gid>,
+    /// RoCE, where the LID is 0 and the GID is needed: the index of the port's own address, and the rest of the way.
+    pub roce: Option<(u8, Hop)>,
 }
 
 impl Target {
@@ -65,6 +69,9 @@ impl Target {
             av.set(AddressVector::GRH, 1).set(AddressVector::HOP_LIMIT, 0xff);
             av.set(AddressVector::RGID_H, hca_spec::be64(&gid.0, 0));
             av.set(AddressVector::RGID_L, hca_spec::be64(&gid.0, 8));
+        }
+        if let Some((sgid_index, hop)) = &self.roce {
+            roce_way(&mut av, *sgid_index, hop);
         }
         av
     }

@@ -434,18 +434,23 @@ fn datagram(to: &Datagram) -> DatagramSeg {
 
 fn roce_datagram(to: &RoceDatagram) -> DatagramSeg {
     let mut segment = DatagramSeg::new();
-    let (hop, mac) = (&to.hop, to.hop.mac.0);
     segment.set(DatagramSeg::QKEY, to.qkey).set(DatagramSeg::EXT, 1).set(DatagramSeg::DQPN, to.qpn.0);
+    segment.set(DatagramSeg::RGID_H, hca_spec::be64(&to.gid.0, 0));
+    segment.set(DatagramSeg::RGID_L, hca_spec::be64(&to.gid.0, 8));
+    roce_way(&mut segment, to.sgid_index, &to.hop);
+    segment
+}
+
+/// Sets what RoCE has of an address vector beside GID and number: the port's own address, and the rest of the way.
+pub(crate) fn roce_way(segment: &mut DatagramSeg, sgid_index: u8, hop: &Hop) {
+    let mac = hop.mac.0;
+    segment.set(DatagramSeg::GRH, 1).set(DatagramSeg::SGID_INDEX, sgid_index.into());
     segment.set(DatagramSeg::ETH_PRIO, hop.priority.into());
     segment.set(DatagramSeg::UDP_SPORT, hop.source_port.into());
     segment.set(DatagramSeg::RMAC_H, hca_spec::be32(&mac, 0));
     segment.set(DatagramSeg::RMAC_L, u32::from(u16::from_be_bytes([mac[4], mac[5]])));
     segment.set(DatagramSeg::TCLASS, hop.traffic_class.into());
     segment.set(DatagramSeg::HOP_LIMIT, hop.hop_limit.into());
-    segment.set(DatagramSeg::GRH, 1).set(DatagramSeg::SGID_INDEX, to.sgid_index.into());
-    segment.set(DatagramSeg::RGID_H, hca_spec::be64(&to.gid.0, 0));
-    segment.set(DatagramSeg::RGID_L, hca_spec::be64(&to.gid.0, 8));
-    segment
 }
 
 #[cfg(test)]

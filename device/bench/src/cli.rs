@@ -109,11 +109,11 @@ struct Options {
     /// Processor and program of the hosts: a name or a TOML file [xeon]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// send, write, read, fetch_add, cmp_swap; by Ethernet queues frame, and lso (large sends of TCP); or of the PCIe link alone: pcie_read, pcie_write, pcie_write_read,
-    /// pcie_read_write, with --host nfp6000 [write]
+    /// send, write, read, fetch_add, cmp_swap; umr (registration of --size bytes by work request); by Ethernet queues frame, and lso (large sends of
+    /// TCP); or of the PCIe link alone: pcie_read, pcie_write, pcie_write_read, pcie_read_write, with --host nfp6000 [write]
     #[arg(long, value_name = "OP")]
     op: Option<String>,
-    /// rc, uc, ud [rc]
+    /// rc, uc, ud, dc (--qps are initiators) [rc]
     #[arg(long, value_name = "T")]
     transport: Option<String>,
     /// Message size in bytes (K, M, G for powers of 1024); of a frame with its check sequence [2]
@@ -131,7 +131,7 @@ struct Options {
     /// Reads and atomics outstanding per queue pair, perftest's --outs: a power of two [16]
     #[arg(long, value_name = "N")]
     outstanding: Option<String>,
-    /// Messages up to this size travel in the WQE [0]
+    /// Messages up to this size travel in the WQE, or lists of pages of a registration [0]
     #[arg(long, value_name = "N")]
     inline: Option<String>,
     /// One of so many requests of a queue pair is signalled [1]
@@ -184,13 +184,17 @@ struct Options {
     /// connections are shared out to them [1]
     #[arg(long, value_name = "N")]
     targets: Option<String>,
+    /// Dynamic connections: targets of each thread of a host that is reached; requests of an initiator go to all of them in
+    /// turn [1]
+    #[arg(long, value_name = "N")]
+    dcts: Option<String>,
     /// Both ends initiate; with several initiators all adapters talk with all [false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     bidirectional: Option<String>,
     /// Memory regions that remote accesses go to [1]
     #[arg(long, value_name = "N")]
     mrs: Option<String>,
-    /// Page size of the regions [4096]
+    /// Page size of the regions, and of registrations [4096]
     #[arg(long, value_name = "N")]
     page_size: Option<String>,
     /// Remote accesses go to random lines within so many bytes; 0: each queue pair has its place [0]

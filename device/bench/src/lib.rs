@@ -7,7 +7,8 @@
 //! [`in_process`] is the bus between driver and model. Links, ports and the switch are the model's own, InfiniBand or Ethernet
 //! ([`mod@link`]). [`stats`] computes percentiles and ranks.
 //!
-//! [`stations`] are hosts with Ethernet queues, whose programs send and receive frames.
+//! [`stations`] are hosts with Ethernet queues, whose programs send and receive frames. [`registration`] has what a thread needs to register memory by work
+//! requests.
 //!
 //! [`cluster`] has hosts on an engine that is somebody else's, all at once: parts of large topologies in processes of their own.
 //!
@@ -22,10 +23,12 @@
 #![forbid(unsafe_code)]
 
 pub mod breakdown;
+mod check;
 pub mod cli;
 pub mod cluster;
 pub mod compare;
 pub mod cross;
+mod dynamic;
 pub mod file;
 pub mod host;
 pub mod in_process;
@@ -38,6 +41,7 @@ pub mod outcome;
 pub mod pcie;
 pub mod plot;
 pub mod program;
+pub mod registration;
 pub mod rows;
 pub mod scenario;
 pub mod sensitivity;

@@ -30,6 +30,8 @@ pub enum Op {
     Frame,
     /// Large sends of TCP, which the adapter cuts into frames (LSO).
     Lso,
+    /// Registrations: work requests that give a key the pages of so many bytes (UMR).
+    Umr,
     /// A PCIe read by the adapter, nothing else.
     PcieRead,
     /// A PCIe write by the adapter.
@@ -49,6 +51,8 @@ pub enum Transport {
     Uc,
     /// Unreliable datagrams.
     Ud,
+    /// Dynamic connections: initiators that go from target to target.
+    Dc,
 }
 
 /// What is measured.
@@ -186,6 +190,8 @@ pub struct Scenario {
     /// Adapters that each initiator talks to: datagrams of a queue pair go to one after the other, connections are shared
     /// out to them.
     pub targets: u64,
+    /// Dynamic connections: targets (DCT) of each thread of a host that is reached. Requests of an initiator go to those of all hosts in turn.
+    pub dcts: u64,
     /// Both ends initiate.
     pub bidirectional: bool,
     /// Memory regions that remote accesses go to.
@@ -255,6 +261,7 @@ impl Default for Scenario {
             topology: Topology::BackToBack,
             initiators: 1,
             targets: 1,
+            dcts: 1,
             bidirectional: false,
             mrs: 1,
             page_size: 4096,
@@ -359,7 +366,7 @@ fn nanoseconds(value: &str) -> Result<Ps, String> {
 }
 
 impl Op {
-    pub(crate) const NAMES: [(&'static str, Op); 11] = [
+    pub(crate) const NAMES: [(&'static str, Op); 12] = [
         ("send", Op::Send),
         ("write", Op::Write),
         ("read", Op::Read),
@@ -367,13 +374,14 @@ impl Op {
         ("cmp_swap", Op::CompareSwap),
         ("frame", Op::Frame),
         ("lso", Op::Lso),
+        ("umr", Op::Umr),
         ("pcie_read", Op::PcieRead),
         ("pcie_write", Op::PcieWrite),
         ("pcie_write_read", Op::PcieWriteRead),
         ("pcie_read_write", Op::PcieReadWrite),
     ];
 
-    /// Whether the peer answers with data: its latency is the whole round trip.
+    /// Whether latency is that from post to completion, as nobody else has a part in it or sends anything: the peer answers with data, or there is none.
     pub fn has_response(self) -> bool {
         !matches!(self, Self::Send | Self::Write) && !self.is_frames()
     }
@@ -420,8 +428,13 @@ impl Scenario {
             "host" => self.host = value.into(),
             "op" => self.op = choice(&value.to_ascii_lowercase(), &Op::NAMES)?,
             "transport" => {
-                self.transport =
-                    choice(value, &[("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)])?;
+                let all = [
+                    ("rc", Transport::Rc),
+                    ("uc", Transport::Uc),
+                    ("ud", Transport::Ud),
+                    ("dc", Transport::Dc),
+                ];
+                self.transport = choice(value, &all)?;
             }
             "size" => self.size = count(value, 0, MAX_SIZE)?,
             "qps" => self.qps = count(value, 1, MANY)?,
@@ -465,6 +478,7 @@ impl Scenario {
             }
             "initiators" => self.initiators = count(value, 1, u64::from(MAX_PORTS) - 1)?,
             "targets" => self.targets = count(value, 1, u64::from(MAX_PORTS) - 1)?,
+            "dcts" => self.dcts = count(value, 1, 1024)?,
             "bidirectional" => self.bidirectional = flag(value)?,
             "mrs" => self.mrs = count(value, 1, MANY)?,
             "page-size" => {
@@ -513,18 +527,44 @@ impl Scenario {
         }
     }
 
+    /// Bytes that one request moves: those of its message. A registration moves none.
+    pub fn moved(&self) -> u64 {
+        match self.op {
+            Op::Umr => 0,
+            _ => self.bytes(),
+        }
+    }
+
+    /// Bytes of the list of pages that a registration loads: 8 for each, in chunks of 64.
+    pub fn translations(&self) -> u64 {
+        (8 * self.size.div_ceil(self.page_size)).next_multiple_of(64)
+    }
+
     /// Packets that carry one message.
     pub fn packets(&self) -> u64 {
         match self.op {
-            Op::Frame => 1,
+            Op::Frame | Op::Umr => 1,
             Op::Lso => self.size.div_ceil(self.mss),
             _ => self.bytes().div_ceil(self.mtu).max(1),
         }
     }
 
-    /// Whether the data goes in the WQE.
+    /// Whether the data goes in the WQE, or the list that a registration loads.
     pub fn is_inline(&self) -> bool {
-        !self.op.has_response() && self.op != Op::Lso && self.size > 0 && self.size <= self.inline
+        match self.op {
+            Op::Umr => self.translations() <= self.inline,
+            Op::Lso => false,
+            _ => !self.op.has_response() && self.size > 0 && self.size <= self.inline,
+        }
+    }
+
+    /// How many bytes that are.
+    pub fn inline_bytes(&self) -> u64 {
+        match (self.is_inline(), self.op) {
+            (false, _) => 0,
+            (true, Op::Umr) => self.translations(),
+            (true, _) => self.size,
+        }
     }
 
     /// Everything that the profile shall have otherwise.
@@ -548,145 +588,6 @@ impl Scenario {
     pub(crate) fn pcie_rate(&self) -> Option<f64> {
         let set = self.pcie.overrides();
         set.iter().find(|(key, _)| key == "pcie.lane_gt_per_s").and_then(|(_, rate)| rate.parse().ok())
-    }
-
-    /// Checks that the options go together.
-    ///
-    /// # Errors
-    /// They don't: which, and what to change.
-    pub fn check(&self) -> Result<(), Error> {
-        let wrong = |what: &str| Err(Error::new(what));
-        let latency = self.metric == Metric::Latency;
-        if self.op.is_pcie() {
-            return match (self.op, self.size) {
-                (_, 0) => wrong("a PCIe transfer has bytes: --size is at least 1"),
-                (Op::PcieReadWrite, _) if latency => {
-                    wrong("reads and writes side by side have no latency: use --metric bandwidth")
-                }
-                (Op::PcieWrite, _) if latency => wrong(
-                    "nobody sees when a posted write arrives: use pcie_write_read, or --metric bandwidth",
-                ),
-                _ => Ok(()),
-            };
-        }
-        if self.dma {
-            return wrong("--dma is for PCIe operations");
-        }
-        if self.vlan > 0 && !self.link.is_ethernet() {
-            return wrong("InfiniBand has no VLANs: use --link eth100, or leave --vlan out");
-        }
-        if self.op.is_frames() {
-            self.check_frames()?;
-        }
-        match self.transport {
-            _ if self.op.is_frames() => {}
-            Transport::Uc if self.op.has_response() => return wrong("uc has no reads and atomics: use rc"),
-            Transport::Ud if self.op != Op::Send => return wrong("ud has sends only: use --op send"),
-            Transport::Ud if self.size > self.mtu => {
-                return wrong("a datagram is one packet: --size is at most --mtu");
-            }
-            _ => {}
-        }
-        if !self.qps.is_multiple_of(self.threads) {
-            return wrong(
-                "every thread has the same number of queue pairs: --qps is a multiple of --threads",
-            );
-        }
-        if latency && (self.qps, self.threads, self.initiators, self.bidirectional) != (1, 1, 1, false) {
-            return wrong(
-                "latency is of one queue pair: leave --qps, --threads, --initiators, --bidirectional out",
-            );
-        }
-        if latency && self.op == Op::Write && self.size == 0 {
-            return wrong("who waits for a write looks at its last byte: --size is at least 1");
-        }
-        if (self.initiators > 1 || self.targets > 1) && self.topology != Topology::Switch {
-            return wrong("several initiators or targets need --topology switch");
-        }
-        if self.initiators + self.targets > u64::from(MAX_PORTS) {
-            return wrong(
-                "the switch has 64 ports: --initiators and --targets are that many together at most",
-            );
-        }
-        if self.targets > 1 && (latency || self.bidirectional || self.count_received) {
-            return wrong(
-                "several targets are for rates of what is sent to them: leave --metric latency, --bidirectional and --count out",
-            );
-        }
-        if self.initiators > 1
-            && self.bidirectional
-            && !(self.qps / self.threads).is_multiple_of(self.initiators)
-        {
-            return wrong(
-                "where all adapters talk with all, a thread's share of --qps is a multiple of --initiators",
-            );
-        }
-        if self.detect == Detect::Memory && !self.op.has_response() {
-            return wrong("only reads and atomics are seen in memory: use --detect cq");
-        }
-        if self.detect == Detect::Memory && self.signal_every == 1 {
-            return wrong("every request is signalled: use --detect cq, or a larger --signal-every");
-        }
-        if self.count_received && (latency || self.op.has_response() || self.packets() > 1) {
-            return wrong("--count received is for rates of sends and writes of one packet: leave it out");
-        }
-        let per_qp = self.signal_every.max(self.post_list);
-        let qps = self.qps / self.threads;
-        if !latency && self.detect == Detect::Cq && self.window < per_qp * qps.min(self.window) {
-            return wrong(
-                "a thread would wait for completions that never come: --window is at least --signal-every (and --post-list) times its queue pairs",
-            );
-        }
-        if !latency && self.post_list > self.window {
-            return wrong("--post-list is at most --window");
-        }
-        if self.cq_per_qp && self.pace == Pace::Any && self.detect == Detect::Cq && qps > 1 {
-            return wrong("with a completion queue per queue pair use --pace oldest");
-        }
-        if self.inline > 0 && self.size <= self.inline && self.inline > 900 {
-            return wrong("a WQE has room for 900 inline bytes: --inline is at most that");
-        }
-        Ok(())
-    }
-
-    /// What is asked of frames besides.
-    fn check_frames(&self) -> Result<(), Error> {
-        let wrong = |what: &str| Err(Error::new(what));
-        if !self.link.is_ethernet() {
-            return wrong("frames go over Ethernet: use --link eth100");
-        }
-        if self.topology == Topology::Loopback {
-            return wrong("an adapter sends itself no frames: use --topology back-to-back, or switch");
-        }
-        if self.targets > 1 {
-            return wrong("frames go to one target: leave --targets out");
-        }
-        if self.detect == Detect::Memory
-            || self.cq_per_qp
-            || self.pace != Pace::Any
-            || self.pick != Pick::RoundRobin
-        {
-            return wrong(
-                "frames are posted queue by queue, and done by completion: leave --detect, --cq-per-qp, --pace and --pick out",
-            );
-        }
-        match self.op {
-            Op::Frame if !(64..=9216).contains(&self.size) => {
-                wrong("a frame has 64 to 9216 bytes, check sequence included: --size")
-            }
-            Op::Lso if !(1..=65_000).contains(&self.size) => {
-                wrong("a large send has 1 to 65000 bytes of data: --size")
-            }
-            Op::Lso if self.metric == Metric::Latency => {
-                wrong("a large send has no latency here: use --metric bandwidth")
-            }
-            _ if self.receive_queues == Some(0)
-                && (self.metric == Metric::Latency || self.count_received) =>
-            {
-                wrong("nobody receives with --receive-queues 0: leave --count and --metric latency out")
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -751,6 +652,12 @@ mod tests {
             (&[("op", "frame"), ("link", "eth100")], "64 to 9216"),
             (&[("op", "lso"), ("link", "eth100"), ("size", "8K")], "--metric"),
             (&[("op", "frame"), ("link", "eth100"), ("size", "64"), ("topology", "loopback")], "switch"),
+            (&[("dcts", "2")], "--transport dc"),
+            (&[("op", "umr"), ("transport", "ud")], "--transport"),
+            (&[("op", "umr"), ("size", "0")], "65536 pages"),
+            (&[("op", "umr"), ("size", "1G")], "65536 pages"),
+            (&[("op", "umr"), ("size", "500K"), ("inline", "1024")], "832"),
+            (&[("op", "umr"), ("metric", "rate"), ("signal-every", "2"), ("detect", "memory")], "--detect"),
             (&[("link", "eth30")], "eth25"),
             (&[("roce", "v3")], "v2-ipv6"),
         ] {

@@ -1,35 +1,28 @@
 //! The world of a scenario, brought up: adapters, memory, queue pairs and their connections.
 
-use hca_driver::eth::{Hop, Mac, RoceAddress};
+use hca_driver::eth::{Hop, Mac};
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::wqe::RoceDatagram;
-use hca_driver::{Access, Bus, Config, Cq, CqConfig, Datagram, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr, SendOp};
-use hca_model::link::{Faults, LinkRate};
-use hca_model::timing::Profile;
-use hca_model::{
-    HcaConfig, HcaId, LinkConfig, LinkEnd, PortRef, Ps, SwitchConfig, SwitchId, World, WorldConfig,
+use hca_driver::{
+    Access, Bus, Completion, Config, Cq, CqConfig, Datagram, Dct, Dma, Hca, Mr, Qp, RtrAttr, RtsAttr, SendOp,
+    Sge, Srq, Target,
 };
+use hca_model::timing::Profile;
+use hca_model::{HcaId, Ps};
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn};
-use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::qpc::ServiceType;
 
 use crate::Error;
 use crate::in_process::{ModelBus, ModelMemory, Simulation};
+use crate::registration::Registration;
 use crate::scenario::{Detect, Metric, Op, Scenario, Topology, Transport};
 use crate::stations::{self, FrameWorker, Station};
+use world::{lid, roce_address, world};
 
-/// GUID of the first adapter; the others follow.
-const FIRST_GUID: u64 = 0x0002_c903_00b0_0001;
-/// GUID of the switch.
-const SWITCH_GUID: u64 = 0x0002_c903_00b1_0000;
-/// The switch.
-const SWITCH: SwitchId = SwitchId(0);
-/// The only port.
-const PORT: u8 = 1;
+mod world;
+
 /// Place of an adapter's address in its port's table.
-const ROCE_INDEX: u8 = 0;
-/// Polls of a port before it is given up.
-const POLLS: u32 = 1_000_000;
+pub(crate) const ROCE_INDEX: u8 = 0;
 /// Memory of a host beside its regions and rings: firmware pages, buffers.
 const HOST_MEMORY: usize = 256 << 20;
 /// Bytes of a GRH in front of a received datagram.
@@ -50,14 +43,14 @@ pub struct HostSide {
     /// Its identity in the world.
     pub id: HcaId,
     pub(crate) pd: Pd,
-    address: Address,
+    pub(crate) address: Address,
     /// Memory that peers reach.
     pub regions: Vec<(ModelMemory, Mr)>,
 }
 
 /// How peers reach an adapter.
 #[derive(Clone, Copy, Debug)]
-enum Address {
+pub(crate) enum Address {
     /// On InfiniBand.
     Lid(Lid),
     /// On Ethernet, by its entry [`ROCE_INDEX`] of the port's table of RoCE addresses.
@@ -86,6 +79,17 @@ impl Address {
             }
         }
     }
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destination {
+    /// Index in [`Testbed::hosts`].
+    pub(crate) peer: usize,
+    /// What is sent, of a datagram.
+    pub(crate) datagram: Option<SendOp>,
+    /// The target, of dynamic connections.
+    pub(crate) target: Option<Target>,
 }
 
 /// One end of a connection.
@@ -121,8 +125,12 @@ pub struct Worker {
     pub initiates: bool,
     /// Whether it receives messages.
     pub receives: bool,
-    /// Receive requests of each of its queue pairs.
+    /// Receive requests of each of its queue pairs, or of the queue that they share.
     pub depth: u64,
+    /// Place in the testbed of the shared receive queue, if its messages come there.
+    pub srq: Option<usize>,
+    /// What it registers, if it does.
+    pub registration: Option<Registration>,
 }
 
 /// A scenario's world.
@@ -133,8 +141,11 @@ pub struct Testbed {
     pub hosts: Vec<HostSide>,
     /// Every queue pair.
     pub qps: Vec<Qp<ModelMemory>>,
-    /// Of each of them, the datagrams to its destinations, in turn.
-    to: Vec<Vec<SendOp>>,
+    /// Of each of them, where its requests go, in turn.
+    to: Vec<Vec<Destination>>,
+    /// Shared receive queues, and the targets whose they are.
+    pub(crate) srqs: Vec<Srq<ModelMemory>>,
+    pub(crate) dcts: Vec<Dct>,
     /// Every completion queue.
     pub cqs: Vec<Cq<ModelMemory>>,
     /// The threads.
@@ -212,6 +223,8 @@ impl Testbed {
             hosts,
             qps: Vec::new(),
             to: Vec::new(),
+            srqs: Vec::new(),
+            dcts: Vec::new(),
             cqs: Vec::new(),
             workers: Vec::new(),
             stations: Vec::new(),
@@ -237,6 +250,13 @@ impl Testbed {
                 let mut near = testbed.worker(scenario, thread, from, true)?;
                 let far = |target| testbed.worker(scenario, thread, target, scenario.bidirectional);
                 let mut far = targets.clone().map(far).collect::<Result<Vec<_>, _>>()?;
+                if scenario.transport == Transport::Dc {
+                    let both = scenario.bidirectional || scenario.metric == Metric::Latency;
+                    let mut all: Vec<Worker> = std::iter::once(near).chain(far).collect();
+                    testbed.connect_dynamically(scenario, &mut all, both)?;
+                    testbed.workers.extend(all);
+                    continue;
+                }
                 testbed.connect(scenario, &mut near, &mut far, scenario.qps / scenario.threads)?;
                 testbed.workers.push(near);
                 testbed.workers.extend(far);
@@ -269,10 +289,14 @@ impl Testbed {
         let mut workers = Vec::new();
         for host in 0..hosts {
             let mut worker = self.worker(scenario, thread, host, true)?;
-            for other in &mut workers {
+            let connected = if scenario.transport == Transport::Dc { &mut [] } else { &mut workers[..] };
+            for other in connected {
                 self.connect(scenario, other, std::slice::from_mut(&mut worker), qps)?;
             }
             workers.push(worker);
+        }
+        if scenario.transport == Transport::Dc {
+            self.connect_dynamically(scenario, &mut workers, true)?;
         }
         self.workers.extend(workers);
         Ok(())
@@ -306,8 +330,10 @@ impl Testbed {
                 }
                 self.bring_up(scenario, (target, b), (from, a))?;
                 far.ends.push(EndRef { qp: b, send_cq: pick(far_cqs), peer: from });
-                let datagram =
-                    |host: usize, qp: usize| self.hosts[host].address.datagram(self.qps[qp].number());
+                let datagram = |peer: usize, qp: usize| {
+                    let datagram = self.hosts[peer].address.datagram(self.qps[qp].number());
+                    Destination { peer, datagram: Some(datagram), target: None }
+                };
                 let (there, back) = (datagram(target, b), datagram(from, a));
                 self.to[a].push(there);
                 self.to[b].push(back);
@@ -316,10 +342,43 @@ impl Testbed {
         Ok(())
     }
 
-    /// Datagram number `index` of an end.
-    pub(crate) fn datagram(&self, end: &EndRef, index: u64) -> Option<SendOp> {
-        let to = self.to.get(end.qp)?;
-        to.get(index.checked_rem(to.len() as u64)? as usize).copied()
+    /// Where request number `index` of an end goes.
+    pub(crate) fn destination(&self, end: &EndRef, index: u64) -> Destination {
+        let to = self.to.get(end.qp).map_or(&[][..], Vec::as_slice);
+        let place = index.checked_rem(to.len() as u64).unwrap_or_default();
+        let straight = Destination { peer: end.peer, datagram: None, target: None };
+        to.get(place as usize).copied().unwrap_or(straight)
+    }
+
+    pub(crate) fn set_destinations(&mut self, qp: usize, to: Vec<Destination>) {
+        if let Some(own) = self.to.get_mut(qp) {
+            *own = to;
+        }
+    }
+
+    pub(crate) fn cq_number(&self, cq: usize) -> Cqn {
+        self.cqs.get(cq).map_or(Cqn(0), Cq::number)
+    }
+
+    /// Posts a receive request to a shared queue, if that is where a worker's messages come, or to queue pair `qp`.
+    pub(crate) fn post_receive(&mut self, srq: Option<usize>, qp: usize, sge: Sge) -> Result<(), Error> {
+        let sges = [sge];
+        let sges = if sge.len > 0 { &sges[..] } else { &[] };
+        match srq.map(|srq| self.srqs.get_mut(srq)) {
+            Some(Some(srq)) => srq.post_recv(0, sges)?,
+            Some(None) => {}
+            None => self.qps.get_mut(qp).map_or(Ok(()), |qp| qp.post_recv(0, sges))?,
+        }
+        Ok(())
+    }
+
+    /// Retires the receive request that a completion completes.
+    pub(crate) fn finish_receive(&mut self, srq: Option<usize>, qp: usize, completion: &Completion) {
+        match srq.map(|srq| self.srqs.get_mut(srq)) {
+            Some(Some(srq)) => _ = srq.finish(completion),
+            Some(None) => {}
+            None => _ = self.qps.get_mut(qp).and_then(|qp| qp.finish(completion)),
+        }
     }
 
     fn worker(
@@ -332,18 +391,31 @@ impl Testbed {
         let receives = scenario.op == Op::Send
             && (!initiates || scenario.bidirectional || scenario.metric == Metric::Latency);
         let qps = scenario.qps / scenario.threads;
-        let depth = (RECEIVES / qps).max(32);
-        let recv_cq = self.create_cq(host, if receives { depth * qps } else { 1 })?;
+        let shared = scenario.transport == Transport::Dc;
+        let depth = if shared { RECEIVES } else { (RECEIVES / qps).max(32) };
+        let recv_cq = self.create_cq(
+            host,
+            if !receives {
+                1
+            } else if shared {
+                depth
+            } else {
+                depth * qps
+            },
+        )?;
         let head = if scenario.transport == Transport::Ud { GRH } else { 0 };
         // Who looks at memory has its buffers side by side, as rdma_bench.
         let align = if scenario.detect == Detect::Memory { 1 } else { LINE };
-        let slot = (scenario.bytes().max(1) + head).next_multiple_of(align);
+        let slot = (scenario.moved().max(1) + head).next_multiple_of(align);
         let wanted = if scenario.local_span > 0 { scenario.local_span / slot } else { scenario.window };
         let slots = (LOCAL_LIMIT / slot).clamp(1, wanted.max(1));
         let side = &mut self.hosts[host];
         let bytes = ((slot * slots) as usize).next_multiple_of(hca_driver::PAGE_SIZE);
         let local = alloc(&mut side.hca, bytes, hca_driver::PAGE_SIZE)?;
         let local_mr = side.hca.register(side.pd, &local, bytes, Access::ALL)?;
+        let registers = initiates && scenario.op == Op::Umr;
+        let registration =
+            registers.then(|| Registration::new(&mut side.hca, side.pd, scenario, &local)).transpose()?;
         Ok(Worker {
             thread,
             host,
@@ -356,10 +428,17 @@ impl Testbed {
             initiates,
             receives,
             depth,
+            srq: None,
+            registration,
         })
     }
 
-    fn send_cqs(&mut self, scenario: &Scenario, host: usize, qps: usize) -> Result<Vec<usize>, Error> {
+    pub(crate) fn send_cqs(
+        &mut self,
+        scenario: &Scenario,
+        host: usize,
+        qps: usize,
+    ) -> Result<Vec<usize>, Error> {
         let count = if scenario.cq_per_qp { qps } else { 1 };
         // Every request may complete before one is polled; a little more, as the ring is never quite full.
         let entries = 2 * scenario.window.max(scenario.signal_every) + 16;
@@ -372,23 +451,30 @@ impl Testbed {
         Ok(self.cqs.len() - 1)
     }
 
-    fn create_qp(&mut self, scenario: &Scenario, worker: &Worker, send_cq: usize) -> Result<usize, Error> {
-        let cqn = |cq: usize| self.cqs.get(cq).map_or(Cqn(0), Cq::number);
+    pub(crate) fn create_qp(
+        &mut self,
+        scenario: &Scenario,
+        worker: &Worker,
+        send_cq: usize,
+    ) -> Result<usize, Error> {
+        let (send_cq, recv_cq) = (self.cq_number(send_cq), self.cq_number(worker.recv_cq));
+        let shared = scenario.transport == Transport::Dc;
         let side = &mut self.hosts[worker.host];
         let config = QpConfig {
             service: match scenario.transport {
                 Transport::Rc => ServiceType::Rc,
                 Transport::Uc => ServiceType::Uc,
                 Transport::Ud => ServiceType::Ud,
+                Transport::Dc => ServiceType::Dci,
             },
             pd: side.pd,
-            send_cq: cqn(send_cq),
-            recv_cq: cqn(worker.recv_cq),
+            send_cq,
+            recv_cq: if shared { Cqn(0) } else { recv_cq },
             send_blocks: send_blocks(scenario) as u32,
             srq: None,
-            recv_requests: if worker.receives { worker.depth as u32 } else { 0 },
+            recv_requests: if worker.receives && !shared { worker.depth as u32 } else { 0 },
             recv_sges: 1,
-            fast_registration: false,
+            fast_registration: scenario.op == Op::Umr,
             xrcd: None,
             scatter_to_cqe: hca_driver::ScatterToCqe::Off,
         };
@@ -407,8 +493,7 @@ impl Testbed {
         let (hca, qp) = (&mut self.hosts[host].hca, &mut self.qps[qp]);
         let init = hca_driver::InitAttr { access: Access::ALL, ..Default::default() };
         hca.qp_to_init(qp, &init)?;
-        // IBTA codes: 1 is 256 bytes, each next the double.
-        let mtu = (scenario.mtu.ilog2().saturating_sub(7)) as u8;
+        let mtu = mtu_code(scenario);
         hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(remote, path) })?;
         let initiator_reads = scenario.outstanding as u8;
         hca.qp_to_rts(qp, &RtsAttr { initiator_reads, ..RtsAttr::default() })?;
@@ -416,11 +501,19 @@ impl Testbed {
     }
 }
 
+/// The path MTU as IBTA codes it: 1 is 256 bytes, each next the double.
+pub(crate) fn mtu_code(scenario: &Scenario) -> u8 {
+    scenario.mtu.ilog2().saturating_sub(7) as u8
+}
+
 /// Basic blocks of a send queue: all of its thread's window may be on one.
 fn send_blocks(scenario: &Scenario) -> u64 {
-    let inline = if scenario.is_inline() { scenario.size } else { 0 };
-    // Control, address and data segments, and what is inline.
-    let blocks = (96 + inline).div_ceil(64);
+    // Control, address and data segments, those of a registration or a target, and what is inline.
+    let segments = match (scenario.op, scenario.transport) {
+        (Op::Umr, _) | (_, Transport::Dc) => 144,
+        _ => 96,
+    };
+    let blocks = (segments + scenario.inline_bytes()).div_ceil(64);
     ((scenario.window + 2 * scenario.signal_every) * blocks).min(1 << 15)
 }
 
@@ -443,7 +536,7 @@ fn rings(scenario: &Scenario) -> Result<usize, Error> {
 
 /// Bytes of one of the regions that peers reach, in whole pages.
 fn region_bytes(scenario: &Scenario) -> Result<u64, Error> {
-    let slot = scenario.bytes().max(1).next_multiple_of(LINE);
+    let slot = scenario.moved().max(1).next_multiple_of(LINE);
     let wanted = match (scenario.span, scenario.addresses) {
         (0, 0) => slot * own_places(scenario),
         (0, addresses) => addresses * 8,
@@ -461,7 +554,7 @@ fn region_bytes(scenario: &Scenario) -> Result<u64, Error> {
 
 /// How many queue pairs have a place of their own in the target's memory: large messages share one.
 pub(crate) fn own_places(scenario: &Scenario) -> u64 {
-    let slot = scenario.bytes().max(1).next_multiple_of(LINE);
+    let slot = scenario.moved().max(1).next_multiple_of(LINE);
     let qps = scenario.qps * scenario.initiators;
     (LOCAL_LIMIT / slot).clamp(1, qps)
 }
@@ -470,92 +563,4 @@ fn alloc(hca: &mut Hca<ModelBus>, len: usize, align: usize) -> Result<ModelMemor
     hca.bus_mut()
         .dma_alloc(len, align)
         .ok_or(Error::new("the host's memory is used up: less --qps or --window"))
-}
-
-fn world(scenario: &Scenario, adapters: usize) -> Result<World, Error> {
-    let profile = profile(scenario)?;
-    let hca = |i: usize| {
-        let mut firmware = hca_firmware::Config::with_guid(FIRST_GUID + i as u64 * 0x100);
-        firmware.blueflame = true;
-        firmware.port_kind = scenario.link.ports;
-        HcaConfig { name: format!("hca{i}"), firmware, timing: None }
-    };
-    let config = WorldConfig {
-        hcas: (0..adapters).map(hca).collect(),
-        switches: (scenario.topology == Topology::Switch)
-            .then(|| switch(scenario, adapters))
-            .into_iter()
-            .collect(),
-        links: links(scenario, adapters),
-        subnet_manager: true,
-        management_key: None,
-        seed: scenario.seed,
-        profile,
-    };
-    World::new(config).map_err(|why| Error::new(format!("the topology is impossible: {why}")))
-}
-
-/// A switch with a port for each adapter.
-fn switch(scenario: &Scenario, adapters: usize) -> SwitchConfig {
-    let firmware = hca_firmware::SwitchConfig {
-        node_guid: SWITCH_GUID,
-        system_image_guid: SWITCH_GUID,
-        node_description: "switch".into(),
-        ports: u8::try_from(adapters).unwrap_or(u8::MAX),
-        kind: scenario.link.ports,
-    };
-    SwitchConfig { name: "switch".into(), firmware, queueing: hca_model::Queueing::default() }
-}
-
-/// The cables: two adapters to each other, or each to its port of the switch.
-fn links(scenario: &Scenario, adapters: usize) -> Vec<LinkConfig> {
-    let link = |ends: [LinkEnd; 2]| LinkConfig {
-        ends,
-        // What the ports train to, and report; packets take the scenario's link, whatever the adapter's ports can be.
-        rate: LinkRate::Edr,
-        width: 4,
-        line: Some(scenario.link.line()),
-        delay: scenario.cable,
-        faults: Faults::default(),
-        seed: None,
-        room: 1,
-    };
-    let to_switch = |(port, hca)| link([HcaId(hca).into(), PortRef::of_switch(SWITCH, port).into()]);
-    match scenario.topology {
-        Topology::Loopback => Vec::new(),
-        Topology::BackToBack => vec![link([HcaId(0).into(), HcaId(1).into()])],
-        Topology::Switch => (1..).zip(0..adapters).map(to_switch).collect(),
-    }
-}
-
-/// The LID of a port of InfiniBand, once it is active.
-fn lid(hca: &mut Hca<ModelBus>) -> Result<Lid, Error> {
-    wait_until(hca, |hca| Ok(hca.port_info(PORT)?.get(PortInfo::PORT_STATE) == port_state::ACTIVE))?;
-    Ok(hca.lid(PORT)?)
-}
-
-/// Enables RoCE on a port of Ethernet, once it is up, and gives it an address.
-fn roce_address(hca: &mut Hca<ModelBus>, scenario: &Scenario, id: HcaId) -> Result<Address, Error> {
-    if scenario.topology != Topology::Loopback {
-        wait_until(hca, |hca| Ok(hca.vport_is_up()?))?;
-    }
-    let (gid, mac, version) = (scenario.roce.gid(id.0), hca.mac()?, scenario.roce.version);
-    let vlan = (scenario.vlan > 0).then_some(scenario.vlan);
-    hca.set_roce(true)?;
-    hca.set_roce_address(PORT, ROCE_INDEX, Some(&RoceAddress { gid, mac, vlan, version }))?;
-    Ok(Address::Roce(gid, mac))
-}
-
-/// Lets time pass until something holds.
-fn wait_until(
-    hca: &mut Hca<ModelBus>,
-    holds: impl Fn(&mut Hca<ModelBus>) -> Result<bool, Error>,
-) -> Result<(), Error> {
-    for _ in 0..POLLS {
-        if holds(hca)? {
-            return Ok(());
-        }
-        hca.wait(None);
-    }
-    Err(Error::new("a port does not come up"))
 }

@@ -64,7 +64,7 @@ impl DcPair {
         let hca = &mut self.pair.hcas[self.pair.ends[1].home];
         let lid = hca.lid(PORT).expect("LID");
         let gid = self.global.then(|| hca.gid(PORT, 0).expect("GID"));
-        Target { dctn: self.targets[which].number(), access_key: KEY, lid, gid }
+        Target { dctn: self.targets[which].number(), access_key: KEY, lid, gid, roce: None }
     }
 
     fn post(&mut self, initiator: usize, request: &SendRequest<'_>) {

@@ -35,7 +35,8 @@ fn ends(pair: &mut Pair<ModelBus>) -> Ends {
     let config =
         DctConfig { pd, cq, srq: srq.number(), access_key, access, mtu: 3, rnr_timer: 7, scatter_to_cqe };
     let dct = hca.create_dct(&config).expect("CREATE_DCT");
-    let to = Target { dctn: dct.number(), access_key, lid: hca.lid(PORT).expect("LID"), gid: None };
+    let to =
+        Target { dctn: dct.number(), access_key, lid: hca.lid(PORT).expect("LID"), gid: None, roce: None };
     Ends { dci, dct, srq, to }
 }
 

@@ -117,7 +117,7 @@ impl<'a> Host<'a> {
         let Some(Address::Lid(lid)) = self.plan.addresses.get(peer).copied() else {
             return Err(Error::new("there is no such peer on InfiniBand"));
         };
-        let target = Target { dctn: self.target, access_key: KEY, lid, gid: None };
+        let target = Target { dctn: self.target, access_key: KEY, lid, gid: None, roce: None };
         let imm = (self.me as u32) << MESSAGE_BITS | message as u32;
         let sge = self.sge(place);
         let request = SendRequest::new(place as u64, SendOp::Send { imm: Some(imm) }, &sge).to_target(target);

@@ -92,7 +92,7 @@ pub(super) fn programs(
             heard: 0,
             begun: None,
             random: Random::new(scenario.seed),
-            data: scenario.is_inline().then(|| vec![0; scenario.size as usize]),
+            data: scenario.is_inline().then(|| vec![0; scenario.inline_bytes() as usize]),
             worker,
         };
         for _ in 0..if scenario.op == Op::Send { RECEIVES } else { 0 } {
@@ -107,28 +107,28 @@ impl Player {
     fn receive(&self, testbed: &mut Testbed, scenario: &Scenario) -> Result<(), Error> {
         let head = if scenario.transport == Transport::Ud { GRH } else { 0 };
         let len = (scenario.bytes() + head) as u32;
-        let sges = [Sge { address: self.worker.local_mr.address, len, key: self.worker.local_mr.key }];
-        let Some(qp) = testbed.qps.get_mut(self.end.qp) else { return Ok(()) };
-        Ok(qp.post_recv(0, if len > 0 { &sges } else { &[] })?)
+        let sge = Sge { address: self.worker.local_mr.address, len, key: self.worker.local_mr.key };
+        testbed.post_receive(self.worker.srq, self.end.qp, sge)
     }
 
     fn post(&mut self, testbed: &mut Testbed, scenario: &Scenario) -> Result<(), Error> {
         self.posted += 1;
         let mark = self.posted as u8;
         let mut aim = None;
+        let to = testbed.destination(&self.end, self.posted);
         if scenario.op != Op::Send {
-            aim = self.aim.at(testbed, scenario, self.end.peer, 0, &mut self.random);
+            aim = self.aim.at(testbed, scenario, to.peer, 0, &mut self.random);
         }
         if scenario.op == Op::Write {
             // The place that the other looks at.
             let region = if testbed.hosts.len() == 1 && self.first { 1 } else { 0 };
             aim = testbed
                 .hosts
-                .get(self.end.peer)
+                .get(to.peer)
                 .and_then(|h| h.regions.get(region))
                 .map(|(_, mr)| (mr.address, mr.key));
         }
-        let last = scenario.bytes().saturating_sub(1) as usize;
+        let last = scenario.moved().saturating_sub(1) as usize;
         match &mut self.data {
             Some(data) => data.iter_mut().skip(last).for_each(|byte| *byte = mark),
             None if scenario.op.has_response() || scenario.bytes() == 0 => {}
@@ -136,8 +136,11 @@ impl Player {
         }
         let len = scenario.bytes() as u32;
         let sge = Sge { address: self.worker.local_mr.address, len, key: self.worker.local_mr.key };
-        let op = operation(scenario, testbed.datagram(&self.end, self.posted), aim);
-        let request = Request { wr_id: self.posted, op, sge, data: self.data.as_deref(), signaled: true };
+        let (op, sge, data) = match &self.worker.registration {
+            Some(registration) => registration.request(self.posted),
+            None => (operation(scenario, to.datagram, aim), sge, self.data.as_deref()),
+        };
+        let request = Request { wr_id: self.posted, op, target: to.target, sge, data, signaled: true };
         post(testbed, scenario, self.worker.host, &self.end, &request)?;
         ring(testbed, self.worker.host, &self.end);
         Ok(())
@@ -154,9 +157,7 @@ impl Player {
             return Ok(false);
         };
         good(&completion)?;
-        if let Some(qp) = testbed.qps.get_mut(self.end.qp) {
-            qp.finish(&completion);
-        }
+        testbed.finish_receive(self.worker.srq, self.end.qp, &completion);
         self.receive(testbed, scenario)?;
         Ok(true)
     }

@@ -13,7 +13,7 @@ mod stream;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hca_driver::{Completion, SendOp, SendRequest, Sge};
+use hca_driver::{Completion, SendOp, SendRequest, Sge, Target};
 use hca_model::Ps;
 use hca_model::units::Counts;
 
@@ -274,9 +274,15 @@ fn by_blueflame(scenario: &Scenario) -> bool {
     scenario.blueflame == BlueFlame::Auto && scenario.post_list == 1 && wqe_bytes(scenario) <= BLUEFLAME
 }
 
-/// Bytes of a WQE: control segment, address, atomic operands, data.
+/// Bytes of a WQE: control segment, target, address, atomic operands, data.
 fn wqe_bytes(scenario: &Scenario) -> u64 {
     const SEGMENT: u64 = 16;
+    /// Control of a registration, and the key's context.
+    const KEY: u64 = 48 + 64;
+    if scenario.op == Op::Umr {
+        return SEGMENT + KEY + scenario.inline_bytes().max(SEGMENT);
+    }
+    let target = if scenario.transport == Transport::Dc { 3 * SEGMENT } else { 0 };
     let address = match (scenario.transport, scenario.op) {
         (Transport::Ud, _) => 3 * SEGMENT,
         (_, Op::Send) => 0,
@@ -289,7 +295,7 @@ fn wqe_bytes(scenario: &Scenario) -> u64 {
         (size, true) => (4 + size).next_multiple_of(SEGMENT),
         (_, false) => SEGMENT,
     };
-    SEGMENT + address + data
+    SEGMENT + target + address + data
 }
 
 /// What posting `count` requests takes the processor, in nanoseconds.
@@ -310,7 +316,7 @@ struct Aim {
 
 impl Aim {
     fn new(scenario: &Scenario) -> Self {
-        let slot = scenario.bytes().max(1).next_multiple_of(LINE);
+        let slot = scenario.moved().max(1).next_multiple_of(LINE);
         Self { places: own_places(scenario), slot }
     }
 
@@ -335,7 +341,7 @@ impl Aim {
         };
         // A message lies in one region.
         let region = (offset / each).min(regions.len() as u64 - 1);
-        let inside = (offset - region * each).min(each - scenario.bytes().min(each));
+        let inside = (offset - region * each).min(each - scenario.moved().min(each));
         let mr = &regions.get(region as usize)?.1;
         Some((mr.address + inside, mr.key))
     }
@@ -360,6 +366,8 @@ fn operation(scenario: &Scenario, to: Option<SendOp>, aim: Option<(u64, hca_spec
 struct Request<'a> {
     wr_id: u64,
     op: SendOp,
+    /// Whom it goes to, over dynamic connections.
+    target: Option<Target>,
     sge: Sge,
     /// Payload of an inline request.
     data: Option<&'a [u8]>,
@@ -380,7 +388,7 @@ fn post(
     let sges = [request.sge];
     let sges = if request.sge.len > 0 { &sges[..] } else { &[] };
     let plain = SendRequest::new(request.wr_id, request.op, sges);
-    let mut send = SendRequest { signaled: request.signaled, ..plain };
+    let mut send = SendRequest { signaled: request.signaled, target: request.target, ..plain };
     if let Some(data) = request.data {
         send = send.inline(data);
     }
@@ -437,5 +445,10 @@ mod tests {
         assert_eq!(wqe(&[&ud[..], &[("size", "61")]].concat()), 144);
         assert_eq!(wqe(&[("op", "read"), ("size", "8")]), 48);
         assert_eq!(wqe(&[("op", "fetch_add")]), 64);
+        // An address vector with a GRH; UMR control segment, key context and a pointer, or the list.
+        assert_eq!(wqe(&[("op", "read"), ("size", "8"), ("transport", "dc")]), 96);
+        let umr = [("op", "umr"), ("size", "40K")];
+        assert_eq!(wqe(&umr), 144);
+        assert_eq!(wqe(&[&umr[..], &[("inline", "128")]].concat()), 256, "ten pages take 80 bytes");
     }
 }

@@ -12,6 +12,7 @@ use crate::testbed::{EndRef, Testbed, Worker};
 /// Receives for one worker.
 pub(super) struct Receiver {
     ends: Vec<EndRef>,
+    srq: Option<usize>,
     cq: usize,
     sge: Sge,
 }
@@ -28,23 +29,20 @@ impl Receiver {
         let len =
             if scenario.transport == crate::scenario::Transport::Ud { head } else { 0 } + scenario.bytes();
         let sge = Sge { address: worker.local_mr.address, len: len as u32, key: worker.local_mr.key };
-        let receiver = Self { ends: worker.ends.clone(), cq: worker.recv_cq, sge };
+        let receiver = Self { ends: worker.ends.clone(), srq: worker.srq, cq: worker.recv_cq, sge };
         if let Some(cq) = testbed.cqs.get(receiver.cq) {
             cq.memory().watch(token);
         }
-        for end in &receiver.ends {
+        let queues: Vec<usize> = match receiver.srq {
+            Some(_) => vec![0],
+            None => receiver.ends.iter().map(|end| end.qp).collect(),
+        };
+        for qp in queues {
             for _ in 0..worker.depth {
-                receiver.post(testbed, end)?;
+                testbed.post_receive(receiver.srq, qp, sge)?;
             }
         }
         Ok(receiver)
-    }
-
-    fn post(&self, testbed: &mut Testbed, end: &EndRef) -> Result<(), Error> {
-        let sges = [self.sge];
-        let sges = if self.sge.len > 0 { &sges[..] } else { &[] };
-        let Some(qp) = testbed.qps.get_mut(end.qp) else { return Ok(()) };
-        Ok(qp.post_recv(0, sges)?)
     }
 }
 
@@ -56,15 +54,14 @@ impl Program for Receiver {
         {
             good(&completion)?;
             taken += 1;
-            let end = self
-                .ends
-                .iter()
-                .find(|e| testbed.qps.get(e.qp).is_some_and(|q| q.number() == completion.qpn));
-            let Some(end) = end.copied() else { continue };
-            if let Some(qp) = testbed.qps.get_mut(end.qp) {
-                qp.finish(&completion);
-            }
-            self.post(testbed, &end)?;
+            let named = |e: &&EndRef| testbed.qps.get(e.qp).is_some_and(|q| q.number() == completion.qpn);
+            let qp = match self.srq {
+                Some(_) => Some(0),
+                None => self.ends.iter().find(named).map(|end| end.qp),
+            };
+            let Some(qp) = qp else { continue };
+            testbed.finish_receive(self.srq, qp, &completion);
+            testbed.post_receive(self.srq, qp, self.sge)?;
         }
         let host = &shared.host;
         if taken == 0 {

@@ -126,7 +126,7 @@ impl Stream {
             taken: Ps::ZERO,
             slowness: host.cores.map_or(1.0, |cores| cores.slowness(worker.thread, scenario.threads)),
             crossing: host.cores.map_or(Ps::ZERO, |cores| cores.crossing(worker.thread)),
-            data: scenario.is_inline().then(|| vec![1; scenario.size as usize]),
+            data: scenario.is_inline().then(|| vec![1; scenario.inline_bytes() as usize]),
             worker,
         })
     }
@@ -252,23 +252,27 @@ impl Stream {
             return Ok(());
         };
         for _ in 0..count {
-            let aim = self.aim.at(testbed, scenario, end.peer, connection.place, &mut self.random);
+            let index = connection.posted;
+            let to = testbed.destination(&end, index);
+            let aim = self.aim.at(testbed, scenario, to.peer, connection.place, &mut self.random);
             let place = match scenario.local_span {
                 0 => self.posted % self.worker.slots,
                 _ => self.random.below(self.worker.slots),
             };
             let buffer = place * self.worker.slot;
             let (address, key) = (self.worker.local_mr.address + buffer, self.worker.local_mr.key);
-            let sge = Sge { address, len: scenario.bytes() as u32, key };
-            let index = connection.posted;
+            let sge = Sge { address, len: scenario.moved() as u32, key };
             let every = scenario.signal_every;
             // Who waits for completions needs the last of each group, who doesn't has time: as perftest and rdma_bench.
             let signaled = match scenario.detect {
                 Detect::Cq => (index + 1).is_multiple_of(every),
                 Detect::Memory => index.is_multiple_of(every),
             };
-            let op = operation(scenario, testbed.datagram(&end, index), aim);
-            let request = Request { wr_id: index, op, sge, data: self.data.as_deref(), signaled };
+            let (op, sge, data) = match &self.worker.registration {
+                Some(registration) => registration.request(self.posted),
+                None => (operation(scenario, to.datagram, aim), sge, self.data.as_deref()),
+            };
+            let request = Request { wr_id: index, op, target: to.target, sge, data, signaled };
             post(testbed, scenario, self.worker.host, &end, &request)?;
             connection.posted += 1;
             self.posted += 1;

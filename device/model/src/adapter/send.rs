@@ -545,7 +545,7 @@ impl Core<'_> {
         match (&wqe.umr, wqe.pieces.is_empty()) {
             (Some(_), false) => {
                 let list = spans(&self.function.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-                self.chip.units.gather(now, qp.qpn.0, free, list) + self.chip.timing.umr()
+                self.chip.units.load(now, qp.qpn.0, free, list)
             }
             _ => free,
         }

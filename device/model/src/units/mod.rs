@@ -124,6 +124,9 @@ pub struct Units {
     buckets: usize,
     /// When the next response may write a part of a line, by the low 12 bits of its address.
     lines: [Ps; LINES],
+    /// When the list of the registration that was loaded last is there, and what that takes beside its read.
+    loaded: Ps,
+    load: Ps,
     operand: Ps,
     miss: Ps,
     wqe_miss: Ps,
@@ -172,6 +175,8 @@ impl Units {
                 + cost.completion(OPERAND)
                 + receive.atomic_ns.0,
             lines: [Ps::ZERO; LINES],
+            loaded: Ps::ZERO,
+            load: cache.umr_ns.0,
             miss: profile.units.miss_ns.0,
             wqe_miss: profile.units.wqe_miss_ns.0,
             line: receive.line_ns.0,
@@ -356,6 +361,14 @@ impl Units {
             done = done.max(self.read((now, from), Object::Data, number, span.va, span.len));
         }
         done
+    }
+
+    /// When a registration of queue pair `number` has loaded its list of translations, which it asks for from `start` on: all of
+    /// the adapter's load theirs one after the other.
+    pub fn load(&mut self, now: Ps, number: u32, start: Ps, list: impl Iterator<Item = Place>) -> Ps {
+        let begun = start.max(self.loaded);
+        self.loaded = self.gather(now, number, begun, list) + self.load;
+        self.loaded
     }
 
     /// When the bus address of a range is known that is asked for at `start`.
@@ -581,7 +594,9 @@ impl Rebase for Units {
             atomic_queues,
             locks,
             lines,
+            loaded,
             notes,
+            load: _,
             contexts: _,
             stored_contexts: _,
             cqs: _,
@@ -616,6 +631,7 @@ impl Rebase for Units {
         atomic_queues.rebase(by);
         locks.rebase(by);
         lines.rebase(by);
+        loaded.rebase(by);
         notes.rebase(by);
     }
 }
@@ -673,6 +689,17 @@ mod tests {
         assert!(warm > NS(300) && warm < NS(600), "{warm}");
         assert!(cold > warm + warm + warm - NS(100), "the key, then the translation, then the data: {cold}");
         assert_eq!(u.gather(now, 1, now, [].into_iter()), now, "inline data is there");
+    }
+
+    #[test]
+    fn lists_of_registrations_are_loaded_one_after_the_other() {
+        let mut u = units(&[]);
+        let list = |qp: u32| [Place { key: qp, va: 0x1000, len: 64, page: None }].into_iter();
+        (1..=2).for_each(|qp| _ = u.load(Ps::ZERO, qp, Ps::ZERO, list(qp)));
+        let now = NS(10_000);
+        let first = u.load(now, 1, now, list(1)) - now;
+        assert!(first > u.load + NS(300), "a read and what comes beside it: {first}");
+        assert_eq!(u.load(now, 2, now, list(2)) - now, first + first, "another queue pair's waits");
     }
 
     #[test]

@@ -207,7 +207,7 @@ fn dynamic(attacker: &Attacker) -> Result<String, Failure> {
             scatter_to_cqe: ScatterToCqe::Off,
         };
         let dct = pair.hcas[0].create_dct(&config)?;
-        targets.push(Target { dctn: dct.number(), access_key: KEY, lid, gid: None });
+        targets.push(Target { dctn: dct.number(), access_key: KEY, lid, gid: None, roce: None });
     }
     let mut initiators = Vec::new();
     for _ in 0..INITIATORS {

@@ -152,11 +152,6 @@ impl Timing {
         self.profile.completion.eqe_ns.0 + self.profile.completion.interrupt_ns.0 + self.dma_write(MSIX_DATA)
     }
 
-    /// A UMR, besides reading its list (which an inline UMR need not).
-    pub const fn umr(&self) -> Ps {
-        self.profile.cache.umr_ns.0
-    }
-
     /// From a packet's departure until it arrives again at the same adapter.
     pub const fn loopback(&self) -> Ps {
         self.profile.port.loopback_ns.0
