@@ -84,6 +84,10 @@ pub struct PcieProgram {
     pub stage_ps_per_byte: u64,
     /// Reads that its engine has under way at most.
     pub reads: u64,
+    /// How often the engine for reads begins one that touches no memory, and what each line of memory that it touches adds.
+    pub read_interval_ns: f64,
+    /// See `read_interval_ns`.
+    pub read_line_ns: f64,
     /// How often the engine for writes begins one.
     pub write_interval_ns: f64,
 }
@@ -166,7 +170,8 @@ impl Host {
             times.extend([cores.far_ns, cores.sharing]);
         }
         if let Some(pcie) = &host.pcie {
-            times.extend([pcie.command_ns, pcie.dma_ns, pcie.write_interval_ns]);
+            let reads = [pcie.read_interval_ns, pcie.read_line_ns];
+            times.extend([pcie.command_ns, pcie.dma_ns, pcie.write_interval_ns].iter().chain(&reads));
         }
         if times.iter().any(|t| !(0.0..1e6).contains(t)) {
             return Err(Error::new(format!("host {name:?}: every time is from 0 to 1e6 ns")));

@@ -105,7 +105,10 @@ impl Bench {
     fn stream(&mut self, op: Op, window: u64, wanted: u64) -> (Ps, Ps) {
         let window = window.max(1) as usize;
         let reads = window.min(self.program.reads.max(1) as usize);
-        let mut read = Engine::new(Ps::ZERO, reads);
+        // Reads are of lines, whatever they use of them; each begins at one.
+        let lines = (self.size as u64).div_ceil(LINE) as f64;
+        let interval = self.program.read_interval_ns + self.program.read_line_ns * lines;
+        let mut read = Engine::new(ns(interval), reads);
         let mut write = Engine::new(ns(self.program.write_interval_ns), window);
         let (mut start, mut end) = (Ps::ZERO, Ps::ZERO);
         for i in 0..WARM + wanted {
