@@ -2,10 +2,12 @@
 //!
 //! What is fitted is a factor for each number, the same in every profile. Its effect on a row is taken from [`Responses`], as a power:
 //! that far a run need not be made for each try. Since the numbers of the profiles were chosen with all rows in sight, each fit begins
-//! with every number off by a random factor, up or down by the share by which the responses were measured: what its sources don't tell it stays off.
+//! with every number off by a random factor, up or down by the share by which the responses were measured: what its sources don't tell it stays off. But for
+//! numbers that a document tells ([`numbers::is_documented`]), which nobody chose by rows: they begin where they are.
 
 use std::collections::BTreeMap;
 
+use crate::numbers;
 use crate::sensitivity::{Response, Responses};
 use crate::stats::{self, Random};
 
@@ -21,6 +23,8 @@ pub struct Problem {
     rows: Vec<(usize, f64)>,
     /// Of each number: its key, and the exponent with which each row follows it.
     numbers: Vec<(String, Vec<f64>)>,
+    /// Those that a document tells, in every profile.
+    documented: Vec<bool>,
     by: f64,
 }
 
@@ -63,13 +67,21 @@ impl Problem {
             let at = |v: &[f64]| v.get(i).copied().filter(|v| *v > 0.0);
             at(&number.high).zip(at(&number.low)).map_or(0.0, |(high, low)| (high / low).ln() / span)
         };
-        let numbers = responses
+        let told = |n: &Response| {
+            !n.values.is_empty() && n.values.values().all(|(_, rests_on)| numbers::is_documented(rests_on))
+        };
+        let (numbers, documented) = responses
             .numbers
             .iter()
-            .map(|n| (n.key.clone(), good.iter().map(|i| exponent(n, *i)).collect::<Vec<f64>>()))
-            .filter(|(_, exponents)| exponents.iter().any(|e| *e != 0.0))
-            .collect();
-        Self { sources, rows, numbers, by: responses.by }
+            .map(|n| ((n.key.clone(), good.iter().map(|i| exponent(n, *i)).collect::<Vec<f64>>()), told(n)))
+            .filter(|((_, exponents), _)| exponents.iter().any(|e| *e != 0.0))
+            .unzip();
+        Self { sources, rows, numbers, documented, by: responses.by }
+    }
+
+    /// Keys of the numbers that begin where they are.
+    pub fn documented(&self) -> impl Iterator<Item = &str> {
+        self.numbers.iter().zip(&self.documented).filter(|(_, told)| **told).map(|((key, _), _)| key.as_str())
     }
 
     /// Every way to fit to half of the sources (of an odd number, one more and one less) and judge by the rest.
@@ -91,7 +103,8 @@ impl Problem {
             let sign = if random.below(2) == 0 { -1.0 } else { 1.0 };
             (1.0 + sign * self.by).ln()
         };
-        let start: Vec<f64> = self.numbers.iter().map(|_| off(&mut random)).collect();
+        let start: Vec<f64> =
+            self.documented.iter().map(|told| if *told { 0.0 } else { off(&mut random) }).collect();
         let found = self.fit(&fitted, &start);
         let errors = |wanted: &dyn Fn(usize) -> bool| {
             let rows = (0..self.rows.len()).filter(|i| self.rows.get(*i).is_some_and(|row| wanted(row.0)));
@@ -221,6 +234,18 @@ mod tests {
         assert!(of("A") < 0.03 && of("B") < 0.03, "{} {}", of("A"), of("B"));
         assert!(of("D") > 0.15, "nobody else follows the third: {}", of("D"));
         assert_eq!(ways[0].by_source.len(), 1);
+    }
+
+    #[test]
+    fn what_a_document_tells_begins_where_it_is() {
+        let mut told = responses();
+        for number in &mut told.numbers {
+            number.values = [("p".to_string(), (7.0, "PRM: so long".to_string()))].into();
+        }
+        let problem = Problem::new(&told);
+        assert_eq!(problem.documented().count(), 3);
+        let ways = problem.one_by_one(1);
+        assert!(ways.iter().all(|way| way.median < 0.03), "nothing is off: {ways:?}");
     }
 
     #[test]

@@ -67,6 +67,13 @@ pub fn of_profile(name: &str) -> Result<Vec<Number>, Error> {
     Ok(all.into_iter().filter(counts).map(as_runs_have_it).collect())
 }
 
+/// Whether a document tells a number, and no published row: what it rests on begins with the document's name. PRM is the programmer's
+/// interface, PCIe the base specification, NEOHOST counters of an adapter that no row is made of but one of an idle read.
+pub fn is_documented(rests_on: &str) -> bool {
+    const DOCUMENTS: [&str; 3] = ["PRM:", "PCIe:", "NEOHOST:"];
+    DOCUMENTS.iter().any(|document| rests_on.starts_with(document))
+}
+
 /// Every number of a file.
 pub fn parse(text: &str) -> Vec<Number> {
     let mut found: Vec<Number> = Vec::new();
@@ -118,6 +125,14 @@ mod tests {
         let scaled = |i: usize, factor| all[i].scaled(factor);
         assert_eq!((scaled(0, 1.2), scaled(1, 1.2)), (Some("2.4000".into()), Some("4".into())));
         assert_eq!(scaled(1, 1.1), None, "3.3 are 3");
+    }
+
+    #[test]
+    fn documents_are_told_by_their_names() {
+        assert!(is_documented("PRM: memory key context") && is_documented("PCIe: bytes of a header"));
+        assert!(
+            !is_documented("of 256 (PRM): fitted") && !is_documented("derived, half of a read (NEOHOST)")
+        );
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn flows_share_a_unit_fairly() {
 #[test]
 fn deeper_queues_are_no_faster_beyond_a_cache() {
     const SOME: f64 = 1.06;
-    for profile in ["connectib", "connectx4", "connectx5", "connectx6"] {
+    for profile in ["connectib", "connectx3", "connectx4", "connectx5", "connectx6"] {
         let options =
             [("op", "read"), ("size", "8"), ("metric", "rate"), ("profile", profile), ("link", "hdr")];
         let at = |window| {

@@ -33,8 +33,9 @@ pub struct Profile {
 pub struct ProfileError(#[from] toml::de::Error);
 
 /// The profiles that the crate carries, by name: the only place that lists them.
-const PROFILES: [(&str, &str); 4] = [
+const PROFILES: [(&str, &str); 5] = [
     ("connectib", include_str!("../../../profiles/connectib.toml")),
+    ("connectx3", include_str!("../../../profiles/connectx3.toml")),
     ("connectx4", include_str!("../../../profiles/connectx4.toml")),
     ("connectx5", include_str!("../../../profiles/connectx5.toml")),
     ("connectx6", include_str!("../../../profiles/connectx6.toml")),
