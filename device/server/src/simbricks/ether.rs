@@ -99,16 +99,16 @@ mod tests {
         let [here, there] = [0, 1].map(|end| Stations::new(7, end));
         for message in [&[][..], &[9; 44], &[9; 45], &[3; 4000]] {
             let mut frame = wrap(&here, message);
-            assert_eq!(there.unwrap(&mut frame).unwrap(), true);
+            assert!(there.unwrap(&mut frame).unwrap());
             assert_eq!(frame, message);
             // It comes back to its sender, or to another link, from a switch that floods.
             for other in [here, Stations::new(8, 0), Stations::new(8, 1)] {
-                assert_eq!(other.unwrap(&mut wrap(&here, message)).unwrap(), false);
+                assert!(!other.unwrap(&mut wrap(&here, message)).unwrap());
             }
         }
         let mut other = wrap(&here, b"x");
         other[12] = 8;
-        assert_eq!(there.unwrap(&mut other).unwrap(), false);
+        assert!(!there.unwrap(&mut other).unwrap());
     }
 
     #[test]
