@@ -237,7 +237,7 @@ fn the_python_package_writes_topologies_that_are_read() {
     let said = String::from_utf8_lossy(&tests.stderr);
     assert!(tests.status.success(), "{said}");
     let sim = Command::new(env!("CARGO_BIN_EXE_softhca"))
-        .args(["sim", "--no-hash", "--topology"])
+        .args(["sim", "--no-hash", "--ack-timeout", "6", "--topology"])
         .arg(scratch.0.join("two-hosts.toml"))
         .output()
         .unwrap();
