@@ -454,9 +454,13 @@ impl Core<'_> {
     }
 
     fn queue_response(&mut self, now: Ps, qp: &mut QueuePair, response: Response) {
+        let wait = match response {
+            Response::Ack { .. } => self.chip.timing.acknowledge(),
+            _ => self.chip.timing.respond(),
+        };
         qp.responder.queue.push_back(response);
         if !std::mem::replace(&mut qp.responder.turn, true) {
-            self.schedule(now + self.chip.timing.respond(), response_turn(qp));
+            self.schedule(now + wait, response_turn(qp));
         }
     }
 

@@ -140,6 +140,11 @@ impl Timing {
         self.profile.receive.respond_ns.0
     }
 
+    /// The same where what was understood has written to the host: until that is there, whoever simulates the way to it.
+    pub fn acknowledge(&self) -> Ps {
+        self.respond() + self.profile.pcie.crossing
+    }
+
     /// How long one atomic keeps its address locked: read, modify, write issued.
     pub fn atomic(&self) -> Ps {
         const OPERAND: usize = 8;

@@ -115,6 +115,40 @@ impl Profile {
         self
     }
 
+    /// One crossing of the PCI Express link that posted writes in either direction and both ways of a read have in common, at most: a
+    /// link to the host that somebody else simulates may take as long.
+    pub fn pcie_crossing(&self) -> Ps {
+        self.pcie.mmio_write_ns.0.min(self.pcie.write_ns.0).min(Ps(self.pcie.read_ns.0.0 / 2))
+    }
+
+    /// Somebody else simulates the link to the host, and each crossing takes `crossing` there: the profile keeps the rest of posted
+    /// writes. A read still takes all of its time, of which there and back are a part.
+    ///
+    /// # Errors
+    /// Something takes less altogether; what.
+    pub fn leave_crossing(&mut self, crossing: Ps) -> Result<(), String> {
+        let pcie = &mut self.pcie;
+        let all = [
+            ("mmio_write_ns", pcie.mmio_write_ns.0, 1),
+            ("write_ns", pcie.write_ns.0, 1),
+            ("read_ns", pcie.read_ns.0, 2),
+        ];
+        if let Some((key, all, times)) = all.into_iter().find(|(_, all, times)| crossing.times(*times) > *all)
+        {
+            return Err(format!(
+                "{} ns, {times} of which are more than the {} ns of pcie.{key} in profile {}",
+                crossing.as_ns(),
+                all.as_ns(),
+                self.name
+            ));
+        }
+        for whole in [&mut pcie.mmio_write_ns, &mut pcie.write_ns] {
+            whole.0 = whole.0.since(crossing);
+        }
+        pcie.crossing += crossing;
+        Ok(())
+    }
+
     /// Where reads of host memory are answered from.
     pub fn set_memory(&mut self, memory: Memory) {
         self.host.memory = memory;
@@ -178,6 +212,9 @@ pub(crate) struct Pcie {
     pub(crate) read_ns: Ns,
     pub(crate) write_ns: Ns,
     pub(crate) read_tags: Count,
+    /// What of a posted write somebody else simulates.
+    #[serde(skip)]
+    pub(crate) crossing: Ps,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -459,6 +496,32 @@ mod tests {
         let profile = Profile::default();
         assert_eq!(profile.name(), "connectx4");
         assert_eq!(profile.port.link_training_ms.0, Ps::from_ms(10));
+    }
+
+    /// What a link elsewhere takes is taken out once, and no more than there is.
+    #[test]
+    fn crossings_of_a_link_elsewhere() {
+        for name in Profile::names() {
+            let whole = Profile::named(name).unwrap();
+            let mut rest = whole.clone();
+            rest.leave_crossing(whole.pcie_crossing()).unwrap();
+            let (before, after) = (&whole.pcie, &rest.pcie);
+            assert_eq!(after.write_ns.0 + after.crossing, before.write_ns.0, "{name}");
+            assert_eq!(after.mmio_write_ns.0 + after.crossing, before.mmio_write_ns.0, "{name}");
+            assert_eq!(after.read_ns.0, before.read_ns.0, "{name}");
+            let timing = super::super::Timing::new(&rest);
+            assert_eq!(timing.acknowledge(), timing.respond() + after.crossing);
+        }
+        let mut profile = Profile::default();
+        let why = profile.leave_crossing(Ps::from_ns(141)).unwrap_err();
+        assert_eq!(
+            why,
+            "141 ns, 1 of which are more than the 140 ns of pcie.mmio_write_ns in profile connectx4"
+        );
+        profile.set("pcie.mmio_write_ns", "900").unwrap();
+        profile.pcie.write_ns = profile.pcie.mmio_write_ns;
+        let why = profile.leave_crossing(Ps::from_ns(202)).unwrap_err();
+        assert_eq!(why, "202 ns, 2 of which are more than the 403 ns of pcie.read_ns in profile connectx4");
     }
 
     /// Each kind of adapter has a timing profile, for the slot that its PCI function shows.
