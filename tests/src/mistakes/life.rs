@@ -84,15 +84,19 @@ pub(super) const ALL: &[Mistake] = &[
     }),
     Mistake::driver("doorbell while the firmware initializes", "initializing", |b| {
         let mut bus = b.bus(0);
-        let ailment =
-            Ailment { initializing: true, lasting: Lasting::For(Ps::from_us(50)), ..Ailment::default() };
-        let what = What::Time { every: None, action: TimeAction::Ail(ailment) };
-        let fault = Fault { name: "slow start".into(), what, trigger: Trigger::default() };
-        let added = b.simulation.world(|world, now| world.add_fault(now, HcaId(0), fault));
-        added.expect("there is such an adapter");
-        b.simulation.run(Ps::from_us(1));
+        slow_start(b);
         if b.is_wrong() {
             bus.mmio_write32(InitSegment::COMMAND_DOORBELL_VECTOR.offset() as u64, 1);
+        }
+        b.keep(Bench::open_on(bus));
+    }),
+    Mistake::driver("read of a UAR page while the firmware initializes", "initializing", |b| {
+        let mut bus = b.bus(0);
+        slow_start(b);
+        if b.is_wrong() {
+            bus.mmio_read32(0x10_0000);
+        } else {
+            bus.mmio_read32(InitSegment::INITIALIZING.offset() as u64);
         }
         b.keep(Bench::open_on(bus));
     }),
@@ -188,6 +192,17 @@ fn closed_or_not(b: &mut Bench, hca: hca_driver::Hca<Hand>) -> Option<hca_driver
 fn set_opcode(entry: &mut CommandEntry, opcode: Opcode) {
     let at = hca_spec::command::INLINE_INPUT;
     entry.bytes_mut()[at..at + 2].copy_from_slice(&(opcode as u16).to_be_bytes());
+}
+
+/// The firmware initializes for a while from now on.
+fn slow_start(b: &Bench) {
+    let ailment =
+        Ailment { initializing: true, lasting: Lasting::For(Ps::from_us(50)), ..Ailment::default() };
+    let what = What::Time { every: None, action: TimeAction::Ail(ailment) };
+    let fault = Fault { name: "slow start".into(), what, trigger: Trigger::default() };
+    let added = b.simulation.world(|world, now| world.add_fault(now, HcaId(0), fault));
+    added.expect("there is such an adapter");
+    b.simulation.run(Ps::from_us(1));
 }
 
 fn set_issi(entry: &mut CommandEntry, step: u8) {

@@ -1,6 +1,6 @@
 //! The checker joined: it sees what adapters do and looks when it is due, and what it finds is diagnosed.
 
-use hca_spec::rules;
+use hca_spec::{init_segment, rules};
 
 use super::World;
 use crate::adapter::function::Function;
@@ -48,20 +48,31 @@ impl World {
         }
     }
 
-    /// A store to BAR0 is about to be carried out.
-    pub(super) fn check_store(&mut self, now: Ps, at: FunctionRef, offset: u64) {
+    /// An access to BAR0 is about to be carried out.
+    pub(super) fn check_access(&mut self, now: Ps, at: FunctionRef, offset: u64, is_store: bool) {
         let script = self.chip(at.hca).and_then(|chip| chip.script.as_deref());
-        if !is_doorbell(offset) || !script.is_some_and(|script| script.firmware.is_initializing()) {
+        if !script.is_some_and(|script| script.firmware.is_initializing()) {
             return;
         }
-        let found = format!("1 at a doorbell at offset {offset:#x}");
+        let (found, expected) = match is_store {
+            true if is_doorbell(offset) => {
+                (format!("1 at a doorbell at offset {offset:#x}"), "0: the doorbell is lost")
+            }
+            false if offset >= init_segment::SIZE as u64 => {
+                (format!("1 at a read of offset {offset:#x}"), "0: what is read means nothing")
+            }
+            _ => return,
+        };
         let subject = Subject::new("function", at.function.0.into());
-        let expected = "0: the doorbell is lost";
         self.found(now, at, Finding::new(subject, "initializing", found, expected, &rules::INITIALIZING));
     }
 
-    /// A function is about to be reset: what is left there is said.
+    /// A function is about to be reset: what is left there is said, unless it is off the bus, where no driver could have let go of
+    /// anything.
     pub(super) fn check_leaving(&mut self, at: FunctionRef, why: &str) {
+        if self.is_off_the_bus(self.now, at) {
+            return;
+        }
         let function = self.hcas.get(at.hca.0).and_then(|hca| hca.function(at.function));
         if let (Some(checker), Some(function)) = (&mut self.checker, function) {
             checker.leaving(at, function, why);

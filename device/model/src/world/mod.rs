@@ -486,14 +486,18 @@ impl World {
 
     /// Reads BAR0.
     pub fn mmio_read(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, buf: &mut [u8]) {
-        self.act(now, at.into(), |function, now| function.mmio_read(now, offset, buf));
+        let at = at.into();
+        if self.checker.is_some() {
+            self.check_access(now, at, offset, false);
+        }
+        self.act(now, at, |function, now| function.mmio_read(now, offset, buf));
     }
 
     /// Writes BAR0.
     pub fn mmio_write(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, data: &[u8]) {
         let at = at.into();
         if self.checker.is_some() {
-            self.check_store(now, at, offset);
+            self.check_access(now, at, offset, true);
         }
         self.act(now, at, |function, now| function.mmio_write(now, offset, data));
         if !is_doorbell(offset) {
