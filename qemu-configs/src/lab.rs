@@ -39,6 +39,7 @@ use crate::progress;
 use crate::qemu::Qemu;
 use crate::server::Binary;
 use crate::servers::Servers;
+use crate::slots::Slots;
 use crate::topology::{self, Topology};
 
 /// What a lab is made of.
@@ -144,6 +145,8 @@ pub struct Lab {
     options: Options,
     topology: Topology,
     binary: Binary,
+    // Before the servers, whom it follows.
+    slots: Slots,
     servers: Servers,
     log_dir: PathBuf,
     hosts_file: String,
@@ -201,7 +204,8 @@ impl Lab {
             }
         }
         let hub = if count > 1 { Some(Hub::start(&scratch.0, count)?) } else { None };
-        Ok(Self { machine, options, topology, binary, servers, log_dir, hosts_file, hub, scratch })
+        let slots = Slots::follow(servers.all())?;
+        Ok(Self { machine, options, topology, binary, slots, servers, log_dir, hosts_file, hub, scratch })
     }
 
     /// Follows what is diagnosed of the guests' drivers.
@@ -242,7 +246,13 @@ impl Lab {
     /// The same, with more files.
     pub(crate) fn boot_with(&self, host: &str, task: Task, files: &[Copy]) -> Result<Guest> {
         let copies: Vec<Copy> = self.options.copies.iter().chain(files).cloned().collect();
-        self.describe(host, task, &copies, |boot| Guest::boot(&self.machine, boot))
+        self.describe(host, task, &copies, |boot| {
+            let mut guest = Guest::boot(&self.machine, boot)?;
+            if let Some(monitor) = guest.take_monitor() {
+                self.slots.begin(boot.host, monitor, &self.binary, boot.run_dir);
+            }
+            Ok(guest)
+        })
     }
 
     /// Makes what a host boots over the network: files for the others.

@@ -82,6 +82,9 @@ pub struct Host {
     /// Whether devices are behind a virtual IOMMU.
     #[serde(default)]
     pub iommu: bool,
+    /// Whether its adapters are in slots from which they can be taken while it runs.
+    #[serde(default)]
+    pub hotplug: bool,
     /// Adapters.
     #[serde(default)]
     pub hcas: Vec<Hca>,

@@ -52,6 +52,10 @@ errors() {
 port() {
 	grep -q "^$2" "/sys/class/infiniband/mlx5_0/ports/1/$1"
 }
+# present: the adapter is in its slot, as far as the kernel knows.
+present() {
+	grep -q 0x15b3 /sys/bus/pci/devices/*/vendor
+}
 # reset: a function level reset of the adapter, which has no driver.
 reset() {
 	echo 1 >"/sys/bus/pci/devices/$(pci)/reset"

@@ -104,6 +104,12 @@ impl FrontEnd for Queue {
         }
         self.more = true;
     }
+
+    fn take_out(&mut self, endpoint: &mut Endpoint<'_>, reason: &str) {
+        if endpoint.is_attached() {
+            endpoint.detach(reason);
+        }
+    }
 }
 
 fn perform(request: Request, endpoint: &mut Endpoint<'_>) -> Answer {

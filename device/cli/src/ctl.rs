@@ -1,6 +1,7 @@
 //! `softhca ctl`: looks at the links of a running server, takes their cables out and in, and has things go wrong.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -74,6 +75,25 @@ enum Control {
         #[arg(value_parser = ["down", "up"])]
         state: String,
         /// A port at either end: HOST, HOST:PORT, HOST/HCA or SWITCH:PORT
+        at: String,
+    },
+    /// List what happened to adapters in their slots, and what they told the root complex of errors, for a launcher of guests to do
+    #[command(after_help = "Example:\n  softhca ctl --run-dir /tmp/pair slots --follow --json")]
+    Slots {
+        /// Print JSON: an object a line
+        #[arg(long)]
+        json: bool,
+        /// Go on until the server ends
+        #[arg(long)]
+        follow: bool,
+    },
+    /// Say that the slot of an adapter is empty: its host is let go of
+    #[command(after_help = "Example:\n  softhca ctl --run-dir /tmp/pair slot empty a/hca0")]
+    Slot {
+        /// How the slot is
+        #[arg(value_parser = ["empty"])]
+        state: String,
+        /// The adapter: HOST/HCA
         at: String,
     },
     /// Have something go wrong, now or on script; list or remove what does
@@ -161,6 +181,13 @@ pub(crate) fn run(args: &Ctl) -> anyhow::Result<()> {
         Control::Link { state, at } => {
             control::ask(&path, &json!({ "cmd": "link", "at": at, "state": state })).map(drop)
         }
+        Control::Slots { json, follow } => news(&path, "slots", *follow, |note| match json {
+            true => note.to_string(),
+            false => note_line(note),
+        }),
+        Control::Slot { state, at } => {
+            control::ask(&path, &json!({ "cmd": "slot", "at": at, "state": state })).map(drop)
+        }
         Control::Fault { what: Fault::Add { keys } } => {
             let keys: Map<String, Value> = keys.iter().cloned().collect();
             let answer = control::ask(&path, &json!({ "cmd": "fault", "add": keys }))?;
@@ -190,6 +217,43 @@ pub(crate) fn run(args: &Ctl) -> anyhow::Result<()> {
             control::ask(&path, &json!({ "cmd": "fault", "remove": number })).map(drop)
         }
     }
+}
+
+/// How often a server is asked for more.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Prints what a server keeps the last of, each as `line` makes it; with `follow` also what comes, until the server ends.
+///
+/// # Errors
+/// There is no such server.
+pub(crate) fn news(
+    path: &Path,
+    what: &str,
+    follow: bool,
+    line: impl Fn(&Value) -> String,
+) -> anyhow::Result<()> {
+    let mut since = Value::Null;
+    loop {
+        let answer = match control::ask(path, &json!({ "cmd": what, "since": since })) {
+            // It has ended: everything was said.
+            Err(_) if follow && !since.is_null() => return Ok(()),
+            answer => answer?,
+        };
+        for one in answer.get(what).and_then(Value::as_array).into_iter().flatten() {
+            print(&line(one))?;
+        }
+        since = answer.get("next").cloned().unwrap_or_default();
+        if !follow {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// One line: when, which adapter, what.
+fn note_line(note: &Value) -> String {
+    let word = |key: &str| note.get(key).and_then(Value::as_str).unwrap_or_default();
+    format!("{} {}: {} {}", word("at"), word("hca"), word("what"), word("message")).trim_end().to_owned()
 }
 
 /// One line per fault.
@@ -258,6 +322,16 @@ mod tests {
         let table = fault_table(&answer);
         let line: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(line, ["3", "a/hca0", "7", "1", "command", "fail:", "nth=7", "on=\"command\""]);
+    }
+
+    #[test]
+    fn notes_of_slots() {
+        let note = json!({"at": "5 us", "hca": "a/hca0", "what": "error", "message": "ERR_FATAL"});
+        assert_eq!(note_line(&note), "5 us a/hca0: error ERR_FATAL");
+        assert_eq!(
+            note_line(&json!({"at": "5 us", "hca": "a/hca0", "what": "removed"})),
+            "5 us a/hca0: removed"
+        );
     }
 
     #[test]

@@ -1,16 +1,9 @@
 //! `softhca diagnoses`: what a running server has diagnosed of its guests' drivers.
 
-use std::time::Duration;
-
 use clap::Args;
-use hca_server::control;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cli::print;
-use crate::ctl::Which;
-
-/// How often a server is asked for more.
-const PAUSE: Duration = Duration::from_millis(200);
+use crate::ctl::{Which, news};
 
 /// Print what a running server has diagnosed of drivers: mistakes, and why something was refused
 #[derive(Debug, Args)]
@@ -35,27 +28,10 @@ pub(crate) struct Diagnoses {
 /// # Errors
 /// There is no such server.
 pub(crate) fn run(args: &Diagnoses) -> anyhow::Result<()> {
-    let path = args.server.control()?;
-    let mut since = Value::Null;
-    loop {
-        let request = json!({"cmd": "diagnoses", "since": since});
-        let answer = match control::ask(&path, &request) {
-            // It has ended: everything was said.
-            Err(_) if args.follow && !since.is_null() => return Ok(()),
-            answer => answer?,
-        };
-        for diagnosis in answer.get("diagnoses").and_then(Value::as_array).into_iter().flatten() {
-            match args.json {
-                true => print(&diagnosis.to_string())?,
-                false => print(&line(diagnosis))?,
-            }
-        }
-        since = answer.get("next").cloned().unwrap_or_default();
-        if !args.follow {
-            return Ok(());
-        }
-        std::thread::sleep(PAUSE);
-    }
+    news(&args.server.control()?, "diagnoses", args.follow, |diagnosis| match args.json {
+        true => diagnosis.to_string(),
+        false => line(diagnosis),
+    })
 }
 
 /// One line: when, whose, what.
@@ -66,6 +42,8 @@ fn line(diagnosis: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

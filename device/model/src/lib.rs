@@ -63,7 +63,7 @@ pub mod fault {
     pub use crate::faults::{
         Ailment, Assert, CommandAction, DmaAction, EVENT_DATA, EntryAction, Fault, FaultId, FaultReport,
         Header, InterruptAction, Lasting, PacketAction, PcieError, PcieEvent, PcieLink, PortChange, Side,
-        TimeAction, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
+        SlotEvent, TimeAction, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
     };
     pub use crate::ground::trigger::Trigger;
     pub use hca_spec::command::Delivery;

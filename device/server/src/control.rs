@@ -4,7 +4,8 @@
 //! same without queue pairs), `{"cmd":"inspect","what":"qp","number":64,"at":"a/hca0"}` (one object; `at` may be left out), `{"cmd":"coverage"}` (what drivers used, if that is collected), `{"cmd":"diagnoses","since":NEXT}` (those since an answer that said `"next":NEXT`), `{"cmd":"links"}`,
 //! `{"cmd":"link","at":"a/hca0","state":"down"}`, `{"cmd":"fault"}` (what goes wrong on script),
 //! `{"cmd":"fault","add":{"at":"a/hca0","on":"command","action":"hang"}}` (keys as in a topology),
-//! `{"cmd":"fault","remove":NUMBER}`. A reply has `"ok":true` and the answer, or `"ok":false` and
+//! `{"cmd":"fault","remove":NUMBER}`, `{"cmd":"slots","since":NEXT}` (what happened in slots, for who has them),
+//! `{"cmd":"slot","at":"a/hca0","state":"empty"}` (it is out). A reply has `"ok":true` and the answer, or `"ok":false` and
 //! `"error"`. Rubbish gets an error reply; a line that is too long or a client that doesn't read ends that connection,
 //! nothing else.
 

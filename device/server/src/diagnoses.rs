@@ -1,53 +1,32 @@
 //! What the model has diagnosed of drivers, kept for those who ask by the control socket.
 
-use std::collections::VecDeque;
-
 use hca_model::{Diagnosis, HcaId, Parts, World};
 use serde_json::{Value, json};
 
-/// Diagnoses that are kept: the last ones.
-const KEPT: usize = 1000;
+use crate::kept::Kept;
 
-/// The last diagnoses, numbered from 0 on.
+/// The last diagnoses.
 #[derive(Debug, Default)]
-pub(crate) struct Diagnoses {
-    kept: VecDeque<Value>,
-    /// Number of the first that is kept.
-    first: u64,
-}
+pub(crate) struct Diagnoses(Kept);
 
 impl Diagnoses {
     /// Takes what is new, and tells of each.
     pub(crate) fn take(&mut self, world: &mut World, mut tell: impl FnMut(&Diagnosis, &Value)) {
         for diagnosis in world.drain_diagnoses() {
-            if self.kept.len() == KEPT {
-                self.kept.pop_front();
-                self.first += 1;
-            }
-            let number = self.first + self.kept.len() as u64;
-            let value = value(world, &diagnosis, number);
+            let value = value(world, &diagnosis, self.0.count());
             tell(&diagnosis, &value);
-            self.kept.push_back(value);
+            self.0.push(value);
         }
     }
 
     /// How many there were.
     pub(crate) fn count(&self) -> u64 {
-        self.first + self.kept.len() as u64
+        self.0.count()
     }
 
-    /// Those that `request` asks for by `"since"`, which is what an earlier answer said under `"next"`: a number for each
-    /// engine, by the name of its first adapter. `"lost"`: so many were not kept long enough.
+    /// Those that `request` asks for.
     pub(crate) fn answer(&self, world: &World, request: &Value) -> Value {
-        let name = world.name(HcaId(0));
-        let since =
-            request.get("since").and_then(|since| since.get(name)).and_then(Value::as_u64).unwrap_or(0);
-        let skipped = usize::try_from(since.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        json!({
-            "diagnoses": self.kept.iter().skip(skipped).collect::<Vec<_>>(),
-            "lost": self.first.saturating_sub(since),
-            "next": { name: self.first + self.kept.len() as u64 },
-        })
+        self.0.answer("diagnoses", world.name(HcaId(0)), request)
     }
 }
 

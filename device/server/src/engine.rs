@@ -33,6 +33,7 @@ use crate::pacing::Pacer;
 use crate::recording::{self, Header, Record, Recorder, Seam};
 use crate::rounds::Rounds;
 use crate::scrape;
+use crate::slots::Slots;
 use crate::steps;
 use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
@@ -89,6 +90,7 @@ pub struct Engine {
     observer: Option<Observer>,
     diagnoses: Diagnoses,
     faults: Faults,
+    notes: Slots,
     /// Names of the adapters, and bytes of each in a capture; until there is an observer.
     captures: Vec<(String, u64)>,
     /// Whether what reaches the adapters is recorded.
@@ -173,6 +175,7 @@ impl Engine {
             observer: None,
             diagnoses: Diagnoses::default(),
             faults,
+            notes: Slots::default(),
             captures: part
                 .hcas()
                 .map(|(host, hca)| (format!("{}/{}", host.name, hca.name), hca.capture_bytes))
@@ -315,6 +318,9 @@ impl Engine {
             self.take_answers();
             more = self.pacer.run(&mut self.world) || waiting || heard || left;
             self.signal();
+            for slot in &mut self.slots {
+                self.notes.take(&mut self.world, &mut slot.function);
+            }
             // Of a host that answers in the same breath there may be answers now.
             more |= self.take_answers();
             self.look();
@@ -631,6 +637,8 @@ impl Engine {
                 Some(coverage) => Ok(json!({ "coverage": coverage.json() })),
                 None => Err("nothing is collected: start the server with --coverage".into()),
             },
+            "slots" => Ok(self.notes.answer(&self.world, request)),
+            "slot" => self.take_out(request),
             "inspect" => inspect::answer(&self.world, request),
             "links" => Ok(self.links.list(&self.world, |link| self.is_joined(link))),
             "metrics" => {
@@ -651,9 +659,24 @@ impl Engine {
                 Ok(all)
             }
             other => Err(format!(
-                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, diagnoses, inspect, coverage, fault, links or link are known"
+                "unknown cmd {other:?}: ping, resources, metrics, stat, totals, diagnoses, inspect, coverage, fault, slots, slot, links or link are known"
             )),
         }
+    }
+
+    /// An adapter is out of its slot, says whoever has that: its host is let go of, and it has no power.
+    fn take_out(&mut self, request: &Value) -> Result<Value, String> {
+        let word = |key: &str| request.get(key).and_then(Value::as_str);
+        let (Some(at), Some("empty")) = (word("at"), word("state")) else {
+            return Err("slot: \"at\" is needed, and \"state\":\"empty\"".into());
+        };
+        let Self { slots, world, pacer, .. } = self;
+        let Some(slot) = slots.iter_mut().find(|slot| slot.function.name() == at) else {
+            return Err(format!("at: {at} is not served here"));
+        };
+        let Slot { function, front_end, .. } = slot;
+        front_end.take_out(&mut Endpoint::new(function, world, pacer), "taken out of its slot");
+        Ok(json!({}))
     }
 
     /// Whether the far side of a link that leaves this process is there.

@@ -51,4 +51,7 @@ pub trait FrontEnd: fmt::Debug + Send {
     /// `ready` has one flag for each descriptor of the last [`FrontEnd::watch`], in its order. The front end calls
     /// [`Endpoint::detach`] itself when its host goes away.
     fn serve(&mut self, ready: &[bool], endpoint: &mut Endpoint<'_>);
+
+    /// The adapter is taken out of its slot: whoever is there is let go of, for that reason.
+    fn take_out(&mut self, endpoint: &mut Endpoint<'_>, reason: &str);
 }

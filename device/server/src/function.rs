@@ -12,6 +12,7 @@ use crate::log::Source;
 use crate::memory::{Backing, HostMemory, Limits, MapError, Peer, Range, RemoteMemory, Window};
 use crate::metrics::Metrics;
 use crate::pacing::Pacer;
+use crate::pci::aer::Message;
 use crate::pci::config::ConfigSpace;
 use crate::pci::msix::{Msix, NoSuchVector, Raised, Signal};
 use crate::pci::rom::Rom;
@@ -42,6 +43,8 @@ pub struct Function {
     log: Source,
     /// What the checker has said of its configuration.
     told: Told,
+    /// What it has to tell the root complex: the last of each kind, in their order.
+    messages: Vec<Message>,
     /// Whether what reaches it is recorded, or comes from a recording.
     seam: Seam,
 }
@@ -70,6 +73,7 @@ impl Function {
             metrics: Metrics::default(),
             log: Source::default(),
             told: Told::default(),
+            messages: Vec::new(),
             seam: Seam::Off,
         }
     }
@@ -148,6 +152,20 @@ impl Function {
     /// What a checker has to say when time has passed.
     pub(crate) fn check_late(&mut self, now: Ps, patience: Ps) -> Option<Finding> {
         self.told.look(now, patience, &self.config, &self.msix)
+    }
+
+    /// Errors of PCI Express that happened on script are in its registers from now on, and told.
+    pub(crate) fn log_errors(&mut self, world: &mut World) {
+        for event in world.take_pcie_events(self.place) {
+            if let Some(message) = self.config.log(event).filter(|message| !self.messages.contains(message)) {
+                self.messages.push(message);
+            }
+        }
+    }
+
+    /// Takes what it has to tell the root complex. Of messages of a kind that come before that, one is told.
+    pub(crate) fn take_messages(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.messages)
     }
 
     /// Takes what the host has answered to accesses to its memory, and signals what waited for that. Returns true if the
@@ -253,6 +271,7 @@ impl<'a> Endpoint<'a> {
     pub fn detach(&mut self, reason: &str) {
         self.keep(|hca| Record::Detach { hca, reason: reason.to_owned() });
         self.world.detach(self.world.now(), self.function.place);
+        self.function.log_errors(self.world);
         // Without a host it has no power.
         self.restart(self.world.now());
         let function = &mut *self.function;
@@ -265,6 +284,13 @@ impl<'a> Endpoint<'a> {
         function.msix.reset();
         function.msix.disconnect_all();
         function.told.forget();
+        function.messages.clear();
+    }
+
+    /// The firmware of the host's platform has the function report errors of PCI Express, until it is reset.
+    pub fn enable_reports(&mut self) {
+        self.keep(|hca| Record::Reports { hca });
+        self.function.config.enable_reports();
     }
 
     /// Counts requests of the host that were handled.
@@ -399,7 +425,7 @@ impl<'a> Endpoint<'a> {
 
     /// Configuration is accessed: what happened to the PCI Express link on script is in its registers from now on.
     fn follow_link(&mut self) {
-        let Function { config, place, personality, name, log, .. } = &mut *self.function;
+        let Function { config, place, personality, .. } = &mut *self.function;
         if !self.world.is_scripted(*place) {
             return;
         }
@@ -408,13 +434,7 @@ impl<'a> Endpoint<'a> {
         let PcieLink { lanes, speed } =
             self.world.pcie_link(*place).unwrap_or(PcieLink { lanes: link.lanes, speed: link.speed as u8 });
         config.set_link(lanes, speed);
-        for event in self.world.take_pcie_events(*place) {
-            if config.log(event) {
-                log.say(|| {
-                    tracing::info!("{name}: {event:?}: a message to the root complex, which is not sent")
-                });
-            }
-        }
+        self.function.log_errors(self.world);
     }
 
     /// Whether the adapter is off the bus on script.
@@ -515,6 +535,8 @@ impl<'a> Endpoint<'a> {
         tracing::debug!("device reset");
         self.keep(|hca| Record::Reset { hca });
         let now = self.pacer.catch_up(self.world);
+        // What happened before is told, and then gone, whenever somebody looks.
+        self.function.log_errors(self.world);
         self.restart(now);
         self.function.config.reset();
         self.after_reset();

@@ -7,6 +7,7 @@ use crate::accelerator::Accelerator;
 use crate::guest::boot::{Boot, Disk, Machine};
 use crate::guest::counter;
 use crate::netboot::Loader;
+use crate::slots;
 use crate::topology::Host;
 
 /// Adds words to the guests' kernel command line.
@@ -84,22 +85,23 @@ pub(super) fn arguments(command: &mut Command, machine: &Machine, boot: &Boot<'_
             )
             .args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
     }
-    // Nothing is plugged in or out. With the firmware (ACPI) as who would do it, a port does not say that its link is up,
-    // for which the kernel waits behind a reset of the bus or of the link; and drivers start no firmware below a port that can.
+    // Nothing is plugged in or out but in slots of hosts that ask for them. With the firmware (ACPI) as who would do it, a port does not say
+    // that its link is up, for which the kernel waits behind a reset of the bus or of the link; and drivers start no firmware
+    // below a port that can.
     command.args(["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]);
+    let plugged = if host.hotplug { "on" } else { "off" };
     for (index, hca) in host.hcas.iter().enumerate() {
-        let number = index + 1;
-        let socket = serde_json::json!({
-            "driver": "vfio-user-pci",
-            "socket": {"type": "unix", "path": boot.run_dir.join(&hca.socket)},
-            "bus": format!("port{number}"),
-        });
+        let (number, port) = (index + 1, slots::port(index));
+        let adapter = slots::description(index, &boot.run_dir.join(&hca.socket));
         command
             .args([
                 "-device",
-                &format!("pcie-root-port,id=port{number},chassis={number},slot={number},hotplug=off"),
+                &format!("pcie-root-port,id={port},chassis={number},slot={number},hotplug={plugged}"),
             ])
-            .args(["-device", &socket.to_string()]);
+            .args(["-device", &adapter.to_string()]);
+    }
+    if host.hotplug {
+        slots::arguments(command);
     }
     if let Some(side) = &boot.side {
         let link = serde_json::json!({

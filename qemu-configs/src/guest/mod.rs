@@ -67,6 +67,8 @@ pub struct Guest {
     events: Receiver<Event>,
     open_channels: usize,
     control: UnixStream,
+    /// To ask QEMU, until somebody has taken it.
+    monitor: Option<UnixStream>,
     job: UnixStream,
     partial: Vec<u8>,
     output: String,
@@ -106,6 +108,7 @@ impl Guest {
         let (control, control_fd) = channel()?;
         let (kernel, kernel_fd) = channel()?;
         let (console, console_fd) = channel()?;
+        let (monitor, monitor_fd) = channel()?;
 
         if let Some(side) = &boot.side {
             // Left by an earlier guest of this host.
@@ -113,9 +116,13 @@ impl Guest {
         }
         let mut command = machine.qemu.command()?;
         command::arguments(&mut command, machine, boot, &initrd);
-        for (id, fd) in
-            [("job", job_fd), ("control", control_fd), ("kernel", kernel_fd), ("console", console_fd)]
-        {
+        for (id, fd) in [
+            ("job", job_fd),
+            ("control", control_fd),
+            ("kernel", kernel_fd),
+            ("console", console_fd),
+            ("monitor", monitor_fd),
+        ] {
             command.arg("-chardev").arg(format!("socket,id={id},fd={fd}"));
         }
         command
@@ -123,6 +130,7 @@ impl Guest {
             .args(["-device", "virtconsole,bus=ports.0,nr=0,chardev=job"])
             .args(["-device", "virtserialport,bus=ports.0,nr=1,chardev=control,name=control"])
             .args(["-device", "virtserialport,bus=ports.0,nr=2,chardev=kernel,name=kernel"]);
+        command.args(["-qmp", "chardev:monitor"]);
         command.args(&boot.qemu);
         fs::write(log("qemu.sh"), qemu::script(&command))?;
         let qemu_log = log("qemu.log");
@@ -147,6 +155,7 @@ impl Guest {
             events,
             open_channels: 4,
             control,
+            monitor: Some(monitor),
             job,
             partial: Vec::new(),
             output: String::new(),
@@ -212,6 +221,11 @@ impl Guest {
     /// The stream to and from an interactive shell.
     pub fn terminal(&self) -> &UnixStream {
         &self.job
+    }
+
+    /// The stream to QEMU's monitor, once.
+    pub(crate) fn take_monitor(&mut self) -> Option<UnixStream> {
+        self.monitor.take()
     }
 
     /// Takes in what has arrived; hands raw output and complete lines to the listeners.

@@ -99,6 +99,7 @@ fn build(
 
     let step = Step::start(format!("installing {} packages in a guest", packages.len()));
     let host = Host {
+        hotplug: false,
         name: "install".to_owned(),
         process: None,
         // dpkg unpacks into memory, and half of that may be files.

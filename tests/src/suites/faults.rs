@@ -52,9 +52,10 @@ struct Boot {
 }
 
 /// In each boot the rows come first that the driver gets over.
-const BOOTS: [Boot; 5] = [
+const BOOTS: [Boot; 6] = [
     Boot { topology: "eth-two-hosts", rows: SLOT },
     Boot { topology: "two-hosts", rows: SUBNET },
+    Boot { topology: "eth-slots.toml", rows: PLUGGED },
     Boot { topology: "eth-two-hosts", rows: AILING },
     Boot { topology: "eth-two-hosts", rows: HANGING },
     Boot { topology: "eth-two-hosts", rows: DISTURBED },
@@ -134,8 +135,16 @@ const SLOT: &[Row] = &[
         "fault; slot 2.5 4 && traffic && until_true 90 slot 8.0 16 && traffic && unhurt",
     ),
     row("pcie-correctable", Outcome::Recovers, "fault; errors CESta BadTLP && traffic && unhurt"),
-    row("pcie-nonfatal", Outcome::Recovers, "fault; errors UESta CmpltTO && traffic && unhurt"),
-    row("pcie-fatal", Outcome::Recovers, "fault; errors UESta MalfTLP && traffic && unhurt"),
+    row(
+        "pcie-nonfatal",
+        Outcome::Recovers,
+        "fault; said 'AER: Uncorrectable (Non-Fatal) error' && said 'device recovery successful' && up && traffic && unhurt",
+    ),
+    row(
+        "pcie-fatal",
+        Outcome::Recovers,
+        "fault; said 'AER: Uncorrectable (Fatal) error' && said 'device recovery successful' && up && traffic && unhurt",
+    ),
     row("dma-read-unsupported", Outcome::Recovers, "fault; provoke; counted tx && traffic && unhurt"),
     row("dma-read-aborted", Outcome::Recovers, "fault; provoke; counted tx && traffic && unhurt"),
     row("dma-read-poisoned", Outcome::Recovers, "fault; provoke; counted tx && traffic && unhurt"),
@@ -158,6 +167,22 @@ const SUBNET: &[Row] = &[
         let client = format!("fails ibv_rc_pingpong -n 100 {HOST}");
         Command::sides("ibv_rc_pingpong -n 100", Ready::Tcp(18515), &client).that_stays()
     }),
+];
+
+/// An adapter that is taken out of its slot, and put in again.
+const PLUGGED: &[Row] = &[
+    patient(
+        "adapter-removed",
+        Outcome::Recovers,
+        "fault; said 'Card not present' && until_true 120 fails present && until_true 120 present &&
+        until_true 60 up && traffic && unhurt",
+    ),
+    patient(
+        "adapter-ejected",
+        Outcome::Recovers,
+        "fault; said '[Bb]utton press' && until_true 120 fails present && until_true 120 present &&
+        until_true 60 up && traffic && unhurt",
+    ),
 ];
 
 /// Firmware that answers late or no more, and buses that are away.

@@ -16,8 +16,8 @@ use super::Executor;
 use super::core::{Core, HcaEvent};
 use crate::engines::command::Fetch;
 use crate::faults::{
-    CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, PcieEvent, Place, Side, SpoiltMemory,
-    TimeAction, error_cqe, flip_bits, side,
+    CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, Lasting, PcieEvent, Place, Side,
+    SlotEvent, SpoiltMemory, TimeAction, error_cqe, flip_bits, side,
 };
 use crate::ground::dma::GuestMemory;
 use crate::ground::event::Event;
@@ -186,6 +186,16 @@ impl Executor<'_> {
             TimeAction::PcieError { error, header } => {
                 if let Some(script) = &mut self.core.chip.script {
                     script.pcie.note(PcieEvent::Error(*error, *header));
+                }
+            }
+            TimeAction::Slot { event, .. } => {
+                if let Some(script) = &mut self.core.chip.script {
+                    match event {
+                        SlotEvent::Removed => script.leave(now, Lasting::ForEver),
+                        SlotEvent::Ejected => {}
+                        SlotEvent::Inserted => script.come_back(),
+                    }
+                    script.pcie.note_slot(*event);
                 }
             }
             TimeAction::Retrain { link, .. } => self.core.chip.retrain(Some(*link)),

@@ -32,7 +32,7 @@ pub(crate) use firmware::{Firmware, Restart};
 pub(crate) use late::{Place, Places};
 pub use packet::{Header, PacketAction, packet_named};
 pub(crate) use pcie::Pcie;
-pub use pcie::{PcieError, PcieEvent, PcieLink, pcie_error_named};
+pub use pcie::{PcieError, PcieEvent, PcieLink, SlotEvent, pcie_error_named};
 
 /// Names a fault of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -214,6 +214,13 @@ pub enum TimeAction {
         error: PcieError,
         /// The header of the TLP that it logs.
         header: [u32; 4],
+    },
+    /// Something happens to the adapter in its slot.
+    Slot {
+        /// What.
+        event: SlotEvent,
+        /// So much later it is put in again; `None`: not of itself.
+        back: Option<Ps>,
     },
     /// The PCI Express link trains to another width and speed; it comes back so much later, or never.
     Retrain {
@@ -504,6 +511,11 @@ impl Script {
     /// The adapter is off the bus from now on.
     pub(crate) fn leave(&mut self, now: Ps, lasting: Lasting) {
         self.away = Some((lasting.end(now), lasting));
+    }
+
+    /// The adapter is on the bus again.
+    pub(crate) fn come_back(&mut self) {
+        self.away = None;
     }
 
     /// Whether the adapter is off the bus.

@@ -79,6 +79,17 @@ impl PcieLink {
     }
 }
 
+/// What happens to an adapter in its slot. Whoever has the slot takes it from here: a model has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotEvent {
+    /// It is taken out without a word (surprise removal): it is off the bus from then on.
+    Removed,
+    /// Somebody presses the attention button, to take it out when software has let go of it.
+    Ejected,
+    /// It is put in, and on the bus again.
+    Inserted,
+}
+
 /// Events that are kept until they are taken: registers say of each kind only that it happened.
 const KEPT: usize = 32;
 
@@ -88,9 +99,27 @@ pub(crate) struct Pcie {
     /// What it trained to instead, and how long everything takes at full width and speed.
     pub(crate) link: Option<(PcieLink, Arc<Timing>)>,
     events: Vec<PcieEvent>,
+    /// What happened in the slot, in its order.
+    slot: Vec<SlotEvent>,
 }
 
 impl Pcie {
+    /// Whether there is something to take.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.events.is_empty() || !self.slot.is_empty()
+    }
+
+    /// Something happens in the slot. Of what happens faster than it is taken, the first is kept: nobody acts so fast.
+    pub(crate) fn note_slot(&mut self, event: SlotEvent) {
+        if self.slot.len() < KEPT {
+            self.slot.push(event);
+        }
+    }
+
+    pub(crate) fn take_slot(&mut self) -> Vec<SlotEvent> {
+        std::mem::take(&mut self.slot)
+    }
+
     pub(crate) fn note(&mut self, event: PcieEvent) {
         if self.events.len() < KEPT && !self.events.contains(&event) {
             self.events.push(event);
@@ -118,6 +147,16 @@ mod tests {
             pcie.note(PcieEvent::Error(PcieError::Correctable(bit), [0; 4]));
             pcie.note(PcieEvent::ReceivedMasterAbort);
         }
+        assert!(pcie.has_news());
         assert_eq!((pcie.take().len(), pcie.take().len()), (KEPT, 0));
+        assert!(!pcie.has_news());
+        for _ in 0..100 {
+            pcie.note_slot(SlotEvent::Removed);
+            pcie.note_slot(SlotEvent::Inserted);
+        }
+        assert!(pcie.has_news());
+        let slot = pcie.take_slot();
+        assert_eq!((slot.len(), slot.get(..2)), (KEPT, Some(&[SlotEvent::Removed, SlotEvent::Inserted][..])));
+        assert!(!pcie.has_news());
     }
 }

@@ -9,7 +9,7 @@ use super::manager::smp;
 use super::{Class, Event, World};
 use crate::faults::{
     Fault, FaultId, FaultReport, Lasting, PacketAction, PcieEvent, PcieLink, Place, PortChange, Restart,
-    Script, TimeAction, What, flip_bits,
+    Script, SlotEvent, TimeAction, What, flip_bits,
 };
 use crate::ground::node::{FunctionRef, HcaId, PortRef};
 use crate::ground::random::SplitMix64;
@@ -34,6 +34,8 @@ pub(super) enum Due {
     Widen(usize),
     /// The PCI Express link is as it should be.
     Retrain,
+    /// The adapter is put into its slot again.
+    Insert,
     /// A packet that comes late by that port.
     Packet(u8, Box<Packet>, Place),
 }
@@ -91,6 +93,17 @@ impl World {
         self.script(at.into().hca).map(|script| script.pcie.take()).unwrap_or_default()
     }
 
+    /// What happened to the adapter of a function in its slot since the last call.
+    pub fn take_slot_events(&mut self, at: impl Into<FunctionRef>) -> Vec<SlotEvent> {
+        self.script(at.into().hca).map(|script| script.pcie.take_slot()).unwrap_or_default()
+    }
+
+    /// Whether the last two have something to say.
+    pub fn has_pcie_news(&self, at: impl Into<FunctionRef>) -> bool {
+        let script = self.chip(at.into().hca).and_then(|chip| chip.script.as_deref());
+        script.is_some_and(|script| script.pcie.has_news())
+    }
+
     /// What the PCI Express link of an adapter trained to on script; `None`: to what it should.
     pub fn pcie_link(&self, at: impl Into<FunctionRef>) -> Option<PcieLink> {
         let script = self.chip(at.into().hca)?.script.as_deref()?;
@@ -136,6 +149,10 @@ impl World {
                 if let Some(chip) = self.chip_mut(hca) {
                     chip.retrain(None);
                 }
+            }
+            Due::Insert => {
+                let action = TimeAction::Slot { event: SlotEvent::Inserted, back: None };
+                self.happen(FunctionRef::from(hca), &action);
             }
             Due::Packet(port, packet, place) => {
                 place.free();
@@ -188,6 +205,9 @@ impl World {
             TimeAction::Retrain { lasting: Some(time), .. } => {
                 self.push_due(self.now + *time, at.hca, Due::Retrain);
             }
+            TimeAction::Slot { back: Some(time), .. } => {
+                self.push_due(self.now + *time, at.hca, Due::Insert);
+            }
             TimeAction::Degrade { port, lanes, lasting } => {
                 let Some(link) = self.link_of(PortRef::of_hca(at.hca, *port)) else { return };
                 self.set_lanes(self.now, link, Some(*lanes));
@@ -198,6 +218,7 @@ impl World {
             TimeAction::Port { port, change } => self.change_port(at.hca, *port, *change),
             TimeAction::Away(_)
             | TimeAction::Retrain { lasting: None, .. }
+            | TimeAction::Slot { back: None, .. }
             | TimeAction::PcieError { .. }
             | TimeAction::Event { .. }
             | TimeAction::Pages(_)

@@ -2,8 +2,9 @@
 //!
 //! Source: PCIe 6.2 (signaling and logging), 7.5.1.2 (status), 7.8.5 (device status), 7.10 (advanced error reporting).
 //!
-//! Messages to the root complex (ERR_COR, ERR_NONFATAL, ERR_FATAL) are not sent: front ends have one interrupt for errors at most,
-//! which the hosts known today take as the end of the device (not tried).
+//! Which message goes to the root complex with that (ERR_COR, ERR_NONFATAL, ERR_FATAL) is said here; who has the slot sends it.
+
+use std::fmt;
 
 use hca_model::fault::{PcieError, PcieEvent};
 
@@ -36,15 +37,42 @@ const HEADER_LOG: usize = 0x1c;
 /// First error pointer, in control.
 const POINTER: u32 = 0x1f;
 
-/// Logs an event. Returns whether a message about it would be sent.
-pub(super) fn log(space: &mut ConfigSpace, event: PcieEvent) -> bool {
+/// A message about an error to the root complex (PCIe 2.2.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A correctable one.
+    Correctable,
+    /// An uncorrectable one that is not fatal.
+    NonFatal,
+    /// A fatal one.
+    Fatal,
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Message::Correctable => "ERR_COR",
+            Message::NonFatal => "ERR_NONFATAL",
+            Message::Fatal => "ERR_FATAL",
+        })
+    }
+}
+
+/// Platforms' firmware has functions report errors; nothing else of device control changes.
+pub(super) fn enable_reports(space: &mut ConfigSpace) {
+    let at = space.places.device_control;
+    space.set_u16(at, space.get_u16(at) | CORRECTABLE | NON_FATAL | FATAL);
+}
+
+/// Logs an event. Returns the message about it that is to be sent.
+pub(super) fn log(space: &mut ConfigSpace, event: PcieEvent) -> Option<Message> {
     match event {
         PcieEvent::ReceivedMasterAbort => raise(space, MASTER_ABORT),
         PcieEvent::ReceivedTargetAbort => raise(space, TARGET_ABORT),
         PcieEvent::Error(PcieError::Correctable(bit), _) => return correctable(space, bit),
         PcieEvent::Error(PcieError::Uncorrectable(bit), header) => return uncorrectable(space, bit, header),
     }
-    false
+    None
 }
 
 fn raise(space: &mut ConfigSpace, bits: u16) {
@@ -60,15 +88,16 @@ fn detected(space: &mut ConfigSpace, bits: u16) {
     space.set_u16(at, space.get_u16(at) | bits);
 }
 
-fn correctable(space: &mut ConfigSpace, bit: u8) -> bool {
+fn correctable(space: &mut ConfigSpace, bit: u8) -> Option<Message> {
     let (aer, error) = (space.places.errors, 1u32 << (bit & 0x1f));
     set_u32(space, aer + CORRECTABLE_STATUS, space.get_u32(aer + CORRECTABLE_STATUS) | error);
     detected(space, CORRECTABLE);
     let masked = space.get_u32(aer + CORRECTABLE_MASK) & error != 0;
-    !masked && space.get_u16(space.places.device_control) & CORRECTABLE != 0
+    let reports = !masked && space.get_u16(space.places.device_control) & CORRECTABLE != 0;
+    reports.then_some(Message::Correctable)
 }
 
-fn uncorrectable(space: &mut ConfigSpace, bit: u8, header: [u32; 4]) -> bool {
+fn uncorrectable(space: &mut ConfigSpace, bit: u8, header: [u32; 4]) -> Option<Message> {
     let (aer, number) = (space.places.errors, u32::from(bit & 0x1f));
     let error = 1u32 << number;
     let (before, masked) = (space.get_u32(aer + STATUS), space.get_u32(aer + MASK) & error != 0);
@@ -81,7 +110,7 @@ fn uncorrectable(space: &mut ConfigSpace, bit: u8, header: [u32; 4]) -> bool {
         raise(space, PARITY | if command & PARITY_RESPONSE != 0 { MASTER_PARITY } else { 0 });
     }
     if masked {
-        return false;
+        return None;
     }
     // The first one's header stays until software has cleared its bit (PCIe 6.2.4.2).
     let control = space.get_u32(aer + CONTROL);
@@ -95,7 +124,7 @@ fn uncorrectable(space: &mut ConfigSpace, bit: u8, header: [u32; 4]) -> bool {
     if reports && command & SERR != 0 {
         raise(space, SYSTEM_ERROR);
     }
-    reports
+    reports.then_some(if class == FATAL { Message::Fatal } else { Message::NonFatal })
 }
 
 #[cfg(test)]
@@ -122,12 +151,12 @@ mod tests {
     fn correctable_errors_are_masked_or_told() {
         let mut space = space();
         let event = PcieEvent::Error(PcieError::Correctable(6), [0; 4]);
-        assert!(!space.log(event), "nobody wants to hear of it");
+        assert_eq!(space.log(event), None, "nobody wants to hear of it");
         assert_eq!((space.get_u32(AER + 0x10), space.get_u16(DEVSTA) & 0xf), (1 << 6, 1));
         space.write(DEVCTL, &[1, 0]);
-        assert!(space.log(event));
+        assert_eq!(space.log(event), Some(Message::Correctable));
         // Advisory ones are masked after reset.
-        assert!(!space.log(PcieEvent::Error(PcieError::Correctable(13), [0; 4])));
+        assert_eq!(space.log(PcieEvent::Error(PcieError::Correctable(13), [0; 4])), None);
         space.write(AER + 0x10, &u32::MAX.to_le_bytes());
         space.write(DEVSTA, &[0xf, 0]);
         assert_eq!((space.get_u32(AER + 0x10), space.get_u16(DEVSTA) & 0xf), (0, 0));
@@ -137,13 +166,14 @@ mod tests {
     fn the_first_error_keeps_its_header() {
         let mut space = space();
         space.write(0x04, &[6, 1]);
-        assert!(space.log(error(14)), "SERR# enable is enough");
+        assert_eq!(space.log(error(14)), Some(Message::NonFatal), "SERR# enable is enough");
         assert_eq!(space.get_u32(AER + 4), 1 << 14);
         assert_eq!(space.get_u32(AER + 0x18) & 0x1f, 14);
         assert_eq!([0, 4, 8, 12].map(|at| space.get_u32(AER + 0x1c + at)), HEADER);
         assert_eq!((space.get_u16(DEVSTA) & 0xf, space.get_u16(0x06) & SYSTEM_ERROR), (2, SYSTEM_ERROR));
         // A malformed TLP is fatal after reset. The pointer stays.
-        space.log(PcieEvent::Error(PcieError::Uncorrectable(18), [9; 4]));
+        let fatal = space.log(PcieEvent::Error(PcieError::Uncorrectable(18), [9; 4]));
+        assert_eq!(fatal, Some(Message::Fatal));
         assert_eq!((space.get_u32(AER + 0x18) & 0x1f, space.get_u32(AER + 0x1c)), (14, HEADER[0]));
         assert_eq!(space.get_u16(DEVSTA) & 0xf, 6);
         space.write(AER + 4, &(1u32 << 14).to_le_bytes());
@@ -157,20 +187,31 @@ mod tests {
         space.write(AER + 0x0c, &0xffff_ffffu32.to_le_bytes());
         space.write(AER + 0x08, &(1u32 << 12).to_le_bytes());
         space.write(DEVCTL, &[0xf, 0]);
-        assert!(!space.log(error(12)), "masked");
+        assert_eq!(space.log(error(12)), None, "masked");
         assert_eq!((space.get_u32(AER + 4), space.get_u32(AER + 0x1c)), (1 << 12, 0));
         assert_eq!((space.get_u16(DEVSTA) & 0xf, space.get_u16(0x06) & PARITY), (4, PARITY));
-        assert!(space.log(error(20)));
+        assert_eq!(space.log(error(20)), Some(Message::Fatal));
         assert_eq!(space.get_u16(DEVSTA) & 0xf, 0xc, "an unsupported request has a bit of its own");
     }
 
     #[test]
     fn failed_reads_are_in_the_status_register() {
         let mut space = space();
-        assert!(!space.log(PcieEvent::ReceivedMasterAbort) && !space.log(PcieEvent::ReceivedTargetAbort));
+        assert_eq!(space.log(PcieEvent::ReceivedMasterAbort), None);
+        assert_eq!(space.log(PcieEvent::ReceivedTargetAbort), None);
         assert_eq!(space.get_u16(0x06) & 0xff00, MASTER_ABORT | TARGET_ABORT);
         space.write(0x06, &[0, 0xff]);
         assert_eq!(space.get_u16(0x06) & 0xff00, 0);
+    }
+
+    #[test]
+    fn firmware_of_the_platform_enables_reports_until_reset() {
+        let mut space = space();
+        space.enable_reports();
+        assert_eq!(space.get_u16(DEVCTL) & 0xf, 7);
+        assert_eq!(space.log(error(14)), Some(Message::NonFatal));
+        space.reset();
+        assert_eq!(space.log(error(14)), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hca_model::fault::PcieEvent;
 use hca_model::personality::Personality;
 use hca_model::vsc;
 
+use super::aer::Message;
 use super::caps::{self, Places};
 use super::vpd;
 use super::{BAR2_SIZE, CONFIG_SIZE, aer};
@@ -245,9 +246,14 @@ impl ConfigSpace {
         caps::set_link(self, lanes, speed);
     }
 
-    /// Something happened that its registers tell. Returns whether a message about it would go to the root complex.
-    pub fn log(&mut self, event: PcieEvent) -> bool {
+    /// Something happened that its registers tell. Returns the message about it to the root complex, if there is one.
+    pub fn log(&mut self, event: PcieEvent) -> Option<Message> {
         aer::log(self, event)
+    }
+
+    /// The firmware of the platform has it report errors, as device control says until the next reset.
+    pub fn enable_reports(&mut self) {
+        aer::enable_reports(self);
     }
 
     /// The adapter has ports of that kind from the next reset on.

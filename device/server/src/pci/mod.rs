@@ -2,16 +2,16 @@
 //!
 //! What a function shows is in the personality of its adapter ([`hca_model::personality`]); what its registers do is here.
 //! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
-//! [`caps`] the capabilities, `aer` what they say of errors, `vpd` product data, [`rom`] the expansion ROM, [`msix`] the vectors with table and PBA. None of
+//! [`caps`] the capabilities, [`aer`] what they say of errors, `vpd` product data, [`rom`] the expansion ROM, [`msix`] the vectors with table and PBA. None of
 //! them knows a front end or the moving parts of the model.
 //!
 //! Source: "PCI Express Base Specification" 3.0 (`PCIe` and the section in comments).
 //!
-//! Not implemented: SR-IOV, ATS, INTx, messages about errors.
+//! Not implemented: SR-IOV, ATS, INTx.
 
 use serde::{Deserialize, Serialize};
 
-mod aer;
+pub mod aer;
 pub mod caps;
 pub mod config;
 pub mod msix;

@@ -232,6 +232,8 @@ pub enum Record {
     Left { link: u16, what: Bytes },
     /// Step: the start of time moved ([`hca_model::World::rebase_if_due`]); times are counted from there.
     Epoch,
+    /// Step: the firmware of the host's platform has the function report errors.
+    Reports { hca: u16 },
 }
 
 impl Record {
@@ -248,7 +250,7 @@ impl Record {
             MemoryChanged { .. } | Connect { .. } | Mask { .. } | Trigger { .. } | Reset { .. } => true,
             StoresEnd { .. } | Answers { .. } | Run | Signal | Arrivals | Frames => true,
             Packet { .. } | Frame { .. } | Light { .. } | Drain | Control { .. } | Diagnose => true,
-            Mark { .. } | End { .. } | Epoch => true,
+            Mark { .. } | End { .. } | Epoch | Reports { .. } => true,
             Advance { .. } | Stopped { .. } | Skip { .. } | Now { .. } | Returned { .. } => false,
             DmaRead { .. } | DmaReadFailed { .. } | DmaWrite { .. } | Reaches { .. } => false,
             Look { .. } | LookReaches { .. } | AtOnce { .. } | Ask { .. } | Answer { .. } => false,
@@ -283,7 +285,9 @@ impl Record {
                 Some(*hca)
             }
             Look { hca, .. } | LookReaches { hca, .. } | AtOnce { hca, .. } | Ask { hca, .. } => Some(*hca),
-            Answer { hca, .. } | TakesWrites { hca, .. } | Interrupt { hca, .. } => Some(*hca),
+            Answer { hca, .. } | TakesWrites { hca, .. } | Interrupt { hca, .. } | Reports { hca } => {
+                Some(*hca)
+            }
             _ => None,
         }
     }
@@ -345,6 +349,7 @@ impl fmt::Display for Names<'_> {
         let or_not = |yes: &bool| if *yes { "yes" } else { "no" };
         match self.record {
             Attach { .. } => f.write_str("a host is there"),
+            Reports { .. } => f.write_str("its errors are to be reported"),
             Detach { reason, .. } => write!(f, "the host is gone ({reason})"),
             Read { space, offset, len, .. } => {
                 write!(f, "the host reads {len} bytes at {offset:#x} of {}", space_name(*space))

@@ -230,6 +230,7 @@ impl Replay {
                 self.player.set_defers(hca, false);
                 self.at(hca, |endpoint| endpoint.attach(None, Peer::default()))
             }
+            Record::Reports { hca } => self.at(hca, |endpoint| endpoint.enable_reports()),
             Record::Detach { hca, reason } => {
                 self.player.set_defers(hca, false);
                 self.at(hca, |endpoint| endpoint.detach(&reason))

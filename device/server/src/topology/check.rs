@@ -330,8 +330,19 @@ impl Source<'_> {
             }
             nics.push(nic);
         }
-        let (iommu, may_manage) = (raw.iommu, raw.may_manage.unwrap_or(true));
-        Ok(Host { name, process, memory, memory_bytes, hugepages_bytes, cpus, iommu, may_manage, hcas, nics })
+        Ok(Host {
+            name,
+            process,
+            memory,
+            memory_bytes,
+            hugepages_bytes,
+            cpus,
+            iommu: raw.iommu,
+            hotplug: raw.hotplug,
+            may_manage: raw.may_manage.unwrap_or(true),
+            hcas,
+            nics,
+        })
     }
 
     /// The guest needs the rest: what it boots from lies in memory, too.

@@ -9,8 +9,8 @@ use std::fmt;
 use hca_model::Ps;
 use hca_model::fault::{
     Ailment, Assert, CommandAction, Cqn, Delivery, DmaAction, EVENT_DATA, EntryAction, Eqn, Fault, Header,
-    InterruptAction, Lasting, PacketAction, PcieLink, PortChange, Psn, Qpn, Side, TimeAction, Trigger, What,
-    event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
+    InterruptAction, Lasting, PacketAction, PcieLink, PortChange, Psn, Qpn, Side, SlotEvent, TimeAction,
+    Trigger, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
 };
 use serde::{Deserialize, Serialize};
 
@@ -469,6 +469,15 @@ fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wron
             };
             TimeAction::Retrain { link: PcieLink { lanes, speed }, lasting: left.ms("for_ms")? }
         }
+        "remove" | "eject" | "insert" => {
+            let event = match action {
+                "remove" => SlotEvent::Removed,
+                "eject" => SlotEvent::Ejected,
+                _ => SlotEvent::Inserted,
+            };
+            let back = if event == SlotEvent::Inserted { None } else { left.ms("for_ms")? };
+            TimeAction::Slot { event, back }
+        }
         "degrade" => {
             let port = left.narrow("port", 0xff)?.unwrap_or(1);
             match left.narrow("lanes", 12)? {
@@ -493,6 +502,9 @@ fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wron
                 "pcie-error",
                 "retrain",
                 "degrade",
+                "remove",
+                "eject",
+                "insert",
                 "lid",
                 "pkey",
                 "gid-prefix",
@@ -664,6 +676,12 @@ mod tests {
             action("action = 'retrain'\nlanes = 4\nspeed = 'gen1'\nfor_ms = 2"),
             TimeAction::Retrain { link, lasting: Some(Ps::from_ms(2)) }
         );
+        let slot = |event, back| TimeAction::Slot { event, back };
+        assert_eq!(action("action = 'remove'"), slot(SlotEvent::Removed, None));
+        let later = Some(Ps::from_ms(3));
+        assert_eq!(action("action = 'eject'\nfor_ms = 3"), slot(SlotEvent::Ejected, later));
+        assert_eq!(action("action = 'insert'"), slot(SlotEvent::Inserted, None));
+        assert!(parse(&keys("at = 'a'\non = 'time'\naction = 'insert'\nfor_ms = 3"), 1).is_err());
         assert_eq!(
             action("action = 'degrade'\nlanes = 1"),
             TimeAction::Degrade { port: 1, lanes: 1, lasting: None }

@@ -217,6 +217,8 @@ pub struct Host {
     pub cpus: u32,
     /// Whether the guest's devices are behind a virtual IOMMU.
     pub iommu: bool,
+    /// Whether its adapters are in slots from which they can be taken while it runs.
+    pub hotplug: bool,
     /// Whether its SMPs leave its adapters.
     pub may_manage: bool,
     /// Adapters in the order of the file.

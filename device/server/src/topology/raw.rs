@@ -81,6 +81,8 @@ pub(super) struct RawHost {
     pub(super) cpus: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) iommu: bool,
+    #[serde(default)]
+    pub(super) hotplug: bool,
     pub(super) may_manage: Option<bool>,
     #[serde(default)]
     pub(super) hca: Vec<Spanned<RawHca>>,

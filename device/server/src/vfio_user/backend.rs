@@ -67,6 +67,9 @@ impl Backend for Device<'_, '_> {
         lock(self.connection).max_data_xfer = caps.max_data_xfer;
         let connection = Arc::clone(self.connection);
         self.endpoint.attach(Some(connection), self.peer.clone());
+        // QEMU keeps device control as it reads it now, never looks again, and lets messages about errors pass by that copy
+        // (pcie_aer_msg_alldev). It resets the function before a guest starts.
+        self.endpoint.enable_reports();
     }
 
     fn region_info(&self, index: u32) -> RegionInfo {

@@ -167,6 +167,12 @@ impl FrontEnd for VfioUser {
             self.accept(endpoint);
         }
     }
+
+    fn take_out(&mut self, endpoint: &mut Endpoint<'_>, reason: &str) {
+        if self.client.is_some() {
+            self.end_client(endpoint, reason);
+        }
+    }
 }
 
 impl Client {

@@ -311,7 +311,7 @@ impl Supervisor {
         let of_a_link = word("cmd") == Some("link");
         // What one of them has.
         let of_one = of_a_link
-            || word("cmd") == Some("inspect")
+            || ["inspect", "slot"].map(Some).contains(&word("cmd"))
             || (word("cmd") == Some("fault") && request.get("add").is_some());
         if of_a_link && let Some(at) = word("at") {
             self.links.find(at)?;

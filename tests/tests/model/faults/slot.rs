@@ -2,7 +2,7 @@
 
 use hca_driver::{Dma, SendRequest};
 use hca_model::fault::{
-    DmaAction, Fault, FaultId, PcieError, PcieEvent, PcieLink, TimeAction, Trigger, What,
+    DmaAction, Fault, FaultId, PcieError, PcieEvent, PcieLink, SlotEvent, TimeAction, Trigger, What,
 };
 use hca_model::link::Faults;
 use hca_model::trace::{self, Seam};
@@ -125,6 +125,28 @@ fn a_slot_that_degrades() {
     took(4);
     let again = took(5);
     assert!(again < Ps(2 * usual.0), "{again} instead of {usual}");
+}
+
+/// An adapter that is taken out is off the bus until it is put in again; whoever has the slot hears of all of it, once.
+#[test]
+fn out_of_its_slot_and_in_again() {
+    let (simulation, _pair) = pair();
+    let back = Some(Ps::from_ms(2));
+    let at = HcaId(0);
+    let take = || simulation.world(|world, _| (world.has_pcie_news(at), world.take_slot_events(at)));
+    let away = || simulation.world(|world, now| world.is_off_the_bus(now, at));
+    add(&simulation, 0, timed(TimeAction::Slot { event: SlotEvent::Removed, back }));
+    simulation.run(Ps::from_us(1));
+    assert_eq!((take(), take(), away()), ((true, vec![SlotEvent::Removed]), (false, vec![]), true));
+    // A reset does not bring it back.
+    simulation.world(|world, now| world.reset(now, at));
+    assert!(away());
+    simulation.run(Ps::from_ms(3));
+    assert_eq!((take(), away()), ((true, vec![SlotEvent::Inserted]), false));
+    // Software is asked: until it has let go, the adapter works.
+    add(&simulation, 0, timed(TimeAction::Slot { event: SlotEvent::Ejected, back: None }));
+    simulation.run(Ps::from_ms(3));
+    assert_eq!((take(), away()), ((true, vec![SlotEvent::Ejected]), false));
 }
 
 /// Errors are kept for whoever has the registers, each once.
