@@ -20,6 +20,7 @@ use crate::personality::{Personality, PortKind};
 use crate::ports::Ports;
 use crate::profile::{Config, general_max, initial};
 use crate::steering::{Offer, Steering};
+use crate::sw_icm::SwIcm;
 
 /// How far the driver has brought the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -164,7 +165,11 @@ fn tables(config: &Config) -> Icm {
     };
     let device_memory = DeviceMemory::new(&config.personality.capabilities.device_memory);
     let icm = Icm::new(config.function).with_device_memory(device_memory);
-    Icm { steering: Steering::new(offer), ..icm }
+    let mut steering = Steering::new(offer);
+    if offer.has_software() {
+        steering.memory = SwIcm::new(&config.personality.capabilities.device_memory);
+    }
+    Icm { steering, ..icm }
 }
 
 impl Firmware {
@@ -286,7 +291,7 @@ impl Firmware {
             multicast_groups: self.icm.mcgs.len() as u32,
             user_contexts: count(Kind::UserContext),
             user_memories: count(Kind::Umem),
-            general_objects: count(Kind::ReservedQpn),
+            general_objects: count(Kind::GeneralObject),
             flow_tables: count(Kind::FlowTable),
             flow_groups: count(Kind::FlowGroup),
             flow_entries: self.icm.steering.entries(),

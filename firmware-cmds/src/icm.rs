@@ -122,6 +122,15 @@ pub struct SendOnly {
     pub rate_limit: u16,
 }
 
+/// A rate that send queues keep to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Rate {
+    /// kb/s; 0 = none.
+    pub(crate) kbps: u32,
+    /// The user context that it was set for.
+    pub(crate) owner: u16,
+}
+
 /// Kind of a shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SrqKind {
@@ -271,6 +280,15 @@ pub struct Mcg {
     pub qps: Vec<Qpn>,
 }
 
+/// A general object that is not reserved QP numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GeneralObject {
+    /// Memory that a driver writes entries of flow tables into: where it begins, and log2 of its bytes.
+    SwIcm { start: u64, log: u32 },
+    /// A sampler of flows.
+    Sampler,
+}
+
 /// Number of the first DC target of a function, from its first number on: beyond those of all queue pairs, because packets name both in one field.
 const FIRST_DCT: u32 = 1 << 20;
 /// The first reserved QP number: beyond those too, and the last within what a function has.
@@ -279,6 +297,8 @@ const FIRST_RESERVED_QPN: u32 = 1 << 21;
 const FIRST_UAR: u32 = 0x10;
 /// Bytes of a page of BAR0.
 const UAR_PAGE: u32 = 4096;
+/// General objects of a function, without reserved QP numbers.
+const MOST_GENERAL_OBJECTS: u32 = 1 << 16;
 /// Pages of BAR0.
 const BAR0_PAGES: u32 = 8192;
 /// log2 of the number of DC targets.
@@ -312,6 +332,8 @@ pub struct Icm {
     pub tiss: Table<Tis>,
     /// Reserved QP numbers: `2^`[`LOG_RESERVED_QPNS`] behind each entry.
     pub(crate) reserved_qpns: Table<()>,
+    /// General objects of other types; their numbers are below all reserved QP numbers.
+    pub(crate) general: Table<GeneralObject>,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
     pub mkeys: Table<MemoryKey>,
     /// Protection domains.
@@ -325,7 +347,7 @@ pub struct Icm {
     /// Q counters.
     pub q_counters: Table<CounterSet>,
     /// Rates that send queues may keep to, kb/s, from entry 1 on; 0: without end.
-    pub(crate) rates: Vec<u32>,
+    pub(crate) rates: Vec<Rate>,
     /// Protection signature values.
     pub psvs: Table<Psv>,
     /// Multicast groups.
@@ -364,13 +386,14 @@ impl Icm {
                 (first_qpn + FIRST_RESERVED_QPN) >> LOG_RESERVED_QPNS,
                 1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
             ),
+            general: Table::new(1, MOST_GENERAL_OBJECTS),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             pds: Table::new(1, (1 << 24) - 2),
             xrcds: Table::new(1, (1 << 24) - 2),
             tds: Table::new(1, (1 << 16) - 1),
             uars: Table::new(FIRST_UAR, BAR0_PAGES - FIRST_UAR),
             q_counters: Table::new(1, MAX_Q_COUNTERS),
-            rates: vec![0; usize::from(RATES).saturating_sub(1)],
+            rates: vec![Rate::default(); usize::from(RATES).saturating_sub(1)],
             psvs: Table::new(1, (1 << 24) - 2),
             mcgs: Vec::new(),
             steering: Steering::default(),
@@ -394,8 +417,14 @@ impl Icm {
 
     /// The rate of that index, in kb/s. `None`: there is none.
     pub fn rate(&self, index: u16) -> Option<u32> {
-        let rate = self.rates.get(usize::from(index).checked_sub(1)?)?;
-        (*rate != 0).then_some(*rate)
+        let rate = self.rates.get(usize::from(index).checked_sub(1)?)?.kbps;
+        (rate != 0).then_some(rate)
+    }
+
+    /// The user context that set the rate of that index; 0: the kernel, or nobody.
+    pub(crate) fn rate_owner(&self, index: u32) -> u16 {
+        let at = (index as usize).checked_sub(1);
+        at.and_then(|at| self.rates.get(at)).map_or(0, |rate| rate.owner)
     }
 
     /// How many objects there are in the table of a kind.
@@ -419,10 +448,12 @@ impl Icm {
             Kind::Psv => self.psvs.len(),
             Kind::UserContext => self.users.contexts.len(),
             Kind::Umem => self.users.umems.len(),
-            Kind::ReservedQpn => self.reserved_qpns.len(),
+            Kind::GeneralObject => self.reserved_qpns.len() + self.general.len(),
             Kind::FlowTable => self.steering.tables(),
             Kind::FlowGroup => self.steering.groups(),
             Kind::FlowCounter => self.steering.counters(),
+            Kind::ReformatContext => self.steering.contexts()[0],
+            Kind::HeaderContext => self.steering.contexts()[1],
         }
     }
 
@@ -461,10 +492,12 @@ impl Icm {
             Kind::Psv => all(&self.psvs),
             Kind::UserContext
             | Kind::Umem
-            | Kind::ReservedQpn
+            | Kind::GeneralObject
             | Kind::FlowTable
             | Kind::FlowGroup
-            | Kind::FlowCounter => Box::new(std::iter::empty()),
+            | Kind::FlowCounter
+            | Kind::ReformatContext
+            | Kind::HeaderContext => Box::new(std::iter::empty()),
         }
     }
 

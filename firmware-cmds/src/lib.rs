@@ -59,6 +59,7 @@ pub mod sparse;
 mod speed;
 mod steady;
 pub mod steering;
+pub mod sw_icm;
 pub mod switch;
 pub mod sync_reset;
 pub mod table;

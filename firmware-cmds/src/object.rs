@@ -32,17 +32,21 @@ pub enum Kind {
     Psv,
     UserContext,
     Umem,
-    /// The only kind of general objects.
-    ReservedQpn,
+    /// A general object of any type: reserved QP numbers, memory for entries of flow tables, samplers.
+    GeneralObject,
     FlowTable,
     FlowGroup,
     /// A flow counter, or a bulk of them.
     FlowCounter,
+    /// A header that entries of flow tables put before packets.
+    ReformatContext,
+    /// A list of changes that entries of flow tables make.
+    HeaderContext,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 25] = [
+    pub const ALL: [Kind; 27] = [
         Self::Eq,
         Self::Cq,
         Self::Qp,
@@ -64,10 +68,12 @@ impl Kind {
         Self::Psv,
         Self::UserContext,
         Self::Umem,
-        Self::ReservedQpn,
+        Self::GeneralObject,
         Self::FlowTable,
         Self::FlowGroup,
         Self::FlowCounter,
+        Self::ReformatContext,
+        Self::HeaderContext,
     ];
 
     /// Its name, as messages have it.
@@ -103,10 +109,12 @@ impl Kind {
             Self::Psv => ("PSV", "psvn"),
             Self::UserContext => ("user context", "uid"),
             Self::Umem => ("user memory", "umem_id"),
-            Self::ReservedQpn => ("reserved QPN", "obj_id"),
+            Self::GeneralObject => ("general object", "obj_id"),
             Self::FlowTable => ("flow table", "table_id"),
             Self::FlowGroup => ("flow group", "group_id"),
             Self::FlowCounter => ("flow counter", "flow_counter_id"),
+            Self::ReformatContext => ("reformat context", "packet_reformat_id"),
+            Self::HeaderContext => ("list of changes", "modify_header_id"),
         }
     }
 

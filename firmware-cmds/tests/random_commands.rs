@@ -142,7 +142,7 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
 
 /// An adapter after INIT_HCA, brought there by the templates; adds the commands to `executed`.
 fn power_on(port_kind: PortKind, executed: &mut HashSet<Opcode>) -> Firmware {
-    let personality = Personality::named("connectx5").expect("the one with the most commands");
+    let personality = Personality::named("connectx6dx").expect("the one with the most commands");
     let mut fw = Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
     let mut run = |input: &[u8]| {
         let Execution::Done(out) = fw.execute(input, 0x1010, &mut Vec::new()) else { panic!("waits") };

@@ -225,6 +225,8 @@ layout! {
         RC: 0x44 [0:0];
         /// UARs are 4 KiB in larger system pages.
         UAR_4K: 0x48 [31:31];
+        /// Packets of a queue pair of RC can be forced to come back to their port while RoCE is off.
+        FL_RC_QP_WHEN_ROCE_DISABLED: 0x48 [23:23];
         /// The kernel, user context 0, may make user memories too.
         UMEM_UID_0: 0x48 [13:13];
         /// log2 of the UAR space in MiB.
@@ -309,6 +311,8 @@ layout! {
         LOG_MAX_CURRENT_UC_LIST: 0x7c [4:0];
         /// Kinds of general objects, bit mask by [`object_type`].
         GENERAL_OBJ_TYPES: 0x80 u64;
+        /// Format of the entries that drivers write into the adapter's memory themselves: [`steering_format`].
+        STEERING_FORMAT_VERSION: 0x88 [27:24];
         /// log2 of the number of user contexts.
         LOG_MAX_UCTX: 0x8c [28:24];
         /// log2 of the number of user memories.
@@ -323,6 +327,10 @@ layout! {
         DEVICE_FREQUENCY_MHZ: 0x98 [31:0];
         /// Frequency of the internal timer in kHz.
         DEVICE_FREQUENCY_KHZ: 0x9c [31:0];
+        /// log2 of the streams that an initiator of dynamic connections may have at once.
+        LOG_MAX_DCI_STREAM_CHANNELS: 0xb0 [20:16];
+        /// log2 of those of its streams that may be in error before it is itself.
+        LOG_MAX_DCI_ERRORED_STREAMS: 0xb0 [12:8];
         /// Mini CQEs can carry the index of the stride.
         MINI_CQE_RESP_STRIDE_INDEX: 0xb4 [3:3];
         /// 128-byte CQEs can be padded.
@@ -440,6 +448,10 @@ layout! {
         ROCE_APM: 0x0 [31:31];
         /// Software may choose UDP source ports.
         SW_R_ROCE_SRC_UDP_PORT: 0x0 [27:27];
+        /// Packets of a queue pair of RC can be forced to come back to their port while RoCE is off.
+        FL_RC_QP_WHEN_ROCE_DISABLED: 0x0 [26:26];
+        /// The same while it is on.
+        FL_RC_QP_WHEN_ROCE_ENABLED: 0x0 [25:25];
         /// Layer 3 addresses: bit 1 IPv4, bit 2 IPv6.
         L3_TYPE: 0x10 [19:16];
         /// Versions: bit 0 v1, bit 2 v2.
@@ -488,8 +500,12 @@ layout! {
     pub struct DeviceMemory[0x100] {
         /// Programs can have a piece and map it (ALLOC_MEMIC).
         MEMIC: 0x0 [31:31];
+        /// Sizes of writes that increment ([`memic_operation`]): bit n = 2^n bytes.
+        MEMIC_INCREMENT_SIZES: 0x4 [31:24];
         /// log2 of the smallest piece, in bytes.
         LOG_MIN_MEMIC_ALLOC_SIZE: 0x4 [20:16];
+        /// Sizes of reads that test and set.
+        MEMIC_TEST_AND_SET_SIZES: 0x4 [15:8];
         /// Largest alignment that a piece can have: 64 << value bytes.
         LOG_MAX_MEMIC_ADDR_ALIGNMENT: 0x4 [7:0];
         /// Where in BAR0 pieces can be mapped, in bytes from its begin.
@@ -498,6 +514,22 @@ layout! {
         MEMIC_BAR_SIZE: 0x10 [31:0];
         /// Bytes of the largest piece.
         MAX_MEMIC_SIZE: 0x14 [31:0];
+        /// Where the memory begins that drivers write entries of flow tables into (ICM).
+        STEERING_SW_ICM_START_ADDRESS: 0x18 u64;
+        /// log2 of the bytes of that for lists of header changes.
+        LOG_HEADER_MODIFY_SW_ICM_SIZE: 0x20 [23:16];
+        /// log2 of the smallest piece of such memory, in bytes.
+        LOG_SW_ICM_ALLOC_GRANULARITY: 0x20 [13:8];
+        /// log2 of the bytes of that for entries.
+        LOG_STEERING_SW_ICM_SIZE: 0x20 [7:0];
+        /// log2 of the bytes of that for patterns, lists of header changes whose numbers are elsewhere.
+        LOG_HEADER_MODIFY_PATTERN_SW_ICM_SIZE: 0x24 [7:0];
+        /// Where the memory for lists of header changes begins.
+        HEADER_MODIFY_SW_ICM_START_ADDRESS: 0x28 u64;
+        /// Where the memory for patterns begins.
+        HEADER_MODIFY_PATTERN_SW_ICM_START_ADDRESS: 0x38 u64;
+        /// Operations that reads and writes at further addresses do (MODIFY_MEMIC): bits by [`memic_operation`].
+        MEMIC_OPERATIONS: 0x40 [31:0];
     }
 
     /// Properties of one kind of flow table, 64 bytes.
@@ -514,10 +546,20 @@ layout! {
         IDENTIFIED_MISS_TABLE_MODE: 0x0 [26:26];
         /// Tables can be changed.
         FLOW_TABLE_MODIFY: 0x0 [25:25];
+        /// Entries may put headers before packets.
+        REFORMAT: 0x0 [24:24];
+        /// Entries may take tunnels off.
+        DECAP: 0x0 [23:23];
+        /// They may give the datagram that was in a tunnel a header of layer 2.
+        REFORMAT_L3_TUNNEL_TO_L2: 0x0 [13:13];
+        /// They may put datagrams into tunnels without their header of layer 2.
+        REFORMAT_L2_TO_L3_TUNNEL: 0x0 [12:12];
         /// Entries may go to tables of any level.
         IGNORE_FLOW_LEVEL: 0x0 [10:10];
         /// What no entry matches may go to the tables of the NIC.
         TABLE_MISS_ACTION_DOMAIN: 0x0 [8:8];
+        /// Drivers may write entries into the adapter's memory themselves, in the format that the general capabilities say.
+        SW_OWNER_V2: 0x0 [1:1];
         /// log2 of the entries of a table.
         LOG_MAX_FT_SIZE: 0x4 [29:24];
         /// log2 of the lists of header changes.
@@ -548,14 +590,26 @@ layout! {
         FT_FIELD_BITMASK_MISC: 0x38 [31:0];
     }
 
-    /// Flow table capabilities of a NIC, 512 bytes.
-    pub struct FlowTables[0x200] {
+    /// Flow table capabilities of a NIC, 1048 bytes of a page of 4096.
+    pub struct FlowTables[0x418] {
         /// An entry may name several TIRs.
         NIC_RX_MULTI_PATH_TIRS: 0x0 [31:31];
         /// An entry may name TIRs and tables together.
         NIC_RX_MULTI_PATH_TIRS_FTS: 0x0 [30:30];
         /// A TIR may be named by sniffer tables too.
         ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR: 0x0 [29:29];
+        /// Any header may be put before packets.
+        ENCAP_GENERAL_HEADER: 0x4 [31:31];
+        /// log2 of the number of reformat contexts.
+        LOG_MAX_PACKET_REFORMAT_CONTEXT: 0x4 [20:16];
+        /// Bytes of the longest header of such a context.
+        MAX_ENCAP_HEADER_SIZE: 0x4 [9:0];
+        /// Where entries that drivers write send packets that are received, to have them dropped.
+        SW_STEERING_NIC_RX_ACTION_DROP_ICM_ADDRESS: 0x400 u64;
+        /// The same of packets that are sent.
+        SW_STEERING_NIC_TX_ACTION_DROP_ICM_ADDRESS: 0x408 u64;
+        /// Where they send those to let them leave.
+        SW_STEERING_NIC_TX_ACTION_ALLOW_ICM_ADDRESS: 0x410 u64;
     } views {
         /// Tables that received packets pass.
         nic_receive, nic_receive_mut: 0x40 FlowTableProperties;
@@ -602,6 +656,8 @@ pub mod match_field {
     pub const GRE: u32 = 0x0000_0180;
     /// Network of VXLAN.
     pub const VXLAN: u32 = 0x0000_0040;
+    /// Network, control, protocol and length of options of Geneve.
+    pub const GENEVE: u32 = 0x0000_003c;
     /// Further headers: security parameter index of ESP.
     pub const ESP_SPI: u32 = 1 << 8;
     /// Further headers: destination queue pair of RoCE.
@@ -610,8 +666,28 @@ pub mod match_field {
 
 /// Kinds of general objects: bits of [`General::GENERAL_OBJ_TYPES`], and what the commands name (mlx5dv, field use).
 pub mod object_type {
+    /// Memory that a driver writes entries of flow tables into.
+    pub const SW_ICM: u32 = 0x08;
+    /// Samplers of flows.
+    pub const FLOW_SAMPLER: u32 = 0x20;
     /// QP numbers that no queue pair has.
     pub const RESERVED_QPN: u32 = 0x2c;
+}
+
+/// Operations of device memory: bits of [`DeviceMemory::MEMIC_OPERATIONS`], and what MODIFY_MEMIC names.
+pub mod memic_operation {
+    /// A write adds what is written.
+    pub const INCREMENT: u32 = 0;
+    /// A read leaves 1.
+    pub const TEST_AND_SET: u32 = 1;
+}
+
+/// Values of [`General::STEERING_FORMAT_VERSION`].
+pub mod steering_format {
+    /// That of the ConnectX-5.
+    pub const CONNECTX_5: u32 = 0;
+    /// That of the ConnectX-6 Dx.
+    pub const CONNECTX_6_DX: u32 = 1;
 }
 
 /// Bits of [`General::UCTX_CAP`] and of CREATE_UCTX.

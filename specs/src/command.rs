@@ -326,6 +326,16 @@ opcodes! {
     DeallocFlowCounter = 0x93a,
     QueryFlowCounter = 0x93b,
     ModifyFlowTable = 0x93c,
+    /// ALLOC_PACKET_REFORMAT_CONTEXT.
+    AllocPacketReformatContext = 0x93d,
+    /// DEALLOC_PACKET_REFORMAT_CONTEXT.
+    DeallocPacketReformatContext = 0x93e,
+    /// QUERY_PACKET_REFORMAT_CONTEXT.
+    QueryPacketReformatContext = 0x93f,
+    /// ALLOC_MODIFY_HEADER_CONTEXT.
+    AllocModifyHeaderContext = 0x940,
+    /// DEALLOC_MODIFY_HEADER_CONTEXT.
+    DeallocModifyHeaderContext = 0x941,
     CreateGeneralObject = 0xa00,
     ModifyGeneralObject = 0xa01,
     QueryGeneralObject = 0xa02,
@@ -334,6 +344,8 @@ opcodes! {
     DestroyUctx = 0xa06,
     CreateUmem = 0xa08,
     DestroyUmem = 0xa0a,
+    /// SYNC_STEERING.
+    SyncSteering = 0xb00,
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub const FCS_SIZE: usize = 4;
 pub const MIN_FRAME: usize = 60;
 /// UDP port of VXLAN.
 pub const VXLAN_PORT: u16 = 4789;
+/// UDP port of Geneve (RFC 8926).
+pub const GENEVE_PORT: u16 = 6081;
 /// UDP port of RoCE version 2 (IBTA annex A17).
 pub const ROCE_PORT: u16 = 4791;
 
@@ -215,6 +217,20 @@ layout! {
         VNI: 0x4 [31:8];
     }
 
+    /// Geneve header, 8 bytes (RFC 8926); its options follow.
+    pub struct Geneve[8] {
+        /// 0.
+        VERSION: 0x0 [31:30];
+        /// Length of the options, in words.
+        OPTIONS: 0x0 [29:24];
+        /// 1 = a control packet.
+        CONTROL: 0x0 [23:23];
+        /// [`ethertype`] of what follows.
+        PROTOCOL: 0x0 [15:0];
+        /// Virtual network identifier.
+        VNI: 0x4 [31:8];
+    }
+
     /// First word of a GRE header. Checksum, key and sequence number follow, each if its bit is set, 4 bytes each.
     pub struct Gre[4] {
         /// 1 = there is a checksum.
@@ -225,7 +241,9 @@ layout! {
         K: 0x0 [29:29];
         /// 1 = there is a sequence number.
         S: 0x0 [28:28];
-        /// 0.
+        /// Of version 1: 1 = there is a number of what is acknowledged, behind the others.
+        A: 0x0 [23:23];
+        /// 0, or 1 (RFC 2637).
         VERSION: 0x0 [18:16];
         /// [`ethertype`] of what follows.
         PROTOCOL: 0x0 [15:0];

@@ -42,6 +42,10 @@ layout! {
         TABLE_MISS_ID: 0x4 [23:0];
         /// The same, of the master of a link aggregation.
         LAG_MASTER_NEXT_TABLE_ID: 0x8 [23:0];
+        /// Where packets enter it in the adapter's memory, of an embedded switch: that are sent.
+        SW_OWNER_ICM_ROOT_1: 0x18 u64;
+        /// Where packets enter it in the adapter's memory: those of the NIC.
+        SW_OWNER_ICM_ROOT_0: 0x20 u64;
     }
 
     /// MODIFY_FLOW_TABLE input.

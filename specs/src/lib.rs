@@ -39,8 +39,10 @@ pub mod nic_vport;
 pub mod qpc;
 pub mod queue;
 pub mod register;
+pub mod rewrite;
 pub mod rq;
 pub mod rules;
+pub mod ste;
 pub mod tracer;
 pub mod transport;
 pub mod uar;
@@ -68,7 +70,9 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("qpc", qpc::LAYOUTS),
     ("queue", queue::LAYOUTS),
     ("register", register::LAYOUTS),
+    ("rewrite", rewrite::LAYOUTS),
     ("rq", rq::LAYOUTS),
+    ("ste", ste::LAYOUTS),
     ("tracer", tracer::LAYOUTS),
     ("transport", transport::LAYOUTS),
     ("uar", uar::LAYOUTS),

@@ -120,6 +120,8 @@ pub enum AccessMode {
     Ksm = 3,
     /// Device memory: [`Mkc::START_ADDR`] is where in BAR0 it lies, and addresses under the key begin at 0.
     Memic = 5,
+    /// Memory for entries of flow tables: as device memory, and [`Mkc::START_ADDR`] is where it lies.
+    SwIcm = 4,
 }
 
 impl Mkc {
@@ -131,6 +133,7 @@ impl Mkc {
             1 => AccessMode::Mtt,
             2 => AccessMode::Klm,
             3 => AccessMode::Ksm,
+            4 => AccessMode::SwIcm,
             5 => AccessMode::Memic,
             _ => return None,
         })

@@ -140,6 +140,22 @@ layout! {
         RX_HASH_FIELD_INNER: 0x54 [31:0];
     }
 
+    /// CREATE_TIR output.
+    pub struct CreateTirOut[0x10] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+        /// Where entries of flow tables that drivers write send packets to come to the TIR: bits 63..40.
+        ICM_ADDRESS_63_40: 0x0 [23:0];
+        /// Syndrome of the command.
+        SYNDROME: 0x4 [31:0];
+        /// Bits 39..32 of that address.
+        ICM_ADDRESS_39_32: 0x8 [31:24];
+        /// The TIR.
+        TIRN: 0x8 [23:0];
+        /// Bits 31..0 of that address.
+        ICM_ADDRESS_31_0: 0xc [31:0];
+    }
+
     /// CREATE_TIR input.
     pub struct CreateTirIn[0x110] {
         /// Modifier.

@@ -20,8 +20,8 @@ use hca_server::topology::{Personality, parse_personality};
 #[command(after_help = "Example:\n  \
     softhca firmware-image --version 12.28.2100 new.mfa2\n  \
     in the guest: cp new.mfa2 /lib/firmware; devlink dev flash pci/0000:01:00.0 file new.mfa2\n\n\
-    The adapter starts it with its next start: a reset of its bus, or of the guest; a connectx5's also\n\
-    by devlink dev reload pci/0000:01:00.0 action fw_activate.")]
+    The adapter starts it with its next start: a reset of its bus, or of the guest; a connectx5's and a\n\
+    connectx6dx's also by devlink dev reload pci/0000:01:00.0 action fw_activate.")]
 pub(crate) struct FirmwareImage {
     /// Version: MAJOR.MINOR.SUBMINOR
     #[arg(long, value_name = "VERSION")]

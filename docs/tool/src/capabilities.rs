@@ -12,21 +12,32 @@ use hca_spec::{be32, be64};
 use crate::source::row;
 
 /// Every field of the capability groups that is not zero, at its maximum: of InfiniBand ports with and without BlueFlame, and
-/// of Ethernet ports, and of a ConnectX-5.
+/// of Ethernet ports, and of other kinds of adapters.
 pub fn table() -> String {
     let (plain, blueflame) = (Config::default(), Config { blueflame: true, ..Config::default() });
     let mut out = String::from("| group | field | value |\n|---|---|---|\n");
     let ethernet = Config { port_kind: PortKind::Ethernet, ..Config::default() };
-    let connectx5 = Personality::named("connectx5").unwrap_or_else(Personality::default_kind);
-    let connectx5 = Config { personality: connectx5, ..Config::default() };
+    let [connectx5, connectx6dx] = ["connectx5", "connectx6dx"].map(|name| {
+        let personality = Personality::named(name).unwrap_or_else(Personality::default_kind);
+        Config { personality, ..Config::default() }
+    });
+    let newer = Config { port_kind: PortKind::Ethernet, ..connectx6dx.clone() };
+    let [general, blueflame, ethernet, general_5, general_6dx, general_newer] =
+        [&plain, &blueflame, &ethernet, &connectx5, &connectx6dx, &newer].map(general_max);
     rows(
         &mut out,
         &General::LAYOUT,
-        general_max(&plain).bytes(),
+        general.bytes(),
         &[
-            (general_max(&blueflame).bytes(), "with `blueflame = true`"),
-            (general_max(&ethernet).bytes(), "on Ethernet ports"),
-            (general_max(&connectx5).bytes(), "by `connectx5`"),
+            (blueflame.bytes(), "with `blueflame = true`", &[]),
+            (ethernet.bytes(), "on Ethernet ports", &[]),
+            (general_5.bytes(), "by `connectx5`", &[]),
+            (general_6dx.bytes(), "by `connectx6dx`", &[general_5.bytes()]),
+            (
+                general_newer.bytes(),
+                "by `connectx6dx` on Ethernet ports",
+                &[ethernet.bytes(), general_5.bytes(), general_6dx.bytes()],
+            ),
         ],
     );
     let kind = &plain.personality.capabilities;
@@ -37,23 +48,33 @@ pub fn table() -> String {
     ] {
         rows(&mut out, layout, bytes, &[]);
     }
-    let pages = &kind.ethernet;
-    let flow_tables = pages.steering.page();
-    for (layout, bytes) in [
-        (&EthernetOffloads::LAYOUT, &pages.offloads.bytes()[..]),
-        (&Roce::LAYOUT, pages.roce.bytes()),
-        (&Qos::LAYOUT, pages.qos.bytes()),
-        (&FlowTables::LAYOUT, flow_tables.bytes()),
-        (&FlowTableProperties::LAYOUT, flow_tables.nic_receive().bytes()),
+    let (pages, newer) = (&kind.ethernet, &newer.personality.capabilities.ethernet);
+    let [flow_tables, more] = [pages, newer].map(|pages| pages.steering.page());
+    for (layout, bytes, of_newer) in [
+        (&EthernetOffloads::LAYOUT, &pages.offloads.bytes()[..], &newer.offloads.bytes()[..]),
+        (&Roce::LAYOUT, pages.roce.bytes(), newer.roce.bytes()),
+        (&Qos::LAYOUT, pages.qos.bytes(), newer.qos.bytes()),
+        (&FlowTables::LAYOUT, flow_tables.bytes(), more.bytes()),
+        (&FlowTableProperties::LAYOUT, flow_tables.nic_receive().bytes(), more.nic_receive().bytes()),
     ] {
-        rows(&mut out, layout, &vec![0; layout.size], &[(bytes, "on Ethernet ports")]);
+        let kinds: [Other<'_>; 2] =
+            [(bytes, "on Ethernet ports", &[]), (of_newer, "by `connectx6dx` on them", &[bytes])];
+        rows(&mut out, layout, &vec![0; layout.size], &kinds);
     }
-    let memory = connectx5.personality.capabilities.device_memory;
-    rows(&mut out, &DeviceMemory::LAYOUT, &[0; DeviceMemory::SIZE], &[(memory.bytes(), "by `connectx5`")]);
+    let [memory, more] = [&connectx5, &connectx6dx].map(|kind| kind.personality.capabilities.device_memory);
+    rows(
+        &mut out,
+        &DeviceMemory::LAYOUT,
+        &[0; DeviceMemory::SIZE],
+        &[(memory.bytes(), "by `connectx5`", &[]), (more.bytes(), "by `connectx6dx`", &[memory.bytes()])],
+    );
     out
 }
 
-fn rows(out: &mut String, layout: &Layout, plain: &[u8], others: &[(&[u8], &str)]) {
+/// A page of other circumstances, which, and those of the pages before it whose values it only repeats.
+type Other<'a> = (&'a [u8], &'a str, &'a [&'a [u8]]);
+
+fn rows(out: &mut String, layout: &Layout, plain: &[u8], others: &[Other<'_>]) {
     for field in layout.fields {
         let value = |bytes: &[u8]| match field.hi {
             63 => be64(bytes, field.offset),
@@ -62,9 +83,9 @@ fn rows(out: &mut String, layout: &Layout, plain: &[u8], others: &[(&[u8], &str)
         let usual = value(plain);
         let different: Vec<String> = others
             .iter()
-            .map(|(bytes, when)| (value(bytes), when))
-            .filter(|(other, _)| *other != usual)
-            .map(|(other, when)| format!("; {other:#x} {when}"))
+            .map(|(bytes, when, like)| (value(bytes), when, like))
+            .filter(|(other, _, like)| *other != usual && like.iter().all(|bytes| value(bytes) != *other))
+            .map(|(other, when, _)| format!("; {other:#x} {when}"))
             .collect();
         if usual == 0 && different.is_empty() {
             continue;

@@ -20,11 +20,15 @@ pub fn table() -> String {
     let infiniband = firmware(PortKind::InfiniBand, false);
     let blueflame = firmware(PortKind::InfiniBand, true);
     let ethernet = firmware(PortKind::Ethernet, false);
-    let kinds: Vec<(&str, Firmware)> = Personality::names()
+    // Of each kind of adapter both kinds of ports.
+    let kinds: Vec<(&str, [Firmware; 2])> = Personality::names()
         .filter_map(|name| {
-            Some((name, Config { personality: Personality::named(name)?, ..Config::default() }))
+            let personality = Personality::named(name)?;
+            let of = |port_kind| {
+                Firmware::new(Config { personality: personality.clone(), port_kind, ..Config::default() })
+            };
+            Some((name, [PortKind::InfiniBand, PortKind::Ethernet].map(of)))
         })
-        .map(|(name, config)| (name, Firmware::new(config)))
         .collect();
     for command in TABLE {
         let mut legal = String::from(match command.state {
@@ -40,9 +44,17 @@ pub fn table() -> String {
             (false, true, false) => legal.push_str(", with `blueflame = true`"),
             (false, false, true) => legal.push_str(", on Ethernet ports"),
             (false, false, false) => {
-                let names =
-                    kinds.iter().filter(|(_, kind)| offered(kind)).map(|(name, _)| format!("`{name}`"));
-                legal.push_str(&format!(", by {}", names.collect::<Vec<_>>().join(", ")));
+                let names: Vec<String> = kinds
+                    .iter()
+                    .filter_map(|(name, [infiniband, ethernet])| {
+                        match (offered(infiniband), offered(ethernet)) {
+                            (false, false) => None,
+                            (false, true) => Some(format!("`{name}` on Ethernet ports")),
+                            (true, _) => Some(format!("`{name}`")),
+                        }
+                    })
+                    .collect();
+                legal.push_str(&format!(", by {}", names.join(", ")));
             }
         }
         out.push_str(&row(&[

@@ -16,7 +16,7 @@ use super::{flow_group, flow_table};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::{Kind, Object};
-use crate::steering::{Deed, Destination, Entry, FlowTable, Steering, TypeOffer};
+use crate::steering::{Deed, Destination, Entry, FlowTable, ReformatKind, Steering, TypeOffer};
 
 /// Actions that decide where a packet goes.
 const FATES: u32 = action::ALLOW | action::DROP | action::FORWARD;
@@ -26,10 +26,14 @@ fn tir_exists(fw: &Firmware, tirn: u32) -> bool {
     fw.icm.tirs.get(tirn).is_some()
 }
 
-/// The action, if the adapter can do it.
-fn action_of(kind: TableType, offer: &TypeOffer, actions: u32) -> Result<u32, Failure> {
-    const REFORMAT: Failure =
-        bad_param("action: 0x10 or 0x20: packets can't be reformatted (reformat, decap)");
+/// The action, if the adapter can do it, and entries of the table may.
+fn action_of(table: &FlowTable, offer: &TypeOffer, actions: u32) -> Result<u32, Failure> {
+    const REFORMAT: Failure = bad_param("action: 0x10: packets can't be reformatted (reformat)");
+    const DECAP: Failure = bad_param("action: 0x20: tunnels can't be taken off (decap)");
+    const REFORMAT_EN: Failure =
+        bad_param("action: 0x10: the table was made without reformat_en, so its entries don't reformat");
+    const DECAP_EN: Failure =
+        bad_param("action: 0x20: the table was made without decap_en, so its entries take nothing off");
     const HEADER: Failure =
         bad_param("action: 0x40: headers can't be modified (log_max_modify_header_context)");
     const VLAN: Failure = bad_param("action: tags can't be pushed or popped (pop_vlan, push_vlan)");
@@ -40,13 +44,17 @@ fn action_of(kind: TableType, offer: &TypeOffer, actions: u32) -> Result<u32, Fa
     const ALLOW: Failure =
         bad_param("action: 1: frames that are received, and copies, have no way to be let go");
     const FATE: Failure = bad_param("action: must be one of 1 (allow), 2 (drop) and 4 (forward)");
+    const CHANGES: u32 = action::REFORMAT | action::DECAP | action::MODIFY_HEADER;
     let absent = [
-        (action::REFORMAT | action::DECAP, REFORMAT),
-        (action::MODIFY_HEADER, HEADER),
+        (if offer.reformat || offer.decap { 0 } else { action::REFORMAT }, REFORMAT),
+        (if offer.decap { 0 } else { action::DECAP }, DECAP),
+        (if table.changes.reformat { 0 } else { action::REFORMAT }, REFORMAT_EN),
+        (if table.changes.decap { 0 } else { action::DECAP }, DECAP_EN),
+        (if offer.max_changes > 0 { 0 } else { action::MODIFY_HEADER }, HEADER),
         (action::POP_VLAN | action::PUSH_VLAN | action::POP_VLAN_2 | action::PUSH_VLAN_2, VLAN),
         (action::ENCRYPT | action::DECRYPT, CRYPT),
         (action::EXECUTE_ASO, ASO),
-        (!(FATES | action::COUNT), OTHER),
+        (!(FATES | CHANGES | action::COUNT), OTHER),
     ];
     if let Some((_, why)) = absent.into_iter().find(|(bits, _)| actions & bits != 0) {
         return Err(why.got(actions));
@@ -57,11 +65,39 @@ fn action_of(kind: TableType, offer: &TypeOffer, actions: u32) -> Result<u32, Fa
     if (actions & FATES).count_ones() != 1 {
         return Err(FATE.got(actions));
     }
-    let leaves = matches!(kind, TableType::NicTx | TableType::RdmaRx | TableType::RdmaTx);
+    let leaves = matches!(table.kind, TableType::NicTx | TableType::RdmaRx | TableType::RdmaTx);
     if actions & action::ALLOW != 0 && !leaves {
-        return Err(ALLOW.got(kind as u32));
+        return Err(ALLOW.got(table.kind as u32));
     }
     Ok(actions)
+}
+
+/// The contexts that an action names, if they are there and of a kind for the table.
+fn contexts_of(
+    fw: &Firmware,
+    table: &FlowTable,
+    what: &mut Deed,
+    context: &FlowContext,
+) -> Result<(), Failure> {
+    const NO_REFORMAT: Failure =
+        bad_resource("packet_reformat_id: there is no reformat context of that number");
+    const NO_LIST: Failure = bad_resource("modify_header_id: there is no list of changes of that number");
+    const KIND: Failure =
+        bad_param("packet_reformat_id: a tunnel is put before what is sent, and taken off what is received");
+    let of = |bit: u32, number: u32| if what.action & bit == 0 { 0 } else { number };
+    let reformat = of(action::REFORMAT, context.get(FlowContext::PACKET_REFORMAT_ID));
+    let header = of(action::MODIFY_HEADER, context.get(FlowContext::MODIFY_HEADER_ID));
+    if what.action & action::REFORMAT != 0 {
+        let kind = fw.icm.steering.reformat(reformat).ok_or(NO_REFORMAT.of(reformat))?.kind;
+        if (kind == ReformatKind::TunnelToL2) != (table.kind == TableType::NicRx) {
+            return Err(KIND.of(reformat).got(kind.bits()));
+        }
+    }
+    if what.action & action::MODIFY_HEADER != 0 && fw.icm.steering.header_changes(header).is_none() {
+        return Err(NO_LIST.of(header));
+    }
+    (what.reformat, what.header) = (reformat, header);
+    Ok(())
 }
 
 /// Elements of a list, as [`FlowListEntry`] has them.
@@ -89,7 +125,9 @@ fn destination_of(
     element: &[u8; 8],
 ) -> Result<Destination, Failure> {
     const VPORT: Failure = bad_param("destination_type 0: there is no embedded switch with virtual ports");
-    const SAMPLER: Failure = bad_param("destination_type 6: there are no samplers");
+    const SAMPLER: Failure = bad_param("destination_type 6: entries of the type have no samplers");
+    const NO_SAMPLER: Failure = bad_resource("destination_id: there is no sampler of that number and type");
+    const ENDS: Failure = bad_param("destination_type: packets end in the table (termination_table)");
     const TYPE: Failure = bad_param("destination_type 0xa: tables don't lead to the root of another type");
     const UNKNOWN: Failure = bad_param("destination_type: there is no such type");
     const UPLINK: Failure =
@@ -117,6 +155,9 @@ fn destination_of(
         destination::FLOW_TABLE => {
             let next = fw.icm.steering.table(number).filter(|next| next.kind == table.kind);
             let next = next.ok_or(NO_TABLE.of(number))?;
+            if table.ends {
+                return Err(ENDS.of(number));
+            }
             if next.level <= table.level && !(ignore_level && offer.ignore_level) {
                 return Err(LEVEL.of(number).got(next.level).least(u64::from(table.level).saturating_add(1)));
             }
@@ -125,7 +166,13 @@ fn destination_of(
         destination::UPLINK if table.kind == TableType::NicTx => Ok(Destination::Uplink),
         destination::UPLINK => Err(UPLINK),
         destination::VPORT => Err(VPORT.of(number)),
-        destination::FLOW_SAMPLER => Err(SAMPLER.of(number)),
+        destination::FLOW_SAMPLER if !offer.software => Err(SAMPLER.of(number)),
+        destination::FLOW_SAMPLER => {
+            let sampler = fw.icm.steering.sampler(number);
+            let all = sampler.and_then(|sampler| fw.icm.steering.table(sampler.all));
+            all.filter(|all| all.kind == table.kind).ok_or(NO_SAMPLER.of(number))?;
+            Ok(Destination::Sampler(number))
+        }
         destination::TABLE_TYPE => Err(TYPE.of(number)),
         other => Err(UNKNOWN.got(other)),
     }
@@ -157,10 +204,11 @@ fn deed(
     let says = |bit| before.is_none() || mask & bit != 0;
     let (destinations, counters) = list(call)?;
     let mut what = before.cloned().unwrap_or_default();
-    // What goes with actions that are refused (push_vlan, packet_reformat_id, modify_header_id, encryption) says nothing, and
-    // so does flow_source: it tells where packets of an embedded switch come from.
+    // What goes with actions that are refused (push_vlan, encryption) says nothing, and so does flow_source: it tells where
+    // packets of an embedded switch come from.
     if says(modify_entry::ACTION) {
-        what.action = action_of(table.kind, offer, context.get(FlowContext::ACTION))?;
+        what.action = action_of(table, offer, context.get(FlowContext::ACTION))?;
+        contexts_of(fw, table, &mut what, context)?;
     }
     if says(modify_entry::FLOW_TAG) {
         what.tag = context.get(FlowContext::FLOW_TAG);
@@ -288,6 +336,8 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let context = out.context_mut();
     context.set(FlowContext::GROUP_ID, entry.group).set(FlowContext::FLOW_TAG, what.tag);
     context.set(FlowContext::ACTION, what.action);
+    context.set(FlowContext::PACKET_REFORMAT_ID, what.reformat);
+    context.set(FlowContext::MODIFY_HEADER_ID, what.header);
     context.set(FlowContext::DESTINATION_LIST_SIZE, what.destinations.len() as u32);
     context.set(FlowContext::FLOW_COUNTER_LIST_SIZE, what.counters.len() as u32);
     *context.value_mut() = Steering::value(group, entry);
@@ -296,6 +346,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         Destination::Tir(tirn) => element(destination::TIR, tirn),
         Destination::Table(table) => element(destination::FLOW_TABLE, table),
         Destination::Uplink => element(destination::UPLINK, 0),
+        Destination::Sampler(number) => element(destination::FLOW_SAMPLER, number),
     });
     let counters =
         what.counters.iter().map(|id| *FlowListEntry::new().set(FlowListEntry::FLOW_COUNTER_ID, *id));
@@ -318,6 +369,7 @@ pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
         let kind = match element.get(FlowListEntry::DESTINATION_TYPE) {
             destination::FLOW_TABLE => Kind::FlowTable,
             destination::TIR => Kind::Tir,
+            destination::FLOW_SAMPLER => Kind::GeneralObject,
             // The uplink is nobody's; other kinds are refused.
             _ => return None,
         };
@@ -326,7 +378,16 @@ pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     let counters = counters.iter().map(number).map(|element| {
         Object::new(Kind::FlowCounter, Steering::first_of_bulk(element.get(FlowListEntry::FLOW_COUNTER_ID)))
     });
-    let group = Object::new(Kind::FlowGroup, set.context().get(FlowContext::GROUP_ID));
+    let context = set.context();
+    let group = Object::new(Kind::FlowGroup, context.get(FlowContext::GROUP_ID));
+    let named = |bit: u32, kind, number| {
+        (context.get(FlowContext::ACTION) & bit != 0).then(|| Object::new(kind, number))
+    };
+    let reformat =
+        named(action::REFORMAT, Kind::ReformatContext, context.get(FlowContext::PACKET_REFORMAT_ID));
+    let header =
+        named(action::MODIFY_HEADER, Kind::HeaderContext, context.get(FlowContext::MODIFY_HEADER_ID));
+    let destinations = destinations.chain(reformat).chain(header);
     [group].into_iter().chain(destinations).chain(counters).map(|object| (object, false)).collect()
 }
 

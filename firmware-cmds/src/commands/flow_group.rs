@@ -31,6 +31,8 @@ pub(super) fn of_table(fw: &Firmware, table: u32, number: u32) -> Result<&Group,
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const HASH: Failure =
         bad_param("CREATE_FLOW_GROUP: group_type must be 0: entries are told apart by criteria");
+    const SOFTWARE: Failure =
+        bad_param("CREATE_FLOW_GROUP: the driver writes the table's entries itself (sw_owner)");
     const DEFINER: Failure = bad_param("CREATE_FLOW_GROUP: match_definer_id: there are no definers");
     const ORDER: Failure = bad_param("CREATE_FLOW_GROUP: start_flow_index is above end_flow_index");
     const BEYOND: Failure = bad_param("CREATE_FLOW_GROUP: end_flow_index is beyond the table");
@@ -44,6 +46,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const _: () = assert!(MOST_CRITERIA == 512, "as the refusal says");
     let create = call.view::<CreateFlowGroupIn>()?;
     let (table, context, _) = flow_table::find(fw, call)?;
+    if context.software.is_some() {
+        return Err(SOFTWARE.of(table));
+    }
     if create.get(CreateFlowGroupIn::GROUP_TYPE) != 0 {
         return Err(HASH.got(create.get(CreateFlowGroupIn::GROUP_TYPE)));
     }

@@ -10,6 +10,7 @@ use hca_spec::flow::{
     TableType, miss_action, modify_table, root,
 };
 use hca_spec::layout::Field;
+use hca_spec::ste::Ste;
 
 use super::call::{done, named, reply};
 use super::fixture::{Fixture, input};
@@ -17,7 +18,7 @@ use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::{Kind, Object};
-use crate::steering::{FlowTable, Miss, TypeOffer};
+use crate::steering::{Changes, FlowTable, Miss, TypeOffer, address_of_table};
 
 /// Whether the adapter has flow tables: Ethernet ports have.
 pub(super) fn has_steering(fw: &Firmware) -> bool {
@@ -102,7 +103,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const REFORMAT: Failure = bad_param("CREATE_FLOW_TABLE: reformat_en: packets can't be reformatted");
     const DECAP: Failure = bad_param("CREATE_FLOW_TABLE: decap_en: headers can't be taken off");
     const OWNER: Failure =
-        bad_param("CREATE_FLOW_TABLE: sw_owner: drivers don't write entries themselves here");
+        bad_param("CREATE_FLOW_TABLE: sw_owner: drivers don't write entries themselves here (sw_owner_v2)");
+    const ROOT: Failure =
+        bad_resource("CREATE_FLOW_TABLE: sw_owner_icm_root_0: no memory for entries was allocated there");
     const TERMINATION: Failure =
         bad_param("CREATE_FLOW_TABLE: termination_table: there are none of that kind");
     const SIZE: Failure = bad_param("CREATE_FLOW_TABLE: log_size is above log_max_ft_size");
@@ -110,13 +113,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const FULL: Failure = no_room("CREATE_FLOW_TABLE: there are 2^log_max_ft_num tables of the type");
     let (kind, offer) = kind_of(fw, call)?;
     let context = call.view::<CreateFlowTableIn>()?.context();
-    let flags: [(Field<FlowTableContext>, Failure); 4] = [
-        (FlowTableContext::REFORMAT_EN, REFORMAT),
-        (FlowTableContext::DECAP_EN, DECAP),
-        (FlowTableContext::SW_OWNER, OWNER),
-        (FlowTableContext::TERMINATION_TABLE, TERMINATION),
+    let flags: [(Field<FlowTableContext>, bool, Failure); 4] = [
+        (FlowTableContext::REFORMAT_EN, offer.reformat || offer.decap, REFORMAT),
+        (FlowTableContext::DECAP_EN, offer.decap, DECAP),
+        (FlowTableContext::SW_OWNER, offer.software, OWNER),
+        // Only samplers need them, and those are for tables that drivers write.
+        (FlowTableContext::TERMINATION_TABLE, offer.software, TERMINATION),
     ];
-    if let Some((_, why)) = flags.into_iter().find(|(flag, _)| context.get(*flag) == 1) {
+    if let Some((_, _, why)) =
+        flags.into_iter().find(|(flag, offered, _)| !offered && context.get(*flag) == 1)
+    {
         return Err(why);
     }
     let (size, level) = (context.get(FlowTableContext::LOG_SIZE), context.get(FlowTableContext::LEVEL));
@@ -132,7 +138,18 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     }
     // lag_master_next_table_id is ignored: ports are not bonded.
     let miss = miss_of(fw, (kind, offer), level, context)?;
-    let table = FlowTable::new(kind, level, size, miss);
+    let root = context.get(FlowTableContext::SW_OWNER_ICM_ROOT_0);
+    let software = (context.get(FlowTableContext::SW_OWNER) == 1).then_some(root);
+    if software.is_some_and(|root| !fw.icm.steering.memory.has(root, Ste::SIZE as u64)) {
+        return Err(ROOT.got(root));
+    }
+    let changes = Changes {
+        reformat: context.get(FlowTableContext::REFORMAT_EN) == 1,
+        decap: context.get(FlowTableContext::DECAP_EN) == 1,
+    };
+    let ends = context.get(FlowTableContext::TERMINATION_TABLE) == 1;
+    let mut table = FlowTable::new(kind, level, size, miss);
+    (table.software, table.changes, table.ends) = (software, changes, ends);
     named(fw.icm.steering.create_table(table).ok_or(FULL)?)
 }
 
@@ -179,7 +196,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let (_, table, _) = find(fw, call)?;
+    let (number, table, offer) = find(fw, call)?;
     let (action, next) = match table.miss {
         Miss::Default => (miss_action::DEFAULT, 0),
         Miss::Table(next) => (miss_action::TABLE, next),
@@ -189,6 +206,13 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let context = out.context_mut();
     context.set(FlowTableContext::LEVEL, table.level).set(FlowTableContext::LOG_SIZE, table.log_size);
     context.set(FlowTableContext::TABLE_MISS_ACTION, action).set(FlowTableContext::TABLE_MISS_ID, next);
+    context.set(FlowTableContext::REFORMAT_EN, table.changes.reformat.into());
+    context.set(FlowTableContext::DECAP_EN, table.changes.decap.into());
+    context.set(FlowTableContext::TERMINATION_TABLE, table.ends.into());
+    context.set(FlowTableContext::SW_OWNER, table.software.is_some().into());
+    // Where entries that drivers write send packets to come here.
+    let address = offer.software.then(|| table.software.unwrap_or(address_of_table(number)));
+    context.set(FlowTableContext::SW_OWNER_ICM_ROOT_0, address.unwrap_or(0));
     Ok(reply(&out))
 }
 

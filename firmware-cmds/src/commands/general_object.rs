@@ -1,44 +1,83 @@
-//! General objects. There is one kind: QP numbers that no queue pair has. A program names them in connections whose
-//! traffic takes another way, as rdma_cm with a queue pair of its own making does with DC.
+//! General objects: QP numbers that no queue pair has, which every kind of adapter offers; memory for entries of flow tables that
+//! drivers write themselves; samplers of flows.
 //!
-//! Source: PRM "General Object Commands"; `mlx5dv_reserved_qpn_alloc(3)`. By inference: an object begins at a multiple of
-//! the count of its numbers.
+//! A program names reserved QP numbers in connections whose traffic takes another way, as rdma_cm with a queue pair of its own
+//! making does with DC.
+//!
+//! Source: PRM "General Object Commands"; `mlx5dv_reserved_qpn_alloc(3)`; mlx5 driver (`core/lib/dm.c`) and mlx5dv (field use).
+//! By inference: an object of QP numbers begins at a multiple of the count of its numbers.
 
-use hca_spec::caps::object_type;
+use hca_spec::caps::{General, object_type};
 use hca_spec::cmd::{GeneralObjectIn, QueryReservedQpnOut};
+use hca_spec::command::{OutHeader, Status};
+use hca_spec::flow::TableType;
+use hca_spec::rewrite::{SamplerIn, SwIcmIn};
 
 use super::call::{done, named, reply};
 use super::fixture::Fixture;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
+use crate::icm::GeneralObject;
 use crate::limits::LOG_RESERVED_QPNS;
-use crate::object::Kind;
+use crate::object::{Kind, Object};
+use crate::steering::{FlowTable, Sampler, address_of_sampler};
 
-/// The command, if it is about the kind that there is.
-fn admit<'a>(call: &Call<'a>) -> Result<&'a GeneralObjectIn, Failure> {
+/// Length of QUERY_GENERAL_OBJECT's shortest output.
+pub(super) const QUERY_LEN: usize = QueryReservedQpnOut::SIZE;
+
+/// The type that a command is about, if the adapter has it.
+fn admit(fw: &Firmware, call: &Call<'_>) -> Result<u32, Failure> {
     const KIND: Failure = bad_param("general objects: the adapter has none of that kind (general_obj_types)");
-    let input = call.view::<GeneralObjectIn>()?;
-    match input.get(GeneralObjectIn::OBJ_TYPE) {
-        object_type::RESERVED_QPN => Ok(input),
-        other => Err(KIND.got(other)),
+    let kind = call.view::<GeneralObjectIn>()?.get(GeneralObjectIn::OBJ_TYPE);
+    let offered = fw.general_max.get(General::GENERAL_OBJ_TYPES);
+    match offered.checked_shr(kind) {
+        Some(bits) if bits & 1 == 1 => Ok(kind),
+        _ => Err(KIND.got(kind)),
     }
 }
 
-/// The entry of an object that there is.
-fn entry(fw: &Firmware, call: &Call<'_>) -> Result<u32, Failure> {
+/// An object that there is.
+enum Found {
+    /// Reserved QP numbers, by their entry.
+    Numbers(u32),
+    Other(u32, GeneralObject),
+}
+
+fn find(fw: &Firmware, call: &Call<'_>) -> Result<Found, Failure> {
     const NONE: Failure = bad_resource("general objects: there is no such object");
-    let first = admit(call)?.get(GeneralObjectIn::OBJ_ID);
-    let entry = first >> LOG_RESERVED_QPNS;
-    let there = entry << LOG_RESERVED_QPNS == first && fw.icm.reserved_qpns.get(entry).is_some();
-    if there { Ok(entry) } else { Err(NONE.of(first)) }
+    let kind = admit(fw, call)?;
+    let number = call.view::<GeneralObjectIn>()?.get(GeneralObjectIn::OBJ_ID);
+    let none = NONE.of(number);
+    if kind == object_type::RESERVED_QPN {
+        let entry = number >> LOG_RESERVED_QPNS;
+        let there = entry << LOG_RESERVED_QPNS == number && fw.icm.reserved_qpns.get(entry).is_some();
+        return if there { Ok(Found::Numbers(entry)) } else { Err(none) };
+    }
+    match fw.icm.general.get(number) {
+        Some(object @ GeneralObject::SwIcm { .. }) if kind == object_type::SW_ICM => {
+            Ok(Found::Other(number, *object))
+        }
+        Some(object @ GeneralObject::Sampler) if kind == object_type::FLOW_SAMPLER => {
+            Ok(Found::Other(number, *object))
+        }
+        _ => Err(none),
+    }
 }
 
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    match admit(fw, call)? {
+        object_type::SW_ICM => create_memory(fw, call),
+        object_type::FLOW_SAMPLER => create_sampler(fw, call),
+        _ => create_numbers(fw, call),
+    }
+}
+
+fn create_numbers(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const RANGE: Failure =
         bad_param("CREATE_GENERAL_OBJECT: log_obj_range is not what the capabilities allow for QP numbers");
     const FULL: Failure = no_room("CREATE_GENERAL_OBJECT: every reserved QP number is in use");
-    let range = admit(call)?.get(GeneralObjectIn::LOG_OBJ_RANGE);
+    let range = call.view::<GeneralObjectIn>()?.get(GeneralObjectIn::LOG_OBJ_RANGE);
     if range != LOG_RESERVED_QPNS {
         return Err(RANGE.got(range).limit(LOG_RESERVED_QPNS));
     }
@@ -47,22 +86,149 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     named(entry << LOG_RESERVED_QPNS)
 }
 
+const MANY: Failure = no_room("CREATE_GENERAL_OBJECT: every number of a general object is in use");
+
+/// The input as the layout of a type; what a driver left out is zero.
+fn whole<T>(call: &Call<'_>, from: fn(&[u8]) -> T) -> T {
+    from(call.input)
+}
+
+fn create_memory(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const RANGE: Failure = bad_param(
+        "CREATE_GENERAL_OBJECT: sw_icm_start_addr, log_sw_icm_size: must be whole pages of the memory that the capabilities tell of",
+    );
+    const TAKEN: Failure = Failure::new(
+        Status::NoResources,
+        "CREATE_GENERAL_OBJECT: sw_icm_start_addr: another object has a part of that memory",
+    );
+    let input = whole(call, SwIcmIn::from_prefix_or_zero);
+    let (start, log) = (input.get(SwIcmIn::SW_ICM_START_ADDR), input.get(SwIcmIn::LOG_SW_ICM_SIZE));
+    let memory = &mut fw.icm.steering.memory;
+    if !memory.is_range(start, log) {
+        return Err(RANGE.got(start));
+    }
+    if !memory.allocate(start, log) {
+        return Err(TAKEN.got(start));
+    }
+    let Ok(number) = fw.icm.general.insert(GeneralObject::SwIcm { start, log }) else {
+        fw.icm.steering.memory.free(start);
+        return Err(MANY);
+    };
+    named(number)
+}
+
+fn create_sampler(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const TYPE: Failure =
+        bad_param("CREATE_GENERAL_OBJECT: table_type: tables of that type have no samplers");
+    const RATIO: Failure = bad_param("CREATE_GENERAL_OBJECT: sample_ratio must not be 0");
+    const NO_TABLE: Failure =
+        bad_resource("CREATE_GENERAL_OBJECT: sampler: there is no flow table of that number and type");
+    const ENDS: Failure = bad_param(
+        "CREATE_GENERAL_OBJECT: sample_table_id: copies go to a table in which they end (termination_table)",
+    );
+    const LEVEL: Failure =
+        bad_param("CREATE_GENERAL_OBJECT: sampler: the level of a table is not above the sampler's");
+    let input = whole(call, SamplerIn::from_prefix_or_zero);
+    let bits = input.get(SamplerIn::TABLE_TYPE);
+    let kind = TableType::from_bits(bits).ok_or(TYPE.got(bits))?;
+    fw.icm.steering.offer().of(kind).filter(|offer| offer.software).ok_or(TYPE.got(bits))?;
+    let ratio = input.get(SamplerIn::SAMPLE_RATIO);
+    if ratio == 0 {
+        return Err(RATIO);
+    }
+    let (level, ignore) = (input.get(SamplerIn::LEVEL), input.get(SamplerIn::IGNORE_FLOW_LEVEL) == 1);
+    let table = |number: u32| -> Result<&FlowTable, Failure> {
+        let table =
+            fw.icm.steering.table(number).filter(|table| table.kind == kind).ok_or(NO_TABLE.of(number))?;
+        if table.level <= level && !ignore {
+            return Err(LEVEL.of(number).got(table.level).least(u64::from(level).saturating_add(1)));
+        }
+        Ok(table)
+    };
+    let (all, copies) = (input.get(SamplerIn::DEFAULT_TABLE_ID), input.get(SamplerIn::SAMPLE_TABLE_ID));
+    table(all)?;
+    if !table(copies)?.ends {
+        return Err(ENDS.of(copies));
+    }
+    let sampler = Sampler::new((all, copies), ratio, (level, ignore));
+    let number = fw.icm.general.insert(GeneralObject::Sampler).map_err(|_| MANY)?;
+    fw.icm.steering.create_sampler(number, sampler);
+    named(number)
+}
+
 pub(super) fn modify(fw: &Firmware, call: &Call<'_>) -> Outcome {
     const NOTHING: Failure =
-        bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: reserved QP numbers have nothing to change");
-    entry(fw, call)?;
+        bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: objects of the type have nothing to change");
+    find(fw, call)?;
     Err(NOTHING)
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
-    let first = entry(fw, call)? << LOG_RESERVED_QPNS;
-    Ok(reply(QueryReservedQpnOut::new().set(QueryReservedQpnOut::OBJ_ID, first)))
+    Ok(match find(fw, call)? {
+        Found::Numbers(entry) => {
+            reply(QueryReservedQpnOut::new().set(QueryReservedQpnOut::OBJ_ID, entry << LOG_RESERVED_QPNS))
+        }
+        Found::Other(number, GeneralObject::SwIcm { start, log }) => {
+            let mut out = SwIcmIn::new();
+            out.set(SwIcmIn::SW_ICM_START_ADDR, start).set(SwIcmIn::LOG_SW_ICM_SIZE, log);
+            about(number, out.bytes())
+        }
+        Found::Other(number, GeneralObject::Sampler) => {
+            let mut out = SamplerIn::new();
+            if let Some(found) = fw.icm.steering.sampler(number) {
+                let kind = fw.icm.steering.table(found.all).map_or(0, |table| table.kind as u32);
+                out.set(SamplerIn::TABLE_TYPE, kind).set(SamplerIn::LEVEL, found.level);
+                out.set(SamplerIn::IGNORE_FLOW_LEVEL, found.ignore_level.into());
+                out.set(SamplerIn::SAMPLE_RATIO, found.ratio);
+                out.set(SamplerIn::SAMPLE_TABLE_ID, found.copies).set(SamplerIn::DEFAULT_TABLE_ID, found.all);
+                let address = address_of_sampler(number);
+                out.set(SamplerIn::ICM_ADDRESS_RX, address).set(SamplerIn::ICM_ADDRESS_TX, address);
+            }
+            about(number, out.bytes())
+        }
+    })
+}
+
+/// An output about an object with attributes behind the header.
+fn about(number: u32, attributes: &[u8]) -> Vec<u8> {
+    let head = *QueryReservedQpnOut::new().set(QueryReservedQpnOut::OBJ_ID, number);
+    let head = head.bytes().get(..OutHeader::SIZE).unwrap_or_default();
+    [head, attributes.get(OutHeader::SIZE..).unwrap_or_default()].concat()
 }
 
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    let entry = entry(fw, call)?;
-    fw.icm.reserved_qpns.remove(entry);
+    const USED: Failure = Failure::new(
+        Status::BadResourceState,
+        "DESTROY_GENERAL_OBJECT: entries of flow tables name the sampler",
+    );
+    match find(fw, call)? {
+        Found::Numbers(entry) => _ = fw.icm.reserved_qpns.remove(entry),
+        // Entries that lie there are no more: packets that come to them are dropped.
+        Found::Other(number, GeneralObject::SwIcm { start, .. }) => {
+            fw.icm.steering.memory.free(start);
+            fw.icm.general.remove(number);
+        }
+        Found::Other(number, GeneralObject::Sampler) => {
+            let users = fw.icm.steering.sampler(number).map_or(0, |sampler| sampler.users);
+            if users > 0 {
+                return Err(USED.of(number).got(users));
+            }
+            fw.icm.steering.destroy_sampler(number);
+            fw.icm.general.remove(number);
+        }
+    }
     Ok(done())
+}
+
+/// The tables that a sampler names.
+pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
+    let kind = call.view::<GeneralObjectIn>().map(|input| input.get(GeneralObjectIn::OBJ_TYPE));
+    if kind != Ok(object_type::FLOW_SAMPLER) {
+        return Vec::new();
+    }
+    let input = whole(call, SamplerIn::from_prefix_or_zero);
+    let tables = [input.get(SamplerIn::DEFAULT_TABLE_ID), input.get(SamplerIn::SAMPLE_TABLE_ID)];
+    tables.into_iter().map(|table| (Object::new(Kind::FlowTable, table), false)).collect()
 }
 
 /// CREATE_GENERAL_OBJECT: QP numbers.
@@ -76,7 +242,7 @@ pub(super) fn create_template(_: &Fixture) -> Vec<u8> {
 pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
     let mut named = GeneralObjectIn::new();
     named.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
-    named.set(GeneralObjectIn::OBJ_ID, fixture.number(Kind::ReservedQpn)).bytes().to_vec()
+    named.set(GeneralObjectIn::OBJ_ID, fixture.number(Kind::GeneralObject)).bytes().to_vec()
 }
 
 #[cfg(test)]

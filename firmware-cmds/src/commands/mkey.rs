@@ -57,6 +57,21 @@ fn check_device_memory(fw: &Firmware, ctx: &Mkc, none: Failure) -> Result<(), Fa
     Ok(())
 }
 
+/// The same of memory for entries of flow tables.
+fn check_sw_icm(fw: &Firmware, ctx: &Mkc, none: Failure) -> Result<(), Failure> {
+    const PIECE: Failure = bad_param(
+        "CREATE_MKEY: start_addr, len: the region is not in memory for entries (CREATE_GENERAL_OBJECT, SW_ICM)",
+    );
+    if !fw.icm.steering.offer().has_software() {
+        return Err(none);
+    }
+    let (start, len) = (ctx.get(Mkc::START_ADDR), ctx.get(Mkc::LEN));
+    if ctx.get(Mkc::FREE) == 0 && !fw.icm.steering.memory.has(start, len) {
+        return Err(PIECE.got(start));
+    }
+    Ok(())
+}
+
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const MODE: Failure = bad_param("CREATE_MKEY: access_mode: this adapter does not have it");
     const NO_PD: Failure = bad_resource("CREATE_MKEY: pd: the protection domain is not allocated");
@@ -76,8 +91,10 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let ctx = *create.mkc();
     let bits = ctx.get(Mkc::ACCESS_MODE_4_2) << 2 | ctx.get(Mkc::ACCESS_MODE_1_0);
     let mode = ctx.access_mode().ok_or(MODE.got(bits))?;
-    if mode == AccessMode::Memic {
-        check_device_memory(fw, &ctx, MODE.got(bits))?;
+    match mode {
+        AccessMode::Memic => check_device_memory(fw, &ctx, MODE.got(bits))?,
+        AccessMode::SwIcm => check_sw_icm(fw, &ctx, MODE.got(bits))?,
+        _ => {}
     }
     let free = ctx.get(Mkc::FREE) == 1;
     let pd = ctx.get(Mkc::PD);
@@ -88,7 +105,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         return Err(BSF.got(ctx.get(Mkc::BSF_OCTWORD_SIZE)).limit(BSF_OCTWORDS));
     }
     let capacity = match mode {
-        AccessMode::Pa | AccessMode::Memic => 0,
+        AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm => 0,
         _ => ctx.get(Mkc::TRANSLATIONS_OCTWORD_SIZE),
     };
     if capacity > MAX_KEY_OCTWORDS {
@@ -109,7 +126,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         }
         list.truncate(wanted);
     }
-    let listed = !matches!(mode, AccessMode::Pa | AccessMode::Memic);
+    let listed = !matches!(mode, AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm);
     if listed && given > capacity {
         return Err(ROOM.got(given).limit(capacity));
     }
@@ -118,7 +135,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     }
     let counted = if !listed || call.user_pages.is_some() { 0 } else { list.len() as u64 };
     let translation = match (mode, call.user_pages) {
-        (AccessMode::Pa | AccessMode::Memic, _) => Translation::None,
+        (AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm, _) => Translation::None,
         (AccessMode::Mtt, Some(pages)) => Translation::User(pages.clone()),
         (AccessMode::Mtt, None) => Translation::Mtt(list),
         (AccessMode::Klm | AccessMode::Ksm, _) => Translation::Klm(list),

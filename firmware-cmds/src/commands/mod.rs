@@ -46,6 +46,7 @@ mod qp;
 mod qp_transition;
 mod register;
 mod report;
+mod rewrite;
 mod roce_address;
 pub mod row;
 mod rq;

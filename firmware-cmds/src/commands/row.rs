@@ -6,11 +6,13 @@ use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
 use hca_spec::command::{InHeader, Opcode};
 use hca_spec::flow::SetFteIn;
+use hca_spec::rewrite::AllocModifyHeaderContextIn;
 use hca_spec::transport::RQT_LIST;
 use hca_spec::{be32, put_be32};
 
 use super::fixture::Fixture;
 use super::flow_counter;
+use super::rewrite::REFORMAT_HEADER;
 use super::table::find;
 use crate::effect::Effect;
 use crate::failure::Failure;
@@ -234,6 +236,10 @@ impl IcmUse {
 
     /// Column of the table: an entry of a flow table, and the list behind SET_FLOW_TABLE_ENTRY's input.
     pub(super) const FLOW_ENTRY: Self = Self { more: IcmMore::FlowEntry, ..Self::list_at(SetFteIn::SIZE) };
+    /// Column of the table: the header behind ALLOC_PACKET_REFORMAT_CONTEXT's input, and the list behind that of
+    /// ALLOC_MODIFY_HEADER_CONTEXT.
+    pub(super) const REFORMAT_DATA: Self = Self::list_at(REFORMAT_HEADER);
+    pub(super) const HEADER_CHANGES: Self = Self::list_at(AllocModifyHeaderContextIn::SIZE);
     /// Column of the table: a bulk of flow counters.
     pub(super) const FLOW_COUNTERS: Self = Self { more: IcmMore::FlowCounters, ..Self::OBJECT };
 

@@ -14,7 +14,7 @@ use hca_spec::queue::{SQ_ERROR, SQ_READY, SQ_RESET, Sqc, Wq};
 
 use super::call::{check_record, check_uar, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
-use super::pacing::has_rates;
+use super::pacing::{has_rates, may_name};
 use super::qp::hold;
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
@@ -120,6 +120,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         fw.icm.tiss.get(number).ok_or(NO_TIS.got(number))?;
     }
     check_options(fw, sqc)?;
+    may_name(fw, call, sqc.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX))?;
     if wq.get(Wq::WQ_TYPE) != CYCLIC {
         return Err(TYPE.got(wq.get(Wq::WQ_TYPE)));
     }
@@ -196,6 +197,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if let Some(index) = rate.filter(|index| *index > rates(fw)) {
         return Err(RATE.of(number).got(index).limit(rates(fw)));
     }
+    may_name(fw, call, rate.unwrap_or(0))?;
     if bits & MODIFY_GROUP != 0 && new.get(Sqc::QOS_QUEUE_GROUP_ID) != 0 {
         return Err(GROUP.of(number).got(new.get(Sqc::QOS_QUEUE_GROUP_ID)));
     }

@@ -21,6 +21,7 @@ use hca_spec::nic_vport::{
     VportIn,
 };
 use hca_spec::queue::SetPpRateLimitIn;
+use hca_spec::rewrite::{AllocModifyHeaderContextIn, AllocPacketReformatContextIn, QueryPacketReformatOut};
 use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut};
 use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn, QueryRqtOut, QueryTirOut,
@@ -39,7 +40,7 @@ use super::{
 };
 use super::{congestion, mad, mcg, memic, mkey, nic_vport, odp, pacing, pages};
 use super::{
-    psv, q_counter, qp, qp_transition as transition, roce_address, rq, rqt, sq, srq, tir, tis, vport,
+    psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, sq, srq, tir, tis, vport,
 };
 use crate::firmware::{Firmware, State};
 use crate::object::Kind::{self, *};
@@ -250,7 +251,7 @@ rows! {
         queries_at(QCounter, COUNTER_SET), OBJECT, User::ALL, Query, Update(q_counter::query), Object;
 
     SetPpRateLimit, "SET_PP_RATE_LIMIT", Initialized, (SetPpRateLimitIn::SIZE, DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Update(pacing::set), Input(pacing::template), if pacing::has_rates;
+        User::ALL, Modify, Update(pacing::set), Input(pacing::template), if pacing::has_rates;
 
     AllocPd, "ALLOC_PD", Initialized, (OBJECT, NAME), makes(Pd), OBJECT,
         User::ALL, Create, Update(domains::alloc), Object;
@@ -389,15 +390,30 @@ rows! {
     ModifyFlowTable, "MODIFY_FLOW_TABLE", Initialized, (ModifyFlowTableIn::SIZE, DONE), changes_at(FlowTable, TABLE_ID),
         OBJECT, User::naming(flow_table::names), Modify, Update(flow_table::modify),
         Input(flow_table::modify_template), if flow_table::has_steering;
+    AllocPacketReformatContext, "ALLOC_PACKET_REFORMAT_CONTEXT", Initialized, (AllocPacketReformatContextIn::SIZE, NAME),
+        makes(ReformatContext), REFORMAT_DATA, User::ALL, Create, Update(rewrite::alloc_reformat),
+        Input(rewrite::reformat_template), if rewrite::has_rewriting;
+    DeallocPacketReformatContext, "DEALLOC_PACKET_REFORMAT_CONTEXT", Initialized, (OBJECT, DONE),
+        destroys(ReformatContext), OBJECT, User::ALL, Destroy, Update(rewrite::dealloc_reformat), Object,
+        if rewrite::has_rewriting;
+    QueryPacketReformatContext, "QUERY_PACKET_REFORMAT_CONTEXT", Initialized, (OBJECT, QueryPacketReformatOut::SIZE),
+        queries(ReformatContext), OBJECT, User::ALL, Query, ReadOnly(rewrite::query_reformat),
+        Input(rewrite::template), if rewrite::has_rewriting;
+    AllocModifyHeaderContext, "ALLOC_MODIFY_HEADER_CONTEXT", Initialized, (AllocModifyHeaderContextIn::SIZE, NAME),
+        makes(HeaderContext), HEADER_CHANGES, User::ALL, Create, Update(rewrite::alloc_changes),
+        Input(rewrite::changes_template), if rewrite::has_rewriting;
+    DeallocModifyHeaderContext, "DEALLOC_MODIFY_HEADER_CONTEXT", Initialized, (OBJECT, DONE), destroys(HeaderContext),
+        OBJECT, User::ALL, Destroy, Update(rewrite::dealloc_changes), Object, if rewrite::has_rewriting;
 
-    CreateGeneralObject, "CREATE_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, NAME), makes(ReservedQpn), OBJECT,
-        User::ALL, Create, Update(general_object::create), Input(general_object::create_template);
-    ModifyGeneralObject, "MODIFY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), changes(ReservedQpn), OBJECT,
+    CreateGeneralObject, "CREATE_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, NAME), makes(GeneralObject), OBJECT,
+        User::naming(general_object::names), Create, Update(general_object::create),
+        Input(general_object::create_template);
+    ModifyGeneralObject, "MODIFY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), changes(GeneralObject), OBJECT,
         User::ALL, Modify, ReadOnly(general_object::modify),
         Refused(general_object::template, "reserved QP numbers have nothing to change");
-    QueryGeneralObject, "QUERY_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, QueryReservedQpnOut::SIZE),
-        queries(ReservedQpn), OBJECT, User::ALL, Query, ReadOnly(general_object::query), Input(general_object::template);
-    DestroyGeneralObject, "DESTROY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), destroys(ReservedQpn), OBJECT,
+    QueryGeneralObject, "QUERY_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, general_object::QUERY_LEN),
+        queries(GeneralObject), OBJECT, User::ALL, Query, ReadOnly(general_object::query), Input(general_object::template);
+    DestroyGeneralObject, "DESTROY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), destroys(GeneralObject), OBJECT,
         User::ALL, Destroy, Update(general_object::destroy), Input(general_object::template);
     CreateUctx, "CREATE_UCTX", Initialized, (CreateUctxIn::SIZE, CreateUctxOut::SIZE), makes(UserContext), OBJECT,
         User::KERNEL, Create, Update(devx::create_context), Object;
@@ -407,6 +423,8 @@ rows! {
         User::ALL, Create, Update(devx::create_umem), Input(devx::create_umem_template);
     DestroyUmem, "DESTROY_UMEM", Initialized, (OBJECT, DONE), destroys(Umem), OBJECT,
         User::ALL, Destroy, Update(devx::destroy_umem), Object;
+    SyncSteering, "SYNC_STEERING", Initialized, (OBJECT, DONE), NONE, OBJECT,
+        User::ALL, Other, ReadOnly(rewrite::sync), Object, if rewrite::has_software;
 }
 
 /// Transitions of queue pairs that bring a context: a user's names are checked in it, and it can't move the record.

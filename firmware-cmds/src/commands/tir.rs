@@ -5,15 +5,17 @@ use hca_spec::caps::{EthernetOffloads, General};
 use hca_spec::command::Status;
 use hca_spec::ids::Rqn;
 use hca_spec::transport::{
-    CreateTirIn, ModifyTirIn, QueryTirOut, TIR_DIRECT, TIR_HASH_KEY, TIR_INDIRECT, Tirc, modify_tir,
+    CreateTirIn, CreateTirOut, ModifyTirIn, QueryTirOut, TIR_DIRECT, TIR_HASH_KEY, TIR_INDIRECT, Tirc,
+    modify_tir,
 };
 
-use super::call::{done, named, reply};
+use super::call::{done, reply};
 use super::fixture::Fixture;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::Kind;
+use crate::steering::address_of_tir;
 use crate::transport::{AllowSelf, Dispatch, HASH_KEY, HashFields, HashFunction, Merge, Tir};
 
 const NO_TIR: Failure = bad_resource("there is no TIR of that number");
@@ -144,7 +146,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     }
     let number = fw.icm.tirs.insert(tir).map_err(|_| FULL)?;
     hold(fw, &tir, true);
-    named(number)
+    let mut out = CreateTirOut::new();
+    out.set(CreateTirOut::TIRN, number);
+    if fw.icm.steering.offer().has_software() {
+        // Where entries that drivers write send packets to come here.
+        let address = address_of_tir(number);
+        out.set(CreateTirOut::ICM_ADDRESS_63_40, (address >> 40) as u32);
+        out.set(CreateTirOut::ICM_ADDRESS_39_32, (address >> 32) as u32 & 0xff);
+        out.set(CreateTirOut::ICM_ADDRESS_31_0, address as u32);
+    }
+    Ok(reply(&out))
 }
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {

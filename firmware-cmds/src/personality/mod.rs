@@ -11,6 +11,7 @@
 
 mod connectx4;
 mod connectx5;
+mod connectx6dx;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -199,8 +200,9 @@ impl PortKind {
 }
 
 /// The kinds that are complete: the only place that lists them, the default first.
-static ALL: LazyLock<Vec<Arc<Personality>>> =
-    LazyLock::new(|| [connectx4::personality(), connectx5::personality()].map(Arc::new).into());
+static ALL: LazyLock<Vec<Arc<Personality>>> = LazyLock::new(|| {
+    [connectx4::personality(), connectx5::personality(), connectx6dx::personality()].map(Arc::new).into()
+});
 
 impl Personality {
     /// The kind that is meant where none is named.

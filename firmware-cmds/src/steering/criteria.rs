@@ -35,13 +35,13 @@ pub(super) fn given(mask: &MatchParam, enable: u32) -> Words {
 }
 
 impl Criteria {
-    /// What tables of a type compare if those bits are given.
-    pub(super) fn new(kind: TableType, given: &[(u8, u32)]) -> Result<Self, NotCompared> {
+    /// What tables of a type compare if those bits are given; `geneve`: the adapter looks into Geneve.
+    pub(super) fn new(kind: TableType, geneve: bool, given: &[(u8, u32)]) -> Result<Self, NotCompared> {
         let mut needs = 0;
         let mut words = Vec::with_capacity(given.len());
         for (word, bits) in given.iter().copied() {
             let at = usize::from(word);
-            needs |= needed(kind, at, bits).ok_or(NotCompared(u32::from(word) * 4))?;
+            needs |= needed((kind, geneve), at, bits).ok_or(NotCompared(u32::from(word) * 4))?;
             words.push((word, widened(at, bits)));
         }
         Ok(Self { words: words.into(), needs })

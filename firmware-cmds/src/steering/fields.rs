@@ -60,9 +60,9 @@ const fn inner(bits: u32) -> u32 {
 }
 
 /// Further fields.
-const MISC_FIELDS: [OfMisc; 23] = {
+const MISC_FIELDS: [OfMisc; 27] = {
     use MatchMisc as M;
-    use present::{BTH, ESP, GRE, GRE_KEY, IPV6, LAYERS, SECOND_TAG, SQN, VXLAN};
+    use present::{BTH, ESP, GENEVE, GRE, GRE_KEY, IPV6, LAYERS, SECOND_TAG, SQN, VXLAN};
     [
         (M::SOURCE_SQN, SQN, None),
         (M::GRE_C_PRESENT, GRE, None),
@@ -81,6 +81,10 @@ const MISC_FIELDS: [OfMisc; 23] = {
         (M::GRE_PROTOCOL, GRE, Some((0, 8))),
         (M::GRE_KEY, GRE_KEY, Some((0, 7))),
         (M::VXLAN_VNI, VXLAN, Some((0, 6))),
+        (M::GENEVE_VNI, GENEVE, Some((0, 5))),
+        (M::GENEVE_OAM, GENEVE, Some((0, 4))),
+        (M::GENEVE_PROTOCOL_TYPE, GENEVE, Some((0, 3))),
+        (M::GENEVE_OPT_LEN, GENEVE, Some((0, 2))),
         (M::BTH_OPCODE, BTH, None),
         (M::OUTER_IPV6_FLOW_LABEL, IPV6, None),
         (M::INNER_IPV6_FLOW_LABEL, inner(IPV6), None),
@@ -119,8 +123,8 @@ fn sent(kind: TableType) -> bool {
     kind == TableType::NicTx
 }
 
-/// Every field that tables of a type compare: word, bits, what a packet must have.
-fn fields(kind: TableType) -> impl Iterator<Item = (usize, u32, u32)> {
+/// Every field that tables of a type compare: word, bits, what a packet must have. `geneve`: the adapter looks into Geneve.
+fn fields((kind, geneve): (TableType, bool)) -> impl Iterator<Item = (usize, u32, u32)> {
     let layers = |base: usize, shift: u32, always: u32| {
         LAYERS
             .iter()
@@ -134,11 +138,12 @@ fn fields(kind: TableType) -> impl Iterator<Item = (usize, u32, u32)> {
         .chain(misc)
         .chain([metadata])
         .filter(move |(_, _, needs)| sent(kind) || needs & (present::SQN | present::METADATA) == 0)
+        .filter(move |(_, _, needs)| geneve || needs & present::GENEVE == 0)
 }
 
 /// What a packet must have to be compared in those bits of a word. `None`: there is a bit that tables of the type can't
 /// compare.
-pub(super) fn needed(kind: TableType, word: usize, mask: u32) -> Option<u32> {
+pub(super) fn needed(kind: (TableType, bool), word: usize, mask: u32) -> Option<u32> {
     let (mut left, mut needs) = (mask, 0);
     for (_, bits, of_field) in fields(kind).filter(|(at, bits, _)| *at == word && mask & bits != 0) {
         left &= !bits;
@@ -157,8 +162,8 @@ pub(super) fn widened(word: usize, mask: u32) -> u32 {
 }
 
 /// What the capability page says of the fields that tables of any type can compare: the words of `ft_field_support`, and of
-/// `ft_field_bitmask_support`, as every bit can be left out.
-pub fn field_support() -> [u32; 4] {
+/// `ft_field_bitmask_support`, as every bit can be left out. `geneve`: the adapter looks into Geneve.
+pub fn field_support(geneve: bool) -> [u32; 4] {
     /// The time to live of an inner header has no bit.
     const INNER_TTL: u32 = 1 << 24;
     let mut words = [0; 4];
@@ -171,7 +176,8 @@ pub fn field_support() -> [u32; 4] {
         set(0, bit);
         set(1, bit);
     }
-    MISC_FIELDS.iter().filter_map(|(_, _, place)| *place).for_each(|(word, bit)| set(word, bit));
+    let misc = MISC_FIELDS.iter().filter(|(_, needs, _)| geneve || needs & present::GENEVE == 0);
+    misc.filter_map(|(_, _, place)| *place).for_each(|(word, bit)| set(word, bit));
     words[1] &= !INNER_TTL;
     words
 }
@@ -180,22 +186,22 @@ pub fn field_support() -> [u32; 4] {
 mod tests {
     use super::*;
 
+    const RX: (TableType, bool) = (TableType::NicRx, false);
+    const TX: (TableType, bool) = (TableType::NicTx, false);
+
     #[test]
     fn what_can_be_compared() {
         let word = |field: Field<MatchLayers>| field.offset() / 4;
         let ports = word(MatchLayers::TCP_DPORT);
-        assert_eq!(needed(TableType::NicRx, ports, 0xffff), Some(present::TCP));
-        assert_eq!(needed(TableType::NicRx, ports, 1 << 3), Some(present::TCP), "any bit of a field");
-        assert_eq!(
-            needed(TableType::NicRx, INNER + ports, 1),
-            Some(inner(present::TCP) | inner(present::LAYERS))
-        );
+        assert_eq!(needed(RX, ports, 0xffff), Some(present::TCP));
+        assert_eq!(needed(RX, ports, 1 << 3), Some(present::TCP), "any bit of a field");
+        assert_eq!(needed(RX, INNER + ports, 1), Some(inner(present::TCP) | inner(present::LAYERS)));
         let l4 = word(MatchLayers::L4_TYPE);
-        assert_eq!(needed(TableType::NicRx, l4, 0x1000), None, "a length of IPv4 headers");
-        assert_eq!(needed(TableType::NicRx, l4, 0xc000_10ff), None, "one bit of three fields");
-        assert_eq!(needed(TableType::NicRx, MISC, 1), None, "frames that are received have no send queue");
-        assert_eq!(needed(TableType::NicTx, MISC, 1), Some(present::SQN));
-        assert_eq!(needed(TableType::NicTx, MISC + 1, 1), None, "there is no embedded switch");
+        assert_eq!(needed(RX, l4, 0x1000), None, "a length of IPv4 headers");
+        assert_eq!(needed(RX, l4, 0xc000_10ff), None, "one bit of three fields");
+        assert_eq!(needed(RX, MISC, 1), None, "frames that are received have no send queue");
+        assert_eq!(needed(TX, MISC, 1), Some(present::SQN));
+        assert_eq!(needed(TX, MISC + 1, 1), None, "there is no embedded switch");
     }
 
     #[test]
@@ -213,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_capability_page_says_so() {
-        let words = field_support();
+        let words = field_support(false);
         assert_eq!(words[0] >> 28, 0xf, "MAC addresses, ethertype, IP version");
         assert_eq!((words[0] & 1 << 12, words[1] & 1 << 24, words[2]), (1 << 12, 0, 1 << 8 | 1 << 5));
     }

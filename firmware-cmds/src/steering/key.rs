@@ -16,6 +16,8 @@ pub struct FlowKey {
     pub gre: Option<Gre>,
     /// Network identifier of VXLAN, 24 bits.
     pub vxlan_vni: Option<u32>,
+    /// The Geneve header.
+    pub geneve: Option<Geneve>,
     /// The base transport header of a RoCE packet.
     pub bth: Option<Bth>,
     /// The send queue that the packet comes from: only of packets that are sent.
@@ -109,6 +111,19 @@ pub struct Gre {
     pub sequence: bool,
 }
 
+/// A Geneve header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Geneve {
+    /// Network identifier, 24 bits.
+    pub vni: u32,
+    /// Control packet.
+    pub control: bool,
+    /// Protocol type.
+    pub protocol: u16,
+    /// Length of the options in words, 6 bits.
+    pub options: u8,
+}
+
 /// What entries compare of a base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bth {
@@ -138,6 +153,7 @@ pub(super) mod present {
     pub(in crate::steering) const BTH: u32 = 1 << 19;
     pub(in crate::steering) const SQN: u32 = 1 << 20;
     pub(in crate::steering) const METADATA: u32 = 1 << 21;
+    pub(in crate::steering) const GENEVE: u32 = 1 << 22;
 }
 
 /// By how much bits of [`present`] are shifted for the inner packet.
@@ -299,6 +315,13 @@ impl FlowKey {
             value.present |= present::VXLAN;
             value.put(MISC, MatchMisc::VXLAN_VNI, vni);
         }
+        if let Some(geneve) = self.geneve {
+            value.present |= present::GENEVE;
+            value.put(MISC, MatchMisc::GENEVE_VNI, geneve.vni);
+            value.put(MISC, MatchMisc::GENEVE_OAM, geneve.control.into());
+            value.put(MISC, MatchMisc::GENEVE_PROTOCOL_TYPE, geneve.protocol.into());
+            value.put(MISC, MatchMisc::GENEVE_OPT_LEN, geneve.options.into());
+        }
         if let Some(bth) = self.bth {
             value.present |= present::BTH;
             value.put(MISC, MatchMisc::BTH_OPCODE, bth.opcode.into());
@@ -345,6 +368,7 @@ mod tests {
             inner: Some(inner),
             gre: Some(Gre { protocol: 0x6558, key: Some(0xaabb_ccdd), checksum: false, sequence: true }),
             vxlan_vni: Some(0x0001_0203),
+            geneve: Some(Geneve { vni: 0x0004_0506, control: true, protocol: 0x6558, options: 3 }),
             bth: Some(Bth { opcode: 0x64, dest_qp: 0x1_0002 }),
             source_sqn: Some(0x77),
             metadata: Some(5),
@@ -366,6 +390,8 @@ mod tests {
         assert_eq!((misc.get(MatchMisc::GRE_PROTOCOL), misc.get(MatchMisc::GRE_KEY)), (0x6558, 0xaabb_ccdd));
         assert_eq!((misc.get(MatchMisc::GRE_K_PRESENT), misc.get(MatchMisc::GRE_S_PRESENT)), (1, 1));
         assert_eq!((misc.get(MatchMisc::VXLAN_VNI), misc.get(MatchMisc::BTH_OPCODE)), (0x010203, 0x64));
+        assert_eq!((misc.get(MatchMisc::GENEVE_VNI), misc.get(MatchMisc::GENEVE_OPT_LEN)), (0x040506, 3));
+        assert_eq!((misc.get(MatchMisc::GENEVE_OAM), misc.get(MatchMisc::GENEVE_PROTOCOL_TYPE)), (1, 0x6558));
         assert_eq!((misc.get(MatchMisc::BTH_DST_QP), misc.get(MatchMisc::SOURCE_SQN)), (0x1_0002, 0x77));
         assert_eq!(misc.get(MatchMisc::OUTER_IPV6_FLOW_LABEL), 0xf_1234);
         assert_eq!(

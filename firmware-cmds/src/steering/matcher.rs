@@ -101,7 +101,7 @@ mod tests {
     /// Entries with the same values: the lowest wins, and nothing is left when the last one goes.
     #[test]
     fn entries_with_the_same_values() {
-        let criteria = Criteria::new(TableType::NicRx, &[]).unwrap();
+        let criteria = Criteria::new(TableType::NicRx, false, &[]).unwrap();
         let mut matcher = Matcher::new(criteria);
         let packet = crate::steering::FlowKey::default().lay_out();
         let mut room = [0; WORDS];

@@ -13,17 +13,28 @@
 //! million; a packet costs a look-up for each different criteria of each table that it enters. Tables take memory for the
 //! entries that are there, not for their size.
 //!
-//! Not here: reformat and modify header contexts, definers, an embedded switch, entries that the driver writes itself.
+//! Entries may change packets: whoever has the packet gives its bytes along ([`Frame`]), and gets other ones. A table may have
+//! its entries in memory that the driver writes itself: those are read there for each packet.
+//!
+//! Not here: definers, meters, an embedded switch.
 
+mod contexts;
 mod counter;
 mod criteria;
+mod entry;
 mod fields;
+mod frame;
 mod key;
 mod matcher;
 mod offer;
+mod rewrite;
 mod table;
+mod tags;
 mod walk;
+mod words;
 
+#[cfg(test)]
+mod changes_tests;
 #[cfg(test)]
 mod tests;
 
@@ -32,17 +43,22 @@ use std::sync::Arc;
 use hca_spec::flow::{MatchParam, TableType};
 
 use crate::steady::SteadyMap;
+use crate::sw_icm::SwIcm;
 use crate::table::Table;
+pub(crate) use contexts::Sampler;
 use counter::Counters;
 pub(crate) use counter::NoCounter;
 pub use counter::Traffic;
 use criteria::Criteria;
 pub(crate) use criteria::NotCompared;
+pub(crate) use entry::{address_of_sampler, address_of_table, address_of_tir};
 pub use fields::field_support;
-pub use key::{Bth, FlowKey, Gre, Ip, L4, Layers, MatchValue, Tag};
-pub use offer::{Offer, TypeOffer};
-pub(crate) use table::{Deed, Destination, Entry, FlowTable, Group, MOST_CRITERIA, Miss};
-pub use walk::{Delivery, MOST_COPIES, MOST_LOOKUPS, MOST_TABLES, Target, Verdict};
+pub use frame::{Frame, Parser, Places, Sight};
+pub use key::{Bth, FlowKey, Geneve, Gre, Ip, L4, Layers, MatchValue, Tag};
+pub use offer::{Offer, Rewrite, TypeOffer};
+pub(crate) use rewrite::{HeaderChanges, Reformat, ReformatKind, is_valid};
+pub(crate) use table::{Changes, Deed, Destination, Entry, FlowTable, Group, MOST_CRITERIA, Miss};
+pub use walk::{Delivery, MOST_CHANGES, MOST_COPIES, MOST_LOOKUPS, MOST_TABLES, Target, Verdict};
 
 /// Types of tables.
 const TYPES: usize = TableType::PortSelection as usize + 1;
@@ -68,6 +84,15 @@ pub struct Steering {
     tirs: SteadyMap<u32, u32>,
     /// Elements of the lists of all entries.
     listed: u64,
+    /// Contexts of headers, and lists of changes.
+    reformats: Table<Reformat>,
+    headers: Table<HeaderChanges>,
+    /// Samplers, by the numbers of their objects.
+    samplers: SteadyMap<u32, Sampler>,
+    /// Bytes of ICM that contexts and lists take.
+    context_bytes: u64,
+    /// Memory that drivers write entries into themselves.
+    pub memory: SwIcm,
 }
 
 /// Why a group can't be made.
@@ -105,6 +130,11 @@ impl Steering {
             entries_of: [0; TYPES],
             tirs: SteadyMap::default(),
             listed: 0,
+            reformats: Table::new(1, offer.rewrite.map_or(0, |rewrite| 1 << rewrite.log_max_reformats)),
+            headers: Table::new(1, offer.rewrite.map_or(0, |rewrite| 1 << rewrite.log_max_lists)),
+            samplers: SteadyMap::default(),
+            context_bytes: 0,
+            memory: SwIcm::default(),
         }
     }
 
@@ -138,6 +168,7 @@ impl Steering {
         u64::from(self.entries()) * ENTRY_BYTES
             + self.listed * LIST_BYTES
             + u64::from(self.counters.in_bulks()) * COUNTER_BYTES
+            + self.context_bytes
     }
 
     /// How many times entries name a TIR: while they do, it stays.
@@ -221,7 +252,7 @@ impl Steering {
         let NewGroup { table: number, places, enable, mask } = *new;
         let table = self.tables.get_mut(number).ok_or(NoGroup::Table)?;
         let given = criteria::given(mask, enable);
-        let criteria = Criteria::new(table.kind, &given).map_err(NoGroup::Compared)?;
+        let criteria = Criteria::new(table.kind, self.offer.geneve, &given).map_err(NoGroup::Compared)?;
         let matcher = table.join(criteria, places.0).ok_or(NoGroup::Criteria)?;
         let group = Group { table: number, places, enable, given, matcher, entries: 0 };
         match self.groups.insert(group) {
@@ -277,9 +308,11 @@ impl Steering {
                         }
                     }
                 }
+                Destination::Sampler(number) => self.hold_sampler(number, more),
                 Destination::Uplink => {}
             }
         }
+        self.hold_contexts(what, more);
         what.counters.iter().for_each(|id| self.counters.hold(*id, more));
         let listed = (what.destinations.len() + what.counters.len()) as u64;
         self.listed = if more { self.listed + listed } else { self.listed.saturating_sub(listed) };

@@ -3,6 +3,7 @@
 use hca_spec::caps::{FlowTableProperties, FlowTables, General};
 use hca_spec::flow::TableType;
 
+use super::entry::{ALLOW, DROP};
 use super::fields::field_support;
 
 /// What tables of one type can do.
@@ -32,6 +33,25 @@ pub struct TypeOffer {
     pub ignore_level: bool,
     /// Packets that no entry matches may go to the root of the NIC's tables (`table_miss_action_domain`).
     pub switch_domain: bool,
+    /// Entries may put headers before packets (`reformat`).
+    pub reformat: bool,
+    /// Entries may take tunnels off (`decap`).
+    pub decap: bool,
+    /// Changes of a list that entries may make; 0: none (`max_modify_header_actions`).
+    pub max_changes: u32,
+    /// Drivers may write entries themselves (`sw_owner_v2`).
+    pub software: bool,
+}
+
+/// What is offered of changes to packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rewrite {
+    /// log2 of the number of reformat contexts.
+    pub log_max_reformats: u32,
+    /// Bytes of the longest header of one.
+    pub max_header: u32,
+    /// log2 of the number of lists of changes.
+    pub log_max_lists: u32,
 }
 
 /// What is offered of flow steering.
@@ -55,6 +75,10 @@ pub struct Offer {
     pub counter_bulks: u32,
     /// log2 of the largest bulk that may be asked for by its size (`flow_counter_bulk_log_max_alloc`).
     pub log_max_counter_bulk: u32,
+    /// Entries may change packets.
+    pub rewrite: Option<Rewrite>,
+    /// Geneve is looked into: it can be compared, and taken off.
+    pub geneve: bool,
 }
 
 /// Tables of an Ethernet port. The levels are those of the mlx5 driver, which uses up to 67; the pools it takes sizes from
@@ -72,6 +96,10 @@ const ETHERNET: TypeOffer = TypeOffer {
     modify_tables: true,
     ignore_level: false,
     switch_domain: false,
+    reformat: false,
+    decap: false,
+    max_changes: 0,
+    software: false,
 };
 
 /// log2 of the counters that drivers are told to read at once: 16 KiB of output.
@@ -79,7 +107,7 @@ const LOG_COUNTERS_READ: u32 = 10;
 
 impl TypeOffer {
     /// The properties of the type's tables, as the capability page has them.
-    fn properties(&self) -> FlowTableProperties {
+    fn properties(&self, of: &Offer) -> FlowTableProperties {
         use FlowTableProperties as P;
         let mut p = P::new();
         p.set(P::FT_SUPPORT, 1).set(P::FLOW_COUNTER, self.log_max_counters.is_some().into());
@@ -92,7 +120,14 @@ impl TypeOffer {
         p.set(P::LOG_MAX_FT_NUM, self.log_max_tables).set(P::LOG_MAX_FLOW, self.log_max_entries);
         p.set(P::LOG_MAX_FLOW_COUNTER, self.log_max_counters.unwrap_or(0));
         p.set(P::LOG_MAX_DESTINATION, self.log_max_destinations);
-        let [outer, inner, misc, _] = field_support();
+        p.set(P::REFORMAT, self.reformat.into()).set(P::REFORMAT_L2_TO_L3_TUNNEL, self.reformat.into());
+        p.set(P::DECAP, self.decap.into()).set(P::REFORMAT_L3_TUNNEL_TO_L2, self.decap.into());
+        p.set(P::SW_OWNER_V2, self.software.into());
+        if self.max_changes > 0 {
+            p.set(P::MAX_MODIFY_HEADER_ACTIONS, self.max_changes);
+            p.set(P::LOG_MAX_MODIFY_HEADER_CONTEXT, of.rewrite.map_or(0, |rewrite| rewrite.log_max_lists));
+        }
+        let [outer, inner, misc, _] = field_support(of.geneve);
         p.set(P::FT_FIELD_SUPPORT_OUTER, outer).set(P::FT_FIELD_BITMASK_OUTER, outer);
         p.set(P::FT_FIELD_SUPPORT_INNER, inner).set(P::FT_FIELD_BITMASK_INNER, inner);
         p.set(P::FT_FIELD_SUPPORT_MISC, misc).set(P::FT_FIELD_BITMASK_MISC, misc);
@@ -112,8 +147,18 @@ impl Offer {
             page.set(FlowTables::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR, 1);
         }
         let of = |offer: &Option<TypeOffer>| {
-            offer.as_ref().map_or_else(FlowTableProperties::new, TypeOffer::properties)
+            offer.as_ref().map_or_else(FlowTableProperties::new, |offer| offer.properties(self))
         };
+        if let Some(rewrite) = self.rewrite {
+            page.set(FlowTables::ENCAP_GENERAL_HEADER, 1);
+            page.set(FlowTables::LOG_MAX_PACKET_REFORMAT_CONTEXT, rewrite.log_max_reformats);
+            page.set(FlowTables::MAX_ENCAP_HEADER_SIZE, rewrite.max_header);
+        }
+        if self.has_software() {
+            page.set(FlowTables::SW_STEERING_NIC_RX_ACTION_DROP_ICM_ADDRESS, DROP);
+            page.set(FlowTables::SW_STEERING_NIC_TX_ACTION_DROP_ICM_ADDRESS, DROP);
+            page.set(FlowTables::SW_STEERING_NIC_TX_ACTION_ALLOW_ICM_ADDRESS, ALLOW);
+        }
         *page.nic_receive_mut() = of(&self.nic_rx);
         *page.nic_receive_rdma_mut() = of(&self.rdma_rx);
         *page.nic_receive_sniffer_mut() = of(&self.sniffer_rx);
@@ -147,6 +192,8 @@ impl Offer {
             max_counters: 0,
             counter_bulks: 0,
             log_max_counter_bulk: 0,
+            rewrite: None,
+            geneve: false,
         }
     }
 
@@ -162,7 +209,29 @@ impl Offer {
             max_counters: 1 << 16,
             counter_bulks: 1,
             log_max_counter_bulk: 0,
+            rewrite: None,
+            geneve: false,
         }
+    }
+
+    /// The same of a ConnectX-6 Dx: entries of the NIC's tables change packets, and drivers may write entries themselves.
+    pub const fn connectx6dx() -> Self {
+        // Estimates: real ones are said to have more of each.
+        const CHANGES: TypeOffer = TypeOffer { max_changes: 32, software: true, ..ETHERNET };
+        Self {
+            // A table of the types that may have any level.
+            nic_rx: Some(TypeOffer { reformat: true, decap: true, ignore_level: true, ..CHANGES }),
+            nic_tx: Some(TypeOffer { reformat: true, ignore_level: true, ..CHANGES }),
+            rewrite: Some(Rewrite { log_max_reformats: 14, max_header: 128, log_max_lists: 14 }),
+            geneve: true,
+            ..Self::ethernet()
+        }
+    }
+
+    /// Whether drivers may write entries of some tables themselves.
+    pub const fn has_software(&self) -> bool {
+        matches!(&self.nic_rx, Some(offer) if offer.software)
+            || matches!(&self.nic_tx, Some(offer) if offer.software)
     }
 
     /// What is offered of a type.
@@ -208,7 +277,7 @@ mod tests {
             assert_eq!((p.get(P::LOG_MAX_FLOW), p.get(P::LOG_MAX_FT_NUM)), (of.log_max_entries, 12));
             assert_eq!((p.get(P::FLOW_COUNTER), p.get(P::LOG_MAX_FLOW_COUNTER)), (1, 2));
             assert_eq!((p.get(P::IGNORE_FLOW_LEVEL), p.get(P::TABLE_MISS_ACTION_DOMAIN)), (0, 0));
-            assert_eq!(p.get(P::FT_FIELD_SUPPORT_INNER), field_support()[1]);
+            assert_eq!(p.get(P::FT_FIELD_SUPPORT_INNER), field_support(false)[1]);
         }
         for p in [page.nic_transmit_rdma(), page.nic_receive_sniffer(), page.nic_transmit_sniffer()] {
             assert_eq!((p.get(P::FT_SUPPORT), p.get(P::TABLE_MISS_ACTION_DOMAIN)), (1, 0));

@@ -32,6 +32,7 @@ pub(crate) enum Destination {
     Table(u32),
     /// The wire.
     Uplink,
+    Sampler(u32),
 }
 
 /// An entry.
@@ -53,6 +54,10 @@ pub(crate) struct Deed {
     pub(crate) destinations: Box<[Destination]>,
     /// Numbers of counters; they count if the action counts.
     pub(crate) counters: Box<[u32]>,
+    /// Its list of changes, if the action changes; 0 = none.
+    pub(crate) header: u32,
+    /// Its reformat context, if the action reformats; 0 = none.
+    pub(crate) reformat: u32,
 }
 
 /// A group.
@@ -70,6 +75,15 @@ pub(crate) struct Group {
     pub(crate) entries: u32,
 }
 
+/// What entries of a table may do to packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Changes {
+    /// Reformat them (`reformat_en`).
+    pub(crate) reformat: bool,
+    /// Take tunnels off (`decap_en`).
+    pub(crate) decap: bool,
+}
+
 /// A table.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
@@ -77,6 +91,12 @@ pub(crate) struct FlowTable {
     pub(crate) level: u32,
     pub(crate) log_size: u32,
     pub(crate) miss: Miss,
+    /// Where in the adapter's memory packets enter, if the driver writes entries there itself: it has no groups.
+    pub(crate) software: Option<u64>,
+    /// Its entries may change packets: put headers before them, take tunnels off.
+    pub(crate) changes: Changes,
+    /// Packets end here: its entries lead to no other table.
+    pub(crate) ends: bool,
     /// Entries, and tables, from which packets come here.
     pub(crate) users: u32,
     /// Last place and number of each group, by its first place.
@@ -96,6 +116,9 @@ impl FlowTable {
             level,
             log_size,
             miss,
+            software: None,
+            changes: Changes::default(),
+            ends: false,
             users: 0,
             groups: BTreeMap::new(),
             matchers: Vec::new(),

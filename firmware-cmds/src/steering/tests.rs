@@ -286,7 +286,7 @@ fn compare(seed: u64) -> u32 {
             _ => {
                 for _ in 0..4 {
                     let key = packet(&mut rng);
-                    steering.walk(TableType::NicRx, &key.lay_out(), 60, &mut verdict);
+                    Frame::pass(&steering, TableType::NicRx, &key, 60, &mut verdict);
                     let entries = plain
                         .iter()
                         .flat_map(|group| group.entries.iter().map(move |entry| (&group.compared, entry)));
@@ -342,7 +342,7 @@ fn untagged_means_without_any_tag() {
     let mut passes = |tag: Option<Tag>| {
         let outer = Layers { tags: [tag, None], ..Layers::default() };
         let key = FlowKey { outer, ..FlowKey::default() };
-        steering.walk(TableType::NicRx, &key.lay_out(), 60, &mut verdict);
+        Frame::pass(&steering, TableType::NicRx, &key, 60, &mut verdict);
         verdict.missed == 0
     };
     assert!(passes(None));

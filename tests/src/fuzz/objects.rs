@@ -76,7 +76,7 @@ const OTHERS: [Kind; 7] = [
     Kind::Psv,
     Kind::UserContext,
     Kind::Umem,
-    Kind::ReservedQpn,
+    Kind::GeneralObject,
 ];
 
 /// Asynchronous events: all but completions (0), commands (0xa) and page requests (0xb).

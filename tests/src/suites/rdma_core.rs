@@ -78,8 +78,8 @@ struct Boot {
 }
 
 /// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
-/// an adapter with BlueFlame; those of device memory a ConnectX-5. A port of Ethernet has its addresses by itself.
-const BOOTS: [Boot; 6] = [
+/// an adapter with BlueFlame; those of device memory a ConnectX-5; those of flow tables that change packets, and of software steering, a ConnectX-6 Dx. A port of Ethernet has its addresses by itself.
+const BOOTS: [Boot; 7] = [
     Boot {
         link_layer: LinkLayer::InfiniBand,
         topology: "loopback",
@@ -120,7 +120,14 @@ const BOOTS: [Boot; 6] = [
         topology: "eth",
         only: "",
         before: HUGE_PAGES,
-        options: "--but 'mlx5_vfio|mlx5_uar'",
+        options: "--but 'mlx5_vfio|mlx5_uar|mlx5_dr|mlx5_flow|mlx5_pp'",
+    },
+    Boot {
+        link_layer: LinkLayer::Ethernet,
+        topology: "connectx6dx-eth.toml",
+        only: "mlx5_dr|mlx5_flow|mlx5_pp",
+        before: "true",
+        options: "",
     },
 ];
 

@@ -169,6 +169,7 @@ impl<'k> Keyed<'k> {
         match span.space {
             Space::Host => self.memory,
             Space::Device => &self.icm.device_memory,
+            Space::Icm => &self.icm.steering.memory,
         }
     }
 

@@ -129,6 +129,8 @@ pub(crate) enum Space {
     Host,
     /// The adapter's own: offsets in BAR0.
     Device,
+    /// Its memory for entries of flow tables.
+    Icm,
 }
 
 /// A piece of contiguous addresses.
@@ -143,7 +145,8 @@ pub(crate) struct Span {
 pub(crate) fn span(icm: &Icm, key: Mkey, va: u64, len: usize) -> Place {
     let ctx = icm.mkeys.get(key.index()).map(|k| &k.ctx);
     // Indirect keys are looked up at about the cost of a list of pages.
-    let listed = |c: &&Mkc| !matches!(c.access_mode(), Some(AccessMode::Pa | AccessMode::Memic));
+    let listed =
+        |c: &&Mkc| !matches!(c.access_mode(), Some(AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm));
     let page = ctx.filter(listed).map(|c| c.get(Mkc::LOG_PAGE_SIZE));
     Place { key: key.index(), va, len, page }
 }

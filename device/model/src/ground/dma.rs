@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 
 use hca_firmware::device_memory::DeviceMemory;
+use hca_firmware::sw_icm::SwIcm;
 
 /// A DMA access that did not happen: outside every mapping, not writable, or bus mastering is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +142,16 @@ impl GuestMemory for DeviceMemory {
     }
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
         DeviceMemory::write(self, iova, data).then_some(()).ok_or(DmaError { iova, len: data.len() })
+    }
+}
+
+impl GuestMemory for SwIcm {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        let len = buf.len();
+        SwIcm::read(self, iova, buf).then_some(()).ok_or(DmaError { iova, len })
+    }
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+        SwIcm::write(self, iova, data).then_some(()).ok_or(DmaError { iova, len: data.len() })
     }
 }
 

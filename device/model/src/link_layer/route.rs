@@ -20,6 +20,8 @@ pub(crate) struct Route {
     /// Which of the port's GIDs is the sender's.
     gid_index: u8,
     own: Own,
+    /// It leads back to its port: the addresses are the port's first ones.
+    forced: bool,
     /// With the sender's addresses of when the port's were of that number.
     path: Path,
     pkey: u16,
@@ -78,6 +80,7 @@ impl Route {
             pkey_index: path.get(AddressPath::PKEY_INDEX) as u16,
             gid_index: path.get(AddressPath::SRC_ADDR_INDEX) as u8,
             own,
+            forced: kind == PortKind::Ethernet && path.get(AddressPath::FL) == 1,
             path: Path { link, grh },
             ..Self::default()
         }
@@ -163,6 +166,9 @@ impl Route {
     #[must_use]
     pub(crate) fn resolved(mut self, port: Option<&Port>) -> Self {
         let Some(port) = port else { return self };
+        if self.forced {
+            self.lead_back(port);
+        }
         match (&mut self.path.link, self.own) {
             (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
             (Link::Eth(address), Own::Eth(sender)) => {
@@ -180,6 +186,20 @@ impl Route {
         self.pkey = port.pkey(self.pkey_index.into());
         self.as_of = port.addresses();
         self
+    }
+
+    /// From the port's first RoCE address to itself. By inference: a real adapter needs none for it.
+    fn lead_back(&mut self, port: &Port) {
+        let Some((index, own)) = port.ethernet().and_then(|ethernet| ethernet.roce_addresses().next()) else {
+            return;
+        };
+        self.gid_index = index;
+        if let Link::Eth(address) = &mut self.path.link {
+            address.dmac = eth::Mac(own.mac);
+        }
+        if let Some(grh) = &mut self.path.grh {
+            grh.dgid = own.gid;
+        }
     }
 
     /// The port that it begins at, from 1.

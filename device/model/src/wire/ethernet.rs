@@ -6,7 +6,7 @@
 //!
 //! A frame here ends before its frame check sequence, which [`fcs`] gives.
 //!
-//! Not here: IP in IP, MPLS, PPPoE, Geneve: what they carry is payload.
+//! Not here: IP in IP, MPLS, PPPoE: what they carry is payload. Geneve is looked into by who asks ([`Headers::parse_all`]).
 //!
 //! Source: as [`hca_spec::ether`] says.
 
@@ -194,6 +194,17 @@ pub enum TunnelKind {
         /// There is a sequence number.
         sequence: bool,
     },
+    /// Geneve.
+    Geneve {
+        /// [`ethertype`] of what is in it.
+        protocol: u16,
+        /// Virtual network identifier, 24 bits.
+        vni: u32,
+        /// Control packet.
+        control: bool,
+        /// Length of its options, in words.
+        options: u8,
+    },
 }
 
 /// A header that another frame or datagram follows.
@@ -201,6 +212,8 @@ pub enum TunnelKind {
 pub struct Tunnel {
     /// Its kind.
     pub kind: TunnelKind,
+    /// Where in the frame its header begins.
+    pub start: usize,
     /// Where in the frame the inner one begins.
     pub inner: usize,
 }
@@ -250,9 +263,11 @@ struct Rules<'a> {
     vxlan_ports: &'a [u16],
     /// Only headers are there: lengths in IP headers are not looked at.
     headers_only: bool,
+    /// Geneve, and GRE of version 1, are looked into.
+    all_tunnels: bool,
 }
 
-const RULES: Rules<'static> = Rules { vxlan_ports: &[VXLAN_PORT], headers_only: false };
+const RULES: Rules<'static> = Rules { vxlan_ports: &[VXLAN_PORT], headers_only: false, all_tunnels: false };
 
 /// The first `N` bytes at `offset`, if they lie before `end`.
 #[inline(always)]
@@ -264,6 +279,11 @@ impl Headers {
     /// The headers of a frame, with VXLAN at its usual port. None if it is shorter than the two addresses.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         Self::ethernet(frame, 0, &RULES)
+    }
+
+    /// As [`Headers::parse`], with all kinds of tunnels.
+    pub fn parse_all(frame: &[u8]) -> Option<Self> {
+        Self::ethernet(frame, 0, &Rules { all_tunnels: true, ..RULES })
     }
 
     /// As [`Headers::parse`], with VXLAN at these UDP ports.
@@ -287,19 +307,23 @@ impl Headers {
     }
 
     fn inner_with(&self, frame: &[u8], headers_only: bool) -> Option<Self> {
-        let Tunnel { kind, inner } = self.tunnel?;
+        let Tunnel { kind, inner, start: _ } = self.tunnel?;
         let rules = Rules { headers_only, ..RULES };
         // What lies behind the outer datagram is no part of the inner one.
         let frame = self.ip.map_or(Some(frame), |ip| frame.get(..ip.end))?;
         match kind {
             TunnelKind::Vxlan { .. } => Self::ethernet(frame, inner, &rules),
-            TunnelKind::Gre { protocol: ethertype::ETHERNET, .. } => Self::ethernet(frame, inner, &rules),
-            TunnelKind::Gre { protocol: ethertype @ (ethertype::IPV4 | ethertype::IPV6), .. } => {
+            TunnelKind::Gre { protocol: ethertype::ETHERNET, .. }
+            | TunnelKind::Geneve { protocol: ethertype::ETHERNET, .. } => {
+                Self::ethernet(frame, inner, &rules)
+            }
+            TunnelKind::Gre { protocol: ethertype @ (ethertype::IPV4 | ethertype::IPV6), .. }
+            | TunnelKind::Geneve { protocol: ethertype @ (ethertype::IPV4 | ethertype::IPV6), .. } => {
                 let mut headers = Self { ethertype, l3: inner, ..Self::default() };
                 headers.network(frame, &rules);
                 Some(headers)
             }
-            TunnelKind::Gre { .. } => None,
+            TunnelKind::Gre { .. } | TunnelKind::Geneve { .. } => None,
         }
     }
 

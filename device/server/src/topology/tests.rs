@@ -107,7 +107,12 @@ fn errors_name_file_line_key_and_reason() {
         (&format!("{host}guid = \"0x+1\"\n"), 4, "host.hca.guid", "not a GUID"),
         (&format!("{host}guid = 12\n"), 4, "guid", "invalid type"),
         (&format!("{host}port_type = \"fc\"\n"), 4, "host.hca.port_type", "neither \"ib\" nor \"eth\""),
-        (&format!("{host}personality = \"cx9\"\n"), 4, "host.hca.personality", "only connectx4, connectx5"),
+        (
+            &format!("{host}personality = \"cx9\"\n"),
+            4,
+            "host.hca.personality",
+            "only connectx4, connectx5, connectx6dx",
+        ),
         (&format!("{host}profile = \"cx9\"\n"), 4, "host.hca.profile", "no profile"),
         (&format!("{host}rom = \"nowhere.rom\"\n"), 4, "host.hca.rom", "nowhere.rom: No such file"),
         (&format!("{host}rom = \"/etc\"\n"), 4, "host.hca.rom", "/etc: is not a file"),

@@ -53,7 +53,7 @@ impl Bench {
     /// # Errors
     /// A template is refused.
     pub(super) fn new(command: &Command, port_kind: PortKind) -> Result<Option<Self>> {
-        let personality = Personality::named("connectx5").context("the kind with the most commands")?;
+        let personality = Personality::named("connectx6dx").context("the kind with the most commands")?;
         let firmware = Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
         if !(command.offered)(&firmware) {
             return Ok(None);

@@ -10,7 +10,7 @@ use crate::object::{Kind, Object};
 use crate::users::{Held, SHARED};
 
 /// The user context that a command is executed for.
-pub(super) fn uid(call: &Call<'_>) -> u16 {
+pub(in crate::commands) fn uid(call: &Call<'_>) -> u16 {
     InHeader::from_prefix_or_zero(call.input).get(InHeader::UID) as u16
 }
 

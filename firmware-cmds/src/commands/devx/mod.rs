@@ -9,6 +9,7 @@
 //! Source: PRM "CREATE_UCTX", "CREATE_UMEM"; the mlx5 driver.
 
 mod access;
+pub(super) use access::uid;
 pub(super) mod names;
 pub(super) mod place;
 #[cfg(test)]
@@ -61,8 +62,9 @@ pub(super) fn destroy_context(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const USED: Failure = busy("DESTROY_UCTX: the user context still has objects");
     let uid = call.number();
     let objects = fw.icm.users.contexts.get(uid).ok_or(NONE.of(uid))?.objects;
-    if objects > 0 {
-        return Err(USED.of(uid).got(objects));
+    let rates = fw.icm.rates.iter().filter(|rate| u32::from(rate.owner) == uid && uid != 0).count() as u32;
+    if objects + rates > 0 {
+        return Err(USED.of(uid).got(objects + rates));
     }
     fw.icm.users.contexts.remove(uid);
     Ok(done())

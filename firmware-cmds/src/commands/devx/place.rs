@@ -286,7 +286,7 @@ pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option
     let valid = c.get(CreateMkeyIn::MKEY_UMEM_VALID) == 1;
     let given = c.get(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
     let lies_there = valid && given > 0;
-    let addresses = matches!(mode, Some(AccessMode::Pa | AccessMode::Memic))
+    let addresses = matches!(mode, Some(AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm))
         || mode == Some(AccessMode::Mtt) && !lies_there;
     if addresses && ![0, SHARED].contains(&uid(call)) {
         return Err(PHYSICAL);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::commands::flow_table::tests::{bench, flow, new_table, table, with_rx};
 use crate::commands::testing::{Answer, Bench};
-use crate::steering::{Delivery, FlowKey, Ip, L4, Layers, Offer, Target, Traffic, TypeOffer, Verdict};
+use crate::steering::{Delivery, FlowKey, Frame, Ip, L4, Layers, Offer, Target, Traffic, TypeOffer, Verdict};
 use hca_spec::command::Opcode;
 use hca_spec::flow::{
     AllocFlowCounterIn, CreateFlowGroupIn, CreateFlowTableIn, MatchLayers, MatchMisc, QueryFlowGroupOut,
@@ -57,7 +57,7 @@ fn udp(port: u16) -> FlowKey {
 
 fn walk(b: &Bench, kind: TableType, key: &FlowKey) -> Verdict {
     let mut verdict = Verdict::default();
-    b.fw.icm.steering.walk(kind, &key.lay_out(), 100, &mut verdict);
+    Frame::pass(&b.fw.icm.steering, kind, key, 100, &mut verdict);
     verdict
 }
 

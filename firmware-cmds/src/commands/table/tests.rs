@@ -11,7 +11,7 @@ use crate::personality::{Personality, PortKind};
 use crate::profile::Config;
 
 /// Kinds in an order in which each names only those before it.
-const ORDER: [Kind; 25] = [
+const ORDER: [Kind; 27] = [
     Uar,
     Eq,
     Cq,
@@ -33,10 +33,12 @@ const ORDER: [Kind; 25] = [
     Tir,
     UserContext,
     Umem,
-    ReservedQpn,
+    GeneralObject,
     FlowTable,
     FlowGroup,
     FlowCounter,
+    ReformatContext,
+    HeaderContext,
 ];
 
 fn row(opcode: Opcode) -> &'static Command {
@@ -47,7 +49,7 @@ const LAYERS: [PortKind; 2] = [PortKind::InfiniBand, PortKind::Ethernet];
 
 /// An adapter that has every command of its link layer, in that state.
 fn bench(port_kind: PortKind, state: State) -> Bench {
-    let personality = Personality::named("connectx5").expect("the one with the most commands");
+    let personality = Personality::named("connectx6dx").expect("the one with the most commands");
     let mut b = Bench::with(Config { personality, blueflame: true, port_kind, ..Config::default() });
     if state >= State::Enabled {
         b.ok(Opcode::EnableHca, 0);

@@ -18,8 +18,7 @@ use hca_firmware::steering::Verdict;
 use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::{Qpn, Rqn};
 
-use crate::engines::nic::merge::{MergeRules, Merging};
-use crate::engines::nic::receive::Steered;
+use crate::engines::nic::merge::Merging;
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
 use crate::engines::nic::rss::{HashRules, Hasher, KeyTables};
 use crate::engines::nic::scatter::ScatterList;
@@ -31,6 +30,7 @@ use crate::link_layer::Packet;
 pub(crate) use merge::MergedFrame;
 pub(crate) use receive::QueuedFrame;
 use send::Begun;
+use steer::Addressed;
 
 /// What a function's Ethernet queues have in motion.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub(crate) struct Frames {
     verdict: Verdict,
     list: ScatterList,
     /// Of the frame that is steered, the queues that get it: kept for its memory.
-    queues: Vec<(Rqn, Steered, Option<MergeRules>)>,
+    queues: Vec<Addressed>,
     /// Of send queues: a WQE of which not all frames were sent yet.
     begun: Slots<Box<Begun>>,
 }

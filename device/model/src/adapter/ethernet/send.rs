@@ -347,7 +347,8 @@ impl Core<'_> {
     ) -> Times {
         let Built { frame, offset, len, bytes } = built;
         let (copies, lookups) = self.leaves(now, qp.port(), (qp.qpn, frame.metadata), &bytes);
-        let packet = Packet::frame_of(bytes, tis.td, tis.prio >> TIS_PRIORITY);
+        let of = |bytes: Vec<u8>| Packet::frame_of(bytes, tis.td, tis.prio >> TIS_PRIORITY);
+        let packet = of(bytes);
         let free = self.chip.units.send(now, qp.qpn.0, service);
         let data = spans(&self.function.fw.icm, &frame.pieces, offset, len);
         let ready = self.chip.units.gather(now, qp.qpn.0, free, data);
@@ -357,11 +358,17 @@ impl Core<'_> {
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         // Copies leave at once: what makes them is behind the pipeline.
-        for _ in 1..copies {
-            self.launch(departs, qp.port(), operation, packet.clone());
-        }
-        if copies > 0 {
-            qp.lane = self.launch(departs, qp.port(), operation, packet);
+        let mut packet = Some(packet);
+        let count = copies.len();
+        for (i, changed) in copies.into_iter().enumerate() {
+            let leaving = match changed {
+                Some(bytes) => Some(of(bytes)),
+                None if i + 1 == count => packet.take(),
+                None => packet.clone(),
+            };
+            if let Some(leaving) = leaving {
+                qp.lane = self.launch(departs, qp.port(), operation, leaving);
+            }
         }
         Times { free, departs }
     }

@@ -1,7 +1,7 @@
 //! Frames through the flow tables: to TIRs, and by their hash to receive queues.
 
 use hca_firmware::RqSource;
-use hca_firmware::steering::{Target, Verdict};
+use hca_firmware::steering::{Frame, Sight, Target, Verdict};
 use hca_firmware::transport::{Dispatch, MERGE_UNIT, Tir};
 use hca_spec::flow::TableType;
 use hca_spec::ids::{Qpn, Rqn};
@@ -10,7 +10,7 @@ use super::merge::MergedFrame;
 use super::receive::QueuedFrame;
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
-use crate::engines::nic::flow_key::flow_key;
+use crate::engines::nic::flow_key::{parser, sight};
 use crate::engines::nic::merge::MergeRules;
 use crate::engines::nic::receive::Steered;
 use crate::engines::nic::rss::{Hash, HashRules, Hasher};
@@ -23,12 +23,11 @@ impl Executor<'_> {
     /// Takes a frame through the flow tables to receive queues. Returns when its place in the input buffer is free.
     pub(super) fn steer(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
         let frame = packet.as_frame();
-        let octets = frame.len();
-        let Some(headers) = Headers::parse(frame) else { return now };
+        let Some(headers) = self.core.headers(frame) else { return now };
         let inner = headers.inner(frame);
-        let key = flow_key(&headers, inner.as_ref()).lay_out();
+        let sight = sight(&headers, inner.as_ref());
         let mut verdict = std::mem::take(&mut self.core.function.frames.verdict);
-        self.core.function.fw.icm.steering.walk(TableType::NicRx, &key, octets as u64, &mut verdict);
+        self.core.walk(TableType::NicRx, frame, &sight, &mut verdict);
         if verdict.missed > 0
             && let Some(ethernet) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut())
         {
@@ -42,6 +41,20 @@ impl Executor<'_> {
 }
 
 impl Core<'_> {
+    /// The headers of a frame, as far as the adapter looks into it.
+    pub(super) fn headers(&self, frame: &[u8]) -> Option<Headers> {
+        match self.function.fw.icm.steering.offer().geneve {
+            true => Headers::parse_all(frame),
+            false => Headers::parse(frame),
+        }
+    }
+
+    /// Takes a frame with those headers through the tables of a type.
+    pub(super) fn walk(&self, kind: TableType, bytes: &[u8], sight: &Sight, verdict: &mut Verdict) {
+        let steering = &self.function.fw.icm.steering;
+        steering.walk(kind, &Frame { bytes, sight, parser: parser(steering.offer().geneve) }, verdict);
+    }
+
     /// A frame goes to the receive queues of the TIRs that tables sent it to. Returns when its place in the input buffer is free.
     pub(super) fn hand_out(
         &mut self,
@@ -55,20 +68,31 @@ impl Core<'_> {
         let mut queues = std::mem::take(&mut self.function.frames.queues);
         for delivery in &verdict.deliveries {
             let Target::Tir(tirn) = delivery.to else { continue };
+            let changed = delivery.frame.as_ref().and_then(|bytes| self.changed(bytes, from));
+            let (headers, inner) = match &changed {
+                Some(changed) => (&changed.headers, changed.inner.as_ref()),
+                None => (headers, inner),
+            };
             let Some(found) = self.queue_of(tirn, headers, inner, from) else { continue };
             lookups.hashes += u32::from(found.by_hash);
             let steered = Steered { hash: found.hash, flow_tag: delivery.tag, merged: None };
-            queues.push((found.rqn, steered, found.merge));
+            queues.push(Addressed { rqn: found.rqn, steered, merge: found.merge, changed });
         }
         let after = self.chip.units.frame_in(now, lookups);
         let mut free = after;
         let mut last = Some(packet);
         let count = queues.len();
-        for (i, (rqn, steered, merge)) in queues.drain(..).enumerate() {
-            // The last takes the frame, those before it copies.
-            let packet = if i + 1 == count { last.take() } else { last.clone() };
+        for (i, Addressed { rqn, steered, merge, changed }) in queues.drain(..).enumerate() {
+            // The last takes the frame, those before it copies; what tables changed is a frame of its own.
+            let (headers, octets, packet) = match changed {
+                Some(changed) => {
+                    let changed = *changed;
+                    (changed.headers, changed.packet.frame_bytes().len(), Some(changed.packet))
+                }
+                None => (*headers, octets, if i + 1 == count { last.take() } else { last.clone() }),
+            };
             let Some(packet) = packet else { continue };
-            let queued = QueuedFrame { rqn, steered, headers: *headers, packet };
+            let queued = QueuedFrame { rqn, steered, headers, packet };
             if let Some(rules) = merge {
                 let frame = Box::new(MergedFrame { queued, rules });
                 self.schedule(after, HcaEvent::MergeFrame(frame));
@@ -87,6 +111,36 @@ impl Core<'_> {
         }
         free
     }
+
+    /// What tables made of a frame of that sender.
+    fn changed(&self, bytes: &[u8], from: Option<u32>) -> Option<Box<ChangedFrame>> {
+        let headers = self.headers(bytes)?;
+        let inner = headers.inner(bytes);
+        let mut packet = match from {
+            Some(domain) => Packet::frame_of(bytes.to_vec(), domain, 0),
+            None => Packet::frame(bytes.to_vec()),
+        };
+        packet.as_frame();
+        Some(Box::new(ChangedFrame { headers, inner, packet }))
+    }
+}
+
+/// A frame that tables changed on its way to a TIR.
+#[derive(Debug)]
+pub(super) struct ChangedFrame {
+    headers: Headers,
+    inner: Option<Headers>,
+    packet: Packet,
+}
+
+/// A receive queue that gets a frame.
+#[derive(Debug)]
+pub(super) struct Addressed {
+    rqn: Rqn,
+    steered: Steered,
+    merge: Option<MergeRules>,
+    /// What it gets instead, if tables changed it.
+    changed: Option<Box<ChangedFrame>>,
 }
 
 /// A receive queue that a TIR leads to.
@@ -160,29 +214,35 @@ impl Core<'_> {
 }
 
 impl Core<'_> {
-    /// How many times the flow tables of frames that are sent let one leave: once if there are none; and how many tables it
-    /// passed. `sqn` is the queue it comes from, `metadata` what its WQE says for them.
+    /// What leaves of a frame, as the flow tables of frames that are sent say: the frame itself (`None`) or what they make of it, as
+    /// often as they let one leave; once if there are none. And how many tables it passed. `sqn` is the queue it comes from,
+    /// `metadata` what its WQE says for them.
     pub(super) fn leaves(
         &mut self,
         now: Ps,
         port: u8,
         (sqn, metadata): (Qpn, u32),
         frame: &[u8],
-    ) -> (usize, Lookups) {
-        let steering = &self.function.fw.icm.steering;
-        if steering.root(TableType::NicTx).is_none() {
-            return (1, Lookups::default());
+    ) -> (Vec<Option<Vec<u8>>>, Lookups) {
+        if self.function.fw.icm.steering.root(TableType::NicTx).is_none() {
+            return (vec![None], Lookups::default());
         }
         // A frame that is not one shows nothing: it goes as by default.
-        let Some(headers) = Headers::parse(frame) else { return (1, Lookups::default()) };
+        let Some(headers) = self.headers(frame) else { return (vec![None], Lookups::default()) };
         let inner = headers.inner(frame);
-        let mut key = flow_key(&headers, inner.as_ref());
-        (key.source_sqn, key.metadata) = (Some(sqn.0), Some(metadata));
-        let verdict = &mut self.function.frames.verdict;
-        steering.walk(TableType::NicTx, &key.lay_out(), frame.len() as u64, verdict);
+        let mut sight = sight(&headers, inner.as_ref());
+        (sight.key.source_sqn, sight.key.metadata) = (Some(sqn.0), Some(metadata));
+        let mut verdict = std::mem::take(&mut self.function.frames.verdict);
+        self.walk(TableType::NicTx, frame, &sight, &mut verdict);
         let lookups = Lookups { tables: verdict.tables, hashes: 0 };
-        let copies = verdict.deliveries.iter().filter(|delivery| delivery.to == Target::Wire).count();
-        if copies == 0 {
+        let copies: Vec<Option<Vec<u8>>> = verdict
+            .deliveries
+            .drain(..)
+            .filter(|delivery| delivery.to == Target::Wire)
+            .map(|delivery| delivery.frame)
+            .collect();
+        self.function.frames.verdict = verdict;
+        if copies.is_empty() {
             tracing::debug!(hca = self.chip.name, %now, "SQ {sqn}: a frame was dropped by flow tables");
             if let Some(ethernet) = self.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut()) {
                 let discards = &mut ethernet.counters.tx.discards;

@@ -14,10 +14,9 @@ use hca_spec::flow::TableType;
 
 use crate::adapter::Executor;
 use crate::adapter::core::Core;
-use crate::engines::nic::flow_key::flow_key;
+use crate::engines::nic::flow_key::sight;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
-use crate::wire::ethernet::Headers;
 
 impl Core<'_> {
     /// Whether what arrives for the transport passes tables before.
@@ -42,11 +41,10 @@ impl Core<'_> {
         // Copies are for whoever wants them, its own sender's too.
         copy.forget_domain();
         let frame = copy.as_frame();
-        let headers = Headers::parse(frame)?;
+        let headers = self.headers(frame)?;
         let inner = headers.inner(frame);
         let mut verdict = Verdict::default();
-        let key = flow_key(&headers, inner.as_ref()).lay_out();
-        self.function.fw.icm.steering.walk(kind, &key, frame.len() as u64, &mut verdict);
+        self.walk(kind, frame, &sight(&headers, inner.as_ref()), &mut verdict);
         if verdict.deliveries.iter().any(|delivery| matches!(delivery.to, Target::Tir(_))) {
             self.hand_out(now, &verdict, (&headers, inner.as_ref()), copy);
         }

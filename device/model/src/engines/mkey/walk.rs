@@ -79,7 +79,7 @@ pub(super) fn check_bounds(ctx: &Mkc, key: Mkey, va: u64, len: u64) -> Result<()
 /// The first address under a key.
 pub(super) fn first_address(ctx: &Mkc) -> u64 {
     match ctx.access_mode() {
-        Some(AccessMode::Memic) => 0,
+        Some(AccessMode::Memic | AccessMode::SwIcm) => 0,
         _ => ctx.get(Mkc::START_ADDR),
     }
 }
@@ -197,6 +197,7 @@ impl Walk<'_> {
                 visit(Span { space: Space::Host, iova: range.va, len: range.len as usize })
             }
             (Some(AccessMode::Memic), _) => self.piece_of_device(ctx, range, visit),
+            (Some(AccessMode::SwIcm), _) => self.piece_of_icm(ctx, range, visit),
             (Some(AccessMode::Mtt), translation) => self.pages(entry, translation, range, visit),
             (Some(AccessMode::Klm), Translation::Klm(list)) if depth < MAX_DEPTH => {
                 self.pieces(ctx, list, range, depth, visit)
@@ -213,6 +214,13 @@ impl Walk<'_> {
         let at = ctx.get(Mkc::START_ADDR).checked_add(range.va);
         let at = at.filter(|at| self.icm.device_memory.has(*at, range.len)).ok_or(range.untranslated(0))?;
         visit(Span { space: Space::Device, iova: at, len: range.len as usize })
+    }
+
+    /// A range of memory for entries of flow tables, if it is (still) allocated.
+    fn piece_of_icm(&self, ctx: &Mkc, range: Range, visit: &mut Visit<'_>) -> Result<(), Fault> {
+        let at = ctx.get(Mkc::START_ADDR).checked_add(range.va);
+        let at = at.filter(|at| self.icm.steering.memory.has(*at, range.len)).ok_or(range.untranslated(0))?;
+        visit(Span { space: Space::Icm, iova: at, len: range.len as usize })
     }
 
     fn pages(

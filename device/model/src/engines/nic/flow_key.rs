@@ -1,6 +1,6 @@
 //! What a frame shows to flow tables.
 
-use hca_firmware::steering::{Bth, FlowKey, Gre, Ip, L4, Layers, Tag};
+use hca_firmware::steering::{Bth, FlowKey, Geneve, Gre, Ip, L4, Layers, Parser, Places, Sight, Tag};
 use hca_spec::ether::ethertype;
 
 use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4, TunnelKind};
@@ -9,7 +9,7 @@ use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4, TunnelKind};
 /// comes from.
 ///
 /// An authentication header and ICMP show nothing but IP's protocol: entries have no fields for them.
-pub(crate) fn flow_key(outer: &Headers, inner: Option<&Headers>) -> FlowKey {
+fn flow_key(outer: &Headers, inner: Option<&Headers>) -> FlowKey {
     let tunnel = outer.tunnel.map(|tunnel| tunnel.kind);
     FlowKey {
         outer: layers(outer),
@@ -24,9 +24,51 @@ pub(crate) fn flow_key(outer: &Headers, inner: Option<&Headers>) -> FlowKey {
             Some(TunnelKind::Vxlan { vni }) => Some(vni),
             _ => None,
         },
+        geneve: match tunnel {
+            Some(TunnelKind::Geneve { protocol, vni, control, options }) => {
+                Some(Geneve { vni, control, protocol, options })
+            }
+            _ => None,
+        },
         bth: outer.bth.map(|bth| Bth { opcode: bth.opcode, dest_qp: bth.dest_qp }),
         ..FlowKey::default()
     }
+}
+
+/// Where those headers are.
+fn places(outer: &Headers, inner: Option<&Headers>) -> Places {
+    let carries_frame = outer.tunnel.filter(|tunnel| match tunnel.kind {
+        TunnelKind::Vxlan { .. } => true,
+        TunnelKind::Gre { protocol, .. } | TunnelKind::Geneve { protocol, .. } => {
+            protocol == ethertype::ETHERNET
+        }
+    });
+    Places {
+        l3: outer.l3,
+        l4: outer.l4,
+        tunnel: outer.tunnel.map(|tunnel| tunnel.start),
+        inner: carries_frame.map(|tunnel| tunnel.inner),
+        inner_l3: inner.map(|inner| inner.l3),
+        inner_l4: inner.and_then(|inner| inner.l4),
+        bth: outer.bth.map(|bth| bth.offset),
+    }
+}
+
+/// What flow tables see of a frame with these headers.
+pub(crate) fn sight(outer: &Headers, inner: Option<&Headers>) -> Sight {
+    Sight { key: flow_key(outer, inner), places: places(outer, inner) }
+}
+
+/// What looks at the headers of a frame for flow tables, on an adapter that looks into all kinds of tunnels or not. A frame that is
+/// not one shows nothing.
+pub(crate) fn parser(all_tunnels: bool) -> Parser {
+    let look: Parser = |frame| seen(frame, Headers::parse(frame));
+    let look_into_all: Parser = |frame| seen(frame, Headers::parse_all(frame));
+    if all_tunnels { look_into_all } else { look }
+}
+
+fn seen(frame: &[u8], headers: Option<Headers>) -> Sight {
+    headers.map_or_else(Sight::default, |headers| sight(&headers, headers.inner(frame).as_ref()))
 }
 
 fn layers(headers: &Headers) -> Layers {

@@ -33,12 +33,13 @@ pub struct Profile {
 pub struct ProfileError(#[from] toml::de::Error);
 
 /// The profiles that the crate carries, by name: the only place that lists them.
-const PROFILES: [(&str, &str); 5] = [
+const PROFILES: [(&str, &str); 6] = [
     ("connectib", include_str!("../../../profiles/connectib.toml")),
     ("connectx3", include_str!("../../../profiles/connectx3.toml")),
     ("connectx4", include_str!("../../../profiles/connectx4.toml")),
     ("connectx5", include_str!("../../../profiles/connectx5.toml")),
     ("connectx6", include_str!("../../../profiles/connectx6.toml")),
+    ("connectx6dx", include_str!("../../../profiles/connectx6dx.toml")),
 ];
 
 /// The profile that is meant where none is named.

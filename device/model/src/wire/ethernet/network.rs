@@ -1,6 +1,8 @@
 //! Layers 3 and 4 of a frame.
 
-use hca_spec::ether::{Gre, Ipv4, Ipv6, Ipv6Extension, ROCE_PORT, Tcp, Udp, Vxlan, ethertype, protocol};
+use hca_spec::ether::{
+    GENEVE_PORT, Geneve, Gre, Ipv4, Ipv6, Ipv6Extension, ROCE_PORT, Tcp, Udp, Vxlan, ethertype, protocol,
+};
 use hca_spec::wire::{Bth, Grh};
 
 use super::{
@@ -160,6 +162,8 @@ impl Headers {
                     self.bth = roce_bth(frame, behind, end);
                 } else if rules.vxlan_ports.contains(&destination) {
                     self.tunnel = vxlan(frame, behind, end);
+                } else if rules.all_tunnels && destination == GENEVE_PORT {
+                    self.tunnel = geneve(frame, behind, end);
                 }
                 Layer4::Udp {
                     source: udp.get(Udp::SOURCE) as u16,
@@ -168,7 +172,7 @@ impl Headers {
                 }
             }),
             protocol::GRE => {
-                self.tunnel = gre(frame, offset, end);
+                self.tunnel = gre(frame, offset, end, rules.all_tunnels);
                 self.tunnel.map(|_| Layer4::Gre)
             }
             protocol::ESP => word(at(frame, offset, end)).map(|spi| Layer4::Esp { spi }),
@@ -185,18 +189,39 @@ impl Headers {
 fn vxlan(frame: &[u8], offset: usize, end: usize) -> Option<Tunnel> {
     let vxlan = Vxlan::from_prefix_or_zero(at::<{ Vxlan::SIZE }>(frame, offset, end)?);
     let kind = TunnelKind::Vxlan { vni: vxlan.get(Vxlan::VNI) };
-    Some(Tunnel { kind, inner: offset.saturating_add(Vxlan::SIZE) })
+    Some(Tunnel { kind, start: offset, inner: offset.saturating_add(Vxlan::SIZE) })
 }
 
-/// A GRE header of version 0 without routing; others are payload.
-fn gre(frame: &[u8], offset: usize, end: usize) -> Option<Tunnel> {
+/// A Geneve header of version 0 (RFC 8926).
+fn geneve(frame: &[u8], offset: usize, end: usize) -> Option<Tunnel> {
+    let head = Geneve::from_prefix_or_zero(at::<{ Geneve::SIZE }>(frame, offset, end)?);
+    if head.get(Geneve::VERSION) != 0 {
+        return None;
+    }
+    let options = head.get(Geneve::OPTIONS) as u8;
+    let inner = offset.saturating_add(Geneve::SIZE + usize::from(options) * 4);
+    if inner > end {
+        return None;
+    }
+    let kind = TunnelKind::Geneve {
+        protocol: head.get(Geneve::PROTOCOL) as u16,
+        vni: head.get(Geneve::VNI),
+        control: head.get(Geneve::CONTROL) == 1,
+        options,
+    };
+    Some(Tunnel { kind, start: offset, inner })
+}
+
+/// A GRE header of version 0, or of version 1 too, without routing; others are payload.
+fn gre(frame: &[u8], offset: usize, end: usize, version_1: bool) -> Option<Tunnel> {
     let gre = Gre::from_prefix_or_zero(at::<{ Gre::SIZE }>(frame, offset, end)?);
-    if gre.get(Gre::VERSION) != 0 || gre.get(Gre::R) != 0 {
+    if gre.get(Gre::VERSION) > u32::from(version_1) || gre.get(Gre::R) != 0 {
         return None;
     }
     let words = |bits: u32| bits as usize * GRE_WORD;
     let key_at = offset.saturating_add(Gre::SIZE + words(gre.get(Gre::C)));
-    let inner = key_at.saturating_add(words(gre.get(Gre::K) + gre.get(Gre::S)));
+    let inner = key_at
+        .saturating_add(words(gre.get(Gre::K) + gre.get(Gre::S) + gre.get(Gre::VERSION) * gre.get(Gre::A)));
     if inner > end {
         return None;
     }
@@ -208,5 +233,5 @@ fn gre(frame: &[u8], offset: usize, end: usize) -> Option<Tunnel> {
         checksum: gre.get(Gre::C) == 1,
         sequence: gre.get(Gre::S) == 1,
     };
-    Some(Tunnel { kind, inner })
+    Some(Tunnel { kind, start: offset, inner })
 }

@@ -130,7 +130,7 @@ fn tunnels() {
     let vxlan = build::udp(false, 50000, 4789, &[&header[..], &inner].concat());
     let mut frame = build::ipv4_frame(&[], protocol::UDP, &vxlan);
     let h = parse(&frame);
-    assert_eq!(h.tunnel, Some(Tunnel { kind: TunnelKind::Vxlan { vni: 0x123456 }, inner: 50 }));
+    assert_eq!(h.tunnel, Some(Tunnel { kind: TunnelKind::Vxlan { vni: 0x123456 }, start: 42, inner: 50 }));
     let inside = h.inner(&frame).unwrap();
     assert_eq!((inside.tags(), inside.l3, inside.l4), (&[C][..], 68, Some(108)));
     assert!(inside.has_whole_layer4());
@@ -150,7 +150,7 @@ fn tunnels() {
             let key = (bits & 0x2000 != 0).then_some(bits >> 15);
             let kind =
                 TunnelKind::Gre { protocol, key, checksum: bits & 0x8000 != 0, sequence: bits & 0x1000 != 0 };
-            assert_eq!(h.tunnel, Some(Tunnel { kind, inner: 38 + 4 * usize::from(words) }));
+            assert_eq!(h.tunnel, Some(Tunnel { kind, start: 34, inner: 38 + 4 * usize::from(words) }));
             assert!(h.inner(&frame).unwrap().has_whole_layer4());
         }
     }

@@ -1,0 +1,68 @@
+//! ConnectX-6 Dx with one port of 100 Gb/s, PCIe Gen4 x16: a ConnectX-5, and what came with its successors.
+//!
+//! Identity is that of real cards (pci.ids, mstflint's list of devices). A real ConnectX-6 Dx has Ethernet ports only; this one
+//! may have an InfiniBand port, too, so that programs find what came with it on either link layer. Of what else real ones have
+//! its capability pages announce nothing: see "what does not" in `docs/src/features.md`.
+
+use hca_spec::caps::{DeviceMemory, General, Qos, Roce, object_type, steering_format};
+
+use super::{FirmwareVersion, Pci, PciLink, PciSpeed, Personality, connectx5};
+
+use crate::steering::Offer;
+
+/// log2 of the bytes of memory that drivers write entries of flow tables into: four domains of mlx5dv at once, each of which
+/// takes 64 MiB of it.
+const LOG_STEERING_ICM: u32 = 28;
+/// Where it begins. Addresses have 40 bits; an estimate, real ones differ from start to start.
+const STEERING_ICM: u64 = 0x10_0000_0000;
+/// The same of lists of changes: as many as entries can name with 16 bits.
+const LOG_LIST_ICM: u32 = 22;
+const LIST_ICM: u64 = 0x20_0000_0000;
+/// The same of patterns. Nothing names what is in it: the driver wants to see the memory before it writes entries at all.
+const LOG_PATTERN_ICM: u32 = 20;
+const PATTERN_ICM: u64 = 0x28_0000_0000;
+/// log2 of the smallest piece of each, in bytes.
+const LOG_ICM_PIECE: u32 = 12;
+
+/// The whole of it.
+pub(super) fn personality() -> Personality {
+    let like = connectx5::personality();
+    let mut capabilities = like.capabilities;
+    let ethernet = &mut capabilities.ethernet;
+    ethernet.steering = Offer::connectx6dx();
+    // Flow tables in memory that drivers write: how they come to that memory, and what its entries look like.
+    let general = &mut ethernet.general;
+    let objects = general.get(General::GENERAL_OBJ_TYPES);
+    let more = 1 << object_type::SW_ICM | 1 << object_type::FLOW_SAMPLER;
+    general.set(General::GENERAL_OBJ_TYPES, objects | more);
+    general.set(General::STEERING_FORMAT_VERSION, steering_format::CONNECTX_6_DX);
+    ethernet.roce.set(Roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1);
+    ethernet.qos.set(Qos::PACKET_PACING_UID, 1);
+    let memory = &mut capabilities.device_memory;
+    memory.set(DeviceMemory::STEERING_SW_ICM_START_ADDRESS, STEERING_ICM);
+    memory.set(DeviceMemory::LOG_STEERING_SW_ICM_SIZE, LOG_STEERING_ICM);
+    memory.set(DeviceMemory::HEADER_MODIFY_SW_ICM_START_ADDRESS, LIST_ICM);
+    memory.set(DeviceMemory::LOG_HEADER_MODIFY_SW_ICM_SIZE, LOG_LIST_ICM);
+    memory.set(DeviceMemory::HEADER_MODIFY_PATTERN_SW_ICM_START_ADDRESS, PATTERN_ICM);
+    memory.set(DeviceMemory::LOG_HEADER_MODIFY_PATTERN_SW_ICM_SIZE, LOG_PATTERN_ICM);
+    memory.set(DeviceMemory::LOG_SW_ICM_ALLOC_GRANULARITY, LOG_ICM_PIECE);
+    Personality {
+        name: "connectx6dx",
+        pci: Pci {
+            device: 0x101d,
+            // A card with a single port of 100 Gb/s: estimate, pci.ids has none of that kind.
+            subsystem: 0x0042,
+            link: PciLink { speed: PciSpeed::Gen4, ..like.pci.link },
+            ..like.pci
+        },
+        // One that ConnectX-6 Dx adapters run.
+        version: FirmwareVersion { major: 22, minor: 28, subminor: 2006 },
+        hardware_id: 0x212,
+        product: "softhca ConnectX-6 Dx adapter card, 100GbE, single-port QSFP56, PCIe4.0 x16",
+        part_number: "SHC623105AN-CDA",
+        board_id: "SHC_0000000536",
+        capabilities,
+        timing: "connectx6dx",
+        ..like
+    }
+}
