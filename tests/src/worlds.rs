@@ -39,6 +39,11 @@ pub fn many(hcas: usize, links: Vec<LinkConfig>, seed: u64) -> World {
     World::new(config(hcas as u64, links, seed)).expect("a valid topology")
 }
 
+/// Two adapters with the times of that profile, over a link.
+pub fn with_profile(profile: Profile, link: LinkConfig) -> World {
+    World::new(WorldConfig { profile, ..config(2, vec![link], 1) }).expect("a valid topology")
+}
+
 /// Two adapters over a link that loses packets with probability `loss`.
 pub fn two(loss: f64, seed: u64) -> World {
     two_with(Faults::loss(loss), seed)

@@ -26,6 +26,8 @@ const WINDOW: u64 = 0x2_0000_0000;
 const IDLE_STEP: Ps = Ps::from_us(1);
 /// So many moments may pass in one wait, though nothing that concerns the driver happens in them.
 const PATIENCE: u32 = 64;
+/// Bytes that are copied at a time.
+const PIECE: usize = 4096;
 /// With no event due for so long, memory that answers later has answered everything.
 const QUIET: Ps = Ps::from_us(5);
 /// MSI-X vectors of an adapter.
@@ -233,7 +235,7 @@ impl Simulation {
         inner.news.store(false, Ordering::Relaxed);
         let moments = if std::mem::take(&mut inner.looked) { 1 } else { PATIENCE };
         let news = inner.news.clone();
-        let enough = |world: &World| world.has_effects() || news.load(Ordering::Relaxed);
+        let enough = || news.load(Ordering::Relaxed);
         let mut left = moments;
         while left > 0 {
             // An observer sees each moment.
@@ -500,14 +502,17 @@ struct Watches {
 impl Watches {
     /// The adapter wrote here. Returns whether that is watched.
     fn note(&mut self, iova: u64, len: usize) -> bool {
-        let Some((_, &(end, token))) = self.ranges.range(..iova + len.max(1) as u64).next_back() else {
-            return false;
-        };
-        let watched = iova < end;
-        if watched && !self.touched.contains(&token) {
+        let Some(token) = self.of(iova, len) else { return false };
+        if !self.touched.contains(&token) {
             self.touched.push(token);
         }
-        watched
+        true
+    }
+
+    /// Whose the last watched bytes here are.
+    fn of(&self, iova: u64, len: usize) -> Option<usize> {
+        let (_, &(end, token)) = self.ranges.range(..iova + len.max(1) as u64).next_back()?;
+        (iova < end).then_some(token)
     }
 }
 
@@ -615,6 +620,10 @@ impl GuestMemory for Window {
     fn is_mapped(&self, iova: u64, len: usize) -> bool {
         self.later.is_none() && self.host().mapped(iova, len).is_ok()
     }
+    fn is_unwatched(&self, iova: u64, len: usize) -> bool {
+        let mut host = self.host();
+        self.later.is_none() && host.mapped(iova, len).is_ok() && host.watches.of(iova, len).is_none()
+    }
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         let Some(other) = source.as_any().and_then(|any| any.downcast_ref::<Window>()) else {
             return copy_bytes(self, iova, source, from, len);
@@ -626,7 +635,10 @@ impl GuestMemory for Window {
             let (to, from) = (host.range(iova, len)?, host.range(from, len)?);
             host.bytes.copy_within(from, to.start);
         } else {
-            host.mapped(iova, len)?.copy_from_slice(other.host().mapped(from, len)?);
+            let (mut source, to) = (other.host(), host.mapped(iova, len)?);
+            // For more the C library has an instruction of the processor that tools count once for each byte.
+            let from = source.mapped(from, len)?.chunks(PIECE);
+            to.chunks_mut(PIECE).zip(from).for_each(|(to, from)| to.copy_from_slice(from));
         }
         // The middle of a message, before its last packet: that is news for who watches it only.
         if host.watches.note(iova, len) {

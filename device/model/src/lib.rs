@@ -54,7 +54,7 @@ pub use hca_spec::management::vsc;
 pub use hca_spec::rules;
 pub use time::Ps;
 pub use world::{
-    ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, Routing, SubnetPlan,
+    Allowance, ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, Routing, SubnetPlan,
     SwitchConfig, TunnelEvent, WaitingEvents, World, WorldConfig,
 };
 

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use hca_model::{DUE, EPOCH, Ps, World};
+use hca_model::{Allowance, DUE, EPOCH, Ps, World};
 
 use crate::recording::{Record, Seam};
 use crate::topology::{Mode, Time};
@@ -108,13 +108,9 @@ impl Timer {
         Self { start: Instant::now(), share, events: 0, stride, looked: Duration::ZERO, captured }
     }
 
-    /// An event has run: whether another one may.
+    /// Whether there is time for one more event. Looks at the clock now and then.
     #[inline]
-    fn may(&mut self, world: &World) -> bool {
-        self.events = self.events.wrapping_add(1);
-        if world.captured_packets().saturating_sub(self.captured) >= CAPTURED {
-            return false;
-        }
+    fn goes_on(&mut self) -> bool {
         if !self.events.is_multiple_of(self.stride) {
             return true;
         }
@@ -122,6 +118,20 @@ impl Timer {
         self.stride = next_stride(self.stride, elapsed.saturating_sub(self.looked));
         self.looked = elapsed;
         elapsed < self.share
+    }
+}
+
+impl Allowance for &mut Timer {
+    #[inline]
+    fn may(&mut self, world: &World) -> bool {
+        self.events = self.events.wrapping_add(1);
+        world.captured_packets().saturating_sub(self.captured) < CAPTURED && self.goes_on()
+    }
+
+    #[inline]
+    fn may_unseen(&mut self) -> Option<bool> {
+        self.events = self.events.wrapping_add(1);
+        Some(self.goes_on())
     }
 }
 
@@ -259,7 +269,7 @@ impl Pacer {
         } else {
             self.seam.keep(|| Record::Advance { until: now });
             let mut timer = Timer::new(self.left, self.stride, world);
-            let all = world.advance_within(Ps(now), |world| timer.may(world));
+            let all = world.advance_within(Ps(now), &mut timer);
             self.left = self.left.saturating_sub(timer.start.elapsed());
             self.stride = timer.stride;
             if !all {
@@ -292,7 +302,7 @@ impl Pacer {
         self.seam.keep(|| Record::Run);
         self.seam.keep(|| Record::Advance { until: bound });
         let mut timer = Timer::new(self.share, self.stride, world);
-        let mut all = world.advance_within(Ps(bound), |world| timer.may(world));
+        let mut all = world.advance_within(Ps(bound), &mut timer);
         if !all {
             self.seam.keep(|| Record::Stopped { events: timer.events });
         }
@@ -300,7 +310,7 @@ impl Pacer {
         while all && let Some(next) = world.next_event().filter(|next| next.0 <= bound) {
             self.seam.keep(|| Record::Skip { to: next.0 });
             world.advance(next);
-            all = timer.may(world);
+            all = (&mut timer).may(world);
         }
         self.stride = timer.stride;
         self.reached = self.reached.max(world.now().0);

@@ -174,7 +174,7 @@ fn a_large_fabric_is_swept_in_pieces() {
         let link = world.link_of(port(SWITCHES / 2, 3)).expect("a cable");
         world.set_cable(now, link, false);
         let (mut at, mut steps, mut most) = (Ps::ZERO, 0, 0);
-        while !world.advance_within(now + Ps::from_us(50), |_| false) {
+        while !world.advance_within(now + Ps::from_us(50), |_: &World| false) {
             steps = if world.now() == at { steps + 1 } else { 1 };
             at = world.now();
             most = most.max(steps);

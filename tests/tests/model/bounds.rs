@@ -2,7 +2,7 @@
 
 use hca_driver::SendRequest;
 use hca_driver::wqe::SendOp;
-use hca_model::Ps;
+use hca_model::{Ps, World};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
 use hca_tests::pair::Options;
@@ -36,7 +36,7 @@ fn long_queues_are_flushed_in_pieces() {
     let (mut sends, mut receives, mut most) = (Vec::new(), Vec::new(), 0);
     let mut end = false;
     while !end {
-        end = simulation.world(|world, now| world.advance_within(now + Ps::from_ms(5), |_| false));
+        end = simulation.world(|world, now| world.advance_within(now + Ps::from_ms(5), |_: &World| false));
         let before = sends.len() + receives.len();
         sends.extend(std::iter::from_fn(|| pair.try_sent(0)));
         receives.extend(std::iter::from_fn(|| pair.try_received(0)));

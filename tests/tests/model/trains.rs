@@ -1,12 +1,16 @@
 //! Trains change no time: what a world does with them is what it does without, to the picosecond, whatever comes
 //! between their packets. And what is done to a sender's memory after it has it back is never seen by the receiver.
 
+use std::cell::RefCell;
+
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::{Access, InitAttr, KeyChange, KeyKind, RtrAttr, RtsAttr, SendOp, SendRequest};
 use hca_model::link::Faults;
-use hca_model::{HcaId, LinkConfig, PortRef, Ps};
+use hca_model::timing::Profile;
+use hca_model::{Counters, HcaId, LinkConfig, PortRef, Ps};
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Opcode;
+use hca_spec::ids::Psn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::register::{EtsClass, PBMC_BUFFERS, Pbmc, PbmcBuffer, QETCR_CLASSES, Qetcr};
 use hca_tests::in_process::{ModelBus, Simulation};
@@ -19,25 +23,44 @@ fn simulation(pair: &mut Pair<ModelBus>) -> Simulation {
     pair.hcas[0].bus_mut().simulation().clone()
 }
 
-/// What a run leaves: the hash and number of its events, and the memory of both ends.
-#[derive(PartialEq)]
+/// What a run leaves: the hash and number of its events, if they are looked at, when its scenario was over, and the memory and the counters of both ends.
 struct Left {
     events: (u64, u64),
+    over: Ps,
     memory: [Vec<u8>; 2],
-    packets: [u64; 2],
+    counters: [Option<Counters>; 2],
+}
+
+/// What is looked at: each event; or only what there is in the end, and the times of completions. Then long writes are in full
+/// flow without that anybody looks at their packets.
+#[derive(Clone, Copy, PartialEq)]
+enum Look {
+    Events,
+    Ends,
 }
 
 /// Runs a scenario over a link of that delay, with or without trains. Returns what it left, and how many trains there were.
 fn run(
     (options, delay): (&Options, Ps),
-    trains: bool,
+    (trains, look): (bool, Look),
     scenario: &dyn Fn(&mut Pair<ModelBus>),
 ) -> (Left, u64) {
     let link = LinkConfig { delay, ..worlds::between(Faults::default()) };
     let world = if options.roce { worlds::ethernet(link) } else { worlds::many(2, vec![link], 1) };
-    let simulation = Simulation::new(world);
+    run_in(Simulation::new(world), options, (trains, look), scenario)
+}
+
+/// The same in a world.
+fn run_in(
+    simulation: Simulation,
+    options: &Options,
+    (trains, look): (bool, Look),
+    scenario: &dyn Fn(&mut Pair<ModelBus>),
+) -> (Left, u64) {
     simulation.world(|world, _| {
-        world.start_trace(1 << 10);
+        if look == Look::Events {
+            world.start_trace(1 << 10);
+        }
         world.set_trains(trains);
     });
     let hcas = vec![rig::open(&simulation, 0), rig::open(&simulation, 1)];
@@ -46,16 +69,14 @@ fn run(
         pair.fill(end, 0, &pattern(end as u64 + 7, options.memory));
     }
     scenario(&mut pair);
+    let over = simulation.now();
     simulation.run(Ps::from_us(200));
-    let (events, begun, packets) = simulation.world(|world, _| {
+    let (events, begun, counters) = simulation.world(|world, _| {
         let trace = world.trace().map(|t| (t.hash(), t.count())).unwrap_or_default();
-        let counted = |hca| -> u64 {
-            world.counters(HcaId(hca)).map_or(0, |c| c.ports.iter().map(|port| port.rcv_packets).sum())
-        };
-        (trace, world.trains_begun(), [counted(0), counted(1)])
+        (trace, world.trains_begun(), [0, 1].map(|hca| world.counters(HcaId(hca))))
     });
     let memory = [pair.ends[0].bytes(0, options.memory), pair.ends[1].bytes(0, options.memory)];
-    (Left { events, memory, packets }, begun)
+    (Left { events, over, memory, counters }, begun)
 }
 
 /// Runs a scenario with trains and without, and compares. `least`: so many trains there have to be.
@@ -65,12 +86,19 @@ fn same(what: &str, options: &Options, least: u64, scenario: impl Fn(&mut Pair<M
 
 /// The same over a link of that delay.
 fn same_over(what: &str, options: &Options, delay: Ps, least: u64, scenario: impl Fn(&mut Pair<ModelBus>)) {
-    let (with, begun) = run((options, delay), true, &scenario);
-    let (without, none) = run((options, delay), false, &scenario);
+    for look in [Look::Events, Look::Ends] {
+        let (with, begun) = run((options, delay), (true, look), &scenario);
+        let without = run((options, delay), (false, look), &scenario);
+        compare(what, least, (with, begun), without);
+    }
+}
+
+fn compare(what: &str, least: u64, (with, begun): (Left, u64), (without, none): (Left, u64)) {
     assert_eq!(none, 0, "{what}: there are trains although they are off");
     assert!(begun >= least, "{what}: {begun} trains, at least {least} expected");
     assert_eq!(with.events, without.events, "{what}: the traces differ");
-    assert_eq!(with.packets, without.packets, "{what}: the counters differ");
+    assert_eq!(with.over, without.over, "{what}: it took another time");
+    assert_eq!(with.counters, without.counters, "{what}: the counters differ");
     assert!(with.memory == without.memory, "{what}: the memories differ");
 }
 
@@ -304,6 +332,71 @@ fn full_flow_ends_at_anything() {
             }
             pair.sent_ok(0, 0);
         });
+    }
+}
+
+/// Nothing is different for who looks on at any moment: not what has come, not what was counted, not when the next event is.
+#[test]
+fn who_looks_on_sees_the_same_on_the_way() {
+    for (mtu, options) in [1, 3, 5].into_iter().flat_map(|mtu| both().map(|options| (mtu, options))) {
+        let options = Options { mtu, ..options };
+        let looks = |trains: bool| {
+            let seen = RefCell::new(Vec::new());
+            let scenario = |pair: &mut Pair<ModelBus>| {
+                let sent = pair.ends[0].bytes(5, 700_000);
+                write(pair, 0, 0, (5, 700_000));
+                write(pair, 0, 1, (900_000, 100_000));
+                let simulation = simulation(pair);
+                for i in 0..120u64 {
+                    simulation.run(Ps(1000 * (i * i % 613 + 1) + i));
+                    let there = pair.ends[1].bytes(5, 700_000);
+                    let came = there.chunks(256).zip(sent.chunks(256)).take_while(|(a, b)| a == b).count();
+                    let (counters, next) =
+                        simulation.world(|world, _| (world.counters(HcaId(1)), world.next_event()));
+                    let own = simulation.world(|world, _| world.counters(HcaId(0)));
+                    seen.borrow_mut().push((came, counters, own, next));
+                }
+                (0..2).for_each(|i| _ = pair.sent_ok(0, i));
+            };
+            let left = run((&options, Ps::from_ns(5)), (trains, Look::Ends), &scenario);
+            (left, seen.into_inner())
+        };
+        let ((with, seen), (without, expected)) = (looks(true), looks(false));
+        assert!(seen == expected, "MTU {mtu}, RoCE {}", options.roce);
+        compare("looked at", 1, with, without);
+        let parts = seen.windows(2).filter(|two| two[0].0 < two[1].0).count();
+        assert!(parts > 20, "it came in {parts} parts");
+    }
+}
+
+/// PSNs that begin anew on the way; many messages, of which one begins where the other ends; adapters and links that are slower or faster.
+#[test]
+fn full_flow_of_many_kinds() {
+    let wraps = Options { rts: RtsAttr { send_psn: Psn::new(0xff_ff80), ..RtsAttr::default() }, ..options() };
+    same("PSNs that wrap", &wraps, 1, |pair| {
+        write(pair, 0, 0, (7, 1_000_000));
+        pair.sent_ok(0, 0);
+    });
+    same("messages of all lengths", &options(), 1, |pair| {
+        (0..24).for_each(|i| write(pair, 0, i, (i as usize * 4099, 60_000 + i as usize * 30_001)));
+        (0..24).for_each(|i| _ = pair.sent_ok(0, i));
+    });
+    for name in Profile::names() {
+        for (mtu, room) in [(5, 1), (4, 1), (2, 1), (5, 3)] {
+            let options = Options { mtu, ..options() };
+            let runs = [true, false].map(|trains| {
+                let profile = Profile::named(name).expect("it is one of them");
+                let link = LinkConfig { room, ..worlds::between(Faults::default()) };
+                let simulation = Simulation::new(worlds::with_profile(profile, link));
+                run_in(simulation, &options, (trains, Look::Ends), &|pair| {
+                    write(pair, 0, 0, (0, 500_000));
+                    write(pair, 0, 1, (500_000, 500_000));
+                    (0..2).for_each(|i| _ = pair.sent_ok(0, i));
+                })
+            });
+            let [with, without] = runs;
+            compare(&format!("{name}, MTU {mtu}, room {room}"), 1, with, without);
+        }
     }
 }
 

@@ -155,6 +155,14 @@ impl Counting {
         }
     }
 
+    /// So many packets at once of which each would be an [`Event::Executed`], with so many bytes in all.
+    pub(crate) fn count_executed(&mut self, qpn: Qpn, packets: u32, bytes: usize) {
+        self.of(qpn, |qp| {
+            qp.executed_packets += u64::from(packets);
+            qp.executed_bytes += bytes as u64;
+        });
+    }
+
     /// Adds to what that queue pair counts.
     #[inline]
     fn of(&mut self, Qpn(qpn): Qpn, add: impl FnOnce(&mut QpCounters)) {

@@ -308,6 +308,41 @@ impl Executor<'_> {
         (chip.units.receive(now, qpn.0, service, inbound), service)
     }
 
+    /// How many packets, each with so many bytes of payload, of a write in progress may be written later than they come, of `most`.
+    pub(crate) fn may_put_off(&self, qpn: Qpn, payload: usize, most: u32) -> u32 {
+        let Self { core, qps, .. } = self;
+        let Some(qp) = qps.get(qpn.0).filter(|_| core.chip.watch.is_none()) else { return 0 };
+        let (Some((to, left)), Some(landing)) = (qp.writes_next(), qp.landing(core.function.key_changes))
+        else {
+            return 0;
+        };
+        let count = (left / payload.max(1) as u64).min(most.into());
+        let (pages, offset) = landing.place(&to);
+        match pages.is_unwatched(&*core.function.memory, offset, count as usize * payload) {
+            true => count as u32,
+            false => 0,
+        }
+    }
+
+    /// So many packets of a write in progress have come that were put off, with that payload in all; the next has PSN `next`.
+    pub(crate) fn write_put_off(&mut self, qpn: Qpn, (next, count): (Psn, u32), payload: Payload<'_>) {
+        let Self { core, qps, .. } = self;
+        let Some(qp) = qps.get_mut(qpn.0) else { return };
+        let (Some((to, _)), Some(landing)) = (qp.writes_next(), qp.landing(core.function.key_changes)) else {
+            return;
+        };
+        let (pages, offset) = landing.place(&to);
+        if let Payload::Region { region, offset: from, len } = payload
+            && let Err(why) = pages.copy(&*core.function.memory, offset, (region, from), len)
+        {
+            tracing::error!(hca = core.chip.name, %why, "memory that said that it can be written can't");
+        }
+        qp.responder.expected_came();
+        qp.written(payload.len(), false);
+        qp.responder.epsn = next;
+        core.function.counting.count_executed(qpn, count, payload.len());
+    }
+
     /// The next packet of a write in progress has passed the pipeline; `asks`: for an acknowledgement. `false`: it has to be
     /// received as any packet is.
     #[inline]

@@ -44,6 +44,13 @@ pub trait GuestMemory: Send + Sync {
         false
     }
 
+    /// Whether nobody is to hear at once of a copy to `len` bytes at `iova`, and it can't fail for their sake before
+    /// [`World::settle`](crate::World::settle) is called: what comes at several moments may then be copied at once, before the memory's owner has
+    /// his turn.
+    fn is_unwatched(&self, _iova: u64, _len: usize) -> bool {
+        false
+    }
+
     /// Whether a range is in the host's memory, so that the adapter may write there.
     fn reaches(&self, iova: u64, len: usize) -> bool {
         let last = (len as u64).checked_sub(1).and_then(|more| iova.checked_add(more));

@@ -44,6 +44,56 @@ impl Pages {
         Ok(())
     }
 
+    /// The same with one visit for pages that follow each other.
+    fn stretches(
+        &self,
+        offset: u64,
+        len: usize,
+        mut visit: impl FnMut(u64, usize) -> Result<(), DmaError>,
+    ) -> Result<(), DmaError> {
+        let (mut begin, mut joined) = (0u64, 0usize);
+        self.spans(offset, len, |iova, n| {
+            if joined > 0 && begin.wrapping_add(joined as u64) == iova {
+                joined += n;
+                return Ok(());
+            }
+            let before = (std::mem::replace(&mut begin, iova), std::mem::replace(&mut joined, n));
+            if before.1 > 0 { visit(before.0, before.1) } else { Ok(()) }
+        })?;
+        if joined > 0 { visit(begin, joined) } else { Ok(()) }
+    }
+
+    /// Whether `len` bytes from `offset` on may be copied later than they come ([`GuestMemory::is_unwatched`]).
+    pub(crate) fn is_unwatched(&self, memory: &dyn GuestMemory, offset: u64, len: usize) -> bool {
+        let mut unwatched = true;
+        let visited = self.stretches(offset, len, |iova, len| {
+            unwatched &= memory.is_unwatched(iova, len);
+            Ok(())
+        });
+        visited.is_ok() && unwatched
+    }
+
+    /// Copies `len` bytes of a region, from `from` on, to `memory`, from `offset` on: at once what may be copied later than it comes.
+    pub(crate) fn copy(
+        &self,
+        memory: &dyn GuestMemory,
+        offset: u64,
+        (region, from): (&Region, u64),
+        len: usize,
+    ) -> Result<(), DmaError> {
+        let mut from = from;
+        self.stretches(offset, len, |iova, len| {
+            let mut to = iova;
+            region.pages.stretches(from, len, |source, len| {
+                memory.copy_from(to, &*region.memory, source, len)?;
+                to = to.wrapping_add(len as u64);
+                Ok(())
+            })?;
+            from = from.wrapping_add(len as u64);
+            Ok(())
+        })
+    }
+
     /// Writes payload to `memory`, from `offset` on.
     pub(crate) fn write(
         &self,
@@ -78,7 +128,7 @@ impl Region {
     pub(crate) fn new(memory: Arc<dyn GuestMemory>, pages: Pages, len: u64) -> Option<Self> {
         let mut mapped = true;
         pages
-            .spans(0, usize::try_from(len).ok()?, |iova, len| {
+            .stretches(0, usize::try_from(len).ok()?, |iova, len| {
                 mapped &= memory.is_mapped(iova, len);
                 Ok(())
             })
@@ -198,6 +248,30 @@ mod tests {
         fn is_mapped(&self, iova: u64, len: usize) -> bool {
             iova as usize + len <= self.0.lock().unwrap().len()
         }
+    }
+
+    #[test]
+    fn pages_that_follow_each_other_are_copied_at_once() {
+        let memory: Arc<dyn GuestMemory> = Arc::new(Ram(Mutex::new((0..0x8000).map(|i| i as u8).collect())));
+        let pages = Pages::new(vec![0x3000, 0x4000, 0x1000], 12, 0x10);
+        let mut visited = Vec::new();
+        let visit = |iova, len| {
+            visited.push((iova, len));
+            Ok(())
+        };
+        pages.stretches(0x20, 0x2000, visit).unwrap();
+        assert_eq!(visited, [(0x3030, 0x1fd0), (0x1000, 0x30)]);
+        assert!(pages.stretches(0x20, 0x3000, |_, _| Ok(())).is_err(), "there is no fourth page");
+        assert!(!pages.is_unwatched(&*memory, 0, 1), "that is the default");
+        let region =
+            Region::new(memory.clone(), Pages::new(vec![0x7000, 0x5000, 0x6000], 12, 3), 0x2ff0).unwrap();
+        let mut expected = vec![0; 0x2000];
+        region.read(0x100, &mut expected).unwrap();
+        pages.copy(&*memory, 0x20, (&region, 0x100), 0x2000).unwrap();
+        let (mut there, mut rest) = (vec![0; 0x1fd0], [0; 0x30]);
+        memory.read(0x3030, &mut there).unwrap();
+        memory.read(0x1000, &mut rest).unwrap();
+        assert_eq!([&there[..], &rest[..]].concat(), expected);
     }
 
     #[test]

@@ -159,8 +159,9 @@ impl Bus {
             self.next_tag = if last { 0 } else { self.next_tag + all };
             left -= all;
             // All at once, if none of them waits for its tag and the data of each for that of the one before.
+            let free = tags.iter().fold(true, |free, tag| free & (*tag <= start));
             if iommu.is_none()
-                && tags.iter().all(|tag| *tag <= start)
+                && free
                 && let Some(requests) = up.admit_row(now, (start, start), request, all as u64)
             {
                 let ends = (requests.done(0) + latency, requests.done(all as u64 - 1) + latency);

@@ -11,6 +11,9 @@ const REACH: u64 = 1 << 20;
 /// Pages of which one word says which are full.
 const PAGES: u64 = u64::BITS as u64;
 
+/// So many tails are kept as they are, before they are entered page by page: those of a stream of long reads are past by then.
+const TAILS: usize = 4;
+
 /// A server of one or more slots whose jobs are booked ahead, not always in the order of their times.
 ///
 /// A PCIe link is given the completions of a read when the read is issued, some 400 ns ahead; what comes in the meantime
@@ -28,6 +31,9 @@ pub struct Calendar {
     first: u64,
     /// What is booked last: most jobs are put behind it, or into a page of their own behind it.
     tail: Tail,
+    /// What was the tail before, in order, so many of them: what is not past belongs to the rings.
+    old: [Tail; TAILS],
+    old_count: usize,
     /// What is booked before the tail: a ring, a power of two of places once it is used, in which the pages from `first` on
     /// have theirs.
     booked: Vec<Page>,
@@ -89,10 +95,20 @@ impl Row {
     /// When each of so many as `ends` has room for is done.
     #[inline]
     pub fn write_to(&self, ends: &mut [Ps]) {
-        let (mut start, mut level) = (self.first, self.level);
-        for end in ends {
-            *end = start.max(level) + self.service;
-            (start, level) = (self.last, level + self.service);
+        let Some((first, others)) = ends.split_first_mut() else { return };
+        *first = self.done(0);
+        // Each of the others waits for the one before it.
+        let mut level = self.level + self.service;
+        if level < self.last {
+            for end in others {
+                *end = self.last.max(level) + self.service;
+                level += self.service;
+            }
+        } else {
+            for end in others {
+                level += self.service;
+                *end = level;
+            }
         }
     }
 }
@@ -105,6 +121,8 @@ impl Calendar {
             page: page.min(UNIT - PAGES.ilog2()),
             first: 0,
             tail: Tail::default(),
+            old: [Tail::default(); TAILS],
+            old_count: 0,
             booked: Vec::new(),
             filled: Vec::new(),
             full: [0..0, 0..0],
@@ -224,7 +242,42 @@ impl Calendar {
         let old = std::mem::replace(&mut self.tail, Tail { from: page, page, booked: 0 });
         // Mostly it is past.
         if old.page >= self.first {
-            self.keep(old);
+            self.put_off(old);
+        }
+    }
+
+    /// Keeps what was the tail, to be entered when somebody looks at what is before the tail, if it is not past then.
+    #[inline]
+    fn put_off(&mut self, tail: Tail) {
+        if self.old_count == TAILS {
+            let [first, ..] = self.old;
+            if first.page >= self.first {
+                self.keep(first);
+            }
+            self.old.copy_within(1.., 0);
+            self.old_count -= 1;
+        }
+        if let Some(place) = self.old.get_mut(self.old_count) {
+            *place = tail;
+            self.old_count += 1;
+        }
+    }
+
+    /// What was put off is entered.
+    #[inline]
+    fn enter_old(&mut self) {
+        if self.old_count > 0 {
+            self.enter_all();
+        }
+    }
+
+    #[inline(never)]
+    fn enter_all(&mut self) {
+        let (old, count) = (self.old, std::mem::take(&mut self.old_count));
+        for tail in old.into_iter().take(count) {
+            if tail.page >= self.first {
+                self.keep(tail);
+            }
         }
     }
 
@@ -246,6 +299,9 @@ impl Calendar {
         let wanted = start.0 >> self.page;
         let Tail { from, page: last, booked } = self.tail;
         let mut page = wanted.max(self.first);
+        if page < from {
+            self.enter_old();
+        }
         let (page, booked) = loop {
             match page {
                 _ if page > last => break (page, 0),
@@ -365,6 +421,7 @@ impl Calendar {
     /// Books a job that can begin before the tail, or one that takes no time.
     #[inline(never)]
     fn book_before(&mut self, start: Ps, service: Ps) -> Ps {
+        self.enter_old();
         let begins = start.0 >> self.page;
         let room = self.room();
         let (mut page, mut left) = (begins.max(self.first), service.0);
@@ -409,7 +466,8 @@ impl Rebase for Calendar {
     fn rebase(&mut self, by: Ps) {
         // What is before the new start is past, and kept nowhere.
         self.turn_to(by);
-        let Self { slots: _, page, first, tail, booked, filled, full } = self;
+        self.enter_old();
+        let Self { slots: _, page, first, tail, old: _, old_count: _, booked, filled, full } = self;
         let by = by.0 >> *page;
         let moved = |number: u64| number.saturating_sub(by);
         *first = moved(*first);

@@ -15,6 +15,7 @@ impl World {
     /// From now on a checker looks on: it diagnoses what an adapter would keep silent about, of what a driver has left undone
     /// after `patience`.
     pub fn start_checker(&mut self, patience: Ps) {
+        self.rouse();
         let names = self.hcas.iter().map(|hca| hca.chip.name.clone()).collect();
         self.checker = Some(Box::new(Checker::new(self.now, patience, names)));
         for hca in (0..self.hcas()).map(HcaId) {
@@ -92,6 +93,7 @@ impl World {
     /// Whoever stands around the model has found what breaks a rule, as PCI does: it is diagnosed with the rest. Without a
     /// checker nothing happens.
     pub fn found(&mut self, now: Ps, at: impl Into<FunctionRef>, finding: Finding) {
+        self.rouse();
         let at = at.into();
         if self.checker.is_none() {
             return;

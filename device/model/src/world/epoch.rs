@@ -49,6 +49,7 @@ impl World {
     /// had passed then, so nothing that still matters may have: keep as much time before now as the longest interval that somebody
     /// measures has. Returns by how much.
     pub fn rebase(&mut self, by: Ps) -> Ps {
+        self.rouse();
         let by = Ps(by.min(self.now).0 >> UNIT << UNIT);
         self.settle_all();
         if by == Ps::ZERO {
@@ -63,6 +64,7 @@ impl World {
             tunnels: _,
             heap,
             trains: _,
+            flow: _,
             trains_allowed: _,
             trains_begun: _,
             now,

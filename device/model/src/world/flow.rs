@@ -1,24 +1,28 @@
 //! A train in full flow: all its packets are of one run, nobody else wants to send or waits, and the receiver takes one like the
 //! other. Then no packets are made: of each, only the times of its stages are kept, in the same order and with the same places as
-//! those of packets. Before anything else happens the packets are there again.
+//! those of packets. Before anything else happens the packets are there again; while the world's owner has his turn and lets nothing
+//! happen but that the time goes on, the flow stays as it is.
 
 use std::collections::VecDeque;
 
 use hca_firmware::FunctionId;
 use hca_spec::ids::Psn;
 
+use super::pace::Pace;
 use super::train::{Stage, Train};
 use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::adapter::outflow::{Flown, Outflow, Rest};
-use crate::ground::node::PortRef;
-use crate::ground::time::{Key, Ps, Source};
+use crate::ground::node::{HcaId, PortRef};
+use crate::ground::time::{EventHeap, Key, Ps, Source};
 use crate::link_layer::{Packet, Sent, blocks};
 
 /// With fewer packets to be sent a flow is not begun.
 const LEAST: u32 = 16;
 /// A flow of fewer events was not worth its begin.
 const WORTH: u32 = 24;
+/// So many packets are written at once at the most.
+const PUT_OFF: u32 = 64;
 /// After such a one, or where there can be none, so many packets go before the next is tried.
 const PAUSE: u32 = 16;
 
@@ -40,14 +44,39 @@ pub(super) struct Flow {
     events: u32,
 }
 
-/// What became of an event.
-pub(super) enum Step {
-    /// The flow goes on.
-    On,
-    /// It ends, and the sender does the rest of the event as ever.
-    End(Rest),
-    /// It ends, and the event is to happen yet.
-    Back,
+/// A flow whose owner does something else that concerns no packet.
+pub(super) struct Suspended {
+    /// Where its train begins.
+    from: HcaId,
+    flow: Box<Flow>,
+}
+
+/// Why the events of a flow end.
+pub(super) enum Ended {
+    /// Something else comes first.
+    Before,
+    /// The owner wants no more moments.
+    Enough,
+    /// The owner wants no more events.
+    Stopped,
+    /// The owner is to be asked whether he wants more events.
+    Asks,
+    /// The flow is over, and the sender does the rest of the event as ever.
+    Rest(Rest),
+    /// The flow is over, and the event at that stage is to happen yet.
+    Back(Stage),
+}
+
+/// What of an event concerns more than the two adapters and the link.
+enum Beyond {
+    /// Packets begin to leave, and the receiver's buffer is to be asked: the first then, others as the flow says.
+    Sent(Ps, Rest),
+    /// A packet leaves the receiver's buffer then.
+    Freed(Ps),
+    /// The receiver has left something in its outbox.
+    Collect,
+    /// As many packets have come as may be written at once.
+    Full,
 }
 
 #[inline]
@@ -172,74 +201,276 @@ impl World {
         left.into_iter().for_each(|sent| self.pass(train, sent));
     }
 
-    /// An event of a train in full flow happens.
-    #[inline]
-    pub(super) fn step_flow(&mut self, train: &mut Train, flow: &mut Flow, stage: Stage) -> Step {
-        flow.events += 1;
-        match stage {
-            Stage::Turn | Stage::Port | Stage::Depart => self.flow_out(train, flow, stage),
-            Stage::Arrive => self.flow_in(train, flow),
-            Stage::Receive => self.flow_taken(train, flow),
+    /// Keeps the flow of a train while its owner has his turn.
+    pub(super) fn suspend(&mut self, train: &mut Train, flow: Option<Box<Flow>>) {
+        let Some(flow) = flow else { return };
+        match self.flow {
+            None => self.flow = Some(Suspended { from: train.from, flow }),
+            Some(_) => self.end_flow(train, flow),
         }
     }
 
-    /// One of its sender.
+    /// Takes the flow of a train that was kept; another's is ended.
     #[inline]
-    fn flow_out(&mut self, train: &mut Train, flow: &mut Flow, stage: Stage) -> Step {
-        let Self { hcas, heap, trace, commands, captured, now, .. } = self;
-        let now = *now;
-        let ends = (train.qpn, train.way.from_port);
-        let Some(mut sender) = hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST))
+    pub(super) fn resume(&mut self, train: &Train) -> Option<Box<Flow>> {
+        let Suspended { from, flow } = self.flow.take()?;
+        if from == train.from {
+            return Some(flow);
+        }
+        self.flow = Some(Suspended { from, flow });
+        self.rouse();
+        None
+    }
+
+    /// The packets of a flow that was kept are there again. Called before anything happens but that the time goes on.
+    #[inline]
+    pub(super) fn rouse(&mut self) {
+        if self.flow.is_some() {
+            self.rouse_now();
+        }
+    }
+
+    #[inline(never)]
+    fn rouse_now(&mut self) {
+        let Some(Suspended { from, flow }) = self.flow.take() else { return };
+        if let Some(i) = self.trains.iter().position(|train| train.from == from) {
+            let mut train = self.trains.swap_remove(i);
+            self.end_flow(&mut train, flow);
+            self.trains.push(train);
+        }
+    }
+
+    /// Events of a train in full flow, as long as none comes before them; of other trains the first is at `others`.
+    pub(super) fn step_flow(
+        &mut self,
+        train: &mut Train,
+        flow: &mut Flow,
+        others: Key,
+        until: &mut Ps,
+        pace: &mut impl Pace,
+    ) -> Ended {
+        loop {
+            let beyond = match self.flow_on(train, flow, others, until, pace) {
+                Ok(ended) => return ended,
+                Err(beyond) => beyond,
+            };
+            match beyond {
+                Beyond::Sent(first, rest) => {
+                    let others = std::mem::take(&mut flow.left);
+                    for start in std::iter::once(first).chain(others) {
+                        if !flow.left.is_empty() || !self.pass_flown(train, flow, start) {
+                            flow.left.push(start);
+                        }
+                    }
+                    if rest != Rest::None || !flow.left.is_empty() {
+                        return Ended::Rest(rest);
+                    }
+                }
+                Beyond::Freed(at) => {
+                    self.return_credits(train.ingress(flow.out.lane(), flow.sample.len()), at);
+                }
+                Beyond::Collect => self.collect(train.way.to, FunctionId::FIRST),
+                Beyond::Full => continue,
+            }
+            match pace.may_unseen() {
+                Some(true) => {}
+                Some(false) => return Ended::Stopped,
+                None => return Ended::Asks,
+            }
+        }
+    }
+
+    /// The same with both adapters at hand, until an event concerns more than them.
+    fn flow_on(
+        &mut self,
+        train: &mut Train,
+        flow: &mut Flow,
+        others: Key,
+        until: &mut Ps,
+        pace: &mut impl Pace,
+    ) -> Result<Ended, Beyond> {
+        let mut put_off = 0;
+        let done = self.flow_through(train, flow, others, until, pace, &mut put_off);
+        if put_off > 0 {
+            self.write_put_off(train, flow, put_off);
+        }
+        done
+    }
+
+    /// The payload of the last packets that have come is written, so many.
+    fn write_put_off(&mut self, train: &Train, flow: &Flow, count: u32) {
+        let Ok([from, to]) = self.hcas.get_disjoint_mut([train.from.0, train.way.to.0]) else { return };
+        let (Some(sender), Some(mut receiver)) =
+            (from.executor(FunctionId::FIRST), to.executor(FunctionId::FIRST))
         else {
-            return Step::Back;
+            return;
         };
-        let Flow { out, departs, left, .. } = flow;
+        let Some(run) = sender.run_of(train.qpn) else { return };
+        let payload = run.payloads(flow.next.add(count.wrapping_neg()), count);
+        receiver.write_put_off(flow.sample.repr().dest_qp, (flow.next, count), payload);
+    }
+
+    /// The same; `put_off` counts packets whose payload is to be written yet.
+    fn flow_through(
+        &mut self,
+        train: &mut Train,
+        flow: &mut Flow,
+        others: Key,
+        until: &mut Ps,
+        pace: &mut impl Pace,
+        put_off: &mut u32,
+    ) -> Result<Ended, Beyond> {
+        let effects = self.has_effects();
+        let Self { hcas, heap, links, trace, commands, captured, now, .. } = self;
+        let (way, qpn) = (train.way, train.qpn);
+        let ends = (qpn, way.from_port);
+        let both = hcas.get_disjoint_mut([train.from.0, way.to.0]).ok();
+        let both = both.and_then(|[from, to]| {
+            Some((from.executor(FunctionId::FIRST)?, to.executor(FunctionId::FIRST)?))
+        });
+        let carrier = links.get_mut(way.link).map(|link| &mut link.carrier);
+        let (Some((mut sender, mut receiver)), Some(carrier)) = (both, carrier) else {
+            return Ok(Ended::Before);
+        };
+        let Flow { out, departs, arrives, receives, next, sample, payload, left, events } = flow;
+        let len = sample.len();
         let own = Source::new(Class::Node as u8, train.from.0, 0);
-        // At most one packet leaves at an event, mostly.
-        let mut first = None;
-        match stage {
-            Stage::Depart => take(departs, train.first_mut(Stage::Depart)),
-            _ => *train.first_mut(stage) = Key::NEVER,
-        }
-        let mut flown = |flown: Flown| match flown {
-            Flown::Turn(at) => {
-                let key = heap.reserve(at.max(now), own);
-                if !train.keep_turn(Stage::Turn, key) {
-                    heap.push_reserved(key, train.own(HcaEvent::SendTurn(ends.0)));
+        let at_port = Source::new(Class::Packet as u8, way.to.0, way.to_port);
+        let there = Source::new(Class::Node as u8, way.to.0, 0);
+        let credits_at = Source::new(Class::Credit as u8, train.from.0, way.from_port);
+        let peer = sample.repr().dest_qp;
+        // Without credits each packet leaves this function, and little would come at once.
+        let run = sender.run_of(qpn).filter(|_| way.credits);
+        let silent = run.map_or(0, |run| run.silent(*next).min(PUT_OFF));
+        let may_put_off = receiver.may_put_off(peer, *payload, silent);
+        let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
+        let mut before = limit(heap);
+        loop {
+            let (key, stage) = train.next();
+            if key >= before {
+                return Ok(Ended::Before);
+            }
+            if key.at() > *until {
+                *now = (*now).max(*until);
+                if !pace.more_unseen(key.at(), effects) {
+                    return Ok(Ended::Enough);
+                }
+                *until = key.at();
+            }
+            heap.pass(key.at());
+            *now = (*now).max(key.at());
+            *events += 1;
+            let now = *now;
+            match stage {
+                Stage::Turn | Stage::Port | Stage::Depart => {
+                    match stage {
+                        Stage::Depart => take(departs, train.first_mut(Stage::Depart)),
+                        _ => *train.first_mut(stage) = Key::NEVER,
+                    }
+                    // At most one packet leaves at an event, mostly.
+                    let mut first = None;
+                    let mut flown = |flown: Flown| match flown {
+                        Flown::Turn(at) => {
+                            let key = heap.reserve(at.max(now), own);
+                            if !train.keep_turn(Stage::Turn, key) {
+                                heap.push_reserved(key, train.own(HcaEvent::SendTurn(qpn)));
+                            }
+                        }
+                        Flown::Port(at) => {
+                            let key = heap.reserve(at.max(now), own);
+                            if !train.keep_turn(Stage::Port, key) {
+                                heap.push_reserved(key, train.own(HcaEvent::PortTurn(way.from_port)));
+                            }
+                        }
+                        Flown::Depart(at) => {
+                            keep(departs, train.first_mut(Stage::Depart), heap.reserve(at.max(now), own));
+                        }
+                        Flown::Sent(start) => match first {
+                            None => first = Some(start),
+                            Some(_) => left.push(start),
+                        },
+                    };
+                    let rest = match stage {
+                        Stage::Turn => sender.flow_turn(now, out, ends, &mut flown),
+                        Stage::Depart => sender.flow_depart(now, out, ends, &mut flown),
+                        _ => sender.flow_port(now, out, ends, &mut flown),
+                    };
+                    let chip = &mut *sender.core.chip;
+                    if let Some(watch) = &mut chip.watch {
+                        watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
+                    }
+                    if let Some(start) = first {
+                        if !way.credits {
+                            return Err(Beyond::Sent(start, rest));
+                        }
+                        for start in std::iter::once(start).chain(left.drain(..)) {
+                            if let Some(at) = carrier.pass(start, way.ends[0], len) {
+                                let key = heap.reserve(at + way.forth, at_port);
+                                keep(arrives, train.first_mut(Stage::Arrive), key);
+                            }
+                        }
+                    }
+                    if rest != Rest::None {
+                        return Ok(Ended::Rest(rest));
+                    }
+                    before = limit(heap);
+                }
+                Stage::Arrive => {
+                    let Some(outlet) = sender.core.chip.ports.get_mut(way.from_port) else {
+                        return Ok(Ended::Back(stage));
+                    };
+                    take(arrives, train.first_mut(Stage::Arrive));
+                    let of = (*payload, len, sample.lane());
+                    let (at, service) = receiver.flow_arrive(now, way.to_port, peer, of);
+                    if receiver.core.traces() {
+                        sample.set_psn(next.add(receives.len() as u32));
+                        receiver.core.note_received(now, at, service, sample);
+                    }
+                    keep(receives, train.first_mut(Stage::Receive), heap.reserve(at, there));
+                    let chip = &mut *receiver.core.chip;
+                    if let Some(watch) = &mut chip.watch {
+                        watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
+                    }
+                    if !way.credits {
+                        return Err(Beyond::Freed(at));
+                    }
+                    if let Some(at) = out.credit(&mut outlet.outlet, now, blocks(len), at + way.back) {
+                        let port = PortRef::of_hca(train.from, way.from_port);
+                        heap.push(at, credits_at, Event::Credits { port });
+                        before = limit(heap);
+                    }
+                }
+                Stage::Receive if *put_off < may_put_off => {
+                    take(receives, train.first_mut(Stage::Receive));
+                    *next = next.next();
+                    *put_off += 1;
+                }
+                Stage::Receive if *put_off > 0 => {
+                    // It happens when those before it are written.
+                    *events -= 1;
+                    return Err(Beyond::Full);
+                }
+                Stage::Receive => {
+                    let Some(run) = sender.run_of(qpn) else { return Ok(Ended::Back(stage)) };
+                    let psn = *next;
+                    let asked = (psn, run.asks(psn));
+                    let of = (sample.path(), sample.repr());
+                    if !receiver.flow_receive(now, of, asked, run.payload(psn)) {
+                        return Ok(Ended::Back(stage));
+                    }
+                    take(receives, train.first_mut(Stage::Receive));
+                    *next = psn.next();
+                    let chip = &*receiver.core.chip;
+                    if !chip.out.is_empty() || chip.watch.as_ref().is_some_and(|watch| watch.has_news()) {
+                        return Err(Beyond::Collect);
+                    }
                 }
             }
-            Flown::Port(at) => {
-                let key = heap.reserve(at.max(now), own);
-                if !train.keep_turn(Stage::Port, key) {
-                    heap.push_reserved(key, train.own(HcaEvent::PortTurn(ends.1)));
-                }
+            match pace.may_unseen() {
+                Some(true) => {}
+                Some(false) => return Ok(Ended::Stopped),
+                None => return Ok(Ended::Asks),
             }
-            Flown::Depart(at) => {
-                keep(departs, train.first_mut(Stage::Depart), heap.reserve(at.max(now), own));
-            }
-            Flown::Sent(start) => match first {
-                None => first = Some(start),
-                Some(_) => left.push(start),
-            },
-        };
-        let rest = match stage {
-            Stage::Turn => sender.flow_turn(now, out, ends, &mut flown),
-            Stage::Depart => sender.flow_depart(now, out, ends, &mut flown),
-            _ => sender.flow_port(now, out, ends, &mut flown),
-        };
-        let chip = sender.core.chip;
-        if let Some(watch) = &mut chip.watch {
-            watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
-        }
-        let others = std::mem::take(&mut flow.left);
-        for start in first.into_iter().chain(others) {
-            if !flow.left.is_empty() || !self.pass_flown(train, flow, start) {
-                flow.left.push(start);
-            }
-        }
-        match rest {
-            Rest::None if flow.left.is_empty() => Step::On,
-            rest => Step::End(rest),
         }
     }
 
@@ -259,65 +490,5 @@ impl World {
             keep(&mut flow.arrives, train.first_mut(Stage::Arrive), key);
         }
         true
-    }
-
-    /// A packet is at the receiver's port.
-    #[inline]
-    fn flow_in(&mut self, train: &mut Train, flow: &mut Flow) -> Step {
-        let Self { hcas, heap, trace, commands, captured, now, .. } = self;
-        let (now, way) = (*now, train.way);
-        let Ok([from, to]) = hcas.get_disjoint_mut([train.from.0, way.to.0]) else { return Step::Back };
-        let Some(mut receiver) = to.executor(FunctionId::FIRST) else { return Step::Back };
-        let Some(outlet) = from.chip.ports.get_mut(way.from_port) else { return Step::Back };
-        take(&mut flow.arrives, train.first_mut(Stage::Arrive));
-        let (qpn, len) = (flow.sample.repr().dest_qp, flow.sample.len());
-        let of = (flow.payload, len, flow.sample.lane());
-        let (at, service) = receiver.flow_arrive(now, way.to_port, qpn, of);
-        if receiver.core.traces() {
-            flow.sample.set_psn(flow.next.add(flow.receives.len() as u32));
-            receiver.core.note_received(now, at, service, &flow.sample);
-        }
-        let key = heap.reserve(at, Source::new(Class::Node as u8, way.to.0, 0));
-        keep(&mut flow.receives, train.first_mut(Stage::Receive), key);
-        let chip = receiver.core.chip;
-        if let Some(watch) = &mut chip.watch {
-            watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
-        }
-        if !way.credits {
-            self.return_credits(train.ingress(flow.out.lane(), len), at);
-        } else if let Some(at) = flow.out.credit(&mut outlet.outlet, now, blocks(len), at + way.back) {
-            let port = PortRef::of_hca(train.from, way.from_port);
-            heap.push(
-                at,
-                Source::new(Class::Credit as u8, train.from.0, way.from_port),
-                Event::Credits { port },
-            );
-        }
-        Step::On
-    }
-
-    /// A packet has passed the receiver's pipeline.
-    #[inline]
-    fn flow_taken(&mut self, train: &mut Train, flow: &mut Flow) -> Step {
-        let (now, to) = (self.now, train.way.to);
-        let Ok([from, to_hca]) = self.hcas.get_disjoint_mut([train.from.0, to.0]) else { return Step::Back };
-        let (Some(sender), Some(mut receiver)) =
-            (from.executor(FunctionId::FIRST), to_hca.executor(FunctionId::FIRST))
-        else {
-            return Step::Back;
-        };
-        let Some(run) = sender.run_of(train.qpn) else { return Step::Back };
-        let (psn, sample) = (flow.next, &flow.sample);
-        let asked = (psn, run.asks(psn));
-        if !receiver.flow_receive(now, (sample.path(), sample.repr()), asked, run.payload(psn)) {
-            return Step::Back;
-        }
-        take(&mut flow.receives, train.first_mut(Stage::Receive));
-        flow.next = psn.next();
-        let chip = receiver.core.chip;
-        if !chip.out.is_empty() || chip.watch.as_ref().is_some_and(|watch| watch.has_news()) {
-            self.collect(to, FunctionId::FIRST);
-        }
-        Step::On
     }
 }

@@ -380,6 +380,7 @@ impl World {
     /// Makes it a port that takes packets of at most `mtu` bytes of payload and has so many data lanes; a subnet
     /// manager programs what both ends of a link can do.
     pub fn limit_port(&mut self, port: PortRef, mtu: u16, lanes: u8) {
+        self.rouse();
         self.settle_all();
         match port.node {
             NodeId::Hca(hca) => {
@@ -401,6 +402,7 @@ impl World {
     /// Takes the cable of a link out at every end in this world, or puts it in again: then it trains. An end outside
     /// hears of it one link latency later.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
+        self.rouse();
         self.settle_all();
         self.now = self.now.max(now);
         let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };

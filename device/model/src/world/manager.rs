@@ -132,6 +132,7 @@ impl World {
     /// worlds: at a port of this one, behind a tunnel of it, or (`None`) somewhere else. The managers of all worlds then do together
     /// what one would, if they have the same key, and all switches are in one of the worlds.
     pub fn set_subnet(&mut self, adapters: Vec<Option<LinkEnd>>) {
+        self.rouse();
         self.subnet = Some(adapters);
     }
 
@@ -161,6 +162,7 @@ impl World {
 
     /// How paths are chosen from the next sweep on.
     pub fn set_routing(&mut self, routing: Routing) {
+        self.rouse();
         self.routing = routing;
     }
 

@@ -1,7 +1,7 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
 //! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`train`] keeps packets that follow each other off the heap, [`stages`] is what happens to them, [`check`] joins the checker, [`epoch`] lets time go on for ever, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
+//! [`pace`] is how far the world runs before its owner is asked, [`train`] keeps packets that follow each other off the heap, [`stages`] is what happens to them, [`check`] joins the checker, [`epoch`] lets time go on for ever, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
 
 mod bridge;
 mod check;
@@ -13,6 +13,7 @@ mod holds;
 mod inspect;
 mod links;
 mod manager;
+mod pace;
 mod pause;
 mod planned;
 mod queueing;
@@ -56,7 +57,10 @@ use crate::link::{Cable, Delivery, FaultInjector, Light};
 use crate::link_layer::{Packet, Sent};
 
 pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
+use flow::Suspended;
 use links::{Link, LinkKind};
+pub use pace::Allowance;
+use pace::{Moments, OnlyDue, Pace, Within};
 pub use planned::SubnetPlan;
 pub use queueing::{PriorityQueue, Queueing, Red};
 use quota::Quotas;
@@ -165,6 +169,8 @@ pub struct World {
     /// Packets that follow each other, and their events.
     #[allow(clippy::vec_box, reason = "a train that moves is taken out and put back")]
     trains: Vec<Box<Train>>,
+    /// The one in full flow, while it is not running.
+    flow: Option<Suspended>,
     /// Whether there may be any.
     trains_allowed: bool,
     trains_begun: u64,
@@ -229,6 +235,7 @@ impl World {
             tunnels: BTreeMap::new(),
             heap: EventHeap::default(),
             trains: Vec::new(),
+            flow: None,
             trains_allowed: true,
             trains_begun: 0,
             now: Ps::ZERO,
@@ -317,6 +324,7 @@ impl World {
     }
 
     pub(crate) fn chip_mut(&mut self, hca: HcaId) -> Option<&mut Chip> {
+        self.rouse();
         self.hcas.get_mut(hca.0).map(|h| &mut h.chip)
     }
 
@@ -326,6 +334,7 @@ impl World {
 
     /// Something happens to an adapter, of which the function does the rest.
     fn with(&mut self, now: Ps, at: FunctionRef, act: impl FnOnce(&mut Hca, Ps)) {
+        self.rouse();
         self.now = self.now.max(now);
         if let Some(hca) = self.hcas.get_mut(at.hca.0) {
             act(hca, self.now);
@@ -362,6 +371,7 @@ impl World {
 
     /// Who lets go of all objects of a function at once. Without, the command or reset that ends them does, as long as that takes.
     pub fn dispose(&mut self, at: impl Into<FunctionRef>, disposal: Disposal) {
+        self.rouse();
         let at = at.into();
         if let Some(function) = self.hcas.get_mut(at.hca.0).and_then(|hca| hca.function_mut(at.function)) {
             function.state.fw.disposal = disposal;
@@ -526,6 +536,7 @@ impl World {
     /// A packet from outside the topology arrives at a port, whatever its destination: what a peer that is not modelled
     /// here, or a hostile one, puts on the cable.
     pub fn inject_packet(&mut self, now: Ps, port: impl Into<PortRef>, packet: Packet) {
+        self.rouse();
         let PortRef { node, port } = port.into();
         match node {
             NodeId::Hca(hca) => {
@@ -543,7 +554,7 @@ impl World {
     /// Runs every event that is due at or before `until`.
     #[inline]
     pub fn advance(&mut self, until: Ps) {
-        self.run(until, |_| false, |_| true);
+        self.run(until, &mut OnlyDue);
     }
 
     /// Runs events that are due at or before `until`, one at least, as long as one more `may` be run after each. Returns
@@ -551,38 +562,26 @@ impl World {
     ///
     /// What the host may spend is asked between events, not between moments: any number of events may be due at one.
     #[inline]
-    pub fn advance_within(&mut self, until: Ps, mut may: impl FnMut(&Self) -> bool) -> bool {
+    pub fn advance_within(&mut self, until: Ps, may: impl Allowance) -> bool {
         let Some(next) = self.next_at().filter(|next| *next <= until) else { return true };
-        let mut all = false;
-        self.run(
-            next,
-            |world| {
-                all = world.next_at().is_none_or(|next| next > until);
-                !all
-            },
-            &mut may,
-        );
-        all
+        let mut pace = Within { until, allowance: may, all: false };
+        self.run(next, &mut pace);
+        pace.all
     }
 
     /// Runs events moment by moment: those due at or before `until`, then, as long as there are `more` to run, those of the
     /// next moment, and so on. Ends after an event after which none `may` be run.
     #[inline]
-    fn run(
-        &mut self,
-        mut until: Ps,
-        mut more: impl FnMut(&Self) -> bool,
-        mut may: impl FnMut(&Self) -> bool,
-    ) {
+    fn run(&mut self, mut until: Ps, pace: &mut impl Pace) {
         loop {
-            if !self.trains.is_empty() && !self.run_with_trains(&mut until, &mut more, &mut may) {
+            if !self.trains.is_empty() && !self.run_with_trains(&mut until, pace) {
                 return;
             }
             let next = self.heap.next_at();
             if next.is_none_or(|next| next > until) {
                 self.now = self.now.max(until);
                 self.check();
-                let goes_on = more(self);
+                let goes_on = pace.more(self);
                 let Some(next) = next else { return };
                 if !goes_on {
                     return self.heap.pass(until);
@@ -591,7 +590,7 @@ impl World {
             }
             if let Some((at, event)) = self.heap.pop() {
                 self.execute(at, event);
-                if !may(self) {
+                if !pace.may(self) {
                     return;
                 }
             }
@@ -629,17 +628,13 @@ impl World {
     }
 
     /// Runs events moment by moment: those due up to `now` first, then those of the next moment, and so on. Ends after so
-    /// many moments, when `enough` says so after one, or when no event waits. Returns how many moments passed; it is
+    /// many moments, when there are effects or `enough` says so after one, or when no event waits. Returns how many moments passed; it is
     /// [`World::now`] then.
-    pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn(&Self) -> bool) -> u32 {
+    pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn() -> bool) -> u32 {
         let Some(next) = self.next_at().filter(|_| moments > 0) else { return 0 };
-        let mut passed = 0;
-        let more = |world: &Self| {
-            passed += 1;
-            passed < moments && !enough(world)
-        };
-        self.run(next.max(now), more, |_| true);
-        passed
+        let mut pace = Moments { most: moments, passed: 0, enough };
+        self.run(next.max(now), &mut pace);
+        pace.passed
     }
 
     /// When the next event is due.

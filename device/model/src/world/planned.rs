@@ -109,6 +109,7 @@ impl Planned {
 impl World {
     /// Lets the built-in subnet manager know the whole subnet, of which this world may be a part: before time goes on.
     pub fn plan_subnet(&mut self, plan: &SubnetPlan) {
+        self.rouse();
         self.planned = Some(Box::new(Planned::new(plan)));
     }
 

@@ -59,6 +59,7 @@ impl Quotas {
 impl World {
     /// So many events of an adapter may wait, about; without a bound there is none.
     pub fn limit_events(&mut self, hca: HcaId, most: usize) {
+        self.rouse();
         let quotas = &mut self.quotas;
         if quotas.most.len() <= hca.0 {
             quotas.most.resize(hca.0 + 1, usize::MAX);

@@ -124,6 +124,7 @@ impl World {
     /// An adapter with that address is at the other end of the cable at a port of an Ethernet switch, in another world: nobody
     /// else's frames come from there.
     pub fn pin_station(&mut self, port: PortRef, mac: [u8; 6]) {
+        self.rouse();
         if let NodeId::Switch(id) = port.node
             && let Some(relay) = self.switches.get_mut(id.0).and_then(|node| node.relay.as_mut())
         {

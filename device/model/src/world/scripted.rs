@@ -43,6 +43,7 @@ pub(super) enum Due {
 impl World {
     /// From now on that goes wrong at an adapter. `None`: there is no such adapter.
     pub fn add_fault(&mut self, now: Ps, hca: HcaId, fault: Fault) -> Option<FaultId> {
+        self.rouse();
         self.settle_all();
         self.now = self.now.max(now);
         let (time, id) = (matches!(fault.what, What::Time { .. }), FaultId(self.faults_added));
@@ -65,6 +66,7 @@ impl World {
 
     /// That does not go wrong any more; what has gone wrong stays so. `false`: there is no such fault.
     pub fn remove_fault(&mut self, id: FaultId) -> bool {
+        self.rouse();
         self.hcas.iter_mut().any(|hca| hca.chip.script.as_mut().is_some_and(|script| script.remove(id)))
     }
 
@@ -90,6 +92,7 @@ impl World {
 
     /// What the PCI registers of a function have to say of what happened on script since the last call.
     pub fn take_pcie_events(&mut self, at: impl Into<FunctionRef>) -> Vec<PcieEvent> {
+        self.rouse();
         self.script(at.into().hca).map(|script| script.pcie.take()).unwrap_or_default()
     }
 

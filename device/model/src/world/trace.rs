@@ -40,6 +40,7 @@ impl World {
 
     /// From now on everything that happens is recorded; `capacity` records are kept until they are taken.
     pub fn start_trace(&mut self, capacity: usize) {
+        self.rouse();
         self.trace = Some(Trace::new(capacity, self.start));
         for hca in (0..self.hcas()).map(HcaId) {
             self.record(hca, Audience::TRACE);
@@ -51,6 +52,7 @@ impl World {
 
     /// From now on everything that happens is hashed, and recorded if there is a trace already with room for it.
     pub fn hash_trace(&mut self) {
+        self.rouse();
         let trace = self.trace.take().unwrap_or_else(|| Trace::new(0, self.start));
         self.start_trace(0);
         self.trace = Some(trace);
@@ -59,6 +61,7 @@ impl World {
     /// From now on what tells of the interface's use is recorded, and nothing else unless a trace is started, too; `capacity` records
     /// are kept until they are taken, or as many as a trace keeps that was started before.
     pub fn start_coverage(&mut self, capacity: usize) {
+        self.rouse();
         let start = self.start;
         self.trace.get_or_insert_with(|| Trace::new(capacity, start));
         for hca in (0..self.hcas()).map(HcaId) {
@@ -98,6 +101,7 @@ impl World {
 
     /// From now on the packets at that port are gathered, until they are taken.
     pub fn capture_packets(&mut self, port: impl Into<PortRef>) {
+        self.rouse();
         let port = port.into();
         match port.node {
             NodeId::Hca(hca) => {

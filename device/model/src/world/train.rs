@@ -22,7 +22,8 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
-use super::flow::{Flow, Step};
+use super::flow::{Ended, Flow};
+use super::pace::Pace;
 use super::{Class, Event, World};
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
@@ -353,6 +354,7 @@ impl World {
     /// The packets under way from or to an adapter have their payload's bytes themselves from now on. Called before its
     /// host takes memory away from it, or it may not read it any more.
     pub fn settle(&mut self, hca: HcaId) {
+        self.rouse();
         while let Some(i) = self.trains.iter().position(|train| hca == train.from || hca == train.way.to) {
             let train = self.trains.swap_remove(i);
             self.cut(train);
@@ -361,6 +363,7 @@ impl World {
 
     /// The same of all adapters.
     pub(super) fn settle_all(&mut self) {
+        self.rouse();
         while let Some(train) = self.trains.pop() {
             self.cut(train);
         }
@@ -522,39 +525,35 @@ impl World {
 
     /// What [`World::run`] does, as long as there are trains. Returns whether there are none left; `until` moves on.
     #[inline(never)]
-    pub(super) fn run_with_trains(
-        &mut self,
-        until: &mut Ps,
-        more: &mut impl FnMut(&Self) -> bool,
-        may: &mut impl FnMut(&Self) -> bool,
-    ) -> bool {
+    pub(super) fn run_with_trains(&mut self, until: &mut Ps, pace: &mut impl Pace) -> bool {
         loop {
             let nexts = self.trains.iter().enumerate().map(|(i, train)| (train.next().0, i));
             let own = nexts.min().filter(|(key, _)| *key != Key::NEVER);
             let own = own.filter(|(key, _)| self.heap.next_key().is_none_or(|next| *key < next));
             let Some(at) = own.map(|(key, _)| key).or(self.heap.next_key()).map(|key| key.at()) else {
                 self.now = self.now.max(*until);
-                more(self);
+                pace.more(self);
                 return false;
             };
             if at > *until {
                 self.now = self.now.max(*until);
-                if !more(self) {
+                if !pace.more(self) {
                     return false;
                 }
                 *until = at;
             }
             match own {
                 Some((_, i)) => {
-                    if !self.run_train(i, until, more, may) {
+                    if !self.run_train(i, until, pace) {
                         return false;
                     }
                 }
                 None => {
+                    self.rouse();
                     let Some((at, event)) = self.heap.pop_until(*until) else { return false };
                     self.cut_by(&event);
                     self.execute(at, event);
-                    if !may(self) {
+                    if !pace.may(self) {
                         self.follow_trains();
                         return false;
                     }
@@ -569,67 +568,78 @@ impl World {
 
     /// Runs the events of a train until something else comes before them. Returns whether there is to be more.
     #[inline]
-    fn run_train(
-        &mut self,
-        i: usize,
-        until: &mut Ps,
-        more: &mut impl FnMut(&Self) -> bool,
-        may: &mut impl FnMut(&Self) -> bool,
-    ) -> bool {
+    fn run_train(&mut self, i: usize, until: &mut Ps, pace: &mut impl Pace) -> bool {
         let mut train = self.trains.swap_remove(i);
         // Since it ran last, anything may have happened.
         train.known = None;
         let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
-        let mut flow: Option<Box<Flow>> = None;
+        let mut flow = self.resume(&train);
         let goes_on = loop {
-            let (key, stage) = train.next();
-            if key >= others || self.heap.next_key().is_some_and(|next| next < key) {
-                break true;
-            }
-            if key.at() > *until {
-                self.now = self.now.max(*until);
-                // Who is asked sees when its next event is.
-                self.trains.push(train);
-                let goes_on = more(self);
-                let Some(back) = self.trains.pop() else { return goes_on };
-                train = back;
-                if !goes_on {
-                    break false;
-                }
-                *until = key.at();
-            }
-            self.heap.pass(key.at());
-            self.now = self.now.max(key.at());
-            let alone = match flow.as_deref_mut() {
-                None => self.step(&mut train, stage),
-                Some(flowing) => match self.step_flow(&mut train, flowing, stage) {
-                    Step::On => true,
-                    step => {
-                        if let Some(flow) = flow.take() {
-                            self.end_flow(&mut train, flow);
-                        }
-                        match step {
-                            Step::End(rest) => self.finish(&mut train, rest),
-                            _ => self.step(&mut train, stage),
-                        }
+            let (stage, rest) = match flow.as_deref_mut() {
+                Some(flowing) => match self.step_flow(&mut train, flowing, others, until, pace) {
+                    Ended::Before => break true,
+                    Ended::Enough => {
+                        self.suspend(&mut train, flow);
+                        self.trains.push(train);
+                        return false;
                     }
+                    Ended::Stopped => break false,
+                    Ended::Asks => match pace.may(self) {
+                        true => continue,
+                        false => break false,
+                    },
+                    Ended::Rest(rest) => (Stage::Port, Some(rest)),
+                    Ended::Back(stage) => (stage, None),
                 },
+                None => {
+                    let (key, stage) = train.next();
+                    if key >= others || self.heap.next_key().is_some_and(|next| next < key) {
+                        break true;
+                    }
+                    if key.at() > *until {
+                        self.now = self.now.max(*until);
+                        // Who is asked sees when its next event is.
+                        self.trains.push(train);
+                        let goes_on = pace.more(self);
+                        let Some(back) = self.trains.pop() else { return goes_on };
+                        train = back;
+                        if !goes_on {
+                            self.trains.push(train);
+                            return false;
+                        }
+                        *until = key.at();
+                    }
+                    self.heap.pass(key.at());
+                    self.now = self.now.max(key.at());
+                    (stage, None)
+                }
             };
-            if !may(self) {
-                self.end_flow_of(&mut train, flow);
-                self.trains.push(train);
-                self.follow_trains();
-                return false;
+            if let Some(flow) = flow.take() {
+                self.end_flow(&mut train, flow);
+            }
+            let alone = match rest {
+                Some(rest) => self.finish(&mut train, rest),
+                None => self.step(&mut train, stage),
+            };
+            if !pace.may(self) {
+                break false;
             }
             if !alone {
                 break true;
             }
-            if flow.is_none() && stage == Stage::Receive {
+            if stage == Stage::Receive {
                 flow = self.try_flow(&mut train);
             }
         };
-        self.end_flow_of(&mut train, flow);
+        match goes_on {
+            true => self.end_flow_of(&mut train, flow),
+            // Nothing has happened but that it went on.
+            false => self.suspend(&mut train, flow),
+        }
         self.trains.push(train);
+        if !goes_on {
+            self.follow_trains();
+        }
         goes_on
     }
 
@@ -661,6 +671,10 @@ impl World {
     /// After an event: a train that is through is none any more, and one whose queue pair failed is cut.
     fn follow_trains(&mut self) {
         while let Some(i) = self.trains.iter().position(|train| !self.goes_on(train)) {
+            if self.flow.is_some() {
+                self.rouse();
+                continue;
+            }
             let train = self.trains.swap_remove(i);
             self.cut(train);
         }

@@ -70,6 +70,7 @@ impl World {
     /// both. What is of the same time has to be delivered in the order it left. The other world is not trusted: packets
     /// that are too long, or for which it has no credits, are dropped and counted.
     pub fn deliver(&mut self, tunnel: TunnelId, at: Ps, mut message: LinkMessage) {
+        self.rouse();
         self.tidy();
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let kind = self.port_kind(port);
@@ -102,6 +103,7 @@ impl World {
     /// be reached. Before the first call it is dark. The link trains as soon as both sides are ready; its rate is
     /// then the lower one, its width the smaller one.
     pub fn tunnel_link(&mut self, now: Ps, tunnel: TunnelId, link: Option<PortLink>) {
+        self.rouse();
         self.now = self.now.max(now);
         let Some((number, _, end)) = self.near_end(tunnel) else { return };
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
@@ -127,6 +129,7 @@ impl World {
     /// Tells the far side of a tunnel of this side's light once more: it may be another one than before, which has heard of
     /// none.
     pub fn greet_tunnel(&mut self, now: Ps, tunnel: TunnelId) {
+        self.rouse();
         self.now = self.now.max(now);
         let Some((number, _, end)) = self.near_end(tunnel) else { return };
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
@@ -136,6 +139,7 @@ impl World {
 
     /// A packet arrives through a tunnel: it is at the near end's connector now. While the link is down it is dropped.
     pub fn tunnel_receive(&mut self, now: Ps, tunnel: TunnelId, bytes: Vec<u8>) {
+        self.rouse();
         self.tidy();
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
@@ -145,6 +149,7 @@ impl World {
 
     /// The same of a frame without FCS, which is good: software outside gave it.
     pub fn tunnel_frame(&mut self, now: Ps, tunnel: TunnelId, frame: Vec<u8>) {
+        self.rouse();
         self.tidy();
         self.now = self.now.max(now);
         let Some((number, port, end)) = self.near_end(tunnel) else { return };

@@ -333,7 +333,7 @@ impl Player {
         match next.map(|item| item.record) {
             Some(Record::Advance { until }) => {
                 let mut events = 0u32;
-                world.advance_within(Ps(until), |world| {
+                world.advance_within(Ps(until), |world: &World| {
                     events = events.wrapping_add(1);
                     self.may(world, events)
                 });

@@ -3,7 +3,7 @@
 use hca_driver::CqConfig;
 use hca_driver::eth::{Destination, FlowEntry, FrameRequest, FrameWork, QueueState, RqConfig};
 use hca_driver::{Cq, Sge};
-use hca_model::{HcaId, Ps};
+use hca_model::{HcaId, Ps, World};
 use hca_spec::flow::MatchParam;
 use hca_tests::frames::plain;
 use hca_tests::in_process::ModelMemory;
@@ -15,7 +15,7 @@ const LONG: Ps = Ps::from_ms(2);
 /// Runs what is due, event by event; `look` after each.
 fn step(lan: &mut Lan, mut look: impl FnMut(&mut Lan)) {
     lan.simulation.flush_stores(HcaId(0));
-    while !lan.simulation.world(|world, now| world.advance_within(now + LONG, |_| false)) {
+    while !lan.simulation.world(|world, now| world.advance_within(now + LONG, |_: &World| false)) {
         look(lan);
     }
     look(lan);

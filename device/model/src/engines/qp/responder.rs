@@ -430,6 +430,12 @@ impl QueuePair {
         Ok(WriteTo { va: *va, rkey: *rkey, total: *total, last })
     }
 
+    /// Where the next payload of the write in progress goes, in the middle of its message, and how many bytes are left.
+    pub(crate) fn writes_next(&self) -> Option<(WriteTo, u64)> {
+        let Some(Current::Write { va, rkey, left, total, .. }) = &self.responder.current else { return None };
+        Some((WriteTo { va: *va, rkey: *rkey, total: *total, last: false }, *left))
+    }
+
     /// The payload of a write packet was written.
     pub(crate) fn written(&mut self, payload: usize, last: bool) {
         if last {

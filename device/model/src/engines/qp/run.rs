@@ -120,8 +120,21 @@ impl Run {
     /// The payload of the packet with that PSN.
     #[inline]
     pub(crate) fn payload(&self, psn: Psn) -> Payload<'_> {
+        self.payloads(psn, 1)
+    }
+
+    /// The payloads of so many packets from that PSN on, as one.
+    #[inline]
+    pub(crate) fn payloads(&self, psn: Psn, count: u32) -> Payload<'_> {
         let offset = psn.since(self.repr.psn) as u64 * self.payload as u64;
-        Payload::Region { region: &self.region, offset, len: self.payload }
+        Payload::Region { region: &self.region, offset, len: count as usize * self.payload }
+    }
+
+    /// How many packets from that PSN on ask for no acknowledgement.
+    #[inline]
+    pub(crate) fn silent(&self, psn: Psn) -> u32 {
+        let i = psn.since(self.repr.psn) as u32;
+        self.often - 1 - self.place.wrapping_add(i) % self.often
     }
 
     /// How many of them are left from that PSN on.

@@ -143,6 +143,8 @@ impl Turns {
 pub(crate) struct Egress<H> {
     /// What packets occupy of the link.
     line: Option<LineRate>,
+    /// Symbol time of it, in picoseconds.
+    symbol: u64,
     busy_until: Ps,
     lanes: [LaneQueue<H>; LANES],
     /// Bit n: something waits in lane n.
@@ -165,6 +167,7 @@ impl<H> Default for Egress<H> {
     fn default() -> Self {
         Self {
             line: None,
+            symbol: 0,
             busy_until: Ps::ZERO,
             lanes: Default::default(),
             waiting: 0,
@@ -182,7 +185,7 @@ impl<H> Default for Egress<H> {
 impl<H> Egress<H> {
     /// A cable is plugged in, or its link trained to this.
     pub(crate) fn plug(&mut self, line: LineRate) {
-        self.line = Some(line);
+        (self.line, self.symbol) = (Some(line), line.symbol().0);
     }
 
     /// The link trained: the peer's buffers are empty, with room for so many bytes in each lane; `None`: without end.
@@ -361,10 +364,10 @@ impl<H> Egress<H> {
     /// Symbol times of the link for which packets were ready and had no credits since the last call (IBTA vol 1
     /// 16.1.4.11, PortXmitWait).
     pub(crate) fn take_waits(&mut self) -> u64 {
-        if self.starved == 0 {
+        if self.starved < self.symbol {
             return 0;
         }
-        let symbol = self.line.map_or(0, |line| line.symbol().0).max(1);
+        let symbol = self.symbol.max(1);
         let ticks = self.starved / symbol;
         self.starved %= symbol;
         ticks
@@ -534,6 +537,7 @@ impl<H> Rebase for Egress<H> {
             limited,
             held,
             line: _,
+            symbol: _,
             waiting: _,
             turns: _,
             limits: _,
