@@ -14,7 +14,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hca_firmware::commands::{Fixture, find, maker};
 use hca_firmware::object::Kind;
-use hca_firmware::steering::{FlowKey, Ip, L4, Layers, Verdict};
+use hca_firmware::steering::{FlowKey, Frame, Ip, L4, Layers, Sight, Verdict};
 use hca_firmware::{Config, Execution, Firmware, PortKind};
 use hca_spec::be32;
 use hca_spec::cmd::FunctionIn;
@@ -195,13 +195,15 @@ fn walks(
     fw: &Firmware,
     count: u32,
 ) {
-    let packets: Vec<FlowKey> = (0..PACKETS).map(|i| packet(i.wrapping_mul(0x9e37_79b9) % count)).collect();
+    let key = |i: u32| packet(i.wrapping_mul(0x9e37_79b9) % count);
+    let packets: Vec<Sight> = (0..PACKETS).map(|i| Sight { key: key(i), ..Sight::default() }).collect();
     let mut verdict = Verdict::default();
     group.throughput(Throughput::Elements(PACKETS.into()));
     group.bench_function(name, |b| {
         b.iter(|| {
-            for key in &packets {
-                fw.icm.steering.walk(TableType::NicRx, &black_box(key).lay_out(), 60, &mut verdict);
+            for sight in &packets {
+                let frame = Frame { bytes: &[0; 60], sight: black_box(sight), parser: |_| Sight::default() };
+                fw.icm.steering.walk(TableType::NicRx, &frame, &mut verdict);
                 assert_eq!(verdict.deliveries.len(), 1);
             }
         });
