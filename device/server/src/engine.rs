@@ -260,9 +260,12 @@ impl Engine {
         let before = self.diagnoses.count();
         self.seam.may_come(|| Record::Diagnose);
         steps::check(&mut self.world, self.slots.iter_mut().map(|slot| &mut slot.function));
-        let Self { world, observer, .. } = self;
+        let Self { world, observer, slots, .. } = self;
         let mut written = Ok(());
         self.diagnoses.take(world, |diagnosis, said| {
+            if let Some(slot) = slots.get_mut(diagnosis.function.hca.0) {
+                slot.function.diagnosed(&diagnosis.saying.to_string());
+            }
             if let (Some(observer), Ok(())) = (observer.as_mut(), &written) {
                 written = observer.note(diagnosis.at, diagnosis.function.hca, "diagnosis", said);
             }

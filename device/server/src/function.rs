@@ -87,6 +87,17 @@ impl Function {
         Function { config, rom, ..self }
     }
 
+    /// The same; the guest can read what is diagnosed of its driver, if that is so.
+    pub fn with_report(self, is_shown: bool) -> Function {
+        let config = if is_shown { self.config.with_report() } else { self.config };
+        Function { config, ..self }
+    }
+
+    /// That was diagnosed of its driver.
+    pub(crate) fn diagnosed(&mut self, text: &str) {
+        self.config.note(text);
+    }
+
     /// What reaches it is recorded from now on, or comes from a recording.
     pub(crate) fn set_seam(&mut self, seam: Seam) {
         self.seam = seam;
@@ -257,6 +268,7 @@ impl<'a> Endpoint<'a> {
         self.keep(|hca| Record::Attach { hca });
         let function = &mut *self.function;
         function.attached = true;
+        function.config.forget();
         function.metrics.clients += 1;
         function.memory.connect(remote, peer);
         let memory = memory_of(&function.seam, &function.memory, function.number());

@@ -37,6 +37,7 @@ pub(crate) fn functions(part: &Part<'_>) -> Vec<Function> {
         let serial = format!("{:016x}", hca.guid);
         Function::new(name, HcaId(i).into(), Arc::clone(&hca.personality), hca.port_type, &serial, limits)
             .with_rom(hca.rom.clone())
+            .with_report(hca.diagnoses)
     };
     part.hcas().enumerate().map(function).collect()
 }

@@ -12,6 +12,7 @@ use hca_model::vsc;
 
 use super::aer::Message;
 use super::caps::{self, Places};
+use super::report::{self, Report};
 use super::vpd;
 use super::{BAR2_SIZE, CONFIG_SIZE, aer};
 
@@ -89,6 +90,8 @@ pub struct ConfigSpace {
     product: Arc<[u8]>,
     /// Bytes of the expansion ROM; 0 if there is none.
     rom: u64,
+    /// What is diagnosed of the driver, if the guest may read it.
+    pub(super) report: Option<Report>,
 }
 
 impl std::fmt::Debug for ConfigSpace {
@@ -100,12 +103,19 @@ impl std::fmt::Debug for ConfigSpace {
 impl ConfigSpace {
     /// The space after power-on, of an adapter of that kind and serial number whose first port starts with that link layer.
     pub fn new(personality: &Arc<Personality>, port_kind: PortKind, serial: &str) -> ConfigSpace {
-        ConfigSpace::with(personality, port_kind, vpd::data(personality, serial).into(), 0)
+        ConfigSpace::with(personality, port_kind, vpd::data(personality, serial).into(), 0, None)
     }
 
     /// The same with an expansion ROM of that size, a power of two from 2048 on.
     pub fn with_rom(self, size: u64) -> ConfigSpace {
-        ConfigSpace::with(&self.personality, self.port_kind, Arc::clone(&self.product), size)
+        let product = Arc::clone(&self.product);
+        ConfigSpace::with(&self.personality, self.port_kind, product, size, self.report)
+    }
+
+    /// The same with a capability in which the guest can read what is diagnosed of its driver.
+    pub fn with_report(self) -> ConfigSpace {
+        let (product, report) = (Arc::clone(&self.product), Some(Report::default()));
+        ConfigSpace::with(&self.personality, self.port_kind, product, self.rom, report)
     }
 
     fn with(
@@ -113,6 +123,7 @@ impl ConfigSpace {
         port_kind: PortKind,
         product: Arc<[u8]>,
         rom: u64,
+        report: Option<Report>,
     ) -> ConfigSpace {
         let mut space = ConfigSpace {
             personality: Arc::clone(personality),
@@ -123,16 +134,21 @@ impl ConfigSpace {
             write_1_clears: [0; CONFIG_SIZE],
             product,
             rom,
+            report,
         };
         space.fill_header();
         caps::fill(&mut space, &personality.pci);
+        if space.report.is_some() {
+            report::fill(&mut space);
+        }
         space
     }
 
     /// Puts every register back to its power-on value. (Registers that a function level reset
     /// spares hold constants here.)
     pub fn reset(&mut self) {
-        *self = ConfigSpace::with(&self.personality, self.port_kind, Arc::clone(&self.product), self.rom);
+        let (product, report) = (Arc::clone(&self.product), self.report.take());
+        *self = ConfigSpace::with(&self.personality, self.port_kind, product, self.rom, report);
     }
 
     fn fill_header(&mut self) {
@@ -187,6 +203,9 @@ impl ConfigSpace {
             *value &= !(new & clears);
         }
         caps::read_product(self, offset, data.len());
+        if self.report.is_some() {
+            report::written(self, offset, data.len());
+        }
         let reset = caps::take_function_reset(self);
         if reset {
             self.reset();
@@ -249,6 +268,16 @@ impl ConfigSpace {
     /// Something happened that its registers tell. Returns the message about it to the root complex, if there is one.
     pub fn log(&mut self, event: PcieEvent) -> Option<Message> {
         aer::log(self, event)
+    }
+
+    /// Something was diagnosed of the driver: that is in the capability for it, if there is one.
+    pub fn note(&mut self, text: &str) {
+        report::note(self, text);
+    }
+
+    /// Another host is there, which does not see what was diagnosed before.
+    pub fn forget(&mut self) {
+        report::forget(self);
     }
 
     /// The firmware of the platform has it report errors, as device control says until the next reset.

@@ -2,7 +2,7 @@
 //!
 //! What a function shows is in the personality of its adapter ([`hca_model::personality`]); what its registers do is here.
 //! [`config`] is a table-driven register file (value, writable bits, bits cleared by writing 1),
-//! [`caps`] the capabilities, [`aer`] what they say of errors, `vpd` product data, [`rom`] the expansion ROM, [`msix`] the vectors with table and PBA. None of
+//! [`caps`] the capabilities, [`aer`] what they say of errors, [`report`] what the guest can read of diagnoses, `vpd` product data, [`rom`] the expansion ROM, [`msix`] the vectors with table and PBA. None of
 //! them knows a front end or the moving parts of the model.
 //!
 //! Source: "PCI Express Base Specification" 3.0 (`PCIe` and the section in comments).
@@ -15,6 +15,7 @@ pub mod aer;
 pub mod caps;
 pub mod config;
 pub mod msix;
+pub mod report;
 pub mod rom;
 pub mod rules;
 mod vpd;

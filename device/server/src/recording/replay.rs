@@ -203,9 +203,12 @@ impl Replay {
     /// Takes what was diagnosed, and writes it into the trace.
     fn take_diagnoses(&mut self) -> anyhow::Result<()> {
         steps::check(&mut self.world, self.functions.iter_mut());
-        let Self { world, observer, .. } = self;
+        let Self { world, observer, functions, .. } = self;
         let mut written = Ok(());
         self.diagnoses.take(world, |diagnosis, said| {
+            if let Some(function) = functions.get_mut(diagnosis.function.hca.0) {
+                function.diagnosed(&diagnosis.saying.to_string());
+            }
             if let (Some(observer), Ok(())) = (observer.as_mut(), &written) {
                 written = observer.note(diagnosis.at, diagnosis.function.hca, "diagnosis", said);
             }

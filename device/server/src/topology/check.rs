@@ -424,6 +424,7 @@ impl Source<'_> {
             profile,
             port_type,
             blueflame,
+            diagnoses: raw.diagnoses,
             icm_bytes,
             capture_bytes,
             events,

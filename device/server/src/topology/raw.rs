@@ -100,6 +100,8 @@ pub(super) struct RawHca {
     pub(super) port_type: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) blueflame: bool,
+    #[serde(default)]
+    pub(super) diagnoses: bool,
     pub(super) icm: Option<Spanned<String>>,
     pub(super) capture: Option<Spanned<String>>,
     pub(super) events: Option<Spanned<u64>>,
