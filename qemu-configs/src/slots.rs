@@ -156,9 +156,14 @@ struct Guest {
 impl Guest {
     fn serve(mut self, qmp: UnixStream, notes: &Receiver<Note>) {
         let Ok(mut qmp) = Qmp::new(qmp) else { return };
+        let mut said = String::new();
         for note in notes {
-            if let Err(why) = self.act(&mut qmp, &note) {
-                progress::note(&format!("{} was not {}: {why:#}", note.hca, word(&note)));
+            let Err(why) = self.act(&mut qmp, &note) else { continue };
+            let text = format!("{} was not {}: {why:#}", note.hca, word(&note));
+            // Errors come in numbers.
+            if text != said {
+                progress::note(&text);
+                said = text;
             }
         }
     }
