@@ -27,6 +27,8 @@ mod replay;
 mod report;
 #[path = "../src/sim.rs"]
 mod sim;
+#[path = "../src/sim_host.rs"]
+mod sim_host;
 #[path = "../src/stat.rs"]
 mod stat;
 #[path = "../src/syndrome.rs"]

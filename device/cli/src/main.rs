@@ -17,6 +17,7 @@ mod proxy;
 mod replay;
 mod report;
 mod sim;
+mod sim_host;
 mod stat;
 mod syndrome;
 

@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use hca_bench::cluster::{self, Address, Engine, Member, Pattern, Plan, Report, Transport};
+use hca_bench::cluster::{self, Address, Engine, Member, Operation, Pattern, Plan, Report, Transport};
 use hca_model::{FirmwareConfig, HcaId, PortKind, Ps, World};
 use hca_server::sandbox::{Connects, Role};
 use hca_server::sim::{self, Partition};
-use hca_server::topology::Topology;
+use hca_server::topology::{Hca, Host, Topology};
 use hca_spec::ids::Lid;
 use nix::sys::signal::Signal;
 
 use crate::cli::{print, private_dir, stop_signals};
 use crate::confine::Confinement;
 use crate::log;
+use crate::sim_host::Hosts;
 
 /// How often a program looks at its queues.
 const STEP: Ps = Ps::from_us(1);
@@ -42,7 +43,9 @@ const LISTEN: Duration = Duration::from_millis(20);
     softhca sim --topology far.toml --process left --run-dir /tmp/far &\n  \
     softhca sim --topology far.toml --process right --run-dir /tmp/far\n      \
     the same topology in two processes, joined by its links that say simbricks = \"listen:PATH\": their hashes add\n      \
-    up to that of one process\n\n\
+    up to that of one process\n  \
+    softhca sim --topology far.toml --run-dir /tmp/far --host a --host b\n      \
+    hosts of adapters that say simbricks = \"listen:PATH\" and are simulated by others, with the same options\n\n\
     Exit code: 0 if all hosts did what they should, 1 if not, or another process has ended.")]
 pub(crate) struct Arguments {
     /// Topology file (hosts, adapters, switches, links), or the name of one that is built in
@@ -51,6 +54,10 @@ pub(crate) struct Arguments {
     /// Process of the topology that this one is; without, it is all of them
     #[arg(long, value_name = "NAME", requires = "run_dir")]
     process: Option<String>,
+    /// Not adapters: host (HOST, or HOST/HCA if it has several adapters) of an adapter that another process simulates; may be given
+    /// several times
+    #[arg(long, value_name = "NAME", requires = "run_dir", conflicts_with = "process")]
+    host: Vec<String>,
     /// Directory for the sockets of links to other processes; made if missing, for this user only
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
@@ -60,6 +67,9 @@ pub(crate) struct Arguments {
     /// Of all-to-all: each sends to so many of the next ones only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     peers: Option<u64>,
+    /// How a message gets to its host; atomic operations need messages of 8 bytes at least
+    #[arg(long, value_name = "OPERATION", value_enum, default_value = "send")]
+    operation: Operation,
     /// How hosts are connected: to each peer, or dynamically, which takes no more with more of them
     #[arg(long, value_name = "TRANSPORT", value_enum, default_value = "rc")]
     transport: Transport,
@@ -131,25 +141,29 @@ pub(crate) fn run(args: &Arguments, log: &mut log::End) -> anyhow::Result<()> {
         private_dir(dir)?;
     }
     let dir = args.run_dir.as_deref().unwrap_or(Path::new("."));
+    if !args.host.is_empty() {
+        return run_hosts(&topology, args, dir, log, asked);
+    }
     let plan = plan(&topology, args)?;
     let status = Status::open();
     let (began, before) = (Instant::now(), status.anonymous());
     let partition =
         Partition::new(&topology, args.process.as_deref(), dir, Duration::from_secs(args.patience))?;
     let built = Built { took: began.elapsed(), bytes: status.anonymous().saturating_sub(before) };
-    let begin = Instant::now();
-    let mut teller = Teller { until: plan.until, asked, told: begin, listened: begin, last: Ps::ZERO };
-    // Everything is open then: links, traces, captures.
-    let ready = || {
-        let confined = args.confinement.enter(Role::Worker, &[], args.observation.any(), Connects::default());
-        confined.and_then(|()| Ok(log.begin()?)).map_err(|why| hca_bench::Error::new(format!("{why:#}")))?;
-        eprintln!("softhca: simulates to {:.3} ms", ms(plan.until));
-        Ok(())
-    };
+    let (begin, mut teller) = (Instant::now(), Teller::new(plan.until, asked));
     let mut progress = |now: Ps| teller.look(now);
+    let ready = || ready_to_run(args, log, plan.until);
     let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, ready, &mut progress)?;
     engine.finish()?;
     tell(args, &report, &built, (begin.elapsed(), status.peak()))
+}
+
+/// Everything is open: links, traces, captures. From here on nothing can be, and there may be threads.
+fn ready_to_run(args: &Arguments, log: &mut log::End, until: Ps) -> Result<(), hca_bench::Error> {
+    let confined = args.confinement.enter(Role::Worker, &[], args.observation.any(), Connects::default());
+    confined.and_then(|()| Ok(log.begin()?)).map_err(|why| hca_bench::Error::new(format!("{why:#}")))?;
+    eprintln!("softhca: simulates to {:.3} ms", ms(until));
+    Ok(())
 }
 
 /// Says how far it is: now and then, and to whoever asks.
@@ -162,6 +176,11 @@ struct Teller {
 }
 
 impl Teller {
+    fn new(until: Ps, asked: OwnedFd) -> Self {
+        let now = Instant::now();
+        Self { until, asked, told: now, listened: now, last: Ps::ZERO }
+    }
+
     fn look(&mut self, now: Ps) {
         let at = Instant::now();
         if at.duration_since(self.listened) < LISTEN {
@@ -179,16 +198,59 @@ impl Teller {
     }
 }
 
+/// Hosts of adapters that other processes simulate.
+fn run_hosts(
+    topology: &Topology,
+    args: &Arguments,
+    dir: &Path,
+    log: &mut log::End,
+    asked: OwnedFd,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !args.observation.any(),
+        "traces and captures are those of the processes that simulate the adapters"
+    );
+    let mut adapters = Vec::new();
+    for name in &args.host {
+        let name = topology.adapter(name).map_err(anyhow::Error::msg)?;
+        adapters.extend(topology.hcas().filter(|(host, hca)| format!("{}/{}", host.name, hca.name) == name));
+    }
+    let plan = plan_of(topology, args, |(host, hca)| {
+        adapters.iter().position(|known| known.0.name == host.name && known.1.name == hca.name)
+    })?;
+    let hosts = Hosts::open(topology, &adapters, dir, Duration::from_secs(args.patience))?;
+    let status = Status::open();
+    let (begin, mut teller) = (Instant::now(), Teller::new(plan.until, asked));
+    let mut progress = |now: Ps| teller.look(now);
+    let ready = || ready_to_run(args, log, plan.until);
+    let (report, hosts) = cluster::far::run(Box::new(hosts), &plan, ready, &mut progress)?;
+    hosts.finish()?;
+    tell(args, &report, &Built { took: Duration::ZERO, bytes: 0 }, (begin.elapsed(), status.peak()))
+}
+
 fn ms(time: Ps) -> f64 {
     time.0 as f64 / 1e9
 }
 
+/// What the hosts of a process do that has their adapters, too.
 fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
     let part = match &args.process {
         Some(name) => topology.part(Some(name))?,
         None => topology.whole()?,
     };
     let here: Vec<String> = part.hcas().map(|(host, hca)| format!("{}/{}", host.name, hca.name)).collect();
+    plan_of(topology, args, |(host, hca)| {
+        let name = format!("{}/{}", host.name, hca.name);
+        here.iter().position(|known| *known == name).filter(|_| hca.simbricks.is_none())
+    })
+}
+
+/// The same of those that have a place.
+fn plan_of(
+    topology: &Topology,
+    args: &Arguments,
+    place: impl Fn((&Host, &Hca)) -> Option<usize>,
+) -> anyhow::Result<Plan> {
     let (mut members, mut addresses, mut next) = (Vec::new(), Vec::new(), 1u16);
     for (number, (host, hca)) in topology.hcas().enumerate() {
         addresses.push(match hca.port_type {
@@ -198,7 +260,7 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
         let ports = u16::try_from(hca.personality.ports.len())?;
         next = next.checked_add(ports).context("more ports than there are LIDs")?;
         let name = format!("{}/{}", host.name, hca.name);
-        if let Some(place) = here.iter().position(|known| *known == name) {
+        if let Some(place) = place((host, hca)) {
             members.push(Member { hca: HcaId(place), number, name });
         }
     }
@@ -207,6 +269,7 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
         addresses,
         pattern: args.traffic,
         peers: args.peers.map(usize::try_from).transpose()?,
+        operation: args.operation,
         transport: args.transport,
         messages: usize::try_from(args.messages)?,
         size: args.size,
@@ -228,6 +291,14 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
     anyhow::ensure!(
         ethernet == 0 || plan.transport == Transport::Rc,
         "--transport dc is for InfiniBand: programs here make no dynamic connections over RoCE"
+    );
+    anyhow::ensure!(
+        plan.operation == Operation::Send || plan.transport == Transport::Rc,
+        "--operation is of reliable connections (--transport rc): others send"
+    );
+    anyhow::ensure!(
+        plan.operation != Operation::Atomic || plan.size >= 8,
+        "--operation atomic: a message has 8 bytes at least (--size)"
     );
     anyhow::ensure!(plan.start < plan.until, "--start must be before --until");
     Ok(plan)

@@ -227,14 +227,32 @@ impl Function {
     }
 }
 
-/// A function with its part of the model and the clock: what a front end may do to an adapter.
+/// A function with its part of the model and a clock: what a front end may do to an adapter.
 ///
 /// It lasts for one call of [`FrontEnd::serve`](crate::front_end::FrontEnd::serve). Each access happens at the present
 /// model time, after everything that was due before.
 pub struct Endpoint<'a> {
     function: &'a mut Function,
     world: &'a mut World,
-    pacer: &'a mut Pacer,
+    clock: Clock<'a>,
+}
+
+/// What says when an access happens.
+enum Clock<'a> {
+    /// The machine's clock.
+    Paced(&'a mut Pacer),
+    /// Whoever lets the model's time pass, and has let everything happen that comes before the access.
+    At(Ps),
+}
+
+impl Clock<'_> {
+    /// The present; what was due before has happened.
+    fn catch_up(&mut self, world: &mut World) -> Ps {
+        match self {
+            Clock::Paced(pacer) => pacer.catch_up(world),
+            Clock::At(now) => *now,
+        }
+    }
 }
 
 impl<'a> Endpoint<'a> {
@@ -243,7 +261,12 @@ impl<'a> Endpoint<'a> {
         world: &'a mut World,
         pacer: &'a mut Pacer,
     ) -> Endpoint<'a> {
-        Endpoint { function, world, pacer }
+        Endpoint { function, world, clock: Clock::Paced(pacer) }
+    }
+
+    /// Of a simulation: accesses happen at `now`, and everything before has happened.
+    pub(crate) fn at(function: &'a mut Function, world: &'a mut World, now: Ps) -> Endpoint<'a> {
+        Endpoint { function, world, clock: Clock::At(now) }
     }
 
     /// Keeps a record of something that reaches the adapter by number, if records are kept.
@@ -337,7 +360,7 @@ impl<'a> Endpoint<'a> {
     fn read_from(&mut self, space: Space, offset: u64, data: &mut [u8]) {
         match space {
             Space::Bar0 => {
-                let now = self.pacer.catch_up(self.world);
+                let now = self.clock.catch_up(self.world);
                 self.check_access(offset, false);
                 let (mut at, mut rest) = (offset, data);
                 while !rest.is_empty() {
@@ -378,7 +401,7 @@ impl<'a> Endpoint<'a> {
         self.function.metrics.writes += 1;
         match space {
             Space::Bar0 => {
-                let now = self.pacer.catch_up(self.world);
+                let now = self.clock.catch_up(self.world);
                 self.check_access(offset, true);
                 let (mut at, mut rest) = (offset, data);
                 while !rest.is_empty() {
@@ -411,7 +434,7 @@ impl<'a> Endpoint<'a> {
     /// What an access reads of the window of tools, registers of which the model has.
     fn read_window(&mut self, offset: usize, data: &mut [u8]) {
         for (register, at) in self.function.config.window(offset, data.len()) {
-            let now = self.pacer.catch_up(self.world);
+            let now = self.clock.catch_up(self.world);
             let word = self.world.window_read(now, self.function.place, register).to_le_bytes();
             for (byte, at) in word.into_iter().zip(at..) {
                 if let Some(to) = at.checked_sub(offset).and_then(|place| data.get_mut(place)) {
@@ -424,7 +447,7 @@ impl<'a> Endpoint<'a> {
     /// What an access writes of it; bytes that it leaves out stay.
     fn write_window(&mut self, offset: usize, data: &[u8]) {
         for (register, at) in self.function.config.window(offset, data.len()) {
-            let now = self.pacer.catch_up(self.world);
+            let now = self.clock.catch_up(self.world);
             let mut word = self.world.window_peek(self.function.place, register).to_le_bytes();
             for (byte, at) in word.iter_mut().zip(at..) {
                 if let Some(from) = at.checked_sub(offset).and_then(|place| data.get(place)) {
@@ -441,7 +464,7 @@ impl<'a> Endpoint<'a> {
         if !self.world.is_scripted(*place) {
             return;
         }
-        self.pacer.catch_up(self.world);
+        self.clock.catch_up(self.world);
         let link = personality.pci.link;
         let PcieLink { lanes, speed } =
             self.world.pcie_link(*place).unwrap_or(PcieLink { lanes: link.lanes, speed: link.speed as u8 });
@@ -453,7 +476,7 @@ impl<'a> Endpoint<'a> {
     fn is_off_the_bus(&mut self) -> bool {
         let place = self.function.place;
         self.world.is_scripted(place) && {
-            let now = self.pacer.catch_up(self.world);
+            let now = self.clock.catch_up(self.world);
             self.world.is_off_the_bus(now, place)
         }
     }
@@ -546,7 +569,7 @@ impl<'a> Endpoint<'a> {
     pub fn reset(&mut self) {
         tracing::debug!("device reset");
         self.keep(|hca| Record::Reset { hca });
-        let now = self.pacer.catch_up(self.world);
+        let now = self.clock.catch_up(self.world);
         // What happened before is told, and then gone, whenever somebody looks.
         self.function.log_errors(self.world);
         self.restart(now);
@@ -582,7 +605,7 @@ impl<'a> Endpoint<'a> {
 
     /// Resets what the model has of the function. Configuration space is reset by the caller.
     fn reset_function(&mut self) {
-        let now = self.pacer.catch_up(self.world);
+        let now = self.clock.catch_up(self.world);
         self.world.reset(now, self.function.place);
         self.after_reset();
     }

@@ -1,11 +1,11 @@
 //! The server of softhca: attaches modelled adapters to QEMU (or any vfio-user client).
 //!
 //! The flow: a [`topology`] says which adapters there are; each has a [`front_end`] that attaches it to hosts, one after
-//! the other. The only one so far is [`vfio_user`]: a Unix socket and the client that connects. The [`engine`] gives front
+//! the other. That of guests is [`vfio_user`]: a Unix socket and the client that connects; simulated hosts have one, too ([`simbricks::pcie`]). The [`engine`] gives front
 //! ends their turns with the [`function`] of their adapter. Accesses to configuration space and MSI-X end in [`pci`],
 //! accesses to BAR0 go to the model, which reaches guest memory through [`memory`] and returns interrupts that are
 //! signalled to the host. Links to other processes are a [`tunnel`], links to other software that speaks Ethernet lead [`outside`].
-//! A topology can be simulated without hosts, in one process or several ([`sim`]), which network links of SimBricks join ([`simbricks`]).
+//! A topology can be simulated without hosts, in one process or several ([`sim`]), which links of SimBricks join ([`simbricks`]).
 //! What reaches the adapters can be kept, and played again without hosts: [`recording`].
 //!
 //! Engine, function, memory and PCI know nothing of vfio-user; a test reads their imports.

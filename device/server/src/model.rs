@@ -61,6 +61,13 @@ impl GuestMemory for HostMemory {
 /// # Errors
 /// If there is no such profile or the model refuses the topology, with the reason.
 pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(World, Links)> {
+    if let Some((host, hca)) = part.hcas().find(|(_, hca)| hca.simbricks.is_some()) {
+        anyhow::bail!(
+            "{}/{}: host.hca.simbricks: only simulations have such hosts (softhca sim)",
+            host.name,
+            hca.name
+        );
+    }
     let mut rows = Vec::new();
     let mut world = bare_world(topology, part, &mut rows, |_, link| link)?;
     for (port, mac) in far_stations(topology, &rows) {
@@ -108,7 +115,17 @@ pub(crate) fn bare_world(
         };
         names.push(name.clone());
         let timing = topology.profile_of(hca);
-        let timing = (timing != profile.name()).then(|| named(timing)).transpose()?;
+        let elsewhere = hca.simbricks.is_some();
+        let mut timing = (timing != profile.name() || elsewhere).then(|| named(timing)).transpose()?;
+        if let Some(timing) = timing.as_mut().filter(|_| elsewhere) {
+            let crossing = crossing(topology, hca);
+            timing
+                .leave_crossing(crossing)
+                .map_err(|why| anyhow::anyhow!("{name}: host.hca.pcie_latency_ns: {why}"))?;
+        }
+        if let (Some(timing), Some(ms)) = (timing.as_mut(), topology.fabric.training_ms) {
+            timing.set_link_training(Ps::from_ms(ms));
+        }
         hcas.push(HcaConfig { name, firmware, timing });
     }
     let switches: Vec<_> = part
@@ -183,6 +200,13 @@ pub(crate) fn bare_world(
         }
     }
     Ok(world)
+}
+
+/// What a crossing of the PCI Express link takes that joins an adapter to a host elsewhere: as much as its profile has of it, if the
+/// topology says nothing.
+pub(crate) fn crossing(topology: &Topology, hca: &topology::Hca) -> Ps {
+    let own = || Profile::named(topology.profile_of(hca)).map(|profile| profile.pcie_crossing());
+    hca.pcie_latency_ns.map(Ps::from_ns).or_else(own).unwrap_or_default()
 }
 
 /// Adapters of other processes at the Ethernet switches here, and their addresses.

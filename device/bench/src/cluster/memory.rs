@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
-use hca_model::{DmaError, GuestMemory, HcaId, Ps, World};
+use hca_model::{DmaError, GuestMemory, HcaId, Ps};
 
+use super::Adapters;
 use super::stage::Turns;
 
 /// Where a host's memory begins: above 4 GiB, so that high address words matter.
@@ -70,18 +71,14 @@ impl HostBus {
         &mut self.turns
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut World, Ps, HcaId) -> T) -> T {
+    fn with<T>(&mut self, act: impl FnOnce(&mut dyn Adapters, Ps, HcaId) -> T) -> T {
         let hca = self.hca;
-        self.turns.world(|world, now| act(world, now, hca))
+        self.turns.adapters(|adapters, now| act(adapters, now, hca))
     }
 
     /// What the processor has not stored yet it stores now.
     fn flush(&mut self) {
-        self.with(|world, now, hca| {
-            if world.combining(hca).is_some() {
-                world.flush_stores(now, hca);
-            }
-        });
+        self.with(|adapters, now, hca| adapters.flush(now, hca));
     }
 
     /// Waits until that time.
@@ -95,17 +92,21 @@ impl Bus for HostBus {
     type Dma = Piece;
 
     fn mmio_read32(&mut self, offset: u64) -> u32 {
-        let mut word = [0; 4];
-        self.with(|world, now, hca| world.mmio_read(now, hca, offset, &mut word));
-        u32::from_be_bytes(word)
+        let mut word = self.with(|adapters, now, hca| adapters.load(now, hca, offset));
+        // A processor waits for what it reads, and so does the program.
+        while word.is_none() && !self.turns.is_over() {
+            self.turns.wait(Ps::MAX, true);
+            word = self.with(|adapters, _, hca| adapters.answer(hca));
+        }
+        word.unwrap_or(u32::MAX)
     }
 
     fn mmio_write32(&mut self, offset: u64, value: u32) {
-        self.with(|world, now, hca| world.mmio_write(now, hca, offset, &value.to_be_bytes()));
+        self.with(|adapters, now, hca| adapters.store(now, hca, offset, &value.to_be_bytes()));
     }
 
     fn mmio_write64(&mut self, offset: u64, value: u64) {
-        self.with(|world, now, hca| world.mmio_write(now, hca, offset, &value.to_be_bytes()));
+        self.with(|adapters, now, hca| adapters.store(now, hca, offset, &value.to_be_bytes()));
     }
 
     fn dma_alloc(&mut self, size: usize, align: usize) -> Option<Piece> {

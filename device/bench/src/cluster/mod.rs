@@ -5,10 +5,13 @@
 //! [`Plan`] says, every byte checked where it arrives. Programs take turns ([`stage`]): time stands while one of them runs, and each
 //! looks at its queues at whole steps of time, so that what it does depends on what its adapter has done and on nothing else.
 //!
+//! The adapters may also be somewhere else ([`far`]): each host then has a time of its own, which follows that of its adapter.
+//!
 //! All hosts make the same objects in the same order, so that they know each other's queue pairs without being told.
 //! What happened is hashed by node ([`outcome`]): hashes of parts add up to that of the whole.
 
 mod dynamic;
+pub mod far;
 pub mod memory;
 pub mod outcome;
 pub mod plan;
@@ -17,10 +20,12 @@ pub mod stage;
 mod watch;
 
 pub use outcome::{Hashes, Report};
-pub use plan::{Address, Member, Pattern, Plan, Transport};
+pub use plan::{Address, Member, Operation, Pattern, Plan, Transport};
 pub use stage::run;
 
-use hca_model::{Ps, World};
+use std::sync::Arc;
+
+use hca_model::{GuestMemory, HcaId, Ps, World};
 
 use crate::Error;
 
@@ -41,6 +46,50 @@ pub trait Engine: Send {
     /// That can't be said.
     fn finish(self: Box<Self>) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+/// Adapters as their hosts reach them.
+pub trait Adapters: Send {
+    /// The host is there, with this memory.
+    fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory>);
+
+    /// Reads a register of 32 bits. `None`: [`Adapters::answer`] has what it is when the host has its next turn, or a later one.
+    fn load(&mut self, now: Ps, hca: HcaId, offset: u64) -> Option<u32>;
+
+    /// What was read and not there yet.
+    fn answer(&mut self, hca: HcaId) -> Option<u32>;
+
+    /// Writes registers.
+    fn store(&mut self, now: Ps, hca: HcaId, offset: u64, data: &[u8]);
+
+    /// What the host's processor has not stored yet it stores now.
+    fn flush(&mut self, now: Ps, hca: HcaId);
+}
+
+impl Adapters for World {
+    fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory>) {
+        World::attach(self, hca, memory);
+    }
+
+    fn load(&mut self, now: Ps, hca: HcaId, offset: u64) -> Option<u32> {
+        let mut word = [0; 4];
+        self.mmio_read(now, hca, offset, &mut word);
+        Some(u32::from_be_bytes(word))
+    }
+
+    fn answer(&mut self, _hca: HcaId) -> Option<u32> {
+        None
+    }
+
+    fn store(&mut self, now: Ps, hca: HcaId, offset: u64, data: &[u8]) {
+        self.mmio_write(now, hca, offset, data);
+    }
+
+    fn flush(&mut self, now: Ps, hca: HcaId) {
+        if self.combining(hca).is_some() {
+            self.flush_stores(now, hca);
+        }
     }
 }
 

@@ -16,6 +16,20 @@ pub enum Pattern {
     None,
 }
 
+/// How a message gets from one host to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Operation {
+    /// It is sent, and received.
+    Send,
+    /// It is written into the receiver's memory, which immediate data tells the receiver.
+    Write,
+    /// Its receiver reads it from the sender's memory.
+    Read,
+    /// None: the sender adds what would be its first eight bytes to a counter of the receiver, of which each has its own, and gets what
+    /// was there before.
+    Atomic,
+}
+
 /// How hosts are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Transport {
@@ -56,6 +70,8 @@ pub struct Plan {
     pub pattern: Pattern,
     /// Of all-to-all: to how many of the next ones each sends; `None`: to all.
     pub peers: Option<usize>,
+    /// How messages get there.
+    pub operation: Operation,
     /// How hosts are connected.
     pub transport: Transport,
     /// Messages of each flow.

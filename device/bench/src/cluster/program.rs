@@ -12,7 +12,7 @@ use hca_spec::mad::{PortInfo, port_state};
 use super::dynamic;
 use super::memory::{HostBus, Piece};
 use super::outcome::Account;
-use super::plan::{Address, Plan, Transport};
+use super::plan::{Address, Operation, Plan, Transport};
 use crate::Error;
 
 /// The port that is used.
@@ -22,6 +22,8 @@ const QUEUES: usize = 3 << 20;
 const QUEUES_OF_PEER: usize = 16 << 10;
 /// Bytes of a WQE in a ring, roughly.
 const WQE: usize = 128;
+/// Bytes that an atomic operation adds to.
+const COUNTER: usize = 8;
 /// Path MTU of 4096 bytes.
 pub(super) const MTU: u8 = 5;
 /// Path MTU of 1024 bytes: what a frame of 1500 has room for.
@@ -64,8 +66,22 @@ fn flows(plan: &Plan, me: usize) -> [Vec<usize>; 2] {
 }
 
 /// Bytes of what it sends and receives.
+fn messages(plan: &Plan, me: usize) -> usize {
+    let bytes = flows(plan, me).iter().map(|flows| flows.len() * plan.messages * plan.size).sum::<usize>();
+    bytes.max(64).next_multiple_of(COUNTER)
+}
+
+/// The same, and a counter for each host behind it.
 fn data(plan: &Plan, me: usize) -> usize {
-    flows(plan, me).iter().map(|flows| flows.len() * plan.messages * plan.size).sum::<usize>().max(64)
+    messages(plan, me) + plan.addresses.len() * COUNTER
+}
+
+/// Where a host has a message from or to `peer`: what goes out lies before what comes in.
+fn offset_for(plan: &Plan, host: usize, peer: usize, message: usize, inward: bool) -> Option<usize> {
+    let [out, from] = flows(plan, host);
+    let (before, peers) = if inward { (out.len(), from) } else { (0, out) };
+    let place = peers.iter().position(|known| *known == peer)?;
+    Some(((before + place) * plan.messages + message) * plan.size)
 }
 
 /// A host that is up.
@@ -101,7 +117,7 @@ pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -
     host.connect()?;
     host.post_receives()?;
     start(&mut host.hca, plan)?;
-    host.post_sends()?;
+    host.post_requests()?;
     host.finish(account)
 }
 
@@ -178,12 +194,14 @@ impl<'a> Host<'a> {
         let mut hca = bring_up(bus, plan, me)?;
         let pd = hca.alloc_pd()?;
         let [out, inward] = flows(plan, me);
-        let entries = |flows: &[usize]| ((flows.len() * plan.messages).max(64).next_power_of_two()) as u32;
-        let sends = hca.create_cq(CqConfig::new(entries(&out)))?;
-        let receives = hca.create_cq(CqConfig::new(entries(&inward)))?;
+        // First, so that it has the same address and key at all hosts.
         let len = data(plan, me);
         let memory = hca.bus_mut().dma_alloc(len, 4096).ok_or(Error::new("its memory is used up"))?;
         let mr = hca.register(pd, &memory, len, Access::ALL)?;
+        let entries = |flows: usize| ((flows * plan.messages).max(64).next_power_of_two()) as u32;
+        let requests = if plan.operation == Operation::Read { inward.len() } else { out.len() };
+        let sends = hca.create_cq(CqConfig::new(entries(requests)))?;
+        let receives = hca.create_cq(CqConfig::new(entries(inward.len())))?;
         let mut qps: Vec<Option<Qp<Piece>>> = (0..plan.addresses.len()).map(|_| None).collect();
         let mut first = None;
         for (place, peer) in plan.peers(me).into_iter().enumerate() {
@@ -209,7 +227,7 @@ impl<'a> Host<'a> {
             let number = Qpn(self.first + self.plan.place(peer, self.me) as u32);
             let (path, mtu) = way(self.plan, peer)?;
             let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) else { continue };
-            self.hca.qp_to_init(qp, &InitAttr::default())?;
+            self.hca.qp_to_init(qp, &InitAttr { access: Access::ALL, ..InitAttr::default() })?;
             self.hca.qp_to_rtr(qp, &RtrAttr { mtu, ..RtrAttr::new(number, path) })?;
             self.hca.qp_to_rts(qp, &RtsAttr { timeout: self.plan.timeout, ..RtsAttr::default() })?;
         }
@@ -222,11 +240,19 @@ impl<'a> Host<'a> {
         ((before + place) * self.plan.messages + message) * self.plan.size
     }
 
+    /// Whether receives complete.
+    fn receives(&self) -> bool {
+        matches!(self.plan.operation, Operation::Send | Operation::Write)
+    }
+
     fn sge(&self, offset: usize) -> [Sge; 1] {
         [Sge { address: self.address + offset as u64, len: self.plan.size as u32, key: self.key }]
     }
 
     fn post_receives(&mut self) -> Result<(), Error> {
+        if !self.receives() {
+            return Ok(());
+        }
         for (place, peer) in self.inward.clone().into_iter().enumerate() {
             for message in 0..self.plan.messages {
                 let sge = self.sge(self.offset(place, message, true));
@@ -238,37 +264,88 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    fn post_sends(&mut self) -> Result<(), Error> {
-        for message in 0..self.plan.messages {
+    /// What goes out is in its place; requests are posted.
+    fn post_requests(&mut self) -> Result<(), Error> {
+        let Self { plan, me, .. } = *self;
+        for message in 0..plan.messages {
             for (place, peer) in self.out.clone().into_iter().enumerate() {
+                let data: Vec<u8> = plan.data(me, peer, message).collect();
                 let offset = self.offset(place, message, false);
-                let data: Vec<u8> = self.plan.data(self.me, peer, message).collect();
                 self.memory.write(offset, &data);
-                let sge = self.sge(offset);
-                if let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) {
-                    let request = SendRequest::new(message as u64, SendOp::Send { imm: None }, &sge);
-                    qp.post_send(self.hca.bus_mut(), &request)?;
+                if plan.operation != Operation::Read {
+                    self.post_request(place, peer, message)?;
+                }
+            }
+        }
+        if plan.operation == Operation::Read {
+            for message in 0..plan.messages {
+                for (place, peer) in self.inward.clone().into_iter().enumerate() {
+                    self.post_request(place, peer, message)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// The peer's memory is where this host's is, and laid out by the same rule.
+    fn remote(&self, offset: Option<usize>) -> Result<u64, Error> {
+        let offset = offset.ok_or(Error::new("a peer knows nothing of a message"))?;
+        Ok(self.address + offset as u64)
+    }
+
+    fn post_request(&mut self, place: usize, peer: usize, message: usize) -> Result<(), Error> {
+        let Self { plan, me, key: rkey, .. } = *self;
+        let inward = plan.operation == Operation::Read;
+        let mut sge = self.sge(self.offset(place, message, inward));
+        let op = match plan.operation {
+            Operation::Send => SendOp::Send { imm: None },
+            Operation::Write => {
+                let address = self.remote(offset_for(plan, peer, me, message, true))?;
+                SendOp::Write { address, rkey, imm: Some(message as u32) }
+            }
+            Operation::Read => {
+                let address = self.remote(offset_for(plan, peer, me, message, false))?;
+                SendOp::Read { address, rkey }
+            }
+            Operation::Atomic => {
+                sge.iter_mut().for_each(|sge| sge.len = COUNTER as u32);
+                let address = self.remote(Some(messages(plan, peer) + me * COUNTER))?;
+                SendOp::FetchAdd { address, rkey, add: addend(plan, me, peer, message) }
+            }
+        };
+        let number = (place * plan.messages + message) as u64;
+        if let Some(qp) = self.qps.get_mut(peer).and_then(Option::as_mut) {
+            qp.post_send(self.hca.bus_mut(), &SendRequest::new(number, op, &sge))?;
+        }
+        Ok(())
+    }
+
     /// Takes all completions.
     fn finish(&mut self, account: &mut Account) -> Result<(), Error> {
-        let (mut left, mut to_come) = (self.out.len(), self.inward.len());
-        (left, to_come) = (left * self.plan.messages, to_come * self.plan.messages);
+        let read = self.plan.operation == Operation::Read;
+        let requests = if read { self.inward.len() } else { self.out.len() };
+        let receives = if self.receives() { self.inward.len() } else { 0 };
+        let (mut left, mut to_come) = (requests * self.plan.messages, receives * self.plan.messages);
         while left > 0 || to_come > 0 {
             let now = self.hca.bus_mut().turns().now();
             while let Some(done) = self.sends.poll() {
                 account.note(now, &done);
-                self.retire(&done)?;
+                let wr_id = self.retire(&done)? as usize;
+                match self.plan.operation {
+                    Operation::Send | Operation::Write => {}
+                    Operation::Read => self.check(wr_id)?,
+                    Operation::Atomic => self.check_counter(wr_id)?,
+                }
+                account.came += u64::from(!self.receives());
                 left = left.checked_sub(1).ok_or(Error::new("a send completed twice"))?;
             }
             while let Some(done) = self.receives.poll() {
                 account.note(now, &done);
                 let wr_id = self.retire(&done)? as usize;
-                self.check(&done, wr_id)?;
+                if done.byte_len as usize != self.plan.size {
+                    return Err(Error::new(format!("a message of {} bytes came", done.byte_len)));
+                }
+                self.check(wr_id)?;
                 account.came += 1;
                 to_come = to_come.checked_sub(1).ok_or(Error::new("a receive completed twice"))?;
             }
@@ -286,16 +363,38 @@ impl<'a> Host<'a> {
         qp.and_then(|qp| qp.finish(done)).ok_or(Error::new(format!("a completion of nothing: {done:?}")))
     }
 
-    fn check(&self, done: &Completion, wr_id: usize) -> Result<(), Error> {
+    fn check(&self, wr_id: usize) -> Result<(), Error> {
         let (place, message) = (wr_id / self.plan.messages, wr_id % self.plan.messages);
         let from = self.inward.get(place).copied().unwrap_or(usize::MAX);
         let offset = self.offset(place, message, true);
         let same = self.memory.look(offset, self.plan.size, |bytes| {
             bytes.iter().copied().eq(self.plan.data(from, self.me, message))
         });
-        if same && done.byte_len as usize == self.plan.size {
+        if same {
             return Ok(());
         }
         Err(Error::new(format!("message {message} of host {from} was garbled")))
     }
+
+    /// What a counter had is what was added before.
+    fn check_counter(&self, wr_id: usize) -> Result<(), Error> {
+        let (place, message) = (wr_id / self.plan.messages, wr_id % self.plan.messages);
+        let to = self.out.get(place).copied().unwrap_or(usize::MAX);
+        let before =
+            (0..message).fold(0u64, |sum, before| sum.wrapping_add(addend(self.plan, self.me, to, before)));
+        let mut old = [0; COUNTER];
+        self.memory.read(self.offset(place, message, false), &mut old);
+        if u64::from_le_bytes(old) == before {
+            return Ok(());
+        }
+        Err(Error::new(format!("addition {message} to a counter of host {to} found another value")))
+    }
+}
+
+/// What a message adds to a counter.
+fn addend(plan: &Plan, from: usize, to: usize, message: usize) -> u64 {
+    plan.data(from, to, message)
+        .take(COUNTER)
+        .enumerate()
+        .fold(0, |sum, (i, byte)| sum | u64::from(byte) << (8 * i))
 }

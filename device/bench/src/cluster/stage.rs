@@ -4,28 +4,47 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hca_model::{Ps, World};
+use hca_model::{GuestMemory, HcaId, Ps};
 
 use super::memory::{HostBus, Memory};
 use super::outcome::{Account, Report};
 use super::plan::{Member, Plan};
 use super::watch::Watch;
-use super::{Engine, program};
+use super::{Adapters, Engine, program};
 use crate::Error;
 
 /// Stack of a program's thread, in bytes.
 const STACK: usize = 512 << 10;
 
-/// What all share: the engine, and its time.
-struct Shared {
-    engine: Box<dyn Engine>,
-    now: Ps,
-}
+/// What all share.
+struct Shared(Box<dyn Engine>);
 
 type Stage = Arc<Mutex<Shared>>;
 
-fn lock(stage: &Stage) -> MutexGuard<'_, Shared> {
+pub(super) fn lock<T: ?Sized>(stage: &Mutex<T>) -> MutexGuard<'_, T> {
     stage.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Adapters for Shared {
+    fn attach(&mut self, hca: HcaId, memory: Arc<dyn GuestMemory>) {
+        Adapters::attach(self.0.world(), hca, memory);
+    }
+
+    fn load(&mut self, now: Ps, hca: HcaId, offset: u64) -> Option<u32> {
+        self.0.world().load(now, hca, offset)
+    }
+
+    fn answer(&mut self, hca: HcaId) -> Option<u32> {
+        self.0.world().answer(hca)
+    }
+
+    fn store(&mut self, now: Ps, hca: HcaId, offset: u64, data: &[u8]) {
+        self.0.world().store(now, hca, offset, data);
+    }
+
+    fn flush(&mut self, now: Ps, hca: HcaId) {
+        self.0.world().flush(now, hca);
+    }
 }
 
 /// What a program says when its turn ends.
@@ -38,7 +57,7 @@ enum Said {
 
 /// A program's side of its turns.
 pub(super) struct Turns {
-    stage: Stage,
+    adapters: Arc<Mutex<dyn Adapters>>,
     now: Ps,
     go: Receiver<Ps>,
     said: Sender<Said>,
@@ -56,8 +75,8 @@ impl Turns {
         self.over
     }
 
-    pub(super) fn world<T>(&mut self, act: impl FnOnce(&mut World, Ps) -> T) -> T {
-        act(lock(&self.stage).engine.world(), self.now)
+    pub(super) fn adapters<T>(&mut self, act: impl FnOnce(&mut dyn Adapters, Ps) -> T) -> T {
+        act(&mut *lock(&self.adapters), self.now)
     }
 
     /// Waits for the first turn.
@@ -82,23 +101,78 @@ impl Turns {
 }
 
 /// A program as the conductor sees it.
-struct Player<'a> {
-    member: &'a Member,
+pub(super) struct Player<'a> {
+    pub(super) member: &'a Member,
     memory: Arc<Memory>,
     go: Option<Sender<Ps>>,
     said: Receiver<Said>,
     until: Ps,
     news: bool,
-    ended: Option<Account>,
+    pub(super) ended: Option<Account>,
 }
 
-impl Player<'_> {
+impl<'a> Player<'a> {
+    /// The programs of all members, each on a thread that waits for its first turn, and their memory at their adapters.
+    pub(super) fn all<'s>(
+        plan: &'a Plan,
+        adapters: &Arc<Mutex<dyn Adapters>>,
+        scope: &'s std::thread::Scope<'s, '_>,
+    ) -> Result<Vec<Self>, Error>
+    where
+        'a: 's,
+    {
+        let start = |member: &'a Member| {
+            let memory = Arc::new(Memory::new(program::memory(plan, member.number)));
+            lock(adapters).attach(member.hca, memory.clone());
+            let ((go, going), (says, said)) = (channel(), channel());
+            let adapters = Arc::clone(adapters);
+            let turns = Turns { adapters, now: Ps::ZERO, go: going, said: says.clone(), over: false };
+            let bus = HostBus::new(turns, member.hca, Arc::clone(&memory));
+            let play = move || {
+                let mut account = Account::new();
+                let result = program::run(bus, plan, member.number, &mut account);
+                let _ = says.send(Said::Ended(result, account));
+            };
+            let thread = std::thread::Builder::new().name(member.name.clone()).stack_size(STACK);
+            thread.spawn_scoped(scope, play).map_err(|why| Error::new(why.to_string()).at(&member.name))?;
+            let (go, until) = (Some(go), Ps::ZERO);
+            Ok(Player { member, memory, go, said, until, news: false, ended: None })
+        };
+        plan.members.iter().map(start).collect()
+    }
+
+    /// Whoever waits still is told that all is over.
+    pub(super) fn dismiss(&mut self) {
+        self.go = None;
+    }
+
+    /// When it has its next turn, if its adapter writes nothing more before; the one before was at `now`. `None`: it is done.
+    pub(super) fn next(&self, now: Ps, step: Ps) -> Option<Ps> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let soon = now + step;
+        let news = self.news && self.memory.news.load(Ordering::Relaxed);
+        Some(if news { soon } else { self.until.max(soon) })
+    }
+
+    /// There is something new for who waits for that.
+    pub(super) fn wake(&self) {
+        self.memory.news.store(true, Ordering::Relaxed);
+    }
+
+    /// That it is not done when all is over.
+    pub(super) fn is_late(&self, plan: &Plan) -> Error {
+        let words = format!("is not done at {} us: --until says when a run ends", plan.until.as_ns() / 1000);
+        Error::new(words).at(&self.member.name)
+    }
+
     fn is_due(&self, now: Ps) -> bool {
         self.ended.is_none() && (now >= self.until || (self.news && self.memory.news.load(Ordering::Relaxed)))
     }
 
     /// Its turn.
-    fn play(&mut self, now: Ps) -> Result<(), Error> {
+    pub(super) fn play(&mut self, now: Ps) -> Result<(), Error> {
         self.memory.news.store(false, Ordering::Relaxed);
         let name = &self.member.name;
         let gone = || Error::new("its program has panicked").at(name);
@@ -126,51 +200,22 @@ pub fn run(
     ready: impl FnOnce() -> Result<(), Error>,
     progress: &mut dyn FnMut(Ps),
 ) -> Result<(Report, Box<dyn Engine>), Error> {
-    let stage: Stage = Arc::new(Mutex::new(Shared { engine, now: Ps::ZERO }));
-    let mut watch = Watch::begin(plan, lock(&stage).engine.world())?;
+    let stage: Stage = Arc::new(Mutex::new(Shared(engine)));
+    let mut watch = Watch::begin(plan, lock(&stage).0.world())?;
     ready()?;
     let report = std::thread::scope(|scope| {
-        let mut players = Vec::new();
-        for member in &plan.members {
-            let memory = Arc::new(Memory::new(program::memory(plan, member.number)));
-            lock(&stage).engine.world().attach(member.hca, memory.clone());
-            let ((go, going), (says, said)) = (channel(), channel());
-            let turns = Turns {
-                stage: Arc::clone(&stage),
-                now: Ps::ZERO,
-                go: going,
-                said: says.clone(),
-                over: false,
-            };
-            let bus = HostBus::new(turns, member.hca, Arc::clone(&memory));
-            let play = move || {
-                let mut account = Account::new();
-                let result = program::run(bus, plan, member.number, &mut account);
-                let _ = says.send(Said::Ended(result, account));
-            };
-            let thread = std::thread::Builder::new().name(member.name.clone()).stack_size(STACK);
-            thread.spawn_scoped(scope, play).map_err(|why| Error::new(why.to_string()).at(&member.name))?;
-            players.push(Player {
-                member,
-                memory,
-                go: Some(go),
-                said,
-                until: Ps::ZERO,
-                news: false,
-                ended: None,
-            });
-        }
+        let adapters: Arc<Mutex<dyn Adapters>> = stage.clone();
+        let mut players = Player::all(plan, &adapters, scope)?;
         let done = conduct(&stage, plan, &mut players, &mut watch, progress);
         if done.is_err() {
             // Files show how it came to that.
-            watch.close(lock(&stage).engine.world())?;
+            watch.close(lock(&stage).0.world())?;
         }
-        // Whoever waits still is told that all is over.
-        players.iter_mut().for_each(|player| drop(player.go.take()));
+        players.iter_mut().for_each(Player::dismiss);
         done
     })?;
     let shared = Arc::into_inner(stage).ok_or(Error::new("a program has not ended"))?;
-    Ok((report, shared.into_inner().unwrap_or_else(PoisonError::into_inner).engine))
+    Ok((report, shared.into_inner().unwrap_or_else(PoisonError::into_inner).0))
 }
 
 fn conduct(
@@ -194,22 +239,21 @@ fn conduct(
         let quiet = waits.fold(plan.until, Ps::min);
         now = (now + plan.step).min(plan.until);
         let shared = &mut *lock(stage);
-        shared.engine.run_until(now, quiet)?;
-        shared.now = now;
-        let world = shared.engine.world();
+        shared.0.run_until(now, quiet)?;
+        let world = shared.0.world();
         drop(world.drain());
         watch.take(world)?;
         progress(now);
     }
     if let Some(late) = players.iter().find(|player| player.ended.is_none()) {
-        let words = format!("is not done at {} us: --until says when a run ends", plan.until.as_ns() / 1000);
-        return Err(Error::new(words).at(&late.member.name));
+        return Err(late.is_late(plan));
     }
     let accounts = || players.iter().filter_map(|p| Some((p.member.name.as_str(), p.ended.as_ref()?)));
     let world = &mut *lock(stage);
-    let (hashes, said) = watch.end(world.engine.world(), accounts())?;
-    let mut sent = |player: &Player<'_>| world.engine.world().port_counters(player.member.hca.into());
-    let packets = players.iter().filter_map(&mut sent).map(|counters| counters.xmit_packets).sum();
+    let world = world.0.world();
+    let (hashes, said) = watch.end(world, accounts())?;
+    let sent = |hca| world.port_counters(HcaId(hca).into());
+    let packets = (0..world.hcas()).filter_map(sent).map(|counters| counters.xmit_packets).sum();
     let messages = accounts().map(|(_, account)| account.came).sum();
     Ok(Report {
         hosts: players.len(),

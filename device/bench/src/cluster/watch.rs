@@ -97,7 +97,7 @@ impl Watch {
 
 fn sum<'a>(ports: &Ports, world: &World, accounts: impl Iterator<Item = (&'a str, &'a Account)>) -> Hashes {
     let mut hashes = Hashes::default();
-    let [events, packets, completions] = &mut hashes.counts;
+    let [events, packets, _] = &mut hashes.counts;
     for hca in (0..world.hcas()).map(HcaId) {
         let (hash, count) = world.trace().map(|trace| trace.of_node(hca)).unwrap_or_default();
         hashes.events = hashes.events.wrapping_add(named(world.name(hca), hash));
@@ -107,9 +107,15 @@ fn sum<'a>(ports: &Ports, world: &World, accounts: impl Iterator<Item = (&'a str
         hashes.packets = hashes.packets.wrapping_add(named(&world.port_name(*port), hasher.finish()));
         *packets += count;
     }
+    completions(&mut hashes, accounts);
+    hashes
+}
+
+/// Adds completions.
+pub(super) fn completions<'a>(hashes: &mut Hashes, accounts: impl Iterator<Item = (&'a str, &'a Account)>) {
+    let [.., count] = &mut hashes.counts;
     for (name, account) in accounts {
         hashes.completions = hashes.completions.wrapping_add(named(name, account.hasher.finish()));
-        *completions += account.completions;
+        *count += account.completions;
     }
-    hashes
 }

@@ -1,10 +1,10 @@
 //! Guest memory as one adapter sees it: the DMA windows its host has mapped.
 //!
 //! A window is either a part of a mapped file (guest RAM) or reached by asking the front end
-//! (memory that came without a descriptor). Every access is checked against the windows and
+//! (memory that came without a descriptor, or that answers while one waits). Every access is checked against the windows and
 //! against the bus-master bit; what lies outside is an error that the model sees as a failed DMA.
 //!
-//! Nothing here waits. Mapped memory is accessed at once. Reads of the other kind are asked for and answered later, writes
+//! Nothing here waits, but for hosts whose time stands still meanwhile ([`StandingMemory`]). Mapped memory is accessed at once. Reads of the other kind are asked for and answered later, writes
 //! to it are posted; `deferred.rs` has what is under way, and keeps the order between both kinds.
 //!
 //! Invariant for unmapping: accesses happen only inside [`HostMemory::read`], [`HostMemory::write`],
@@ -38,7 +38,7 @@ pub(crate) use file::is_memory;
 use file::{FileMap, FileMaps, Owner};
 pub use limits::Limits;
 pub use peer::Peer;
-pub use remote::{RemoteAnswer, RemoteError, RemoteMemory};
+pub use remote::{RemoteAnswer, RemoteError, RemoteMemory, StandingMemory};
 
 /// Number of windows that one host may have: what QEMU asks for. Some 64 bytes each; those that show a file share its
 /// mappings.
@@ -69,6 +69,8 @@ pub enum Backing {
     },
     /// With the host: the [`RemoteMemory`] that came with it is asked.
     Remote,
+    /// With the host, which answers while one waits.
+    Standing(Arc<dyn StandingMemory>),
 }
 
 /// Windows to take away.
@@ -91,6 +93,8 @@ enum Source {
     File { map: Arc<FileMap>, offset: usize },
     /// With the host.
     Remote,
+    /// With the host, which answers while one waits.
+    Standing(Arc<dyn StandingMemory>),
 }
 
 #[derive(Debug)]
@@ -206,6 +210,7 @@ impl HostMemory {
         let mut writable = window.writable;
         let source = match backing {
             Backing::Remote => Source::Remote,
+            Backing::Standing(memory) => Source::Standing(memory),
             Backing::File { fd, offset } => {
                 let Windows { files, peer, .. } = &mut *windows;
                 let has_files = !files.is_empty();
@@ -231,7 +236,7 @@ impl HostMemory {
             if entry.writable { "w" } else { "-" },
             match entry.source {
                 Source::File { offset, .. } => format!("file offset {offset:#x}"),
-                Source::Remote => "without a descriptor".into(),
+                Source::Remote | Source::Standing(_) => "without a descriptor".into(),
             }
         );
         if matches!(entry.source, Source::Remote) {
@@ -340,6 +345,7 @@ impl HostMemory {
                     Ok(())
                 }
                 Part::Remote { iova, .. } => Err(MemoryError::Deferred(iova)),
+                Part::Standing { memory, iova } => memory.read(iova, head).map_err(MemoryError::Remote),
             }
         });
         self.count(result)
@@ -362,6 +368,7 @@ impl HostMemory {
                 Part::Remote { memory, iova } => {
                     deferred.post(&*memory, iova, head).map_err(MemoryError::Remote)
                 }
+                Part::Standing { memory, iova } => memory.write(iova, head).map_err(MemoryError::Remote),
             }
         });
         self.count(result)
@@ -376,7 +383,7 @@ impl HostMemory {
     pub fn is_mapped(&self, iova: u64, len: usize) -> bool {
         let mapped = self.each_part(iova, len, false, |part, _, _| match part {
             Part::File { .. } => Ok(()),
-            Part::Remote { iova, .. } => Err(MemoryError::Deferred(iova)),
+            Part::Remote { iova, .. } | Part::Standing { iova, .. } => Err(MemoryError::Deferred(iova)),
         });
         mapped.is_ok()
     }
@@ -427,6 +434,7 @@ impl HostMemory {
                 Part::Remote { memory, iova } => {
                     deferred.post(&*memory, iova, &bytes).map_err(MemoryError::Remote)
                 }
+                Part::Standing { memory, iova } => memory.write(iova, &bytes).map_err(MemoryError::Remote),
             }
         });
         if file.is_lost() {
@@ -527,6 +535,11 @@ impl DeferredReads for HostMemory {
                     remote = Some(memory);
                     deferred::Source::There(iova, len)
                 }
+                Part::Standing { memory, iova } => {
+                    let mut bytes = vec![0; len];
+                    memory.read(iova, &mut bytes).map_err(MemoryError::Remote)?;
+                    deferred::Source::Here(bytes)
+                }
             });
             Ok(())
         };
@@ -570,6 +583,7 @@ fn missing(iova: u64, map: &FileMap) -> MemoryError {
 enum Part {
     File { iova: u64, map: Arc<FileMap>, offset: usize },
     Remote { memory: Arc<dyn RemoteMemory>, iova: u64 },
+    Standing { memory: Arc<dyn StandingMemory>, iova: u64 },
 }
 
 impl Windows {
@@ -603,6 +617,7 @@ impl Windows {
                 memory: self.remote.clone().ok_or(MemoryError::Remote(RemoteError::Lost))?,
                 iova,
             },
+            Source::Standing(memory) => Part::Standing { memory: Arc::clone(memory), iova },
         };
         Ok((part, room))
     }

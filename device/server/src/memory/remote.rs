@@ -34,6 +34,22 @@ pub trait RemoteMemory: fmt::Debug + Send + Sync {
     fn memory_lost(&self);
 }
 
+/// Memory that is asked by messages and answers while one waits, because time stands still meanwhile: that of a host whose time is
+/// the model's. Accesses reach it in their order.
+pub trait StandingMemory: fmt::Debug + Send + Sync {
+    /// Reads from address `iova` on.
+    ///
+    /// # Errors
+    /// A [`RemoteError`]; the bytes are undefined then.
+    fn read(&self, iova: u64, into: &mut [u8]) -> Result<(), RemoteError>;
+
+    /// Sends `data` to address `iova`.
+    ///
+    /// # Errors
+    /// A [`RemoteError`]; a part may have been sent.
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError>;
+}
+
 /// An answer of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteAnswer {

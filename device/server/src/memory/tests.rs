@@ -394,3 +394,36 @@ impl Windows {
         self.files.len()
     }
 }
+
+/// Memory that answers while one waits.
+#[derive(Debug, Default)]
+struct Waits(Mutex<Vec<(u64, Vec<u8>)>>);
+
+impl StandingMemory for Waits {
+    fn read(&self, iova: u64, into: &mut [u8]) -> Result<(), RemoteError> {
+        into.fill(iova as u8);
+        Ok(())
+    }
+
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), RemoteError> {
+        if iova == 0x666 {
+            return Err(RemoteError::Lost);
+        }
+        lock(&self.0).push((iova, data.to_vec()));
+        Ok(())
+    }
+}
+
+#[test]
+fn memory_that_answers_while_one_waits() {
+    let (memory, waits) = (memory(), Arc::new(Waits::default()));
+    memory.map(window(0, u64::MAX), Backing::Standing(waits.clone())).unwrap();
+    let mut word = [0; 4];
+    memory.read(0x1_0000_0021, &mut word).unwrap();
+    assert_eq!(word, [0x21; 4]);
+    memory.write(0x1234, &word).unwrap();
+    assert_eq!(memory.write(0x666, &word), Err(MemoryError::Remote(RemoteError::Lost)));
+    assert_eq!(*lock(&waits.0), [(0x1234, word.to_vec())]);
+    // Nobody may leave payload there; nothing is asked for.
+    assert!(!memory.is_mapped(0, 4) && memory.reaches(0, 4) && !memory.defers());
+}

@@ -5,18 +5,21 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail, ensure};
 use hca_model::{HcaId, LinkConfig, NodeId, PortKind, PortRef, SubnetPlan, SwitchId, TunnelId, World};
 
+use super::far::PlannedHost;
 use super::joint::Planned;
 use crate::faults::Faults;
-use crate::model;
 use crate::outside::address::{Address, Medium, Way};
 use crate::simbricks::ether::Stations;
 use crate::simbricks::{Framing, Role};
 use crate::topology::{self, End, Link, ManagementKey, Mode, Part, Time, Topology};
+use crate::{model, steps};
 
 /// A world, and the links that leave it.
 pub(super) struct Built {
     pub(super) world: World,
     pub(super) joints: Vec<Planned>,
+    /// Adapters whose hosts are other simulators.
+    pub(super) hosts: Vec<PlannedHost>,
 }
 
 /// Builds it.
@@ -99,7 +102,17 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
     }
     world.plan_subnet(&plan(&topology, &part)?);
     Faults::new(&topology, &part, &mut world);
-    Ok(Built { world, joints })
+    let mut hosts = Vec::new();
+    for ((_, hca), function) in part.hcas().zip(steps::functions(&part)) {
+        let Some(host) = &hca.simbricks else { continue };
+        let crossing = model::crossing(&topology, hca);
+        hosts.push(PlannedHost { function, role: host.role, path: host.path.clone(), crossing });
+    }
+    if !hosts.is_empty() {
+        // Each access is of its own time.
+        world.set_trains(false);
+    }
+    Ok(Built { world, joints, hosts })
 }
 
 /// Spreads numbers of links over seeds (2^64 divided by the golden ratio).

@@ -3,9 +3,10 @@
 //! There is no pacer: a part goes as far as its neighbours have promised that nothing comes, and promises them in turn. What
 //! happens does not depend on how a topology is cut, since nodes share nothing but links, which take their time
 //! ([`hca_model::World::deliver`]), and each process makes the tables of the subnet from the whole topology
-//! ([`hca_model::SubnetPlan`]).
+//! ([`hca_model::SubnetPlan`]). Hosts of adapters may be other simulators, too ([`crate::simbricks::pcie`]).
 
 mod build;
+mod far;
 mod joint;
 
 use std::path::Path;
@@ -13,11 +14,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hca_model::timing::Profile;
-use hca_model::{Ps, World};
+use hca_model::{Effect, Ps, World};
 
-use crate::simbricks;
-use crate::topology::Topology;
-use joint::{Joint, Patience, Wait};
+use crate::model;
+use crate::simbricks::patience::{NAP, Patience, Wait};
+use crate::simbricks::pcie::Clock;
+use crate::simbricks::{self, Channel};
+use crate::topology::{Hca, Topology};
+use far::Far;
+use joint::Joint;
 
 /// How long the links of a topology take to train, at most.
 pub fn training(topology: &Topology) -> Ps {
@@ -27,10 +32,32 @@ pub fn training(topology: &Topology) -> Ps {
     topology.fabric.training_ms.map(Ps::from_ms).or(slowest).unwrap_or_default()
 }
 
+/// What a crossing of the PCI Express link takes that joins an adapter to a host elsewhere.
+pub fn crossing(topology: &Topology, hca: &Hca) -> Ps {
+    model::crossing(topology, hca)
+}
+
+/// Where something comes from that is not simulated here.
+trait Edge {
+    /// From when on something that is not here yet can be felt, if nothing happens here before `next`, and nothing is at the far
+    /// connector of any link before `leaves`.
+    fn felt(&self, next: Ps, leaves: Ps) -> Ps;
+
+    /// When something more is at the far connector of a link, at the earliest, if nothing happens here before `next`.
+    fn leaves(&self, _next: Ps) -> Ps {
+        Ps::MAX
+    }
+}
+
 /// A part of a topology, and its links to the others.
 pub struct Partition {
     world: World,
     joints: Vec<Joint>,
+    /// Adapters whose hosts are other simulators, and the time of what these adapters do.
+    hosts: Vec<Far>,
+    clock: Clock,
+    /// There is a host that may wait for another of its adapters before it answers one.
+    strangers: bool,
     reached: Ps,
     /// Steps since it was seen that the neighbours are there.
     unseen: u32,
@@ -51,15 +78,20 @@ impl Partition {
         run_dir: &Path,
         patience: Duration,
     ) -> anyhow::Result<Self> {
-        let built = build::world(topology, process)?;
-        let links: Vec<_> = built.joints.iter().map(|joint| joint.open(run_dir)).collect();
-        let channels = simbricks::open(&links, patience)?;
-        let mut joints = Vec::new();
-        for (joint, channel) in built.joints.into_iter().zip(channels) {
+        let mut built = build::world(topology, process)?;
+        let mut links: Vec<_> = built.joints.iter().map(|joint| joint.open(run_dir)).collect();
+        links.extend(built.hosts.iter_mut().map(|host| host.open(run_dir, &mut built.world)));
+        let mut channels = simbricks::open(&links, patience)?.into_iter();
+        let (mut joints, mut hosts, clock) = (Vec::new(), Vec::new(), Clock::default());
+        for (joint, channel) in built.joints.into_iter().zip(&mut channels) {
             let lookahead = built.world.lookahead(joint.tunnel).context("a link leads to no process")?;
             joints.push(Joint::new(joint, channel, lookahead)?);
         }
-        Ok(Self { world: built.world, joints, reached: Ps::ZERO, unseen: 0 })
+        for (host, channel) in built.hosts.into_iter().zip(channels) {
+            hosts.push(Far::new(host, channel, &clock, &mut built.world)?);
+        }
+        let strangers = hosts.iter().any(|host| !host.link().is_ours());
+        Ok(Self { world: built.world, joints, hosts, clock, strangers, reached: Ps::ZERO, unseen: 0 })
     }
 
     /// What is simulated.
@@ -88,15 +120,15 @@ impl Partition {
             for joint in &mut self.joints {
                 joint.hear(&mut self.world, self.reached)?;
             }
+            self.hosts.iter().try_for_each(|host| host.hear(self.reached))?;
             let next = self.next(quiet);
-            let bound = joint::bound(&self.joints, next, until);
+            let bound = self.bound(next, until);
             let goes_on = bound > self.reached;
             if goes_on {
                 if next <= bound {
                     quiet = until;
                 }
-                self.reached = bound;
-                self.world.advance(bound);
+                self.go(bound, quiet)?;
             }
             self.tell(quiet)?;
             if self.reached >= until {
@@ -111,14 +143,83 @@ impl Partition {
         }
     }
 
+    /// Lets everything happen up to `bound`. With hosts elsewhere that is event by event, so that what adapters ask of them has its
+    /// time.
+    fn go(&mut self, bound: Ps, quiet: Ps) -> anyhow::Result<()> {
+        while !self.hosts.is_empty() {
+            let due = self.hosts.iter().filter_map(Far::due).min();
+            let Some(at) = self.world.next_event().into_iter().chain(due).min() else { break };
+            if at > bound {
+                break;
+            }
+            if self.strangers && at > self.reached + Ps(1) {
+                self.reached = at.since(Ps(1));
+                self.world.advance(self.reached);
+                self.tell(quiet.min(at))?;
+            }
+            self.clock.set(at);
+            match due == Some(at) {
+                true => {
+                    let due = |host: &&mut Far| host.due().is_some_and(|due| due <= at);
+                    self.hosts.iter_mut().filter(due).for_each(|host| host.serve(&mut self.world, at));
+                }
+                false => self.world.advance(at),
+            }
+            self.interrupt();
+        }
+        self.world.advance(bound);
+        self.clock.set(bound);
+        self.reached = bound;
+        self.hosts.iter().try_for_each(Far::check)
+    }
+
+    /// Interrupts of adapters whose hosts are elsewhere are told.
+    fn interrupt(&mut self) {
+        if !self.world.has_effects() {
+            return;
+        }
+        for effect in self.world.drain() {
+            let Effect::Msix { hca, vector, .. } = effect;
+            if let Some(host) = self.hosts.iter_mut().find(|host| host.is(hca)) {
+                host.raise(vector);
+            }
+        }
+    }
+
+    fn edges(&self) -> impl Iterator<Item = &dyn Edge> {
+        let hosts = self.hosts.iter().map(|host| host as &dyn Edge);
+        self.joints.iter().map(|joint| joint as &dyn Edge).chain(hosts)
+    }
+
+    /// When something is at the far connector of a link at the earliest, if nothing happens here before `next`.
+    fn first_to_leave(&self, next: Ps) -> Ps {
+        self.edges().map(|edge| edge.leaves(next)).min().unwrap_or(Ps::MAX)
+    }
+
+    /// The last time at which nothing can be felt that is not here yet, if nothing happens here before `next`; at most `until`.
+    fn bound(&self, next: Ps, until: Ps) -> Ps {
+        let leaves = self.first_to_leave(next);
+        self.edges().map(|edge| edge.felt(next, leaves).since(Ps(1))).fold(until, Ps::min)
+    }
+
+    /// When something can happen here, if nothing happens before `next` by itself, and nothing more comes by edge `place`.
+    fn next_without(&self, place: usize, next: Ps) -> Ps {
+        let leaves = self.first_to_leave(next);
+        let others = self.edges().enumerate().filter(|(other, _)| *other != place);
+        others.map(|(_, edge)| edge.felt(next, leaves)).fold(next, Ps::min)
+    }
+
     /// When something happens here by itself, at the earliest, if nothing is done to the world before `quiet`.
     fn next(&self, quiet: Ps) -> Ps {
-        self.world.next_event().map_or(quiet, |next| next.min(quiet))
+        let due = self.hosts.iter().filter_map(Far::due);
+        self.world.next_event().into_iter().chain(due).fold(quiet, Ps::min)
     }
 
     /// Waits for a neighbour.
     fn rest(&self, patience: &Patience) -> anyhow::Result<()> {
-        if !joint::rest(&self.joints)? {
+        let hosts: Vec<_> = self.hosts.iter().map(|host| host.link().lock()).collect();
+        let channels = self.joints.iter().map(Joint::channel).chain(hosts.iter().map(|host| &**host));
+        if !Channel::rest(channels, NAP).context("links to other processes")? {
             patience.doze();
         }
         Ok(())
@@ -128,12 +229,13 @@ impl Partition {
     fn look(&mut self, until: Ps) -> anyhow::Result<()> {
         self.unseen = 0;
         let (world, reached) = (&mut self.world, self.reached);
-        self.joints.iter_mut().try_for_each(|joint| joint.look(world, reached, until))
+        self.joints.iter_mut().try_for_each(|joint| joint.look(world, reached, until))?;
+        self.hosts.iter().try_for_each(|host| host.look(reached, until))
     }
 
     /// What left goes to the neighbours, and what they may count on: nothing is done to the world before `quiet`.
     fn tell(&mut self, quiet: Ps) -> anyhow::Result<()> {
-        if self.joints.is_empty() {
+        if self.joints.is_empty() && self.hosts.is_empty() {
             return Ok(());
         }
         for event in self.world.drain_tunnels(Ps::MAX) {
@@ -143,10 +245,13 @@ impl Partition {
         }
         let next = self.next(quiet);
         for place in 0..self.joints.len() {
-            let next = joint::next_without(&self.joints, place, next);
+            let next = self.next_without(place, next);
             if let Some(joint) = self.joints.get_mut(place) {
                 joint.tell(self.reached, next)?;
             }
+        }
+        for (place, host) in (self.joints.len()..).zip(&self.hosts) {
+            host.tell(self.reached, self.next_without(place, next))?;
         }
         Ok(())
     }
@@ -160,7 +265,7 @@ impl Partition {
         for joint in &mut self.joints {
             joint.finish()?;
         }
-        Ok(())
+        self.hosts.iter().try_for_each(Far::finish)
     }
 }
 

@@ -93,7 +93,7 @@ fn who_does_not_keep_to_his_outlook_is_said() {
     let dir = folder("liar");
     let liar = {
         let path = dir.join("trunk.sock");
-        let link = Open { role: Role::Listen, path, longest: net::LONGEST, least: net::LONGEST };
+        let link = Open::network(Role::Listen, path, net::LONGEST, net::LONGEST);
         std::thread::spawn(move || {
             let mut link =
                 NetLink::new(simbricks::open(&[link], PATIENCE).unwrap().pop().unwrap(), Framing::Raw);

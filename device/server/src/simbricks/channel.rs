@@ -11,6 +11,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::os::fd::AsRawFd;
 
+use super::intro::Peer;
+use super::patience::{Patience, Wait};
 use super::ring::{Entry, OWN, Ring};
 use super::{LinkError, ps};
 
@@ -29,6 +31,20 @@ pub enum Heard {
     /// A packet that is here at that time; its bytes are in the buffer.
     Packet(Ps),
 }
+
+/// A message of the upper protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Message {
+    /// When it is to be processed.
+    pub(super) at: Ps,
+    /// Its type.
+    pub(super) kind: u8,
+    /// What it has besides its payload.
+    pub(super) own: [u8; OWN],
+}
+
+/// Types below are not the upper protocol's.
+const UPPER: u8 = 0x40;
 
 /// A message that found no room.
 #[derive(Debug)]
@@ -49,9 +65,9 @@ pub struct Channel {
     /// The peer said that nothing more comes.
     terminated: bool,
     backlog: VecDeque<Waiting>,
-    /// The peer is a process of ours: each side sleeps and wakes the other, and says more than a promise.
-    ours: bool,
-    /// Packets that were sent, and that were taken.
+    /// What the peer said first. If it is a process of ours, each side sleeps and wakes the other, and says more than a promise.
+    peer: Peer,
+    /// Messages of the upper protocol that were sent, and that were taken.
     sent: u64,
     taken: u64,
     /// What the peer, and this side, said last of times beyond a promise.
@@ -87,7 +103,7 @@ impl Outlook {
 const LOOKS: usize = 16;
 
 impl Channel {
-    pub(super) fn new(socket: UnixStream, out: Ring, inward: Ring, ours: bool) -> Self {
+    pub(super) fn new(socket: UnixStream, out: Ring, inward: Ring, peer: Peer) -> Self {
         let (outlook, told_outlook) = (Outlook::default(), Outlook::default());
         let backlog = VecDeque::new();
         let (told, heard, sent, taken, terminated) = (0, 0, 0, 0, false);
@@ -99,7 +115,7 @@ impl Channel {
             heard,
             terminated,
             backlog,
-            ours,
+            peer,
             sent,
             taken,
             outlook,
@@ -116,7 +132,7 @@ impl Channel {
         channels: impl Iterator<Item = &'a Channel> + Clone,
         most: Duration,
     ) -> Result<bool, LinkError> {
-        if channels.clone().any(|channel| !channel.ours || !channel.backlog.is_empty()) {
+        if channels.clone().any(|channel| !channel.peer.ours || !channel.backlog.is_empty()) {
             return Ok(false);
         }
         let mut nothing = true;
@@ -145,7 +161,7 @@ impl Channel {
     /// # Errors
     /// The memory is gone.
     pub fn rouse(&self) -> Result<(), LinkError> {
-        if self.ours && self.out.take_sleeps()? {
+        if self.peer.ours && self.out.take_sleeps()? {
             // A socket that is full wakes as well, and one whose peer is gone is seen by who waits for it.
             let _ = send(self.socket.as_raw_fd(), &[0], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
         }
@@ -173,6 +189,21 @@ impl Channel {
         self.out.room()
     }
 
+    /// Bytes of payload that a message of the peer may have.
+    pub(super) fn room_inward(&self) -> usize {
+        self.inward.room()
+    }
+
+    /// What the peer said first.
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Whether messages wait for room in the ring.
+    pub(super) fn is_backed_up(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Sends a packet, which is all the parts, one behind the other; it is to be processed at `at`. Times never go backwards: an
     /// earlier one than was told is that.
     ///
@@ -186,8 +217,16 @@ impl Channel {
         if let Some(field) = own.first_chunk_mut() {
             *field = length.to_le_bytes();
         }
+        self.send_message(&Message { at, kind: PACKET, own }, parts)
+    }
+
+    /// Sends a message of the upper protocol with that payload, as [`Channel::send`] does.
+    ///
+    /// # Errors
+    /// It is too long, or the memory is gone.
+    pub(super) fn send_message(&mut self, message: &Message, parts: &[&[u8]]) -> Result<(), LinkError> {
         self.sent += 1;
-        self.give(at, PACKET, own, parts)
+        self.give(message.at, message.kind, message.own, parts)
     }
 
     /// Tells the peer that nothing more comes that is to be processed before `at`, nor, if it sends nothing itself, before
@@ -198,7 +237,7 @@ impl Channel {
     pub fn promise(&mut self, at: Ps, outlook: Ps) -> Result<(), LinkError> {
         // The very first one is told even if it says nothing.
         let first = self.told == 0;
-        if !self.ours {
+        if !self.peer.ours {
             return if first || at.0 > self.told { self.give(at, SYNC, [0; OWN], &[]) } else { Ok(()) };
         }
         let outlook = Outlook { until: at.max(outlook).0, after: self.taken };
@@ -253,6 +292,23 @@ impl Channel {
     /// # Errors
     /// The peer does not keep to the protocol.
     pub fn take(&mut self, into: &mut Vec<u8>) -> Result<Heard, LinkError> {
+        let message = self.take_message(into, |kind, own| match kind {
+            PACKET => Ok(own.first_chunk().map_or(0, |len| u16::from_le_bytes(*len)).into()),
+            other => Err(LinkError::Type(other)),
+        })?;
+        Ok(message.map_or(Heard::Nothing, |message| Heard::Packet(message.at)))
+    }
+
+    /// Takes the next message of the upper protocol, its payload over what is in `into`. `len` says how many bytes that has, from
+    /// type and header, or that there is no such message.
+    ///
+    /// # Errors
+    /// The peer does not keep to the protocol.
+    pub(super) fn take_message(
+        &mut self,
+        into: &mut Vec<u8>,
+        len: impl Fn(u8, &[u8; OWN]) -> Result<usize, LinkError>,
+    ) -> Result<Option<Message>, LinkError> {
         while !self.terminated {
             let Some(entry) = self.inward.peek()? else { break };
             let (before, now) = (self.heard, entry.time);
@@ -263,7 +319,7 @@ impl Channel {
                 SYNC => {
                     self.inward.take(SYNC, 0, into)?;
                     self.heard = now;
-                    if self.ours {
+                    if self.peer.ours {
                         self.outlook = Outlook::read(&entry.own);
                     }
                 }
@@ -272,17 +328,17 @@ impl Channel {
                     self.heard = u64::MAX;
                     self.terminated = true;
                 }
-                PACKET => {
-                    let len = entry.own.first_chunk().map_or(0, |len| u16::from_le_bytes(*len));
-                    self.inward.take(PACKET, len.into(), into)?;
+                UPPER.. => {
+                    let Entry { own, kind, .. } = entry;
+                    self.inward.take(kind, len(kind, &own)?, into)?;
                     self.heard = now;
                     self.taken += 1;
-                    return Ok(Heard::Packet(ps(now)));
+                    return Ok(Some(Message { at: ps(now), kind, own }));
                 }
                 other => return Err(LinkError::Type(other)),
             }
         }
-        Ok(Heard::Nothing)
+        Ok(None)
     }
 
     /// Whether the peer's process, or its end of the socket, is gone. What it sent before can still be taken.
@@ -300,6 +356,39 @@ impl Channel {
         false
     }
 
+    /// Whether something waits to be taken.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(super) fn has_more(&self) -> Result<bool, LinkError> {
+        Ok(self.inward.peek()?.is_some())
+    }
+
+    /// Nothing more comes from here, which a peer is told that is known to take it. Returns when the peer can have all that was sent, or
+    /// does not want it.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub fn end(&mut self) -> Result<(), LinkError> {
+        if self.peer.ours {
+            self.terminate()?;
+        }
+        let mut patience = Patience::default();
+        loop {
+            let all = self.flush()?;
+            self.rouse()?;
+            if all {
+                return Ok(());
+            }
+            if patience.wait() == Wait::Rest {
+                patience.doze();
+                if self.has_hung_up() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
     /// Whether the peer said that nothing more comes.
     pub fn is_terminated(&self) -> bool {
         self.terminated
@@ -307,7 +396,7 @@ impl Channel {
 
     /// Whether the peer is a process of ours.
     pub fn is_ours(&self) -> bool {
-        self.ours
+        self.peer.ours
     }
 
     /// What becomes readable when the peer is gone.

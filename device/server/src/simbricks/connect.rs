@@ -15,7 +15,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::LinkError;
 use super::channel::Channel;
-use super::intro::{self, HEADER, IntroError, LONGEST, Queue};
+use super::intro::{self, HEADER, IntroError, LONGEST, Protocol, Queue, Upper};
 use super::ring::{Memory, Ring};
 use crate::listener::Listener;
 use crate::socket;
@@ -34,6 +34,16 @@ pub enum Role {
     Connect,
 }
 
+impl Role {
+    /// That of the other side.
+    pub const fn other(self) -> Self {
+        match self {
+            Role::Listen => Role::Connect,
+            Role::Connect => Role::Listen,
+        }
+    }
+}
+
 /// A link that comes up.
 #[derive(Debug, Clone)]
 pub struct Open {
@@ -41,10 +51,19 @@ pub struct Open {
     pub role: Role,
     /// The socket.
     pub path: PathBuf,
-    /// Bytes of the longest packet that entries of ours have room for.
-    pub longest: usize,
+    /// Bytes of payload that entries of ours have room for.
+    pub room: usize,
     /// Bytes that the peer's have to have room for.
     pub least: usize,
+    /// What it carries, and what the peer is told of that.
+    pub upper: Upper,
+}
+
+impl Open {
+    /// A network link: entries of ours have room for packets of so many bytes, and the peer's have to have room for `least`.
+    pub fn network(role: Role, path: PathBuf, room: usize, least: usize) -> Self {
+        Self { role, path, room, least, upper: Upper::network() }
+    }
 }
 
 /// A link whose first message was sent.
@@ -54,6 +73,7 @@ struct Greeted {
     /// What is ours of it, if this side listens.
     memory: Option<(Memory, [Queue; 2])>,
     least: usize,
+    protocol: Protocol,
 }
 
 fn trouble(path: &Path, why: impl std::fmt::Display) -> LinkError {
@@ -61,8 +81,8 @@ fn trouble(path: &Path, why: impl std::fmt::Display) -> LinkError {
 }
 
 /// Where the rings are in memory of ours whose packets have up to so many bytes.
-fn queues(longest: usize) -> [Queue; 2] {
-    let entry = (HEADER + longest).next_multiple_of(HEADER);
+fn queues(room: usize) -> [Queue; 2] {
+    let entry = (HEADER + room).next_multiple_of(HEADER);
     let queue = |offset| Queue { offset, entry, count: ENTRIES };
     let first = queue(0);
     [first, queue(first.end().next_multiple_of(4096))]
@@ -98,8 +118,8 @@ pub fn open(links: &[Open], patience: Duration) -> Result<Vec<Channel>, LinkErro
 fn connect(link: &Open, until: Instant) -> Result<Greeted, LinkError> {
     let path = link.path.clone();
     let socket = connect_to(&path, until)?;
-    say_first(&socket, &intro::connecter(), None).map_err(|why| trouble(&path, why))?;
-    Ok(Greeted { socket, path, memory: None, least: link.least })
+    say_first(&socket, &intro::connecter(&link.upper), None).map_err(|why| trouble(&path, why))?;
+    Ok(Greeted { socket, path, memory: None, least: link.least, protocol: link.upper.protocol })
 }
 
 /// Connects to a socket, as soon as somebody listens there.
@@ -118,11 +138,13 @@ pub(super) fn connect_to(path: &Path, until: Instant) -> Result<UnixStream, Link
 fn accept(link: &Open, listener: &Listener, until: Instant) -> Result<Greeted, LinkError> {
     let path = link.path.clone();
     let socket = accept_at(listener, &path, until)?;
-    let queues = queues(link.longest);
+    let queues = queues(link.room);
     let len = queues.iter().map(Queue::end).max().unwrap_or_default();
     let (file, memory) = Memory::new(len)?;
-    say_first(&socket, &intro::listener(&queues), Some(file)).map_err(|why| trouble(&path, why))?;
-    Ok(Greeted { socket, path, memory: Some((memory, queues)), least: link.least })
+    let message = intro::listener(&queues, &link.upper);
+    say_first(&socket, &message, Some(file)).map_err(|why| trouble(&path, why))?;
+    let memory = Some((memory, queues));
+    Ok(Greeted { socket, path, memory, least: link.least, protocol: link.upper.protocol })
 }
 
 /// Takes who connects to a socket.
@@ -162,15 +184,15 @@ pub(super) fn read_first(
 impl Greeted {
     /// Waits for the peer's message, and believes of it what can be checked.
     fn finish(self, until: Instant) -> Result<Channel, LinkError> {
-        let Self { socket, path, memory, least } = self;
+        let Self { socket, path, memory, least, protocol } = self;
         let (message, mut files) = read_first(&socket, &path, until)?;
-        let (memory, ([from, to], ours), listens) = match memory {
+        let (memory, ([from, to], peer), listens) = match memory {
             Some((memory, queues)) => {
                 if !files.is_empty() {
                     return Err(IntroError::Descriptors(files.len()).into());
                 }
-                let ours = intro::read_connecter(&message)?;
-                (memory, (queues, ours), true)
+                let peer = intro::read_connecter(&message, protocol)?;
+                (memory, (queues, peer), true)
             }
             None => {
                 let file = files.pop().ok_or(IntroError::NoMemory)?;
@@ -178,9 +200,10 @@ impl Greeted {
                     return Err(IntroError::Descriptors(files.len() + 1).into());
                 }
                 let size = nix::sys::stat::fstat(&file).map_err(|why| LinkError::Memory(why.into()))?.st_size;
-                let (queues, ours) = intro::read_listener(&message, u64::try_from(size).unwrap_or(0))?;
+                let size = u64::try_from(size).unwrap_or(0);
+                let (queues, peer) = intro::read_listener(&message, size, protocol)?;
                 let len = queues.iter().map(Queue::end).max().unwrap_or_default();
-                (Memory::map(file, len)?.1, (queues, ours), false)
+                (Memory::map(file, len)?.1, (queues, peer), false)
             }
         };
         let memory = Arc::new(memory);
@@ -189,7 +212,7 @@ impl Greeted {
         if out.room() < least {
             return Err(LinkError::TooLong { len: least, room: out.room() });
         }
-        Ok(Channel::new(socket, out, inward, ours))
+        Ok(Channel::new(socket, out, inward, peer))
     }
 }
 

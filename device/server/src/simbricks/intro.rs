@@ -1,20 +1,16 @@
-//! The first message of each side of a link: who listens says where the rings are.
+//! The first message of each side of a link: who listens says where the rings are, and each what its upper protocol has to say.
 
 use std::fmt;
 
 /// Version of the protocol.
 pub const VERSION: u64 = 1;
-/// Its upper protocol: a network link.
-pub const NETWORK: u64 = 1;
 /// Bytes of the listener's message, without what the upper protocol adds.
 pub const LISTENER: usize = 80;
 /// Bytes of the other one.
 pub const CONNECTER: usize = 32;
-/// What a network link adds: four bytes that SimBricks writes as zero and does not look at.
-const UPPER: usize = 4;
-/// In these: the side is a process of softhca, which wakes who sleeps (`Channel::rest`) and says more than promises
-/// (`Channel::outlook`).
-const OURS: u32 = 1;
+/// Four bytes between that and the upper protocol's part, which SimBricks, where there is nothing between, steps over: the side is a
+/// process of softhca, which wakes who sleeps (`Channel::rest`) and says more than promises (`Channel::outlook`).
+const OURS: [u8; 4] = *b"soft";
 /// The longest message of either side, in bytes.
 pub const LONGEST: usize = 2048;
 /// The side wants synchronisation.
@@ -28,6 +24,66 @@ const LONGEST_ENTRY: u64 = 1 << 20;
 /// Most memory of a link that is mapped, in bytes.
 const MOST_MEMORY: u64 = 1 << 30;
 
+/// What a link carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Packets, both ways alike.
+    Network,
+    /// A PCI Express device, and a host.
+    Pcie,
+}
+
+impl Protocol {
+    /// Its number.
+    pub const fn number(self) -> u64 {
+        match self {
+            Protocol::Network => 1,
+            Protocol::Pcie => 2,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Network => "a network link",
+            Protocol::Pcie => "a PCI Express link",
+        })
+    }
+}
+
+/// The upper protocol of a side, and its part of the first message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upper {
+    /// Which one it is.
+    pub protocol: Protocol,
+    /// The side is a process of softhca: not so if a proxy says it for somebody else.
+    pub ours: bool,
+    /// What the side says.
+    pub part: Vec<u8>,
+}
+
+impl Upper {
+    /// What a process of softhca says.
+    pub fn of(protocol: Protocol, part: Vec<u8>) -> Self {
+        Self { protocol, ours: true, part }
+    }
+
+    /// A network link: four bytes that nobody looks at.
+    pub fn network() -> Self {
+        Self::of(Protocol::Network, vec![0; 4])
+    }
+}
+
+/// What the peer said besides its rings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// It is a process of softhca.
+    pub ours: bool,
+    /// Its part of the upper protocol.
+    pub part: Vec<u8>,
+}
+
 /// What is wrong with a peer's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IntroError {
@@ -37,15 +93,18 @@ pub enum IntroError {
     /// Another version.
     #[error("it speaks version {0} of the protocol, and not {VERSION}")]
     Version(u64),
-    /// Not a network link.
-    #[error("its upper protocol is {0}, and not {NETWORK}, a network link")]
-    Protocol(u64),
+    /// Another upper protocol.
+    #[error("its upper protocol is {0}, and not {number}, {1}", number = .1.number())]
+    Protocol(u64, Protocol),
     /// It does not synchronise.
     #[error("it does not synchronise")]
     NoSync,
     /// What the upper protocol adds is said to be where it can't be.
     #[error("the part of the upper protocol is said to be at byte {0}")]
     Upper(u64),
+    /// That part is too short.
+    #[error("the part of the upper protocol has {0} bytes, and not {1}")]
+    Part(usize, usize),
     /// A ring that can't be.
     #[error("its {0} queue has {1}")]
     Queue(Direction, &'static str),
@@ -122,31 +181,35 @@ impl Queue {
 pub type Queues = [Queue; 2];
 
 /// What who listens says: these rings, and that it insists on synchronisation.
-pub fn listener(queues: &Queues) -> Vec<u8> {
+pub fn listener(queues: &Queues, upper: &Upper) -> Vec<u8> {
     let mut words = vec![VERSION, SYNC | SYNC_FORCED];
     for Queue { offset, entry, count } in queues {
         words.extend([*offset as u64, *entry as u64, *count as u64]);
     }
-    words.extend([NETWORK, LISTENER as u64]);
-    bytes(&words)
+    bytes(words, upper)
 }
 
 /// What who connects says: that it insists on synchronisation.
-pub fn connecter() -> Vec<u8> {
-    bytes(&[VERSION, SYNC | SYNC_FORCED, NETWORK, CONNECTER as u64])
+pub fn connecter(upper: &Upper) -> Vec<u8> {
+    bytes(vec![VERSION, SYNC | SYNC_FORCED], upper)
 }
 
-fn bytes(words: &[u64]) -> Vec<u8> {
+/// These words, the upper protocol, where its part is, and that part.
+fn bytes(mut words: Vec<u64>, upper: &Upper) -> Vec<u8> {
+    let end = 8 * (words.len() + 2);
+    let between: &[u8] = if upper.ours { &OURS } else { &[] };
+    words.extend([upper.protocol.number(), (end + between.len()) as u64]);
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes.extend::<[u8; UPPER]>(OURS.to_le_bytes());
+    bytes.extend(between);
+    bytes.extend(&upper.part);
     bytes
 }
 
-/// Whether the side whose message that is, one that was found right, is a process of softhca. Its part of the upper protocol
-/// is at `upper`.
-fn is_ours(message: &[u8], upper: u64) -> bool {
-    let part = usize::try_from(upper).ok().and_then(|upper| message.get(upper..)?.first_chunk::<UPPER>());
-    part.is_some_and(|part| u32::from_le_bytes(*part) & OURS != 0)
+/// What that message, which was found right, says besides. The part of the upper protocol is at `upper`, behind `least` bytes.
+fn peer(message: &[u8], upper: u64, least: usize) -> Peer {
+    let upper = usize::try_from(upper).unwrap_or(usize::MAX);
+    let between = message.get(least..upper).unwrap_or_default();
+    Peer { ours: between == OURS, part: message.get(upper..).unwrap_or_default().to_vec() }
 }
 
 /// The first `N` words of a message; what follows them is the upper protocol's.
@@ -163,45 +226,45 @@ fn words<const N: usize>(message: &[u8]) -> Result<[u64; N], IntroError> {
 
 fn check(
     message: &[u8],
-    [version, flags, protocol, upper]: [u64; 4],
+    [version, flags, number, upper]: [u64; 4],
+    protocol: Protocol,
     least: usize,
-) -> Result<(), IntroError> {
+) -> Result<Peer, IntroError> {
     if version != VERSION {
         return Err(IntroError::Version(version));
     }
-    if protocol != NETWORK {
-        return Err(IntroError::Protocol(protocol));
+    if number != protocol.number() {
+        return Err(IntroError::Protocol(number, protocol));
     }
     if flags & (SYNC | SYNC_FORCED) == 0 {
         return Err(IntroError::NoSync);
     }
     let inside = usize::try_from(upper).is_ok_and(|upper| (least..=message.len()).contains(&upper));
-    if inside { Ok(()) } else { Err(IntroError::Upper(upper)) }
+    if inside { Ok(peer(message, upper, least)) } else { Err(IntroError::Upper(upper)) }
 }
 
-/// Reads what who listens says of memory of that size, in bytes. Returns the rings, and whether it is a process of softhca.
+/// Reads what who listens says of memory of that size, in bytes. Returns the rings, and what else it said.
 ///
 /// # Errors
 /// An [`IntroError`]: the message is not to be trusted in any part.
-pub fn read_listener(message: &[u8], memory: u64) -> Result<(Queues, bool), IntroError> {
-    let [version, flags, o0, e0, c0, o1, e1, c1, protocol, upper] = words(message)?;
-    check(message, [version, flags, protocol, upper], LISTENER)?;
+pub fn read_listener(message: &[u8], memory: u64, protocol: Protocol) -> Result<(Queues, Peer), IntroError> {
+    let [version, flags, o0, e0, c0, o1, e1, c1, number, upper] = words(message)?;
+    let peer = check(message, [version, flags, number, upper], protocol, LISTENER)?;
     let from = Queue::check([o0, e0, c0], memory, Direction::FromListener)?;
     let to = Queue::check([o1, e1, c1], memory, Direction::ToListener)?;
     if from.offset < to.end() && to.offset < from.end() {
         return Err(IntroError::Queue(Direction::ToListener, "entries that lie over those of the other"));
     }
-    Ok(([from, to], is_ours(message, upper)))
+    Ok(([from, to], peer))
 }
 
-/// Reads what who connects says. Returns whether it is a process of softhca.
+/// Reads what who connects says.
 ///
 /// # Errors
 /// An [`IntroError`].
-pub fn read_connecter(message: &[u8]) -> Result<bool, IntroError> {
-    let [version, flags, protocol, upper] = words(message)?;
-    check(message, [version, flags, protocol, upper], CONNECTER)?;
-    Ok(is_ours(message, upper))
+pub fn read_connecter(message: &[u8], protocol: Protocol) -> Result<Peer, IntroError> {
+    let [version, flags, number, upper] = words(message)?;
+    check(message, [version, flags, number, upper], protocol, CONNECTER)
 }
 
 #[cfg(test)]
@@ -217,35 +280,44 @@ mod tests {
     /// The layouts, byte for byte.
     #[test]
     fn golden() {
-        let message = listener(&QUEUES);
-        assert_eq!(message.len(), 84);
-        let words: Vec<u64> =
-            message[..80].chunks(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
-        assert_eq!(words, [1, 3, 0, 128, 4, 512, 256, 8, 1, 80]);
-        let message = connecter();
-        assert_eq!(message.len(), 36);
-        let words: Vec<u64> =
-            message[..32].chunks(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
-        assert_eq!(words, [1, 3, 1, 32]);
+        let words = |message: &[u8]| -> Vec<u64> {
+            message.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect()
+        };
+        let message = listener(&QUEUES, &Upper::network());
+        assert_eq!(words(&message[..80]), [1, 3, 0, 128, 4, 512, 256, 8, 1, 84]);
+        assert_eq!(&message[80..], b"soft\0\0\0\0");
+        let pcie = Upper::of(Protocol::Pcie, vec![7; 119]);
+        let message = connecter(&pcie);
+        assert_eq!(words(&message[..32]), [1, 3, 2, 36]);
+        assert_eq!((&message[32..36], &message[36..]), (&b"soft"[..], &[7; 119][..]));
+        let message = connecter(&Upper { ours: false, ..pcie });
+        assert_eq!((words(&message[..32]), &message[32..]), (vec![1, 3, 2, 32], &[7; 119][..]));
     }
 
     #[test]
     fn what_is_written_is_read() {
-        assert_eq!(read_listener(&listener(&QUEUES), MEMORY), Ok((QUEUES, true)));
-        assert_eq!(read_connecter(&connecter()), Ok(true));
+        let (upper, protocol) = (Upper::network(), Protocol::Network);
+        let peer = Peer { ours: true, part: vec![0; 4] };
+        assert_eq!(read_listener(&listener(&QUEUES, &upper), MEMORY, protocol), Ok((QUEUES, peer.clone())));
+        assert_eq!(read_connecter(&connecter(&upper), protocol), Ok(peer));
     }
 
-    /// Who writes zero there, as SimBricks does, or nothing.
+    /// Who has nothing between, as SimBricks does, or something else.
     #[test]
     fn others_are_not_ours() {
-        for (mut message, part) in [(listener(&QUEUES), LISTENER), (connecter(), CONNECTER)] {
-            let read = |message: &[u8]| match part {
-                LISTENER => read_listener(message, MEMORY).map(|(_, ours)| ours),
-                _ => read_connecter(message),
+        let upper = Upper::network();
+        for (mut message, base) in [(listener(&QUEUES, &upper), LISTENER), (connecter(&upper), CONNECTER)] {
+            let read = |message: &[u8]| match base {
+                LISTENER => read_listener(message, MEMORY, Protocol::Network).map(|(_, peer)| peer.ours),
+                _ => read_connecter(message, Protocol::Network).map(|peer| peer.ours),
             };
-            message[part] = 0;
+            message[base] = b'S';
             assert_eq!(read(&message), Ok(false));
-            message.truncate(part);
+            message[base] = b's';
+            assert_eq!(read(&message), Ok(true));
+            message[base - 8] = base as u8;
+            assert_eq!(read(&message), Ok(false));
+            message.truncate(base);
             assert_eq!(read(&message), Ok(false));
         }
     }
@@ -254,9 +326,9 @@ mod tests {
     #[test]
     fn each_lie_has_its_words() {
         let lie = |place: usize, value: u64| {
-            let mut message = listener(&QUEUES);
+            let mut message = listener(&QUEUES, &Upper::network());
             message[place * 8..place * 8 + 8].copy_from_slice(&value.to_le_bytes());
-            read_listener(&message, MEMORY).unwrap_err().to_string()
+            read_listener(&message, MEMORY, Protocol::Network).unwrap_err().to_string()
         };
         for (place, value, words) in [
             (0, 2, "version 2"),
@@ -268,16 +340,19 @@ mod tests {
             (4, u64::MAX, "beyond the end"),
             (5, u64::MAX - 1, "beyond the end"),
             (7, 9, "incoming queue has entries beyond the end"),
-            (8, 2, "upper protocol is 2"),
+            (8, 2, "upper protocol is 2, and not 1, a network link"),
             (9, 79, "at byte 79"),
-            (9, 85, "at byte 85"),
+            (9, 89, "at byte 89"),
         ] {
             let said = lie(place, value);
             assert!(said.contains(words), "{said}");
         }
-        assert_eq!(read_listener(&[0; 79], MEMORY), Err(IntroError::Short(79, 80)));
-        assert_eq!(read_connecter(&[1; 7]), Err(IntroError::Short(7, 32)));
-        assert!(matches!(read_connecter(&[1; 40]), Err(IntroError::Version(_))));
+        let protocol = Protocol::Network;
+        assert_eq!(read_listener(&[0; 79], MEMORY, protocol), Err(IntroError::Short(79, 80)));
+        assert_eq!(read_connecter(&[1; 7], protocol), Err(IntroError::Short(7, 32)));
+        assert!(matches!(read_connecter(&[1; 40], protocol), Err(IntroError::Version(_))));
+        let other = read_connecter(&connecter(&Upper::network()), Protocol::Pcie);
+        assert_eq!(other, Err(IntroError::Protocol(1, Protocol::Pcie)));
     }
 
     proptest! {
@@ -288,13 +363,13 @@ mod tests {
             words in prop::collection::vec((0usize..10, 0u64..600), 0..12),
             memory in 0u64..10_000,
         ) {
-            let _ = read_connecter(&message);
+            let _ = read_connecter(&message, Protocol::Pcie);
             for (place, value) in [(0, 1), (1, 1), (8, 1), (9, 80)].into_iter().chain(words) {
                 if let Some(word) = message.get_mut(place * 8..place * 8 + 8) {
                     word.copy_from_slice(&value.to_le_bytes());
                 }
             }
-            if let Ok((queues, _)) = read_listener(&message, memory) {
+            if let Ok((queues, _)) = read_listener(&message, memory, Protocol::Network) {
                 for queue in queues {
                     prop_assert!(queue.end() as u64 <= memory && queue.room() > 0 && queue.count > 0);
                 }

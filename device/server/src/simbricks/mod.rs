@@ -4,25 +4,27 @@
 //! with its own. From then on messages pass by rings (`ring`) of entries, one for each direction, each with the time at which it
 //! is to be processed. A [`Channel`] adds what the time means: it never goes backwards, and what was seen of it says how far
 //! the receiver may go. [`NetLink`] is a cable of the model over such a channel: to another process of ours, by way of others' switches (`ether`)
-//! or not, or to others who speak Ethernet. A [`proxy`] takes links to other machines.
+//! or not, or to others who speak Ethernet; [`pcie`] is an adapter and its host. A [`proxy`] takes network links to other machines.
 //!
 //! The peer is not trusted: what it says is looked at once, copied, and checked; its memory may go away ([`LinkError`]).
 //!
 //! Who waits looks again and again there, and learns of an idle time step by step, each as long as a link. Two processes of ours do
-//! better; a bit of the first messages, where SimBricks has zero, says that both are.
+//! better; four bytes of the first messages, where SimBricks has none, say that both are.
 //! - They sleep after a moment ([`Channel::rest`]): a byte of a ring says that its consumer does, and a byte at the socket wakes it.
 //! - Messages of time say more than a promise ([`Channel::outlook`]): up to when nothing comes if the receiver sends nothing.
 //!
-//! Everything is little endian. Source: the base and network protocols of SimBricks, version 1 (`lib/simbricks/base/proto.h`
-//! and `lib/simbricks/network/proto.h`).
+//! Everything is little endian. Source: the base, network and PCIe protocols of SimBricks, version 1 (`proto.h` in
+//! `lib/simbricks/base`, `network` and `pcie`).
 //!
-//! Not implemented: PCIe links, links without synchronisation.
+//! Not implemented: links without synchronisation.
 
 pub mod channel;
 pub mod connect;
 pub mod ether;
 pub mod intro;
 pub mod net;
+pub(crate) mod patience;
+pub mod pcie;
 pub mod proxy;
 mod ring;
 
@@ -73,7 +75,7 @@ pub enum LinkError {
         now: u64,
     },
     /// A message of a type that there is not.
-    #[error("the peer sent a message of type {0:#04x}, which a network link does not have")]
+    #[error("the peer sent a message of type {0:#04x}, which such a link does not have")]
     Type(u8),
     /// A length that can't be.
     #[error("the peer sent a packet of {len} bytes in an entry that has room for {room}")]
@@ -83,8 +85,8 @@ pub enum LinkError {
         /// What there is.
         room: usize,
     },
-    /// A packet is earlier than one may be.
-    #[error("the peer sent a packet for {at} ps, though it had said that nothing came before {reached} ps")]
+    /// A message is earlier than one may be.
+    #[error("the peer sent a message for {at} ps, though it had said that nothing came before {reached} ps")]
     Early {
         /// When it is to be processed.
         at: u64,
@@ -100,6 +102,21 @@ pub enum LinkError {
     /// A frame for this end is not from the other one.
     #[error("a frame for this end of the link came from {}: who else has its address?", mac(.0))]
     Stranger([u8; 6]),
+    /// An answer to nothing.
+    #[error("the peer answered request {0}, which nobody made")]
+    NotAsked(u64),
+    /// An access to what there is not.
+    #[error(
+        "the peer accessed {len} bytes at {offset:#x} of BAR {bar}, which the adapter does not take messages for"
+    )]
+    Access {
+        /// Which base address register.
+        bar: u8,
+        /// Where in it.
+        offset: u64,
+        /// How many bytes.
+        len: u16,
+    },
     /// A message of ours does not fit into the peer's entries.
     #[error("a message of {len} bytes does not fit into an entry, which has room for {room}")]
     TooLong {

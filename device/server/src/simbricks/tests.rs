@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::channel::{PACKET, SYNC, TERMINATE};
 use super::connect::ENTRIES;
-use super::intro::{self, Queue};
+use super::intro::{self, Peer, Queue, Upper};
 use super::ring::{Entry, Memory, OWN, Ring};
 use super::*;
 
@@ -26,7 +26,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn link(role: Role, path: &std::path::Path) -> Open {
-    Open { role, path: path.into(), longest: net::LONGEST, least: net::LONGEST }
+    Open::network(role, path.into(), net::LONGEST, net::LONGEST)
 }
 
 /// Both ends of a link: who listens first.
@@ -89,7 +89,8 @@ fn who_sleeps_is_woken() {
     drop(there);
     assert!(rest(&here) && here.has_hung_up());
     let (out, inward) = (ring(256, 4).0, ring(256, 4).0);
-    let stranger = Channel::new(UnixStream::pair().unwrap().0, out, inward, false);
+    let peer = Peer { ours: false, part: Vec::new() };
+    let stranger = Channel::new(UnixStream::pair().unwrap().0, out, inward, peer);
     assert!(!rest(&stranger));
 }
 
@@ -191,7 +192,8 @@ fn prey() -> (Ring, Channel, UnixStream) {
     let (theirs, ours) = ring(256, 4);
     let (out, _) = ring(256, 4);
     let (socket, peer) = UnixStream::pair().unwrap();
-    (theirs, Channel::new(socket, out, ours, true), peer)
+    let said = Peer { ours: true, part: Vec::new() };
+    (theirs, Channel::new(socket, out, ours, said), peer)
 }
 
 #[test]
@@ -246,7 +248,7 @@ proptest! {
         let (file, _) = Memory::new(8192).unwrap();
         let queues = [Queue { offset: 0, entry: 128, count: 4 }, Queue { offset: 4096, entry: 128, count: 4 }];
         let message = if nearly {
-            let mut right = intro::listener(&queues);
+            let mut right = intro::listener(&queues, &Upper::network());
             let at = usize::from(message[0]) % right.len();
             right[at] ^= message[message.len() - 1];
             right
@@ -258,7 +260,7 @@ proptest! {
             send(&socket, &message, Some(file));
             socket
         });
-        let links = [Open { role: Role::Connect, path: path.clone(), longest: 64, least: 64 }];
+        let links = [Open::network(Role::Connect, path.clone(), 64, 64)];
         let _ = open(&links, PATIENCE);
         drop(there.join().unwrap());
     }
@@ -295,21 +297,21 @@ fn refused(name: &str, peer: impl FnOnce(UnixStream) + Send + 'static) -> String
 fn peers_that_are_none_are_refused_in_words() {
     assert!(refused("ended", drop).contains("ended before"));
     let why = refused("mute", |mut socket| {
-        socket.write_all(&intro::connecter()).unwrap();
+        socket.write_all(&intro::connecter(&Upper::network())).unwrap();
     });
     assert!(why.contains("no memory came"), "{why}");
     let why = refused("small", |socket| {
         let queues =
             [Queue { offset: 0, entry: 1600, count: 2 }, Queue { offset: 4096, entry: 1600, count: 2 }];
         let (file, _) = Memory::new(8192).unwrap();
-        send(&socket, &intro::listener(&queues), Some(file));
+        send(&socket, &intro::listener(&queues, &Upper::network()), Some(file));
     });
     assert!(why.contains("room for 1536"), "{why}");
     let why = refused("short", |socket| {
         let queues =
             [Queue { offset: 0, entry: 1600, count: 2 }, Queue { offset: 4096, entry: 1600, count: 2 }];
         let (file, _) = Memory::new(5000).unwrap();
-        send(&socket, &intro::listener(&queues), Some(file));
+        send(&socket, &intro::listener(&queues, &Upper::network()), Some(file));
     });
     assert!(why.contains("beyond the end of the memory"), "{why}");
     let nobody = open(&[link(Role::Connect, &path("nobody"))], Duration::ZERO).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hca_model::Routing;
 use hca_model::personality::Personality;
@@ -57,6 +57,8 @@ pub(super) struct Nodes {
     guids: BTreeMap<u64, String>,
     /// Sockets and devices that this process makes or takes, with whose they are.
     pub(super) sockets: BTreeMap<String, String>,
+    /// Whose host is elsewhere, by socket.
+    pub(super) hosts_elsewhere: BTreeMap<PathBuf, String>,
 }
 
 /// The text being checked, for error messages.
@@ -310,6 +312,13 @@ impl Source<'_> {
                 let reason = format!("{other} and {id} would share the socket {}", hca.socket);
                 return Err(self.error(span, "host.hca.name", reason));
             }
+            if let Some(place) = &hca.simbricks {
+                let path = place.path.clone();
+                if let Some(other) = nodes.hosts_elsewhere.insert(path, id.clone()) {
+                    let reason = format!("{other} and {id} would share the socket {}", place.path.display());
+                    return Err(self.error(span, "host.hca.simbricks", reason));
+                }
+            }
             hcas.push(hca);
         }
         let mut nics: Vec<Nic> = Vec::new();
@@ -416,6 +425,19 @@ impl Source<'_> {
                 Some(rom.map_err(|reason| self.error(text.span(), "host.hca.rom", reason))?)
             }
         };
+        let simbricks = match &raw.simbricks {
+            None => None,
+            Some(text) => {
+                Some(self.place("host.hca.simbricks", text.get_ref(), text.span(), "the adapter does")?)
+            }
+        };
+        let pcie_latency_ns = match raw.pcie_latency_ns {
+            Some(ns) if simbricks.is_none() || *ns.get_ref() == 0 => {
+                let reason = "must be 1 or more, of an adapter with simbricks";
+                return Err(self.error(ns.span(), "host.hca.pcie_latency_ns", reason));
+            }
+            ns => ns.map(Spanned::into_inner),
+        };
         let (socket, blueflame) = (socket_name(host, &name), raw.blueflame);
         Ok(Hca {
             name,
@@ -430,6 +452,8 @@ impl Source<'_> {
             events,
             rom,
             socket,
+            simbricks,
+            pcie_latency_ns,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Links that join two processes of a simulation.
+//! Links that join two processes of a simulation, and adapters to hosts elsewhere.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct Joint {
     pub framing: Framing,
 }
 
-/// What a process does at its end of a link.
+/// What a process does at its end of a link, or an adapter at that of a host elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Whether it makes the socket.
@@ -50,7 +50,7 @@ pub(super) enum RawJoint {
 impl Joint {
     /// Paths that are not absolute are in `folder`.
     pub(super) fn put_into(&mut self, folder: &Path) {
-        self.ends.iter_mut().for_each(|end| end.path = folder.join(&end.path));
+        self.ends.iter_mut().for_each(|end| end.put_into(folder));
     }
 
     fn paths(&self) -> impl Iterator<Item = &Path> {
@@ -59,6 +59,16 @@ impl Joint {
 }
 
 impl Place {
+    /// What the other end of a link with one socket does.
+    pub fn far(&self) -> Self {
+        Self { role: self.role.other(), path: self.path.clone() }
+    }
+
+    /// A path that is not absolute is in `folder`.
+    pub(super) fn put_into(&mut self, folder: &Path) {
+        self.path = folder.join(&self.path);
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (role, path) = text.split_once(':').filter(|(_, path)| !path.is_empty())?;
         let role = match role {
@@ -71,6 +81,14 @@ impl Place {
 }
 
 impl Source<'_> {
+    /// A text that says what is done at a socket; `key` is where, `who` does it.
+    pub(super) fn place(&self, key: &str, text: &str, at: Range<usize>, who: &str) -> Checked<Place> {
+        Place::parse(text).ok_or_else(|| {
+            let reason = format!("must be \"listen:PATH\" or \"connect:PATH\", which is what {who}");
+            self.error(at, key, reason)
+        })
+    }
+
     /// What a link says of a simulation.
     pub(super) fn joint(
         &self,
@@ -83,21 +101,12 @@ impl Source<'_> {
             return Err(self.error(framing.span(), "link.framing", reason));
         };
         let wrong = |reason: &str| self.error(raw.span(), "link.simbricks", reason);
-        let place = |text: &String| {
-            Place::parse(text).ok_or_else(|| {
-                wrong(
-                    "must be \"listen:PATH\" or \"connect:PATH\", which is what the first end does, or two of them",
-                )
-            })
-        };
+        let who = "the first end does, or two of them";
+        let place = |text: &String| self.place("link.simbricks", text, raw.span(), who);
         let ends = match raw.get_ref() {
             RawJoint::First(first) => {
                 let first = place(first)?;
-                let role = match first.role {
-                    Role::Listen => Role::Connect,
-                    Role::Connect => Role::Listen,
-                };
-                let second = Place { role, path: first.path.clone() };
+                let second = first.far();
                 [first, second]
             }
             RawJoint::Both([first, second]) => [place(first)?, place(second)?],
@@ -132,8 +141,10 @@ impl Source<'_> {
         };
         let wrong = if !nodes.spans(link) {
             "the link does not join two processes"
-        } else if before.iter().any(has_it) {
-            "another link has this socket"
+        } else if before.iter().any(has_it)
+            || joint.paths().any(|path| nodes.hosts_elsewhere.contains_key(path))
+        {
+            "another link or an adapter has this socket"
         } else if link.tunnel_key_file.is_some() {
             "the link has a key, which is for tunnels"
         } else {
@@ -177,6 +188,39 @@ mod tests {
         assert_eq!(both, Joint { ends: [place("a"), place("b")], framing: Framing::Ethernet });
         let one = joint("simbricks = [\"listen:a\", \"connect:a\"]\nframing = \"raw\"");
         assert_eq!(one, joint("simbricks = \"listen:a\""));
+    }
+
+    /// An adapter whose host is another simulator.
+    #[test]
+    fn adapters_are_joined_to_hosts() {
+        let parse = |hca: &str, link: &str| {
+            let text = format!(
+                "[[host]]\nname = \"a\"\n[[host.hca]]\n{hca}\n[[host.hca]]\nsimbricks = \"connect:b.sock\"\n\
+                 [[link]]\nbetween = [\"a/hca0\", \"a/hca1\"]\n{link}\n"
+            );
+            Topology::parse("t", &text).map_err(|why| why.to_string())
+        };
+        let topology = parse("simbricks = \"listen:a.sock\"\npcie_latency_ns = 100", "").unwrap();
+        let [a, b] = &topology.hosts[0].hcas[..] else { panic!() };
+        let place = a.simbricks.clone().unwrap();
+        assert_eq!(
+            (place.role, place.far().role, a.pcie_latency_ns),
+            (Role::Listen, Role::Connect, Some(100))
+        );
+        assert_eq!((b.simbricks.clone().unwrap().role, b.pcie_latency_ns), (Role::Connect, None));
+        for (hca, link, words) in [
+            ("simbricks = \"a.sock\"", "", "t:4: host.hca.simbricks: must be \"listen:PATH\""),
+            (
+                "pcie_latency_ns = 100",
+                "",
+                "t:4: host.hca.pcie_latency_ns: must be 1 or more, of an adapter with",
+            ),
+            ("simbricks = \"listen:x\"\npcie_latency_ns = 0", "", "t:5: host.hca.pcie_latency_ns: must be 1"),
+            ("simbricks = \"listen:b.sock\"", "", "a/hca0 and a/hca1 would share the socket b.sock"),
+        ] {
+            let why = parse(hca, link).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
     }
 
     #[test]

@@ -258,6 +258,12 @@ pub struct Hca {
     pub rom: Option<Rom>,
     /// File name of its socket in the run directory.
     pub socket: String,
+    /// How its host is joined to it, if that is another simulator.
+    #[serde(skip)]
+    pub simbricks: Option<Place>,
+    /// What a crossing of that link takes in nanoseconds, if not as much as it may.
+    #[serde(skip)]
+    pub pcie_latency_ns: Option<u64>,
 }
 
 /// One switch.
@@ -466,8 +472,11 @@ impl Topology {
 
     /// Sockets whose paths are not absolute are in this directory.
     pub fn put_sockets_into(&mut self, run_dir: &Path) {
+        let hcas = self.hosts.iter_mut().flat_map(|host| &mut host.hcas);
+        let hosts = hcas.filter_map(|hca| hca.simbricks.as_mut());
         let joints = self.links.iter_mut().filter_map(|link| link.simbricks.as_mut());
         joints.for_each(|joint| joint.put_into(run_dir));
+        hosts.for_each(|host| host.put_into(run_dir));
         let media = self.outsides.iter_mut().map(|outside| &mut outside.medium);
         media.flat_map(Medium::addresses_mut).for_each(|address| address.put_into(run_dir));
         for nic in self.hosts.iter_mut().flat_map(|host| &mut host.nics) {

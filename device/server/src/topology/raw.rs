@@ -106,6 +106,8 @@ pub(super) struct RawHca {
     pub(super) capture: Option<Spanned<String>>,
     pub(super) events: Option<Spanned<u64>>,
     pub(super) rom: Option<Spanned<String>>,
+    pub(super) simbricks: Option<Spanned<String>>,
+    pub(super) pcie_latency_ns: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]

@@ -30,7 +30,7 @@ use std::os::fd::AsRawFd;
 use self::wire::{Frame, Sizes};
 use super::channel::{PACKET, SYNC, TERMINATE};
 use super::connect::{accept_at, connect_to, read_first, say_first};
-use super::intro::{self, HEADER, Queue};
+use super::intro::{self, HEADER, Protocol, Queue, Upper};
 use super::ring::{Entry, Memory, Ring};
 use super::{LinkError, Role};
 use crate::listener::Listener;
@@ -136,8 +136,10 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
         );
         let file = files.pop().context("a descriptor")?;
         let size = u64::try_from(nix::sys::stat::fstat(&file)?.st_size).unwrap_or(0);
-        let (queues, ours) =
-            intro::read_listener(&message, size).map_err(LinkError::from).with_context(|| name(end))?;
+        let (queues, peer) = intro::read_listener(&message, size, Protocol::Network)
+            .map_err(LinkError::from)
+            .with_context(|| name(end))?;
+        let ours = peer.ours;
         let len = queues.iter().map(Queue::end).max().unwrap_or_default();
         let (_, memory) = Memory::map(file, len)?;
         let small = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
@@ -159,10 +161,12 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
                 let len = queues.iter().map(Queue::end).max().unwrap_or_default();
                 let socket = accept_at(listener, &end.path, until)?;
                 let (file, memory) = Memory::new(len)?;
-                say_first(&socket, &of(intro::listener(&queues), ours), Some(file))?;
+                say_first(&socket, &intro::listener(&queues, &upper(ours)), Some(file))?;
                 let (message, _) = read_first(&socket, &end.path, until)?;
-                let theirs =
-                    intro::read_connecter(&message).map_err(LinkError::from).with_context(|| name(end))?;
+                let theirs = intro::read_connecter(&message, Protocol::Network)
+                    .map_err(LinkError::from)
+                    .with_context(|| name(end))?
+                    .ours;
                 let [from, to] = rings(memory, queues);
                 (
                     Link::new(name(end), socket, from, to, ours && theirs),
@@ -172,7 +176,7 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
             (Frame::Connecter { ours }, None) => {
                 let half = halves.get_mut(place).and_then(Option::take);
                 let (socket, memory, queues, theirs) = half.context("two first messages of one link")?;
-                say_first(&socket, &of(intro::connecter(), ours), None)?;
+                say_first(&socket, &intro::connecter(&upper(ours)), None)?;
                 let [from, to] = rings(memory, queues);
                 (Link::new(name(end), socket, to, from, ours && theirs), None)
             }
@@ -212,12 +216,9 @@ fn greet(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::R
     Ok(())
 }
 
-/// A first message of who is softhca, or is not.
-fn of(mut message: Vec<u8>, ours: bool) -> Vec<u8> {
-    if !ours {
-        message.iter_mut().rev().take(4).for_each(|byte| *byte = 0);
-    }
-    message
+/// What who is softhca, or is not, says of a network link.
+fn upper(ours: bool) -> Upper {
+    Upper { ours, ..Upper::network() }
 }
 
 /// Queues of such sizes, one behind the other.
@@ -233,7 +234,7 @@ fn queues(sizes: Sizes) -> anyhow::Result<[Queue; 2]> {
     let mut message: Vec<u8> =
         [1u64, 3].iter().chain(&words).chain(&[1, 80]).flat_map(|word| word.to_le_bytes()).collect();
     message.extend([0; 4]);
-    let (queues, _) = intro::read_listener(&message, offset).map_err(LinkError::from)?;
+    let (queues, _) = intro::read_listener(&message, offset, Protocol::Network).map_err(LinkError::from)?;
     Ok(queues)
 }
 

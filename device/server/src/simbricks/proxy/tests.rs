@@ -28,7 +28,7 @@ fn proxy(role: Role, paths: &[PathBuf], stream: TcpStream) -> JoinHandle<anyhow:
 }
 
 fn channel(role: Role, path: &Path) -> JoinHandle<Channel> {
-    let link = Open { role, path: path.into(), longest: 1000, least: 1000 };
+    let link = Open::network(role, path.into(), 1000, 1000);
     std::thread::spawn(move || open(&[link], PATIENCE).unwrap().pop().unwrap())
 }
 
