@@ -1,4 +1,4 @@
-//! Fuzzing: nine functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: ten functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | [`management`] | management datagrams for a switch and an adapter without a driver |
 //! | [`network_link`] | packets of a SimBricks network link: messages of ours, in Ethernet frames or not, and frames of others |
 //! | [`outside`] | a stream of frames from other software, for a port that is Ethernet |
+//! | [`host`] | what a host puts into the ring of an adapter's PCI Express link in a simulation |
 //! | [`tunnel`] | datagrams of a tunnel's peer and of strangers, and what they carry to a switch |
 //!
 //! Each panics if the adapter does, or if it does not work afterwards: a good command gets a good answer,
@@ -23,6 +24,7 @@ pub mod objects;
 pub mod two_adapters;
 
 mod fields;
+mod host;
 mod mailbox;
 pub(crate) mod management;
 pub(crate) mod mmio;
@@ -33,6 +35,7 @@ mod tunnel;
 pub(crate) mod wqe;
 
 pub use fields::{every_field_at_its_edges, fields};
+pub use host::host;
 pub use mailbox::{command_mailbox, template_statuses};
 pub use management::management;
 pub use mmio::mmio;

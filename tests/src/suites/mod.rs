@@ -30,6 +30,7 @@ pub mod perftest;
 pub mod rdma_core;
 pub mod report;
 pub mod sim;
+mod sim_hosts;
 pub mod storage;
 pub mod timing;
 pub mod tools;
@@ -110,7 +111,7 @@ pub fn all() -> Vec<Suite> {
         },
         Suite {
             name: "sim",
-            about: "one topology simulated by 1, 2, 4 and 8 processes: the same events, packets and completions; SimBricks' switches and orchestration",
+            about: "one topology simulated by 1, 2, 4 and 8 processes, and hosts elsewhere: the same events, packets and completions; SimBricks' switches and orchestration",
             needs_guests: false,
             run: |_| sim::cases(),
         },

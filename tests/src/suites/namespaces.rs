@@ -95,7 +95,7 @@ fn apart(program: &Path, folder: &Path, tool: &Path, ours: bool, names: &[String
     let process = |number: usize| {
         let side = number * 2 / PROCESSES;
         let (namespace, dir) = (names.get(side).cloned(), dirs.get(side).cloned());
-        Process { name: Some(format!("p{number}")), namespace, dir }
+        Process { name: Some(format!("p{number}")), namespace, dir, ..Process::default() }
     };
     let processes: Vec<_> = (0..PROCESSES).map(process).collect();
     let done = run(program, folder, &topology(PROCESSES, ""), &processes, &more());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hca_vm::server::Binary;
 use serde_json::Value;
 
-use super::{Case, Outcome, namespaces, orchestration, peers};
+use super::{Case, Outcome, namespaces, orchestration, peers, sim_hosts};
 
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
@@ -55,7 +55,7 @@ pub(super) fn topology(processes: usize, trunk: &str) -> String {
 pub(super) struct Run {
     pub(super) hashes: [u64; 3],
     pub(super) counts: [u64; 3],
-    rate: f64,
+    pub(super) rate: f64,
 }
 
 /// A process of a simulation.
@@ -67,6 +67,8 @@ pub(super) struct Process {
     pub(super) namespace: Option<String>,
     /// Its run directory, if not the folder.
     pub(super) dir: Option<PathBuf>,
+    /// It is hosts of adapters that others simulate: these.
+    pub(super) hosts: Vec<String>,
 }
 
 impl Process {
@@ -100,6 +102,7 @@ pub(super) fn run(
         let dir = process.dir.as_deref().unwrap_or(folder);
         command.arg("sim").arg("--topology").arg(&file).arg("--run-dir").arg(dir).args(more).arg("--json");
         command.args(process.name.iter().flat_map(|name| ["--process", name]));
+        command.args(process.hosts.iter().flat_map(|host| ["--host", host]));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(text)
     };
     let children = processes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -181,6 +184,7 @@ pub fn cases() -> Vec<Case> {
         KINDS.into_iter().flat_map(|kind| case(kind, program.path(), &folder)).collect();
     cases.extend(peers::cases(program.path(), &folder));
     cases.extend(namespaces::cases(program.path(), &folder));
+    cases.extend(sim_hosts::cases(program.path(), &folder));
     cases.extend(orchestration::cases(program.path(), &folder));
     let _ = std::fs::remove_dir_all(&folder);
     cases

@@ -81,3 +81,8 @@ pub(crate) fn network_links() {
 pub(crate) fn tunnels() {
     run(fuzz::tunnel, 300, 6000);
 }
+
+#[test]
+pub(crate) fn hosts_elsewhere() {
+    run(fuzz::host, 60, 3000);
+}

@@ -1,0 +1,93 @@
+//! Hosts in processes of their own, over PCI Express: what happens does not depend on how hosts and adapters are cut, nor on what else the
+//! machine does.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::sim::{Process, Run, run};
+use super::{Case, Outcome};
+
+/// How often each is run.
+const TIMES: usize = 10;
+/// What is done: its name, and options.
+const KINDS: [(&str, &[&str]); 5] = [
+    ("sends", &["--size", "6000"]),
+    ("dynamic connections", &["--size", "6000", "--transport", "dc"]),
+    ("writes", &["--size", "20000", "--operation", "write"]),
+    ("reads", &["--size", "20000", "--operation", "read"]),
+    ("atomic operations", &["--size", "8", "--operation", "atomic"]),
+];
+/// How it is cut: processes of adapters, and of hosts.
+const CUTS: [(usize, usize); 4] = [(1, 1), (1, 4), (2, 1), (2, 4)];
+/// Options of every run.
+const RUN: [&str; 6] = ["--messages", "4", "--start", "2", "--until", "4"];
+
+/// Two switches with two hosts each: all cables are equal, so that as much as can be happens at the same time.
+fn topology(processes: usize) -> String {
+    let mut text = "[fabric]\ntraining_ms = 0\nseed = 7\n".to_owned();
+    (0..processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
+    for switch in 0..2 {
+        let process = format!("process = \"p{}\"", switch * processes / 2);
+        text += &format!("[[switch]]\nname = \"s{switch}\"\nports = 8\n{process}\n");
+        for place in 1..=2 {
+            let host = format!("h{}", 2 * switch + place);
+            text += &format!(
+                "[[host]]\nname = \"{host}\"\n{process}\n[[host.hca]]\nsimbricks = \"listen:{host}.pci\"\n"
+            );
+            text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s{switch}/{place}\"]\n");
+        }
+    }
+    text += "[[link]]\nbetween = [\"s0/7\", \"s1/8\"]\n";
+    if processes > 1 {
+        text += "simbricks = \"listen:trunk.sock\"\n";
+    }
+    text
+}
+
+/// The processes of a cut.
+fn processes((adapters, hosts): (usize, usize)) -> Vec<Process> {
+    let mut processes: Vec<_> = (0..adapters).map(|process| Process::named(format!("p{process}"))).collect();
+    processes.extend((1..=4).step_by(4 / hosts).map(|first| {
+        let hosts = (first..first + 4 / hosts).map(|host| format!("h{host}")).collect();
+        Process { hosts, ..Process::default() }
+    }));
+    processes
+}
+
+/// Ten runs of each cut, all of which have to give what the first did.
+pub(super) fn cases(program: &Path, folder: &Path) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, options) in KINDS {
+        let mut first: Option<Run> = None;
+        for (adapters, hosts) in CUTS {
+            let (began, mut slowest, mut complaint) = (Instant::now(), f64::MAX, String::new());
+            for time in 0..TIMES {
+                let folder = folder.join(format!("hosts-{name}-{adapters}-{hosts}-{time}"));
+                let more = [&RUN[..], options].concat();
+                match run(program, &folder, &topology(adapters), &processes((adapters, hosts)), &more) {
+                    Ok(run) => {
+                        slowest = slowest.min(run.rate);
+                        let first = first.get_or_insert_with(|| run.clone());
+                        if (first.hashes, first.counts) != (run.hashes, run.counts) {
+                            complaint += &format!("run {time} differs: {run:?}, the first was {first:?}\n");
+                        }
+                    }
+                    Err(why) => complaint += &why,
+                }
+            }
+            let counts = first.as_ref().map(|run| run.counts).unwrap_or_default();
+            let detail =
+                format!("{counts:?} events, packets, completions; {slowest:.0} us a second at least");
+            let (outcome, detail) = match complaint.is_empty() {
+                true => (Outcome::Passed, detail),
+                false => (Outcome::Failed, complaint),
+            };
+            let title = format!(
+                "{name} of hosts elsewhere, adapters in {adapters} and hosts in {hosts} processes, {TIMES} times"
+            );
+            println!("{title}: {detail}");
+            cases.push(Case::new(title, outcome, began.elapsed().as_secs_f64(), detail));
+        }
+    }
+    cases
+}
