@@ -177,10 +177,9 @@ fn conduct(
         for host in hosts.iter_mut() {
             found |= host.go_on(stage, plan)?;
         }
-        if found {
-            let turns = hosts.iter().map(|host| host.turn.unwrap_or_default());
-            progress(turns.min().unwrap_or_default());
-        }
+        // Also while programs have nothing to do: their adapters go on.
+        let least = hosts.iter().map(|host| host.reached).min();
+        progress(least.unwrap_or_default().min(plan.until));
         if hosts.iter().any(|host| !host.done) {
             lock(stage).0.wait(found)?;
         }

@@ -143,7 +143,8 @@ impl Far {
             .with_context(|| self.place())
     }
 
-    /// Whether the host is there, if it has to say more before `until`. All has happened up to `reached`.
+    /// Whether the host is there, if it has to say more before `until`; one of ours has to, until it says that it ends: without it nobody
+    /// answers the adapter. All has happened up to `reached`.
     pub(super) fn look(&self, reached: Ps, until: Ps) -> anyhow::Result<()> {
         let gone = {
             let channel = self.link().lock();
@@ -152,8 +153,9 @@ impl Far {
         if gone {
             // What it said before it ended still counts.
             self.hear(reached)?;
-            let heard = self.link().lock().heard();
-            if heard <= until {
+            let channel = self.link().lock();
+            let heard = channel.heard();
+            if heard <= until || channel.is_ours() && !channel.is_terminated() {
                 return Err(LinkError::Ended { heard: heard.0 }).with_context(|| self.place());
             }
         }

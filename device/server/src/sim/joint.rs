@@ -113,14 +113,16 @@ impl Joint {
             .with_context(|| format!("the link between {}", self.name))
     }
 
-    /// Whether the neighbour is there, if it has to say more before `until`. All has happened up to `reached`.
+    /// Whether the neighbour is there, if it has to say more before `until`; one of ours has to, until it says that it ends. All has
+    /// happened up to `reached`.
     pub(super) fn look(&mut self, world: &mut World, reached: Ps, until: Ps) -> anyhow::Result<()> {
         if !self.link.channel().is_terminated() && self.link.channel().has_hung_up() {
             // What it said before it ended still counts.
             self.hear(world, reached)?;
-            if self.link.channel().heard() + self.felt <= until {
-                let heard = self.link.channel().heard().0;
-                return Err(LinkError::Ended { heard }).with_context(|| self.place());
+            let channel = self.link.channel();
+            let heard = channel.heard();
+            if heard + self.felt <= until || channel.is_ours() && !channel.is_terminated() {
+                return Err(LinkError::Ended { heard: heard.0 }).with_context(|| self.place());
             }
         }
         Ok(())
