@@ -3,7 +3,7 @@
 //! Inside `device/model` and `firmware-cmds`, each crate's `floors.toml` says which modules are a room and on which floor it
 //! is ([`floors`]); between the crates of the workspace [`crates`] says it. Sources are parsed ([`modules`]), names are followed
 //! through re-exports to the file that has them ([`names`]), and [`rules`] and [`doors`] judge. What is only compiled for tests is free, and so is
-//! `lib.rs`, which stands above all floors. Calls of methods name no module, so they are no arrows.
+//! `lib.rs`, which stands above all floors. Calls of methods name no module, so they are no arrows; one rule about those of the world is in [`turns`].
 
 mod crates;
 mod doors;
@@ -12,6 +12,7 @@ mod mentions;
 mod modules;
 mod names;
 mod rules;
+mod turns;
 
 use std::path::Path;
 

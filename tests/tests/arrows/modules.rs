@@ -29,6 +29,12 @@ impl Sources {
         Ok(Self(files))
     }
 
+    /// Path and text of each below a folder.
+    pub(crate) fn below(&self, folder: &str) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        all.filter(move |(path, _)| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
+    }
+
     /// Made-up ones.
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         Self(files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect())

@@ -542,7 +542,7 @@ impl World {
     }
 
     /// Gathers the packets at that port of a switch.
-    pub(crate) fn watch_switch(&mut self, PortRef { node, port }: PortRef) {
+    pub(super) fn watch_switch(&mut self, PortRef { node, port }: PortRef) {
         if let NodeId::Switch(id) = node
             && let Some(node) = self.switches.get_mut(id.0)
         {
