@@ -1,7 +1,12 @@
 //! The nodes of one topology, the links between them, and one event heap.
 //!
-//! [`config`] names nodes, ports and links, [`links`] takes links down and up, [`transfer`] brings messages over them,
-//! [`pace`] is how far the world runs before its owner is asked, [`train`] keeps packets that follow each other off the heap, [`stages`] is what happens to them, [`check`] joins the checker, [`epoch`] lets time go on for ever, [`scripted`] what goes wrong, [`switch`] forwards them, [`tunnel`] is where links leave the world, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known beforehand, [`routing`] its paths.
+//! - What it is made of: [`config`] names nodes, ports and links; [`links`] takes links down and up.
+//! - What it does: [`hosts`] is what hosts do to their adapters, [`running`] lets events happen, [`pace`] is how far before the owner is
+//!   asked, [`outbox`] takes what came of them, [`epoch`] lets time go on for ever, [`scripted`] is what goes wrong.
+//! - Packets: [`transfer`] brings them over links, [`train`] keeps those that follow each other off the heap, [`stages`] is what happens to
+//!   these, [`switch`] forwards them, [`tunnel`] is where links leave the world.
+//! - Beside: [`check`] joins the checker, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known
+//!   beforehand, [`routing`] its paths.
 
 mod bridge;
 mod check;
@@ -10,9 +15,11 @@ mod counters;
 mod epoch;
 mod flow;
 mod holds;
+mod hosts;
 mod inspect;
 mod links;
 mod manager;
+mod outbox;
 mod pace;
 mod pause;
 mod planned;
@@ -20,6 +27,7 @@ mod queueing;
 mod quota;
 mod relay;
 mod routing;
+mod running;
 mod scripted;
 mod stages;
 mod switch;
@@ -33,20 +41,16 @@ mod ways;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hca_firmware::personality::FirmwareVersion;
 use hca_firmware::port::{Port, PortCounters};
-use hca_firmware::{Disposal, EthernetCounters, FunctionId, PortKind, Resources};
+use hca_firmware::{EthernetCounters, FunctionId};
 use hca_spec::ids::Lid;
-use hca_spec::init_segment::NIC_INTERFACE_DISABLED;
 
 use crate::adapter::chip::Chip;
-use crate::adapter::core::{HcaEvent, PortChanged};
-use crate::adapter::function::{Function, FunctionState};
-use crate::adapter::management::is_access;
+use crate::adapter::core::HcaEvent;
+use crate::adapter::function::Function;
 use crate::adapter::watch::{Captured, Executed};
-use crate::adapter::{Executor, Hca, is_doorbell};
+use crate::adapter::{Executor, Hca};
 use crate::checker::Checker;
-use crate::ground::dma::GuestMemory;
 use crate::ground::epoch::Start;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 use crate::ground::random::SPREAD;
@@ -60,7 +64,6 @@ pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use flow::Suspended;
 use links::{Link, LinkKind};
 pub use pace::Allowance;
-use pace::{Moments, OnlyDue, Pace, Within};
 pub use planned::SubnetPlan;
 pub use queueing::{PriorityQueue, Queueing, Red};
 use quota::Quotas;
@@ -213,16 +216,6 @@ pub struct World {
     pub(crate) captured: Vec<Captured>,
 }
 
-/// Takes what is there, in order: a single one, mostly.
-#[inline(always)]
-fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
-    match from.len() {
-        0 => {}
-        1 => from.pop().into_iter().for_each(take),
-        _ => from.drain(..).for_each(&mut take),
-    }
-}
-
 impl World {
     /// Builds the topology; the links start to train at time zero.
     pub fn new(config: WorldConfig) -> Result<World, ConfigError> {
@@ -362,177 +355,6 @@ impl World {
         Some(FunctionRef { hca, function })
     }
 
-    /// A host is there: its memory.
-    pub fn attach(&mut self, at: impl Into<FunctionRef>, memory: Arc<dyn GuestMemory + Send + Sync>) {
-        let at = at.into();
-        self.settle(at.hca);
-        self.act(Ps::ZERO, at, |executor, _| executor.attach(memory));
-    }
-
-    /// Who lets go of all objects of a function at once. Without, the command or reset that ends them does, as long as that takes.
-    pub fn dispose(&mut self, at: impl Into<FunctionRef>, disposal: Disposal) {
-        self.rouse();
-        let at = at.into();
-        if let Some(function) = self.hcas.get_mut(at.hca.0).and_then(|hca| hca.function_mut(at.function)) {
-            function.state.fw.disposal = disposal;
-        }
-    }
-
-    /// Something is new with the memory of a function's host, which answers reads later in a part of it
-    /// ([`GuestMemory::deferred`]): answers came, it takes reads or writes again, windows came or went, or it has begun
-    /// to answer later. What the function had to put off goes on, at the model's time of now.
-    pub fn memory_changed(&mut self, now: Ps, at: impl Into<FunctionRef>) {
-        let at = at.into();
-        self.settle(at.hca);
-        self.act(now, at, |executor, now| executor.memory_changed(now));
-        self.release_credits(self.now, at);
-    }
-
-    /// Inputs of a function that wait for answers of its host's memory.
-    pub fn parked_inputs(&self, at: impl Into<FunctionRef>) -> usize {
-        self.function(at.into()).map_or(0, |function| function.side.parked.len())
-    }
-
-    /// Reads of a function that failed because they were not asked for in time. There are none, or the model is wrong.
-    pub fn unforeseen_reads(&self, at: impl Into<FunctionRef>) -> u64 {
-        let outstanding = self.function(at.into()).and_then(|function| function.state.outstanding.as_ref());
-        outstanding.map_or(0, |reads| reads.unforeseen())
-    }
-
-    /// The host is gone: no access to its memory happens any more; the function is reset.
-    pub fn detach(&mut self, now: Ps, at: impl Into<FunctionRef>) {
-        let at = at.into();
-        self.settle(at.hca);
-        self.check_leaving(at, "the end of the host's connection");
-        self.with(now, at, |hca, now| hca.detach(now, at.function));
-        self.check_anew(at);
-        self.count_anew();
-        self.release_credits(self.now, at);
-    }
-
-    /// Function level reset.
-    pub fn reset(&mut self, now: Ps, at: impl Into<FunctionRef>) {
-        let at = at.into();
-        self.reset_function(now, at);
-        self.script_reset(at);
-    }
-
-    fn reset_function(&mut self, now: Ps, at: FunctionRef) {
-        self.settle(at.hca);
-        self.check_leaving(at, "the reset of the function");
-        self.with(now, at, |hca, now| hca.reset(now, at.function));
-        self.check_anew(at);
-        self.count_anew();
-        self.release_credits(self.now, at);
-    }
-
-    /// The adapter's firmware starts, as after a reset of its bus or with the power: what is in its flash holds from now on,
-    /// its ports may be of another kind. Everything to power-on.
-    pub fn restart_firmware(&mut self, now: Ps, at: impl Into<FunctionRef>) {
-        let at = at.into();
-        self.settle_all();
-        self.check_leaving(at, "the restart of the firmware");
-        let before = self.kind_of_ports(at.hca);
-        self.with(now, at, |hca, now| hca.restart(now, at.function));
-        self.check_anew(at);
-        self.release_credits(self.now, at);
-        if self.kind_of_ports(at.hca) != before {
-            self.retype_links(at.hca);
-        }
-        self.script_reset(at);
-    }
-
-    /// A driver may have disabled its function, which reaches for nothing any more then. The firmware starts if that was the last it waited for. Drivers toggle the
-    /// PCI Express link then, which is no part of the model, so that nothing more is waited for.
-    #[cold]
-    fn look_at_mode(&mut self, at: FunctionRef) {
-        let disabled = self
-            .function(at)
-            .is_some_and(|function| function.side.registers.mode() == NIC_INTERFACE_DISABLED);
-        if !disabled {
-            return;
-        }
-        self.act(self.now, at, |function, now| function.disabled(now));
-        let starts = self.chip_mut(at.hca).is_some_and(|chip| chip.managed.sync_reset.disabled(at.function));
-        if !starts {
-            return;
-        }
-        tracing::info!(hca = self.name(at.hca), now = %self.now, "all drivers have let go: the firmware starts");
-        self.restart_firmware(self.now, at.hca);
-        let functions = self.hcas.get_mut(at.hca.0).map(|hca| &mut hca.functions);
-        functions.into_iter().flatten().for_each(|function| function.side.registers.disable());
-    }
-
-    /// Link layer of an adapter's ports.
-    pub fn kind_of_ports(&self, hca: HcaId) -> PortKind {
-        self.chip(hca).map(|chip| chip.managed.kind()).unwrap_or_default()
-    }
-
-    /// Version of the firmware that an adapter runs.
-    pub fn firmware_version(&self, hca: HcaId) -> Option<FirmwareVersion> {
-        self.chip(hca).map(|chip| chip.managed.firmware_version())
-    }
-
-    /// Reads a register of the vendor specific capability, whose offset in it this is.
-    pub fn window_read(&mut self, now: Ps, at: impl Into<FunctionRef>, register: usize) -> u32 {
-        let mut word = 0;
-        self.act(now, at.into(), |function, _| word = function.window_read(register));
-        word
-    }
-
-    /// What a read would give, without what it does.
-    pub fn window_peek(&self, at: impl Into<FunctionRef>, register: usize) -> u32 {
-        self.function(at.into()).map_or(0, |function| function.side.window.peek(register))
-    }
-
-    /// Writes a register of the vendor specific capability.
-    pub fn window_write(&mut self, now: Ps, at: impl Into<FunctionRef>, register: usize, value: u32) {
-        let at = at.into();
-        if is_access(register) {
-            self.settle(at.hca);
-        }
-        self.act(now, at, |function, now| function.window_write(now, register, value));
-    }
-
-    /// Reads BAR0.
-    pub fn mmio_read(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, buf: &mut [u8]) {
-        let at = at.into();
-        if self.checker.is_some() {
-            self.check_access(now, at, offset, false);
-        }
-        self.act(now, at, |function, now| function.mmio_read(now, offset, buf));
-    }
-
-    /// Writes BAR0.
-    pub fn mmio_write(&mut self, now: Ps, at: impl Into<FunctionRef>, offset: u64, data: &[u8]) {
-        let at = at.into();
-        if self.checker.is_some() {
-            self.check_access(now, at, offset, true);
-        }
-        self.act(now, at, |function, now| function.mmio_write(now, offset, data));
-        if !is_doorbell(offset) {
-            self.look_at_mode(at);
-        }
-        self.tidy();
-    }
-
-    /// Whether stores to BlueFlame registers of a function wait for their continuation: how many were collected so far, so
-    /// that two calls show whether more came. Who sees none for a while calls [`World::flush_stores`].
-    pub fn combining(&self, at: impl Into<FunctionRef>) -> Option<u64> {
-        self.function(at.into())?.side.combiner.pending()
-    }
-
-    /// Nothing more comes to the stores that wait: they are doorbells.
-    pub fn flush_stores(&mut self, now: Ps, at: impl Into<FunctionRef>) {
-        self.act(now, at.into(), |function, now| function.flush_stores(now));
-    }
-
-    /// When PCIe has taken all that the processor has stored to `hca`: until then it can't empty its write-combining
-    /// buffers. `None`: there is no such adapter.
-    pub fn stores_taken(&self, hca: HcaId) -> Option<Ps> {
-        self.chip(hca).map(|chip| chip.units.stores_taken())
-    }
-
     /// A packet from outside the topology arrives at a port, whatever its destination: what a peer that is not modelled
     /// here, or a hostile one, puts on the cable.
     pub fn inject_packet(&mut self, now: Ps, port: impl Into<PortRef>, packet: Packet) {
@@ -551,129 +373,6 @@ impl World {
         }
     }
 
-    /// Runs every event that is due at or before `until`.
-    #[inline]
-    pub fn advance(&mut self, until: Ps) {
-        self.run(until, &mut OnlyDue);
-    }
-
-    /// Runs events that are due at or before `until`, one at least, as long as one more `may` be run after each. Returns
-    /// whether all of them have run. Model time is that of the last one.
-    ///
-    /// What the host may spend is asked between events, not between moments: any number of events may be due at one.
-    #[inline]
-    pub fn advance_within(&mut self, until: Ps, may: impl Allowance) -> bool {
-        let Some(next) = self.next_at().filter(|next| *next <= until) else { return true };
-        let mut pace = Within { until, allowance: may, all: false };
-        self.run(next, &mut pace);
-        pace.all
-    }
-
-    /// Runs events moment by moment: those due at or before `until`, then, as long as there are `more` to run, those of the
-    /// next moment, and so on. Ends after an event after which none `may` be run.
-    #[inline]
-    fn run(&mut self, mut until: Ps, pace: &mut impl Pace) {
-        loop {
-            if !self.trains.is_empty() && !self.run_with_trains(&mut until, pace) {
-                return;
-            }
-            let next = self.heap.next_at();
-            if next.is_none_or(|next| next > until) {
-                self.now = self.now.max(until);
-                self.check();
-                let goes_on = pace.more(self);
-                let Some(next) = next else { return };
-                if !goes_on {
-                    return self.heap.pass(until);
-                }
-                until = until.max(next);
-            }
-            if let Some((at, event)) = self.heap.pop() {
-                self.execute(at, event);
-                if !pace.may(self) {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// An event happens.
-    #[inline(always)]
-    fn execute(&mut self, at: Ps, event: Event) {
-        self.now = self.now.max(at);
-        match event {
-            Event::Hca { hca, function, epoch, event } => {
-                let executor = self.hcas.get_mut(hca.0).and_then(|h| h.executor_since(function, epoch));
-                if let Some(mut executor) = executor {
-                    executor.handle(self.now, event);
-                }
-                self.collect_here(hca, function);
-            }
-            Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
-            Event::Forward(forwarded) => match self.is_current(forwarded.ingress) {
-                true => self.switch_arrive(*forwarded),
-                false => self.leave_buffer(forwarded.ingress),
-            },
-            Event::Agent(forwarded) => self.switch_agent(&forwarded),
-            Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
-            Event::SwitchPoll(switch) => self.switch_poll(switch),
-            Event::Light { number, end, light } => self.light_arrives(number, end, light),
-            Event::Credits { port } => self.credits_turn(at, port),
-            Event::Trained { number, end, generation } => self.trained(number, end, generation),
-            Event::Pause(port) => self.pause_again(port),
-            Event::Sweep => self.sweep(),
-            Event::Program(switch) => self.program(switch),
-            Event::Script { hca, due } => self.script_due(hca, due),
-        }
-    }
-
-    /// Runs events moment by moment: those due up to `now` first, then those of the next moment, and so on. Ends after so
-    /// many moments, when there are effects or `enough` says so after one, or when no event waits. Returns how many moments passed; it is
-    /// [`World::now`] then.
-    pub fn advance_while(&mut self, now: Ps, moments: u32, enough: impl Fn() -> bool) -> u32 {
-        let Some(next) = self.next_at().filter(|_| moments > 0) else { return 0 };
-        let mut pace = Moments { most: moments, passed: 0, enough };
-        self.run(next.max(now), &mut pace);
-        pace.passed
-    }
-
-    /// When the next event is due.
-    #[inline]
-    fn next_at(&self) -> Option<Ps> {
-        let trains = self.trains.iter().filter_map(|train| train.next_at());
-        self.heap.next_at().into_iter().chain(trains).min()
-    }
-
-    /// Whether effects wait to be taken.
-    pub fn has_effects(&self) -> bool {
-        !self.effects.is_empty()
-    }
-
-    /// When the next event is due, or the next message is at the far side of a tunnel.
-    pub fn next_event(&self) -> Option<Ps> {
-        let left = match self.tunnel_events.is_empty() {
-            true => None,
-            false => self.tunnel_events.range((self.now + Ps(1), 0)..).next().map(|((at, _), _)| *at),
-        };
-        let check = self.checker.as_ref().map(|checker| checker.due());
-        self.next_at().into_iter().chain(left).chain(check).min()
-    }
-
-    /// Takes the effects since the last call.
-    pub fn drain(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
-    }
-
-    /// Objects that a function holds.
-    pub fn resources(&self, at: impl Into<FunctionRef>) -> Resources {
-        self.function(at.into()).map(|function| function.state.fw.resources()).unwrap_or_default()
-    }
-
-    /// Guest mistakes that a function has met.
-    pub fn diagnoses(&self, at: impl Into<FunctionRef>) -> u64 {
-        self.function(at.into()).map_or(0, |function| function.state.diagnoses.total)
-    }
-
     /// Counters of a port; of a switch, port 0 is its own.
     pub fn port_counters(&self, port: PortRef) -> Option<PortCounters> {
         self.port(port).map(|p| p.counters)
@@ -682,135 +381,6 @@ impl World {
     /// Counters of an Ethernet port; `None`: it is none.
     pub fn ethernet_counters(&self, port: impl Into<PortRef>) -> Option<&EthernetCounters> {
         self.port(port.into()).and_then(|p| p.ethernet()).map(|ethernet| &ethernet.counters)
-    }
-
-    /// Takes what a function left in its adapter's outbox.
-    #[inline(never)]
-    fn collect(&mut self, id: HcaId, function: FunctionId) {
-        self.collect_here(id, function);
-    }
-
-    /// The same, inlined: mostly there is what the function does later itself, and nothing else.
-    #[inline(always)]
-    fn collect_here(&mut self, id: HcaId, function: FunctionId) {
-        let Some(Hca { chip: Chip { out, watch, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
-        let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
-        let news = watch.as_ref().is_some_and(|watch| watch.has_news());
-        if news || !self.trains.is_empty() || state.runs.has_begun() || out.has_rare() {
-            return self.collect_all(id, function);
-        }
-        let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
-        let own = Source::new(Class::Node as u8, id.0, 0);
-        // Mostly it is one, which needs no loop.
-        match out.events.len() {
-            0 => {}
-            1 => {
-                if let Some((at, event)) = out.events.pop() {
-                    let key = heap.reserve(at.max(now), own);
-                    heap.push_reserved(key, Event::Hca { hca: id, function, epoch, event });
-                }
-            }
-            _ => {
-                for (at, event) in out.events.drain(..) {
-                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
-                }
-            }
-        }
-        match out.sent.len() {
-            0 => {}
-            1 => {
-                if let Some((port, sent)) = out.sent.pop() {
-                    self.transmit_from(id, port, sent);
-                }
-            }
-            _ => self.transmit_all(id),
-        }
-    }
-
-    /// A packet that an adapter sent begins to go over its link.
-    #[inline(always)]
-    fn transmit_from(&mut self, id: HcaId, port: u8, sent: Sent<()>) {
-        if let Some((number, end)) = self.plug(PortRef::of_hca(id, port)) {
-            self.transmit(sent.start, number, end, sent.packet);
-        }
-    }
-
-    /// All of them.
-    fn transmit_all(&mut self, id: HcaId) {
-        let Some(out) = self.hcas.get_mut(id.0).map(|hca| &mut hca.chip.out) else { return };
-        // The vectors change places, so that nothing is allocated anew for each packet.
-        std::mem::swap(&mut out.sent, &mut self.spare);
-        let mut sent = std::mem::take(&mut self.spare);
-        sent.drain(..).for_each(|(port, sent)| self.transmit_from(id, port, sent));
-        self.spare = sent;
-    }
-
-    /// The same, whatever is in the outbox.
-    fn collect_all(&mut self, id: HcaId, function: FunctionId) {
-        loop {
-            let Some(hca) = self.hcas.get_mut(id.0) else { return };
-            if let Some(checker) = &mut self.checker {
-                checker.see(hca);
-            }
-            let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
-            let Some(Function { epoch, state: FunctionState { runs, .. }, .. }) =
-                functions.get_mut(usize::from(function.0))
-            else {
-                return;
-            };
-            let epoch = *epoch;
-            if let Some(watch) = watch {
-                watch.hand_over(units, self.trace.as_mut(), &mut self.commands, &mut self.captured);
-            }
-            if let Some(qpn) = runs.take_begun() {
-                self.begin_train(id, qpn);
-                continue;
-            }
-            let (now, heap) = (self.now, &mut self.heap);
-            let own = Source::new(Class::Node as u8, id.0, 0);
-            if !out.for_others.is_empty() {
-                for (at, function, event) in out.for_others.drain(..) {
-                    let Some(other) = functions.get(usize::from(function.0)) else { continue };
-                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch: other.epoch, event });
-                }
-            }
-            if self.trains.is_empty() {
-                take_all(&mut out.events, |(at, event)| {
-                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
-                });
-            } else if !out.events.is_empty() {
-                self.collect_with_trains(id, function);
-                continue;
-            }
-            while let Some((port, at)) = out.credit_turns.pop() {
-                let source = Source::new(Class::Credit as u8, id.0, port);
-                heap.push(at, source, Event::Credits { port: PortRef::of_hca(id, port) });
-            }
-            let quiet = out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty();
-            if quiet && out.ports_changed.is_empty() {
-                return;
-            }
-            if !out.vectors.is_empty() {
-                let msix = |vector| Effect::Msix { hca: id, function, vector };
-                self.effects.extend(out.vectors.drain(..).map(msix));
-            }
-            if !out.loopback.is_empty() {
-                for (at, port, packet, returned) in out.loopback.drain(..) {
-                    let ingress = Ingress::Loopback { hca: id, port, returned };
-                    self.heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
-                }
-            }
-            if !out.sent.is_empty() {
-                self.transmit_all(id);
-            }
-            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.chip.out.ports_changed.is_empty())
-            else {
-                return;
-            };
-            for PortChanged { port, link_lost } in std::mem::take(&mut hca.chip.out.ports_changed) {
-                self.port_changed(PortRef::of_hca(id, port), link_lost);
-            }
-        }
     }
 
     /// Ports of adapters, in order.

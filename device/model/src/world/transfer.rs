@@ -11,7 +11,8 @@ use hca_firmware::FunctionId;
 use hca_spec::mad::port_state;
 
 use super::links::{End, Link};
-use super::{Class, Event, TunnelEvent, World, take_all};
+use super::outbox::take_all;
+use super::{Class, Event, TunnelEvent, World};
 use crate::adapter::function::Function;
 use crate::adapter::returning::Returned;
 use crate::ground::epoch::Rebase;

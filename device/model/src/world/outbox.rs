@@ -1,0 +1,154 @@
+//! What an adapter's function left in its outbox is taken out: its own events, packets, interrupts, changes of ports.
+
+use hca_firmware::FunctionId;
+
+use super::transfer::Ingress;
+use super::{Class, Effect, Event, World};
+use crate::adapter::Hca;
+use crate::adapter::chip::Chip;
+use crate::adapter::core::PortChanged;
+use crate::adapter::function::{Function, FunctionState};
+use crate::ground::node::{HcaId, PortRef};
+use crate::ground::time::Source;
+use crate::link_layer::Sent;
+
+/// Takes what is there, in order: a single one, mostly.
+#[inline(always)]
+pub(super) fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
+    match from.len() {
+        0 => {}
+        1 => from.pop().into_iter().for_each(take),
+        _ => from.drain(..).for_each(&mut take),
+    }
+}
+
+impl World {
+    /// Takes what a function left in its adapter's outbox.
+    #[inline(never)]
+    pub(super) fn collect(&mut self, id: HcaId, function: FunctionId) {
+        self.collect_here(id, function);
+    }
+
+    /// The same, inlined: mostly there is what the function does later itself, and nothing else.
+    #[inline(always)]
+    pub(super) fn collect_here(&mut self, id: HcaId, function: FunctionId) {
+        let Some(Hca { chip: Chip { out, watch, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
+        let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
+        let news = watch.as_ref().is_some_and(|watch| watch.has_news());
+        if news || !self.trains.is_empty() || state.runs.has_begun() || out.has_rare() {
+            return self.collect_all(id, function);
+        }
+        let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
+        let own = Source::new(Class::Node as u8, id.0, 0);
+        // Mostly it is one, which needs no loop.
+        match out.events.len() {
+            0 => {}
+            1 => {
+                if let Some((at, event)) = out.events.pop() {
+                    let key = heap.reserve(at.max(now), own);
+                    heap.push_reserved(key, Event::Hca { hca: id, function, epoch, event });
+                }
+            }
+            _ => {
+                for (at, event) in out.events.drain(..) {
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
+                }
+            }
+        }
+        match out.sent.len() {
+            0 => {}
+            1 => {
+                if let Some((port, sent)) = out.sent.pop() {
+                    self.transmit_from(id, port, sent);
+                }
+            }
+            _ => self.transmit_all(id),
+        }
+    }
+
+    /// A packet that an adapter sent begins to go over its link.
+    #[inline(always)]
+    pub(super) fn transmit_from(&mut self, id: HcaId, port: u8, sent: Sent<()>) {
+        if let Some((number, end)) = self.plug(PortRef::of_hca(id, port)) {
+            self.transmit(sent.start, number, end, sent.packet);
+        }
+    }
+
+    /// All of them.
+    pub(super) fn transmit_all(&mut self, id: HcaId) {
+        let Some(out) = self.hcas.get_mut(id.0).map(|hca| &mut hca.chip.out) else { return };
+        // The vectors change places, so that nothing is allocated anew for each packet.
+        std::mem::swap(&mut out.sent, &mut self.spare);
+        let mut sent = std::mem::take(&mut self.spare);
+        sent.drain(..).for_each(|(port, sent)| self.transmit_from(id, port, sent));
+        self.spare = sent;
+    }
+
+    /// The same, whatever is in the outbox.
+    pub(super) fn collect_all(&mut self, id: HcaId, function: FunctionId) {
+        loop {
+            let Some(hca) = self.hcas.get_mut(id.0) else { return };
+            if let Some(checker) = &mut self.checker {
+                checker.see(hca);
+            }
+            let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
+            let Some(Function { epoch, state: FunctionState { runs, .. }, .. }) =
+                functions.get_mut(usize::from(function.0))
+            else {
+                return;
+            };
+            let epoch = *epoch;
+            if let Some(watch) = watch {
+                watch.hand_over(units, self.trace.as_mut(), &mut self.commands, &mut self.captured);
+            }
+            if let Some(qpn) = runs.take_begun() {
+                self.begin_train(id, qpn);
+                continue;
+            }
+            let (now, heap) = (self.now, &mut self.heap);
+            let own = Source::new(Class::Node as u8, id.0, 0);
+            if !out.for_others.is_empty() {
+                for (at, function, event) in out.for_others.drain(..) {
+                    let Some(other) = functions.get(usize::from(function.0)) else { continue };
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch: other.epoch, event });
+                }
+            }
+            if self.trains.is_empty() {
+                take_all(&mut out.events, |(at, event)| {
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event });
+                });
+            } else if !out.events.is_empty() {
+                self.collect_with_trains(id, function);
+                continue;
+            }
+            while let Some((port, at)) = out.credit_turns.pop() {
+                let source = Source::new(Class::Credit as u8, id.0, port);
+                heap.push(at, source, Event::Credits { port: PortRef::of_hca(id, port) });
+            }
+            let quiet = out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty();
+            if quiet && out.ports_changed.is_empty() {
+                return;
+            }
+            if !out.vectors.is_empty() {
+                let msix = |vector| Effect::Msix { hca: id, function, vector };
+                self.effects.extend(out.vectors.drain(..).map(msix));
+            }
+            if !out.loopback.is_empty() {
+                for (at, port, packet, returned) in out.loopback.drain(..) {
+                    let ingress = Ingress::Loopback { hca: id, port, returned };
+                    self.heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
+                }
+            }
+            if !out.sent.is_empty() {
+                self.transmit_all(id);
+            }
+            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.chip.out.ports_changed.is_empty())
+            else {
+                return;
+            };
+            for PortChanged { port, link_lost } in std::mem::take(&mut hca.chip.out.ports_changed) {
+                self.port_changed(PortRef::of_hca(id, port), link_lost);
+            }
+        }
+    }
+}
