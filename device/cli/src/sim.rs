@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
-use hca_bench::cluster::{self, Address, Engine, Member, Operation, Pattern, Plan, Report, Transport};
+use clap::{Args, ValueEnum};
+use hca_bench::cluster::{
+    self, Address, Collective, Engine, Measured, Member, Operation, Pattern, Plan, Report, Storage, Transport,
+};
 use hca_model::{FirmwareConfig, HcaId, PortKind, Ps, World};
 use hca_server::sandbox::{Connects, Role};
 use hca_server::sim::{self, Partition};
@@ -30,6 +32,8 @@ const CONNECT: u64 = 60_000_000;
 const RECEIVE: u64 = 100_000;
 /// Bytes in a millisecond at 10 Gb/s.
 const PER_MS: u64 = 1_250_000;
+/// What one host needs in turn after another, in a millisecond: 20 us each, with what is sent again.
+const TURNS_PER_MS: u64 = 50;
 /// How often it is said how far the simulation is.
 const TELL: Duration = Duration::from_secs(1);
 /// How often it is seen whether somebody asks for that (SIGUSR1).
@@ -40,6 +44,10 @@ const LISTEN: Duration = Duration::from_millis(20);
 #[command(after_help = "Examples:\n  \
     softhca sim --topology two-hosts\n      \
     two hosts send to each other; what happened as one number\n  \
+    softhca sim --topology fat-tree:32 --traffic ring-all-reduce --size 1M --messages 4\n      \
+    all have the sum of everybody's vector of 1 MiB, four times; with the bandwidth of the bus as nccl-tests count it\n  \
+    softhca sim --topology fat-tree:32 --traffic storage-reads --targets 4 --depth 8 --messages 100\n      \
+    28 hosts read 100 blocks of 4 KiB each of 4 others, 8 at a time, as over NVMe over Fabrics\n  \
     softhca sim --topology far.toml --process left --run-dir /tmp/far &\n  \
     softhca sim --topology far.toml --process right --run-dir /tmp/far\n      \
     the same topology in two processes, joined by its links that say simbricks = \"listen:PATH\": their hashes add\n      \
@@ -61,22 +69,30 @@ pub(crate) struct Arguments {
     /// Directory for the sockets of links to other processes; made if missing, for this user only
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Who sends to whom
+    /// What hosts do: who sends to whom, or what all do together
     #[arg(long, value_name = "PATTERN", value_enum, default_value = "all-to-all")]
     traffic: Pattern,
     /// Of all-to-all: each sends to so many of the next ones only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     peers: Option<u64>,
-    /// How a message gets to its host; atomic operations need messages of 8 bytes at least
-    #[arg(long, value_name = "OPERATION", value_enum, default_value = "send")]
-    operation: Operation,
+    /// Of storage-reads: so many hosts, the first ones, have the blocks [default: every fourth, one at least]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    targets: Option<u64>,
+    /// Of storage-reads: blocks that a client has under way at each of them
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    depth: u64,
+    /// How a message gets to its host; atomic operations need messages of 8 bytes at least, an all-reduce sends or writes, and
+    /// storage-reads are writes that the target makes when it is asked to, or reads by the client
+    /// [default: send; of storage-reads write]
+    #[arg(long, value_name = "OPERATION", value_enum)]
+    operation: Option<Operation>,
     /// How hosts are connected: to each peer, or dynamically, which takes no more with more of them
     #[arg(long, value_name = "TRANSPORT", value_enum, default_value = "rc")]
     transport: Transport,
-    /// Messages of each flow
+    /// Messages of each flow, rounds of an all-reduce, or blocks of each client and target
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     messages: u64,
-    /// Bytes of a message: 64, 4K, 1M
+    /// Bytes of a message, of an all-reduce's vector, or of a block: 64, 4K, 1M
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = message)]
     size: usize,
     /// When all hosts begin to send, in milliseconds of model time [default: when links have trained and all can be connected]
@@ -264,12 +280,18 @@ fn plan_of(
             members.push(Member { hca: HcaId(place), number, name });
         }
     }
+    let addresses_len = addresses.len();
     let mut plan = Plan {
         members,
         addresses,
         pattern: args.traffic,
         peers: args.peers.map(usize::try_from).transpose()?,
-        operation: args.operation,
+        targets: args.targets.map(usize::try_from).transpose()?.unwrap_or(1.max(addresses_len / 4)),
+        depth: usize::try_from(args.depth)?,
+        operation: args.operation.unwrap_or(match args.traffic {
+            Pattern::StorageReads => Operation::Write,
+            _ => Operation::Send,
+        }),
         transport: args.transport,
         messages: usize::try_from(args.messages)?,
         size: args.size,
@@ -280,8 +302,17 @@ fn plan_of(
         hash: !args.no_hash,
         observation: args.observation.clone(),
     };
+    check(&plan, args)?;
     plan.start = args.start.unwrap_or_else(|| ready(topology, &plan));
     plan.until = args.until.unwrap_or_else(|| plan.start + enough(&plan));
+    anyhow::ensure!(plan.start < plan.until, "--start must be before --until");
+    Ok(plan)
+}
+
+/// Whether options fit each other.
+fn check(plan: &Plan, args: &Arguments) -> anyhow::Result<()> {
+    let pattern = plan.pattern.to_possible_value();
+    let pattern = pattern.as_ref().map_or("", |value| value.get_name());
     let ethernet = plan.addresses.iter().filter(|address| matches!(address, Address::Mac(_))).count();
     anyhow::ensure!(
         ethernet == 0 || ethernet == plan.addresses.len() || plan.pattern == Pattern::None,
@@ -293,6 +324,11 @@ fn plan_of(
         "--transport dc is for InfiniBand: programs here make no dynamic connections over RoCE"
     );
     anyhow::ensure!(
+        plan.transport == Transport::Rc
+            || !(plan.pattern.is_all_reduce() || plan.pattern == Pattern::StorageReads),
+        "--traffic {pattern} goes over reliable connections (--transport rc)"
+    );
+    anyhow::ensure!(
         plan.operation == Operation::Send || plan.transport == Transport::Rc,
         "--operation is of reliable connections (--transport rc): others send"
     );
@@ -300,32 +336,73 @@ fn plan_of(
         plan.operation != Operation::Atomic || plan.size >= 8,
         "--operation atomic: a message has 8 bytes at least (--size)"
     );
-    anyhow::ensure!(plan.start < plan.until, "--start must be before --until");
-    Ok(plan)
+    anyhow::ensure!(
+        !plan.pattern.is_all_reduce() || plan.size.is_multiple_of(4),
+        "--traffic {pattern}: a vector has elements of 4 bytes (--size)"
+    );
+    anyhow::ensure!(
+        !plan.pattern.is_all_reduce() || matches!(plan.operation, Operation::Send | Operation::Write),
+        "--traffic {pattern}: hosts tell each other what they have, so that --operation is send or write"
+    );
+    let storage = plan.pattern == Pattern::StorageReads;
+    anyhow::ensure!(storage || args.targets.is_none(), "--targets is of --traffic storage-reads");
+    anyhow::ensure!(
+        !storage || matches!(plan.operation, Operation::Write | Operation::Read),
+        "--traffic storage-reads: --operation is write (the target does, when it is asked to) or read (the client does)"
+    );
+    anyhow::ensure!(
+        !storage || plan.targets < plan.addresses.len(),
+        "--targets: {} of {} hosts have blocks, and none is left that reads them",
+        plan.targets,
+        plan.addresses.len()
+    );
+    Ok(())
 }
 
-/// A time by which the hosts of a topology are up and connected: the same in each of its processes. No host has more connections than
-/// the first.
+/// A time by which the hosts of a topology are up and connected: the same in each of its processes.
 fn ready(topology: &Topology, plan: &Plan) -> Ps {
     let connections = match plan.transport {
-        Transport::Rc => plan.peers(0).len() as u64,
+        Transport::Rc => most_peers(plan),
         Transport::Dc => 0,
     };
-    let receives = connections.saturating_mul(plan.messages as u64);
+    let receives = connections.saturating_mul(plan.receives() as u64);
     let up = OPEN
         .saturating_add(CONNECT.saturating_mul(connections))
         .saturating_add(RECEIVE.saturating_mul(receives));
     sim::training(topology) + Ps::from_ms(up.div_ceil(Ps::from_ms(1).0))
 }
 
+/// Connections of the host that has the most.
+fn most_peers(plan: &Plan) -> u64 {
+    let hosts = plan.addresses.len();
+    // Of all others no host has more than one of the first four: the root of a tree has two, its children three, and the first target
+    // and the first client are the first and `targets`.
+    let some = [0, 1, 2, 3, plan.targets].into_iter().filter(|host| *host < hosts);
+    some.map(|host| plan.peers(host).len()).max().unwrap_or(0) as u64
+}
+
 /// What is left for messages to come after all have begun to send.
 fn enough(plan: &Plan) -> Ps {
-    let hosts = 0..plan.addresses.len();
-    let (out, inward) =
-        (hosts.clone().filter(|to| plan.sends(0, *to)), hosts.filter(|from| plan.sends(*from, 0)));
-    let flows = out.count().max(inward.count()) as u64;
-    let bytes = flows.saturating_mul(plan.messages as u64).saturating_mul(plan.size as u64);
-    let ms = bytes.saturating_mul(2) / PER_MS;
+    let hosts = plan.addresses.len();
+    let flows = |host: usize| {
+        let (out, inward) = (
+            (0..hosts).filter(|to| plan.sends(host, *to)),
+            (0..hosts).filter(|from| plan.sends(*from, host)),
+        );
+        out.count().max(inward.count()) as u64
+    };
+    let (messages, size) = (plan.messages as u64, plan.size as u64);
+    let (bytes, turns) = match plan.pattern {
+        Pattern::RingAllReduce => (2 * size, 2 * hosts as u64),
+        // Two children, up and down.
+        Pattern::TreeAllReduce => (4 * size, 2 * u64::from(usize::BITS - hosts.leading_zeros())),
+        Pattern::StorageReads => (flows(0).max(flows(plan.targets)).saturating_mul(size), 1),
+        Pattern::AllToAll | Pattern::Incast | Pattern::Ring | Pattern::None => {
+            (flows(0).saturating_mul(size), 0)
+        }
+    };
+    let ms = bytes.saturating_mul(messages).saturating_mul(2) / PER_MS
+        + turns.saturating_mul(messages) / TURNS_PER_MS;
     Ps::from_ms(ms.saturating_add(4).min(1 << 30))
 }
 
@@ -382,12 +459,15 @@ fn tell(
         value["took_s"] = took.as_secs_f64().into();
         return print(&serde_json::to_string_pretty(&value)?);
     }
-    let Report { hosts, messages, bytes, packets, finished, until, hashes, said: _ } = report;
+    let Report { hosts, messages, bytes, packets, finished, until, measured, hashes, said: _ } = report;
     let process = args.process.as_deref().map(|name| format!("process {name}: ")).unwrap_or_default();
     print(&format!(
         "{process}{hosts} hosts: {messages} messages came, {bytes} bytes, every one checked; the last completion at {:.3} us",
         *finished as f64 / 1e6
     ))?;
+    if let Some(measured) = measured {
+        print(&words(measured))?;
+    }
     print(&format!(
         "built in {:.2} s, {:.1} MiB; {} MiB at most",
         built.took.as_secs_f64(),
@@ -407,4 +487,42 @@ fn tell(
         print(&format!("completions {:016x}  {completions}", hashes.completions))?;
     }
     Ok(())
+}
+
+/// What a benchmark would say.
+fn words(measured: &Measured) -> String {
+    let us = |ps: u64| ps as f64 / 1e6;
+    match measured {
+        Measured::Collective(Collective {
+            ranks,
+            bytes,
+            rounds,
+            round_ps,
+            algorithm_bandwidth,
+            bus_bandwidth,
+        }) => format!(
+            "{ranks} ranks, {bytes} bytes each, {rounds} times: {:.3} us each, algorithm bandwidth {:.3} GB/s, bus bandwidth {:.3} GB/s",
+            us(*round_ps),
+            algorithm_bandwidth / 1e9,
+            bus_bandwidth / 1e9
+        ),
+        Measured::Storage(Storage {
+            clients,
+            blocks,
+            size,
+            took_ps,
+            bandwidth,
+            latency_ps: [mean, half, most, longest],
+        }) => format!(
+            "{clients} clients read {blocks} blocks of {size} bytes in {:.3} us: {:.3} GB/s, {:.0} blocks a second; latency {:.3} us, \
+             50% {:.3}, 99% {:.3}, longest {:.3}",
+            us(*took_ps),
+            bandwidth / 1e9,
+            *blocks as f64 / ((*took_ps).max(1) as f64 / 1e12),
+            us(*mean),
+            us(*half),
+            us(*most),
+            us(*longest)
+        ),
+    }
 }

@@ -56,11 +56,17 @@ class Workload:
     """What the hosts of a simulation do: the same in each of its processes. `softhca sim --help` says more."""
 
     traffic: str = "all-to-all"
-    """Who sends to whom: `all-to-all`, `incast`, `ring`, `none`."""
+    """What hosts do: `all-to-all`, `incast`, `ring`, `ring-all-reduce`, `tree-all-reduce`, `storage-reads`, `none`."""
     messages: int = 1
-    """Messages of each flow."""
+    """Messages of each flow, rounds of an all-reduce, or blocks of each client and target."""
     size: str = "4K"
-    """Bytes of a message: `64`, `4K`, `1M`."""
+    """Bytes of a message, of an all-reduce's vector, or of a block: `64`, `4K`, `1M`."""
+    operation: str | None = None
+    """How a message gets there: `send`, `write`, `read`, `atomic`; `None`: what is usual for the traffic."""
+    targets: int | None = None
+    """Of storage reads: how many hosts, the first ones, have the blocks."""
+    depth: int | None = None
+    """Of storage reads: blocks that a client has under way at each of them."""
     transport: str = "rc"
     """`rc`: a connection to each peer; `dc`: dynamic ones."""
     peers: int | None = None
@@ -74,7 +80,15 @@ class Workload:
         """As the command line has it."""
         args = ["--traffic", self.traffic, "--messages", str(self.messages), "--size", self.size]
         args += ["--transport", self.transport]
-        for option, value in (("--peers", self.peers), ("--start", self.start_ms), ("--until", self.until_ms)):
+        optional = (
+            ("--operation", self.operation),
+            ("--targets", self.targets),
+            ("--depth", self.depth),
+            ("--peers", self.peers),
+            ("--start", self.start_ms),
+            ("--until", self.until_ms),
+        )
+        for option, value in optional:
             if value is not None:
                 args += [option, str(value)]
         return args

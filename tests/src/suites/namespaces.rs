@@ -112,7 +112,7 @@ fn apart(program: &Path, folder: &Path, tool: &Path, ours: bool, names: &[String
 }
 
 fn more() -> Vec<&'static str> {
-    [&RUN[..], &["--ack-timeout", "6"]].concat()
+    [&RUN[..], &["--size", "6000", "--ack-timeout", "6"]].concat()
 }
 
 fn case(program: &Path, folder: &Path, tool: &Path, ours: bool) -> Result<String, String> {

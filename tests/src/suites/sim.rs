@@ -15,17 +15,31 @@ const AT_EACH: usize = 2;
 /// How often each is run.
 pub(super) const TIMES: usize = 10;
 /// Options of every run.
-pub(super) const RUN: [&str; 8] = ["--messages", "2", "--size", "6000", "--start", "2", "--until", "5"];
+pub(super) const RUN: [&str; 6] = ["--messages", "2", "--start", "2", "--until", "5"];
 /// A trunk that loses, doubles, delays and garbles packets.
 const FAULTS: &str =
     "loss = 0.01\nduplicate = 0.01\ndelay = 0.05\nreorder = 0.01\ncorrupt = 0.01\ndelay_us = 2\n";
 /// A sixteenth of what the hosts behind it can send.
 const NARROW: &str = "width = 1\nrate = \"qdr\"\n";
 
-/// What is simulated: its name, more keys of the cables between switches, and after how long requests are sent again (IBTA's code):
-/// soon, but not sooner than a queue at a narrow trunk is.
-const KINDS: [(&str, &str, &str); 3] =
-    [("ties", "", "6"), ("faults", FAULTS, "6"), ("a congested trunk", NARROW, "14")];
+/// What is simulated: its name, more keys of the cables between switches, and options: requests are sent again soon, but not sooner than
+/// a queue at a narrow trunk is.
+const KINDS: [(&str, &str, &[&str]); 6] = [
+    ("ties", "", &["--size", "6000", "--ack-timeout", "6"]),
+    ("faults", FAULTS, &["--size", "6000", "--ack-timeout", "6"]),
+    ("a congested trunk", NARROW, &["--size", "6000", "--ack-timeout", "14"]),
+    (
+        "a ring all-reduce",
+        FAULTS,
+        &["--size", "100000", "--traffic", "ring-all-reduce", "--ack-timeout", "6"],
+    ),
+    (
+        "a tree all-reduce",
+        FAULTS,
+        &["--size", "200000", "--traffic", "tree-all-reduce", "--ack-timeout", "6"],
+    ),
+    ("storage reads", FAULTS, &["--size", "6000", "--traffic", "storage-reads", "--ack-timeout", "6"]),
+];
 
 /// A topology in so many processes.
 pub(super) fn topology(processes: usize, trunk: &str) -> String {
@@ -129,7 +143,7 @@ pub(super) fn run(
 }
 
 /// Several runs of each number of processes, all of which have to give what the first did.
-fn case((name, trunk, timeout): (&str, &str, &str), program: &Path, folder: &Path) -> Vec<Case> {
+fn case((name, trunk, options): (&str, &str, &[&str]), program: &Path, folder: &Path) -> Vec<Case> {
     let mut first: Option<Run> = None;
     let mut cases = Vec::new();
     for processes in [1, 2, 4, 8] {
@@ -140,7 +154,7 @@ fn case((name, trunk, timeout): (&str, &str, &str), program: &Path, folder: &Pat
             let folder = folder.join(format!("{name}-{processes}-{time}"));
             let parts: Vec<_> = (0..processes).map(|process| Process::named(format!("p{process}"))).collect();
             let text = topology(processes, trunk);
-            let more = [&RUN[..], &["--ack-timeout", timeout]].concat();
+            let more = [&RUN[..], options].concat();
             match run(program, &folder, &text, &parts, &more) {
                 Ok(run) => {
                     slowest = slowest.min(run.rate);
@@ -173,7 +187,7 @@ fn case((name, trunk, timeout): (&str, &str, &str), program: &Path, folder: &Pat
     cases
 }
 
-/// Ties, faults, a congested trunk: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration.
+/// Ties, faults, a congested trunk, all-reduce and storage reads: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration.
 pub fn cases() -> Vec<Case> {
     let folder: PathBuf = std::env::temp_dir().join(format!("softhca-suite-sim-{}", std::process::id()));
     let program = match Binary::find() {

@@ -10,12 +10,16 @@ use super::{Case, Outcome};
 /// How often each is run.
 const TIMES: usize = 10;
 /// What is done: its name, and options.
-const KINDS: [(&str, &[&str]); 5] = [
+const KINDS: [(&str, &[&str]); 9] = [
     ("sends", &["--size", "6000"]),
     ("dynamic connections", &["--size", "6000", "--transport", "dc"]),
     ("writes", &["--size", "20000", "--operation", "write"]),
     ("reads", &["--size", "20000", "--operation", "read"]),
     ("atomic operations", &["--size", "8", "--operation", "atomic"]),
+    ("a ring all-reduce", &["--size", "30000", "--traffic", "ring-all-reduce"]),
+    ("a tree all-reduce", &["--size", "200000", "--traffic", "tree-all-reduce", "--operation", "write"]),
+    ("storage reads by write", &["--size", "20000", "--traffic", "storage-reads"]),
+    ("storage reads by read", &["--size", "20000", "--traffic", "storage-reads", "--operation", "read"]),
 ];
 /// How it is cut: processes of adapters, and of hosts.
 const CUTS: [(usize, usize); 4] = [(1, 1), (1, 4), (2, 1), (2, 4)];

@@ -8,10 +8,10 @@ use hca_driver::{
 };
 use hca_spec::ids::Qpn;
 
+use super::connect::{MTU, bring_up, start, wait_for};
 use super::memory::{HostBus, Piece};
 use super::outcome::Account;
 use super::plan::{Address, Plan};
-use super::program::{MTU, bring_up, start, wait_for};
 use crate::Error;
 
 /// Initiators of a host, and requests of each that are under way.
@@ -157,7 +157,7 @@ impl<'a> Host<'a> {
                 let slot = self.srq.finish(&done).ok_or(Error::new("a completion of nothing"))? as usize;
                 self.check(&done, slot, &mut seen)?;
                 self.post_receive(slot)?;
-                account.came += 1;
+                account.take(self.plan.size);
                 to_come = to_come.checked_sub(1).ok_or(Error::new("a message too many"))?;
             }
             wait_for(&mut self.hca, left, to_come)?;

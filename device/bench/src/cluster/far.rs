@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hca_model::{GuestMemory, HcaId, Ps};
 
 use super::Adapters;
-use super::outcome::{Account, Hashes, Report};
+use super::outcome::{Account, Hashes, Report, measured};
 use super::plan::Plan;
 use super::stage::{Player, lock};
 use super::watch;
@@ -193,12 +193,14 @@ fn conduct(
             .filter_map(|Host { player, .. }| Some((player.member.name.as_str(), player.ended.as_ref()?)))
     };
     let messages = accounts().map(|(_, account): (&str, &Account)| account.came).sum();
+    let bytes = accounts().map(|(_, account)| account.bytes).sum();
     let mut hashes = Hashes::default();
     watch::completions(&mut hashes, accounts());
     Ok(Report {
         hosts: hosts.len(),
         messages,
-        bytes: messages * plan.size as u64,
+        bytes,
+        measured: measured(plan, accounts().map(|(_, account)| account)),
         packets: 0,
         finished: accounts().map(|(_, account)| account.finished.0).max().unwrap_or(0),
         until: plan.until.0,

@@ -10,16 +10,19 @@
 //! All hosts make the same objects in the same order, so that they know each other's queue pairs without being told.
 //! What happened is hashed by node ([`outcome`]): hashes of parts add up to that of the whole.
 
+mod connect;
 mod dynamic;
 pub mod far;
 pub mod memory;
 pub mod outcome;
 pub mod plan;
 pub mod program;
+mod reduce;
 pub mod stage;
+mod storage;
 mod watch;
 
-pub use outcome::{Hashes, Report};
+pub use outcome::{Collective, Hashes, Measured, Report, Storage};
 pub use plan::{Address, Member, Operation, Pattern, Plan, Transport};
 pub use stage::run;
 

@@ -3,6 +3,8 @@
 use hca_model::{HcaId, Ps};
 use hca_spec::ids::Lid;
 
+use super::{reduce, storage};
+
 /// Who sends to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Pattern {
@@ -12,8 +14,21 @@ pub enum Pattern {
     Incast,
     /// Every host to the next, the last to the first.
     Ring,
+    /// All have the sum of everybody's vector at its end: around a ring, twice, in as many chunks as there are hosts.
+    RingAllReduce,
+    /// The same up a binary tree and down again, in slices that follow each other.
+    TreeAllReduce,
+    /// Blocks of the first hosts are read by all others.
+    StorageReads,
     /// Nobody: hosts come up and connect.
     None,
+}
+
+impl Pattern {
+    /// Whether all hosts work on one result.
+    pub fn is_all_reduce(self) -> bool {
+        matches!(self, Self::RingAllReduce | Self::TreeAllReduce)
+    }
 }
 
 /// How a message gets from one host to another.
@@ -70,13 +85,17 @@ pub struct Plan {
     pub pattern: Pattern,
     /// Of all-to-all: to how many of the next ones each sends; `None`: to all.
     pub peers: Option<usize>,
+    /// Of storage reads: how many hosts, the first ones, have blocks.
+    pub targets: usize,
+    /// Of storage reads: how many blocks a client has under way at each of them.
+    pub depth: usize,
     /// How messages get there.
     pub operation: Operation,
     /// How hosts are connected.
     pub transport: Transport,
-    /// Messages of each flow.
+    /// Messages of each flow; rounds of an all-reduce; blocks that a client reads of each host that has some.
     pub messages: usize,
-    /// Bytes of each.
+    /// Bytes of each; of an all-reduce's vector; of a block.
     pub size: usize,
     /// When all begin to send.
     pub start: Ps,
@@ -92,6 +111,11 @@ pub struct Plan {
     pub observation: hca_trace::Options,
 }
 
+/// The parent of a host in the binary tree, of which the first is the root.
+pub fn parent(of: usize) -> Option<usize> {
+    of.checked_sub(1).map(|of| of / 2)
+}
+
 impl Plan {
     /// Whether one host sends to another.
     pub fn sends(&self, from: usize, to: usize) -> bool {
@@ -100,7 +124,9 @@ impl Plan {
             && match self.pattern {
                 Pattern::AllToAll => (to + all - from) % all <= self.peers.unwrap_or(all),
                 Pattern::Incast => to == 0,
-                Pattern::Ring => (from + 1) % all == to,
+                Pattern::Ring | Pattern::RingAllReduce => (from + 1) % all == to,
+                Pattern::TreeAllReduce => parent(from) == Some(to) || parent(to) == Some(from),
+                Pattern::StorageReads => from < self.targets && to >= self.targets,
                 Pattern::None => false,
             }
     }
@@ -120,6 +146,15 @@ impl Plan {
         (0..peer).filter(|before| self.connects(of, *before)).count()
     }
 
+    /// Receive requests of a connection that are posted before all begin, at most.
+    pub fn receives(&self) -> usize {
+        match self.pattern {
+            Pattern::RingAllReduce | Pattern::TreeAllReduce => reduce::WINDOW,
+            Pattern::StorageReads => storage::slots(self),
+            Pattern::AllToAll | Pattern::Incast | Pattern::Ring | Pattern::None => self.messages,
+        }
+    }
+
     /// Bytes of a message.
     pub fn data(&self, from: usize, to: usize, message: usize) -> impl Iterator<Item = u8> {
         let seed = (from as u64) << 40 | (to as u64) << 20 | message as u64;
@@ -130,5 +165,60 @@ impl Plan {
             state ^= state << 17;
             (state >> 32) as u8
         })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Hosts at these addresses that send each other a message.
+    pub(in super::super) fn plan(addresses: impl Iterator<Item = Address>) -> Plan {
+        Plan {
+            members: Vec::new(),
+            addresses: addresses.collect(),
+            pattern: Pattern::AllToAll,
+            peers: None,
+            targets: 1,
+            depth: 1,
+            operation: Operation::Send,
+            transport: Transport::Rc,
+            messages: 1,
+            size: 4,
+            start: Ps::ZERO,
+            until: Ps::ZERO,
+            timeout: 14,
+            step: Ps::from_us(1),
+            hash: false,
+            observation: hca_trace::Options::default(),
+        }
+    }
+
+    #[test]
+    fn peers_know_each_others_places() {
+        let patterns = [Pattern::AllToAll, Pattern::Incast, Pattern::Ring, Pattern::RingAllReduce];
+        for pattern in patterns.into_iter().chain([Pattern::TreeAllReduce, Pattern::StorageReads]) {
+            for hosts in 1..9u16 {
+                let addresses = (1..=hosts).map(|lid| Address::Lid(Lid(lid)));
+                let plan = Plan { pattern, targets: 3, ..plan(addresses) };
+                for host in 0..usize::from(hosts) {
+                    for (place, peer) in plan.peers(host).into_iter().enumerate() {
+                        assert_eq!(plan.place(host, peer), place);
+                        assert!(
+                            plan.peers(peer).contains(&host),
+                            "{pattern:?}: {host} of {hosts} and {peer}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_has_one_root_and_two_children_at_most() {
+        let children = |of: usize| (0..100).filter(|host| parent(*host) == Some(of)).count();
+        assert_eq!(parent(0), None);
+        assert!((1..100).all(|host| parent(host).is_some_and(|parent| parent < host)));
+        assert!((0..100).all(|host| children(host) <= 2));
     }
 }

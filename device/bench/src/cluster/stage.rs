@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hca_model::{GuestMemory, HcaId, Ps};
 
 use super::memory::{HostBus, Memory};
-use super::outcome::{Account, Report};
+use super::outcome::{Account, Report, measured};
 use super::plan::{Member, Plan};
 use super::watch::Watch;
 use super::{Adapters, Engine, program};
@@ -255,10 +255,12 @@ fn conduct(
     let sent = |hca| world.port_counters(HcaId(hca).into());
     let packets = (0..world.hcas()).filter_map(sent).map(|counters| counters.xmit_packets).sum();
     let messages = accounts().map(|(_, account)| account.came).sum();
+    let bytes = accounts().map(|(_, account)| account.bytes).sum();
     Ok(Report {
         hosts: players.len(),
         messages,
-        bytes: messages * plan.size as u64,
+        bytes,
+        measured: measured(plan, accounts().map(|(_, account)| account)),
         packets,
         finished: accounts().map(|(_, account)| account.finished.0).max().unwrap_or(0),
         until: plan.until.0,
