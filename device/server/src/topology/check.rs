@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hca_model::Routing;
 use hca_model::personality::Personality;
@@ -13,6 +13,7 @@ use toml::Spanned;
 use crate::pci::rom::Rom;
 
 use super::faults::{self, Keys, Scalar, Scripted, Wrong};
+use super::joint;
 use super::raw::{RawChecker, RawFabric, RawHca, RawHost, RawTime, RawTopology};
 use super::{
     Checker, Fabric, Hca, Host, Link, ManagementKey, Nic, Outside, Process, SubnetManager, Switch, Time,
@@ -57,8 +58,8 @@ pub(super) struct Nodes {
     guids: BTreeMap<u64, String>,
     /// Sockets and devices that this process makes or takes, with whose they are.
     pub(super) sockets: BTreeMap<String, String>,
-    /// Whose host is elsewhere, by socket.
-    pub(super) hosts_elsewhere: BTreeMap<PathBuf, String>,
+    /// Sockets of SimBricks.
+    pub(super) simbricks: joint::Sockets,
 }
 
 /// The text being checked, for error messages.
@@ -312,12 +313,11 @@ impl Source<'_> {
                 let reason = format!("{other} and {id} would share the socket {}", hca.socket);
                 return Err(self.error(span, "host.hca.name", reason));
             }
-            if let Some(place) = &hca.simbricks {
-                let path = place.path.clone();
-                if let Some(other) = nodes.hosts_elsewhere.insert(path, id.clone()) {
-                    let reason = format!("{other} and {id} would share the socket {}", place.path.display());
-                    return Err(self.error(span, "host.hca.simbricks", reason));
-                }
+            if let Some(place) = &hca.simbricks
+                && let Some(other) = nodes.simbricks.take(&place.path, id.clone(), None)
+            {
+                let reason = format!("{other} and {id} would share the socket {}", place.path.display());
+                return Err(self.error(span, "host.hca.simbricks", reason));
             }
             hcas.push(hca);
         }

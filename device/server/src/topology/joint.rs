@@ -1,7 +1,9 @@
 //! Links that join two processes of a simulation, and adapters to hosts elsewhere.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -80,6 +82,40 @@ impl Place {
     }
 }
 
+/// Who has which socket of SimBricks: each is of one link. Paths are compared as they are written, but for `.` in them.
+#[derive(Debug, Default)]
+pub(super) struct Sockets(BTreeMap<PathBuf, (String, Option<Role>)>);
+
+impl Sockets {
+    fn key(path: &Path) -> PathBuf {
+        path.components().filter(|part| !matches!(part, Component::CurDir)).collect()
+    }
+
+    /// `who` has a socket. With a role it is as good as the far end of whoever has the other one there: both are links to others, and
+    /// what they carry is the same. Returns who has it already.
+    pub(super) fn take(&mut self, path: &Path, who: String, role: Option<Role>) -> Option<String> {
+        match self.0.entry(Self::key(path)) {
+            Entry::Vacant(free) => {
+                free.insert((who, role));
+                None
+            }
+            Entry::Occupied(mut taken) => match taken.get_mut() {
+                (other, Some(known)) if role == Some(known.other()) => {
+                    let both = format!("{other} and {who}");
+                    taken.insert((both, None));
+                    None
+                }
+                (other, _) => Some(other.clone()),
+            },
+        }
+    }
+
+    /// Who has a socket.
+    fn owner(&self, path: &Path) -> Option<&str> {
+        self.0.get(&Self::key(path)).map(|(who, _)| who.as_str())
+    }
+}
+
 impl Source<'_> {
     /// A text that says what is done at a socket; `key` is where, `who` does it.
     pub(super) fn place(&self, key: &str, text: &str, at: Range<usize>, who: &str) -> Checked<Place> {
@@ -135,18 +171,21 @@ impl Source<'_> {
         before: &[(Range<usize>, Link)],
     ) -> Checked<()> {
         let (Some(joint), Some(at)) = (&link.simbricks, at) else { return Ok(()) };
-        let has_it = |(_, other): &(Range<usize>, Link)| {
-            let other = other.simbricks.as_ref();
-            other.is_some_and(|other| other.paths().any(|path| joint.paths().any(|own| own == path)))
+        let shares = |(_, other): &&(Range<usize>, Link)| {
+            let mut theirs = other.simbricks.iter().flat_map(Joint::paths).map(Sockets::key);
+            theirs.any(|path| joint.paths().any(|own| Sockets::key(own) == path))
         };
+        let link_there = before.iter().find(shares).map(|(_, other)| {
+            let [a, b] = &other.between;
+            format!("the link between {a} and {b}")
+        });
+        let node_there = joint.paths().find_map(|path| nodes.simbricks.owner(path)).map(str::to_owned);
         let wrong = if !nodes.spans(link) {
-            "the link does not join two processes"
-        } else if before.iter().any(has_it)
-            || joint.paths().any(|path| nodes.hosts_elsewhere.contains_key(path))
-        {
-            "another link or an adapter has this socket"
+            "the link does not join two processes".to_owned()
+        } else if let Some(other) = link_there.or(node_there) {
+            format!("{other} has this socket")
         } else if link.tunnel_key_file.is_some() {
-            "the link has a key, which is for tunnels"
+            "the link has a key, which is for tunnels".to_owned()
         } else {
             return Ok(());
         };
@@ -221,6 +260,53 @@ mod tests {
             let why = parse(hca, link).unwrap_err();
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    /// A socket is of one link, whatever is at its ends.
+    #[test]
+    fn sockets_have_one_owner() {
+        let outside = |name: &str, socket: &str| {
+            format!(
+                "[[outside]]\nname = \"{name}\"\nkind = \"simbricks\"\n{socket}\n\
+                 [[link]]\nbetween = [\"{name}\", \"{name}s\"]\n\
+                 [[switch]]\nname = \"{name}s\"\nkind = \"eth\"\nprocess = \"p\"\n"
+            )
+        };
+        let processes = "[[process]]\nname = \"p\"\n[[process]]\nname = \"q\"\n";
+        let host = |name: &str, process: &str, hca: &str| {
+            format!("[[host]]\nname = \"{name}\"\nprocess = \"{process}\"\n[[host.hca]]\n{hca}\n")
+        };
+        let adapter = host("a", "p", "simbricks = \"listen:x\"");
+        let link = |a: &str, b: &str| {
+            let hosts = host(a, "p", "") + &host(b, "q", "");
+            let ends = format!("[[link]]\nbetween = [\"{a}/hca0\", \"{b}/hca0\"]\n");
+            format!("{hosts}{ends}simbricks = \"listen:x\"\n")
+        };
+        let (link, second) = (link("b", "c"), link("d", "e"));
+        let (listens, connects) =
+            (outside("o", "listen = \"unix:./x\""), outside("n", "connect = \"unix:x\""));
+        let why = |parts: &[&str]| {
+            let text = format!("{processes}{}", parts.concat());
+            Topology::parse("t", &text).map(|_| ()).map_err(|why| why.to_string())
+        };
+        for (parts, words) in [
+            ([&adapter[..], &listens], "outside: a/hca0 and o would share the socket ./x"),
+            ([&adapter, &connects], "outside: a/hca0 and n would share the socket x"),
+            ([&link, &listens], "link.simbricks: o has this socket"),
+            ([&link, &connects], "link.simbricks: n has this socket"),
+            ([&link, &adapter], "link.simbricks: a/hca0 has this socket"),
+            ([&listens, &outside("m", "listen = \"unix:x\"")], "outside: o and m would share the socket x"),
+            ([&connects, &outside("m", "connect = \"unix:x\"")], "outside: n and m would share the socket x"),
+        ] {
+            let why = why(&parts).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
+        let two = why(&[&link, &second]).unwrap_err();
+        assert!(two.contains("the link between b/hca0 and c/hca0 has this socket"), "{two}");
+        // Two processes may be joined as two strangers would be, but no third one.
+        why(&[&listens, &connects]).unwrap();
+        let three = why(&[&listens, &connects, &outside("m", "connect = \"unix:x\"")]).unwrap_err();
+        assert!(three.contains("o and n and m would share the socket x"), "{three}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::check::{Checked, Nodes, Source, derived_guid};
 use super::raw::{RawNic, RawOutside};
 use super::{End, Link, PortKind};
 use crate::outside::address::{Address, Medium, Stream, Way};
+use crate::simbricks::Role;
 
 /// Pause between two attempts to connect, unless told, in milliseconds.
 const RECONNECT_MS: u64 = 1000;
@@ -206,6 +207,18 @@ impl Source<'_> {
 
     /// An address or device that this process takes for itself has one owner.
     fn own_address(&self, at: &Range<usize>, name: &str, medium: &Medium, nodes: &mut Nodes) -> Checked<()> {
+        if let Medium::Simbricks(way) = medium {
+            let (role, address) = match way {
+                Way::Listen(address) => (Role::Listen, address),
+                Way::Connect(address) => (Role::Connect, address),
+            };
+            if let Address::Unix(path) = address
+                && let Some(other) = nodes.simbricks.take(path, name.to_owned(), Some(role))
+            {
+                let reason = format!("{other} and {name} would share the socket {}", path.display());
+                return Err(self.error(at.clone(), "outside", reason));
+            }
+        }
         let own = match medium {
             Medium::Tap { interface } => Some(format!("interface {interface}")),
             _ => medium.own().map(Address::to_string),
